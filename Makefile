@@ -1,0 +1,47 @@
+# Everything a fresh clone needs: `make demo` and `make test` set themselves up.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+DEMO := traces/demo-$(shell date -u +%Y%m%d-%H%M%S)
+DEMO_REPORT := reports/$(notdir $(DEMO)).md
+
+.PHONY: help demo test slow check lint bench clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+$(READY): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[run,mpi,test]'
+	touch $@
+
+demo: $(READY) ## Train a Transformer on two ranks twice (memory, HDF5) and print where the time went
+	$(BIN)/mpiexec -n 2 $(BIN)/perfkit run transformer --source memory --trace-dir $(DEMO)
+	$(BIN)/mpiexec -n 2 $(BIN)/perfkit run transformer --source hdf5 --read per-sample --trace-dir $(DEMO)
+	$(BIN)/perfkit analyze $(DEMO)
+	@$(BIN)/perfkit analyze $(DEMO) -o $(DEMO_REPORT)
+	@echo
+	@echo "Traces:  $(DEMO)/*/rank*.json.gz   open one in https://ui.perfetto.dev (Open trace file)"
+	@echo "Report:  $(DEMO_REPORT)"
+	@echo "Again:   $(BIN)/perfkit analyze $(DEMO)"
+
+test: $(READY) ## Run the tests (a few minutes on two cores)
+	$(BIN)/python -m pytest -m 'not slow'
+
+slow: $(READY) ## Run the tests that take longer
+	$(BIN)/python -m pytest -m slow
+
+lint: $(READY) ## Check style, types and the direction of imports
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+check: lint test slow ## Everything that CI checks
+
+bench: $(READY) ## Measure reading from the input sources, as ratios
+	$(BIN)/python -m tests.benchmarks.bench_sources
+
+clean: ## Remove the environment and caches; traces and reports stay
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,1 @@
+"""From events to findings. Pure functions over columns; no files, no torch."""

@@ -1,0 +1,42 @@
+"""What can go wrong, as one tree.
+
+::
+
+    PerfkitError                  exit 1  the base of everything perfkit raises on purpose
+    ├── UsageError                exit 2  an option, a value or a combination that cannot be
+    ├── TraceError                exit 1  a trace that cannot be read at all
+    ├── StoreError                exit 1  a run folder, manifest or data file that cannot be read or written
+    ├── LaunchEnvironmentError    exit 1  contradicting launcher variables, a missing package or device
+    └── RunError                  exit 1  a training run that failed
+
+Every message is one line that says what, where (file, rank, byte or event) and what to do about it. The
+command line prints it and exits with `exit_code`; a traceback is shown only with `--debug`.
+"""
+
+
+class PerfkitError(Exception):
+    """Base of every error that perfkit raises on purpose."""
+
+    exit_code = 1
+
+
+class UsageError(PerfkitError):
+    """An option, a value or a combination that cannot be."""
+
+    exit_code = 2
+
+
+class TraceError(PerfkitError):
+    """A trace that cannot be read at all."""
+
+
+class StoreError(PerfkitError):
+    """A run folder, manifest or data file that cannot be read or written."""
+
+
+class LaunchEnvironmentError(PerfkitError):
+    """Launcher variables that contradict each other, or a package or device that is missing."""
+
+
+class RunError(PerfkitError):
+    """A training run that failed."""

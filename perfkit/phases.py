@@ -1,0 +1,24 @@
+"""Names of the phases of a training step, shared by the workloads, the session and the rules of the analysis.
+
+The session annotates each phase as `perfkit.<phase>` (a `user_annotation` in the trace); the analysis knows only
+`perfkit.data_loading` by its name (METRICS section 2), the rest are for people who open the trace.
+"""
+
+from typing import Final, Literal, get_args
+
+Phase = Literal["data_loading", "to_device", "forward", "backward", "optimizer"]
+
+PHASES: Final[tuple[Phase, ...]] = get_args(Phase)
+
+INJECTABLE: Final[tuple[Phase, ...]] = ("data_loading", "forward", "backward", "optimizer")
+"""Phases that a fault can be injected into."""
+
+PREFIX: Final = "perfkit."
+
+
+def annotation(phase: Phase) -> str:
+    """Return the name under which `phase` stands in a trace."""
+    return PREFIX + phase
+
+
+DATA_LOADING: Final = annotation("data_loading")

@@ -1,0 +1,1 @@
+"""Reading traces: files to columns of events. Knows formats, not meanings."""
