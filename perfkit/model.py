@@ -1,0 +1,315 @@
+"""The records that flow through perfkit: the manifest a run writes and the report an analysis returns.
+
+All are frozen and keyword-only. msgspec encodes and decodes them, checks them, and writes their JSON Schema, so what
+stands here is the file format: a change to `RunManifest` bumps `MANIFEST_VERSION`, a change to `Report` bumps
+`REPORT_VERSION`, and both go into CHANGELOG.md. Units are in the names; `None` means "not known", and a field beside
+it or a finding says why.
+"""
+
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args
+
+from msgspec import Meta, Struct
+
+from perfkit.phases import Phase
+
+if TYPE_CHECKING:
+    from perfkit.frames import Frames
+
+MANIFEST_VERSION: Final = 1
+REPORT_VERSION: Final = 1
+
+Category = Literal["compute", "communication", "memcpy", "data_loading", "overhead"]
+CATEGORIES: Final[tuple[Category, ...]] = get_args(Category)
+"""In the order in which they claim an instant (METRICS section 4)."""
+
+Severity = Literal["info", "warning", "error"]
+Nanoseconds = Annotated[int, Meta(description="nanoseconds")]
+
+
+# ---- run.json: what a run says of itself ---------------------------------------------------------------------------
+
+
+class Injection(Struct, frozen=True, kw_only=True):
+    """A delay put into one phase of every step on purpose, to teach and to test with."""
+
+    phase: Phase
+    delay_ns: Annotated[int, Meta(gt=0)]
+    rank: Annotated[int, Meta(ge=0)] | None = None
+    """The rank that is delayed; every rank if None."""
+
+
+StepKind = Literal["cold", "plain", "warmup", "active"]
+"""`cold`: the first step (allocations, DDP's first buckets) or one that follows the writing of a trace; `plain`:
+timed without the profiler; `warmup`: profiler on, nothing kept; `active`: recorded."""
+
+
+class RankRecord(Struct, frozen=True, kw_only=True):
+    """One rank's own record: where it ran and how long each of its steps took by its own clock."""
+
+    rank: int
+    local_rank: int
+    node_rank: int
+    host: str
+    device: str
+    device_name: str
+    threads: int
+    """CPU threads of torch's intra-op pool."""
+    step_wall_ns: list[int]
+    """Host wall time of each completed step, from asking for the batch to the end of the optimizer."""
+    load_ns: list[int]
+    """Host time spent waiting for each step's batch."""
+    loss: list[float | None]
+    """Loss of each completed step; None where it was not finite."""
+
+
+class World(Struct, frozen=True, kw_only=True):
+    """How the ranks were laid out."""
+
+    world_size: int
+    nodes: int
+    launcher: str
+    local_world_sizes: list[int]
+    """Ranks a node, by node rank."""
+
+
+class TraceFile(Struct, frozen=True, kw_only=True):
+    """A file that the run wrote and checked; `path` is relative to the run folder."""
+
+    path: str
+    rank: int
+    cycle: int
+    bytes: int
+    kind: Literal["trace", "key_averages"]
+
+
+class Throughput(Struct, frozen=True, kw_only=True):
+    """Rates over the warm steps that were not recorded, else over the recorded ones (`measured_on` says which)."""
+
+    samples_per_s: float
+    tokens_per_s: float | None
+    flops_per_s: float | None
+    """Model FLOP/s of the whole run (METRICS section 8)."""
+    mfu: float | None
+    mfu_reason: str | None
+    """Why there is no MFU."""
+    read_bytes_per_s: float | None
+    """Bytes of samples delivered per second of waiting for them, summed over ranks."""
+    measured_on: Literal["plain", "active"]
+    step_ns: int
+    """Median over those steps of the largest wall time over ranks."""
+
+
+class Failure(Struct, frozen=True, kw_only=True):
+    """The first failure of a run."""
+
+    rank: int
+    message: str
+
+
+class RunManifest(Struct, frozen=True, kw_only=True):
+    """`run.json`."""
+
+    schema_version: int = MANIFEST_VERSION
+    run: str
+    state: Literal["running", "completed", "failed"]
+    failure: Failure | None = None
+    workload: str
+    source: str
+    """Input source: memory, hdf5, safetensors, or what the user's own loop calls it."""
+    started_at: str
+    """ISO 8601, UTC."""
+    finished_at: str | None = None
+    config: dict[str, Any]
+    """The effective configuration, every option by its name."""
+    versions: dict[str, str]
+    backend: str | None
+    device: str
+    world: World
+    parameters: int | None = None
+    parameter_checksum: str | None = None
+    """SHA-256 over the parameters after the last step, the same on all ranks (checked)."""
+    batch_size: int | None = None
+    """Samples a rank and step."""
+    sample_bytes: int | None = None
+    tokens_per_sample: int | None = None
+    flops_per_token: float | None = None
+    injections: list[Injection] = []
+    step_kinds: list[StepKind] = []
+    """One a step, the same on all ranks."""
+    ranks: list[RankRecord] = []
+    throughput: Throughput | None = None
+    files: list[TraceFile] = []
+
+
+# ---- report.json: what the analysis says ---------------------------------------------------------------------------
+
+
+class ExposedNs(Struct, frozen=True, kw_only=True):
+    """Exclusive time by category; sums to the window exactly (METRICS section 4)."""
+
+    compute: int
+    communication: int
+    memcpy: int
+    data_loading: int
+    overhead: int
+
+
+class TotalNs(Struct, frozen=True, kw_only=True):
+    """Time in which a category was active at all, whatever else ran; `total - exposed` was hidden."""
+
+    compute: int
+    communication: int
+    memcpy: int
+    data_loading: int
+
+
+class Loads(Struct, frozen=True, kw_only=True):
+    """The data-loading spans that began in a step on the host (outermost spans only)."""
+
+    count: int
+    sum_ns: int
+    max_ns: int
+    spans_ns: list[int]
+    """Duration of each, in order."""
+
+
+class StepBreakdown(Struct, frozen=True, kw_only=True):
+    """One step of one rank."""
+
+    step: int | None
+    """N of `ProfilerStep#N`; None where the trace has no steps and the whole of it is taken as one."""
+    start_ns: int
+    """Absolute start of the step's window, in the trace's own clock."""
+    wall_ns: int
+    exposed_ns: ExposedNs
+    total_ns: TotalNs
+    loads: Loads
+
+
+class OperatorStat(Struct, frozen=True, kw_only=True):
+    """A kernel or host operator, summed over a rank's steps."""
+
+    name: str
+    category: Category
+    count: int
+    total_ns: int
+    """Kernels: summed durations. Host operators: summed *self* time (innermost)."""
+    max_ns: int
+
+
+class CollectiveStat(Struct, frozen=True, kw_only=True):
+    """Collectives of one kind, group, size and type, summed over a rank's steps."""
+
+    operator: str
+    """all_reduce, all_gather, …; "unknown" where the trace does not say."""
+    group: str | None
+    group_size: int | None
+    bytes: int | None
+    """Message size S as METRICS section 5 has it; None where the trace does not say."""
+    dtype: str | None
+    count: int
+    total_ns: int
+    """Summed durations."""
+    exposed_ns: int
+    """The part of them that nothing hid."""
+    max_ns: int
+
+
+class RankReport(Struct, frozen=True, kw_only=True):
+    """Everything about one rank."""
+
+    rank: int | None
+    traces: list[str]
+    """Files, relative to the run."""
+    host: str | None
+    device: Literal["gpu", "cpu"]
+    """`cpu` where the trace has no device activity: the host operators are the work."""
+    backend: str | None
+    steps: list[StepBreakdown]
+    operators: list[OperatorStat]
+    """By time, largest first."""
+    collectives: list[CollectiveStat]
+    events: dict[str, int]
+    """Events read, by kind; `unknown` counts those that no rule knows."""
+
+
+class Finding(Struct, frozen=True, kw_only=True):
+    """Something about the data that a reader must know before trusting the numbers."""
+
+    code: str
+    severity: Severity
+    message: str
+    rank: int | None = None
+    file: str | None = None
+
+
+class DataLoading(Struct, frozen=True, kw_only=True):
+    """Loads of a run, over all its ranks and recorded steps."""
+
+    source: str | None
+    count: int
+    median_ns: int
+    max_ns: int
+    max_rank: int | None
+    max_step: int | None
+    exposed_share: float
+    """Exposed data loading / wall, over ranks and steps."""
+    read_bytes_per_s: float | None
+    """Bytes of samples delivered a second of loading; None without a manifest."""
+
+
+class ProfilerCost(Struct, frozen=True, kw_only=True):
+    """What profiling cost, from the run's own clock (largest wall over ranks, medians over steps)."""
+
+    plain_step_ns: int | None
+    recorded_step_ns: int | None
+    ratio: float | None
+    reason: str | None
+    """Why there is no ratio."""
+
+
+Bound = Literal["compute", "communication", "input", "memcpy", "host", "imbalance", "unknown"]
+
+
+class Verdict(Struct, frozen=True, kw_only=True):
+    """One sentence on what limits the run."""
+
+    bound: Bound
+    share: float
+    """Share of the step that the limiting category takes exclusively, 0 to 1."""
+    sentence: str
+
+
+class RunReport(Struct, frozen=True, kw_only=True):
+    """Everything about one run."""
+
+    run: str
+    path: str
+    workload: str | None
+    source: str | None
+    world_size: int
+    """From the manifest or the headers, else the number of ranks seen."""
+    state: str | None
+    """The manifest's; None for a foreign trace."""
+    verdict: Verdict
+    ranks: list[RankReport]
+    data_loading: DataLoading | None
+    profiler_cost: ProfilerCost | None
+    throughput: Throughput | None
+    injections: list[Injection]
+    findings: list[Finding]
+
+
+class Report(Struct, frozen=True, kw_only=True):
+    """`report.json`: the result of one analysis."""
+
+    schema_version: int = REPORT_VERSION
+    perfkit_version: str
+    runs: list[RunReport]
+
+    def tables(self) -> "Frames":
+        """Return the report's tables as pandas DataFrames."""
+        # The one upward import, made only here: the records themselves know nothing of pandas.
+        from perfkit.frames import frames
+
+        return frames(self)
