@@ -1,0 +1,114 @@
+"""`Events`: the currency between reading and analysis. Equal-length columns, interned names, integer nanoseconds."""
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from perfkit.trace.intervals import Ints
+
+
+class Kind(IntEnum):
+    """What an event is, by the trace's own category (METRICS section 2)."""
+
+    KERNEL = 0
+    COPY = 1
+    """`gpu_memcpy` and `gpu_memset`."""
+    LAUNCH = 2
+    OPERATOR = 3
+    ANNOTATION = 4
+    PYTHON = 5
+    """Counted, not kept."""
+    OTHER = 6
+    """Known and of no use to the analysis: counted, not kept."""
+    UNKNOWN = 7
+    """A complete event of a category that no row knows: counted, not kept, and a finding."""
+
+
+class CollectiveArgs(Struct, frozen=True, kw_only=True):
+    """What an event says of the collective it belongs to; None where it does not say."""
+
+    operator: str | None = None
+    in_elements: int | None = None
+    out_elements: int | None = None
+    dtype: str | None = None
+    group: str | None = None
+    group_size: int | None = None
+    input_dims: Any = None
+    """`Input Dims`: nested lists of sizes, as recorded with shapes."""
+    input_type: Any = None
+    """`Input type`: a list of types, likewise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Events:
+    """Complete events of one trace, in file order; every column has shape (n,)."""
+
+    kind: NDArray[np.uint8]
+    name: NDArray[np.int32]
+    """Index into `names`."""
+    start_ns: Ints
+    end_ns: Ints
+    thread: NDArray[np.int32]
+    """Interned (pid, tid)."""
+    correlation: Ints
+    """`args.correlation`; -1 where there is none."""
+    names: tuple[str, ...]
+    collectives: dict[int, CollectiveArgs]
+    """By row, for events that carry collective metadata or are communication operators."""
+
+    def rows(self, *kinds: Kind) -> Ints:
+        """Return the rows of the given kinds, in file order."""
+        return np.flatnonzero(np.isin(self.kind, kinds))
+
+
+class RecordedCollective(Struct, frozen=True, kw_only=True):
+    """A collective as the run's own recorder saw it issued (header key `perfkit`)."""
+
+    ns: int
+    op: str
+    bytes: int | None = None
+    dtype: str | None = None
+    group: str | None = None
+    group_size: int | None = None
+    seq: int | None = None
+
+
+class PerfkitHeader(Struct, frozen=True, kw_only=True):
+    """What perfkit's session put into the header of a trace it wrote."""
+
+    run: str | None = None
+    rank: int | None = None
+    world_size: int | None = None
+    cycle: int = 0
+    source: str | None = None
+    collectives: list[RecordedCollective] | None = None
+    """None where the run could not record them."""
+
+
+class Header(Struct, frozen=True, kw_only=True):
+    """What a trace says of itself; None where it does not say."""
+
+    rank: int | None = None
+    world_size: int | None = None
+    backend: str | None = None
+    host: str | None = None
+    base_ns: int = 0
+    perfkit: PerfkitHeader | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankTrace:
+    """One trace file, read."""
+
+    header: Header
+    events: Events
+    counts: dict[Kind, int]
+    """Events in the file, by kind, kept or not."""
+    unknown: dict[str, int] = field(default_factory=dict)
+    """Categories that no row knows, with the number of complete events of each."""
+    repaired: dict[str, int] = field(default_factory=dict)
+    """Damage that was mended or left out, by what it was, with the number of events."""

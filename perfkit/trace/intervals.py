@@ -1,0 +1,142 @@
+"""Interval algebra on integer nanoseconds: pure functions over arrays of half-open spans `[start, end)`.
+
+Everything the breakdown needs reduces to two questions: how much of a window does a union of spans cover, and which of
+many spans is the innermost at an instant. Both are answered without a Python loop over events.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+
+
+class Union(NamedTuple):
+    """Disjoint, non-touching, non-empty spans in order."""
+
+    start: Ints
+    end: Ints
+
+
+EMPTY = Union(np.zeros(0, np.int64), np.zeros(0, np.int64))
+
+
+def union(start: Ints, end: Ints) -> Union:
+    """Merge spans that overlap or touch; empty spans vanish."""
+    kept = end > start
+    start, end = start[kept], end[kept]
+    if not len(start):
+        return EMPTY
+    order = np.argsort(start, kind="stable")
+    start, end = start[order], end[order]
+    reach = np.maximum.accumulate(end)
+    opens = np.concatenate(([True], start[1:] > reach[:-1]))
+    closes = np.concatenate((opens[1:], [True]))
+    return Union(start[opens], reach[closes])
+
+
+def merge(*unions: Union) -> Union:
+    """Return the union of unions."""
+    return union(np.concatenate([u.start for u in unions]), np.concatenate([u.end for u in unions]))
+
+
+def measure(spans: Union, start: Ints, end: Ints) -> Ints:
+    """Return how many nanoseconds of each window `[start, end)` the spans cover; windows with end <= start give 0."""
+    return np.maximum(_covered_until(spans, end) - _covered_until(spans, start), 0)
+
+
+def _covered_until(spans: Union, instant: Ints) -> Ints:
+    """Return the covered time before each instant."""
+    if not len(spans.start):
+        return np.zeros(len(instant), np.int64)
+    whole = np.concatenate((np.zeros(1, np.int64), np.cumsum(spans.end - spans.start)))
+    begun = np.searchsorted(spans.start, instant, side="left")
+    # Of the last span that has begun, the part that lies after the instant is not covered yet.
+    ahead = np.where(begun > 0, np.maximum(spans.end[begun - 1] - instant, 0), 0)
+    return np.asarray(whole[begun] - ahead, np.int64)
+
+
+def innermost(start: Ints, end: Ints, instant: Ints) -> Ints:
+    """Return, for each instant, the index of the innermost span that contains it, or -1.
+
+    Innermost is the latest started; of several, the shortest (METRICS section 2). The spans need not nest: they may
+    cross.
+    """
+    if not len(start):
+        return np.full(len(instant), -1, np.int64)
+    order = np.lexsort((-end, start))
+    ordered_start, ordered_end = start[order], end[order]
+    outlives = _last_before_that_ends_later(ordered_end)
+    found = np.searchsorted(ordered_start, instant, side="right") - 1
+    # Where the candidate has ended, everything up to the last earlier span that ends later has ended too.
+    while True:
+        over = (found >= 0) & (ordered_end[found] <= instant)
+        if not over.any():
+            break
+        found[over] = outlives[found[over]]
+    return np.where(found >= 0, order[found], -1)
+
+
+def _last_before_that_ends_later(end: Ints) -> Ints:
+    """Return, for each i, the largest j < i with end[j] > end[i], or -1: previous greater element, by pointer jumping.
+
+    Invariant: everything strictly between `before[i]` and i ends no later than i. A jump through a pointer that is
+    itself not final yet keeps it, so all pointers jump at once and the distance doubles.
+    """
+    before = np.arange(-1, len(end) - 1, dtype=np.int64)
+    while True:
+        short = (before >= 0) & (end[before] <= end)
+        if not short.any():
+            return before
+        before[short] = before[before[short]]
+
+
+class Segments(NamedTuple):
+    """Stretches of time, in order, each with the index of the span that is innermost in it."""
+
+    start: Ints
+    end: Ints
+    owner: Ints
+
+
+def innermost_segments(start: Ints, end: Ints) -> Segments:
+    """Cut time at every start and end and return the stretches in which some span runs, each with its innermost."""
+    cuts = np.unique(np.concatenate((start, end)))
+    owner = innermost(start, end, cuts[:-1])
+    inside = owner >= 0
+    return Segments(cuts[:-1][inside], cuts[1:][inside], owner[inside])
+
+
+def earliest_share(start: Ints, end: Ints) -> Union:
+    """Cut each span to the part in which no earlier-started one runs: each instant is the earliest started's.
+
+    Returns columns of the spans' own length and order, not a merged union: pairwise disjoint, together covering the
+    same instants. A span that has nothing of its own gets an empty part (METRICS section 5).
+    """
+    order = np.argsort(start, kind="stable")
+    reach = np.maximum.accumulate(end[order])
+    previous = np.concatenate((np.full(min(len(end), 1), np.iinfo(np.int64).min), reach[:-1]))
+    cut = np.empty_like(start)
+    cut[order] = np.maximum(start[order], previous)
+    return Union(cut, np.maximum(end, cut))
+
+
+def contained(start: Ints, end: Ints, outer_start: Ints, outer_end: Ints) -> NDArray[np.bool_]:
+    """Return for each span whether it lies within some single outer span (which may be equal to it)."""
+    if not len(outer_start):
+        return np.zeros(len(start), np.bool_)
+    order = np.argsort(outer_start, kind="stable")
+    reach = np.maximum.accumulate(outer_end[order])
+    # Of the outer spans that start no later, the one that reaches furthest decides.
+    last = np.searchsorted(outer_start[order], start, side="right") - 1
+    return (last >= 0) & (reach[last] >= end)
+
+
+def outermost(start: Ints, end: Ints) -> NDArray[np.bool_]:
+    """Return for each span whether no other contains it; of equal spans the first counts as outermost."""
+    order = np.lexsort((-end, start))
+    reach = np.maximum.accumulate(end[order])
+    outer = np.ones(len(start), np.bool_)
+    outer[order[1:]] = end[order][1:] > reach[:-1]
+    return outer

@@ -1,0 +1,139 @@
+"""Run folders: their names, the manifest `run.json`, and the files a run leaves beside it.
+
+::
+
+    traces/<run>/run.json                       what the run says of itself (RunManifest)
+                 rank<R>[.cycle<C>].json.gz     one trace a rank and cycle
+                 rank<R>[.cycle<C>].key_averages.txt
+                 failure.json                   only after a failure: the first rank that failed, and why
+"""
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import msgspec
+
+from perfkit.errors import StoreError
+from perfkit.model import MANIFEST_VERSION, Failure, RunManifest, TraceFile
+
+MANIFEST_NAME: Final = "run.json"
+FAILURE_NAME: Final = "failure.json"
+
+_FILE = re.compile(r"rank(?P<rank>\d+)(?:\.cycle(?P<cycle>\d+))?\.(?P<end>json\.gz|key_averages\.txt)")
+_KINDS: Final[dict[str, Literal["trace", "key_averages"]]] = {
+    "json.gz": "trace",
+    "key_averages.txt": "key_averages",
+}
+
+
+def create_run_folder(trace_dir: Path, name: str) -> Path:
+    """Create `trace_dir/name`, or `name-2`, `name-3`, … where that exists; never reuse a folder.
+
+    Raises:
+        StoreError: `trace_dir` cannot be made or written.
+    """
+    suffix = 1
+    while True:
+        folder = trace_dir / (name if suffix == 1 else f"{name}-{suffix}")
+        try:
+            trace_dir.mkdir(parents=True, exist_ok=True)
+            folder.mkdir()
+        except FileExistsError as error:
+            if not trace_dir.is_dir():
+                raise StoreError(f"{trace_dir} is not a folder: choose another --trace-dir") from error
+            suffix += 1
+        except OSError as error:
+            raise StoreError(
+                f"cannot create the run folder {folder}: {error.strerror}: choose another --trace-dir"
+            ) from error
+        else:
+            return folder
+
+
+def file_stem(rank: int, cycle: int, cycles: int) -> str:
+    """Return the name, without its ending, of what `rank` writes for `cycle` (from 0) of `cycles`."""
+    return f"rank{rank}" if cycles == 1 else f"rank{rank}.cycle{cycle}"
+
+
+def list_files(folder: Path) -> list[TraceFile]:
+    """Return the finished files of a run by rank, cycle and kind; temporary ones are left out."""
+    found = [
+        TraceFile(
+            path=path.name,
+            rank=int(match["rank"]),
+            cycle=int(match["cycle"] or 0),
+            bytes=path.stat().st_size,
+            kind=_KINDS[match["end"]],
+        )
+        for path in folder.iterdir()
+        if (match := _FILE.fullmatch(path.name))
+    ]
+    return sorted(found, key=lambda file: (file.rank, file.cycle, file.kind != "trace"))
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Give a temporary name beside `path`; rename it to `path` at the end, remove it after an error."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        yield temporary
+        temporary.replace(path)
+    except OSError as error:
+        raise StoreError(f"cannot write {path}: {error.strerror or error}") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_manifest(folder: Path, manifest: RunManifest) -> None:
+    """Write `run.json` atomically.
+
+    Raises:
+        StoreError: It cannot be written.
+    """
+    _write_json(folder / MANIFEST_NAME, manifest)
+
+
+def _write_json(path: Path, value: Any) -> None:
+    with replacing(path) as temporary:
+        temporary.write_bytes(msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
+
+
+def read_manifest(folder: Path) -> RunManifest:
+    """Read `run.json` of a run folder.
+
+    Raises:
+        StoreError: It is missing, damaged, or written by a newer perfkit.
+    """
+    path = folder / MANIFEST_NAME
+    try:
+        data = path.read_bytes()
+        version = msgspec.json.decode(data, type=_Versioned).schema_version
+        if version > MANIFEST_VERSION:
+            raise StoreError(
+                f"{path} has schema version {version}, this perfkit knows {MANIFEST_VERSION}: update perfkit to read it"
+            )
+        return msgspec.json.decode(data, type=RunManifest)
+    except OSError as error:
+        raise StoreError(f"cannot read {path}: {error.strerror}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise StoreError(f"{path} is no valid manifest: {error}") from error
+
+
+class _Versioned(msgspec.Struct):
+    schema_version: int
+
+
+def claim_failure(folder: Path, failure: Failure) -> bool:
+    """Write `failure.json` unless another rank did so first; say whether this rank was the first."""
+    try:
+        with (folder / FAILURE_NAME).open("xb") as stream:
+            stream.write(msgspec.json.encode(failure) + b"\n")
+    except FileExistsError:
+        return False
+    except OSError:
+        return True  # a full disk: better a line too many than none
+    return True

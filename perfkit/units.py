@@ -1,0 +1,98 @@
+"""Numbers and names as people read them: three significant digits, decimal units, text that is only text."""
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+NONE = "–"
+"""Stands where a figure is not known."""
+
+_TIME = ((1, "ns"), (10**3, "µs"), (10**6, "ms"), (10**9, "s"))
+_SI = ((1, ""), (10**3, "k"), (10**6, "M"), (10**9, "G"), (10**12, "T"), (10**15, "P"))
+
+
+def _digits(value: float) -> str:
+    """Return `value` with three significant digits, or as a whole number where it has more before the point."""
+    if value == 0:
+        return "0"
+    return f"{value:.0f}" if abs(value) >= 999.5 else f"{value:#.3g}".rstrip(".")
+
+
+def _scaled(value: float, scales: Sequence[tuple[int, str]]) -> tuple[str, str]:
+    """Return (digits, unit), with the first unit in which `value` stays under a thousand after rounding."""
+    for scale, unit in scales[:-1]:
+        if abs(value) / scale < 999.5:
+            whole = scale == 1 and value == int(value)
+            return (str(int(value)) if whole else _digits(value / scale)), unit
+    scale, unit = scales[-1]
+    return _digits(value / scale), unit
+
+
+def duration(ns: float | None) -> str:
+    """Return nanoseconds in the unit that suits them: `12.3 ms`."""
+    if ns is None:
+        return NONE
+    return "0" if ns == 0 else " ".join(_scaled(ns, _TIME))
+
+
+def difference(ns: float) -> str:
+    """Return a signed duration: `+12.3 ms`."""
+    return f"+{duration(ns)}" if ns > 0 else duration(ns)
+
+
+def size(count: float | None) -> str:
+    """Return bytes in decimal units: `4.19 MB` (1 MB = 1,000,000 bytes)."""
+    if count is None:
+        return NONE
+    digits, prefix = _scaled(count, _SI)
+    return f"{digits} {prefix}B"
+
+
+def rate(per_second: float | None, unit: str) -> str:
+    """Return a rate: `1.23 TFLOP/s`, `12,345 samples/s`.
+
+    Prefixes are for the units that take them (`B`, `FLOP`); things that are counted keep their digits.
+    """
+    if per_second is None:
+        return NONE
+    if unit in {"B", "FLOP"}:
+        digits, prefix = _scaled(per_second, _SI)
+        return f"{digits} {prefix}{unit}/s"
+    return f"{f'{per_second:,.0f}' if per_second >= 999.5 else _digits(per_second)} {unit}/s"
+
+
+def share(fraction: float | None) -> str:
+    """Return a fraction of one as per cent with one decimal."""
+    return NONE if fraction is None else f"{100 * fraction:.1f} %"
+
+
+def shares(parts: Sequence[int]) -> list[str]:
+    """Return each part's share of their sum as per cent with one decimal; together they show exactly 100.0.
+
+    Tenths that rounding down leaves over go to the largest remainders (Hamilton's method).
+    """
+    total = sum(parts)
+    if total == 0:
+        return [NONE] * len(parts)
+    tenths = [1000 * part // total for part in parts]
+    by_remainder = sorted(range(len(parts)), key=lambda i: -(1000 * parts[i] % total))
+    for i in by_remainder[: 1000 - sum(tenths)]:
+        tenths[i] += 1
+    return [f"{t // 10}.{t % 10} %" for t in tenths]
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Return whole numbers compactly: `0-3, 5`."""
+    ordered = sorted(set(numbers))
+    breaks = [i for i, (a, b) in enumerate(pairwise(ordered), 1) if b != a + 1]
+    runs = [ordered[a:b] for a, b in pairwise([0, *breaks, len(ordered)])] if ordered else []
+    return ", ".join(str(r[0]) if len(r) == 1 else f"{r[0]}-{r[-1]}" for r in runs)
+
+
+def plain(text: str) -> str:
+    r"""Return `text` from a trace as something that is safe to print: what does not print is written out (`\x1b`).
+
+    That covers terminal escapes, line breaks, invisible and direction-changing characters, and what was not UTF-8.
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)

@@ -1,0 +1,164 @@
+"""Traces as other programs write them, whole or not."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perfkit.errors import TraceError
+from perfkit.trace.events import Kind, RankTrace
+from perfkit.trace.reader import read_trace
+
+OP = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 10, "dur": 5}
+
+
+def event(**changes: Any) -> dict[str, Any]:
+    return {**OP, **changes}
+
+
+def read(tmp_path: Path, content: bytes | dict[str, Any] | list[Any], name: str = "t.json") -> RankTrace:
+    path = tmp_path / name
+    path.write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
+    return read_trace(path)
+
+
+def spans(trace: RankTrace) -> list[tuple[int, int]]:
+    return list(zip(trace.events.start_ns.tolist(), trace.events.end_ns.tolist(), strict=True))
+
+
+def test_base_time_is_added_exactly(tmp_path: Path) -> None:
+    content = b'{"baseTimeNanoseconds": 1700000000000000001, "traceEvents": [%s]}'
+    raw = b'{"ph":"X","cat":"cpu_op","name":"a","pid":1,"tid":1,"ts":4359611296029.058,"dur":0.001}'
+    assert spans(read(tmp_path, content % raw)) == [(1704359611296029059, 1704359611296029060)]
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda body: body,
+        gzip.compress,
+        lambda body: gzip.compress(body[:10]) + gzip.compress(body[10:]),
+        lambda body: b"\xef\xbb\xbf" + body,
+        lambda body: b"\r\n " + body.replace(b", ", b",\r\n\t"),
+    ],
+    ids=["plain", "gzip named .json", "two gzip members", "byte order mark", "CRLF"],
+)
+@pytest.mark.parametrize(
+    "shape", [lambda events: {"traceEvents": events}, lambda events: events], ids=["object", "array"]
+)
+def test_shapes_of_files(tmp_path: Path, wrap: Any, shape: Any) -> None:
+    body = wrap(json.dumps(shape([event(), event(ts=20)])).encode())
+    assert spans(read(tmp_path, body)) == [(10_000, 15_000), (20_000, 25_000)]
+
+
+def test_header(tmp_path: Path) -> None:
+    info = {"rank": 3, "world_size": 8, "backend": "nccl"}
+    header = read(tmp_path, {"distributedInfo": info, "host_name": "node7", "traceEvents": [OP]}).header
+    assert (header.rank, header.world_size, header.backend, header.host) == (3, 8, "nccl", "node7")
+
+
+@pytest.mark.parametrize(
+    "name", [b"bad \xff\xfe byte", b"control \x01 character", b"line\nbreak"], ids=["utf-8", "control", "newline"]
+)
+def test_names_that_json_forbids(tmp_path: Path, name: bytes) -> None:
+    good = b'{"ph":"X","cat":"kernel","name":"k","pid":0,"tid":7,"ts":1.5,"dur":2,"args":{"correlation":4}}'
+    bad = good.replace(b'"k"', b'"' + name + b'"')
+    trace = read(tmp_path, b'{"baseTimeNanoseconds": 5, "traceEvents": [' + good + b"," + bad + b"]}")
+    assert spans(trace) == [(1505, 3505)] * 2
+    assert trace.events.correlation.tolist() == [4, 4]
+    assert trace.header.base_ns == 5
+
+
+def test_nan_anywhere_is_tolerated(tmp_path: Path) -> None:
+    body = json.dumps({"traceEvents": [event(args={"occupancy": float("nan")}), event(dur=float("nan"))]}).encode()
+    trace = read(tmp_path, body)
+    assert spans(trace) == [(10_000, 15_000), (10_000, 10_000)]
+    assert trace.repaired == {"events without a usable duration, taken as empty": 1}
+
+
+def test_lenient_reading_keeps_everything_that_strict_reading_does(tmp_path: Path) -> None:
+    args = {
+        "correlation": 7,
+        "Collective name": "allreduce",
+        "In msg nelems": 10,
+        "Group size": 2,
+        "Input Dims": [[5, 2]],
+        "dtype": "Float",
+    }
+    info = {"rank": 1, "world_size": 2}
+    body = json.dumps({"distributedInfo": info, "traceEvents": [event(name="record_param_comms", args=args)]}).encode()
+    strict = read(tmp_path, body)
+    lenient = read(tmp_path, body.replace(b'"aten', b'"\x02aten').replace(b'"ph"', b'"\x02": 1, "ph"'))
+    assert lenient.header == strict.header
+    assert lenient.events.collectives == strict.events.collectives
+    assert spans(lenient) == spans(strict)
+
+
+def test_damage_is_counted(tmp_path: Path) -> None:
+    no_start = {key: value for key, value in OP.items() if key != "ts"}
+    no_dur = {key: value for key, value in OP.items() if key != "dur"}
+    trace = read(tmp_path, [OP, event(dur=-3), no_dur, no_start, event(args={"correlation": "seven"})])
+    assert spans(trace) == [(10_000, 15_000), (10_000, 10_000), (10_000, 10_000), (10_000, 15_000)]
+    assert trace.repaired == {
+        "events without a usable start, left out": 1,
+        "events without a usable duration, taken as empty": 1,
+        "events of negative duration, taken as empty": 1,
+        "events with a correlation that is no number, taken as having none": 1,
+    }
+
+
+def test_kinds(tmp_path: Path) -> None:
+    categories = {
+        "kernel": Kind.KERNEL,
+        "gpu_memcpy": Kind.COPY,
+        "gpu_memset": Kind.COPY,
+        "Operator": Kind.OPERATOR,
+        "user_annotation": Kind.ANNOTATION,
+        "cuda_runtime": Kind.LAUNCH,
+        "hip_runtime": Kind.LAUNCH,
+        "xpu_driver": Kind.LAUNCH,
+        "python_function": Kind.PYTHON,
+        "gpu_user_annotation": Kind.OTHER,
+        "cuda_sync": Kind.OTHER,
+        "tomorrow's": Kind.UNKNOWN,
+    }
+    trace = read(tmp_path, [event(cat=category) for category in categories])
+    kept = {Kind.KERNEL, Kind.COPY, Kind.OPERATOR, Kind.ANNOTATION, Kind.LAUNCH}
+    assert trace.events.kind.tolist() == [kind for kind in categories.values() if kind in kept]
+    assert trace.unknown == {"tomorrow's": 1}
+    assert trace.counts[Kind.OTHER] == 2
+
+
+def test_names_and_threads_of_any_type(tmp_path: Path) -> None:
+    trace = read(tmp_path, [event(name=12, tid="stream 7"), event(name=None, pid=None, tid=1.5), event(tid="1"), OP])
+    assert [trace.events.names[name] for name in trace.events.name] == ["12", "None", "aten::mm", "aten::mm"]
+    assert len(set(trace.events.thread.tolist())) == 4
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "empty"),
+        (b"   \n", "empty"),
+        (b'{"traceEvents": [{"ph": "X"', "whole JSON"),
+        (b'{"a": 1}', "traceEvents"),
+        (b"12", "traceEvents"),
+        (b'{"traceEvents": 5}', "traceEvents"),
+        (gzip.compress(b'{"traceEvents": []}' * 100)[:-20], "damaged gzip"),
+        (b"\x1f\x8bgarbage", "damaged gzip"),
+        (b"[" * 200_000, "whole JSON"),
+        (b'{"baseTimeNanoseconds": 1e300, "traceEvents": []}', "baseTimeNanoseconds"),
+    ],
+)
+def test_what_is_no_trace_gets_one_line(tmp_path: Path, content: bytes, says: str) -> None:
+    with pytest.raises(TraceError, match=says) as caught:
+        read(tmp_path, content)
+    assert "\n" not in str(caught.value)
+    assert "t.json" in str(caught.value)
+
+
+def test_a_missing_file_gets_one_line(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="No such file"):
+        read_trace(tmp_path / "none.json")
