@@ -1,0 +1,322 @@
+"""From the summaries of a run's traces to the report of the run."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from statistics import median
+from typing import Final, NamedTuple
+
+from perfkit.analyze.imbalance import Lag, find_lag
+from perfkit.analyze.rank import TraceSummary
+from perfkit.analyze.verdict import describe_lag, judge
+from perfkit.model import (
+    CollectiveStat,
+    DataLoading,
+    Finding,
+    OperatorStat,
+    ProfilerCost,
+    RankReport,
+    RunManifest,
+    RunReport,
+    Severity,
+    StepKind,
+)
+from perfkit.units import duration, ranges
+
+_RANK_IN_NAME: Final = re.compile(r"rank[-_.]?(\d{1,9})(?!\d)", re.IGNORECASE)
+
+
+class NamedSummary(NamedTuple):
+    """A trace's summary and the name of its file, relative to the run."""
+
+    file: str
+    summary: TraceSummary
+
+
+def assemble(
+    run: str,
+    path: str,
+    traces: Sequence[NamedSummary],
+    manifest: RunManifest | None,
+    rank: int | None,
+    lost: list[Finding],
+) -> RunReport:
+    """Make the report of one run.
+
+    Args:
+        run: its name.
+        path: where it lies.
+        traces: summaries of its traces; none where it was not profiled, or nothing could be read.
+        manifest: what the run says of itself; None for foreign traces.
+        rank: the rank of traces that do not say theirs.
+        lost: findings about traces that could not be read.
+    """
+    ranks, findings = _ranks(traces, rank)
+    world_size = _world_size(ranks, traces, manifest)
+    loading = _data_loading(ranks, manifest, _source(traces, manifest))
+    lag = find_lag(ranks)
+    findings = [
+        *lost,
+        *findings,
+        *_missing_ranks(ranks, world_size),
+        *_no_collectives(traces, world_size),
+        *(_manifest_findings(manifest) if manifest else ()),
+        *_lag_finding(lag),
+        *(finding for named in traces for finding in named.summary.findings),
+    ]
+    return RunReport(
+        run=run,
+        path=path,
+        workload=manifest.workload if manifest else None,
+        source=_source(traces, manifest),
+        world_size=world_size,
+        state=manifest.state if manifest else None,
+        verdict=judge(ranks, loading, lag),
+        ranks=ranks,
+        data_loading=loading,
+        profiler_cost=_profiler_cost(manifest) if manifest else None,
+        throughput=manifest.throughput if manifest else None,
+        injections=manifest.injections if manifest else [],
+        findings=sorted(findings, key=lambda finding: _SEVERITY[finding.severity]),
+    )
+
+
+_SEVERITY: Final[dict[Severity, int]] = {"error": 0, "warning": 1, "info": 2}
+
+
+# ---- ranks ---------------------------------------------------------------------------------------------------------
+
+
+def _ranks(traces: Sequence[NamedSummary], default: int | None) -> tuple[list[RankReport], list[Finding]]:
+    by_rank: dict[int, list[NamedSummary]] = defaultdict(list)
+    nameless: list[NamedSummary] = []
+    for named in traces:
+        number = _rank_of(named, default)
+        if number is None:
+            nameless.append(named)
+        else:
+            by_rank[number].append(named)
+    findings: list[Finding] = []
+    reports = []
+    for number, mine in sorted(by_rank.items()):
+        cycles = sorted(mine, key=lambda named: (named.summary.steps[0].start_ns, named.file))
+        findings.extend(_several(number, cycles))
+        reports.append(_rank_report(number, _without_clashes(number, cycles, findings)))
+    for named in nameless:
+        message = "says nowhere which rank wrote it (header, file name): give --rank, or name the file rank<N>.json.gz"
+        findings.append(Finding(code="rank_unknown", severity="info", message=message, file=named.file))
+        reports.append(_rank_report(None, [named]))
+    return reports, findings
+
+
+def _rank_of(named: NamedSummary, default: int | None) -> int | None:
+    if named.summary.header.rank is not None:
+        return named.summary.header.rank
+    in_name = _RANK_IN_NAME.search(named.file.rsplit("/", 1)[-1])
+    return int(in_name.group(1)) if in_name else default
+
+
+def _several(rank: int, traces: list[NamedSummary]) -> list[Finding]:
+    """Say so where several traces of one rank do not call themselves its cycles."""
+    cycles = {named.summary.header.perfkit.cycle for named in traces if named.summary.header.perfkit}
+    if len(cycles) == len(traces) or len(traces) == 1:
+        return []
+    message = f"{len(traces)} traces claim rank {rank}: those that follow one another are taken as one run's cycles"
+    return [Finding(code="several_traces", severity="warning", message=message, rank=rank)]
+
+
+def _without_clashes(rank: int, traces: list[NamedSummary], findings: list[Finding]) -> list[NamedSummary]:
+    """Keep the traces of one rank that follow one another; two that overlap in time cannot both be this rank's."""
+    kept: list[NamedSummary] = []
+    end_ns = None
+    for named in traces:
+        steps = named.summary.steps
+        if end_ns is not None and steps[0].start_ns < end_ns:
+            message = (
+                f"claims rank {rank} at the same time as {kept[-1].file}: left out; give each job a folder of its own"
+            )
+            findings.append(
+                Finding(code="duplicate_rank", severity="error", message=message, rank=rank, file=named.file)
+            )
+            continue
+        kept.append(named)
+        end_ns = steps[-1].start_ns + steps[-1].wall_ns
+    return kept
+
+
+def _rank_report(rank: int | None, traces: list[NamedSummary]) -> RankReport:
+    summaries = [named.summary for named in traces]
+    first = summaries[0]
+    return RankReport(
+        rank=rank,
+        traces=[named.file for named in traces],
+        host=first.header.host,
+        device="gpu" if any(summary.has_device for summary in summaries) else "cpu",
+        backend=first.header.backend,
+        steps=[step for summary in summaries for step in summary.steps],
+        operators=_add_operators(row for summary in summaries for row in summary.operators),
+        collectives=_add_collectives(row for summary in summaries for row in summary.collectives),
+        events={
+            kind: sum(summary.counts.get(kind, 0) for summary in summaries)
+            for kind in sorted({kind for summary in summaries for kind in summary.counts})
+        },
+    )
+
+
+def _add_operators(rows: Iterable[OperatorStat]) -> list[OperatorStat]:
+    groups: dict[tuple[str, str], list[OperatorStat]] = defaultdict(list)
+    for row in rows:
+        groups[row.name, row.category].append(row)
+    added = [
+        OperatorStat(
+            name=group[0].name,
+            category=group[0].category,
+            count=sum(row.count for row in group),
+            total_ns=sum(row.total_ns for row in group),
+            max_ns=max(row.max_ns for row in group),
+        )
+        for group in groups.values()
+    ]
+    return sorted(added, key=lambda row: (-row.total_ns, row.name))
+
+
+def _add_collectives(rows: Iterable[CollectiveStat]) -> list[CollectiveStat]:
+    groups: dict[tuple[object, ...], list[CollectiveStat]] = defaultdict(list)
+    for row in rows:
+        groups[row.operator, row.group, row.group_size, row.bytes, row.dtype].append(row)
+    added = [
+        CollectiveStat(
+            operator=group[0].operator,
+            group=group[0].group,
+            group_size=group[0].group_size,
+            bytes=group[0].bytes,
+            dtype=group[0].dtype,
+            count=sum(row.count for row in group),
+            total_ns=sum(row.total_ns for row in group),
+            exposed_ns=sum(row.exposed_ns for row in group),
+            max_ns=max(row.max_ns for row in group),
+        )
+        for group in groups.values()
+    ]
+    return sorted(added, key=lambda row: (-row.exposed_ns, -row.total_ns, row.operator, row.bytes or 0))
+
+
+# ---- the run -------------------------------------------------------------------------------------------------------
+
+
+def _world_size(ranks: list[RankReport], traces: Sequence[NamedSummary], manifest: RunManifest | None) -> int:
+    if manifest:
+        return manifest.world.world_size
+    said = [named.summary.header.world_size or 0 for named in traces]
+    highest = max((rank.rank for rank in ranks if rank.rank is not None), default=-1)
+    return max([*said, len(ranks), highest + 1])
+
+
+def _source(traces: Sequence[NamedSummary], manifest: RunManifest | None) -> str | None:
+    if manifest:
+        return manifest.source
+    return next((own.source for named in traces if (own := named.summary.header.perfkit)), None)
+
+
+def _missing_ranks(ranks: list[RankReport], world_size: int) -> list[Finding]:
+    if not ranks:
+        return [Finding(code="no_traces", severity="warning", message="this run has no trace that could be read")]
+    missing = world_size - len(ranks)
+    if missing <= 0:
+        return []
+    seen = {rank.rank for rank in ranks}
+    # Not all of them: the world size is a number in an untrusted file.
+    absent = ranges(rank for rank in range(min(world_size, 100_000)) if rank not in seen)
+    which = absent if len(absent) <= 60 else absent[:60].rsplit(",", 1)[0] + ", …"
+    message = f"{missing} of {world_size} ranks have no trace here ({which}): what they did is not known"
+    if None in seen:
+        message = f"{missing} of {world_size} ranks have no trace here: what they did is not known"
+    return [Finding(code="ranks_missing", severity="warning", message=message)]
+
+
+def _no_collectives(traces: Sequence[NamedSummary], world_size: int) -> list[Finding]:
+    silent = [named.file for named in traces if not named.summary.communicated]
+    if world_size < 2 or not silent:
+        return []
+    message = (
+        f"{len(silent)} of {len(traces)} traces hold no collective though the world has {world_size} ranks: "
+        "they were not recorded, or their kernels are called something that perfkit does not know"
+    )
+    return [Finding(code="no_collectives", severity="warning", message=message, file=silent[0])]
+
+
+def _manifest_findings(manifest: RunManifest) -> Iterable[Finding]:
+    if manifest.state == "failed":
+        what = (
+            f"rank {manifest.failure.rank}: {manifest.failure.message}"
+            if manifest.failure
+            else "the cause is not known"
+        )
+        yield Finding(
+            code="run_failed", severity="error", message=f"the run failed ({what}); only what it wrote is here"
+        )
+    if manifest.state == "running":
+        message = "the run has not finished, or was killed: only the cycles that it wrote are here"
+        yield Finding(code="run_unfinished", severity="warning", message=message)
+    for fault in manifest.injections:
+        who = "every rank" if fault.rank is None else f"rank {fault.rank}"
+        message = f"a delay of {duration(fault.delay_ns)} was put into {fault.phase} of {who} on purpose (--inject)"
+        yield Finding(code="injected_delay", severity="info", message=message, rank=fault.rank)
+
+
+def _lag_finding(lag: Lag | None) -> list[Finding]:
+    if lag is None:
+        return []
+    return [Finding(code="slow_rank", severity="warning", message=describe_lag(lag), rank=lag.rank)]
+
+
+def _data_loading(ranks: list[RankReport], manifest: RunManifest | None, source: str | None) -> DataLoading | None:
+    loads = [
+        (span_ns, rank.rank, step.step) for rank in ranks for step in rank.steps for span_ns in step.loads.spans_ns
+    ]
+    if not loads:
+        return None
+    max_ns, max_rank, max_step = max(loads, key=lambda load: load[0])
+    wall_ns = sum(step.wall_ns for rank in ranks for step in rank.steps)
+    exposed_ns = sum(step.exposed_ns.data_loading for rank in ranks for step in rank.steps)
+    sum_ns = sum(span_ns for span_ns, _, _ in loads)
+    return DataLoading(
+        source=source,
+        count=len(loads),
+        median_ns=round(median(span_ns for span_ns, _, _ in loads)),
+        max_ns=max_ns,
+        max_rank=max_rank,
+        max_step=max_step,
+        exposed_share=exposed_ns / wall_ns if wall_ns else 0.0,
+        read_bytes_per_s=_read_rate(manifest, len(loads), sum_ns),
+    )
+
+
+def _read_rate(manifest: RunManifest | None, loads: int, sum_ns: int) -> float | None:
+    if manifest is None or manifest.batch_size is None or manifest.sample_bytes is None or not sum_ns:
+        return None
+    return loads * manifest.batch_size * manifest.sample_bytes * 1e9 / sum_ns
+
+
+def _profiler_cost(manifest: RunManifest) -> ProfilerCost:
+    plain_ns, recorded_ns = (_step_ns(manifest, kind) for kind in ("plain", "active"))
+    reason = None
+    if recorded_ns is None:
+        reason = "no step was recorded"
+    elif plain_ns is None:
+        reason = "no warm step ran without the profiler: more --steps than the schedule needs, or a longer wait"
+    ratio = recorded_ns / plain_ns if recorded_ns and plain_ns else None
+    return ProfilerCost(plain_step_ns=plain_ns, recorded_step_ns=recorded_ns, ratio=ratio, reason=reason)
+
+
+def _step_ns(manifest: RunManifest, kind: StepKind) -> int | None:
+    """Return the median over steps of one kind of the largest wall over ranks; None where there is none."""
+    if not manifest.ranks:
+        return None
+    completed = min(len(rank.step_wall_ns) for rank in manifest.ranks)
+    walls = [
+        max(rank.step_wall_ns[step] for rank in manifest.ranks)
+        for step, this in enumerate(manifest.step_kinds[:completed])
+        if this == kind
+    ]
+    return round(median(walls)) if walls else None

@@ -1,0 +1,139 @@
+"""Where a step's time goes: the exclusive breakdown (METRICS section 4), in exact integers.
+
+Every category is a union of spans. Because an instant goes to the first category that applies, the exclusive time of a
+category is what it adds to the union of those before it, so the five add up to the window by construction.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from perfkit.analyze.classify import Device, Names, data_loading_rows, within_same_thread
+from perfkit.analyze.steps import Steps
+from perfkit.model import ExposedNs, Loads, StepBreakdown, TotalNs
+from perfkit.trace.events import Events, Kind
+from perfkit.trace.intervals import EMPTY, Ints, Segments, Union, innermost_segments, measure, merge, outermost, union
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activity:
+    """When each category is active at all, whatever else runs.
+
+    On a CPU-only trace also which operator each instant is of.
+    """
+
+    compute: Union
+    communication: Union
+    memcpy: Union
+    data_loading: Union
+    operators: Segments
+    """Self time of host operators: `owner` is a row of `Events`. Empty where there is device activity."""
+
+
+def find_activity(events: Events, names: Names, device: Device) -> Activity:
+    """Return the spans of each category, by the device where there is any, else by the host."""
+    loading = data_loading_rows(events, names)
+    data_loading = union(events.start_ns[loading], events.end_ns[loading])
+    if len(device.row):
+        return _device_activity(events, device, data_loading)
+    return _host_activity(events, names, loading, data_loading)
+
+
+def _device_activity(events: Events, device: Device, data_loading: Union) -> Activity:
+    def spans(mask: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Union:
+        rows = device.row[mask]
+        return union(events.start_ns[rows], events.end_ns[rows])
+
+    return Activity(
+        compute=spans(device.is_compute),
+        communication=spans(device.is_communication),
+        memcpy=spans(device.is_copy),
+        data_loading=data_loading,
+        operators=Segments(*(np.zeros(0, np.int64) for _ in range(3))),
+    )
+
+
+def _host_activity(events: Events, names: Names, loading: Ints, data_loading: Union) -> Activity:
+    operators = operator_segments(events)
+    # An operator that runs within the loading of data belongs to it, whatever it is.
+    working = ~within_same_thread(events, operators.owner, loading)
+    communicating = names.communication_operator[events.name[operators.owner]]
+    annotated = np.flatnonzero((events.kind == Kind.ANNOTATION) & names.whole_span_annotation[events.name])
+
+    def spans(mask: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Union:
+        return union(operators.start[mask], operators.end[mask])
+
+    return Activity(
+        compute=spans(working & ~communicating),
+        communication=merge(
+            spans(working & communicating), union(events.start_ns[annotated], events.end_ns[annotated])
+        ),
+        memcpy=EMPTY,
+        data_loading=data_loading,
+        operators=operators,
+    )
+
+
+def operator_segments(events: Events) -> Segments:
+    """Cut each thread's time into stretches of one innermost host operator; `owner` is its row."""
+    rows = events.rows(Kind.OPERATOR)
+    parts = [Segments(*(np.zeros(0, np.int64) for _ in range(3)))]
+    for thread in np.unique(events.thread[rows]):
+        here = rows[events.thread[rows] == thread]
+        cut = innermost_segments(events.start_ns[here], events.end_ns[here])
+        parts.append(Segments(cut.start, cut.end, here[cut.owner]))
+    return Segments(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+
+def break_down(events: Events, names: Names, activity: Activity, steps: Steps) -> list[StepBreakdown]:
+    """Return one record a step; `exposed_ns` sums to `wall_ns` exactly."""
+    start, end = steps.bounds[:-1], steps.bounds[1:]
+    categories = (activity.compute, activity.communication, activity.memcpy, activity.data_loading)
+    total = [measure(spans, start, end) for spans in categories]
+    upto = [measure(merge(*categories[: k + 1]), start, end) for k in range(len(categories))]
+    exposed = np.diff(np.vstack([np.zeros_like(start), *upto, end - start]), axis=0)
+    loads = _loads(events, names, steps)
+    return [
+        StepBreakdown(
+            step=steps.number[k],
+            start_ns=int(start[k]),
+            wall_ns=int(end[k] - start[k]),
+            exposed_ns=ExposedNs(**_named(ExposedNs, list(exposed[:, k]))),
+            total_ns=TotalNs(**_named(TotalNs, [column[k] for column in total])),
+            loads=loads[k],
+        )
+        for k in range(len(start))
+    ]
+
+
+def _named(record: type[ExposedNs] | type[TotalNs], values: Sequence[np.int64]) -> dict[str, int]:
+    return {name: int(value) for name, value in zip(record.__struct_fields__, values, strict=True)}
+
+
+def _loads(events: Events, names: Names, steps: Steps) -> list[Loads]:
+    """Count the outermost data-loading spans by the host step in which they began.
+
+    perfkit annotates the wait for a batch around the DataLoader's own annotation: one load, two spans.
+    """
+    rows = data_loading_rows(events, names)
+    rows = np.concatenate(
+        [rows[:0]]
+        + [
+            here[outermost(events.start_ns[here], events.end_ns[here])]
+            for here in (rows[events.thread[rows] == thread] for thread in np.unique(events.thread[rows]))
+        ]
+    )
+    rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
+    duration = events.end_ns[rows] - events.start_ns[rows]
+    step = steps.of(events.start_ns[rows])
+    return [_load(duration[step == k]) for k in range(len(steps.number))]
+
+
+def _load(duration_ns: Ints) -> Loads:
+    return Loads(
+        count=len(duration_ns),
+        sum_ns=int(duration_ns.sum()),
+        max_ns=int(duration_ns.max()) if len(duration_ns) else 0,
+        spans_ns=duration_ns.tolist(),
+    )

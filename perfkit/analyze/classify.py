@@ -1,0 +1,130 @@
+"""Which events are communication, computation, copies and data loading (METRICS section 2).
+
+Names are classified once (a trace has 100,000 events and 1,000 names) and events look their name's answer up.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfkit.analyze import rules
+from perfkit.trace.events import Events, Kind
+from perfkit.trace.intervals import Ints, contained, innermost
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Names:
+    """Answers by name; each has shape (number of names,)."""
+
+    communication_kernel: NDArray[np.bool_]
+    communication_operator: NDArray[np.bool_]
+    backend_annotation: NDArray[np.bool_]
+    whole_span_annotation: NDArray[np.bool_]
+    data_loading: NDArray[np.bool_]
+
+
+def classify_names(names: tuple[str, ...]) -> Names:
+    """Answer every question that a name alone decides."""
+
+    def matching(pattern: str) -> NDArray[np.bool_]:
+        return _by_name(names, lambda name: re.match(pattern, name) is not None)
+
+    return Names(
+        communication_kernel=_by_name(names, rules.is_communication_kernel),
+        communication_operator=matching(rules.COMMUNICATION_OPERATORS),
+        backend_annotation=matching(rules.BACKEND_ANNOTATIONS),
+        whole_span_annotation=matching(rules.WHOLE_SPAN_ANNOTATIONS),
+        data_loading=matching(rules.DATA_LOADING),
+    )
+
+
+def _by_name(names: tuple[str, ...], decide: Callable[[str], bool]) -> NDArray[np.bool_]:
+    return np.fromiter((decide(name) for name in names), np.bool_, len(names))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """Device activities of a trace and where each was launched; columns of shape (d,)."""
+
+    row: Ints
+    """Row in `Events`."""
+    launch_row: Ints
+    """Row of the earliest launch with the same correlation; -1 where none was recorded."""
+    launched_ns: Ints
+    """Start of that launch; the activity's own start where there is none."""
+    is_copy: NDArray[np.bool_]
+    is_communication: NDArray[np.bool_]
+
+    @property
+    def is_compute(self) -> NDArray[np.bool_]:
+        """Every kernel that is not communication."""
+        return ~self.is_copy & ~self.is_communication
+
+
+def find_device(events: Events, names: Names) -> Device:
+    """Join device activities to their launches and tell communication kernels from the rest."""
+    row = events.rows(Kind.KERNEL, Kind.COPY)
+    launch_row = _join_launches(events, row)
+    is_copy = events.kind[row] == Kind.COPY
+    launched_by = at_launch(events, launch_row, communicating_candidates(events, names))
+    by_operator = (launched_by >= 0) & names.communication_operator[events.name[launched_by]]
+    by_name = names.communication_kernel[events.name[row]]
+    return Device(
+        row=row,
+        launch_row=launch_row,
+        launched_ns=np.where(launch_row >= 0, events.start_ns[launch_row], events.start_ns[row]),
+        is_copy=is_copy,
+        is_communication=~is_copy & (by_name | by_operator),
+    )
+
+
+def communicating_candidates(events: Events, names: Names) -> Ints:
+    """Return operators and backend annotations: the innermost at a launch is looked for among them."""
+    is_annotation = (events.kind == Kind.ANNOTATION) & names.backend_annotation[events.name]
+    return np.flatnonzero((events.kind == Kind.OPERATOR) | is_annotation)
+
+
+def _join_launches(events: Events, device: Ints) -> Ints:
+    """Return for each device row the row of the earliest launch with its correlation, or -1."""
+    launches = events.rows(Kind.LAUNCH)
+    launches = launches[events.correlation[launches] >= 0]
+    if not len(launches):
+        return np.full(len(device), -1, np.int64)
+    launches = launches[np.lexsort((events.start_ns[launches], events.correlation[launches]))]
+    ids = events.correlation[launches]
+    wanted = events.correlation[device]
+    first = np.minimum(np.searchsorted(ids, wanted, side="left"), len(ids) - 1)
+    return np.where(ids[first] == wanted, launches[first], -1)
+
+
+def at_launch(events: Events, launch_row: Ints, candidates: Ints) -> Ints:
+    """Return, per launch, the row of the innermost candidate at its start on its thread; -1 where none runs."""
+    found = np.full(len(launch_row), -1, np.int64)
+    launched = np.flatnonzero(launch_row >= 0)
+    for thread in np.unique(events.thread[launch_row[launched]]):
+        here = launched[events.thread[launch_row[launched]] == thread]
+        among = candidates[events.thread[candidates] == thread]
+        inner = innermost(events.start_ns[among], events.end_ns[among], events.start_ns[launch_row[here]])
+        hit = inner >= 0
+        found[here[hit]] = among[inner[hit]]
+    return found
+
+
+def data_loading_rows(events: Events, names: Names) -> Ints:
+    """Return the rows of data-loading annotations."""
+    return np.flatnonzero((events.kind == Kind.ANNOTATION) & names.data_loading[events.name])
+
+
+def within_same_thread(events: Events, rows: Ints, outer: Ints) -> NDArray[np.bool_]:
+    """Return for each row whether its span lies within the span of an `outer` row on the same thread."""
+    inside = np.zeros(len(rows), np.bool_)
+    for thread in np.unique(events.thread[outer]):
+        here = np.flatnonzero(events.thread[rows] == thread)
+        around = outer[events.thread[outer] == thread]
+        inside[here] = contained(
+            events.start_ns[rows[here]], events.end_ns[rows[here]], events.start_ns[around], events.end_ns[around]
+        )
+    return inside

@@ -1,0 +1,67 @@
+"""Is one rank slower than the others by itself, so that they wait for it?
+
+The waiting of others shows as *their* communication, so the share of communication alone blames the network for a
+slow rank. A rank's own time (its step without exposed communication) does not contain waiting for others: the rank
+whose own time is longest step after step is the one that is waited for.
+"""
+
+from statistics import median
+from typing import NamedTuple
+
+from perfkit.model import Category, RankReport, StepBreakdown
+
+_NOTICEABLE = 0.05
+"""Share of the step that a lag must reach to be spoken of: ranks differ by a few per cent anyway."""
+_OWN: tuple[Category, ...] = ("compute", "memcpy", "data_loading", "overhead")
+
+
+class Lag(NamedTuple):
+    """How much longer than the others a rank takes by itself, in a median step."""
+
+    rank: int
+    lag_ns: int
+    share: float
+    """Of the median step."""
+    category: Category
+    """Where the rank spends the most more than the others."""
+    category_ns: int
+    wait_ns: int
+    """How much more exposed communication the others have than this rank: what they wait for it."""
+
+
+def find_lag(ranks: list[RankReport]) -> Lag | None:
+    """Return the rank that the others wait for, or None where none stands out.
+
+    It must be the slowest in more than half of the steps that all ranks recorded, and slower by a noticeable share.
+    """
+    table = {rank.rank: {step.step: step for step in rank.steps} for rank in ranks if rank.rank is not None}
+    if len(table) < 2:
+        return None
+    common = sorted(set.intersection(*(set(steps) for steps in table.values())) - {None})  # type: ignore[type-var]
+    if not common:
+        return None
+    slowest = [max(table, key=lambda rank: _own(table[rank][step])) for step in common]
+    rank = max(table, key=slowest.count)
+    if 2 * slowest.count(rank) <= len(common):
+        return None
+    others = [steps for other, steps in table.items() if other != rank]
+
+    def more(category: Category | None) -> int:
+        """Return by how much this rank exceeds the median of the others, in the median step."""
+        mine = table[rank]
+        return int(median(_of(mine[s], category) - median(_of(o[s], category) for o in others) for s in common))
+
+    lag_ns = more(None)
+    wall_ns = median(max(steps[step].wall_ns for steps in table.values()) for step in common)
+    if lag_ns < _NOTICEABLE * wall_ns:
+        return None
+    category = max(_OWN, key=more)
+    return Lag(rank, lag_ns, lag_ns / wall_ns, category, more(category), -more("communication"))
+
+
+def _own(step: StepBreakdown) -> int:
+    return step.wall_ns - step.exposed_ns.communication
+
+
+def _of(step: StepBreakdown, category: Category | None) -> int:
+    return _own(step) if category is None else int(getattr(step.exposed_ns, category))

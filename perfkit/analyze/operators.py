@@ -1,0 +1,62 @@
+"""Which kernels and operators the time goes to, by name."""
+
+from typing import Final, get_args
+
+import numpy as np
+
+from perfkit.analyze.breakdown import Activity
+from perfkit.analyze.classify import Device, Names, data_loading_rows, within_same_thread
+from perfkit.analyze.steps import Steps
+from perfkit.model import Category, OperatorStat
+from perfkit.trace.events import Events
+from perfkit.trace.intervals import Ints
+
+_CATEGORIES: Final[tuple[Category, ...]] = get_args(Category)
+_COMPUTE, _COMMUNICATION, _MEMCPY, _DATA_LOADING = range(4)
+
+
+def tabulate_operators(
+    events: Events, names: Names, device: Device, activity: Activity, steps: Steps
+) -> list[OperatorStat]:
+    """Sum kernels and copies by name or, on a CPU-only trace, the self time of host operators; largest first."""
+    if len(device.row):
+        mine = steps.device_step >= 0
+        category = np.select([device.is_copy, device.is_communication], [_MEMCPY, _COMMUNICATION], _COMPUTE)[mine]
+        rows = device.row[mine]
+        return _sum(events, rows, category, events.end_ns[rows] - events.start_ns[rows])
+    rows, self_ns = _self_times(activity, steps)
+    communicating = names.communication_operator[events.name[rows]]
+    loading = within_same_thread(events, rows, data_loading_rows(events, names))
+    category = np.select([loading, communicating], [_DATA_LOADING, _COMMUNICATION], _COMPUTE)
+    return _sum(events, rows, category, self_ns)
+
+
+def _self_times(activity: Activity, steps: Steps) -> tuple[Ints, Ints]:
+    """Return the operators that run within the steps, and the time for which each is innermost there."""
+    segments = activity.operators
+    start = np.clip(segments.start, steps.bounds[0], steps.bounds[-1])
+    end = np.clip(segments.end, steps.bounds[0], steps.bounds[-1])
+    rows, place = np.unique(segments.owner[end > start], return_inverse=True)
+    self_ns = np.zeros(len(rows), np.int64)
+    np.add.at(self_ns, place, (end - start)[end > start])
+    return rows, self_ns
+
+
+def _sum(events: Events, rows: Ints, category: Ints, duration_ns: Ints) -> list[OperatorStat]:
+    key = events.name[rows].astype(np.int64) * len(_CATEGORIES) + category
+    keys, place = np.unique(key, return_inverse=True)
+    count = np.bincount(place, minlength=len(keys))
+    total_ns = np.zeros(len(keys), np.int64)
+    np.add.at(total_ns, place, duration_ns)
+    max_ns = np.zeros(len(keys), np.int64)
+    np.maximum.at(max_ns, place, duration_ns)
+    return [
+        OperatorStat(
+            name=events.names[int(keys[k]) // len(_CATEGORIES)],
+            category=_CATEGORIES[int(keys[k]) % len(_CATEGORIES)],
+            count=int(count[k]),
+            total_ns=int(total_ns[k]),
+            max_ns=int(max_ns[k]),
+        )
+        for k in np.lexsort((keys, -total_ns)).tolist()
+    ]

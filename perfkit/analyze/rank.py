@@ -1,0 +1,134 @@
+"""All that one trace says, as a small summary: the one function that runs a rank, wherever it runs."""
+
+import re
+
+from msgspec import Struct
+
+from perfkit.analyze.breakdown import break_down, find_activity
+from perfkit.analyze.classify import Device, classify_names, find_device
+from perfkit.analyze.collectives import find_collectives, tabulate_collectives
+from perfkit.analyze.operators import tabulate_operators
+from perfkit.analyze.steps import Steps, find_steps
+from perfkit.errors import TraceError, UsageError
+from perfkit.model import CollectiveStat, Finding, OperatorStat, StepBreakdown
+from perfkit.trace.events import Header, Kind, PerfkitHeader, RankTrace
+
+
+class TraceSummary(Struct, frozen=True, kw_only=True):
+    """What is kept of a trace: picklable, and small however large the trace."""
+
+    header: Header
+    has_device: bool
+    steps: list[StepBreakdown]
+    operators: list[OperatorStat]
+    collectives: list[CollectiveStat]
+    communicated: bool
+    """Whether any communication was seen."""
+    counts: dict[str, int]
+    findings: list[Finding]
+
+
+def check_step_marker(marker: str | None) -> None:
+    """Raise UsageError unless `marker` is a regular expression."""
+    try:
+        re.compile(marker or "")
+    except re.error as error:
+        raise UsageError(f"--step-marker {marker!r} is no regular expression: {error}") from error
+
+
+def summarise(trace: RankTrace, file: str, step_marker: str | None = None) -> TraceSummary:
+    """Analyse one trace.
+
+    Args:
+        trace: the trace.
+        file: what to call it in findings.
+        step_marker: a regular expression for the names of step annotations, instead of `ProfilerStep#N`.
+
+    Raises:
+        TraceError: the trace holds neither steps nor any work.
+    """
+    events = trace.events
+    names = classify_names(events.names)
+    device = find_device(events, names)
+    steps = find_steps(events, device, step_marker)
+    if steps is None:
+        raise TraceError(f"{file}: holds no host operator, no device activity and no step: nothing to analyse")
+    activity = find_activity(events, names, device)
+    recorded = (trace.header.perfkit.collectives if trace.header.perfkit else None) or []
+    collectives, fitted = find_collectives(events, names, device, activity, steps, recorded)
+    findings = [*_damage(trace), *_step_findings(steps, device, step_marker)]
+    if not fitted:
+        findings.append(_UNFITTED)
+    return TraceSummary(
+        header=_without_collectives(trace.header),
+        has_device=bool(len(device.row)),
+        steps=break_down(events, names, activity, steps),
+        operators=tabulate_operators(events, names, device, activity, steps),
+        collectives=tabulate_collectives([collectives]),
+        communicated=bool(len(activity.communication.start)),
+        counts={kind.name.lower(): count for kind, count in sorted(trace.counts.items())},
+        findings=[Finding(code=f.code, severity=f.severity, message=f.message, file=file) for f in findings],
+    )
+
+
+_UNFITTED = Finding(
+    code="collective_sizes_unmatched",
+    severity="info",
+    message="the run's record of collectives does not fit the spans in the trace: their sizes stay unknown",
+)
+
+
+def _without_collectives(header: Header) -> Header:
+    """Drop the one part of the header that grows with the trace."""
+    if header.perfkit is None:
+        return header
+    own = header.perfkit
+    small = PerfkitHeader(run=own.run, rank=own.rank, world_size=own.world_size, cycle=own.cycle, source=own.source)
+    return Header(
+        rank=header.rank,
+        world_size=header.world_size,
+        backend=header.backend,
+        host=header.host,
+        base_ns=header.base_ns,
+        perfkit=small,
+    )
+
+
+def _damage(trace: RankTrace) -> list[Finding]:
+    found = [
+        Finding(code="repaired_events", severity="warning", message=f"{count} {what}")
+        for what, count in trace.repaired.items()
+    ]
+    if trace.unknown:
+        listed = ", ".join(f"{name!r} ({count})" for name, count in sorted(trace.unknown.items())[:5])
+        more = f" and {len(trace.unknown) - 5} more" if len(trace.unknown) > 5 else ""
+        message = f"{sum(trace.unknown.values())} events of unknown categories were left out: {listed}{more}"
+        found.append(Finding(code="unknown_events", severity="warning", message=message))
+    if not trace.counts.get(Kind.OPERATOR) and trace.counts.get(Kind.KERNEL):
+        message = "no host operators: collectives can be told by their kernels' names only"
+        found.append(Finding(code="no_host_operators", severity="info", message=message))
+    return found
+
+
+def _step_findings(steps: Steps, device: Device, marker: str | None) -> list[Finding]:
+    found = []
+    if not steps.from_annotations:
+        what = f"annotation matches --step-marker {marker!r}" if marker else "ProfilerStep annotation"
+        message = f"no {what}: the whole trace is taken as one step, start-up and all"
+        found.append(Finding(code="no_steps", severity="warning", message=message))
+    repeated = len(steps.number) - len(set(steps.number))
+    if repeated:
+        message = f"{repeated} step numbers occur more than once"
+        found.append(Finding(code="repeated_steps", severity="warning", message=message))
+    idle = len(set(range(len(steps.number))) - set(steps.device_step.tolist())) if len(device.row) else 0
+    if idle:
+        message = (
+            f"{idle} of {len(steps.number)} steps have no device activity of their own: "
+            "the device's events may have been lost, or the program did not use it there"
+        )
+        found.append(Finding(code="steps_without_device_work", severity="warning", message=message))
+    before = int((steps.device_step < 0).sum())
+    if before:
+        message = f"{before} device activities were launched before the first step and belong to none"
+        found.append(Finding(code="work_before_steps", severity="info", message=message))
+    return found

@@ -1,0 +1,101 @@
+"""One sentence on what limits a run."""
+
+from typing import Final
+
+from perfkit.analyze.imbalance import Lag
+from perfkit.model import CATEGORIES, Bound, Category, DataLoading, RankReport, Verdict
+from perfkit.units import duration
+
+_WORTH_NAMING: Final = 0.2
+"""Below this share of the step, the largest loss is no longer what bounds it."""
+
+_BOUNDS: Final[dict[Category, Bound]] = {
+    "communication": "communication",
+    "memcpy": "memcpy",
+    "data_loading": "input",
+    "overhead": "host",
+}
+
+WORDS: Final[dict[Category, str]] = {
+    "compute": "compute",
+    "communication": "exposed communication",
+    "memcpy": "exposed copies",
+    "data_loading": "waiting for data",
+    "overhead": "overhead (launch gaps, Python, synchronisation)",
+}
+
+
+def exposed_shares(ranks: list[RankReport]) -> dict[Category, float]:
+    """Return each category's share of the wall time, over all ranks and steps; empty where there is none."""
+    wall_ns = sum(step.wall_ns for rank in ranks for step in rank.steps)
+    if not wall_ns:
+        return {}
+    return {
+        category: sum(getattr(step.exposed_ns, category) for rank in ranks for step in rank.steps) / wall_ns
+        for category in CATEGORIES
+    }
+
+
+def judge(ranks: list[RankReport], loading: DataLoading | None, lag: Lag | None) -> Verdict:
+    """Say what limits the run, with the evidence.
+
+    A rank that the others wait for comes first where it explains at least half of their exposed communication; then the
+    largest loss that is worth naming; else the run computes.
+    """
+    shares = exposed_shares(ranks)
+    if not shares:
+        return Verdict(bound="unknown", share=0.0, sentence="no verdict: no step has any duration")
+    loss = max(_BOUNDS, key=lambda category: shares[category])
+    waits = shares["communication"] * _mean_wall(ranks)
+    if lag and lag.wait_ns > 0 and lag.lag_ns >= 0.5 * waits and lag.share >= shares[loss] / 2:
+        return Verdict(bound="imbalance", share=lag.share, sentence=f"imbalanced: {describe_lag(lag)}")
+    if shares[loss] < _WORTH_NAMING:
+        return _computing(shares, loss)
+    return Verdict(bound=_BOUNDS[loss], share=shares[loss], sentence=_loss_sentence(loss, shares[loss], ranks, loading))
+
+
+def describe_lag(lag: Lag) -> str:
+    """Say which rank is slow, by how much and in what."""
+    return (
+        f"rank {lag.rank} takes {duration(lag.lag_ns)} a step longer by itself than the other ranks "
+        f"({lag.category} +{duration(lag.category_ns)}), and they wait for it in communication"
+    )
+
+
+def _mean_wall(ranks: list[RankReport]) -> float:
+    walls = [step.wall_ns for rank in ranks for step in rank.steps]
+    return sum(walls) / len(walls)
+
+
+def _computing(shares: dict[Category, float], loss: Category) -> Verdict:
+    sentence = f"compute-bound: {shares['compute']:.0%} of the step computes".replace("%", " %")
+    if shares[loss] > 0:
+        sentence += f"; the largest loss is {WORDS[loss]} ({shares[loss]:.1%})".replace("%", " %")
+    return Verdict(bound="compute", share=shares["compute"], sentence=sentence)
+
+
+def _loss_sentence(loss: Category, share: float, ranks: list[RankReport], loading: DataLoading | None) -> str:
+    percent = f"{share:.0%}".replace("%", " %")
+    if loss == "data_loading":
+        slowest = f"; slowest load {duration(loading.max_ns)} on rank {loading.max_rank}" if loading else ""
+        return f"input-bound: {percent} of the step waits for data{slowest}"
+    if loss == "communication":
+        return f"communication-bound: {percent} of the step is communication that nothing hides{_top_collective(ranks)}"
+    if loss == "memcpy":
+        return f"copy-bound: {percent} of the step is copies and memsets that nothing hides"
+    return (
+        f"host-bound: for {percent} of the step nothing runs where the work should be: "
+        "launch gaps, Python, synchronisation"
+    )
+
+
+def _top_collective(ranks: list[RankReport]) -> str:
+    exposed: dict[str, int] = {}
+    for rank in ranks:
+        for row in rank.collectives:
+            exposed[row.operator] = exposed.get(row.operator, 0) + row.exposed_ns
+    total = sum(exposed.values())
+    if not total:
+        return ""
+    operator = max(exposed, key=lambda name: exposed[name])
+    return f"; {exposed[operator] / total:.0%} of it {operator}".replace("%", " %")

@@ -1,0 +1,65 @@
+"""The analysis against an independent implementation of METRICS sections 1 to 4, on generated and on real traces."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from perfkit.analyze.rank import summarise
+from perfkit.errors import TraceError
+from perfkit.model import CATEGORIES
+from perfkit.trace.reader import read_trace
+from tests import reference, trace_builder
+from tests.property import traces
+
+REAL = Path(__file__).parents[3] / "shared" / "traces"
+
+
+def figures_of_reference(trace: Path | dict[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {
+            "step": step.step,
+            "start_ns": step.start_ns,
+            "wall_ns": step.wall_ns,
+            "exposed_ns": dict(step.exposed_ns),
+            "total_ns": dict(step.total_ns),
+            "loads": sorted(step.loads),
+        }
+        for step in reference.reference(trace)
+    ]
+
+
+def figures_of_product(path: Path) -> list[dict[str, Any]]:
+    try:
+        summary = summarise(read_trace(path), path.name)
+    except TraceError:  # no step and no work: the reference says so with an empty list
+        return []
+    return [
+        {
+            "step": step.step,
+            "start_ns": step.start_ns,
+            "wall_ns": step.wall_ns,
+            "exposed_ns": msgspec.structs.asdict(step.exposed_ns),
+            "total_ns": msgspec.structs.asdict(step.total_ns),
+            "loads": sorted(step.loads.spans_ns),
+        }
+        for step in summary.steps
+    ]
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(document=traces.traces())
+def test_generated_traces(document: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = trace_builder.write(document, tmp_path_factory.getbasetemp() / "generated.json")
+    assert figures_of_product(path) == figures_of_reference(path)
+
+
+@pytest.mark.skipif(not REAL.is_dir(), reason="real traces are not beside this checkout (../shared/traces)")
+@pytest.mark.parametrize("path", sorted(REAL.rglob("*.json.gz")), ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_real_traces(path: Path) -> None:
+    product = figures_of_product(path)
+    assert product == figures_of_reference(path)
+    for step in product:
+        assert sum(step["exposed_ns"][category] for category in CATEGORIES) == step["wall_ns"]

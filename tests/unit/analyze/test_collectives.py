@@ -1,0 +1,88 @@
+"""Records of collectives: what they were, how large, and what of them nothing hid."""
+
+from pathlib import Path
+
+from perfkit.analyze.rank import TraceSummary, summarise
+from perfkit.model import CollectiveStat
+from perfkit.trace.reader import read_trace
+from tests.trace_builder import BASE_NS, TraceBuilder, collective_args
+
+
+def summary(builder: TraceBuilder, tmp_path: Path) -> TraceSummary:
+    return summarise(read_trace(builder.write(tmp_path / "rank0.json")), "rank0.json")
+
+
+def rows(builder: TraceBuilder, tmp_path: Path) -> list[CollectiveStat]:
+    return summary(builder, tmp_path).collectives
+
+
+def test_a_kernel_is_described_by_what_launched_it(tmp_path: Path) -> None:
+    builder = TraceBuilder(world_size=2).step(0, 0, 100)
+    builder.record_param_comms("allreduce", 10, 20, in_elements=1000, out_elements=1000, dtype="BFloat16")
+    builder.op("nccl:all_reduce", 11, 10).launch(7, 12, 2).kernel("ncclDevKernel_Generic(x)", 30, 40, 7)
+    builder.kernel("gemm", 50, 10, 8).launch(8, 5, 1)
+    (row,) = rows(builder, tmp_path)
+    assert (row.operator, row.group, row.group_size, row.bytes, row.dtype) == ("all_reduce", "0", 2, 2000, "bfloat16")
+    # 30 to 70, of which the GEMM hides 50 to 60.
+    assert (row.count, row.total_ns, row.exposed_ns, row.max_ns) == (1, 40_000, 30_000, 40_000)
+
+
+def test_the_size_of_an_all_gather_is_its_output(tmp_path: Path) -> None:
+    args = collective_args("_allgather_base", 100, 400, "Float", "1", "tp", (0, 1, 2, 3), None)
+    builder = TraceBuilder().step(0, 0, 100).kernel("ncclDevKernel_AllGather_RING_LL(x)", 10, 5, 7, args=args)
+    (row,) = rows(builder, tmp_path)
+    assert (row.operator, row.group, row.group_size, row.bytes) == ("all_gather", "1", 4, 1600)
+
+
+def test_what_no_metadata_says_comes_from_the_kernels_name_or_stays_unknown(tmp_path: Path) -> None:
+    builder = TraceBuilder().step(0, 0, 100)
+    builder.kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)", 10, 5).kernel("ncclDevKernel_Generic(x)", 30, 5)
+    found = rows(builder, tmp_path)
+    assert {(row.operator, row.bytes) for row in found} == {("all_reduce", None), ("unknown", None)}
+
+
+def test_an_instant_at_which_two_run_is_the_earlier_ones(tmp_path: Path) -> None:
+    builder = TraceBuilder(backend="gloo").step(0, 0, 100).op("aten::mm", 0, 1)
+    builder.gloo("all_reduce", 10, 30, tid=50).gloo("broadcast", 20, 40, tid=51)
+    exposed = {row.operator: (row.total_ns, row.exposed_ns) for row in rows(builder, tmp_path)}
+    assert exposed == {"all_reduce": (30_000, 30_000), "broadcast": (40_000, 20_000)}
+
+
+def test_sizes_recorded_by_the_session_are_joined_in_order_of_issue(tmp_path: Path) -> None:
+    recorded = [
+        {"ns": BASE_NS + 5000, "op": "gloo:all_reduce", "bytes": 100, "dtype": "Float", "group": "0", "group_size": 2},
+        {"ns": BASE_NS + 6000, "op": "gloo:all_reduce", "bytes": 300, "dtype": "Float", "group": "0", "group_size": 2},
+        {"ns": BASE_NS + 7000, "op": "gloo:broadcast", "bytes": 8, "dtype": "Long", "group": "0", "group_size": 2},
+    ]
+    builder = (
+        TraceBuilder(backend="gloo").step(0, 0, 100).op("aten::mm", 0, 1).header(perfkit={"collectives": recorded})
+    )
+    # Two worker threads: the second issued is on the first thread in the file.
+    builder.gloo("all_reduce", 20, 10, tid=50).gloo("all_reduce", 10, 5, tid=51).gloo("broadcast", 40, 5, tid=50)
+    sizes = {(row.operator, row.bytes): row.total_ns for row in rows(builder, tmp_path)}
+    assert sizes == {("all_reduce", 100): 5_000, ("all_reduce", 300): 10_000, ("broadcast", 8): 5_000}
+
+
+def test_a_record_that_does_not_fit_gives_no_size_but_a_finding(tmp_path: Path) -> None:
+    recorded = [{"ns": BASE_NS + 5000, "op": "all_reduce", "bytes": 100}]
+    builder = (
+        TraceBuilder(backend="gloo").step(0, 0, 100).op("aten::mm", 0, 1).header(perfkit={"collectives": recorded})
+    )
+    builder.gloo("all_reduce", 10, 5).gloo("all_reduce", 20, 5)
+    found = summary(builder, tmp_path)
+    assert [row.bytes for row in found.collectives] == [None]
+    assert "collective_sizes_unmatched" in {finding.code for finding in found.findings}
+
+
+def test_shapes_beside_a_gloo_span_give_its_size(tmp_path: Path) -> None:
+    builder = TraceBuilder(backend="gloo").step(0, 0, 100).op("aten::mm", 0, 1)
+    args = {"Input Dims": [[5, 10]], "Input type": ["float"]}
+    builder.event("user_annotation", "gloo:all_reduce", 10, 5, pid=1000, tid=50, args=args)
+    builder.event("user_annotation", "gloo:all_gather", 20, 5, pid=1000, tid=50, args=args)
+    assert {(row.operator, row.bytes) for row in rows(builder, tmp_path)} == {("all_reduce", 200), ("all_gather", None)}
+
+
+def test_collectives_outside_the_steps_are_not_counted(tmp_path: Path) -> None:
+    builder = TraceBuilder(backend="gloo").step(0, 50, 100).op("aten::mm", 60, 1)
+    builder.gloo("barrier", 10, 5).gloo("all_reduce", 70, 5)
+    assert [row.operator for row in rows(builder, tmp_path)] == ["all_reduce"]

@@ -1,0 +1,160 @@
+"""Whole runs: which ranks, what limits them, what a reader must know first."""
+
+from pathlib import Path
+
+import pytest
+
+from perfkit import pipeline
+from perfkit.errors import TraceError, UsageError
+from perfkit.model import RunReport
+from tests.trace_builder import TraceBuilder
+
+
+def rank_trace(
+    rank: int | None = 0, world_size: int | None = 2, *, compute: int = 50, wait: int = 10, load: int = 5, at: int = 0
+) -> TraceBuilder:
+    """Three steps of 100 us: load, compute, communication; the rest is overhead."""
+    builder = TraceBuilder(rank, world_size, backend="gloo")
+    for number in range(3):
+        start = at + number * 100
+        builder.step(number, start, 100).data_loading(start, load).op("aten::mm", start + load, compute)
+        builder.gloo("all_reduce", start + load + compute, wait)
+    return builder
+
+
+def analyse(folder: Path, **traces: TraceBuilder) -> RunReport:
+    for name, builder in traces.items():
+        builder.write(folder / f"{name}.json")
+    (run,) = pipeline.analyze(folder).runs
+    return run
+
+
+def codes(run: RunReport) -> set[str]:
+    return {finding.code for finding in run.findings}
+
+
+def test_ranks_from_header_file_name_and_option(tmp_path: Path) -> None:
+    run = analyse(tmp_path, a=rank_trace(0), rank1=rank_trace(None, None))
+    assert [rank.rank for rank in run.ranks] == [0, 1]
+    assert run.world_size == 2
+    assert codes(run) == set()
+
+
+def test_a_trace_that_says_no_rank_can_be_told(tmp_path: Path) -> None:
+    path = rank_trace(None, None).write(tmp_path / "x.json")
+    (unknown,) = pipeline.analyze(path).runs
+    assert [rank.rank for rank in unknown.ranks] == [None]
+    assert "rank_unknown" in codes(unknown)
+    (told,) = pipeline.analyze(path, rank=5).runs
+    assert [rank.rank for rank in told.ranks] == [5]
+    assert told.world_size == 6
+
+
+def test_gaps_are_findings(tmp_path: Path) -> None:
+    run = analyse(tmp_path, rank0=rank_trace(0, 4), rank3=rank_trace(3, 4))
+    (missing,) = [finding for finding in run.findings if finding.code == "ranks_missing"]
+    assert missing.message.startswith("2 of 4 ranks have no trace here (1-2)")
+
+
+def test_two_traces_of_one_rank_at_one_time_are_an_error_and_the_first_counts(tmp_path: Path) -> None:
+    run = analyse(tmp_path, a=rank_trace(0, 1), b=rank_trace(0, 1, compute=70))
+    assert [len(rank.steps) for rank in run.ranks] == [3]
+    assert run.ranks[0].traces == ["a.json"]
+    (clash,) = [finding for finding in run.findings if finding.code == "duplicate_rank"]
+    assert (clash.severity, clash.file) == ("error", "b.json")
+
+
+def test_two_traces_of_one_rank_after_another_are_its_cycles(tmp_path: Path) -> None:
+    run = analyse(tmp_path, a=rank_trace(0, 1, at=1000), b=rank_trace(0, 1))
+    assert run.ranks[0].traces == ["b.json", "a.json"]
+    assert len(run.ranks[0].steps) == 6
+    assert codes(run) == {"several_traces"}
+    assert run.ranks[0].collectives[0].count == 6
+    assert run.ranks[0].events["operator"] == 6
+
+
+def test_a_damaged_trace_costs_its_rank_only(tmp_path: Path) -> None:
+    (tmp_path / "rank1.json").write_bytes(b'{"traceEvents": [{"ph": "X"')
+    run = analyse(tmp_path, rank0=rank_trace(0))
+    assert [rank.rank for rank in run.ranks] == [0]
+    assert {"unreadable_trace", "ranks_missing"} <= codes(run)
+
+
+def test_damaged_traces_alone_are_an_error(tmp_path: Path) -> None:
+    for rank in range(2):
+        (tmp_path / f"rank{rank}.json").write_bytes(b"{")
+    with pytest.raises(TraceError, match=r"rank0\.json.*\(and 1 more unreadable traces\)"):
+        pipeline.analyze(tmp_path)
+
+
+def test_a_world_without_collectives_is_a_finding(tmp_path: Path) -> None:
+    silent = TraceBuilder(0, 2).step(0, 0, 100).op("aten::mm", 0, 50)
+    assert "no_collectives" in codes(analyse(tmp_path, rank0=silent, rank1=rank_trace(1)))
+
+
+def test_a_balanced_run_that_computes(tmp_path: Path) -> None:
+    run = analyse(tmp_path, rank0=rank_trace(0, compute=85), rank1=rank_trace(1, compute=85))
+    assert run.verdict.bound == "compute"
+    assert run.verdict.share == pytest.approx(0.85)
+    assert run.verdict.sentence.startswith("compute-bound: 85 % of the step computes")
+
+
+def test_waiting_for_data(tmp_path: Path) -> None:
+    run = analyse(tmp_path, rank0=rank_trace(0, load=31), rank1=rank_trace(1, load=32))
+    assert run.verdict.bound == "input"
+    assert run.verdict.sentence == "input-bound: 32 % of the step waits for data; slowest load 32.0 µs on rank 1"
+    assert run.data_loading is not None
+    assert (run.data_loading.count, run.data_loading.max_ns, run.data_loading.max_rank) == (6, 32_000, 1)
+
+
+def test_communication_that_nothing_hides(tmp_path: Path) -> None:
+    run = analyse(tmp_path, rank0=rank_trace(0, wait=40), rank1=rank_trace(1, wait=40))
+    assert run.verdict.bound == "communication"
+    assert "40 % of the step is communication that nothing hides; 100 % of it all_reduce" in run.verdict.sentence
+
+
+def test_a_slow_rank_is_blamed_and_not_the_network(tmp_path: Path) -> None:
+    # Rank 1 computes 30 us longer; rank 0 waits 30 us longer in the all-reduce.
+    run = analyse(tmp_path, rank0=rank_trace(0, wait=40), rank1=rank_trace(1, compute=80, wait=10))
+    assert run.verdict.bound == "imbalance"
+    assert run.verdict.share == pytest.approx(0.3)
+    assert (
+        "rank 1 takes 30.0 µs a step longer by itself than the other ranks (compute +30.0 µs)" in run.verdict.sentence
+    )
+    assert {finding.rank for finding in run.findings if finding.code == "slow_rank"} == {1}
+
+
+def test_step_marker_names_other_annotations(tmp_path: Path) -> None:
+    builder = TraceBuilder(0, 1).op("aten::mm", 0, 90)
+    builder.annotation("iteration 7", 0, 50).annotation("iteration 8", 50, 50)
+    path = builder.write(tmp_path / "rank0.json")
+    (run,) = pipeline.analyze(path, step_marker=r"iteration \d+").runs
+    assert [step.step for step in run.ranks[0].steps] == [7, 8]
+    (whole,) = pipeline.analyze(path).runs
+    assert [step.step for step in whole.ranks[0].steps] == [None]
+    assert "no_steps" in codes(whole)
+    with pytest.raises(UsageError, match="no regular expression"):
+        pipeline.analyze(path, step_marker="(")
+
+
+def test_paths_that_hold_nothing(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="no such file or folder"):
+        pipeline.analyze(tmp_path / "none")
+    with pytest.raises(TraceError, match="no trace"):
+        pipeline.analyze(tmp_path)
+
+
+def test_folders_of_runs_are_searched_and_no_run_is_counted_twice(tmp_path: Path) -> None:
+    for name in ("a", "b/c"):
+        (tmp_path / name).mkdir(parents=True)
+        rank_trace(0, 1).write(tmp_path / name / "rank0.json.gz")
+    report = pipeline.analyze(tmp_path, tmp_path / "a")
+    assert [run.run for run in report.runs] == ["a", "c"]
+
+
+def test_operators_add_up_to_the_category(tmp_path: Path) -> None:
+    builder = TraceBuilder(0, 1).step(0, 0, 100).op("aten::linear", 0, 50).op("aten::mm", 10, 20).op("aten::mm", 40, 5)
+    run = analyse(tmp_path, rank0=builder)
+    table = {row.name: (row.count, row.total_ns, row.max_ns) for row in run.ranks[0].operators}
+    assert table == {"aten::linear": (1, 25_000, 25_000), "aten::mm": (2, 25_000, 20_000)}
+    assert sum(row.total_ns for row in run.ranks[0].operators) == run.ranks[0].steps[0].exposed_ns.compute
