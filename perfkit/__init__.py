@@ -1,0 +1,46 @@
+"""Find out where the time of a distributed PyTorch training step goes.
+
+::
+
+    import perfkit
+
+    with perfkit.profile(...) as session:      # record your own training loop
+        ...
+    report = perfkit.analyze("traces/")        # the report, as records
+    report.tables().steps                      # the same as pandas DataFrames
+
+Importing perfkit is cheap: each name is imported when it is first used, torch only by `profile`.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+from perfkit._version import __version__
+
+if TYPE_CHECKING:
+    from perfkit.errors import PerfkitError as PerfkitError
+    from perfkit.model import Report as Report
+    from perfkit.model import RunManifest as RunManifest
+    from perfkit.pipeline import analyze as analyze
+    from perfkit.run.session import profile as profile
+
+__all__ = ["PerfkitError", "Report", "RunManifest", "__version__", "analyze", "profile"]
+
+_LAZY: Final = {
+    "PerfkitError": "perfkit.errors",
+    "Report": "perfkit.model",
+    "RunManifest": "perfkit.model",
+    "analyze": "perfkit.pipeline",
+    "profile": "perfkit.run.session",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used (PEP 562)."""
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_LAZY[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

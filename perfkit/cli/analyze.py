@@ -1,0 +1,102 @@
+"""`perfkit analyze`: traces in, a report out."""
+
+import io
+import re
+import sys
+from pathlib import Path
+from typing import TextIO
+
+import click
+
+from perfkit.errors import UsageError
+from perfkit.model import Report
+from perfkit.report import DEFAULT_TOP, REPORTERS, SUFFIXES, reporter
+
+
+def _regular_expression(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """Check that `value` is a regular expression before any trace is read."""
+    if value is not None:
+        try:
+            re.compile(value)
+        except re.error as error:
+            raise click.BadParameter(f"not a regular expression: {error}", ctx, parameter) from error
+    return value
+
+
+@click.command("analyze")
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@click.option(
+    "-f",
+    "--format",
+    "name",
+    type=click.Choice(list(REPORTERS)),
+    help="How to write the report; without it the suffix of FILE says, else `rich`.",
+)
+@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write to FILE.")
+@click.option("--rank", type=click.IntRange(0), help="The rank of a trace that does not say.")
+@click.option(
+    "--step-marker",
+    metavar="REGEX",
+    callback=_regular_expression,
+    help="Annotations that mark the steps, in place of `ProfilerStep#N`.",
+)
+@click.option(
+    "--top",
+    type=click.IntRange(1),
+    default=DEFAULT_TOP,
+    show_default=True,
+    help="Rows in the ranked tables.",
+)
+def command(
+    paths: tuple[str, ...],
+    name: str | None,
+    output: Path | None,
+    rank: int | None,
+    step_marker: str | None,
+    top: int,
+) -> None:
+    """Say where the time of each step went.
+
+    PATH is a trace (.json, .json.gz), a run folder, or a folder of those.
+
+    \b
+    perfkit analyze traces/                      every run in a folder, and how they compare
+    perfkit analyze rank*.json.gz -o report.md   foreign traces, the report as markdown
+    perfkit analyze traces/ -f json | jq .       the same as data (see `perfkit schema`)
+    """  # noqa: D301  \b is click's mark for a paragraph that keeps its lines
+    chosen = name or _format_of(output)
+    # Last, so that `--help` and a mistyped option do not wait for numpy.
+    from perfkit.pipeline import analyze
+
+    _write(analyze(*paths, rank=rank, step_marker=step_marker), chosen, output, top)
+
+
+def _format_of(output: Path | None) -> str:
+    """Return the format that the suffix of `output` stands for."""
+    if output is None or str(output) == "-" or not output.suffix:
+        return "rich"
+    if output.suffix.lower() not in SUFFIXES:
+        known = ", ".join(SUFFIXES)
+        raise UsageError(f"-o {output}: the suffix says no format; use {known}, or give -f")
+    return SUFFIXES[output.suffix.lower()]
+
+
+def _write(report: Report, name: str, output: Path | None, top: int) -> None:
+    write = reporter(name)
+    if output is None or str(output) == "-":
+        return write(report, _standard_output(name), top=top)
+
+    from perfkit.report.files import replacing
+
+    with replacing(output) as stream:
+        return write(report, stream, top=top)
+
+
+def _standard_output(name: str) -> TextIO:
+    """Return stdout, set so that no name in a trace can break it and data is always UTF-8."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        if name == "rich":
+            sys.stdout.reconfigure(errors="replace")
+        else:
+            sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
+    return sys.stdout

@@ -1,0 +1,156 @@
+"""The tables of a report, flat: rows for CSV, and pandas DataFrames.
+
+pandas is imported only when a DataFrame is made.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import asdict, fields
+
+from perfkit.model import (
+    CATEGORIES,
+    CollectiveStat,
+    Finding,
+    OperatorStat,
+    RankReport,
+    Report,
+    RunReport,
+    StepBreakdown,
+)
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+Value = str | int | None
+
+STEP_COLUMNS: Final = (
+    "run",
+    "rank",
+    "step",
+    "start_ns",
+    "wall_ns",
+    *(f"exposed_{c}_ns" for c in CATEGORIES),
+    *(f"total_{c}_ns" for c in CATEGORIES[:-1]),
+    "loads_count",
+    "loads_sum_ns",
+    "loads_max_ns",
+)
+RANK_COLUMNS: Final = ("run", "rank", "host", "device", "backend", "steps", *STEP_COLUMNS[4:])
+OPERATOR_COLUMNS: Final = ("run", "rank", *(f.name for f in fields(OperatorStat)))
+COLLECTIVE_COLUMNS: Final = ("run", "rank", *(f.name for f in fields(CollectiveStat)))
+LOAD_COLUMNS: Final = ("run", "source", "rank", "step", "count", "sum_ns", "max_ns", "exposed_ns")
+FINDING_COLUMNS: Final = ("run", *(f.name for f in fields(Finding)))
+
+_NULLABLE_INTEGERS: Final[tuple[str, ...]] = ("rank", "step", "group_size", "bytes")
+
+
+@dataclass(frozen=True)
+class Frames:
+    """DataFrames of a report; times in nanoseconds, a missing value where a figure is not known."""
+
+    steps: "DataFrame"
+    """A row a step of a rank: window, exposed and total time by category, loads."""
+    ranks: "DataFrame"
+    """A row a rank: the sums over its steps (`loads_max_ns`: the largest)."""
+    operators: "DataFrame"
+    """A row a kernel or operator of a rank."""
+    collectives: "DataFrame"
+    """A row a kind, group, size and type of collective of a rank."""
+    loads: "DataFrame"
+    """A row a step of a rank: what it spent loading data."""
+    findings: "DataFrame"
+    """A row a finding."""
+
+
+def frames(report: Report) -> Frames:
+    """Return the tables of `report` as pandas DataFrames."""
+    return Frames(
+        steps=_frame(step_rows(report), STEP_COLUMNS),
+        ranks=_frame(rank_rows(report), RANK_COLUMNS),
+        operators=_frame(operator_rows(report), OPERATOR_COLUMNS),
+        collectives=_frame(collective_rows(report), COLLECTIVE_COLUMNS),
+        loads=_frame(load_rows(report), LOAD_COLUMNS),
+        findings=_frame(finding_rows(report), FINDING_COLUMNS),
+    )
+
+
+def _frame(rows: Iterator[dict[str, Value]], columns: tuple[str, ...]) -> "DataFrame":
+    import pandas as pd
+
+    frame = pd.DataFrame(list(rows), columns=list(columns))
+    integers = {c: "Int64" for c in _NULLABLE_INTEGERS if c in columns}
+    integers |= {c: "int64" for c in columns if c.endswith("_ns") or c in {"count", "loads_count"}}
+    return frame.astype(integers)
+
+
+def _ranks(report: Report) -> Iterator[tuple[RunReport, RankReport]]:
+    return ((run, rank) for run in report.runs for rank in run.ranks)
+
+
+def _times(step: StepBreakdown) -> dict[str, int]:
+    return {
+        "wall_ns": step.wall_ns,
+        **{f"exposed_{k}_ns": v for k, v in asdict(step.exposed_ns).items()},
+        **{f"total_{k}_ns": v for k, v in asdict(step.total_ns).items()},
+        **{f"loads_{k}": v for k, v in _loads(step).items()},
+    }
+
+
+def _loads(step: StepBreakdown) -> dict[str, int]:
+    return {"count": step.loads.count, "sum_ns": step.loads.sum_ns, "max_ns": step.loads.max_ns}
+
+
+def step_rows(report: Report) -> Iterator[dict[str, Value]]:
+    """Yield a row of `STEP_COLUMNS` a step of a rank."""
+    for run, rank in _ranks(report):
+        for step in rank.steps:
+            where: dict[str, Value] = {"run": run.run, "rank": rank.rank, "step": step.step}
+            yield {**where, "start_ns": step.start_ns, **_times(step)}
+
+
+def rank_rows(report: Report) -> Iterator[dict[str, Value]]:
+    """Yield a row of `RANK_COLUMNS` a rank, summed over its steps."""
+    for run, rank in _ranks(report):
+        times = [_times(step) for step in rank.steps]
+        reduce = {"loads_max_ns": lambda values: max(values, default=0)}
+        yield {
+            "run": run.run,
+            "rank": rank.rank,
+            "host": rank.host,
+            "device": rank.device,
+            "backend": rank.backend,
+            "steps": len(rank.steps),
+            **{c: reduce.get(c, sum)(t[c] for t in times) for c in STEP_COLUMNS[4:]},
+        }
+
+
+def operator_rows(report: Report) -> Iterator[dict[str, Value]]:
+    """Yield a row of `OPERATOR_COLUMNS` a kernel or operator of a rank."""
+    for run, rank in _ranks(report):
+        for stat in rank.operators:
+            yield {"run": run.run, "rank": rank.rank, **asdict(stat)}
+
+
+def collective_rows(report: Report) -> Iterator[dict[str, Value]]:
+    """Yield a row of `COLLECTIVE_COLUMNS` a kind of collective of a rank."""
+    for run, rank in _ranks(report):
+        for stat in rank.collectives:
+            yield {"run": run.run, "rank": rank.rank, **asdict(stat)}
+
+
+def load_rows(report: Report) -> Iterator[dict[str, Value]]:
+    """Yield a row of `LOAD_COLUMNS` a step of a rank."""
+    for run, rank in _ranks(report):
+        for step in rank.steps:
+            exposed = step.exposed_ns.data_loading
+            where: dict[str, Value] = {"run": run.run, "source": run.source, "rank": rank.rank}
+            yield {**where, "step": step.step, **_loads(step), "exposed_ns": exposed}
+
+
+def finding_rows(report: Report) -> Iterator[dict[str, Value]]:
+    """Yield a row of `FINDING_COLUMNS` a finding."""
+    for run in report.runs:
+        for finding in run.findings:
+            yield {"run": run.run, **asdict(finding)}

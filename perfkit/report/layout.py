@@ -1,0 +1,54 @@
+"""Turns a `Report` into the `Document` that the reporters for people draw."""
+
+from perfkit.model import Bound, Report, RunReport
+from perfkit.report import tables
+from perfkit.report.compare import comparison
+from perfkit.report.document import Document, Section, Tone
+from perfkit.report.facts import facts, findings
+from perfkit.units import plain
+
+FOOTNOTES = (
+    "exposed: every instant of a step belongs to one category, the first of compute, "
+    "communication, memcpy and data loading that was active; the shares add up to the step.",
+    "overhead: none of them was active: launch gaps, Python, synchronisation, waiting.",
+    "active, hidden: how long a category was active at all, and the part of it that an earlier category covered.",
+)
+
+MAX_WHOLE_RUNS = 8
+"""Of more runs than this only the comparison, the verdicts, the facts and the findings are shown."""
+
+_TONES: dict[Bound, Tone] = {"compute": "good", "unknown": "info"}
+
+
+def document(report: Report, top: int) -> Document:
+    """Return everything that is shown of `report`, with at most `top` rows in its ranked tables."""
+    whole = len(report.runs) <= MAX_WHOLE_RUNS
+    sections = [_section(run, top, whole) for run in report.runs]
+    explained = any(run.ranks for run in report.runs)
+    notes = list(FOOTNOTES) if explained else []
+    if not whole:
+        notes.append("The tables of each run are left out: analyze fewer runs to see them.")
+    return Document(comparison(report.runs), sections, notes)
+
+
+def _section(run: RunReport, top: int, whole: bool) -> Section:
+    candidates = (
+        []
+        if not whole
+        else [
+            tables.ranks(run),
+            tables.slowest_steps(run, top),
+            tables.data_loading(run),
+            tables.operators(run, top),
+            tables.collectives(run, top),
+        ]
+    )
+    return Section(
+        title=plain(run.run),
+        headline=plain(run.verdict.sentence),
+        tone=_TONES.get(run.verdict.bound, "warning"),
+        breakdown=tables.breakdown(run) if whole else None,
+        facts=facts(run),
+        tables=[table for table in candidates if table is not None],
+        findings=findings(run),
+    )

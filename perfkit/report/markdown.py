@@ -1,0 +1,84 @@
+"""Writes a report as GitHub-flavoured markdown: the same content as on the terminal."""
+
+from typing import TextIO
+
+from perfkit.model import Report
+from perfkit.report.document import Cell, Column, Fact, Remark, Section, Table
+from perfkit.report.layout import document
+from perfkit.report.names import LONGEST, shorten
+
+_ESCAPES = str.maketrans(
+    {
+        **{c: f"\\{c}" for c in "\\`*_[]~#"},
+        # Entities rather than backslashes where a backslash would not stop a renderer.
+        "|": "&#124;",
+        "<": "&lt;",
+        ">": "&gt;",
+        "&": "&amp;",
+        "@": "&#64;",
+        "$": "&#36;",
+    }
+)
+
+
+def escape(text: str) -> str:
+    """Return `text` so that markdown shows it as it is: no cell, tag, code, link or mention."""
+    escaped = text.translate(_ESCAPES)
+    return escaped.replace("://", ":&#47;&#47;").replace("www.", "www&#46;")
+
+
+def write(report: Report, stream: TextIO, *, top: int) -> None:
+    """Write `report` to `stream` as markdown."""
+    doc = document(report, top)
+    stream.write("# perfkit report\n")
+    for table in doc.comparison:
+        _table(table, stream)
+    for section in doc.sections:
+        _section(section, stream)
+    if doc.footnotes:
+        stream.write("\n---\n")
+    for footnote in doc.footnotes:
+        stream.write(f"\n{escape(footnote)}\n")
+
+
+def _section(section: Section, stream: TextIO) -> None:
+    stream.write(f"\n## {escape(section.title)}\n\n**{escape(section.headline)}**\n")
+    if section.breakdown:
+        _table(section.breakdown, stream)
+    _facts(section.facts, stream)
+    for table in section.tables:
+        _table(table, stream)
+    _findings(section.findings, stream)
+
+
+def _facts(facts: list[Fact], stream: TextIO) -> None:
+    stream.write("\n")
+    stream.writelines(f"- {fact.label}: {escape(fact.value)}\n" for fact in facts)
+
+
+def _findings(findings: list[Remark], stream: TextIO) -> None:
+    if not findings:
+        return
+    stream.write("\n### Findings about the data\n\n")
+    stream.writelines(f"- **{f.severity}** {escape(f.text)}\n" for f in findings)
+
+
+def _table(table: Table, stream: TextIO) -> None:
+    stream.write(f"\n### {escape(table.title)}\n\n")
+    _row([column.title for column in table.columns], stream)
+    _row(["---:" if column.kind == "number" else "---" for column in table.columns], stream)
+    for row in table.rows:
+        _row([_cell(*pair) for pair in zip(row, table.columns, strict=True)], stream)
+    if table.remark:
+        stream.write(f"\n{escape(table.remark)}\n")
+
+
+def _row(cells: list[str], stream: TextIO) -> None:
+    stream.write(f"| {' | '.join(cells)} |\n")
+
+
+def _cell(cell: Cell, column: Column) -> str:
+    text = escape(shorten(cell.text, LONGEST) if column.kind == "name" else cell.text)
+    if cell.note:
+        return f"{text} ({escape(cell.note)})"
+    return f"**{text}**" if cell.tone == "strong" and text else text

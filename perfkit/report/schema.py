@@ -1,0 +1,47 @@
+"""JSON Schema of the files that perfkit writes, described by the docstrings in `perfkit.model`."""
+
+import ast
+import inspect
+from typing import Any
+
+import msgspec
+
+from perfkit import model
+
+RECORDS = {
+    "report": (model.Report, model.REPORT_VERSION, "what `perfkit analyze -f json` writes"),
+    "run": (model.RunManifest, model.MANIFEST_VERSION, "the run.json of a run folder"),
+}
+
+
+def schema(record: str) -> dict[str, Any]:
+    """Return the JSON Schema (draft 2020-12) of `report` or `run`."""
+    kind, version, what = RECORDS[record]
+    made = msgspec.json.schema(kind)
+    for name, described in _descriptions().items():
+        for field, text in described.items():
+            made["$defs"].get(name, {}).get("properties", {}).get(field, {})["description"] = text
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": f"urn:perfkit:{record}:{version}",
+        "title": f"perfkit {record}, version {version}: {what}",
+        **made,
+    }
+
+
+def _descriptions() -> dict[str, dict[str, str]]:
+    """Return record -> field -> the docstring that stands under the field in the model's source."""
+    tree = ast.parse(inspect.getsource(model))
+    return {
+        node.name: {
+            before.target.id: inspect.cleandoc(after.value.value)
+            for before, after in zip(node.body, node.body[1:], strict=False)
+            if isinstance(before, ast.AnnAssign)
+            and isinstance(before.target, ast.Name)
+            and isinstance(after, ast.Expr)
+            and isinstance(after.value, ast.Constant)
+            and isinstance(after.value.value, str)
+        }
+        for node in tree.body
+        if isinstance(node, ast.ClassDef)
+    }

@@ -1,0 +1,193 @@
+"""Reports with known numbers, for tests of what reads reports."""
+
+from typing import Any
+
+from perfkit.model import (
+    CollectiveStat,
+    DataLoading,
+    ExposedNs,
+    Finding,
+    Injection,
+    Loads,
+    OperatorStat,
+    ProfilerCost,
+    RankReport,
+    Report,
+    RunReport,
+    StepBreakdown,
+    Throughput,
+    TotalNs,
+    Verdict,
+)
+
+MS = 1_000_000
+BASE_NS = 1_770_000_000_000_000_000
+
+
+def make_step(
+    number: int | None = 5,
+    *,
+    start_ns: int = BASE_NS,
+    compute: int = 60 * MS,
+    communication: int = 20 * MS,
+    memcpy: int = 0,
+    data_loading: int = 15 * MS,
+    overhead: int = 5 * MS,
+    hidden: int = 10 * MS,
+) -> StepBreakdown:
+    """A step whose parts are given in ns; `hidden` is added to the communication's total."""
+    exposed = ExposedNs(
+        compute=compute,
+        communication=communication,
+        memcpy=memcpy,
+        data_loading=data_loading,
+        overhead=overhead,
+    )
+    return StepBreakdown(
+        step=number,
+        start_ns=start_ns,
+        wall_ns=compute + communication + memcpy + data_loading + overhead,
+        exposed_ns=exposed,
+        total_ns=TotalNs(
+            compute=compute,
+            communication=communication + hidden,
+            memcpy=memcpy,
+            data_loading=data_loading,
+        ),
+        loads=Loads(count=1, sum_ns=data_loading, max_ns=data_loading, spans_ns=[data_loading]),
+    )
+
+
+def make_rank(rank: int | None = 0, steps: list[StepBreakdown] | None = None, **changes: Any) -> RankReport:
+    """A rank of a CPU run with two steps, an operator, a kernel with a long name and two collectives."""
+    fields: dict[str, Any] = {
+        "rank": rank,
+        "traces": [f"rank{rank}.json.gz"],
+        "host": "node0",
+        "device": "cpu",
+        "backend": "gloo",
+        "steps": [make_step(5), make_step(6, start_ns=BASE_NS + 100 * MS, compute=90 * MS)] if steps is None else steps,
+        "operators": [
+            make_operator("aten::addmm", count=144, total_ns=120 * MS),
+            make_operator(LONG_KERNEL, count=12, total_ns=20 * MS),
+            make_operator("gloo:all_reduce", category="communication", count=4, total_ns=60 * MS),
+        ],
+        "collectives": [
+            make_collective(bytes=4_194_304, count=2, total_ns=50 * MS, exposed_ns=36 * MS),
+            make_collective(bytes=1_024, count=2, total_ns=10 * MS, exposed_ns=4 * MS),
+        ],
+        "events": {"cpu_op": 1234, "user_annotation": 56},
+    }
+    return RankReport(**(fields | changes))
+
+
+LONG_KERNEL = (
+    "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<float, float, 4>"
+    "(int, float, float const*, float const*, float const*, float*, float*, float*)"
+)
+
+
+def make_operator(name: str, **changes: Any) -> OperatorStat:
+    """A compute operator called `name`."""
+    fields = {"name": name, "category": "compute", "count": 2, "total_ns": 10 * MS, "max_ns": 6 * MS}
+    return OperatorStat(**(fields | changes))  # type: ignore[arg-type]
+
+
+def make_collective(**changes: Any) -> CollectiveStat:
+    """An all_reduce of two ranks."""
+    fields: dict[str, Any] = {
+        "operator": "all_reduce",
+        "group": "default",
+        "group_size": 2,
+        "bytes": 4_194_304,
+        "dtype": "float32",
+        "count": 2,
+        "total_ns": 50 * MS,
+        "exposed_ns": 36 * MS,
+        "max_ns": 30 * MS,
+    }
+    return CollectiveStat(**(fields | changes))
+
+
+def make_run(name: str = "transformer-hdf5-2ranks", **changes: Any) -> RunReport:
+    """A complete run of perfkit's own on two CPU ranks, the second with a slow last step."""
+    slow = [make_step(5), make_step(6, start_ns=BASE_NS + 100 * MS, compute=90 * MS, overhead=35 * MS)]
+    fields: dict[str, Any] = {
+        "run": name,
+        "path": f"traces/{name}",
+        "workload": "transformer",
+        "source": "hdf5",
+        "world_size": 2,
+        "state": "completed",
+        "verdict": Verdict(
+            bound="input",
+            share=0.125,
+            sentence="input-bound: 13 % of the step waits for data; slowest load 15.0 ms on rank 1",
+        ),
+        "ranks": [make_rank(0), make_rank(1, slow)],
+        "data_loading": make_loading(),
+        "profiler_cost": ProfilerCost(plain_step_ns=107 * MS, recorded_step_ns=115 * MS, ratio=115 / 107, reason=None),
+        "throughput": Throughput(
+            samples_per_s=598.13,
+            tokens_per_s=12_345.6,
+            flops_per_s=1.234e12,
+            mfu=None,
+            mfu_reason="no peak is known for cpu",
+            read_bytes_per_s=87_400_000.0,
+            measured_on="plain",
+            step_ns=107 * MS,
+        ),
+        "injections": [Injection(phase="backward", delay_ns=60 * MS, rank=1)],
+        "findings": [
+            Finding(code="missing_sizes", severity="info", message="2 collectives have no size", rank=0),
+            Finding(code="dropped_events", severity="error", message="3 events were dropped", file="rank1.json.gz"),
+            Finding(code="start_skew", severity="warning", message="the first collective holds the start-up skew"),
+        ],
+    }
+    return RunReport(**(fields | changes))
+
+
+def make_loading(**changes: Any) -> DataLoading:
+    """Four loads from HDF5."""
+    fields: dict[str, Any] = {
+        "source": "hdf5",
+        "count": 4,
+        "median_ns": 15 * MS,
+        "max_ns": 15 * MS,
+        "max_rank": 1,
+        "max_step": 6,
+        "exposed_share": 0.125,
+        "read_bytes_per_s": 87_400_000.0,
+    }
+    return DataLoading(**(fields | changes))
+
+
+def make_foreign_run(name: str = "foreign", **changes: Any) -> RunReport:
+    """A run that perfkit did not record: one rank of many, a GPU, no manifest, nothing known about its input."""
+    rank = make_rank(
+        3,
+        [make_step(None, memcpy=1 * MS, data_loading=0)],
+        device="gpu",
+        backend="nccl",
+        host=None,
+        collectives=[make_collective(operator="unknown", group=None, group_size=None, bytes=None, dtype=None)],
+    )
+    fields: dict[str, Any] = {
+        "workload": None,
+        "source": None,
+        "world_size": 128,
+        "state": None,
+        "verdict": Verdict(bound="compute", share=0.69, sentence="compute-bound: 69 % of the step computes"),
+        "ranks": [rank],
+        "data_loading": None,
+        "profiler_cost": None,
+        "throughput": None,
+        "injections": [],
+        "findings": [],
+    }
+    return make_run(name, **(fields | changes))
+
+
+def make_report(*runs: RunReport) -> Report:
+    """A report on `runs`, or on the run of `make_run`."""
+    return Report(perfkit_version="0.0.0", runs=list(runs) or [make_run()])

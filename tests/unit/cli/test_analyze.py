@@ -1,0 +1,132 @@
+"""`perfkit analyze`: formats, files and terminals, on real traces."""
+
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from perfkit.cli import main
+from perfkit.report.files import replacing
+from perfkit.report.schema import schema
+
+
+@pytest.fixture
+def trace(real_traces: Path) -> str:
+    return str(real_traces / "cpu-gloo-1of300")
+
+
+def test_terminal_is_the_default(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["analyze", trace]) == 0
+    shown = capsys.readouterr().out
+    assert "Where the step's time goes" in shown
+    assert "1 of 300 (rank 34)" in shown
+    assert "\x1b" not in shown
+
+
+def test_json_on_stdout_is_valid(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["analyze", trace, "-f", "json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    jsonschema.Draft202012Validator(schema("report")).validate(report)
+    assert report["runs"][0]["ranks"][0]["rank"] == 34
+
+
+@pytest.mark.parametrize(
+    ("name", "start"),
+    [
+        ("r.json", "{"),
+        ("r.md", "# perfkit report"),
+        ("r.csv", "run,rank,step"),
+        ("r.txt", "cpu-gloo"),
+        ("r", "cpu-gloo"),
+    ],
+)
+def test_the_suffix_says_the_format(trace: str, name: str, start: str, tmp_path: Path) -> None:
+    assert main(["analyze", trace, "-o", str(tmp_path / name)]) == 0
+    assert (tmp_path / name).read_text("utf-8").startswith(start)
+    assert [f.name for f in tmp_path.iterdir()] == [name]
+
+
+def test_format_wins_over_the_suffix(trace: str, tmp_path: Path) -> None:
+    out = tmp_path / "steps.txt"
+    assert main(["analyze", trace, "-f", "csv", "-o", str(out)]) == 0
+    assert len(list(csv.DictReader(io.StringIO(out.read_text("utf-8"))))) == 1
+
+
+def test_options_reach_the_analysis(real_traces: Path, tmp_path: Path) -> None:
+    trace = str(real_traces / "small" / "mi250-three-steps.json.gz")
+    out = tmp_path / "steps.csv"
+    assert main(["analyze", trace, "--rank", "7", "-o", str(out)]) == 0
+    steps = list(csv.DictReader(io.StringIO(out.read_text("utf-8"))))
+    assert {step["rank"] for step in steps} == {"7"}
+    assert len(steps) == 2
+    assert main(["analyze", trace, "--step-marker", "^no such annotation$", "-o", str(out)]) == 0
+    assert [step["step"] for step in csv.DictReader(io.StringIO(out.read_text("utf-8")))] == [""]
+
+
+def test_top_limits_the_ranked_tables(real_traces: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["analyze", str(real_traces / "gpu-dlrm-2of128"), "--top", "1"]) == 0
+    shown = capsys.readouterr().out
+    assert "198 more, together" in shown
+    assert shown.count("all_to_all") == 0
+
+
+def test_a_folder_that_is_not_there(trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["analyze", trace, "-o", str(tmp_path / "no" / "r.md")]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith(f"perfkit: error: cannot write {tmp_path}/no/r.md: No such file or directory")
+
+
+def test_no_trace_at_the_path(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["analyze", str(tmp_path / "nothing")]) in {1, 2}
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_report_that_fails_leaves_the_old_one(tmp_path: Path) -> None:
+    target = tmp_path / "report.md"
+    target.write_text("old")
+
+    def fail() -> None:
+        with replacing(target) as stream:
+            stream.write("half")
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert target.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_a_link_is_followed(tmp_path: Path) -> None:
+    target, link = tmp_path / "real.md", tmp_path / "link.md"
+    target.write_text("old")
+    link.symlink_to(target)
+    with replacing(link) as stream:
+        stream.write("new")
+    assert link.is_symlink()
+    assert target.read_text() == "new"
+
+
+def test_a_device_is_written_to_and_not_replaced() -> None:
+    with replacing(Path(os.devnull)) as stream:
+        stream.write("gone")
+    assert Path(os.devnull).is_char_device()
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+@pytest.mark.parametrize("name", ["rich", "json", "markdown"])
+def test_any_locale(trace: str, encoding: str, name: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "perfkit", "analyze", trace, "-f", name],
+        capture_output=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, "PYTHONIOENCODING": encoding, "COLUMNS": "80"},
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    done.stdout.decode(encoding if name == "rich" else "utf-8")

@@ -1,0 +1,194 @@
+"""The command line: what it imports, how it ends, and what it says on the way out."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import click
+import pytest
+
+import perfkit.cli
+from perfkit.cli import COMMANDS, Row, main
+from perfkit.errors import PerfkitError, RunError, StoreError, UsageError
+
+HEAVY = {"torch", "pandas", "numpy", "msgspec", "rich", "h5py", "safetensors", "mpi4py"}
+
+
+def perfkit_process(*args: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "perfkit", *args],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, **environment},
+    )
+
+
+def modules_after(code: str) -> set[str]:
+    script = f"import sys\n{code}\nprint(*{{m.partition('.')[0] for m in sys.modules}})"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    return set(done.stdout.splitlines()[-1].split())
+
+
+def test_help_imports_nothing_heavy() -> None:
+    assert not modules_after("from perfkit.cli import main\nmain(['--help'])") & HEAVY
+
+
+@pytest.mark.parametrize("command", ["analyze", "schema"])
+def test_help_of_commands_for_laptops_imports_neither_torch_nor_pandas(command: str) -> None:
+    loaded = modules_after(f"from perfkit.cli import main\nmain(['{command}', '--help'])")
+    assert not loaded & {"torch", "pandas", "numpy", "h5py", "mpi4py"}
+
+
+def test_help_answers_at_once() -> None:
+    def seconds() -> float:
+        start = time.perf_counter()
+        perfkit_process("--help")
+        return time.perf_counter() - start
+
+    assert min(seconds() for _ in range(5)) < 0.3
+
+
+def test_analyze_imports_neither_torch_nor_pandas(real_traces: Path) -> None:
+    trace = real_traces / "cpu-gloo-1of300"
+    loaded = modules_after(f"from perfkit.cli import main\nassert main(['analyze', {str(trace)!r}]) == 0")
+    assert "numpy" in loaded
+    assert not loaded & {"torch", "pandas", "h5py", "mpi4py"}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_row_leads_to_a_command_with_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    command = perfkit.cli.command.get_command(click.Context(perfkit.cli.command), name)
+    assert isinstance(command, click.Command)
+    assert main([name, "--help"]) == 0
+    assert capsys.readouterr().out.startswith(f"Usage: perfkit {name} ")
+    assert command.help
+
+
+def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    shown = capsys.readouterr().out
+    assert main(["--help"]) == 0
+    assert capsys.readouterr().out == shown
+    for name, row in COMMANDS.items():
+        assert name in shown
+        assert row.help in shown
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"perfkit, version {perfkit.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["analyse"], "no command 'analyse'; did you mean 'analyze'?"),
+        (["zzz"], "no command 'zzz'; commands: run, analyze, schema, data"),
+        (["analyze"], "Missing argument 'PATH...'"),
+        (["analyze", "--fromat", "csv", "x"], "Did you mean '--format'?"),
+        (["analyze", "x", "--step-marker", "("], "not a regular expression"),
+        (["analyze", "x", "--top", "0"], "--top"),
+        (["analyze", "x", "-o", "report.xls"], "the suffix says no format"),
+        (["schema", "nothing"], "'report', 'run'"),
+    ],
+)
+def test_usage_errors_are_one_line_with_a_hint(args: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(args) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("perfkit: error: ")
+    assert captured.err.count("\n") == 1
+    assert said in captured.err
+
+
+class Raising:
+    """Stands for a command that ends with an error; `COMMANDS` leads to `command` below."""
+
+    error: BaseException = RuntimeError()
+
+
+@click.command("raise")
+def command() -> None:
+    """Raise what the test asks for."""
+    raise Raising.error
+
+
+@pytest.fixture
+def raising(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(COMMANDS, "raise", Row(f"{__name__}:command", "Raise."))
+
+
+@pytest.mark.usefixtures("raising")
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (PerfkitError("what, where"), 1, "what, where"),
+        (StoreError("two\nlines"), 1, "two lines"),
+        (UsageError("\x1b[31mred"), 2, r"\x1b[31mred"),
+        (RunError("rank 1 failed"), 1, "rank 1 failed"),
+        (click.BadParameter("bad"), 2, "Invalid value: bad"),
+        (click.ClickException("plain"), 1, "plain"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+        (click.Abort(), 130, "interrupted"),
+        (
+            ZeroDivisionError("by zero"),
+            70,
+            "unexpected ZeroDivisionError: by zero; run `perfkit --debug ...` to see where, and report it",
+        ),
+    ],
+)
+def test_errors_end_as_one_line_and_a_code(
+    error: BaseException, code: int, line: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Raising, "error", error)
+    assert main(["raise"]) == code
+    said = capsys.readouterr().err.strip().splitlines()
+    assert len(said) == 1
+    assert said[0].startswith(f"perfkit: error: {line}")
+
+
+@pytest.mark.usefixtures("raising")
+@pytest.mark.parametrize("error", [ValueError("bug"), StoreError("disk")])
+def test_debug_shows_the_traceback(
+    error: Exception, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Raising, "error", error)
+    assert main(["--debug", "raise"]) in {1, 70}
+    said = capsys.readouterr().err
+    assert "Traceback (most recent call last)" in said
+    assert f'File "{__file__}"' in said
+    assert "--debug" not in said
+
+
+@pytest.mark.usefixtures("raising")
+def test_a_command_may_choose_its_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Raising, "error", SystemExit(3))
+    with pytest.raises(SystemExit, match="3"):
+        main(["raise"])
+
+
+def test_as_a_module() -> None:
+    done = perfkit_process("--version")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"perfkit, version {perfkit.__version__}\n", "")
+    assert perfkit_process("nothing").returncode == 2
+
+
+@pytest.mark.parametrize("args", [["schema"], ["--help"]])
+def test_a_reader_that_goes_away_is_no_error(args: list[str]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-m", "perfkit", *args],
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    os.close(writing)
+    assert done.stderr == ""
+    assert done.returncode == 1

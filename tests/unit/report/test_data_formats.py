@@ -1,0 +1,162 @@
+"""JSON, CSV, schema and DataFrames: everything comes through, and nothing runs that should not."""
+
+import csv
+import io
+import json
+from typing import Any
+
+import jsonschema
+import msgspec
+import pandas as pd
+import pytest
+
+from perfkit.model import CATEGORIES, Report, RunManifest, World
+from perfkit.report import REPORTERS, markdown, reporter, steps_csv
+from perfkit.report.schema import schema
+from tests.report_builders import LONG_KERNEL, make_foreign_run, make_operator, make_rank, make_report, make_run
+
+REPORT = make_report(make_run(), make_foreign_run())
+
+
+def written(name: str, report: Report = REPORT) -> str:
+    stream = io.StringIO()
+    reporter(name)(report, stream, top=10)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("name", REPORTERS)
+def test_every_reporter_writes_text_that_ends_its_last_line(name: str) -> None:
+    text = written(name)
+    assert text.endswith("\n")
+    assert "\r" not in text
+
+
+def test_json_round_trip() -> None:
+    text = written("json")
+    assert msgspec.json.decode(text, type=Report) == REPORT
+    assert text.startswith('{\n  "schema_version"')
+
+
+def test_json_of_a_name_that_was_not_utf_8() -> None:
+    report = make_report(make_run("bad-\udcff", ranks=[make_rank(0, operators=[make_operator("k\ud800")])]))
+    decoded = msgspec.json.decode(written("json", report), type=Report)
+    assert decoded.runs[0].run == r"bad-\udcff"
+    assert decoded.runs[0].ranks[0].operators[0].name == r"k\ud800"
+
+
+def test_csv_round_trip() -> None:
+    rows = list(csv.DictReader(io.StringIO(written("csv"))))
+    steps = [(run, rank, step) for run in REPORT.runs for rank in run.ranks for step in rank.steps]
+    assert len(rows) == len(steps) == 5
+    for row, (run, rank, step) in zip(rows, steps, strict=True):
+        assert row["run"] == run.run
+        assert row["rank"] == str(rank.rank)
+        assert row["step"] == ("" if step.step is None else str(step.step))
+        assert int(row["start_ns"]) == step.start_ns
+        assert int(row["wall_ns"]) == sum(int(row[f"exposed_{c}_ns"]) for c in CATEGORIES)
+        assert int(row["total_communication_ns"]) == step.total_ns.communication
+        assert int(row["loads_max_ns"]) == step.loads.max_ns
+
+
+@pytest.mark.parametrize("name", ["=HYPERLINK(1)", "+1", "-1", "@SUM(A1)"])
+def test_csv_is_no_formula(name: str) -> None:
+    rows = csv.DictReader(io.StringIO(written("csv", make_report(make_run(name)))))
+    assert {row["run"] for row in rows} == {f"'{name}"}
+
+
+def test_csv_keeps_a_hostile_name_on_its_line() -> None:
+    text = written("csv", make_report(make_run('a,"b"\n\x1b=1')))
+    assert steps_csv.guard("\t=1") == r"\t=1"
+    assert len(text.splitlines()) == 5
+    assert next(csv.DictReader(io.StringIO(text)))["run"] == r'a,"b"\n\x1b=1'
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("a|b", "a&#124;b"),
+        ("<img src=x onerror=alert(1)>", "&lt;img src=x onerror=alert(1)&gt;"),
+        ("`code`", r"\`code\`"),
+        ("*b* _i_ [l](u) ~s~ #1", r"\*b\* \_i\_ \[l\](u) \~s\~ \#1"),
+        ("@somebody", "&#64;somebody"),
+        ("https://x.example www.x.example", "https:&#47;&#47;x.example www&#46;x.example"),
+        ("&lt;", "&amp;lt;"),
+        ("a\\|b", "a\\\\&#124;b"),
+    ],
+)
+def test_markdown_shows_names_as_they_are(name: str, shown: str) -> None:
+    assert markdown.escape(name) == shown
+    run = make_run(ranks=[make_rank(0, operators=[make_operator(name)])])
+    assert f"| {shown} | compute |" in written("markdown", make_report(run))
+
+
+def test_markdown_tables_are_rectangular() -> None:
+    text = written("markdown", make_report(make_run(ranks=[make_rank(0, operators=[make_operator("a|b|c")])])))
+    widths = [{line.count("|") for line in block.splitlines()} for block in text.split("\n\n") if block.startswith("|")]
+    assert len(widths) >= 5
+    assert all(len(width) == 1 for width in widths)
+
+
+@pytest.mark.parametrize("name", ["report", "run"])
+def test_schema_is_a_schema_with_descriptions(name: str) -> None:
+    made = schema(name)
+    jsonschema.Draft202012Validator.check_schema(made)
+    assert made["$id"] == f"urn:perfkit:{name}:1"
+    assert made["title"].startswith(f"perfkit {name}, version 1")
+
+
+def test_the_models_docstrings_are_in_the_schema() -> None:
+    steps = schema("report")["$defs"]["StepBreakdown"]
+    assert steps["description"] == "One step of one rank."
+    assert "clock" in steps["properties"]["start_ns"]["description"]
+    assert schema("run")["$defs"]["RunManifest"]["properties"]["batch_size"]["description"].startswith("Samples")
+
+
+def test_reports_are_valid() -> None:
+    jsonschema.Draft202012Validator(schema("report")).validate(json.loads(written("json")))
+
+
+@pytest.mark.parametrize("change", [{"world_size": "two"}, {"verdict": None}, {"ranks": [{}]}])
+def test_the_schema_refuses_what_is_no_report(change: dict[str, Any]) -> None:
+    broken = json.loads(written("json"))
+    broken["runs"][0] |= change
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.Draft202012Validator(schema("report")).validate(broken)
+
+
+def test_manifests_are_valid() -> None:
+    manifest = RunManifest(
+        run="r",
+        state="running",
+        workload="gpt",
+        source="memory",
+        started_at="2026-01-01T00:00:00Z",
+        config={"steps": 8},
+        versions={},
+        backend="gloo",
+        device="cpu",
+        world=World(world_size=2, nodes=1, launcher="torchrun", local_world_sizes=[2]),
+    )
+    jsonschema.Draft202012Validator(schema("run")).validate(msgspec.to_builtins(manifest))
+
+
+def test_frames_hold_the_report() -> None:
+    tables = REPORT.tables()
+    assert tables.steps["wall_ns"].tolist() == [s.wall_ns for r in REPORT.runs for k in r.ranks for s in k.steps]
+    assert tables.steps["step"].isna().sum() == 1
+    assert tables.steps["start_ns"].dtype == "int64"
+    assert (
+        tables.ranks.set_index(["run", "rank"]).loc[("transformer-hdf5-2ranks", 1), "exposed_overhead_ns"] == 40_000_000
+    )
+    assert tables.operators["name"].value_counts()[LONG_KERNEL] == 3
+    assert tables.collectives["bytes"].isna().sum() == 1
+    assert tables.loads["sum_ns"].sum() == 60_000_000
+    assert tables.findings["severity"].tolist() == ["info", "error", "warning"]
+
+
+def test_frames_of_nothing_keep_their_columns() -> None:
+    tables = make_report(make_run(ranks=[], findings=[])).tables()
+    for table in (tables.steps, tables.ranks, tables.operators, tables.collectives, tables.loads, tables.findings):
+        assert isinstance(table, pd.DataFrame)
+        assert table.empty
+        assert "run" in table.columns

@@ -1,0 +1,39 @@
+"""What a report looks like, whole; `--update-golden` writes the files anew, to be read before they are committed."""
+
+import io
+from collections.abc import Callable
+
+import pytest
+
+from perfkit.model import Report
+from perfkit.report import console, markdown
+from tests.report_builders import MS, make_foreign_run, make_loading, make_report, make_run
+
+REPORTS = {
+    "one_run": make_report(),
+    "foreign": make_report(make_foreign_run()),
+    "three_runs": make_report(
+        make_run("transformer-memory", source="memory", data_loading=make_loading(source="memory", median_ns=3 * MS)),
+        make_run("transformer-hdf5", state="failed", injections=[]),
+        make_foreign_run(),
+    ),
+}
+
+
+def drawn(report: Report, width: int, top: int = 10) -> str:
+    stream = io.StringIO()
+    console.write(report, stream, top=top, width=width)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("width", [80, 200])
+@pytest.mark.parametrize("name", REPORTS)
+def test_terminal(name: str, width: int, golden: Callable[[str, str], None]) -> None:
+    golden(drawn(REPORTS[name], width), f"report/{name}.{width}.txt")
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_markdown(name: str, golden: Callable[[str, str], None]) -> None:
+    stream = io.StringIO()
+    markdown.write(REPORTS[name], stream, top=10)
+    golden(stream.getvalue(), f"report/{name}.md")
