@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from perfkit._version import __version__
-from perfkit.analyze.assemble import NamedSummary, assemble
-from perfkit.analyze.rank import check_step_marker, summarise
+from perfkit.analysis.assemble import NamedSummary, assemble
+from perfkit.analysis.rank import check_step_marker, summarise
 from perfkit.errors import TraceError
 from perfkit.model import Finding, Report, RunReport
 from perfkit.trace.discover import RunLocation, discover

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import Final, NamedTuple
 
-from perfkit.analyze.imbalance import Lag, find_lag
-from perfkit.analyze.rank import TraceSummary
-from perfkit.analyze.verdict import describe_lag, judge
+from perfkit.analysis.imbalance import Lag, find_lag
+from perfkit.analysis.rank import TraceSummary
+from perfkit.analysis.verdict import describe_lag, judge
 from perfkit.model import (
     CollectiveStat,
     DataLoading,

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perfkit.analyze.classify import Device, Names, data_loading_rows, within_same_thread
-from perfkit.analyze.steps import Steps
+from perfkit.analysis.classify import Device, Names, data_loading_rows, within_same_thread
+from perfkit.analysis.steps import Steps
 from perfkit.model import ExposedNs, Loads, StepBreakdown, TotalNs
 from perfkit.trace.events import Events, Kind
 from perfkit.trace.intervals import EMPTY, Ints, Segments, Union, innermost_segments, measure, merge, outermost, union

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from perfkit.analyze import rules
+from perfkit.analysis import rules
 from perfkit.trace.events import Events, Kind
 from perfkit.trace.intervals import Ints, contained, innermost
 

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from perfkit.analyze import rules
-from perfkit.analyze.breakdown import Activity
-from perfkit.analyze.classify import Device, Names, at_launch, communicating_candidates
-from perfkit.analyze.steps import Steps
+from perfkit.analysis import rules
+from perfkit.analysis.breakdown import Activity
+from perfkit.analysis.classify import Device, Names, at_launch, communicating_candidates
+from perfkit.analysis.steps import Steps
 from perfkit.model import CollectiveStat
 from perfkit.trace.events import CollectiveArgs, Events, Kind, RecordedCollective
 from perfkit.trace.intervals import Ints, earliest_share, measure
@@ -107,12 +107,13 @@ def _describe_kernel(events: Events, row: int, described_by: int, issued_by: int
 
 
 def _bytes(elements: int | None, dtype: str | None) -> int | None:
-    size = rules.DTYPE_BYTES.get((dtype or "").lower())
-    return None if elements is None or size is None else elements * size
+    known = rules.DTYPES.get((dtype or "").lower())
+    return None if elements is None or known is None else elements * known[1]
 
 
 def _dtype(dtype: str | None) -> str | None:
-    return dtype.lower() if dtype else None
+    """Return perfkit's name of a type; what it does not know stays as the trace has it."""
+    return rules.DTYPES.get(dtype.lower(), (dtype, 0))[0] if dtype else None
 
 
 # ---- on the host ---------------------------------------------------------------------------------------------------

@@ -32,7 +32,8 @@ class Lag(NamedTuple):
 def find_lag(ranks: list[RankReport]) -> Lag | None:
     """Return the rank that the others wait for, or None where none stands out.
 
-    It must be the slowest in more than half of the steps that all ranks recorded, and slower by a noticeable share.
+    It must be the slowest in more than half of the steps that all ranks recorded, slower by a noticeable share of the
+    step, and by more than twice what its lag varies from step to step (median absolute deviation).
     """
     table = {rank.rank: {step.step: step for step in rank.steps} for rank in ranks if rank.rank is not None}
     if len(table) < 2:
@@ -46,17 +47,20 @@ def find_lag(ranks: list[RankReport]) -> Lag | None:
         return None
     others = [steps for other, steps in table.items() if other != rank]
 
-    def more(category: Category | None) -> int:
-        """Return by how much this rank exceeds the median of the others, in the median step."""
-        mine = table[rank]
-        return int(median(_of(mine[s], category) - median(_of(o[s], category) for o in others) for s in common))
+    mine = table[rank]
 
-    lag_ns = more(None)
+    def excess(category: Category | None) -> list[float]:
+        """Return by how much this rank exceeds the median of the others, step by step."""
+        return [_of(mine[s], category) - median(_of(steps[s], category) for steps in others) for s in common]
+
+    lag_ns = median(excess(None))
+    noise_ns = median(abs(step_ns - lag_ns) for step_ns in excess(None))
     wall_ns = median(max(steps[step].wall_ns for steps in table.values()) for step in common)
-    if lag_ns < _NOTICEABLE * wall_ns:
+    if lag_ns < max(_NOTICEABLE * wall_ns, 2 * noise_ns):
         return None
-    category = max(_OWN, key=more)
-    return Lag(rank, lag_ns, lag_ns / wall_ns, category, more(category), -more("communication"))
+    more = {category: round(median(excess(category))) for category in (*_OWN, "communication")}
+    category = max(_OWN, key=lambda name: more[name])
+    return Lag(rank, round(lag_ns), lag_ns / wall_ns, category, more[category], -more["communication"])
 
 
 def _own(step: StepBreakdown) -> int:

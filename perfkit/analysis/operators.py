@@ -4,9 +4,9 @@ from typing import Final, get_args
 
 import numpy as np
 
-from perfkit.analyze.breakdown import Activity
-from perfkit.analyze.classify import Device, Names, data_loading_rows, within_same_thread
-from perfkit.analyze.steps import Steps
+from perfkit.analysis.breakdown import Activity
+from perfkit.analysis.classify import Device, Names, data_loading_rows, within_same_thread
+from perfkit.analysis.steps import Steps
 from perfkit.model import Category, OperatorStat
 from perfkit.trace.events import Events
 from perfkit.trace.intervals import Ints

@@ -4,11 +4,11 @@ import re
 
 from msgspec import Struct
 
-from perfkit.analyze.breakdown import break_down, find_activity
-from perfkit.analyze.classify import Device, classify_names, find_device
-from perfkit.analyze.collectives import find_collectives, tabulate_collectives
-from perfkit.analyze.operators import tabulate_operators
-from perfkit.analyze.steps import Steps, find_steps
+from perfkit.analysis.breakdown import break_down, find_activity
+from perfkit.analysis.classify import Device, classify_names, find_device
+from perfkit.analysis.collectives import find_collectives, tabulate_collectives
+from perfkit.analysis.operators import tabulate_operators
+from perfkit.analysis.steps import Steps, find_steps
 from perfkit.errors import TraceError, UsageError
 from perfkit.model import CollectiveStat, Finding, OperatorStat, StepBreakdown
 from perfkit.trace.events import Header, Kind, PerfkitHeader, RankTrace

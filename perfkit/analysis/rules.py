@@ -58,17 +58,25 @@ OPERATORS: Final[tuple[tuple[str, str], ...]] = (
 )
 """What a collective is called, in whatever spelling, and perfkit's name of it; longer names before their parts."""
 
-DTYPE_BYTES: Final = {
-    dtype: size
-    for size, dtypes in {
-        8: ("double", "float64", "long", "long int", "int64", "unsigned long", "uint64", "complexfloat"),
-        4: ("float", "float32", "int", "int32", "unsigned int", "uint32"),
-        2: ("half", "float16", "bfloat16", "c10::half", "c10::bfloat16", "short", "short int", "int16", "uint16"),
-        1: ("char", "int8", "byte", "uint8", "bool", "signed char", "float8_e4m3fn", "float8_e5m2", "unsigned char"),
-    }.items()
-    for dtype in dtypes
+DTYPES: Final = {
+    spelling: (name, size)
+    for name, size, spellings in (
+        ("float64", 8, ("double",)),
+        ("float32", 4, ("float",)),
+        ("float16", 2, ("half", "c10::half")),
+        ("bfloat16", 2, ("c10::bfloat16",)),
+        ("float8_e4m3fn", 1, ()),
+        ("float8_e5m2", 1, ()),
+        ("int64", 8, ("long", "long int")),
+        ("int32", 4, ("int",)),
+        ("int16", 2, ("short", "short int")),
+        ("int8", 1, ("char", "signed char")),
+        ("uint8", 1, ("byte", "unsigned char")),
+        ("bool", 1, ()),
+    )
+    for spelling in (name, *spellings)
 }
-"""Bytes an element, by torch's names of types, in lower case."""
+"""Types of elements in the spellings that traces use (in lower case): perfkit's name, and bytes an element."""
 
 _COMMUNICATION_KERNEL = re.compile("|".join(f"(?:{pattern})" for pattern, _ in COMMUNICATION_KERNELS))
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perfkit.analyze import rules
-from perfkit.analyze.classify import Device
+from perfkit.analysis import rules
+from perfkit.analysis.classify import Device
 from perfkit.trace.events import Events, Kind
 from perfkit.trace.intervals import Ints
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from perfkit.analyze.imbalance import Lag
+from perfkit.analysis.imbalance import Lag
 from perfkit.model import CATEGORIES, Bound, Category, DataLoading, RankReport, Verdict
 from perfkit.units import duration
 

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from perfkit.analyze.rank import summarise
+from perfkit.analysis.rank import summarise
 from perfkit.errors import TraceError
 from perfkit.model import CATEGORIES
 from perfkit.trace.reader import read_trace

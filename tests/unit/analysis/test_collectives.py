@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from perfkit.analyze.rank import TraceSummary, summarise
+from perfkit.analysis.rank import TraceSummary, summarise
 from perfkit.model import CollectiveStat
 from perfkit.trace.reader import read_trace
 from tests.trace_builder import BASE_NS, TraceBuilder, collective_args

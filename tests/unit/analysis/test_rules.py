@@ -2,7 +2,7 @@
 
 import pytest
 
-from perfkit.analyze.rules import collective_operator, is_communication_kernel
+from perfkit.analysis.rules import collective_operator, is_communication_kernel
 
 COMMUNICATION = [
     "ncclKernel_AllReduce_RING_LL_Sum_float(ncclDevComm*, unsigned long, ncclWork*)",
