@@ -1,0 +1,156 @@
+import subprocess
+import sys
+from typing import Any, get_type_hints
+
+import msgspec
+import pytest
+
+from perfkit.errors import UsageError
+from workloads import WORKLOADS, load
+from workloads.base import DataSpec, Field, Workload
+from workloads.data import SOURCES, DataOptions, load_source
+
+GENERAL = {
+    "workload",
+    "preset",
+    "config",
+    "steps",
+    "epochs",
+    "batch_size",
+    "seed",
+    "device",
+    "backend",
+    "n",
+    "timeout",
+    "threads",
+    "schedule",
+    "record_shapes",
+    "profile_memory",
+    "with_stack",
+    "with_flops",
+    "with_modules",
+    "profile",
+    "source",
+    "read",
+    "data_dir",
+    "num_workers",
+    "prefetch",
+    "pin_memory",
+    "worker_start",
+    "hdf5_chunk",
+    "hdf5_compression",
+    "inject",
+    "trace_dir",
+    "name",
+    "peak_tflops",
+    "compile",
+    "debug",
+}
+
+
+def configured(name: str, preset: str) -> Workload[Any]:
+    workload = load(name)
+    values = {k: v for k, v in workload.PRESETS[preset].items() if k != "batch_size"}
+    return workload(msgspec.convert(values, workload.Config))
+
+
+PRESETS = [(name, preset) for name in WORKLOADS for preset in load(name).PRESETS]
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_every_row_loads_a_workload_of_that_name(name: str) -> None:
+    workload = load(name)
+    assert issubclass(workload, Workload)
+    assert workload.name == name
+    assert workload.DEFAULT_PRESET in workload.PRESETS
+
+
+def test_unknown_workload_names_the_known_ones() -> None:
+    with pytest.raises(UsageError, match=r"'gtp'.*transformer, gpt"):
+        load("gtp")
+
+
+def test_unknown_source_names_the_known_ones() -> None:
+    with pytest.raises(UsageError, match=r"'zarr'.*memory, hdf5, safetensors"):
+        load_source("zarr")
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_every_row_loads_a_source(source: str) -> None:
+    assert callable(load_source(source).prepare)
+
+
+@pytest.mark.parametrize("config", [DataOptions, *(load(name).Config for name in WORKLOADS)])
+def test_every_option_has_a_default_and_one_line_of_help(config: type[msgspec.Struct]) -> None:
+    hints = get_type_hints(config, include_extras=True)
+    for field in msgspec.structs.fields(config):
+        assert not field.required, field.name
+        described = [meta.description for meta in hints[field.name].__metadata__]
+        assert described[-1], field.name
+        assert "\n" not in described[-1]
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_options_of_a_workload_clash_with_no_general_option(name: str) -> None:
+    assert not {field.name for field in msgspec.structs.fields(load(name).Config)} & GENERAL
+
+
+@pytest.mark.parametrize(("name", "preset"), PRESETS)
+def test_every_preset_is_a_valid_configuration(name: str, preset: str) -> None:
+    workload = configured(name, preset)
+    assert workload.data_spec(seed=0).workload == name
+    known = {field.name for field in msgspec.structs.fields(workload.Config)} | {"batch_size"}
+    assert set(workload.PRESETS[preset]) <= known
+
+
+def test_fingerprint_depends_on_every_part_of_the_spec() -> None:
+    field = Field(name="x", shape=(2, 3), dtype="float32")
+    spec = DataSpec(workload="w", fields=(field,), samples=10, seed=1, parameters={"a": 1})
+    changes: list[dict[str, Any]] = [
+        {"workload": "v"},
+        {"fields": (Field(name="y", shape=(2, 3), dtype="float32"),)},
+        {"fields": (Field(name="x", shape=(3, 2), dtype="float32"),)},
+        {"fields": (Field(name="x", shape=(2, 3), dtype="int32"),)},
+        {"samples": 11},
+        {"seed": 2},
+        {"parameters": {"a": 2}},
+    ]
+    specs = [spec, *(msgspec.structs.replace(spec, **change) for change in changes)]
+    assert len({s.fingerprint for s in specs}) == len(specs)
+    assert spec.fingerprint == msgspec.convert(msgspec.to_builtins(spec), DataSpec).fingerprint
+    assert spec.sample_bytes == 24
+
+
+def test_options_and_text_preparation_import_no_torch() -> None:
+    code = "import sys, workloads.base, workloads.data, workloads.data.text; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"source": "zarr"}, "unknown source 'zarr'"),
+        ({"prefetch": 4}, "prefetch has no effect without workers"),
+        ({"worker_start": "fork"}, "worker_start has no effect without workers"),
+        ({"hdf5_chunk": 8}, "hdf5_chunk is for source hdf5, not memory"),
+        ({"hdf5_compression": "gzip"}, "hdf5_compression is for source hdf5"),
+        ({"source": "hdf5", "hdf5_compression": "gzip"}, "hdf5_compression needs chunks"),
+        ({"source": "hdf5", "hdf5_chunk": 0}, ">= 1.*hdf5_chunk"),
+        ({"num_workers": -1}, ">= 0.*num_workers"),
+    ],
+)
+def test_options_that_cannot_go_together_are_refused_by_name(options: dict[str, object], message: str) -> None:
+    with pytest.raises(msgspec.ValidationError, match=message):
+        msgspec.convert(options, DataOptions)
+
+
+def test_options_that_can_go_together_are_not_refused() -> None:
+    options = {
+        "source": "hdf5",
+        "hdf5_chunk": 1,
+        "hdf5_compression": "lzf",
+        "num_workers": 2,
+        "prefetch": 4,
+        "worker_start": "spawn",
+    }
+    assert msgspec.convert(options, DataOptions).prefetch == 4

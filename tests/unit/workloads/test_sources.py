@@ -1,0 +1,362 @@
+"""All sources give the same samples, and their files are trusted only when they deserve it."""
+
+import multiprocessing
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import h5py
+import msgspec
+import pytest
+import safetensors
+import torch
+from torch.utils.data import DistributedSampler, RandomSampler, SequentialSampler
+
+from perfkit.errors import StoreError, UsageError
+from tests.unit.workloads.conftest import make
+from workloads.base import Workload
+from workloads.data import DataOptions, load_source, make_loader
+
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "memory": {"source": "memory"},
+    "hdf5": {"source": "hdf5"},
+    "hdf5-chunked": {"source": "hdf5", "hdf5_chunk": 7},
+    "hdf5-gzip": {"source": "hdf5", "hdf5_chunk": 1, "hdf5_compression": "gzip"},
+    "hdf5-lzf": {"source": "hdf5", "hdf5_chunk": 500, "hdf5_compression": "lzf"},
+    "safetensors": {"source": "safetensors"},
+}
+FILES = [name for name in LAYOUTS if name != "memory"]
+WORKERS: dict[str, dict[str, Any]] = {
+    "0": {},
+    "2-fork": {"num_workers": 2, "worker_start": "fork"},
+    "1-spawn": {"num_workers": 1, "worker_start": "spawn"},
+    "2-forkserver": {"num_workers": 2, "prefetch": 3},
+}
+SEED = 5
+
+
+def loader_of(workload: Workload[Any], options: DataOptions, *, rank: int = 0) -> Any:
+    source, spec = load_source(options.source), workload.data_spec(SEED)
+    dataset = source.dataset(workload, spec, source.prepare(workload, spec, options), options)
+    sampler: Any = DistributedSampler(dataset, num_replicas=2, rank=rank, seed=SEED)
+    sampler.set_epoch(1)
+    return make_loader(dataset, sampler, options, batch_size=32)
+
+
+def batches_of(loader: Iterable[dict[str, torch.Tensor]]) -> list[dict[str, torch.Tensor]]:
+    # Clones: a worker's batch lies in shared memory.
+    return [{name: tensor.clone() for name, tensor in batch.items()} for batch in loader]
+
+
+def same(a: list[dict[str, torch.Tensor]], b: list[dict[str, torch.Tensor]]) -> bool:
+    return len(a) == len(b) and all(
+        list(x) == list(y) and all(torch.equal(x[name], y[name]) for name in x) for x, y in zip(a, b, strict=True)
+    )
+
+
+def expected(workload: Workload[Any], *, rank: int = 0) -> list[dict[str, torch.Tensor]]:
+    """Batches made without any source: the sampler's indices, looked up in the generated arrays."""
+    spec = workload.data_spec(SEED)
+    arrays = workload.generate(spec, 0, spec.samples)
+    sampler: Any = DistributedSampler(range(spec.samples), num_replicas=2, rank=rank, seed=SEED)  # type: ignore[arg-type]
+    sampler.set_epoch(1)
+    order = list(sampler)
+    groups = [order[i : i + 32] for i in range(0, len(order) - 31, 32)]
+    return [{name: torch.from_numpy(array[g]) for name, array in arrays.items()} for g in groups]
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+@pytest.mark.parametrize("read", ["per-sample", "batched"])
+@pytest.mark.parametrize("source", ["memory", "hdf5", "safetensors"])
+def test_batches_are_the_same_however_they_are_read(
+    source: str, read: str, workers: str, small: Workload[Any], tmp_path: Path
+) -> None:
+    options = msgspec.convert(
+        {**LAYOUTS[source], **WORKERS[workers], "read": read, "data_dir": str(tmp_path)}, DataOptions
+    )
+    loader = loader_of(small, options)
+    assert same(batches_of(loader), expected(small))
+    assert same(batches_of(loader), expected(small)), "a second epoch of the same loader"
+
+
+@pytest.mark.parametrize("read", ["per-sample", "batched"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("rank", [0, 1])
+def test_batches_are_the_same_for_every_layout(
+    rank: int, layout: str, read: str, small: Workload[Any], tmp_path: Path
+) -> None:
+    options = msgspec.convert({**LAYOUTS[layout], "read": read, "data_dir": str(tmp_path)}, DataOptions)
+    assert same(batches_of(loader_of(small, options, rank=rank)), expected(small, rank=rank))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_tokens_too(layout: str, tmp_path: Path) -> None:
+    workload = make("gpt", samples=100)
+    options = msgspec.convert({**LAYOUTS[layout], "data_dir": str(tmp_path)}, DataOptions)
+    found = batches_of(loader_of(workload, options))
+    assert same(found, expected(workload))
+    assert found[0]["tokens"].dtype == torch.int32
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("read", ["per-sample", "batched"])
+def test_what_was_opened_before_a_fork_is_not_used_after_it(
+    read: str, layout: str, small: Workload[Any], tmp_path: Path
+) -> None:
+    options = msgspec.convert(
+        {**LAYOUTS[layout], **WORKERS["2-fork"], "read": read, "data_dir": str(tmp_path)}, DataOptions
+    )
+    loader = loader_of(small, options)
+    first = loader.dataset[3 if read == "per-sample" else [3]]
+    assert same(batches_of(loader), expected(small))
+    again = loader.dataset[3 if read == "per-sample" else [3]]
+    assert same([first], [again])
+
+
+def test_a_batch_is_a_copy(small: Workload[Any], tmp_path: Path) -> None:
+    """Writing into a batch changes neither the next epoch nor the file."""
+    for layout in LAYOUTS:
+        options = msgspec.convert({**LAYOUTS[layout], "data_dir": str(tmp_path)}, DataOptions)
+        loader = loader_of(small, options)
+        for batch in loader:
+            batch["source"].zero_()
+        assert same(batches_of(loader), expected(small))
+
+
+def test_batches_that_are_not_full_are_left_out_and_none_at_all_is_refused(
+    small: Workload[Any],
+) -> None:
+    source, spec, options = load_source("memory"), small.data_spec(0), DataOptions()
+    dataset: Any = source.dataset(small, spec, None, options)
+    assert len(make_loader(dataset, SequentialSampler(dataset), options, 64)) == 4
+    assert len(make_loader(dataset, SequentialSampler(dataset), options, 300)) == 1
+    with pytest.raises(UsageError, match="batch_size 301 exceeds the 300 samples"):
+        make_loader(dataset, RandomSampler(dataset), options, 301)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is an accelerator")
+def test_pinned_memory_needs_an_accelerator(small: Workload[Any]) -> None:
+    options = DataOptions(pin_memory=True)
+    dataset: Any = load_source("memory").dataset(small, small.data_spec(0), None, options)
+    with pytest.raises(UsageError, match="pin_memory needs an accelerator"):
+        make_loader(dataset, SequentialSampler(dataset), options, 4)
+
+
+# ---- the files -----------------------------------------------------------------------------------
+
+
+def prepare(workload: Workload[Any], layout: str, folder: Path, seed: int = SEED) -> Path:
+    options = msgspec.convert({**LAYOUTS[layout], "data_dir": str(folder)}, DataOptions)
+    path = load_source(options.source).prepare(workload, workload.data_spec(seed), options)
+    assert path is not None
+    return path
+
+
+def test_memory_writes_nothing(small: Workload[Any]) -> None:
+    assert load_source("memory").prepare(small, small.data_spec(0), DataOptions()) is None
+
+
+def test_a_source_with_files_needs_a_folder(small: Workload[Any]) -> None:
+    with pytest.raises(UsageError, match="source hdf5 needs a folder"):
+        load_source("hdf5").prepare(small, small.data_spec(0), DataOptions(source="hdf5"))
+
+
+@pytest.mark.parametrize("layout", FILES)
+def test_files_can_be_read_by_anyone(layout: str, small: Workload[Any], tmp_path: Path) -> None:
+    path = prepare(small, layout, tmp_path)
+    arrays = small.generate(small.data_spec(SEED), 0, 300)
+    assert small.data_spec(SEED).fingerprint[:12] in path.name
+    for name, wanted in arrays.items():
+        if path.suffix == ".h5":
+            with h5py.File(path) as file:
+                found = file[name][:]
+                assert file[name].chunks is None or "chunk" in path.name
+                assert (file[name].compression is None) == (layout in {"hdf5", "hdf5-chunked"})
+        else:
+            with safetensors.safe_open(path, framework="numpy") as file:
+                found = file.get_tensor(name)
+        assert (found == wanted).all()
+    assert [p.name for p in tmp_path.iterdir() if not p.name.endswith(".lock")] == [path.name]
+
+
+@pytest.mark.parametrize("layout", FILES)
+def test_a_matching_file_is_reused_even_from_a_read_only_folder(
+    layout: str, small: Workload[Any], tmp_path: Path
+) -> None:
+    path = prepare(small, layout, tmp_path)
+    before = path.stat()
+    (tmp_path / f".{path.name}.lock").unlink()
+    assert prepare(small, layout, tmp_path) == path
+    assert (path.stat().st_ino, path.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+    assert [p.name for p in tmp_path.iterdir()] == [path.name], "nothing was written, no lock either"
+
+
+@pytest.mark.parametrize("layout", FILES)
+def test_other_samples_get_another_file_and_a_stale_one_is_refused(
+    layout: str, small: Workload[Any], tmp_path: Path
+) -> None:
+    path, other = prepare(small, layout, tmp_path), prepare(small, layout, tmp_path, SEED + 1)
+    assert path != other
+    other.rename(path)
+    with pytest.raises(StoreError, match="stale") as caught:
+        prepare(small, layout, tmp_path)
+    assert str(path) in str(caught.value)
+    assert "--data-dir" in str(caught.value)
+
+
+@pytest.mark.parametrize("layout", FILES)
+def test_a_foreign_file_is_refused(layout: str, small: Workload[Any], tmp_path: Path) -> None:
+    path = prepare(small, layout, tmp_path)
+    if path.suffix == ".h5":
+        with h5py.File(path, "w") as file:
+            file["source"] = [1.0]
+    else:
+        from safetensors.torch import save_file
+
+        save_file({"source": torch.ones(1)}, path)
+    with pytest.raises(StoreError, match="foreign"):
+        prepare(small, layout, tmp_path)
+    path.write_text("not even the format\n" * 100)
+    with pytest.raises(StoreError, match="foreign"):
+        prepare(small, layout, tmp_path)
+    assert path.exists(), "it is the user's to remove"
+
+
+@pytest.mark.parametrize("layout", FILES)
+def test_a_truncated_file_is_refused(layout: str, small: Workload[Any], tmp_path: Path) -> None:
+    path = prepare(small, layout, tmp_path)
+    content = path.read_bytes()
+    for length in (0, 5, 100, len(content) // 2, len(content) - 1):
+        path.write_bytes(content[:length])
+        with pytest.raises(StoreError, match="damaged") as caught:
+            prepare(small, layout, tmp_path)
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("layout", FILES)
+def test_a_changed_sample_is_found(layout: str, small: Workload[Any], tmp_path: Path) -> None:
+    path = prepare(small, layout, tmp_path)
+    if path.suffix == ".h5":
+        with h5py.File(path, "r+") as file:
+            file["target"][200, 1, 4] += 0.25
+    else:
+        content = bytearray(path.read_bytes())
+        content[-1000] ^= 4
+        path.write_bytes(content)
+    with pytest.raises(StoreError, match=r"damaged.*checksum of target"):
+        prepare(small, layout, tmp_path)
+
+
+@pytest.mark.parametrize("layout", ["hdf5", "safetensors"])
+def test_data_larger_than_a_slab(layout: str, tmp_path: Path) -> None:
+    """34 MB: the second slab is not full, and is checked as well."""
+    workload = make("transformer", samples=401, d_model=1024)
+    path = prepare(workload, layout, tmp_path)
+    assert path == prepare(workload, layout, tmp_path)
+    options = msgspec.convert({**LAYOUTS[layout], "data_dir": str(tmp_path)}, DataOptions)
+    assert same(batches_of(loader_of(workload, options)), expected(workload))
+    content = bytearray(path.read_bytes())
+    content[content.rindex(b"\x3f")] ^= 8
+    path.write_bytes(content)
+    with pytest.raises(StoreError, match=r"samples [1-9][0-9]* to 401 differs"):
+        prepare(workload, layout, tmp_path)
+
+
+def _prepare_after(barrier: Any, results: Any, folder: Path, layout: str) -> None:
+    workload = make("transformer", samples=300, d_model=256, heads=2)
+    barrier.wait()
+    path = prepare(workload, layout, folder)
+    results.put(path.stat().st_ino)
+
+
+@pytest.mark.parametrize("layout", ["hdf5", "safetensors"])
+def test_of_two_writers_the_second_waits(layout: str, tmp_path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    barrier, results = context.Barrier(2), context.Queue()
+    target = partial(_prepare_after, barrier, results, tmp_path, layout)
+    writers = [context.Process(target=target) for _ in range(2)]
+    for writer in writers:
+        writer.start()
+    found = {results.get(timeout=20) for _ in writers}
+    for writer in writers:
+        writer.join(timeout=20)
+        assert writer.exitcode == 0
+    assert len(found) == 1, "the file was written once"
+
+
+KILLED = """
+import sys, time
+from tests.unit.workloads.conftest import make
+from tests.unit.workloads.test_sources import prepare
+from pathlib import Path
+workload = make("transformer", samples=300, d_model=16, heads=2, target_length=3)
+generate = workload.generate
+def slow(spec, start, stop):
+    print("writing", flush=True)
+    time.sleep(60)
+    return generate(spec, start, stop)
+workload.generate = slow
+prepare(workload, "{layout}", Path("{folder}"))
+"""
+
+
+@pytest.mark.parametrize("layout", ["hdf5", "safetensors"])
+def test_a_writer_that_is_killed_leaves_nothing_in_the_way(layout: str, small: Workload[Any], tmp_path: Path) -> None:
+    code = KILLED.format(layout=layout, folder=tmp_path)
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as writer:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == b"writing\n"
+        writer.kill()
+    assert list(tmp_path.glob(".*.tmp"))
+    started = time.monotonic()
+    path = prepare(small, layout, tmp_path)
+    assert time.monotonic() - started < 10, "its lock died with it"
+    assert prepare(small, layout, tmp_path) == path
+    assert not list(tmp_path.glob(".*.tmp"))
+
+
+FULL = """
+import resource, sys
+from pathlib import Path
+from perfkit.errors import StoreError
+from tests.unit.workloads.conftest import make
+from tests.unit.workloads.test_sources import FILES, prepare
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+for layout in FILES:
+    try:
+        prepare(make("transformer", samples=200), layout, Path(sys.argv[1]))
+    except StoreError as error:
+        print(error)
+"""
+
+
+def test_no_room_is_one_clear_line_and_leaves_nothing(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", FULL, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) == len(FILES)
+    assert all(f"cannot write {tmp_path}" in line and "File too large" in line for line in lines)
+    assert {path.suffix for path in tmp_path.iterdir()} == {".lock"}
+    assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] != 1 << 20
+
+
+def test_an_unusable_folder_is_one_clear_line(small: Workload[Any], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for folder in (tmp_path / "file", tmp_path / "file" / "below", Path("/proc/nowhere")):
+        with pytest.raises(StoreError, match=f"cannot write {folder}") as caught:
+            prepare(small, "hdf5", folder)
+        assert "\n" not in str(caught.value)
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_chunks_beyond_the_formats_limit_are_refused(tmp_path: Path) -> None:
+    workload = make("transformer", samples=1 << 20, d_model=1024, target_length=1)
+    options = DataOptions(source="hdf5", hdf5_chunk=1 << 20, data_dir=str(tmp_path))
+    with pytest.raises(UsageError, match="4 GiB"):
+        load_source("hdf5").prepare(workload, workload.data_spec(0), options)

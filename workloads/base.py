@@ -1,0 +1,157 @@
+"""What a workload is: a configuration, deterministic samples, a model, a loss and an optimizer.
+
+Importing this module does not import torch, so that input files can be described without it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, TypeVar
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+    from torch.optim import Optimizer
+    from torch.optim.lr_scheduler import LRScheduler
+
+DATA_VERSION: Final = 1
+"""Part of every fingerprint: raise it when `generate` of any workload returns other numbers."""
+
+BLOCK_BYTES: Final = 4 << 20
+MAX_BLOCK_SAMPLES: Final = 1024
+
+Arrays = dict[str, NDArray[Any]]
+"""One array a field, samples along the first axis."""
+
+ConfigT = TypeVar("ConfigT", bound=msgspec.Struct)
+
+
+class Field(msgspec.Struct, frozen=True, kw_only=True):
+    """One named tensor of a sample."""
+
+    name: str
+    shape: tuple[int, ...]
+    """Of one sample, without the batch axis."""
+    dtype: Literal["float32", "int32"]
+
+    @property
+    def sample_bytes(self) -> int:
+        """Bytes of this field in one sample (both types take four bytes an entry)."""
+        return 4 * math.prod(self.shape)
+
+
+class DataSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that decides the content of a data set, and nothing else."""
+
+    workload: str
+    fields: tuple[Field, ...]
+    samples: int
+    seed: int
+    parameters: dict[str, bool | int | float | str | None] = {}
+    """What else the samples depend on: a vocabulary size, the fingerprint of a text."""
+
+    @property
+    def sample_bytes(self) -> int:
+        """Bytes of one sample over all fields."""
+        return sum(field.sample_bytes for field in self.fields)
+
+    @property
+    def block_samples(self) -> int:
+        """Samples that are generated from one seed; depends on the sample's size only."""
+        return max(1, min(MAX_BLOCK_SAMPLES, BLOCK_BYTES // self.sample_bytes))
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 (hexadecimal) over the canonical JSON of this spec and `DATA_VERSION`."""
+        content = {"version": DATA_VERSION, "spec": msgspec.to_builtins(self)}
+        canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def generate_blocks(spec: DataSpec, start: int, stop: int, block: Callable[[int], Arrays]) -> Arrays:
+    """Assemble samples [start, stop) from blocks of `spec.block_samples`.
+
+    Since block `k` is always made whole from `(seed, k)`, every split of a data set into ranges gives
+    the same samples: a file larger than memory can be written slab by slab.
+
+    Args:
+        spec: what to generate.
+        start: first sample.
+        stop: one past the last sample.
+        block: returns the whole block of a number, `spec.block_samples` samples of every field.
+
+    Returns:
+        One array a field, `(stop - start, *field.shape)`.
+    """
+    size = spec.block_samples
+    made: Arrays = {field.name: np.empty((stop - start, *field.shape), field.dtype) for field in spec.fields}
+    for number in range(start // size, -(-stop // size)):
+        first, last = max(start, number * size), min(stop, (number + 1) * size)
+        for name, values in block(number).items():
+            made[name][first - start : last - start] = values[first - number * size : last - number * size]
+    return made
+
+
+@dataclass(frozen=True)
+class Optimization:
+    """How a model is optimized."""
+
+    optimizer: Optimizer
+    scheduler: LRScheduler | None = None
+    """Stepped once after every optimizer step."""
+    clip_norm: float | None = None
+    """Gradients are clipped to this total norm before every optimizer step."""
+
+
+class Workload(ABC, Generic[ConfigT]):
+    """One model and its data.
+
+    Every field of `Config` has a default and is `Annotated` with a `msgspec.Meta` that describes and
+    bounds it: the command line's options, their help and their checks are made from it.
+    """
+
+    name: ClassVar[str]
+    Config: ClassVar[type[msgspec.Struct]]
+    PRESETS: ClassVar[dict[str, dict[str, object]]]
+    """Preset to option values; general options such as batch_size are allowed among them."""
+    DEFAULT_PRESET: ClassVar[str]
+
+    def __init__(self, config: ConfigT) -> None:
+        self.config = config
+
+    @property
+    def tokens_per_sample(self) -> int | None:
+        """Tokens that one sample trains on; None where the workload has no tokens."""
+        return None
+
+    def flops_per_token(self, model: nn.Module) -> float | None:  # noqa: ARG002
+        """Return the model FLOPs a token of a training step; None where there is no formula."""
+        return None
+
+    @abstractmethod
+    def data_spec(self, seed: int) -> DataSpec:
+        """Describe the data set that this configuration trains on."""
+
+    @abstractmethod
+    def generate(self, spec: DataSpec, start: int, stop: int) -> Arrays:
+        """Return samples [start, stop) of `spec`, the same for every split into ranges."""
+
+    @abstractmethod
+    def build(self) -> nn.Module:
+        """Build the model on torch's current default device, from torch's current random state."""
+
+    @abstractmethod
+    def loss(self, model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
+        """Run `model` (bare or wrapped) forward on a batch and return the scalar loss."""
+
+    @abstractmethod
+    def optimization(self, model: nn.Module, *, world_size: int, total_steps: int, device_type: str) -> Optimization:
+        """Make the optimizer, and what goes with it, for `model` (bare or wrapped)."""

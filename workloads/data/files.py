@@ -1,0 +1,286 @@
+"""What sources with a file share: written once, atomically, recognised by a stamp, checked before it is reused."""
+
+import errno
+import fcntl
+import os
+import socket
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import msgspec
+import numpy as np
+from msgspec import Meta, Struct
+from numpy.typing import NDArray
+from torch.utils.data import Dataset
+
+from perfkit.errors import StoreError, UsageError
+from workloads.base import DataSpec, Workload
+from workloads.data import DataOptions
+from workloads.data.source import Read, Sample, SampleDataset
+
+STAMP: Final = "perfkit_samples"
+"""Name of the attribute or metadata entry that holds the stamp."""
+
+STAMP_VERSION: Final = 1
+SLAB_BYTES: Final = 32 << 20
+INDEX_BYTES: Final = 64
+HEADER_BYTES: Final = 1 << 20
+"""More than a format adds to the samples: for each sample, and once."""
+
+CHECKED_BYTES: Final = 256 << 20
+"""Files up to this size are checked whole when they are reused, larger ones in evenly spaced slabs."""
+
+ELSEWHERE: Final = "remove it or choose another --data-dir"
+Opener = Callable[[Path, DataSpec], Read]
+
+NO_LOCKS: Final = {errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK}
+
+
+class Stamp(Struct, frozen=True, kw_only=True):
+    """What a file says of itself."""
+
+    version: int = STAMP_VERSION
+    fingerprint: str
+    spec: DataSpec
+    slab_samples: Annotated[int, Meta(ge=1)]
+    checksums: str
+    """CRC-32 of each slab of each field, eight hexadecimal digits each: fields within slabs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stored:
+    """An open file: its stamp and its arrays."""
+
+    stamp: str | bytes | None
+    """None where the file has none."""
+    fields: dict[str, tuple[tuple[int, ...], str]]
+    """Shape and dtype by name."""
+    read: Callable[[str, int, int], NDArray[Any]]
+    """(name, start, stop) to samples."""
+
+
+class FileSource(ABC):
+    """A source whose samples lie in one file a data set."""
+
+    @abstractmethod
+    def file_name(self, spec: DataSpec, options: DataOptions) -> str:
+        """Return the name of the file; it differs where content or layout differ."""
+
+    @abstractmethod
+    def write(self, path: Path, workload: Workload[Any], spec: DataSpec, options: DataOptions) -> None:
+        """Write the samples and a stamp to `path`, slab by slab, and close it."""
+
+    @abstractmethod
+    def open(self, path: Path) -> AbstractContextManager[Stored]:
+        """Open a file to check it; raises OSError or ValueError where it is none of this format."""
+
+    @abstractmethod
+    def opener(self, options: DataOptions) -> Opener:
+        """Return what opens a file's samples in the process that calls it."""
+
+    def dataset(
+        self,
+        workload: Workload[Any],  # noqa: ARG002
+        spec: DataSpec,
+        path: Path | None,
+        options: DataOptions,
+    ) -> Dataset[Sample]:
+        """Return the samples of the file at `path`, which is what `prepare` returned."""
+        if path is None:
+            raise TypeError("a source with a file needs the path that prepare returned")
+        return SampleDataset(spec.samples, partial(self.opener(options), path, spec))
+
+    def prepare(self, workload: Workload[Any], spec: DataSpec, options: DataOptions) -> Path:
+        """Write the file unless it is there already; of two writers the second waits.
+
+        Raises:
+            StoreError: it cannot be written, or what stands in its place is foreign, stale or damaged.
+            UsageError: no folder was chosen.
+        """
+        if options.data_dir is None:
+            raise UsageError(f"source {options.source} needs a folder: set data_dir")
+        path = Path(options.data_dir) / self.file_name(spec, options)
+        # A finished file appears by a rename, so it is read without the lock (and from read-only folders).
+        if path.exists():
+            self._check(path, spec)
+            return path
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with _locked(path):
+                if not path.exists():
+                    self._write(path, workload, spec, options)
+                    return path
+        except OSError as error:
+            raise StoreError(f"cannot write {path}: {_reason(error)}; set another --data-dir") from error
+        self._check(path, spec)
+        return path
+
+    def _write(self, path: Path, workload: Workload[Any], spec: DataSpec, options: DataOptions) -> None:
+        """Write to a temporary name beside `path`, then rename it."""
+        mine = f".{path.name}.{socket.gethostname()}."
+        for left_over in path.parent.glob(f"{mine}*.tmp"):
+            left_over.unlink()  # of a writer that was killed: we hold the lock of this host
+        temporary = path.with_name(f"{mine}{os.getpid()}.tmp")
+        try:
+            _reserve(temporary, spec)
+            self.write(temporary, workload, spec, options)
+            _to_disk(temporary)
+            temporary.rename(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def _check(self, path: Path, spec: DataSpec) -> None:
+        """Refuse a file that does not hold `spec`, whole.
+
+        Raises:
+            StoreError: the file is foreign, stale or damaged.
+        """
+        try:
+            with self.open(path) as stored:
+                damage = _damage(stored, _stamp(stored, path, spec), spec)
+        except (OSError, ValueError) as error:
+            raise StoreError(f"{path}: damaged or foreign ({_reason(error)}); {ELSEWHERE}") from error
+        if damage is not None:
+            raise StoreError(f"{path}: damaged ({damage}); {ELSEWHERE}")
+
+
+def write_slabs(
+    workload: Workload[Any],
+    spec: DataSpec,
+    slab_samples: int,
+    put: Callable[[str, int, NDArray[Any]], None],
+) -> Stamp:
+    """Generate the samples slab by slab and hand each field's to `put(name, start, samples)`."""
+    checksums = []
+    for start in range(0, spec.samples, slab_samples):
+        stop = min(start + slab_samples, spec.samples)
+        for name, samples in workload.generate(spec, start, stop).items():
+            put(name, start, samples)
+            checksums.append(f"{zlib.crc32(samples.data):08x}")
+    return make_stamp(spec, slab_samples, "".join(checksums))
+
+
+def make_stamp(spec: DataSpec, slab_samples: int, checksums: str) -> Stamp:
+    """Return the stamp of a file that holds `spec`."""
+    return Stamp(fingerprint=spec.fingerprint, spec=spec, slab_samples=slab_samples, checksums=checksums)
+
+
+def slab_samples(spec: DataSpec, multiple_of: int) -> int:
+    """Return samples a slab: about `SLAB_BYTES`, a multiple of `multiple_of`."""
+    return max(1, SLAB_BYTES // spec.sample_bytes // multiple_of) * multiple_of
+
+
+def _stamp(stored: Stored, path: Path, spec: DataSpec) -> Stamp:
+    """Decode the stamp and refuse a file that was not made for `spec`."""
+    if stored.stamp is None:
+        raise StoreError(f"{path}: foreign, not written by perfkit; {ELSEWHERE}")
+    stamp = msgspec.json.decode(stored.stamp, type=Stamp)
+    if stamp.version != STAMP_VERSION or stamp.fingerprint != spec.fingerprint:
+        raise StoreError(
+            f"{path}: stale, it holds other samples (fingerprint {stamp.fingerprint[:12]}) than this "
+            f"run needs ({spec.fingerprint[:12]}); {ELSEWHERE}"
+        )
+    return stamp
+
+
+def _damage(stored: Stored, stamp: Stamp, spec: DataSpec) -> str | None:
+    """Return what differs from `spec` or from the stamp's checksums, None if nothing does."""
+    for field in spec.fields:
+        wanted = ((spec.samples, *field.shape), field.dtype)
+        if stored.fields.get(field.name) != wanted:
+            return f"field {field.name} is {stored.fields.get(field.name)}, not {wanted}"
+    slabs = -(-spec.samples // stamp.slab_samples)
+    checked = max(1, min(slabs, CHECKED_BYTES // (stamp.slab_samples * spec.sample_bytes)))
+    for slab in np.unique(np.linspace(0, slabs - 1, checked).round().astype(int)):
+        start = int(slab) * stamp.slab_samples
+        stop = min(start + stamp.slab_samples, spec.samples)
+        for position, field in enumerate(spec.fields):
+            at = 8 * (int(slab) * len(spec.fields) + position)
+            found = zlib.crc32(np.ascontiguousarray(stored.read(field.name, start, stop)).data)
+            if f"{found:08x}" != stamp.checksums[at : at + 8]:
+                return f"checksum of {field.name} over samples {start} to {stop} differs"
+    return None
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold the lock of `path` among the processes that would write it.
+
+    Where a file system has no locks, two writers do the work twice and the second rename wins: with the
+    same content under the same name, nobody is harmed.
+    """
+    with path.with_name(f".{path.name}.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        except OSError as error:
+            if error.errno not in NO_LOCKS:
+                raise
+        yield
+
+
+def _reserve(path: Path, spec: DataSpec) -> None:
+    """Find out before the work whether the disk (and a quota) has room; HDF5 crashes where it runs out midway."""
+    if not hasattr(os, "posix_fallocate"):
+        return
+    size = spec.samples * (spec.sample_bytes + INDEX_BYTES) + HEADER_BYTES
+    with path.open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, size)
+    path.unlink()
+
+
+def _to_disk(path: Path) -> None:
+    """Wait until `path` is on disk: network file systems report a full disk only here."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def _reason(error: OSError | ValueError) -> str:
+    """Return one line about `error`; h5py's run over many."""
+    number = error.errno if isinstance(error, OSError) else None
+    return os.strerror(number) if number else str(error).splitlines()[0]
+
+
+class Readahead:
+    """Asks the kernel for all samples of a batch at once, each the first time it is read.
+
+    Faults of a mapping, or reads, wait for one sample after the other: on a cold page cache a shuffled batch
+    takes two to three times as long. A hint costs 1.5 us a sample, hence only the first time.
+
+    Args:
+        path: the file.
+        fields: (offset of the first sample, bytes a sample) of each field.
+        samples: how many there are.
+    """
+
+    def __init__(self, path: Path, fields: list[tuple[int, int]], samples: int) -> None:
+        self._path = path
+        self._fields = fields
+        self._seen = np.zeros(samples, dtype=bool)
+
+    def ask(self, indices: list[int]) -> None:
+        """Start reading those of `indices` that were not asked for before."""
+        new = [index for index in indices if not self._seen[index]]
+        if not new:
+            return
+        self._seen[new] = True
+        with self._path.open("rb") as file:
+            for index in new:
+                for offset, size in self._fields:
+                    _will_need(file.fileno(), offset + index * size, size)
+
+
+if hasattr(os, "posix_fadvise"):
+
+    def _will_need(descriptor: int, offset: int, size: int) -> None:
+        os.posix_fadvise(descriptor, offset, size, os.POSIX_FADV_WILLNEED)
+
+else:
+
+    def _will_need(descriptor: int, offset: int, size: int) -> None:
+        """Do nothing: this system takes no such hint."""

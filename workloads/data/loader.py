@@ -1,0 +1,65 @@
+"""From a data set to batches."""
+
+from collections.abc import Sized
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from torch import multiprocessing as processes
+from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler
+
+from perfkit.errors import UsageError
+from workloads.data import DataOptions
+
+
+def make_loader(
+    dataset: Dataset[dict[str, Tensor]],
+    sampler: Sampler[int],
+    options: DataOptions,
+    batch_size: int,
+) -> DataLoader[Any]:
+    """Load batches of `batch_size` samples in the sampler's order, the same for all options.
+
+    A last batch that is not full is left out: every step of a run does the same work. Workers live as long
+    as the loader, so that an epoch does not pay for starting them again.
+
+    Args:
+        dataset: of the source, made with the same `options`.
+        sampler: yields this rank's sample numbers.
+        options: how to read.
+        batch_size: samples a batch of this rank.
+
+    Returns:
+        A loader of dict of tensors, `(batch_size, *field.shape)` each.
+
+    Raises:
+        UsageError: fewer samples than a batch, or pinned memory without an accelerator.
+    """
+    available = len(cast("Sized", sampler))
+    if available < batch_size:
+        raise UsageError(
+            f"batch_size {batch_size} exceeds the {available} samples of a rank: "
+            "choose a smaller batch_size or more samples"
+        )
+    if options.pin_memory and not (torch.cuda.is_available() or torch.xpu.is_available()):
+        raise UsageError("pin_memory needs an accelerator and none is found: leave it out")
+    common: dict[str, Any] = {"pin_memory": options.pin_memory, **_workers(options)}
+    if options.read == "batched":
+        batches = BatchSampler(sampler, batch_size, drop_last=True)
+        return DataLoader(dataset, batch_size=None, sampler=batches, **common)
+    return DataLoader(dataset, batch_size, sampler=sampler, drop_last=True, **common)
+
+
+def _workers(options: DataOptions) -> dict[str, Any]:
+    """Return the loader's arguments about workers."""
+    if options.num_workers == 0:
+        return {"num_workers": 0}
+    context = processes.get_context(options.worker_start)
+    if options.worker_start == "forkserver":
+        context.set_forkserver_preload(["workloads.data.source"])
+    return {
+        "num_workers": options.num_workers,
+        "prefetch_factor": options.prefetch,
+        "persistent_workers": True,
+        "multiprocessing_context": context,
+    }

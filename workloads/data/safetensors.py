@@ -1,0 +1,143 @@
+"""Samples in a safetensors file: one tensor a field.
+
+The format is an eight-byte little-endian length, a JSON header of that length, and the tensors without gaps. It is
+written here by hand because the library wants all tensors in memory at once.
+"""
+
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+
+from workloads.base import DataSpec, Workload
+from workloads.data import DataOptions
+from workloads.data.files import (
+    STAMP,
+    FileSource,
+    Opener,
+    Readahead,
+    Stamp,
+    Stored,
+    make_stamp,
+    slab_samples,
+    write_slabs,
+)
+from workloads.data.memory import pick_batch
+from workloads.data.source import Read, Sample
+
+DTYPES: Final = {"float32": "F32", "int32": "I32"}
+NUMPY_DTYPES: Final = {code: name for name, code in DTYPES.items()}
+ALIGNMENT: Final = 64
+
+
+class Safetensors(FileSource):
+    """safetensors, readable with the library and anything else that knows the format."""
+
+    def file_name(self, spec: DataSpec, options: DataOptions) -> str:  # noqa: ARG002
+        """Return workload and fingerprint."""
+        return f"{spec.workload}-{spec.fingerprint[:12]}.safetensors"
+
+    def write(
+        self,
+        path: Path,
+        workload: Workload[Any],
+        spec: DataSpec,
+        options: DataOptions,  # noqa: ARG002
+    ) -> None:
+        """Write the tensors, then the header, whose size is known but for the checksums' values."""
+        slab = slab_samples(spec, multiple_of=spec.block_samples)
+        slabs = -(-spec.samples // slab)
+        blank = _header(make_stamp(spec, slab, "0" * 8 * slabs * len(spec.fields)))
+        offsets = _offsets(spec, len(blank))
+        sizes = {field.name: field.sample_bytes for field in spec.fields}
+        with path.open("wb") as file:
+
+            def put(name: str, start: int, samples: NDArray[Any]) -> None:
+                file.seek(offsets[name] + start * sizes[name])
+                file.write(samples.data)
+
+            stamp = write_slabs(workload, spec, slab, put)
+            file.seek(0)
+            file.write(_header(stamp))
+
+    @contextmanager
+    def open(self, path: Path) -> Iterator[Stored]:
+        """Open a file to check it."""
+        try:
+            with safe_open(path, framework="numpy") as file:
+                slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+                fields = {
+                    name: (tuple(part.get_shape()), NUMPY_DTYPES.get(part.get_dtype(), "unknown"))
+                    for name, part in slices.items()
+                }
+
+                def read(name: str, start: int, stop: int) -> NDArray[Any]:
+                    samples: NDArray[Any] = slices[name][start:stop]
+                    return samples
+
+                stamp = (file.metadata() or {}).get(STAMP)
+                yield Stored(stamp=stamp, fields=fields, read=read)
+        except SafetensorError as error:
+            raise ValueError(str(error)) from error
+
+    def opener(self, options: DataOptions) -> Opener:
+        """Return how to read samples or batches."""
+        return _open_per_sample if options.read == "per-sample" else _open_mapped
+
+
+def _header(stamp: Stamp) -> bytes:
+    """Return length and header, padded with spaces so that the tensors begin aligned."""
+    spec, end = stamp.spec, 0
+    entries: dict[str, Any] = {"__metadata__": {STAMP: msgspec.json.encode(stamp).decode()}}
+    for field in spec.fields:
+        start, end = end, end + spec.samples * field.sample_bytes
+        entries[field.name] = {
+            "dtype": DTYPES[field.dtype],
+            "shape": [spec.samples, *field.shape],
+            "data_offsets": [start, end],
+        }
+    header = msgspec.json.encode(entries)
+    header += b" " * (-(8 + len(header)) % ALIGNMENT)
+    return struct.pack("<Q", len(header)) + header
+
+
+def _offsets(spec: DataSpec, header_bytes: int) -> dict[str, int]:
+    """Return where each field's first sample lies in the file."""
+    offsets = {}
+    for field in spec.fields:
+        offsets[field.name] = header_bytes
+        header_bytes += spec.samples * field.sample_bytes
+    return offsets
+
+
+def _open_per_sample(path: Path, spec: DataSpec) -> Read:
+    """Read one sample of each field at a time through a slice of the file."""
+    file: Any = safe_open(path, framework="pt")
+    slices = {field.name: file.get_slice(field.name) for field in spec.fields}
+
+    def read(index: int) -> Sample:
+        return {name: part[index] for name, part in slices.items()}
+
+    return read
+
+
+def _open_mapped(path: Path, spec: DataSpec) -> Read:
+    """Copy samples straight out of the page cache: the library's tensors are mappings of the file."""
+    file: Any = safe_open(path, framework="pt")
+    tensors = {field.name: file.get_tensor(field.name) for field in spec.fields}
+    with path.open("rb") as raw:
+        (length,) = struct.unpack("<Q", raw.read(8))
+    offsets = _offsets(spec, 8 + length)
+    fields = [(offsets[field.name], field.sample_bytes) for field in spec.fields]
+    readahead = Readahead(path, fields, spec.samples)
+
+    def read(indices: list[int]) -> Sample:
+        readahead.ask(indices)
+        return pick_batch(tensors, indices)
+
+    return read

@@ -1,0 +1,337 @@
+"""A decoder of the GPT-2 family, whole in this file: configuration, model, data, loss, optimizer.
+
+The architecture is that of Radford et al., "Language Models are Unsupervised Multitask Learners" (2019):
+learned positions, pre-norm blocks, causal attention, a GELU MLP four times as wide, and an output head
+that shares its weights with the token embedding.
+"""
+
+import math
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Annotated, ClassVar, Final
+
+import numpy as np
+import torch
+from msgspec import Meta, Struct
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.optim.lr_scheduler import LambdaLR
+
+from perfkit.errors import UsageError
+from workloads.base import Arrays, DataSpec, Field, Optimization, Workload, generate_blocks
+from workloads.data.text import Text, load_text
+
+INIT_STD: Final = 0.02
+BETAS: Final = (0.9, 0.95)
+NOISE: Final = 1 / 8
+"""Share of synthetic tokens that no context predicts."""
+
+
+class GPTConfig(Struct, frozen=True, kw_only=True):
+    """Options of the decoder; the defaults are those of the preset `tiny`."""
+
+    samples: Annotated[int, Meta(ge=1, description="samples (windows of tokens)")] = 4096
+    text: Annotated[
+        str | None,
+        Meta(description="folder made by `perfkit data prepare`; synthetic tokens without it"),
+    ] = None
+    vocab_size: Annotated[int, Meta(ge=2, description="distinct tokens; with a text, the text's own count is used")] = (
+        256
+    )
+    block: Annotated[int, Meta(ge=1, description="tokens of context")] = 64
+    layers: Annotated[int, Meta(ge=1, description="transformer blocks")] = 2
+    heads: Annotated[int, Meta(ge=1, description="attention heads; they divide width")] = 4
+    width: Annotated[int, Meta(ge=1, description="features of a token")] = 64
+    bias: Annotated[bool, Meta(description="biases in linear layers and norms")] = True
+    dropout: Annotated[float, Meta(ge=0, lt=1, description="dropout probability")] = 0.0
+    learning_rate: Annotated[float, Meta(gt=0, description="peak learning rate")] = 6e-4
+    final_rate: Annotated[float, Meta(ge=0, le=1, description="learning rate at the end, as a share of the peak")] = 0.1
+    warmup_steps: Annotated[int, Meta(ge=0, description="steps in which the learning rate rises to its peak")] = 10
+    weight_decay: Annotated[float, Meta(ge=0, description="weight decay of matrices and embeddings")] = 0.1
+    clip_norm: Annotated[float, Meta(ge=0, description="gradients are clipped to this norm; 0 leaves them")] = 1.0
+
+    def __post_init__(self) -> None:
+        if self.width % self.heads:
+            raise ValueError(f"width {self.width} is not divisible by heads {self.heads}")
+
+
+# ---- the model -----------------------------------------------------------------------------------
+
+
+class Attention(nn.Module):
+    """Causal self-attention; queries, keys and values come from one projection."""
+
+    def __init__(self, config: GPTConfig) -> None:
+        super().__init__()
+        self.heads, self.dropout = config.heads, config.dropout
+        self.qkv = nn.Linear(config.width, 3 * config.width, bias=config.bias)
+        self.residual = nn.Linear(config.width, config.width, bias=config.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (batch, tokens, width) to the same shape."""
+        batch, tokens, width = x.shape
+        split = self.qkv(x).view(batch, tokens, 3, self.heads, width // self.heads)
+        query, key, value = split.permute(2, 0, 3, 1, 4)  # each (batch, heads, tokens, head size)
+        mixed = functional.scaled_dot_product_attention(
+            query, key, value, is_causal=True, dropout_p=self.dropout if self.training else 0.0
+        )
+        merged = mixed.transpose(1, 2).reshape(batch, tokens, width)
+        return functional.dropout(self.residual(merged), self.dropout, self.training)
+
+
+class MLP(nn.Module):
+    """Two linear layers around a GELU (its tanh form, as GPT-2 has it)."""
+
+    def __init__(self, config: GPTConfig) -> None:
+        super().__init__()
+        self.dropout = config.dropout
+        self.expand = nn.Linear(config.width, 4 * config.width, bias=config.bias)
+        self.residual = nn.Linear(4 * config.width, config.width, bias=config.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (batch, tokens, width) to the same shape."""
+        hidden = functional.gelu(self.expand(x), approximate="tanh")
+        return functional.dropout(self.residual(hidden), self.dropout, self.training)
+
+
+class Block(nn.Module):
+    """Attention and MLP, each on a normalised copy of the residual stream."""
+
+    def __init__(self, config: GPTConfig) -> None:
+        super().__init__()
+        self.norm_1 = nn.LayerNorm(config.width, bias=config.bias)
+        self.attention = Attention(config)
+        self.norm_2 = nn.LayerNorm(config.width, bias=config.bias)
+        self.mlp = MLP(config)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (batch, tokens, width) to the same shape."""
+        x = x + self.attention(self.norm_1(x))
+        out: Tensor = x + self.mlp(self.norm_2(x))
+        return out
+
+
+class Decoder(nn.Module):
+    """Token ids (batch, tokens) to logits (batch, tokens, vocabulary)."""
+
+    def __init__(self, config: GPTConfig, vocab_size: int) -> None:
+        super().__init__()
+        self.dropout = config.dropout
+        self.tokens = nn.Embedding(vocab_size, config.width)
+        self.positions = nn.Embedding(config.block, config.width)
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
+        self.norm = nn.LayerNorm(config.width, bias=config.bias)
+        self.head = nn.Linear(config.width, vocab_size, bias=False)
+        self.head.weight = self.tokens.weight
+        self._initialise(config.layers)
+
+    def _initialise(self, layers: int) -> None:
+        """Draw weights from N(0, 0.02); residual projections from N(0, 0.02 / sqrt(2 x layers)).
+
+        Each of the 2 x layers projections adds to the residual stream, so that its variance would grow
+        with the depth otherwise.
+        """
+        for name, parameter in self.named_parameters():
+            if name.endswith("bias"):
+                nn.init.zeros_(parameter)
+            elif name.endswith("residual.weight"):
+                nn.init.normal_(parameter, std=INIT_STD / math.sqrt(2 * layers))
+            elif parameter.dim() == 2:
+                nn.init.normal_(parameter, std=INIT_STD)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Return the logits of the token that follows each position."""
+        places = torch.arange(ids.shape[1], device=ids.device)
+        x = self.tokens(ids) + self.positions(places)
+        x = functional.dropout(x, self.dropout, self.training)
+        for block in self.blocks:
+            x = block(x)
+        logits: Tensor = self.head(self.norm(x))
+        return logits
+
+
+# ---- the workload --------------------------------------------------------------------------------
+
+
+def _gpt2(layers: int, heads: int, width: int) -> dict[str, object]:
+    """Options of one size of GPT-2: its vocabulary, context and biases."""
+    return {
+        "layers": layers,
+        "heads": heads,
+        "width": width,
+        "block": 1024,
+        "vocab_size": 50257,
+        "bias": True,
+        "samples": 1024,
+        "warmup_steps": 100,
+        "batch_size": 4,
+    }
+
+
+class GPT(Workload[GPTConfig]):
+    """Next-token prediction over windows of `block + 1` tokens.
+
+    Raises:
+        UsageError: the text is shorter than one window.
+        StoreError: `text` is not a folder that `perfkit data prepare` made.
+    """
+
+    name = "gpt"
+    Config = GPTConfig
+    PRESETS: ClassVar[dict[str, dict[str, object]]] = {
+        "tiny": {"batch_size": 16},
+        "shakespeare-char": {
+            "layers": 4,
+            "heads": 4,
+            "width": 128,
+            "block": 64,
+            "vocab_size": 65,
+            "bias": False,
+            "learning_rate": 1e-3,
+            "warmup_steps": 100,
+            "batch_size": 16,
+        },
+        "gpt2": _gpt2(12, 12, 768),
+        "gpt2-medium": _gpt2(24, 16, 1024),
+        "gpt2-large": _gpt2(36, 20, 1280),
+        "gpt2-xl": _gpt2(48, 25, 1600),
+    }
+    DEFAULT_PRESET = "tiny"
+
+    def __init__(self, config: GPTConfig) -> None:
+        super().__init__(config)
+        self.text: Text | None = None
+        self.vocab_size = config.vocab_size
+        if config.text is not None:
+            self.text = _long_enough(load_text(Path(config.text)), config.block)
+            self.vocab_size = self.text.vocab_size
+
+    @property
+    def tokens_per_sample(self) -> int:
+        """Tokens that are predicted in one sample."""
+        return self.config.block
+
+    def flops_per_token(self, model: nn.Module) -> float:
+        """Return 6 N + 12 L H Q T, forward and backward (METRICS section 8; PaLM, appendix B).
+
+        N counts parameters (the tied head once) without position embeddings; H x Q is the width.
+        """
+        config = self.config
+        parameters = sum(p.numel() for p in model.parameters()) - config.block * config.width
+        return float(6 * parameters + 12 * config.layers * config.width * config.block)
+
+    def data_spec(self, seed: int) -> DataSpec:
+        """Describe `samples` windows of `block + 1` tokens."""
+        return DataSpec(
+            workload=self.name,
+            fields=(Field(name="tokens", shape=(self.config.block + 1,), dtype="int32"),),
+            samples=self.config.samples,
+            seed=seed,
+            parameters={
+                "vocab_size": self.vocab_size,
+                "text": None if self.text is None else self.text.fingerprint,
+            },
+        )
+
+    def generate(self, spec: DataSpec, start: int, stop: int) -> Arrays:
+        """Return windows of the text at random places, or synthetic tokens without a text."""
+        window = self.config.block + 1
+        train = None if self.text is None else self.text.train()
+
+        def block(number: int) -> Arrays:
+            random = np.random.default_rng((spec.seed, number))
+            if train is None:
+                tokens = _synthetic(random, (spec.block_samples, window), self.vocab_size)
+            else:
+                places = random.integers(0, len(train) - window + 1, (spec.block_samples, 1))
+                tokens = train[places + np.arange(window)]
+            return {"tokens": tokens}
+
+        return generate_blocks(spec, start, stop, block)
+
+    def build(self) -> nn.Module:
+        """Build the model; the preset gpt2 has 124,439,808 parameters."""
+        return Decoder(self.config, self.vocab_size)
+
+    def loss(self, model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
+        """Return the mean cross entropy of each token given those before it in its window.
+
+        Args:
+            model: the decoder, bare or wrapped.
+            batch: `tokens`, int32 (batch, block + 1).
+        """
+        tokens = batch["tokens"].long()
+        logits: Tensor = model(tokens[:, :-1])
+        return functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
+
+    def optimization(
+        self,
+        model: nn.Module,
+        *,
+        world_size: int,  # noqa: ARG002
+        total_steps: int,
+        device_type: str,
+    ) -> Optimization:
+        """Make AdamW that decays matrices and embeddings only, with warm-up and cosine decay."""
+        config = self.config
+        parameters = [p for p in model.parameters() if p.requires_grad]
+        groups = [
+            {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": config.weight_decay},
+            {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
+        ]
+        optimizer = torch.optim.AdamW(
+            groups, lr=config.learning_rate, betas=BETAS, fused=fused_adamw_works(device_type)
+        )
+        schedule = partial(
+            rate_factor,
+            warmup_steps=config.warmup_steps,
+            total_steps=total_steps,
+            final=config.final_rate,
+        )
+        return Optimization(optimizer, LambdaLR(optimizer, schedule), config.clip_norm or None)
+
+
+def rate_factor(step: int, *, warmup_steps: int, total_steps: int, final: float) -> float:
+    """Return the learning rate of `step` (from 0) as a share of its peak.
+
+    It rises linearly over `warmup_steps`, then falls along half a cosine to `final` at the last step.
+    """
+    if step < warmup_steps:
+        return (step + 1) / (warmup_steps + 1)
+    progress = min(1.0, (step - warmup_steps) / max(1, total_steps - 1 - warmup_steps))
+    return final + (1 - final) * 0.5 * (1 + math.cos(math.pi * progress))
+
+
+def fused_adamw_works(device_type: str) -> bool:
+    """Find out by one step on one number whether AdamW has a fused kernel on this device.
+
+    Which devices have one differs between versions of torch, and no public function tells.
+    """
+    probe = nn.Parameter(torch.zeros(1, device=device_type))
+    probe.grad = torch.zeros_like(probe)
+    try:
+        torch.optim.AdamW([probe], fused=True).step()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _synthetic(
+    random: np.random.Generator, shape: tuple[int, int], vocab_size: int
+) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
+    """Count up from a random token in steps of 1 to 7, with noise: something there is to be learned."""
+    first, stride = random.integers(0, vocab_size, (shape[0], 1)), random.integers(1, 8, (shape[0], 1))
+    tokens = (first + stride * np.arange(shape[1])) % vocab_size
+    noise = random.integers(0, vocab_size, shape)
+    return np.where(random.random(shape) < NOISE, noise, tokens)
+
+
+def _long_enough(text: Text, block: int) -> Text:
+    """Return `text` if its training part holds a window of `block + 1` characters."""
+    if text.train_tokens <= block:
+        raise UsageError(
+            f"{text.folder}: its {text.train_tokens} training characters are fewer than a window "
+            f"of block + 1 = {block + 1}; choose a smaller block or a longer text"
+        )
+    return text

@@ -1,0 +1,118 @@
+"""`torch.nn.Transformer` on random tensors: a plain, communication-heavy load whose every dimension is an option."""
+
+import warnings
+from collections.abc import Mapping
+from typing import Annotated, ClassVar
+
+import torch
+from msgspec import Meta, Struct
+from numpy.random import default_rng
+from torch import Tensor, nn
+from torch.nn import functional
+
+from workloads.base import Arrays, DataSpec, Field, Optimization, Workload, generate_blocks
+
+
+class TransformerConfig(Struct, frozen=True, kw_only=True):
+    """Options of the transformer; the defaults are those of `torch.nn.Transformer`."""
+
+    samples: Annotated[int, Meta(ge=1, description="samples in the data set")] = 2048
+    source_length: Annotated[int, Meta(ge=1, description="positions of a source sequence")] = 1
+    target_length: Annotated[int, Meta(ge=1, description="positions of a target sequence")] = 20
+    d_model: Annotated[int, Meta(ge=1, description="features of a position")] = 512
+    heads: Annotated[int, Meta(ge=1, description="attention heads; they divide d_model")] = 8
+    encoder_layers: Annotated[int, Meta(ge=1, description="layers of the encoder")] = 6
+    decoder_layers: Annotated[int, Meta(ge=1, description="layers of the decoder")] = 6
+    feedforward: Annotated[int, Meta(ge=1, description="width of the feed-forward layers")] = 2048
+    dropout: Annotated[float, Meta(ge=0, lt=1, description="dropout probability")] = 0.1
+    learning_rate: Annotated[
+        float, Meta(gt=0, description="Adam's learning rate for one rank; multiplied by the ranks")
+    ] = 0.001
+
+    def __post_init__(self) -> None:
+        if self.d_model % self.heads:
+            raise ValueError(f"d_model {self.d_model} is not divisible by heads {self.heads}")
+
+
+class Transformer(Workload[TransformerConfig]):
+    """An encoder-decoder on uniform random numbers.
+
+    A sample is `source` (source_length, d_model) and `target` (target_length, d_model), float32 in
+    [0, 1). The target is also the decoder's input: the load is that of training, the task is none.
+    """
+
+    name = "transformer"
+    Config = TransformerConfig
+    PRESETS: ClassVar[dict[str, dict[str, object]]] = {
+        "default": {},
+        "tiny": {
+            "samples": 256,
+            "target_length": 8,
+            "d_model": 32,
+            "heads": 4,
+            "encoder_layers": 2,
+            "decoder_layers": 2,
+            "feedforward": 64,
+            "batch_size": 8,
+        },
+    }
+    DEFAULT_PRESET = "default"
+
+    def data_spec(self, seed: int) -> DataSpec:
+        """Describe `samples` pairs of a source and a target sequence."""
+        lengths = {"source": self.config.source_length, "target": self.config.target_length}
+        fields = tuple(
+            Field(name=name, shape=(length, self.config.d_model), dtype="float32") for name, length in lengths.items()
+        )
+        return DataSpec(workload=self.name, fields=fields, samples=self.config.samples, seed=seed)
+
+    def generate(self, spec: DataSpec, start: int, stop: int) -> Arrays:
+        """Return uniform float32 numbers in [0, 1), seeded by (seed, block, field)."""
+
+        def block(number: int) -> Arrays:
+            return {
+                field.name: default_rng((spec.seed, number, position)).random(
+                    (spec.block_samples, *field.shape), dtype="float32"
+                )
+                for position, field in enumerate(spec.fields)
+            }
+
+        return generate_blocks(spec, start, stop, block)
+
+    def build(self) -> nn.Module:
+        """Build the model: 44,140,544 parameters by default."""
+        config = self.config
+        with warnings.catch_warnings():
+            # Of an odd number of heads torch says that inference will not use nested tensors.
+            warnings.filterwarnings("ignore", "enable_nested_tensor is True", UserWarning)
+            return nn.Transformer(
+                d_model=config.d_model,
+                nhead=config.heads,
+                num_encoder_layers=config.encoder_layers,
+                num_decoder_layers=config.decoder_layers,
+                dim_feedforward=config.feedforward,
+                dropout=config.dropout,
+                batch_first=True,
+            )
+
+    def loss(self, model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
+        """Return the cross entropy over the feature axis, averaged over target positions.
+
+        Each of the batch x target_length positions is one prediction over d_model classes, and the
+        target's row of d_model entries is its (not normalised) distribution. Rows of uniform numbers
+        sum to about d_model / 2, so the loss starts near d_model / 2 x ln(d_model).
+        """
+        output: Tensor = model(batch["source"], batch["target"])
+        return functional.cross_entropy(output.flatten(0, 1), batch["target"].flatten(0, 1))
+
+    def optimization(
+        self,
+        model: nn.Module,
+        *,
+        world_size: int,
+        total_steps: int,  # noqa: ARG002
+        device_type: str,  # noqa: ARG002
+    ) -> Optimization:
+        """Make Adam with the learning rate scaled linearly by the number of ranks."""
+        rate = self.config.learning_rate * world_size
+        return Optimization(torch.optim.Adam(model.parameters(), lr=rate))
