@@ -1,0 +1,75 @@
+"""How long steps take: by the host's clock, or by the device's own where the host runs ahead of it."""
+
+import time
+from typing import Any, Protocol
+
+import torch
+
+
+class StepClock(Protocol):
+    """Marks the begin and the end of steps; the durations are read at the end of the run."""
+
+    def begin(self) -> None:
+        """Mark the begin of a step; a second call moves it."""
+
+    def end(self) -> None:
+        """Mark the end of the step."""
+
+    def wall_ns(self) -> list[int]:
+        """Return the duration of every step that has ended."""
+
+
+class HostClock:
+    """Steps of a CPU: the host does the work itself."""
+
+    def __init__(self) -> None:
+        self._begin_ns = 0
+        self._wall_ns: list[int] = []
+
+    def begin(self) -> None:
+        """Mark the begin of a step."""
+        self._begin_ns = time.perf_counter_ns()
+
+    def end(self) -> None:
+        """Mark the end of the step."""
+        self._wall_ns.append(time.perf_counter_ns() - self._begin_ns)
+
+    def wall_ns(self) -> list[int]:
+        """Return the duration of every step that has ended."""
+        return self._wall_ns
+
+
+class DeviceClock:
+    """Steps of an accelerator, timed by events in its own queue, so that nothing waits for it during the run.
+
+    The begin is reached when the host has asked for the batch and the device has left the step before: the same
+    definition as that of a step in a trace (METRICS section 3).
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._module: Any = torch.get_device_module(device.type)
+        self._begin: Any = None
+        self._steps: list[tuple[Any, Any]] = []
+
+    def begin(self) -> None:
+        """Mark the begin of a step."""
+        self._begin = self._mark()
+
+    def end(self) -> None:
+        """Mark the end of the step."""
+        self._steps.append((self._begin, self._mark()))
+
+    def wall_ns(self) -> list[int]:
+        """Wait for the device and return the duration of every step that has ended."""
+        self._module.synchronize()
+        return [round(begin.elapsed_time(end) * 1e6) for begin, end in self._steps]
+
+    def _mark(self) -> Any:
+        event = self._module.Event(enable_timing=True)
+        event.record()
+        return event
+
+
+def step_clock(device: torch.device) -> StepClock:
+    """Return the clock that fits a device."""
+    return HostClock() if device.type == "cpu" else DeviceClock(device)

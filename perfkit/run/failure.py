@@ -1,0 +1,126 @@
+"""How a run ends badly: the first rank that fails says why, the others end quietly, and nobody hangs.
+
+The first to create `failure.json` in the run's folder is the first failure. A rank that fails afterwards fails because
+of it ("connection closed by peer"), and has nothing to add.
+"""
+
+import multiprocessing
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Final, NoReturn, Self
+
+import click
+
+from perfkit.errors import PerfkitError, RunError, StoreError
+from perfkit.model import Failure, RankRecord
+from perfkit.run.record import fail
+from perfkit.run.team import PeerFailedError
+from perfkit.trace.store import claim_failure
+
+if TYPE_CHECKING:
+    from perfkit.run.session import Session
+
+EXIT_INTERRUPTED: Final = 130  # 128 + SIGINT, as a shell has it
+
+LAST_WORD_S: Final = 2.0
+"""How long a rank that has nothing to add waits before it ends."""
+
+
+class TerminatedError(RunError):
+    """The process was asked to end."""
+
+    exit_code = 143  # 128 + SIGTERM
+
+
+class Guard:
+    """Around one rank's life: turns an error into one line, a failed manifest and an exit code.
+
+    Args:
+        rank: This rank.
+        world_size: Number of ranks. Alone, the error goes on to the caller; of several, the process ends at once, since
+            leaving the process group in order can wait for ranks that are gone.
+        debug: Whether to print the traceback.
+    """
+
+    def __init__(self, rank: int, world_size: int, debug: bool) -> None:
+        self._rank = rank
+        self._world_size = world_size
+        self._debug = debug
+        self.folder: Path | None = None
+        """The run's folder, once there is one."""
+        self.session: Session | None = None
+        """What to stop, once there is one."""
+        self.own_record: Callable[[], RankRecord] | None = None
+        """Returns what this rank knows of its steps."""
+
+    def __enter__(self) -> Self:
+        self._before = signal.signal(signal.SIGTERM, _terminated)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        signal.signal(signal.SIGTERM, self._before)
+        if error is None:
+            return
+        first = not isinstance(error, PeerFailedError)
+        if self.folder is not None and first:
+            first = note_failure(self.folder, self._rank, error, self.own_record)
+        code = error.exit_code if isinstance(error, PerfkitError) else 1
+        if isinstance(error, KeyboardInterrupt):
+            code = EXIT_INTERRUPTED
+        if self._world_size > 1:
+            self._leave(error, first, code)
+        if self.session is not None:
+            self.session.abandon()
+        if not isinstance(error, (PerfkitError, KeyboardInterrupt)):
+            raise RunError(f"rank {self._rank}: {describe(error)}") from error
+
+    def _leave(self, error: BaseException, first: bool, code: int) -> NoReturn:
+        if self._debug:
+            traceback.print_exception(error)
+        if first:
+            click.echo(f"perfkit: error: rank {self._rank}: {describe(error)}", err=True)
+        else:
+            # A launcher may kill all ranks as soon as one has ended: let the first say why.
+            time.sleep(LAST_WORD_S)
+        for child in multiprocessing.active_children():
+            child.terminate()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def note_failure(folder: Path, rank: int, error: BaseException, own_record: Callable[[], RankRecord] | None) -> bool:
+    """Write `failure.json` and the manifest as "failed", unless another rank was first; say whether this one was."""
+    failure = Failure(rank=rank, message=describe(error))
+    if not claim_failure(folder, failure):
+        return False
+    try:
+        fail(folder, failure, own_record() if own_record else None)
+    except (StoreError, RuntimeError) as second:  # a full disk, a lost device: the first error is the one that counts
+        click.echo(f"perfkit: warning: the manifest stays as it was: {describe(second)}", err=True)
+    return True
+
+
+def describe(error: BaseException) -> str:
+    """Return an error as one line."""
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted"
+    text = " ".join(str(error).split())
+    if isinstance(error, PerfkitError):
+        return text
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _terminated(number: int, _frame: FrameType | None) -> NoReturn:
+    raise TerminatedError(f"ended by {signal.Signals(number).name}")

@@ -1,0 +1,128 @@
+"""`perfkit run -n N`: start N ranks on this host, pass signals on, and leave no process behind."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+from perfkit.errors import RunError, UsageError
+from perfkit.run.dist import RENDEZVOUS_VARIABLE, detect, find_launcher
+
+_POLL_S: Final = 0.02
+_QUIT_S: Final = 3.0
+"""How long the other ranks have to end by themselves after one failed, and again after SIGTERM."""
+
+_Children = list[subprocess.Popen[bytes]]
+
+
+def launch(arguments: Sequence[str], ranks: int) -> None:
+    """Run `perfkit ARGUMENTS` as `ranks` processes on this host and wait for them.
+
+    Raises:
+        RunError: A rank was killed by a signal.
+        SystemExit: A rank failed, with its exit code; it has said why itself.
+    """
+    with tempfile.TemporaryDirectory(prefix="perfkit-") as folder:
+        children: _Children = []
+        try:
+            with _forwarding(children):
+                for rank in range(ranks):
+                    children.append(_start(arguments, rank, ranks, Path(folder) / "rendezvous"))
+                failed = _wait(children)
+        finally:
+            _end(children)
+    if failed is not None:
+        _report(failed, children[failed].returncode)
+
+
+def is_child() -> bool:
+    """Say whether this process is a rank that `launch` started."""
+    return RENDEZVOUS_VARIABLE in os.environ
+
+
+def refuse_inside_launcher() -> None:
+    """Refuse `-n` where a launcher has started several ranks already.
+
+    Raises:
+        UsageError: It has.
+    """
+    launcher = find_launcher(os.environ)
+    if launcher is not None and detect(os.environ).world_size > 1:
+        raise UsageError(
+            f"-n inside {launcher.name}, which has started several ranks already: leave -n out, "
+            f"or leave {launcher.name} out"
+        )
+
+
+def _start(arguments: Sequence[str], rank: int, ranks: int, rendezvous: Path) -> subprocess.Popen[bytes]:
+    environment = os.environ | {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(ranks),
+        "LOCAL_RANK": str(rank),
+        "LOCAL_WORLD_SIZE": str(ranks),
+        RENDEZVOUS_VARIABLE: str(rendezvous),
+    }
+    # A session of its own: a Ctrl-C of the terminal reaches the ranks once, through the parent.
+    # The pipe on stdin tells a rank that the parent has died (see `watch_parent`).
+    return subprocess.Popen(
+        [sys.executable, "-m", "perfkit", *arguments],
+        env=environment,
+        stdin=subprocess.PIPE,
+        start_new_session=True,
+    )
+
+
+@contextlib.contextmanager
+def _forwarding(children: _Children) -> Iterator[None]:
+    def forward(number: int, _frame: FrameType | None) -> None:
+        for child in children:
+            if child.poll() is None:
+                child.send_signal(number)
+
+    before = {number: signal.signal(number, forward) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _wait(children: _Children) -> int | None:
+    """Wait until all have ended or one has failed; return the rank that failed."""
+    while True:
+        codes = [child.poll() for child in children]
+        failed = next((rank for rank, code in enumerate(codes) if code), None)
+        if failed is not None or None not in codes:
+            return failed
+        time.sleep(_POLL_S)
+
+
+def _end(children: _Children) -> None:
+    for stop in (None, signal.SIGTERM, signal.SIGKILL):
+        running = [child for child in children if child.poll() is None]
+        if stop is not None:
+            for child in running:
+                child.send_signal(stop)
+        deadline = time.monotonic() + _QUIT_S
+        while any(child.poll() is None for child in running) and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+    for child in children:
+        child.wait()
+        if child.stdin is not None:
+            child.stdin.close()
+
+
+def _report(rank: int, code: int) -> None:
+    if code < 0:
+        raise RunError(
+            f"rank {rank} was killed by {signal.Signals(-code).name}: see the system's log for why "
+            "(out of memory?); the cycles written before are kept"
+        )
+    raise SystemExit(code)

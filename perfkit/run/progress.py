@@ -1,0 +1,59 @@
+"""Progress on rank 0, on stderr: a live bar on a terminal, plain lines otherwise."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final, Protocol
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+_LINES: Final = 10
+"""Plain lines a run, at most about."""
+
+
+class Show(Protocol):
+    """Shows that `done` steps are complete."""
+
+    def __call__(self, done: int) -> None:
+        """Show it."""
+
+
+@contextmanager
+def progress(total: int, visible: bool) -> Iterator[Show]:
+    """Show the progress of `total` steps while the body runs; nothing where it is not `visible`."""
+    if not visible:
+        yield _nothing
+    elif sys.stderr.isatty():
+        with _bar() as bar:
+            task = bar.add_task("steps", total=total)
+
+            def draw(done: int) -> None:
+                bar.update(task, completed=done, refresh=True)
+
+            yield draw
+    else:
+        every = max(1, total // _LINES)
+
+        def line(done: int) -> None:
+            if done % every == 0 or done == total:
+                click.echo(f"step {done}/{total}", err=True)
+
+        yield line
+
+
+def _nothing(done: int) -> None:
+    pass
+
+
+def _bar() -> Progress:
+    # No refresh by a thread of its own: that would run beside the steps that are measured.
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        auto_refresh=False,
+    )

@@ -1,0 +1,381 @@
+"""The instrument: it times steps, annotates phases, and records the steps that the schedule asks for.
+
+`perfkit run` and a user's own loop (`perfkit.profile`) use the same one::
+
+    with perfkit.profile("traces/mine", schedule="wait=1,warmup=1,active=3") as prof:
+        for batch in prof.batches(loader):
+            with prof.phase("forward"):
+                ...
+            prof.step()
+
+A step lasts from asking for its batch to `step()`. Starting and stopping the profiler, lining up the ranks, writing and
+compressing a trace happen inside `step()` after that, so that they lie in no step's time.
+"""
+
+import math
+import os
+import socket
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, TypeVar
+
+import msgspec
+import torch
+from msgspec import Struct
+from torch import Tensor, nn, profiler
+from torch.profiler import ProfilerActivity, record_function
+
+from perfkit.model import Injection, StepKind
+from perfkit.phases import Phase, annotation
+from perfkit.run.clock import step_clock
+from perfkit.run.collectives import Collective, recorded_since
+from perfkit.run.dist import DistInfo, find_launcher
+from perfkit.run.export import write_key_averages, write_trace
+from perfkit.run.failure import note_failure
+from perfkit.run.layout import Layout, lay_out
+from perfkit.run.record import Subject, complete, open_run, rank_record
+from perfkit.run.schedule import Schedule, step_kind
+from perfkit.run.team import Team
+from perfkit.run.throughput import Work
+from perfkit.trace.store import file_stem
+
+HEADER_KEY: Final = "perfkit"
+"""Key of perfkit's own metadata in a trace's header."""
+
+HEADER_VERSION: Final = 1
+
+_KINETO_SILENT: Final = "6"
+_END: Final = object()
+_ACTIVITIES: Final = {
+    "cuda": [ProfilerActivity.CPU, ProfilerActivity.CUDA],
+    "xpu": [ProfilerActivity.CPU, ProfilerActivity.XPU],
+    "cpu": [ProfilerActivity.CPU],
+}
+
+Batch = TypeVar("Batch")
+
+
+class ProfilerOptions(Struct, frozen=True, kw_only=True):
+    """What torch.profiler records besides operators."""
+
+    record_shapes: bool = False
+    profile_memory: bool = False
+    with_stack: bool = False
+    with_flops: bool = False
+    with_modules: bool = False
+
+
+class Header(Struct, frozen=True, kw_only=True):
+    """perfkit's own metadata in a trace's header."""
+
+    schema_version: int = HEADER_VERSION
+    run: str
+    rank: int
+    world_size: int
+    cycle: int
+    workload: str
+    source: str
+    collectives: list[Collective] | None
+    """In order of issue; None where torch does not record them."""
+
+
+class Session:
+    """Times, annotates and records the steps of one rank.
+
+    Args:
+        team: The ranks.
+        device: Where the model is; decides what is recorded and which clock times the steps.
+        folder: The run's folder; its name is the run's.
+        schedule: Which steps are recorded; None records nothing.
+        options: What is recorded besides operators.
+        workload: Name of what is trained, for the trace's header.
+        source: Name of where the samples come from.
+        injections: Delays to put into phases of this rank.
+    """
+
+    def __init__(
+        self,
+        team: Team,
+        device: torch.device,
+        folder: Path,
+        schedule: Schedule | None,
+        *,
+        options: ProfilerOptions | None = None,
+        workload: str = "custom",
+        source: str = "custom",
+        injections: Iterable[Injection] = (),
+    ) -> None:
+        self.folder = folder
+        self._team = team
+        self._device = device
+        self._schedule = schedule
+        self._options = options or ProfilerOptions()
+        self._names = workload, source
+        self._delays_s = {
+            phase: sum(i.delay_ns for i in injections if i.phase == phase and i.rank in (None, team.rank)) / 1e9
+            for phase in {i.phase for i in injections}
+        }
+        self._clock = step_clock(device)
+        if device.type == "cpu":
+            # Kineto announces each start and stop on stderr as if it were an error; without a device it has none.
+            os.environ.setdefault("KINETO_LOG_LEVEL", _KINETO_SILENT)
+        self._profiler: profiler.profile | None = None
+        self._recording = False
+        self._marker: record_function | None = None
+        self._cycle_start_ns = 0
+        self._asked = False
+        self._waited_ns = 0
+        self._losses: list[Tensor | float | None] = []
+        self.load_ns: list[int] = []
+        """Time that each completed step waited for its batch."""
+        self.kinds: list[StepKind] = []
+        """Kind of each completed step."""
+
+    @property
+    def rank(self) -> int:
+        """This rank."""
+        return self._team.rank
+
+    @property
+    def steps(self) -> int:
+        """Steps that are complete."""
+        return len(self.kinds)
+
+    @property
+    def recording(self) -> bool:
+        """Whether the step that now begins is recorded."""
+        return self._recording
+
+    def start(self) -> None:
+        """Begin the first step."""
+        self._enter(0)
+        self._clock.begin()
+
+    def batches(self, loader: Iterable[Batch]) -> Iterator[Batch]:
+        """Yield the batches of one pass over `loader`, each waited for in the phase data_loading."""
+        batches: Iterator[Batch] | None = None
+        while True:
+            if not self._asked:
+                self._asked = True
+                self._clock.begin()
+            begin_ns = time.perf_counter_ns()
+            with self.phase("data_loading"):
+                # Workers start here, too: waiting for them is waiting for input.
+                batches = iter(loader) if batches is None else batches
+                batch = next(batches, _END)
+            self._waited_ns += time.perf_counter_ns() - begin_ns
+            if batch is _END:
+                return
+            yield batch  # type: ignore[misc]  # no longer the sentinel
+
+    @contextmanager
+    def phase(self, phase: Phase) -> Iterator[None]:
+        """Annotate a phase of the step."""
+        with record_function(annotation(phase)):
+            if delay_s := self._delays_s.get(phase):
+                time.sleep(delay_s)
+            yield
+
+    def step(self, loss: Tensor | float | None = None) -> None:
+        """End a step and begin the next one.
+
+        Args:
+            loss: The step's loss, if it is to be in the manifest; a tensor is read only after the run.
+        """
+        done = self.steps
+        self._clock.end()
+        self._mark_end()
+        self.kinds.append(step_kind(self._schedule, done))
+        self.load_ns.append(self._waited_ns)
+        self._losses.append(loss.detach() if isinstance(loss, Tensor) else loss)
+        self._waited_ns = 0
+        self._asked = False
+        if self._schedule is not None:
+            if self._schedule.ends_cycle(done):
+                self._write_cycle(self._schedule.cycle(done))
+            self._enter(done + 1)
+        self._clock.begin()
+
+    def finish(self) -> None:
+        """End the run: write a cycle that the loop has left early, as far as it came."""
+        self._mark_end()
+        if self._recording and self._schedule is not None and self.kinds[-1:] == ["active"]:
+            self._write_cycle(self._schedule.cycle(self.steps - 1))
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Stop the profiler and drop what it has recorded."""
+        self._mark_end()
+        if self._profiler is not None:
+            if not self._recording:
+                self._profiler.start_trace()  # it was warming up only, and can only stop what it has started
+            self._profiler.stop_trace()
+        self._profiler, self._recording = None, False
+
+    def wall_ns(self) -> list[int]:
+        """Return each completed step's duration."""
+        return self._clock.wall_ns()
+
+    def losses(self) -> list[float | None]:
+        """Return each completed step's loss; None where there is none, or it is not finite."""
+        values = [None if loss is None else float(loss) for loss in self._losses]
+        return [value if value is not None and math.isfinite(value) else None for value in values]
+
+    def _enter(self, step: int) -> None:
+        """Bring the profiler into the state that the schedule wants for `step`."""
+        state = self._schedule.state(step) if self._schedule is not None else "plain"
+        if state == "plain":
+            return
+        if self._profiler is None:
+            self._profiler = self._make_profiler()
+            self._profiler.prepare_trace()
+        if state == "warmup":
+            return
+        if not self._recording:
+            # Without this the first recorded collective holds the ranks' different ways of getting here.
+            self._line_up()
+            self._cycle_start_ns = time.time_ns()
+            self._profiler.start_trace()
+            self._recording = True
+        self._marker = record_function(f"ProfilerStep#{step}")
+        self._marker.__enter__()  # type: ignore[no-untyped-call]
+
+    def _mark_end(self) -> None:
+        if self._marker is not None:
+            self._marker.__exit__(None, None, None)
+            self._marker = None
+
+    def _line_up(self) -> None:
+        if self._device.type != "cpu":
+            torch.get_device_module(self._device.type).synchronize()
+        self._team.barrier()
+
+    def _make_profiler(self) -> profiler.profile:
+        return profiler.profile(activities=_ACTIVITIES[self._device.type], **msgspec.structs.asdict(self._options))
+
+    def _write_cycle(self, cycle: int) -> None:
+        torch_profiler = self._profiler
+        if torch_profiler is None or self._schedule is None:
+            return
+        torch_profiler.add_metadata_json(HEADER_KEY, msgspec.json.encode(self._header(cycle)).decode())
+        torch_profiler.stop_trace()
+        self._profiler, self._recording = None, False
+        stem = file_stem(self._team.rank, cycle, self._schedule.repeat)
+        write_trace(torch_profiler, self.folder / f"{stem}.json.gz")
+        write_key_averages(torch_profiler, self.folder / f"{stem}.key_averages.txt", self._options.record_shapes)
+        # Else the ranks that have written sooner would wait for the others in the next step's first collective.
+        self._team.barrier()
+
+    def _header(self, cycle: int) -> Header:
+        workload, source = self._names
+        return Header(
+            run=self.folder.name,
+            rank=self._team.rank,
+            world_size=self._team.world_size,
+            cycle=cycle,
+            workload=workload,
+            source=source,
+            collectives=recorded_since(self._cycle_start_ns),
+        )
+
+
+@contextmanager
+def profile(
+    folder: str | Path,
+    *,
+    schedule: str = "wait=1,warmup=1,active=3",
+    workload: str = "custom",
+    source: str = "custom",
+    model: nn.Module | None = None,
+    work: Work | None = None,
+    device: str | torch.device | None = None,
+    options: ProfilerOptions | None = None,
+) -> Iterator[Session]:
+    """Record your own training loop; every rank enters it, with or without a process group.
+
+    ::
+
+        with perfkit.profile("traces/mine", model=model) as prof:
+            for batch in prof.batches(loader):
+                with prof.phase("forward"):
+                    loss = ...
+                ...
+                prof.step(loss)
+
+    Args:
+        folder: The run's folder; `mine-2`, `mine-3`, … where it exists already. `prof.folder` says which it became.
+        schedule: Which steps are recorded, `wait=1,warmup=1,active=3,repeat=1,skip_first=0`.
+        workload: What to call what is trained.
+        source: What to call where the samples come from.
+        model: Bare or wrapped; for the parameters' number and checksum in the manifest, which must agree over ranks.
+        work: Samples a step and so on, for rates in the manifest.
+        device: Where the model is; by default that of `model`, else an accelerator where there is one.
+        options: What to record besides operators.
+
+    Raises:
+        UsageError: The schedule cannot be.
+        StoreError: The folder or a trace cannot be written.
+        RunError: The ranks' parameters differ at the end.
+    """
+    team = Team()
+    plan = Schedule.parse(schedule)
+    place = _find_device(device, model)
+    layout = lay_out(team, _place(team), place, torch.get_num_threads())
+    subject = Subject(workload=workload, source=source, config={"schedule": schedule})
+    path = Path(folder)
+    made = open_run(team, layout, subject, path.parent, path.name)
+    session = Session(team, place, made, plan, options=options, workload=workload, source=source)
+    with _Noting(session, layout):
+        session.start()
+        yield session
+        session.finish()
+        complete(team, layout, session, work=work, model=model)
+    team.close()
+
+
+class _Noting:
+    """After an error: stop the profiler, and say in the manifest that the run failed. The error goes on."""
+
+    def __init__(self, session: Session, layout: Layout) -> None:
+        self._session = session
+        self._layout = layout
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if error is not None:
+            self._session.abandon()
+            rank = self._session.rank
+            note_failure(self._session.folder, rank, error, lambda: rank_record(rank, self._layout, self._session))
+
+
+def _find_device(device: str | torch.device | None, model: nn.Module | None) -> torch.device:
+    parameter = None if model is None else next(model.parameters(), None)
+    if device is not None:
+        return torch.device(device)
+    if parameter is not None:
+        return parameter.device
+    for kind in ("cuda", "xpu"):
+        if torch.get_device_module(kind).is_available():
+            return torch.device(kind)
+    return torch.device("cpu")
+
+
+def _place(team: Team) -> DistInfo:
+    """Return this process's place among the ranks of its host.
+
+    The process group is the user's, and so are the variables it came from: they need not be complete.
+    """
+    launcher = find_launcher(os.environ)
+    hosts = team.exchange(socket.gethostname())
+    neighbours = [rank for rank, host in enumerate(hosts) if host == hosts[team.rank]]
+    return DistInfo(
+        rank=team.rank,
+        world_size=team.world_size,
+        local_rank=neighbours.index(team.rank),
+        local_world_size=len(neighbours),
+        launcher=launcher.name if launcher else "none",
+    )

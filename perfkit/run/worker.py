@@ -1,0 +1,225 @@
+"""One rank's whole life, from joining the others to the last line of the manifest.
+
+The model is wrapped in DDP on one rank too, so that a run on one rank is the same program as a run on many, and what a
+comparison of the two shows is communication.
+"""
+
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+import torch
+from msgspec import Struct
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler
+
+from perfkit.errors import UsageError
+from perfkit.run.config import RunConfig
+from perfkit.run.failure import Guard
+from perfkit.run.layout import Layout
+from perfkit.run.orphan import watch_parent
+from perfkit.run.process_group import locate, process_group
+from perfkit.run.progress import Show, progress
+from perfkit.run.record import Subject, agreed_checksum, complete, open_run, rank_record
+from perfkit.run.session import ProfilerOptions, Session
+from perfkit.run.team import Team
+from perfkit.run.throughput import Work
+from workloads.base import DataSpec, Optimization, Workload
+from workloads.data import DataOptions, load_source, make_loader
+
+Batch = Mapping[str, Tensor]
+
+
+class Job(Struct, frozen=True, kw_only=True):
+    """What to run, checked as far as it can be without the other ranks."""
+
+    workload: Workload[Any]
+    run: RunConfig
+    data: DataOptions
+    effective: dict[str, Any]
+    """Every option by name, for the manifest."""
+
+    @property
+    def trace_dir(self) -> Path:
+        """Folder that receives the run's."""
+        return Path(self.run.trace_dir)
+
+
+def run_rank(job: Job, debug: bool = False) -> None:
+    """Run one rank of `job`; all ranks call it.
+
+    Raises:
+        PerfkitError: Alone. Of several ranks the first that fails prints the error, and all end their processes.
+    """
+    watch_parent()
+    info, mpi = locate()
+    with (
+        Guard(info.rank, info.world_size, debug) as guard,
+        process_group(job.run, info, mpi) as (team, layout),
+    ):
+        _check_options(job, team)
+        folder = open_run(team, layout, _subject(job), job.trace_dir, job.run.name)
+        guard.folder = folder
+        _train(job, team, layout, folder, guard)
+    if info.rank == 0:
+        click.echo(f"{folder}: done; to see where the time went: perfkit analyze {folder}")
+
+
+def _check_options(job: Job, team: Team) -> None:
+    """Refuse ranks that were started with different options: they would wait for each other for ever.
+
+    Raises:
+        UsageError: Naming the options, on the ranks that differ from rank 0.
+    """
+    reference = team.share(job.effective)
+
+    def check() -> None:
+        differing = [name for name, value in job.effective.items() if reference.get(name) != value]
+        if differing:
+            flags = ", ".join("--" + name.replace("_", "-") for name in differing)
+            raise UsageError(f"other options than rank 0 ({flags}): start all ranks with the same ones")
+
+    team.together(check)
+
+
+def _subject(job: Job) -> Subject:
+    return Subject(
+        workload=job.workload.name,
+        source=job.data.source,
+        config=job.effective,
+        injections=job.run.injections,
+    )
+
+
+def _train(job: Job, team: Team, layout: Layout, folder: Path, guard: Guard) -> None:
+    device = torch.device(layout.device)
+    spec = job.workload.data_spec(job.run.seed)
+    path = _prepare_data(job, team, layout, spec)
+    data = team.together(lambda: _open_input(job, team, spec, path))
+    model = _build(job, team, device)
+    trainer = _Trainer(job, team, device, model, data.steps)
+    session = _session(job, team, device, folder)
+    guard.session = session
+    guard.own_record = lambda: rank_record(team.rank, layout, session)
+    with progress(data.steps, visible=team.rank == 0) as show:
+        trainer.train(data, session, show)
+    session.finish()
+    work = Work(
+        batch_size=job.run.batch_size,
+        sample_bytes=spec.sample_bytes,
+        tokens_per_sample=job.workload.tokens_per_sample,
+        flops_per_token=job.workload.flops_per_token(model),
+    )
+    complete(team, layout, session, work=work, model=model, peak_tflops=job.run.peak_tflops)
+
+
+def _prepare_data(job: Job, team: Team, layout: Layout, spec: DataSpec) -> Path | None:
+    """Write the data set once; first rank 0, then one rank of every other node.
+
+    Where the nodes share the folder, the others find rank 0's file and take it.
+    """
+    source = load_source(job.data.source)
+
+    def prepare() -> Path | None:
+        return source.prepare(job.workload, spec, job.data)
+
+    path = team.only(team.rank == 0, prepare)
+    elsewhere = team.only(layout.local_rank == 0 and layout.node_rank > 0, prepare)
+    own = layout.node_rank, path or elsewhere
+    return next((found for node, found in team.exchange(own) if found and node == own[0]), None)
+
+
+class _Input(Struct, frozen=True, kw_only=True):
+    """What one rank trains on."""
+
+    loader: DataLoader[Any]
+    sampler: DistributedSampler[Any]
+    """Of single samples; the loader may hold it inside a sampler of batches."""
+    steps: int
+    """Steps to train."""
+
+
+def _open_input(job: Job, team: Team, spec: DataSpec, path: Path | None) -> _Input:
+    dataset = load_source(job.data.source).dataset(job.workload, spec, path, job.data)
+    sampler: DistributedSampler[Any] = DistributedSampler(
+        dataset,
+        num_replicas=team.world_size,
+        rank=team.rank,
+        shuffle=True,
+        seed=job.run.seed,
+        drop_last=True,
+    )
+    loader = make_loader(dataset, sampler, job.data, job.run.batch_size)
+    steps = job.run.total_steps(len(loader))
+    return _Input(loader=loader, sampler=sampler, steps=steps)
+
+
+def _build(job: Job, team: Team, device: torch.device) -> nn.Module:
+    """Build the same model on every rank, and check that it is the same; then let the ranks' dropouts differ."""
+    torch.manual_seed(job.run.seed)
+    model = job.workload.build().to(device)
+    agreed_checksum(team, model.state_dict().values(), "before the first step")
+    torch.manual_seed(job.run.seed + 1 + team.rank)
+    return model
+
+
+def _session(job: Job, team: Team, device: torch.device, folder: Path) -> Session:
+    options = ProfilerOptions(**{name: getattr(job.run, name) for name in ProfilerOptions.__struct_fields__})
+    return Session(
+        team,
+        device,
+        folder,
+        job.run.plan,
+        options=options,
+        workload=job.workload.name,
+        source=job.data.source,
+        injections=job.run.injections,
+    )
+
+
+class _Trainer:
+    """The training loop of one rank."""
+
+    def __init__(self, job: Job, team: Team, device: torch.device, model: nn.Module, steps: int) -> None:
+        self._workload = job.workload
+        self._device = device
+        self._steps = steps
+        self._model = DistributedDataParallel(model)
+        self._optimization: Optimization = job.workload.optimization(
+            self._model, world_size=team.world_size, total_steps=steps, device_type=device.type
+        )
+
+    def train(self, data: _Input, session: Session, show: Show) -> None:
+        """Train all steps, over as many epochs as they take."""
+        session.start()
+        for epoch in itertools.count():
+            data.sampler.set_epoch(epoch)
+            for batch in session.batches(data.loader):
+                session.step(self._step(batch, session))
+                if not session.recording:
+                    show(session.steps)
+                if session.steps == self._steps:
+                    return
+
+    def _step(self, batch: Batch, session: Session) -> Tensor:
+        with session.phase("to_device"):
+            moved = {name: tensor.to(self._device, non_blocking=True) for name, tensor in batch.items()}
+        with session.phase("forward"):
+            loss = self._workload.loss(self._model, moved)
+        with session.phase("backward"):
+            loss.backward()  # type: ignore[no-untyped-call]
+        with session.phase("optimizer"):
+            self._update()
+        return loss
+
+    def _update(self) -> None:
+        optimizer = self._optimization.optimizer
+        if self._optimization.clip_norm is not None:
+            nn.utils.clip_grad_norm_(self._model.parameters(), self._optimization.clip_norm)
+        optimizer.step()
+        if self._optimization.scheduler is not None:
+            self._optimization.scheduler.step()
+        optimizer.zero_grad(set_to_none=True)

@@ -1,0 +1,374 @@
+"""`perfkit run` for real: launchers, workloads, sources, faults. Every test starts processes that import torch."""
+
+import gzip
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perfkit.model import RunManifest
+from perfkit.trace.store import MANIFEST_NAME, read_manifest
+
+ROOT = Path(__file__).parents[2]
+BIN = Path(sys.executable).parent
+PYTHON = [sys.executable, "-m", "perfkit"]
+TORCHRUN = [
+    sys.executable,
+    *(
+        "-m",
+        "torch.distributed.run",
+        "--nproc-per-node",
+        "2",
+        "--rdzv-backend",
+        "c10d",
+        "--rdzv-endpoint",
+        "127.0.0.1:0",
+    ),
+]
+MPIEXEC = [str(BIN / "mpiexec"), "-n", "2"]
+TINY = {"transformer": ["transformer", "--preset", "tiny"], "gpt": ["gpt", "--batch-size", "4", "--samples", "256"]}
+LIMIT_S = 100
+
+needs_mpiexec = pytest.mark.skipif(not (BIN / "mpiexec").exists(), reason="no mpiexec beside this python")
+
+
+def environment() -> dict[str, str]:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "PMI", "OMPI_"))}
+    return clean | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+
+
+def execute(command: list[str], *, limit_s: float = LIMIT_S) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, env=environment(), capture_output=True, text=True, timeout=limit_s, check=False, cwd=ROOT
+    )
+
+
+def start(command: list[str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT
+    )
+
+
+def run_once(command: list[str], trace_dir: Path) -> RunManifest:
+    """Run a command that must succeed, quietly, and return the one manifest it left."""
+    done = execute(command)
+    assert done.returncode == 0, done.stderr
+    unexpected = [line for line in done.stderr.splitlines() if not line.startswith("step ")]
+    assert unexpected == []
+    (folder,) = [path.parent for path in trace_dir.glob(f"*/{MANIFEST_NAME}")]
+    assert str(folder) in done.stdout
+    assert len(done.stdout.splitlines()) == 1
+    return check_folder(folder)
+
+
+def check_folder(folder: Path) -> RunManifest:
+    """Check what every completed run leaves: a whole manifest and whole traces, nothing temporary."""
+    manifest = read_manifest(folder)
+    assert (manifest.state, manifest.failure) == ("completed", None)
+    assert {file.path for file in manifest.files} == {path.name for path in folder.iterdir()} - {MANIFEST_NAME}
+    assert [rank.rank for rank in manifest.ranks] == list(range(manifest.world.world_size))
+    for rank in manifest.ranks:
+        assert len(rank.step_wall_ns) == len(rank.load_ns) == len(rank.loss) == len(manifest.step_kinds)
+        assert all(0 < load < wall for load, wall in zip(rank.load_ns, rank.step_wall_ns, strict=True))
+        assert None not in rank.loss
+    return manifest
+
+
+def read_trace(path: Path) -> dict[str, Any]:
+    trace: dict[str, Any] = json.loads(gzip.decompress(path.read_bytes()))
+    return trace
+
+
+def traces(folder: Path, manifest: RunManifest) -> list[dict[str, Any]]:
+    return [read_trace(folder / file.path) for file in manifest.files if file.kind == "trace"]
+
+
+def annotations(trace: dict[str, Any], prefix: str) -> list[str]:
+    return [event["name"] for event in trace["traceEvents"] if event.get("name", "").startswith(prefix)]
+
+
+def check_trace(trace: dict[str, Any], rank: int, world_size: int, steps: list[int]) -> None:
+    assert trace["distributedInfo"]["rank"] == rank
+    assert trace["distributedInfo"]["world_size"] == world_size
+    assert annotations(trace, "ProfilerStep#") == [f"ProfilerStep#{step}" for step in steps]
+    for phase in ("data_loading", "to_device", "forward", "backward", "optimizer"):
+        assert annotations(trace, f"perfkit.{phase}") == [f"perfkit.{phase}"] * len(steps), phase
+    own = trace["perfkit"]
+    assert (own["schema_version"], own["rank"], own["world_size"]) == (1, rank, world_size)
+    reduced = [item for item in own["collectives"] if item["op"] == "all_reduce"]
+    assert reduced
+    assert all(item["bytes"] > 0 and item["group_size"] == world_size for item in reduced)
+    # Issued inside the recorded span, by the trace's own clock.
+    times = [
+        trace["baseTimeNanoseconds"] + event["ts"] * 1000
+        for event in trace["traceEvents"]
+        if event.get("name", "").startswith("ProfilerStep#")
+    ]
+    assert all(min(times) < item["ns"] < max(times) + 60e9 for item in reduced)
+
+
+MATRIX = [
+    pytest.param(MPIEXEC, "transformer", "hdf5", marks=needs_mpiexec),
+    pytest.param(MPIEXEC, "gpt", "safetensors", marks=needs_mpiexec),
+    pytest.param(TORCHRUN, "gpt", "hdf5"),
+    pytest.param(None, "gpt", "memory"),
+    pytest.param(None, "transformer", "safetensors"),
+]
+
+
+@pytest.mark.parametrize(("launcher", "workload", "source"), MATRIX)
+def test_two_ranks(launcher: list[str] | None, workload: str, source: str, tmp_path: Path) -> None:
+    options = [*TINY[workload], "--source", source, "--trace-dir", str(tmp_path)]
+    if launcher is None:
+        command = [*PYTHON, "run", *options, "-n", "2"]
+    elif launcher is MPIEXEC:
+        command = [*launcher, *PYTHON, "run", *options]
+    else:
+        command = [*launcher, "-m", "perfkit", "run", *options]
+    manifest = run_once(command, tmp_path)
+    assert manifest.world.world_size == 2
+    assert manifest.world.local_world_sizes == [2]
+    assert manifest.world.launcher == (
+        "perfkit" if launcher is None else "hydra" if launcher is MPIEXEC else "torchrun"
+    )
+    assert manifest.parameter_checksum is not None
+    assert manifest.backend == "gloo"
+    assert manifest.step_kinds == ["cold", "warmup", "active", "active", "active", "cold", "plain", "plain", "plain"]
+    assert manifest.throughput is not None
+    assert manifest.throughput.measured_on == "plain"
+    assert (manifest.throughput.flops_per_s is not None) == (workload == "gpt")
+    folder = tmp_path / manifest.run
+    assert [file.path for file in manifest.files] == [
+        "rank0.json.gz",
+        "rank0.key_averages.txt",
+        "rank1.json.gz",
+        "rank1.key_averages.txt",
+    ]
+    for rank, trace in enumerate(traces(folder, manifest)):
+        check_trace(trace, rank, 2, [2, 3, 4])
+    # Each rank has data of its own.
+    assert manifest.ranks[0].loss[0] != manifest.ranks[1].loss[0]
+
+
+def test_alone_with_a_file_of_options_cycles_and_epochs(tmp_path: Path) -> None:
+    config = tmp_path / "run.toml"
+    config.write_text(
+        'batch-size = 32\nsource = "hdf5"\nschedule = "wait=1,warmup=1,active=1,repeat=2"\nepochs = 4\n'
+        'with-stack = true\nthreads = 1\nname = "mine"\n'
+    )
+    command = [*PYTHON, "run", *TINY["transformer"], "--config", str(config), "--trace-dir", str(tmp_path)]
+    manifest = run_once([*command, "--batch-size", "64"], tmp_path)
+    assert manifest.run == "mine"
+    assert manifest.batch_size == 64  # the command line wins over the file, the file over the preset
+    assert manifest.config["source"] == "hdf5"
+    assert len(manifest.step_kinds) == 16  # 256 samples, 4 epochs
+    assert [file.path for file in manifest.files if file.kind == "trace"] == [
+        "rank0.cycle0.json.gz",
+        "rank0.cycle1.json.gz",
+    ]
+    for cycle, trace in enumerate(traces(tmp_path / "mine", manifest)):
+        assert annotations(trace, "ProfilerStep#") == [f"ProfilerStep#{2 + 3 * cycle}"]
+        assert trace["perfkit"]["cycle"] == cycle
+    assert manifest.ranks[0].threads == 1
+
+
+def test_injected_delays_and_no_profile(tmp_path: Path) -> None:
+    delays = ["--inject", "rank=1,phase=backward,delay=60ms", "--inject", "phase=data_loading,delay=30ms"]
+    options = [*TINY["gpt"], "--no-profile", "--steps", "5", "--trace-dir", str(tmp_path)]
+    manifest = run_once([*PYTHON, "run", *options, *delays, "-n", "2"], tmp_path)
+    assert manifest.files == []
+    assert manifest.step_kinds == ["cold", "plain", "plain", "plain", "plain"]
+    assert [(item.rank, item.phase, item.delay_ns) for item in manifest.injections] == [
+        (1, "backward", 60_000_000),
+        (None, "data_loading", 30_000_000),
+    ]
+    for rank in manifest.ranks:
+        assert all(30e6 <= load < 45e6 for load in rank.load_ns[1:])
+        # Rank 0 waits for rank 1 in backward, so that both take both delays.
+        assert all(wall >= 88e6 for wall in rank.step_wall_ns[1:])
+
+
+def test_ranks_of_srun_meet_by_a_file(tmp_path: Path) -> None:
+    options = [*TINY["gpt"], "--no-profile", "--steps", "2", "--trace-dir", str(tmp_path)]
+    step = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_NTASKS": "2", "SLURM_STEP_TASKS_PER_NODE": "2"}
+    ranks = [
+        subprocess.Popen(
+            [*PYTHON, "run", *options],
+            env=environment() | step | {"SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank), "SLURM_NODEID": "0"},
+            stderr=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            text=True,
+            cwd=ROOT,
+        )
+        for rank in range(2)
+    ]
+    for process in ranks:
+        _, errors = process.communicate(timeout=LIMIT_S)
+        assert process.returncode == 0, errors
+    (folder,) = tmp_path.iterdir()  # nothing else is left
+    assert check_folder(folder).world.launcher == "slurm"
+
+
+def test_a_rank_that_never_starts_is_named(tmp_path: Path) -> None:
+    place = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    done = subprocess.run(
+        [*PYTHON, "run", *TINY["gpt"], "--timeout", "2s", "--trace-dir", str(tmp_path)],
+        env=environment() | place | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+        cwd=ROOT,
+    )
+    assert done.returncode == 1
+    assert "rank 1 of 2 has not started" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_two_runs_at_once_do_not_collide(tmp_path: Path) -> None:
+    options = [*TINY["gpt"], "--no-profile", "--steps", "4", "--name", "same", "--trace-dir", str(tmp_path)]
+    running = [start([*PYTHON, "run", *options, "-n", "2", "--source", "hdf5"]) for _ in range(2)]
+    for process in running:
+        _, errors = process.communicate(timeout=LIMIT_S)
+        assert process.returncode == 0, errors
+    checksums = {check_folder(tmp_path / name).parameter_checksum for name in ("same", "same-2")}
+    assert len(checksums) == 1  # the same seed, the same run
+
+
+@needs_mpiexec
+def test_a_rank_that_cannot_write_its_trace_fails_the_run(tmp_path: Path) -> None:
+    # Rank 1 may write 8 MiB a file (MPI needs 4 to start): torch cuts its trace short and says nothing.
+    run = " ".join([*PYTHON, "run", *TINY["transformer"], "--schedule", "active=8", "--trace-dir", str(tmp_path)])
+    limited = ["bash", "-c", f"ulimit -f 8192; exec {run}"]
+    command = [str(BIN / "mpiexec"), "-n", "1", *run.split(), ":", "-n", "1", *limited]
+    done = execute(command)
+    assert done.returncode != 0
+    (folder,) = [path.parent for path in tmp_path.glob(f"*/{MANIFEST_NAME}")]
+    manifest = read_manifest(folder)
+    assert manifest.state == "failed"
+    assert manifest.failure is not None
+    assert manifest.failure.rank == 1
+    errors = [line for line in done.stderr.splitlines() if line.startswith("perfkit: error")]
+    assert len(errors) == 1
+    assert errors[0].startswith("perfkit: error: rank 1: ")
+    assert "disk" in errors[0]
+    assert [file.rank for file in manifest.files if file.kind == "trace"] in ([], [0])
+
+
+@needs_mpiexec
+def test_ranks_with_different_options_are_refused(tmp_path: Path) -> None:
+    run = [*PYTHON, "run", *TINY["gpt"], "--trace-dir", str(tmp_path)]
+    done = execute([str(BIN / "mpiexec"), "-n", "1", *run, ":", "-n", "1", *run, "--steps", "30"])
+    assert done.returncode == 2
+    assert "rank 1: other options than rank 0 (--steps)" in done.stderr
+    assert done.stderr.count("perfkit: error") == 1
+
+
+def test_a_killed_rank_ends_the_run_and_leaves_no_process(tmp_path: Path) -> None:
+    options = [*TINY["gpt"], "--no-profile", "--steps", "100000", "--trace-dir", str(tmp_path)]
+    parent = start([*PYTHON, "run", *options, "-n", "2"])
+    try:
+        folder = wait_for_folder(tmp_path)
+        children = children_of(parent.pid)
+        assert len(children) == 2
+        time.sleep(1)
+        os.kill(children[1], signal.SIGKILL)
+        _, errors = parent.communicate(timeout=30)
+    finally:
+        parent.kill()
+    assert parent.returncode == 1
+    assert "SIGKILL" in errors
+    assert not any(Path(f"/proc/{child}").exists() for child in children)
+    assert read_manifest(folder).state == "failed"
+
+
+def test_an_interrupt_ends_all_ranks(tmp_path: Path) -> None:
+    options = [*TINY["gpt"], "--no-profile", "--steps", "100000", "--trace-dir", str(tmp_path)]
+    parent = start([*PYTHON, "run", *options, "-n", "2"])
+    try:
+        folder = wait_for_folder(tmp_path)
+        children = children_of(parent.pid)
+        time.sleep(1)
+        parent.send_signal(signal.SIGINT)
+        _, errors = parent.communicate(timeout=30)
+    finally:
+        parent.kill()
+    assert parent.returncode != 0
+    assert errors.count("perfkit: error") == 1
+    assert "interrupted" in errors
+    assert not any(Path(f"/proc/{child}").exists() for child in children)
+    assert read_manifest(folder).state == "failed"
+
+
+def wait_for_folder(trace_dir: Path) -> Path:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        for path in trace_dir.glob(f"*/{MANIFEST_NAME}"):
+            return path.parent
+        time.sleep(0.1)
+    raise AssertionError("no run folder")
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+OWN_LOOP = """
+import os, sys
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+import perfkit
+
+dist.init_process_group("gloo", init_method=sys.argv[2] if len(sys.argv) > 2 else "env://",
+    rank=int(os.environ.get("RANK", os.environ.get("PMI_RANK"))),
+    world_size=int(os.environ.get("WORLD_SIZE", os.environ.get("PMI_SIZE"))))
+torch.manual_seed(0)
+model = DistributedDataParallel(torch.nn.Linear(64, 64))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+loader = torch.utils.data.DataLoader(torch.randn(24, 64), batch_size=4)
+with perfkit.profile(sys.argv[1], schedule="wait=1,warmup=1,active=3", model=model) as prof:
+    for batch in prof.batches(loader):
+        with prof.phase("forward"):
+            loss = model(batch).square().mean()
+        with prof.phase("backward"):
+            loss.backward()
+        with prof.phase("optimizer"):
+            optimizer.step()
+            optimizer.zero_grad()
+        prof.step(loss)
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize(
+    "launcher", [pytest.param(MPIEXEC, marks=needs_mpiexec), TORCHRUN], ids=["mpiexec", "torchrun"]
+)
+def test_own_loop(launcher: list[str], tmp_path: Path) -> None:
+    script = tmp_path / "own.py"
+    script.write_text(OWN_LOOP)
+    folder = tmp_path / "mine"
+    if launcher is MPIEXEC:
+        command = [*launcher, sys.executable, str(script), str(folder), f"file://{tmp_path}/store"]
+    else:
+        command = [*launcher, str(script), str(folder)]
+    done = execute(command)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    manifest = check_folder(folder)
+    assert (manifest.workload, manifest.world.world_size) == ("custom", 2)
+    assert manifest.step_kinds == ["cold", "warmup", "active", "active", "active", "cold"]
+    for rank, trace in enumerate(traces(folder, manifest)):
+        assert annotations(trace, "ProfilerStep#") == ["ProfilerStep#2", "ProfilerStep#3", "ProfilerStep#4"]
+        assert annotations(trace, "perfkit.forward") == ["perfkit.forward"] * 3
+        assert trace["perfkit"]["rank"] == rank
