@@ -1,0 +1,142 @@
+"""Known delays, put into a real run of two ranks: found in the right category, on the right rank, with their size.
+
+The model is tiny, so that what the machine does besides stays far below a tenth of the delay; figures are medians
+over steps.
+"""
+
+import re
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+import perfkit
+from perfkit.model import CATEGORIES, RunReport
+from tests.integration.test_run import PYTHON, TORCHRUN, execute
+
+SIZES = {"layers": 1, "width": 32, "heads": 2, "block": 16, "batch-size": 4, "vocab-size": 64, "samples": 256}
+TINY = [word for name, value in SIZES.items() for word in (f"--{name}", str(value))]
+SCHEDULE = "wait=1,warmup=2,active=9"
+MS = 1_000_000
+
+
+def record(folder: Path, *injected: str) -> RunReport:
+    faults = [word for fault in injected for word in ("--inject", fault)]
+    run = ["run", "gpt", "-n", "2", *TINY, "--schedule", SCHEDULE, "--steps", "12", "--trace-dir", str(folder)]
+    done = execute([*PYTHON, *run, *faults])
+    assert done.returncode == 0, done.stderr
+    (report,) = perfkit.analyze(folder).runs
+    return report
+
+
+def medians(run: RunReport) -> dict[tuple[int | None, str], float]:
+    """Return the median exposed milliseconds a step by rank and category."""
+    return {
+        (rank.rank, category): median(getattr(step.exposed_ns, category) for step in rank.steps) / MS
+        for rank in run.ranks
+        for category in CATEGORIES
+    }
+
+
+@pytest.fixture(scope="module")
+def baseline(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[int | None, str], float]:
+    return medians(record(tmp_path_factory.mktemp("baseline")))
+
+
+CASES = {
+    "loader of both ranks": (
+        ["phase=data_loading,delay=40ms"],
+        {(0, "data_loading"): 40, (1, "data_loading"): 40},
+        ("input", None),
+    ),
+    "loader of rank 1": (
+        ["rank=1,phase=data_loading,delay=40ms"],
+        {(1, "data_loading"): 40, (0, "communication"): 40},
+        ("imbalance", "rank 1"),
+    ),
+    "rank 1 before backward": (
+        ["rank=1,phase=backward,delay=60ms"],
+        {(1, "overhead"): 60, (0, "communication"): 60},
+        ("imbalance", "rank 1"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("injected", "expected", "verdict"), CASES.values(), ids=CASES)
+def test_a_delay_is_found_where_it_is_and_nothing_else_moves(
+    tmp_path: Path,
+    baseline: dict[tuple[int | None, str], float],
+    injected: list[str],
+    expected: dict[tuple[int, str], int],
+    verdict: tuple[str, str | None],
+) -> None:
+    run = record(tmp_path, *injected)
+    moved = {key: value - baseline[key] for key, value in medians(run).items()}
+    size = max(expected.values())
+    for key, change in moved.items():
+        # A rank that is late itself no longer waits for the other: what it waited for before may vanish.
+        may_vanish = baseline[key] if key[1] == "communication" and key not in expected else 0
+        error = change - expected.get(key, 0)  # type: ignore[call-overload]
+        assert -max(size / 10, may_vanish) <= error <= size / 10, (key, moved)
+    bound, who = verdict
+    assert run.verdict.bound == bound
+    assert who is None or who in run.verdict.sentence
+    assert "injected_delay" in {finding.code for finding in run.findings}
+
+
+def test_per_sample_hdf5_is_slower_than_memory_and_the_report_says_by_how_much(tmp_path: Path) -> None:
+    for source, read in (("memory", "batched"), ("hdf5", "per-sample")):
+        run = ["run", "transformer", "--preset", "tiny", "--threads", "1", "--source", source, "--read", read]
+        done = execute([*PYTHON, *run, "--trace-dir", str(tmp_path)])
+        assert done.returncode == 0, done.stderr
+    by_source = {run.source: run.data_loading for run in perfkit.analyze(tmp_path).runs}
+    memory, hdf5 = by_source["memory"], by_source["hdf5"]
+    assert memory is not None
+    assert hdf5 is not None
+    assert hdf5.median_ns > 2 * memory.median_ns
+    done = execute([*PYTHON, "analyze", str(tmp_path)])
+    ratio = f"{hdf5.median_ns / memory.median_ns:#.3g}"
+    assert re.search(rf" hdf5 .* {re.escape(ratio)} ", done.stdout)
+
+
+GRADIENT = """
+import sys, time
+import torch, torch.distributed as dist
+import perfkit
+
+dist.init_process_group("gloo")
+torch.set_num_threads(1)
+folder, elements = sys.argv[1], int(sys.argv[2])
+gradient, weight = torch.ones(elements), torch.ones(64, 64)
+took = []
+with perfkit.profile(folder, schedule="wait=1,warmup=2,active=9") as prof:
+    for _ in prof.batches(range(12)):
+        with prof.phase("forward"):
+            weight @ weight
+        with prof.phase("backward"):
+            begin = time.perf_counter()
+            dist.all_reduce(gradient)
+            took.append(time.perf_counter() - begin)
+        prof.step()
+if dist.get_rank() == 0:
+    print(sorted(took[3:])[4])
+dist.destroy_process_group()
+"""
+
+
+def test_a_ten_times_larger_gradient_is_communication_with_its_size(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(GRADIENT)
+    figures = []
+    for elements in (400_000, 4_000_000):
+        done = execute([*TORCHRUN, str(script), str(tmp_path / f"n{elements}"), str(elements)])
+        assert done.returncode == 0, done.stderr
+        (run,) = perfkit.analyze(tmp_path / f"n{elements}").runs
+        (row,) = run.ranks[0].collectives
+        assert (row.operator, row.bytes, row.count) == ("all_reduce", 4 * elements, 9)
+        figures.append((float(done.stdout.split()[-1]) * 1000, medians(run)))
+    (small, before), (large, after) = figures
+    grown = large - small
+    assert after[0, "communication"] - before[0, "communication"] == pytest.approx(grown, rel=0.1)
+    for category in ("compute", "data_loading", "overhead"):
+        assert abs(after[0, category] - before[0, category]) < grown / 10
