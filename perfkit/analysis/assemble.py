@@ -10,10 +10,8 @@ from perfkit.analysis.imbalance import Lag, find_lag
 from perfkit.analysis.rank import TraceSummary
 from perfkit.analysis.verdict import describe_lag, judge
 from perfkit.model import (
-    CollectiveStat,
     DataLoading,
     Finding,
-    OperatorStat,
     ProfilerCost,
     RankReport,
     RunManifest,
@@ -21,6 +19,7 @@ from perfkit.model import (
     Severity,
     StepKind,
 )
+from perfkit.totals import add_collectives, add_operators
 from perfkit.units import duration, ranges
 
 _RANK_IN_NAME: Final = re.compile(r"rank[-_.]?(\d{1,9})(?!\d)", re.IGNORECASE)
@@ -154,51 +153,13 @@ def _rank_report(rank: int | None, traces: list[NamedSummary]) -> RankReport:
         device="gpu" if any(summary.has_device for summary in summaries) else "cpu",
         backend=first.header.backend,
         steps=[step for summary in summaries for step in summary.steps],
-        operators=_add_operators(row for summary in summaries for row in summary.operators),
-        collectives=_add_collectives(row for summary in summaries for row in summary.collectives),
+        operators=add_operators(row for summary in summaries for row in summary.operators),
+        collectives=add_collectives(row for summary in summaries for row in summary.collectives),
         events={
             kind: sum(summary.counts.get(kind, 0) for summary in summaries)
             for kind in sorted({kind for summary in summaries for kind in summary.counts})
         },
     )
-
-
-def _add_operators(rows: Iterable[OperatorStat]) -> list[OperatorStat]:
-    groups: dict[tuple[str, str], list[OperatorStat]] = defaultdict(list)
-    for row in rows:
-        groups[row.name, row.category].append(row)
-    added = [
-        OperatorStat(
-            name=group[0].name,
-            category=group[0].category,
-            count=sum(row.count for row in group),
-            total_ns=sum(row.total_ns for row in group),
-            max_ns=max(row.max_ns for row in group),
-        )
-        for group in groups.values()
-    ]
-    return sorted(added, key=lambda row: (-row.total_ns, row.name))
-
-
-def _add_collectives(rows: Iterable[CollectiveStat]) -> list[CollectiveStat]:
-    groups: dict[tuple[object, ...], list[CollectiveStat]] = defaultdict(list)
-    for row in rows:
-        groups[row.operator, row.group, row.group_size, row.bytes, row.dtype].append(row)
-    added = [
-        CollectiveStat(
-            operator=group[0].operator,
-            group=group[0].group,
-            group_size=group[0].group_size,
-            bytes=group[0].bytes,
-            dtype=group[0].dtype,
-            count=sum(row.count for row in group),
-            total_ns=sum(row.total_ns for row in group),
-            exposed_ns=sum(row.exposed_ns for row in group),
-            max_ns=max(row.max_ns for row in group),
-        )
-        for group in groups.values()
-    ]
-    return sorted(added, key=lambda row: (-row.exposed_ns, -row.total_ns, row.operator, row.bytes or 0))
 
 
 # ---- the run -------------------------------------------------------------------------------------------------------

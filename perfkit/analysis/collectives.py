@@ -7,7 +7,6 @@ header.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
 from math import prod
 from typing import Any, NamedTuple
 
@@ -18,6 +17,7 @@ from perfkit.analysis.breakdown import Activity
 from perfkit.analysis.classify import Device, Names, at_launch, communicating_candidates
 from perfkit.analysis.steps import Steps
 from perfkit.model import CollectiveStat
+from perfkit.totals import add_collectives
 from perfkit.trace.events import CollectiveArgs, Events, Kind, RecordedCollective
 from perfkit.trace.intervals import Ints, earliest_share, measure
 
@@ -186,21 +186,12 @@ def _elements(dims: Any) -> int | None:
 # ---- the table -----------------------------------------------------------------------------------------------------
 
 
-def tabulate_collectives(traces: Iterable[Collectives]) -> list[CollectiveStat]:
-    """Sum collectives of one kind, group, size and type; largest exposed time first, then total."""
-    rows: dict[Description, list[tuple[int, int]]] = defaultdict(list)
-    for found in traces:
-        duration = (found.end - found.start).tolist()
-        for description, total_ns, exposed_ns in zip(found.description, duration, found.exposed.tolist(), strict=True):
-            rows[description].append((total_ns, exposed_ns))
-    table = [
+def tabulate_collectives(found: Collectives) -> list[CollectiveStat]:
+    """Sum collectives of one kind, group, size and type."""
+    columns = zip(found.description, (found.end - found.start).tolist(), found.exposed.tolist(), strict=True)
+    return add_collectives(
         CollectiveStat(
-            **description._asdict(),
-            count=len(times),
-            total_ns=sum(total for total, _ in times),
-            exposed_ns=sum(exposed for _, exposed in times),
-            max_ns=max(total for total, _ in times),
+            **description._asdict(), count=1, total_ns=duration_ns, exposed_ns=exposed_ns, max_ns=duration_ns
         )
-        for description, times in rows.items()
-    ]
-    return sorted(table, key=lambda row: (-row.exposed_ns, -row.total_ns, row.operator, row.bytes or 0))
+        for description, duration_ns, exposed_ns in columns
+    )

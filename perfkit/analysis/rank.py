@@ -64,7 +64,7 @@ def summarise(trace: RankTrace, file: str, step_marker: str | None = None) -> Tr
         has_device=bool(len(device.row)),
         steps=break_down(events, names, activity, steps),
         operators=tabulate_operators(events, names, device, activity, steps),
-        collectives=tabulate_collectives([collectives]),
+        collectives=tabulate_collectives(collectives),
         communicated=bool(len(activity.communication.start)),
         counts={kind.name.lower(): count for kind, count in sorted(trace.counts.items())},
         findings=[Finding(code=f.code, severity=f.severity, message=f.message, file=file) for f in findings],

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 
 from perfkit.model import CATEGORIES, CollectiveStat, OperatorStat, RunReport, StepBreakdown
+from perfkit.totals import add_collectives, add_operators
 
 ACTIVE = CATEGORIES[:-1]
 """The categories that have a total: `overhead` is where none was active."""
@@ -50,41 +51,9 @@ def step_time(run: RunReport) -> float | None:
 
 def merged_operators(run: RunReport) -> list[OperatorStat]:
     """Return kernels and operators summed over ranks, largest time first."""
-    groups: dict[tuple[str, str], list[OperatorStat]] = defaultdict(list)
-    for rank in run.ranks:
-        for stat in rank.operators:
-            groups[stat.name, stat.category].append(stat)
-    merged = [
-        OperatorStat(
-            name=group[0].name,
-            category=group[0].category,
-            count=sum(s.count for s in group),
-            total_ns=sum(s.total_ns for s in group),
-            max_ns=max(s.max_ns for s in group),
-        )
-        for group in groups.values()
-    ]
-    return sorted(merged, key=lambda s: (-s.total_ns, s.name))
+    return add_operators(row for rank in run.ranks for row in rank.operators)
 
 
 def merged_collectives(run: RunReport) -> list[CollectiveStat]:
-    """Return collectives of one kind, group, size and type over all ranks, largest time first."""
-    groups: dict[tuple[object, ...], list[CollectiveStat]] = defaultdict(list)
-    for rank in run.ranks:
-        for s in rank.collectives:
-            groups[s.operator, s.group, s.group_size, s.bytes, s.dtype].append(s)
-    merged = [
-        CollectiveStat(
-            operator=group[0].operator,
-            group=group[0].group,
-            group_size=group[0].group_size,
-            bytes=group[0].bytes,
-            dtype=group[0].dtype,
-            count=sum(s.count for s in group),
-            total_ns=sum(s.total_ns for s in group),
-            exposed_ns=sum(s.exposed_ns for s in group),
-            max_ns=max(s.max_ns for s in group),
-        )
-        for group in groups.values()
-    ]
-    return sorted(merged, key=lambda s: (-s.total_ns, s.operator, s.bytes or 0))
+    """Return collectives of one kind, group, size and type over all ranks, what nothing hid most first."""
+    return add_collectives(row for rank in run.ranks for row in rank.collectives)

@@ -43,7 +43,8 @@ def merge(*unions: Union) -> Union:
 
 def measure(spans: Union, start: Ints, end: Ints) -> Ints:
     """Return how many nanoseconds of each window `[start, end)` the spans cover; windows with end <= start give 0."""
-    return np.maximum(_covered_until(spans, end) - _covered_until(spans, start), 0)
+    covered: Ints = np.maximum(_covered_until(spans, end) - _covered_until(spans, start), 0)
+    return covered
 
 
 def _covered_until(spans: Union, instant: Ints) -> Ints:

@@ -67,7 +67,7 @@ def test_a_delay_is_found_where_it_is_and_nothing_else_moves(
     tmp_path: Path,
     baseline: dict[tuple[int | None, str], float],
     injected: list[str],
-    expected: dict[tuple[int, str], int],
+    expected: dict[tuple[int | None, str], int],
     verdict: tuple[str, str | None],
 ) -> None:
     run = record(tmp_path, *injected)
@@ -76,7 +76,7 @@ def test_a_delay_is_found_where_it_is_and_nothing_else_moves(
     for key, change in moved.items():
         # A rank that is late itself no longer waits for the other: what it waited for before may vanish.
         may_vanish = baseline[key] if key[1] == "communication" and key not in expected else 0
-        error = change - expected.get(key, 0)  # type: ignore[call-overload]
+        error = change - expected.get(key, 0)
         assert -max(size / 10, may_vanish) <= error <= size / 10, (key, moved)
     bound, who = verdict
     assert run.verdict.bound == bound

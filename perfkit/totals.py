@@ -1,0 +1,46 @@
+"""Rows of operators and collectives added up: over the cycles of a rank, or over the ranks of a run."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from perfkit.model import CollectiveStat, OperatorStat
+
+
+def add_operators(rows: Iterable[OperatorStat]) -> list[OperatorStat]:
+    """Return one row a name and category, largest time first."""
+    groups: dict[tuple[str, str], list[OperatorStat]] = defaultdict(list)
+    for row in rows:
+        groups[row.name, row.category].append(row)
+    added = [
+        OperatorStat(
+            name=group[0].name,
+            category=group[0].category,
+            count=sum(row.count for row in group),
+            total_ns=sum(row.total_ns for row in group),
+            max_ns=max(row.max_ns for row in group),
+        )
+        for group in groups.values()
+    ]
+    return sorted(added, key=lambda row: (-row.total_ns, row.name))
+
+
+def add_collectives(rows: Iterable[CollectiveStat]) -> list[CollectiveStat]:
+    """Return one row an operator, group, size and type; what nothing hid most first, then the longest."""
+    groups: dict[tuple[object, ...], list[CollectiveStat]] = defaultdict(list)
+    for row in rows:
+        groups[row.operator, row.group, row.group_size, row.bytes, row.dtype].append(row)
+    added = [
+        CollectiveStat(
+            operator=group[0].operator,
+            group=group[0].group,
+            group_size=group[0].group_size,
+            bytes=group[0].bytes,
+            dtype=group[0].dtype,
+            count=sum(row.count for row in group),
+            total_ns=sum(row.total_ns for row in group),
+            exposed_ns=sum(row.exposed_ns for row in group),
+            max_ns=max(row.max_ns for row in group),
+        )
+        for group in groups.values()
+    ]
+    return sorted(added, key=lambda row: (-row.exposed_ns, -row.total_ns, row.operator, row.bytes or 0))

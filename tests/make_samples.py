@@ -1,0 +1,80 @@
+"""Make what a clone brings along, anew: two small runs in traces/, one report and its picture in reports/.
+
+Run it from the root of the project with `python -m tests.make_samples`, on a quiet machine, and commit what it wrote.
+"""
+
+import io
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.terminal_theme import MONOKAI
+from rich.text import Text
+
+RUNS = {
+    "sample-memory": ["--source", "memory"],
+    "sample-hdf5": ["--source", "hdf5", "--read", "per-sample"],
+}
+WIDTH = 100
+PICTURED_LINES = 62
+TRAIN = ["transformer", "--preset", "tiny", "-n", "2", "--threads", "1", "--steps", "12"]
+
+# rich's template fetches a font from the network; any monospace will do.
+SVG = """<svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">
+<style>
+.{unique_id}-matrix {{
+  font-family: ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace;
+  font-size: {char_height}px;
+  line-height: {line_height}px;
+}}
+.{unique_id}-title {{ font-size: 18px; font-weight: bold; font-family: arial; }}
+{styles}
+</style>
+<defs>
+<clipPath id="{unique_id}-clip-terminal">
+<rect x="0" y="0" width="{terminal_width}" height="{terminal_height}"/>
+</clipPath>
+{lines}
+</defs>
+{chrome}
+<g transform="translate({terminal_x}, {terminal_y})" clip-path="url(#{unique_id}-clip-terminal)">
+{backgrounds}
+<g class="{unique_id}-matrix">{matrix}</g>
+</g>
+</svg>
+"""
+
+
+def perfkit(*arguments: str) -> str:
+    """Run a command of perfkit and return what it printed."""
+    command = [sys.executable, "-m", "perfkit", *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def main() -> None:
+    """Record, analyse, draw."""
+    for name, options in RUNS.items():
+        shutil.rmtree(Path("traces", name), ignore_errors=True)
+        perfkit("run", *TRAIN, "--trace-dir", "traces", "--name", name, *options)
+    folders = [f"traces/{name}" for name in RUNS]
+    perfkit("analyze", *folders, "-o", "reports/sample.md")
+    draw(folders[1], Path("reports/sample.svg"))
+
+
+def draw(folder: str, target: Path) -> None:
+    """Draw the first lines of a report as a terminal shows them."""
+    from perfkit.pipeline import analyze
+    from perfkit.report import reporter
+
+    colours = Console(file=io.StringIO(), record=True, width=WIDTH, force_terminal=True, color_system="truecolor")
+    shown = io.StringIO()
+    shown.isatty = lambda: True  # type: ignore[method-assign]
+    reporter("rich")(analyze(folder), shown, top=5)
+    colours.print(Text.from_ansi("\n".join(shown.getvalue().splitlines()[:PICTURED_LINES])))
+    target.write_text(colours.export_svg(title=f"perfkit analyze {folder}", theme=MONOKAI, code_format=SVG))
+
+
+if __name__ == "__main__":
+    main()
