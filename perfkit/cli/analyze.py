@@ -4,56 +4,58 @@ import io
 import re
 import sys
 from pathlib import Path
-from typing import TextIO
+from typing import Annotated, TextIO
 
-import click
+import typer
 
+from perfkit.cli.app import App
 from perfkit.errors import UsageError
 from perfkit.model import Report
 from perfkit.report import DEFAULT_TOP, REPORTERS, SUFFIXES, reporter
 
+app = App()
 
-def _regular_expression(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+
+def _known(name: str | None) -> str | None:
+    if name is not None and name not in REPORTERS:
+        raise typer.BadParameter(f"'{name}' is none of {', '.join(REPORTERS)}")
+    return name
+
+
+def _regular_expression(value: str | None) -> str | None:
     """Check that `value` is a regular expression before any trace is read."""
     if value is not None:
         try:
             re.compile(value)
         except re.error as error:
-            raise click.BadParameter(f"not a regular expression: {error}", ctx, parameter) from error
+            raise typer.BadParameter(f"not a regular expression: {error}") from error
     return value
 
 
-@click.command("analyze")
-@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
-@click.option(
-    "-f",
-    "--format",
-    "name",
-    type=click.Choice(list(REPORTERS)),
-    help="How to write the report; without it the suffix of FILE says, else `rich`.",
-)
-@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write to FILE.")
-@click.option("--rank", type=click.IntRange(0), help="The rank of a trace that does not say.")
-@click.option(
-    "--step-marker",
-    metavar="REGEX",
-    callback=_regular_expression,
-    help="Annotations that mark the steps, in place of `ProfilerStep#N`.",
-)
-@click.option(
-    "--top",
-    type=click.IntRange(1),
-    default=DEFAULT_TOP,
-    show_default=True,
-    help="Rows in the ranked tables.",
-)
-def command(
-    paths: tuple[str, ...],
-    name: str | None,
-    output: Path | None,
-    rank: int | None,
-    step_marker: str | None,
-    top: int,
+@app.command()
+def analyze(
+    paths: Annotated[list[str], typer.Argument(metavar="PATH", hidden=True)],
+    name: Annotated[
+        str | None,
+        typer.Option(
+            "-f",
+            "--format",
+            metavar=f"<{'|'.join(REPORTERS)}>",
+            callback=_known,
+            help="How to write the report; without it the suffix of FILE says, else `rich`.",
+        ),
+    ] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write to FILE.")] = None,
+    rank: Annotated[int | None, typer.Option(min=0, help="The rank of a trace that does not say.")] = None,
+    step_marker: Annotated[
+        str | None,
+        typer.Option(
+            metavar="REGEX",
+            callback=_regular_expression,
+            help="Annotations that mark the steps, in place of `ProfilerStep#N`.",
+        ),
+    ] = None,
+    top: Annotated[int, typer.Option(min=1, help="Rows in the ranked tables.")] = DEFAULT_TOP,
 ) -> None:
     """Say where the time of each step went.
 
@@ -63,12 +65,12 @@ def command(
     perfkit analyze traces/                      every run in a folder, and how they compare
     perfkit analyze rank*.json.gz -o report.md   foreign traces, the report as markdown
     perfkit analyze traces/ -f json | jq .       the same as data (see `perfkit schema`)
-    """  # noqa: D301  \b is click's mark for a paragraph that keeps its lines
+    """  # noqa: D301  \b marks a paragraph that keeps its lines
     chosen = name or _format_of(output)
     # Last, so that `--help` and a mistyped option do not wait for numpy.
-    from perfkit.pipeline import analyze
+    from perfkit import pipeline
 
-    _write(analyze(*paths, rank=rank, step_marker=step_marker), chosen, output, top)
+    _write(pipeline.analyze(*paths, rank=rank, step_marker=step_marker), chosen, output, top)
 
 
 def _format_of(output: Path | None) -> str:

@@ -1,19 +1,20 @@
 """From configuration records to options of the command line, and from all their sources to one configuration.
 
-A field `Annotated[int, Meta(ge=1, description="…")]` named `batch_size` becomes `--batch-size INTEGER RANGE` with its
+A field `Annotated[int, Meta(ge=1, description="…")]` named `batch_size` becomes `--batch-size <int>` with its
 help. What is not given on the command line does not count as given: defaults < preset < TOML file < command line.
 """
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar
 
-import click
 import msgspec
-from click.core import ParameterSource
+import typer
 from msgspec import Struct, inspect
 
+from perfkit.cli.app import App, Sectioned
 from perfkit.errors import UsageError
 
 StructT = TypeVar("StructT", bound=Struct)
@@ -21,6 +22,8 @@ Choices = Mapping[str, Sequence[str]]
 
 NOT_IN_A_FILE: Final = ("config",)
 """Options that make sense on the command line only."""
+
+_BOUNDS: Final = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
 
 
 class Layer(NamedTuple):
@@ -31,36 +34,39 @@ class Layer(NamedTuple):
     values: Mapping[str, Any]
 
 
-class Shape(NamedTuple):
-    """What a field's type says, without its wrapping."""
-
-    core: inspect.Type
-    description: str
-    optional: bool
-
-
-def click_options(struct: type[Struct], choices: Choices) -> list[click.Option]:
-    """Return one option a field of `struct`.
+def options(struct: type[Struct], section: str, choices: Choices) -> list[Parameter]:
+    """Return one parameter of a typer command a field of `struct`; its value is None where it was not given.
 
     Args:
         struct: Its fields are int, float, bool, str, Literal, a tuple of str, or any of these or None.
+        section: Where the help lists the options.
         choices: Allowed values of fields whose type does not tell them.
     """
-    return [_option(field, choices) for field in msgspec.structs.fields(struct)]
+    return [_option(field, section, choices.get(field.name)) for field in msgspec.structs.fields(struct)]
+
+
+def command(start: Callable[[Any, dict[str, Any]], None], parameters: Sequence[Parameter], text: str) -> typer.Typer:
+    """Return an application of one command.
+
+    Args:
+        start: Called with the context's `obj` and what was given on the command line, by name.
+        parameters: What can be given (see `options`).
+        text: Says in the help what the command does.
+    """
+
+    def callback(context: typer.Context, **values: Any) -> None:
+        start(context.obj, {name: value for name, value in values.items() if value is not None})
+
+    context, _ = signature(callback).parameters.values()
+    callback.__signature__ = Signature([context, *parameters])  # type: ignore[attr-defined]  # typer reads it
+    app = App()
+    app.command(cls=Sectioned, help=text)(callback)
+    return app
 
 
 def flag(name: str) -> str:
     """Return the flag of a field."""
     return "--" + name.replace("_", "-")
-
-
-def given(context: click.Context) -> dict[str, Any]:
-    """Return what was given on the command line, and nothing that was not."""
-    return {
-        name: value
-        for name, value in context.params.items()
-        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
-    }
 
 
 def read_toml(path: Path) -> Layer:
@@ -125,67 +131,50 @@ def _make(struct: type[StructT], values: Mapping[str, Any]) -> StructT:
         raise UsageError(str(error)) from error
 
 
-def _shape(field: msgspec.structs.FieldInfo) -> Shape:
+def _option(field: msgspec.structs.FieldInfo, section: str, choices: Sequence[str] | None) -> Parameter:
+    description, core = _unwrap(field.type)
+    multiple = isinstance(core, inspect.VarTupleType)
+    option = typer.Option(
+        help=_help(description, core, field.default),
+        metavar="<str>" if multiple else None,
+        rich_help_panel=section,
+    )
+    kind = list[str] if multiple else Literal[*choices] if choices else _kind(core)
+    return Parameter(field.name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind, option])
+
+
+def _unwrap(annotation: Any) -> tuple[str, inspect.Type]:
+    """Return the description in a field's type, and the type without `Annotated` and `| None`."""
     description = ""
-    core: inspect.Type = inspect.type_info(field.type)
-    optional = False
+    core: inspect.Type = inspect.type_info(annotation)
     while isinstance(core, (inspect.Metadata, inspect.UnionType)):
         if isinstance(core, inspect.Metadata):
             description = (core.extra_json_schema or {}).get("description", description)
             core = core.type
         else:
-            optional = True
             core = next(t for t in core.types if not isinstance(t, inspect.NoneType))
-    return Shape(core, description, optional)
+    return description, core
 
 
-def _option(field: msgspec.structs.FieldInfo, choices: Choices) -> click.Option:
-    shape = _shape(field)
-    options = [flag(field.name)]
-    kind = _click_type(shape.core)
-    if field.name in choices:
-        kind = click.Choice(list(choices[field.name]))
-    if kind is click.BOOL:
-        options = [f"{options[0]}/--no-{options[0][2:]}"]
-    return click.Option(
-        [*options, field.name],
-        type=kind,
-        multiple=isinstance(shape.core, inspect.VarTupleType),
-        help=_help(shape, field.default),
-    )
-
-
-def _help(shape: Shape, default: Any) -> str:
-    text = shape.description[:1].upper() + shape.description[1:]
-    text = text.rstrip(".")
-    if default is None or default == () or "[" in text:
-        return f"{text}."
-    shown = {True: "on", False: "off"}.get(default, default) if isinstance(default, bool) else default
-    return f"{text}.  [default: {shown}]"
-
-
-def _click_type(core: inspect.Type) -> click.ParamType[Any]:
+def _kind(core: inspect.Type) -> Any:
     match core:
         case inspect.BoolType():
-            return click.BOOL
+            return bool
         case inspect.IntType():
-            return _int_range(core)
+            return int
         case inspect.FloatType():
-            return _float_range(core)
+            return float
         case inspect.LiteralType():
-            return click.Choice([str(value) for value in core.values])
+            return Literal[*core.values]
         case _:
-            return click.STRING
+            return str
 
 
-def _int_range(core: inspect.IntType) -> click.ParamType[Any]:
-    low = core.ge if core.gt is None else core.gt + 1
-    high = core.le if core.lt is None else core.lt - 1
-    return click.INT if low is None and high is None else click.IntRange(low, high)
-
-
-def _float_range(core: inspect.FloatType) -> click.ParamType[Any]:
-    low, high = core.ge if core.gt is None else core.gt, core.le if core.lt is None else core.lt
-    if low is None and high is None:
-        return click.FLOAT
-    return click.FloatRange(low, high, min_open=core.gt is not None, max_open=core.lt is not None)
+def _help(description: str, core: inspect.Type, default: Any) -> str:
+    # Ranges are for the reader: the record checks them, wherever a value comes from.
+    notes = [f"x{sign}{getattr(core, name)}" for name, sign in _BOUNDS.items() if getattr(core, name, None) is not None]
+    if default is not None and default != () and "[" not in description:
+        shown = {True: "on", False: "off"}[default] if isinstance(default, bool) else default
+        notes.insert(0, f"default: {shown}")
+    text = description[:1].upper() + description[1:].rstrip(".")
+    return f"{text}.  [{'; '.join(notes)}]" if notes else f"{text}."

@@ -3,18 +3,22 @@
 The names of the workloads are known without importing one; a workload and torch are imported when its name is given.
 """
 
-import difflib
 import os
 import time
 from collections.abc import Sequence
+from functools import partial
+from inspect import Parameter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
-import click
 import msgspec
+import typer
 from msgspec import Struct
+from typer.core import TyperGroup
+from typer.main import get_command
 
-from perfkit.cli.options import Layer, click_options, given, read_toml, resolve
+from perfkit.cli.app import App
+from perfkit.cli.options import Layer, command, options, read_toml, resolve
 from perfkit.errors import LaunchEnvironmentError, UsageError
 from perfkit.run.config import RunConfig
 from perfkit.run.dist import detect, needs_mpi
@@ -23,6 +27,7 @@ from workloads import WORKLOADS, load
 from workloads.data import SOURCES, DataOptions
 
 if TYPE_CHECKING:
+    from perfkit.cli import Call
     from perfkit.run.worker import Job
     from workloads.base import Workload
 
@@ -32,69 +37,88 @@ EXIT_USAGE: Final = UsageError.exit_code
 LAST_WORD_S: Final = 2.0
 _PACKAGES: Final = ("torch", "h5py", "safetensors")
 
-
-class WorkloadCommand(click.Command):
-    """`perfkit run NAME`, with the options of the run, the input source and the workload."""
-
-    def __init__(self, name: str, workload: "WorkloadType") -> None:
-        self.sections = {
-            "Run": click_options(RunConfig, {"preset": list(workload.PRESETS)}),
-            "Input": click_options(DataOptions, {"source": list(SOURCES)}),
-            f"Workload (preset {workload.DEFAULT_PRESET})": click_options(workload.Config, {}),
-        }
-        ranks = click.Option(
-            ["-n", "--ranks", "ranks"],
-            type=click.IntRange(min=1),
+_RANKS: Final = Parameter(
+    "ranks",
+    Parameter.KEYWORD_ONLY,
+    default=None,
+    annotation=Annotated[
+        int,
+        typer.Option(
+            "-n",
+            "--ranks",
+            min=1,
             metavar="N",
+            rich_help_panel="Run",
             help="Start N ranks on this host; without it, ranks are those of mpiexec, torchrun or srun.",
-        )
-        self.sections["Run"].insert(0, ranks)
-        super().__init__(
-            name,
-            params=[option for section in self.sections.values() for option in section],
-            callback=click.pass_context(lambda context, **_: self._start(context, workload)),
-            help=(workload.__doc__ or "").partition("\n\n")[0],
-        )
+        ),
+    ],
+)
 
-    def make_context(
-        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
-    ) -> click.Context:
-        """Keep the arguments for the ranks that `-n` starts; of several ranks only one reports a bad option."""
-        arguments = list(args)
+
+class Workloads(TyperGroup):
+    """Imports a workload when it is used, and torch with it; of several ranks only one reports a usage error."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """Return the command of the workload that was asked for, in place of its stand-in.
+
+        Raises:
+            LaunchEnvironmentError: torch is not installed.
+        """
+        name, _, rest = super().resolve_command(ctx, args)
         try:
-            context = super().make_context(info_name, args, parent, **extra)
-        except click.UsageError:
-            _leave_it_to_rank_0()
-            raise
-        context.meta[__name__] = arguments
-        return context
+            return name, get_command(application(load(str(name)))), rest
+        except ModuleNotFoundError as error:
+            if error.name not in _PACKAGES:
+                raise
+            raise LaunchEnvironmentError(
+                f"`perfkit run` needs {error.name}, which is not installed: pip install 'perfkit[run]'"
+            ) from error
 
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options by section."""
-        for title, options in self.sections.items():
-            records = [option.get_help_record(ctx) for option in options]
-            with formatter.section(title):
-                formatter.write_dl([record for record in records if record is not None])
-
-    def _start(self, context: click.Context, workload: "WorkloadType") -> None:
-        debug = bool((context.obj or {}).get("debug"))
-        values = given(context)
-        ranks = values.pop("ranks", None)
+    def invoke(self, ctx: Any) -> Any:
+        """Run the workload's command."""
         try:
-            job = make_job(workload, values)
-            if ranks is not None and not is_child():
-                refuse_inside_launcher()
-                job.run.check_world(ranks)
-        except UsageError:
-            _leave_it_to_rank_0()
+            return super().invoke(ctx)
+        except (typer.TyperException, UsageError) as error:
+            if error.exit_code == EXIT_USAGE:
+                _leave_it_to_rank_0()
             raise
-        if ranks is None or is_child():
-            from perfkit.run.worker import run_rank
 
-            run_rank(job, debug)
-        else:
-            before = ["--debug"] if debug else []
-            launch([*before, "run", str(context.info_name), *context.meta[__name__]], ranks)
+
+app = App(cls=Workloads, subcommand_metavar="WORKLOAD [OPTIONS]")
+for _name in WORKLOADS:
+    app.command(_name, help=f"`perfkit run {_name} --help` lists its options.")(lambda: None)
+
+
+@app.callback()
+def run() -> None:
+    """Train a workload with DDP and record a trace a rank.
+
+    Ranks are those of mpiexec, torchrun or srun; `-n N` starts N on this host; without any there is one.
+    """
+
+
+def application(workload: "WorkloadType") -> typer.Typer:
+    """Return `perfkit run NAME`, with the options of the run, the input source and the workload."""
+    parameters = [
+        _RANKS,
+        *options(RunConfig, "Run", {"preset": list(workload.PRESETS)}),
+        *options(DataOptions, "Input", {"source": list(SOURCES)}),
+        *options(workload.Config, f"Workload (preset {workload.DEFAULT_PRESET})", {}),
+    ]
+    return command(partial(_start, workload), parameters, (workload.__doc__ or "").partition("\n\n")[0])
+
+
+def _start(workload: "WorkloadType", call: "Call", given: dict[str, Any]) -> None:
+    ranks = given.pop("ranks", None)
+    job = make_job(workload, given)
+    if ranks is None or is_child():
+        from perfkit.run.worker import run_rank
+
+        run_rank(job, call.debug)
+    else:
+        refuse_inside_launcher()
+        job.run.check_world(ranks)
+        launch(call.arguments, ranks)
 
 
 def make_job(workload: "WorkloadType", values: dict[str, Any]) -> "Job":
@@ -132,52 +156,3 @@ def _leave_it_to_rank_0() -> None:
         if rank > 0:
             time.sleep(LAST_WORD_S)  # a launcher may kill rank 0 as soon as this one has ended
             raise SystemExit(EXIT_USAGE)
-
-
-class Workloads(click.Group):
-    """The registry of workloads as a group of commands."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        """Return the names of the workloads."""
-        return list(WORKLOADS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """Import a workload and return its command; None if there is none of that name.
-
-        Raises:
-            LaunchEnvironmentError: torch is not installed.
-        """
-        if cmd_name not in WORKLOADS:
-            return None
-        try:
-            return WorkloadCommand(cmd_name, load(cmd_name))
-        except ModuleNotFoundError as error:
-            if error.name not in _PACKAGES:
-                raise
-            raise LaunchEnvironmentError(
-                f"`perfkit run` needs {error.name}, which is not installed: pip install 'perfkit[run]'"
-            ) from error
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the workload that was asked for, or suggest the one that was meant."""
-        name = args[0]
-        if name not in WORKLOADS and not name.startswith("-"):
-            meant = difflib.get_close_matches(name, WORKLOADS, n=1)
-            hint = f"did you mean '{meant[0]}'?" if meant else f"workloads: {', '.join(WORKLOADS)}"
-            raise click.UsageError(f"no workload '{name}'; {hint}", ctx)
-        return super().resolve_command(ctx, args)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """Write the names of the workloads; their own help needs torch."""
-        with formatter.section("Workloads"):
-            formatter.write_dl([(name, f"`perfkit run {name} --help` lists its options.") for name in WORKLOADS])
-
-
-@click.group("run", cls=Workloads, subcommand_metavar="WORKLOAD [OPTIONS]")
-def command() -> None:
-    """Train a workload with DDP and record a trace a rank.
-
-    Ranks are those of mpiexec, torchrun or srun; `-n N` starts N on this host; without any there is one.
-    """

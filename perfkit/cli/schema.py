@@ -1,14 +1,18 @@
 """`perfkit schema`: the JSON Schema of perfkit's files."""
 
 import json
+from typing import Annotated, Literal
 
-import click
+import typer
+
+from perfkit.cli.app import App
+
+app = App()
 
 
-@click.command("schema")
-@click.argument("record", type=click.Choice(["report", "run"]), default="report")
-def command(record: str) -> None:
+@app.command()
+def schema(record: Annotated[Literal["report", "run"], typer.Argument(help="Which file.")] = "report") -> None:
     """Print the JSON Schema (draft 2020-12) of a report, or of a run's run.json."""
-    from perfkit.report.schema import schema
+    from perfkit.report import schema as described
 
-    click.echo(json.dumps(schema(record), indent=2))
+    typer.echo(json.dumps(described.schema(record), indent=2))

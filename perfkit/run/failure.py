@@ -15,8 +15,6 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Final, NoReturn, Self
 
-import click
-
 from perfkit.errors import PerfkitError, RunError, StoreError
 from perfkit.model import Failure, RankRecord
 from perfkit.run.record import fail
@@ -89,7 +87,7 @@ class Guard:
         if self._debug:
             traceback.print_exception(error)
         if first:
-            click.echo(f"perfkit: error: rank {self._rank}: {describe(error)}", err=True)
+            sys.stderr.write(f"perfkit: error: rank {self._rank}: {describe(error)}\n")
         else:
             # A launcher may kill all ranks as soon as one has ended: let the first say why.
             time.sleep(LAST_WORD_S)
@@ -108,7 +106,7 @@ def note_failure(folder: Path, rank: int, error: BaseException, own_record: Call
     try:
         fail(folder, failure, own_record() if own_record else None)
     except (StoreError, RuntimeError) as second:  # a full disk, a lost device: the first error is the one that counts
-        click.echo(f"perfkit: warning: the manifest stays as it was: {describe(second)}", err=True)
+        sys.stderr.write(f"perfkit: warning: the manifest stays as it was: {describe(second)}\n")
     return True
 
 

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, Protocol
 
-import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -38,7 +37,7 @@ def progress(total: int, visible: bool) -> Iterator[Show]:
 
         def line(done: int) -> None:
             if done % every == 0 or done == total:
-                click.echo(f"step {done}/{total}", err=True)
+                sys.stderr.write(f"step {done}/{total}\n")
 
         yield line
 

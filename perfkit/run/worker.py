@@ -5,11 +5,11 @@ comparison of the two shows is communication.
 """
 
 import itertools
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import click
 import torch
 from msgspec import Struct
 from torch import Tensor, nn
@@ -65,7 +65,7 @@ def run_rank(job: Job, debug: bool = False) -> None:
         guard.folder = folder
         _train(job, team, layout, folder, guard)
     if info.rank == 0:
-        click.echo(f"{folder}: done; to see where the time went: perfkit analyze {folder}")
+        sys.stdout.write(f"{folder}: done; to see where the time went: perfkit analyze {folder}\n")
 
 
 def _check_options(job: Job, team: Team) -> None:

@@ -6,14 +6,15 @@ import sys
 import time
 from pathlib import Path
 
-import click
 import pytest
+import typer
 
-import perfkit.cli
+import perfkit
 from perfkit.cli import COMMANDS, Row, main
+from perfkit.cli.app import App
 from perfkit.errors import PerfkitError, RunError, StoreError, UsageError
 
-HEAVY = {"torch", "pandas", "numpy", "msgspec", "rich", "h5py", "safetensors", "mpi4py"}
+HEAVY = {"torch", "pandas", "numpy", "msgspec", "rich", "h5py", "safetensors", "mpi4py", "pydantic", "click"}
 
 
 def perfkit_process(*args: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -37,8 +38,8 @@ def test_help_imports_nothing_heavy() -> None:
     assert not modules_after("from perfkit.cli import main\nmain(['--help'])") & HEAVY
 
 
-@pytest.mark.parametrize("command", ["analyze", "schema"])
-def test_help_of_commands_for_laptops_imports_neither_torch_nor_pandas(command: str) -> None:
+@pytest.mark.parametrize("command", ["run", "analyze", "schema", "data"])
+def test_help_of_commands_imports_neither_torch_nor_pandas(command: str) -> None:
     loaded = modules_after(f"from perfkit.cli import main\nmain(['{command}', '--help'])")
     assert not loaded & {"torch", "pandas", "numpy", "h5py", "mpi4py"}
 
@@ -61,11 +62,15 @@ def test_analyze_imports_neither_torch_nor_pandas(real_traces: Path) -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_row_leads_to_a_command_with_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    command = perfkit.cli.command.get_command(click.Context(perfkit.cli.command), name)
-    assert isinstance(command, click.Command)
     assert main([name, "--help"]) == 0
-    assert capsys.readouterr().out.startswith(f"Usage: perfkit {name} ")
-    assert command.help
+    long = capsys.readouterr().out
+    assert main([name, "-h"]) == 0
+    assert capsys.readouterr().out == long
+    usage, _, text = long.partition("\n\n")
+    assert usage.startswith(f"Usage: perfkit {name} ")
+    assert text.startswith("  ")
+    assert "\x1b" not in long
+    assert "completion" not in long
 
 
 def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
@@ -86,10 +91,14 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (["analyse"], "no command 'analyse'; did you mean 'analyze'?"),
-        (["zzz"], "no command 'zzz'; commands: run, analyze, schema, data"),
-        (["analyze"], "Missing argument 'PATH...'"),
-        (["analyze", "--fromat", "csv", "x"], "Did you mean '--format'?"),
+        (["analyse"], "No such command 'analyse'. Did you mean 'analyze'? (see `perfkit --help`)"),
+        (["zzz"], "No such command 'zzz' (see `perfkit --help`)"),
+        (["--foo"], "No such option: --foo"),
+        (["run"], "Missing command (see `perfkit run --help`)"),
+        (["run", "gptt"], "No such command 'gptt'. Did you mean 'gpt'?"),
+        (["analyze"], "Missing argument 'PATH'"),
+        (["analyze", "--fromat", "csv", "x"], "Possible options: --format"),
+        (["analyze", "x", "-f", "xml"], "'xml' is none of rich, json, markdown, csv"),
         (["analyze", "x", "--step-marker", "("], "not a regular expression"),
         (["analyze", "x", "--top", "0"], "--top"),
         (["analyze", "x", "-o", "report.xls"], "the suffix says no format"),
@@ -106,20 +115,23 @@ def test_usage_errors_are_one_line_with_a_hint(args: list[str], said: str, capsy
 
 
 class Raising:
-    """Stands for a command that ends with an error; `COMMANDS` leads to `command` below."""
+    """Stands for a command that ends with an error; `COMMANDS` leads to `app` below."""
 
     error: BaseException = RuntimeError()
 
 
-@click.command("raise")
-def command() -> None:
+app = App()
+
+
+@app.command()
+def raise_it() -> None:
     """Raise what the test asks for."""
     raise Raising.error
 
 
 @pytest.fixture
 def raising(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(COMMANDS, "raise", Row(f"{__name__}:command", "Raise."))
+    monkeypatch.setitem(COMMANDS, "raise", Row(f"{__name__}:app", "Raise."))
 
 
 @pytest.mark.usefixtures("raising")
@@ -130,10 +142,10 @@ def raising(monkeypatch: pytest.MonkeyPatch) -> None:
         (StoreError("two\nlines"), 1, "two lines"),
         (UsageError("\x1b[31mred"), 2, r"\x1b[31mred"),
         (RunError("rank 1 failed"), 1, "rank 1 failed"),
-        (click.BadParameter("bad"), 2, "Invalid value: bad"),
-        (click.ClickException("plain"), 1, "plain"),
+        (typer.BadParameter("bad"), 2, "Invalid value: bad"),
+        (typer.TyperException("plain"), 1, "plain"),
         (KeyboardInterrupt(), 130, "interrupted"),
-        (click.Abort(), 130, "interrupted"),
+        (typer.Abort(), 130, "interrupted"),
         (
             ZeroDivisionError("by zero"),
             70,
@@ -166,6 +178,8 @@ def test_debug_shows_the_traceback(
 
 @pytest.mark.usefixtures("raising")
 def test_a_command_may_choose_its_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Raising, "error", typer.Exit(4))
+    assert main(["raise"]) == 4
     monkeypatch.setattr(Raising, "error", SystemExit(3))
     with pytest.raises(SystemExit, match="3"):
         main(["raise"])

@@ -1,12 +1,11 @@
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import click
 import pytest
-from click.testing import CliRunner
 from msgspec import Meta, Struct
+from typer.testing import CliRunner, Result
 
-from perfkit.cli.options import Layer, click_options, given, read_toml, resolve
+from perfkit.cli.options import Layer, command, options, read_toml, resolve
 from perfkit.cli.run import make_job
 from perfkit.errors import UsageError
 from perfkit.run.config import RunConfig
@@ -28,17 +27,15 @@ class Sample(Struct, frozen=True, kw_only=True):
             raise ValueError("count 9 excludes on")
 
 
-def parse(*arguments: str) -> dict[str, Any]:
+def invoke(*arguments: str) -> tuple[Result, dict[str, Any]]:
     seen: dict[str, Any] = {}
+    app = command(lambda _, given: seen.update(given), options(Sample, "Sample", {"text": ["p", "q"]}), "Try it.")
+    return CliRunner().invoke(app, arguments, env={"COLUMNS": "80"}), seen
 
-    @click.pass_context
-    def callback(context: click.Context, /, **_: Any) -> None:
-        seen.update(given(context))
 
-    command = click.Command("x", params=[*click_options(Sample, {"text": ["p", "q"]})], callback=callback)
-    result = CliRunner().invoke(command, list(arguments), standalone_mode=False)
-    if result.exception is not None:
-        raise result.exception
+def parse(*arguments: str) -> dict[str, Any]:
+    result, seen = invoke(*arguments)
+    assert (result.exit_code, result.output) == (0, "")
     return seen
 
 
@@ -52,40 +49,43 @@ def test_only_what_was_given_counts() -> None:
         "kind": "b",
         "on": True,
         "limit": 2,
-        "many": ("x", "y"),
+        "many": ["x", "y"],
         "text": "p",
     }
     assert parse("--no-on") == {"on": False}
 
 
+@pytest.mark.parametrize("arguments", [["--kind", "c"], ["--text", "r"], ["--count", "x"], ["--rate", "x"]])
+def test_types_and_choices_come_from_the_field(arguments: list[str]) -> None:
+    result, seen = invoke(*arguments)
+    assert (result.exit_code, seen) == (2, {})
+    assert arguments[0] in result.stderr
+
+
 @pytest.mark.parametrize(
     "arguments",
-    [
-        ["--count", "0"],
-        ["--count", "10"],
-        ["--rate", "0"],
-        ["--rate", "1"],
-        ["--kind", "c"],
-        ["--limit", "0"],
-        ["--text", "r"],
-    ],
+    [["--count", "0"], ["--count", "10"], ["--rate", "0"], ["--rate", "1"], ["--limit", "0"]],
 )
-def test_ranges_and_choices_come_from_the_type(arguments: list[str]) -> None:
-    with pytest.raises(click.BadParameter):
-        parse(*arguments)
+def test_the_record_checks_ranges(arguments: list[str]) -> None:
+    with pytest.raises(UsageError, match=f"^{arguments[0]} = {arguments[1]}"):
+        resolve([Sample], [Layer("", parse(*arguments))])
 
 
-def test_help_tells_the_defaults() -> None:
-    command = click.Command("x", params=[*click_options(Sample, {})])
-    text = " ".join(command.get_help(click.Context(command)).split())
+def test_help_tells_defaults_and_ranges() -> None:
+    text = invoke("--help")[0].output
+    assert "\nSample:\n" in text
+    assert max(map(len, text.splitlines())) <= 80
+    words = " ".join(text.split())
     for part in (
-        "How many. [default: 3]",
-        "Whether. [default: off]",
-        "Which. [default: a]",
-        "At most.",
-        "--on / --no-on",
+        "--count <int> How many. [default: 3; x>=1; x<=9]",
+        "--rate <float> How fast. [default: 0.5; x>0; x<1]",
+        "--kind <a|b> Which. [default: a]",
+        "--on / --no-on Whether. [default: off]",
+        "--limit <int> At most. [x>=1]",
+        "--many <str> Repeatable.",
+        "--text <p|q> Words.",
     ):
-        assert part in text
+        assert part in words
 
 
 def test_later_layers_win(tmp_path: Path) -> None:

@@ -3,9 +3,9 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from typer.testing import CliRunner
 
-from perfkit.cli.data import command
+from perfkit.cli.data import app
 from perfkit.errors import PerfkitError, StoreError, UsageError
 from workloads.data.text import load_text, prepare_text
 
@@ -115,24 +115,24 @@ def test_another_version_is_refused(file: Path, tmp_path: Path) -> None:
 
 def test_command_says_in_one_line_what_was_written(file: Path, tmp_path: Path) -> None:
     arguments = ["prepare", "--text", str(file), "--out", str(tmp_path / "out"), "--validation", "0.5"]
-    result = CliRunner().invoke(command, arguments, catch_exceptions=False)
+    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
     half = len(TEXT) // 2
     assert result.output == (
         f"{tmp_path / 'out'}: {half:,} training and {half:,} validation characters, {len(set(TEXT))} distinct\n"
     )
-    again = CliRunner().invoke(command, arguments, catch_exceptions=False)
+    again = CliRunner().invoke(app, arguments, catch_exceptions=False)
     assert again.output.endswith("(there already)\n")
 
 
 @pytest.mark.parametrize("arguments", [["prepare"], ["prepare", "--text", "x", "--out", "y", "--validation", "1"]])
 def test_command_checks_its_options(arguments: list[str]) -> None:
-    assert CliRunner().invoke(command, arguments).exit_code == 2
+    assert CliRunner().invoke(app, arguments).exit_code == 2
 
 
 def test_command_leaves_errors_to_the_boundary(tmp_path: Path) -> None:
     with pytest.raises(PerfkitError, match="cannot read"):
         CliRunner().invoke(
-            command,
+            app,
             ["prepare", "--text", str(tmp_path / "none"), "--out", str(tmp_path / "out")],
             catch_exceptions=False,
         )

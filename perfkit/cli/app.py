@@ -1,0 +1,29 @@
+"""What every part of the command line is made of: typer with plain help.
+
+Rich help cuts the names and descriptions of long options off at 80 columns, and reads `[...]` in a text as markup.
+"""
+
+from functools import partial
+from typing import Any, Final
+
+import typer
+from typer.core import TyperCommand
+
+App: Final = partial(typer.Typer, add_completion=False, rich_markup_mode=None)
+"""Makes an application; its arguments are those of `typer.Typer`."""
+
+
+class Sectioned(TyperCommand):
+    """A command whose plain help has a section for each `rich_help_panel`."""
+
+    # typer does not publish the type of a formatter.
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the options by section."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                sections.setdefault(getattr(parameter, "rich_help_panel", None) or "Options", []).append(record)
+        for title, records in sections.items():
+            with formatter.section(title):
+                formatter.write_dl(records)
