@@ -5,6 +5,7 @@
     PerfkitError                  exit 1  the base of everything perfkit raises on purpose
     ├── UsageError                exit 2  an option, a value or a combination that cannot be
     ├── TraceError                exit 1  a trace that cannot be read at all
+    │   └── NotATraceError                a JSON file that is something else
     ├── StoreError                exit 1  a run folder, manifest or data file that cannot be read or written
     ├── LaunchEnvironmentError    exit 1  contradicting launcher variables, a missing package or device
     └── RunError                  exit 1  a training run that failed
@@ -28,6 +29,10 @@ class UsageError(PerfkitError):
 
 class TraceError(PerfkitError):
     """A trace that cannot be read at all."""
+
+
+class NotATraceError(TraceError):
+    """A JSON file that is something else."""
 
 
 class StoreError(PerfkitError):

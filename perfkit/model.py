@@ -255,7 +255,7 @@ class DataLoading(Struct, frozen=True, kw_only=True):
     exposed_share: float
     """Exposed data loading / wall, over ranks and steps."""
     read_bytes_per_s: float | None
-    """Bytes of samples delivered a second of loading; None without a manifest."""
+    """Bytes of samples delivered per second of waiting for them, summed over ranks; None without a manifest."""
 
 
 class ProfilerCost(Struct, frozen=True, kw_only=True):
@@ -288,7 +288,7 @@ class RunReport(Struct, frozen=True, kw_only=True):
     workload: str | None
     source: str | None
     world_size: int
-    """From the manifest or the headers, else the number of ranks seen."""
+    """From the manifest or the headers, else as many as the highest rank needs."""
     state: str | None
     """The manifest's; None for a foreign trace."""
     verdict: Verdict
@@ -296,6 +296,8 @@ class RunReport(Struct, frozen=True, kw_only=True):
     data_loading: DataLoading | None
     profiler_cost: ProfilerCost | None
     throughput: Throughput | None
+    config: dict[str, Any] | None
+    """The manifest's; None for a foreign trace."""
     injections: list[Injection]
     findings: list[Finding]
 

@@ -1,12 +1,13 @@
 """From paths to a report: the only place where reading files meets analysis."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from perfkit._version import __version__
 from perfkit.analysis.assemble import NamedSummary, assemble
 from perfkit.analysis.rank import check_step_marker, summarise
-from perfkit.errors import TraceError
-from perfkit.model import Finding, Report, RunReport
+from perfkit.errors import NotATraceError, StoreError, TraceError
+from perfkit.model import Finding, Report, RunManifest, RunReport
 from perfkit.trace.discover import RunLocation, discover
 from perfkit.trace.reader import read_trace
 from perfkit.trace.store import read_manifest
@@ -25,30 +26,46 @@ def analyze(*paths: str | Path, rank: int | None = None, step_marker: str | None
 
     Raises:
         TraceError: a path holds no trace, or none of the traces can be read.
-        StoreError: a manifest cannot be read.
         UsageError: `step_marker` is no regular expression.
     """
     check_step_marker(step_marker)
     runs = [_analyze_run(location, rank, step_marker) for location in discover(map(Path, paths))]
-    if not any(run.ranks or run.state for run in runs):
+    telling = [run for run in runs if run.ranks or run.state or _codes(run) - {"not_a_trace", "no_traces"}]
+    if not any(run.ranks or run.state for run in telling):
         raise TraceError(_why_nothing(runs))
-    return Report(perfkit_version=__version__, runs=runs)
+    return Report(perfkit_version=__version__, runs=telling)
 
 
 def _analyze_run(location: RunLocation, rank: int | None, step_marker: str | None) -> RunReport:
-    manifest = read_manifest(location.path) if location.has_manifest else None
+    manifest, lost = _read_manifest(location)
     summaries: list[NamedSummary] = []
-    lost: list[Finding] = []
     for file in location.traces:
         try:
             summaries.append(NamedSummary(file.name, summarise(read_trace(file), file.name, step_marker)))
         except TraceError as error:
             # One damaged file of many costs its rank, not the analysis.
-            lost.append(Finding(code="unreadable_trace", severity="error", message=str(error), file=file.name))
+            foreign = isinstance(error, NotATraceError)
+            code, severity = ("not_a_trace", "info") if foreign else ("unreadable_trace", "error")
+            lost.append(Finding(code=code, severity=severity, message=str(error), file=file.name))  # type: ignore[arg-type]
     return assemble(location.name, str(location.path), summaries, manifest, rank, lost)
 
 
-def _why_nothing(runs: list[RunReport]) -> str:
-    messages = [finding.message for run in runs for finding in run.findings if finding.code == "unreadable_trace"]
-    more = f" (and {len(messages) - 1} more unreadable traces)" if len(messages) > 1 else ""
+def _read_manifest(location: RunLocation) -> tuple[RunManifest | None, list[Finding]]:
+    """Return the manifest, or None and why; the traces of a run with a bad manifest are as good as any."""
+    if not location.has_manifest:
+        return None, []
+    try:
+        return read_manifest(location.path), []
+    except StoreError as error:
+        return None, [Finding(code="unreadable_manifest", severity="error", message=str(error))]
+
+
+def _codes(run: RunReport) -> set[str]:
+    return {finding.code for finding in run.findings}
+
+
+def _why_nothing(runs: Sequence[RunReport]) -> str:
+    codes = ("unreadable_trace", "unreadable_manifest", "not_a_trace")
+    messages = [finding.message for code in codes for run in runs for finding in run.findings if finding.code == code]
+    more = f" (and {len(messages) - 1} more that cannot be read)" if len(messages) > 1 else ""
     return messages[0] + more

@@ -80,7 +80,7 @@ def reference(source: str | Path | bytes | Mapping[str, Any], step_marker: str |
     steps = host_steps(trace, step_marker)
     windows = step_windows(trace, steps) if steps else whole_trace(trace)
     exposed, total = sweep(activities(trace), windows)
-    loads = loads_by_step(outermost_loads(trace.data_loading), [s.start for s in steps], len(windows))
+    loads = loads_by_step(outermost_loads(trace.data_loading), [s.start for s in steps], windows)
     return [
         ReferenceStep(w.step, w.start, w.end - w.start, exposed[i], total[i], loads[i]) for i, w in enumerate(windows)
     ]
@@ -444,16 +444,16 @@ def outermost_loads(spans: Sequence[Event]) -> list[Event]:
     return kept
 
 
-def loads_by_step(loads: Sequence[Event], starts: Sequence[int], windows: int) -> list[list[int]]:
+def loads_by_step(loads: Sequence[Event], starts: Sequence[int], windows: Sequence[Window]) -> list[list[int]]:
     """Section 4: "For data loading also keep each span's duration (per step: count, sum, largest)".
 
-    Choice: a load belongs to the host's step in which it starts; before the first to none. Choice:
-    without steps, to the one step that the whole trace is.
+    Choice: a load belongs to the host's step in which it starts; before the first, or when the last
+    window has ended, to none. Choice: without steps, to the one step that the whole trace is.
     """
-    grouped: list[list[int]] = [[] for _ in range(windows)]
+    grouped: list[list[int]] = [[] for _ in windows]
     for span in loads:
         k = host_step_of(span.start, starts) if starts else 0
-        if k is not None and windows:
+        if k is not None and windows and (not starts or span.start < windows[-1].end):
             grouped[k].append(span.duration)
     return grouped
 

@@ -127,6 +127,7 @@ def make_run(name: str = "transformer-hdf5-2ranks", **changes: Any) -> RunReport
         "ranks": [make_rank(0), make_rank(1, slow)],
         "data_loading": make_loading(),
         "profiler_cost": ProfilerCost(plain_step_ns=107 * MS, recorded_step_ns=115 * MS, ratio=115 / 107, reason=None),
+        "config": {"batch_size": 32, "source": "hdf5"},
         "throughput": Throughput(
             samples_per_s=598.13,
             tokens_per_s=12_345.6,
@@ -182,6 +183,7 @@ def make_foreign_run(name: str = "foreign", **changes: Any) -> RunReport:
         "data_loading": None,
         "profiler_cost": None,
         "throughput": None,
+        "config": None,
         "injections": [],
         "findings": [],
     }

@@ -51,15 +51,19 @@ def assemble(
         lost: findings about traces that could not be read.
     """
     ranks, findings = _ranks(traces, rank)
-    world_size = _world_size(ranks, traces, manifest)
+    said = [manifest.world.world_size] if manifest else _said_world_sizes(traces)
+    world_size = max(said, default=0) or max((rank.rank for rank in ranks if rank.rank is not None), default=0) + 1
     loading = _data_loading(ranks, manifest, _source(traces, manifest))
-    lag = find_lag(ranks)
+    one_kind = len({rank.device for rank in ranks}) == 1
+    lag = find_lag(ranks) if one_kind else None
     findings = [
         *lost,
         *findings,
-        *_missing_ranks(ranks, world_size),
-        *_no_collectives(traces, world_size),
-        *(_manifest_findings(manifest) if manifest else ()),
+        *_missing_ranks(ranks, world_size, manifest),
+        *_no_collectives(traces, max(said, default=0)),
+        *_contradictions(ranks, said),
+        *_uneven(ranks),
+        *(_manifest_findings(manifest, {named.file for named in traces}) if manifest else ()),
         *_lag_finding(lag),
         *(finding for named in traces for finding in named.summary.findings),
     ]
@@ -75,6 +79,7 @@ def assemble(
         data_loading=loading,
         profiler_cost=_profiler_cost(manifest) if manifest else None,
         throughput=manifest.throughput if manifest else None,
+        config=manifest.config if manifest else None,
         injections=manifest.injections if manifest else [],
         findings=sorted(findings, key=lambda finding: _SEVERITY[finding.severity]),
     )
@@ -165,12 +170,33 @@ def _rank_report(rank: int | None, traces: list[NamedSummary]) -> RankReport:
 # ---- the run -------------------------------------------------------------------------------------------------------
 
 
-def _world_size(ranks: list[RankReport], traces: Sequence[NamedSummary], manifest: RunManifest | None) -> int:
-    if manifest:
-        return manifest.world.world_size
-    said = [named.summary.header.world_size or 0 for named in traces]
-    highest = max((rank.rank for rank in ranks if rank.rank is not None), default=-1)
-    return max([*said, len(ranks), highest + 1])
+def _said_world_sizes(traces: Sequence[NamedSummary]) -> list[int]:
+    return sorted({size for named in traces if (size := named.summary.header.world_size)})
+
+
+def _contradictions(ranks: list[RankReport], said: list[int]) -> Iterable[Finding]:
+    if len(said) > 1:
+        message = f"the traces speak of worlds of {', '.join(map(str, said))} ranks: are they of one job?"
+        yield Finding(code="world_sizes_differ", severity="warning", message=message)
+    beyond = [rank.rank for rank in ranks if said and rank.rank is not None and rank.rank >= max(said)]
+    if beyond:
+        message = f"a trace of rank {beyond[0]} in a world of {max(said)} ranks: are these of one job?"
+        yield Finding(code="rank_out_of_range", severity="warning", message=message, rank=beyond[0])
+    if len({rank.device for rank in ranks}) > 1:
+        message = "some ranks have device activity and some have none: their figures cannot be compared"
+        yield Finding(code="mixed_devices", severity="warning", message=message)
+
+
+def _uneven(ranks: list[RankReport]) -> list[Finding]:
+    counts = {rank.rank: len({step.step for step in rank.steps}) for rank in ranks if rank.rank is not None}
+    if len(set(counts.values())) < 2:
+        return []
+    few = min(counts, key=lambda rank: counts[rank])
+    message = (
+        f"the ranks recorded different numbers of steps (rank {few}: {counts[few]}, others up to "
+        f"{max(counts.values())}): sums over ranks mix them"
+    )
+    return [Finding(code="uneven_steps", severity="warning", message=message, rank=few)]
 
 
 def _source(traces: Sequence[NamedSummary], manifest: RunManifest | None) -> str | None:
@@ -179,7 +205,10 @@ def _source(traces: Sequence[NamedSummary], manifest: RunManifest | None) -> str
     return next((own.source for named in traces if (own := named.summary.header.perfkit)), None)
 
 
-def _missing_ranks(ranks: list[RankReport], world_size: int) -> list[Finding]:
+def _missing_ranks(ranks: list[RankReport], world_size: int, manifest: RunManifest | None) -> list[Finding]:
+    if not ranks and manifest and manifest.config.get("profile") is False:
+        message = "this run was only timed (--no-profile): there is no breakdown"
+        return [Finding(code="no_traces", severity="info", message=message)]
     if not ranks:
         return [Finding(code="no_traces", severity="warning", message="this run has no trace that could be read")]
     missing = world_size - len(ranks)
@@ -206,7 +235,11 @@ def _no_collectives(traces: Sequence[NamedSummary], world_size: int) -> list[Fin
     return [Finding(code="no_collectives", severity="warning", message=message, file=silent[0])]
 
 
-def _manifest_findings(manifest: RunManifest) -> Iterable[Finding]:
+def _manifest_findings(manifest: RunManifest, present: set[str]) -> Iterable[Finding]:
+    absent = [file for file in manifest.files if file.kind == "trace" and file.path not in present]
+    if absent:
+        message = f"{len(absent)} traces that the run wrote are missing or unreadable: {absent[0].path}"
+        yield Finding(code="missing_traces", severity="warning", message=message, rank=absent[0].rank)
     if manifest.state == "failed":
         what = (
             f"rank {manifest.failure.rank}: {manifest.failure.message}"
@@ -249,20 +282,27 @@ def _data_loading(ranks: list[RankReport], manifest: RunManifest | None, source:
         max_rank=max_rank,
         max_step=max_step,
         exposed_share=exposed_ns / wall_ns if wall_ns else 0.0,
-        read_bytes_per_s=_read_rate(manifest, len(loads), sum_ns),
+        read_bytes_per_s=_read_rate(manifest, ranks, sum_ns),
     )
 
 
-def _read_rate(manifest: RunManifest | None, loads: int, sum_ns: int) -> float | None:
+def _read_rate(manifest: RunManifest | None, ranks: list[RankReport], sum_ns: int) -> float | None:
+    """Return bytes of samples a second of waiting for them, summed over ranks.
+
+    By steps and not by loads: the wait that finds the end of an epoch brings no batch.
+    """
     if manifest is None or manifest.batch_size is None or manifest.sample_bytes is None or not sum_ns:
         return None
-    return loads * manifest.batch_size * manifest.sample_bytes * 1e9 / sum_ns
+    batches = sum(len(rank.steps) for rank in ranks)
+    return batches * manifest.batch_size * manifest.sample_bytes * 1e9 / (sum_ns / len(ranks))
 
 
 def _profiler_cost(manifest: RunManifest) -> ProfilerCost:
     plain_ns, recorded_ns = (_step_ns(manifest, kind) for kind in ("plain", "active"))
     reason = None
-    if recorded_ns is None:
+    if not manifest.ranks:
+        reason = "the run has not written its step times: it is running, or was killed"
+    elif recorded_ns is None:
         reason = "no step was recorded"
     elif plain_ns is None:
         reason = "no warm step ran without the profiler: more --steps than the schedule needs, or a longer wait"

@@ -6,6 +6,7 @@ category is what it adds to the union of those before it, so the five add up to 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -127,7 +128,11 @@ def _loads(events: Events, names: Names, steps: Steps) -> list[Loads]:
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
     duration = events.end_ns[rows] - events.start_ns[rows]
     step = steps.of(events.start_ns[rows])
-    return [_load(duration[step == k]) for k in range(len(steps.number))]
+    # In order of their start the loads of a step stand together; those after the last window are nobody's.
+    cuts = np.searchsorted(step, np.arange(len(steps.number) + 1))
+    end = np.searchsorted(events.start_ns[rows], steps.bounds[-1]) if steps.from_annotations else len(rows)
+    cuts = np.minimum(cuts, end)
+    return [_load(duration[first:last]) for first, last in pairwise(cuts.tolist())]
 
 
 def _load(duration_ns: Ints) -> Loads:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from perfkit.analysis import rules
 from perfkit.trace.events import Events, Kind
 from perfkit.trace.intervals import Ints, contained, innermost
+from perfkit.trace.kineto import COMMUNICATION_OPERATORS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +35,7 @@ def classify_names(names: tuple[str, ...]) -> Names:
 
     return Names(
         communication_kernel=_by_name(names, rules.is_communication_kernel),
-        communication_operator=matching(rules.COMMUNICATION_OPERATORS),
+        communication_operator=matching(COMMUNICATION_OPERATORS),
         backend_annotation=matching(rules.BACKEND_ANNOTATIONS),
         whole_span_annotation=matching(rules.WHOLE_SPAN_ANNOTATIONS),
         data_loading=matching(rules.DATA_LOADING),

@@ -7,8 +7,9 @@ header.
 """
 
 from collections import defaultdict
+from collections.abc import Callable
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -50,23 +51,16 @@ def find_collectives(
     recorded: list[RecordedCollective],
 ) -> tuple[Collectives, bool]:
     """Return the collectives within the steps, and whether the recorded sizes (if any) fitted what the trace shows."""
-    fitted = True
     if len(device.row):
-        chosen = np.flatnonzero(device.is_communication & (steps.device_step >= 0))
-        chosen = chosen[np.argsort(events.start_ns[device.row[chosen]], kind="stable")]
-        rows = device.row[chosen]
-        description = _describe_kernels(events, names, rows, device.launch_row[chosen])
-    else:
-        rows, description, fitted = _host_collectives(events, names, recorded)
-        inside = steps.within(events.start_ns[rows])
-        description = [description[k] for k in np.flatnonzero(inside).tolist()]
-        rows = rows[inside]
-    start, end = events.start_ns[rows], events.end_ns[rows]
-    return Collectives(start, end, _exposed(start, end, activity, steps), description), fitted
+        return _device_collectives(events, names, device, activity, steps), True
+    return _host_collectives(events, names, activity, steps, recorded)
 
 
 def _exposed(start: Ints, end: Ints, activity: Activity, steps: Steps) -> Ints:
-    """Return each collective's own exposed time: an instant at which several run is the earliest started's."""
+    """Return each span's own exposed time: an instant at which several run is the earliest started's.
+
+    To be asked about all communication at once, also what belongs to no step: it may hold an instant of a step.
+    """
     own = earliest_share(start, end)
     first = np.clip(own.start, steps.bounds[0], steps.bounds[-1])
     last = np.clip(own.end, steps.bounds[0], steps.bounds[-1])
@@ -76,39 +70,77 @@ def _exposed(start: Ints, end: Ints, activity: Activity, steps: Steps) -> Ints:
 # ---- on a device ---------------------------------------------------------------------------------------------------
 
 
-def _describe_kernels(events: Events, names: Names, rows: Ints, launch_row: Ints) -> list[Description]:
+def _device_collectives(events: Events, names: Names, device: Device, activity: Activity, steps: Steps) -> Collectives:
+    chosen = np.flatnonzero(device.is_communication)
+    chosen = chosen[np.argsort(events.start_ns[device.row[chosen]], kind="stable")]
+    rows = device.row[chosen]
+    exposed = _exposed(events.start_ns[rows], events.end_ns[rows], activity, steps)
+    inside = np.flatnonzero(steps.device_step[chosen] >= 0)
+    described = _describe_kernels(events, names, rows[inside], device.launch_row[chosen[inside]])
+    groups: dict[tuple[int, int], list[int]] = {}
+    for place, (_, source) in zip(inside.tolist(), described, strict=True):
+        groups.setdefault((source, int(steps.device_step[chosen[place]])), []).append(place)
+    description = {source: what for what, source in described}
+    parts = list(groups.values())
+    return Collectives(
+        start=np.array([events.start_ns[rows[part]].min() for part in parts], np.int64),
+        end=np.array([events.end_ns[rows[part]].max() for part in parts], np.int64),
+        exposed=np.array([exposed[part].sum() for part in parts], np.int64),
+        description=[description[source] for source, _ in groups],
+    )
+
+
+def _describe_kernels(events: Events, names: Names, rows: Ints, launch_row: Ints) -> list[tuple[Description, int]]:
+    """Return what each kernel is, and the row that says so.
+
+    Kernels that one host event describes are one collective (oneCCL launches several). A kernel that carries its own
+    metadata, or that nothing describes, is one by itself.
+    """
     candidates = communicating_candidates(events, names)
     communicating = candidates[names.communication_operator[events.name[candidates]]]
-    with_args = np.array([row for row in communicating.tolist() if _says_size(events.collectives.get(row))], np.int64)
-    described_by = at_launch(events, launch_row, with_args)
-    issued_by = at_launch(events, launch_row, communicating)
-    return [
-        _describe_kernel(events, *columns)
-        for columns in zip(rows.tolist(), described_by.tolist(), issued_by.tolist(), strict=True)
-    ]
+
+    def innermost(says: Callable[[CollectiveArgs], bool]) -> list[int]:
+        telling = [row for row in communicating.tolist() if row in events.collectives and says(events.collectives[row])]
+        found: list[int] = at_launch(events, launch_row, np.array(telling, np.int64)).tolist()
+        return found
+
+    counted = innermost(lambda args: args.in_elements is not None)
+    # The dims of a `c10d::*` operator are those of all its arguments, outputs too.
+    shaped = innermost(lambda args: args.input_dims is not None and not args.is_dispatch)
+    issued = at_launch(events, launch_row, communicating).tolist()
+    return [_describe_kernel(events, *columns) for columns in zip(rows.tolist(), counted, shaped, issued, strict=True)]
 
 
-def _says_size(args: CollectiveArgs | None) -> bool:
-    return args is not None and args.in_elements is not None
-
-
-def _describe_kernel(events: Events, row: int, described_by: int, issued_by: int) -> Description:
+def _describe_kernel(events: Events, row: int, counted: int, shaped: int, issued: int) -> tuple[Description, int]:
     """Describe a kernel by its own metadata, else by the operator's that launched it, else by names alone."""
     own = events.collectives.get(row)
-    args = own if _says_size(own) else events.collectives.get(described_by)
-    kernel_name = events.names[events.name[row]]
-    issuer_name = events.names[events.name[issued_by]] if issued_by >= 0 else ""
-    said = (args.operator if args else None, issuer_name, kernel_name)
+    source = row if own is not None and own.in_elements is not None else counted
+    args = events.collectives.get(source)
+    said = (args.operator if args else None, _name(events, issued), _name(events, row))
     operator = next((known for known in map(rules.collective_operator, filter(None, said)) if known), "unknown")
     if args is None:
-        return _from_shapes(operator, events.collectives.get(issued_by))
-    elements = args.out_elements if operator == "all_gather" else args.in_elements
-    return Description(operator, args.group, args.group_size, _bytes(elements, args.dtype), _dtype(args.dtype))
+        return _from_shapes(operator, events.collectives.get(shaped)), shaped if shaped >= 0 else row
+    elements = args.out_elements if operator in _OUTPUT_IS_TOTAL else args.in_elements
+    size = _bytes(elements, args.dtype)
+    return Description(operator, args.group, args.group_size, size, _dtype(args.dtype)), source
+
+
+_OUTPUT_IS_TOTAL: Final = ("all_gather", "gather")
+"""Operators whose size S is what the ranks have together afterwards; of the others, what a rank puts in."""
+
+
+def _name(events: Events, row: int) -> str | None:
+    return events.names[events.name[row]] if row >= 0 else None
 
 
 def _bytes(elements: int | None, dtype: str | None) -> int | None:
     known = rules.DTYPES.get((dtype or "").lower())
-    return None if elements is None or known is None else elements * known[1]
+    size = None if elements is None or known is None else elements * known[1]
+    return size if size is not None and 0 <= size < _LARGEST_BYTES else None
+
+
+_LARGEST_BYTES: Final = 2**53
+"""No message has so many: a number beyond it is damage."""
 
 
 def _dtype(dtype: str | None) -> str | None:
@@ -120,18 +152,21 @@ def _dtype(dtype: str | None) -> str | None:
 
 
 def _host_collectives(
-    events: Events, names: Names, recorded: list[RecordedCollective]
-) -> tuple[Ints, list[Description], bool]:
-    """Return the rows of the backend's annotations by start, their descriptions, and whether `recorded` fitted them."""
+    events: Events, names: Names, activity: Activity, steps: Steps, recorded: list[RecordedCollective]
+) -> tuple[Collectives, bool]:
     rows = np.flatnonzero((events.kind == Kind.ANNOTATION) & names.whole_span_annotation[events.name])
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
+    start, end = events.start_ns[rows], events.end_ns[rows]
     operators = [rules.collective_operator(events.names[name]) or "unknown" for name in events.name[rows].tolist()]
-    matched = _match_recorded(events.start_ns[rows].tolist(), operators, recorded)
-    described = [
+    matched = _match_recorded(start.tolist(), operators, recorded)
+    description = [
         _from_record(operator, record) if record else _from_shapes(operator, events.collectives.get(row))
         for row, operator, record in zip(rows.tolist(), operators, matched, strict=True)
     ]
-    return rows, described, not recorded or all(matched)
+    inside = np.flatnonzero(steps.within(start))
+    exposed = _exposed(start, end, activity, steps)
+    found = Collectives(start[inside], end[inside], exposed[inside], [description[k] for k in inside.tolist()])
+    return found, not recorded or all(matched)
 
 
 def _match_recorded(
@@ -148,10 +183,11 @@ def _match_recorded(
     matched: list[RecordedCollective | None] = [None] * len(start_ns)
     for operator, queue in queues.items():
         places = [k for k, name in enumerate(operators) if name == operator]
-        if len(places) == len(queue):
+        # A span cannot begin before its issue: then the two lists do not belong together after all.
+        fits = len(places) == len(queue) and all(r.ns <= start_ns[k] for k, r in zip(places, queue, strict=True))
+        if fits:
             for place, record in zip(places, queue, strict=True):
-                # A span cannot begin before its issue: then the two lists do not belong together after all.
-                matched[place] = record if record.ns <= start_ns[place] else None
+                matched[place] = record
     return matched
 
 
@@ -162,25 +198,28 @@ def _from_record(operator: str, record: RecordedCollective) -> Description:
 def _from_shapes(operator: str, args: CollectiveArgs | None) -> Description:
     """Describe a collective by the shapes and types that `record_shapes` puts beside it.
 
-    They are those of this rank's input: the size of an all_gather is its output, which they do not say.
+    They are those of this rank's input: the total of an all_gather or a gather is its output, which they do not say.
     """
-    elements = _elements(args.input_dims) if args else None
-    dtype = _first_text(args.input_type) if args else None
-    size = None if operator == "all_gather" else _bytes(elements, dtype)
+    dims, dtype = (_first(args.input_dims), _first(args.input_type)) if args else (None, None)
+    if not isinstance(dtype, str) or dtype.lower() not in rules.DTYPES:
+        return Description(operator)
+    size = None if operator in _OUTPUT_IS_TOTAL else _bytes(_elements(dims), dtype)
     return Description(operator, bytes=size, dtype=_dtype(dtype))
 
 
-def _first_text(types: Any) -> str | None:
-    return next((kind for kind in types if isinstance(kind, str) and kind), None) if isinstance(types, list) else None
+def _first(values: Any) -> Any:
+    return values[0] if isinstance(values, list) and values else None
 
 
 def _elements(dims: Any) -> int | None:
-    """Return the number of elements of a (nested) list of sizes, None where it is no such list."""
-    if not isinstance(dims, list) or not dims:
+    """Return the number of elements of a list of sizes, None where it is no such list."""
+    if not isinstance(dims, list) or not all(isinstance(size, int) and 0 <= size < 2**53 for size in dims):
         return None
-    if all(isinstance(size, int) for size in dims):
-        return prod(dims)
-    return sum(filter(None, map(_elements, dims))) or None
+    return prod(dims[:_MOST_DIMENSIONS])
+
+
+_MOST_DIMENSIONS: Final = 64
+"""As many as torch allows."""
 
 
 # ---- the table -----------------------------------------------------------------------------------------------------

@@ -12,6 +12,8 @@ from perfkit.model import Category, RankReport, StepBreakdown
 
 _NOTICEABLE = 0.05
 """Share of the step that a lag must reach to be spoken of: ranks differ by a few per cent anyway."""
+_FEWEST_STEPS = 2
+"""One step alone tells nothing about a rank."""
 _OWN: tuple[Category, ...] = ("compute", "memcpy", "data_loading", "overhead")
 
 
@@ -28,6 +30,11 @@ class Lag(NamedTuple):
     wait_ns: int
     """How much more exposed communication the others have than this rank: what they wait for it."""
 
+    @property
+    def awaited(self) -> bool:
+        """Whether the others' communication shows that they wait for it."""
+        return 2 * self.wait_ns >= self.lag_ns
+
 
 def find_lag(ranks: list[RankReport]) -> Lag | None:
     """Return the rank that the others wait for, or None where none stands out.
@@ -39,7 +46,7 @@ def find_lag(ranks: list[RankReport]) -> Lag | None:
     if len(table) < 2:
         return None
     common = sorted(set.intersection(*(set(steps) for steps in table.values())) - {None})  # type: ignore[type-var]
-    if not common:
+    if len(common) < _FEWEST_STEPS:
         return None
     slowest = [max(table, key=lambda rank: _own(table[rank][step])) for step in common]
     rank = max(table, key=slowest.count)

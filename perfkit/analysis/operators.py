@@ -8,7 +8,7 @@ from perfkit.analysis.breakdown import Activity
 from perfkit.analysis.classify import Device, Names, data_loading_rows, within_same_thread
 from perfkit.analysis.steps import Steps
 from perfkit.model import Category, OperatorStat
-from perfkit.trace.events import Events
+from perfkit.trace.events import Events, Kind
 from perfkit.trace.intervals import Ints
 
 _CATEGORIES: Final[tuple[Category, ...]] = get_args(Category)
@@ -24,22 +24,24 @@ def tabulate_operators(
         category = np.select([device.is_copy, device.is_communication], [_MEMCPY, _COMMUNICATION], _COMPUTE)[mine]
         rows = device.row[mine]
         return _sum(events, rows, category, events.end_ns[rows] - events.start_ns[rows])
-    rows, self_ns = _self_times(activity, steps)
+    rows = events.rows(Kind.OPERATOR)
+    rows = rows[steps.within(events.start_ns[rows])]
+    self_ns = _self_times(rows, activity, steps)
     communicating = names.communication_operator[events.name[rows]]
     loading = within_same_thread(events, rows, data_loading_rows(events, names))
     category = np.select([loading, communicating], [_DATA_LOADING, _COMMUNICATION], _COMPUTE)
     return _sum(events, rows, category, self_ns)
 
 
-def _self_times(activity: Activity, steps: Steps) -> tuple[Ints, Ints]:
-    """Return the operators that run within the steps, and the time for which each is innermost there."""
+def _self_times(rows: Ints, activity: Activity, steps: Steps) -> Ints:
+    """Return for how long each of the operators (rows in file order) is innermost within the steps."""
     segments = activity.operators
     start = np.clip(segments.start, steps.bounds[0], steps.bounds[-1])
     end = np.clip(segments.end, steps.bounds[0], steps.bounds[-1])
-    rows, place = np.unique(segments.owner[end > start], return_inverse=True)
+    known = np.isin(segments.owner, rows)
     self_ns = np.zeros(len(rows), np.int64)
-    np.add.at(self_ns, place, (end - start)[end > start])
-    return rows, self_ns
+    np.add.at(self_ns, np.searchsorted(rows, segments.owner[known]), (end - start)[known])
+    return self_ns
 
 
 def _sum(events: Events, rows: Ints, category: Ints, duration_ns: Ints) -> list[OperatorStat]:

@@ -1,8 +1,10 @@
 """All that one trace says, as a small summary: the one function that runs a rank, wherever it runs."""
 
 import re
+from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from perfkit.analysis.breakdown import break_down, find_activity
 from perfkit.analysis.classify import Device, classify_names, find_device
@@ -11,7 +13,7 @@ from perfkit.analysis.operators import tabulate_operators
 from perfkit.analysis.steps import Steps, find_steps
 from perfkit.errors import TraceError, UsageError
 from perfkit.model import CollectiveStat, Finding, OperatorStat, StepBreakdown
-from perfkit.trace.events import Header, Kind, PerfkitHeader, RankTrace
+from perfkit.trace.events import Header, Kind, RankTrace
 
 
 class TraceSummary(Struct, frozen=True, kw_only=True):
@@ -56,7 +58,7 @@ def summarise(trace: RankTrace, file: str, step_marker: str | None = None) -> Tr
     activity = find_activity(events, names, device)
     recorded = (trace.header.perfkit.collectives if trace.header.perfkit else None) or []
     collectives, fitted = find_collectives(events, names, device, activity, steps, recorded)
-    findings = [*_damage(trace), *_step_findings(steps, device, step_marker)]
+    findings = [*_damage(trace), *_lost_device(trace, device), *_step_findings(steps, device, step_marker)]
     if not fitted:
         findings.append(_UNFITTED)
     return TraceSummary(
@@ -80,18 +82,30 @@ _UNFITTED = Finding(
 
 def _without_collectives(header: Header) -> Header:
     """Drop the one part of the header that grows with the trace."""
-    if header.perfkit is None:
-        return header
-    own = header.perfkit
-    small = PerfkitHeader(run=own.run, rank=own.rank, world_size=own.world_size, cycle=own.cycle, source=own.source)
-    return Header(
-        rank=header.rank,
-        world_size=header.world_size,
-        backend=header.backend,
-        host=header.host,
-        base_ns=header.base_ns,
-        perfkit=small,
+    return replace(header, perfkit=header.perfkit and replace(header.perfkit, collectives=None))
+
+
+def _lost_device(trace: RankTrace, device: Device) -> list[Finding]:
+    """Say so where a program that used a device left no device activity: its host then looks like the work."""
+    if len(device.row):
+        return []
+    signs = {
+        "launches of device work": bool(trace.counts.get(Kind.LAUNCH)),
+        f"the backend {trace.header.backend}": trace.header.backend in _DEVICE_BACKENDS,
+        "collectives of a device": any(_DEVICE_COLLECTIVE.match(name) for name in trace.events.names),
+    }
+    seen = [sign for sign, there in signs.items() if there]
+    if not seen:
+        return []
+    message = (
+        f"no device activity, but {' and '.join(seen)}: the device's events were not recorded or were lost, "
+        "and the host's operators are shown as the work"
     )
+    return [Finding(code="no_device_events", severity="warning", message=message)]
+
+
+_DEVICE_BACKENDS: Final = ("nccl", "xccl")
+_DEVICE_COLLECTIVE: Final = re.compile(r"record_param_comms$|(nccl|xccl):")
 
 
 def _damage(trace: RankTrace) -> list[Finding]:

@@ -29,9 +29,6 @@ COMMUNICATION_KERNELS: Final[tuple[tuple[str, str], ...]] = (
 )
 """Start of a kernel's own or qualified name, and whose it is; every other kernel goes by what launched it."""
 
-COMMUNICATION_OPERATORS: Final = r"record_param_comms$|c10d::|_c10d_functional::|(nccl|gloo|mpi|ucc|xccl):"
-"""Host operators, and annotations of backends, that issue or wait for communication (METRICS section 2)."""
-
 BACKEND_ANNOTATIONS: Final = r"(nccl|gloo|mpi|ucc|xccl):"
 """Annotations that count as operators where the innermost operator at a launch is looked for."""
 
@@ -49,7 +46,7 @@ OPERATORS: Final[tuple[tuple[str, str], ...]] = (
     (r"all_?gather", "all_gather"),
     (r"broadcast", "broadcast"),
     (r"barrier", "barrier"),
-    (r"send_?recv|batch_isend_irecv|coalesced", "send_recv"),
+    (r"send_?recv|batch_isend_irecv", "send_recv"),
     (r"recv", "recv"),
     (r"send", "send"),
     (r"gather", "gather"),

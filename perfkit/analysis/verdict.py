@@ -9,6 +9,12 @@ from perfkit.units import duration
 _WORTH_NAMING: Final = 0.2
 """Below this share of the step, the largest loss is no longer what bounds it."""
 
+_MOST: Final = 0.5
+"""From this share on a run is bound by computing."""
+
+_SHOWN: Final = 0.0005
+"""What is smaller would read as 0.0 %."""
+
 _BOUNDS: Final[dict[Category, Bound]] = {
     "communication": "communication",
     "memcpy": "memcpy",
@@ -47,7 +53,7 @@ def judge(ranks: list[RankReport], loading: DataLoading | None, lag: Lag | None)
         return Verdict(bound="unknown", share=0.0, sentence="no verdict: no step has any duration")
     loss = max(_BOUNDS, key=lambda category: shares[category])
     waits = shares["communication"] * _mean_wall(ranks)
-    if lag and lag.wait_ns > 0 and lag.lag_ns >= 0.5 * waits and lag.share >= shares[loss] / 2:
+    if lag and lag.awaited and lag.lag_ns >= 0.5 * waits and lag.share >= shares[loss] / 2:
         return Verdict(bound="imbalance", share=lag.share, sentence=f"imbalanced: {describe_lag(lag)}")
     if shares[loss] < _WORTH_NAMING:
         return _computing(shares, loss)
@@ -55,10 +61,11 @@ def judge(ranks: list[RankReport], loading: DataLoading | None, lag: Lag | None)
 
 
 def describe_lag(lag: Lag) -> str:
-    """Say which rank is slow, by how much and in what."""
+    """Say which rank is slow, by how much, in what, and whether the others wait for it."""
+    waiting = f", which wait {duration(lag.wait_ns)} for it in communication" if lag.awaited else ""
     return (
         f"rank {lag.rank} takes {duration(lag.lag_ns)} a step longer by itself than the other ranks "
-        f"({lag.category} +{duration(lag.category_ns)}), and they wait for it in communication"
+        f"({lag.category.replace('_', ' ')} +{duration(lag.category_ns)}){waiting}"
     )
 
 
@@ -68,16 +75,22 @@ def _mean_wall(ranks: list[RankReport]) -> float:
 
 
 def _computing(shares: dict[Category, float], loss: Category) -> Verdict:
-    sentence = f"compute-bound: {shares['compute']:.0%} of the step computes".replace("%", " %")
-    if shares[loss] > 0:
-        sentence += f"; the largest loss is {WORDS[loss]} ({shares[loss]:.1%})".replace("%", " %")
-    return Verdict(bound="compute", share=shares["compute"], sentence=sentence)
+    share = shares["compute"]
+    named = f"{WORDS[loss]}, {100 * shares[loss]:.1f} %"
+    if share < _MOST:
+        sentence = f"no single limit: {_percent(share)} of the step computes, the largest loss is {named}"
+        return Verdict(bound="unknown", share=share, sentence=sentence)
+    sentence = f"compute-bound: {_percent(share)} of the step computes"
+    if shares[loss] >= _SHOWN:
+        sentence += f"; the largest loss is {named}"
+    return Verdict(bound="compute", share=share, sentence=sentence)
 
 
 def _loss_sentence(loss: Category, share: float, ranks: list[RankReport], loading: DataLoading | None) -> str:
-    percent = f"{share:.0%}".replace("%", " %")
+    percent = _percent(share)
     if loss == "data_loading":
-        slowest = f"; slowest load {duration(loading.max_ns)} on rank {loading.max_rank}" if loading else ""
+        where = f" on rank {loading.max_rank}" if loading and loading.max_rank is not None else ""
+        slowest = f"; slowest load {duration(loading.max_ns)}{where}" if loading else ""
         return f"input-bound: {percent} of the step waits for data{slowest}"
     if loss == "communication":
         return f"communication-bound: {percent} of the step is communication that nothing hides{_top_collective(ranks)}"
@@ -98,4 +111,8 @@ def _top_collective(ranks: list[RankReport]) -> str:
     if not total:
         return ""
     operator = max(exposed, key=lambda name: exposed[name])
-    return f"; {exposed[operator] / total:.0%} of it {operator}".replace("%", " %")
+    return f"; {_percent(exposed[operator] / total)} of it {operator}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"

@@ -66,7 +66,7 @@ def _input(runs: list[RunReport]) -> list[Table]:
         Column("× memory"),
         Column("read"),
     )
-    remark = "× memory: median load against the run of the same workload and ranks from memory"
+    remark = "× memory: median load against the run of the same configuration from memory"
     return [Table("Runs: the input", columns, rows, remark)]
 
 
@@ -84,19 +84,31 @@ def _input_row(run: RunReport, loads: DataLoading, runs: list[RunReport]) -> tup
 
 
 def load_ratio(run: RunReport, runs: list[RunReport]) -> float | None:
-    """Return the run's median load against that of the same workload on as many ranks from memory.
+    """Return the run's median load against that of the same configuration from memory.
 
     Of several such runs their median counts; None where there is none.
     """
     from_memory = [
         other.data_loading.median_ns
         for other in runs
-        if other.data_loading is not None
-        and other.data_loading.count
-        and other.source == "memory"
-        and (other.workload, other.world_size) == (run.workload, run.world_size)
+        if other.data_loading is not None and other.source == "memory" and _comparable(run, other)
     ]
-    if run.workload is None or run.data_loading is None or not from_memory:
-        return None
-    baseline_ns = median(from_memory)
-    return run.data_loading.median_ns / baseline_ns if baseline_ns else None
+    baseline = median(from_memory) if from_memory else 0
+    return run.data_loading.median_ns / baseline if run.data_loading is not None and baseline else None
+
+
+_INPUT = ("source", "read", "data_dir", "num_workers", "prefetch", "pin_memory", "worker_start")
+_MAY_DIFFER = {*_INPUT, "hdf5_chunk", "hdf5_compression", "trace_dir", "name", "config", "timeout", "steps", "schedule"}
+"""Options that say where the input comes from, or that do not touch it."""
+
+
+def _comparable(one: RunReport, other: RunReport) -> bool:
+    """Say whether two runs are the same but for their input."""
+    if (
+        (one.workload, one.world_size) != (other.workload, other.world_size)
+        or one.config is None
+        or other.config is None
+    ):
+        return False
+    names = (one.config.keys() | other.config.keys()) - _MAY_DIFFER
+    return all(one.config.get(name) == other.config.get(name) for name in names)

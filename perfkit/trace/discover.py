@@ -1,12 +1,13 @@
 """From the paths a user gives to the runs that lie there.
 
-A file is a run of one trace. A folder with a manifest is a run that perfkit wrote. Any other folder that holds traces
-is a run that some other program wrote. Folders are searched all the way down, so a folder of run folders is all of
-them.
+A folder with a manifest is a run that perfkit wrote. Any other folder that holds traces is a run that some other
+program wrote. Folders are searched all the way down, so a folder of run folders is all of them. Files that are named
+one by one are a run by folder.
 """
 
 import os
-from collections.abc import Iterable, Iterator
+import stat
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,45 +32,65 @@ def discover(paths: Iterable[Path]) -> list[RunLocation]:
     """Return the runs under the paths, in the order given and then by name, each once.
 
     Raises:
-        TraceError: a path does not exist or holds no trace.
+        TraceError: a path does not exist, cannot be looked into, or holds no trace.
     """
-    found: dict[Path, RunLocation] = {}
+    runs: dict[Path, RunLocation] = {}
+    files: dict[Path, list[Path]] = {}
     for path in paths:
-        here = list(_runs(path))
-        if not here:
-            kinds = " or ".join(f"*{suffix}" for suffix in SUFFIXES)
-            raise TraceError(f"{path}: no trace ({kinds}) and no run folder here; record one with `perfkit run`")
-        for location in here:
-            found.setdefault(location.path.resolve(), location)
-    return list(found.values())
+        if _is_folder(path):
+            for location in _below(path):
+                runs.setdefault(location.path.resolve(), location)
+        else:
+            files.setdefault(path.resolve().parent, []).append(path)
+    # A file that a folder given beside it holds already is not read twice.
+    singles = [_of_files(group) for folder, group in files.items() if folder not in runs]
+    return [*runs.values(), *singles]
 
 
-def _runs(path: Path) -> Iterator[RunLocation]:
-    if path.is_dir():
-        yield from _runs_below(path)
-    elif path.exists():
-        yield RunLocation(_stem(path), path, [path], has_manifest=False)
-    else:
-        raise TraceError(f"{path}: no such file or folder")
+def _is_folder(path: Path) -> bool:
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError as error:
+        raise TraceError(f"{path}: no such file or folder") from error
+    except OSError as error:
+        raise TraceError(f"{path}: cannot be read: {error.strerror}") from error
+    return stat.S_ISDIR(mode)
 
 
-def _runs_below(root: Path) -> Iterator[RunLocation]:
-    for folder, below, files in os.walk(root, onerror=_unreadable):
-        # Hidden folders hold caches and other programs' things. Sorted in place, the walk goes in order.
-        below[:] = sorted(name for name in below if not name.startswith("."))
+def _of_files(files: list[Path]) -> RunLocation:
+    files = list(dict.fromkeys(files))
+    alone = len(files) == 1
+    name = files[0].name.removesuffix(".gz").removesuffix(".json") if alone else files[0].resolve().parent.name
+    return RunLocation(name, files[0] if alone else files[0].parent, sorted(files), has_manifest=False)
+
+
+def _below(root: Path) -> Iterator[RunLocation]:
+    found = False
+    seen: set[Path] = set()
+    for folder, below, files in os.walk(root, onerror=_unreadable(root), followlinks=True):
+        here = Path(folder).resolve()
+        # Links may lead in circles. Hidden folders hold other programs' things. Sorted, the walk goes in order.
+        below[:] = [] if here in seen else sorted(name for name in below if not name.startswith("."))
         traces = [Path(folder, name) for name in sorted(files) if _is_trace(name)]
         has_manifest = MANIFEST_NAME in files
-        if traces or has_manifest:
-            yield RunLocation(Path(folder).resolve().name, Path(folder), traces, has_manifest)
+        if here not in seen and (traces or has_manifest):
+            found = True
+            yield RunLocation(here.name, Path(folder), traces, has_manifest)
+        seen.add(here)
+    if not found:
+        kinds = " or ".join(f"*{suffix}" for suffix in SUFFIXES)
+        raise TraceError(f"{root}: no trace ({kinds}) and no run folder here; record one with `perfkit run`")
 
 
 def _is_trace(name: str) -> bool:
     return name.endswith(SUFFIXES) and name not in _NOT_TRACES and not name.startswith(".")
 
 
-def _stem(path: Path) -> str:
-    return path.name.removesuffix(".gz").removesuffix(".json")
+def _unreadable(root: Path) -> Callable[[OSError], None]:
+    """Return what to do about a folder that cannot be read: an error if it was asked for, else it is passed over."""
 
+    def handle(error: OSError) -> None:
+        if Path(error.filename) == root:
+            raise TraceError(f"{root}: cannot be read: {error.strerror}") from error
 
-def _unreadable(error: OSError) -> None:
-    raise TraceError(f"{error.filename}: cannot be read: {error.strerror}") from error
+    return handle

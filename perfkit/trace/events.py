@@ -41,6 +41,8 @@ class CollectiveArgs(Struct, frozen=True, kw_only=True):
     """`Input Dims`: nested lists of sizes, as recorded with shapes."""
     input_type: Any = None
     """`Input type`: a list of types, likewise."""
+    is_dispatch: bool = False
+    """Whether the event is a `c10d::*` operator, which lists all its arguments, outputs too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +82,6 @@ class RecordedCollective(Struct, frozen=True, kw_only=True):
 class PerfkitHeader(Struct, frozen=True, kw_only=True):
     """What perfkit's session put into the header of a trace it wrote."""
 
-    run: str | None = None
     rank: int | None = None
     world_size: int | None = None
     cycle: int = 0

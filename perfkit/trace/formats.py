@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw, Struct
 
-from perfkit.errors import TraceError
+from perfkit.errors import NotATraceError, TraceError
 
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _BOM: Final = b"\xef\xbb\xbf"
@@ -64,7 +64,8 @@ def read_raw(path: Path) -> RawTrace:
     """Read a Chrome trace, plain or gzip (whatever it is called), an object or a bare array of events.
 
     Raises:
-        TraceError: the file cannot be read, is damaged, or holds no trace.
+        NotATraceError: the file is JSON, but no trace.
+        TraceError: the file cannot be read or is damaged.
     """
     return _decode(_read_bytes(path), path)
 
@@ -86,11 +87,18 @@ def _read_bytes(path: Path) -> bytes:
 
 def _decode(data: bytes, path: Path) -> RawTrace:
     try:
-        if data.lstrip()[:1] == b"[":
-            return RawTrace(traceEvents=msgspec.json.decode(data, type=list[RawEvent]))
-        return msgspec.json.decode(data, type=RawTrace)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        return _decode_strictly(data)
+    except UnicodeDecodeError:
+        data = data.decode("utf-8", "replace").encode()
+    except msgspec.DecodeError:
         return _decode_leniently(data, path)
+    return _decode(data, path)
+
+
+def _decode_strictly(data: bytes) -> RawTrace:
+    if data.lstrip()[:1] == b"[":
+        return RawTrace(traceEvents=msgspec.json.decode(data, type=list[RawEvent]))
+    return msgspec.json.decode(data, type=RawTrace)
 
 
 def _decode_leniently(data: bytes, path: Path) -> RawTrace:
@@ -103,7 +111,7 @@ def _decode_leniently(data: bytes, path: Path) -> RawTrace:
         loaded = {"traceEvents": loaded}
     events = loaded.get("traceEvents") if isinstance(loaded, dict) else None
     if not isinstance(events, list):
-        raise TraceError(f"{path}: is JSON but no trace: it has no list `traceEvents`")
+        raise NotATraceError(f"{path}: is JSON but no trace: it has no list `traceEvents`")
     return RawTrace(
         traceEvents=[_raw_event(event) for event in events if isinstance(event, dict)],
         distributedInfo=_plain(loaded.get("distributedInfo")),

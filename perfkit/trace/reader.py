@@ -12,11 +12,13 @@ import numpy as np
 from perfkit.errors import TraceError
 from perfkit.trace.events import CollectiveArgs, Events, Header, Kind, PerfkitHeader, RankTrace
 from perfkit.trace.formats import RawArgs, RawEvent, RawTrace, read_raw
-from perfkit.trace.kineto import kind_of
+from perfkit.trace.kineto import COMMUNICATION_OPERATORS, kind_of
 from perfkit.trace.times import LIMIT_NS, to_nanoseconds
 
 _KEPT: Final = frozenset({Kind.KERNEL, Kind.COPY, Kind.LAUNCH, Kind.OPERATOR, Kind.ANNOTATION})
-_MAY_CARRY_COLLECTIVE: Final = re.compile(r"record_param_comms|c10d::|_c10d_functional::|(nccl|gloo|mpi|ucc|xccl):")
+_COMMUNICATES: Final = re.compile(COMMUNICATION_OPERATORS)
+_LONGEST_NS: Final = 2**50
+"""Durations beyond it (13 days) are damage; so many of the longest add up within int64 as matter."""
 
 T = TypeVar("T", bound=Hashable)
 
@@ -27,7 +29,13 @@ def read_trace(path: Path) -> RankTrace:
     Raises:
         TraceError: the file cannot be read, is damaged, or holds no trace.
     """
-    raw = read_raw(path)
+    try:
+        return _convert(read_raw(path), path)
+    except (ValueError, RecursionError) as error:  # digits without end, nesting without end: no program writes that
+        raise TraceError(f"{path}: cannot be read as a trace: {' '.join(str(error).split())}") from error
+
+
+def _convert(raw: RawTrace, path: Path) -> RankTrace:
     kinds = [_kind(event) for event in raw.traceEvents]
     kept = [(event, kind) for event, kind in zip(raw.traceEvents, kinds, strict=True) if kind in _KEPT]
     repaired: Counter[str] = Counter()
@@ -51,11 +59,13 @@ def _events(events: list[RawEvent], kinds: list[Kind], base_ns: int, repaired: C
     start_ns, placed = to_nanoseconds([bytes(event.ts) for event in events])
     dur_ns, lasting = to_nanoseconds([bytes(event.dur) for event in events])
     negative = lasting & (dur_ns < 0)
+    endless = lasting & (dur_ns > _LONGEST_NS)
     repaired["events without a usable start, left out"] += int(np.count_nonzero(~placed))
     repaired["events without a usable duration, taken as empty"] += int(np.count_nonzero(placed & ~lasting))
     repaired["events of negative duration, taken as empty"] += int(np.count_nonzero(placed & negative))
+    repaired["events longer than 13 days, taken as empty"] += int(np.count_nonzero(placed & endless))
     start_ns += base_ns
-    end_ns = start_ns + np.maximum(dur_ns, 0)
+    end_ns = start_ns + np.where(negative | endless, 0, dur_ns)
     rows = np.flatnonzero(placed)
     chosen = [events[row] for row in rows.tolist()]
     name, names = _intern(_name(event) for event in chosen)
@@ -106,13 +116,13 @@ def _integer(value: Any, default: int) -> int:
 
 def _collectives(events: list[RawEvent]) -> dict[int, CollectiveArgs]:
     return {
-        row: _collective(event.args)
+        row: _collective(event.args, _name(event))
         for row, event in enumerate(events)
-        if event.args is not None and (event.args.collective is not None or _MAY_CARRY_COLLECTIVE.match(_name(event)))
+        if event.args is not None and (event.args.collective is not None or _COMMUNICATES.match(_name(event)))
     }
 
 
-def _collective(args: RawArgs) -> CollectiveArgs:
+def _collective(args: RawArgs, name: str) -> CollectiveArgs:
     return CollectiveArgs(
         operator=_text(args.collective),
         in_elements=_count(args.in_elements),
@@ -122,11 +132,16 @@ def _collective(args: RawArgs) -> CollectiveArgs:
         group_size=_count(args.group_size),
         input_dims=_decoded(args.input_dims),
         input_type=_decoded(args.input_type),
+        is_dispatch=name.startswith(("c10d::", "_c10d_functional::")),
     )
 
 
 def _decoded(raw: msgspec.Raw) -> Any:
-    return msgspec.json.decode(raw) if bytes(raw) else None
+    """Decode a small value; None where there is none, or it is damaged."""
+    try:
+        return msgspec.json.decode(raw) if bytes(raw) else None
+    except ValueError:
+        return None
 
 
 def _text(value: Any) -> str | None:
@@ -143,13 +158,16 @@ def _header(raw: RawTrace, path: Path) -> Header:
     base_ns = raw.baseTimeNanoseconds or 0
     if not isinstance(base_ns, int) or abs(base_ns) >= LIMIT_NS:
         raise TraceError(f"{path}: baseTimeNanoseconds is {base_ns!r}, which is no time in nanoseconds")
+    # A single process has no process group that torch could write down; perfkit's session does.
+    own = _perfkit_header(raw.perfkit)
+    said = {"rank": own.rank, "world_size": own.world_size} | info if own else info
     return Header(
-        rank=_count(info.get("rank")),
-        world_size=_count(info.get("world_size")),
+        rank=_count(said.get("rank")),
+        world_size=_count(said.get("world_size")),
         backend=_text(info.get("backend")),
         host=_text(raw.host_name),
         base_ns=base_ns,
-        perfkit=_perfkit_header(raw.perfkit),
+        perfkit=own,
     )
 
 

@@ -411,9 +411,9 @@ def test_loads_are_counted_where_they_begin_and_once() -> None:
     trace.data_loading(12, 8).data_loading(13, 3, name="perfkit.data_loading")  # one load of 8
     trace.data_loading(29, 6, tid=2)  # begins in step 0
     trace.data_loading(30, 1)
-    trace.data_loading(70, 4)  # after the last step: the last
+    trace.data_loading(70, 4)  # when the last window has ended: none
     loads = [s.loads for s in reference(trace.to_dict())]
-    assert loads == [[8_000, 6_000], [1_000, 4_000]]
+    assert loads == [[8_000, 6_000], [1_000]]
 
 
 def test_loads_go_by_the_hosts_step_not_by_the_window() -> None:

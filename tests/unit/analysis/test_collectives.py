@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from perfkit.analysis.rank import TraceSummary, summarise
 from perfkit.model import CollectiveStat
 from perfkit.trace.reader import read_trace
@@ -86,3 +88,51 @@ def test_collectives_outside_the_steps_are_not_counted(tmp_path: Path) -> None:
     builder = TraceBuilder(backend="gloo").step(0, 50, 100).op("aten::mm", 60, 1)
     builder.gloo("barrier", 10, 5).gloo("all_reduce", 70, 5)
     assert [row.operator for row in rows(builder, tmp_path)] == ["all_reduce"]
+
+
+def test_kernels_that_one_host_event_describes_are_one_collective(tmp_path: Path) -> None:
+    builder = TraceBuilder(backend="xccl").step(0, 0, 100)
+    builder.record_param_comms("allreduce", 5, 20, in_elements=1000, dtype="Float")
+    for number, start in enumerate((30, 50)):
+        builder.launch(number, 6 + number, 1).kernel("allreduce_large_read_write_ipc", start, 10, number)
+    (row,) = rows(builder, tmp_path)
+    # 30 to 60 with a gap of 10 in which no kernel runs.
+    assert (row.count, row.bytes, row.total_ns, row.exposed_ns) == (1, 4000, 30_000, 20_000)
+
+
+def test_the_size_of_a_gather_is_what_all_ranks_have_together(tmp_path: Path) -> None:
+    args = collective_args("gather", 100, 400, "Float", "0", "", (0, 1, 2, 3), None)
+    builder = TraceBuilder().step(0, 0, 100).kernel("ncclDevKernel_SendRecv(x)", 10, 5, 7, args=args)
+    assert [(row.operator, row.bytes) for row in rows(builder, tmp_path)] == [("gather", 1600)]
+
+
+def test_dims_come_from_the_event_that_lists_only_the_input(tmp_path: Path) -> None:
+    both = {"Input Dims": [[1000], [1000], [], []], "Input type": ["float", "float", "", ""]}
+    one = {"Input Dims": [[1000]], "Input type": ["float"]}
+    builder = TraceBuilder().step(0, 0, 100).op("c10d::alltoall_base_", 5, 20, args=both)
+    builder.event("user_annotation", "nccl:all_to_all", 6, 10, pid=1000, tid=1, args=one)
+    builder.launch(7, 8, 1).kernel("ncclDevKernel_SendRecv(x)", 30, 5, 7)
+    assert [(row.operator, row.bytes) for row in rows(builder, tmp_path)] == [("all_to_all", 4000)]
+
+
+@pytest.mark.parametrize("dims", [[[-5, 3]], [[2**62, 2**62]], ["x"], [], [[1.5]], [[[2, 3]]]])
+def test_damaged_sizes_stay_unknown(tmp_path: Path, dims: list[object]) -> None:
+    builder = TraceBuilder(backend="gloo").step(0, 0, 100).op("aten::mm", 0, 1)
+    args = {"Input Dims": dims, "Input type": ["float"]}
+    builder.event("user_annotation", "gloo:all_reduce", 10, 5, pid=1000, tid=50, args=args)
+    assert [row.bytes for row in rows(builder, tmp_path)] == [None]
+
+
+def test_a_scalar_has_one_element(tmp_path: Path) -> None:
+    builder = TraceBuilder(backend="gloo").step(0, 0, 100).op("aten::mm", 0, 1)
+    args = {"Input Dims": [[]], "Input type": ["long int"]}
+    builder.event("user_annotation", "gloo:all_reduce", 10, 5, pid=1000, tid=50, args=args)
+    assert [row.bytes for row in rows(builder, tmp_path)] == [8]
+
+
+def test_an_instant_held_from_before_the_first_step_is_not_given_to_the_next(tmp_path: Path) -> None:
+    builder = TraceBuilder().step(0, 100, 300)
+    builder.launch(1, 50, 1).kernel("ncclDevKernel_AllReduce_a(x)", 60, 140, 1)
+    builder.launch(2, 110, 1).kernel("ncclDevKernel_AllReduce_b(x)", 150, 150, 2)
+    (row,) = rows(builder, tmp_path)
+    assert (row.count, row.total_ns, row.exposed_ns) == (1, 150_000, 100_000)

@@ -83,7 +83,7 @@ def test_a_damaged_trace_costs_its_rank_only(tmp_path: Path) -> None:
 def test_damaged_traces_alone_are_an_error(tmp_path: Path) -> None:
     for rank in range(2):
         (tmp_path / f"rank{rank}.json").write_bytes(b"{")
-    with pytest.raises(TraceError, match=r"rank0\.json.*\(and 1 more unreadable traces\)"):
+    with pytest.raises(TraceError, match=r"rank0\.json.*\(and 1 more that cannot be read\)"):
         pipeline.analyze(tmp_path)
 
 
@@ -158,3 +158,131 @@ def test_operators_add_up_to_the_category(tmp_path: Path) -> None:
     table = {row.name: (row.count, row.total_ns, row.max_ns) for row in run.ranks[0].operators}
     assert table == {"aten::linear": (1, 25_000, 25_000), "aten::mm": (2, 25_000, 20_000)}
     assert sum(row.total_ns for row in run.ranks[0].operators) == run.ranks[0].steps[0].exposed_ns.compute
+
+
+def test_an_operator_of_no_duration_is_counted(tmp_path: Path) -> None:
+    builder = TraceBuilder(0, 1).step(0, 0, 100).op("aten::empty", 5, 0).op("aten::empty", 6, 1).op("aten::empty", 8, 0)
+    run = analyse(tmp_path, rank0=builder)
+    assert [(row.name, row.count, row.total_ns) for row in run.ranks[0].operators] == [("aten::empty", 3, 1000)]
+
+
+def test_a_rank_whose_device_events_are_lost_is_not_blamed(tmp_path: Path) -> None:
+    def with_launch(rank: int) -> TraceBuilder:
+        builder = TraceBuilder(rank, 2).step(0, 0, 100).step(1, 100, 100).op("aten::mm", 5, 5)
+        return builder.launch(1, 6, 1).launch(2, 106, 1)
+
+    whole = with_launch(0).kernel("gemm", 10, 80, 1).kernel("gemm", 110, 80, 2)
+    run = analyse(tmp_path, rank0=whole, rank1=with_launch(1))
+    assert {"no_device_events", "mixed_devices"} <= codes(run)
+    assert "slow_rank" not in codes(run)
+
+
+def test_nobody_is_said_to_wait_who_does_not(tmp_path: Path) -> None:
+    def steps_of(rank: int, wall: int) -> TraceBuilder:
+        builder = TraceBuilder(rank, 2, backend="gloo")
+        for number in range(3):
+            builder.step(number, number * wall, wall).op("aten::mm", number * wall, wall - 20)
+            builder.gloo("all_reduce", (number + 1) * wall - 20, 10)
+        return builder
+
+    run = analyse(tmp_path, rank0=steps_of(0, 100), rank1=steps_of(1, 150))
+    assert run.verdict.bound != "imbalance"
+    (finding,) = [finding for finding in run.findings if finding.code == "slow_rank"]
+    assert "wait" not in finding.message
+
+
+def test_a_rank_that_is_slow_only_now_and_then_is_not_called_slow(tmp_path: Path) -> None:
+    def with_loads(rank: int, computes: tuple[int, int, int]) -> TraceBuilder:
+        builder = TraceBuilder(rank, 2, backend="gloo")
+        for number, compute in enumerate(computes):
+            builder.step(number, number * 100, 100).op("aten::mm", number * 100, compute)
+            builder.gloo("all_reduce", number * 100 + compute, 100 - compute)
+        return builder
+
+    run = analyse(tmp_path, rank0=with_loads(0, (50, 60, 55)), rank1=with_loads(1, (90, 62, 30)))
+    assert "slow_rank" not in codes(run)
+
+
+def test_no_single_limit_is_said_so(tmp_path: Path) -> None:
+    builder = TraceBuilder(0, 1, backend="gloo").step(0, 0, 100).data_loading(0, 19).op("aten::mm", 19, 43)
+    builder.gloo("all_reduce", 62, 19)
+    run = analyse(tmp_path, rank0=builder)
+    assert run.verdict.bound == "unknown"
+    assert run.verdict.sentence.startswith("no single limit: 43 % of the step computes, the largest loss is")
+
+
+def test_a_nameless_rank_is_not_called_none(tmp_path: Path) -> None:
+    run = analyse(tmp_path, x=rank_trace(None, None, load=50, compute=10))
+    assert run.verdict.bound == "input"
+    assert "rank" not in run.verdict.sentence
+
+
+def test_nameless_traces_do_not_make_a_world(tmp_path: Path) -> None:
+    traces = {f"host_1.{number}": rank_trace(None, None, at=1000 * number, wait=0) for number in range(3)}
+    run = analyse(tmp_path, **traces)
+    assert run.world_size == 1
+    assert codes(run) == {"rank_unknown"}
+
+
+def test_headers_that_contradict_each_other_are_findings(tmp_path: Path) -> None:
+    run = analyse(tmp_path, rank0=rank_trace(0, 2), rank7=rank_trace(7, 4))
+    assert {"world_sizes_differ", "rank_out_of_range"} <= codes(run)
+
+
+def test_a_missing_cycle_is_a_finding(tmp_path: Path) -> None:
+    more = rank_trace(0)
+    more.step(3, 300, 100).op("aten::mm", 300, 50)
+    assert "uneven_steps" in codes(analyse(tmp_path, rank0=more, rank1=rank_trace(1)))
+
+
+def test_a_bad_manifest_costs_only_itself(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        rank_trace(0, 1).write(tmp_path / name / "rank0.json")
+    (tmp_path / "b" / "run.json").write_text('{"schema_version": 99}')
+    good, bad = pipeline.analyze(tmp_path).runs
+    assert [len(run.ranks) for run in (good, bad)] == [1, 1]
+    assert "unreadable_manifest" in codes(bad)
+
+
+def test_files_of_one_folder_are_one_run_and_other_json_is_none(tmp_path: Path) -> None:
+    paths = [rank_trace(rank).write(tmp_path / f"rank{rank}.json") for rank in range(2)]
+    (run,) = pipeline.analyze(*paths).runs
+    assert [rank.rank for rank in run.ranks] == [0, 1]
+    (both,) = pipeline.analyze(paths[0], tmp_path).runs
+    assert [rank.rank for rank in both.ranks] == [0, 1]
+    (tmp_path / "settings").mkdir()
+    (tmp_path / "settings" / "config.json").write_text("{}")
+    assert [run.run for run in pipeline.analyze(tmp_path).runs] == [tmp_path.name]
+    with pytest.raises(TraceError, match="is JSON but no trace"):
+        pipeline.analyze(tmp_path / "settings")
+
+
+def test_links_are_followed_once(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    rank_trace(0, 1).write(tmp_path / "real" / "rank0.json")
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "link").symlink_to(tmp_path / "real")
+    (tmp_path / "runs" / "circle").symlink_to(tmp_path / "runs")
+    assert len(pipeline.analyze(tmp_path / "runs").runs) == 1
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        b'"cat":"cpu_op","name":"c10d::x","args":{"Input type":["\xff"]}',
+        b'"cat":"cpu_op","name":"c10d::x","args":{"Input type":["\\ud800"]}',
+        b'"cat":"cpu_op","name":"c10d::x","args":{"Input Dims":' + b"[" * 2000 + b"]" * 2000 + b"}",
+        b'"cat":"kernel","name":"k","args":{"correlation":' + b"9" * 5000 + b"}",
+        b'"cat":"kernel","name":"\x01","args":{"correlation":' + b"9" * 5000 + b"}",
+    ],
+    ids=["utf-8", "surrogate", "nesting", "digits", "digits, leniently"],
+)
+def test_damage_within_an_event_is_one_line_or_none(tmp_path: Path, event: bytes) -> None:
+    good = b'{"ph":"X","cat":"cpu_op","name":"aten::mm","pid":1,"tid":1,"ts":1,"dur":5}'
+    damaged = b'{"ph":"X","pid":1,"tid":1,"ts":1,"dur":5,' + event + b"}"
+    (tmp_path / "rank0.json").write_bytes(b'{"traceEvents":[' + good + b"," + damaged + b"]}")
+    rank_trace(1).write(tmp_path / "rank1.json")
+    (run,) = pipeline.analyze(tmp_path).runs
+    assert 1 in {rank.rank for rank in run.ranks}
+    assert len(run.ranks) == 2 or "unreadable_trace" in codes(run)
