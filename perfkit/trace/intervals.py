@@ -71,11 +71,10 @@ def innermost(start: Ints, end: Ints, instant: Ints) -> Ints:
     outlives = _last_before_that_ends_later(ordered_end)
     found = np.searchsorted(ordered_start, instant, side="right") - 1
     # Where the candidate has ended, everything up to the last earlier span that ends later has ended too.
-    while True:
-        over = (found >= 0) & (ordered_end[found] <= instant)
-        if not over.any():
-            break
-        found[over] = outlives[found[over]]
+    unsettled = np.flatnonzero(found >= 0)
+    while len(unsettled := unsettled[ordered_end[found[unsettled]] <= instant[unsettled]]):
+        found[unsettled] = outlives[found[unsettled]]
+        unsettled = unsettled[found[unsettled] >= 0]
     return np.where(found >= 0, order[found], -1)
 
 
@@ -86,11 +85,11 @@ def _last_before_that_ends_later(end: Ints) -> Ints:
     itself not final yet keeps it, so all pointers jump at once and the distance doubles.
     """
     before = np.arange(-1, len(end) - 1, dtype=np.int64)
-    while True:
-        short = (before >= 0) & (end[before] <= end)
-        if not short.any():
-            return before
+    short = np.flatnonzero(before >= 0)
+    while len(short := short[end[before[short]] <= end[short]]):
         before[short] = before[before[short]]
+        short = short[before[short] >= 0]
+    return before
 
 
 class Segments(NamedTuple):
