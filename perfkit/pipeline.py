@@ -6,7 +6,7 @@ from pathlib import Path
 from perfkit._version import __version__
 from perfkit.analysis.assemble import NamedSummary, assemble
 from perfkit.analysis.rank import check_step_marker, summarise
-from perfkit.errors import NotATraceError, StoreError, TraceError
+from perfkit.errors import NotATraceError, StoreError, TraceError, UsageError
 from perfkit.model import Finding, Report, RunManifest, RunReport
 from perfkit.trace.discover import RunLocation, discover
 from perfkit.trace.reader import read_trace
@@ -28,6 +28,8 @@ def analyze(*paths: str | Path, rank: int | None = None, step_marker: str | None
         TraceError: a path holds no trace, or none of the traces can be read.
         UsageError: `step_marker` is no regular expression.
     """
+    if not paths:
+        raise UsageError("nothing to analyse: give a trace, a run folder, or a folder of them")
     check_step_marker(step_marker)
     runs = [_analyze_run(location, rank, step_marker) for location in discover(map(Path, paths))]
     telling = [run for run in runs if run.ranks or run.state or _codes(run) - {"not_a_trace", "no_traces"}]

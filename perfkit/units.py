@@ -10,21 +10,21 @@ _TIME = ((1, "ns"), (10**3, "µs"), (10**6, "ms"), (10**9, "s"))
 _SI = ((1, ""), (10**3, "k"), (10**6, "M"), (10**9, "G"), (10**12, "T"), (10**15, "P"))
 
 
-def _digits(value: float) -> str:
-    """Return `value` with three significant digits, or as a whole number where it has more before the point."""
+def _digits(value: float, digits: int = 3) -> str:
+    """Return `value` with so many significant digits, or as a whole number where it has more before the point."""
     if value == 0:
         return "0"
-    return f"{value:.0f}" if abs(value) >= 999.5 else f"{value:#.3g}".rstrip(".")
+    return f"{value:.0f}" if abs(value) >= 999.5 else f"{value:#.{digits}g}".rstrip(".")
 
 
-def _scaled(value: float, scales: Sequence[tuple[int, str]]) -> tuple[str, str]:
+def _scaled(value: float, scales: Sequence[tuple[int, str]], digits: int = 3) -> tuple[str, str]:
     """Return (digits, unit), with the first unit in which `value` stays under a thousand after rounding."""
     for scale, unit in scales[:-1]:
         if abs(value) / scale < 999.5:
             whole = scale == 1 and value == int(value)
-            return (str(int(value)) if whole else _digits(value / scale)), unit
+            return (str(int(value)) if whole else _digits(value / scale, digits)), unit
     scale, unit = scales[-1]
-    return _digits(value / scale), unit
+    return _digits(value / scale, digits), unit
 
 
 def duration(ns: float | None) -> str:
@@ -39,12 +39,12 @@ def difference(ns: float) -> str:
     return f"+{duration(ns)}" if ns > 0 else duration(ns)
 
 
-def size(count: float | None) -> str:
+def size(count: float | None, digits: int = 3) -> str:
     """Return bytes in decimal units: `4.19 MB` (1 MB = 1,000,000 bytes)."""
     if count is None:
         return NONE
-    digits, prefix = _scaled(count, _SI)
-    return f"{digits} {prefix}B"
+    figure, prefix = _scaled(count, _SI, digits)
+    return f"{figure} {prefix}B"
 
 
 def rate(per_second: float | None, unit: str) -> str:

@@ -12,6 +12,8 @@ from perfkit.model import Category, RankReport, StepBreakdown
 
 _NOTICEABLE = 0.05
 """Share of the step that a lag must reach to be spoken of: ranks differ by a few per cent anyway."""
+_OFTEN = 0.75
+"""Share of the steps in which a rank must be the slowest."""
 _FEWEST_STEPS = 2
 """One step alone tells nothing about a rank."""
 _OWN: tuple[Category, ...] = ("compute", "memcpy", "data_loading", "overhead")
@@ -39,8 +41,8 @@ class Lag(NamedTuple):
 def find_lag(ranks: list[RankReport]) -> Lag | None:
     """Return the rank that the others wait for, or None where none stands out.
 
-    It must be the slowest in more than half of the steps that all ranks recorded, slower by a noticeable share of the
-    step, and by more than twice what its lag varies from step to step (median absolute deviation).
+    It must be the slowest in three of four steps that all ranks recorded, slower by a noticeable share of the step, and
+    by more than twice what its lag varies from step to step (median absolute deviation).
     """
     table = {rank.rank: {step.step: step for step in rank.steps} for rank in ranks if rank.rank is not None}
     if len(table) < 2:
@@ -50,7 +52,7 @@ def find_lag(ranks: list[RankReport]) -> Lag | None:
         return None
     slowest = [max(table, key=lambda rank: _own(table[rank][step])) for step in common]
     rank = max(table, key=slowest.count)
-    if 2 * slowest.count(rank) <= len(common):
+    if slowest.count(rank) < _OFTEN * len(common):
         return None
     others = [steps for other, steps in table.items() if other != rank]
 

@@ -5,6 +5,7 @@ from statistics import median
 from perfkit.model import CATEGORIES, Bound, Category, DataLoading, RunReport
 from perfkit.report import sums
 from perfkit.report.document import Cell, Column, Table
+from perfkit.report.facts import input_of
 from perfkit.report.tables import SHORT
 from perfkit.units import NONE, duration, plain, shares, size
 
@@ -28,7 +29,7 @@ def comparison(runs: list[RunReport]) -> list[Table]:
 
 def _steps(runs: list[RunReport]) -> Table:
     return Table(
-        "Runs: median step on the slowest rank, and its exposed shares",
+        "Runs: median step of the slowest rank, and mean exposed shares",
         (
             Column("run", "words"),
             Column("ranks"),
@@ -66,7 +67,10 @@ def _input(runs: list[RunReport]) -> list[Table]:
         Column("× memory"),
         Column("read"),
     )
-    remark = "× memory: median load against the run of the same configuration from memory"
+    remark = (
+        "× memory: median load against that of the runs of the same configuration from memory (their median); "
+        f"{NONE} where there is none"
+    )
     return [Table("Runs: the input", columns, rows, remark)]
 
 
@@ -75,7 +79,7 @@ def _input_row(run: RunReport, loads: DataLoading, runs: list[RunReport]) -> tup
     read = loads.read_bytes_per_s
     return (
         Cell(plain(run.run)),
-        Cell(plain(loads.source or run.source or NONE)),
+        Cell(input_of(run) if run.source else plain(loads.source or NONE)),
         Cell(duration(loads.median_ns)),
         Cell(duration(loads.max_ns)),
         Cell(NONE if ratio is None else f"{ratio:.2f}"),

@@ -5,7 +5,7 @@ from collections import Counter, defaultdict
 from perfkit.model import Finding, Injection, ProfilerCost, RunReport, Severity, Throughput
 from perfkit.report import sums
 from perfkit.report.document import Fact, Remark
-from perfkit.units import difference, duration, plain, ranges, rate, share
+from perfkit.units import NONE, difference, duration, plain, ranges, rate, share
 
 FINDINGS_A_CODE = 5
 FILES_A_FINDING = 4
@@ -32,8 +32,22 @@ def facts(run: RunReport) -> list[Fact]:
 def _workload(run: RunReport) -> Fact | None:
     if run.workload is None:
         return None
-    source = f", input from {plain(run.source)}" if run.source else ""
-    return Fact("workload", plain(run.workload) + source)
+    preset = run.config.get("preset") if run.config else None
+    named = plain(run.workload) + (f" ({plain(str(preset))})" if preset else "")
+    if run.source is None or run.source == run.workload == "custom":
+        return Fact("workload", named)
+    return Fact("workload", f"{named}, input from {input_of(run)}")
+
+
+def input_of(run: RunReport) -> str:
+    """Return where a run's input came from, and how it was read where that is a choice."""
+    config = run.config or {}
+    parts = [plain(run.source or NONE)]
+    if run.source not in (None, "memory") and "read" in config:
+        parts.append(plain(str(config["read"])))
+    if workers := config.get("num_workers"):
+        parts.append(f"{workers} workers")
+    return ", ".join(parts)
 
 
 def _ranks(run: RunReport) -> Fact:
@@ -44,8 +58,9 @@ def _ranks(run: RunReport) -> Fact:
     named += [f"{unknown} that do not say which"] if unknown else []
     which = f" ({', '.join(named)})" if named else ""
     hosts = {r.host for r in run.ranks if r.host}
+    world = f" of {run.world_size}" if len(run.ranks) <= run.world_size else ""
     parts = [
-        f"{len(run.ranks)} of {run.world_size}{which}",
+        f"{len(run.ranks)}{world}{which}",
         *sorted({r.device for r in run.ranks}),
         *sorted({plain(r.backend) for r in run.ranks if r.backend}),
         *([f"{len(hosts)} hosts"] if len(hosts) > 1 else []),
@@ -105,7 +120,7 @@ def _state(run: RunReport) -> list[Fact]:
 
 
 def _warnings(run: RunReport) -> list[Fact]:
-    counts = Counter(f.severity for f in run.findings)
+    counts = Counter(f.severity for f in _untold(run))
     serious = [f"{counts[s]} {s}{'s' if counts[s] > 1 else ''}" for s in ("error", "warning") if counts[s]]
     if not serious:
         return []
@@ -119,7 +134,7 @@ def findings(run: RunReport) -> list[Remark]:
     Those that say the same of several ranks or files are one.
     """
     groups: dict[tuple[Severity, str, str], list[Finding]] = defaultdict(list)
-    for finding in sorted(run.findings, key=lambda f: (_ORDER.index(f.severity), f.code)):
+    for finding in sorted(_untold(run), key=lambda f: (_ORDER.index(f.severity), f.code)):
         groups[finding.severity, finding.code, finding.message].append(finding)
     of_a_code: dict[tuple[Severity, str], list[str]] = defaultdict(list)
     for (severity, code, message), group in groups.items():
@@ -129,6 +144,12 @@ def findings(run: RunReport) -> list[Remark]:
         for (severity, code), texts in of_a_code.items()
         for text in _first(texts, FINDINGS_A_CODE)
     ]
+
+
+def _untold(run: RunReport) -> list[Finding]:
+    """Return the findings but for the one that the verdict says already."""
+    told = "slow_rank" if run.verdict.bound == "imbalance" else None
+    return [finding for finding in run.findings if finding.code != told]
 
 
 def _where(group: list[Finding]) -> str:

@@ -40,6 +40,7 @@ def _direct(path: Path) -> Iterator[TextIO]:
 @contextmanager
 def _renamed(path: Path) -> Iterator[TextIO]:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    path.parent.mkdir(parents=True, exist_ok=True)
     try:
         with _direct(temporary) as stream:
             yield stream

@@ -27,7 +27,7 @@ def document(report: Report, top: int) -> Document:
     explained = any(run.ranks for run in report.runs)
     notes = list(FOOTNOTES) if explained else []
     if not whole:
-        notes.append("The tables of each run are left out: analyze fewer runs to see them.")
+        notes.append(f"Of more than {MAX_WHOLE_RUNS} runs the tables of each are left out: analyze fewer to see them.")
     return Document(comparison(report.runs), sections, notes)
 
 

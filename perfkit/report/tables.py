@@ -270,7 +270,7 @@ def collectives(run: RunReport, top: int) -> Table | None:
             (
                 Cell(plain(s.operator)),
                 Cell(_group(s.group, s.group_size)),
-                Cell(size(s.bytes)),
+                Cell(size(s.bytes, digits=4)),
                 Cell(plain(s.dtype or NONE)),
                 Cell(f"{s.count:,}"),
                 Cell(duration(s.total_ns)),

@@ -50,5 +50,5 @@ def find_peak(device_name: str, dtype: str, given_tflops: float | None) -> Peak:
             return Peak(flops_per_s=row.tflops * 1e12)
     return Peak(
         flops_per_s=None,
-        reason=f"no known {dtype} peak for {device_name}: give --peak-tflops",
+        reason=f"no known {dtype} peak for {device_name}: run with --peak-tflops",
     )

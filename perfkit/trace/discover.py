@@ -7,6 +7,7 @@ one by one are a run by folder.
 
 import os
 import stat
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +17,7 @@ from perfkit.trace.formats import SUFFIXES
 from perfkit.trace.store import MANIFEST_NAME
 
 _NOT_TRACES = frozenset({MANIFEST_NAME, "report.json", "failure.json"})
+_SPEEDSCOPE = ".speedscope.json"
 
 
 class RunLocation(NamedTuple):
@@ -44,7 +46,17 @@ def discover(paths: Iterable[Path]) -> list[RunLocation]:
             files.setdefault(path.resolve().parent, []).append(path)
     # A file that a folder given beside it holds already is not read twice.
     singles = [_of_files(group) for folder, group in files.items() if folder not in runs]
-    return [*runs.values(), *singles]
+    return _told_apart([*runs.values(), *singles])
+
+
+def _told_apart(runs: list[RunLocation]) -> list[RunLocation]:
+    """Put the folder before the names that several runs have."""
+    often = {name for name, count in Counter(run.name for run in runs).items() if count > 1}
+    return [run._replace(name=f"{_parent(run)}/{run.name}") if run.name in often else run for run in runs]
+
+
+def _parent(run: RunLocation) -> str:
+    return run.path.resolve().parent.name
 
 
 def _is_folder(path: Path) -> bool:
@@ -83,7 +95,8 @@ def _below(root: Path) -> Iterator[RunLocation]:
 
 
 def _is_trace(name: str) -> bool:
-    return name.endswith(SUFFIXES) and name not in _NOT_TRACES and not name.startswith(".")
+    other = name in _NOT_TRACES or name.endswith(_SPEEDSCOPE)
+    return name.endswith(SUFFIXES) and not other and not name.startswith(".")
 
 
 def _unreadable(root: Path) -> Callable[[OSError], None]:

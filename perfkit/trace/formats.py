@@ -106,7 +106,7 @@ def _decode_leniently(data: bytes, path: Path) -> RawTrace:
         # Numbers stay text here too: what is not needed is never converted.
         loaded = json.loads(data.decode("utf-8", "replace"), strict=False, parse_float=_Number, parse_int=_Number)
     except (ValueError, RecursionError) as error:
-        raise TraceError(f"{path}: is not a whole JSON document: {error}") from error
+        raise TraceError(f"{path}: is no JSON, or not whole: {error}") from error
     if isinstance(loaded, list):
         loaded = {"traceEvents": loaded}
     events = loaded.get("traceEvents") if isinstance(loaded, dict) else None

@@ -258,6 +258,18 @@ def test_files_of_one_folder_are_one_run_and_other_json_is_none(tmp_path: Path) 
         pipeline.analyze(tmp_path / "settings")
 
 
+def test_runs_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    paths = [rank_trace(0, 1).write(tmp_path / name / "rank0.json") for name in ("a", "b")]
+    assert [run.run for run in pipeline.analyze(*paths).runs] == ["a/rank0", "b/rank0"]
+
+
+def test_no_path_is_a_usage_error() -> None:
+    with pytest.raises(UsageError, match="nothing to analyse"):
+        pipeline.analyze()
+
+
 def test_links_are_followed_once(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     rank_trace(0, 1).write(tmp_path / "real" / "rank0.json")

@@ -76,10 +76,17 @@ def test_top_limits_the_ranked_tables(real_traces: Path, capsys: pytest.CaptureF
     assert shown.count("all_to_all") == 0
 
 
-def test_a_folder_that_is_not_there(trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["analyze", trace, "-o", str(tmp_path / "no" / "r.md")]) == 1
+def test_the_folder_of_a_report_is_made(trace: str, tmp_path: Path) -> None:
+    assert main(["analyze", trace, "-o", str(tmp_path / "new" / "r.md")]) == 0
+    assert (tmp_path / "new" / "r.md").read_text().startswith("# perfkit report")
+
+
+def test_a_folder_that_cannot_be(trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    assert main(["analyze", trace, "-o", str(tmp_path / "file" / "r.md")]) == 1
     said = capsys.readouterr().err
-    assert said.startswith(f"perfkit: error: cannot write {tmp_path}/no/r.md: No such file or directory")
+    assert said.startswith(f"perfkit: error: cannot write {tmp_path}/file/r.md: ")
+    assert said.count("\n") == 1
 
 
 def test_no_trace_at_the_path(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
