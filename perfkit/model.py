@@ -55,11 +55,12 @@ class RankRecord(Struct, frozen=True, kw_only=True):
     threads: int
     """CPU threads of torch's intra-op pool."""
     step_wall_ns: list[int]
-    """Host wall time of each completed step, from asking for the batch to the end of the optimizer."""
+    """Duration of each completed step, from asking for the batch to the end of the optimizer: on a CPU the host's wall
+    time, on an accelerator the time between two events in its own queue."""
     load_ns: list[int]
     """Host time spent waiting for each step's batch."""
     loss: list[float | None]
-    """Loss of each completed step; None where it was not finite."""
+    """Loss of each completed step; None where it was not finite, or not to be had from a device after a failure."""
 
 
 class World(Struct, frozen=True, kw_only=True):
@@ -72,6 +73,10 @@ class World(Struct, frozen=True, kw_only=True):
     """Ranks a node, by node rank."""
 
 
+FileKind = Literal["trace", "key_averages", "python_profile", "memory_snapshot", "nccl_log"]
+FILE_KINDS: Final[tuple[FileKind, ...]] = get_args(FileKind)
+
+
 class TraceFile(Struct, frozen=True, kw_only=True):
     """A file that the run wrote and checked; `path` is relative to the run folder."""
 
@@ -79,7 +84,7 @@ class TraceFile(Struct, frozen=True, kw_only=True):
     rank: int
     cycle: int
     bytes: int
-    kind: Literal["trace", "key_averages"]
+    kind: FileKind
 
 
 class Throughput(Struct, frozen=True, kw_only=True):
@@ -93,7 +98,8 @@ class Throughput(Struct, frozen=True, kw_only=True):
     mfu_reason: str | None
     """Why there is no MFU."""
     read_bytes_per_s: float | None
-    """Bytes of samples delivered per second of waiting for them, summed over ranks."""
+    """Bytes of samples delivered per second of waiting for them, summed over ranks. None where the waiting is not the
+    reading: with loader workers, which read ahead, and with an injected delay of the loading."""
     measured_on: Literal["plain", "active"]
     step_ns: int
     """Median over those steps of the largest wall time over ranks."""
@@ -104,6 +110,15 @@ class Failure(Struct, frozen=True, kw_only=True):
 
     rank: int
     message: str
+
+
+class Compiled(Struct, frozen=True, kw_only=True):
+    """What `torch.compile` made of the model."""
+
+    graphs: int
+    """Compiled graphs of the rank with the fewest; with 0 the model ran as if it had not been asked to compile."""
+    steps: list[int]
+    """Steps in which something was compiled, on any rank."""
 
 
 class RunManifest(Struct, frozen=True, kw_only=True):
@@ -128,16 +143,20 @@ class RunManifest(Struct, frozen=True, kw_only=True):
     parameters: int | None = None
     parameter_checksum: str | None = None
     """SHA-256 over the parameters after the last step, the same on all ranks (checked)."""
+    compiled: Compiled | None = None
+    """None where compiling was not asked for."""
     batch_size: int | None = None
-    """Samples a rank and step."""
+    """Samples a rank and step: those of all its micro-steps."""
     sample_bytes: int | None = None
     tokens_per_sample: int | None = None
     flops_per_token: float | None = None
     injections: list[Injection] = []
     step_kinds: list[StepKind] = []
-    """One a step, the same on all ranks."""
+    """One a step, the same on all ranks; of a failed run as far as `ranks` go."""
     ranks: list[RankRecord] = []
     throughput: Throughput | None = None
+    unknown: dict[str, str] = {}
+    """Fields here and in `ranks` that cannot be known of this run, and why: they are None, or an empty list."""
     files: list[TraceFile] = []
 
 
@@ -255,7 +274,8 @@ class DataLoading(Struct, frozen=True, kw_only=True):
     exposed_share: float
     """Exposed data loading / wall, over ranks and steps."""
     read_bytes_per_s: float | None
-    """Bytes of samples delivered per second of waiting for them, summed over ranks; None without a manifest."""
+    """Bytes of samples delivered per second of waiting for them, summed over ranks; None without a manifest, and where
+    the run's own rate is None (see `Throughput`)."""
 
 
 class ProfilerCost(Struct, frozen=True, kw_only=True):

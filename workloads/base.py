@@ -11,7 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Generic, Literal, TypeVar
 
 import msgspec
 import numpy as np
@@ -30,6 +30,12 @@ MAX_BLOCK_SAMPLES: Final = 1024
 
 Arrays = dict[str, NDArray[Any]]
 """One array a field, samples along the first axis."""
+
+RateScale = Annotated[
+    Literal["linear", "sqrt", "none"],
+    msgspec.Meta(description="how the learning rate grows with the batches that a step averages over"),
+]
+"""Batches of a step: ranks x micro-steps."""
 
 ConfigT = TypeVar("ConfigT", bound=msgspec.Struct)
 
@@ -100,6 +106,16 @@ def generate_blocks(spec: DataSpec, start: int, stop: int, block: Callable[[int]
     return made
 
 
+def scale_rate(rate: float, scale: RateScale, batches: int) -> float:
+    """Return the learning rate for steps over `batches` times the batch that `rate` is meant for.
+
+    Linear: Goyal et al., "Accurate, Large Minibatch SGD" (2017). Square root: what keeps the noise of Adam's updates
+    the same (Malladi et al., "On the SDEs and Scaling Rules for Adaptive Gradient Algorithms", 2022).
+    """
+    factors = {"linear": float(batches), "sqrt": math.sqrt(batches), "none": 1.0}
+    return rate * factors[scale]
+
+
 @dataclass(frozen=True)
 class Optimization:
     """How a model is optimized."""
@@ -149,9 +165,23 @@ class Workload(ABC, Generic[ConfigT]):
         """Build the model on torch's current default device, from torch's current random state."""
 
     @abstractmethod
+    def layers(self, model: nn.Module) -> list[nn.Module]:
+        """Return the repeated layers of the bare `model`: the units of activation checkpointing."""
+
+    @abstractmethod
     def loss(self, model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
         """Run `model` (bare or wrapped) forward on a batch and return the scalar loss."""
 
     @abstractmethod
-    def optimization(self, model: nn.Module, *, world_size: int, total_steps: int, device_type: str) -> Optimization:
-        """Make the optimizer, and what goes with it, for `model` (bare or wrapped)."""
+    def optimization(
+        self, model: nn.Module, *, world_size: int, total_steps: int, device_type: str, accumulate: int = 1
+    ) -> Optimization:
+        """Make the optimizer, and what goes with it, for `model` (bare or wrapped).
+
+        Args:
+            model: what is trained.
+            world_size: ranks.
+            total_steps: steps that will be trained.
+            device_type: kind of device that the model is on.
+            accumulate: micro-steps whose gradients a step adds up.
+        """

@@ -19,7 +19,16 @@ from torch.nn import functional
 from torch.optim.lr_scheduler import LambdaLR
 
 from perfkit.errors import UsageError
-from workloads.base import Arrays, DataSpec, Field, Optimization, Workload, generate_blocks
+from workloads.base import (
+    Arrays,
+    DataSpec,
+    Field,
+    Optimization,
+    RateScale,
+    Workload,
+    generate_blocks,
+    scale_rate,
+)
 from workloads.data.text import Text, load_text
 
 INIT_STD: Final = 0.02
@@ -46,6 +55,7 @@ class GPTConfig(Struct, frozen=True, kw_only=True):
     bias: Annotated[bool, Meta(description="biases in linear layers and norms")] = True
     dropout: Annotated[float, Meta(ge=0, lt=1, description="dropout probability")] = 0.0
     learning_rate: Annotated[float, Meta(gt=0, description="peak learning rate")] = 6e-4
+    lr_scale: RateScale = "none"  # a recipe's peak rate belongs to its global batch
     final_rate: Annotated[float, Meta(ge=0, le=1, description="learning rate at the end, as a share of the peak")] = 0.1
     warmup_steps: Annotated[int, Meta(ge=0, description="steps in which the learning rate rises to its peak")] = 10
     weight_decay: Annotated[float, Meta(ge=0, description="weight decay of matrices and embeddings")] = 0.1
@@ -254,6 +264,11 @@ class GPT(Workload[GPTConfig]):
         """Build the model; the preset gpt2 has 124,439,808 parameters."""
         return Decoder(self.config, self.vocab_size)
 
+    def layers(self, model: nn.Module) -> list[nn.Module]:
+        """Return the blocks."""
+        assert isinstance(model, Decoder)  # noqa: S101
+        return list(model.blocks)
+
     def loss(self, model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
         """Return the mean cross entropy of each token given those before it in its window.
 
@@ -269,9 +284,10 @@ class GPT(Workload[GPTConfig]):
         self,
         model: nn.Module,
         *,
-        world_size: int,  # noqa: ARG002
+        world_size: int,
         total_steps: int,
         device_type: str,
+        accumulate: int = 1,
     ) -> Optimization:
         """Make AdamW that decays matrices and embeddings only, with warm-up and cosine decay."""
         config = self.config
@@ -280,9 +296,8 @@ class GPT(Workload[GPTConfig]):
             {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": config.weight_decay},
             {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
         ]
-        optimizer = torch.optim.AdamW(
-            groups, lr=config.learning_rate, betas=BETAS, fused=fused_adamw_works(device_type)
-        )
+        peak = scale_rate(config.learning_rate, config.lr_scale, world_size * accumulate)
+        optimizer = torch.optim.AdamW(groups, lr=peak, betas=BETAS, fused=fused_adamw_works(device_type))
         schedule = partial(
             rate_factor,
             warmup_steps=config.warmup_steps,

@@ -10,7 +10,16 @@ from numpy.random import default_rng
 from torch import Tensor, nn
 from torch.nn import functional
 
-from workloads.base import Arrays, DataSpec, Field, Optimization, Workload, generate_blocks
+from workloads.base import (
+    Arrays,
+    DataSpec,
+    Field,
+    Optimization,
+    RateScale,
+    Workload,
+    generate_blocks,
+    scale_rate,
+)
 
 
 class TransformerConfig(Struct, frozen=True, kw_only=True):
@@ -25,9 +34,8 @@ class TransformerConfig(Struct, frozen=True, kw_only=True):
     decoder_layers: Annotated[int, Meta(ge=1, description="layers of the decoder")] = 6
     feedforward: Annotated[int, Meta(ge=1, description="width of the feed-forward layers")] = 2048
     dropout: Annotated[float, Meta(ge=0, lt=1, description="dropout probability")] = 0.1
-    learning_rate: Annotated[
-        float, Meta(gt=0, description="Adam's learning rate for one rank; multiplied by the ranks")
-    ] = 0.001
+    learning_rate: Annotated[float, Meta(gt=0, description="Adam's learning rate for one batch a step")] = 0.001
+    lr_scale: RateScale = "linear"
 
     def __post_init__(self) -> None:
         if self.d_model % self.heads:
@@ -95,6 +103,11 @@ class Transformer(Workload[TransformerConfig]):
                 batch_first=True,
             )
 
+    def layers(self, model: nn.Module) -> list[nn.Module]:
+        """Return the layers of the encoder, then those of the decoder."""
+        assert isinstance(model, nn.Transformer)  # noqa: S101
+        return [*model.encoder.layers, *model.decoder.layers]
+
     def loss(self, model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
         """Return the cross entropy over the feature axis, averaged over target positions.
 
@@ -112,7 +125,8 @@ class Transformer(Workload[TransformerConfig]):
         world_size: int,
         total_steps: int,  # noqa: ARG002
         device_type: str,  # noqa: ARG002
+        accumulate: int = 1,
     ) -> Optimization:
-        """Make Adam with the learning rate scaled linearly by the number of ranks."""
-        rate = self.config.learning_rate * world_size
+        """Make Adam, its learning rate scaled by the batches that a step averages over."""
+        rate = scale_rate(self.config.learning_rate, self.config.lr_scale, world_size * accumulate)
         return Optimization(torch.optim.Adam(model.parameters(), lr=rate))

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import Final, NamedTuple
 
+from perfkit.analysis.compiled import compile_findings
 from perfkit.analysis.imbalance import Lag, find_lag
 from perfkit.analysis.rank import TraceSummary
 from perfkit.analysis.verdict import describe_lag, judge
@@ -252,6 +253,7 @@ def _manifest_findings(manifest: RunManifest, present: set[str]) -> Iterable[Fin
     if manifest.state == "running":
         message = "the run has not finished, or was killed: only the cycles that it wrote are here"
         yield Finding(code="run_unfinished", severity="warning", message=message)
+    yield from compile_findings(manifest.compiled, manifest.step_kinds)
     for fault in manifest.injections:
         who = "every rank" if fault.rank is None else f"rank {fault.rank}"
         message = f"a delay of {duration(fault.delay_ns)} was put into {fault.phase} of {who} on purpose (--inject)"
@@ -293,6 +295,8 @@ def _read_rate(manifest: RunManifest | None, ranks: list[RankReport], sum_ns: in
     """
     if manifest is None or manifest.batch_size is None or manifest.sample_bytes is None or not sum_ns:
         return None
+    if manifest.throughput is None or manifest.throughput.read_bytes_per_s is None:
+        return None  # the waiting is not the reading
     batches = sum(len(rank.steps) for rank in ranks)
     return batches * manifest.batch_size * manifest.sample_bytes * 1e9 / (sum_ns / len(ranks))
 

@@ -10,7 +10,7 @@ from perfkit.analysis.breakdown import break_down, find_activity
 from perfkit.analysis.classify import Device, classify_names, find_device
 from perfkit.analysis.collectives import find_collectives, tabulate_collectives
 from perfkit.analysis.operators import tabulate_operators
-from perfkit.analysis.steps import Steps, find_steps
+from perfkit.analysis.steps import BEFORE_THE_FIRST, Steps, find_steps
 from perfkit.errors import TraceError, UsageError
 from perfkit.model import CollectiveStat, Finding, OperatorStat, StepBreakdown
 from perfkit.trace.events import Header, Kind, RankTrace
@@ -52,11 +52,12 @@ def summarise(trace: RankTrace, file: str, step_marker: str | None = None) -> Tr
     events = trace.events
     names = classify_names(events.names)
     device = find_device(events, names)
-    steps = find_steps(events, device, step_marker)
+    said = trace.header.perfkit
+    steps = find_steps(events, device, step_marker, said.steps[1] if said and said.steps else None)
     if steps is None:
         raise TraceError(f"{file}: holds no host operator, no device activity and no step: nothing to analyse")
     activity = find_activity(events, names, device)
-    recorded = (trace.header.perfkit.collectives if trace.header.perfkit else None) or []
+    recorded = (said.collectives if said else None) or []
     collectives, fitted = find_collectives(events, names, device, activity, steps, recorded)
     findings = [*_damage(trace), *_lost_device(trace, device), *_step_findings(steps, device, step_marker)]
     if not fitted:
@@ -141,7 +142,7 @@ def _step_findings(steps: Steps, device: Device, marker: str | None) -> list[Fin
             "the device's events may have been lost, or the program did not use it there"
         )
         found.append(Finding(code="steps_without_device_work", severity="warning", message=message))
-    before = int((steps.device_step < 0).sum())
+    before = int((steps.device_step == BEFORE_THE_FIRST).sum())
     if before:
         message = f"{before} device activities were launched before the first step and belong to none"
         found.append(Finding(code="work_before_steps", severity="info", message=message))

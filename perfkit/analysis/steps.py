@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -11,6 +12,9 @@ from perfkit.trace.events import Events, Kind
 from perfkit.trace.intervals import Ints
 
 _NEVER = np.iinfo(np.int64).min
+
+BEFORE_THE_FIRST: Final = -1
+AFTER_THE_LAST: Final = -2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +28,7 @@ class Steps:
     bounds: Ints
     """b_0 … b_k and the end, shape (k + 1,)."""
     device_step: Ints
-    """Step of each device activity, shape (d,); -1 for what was launched before the first."""
+    """Step of each device activity, shape (d,); -1 for what was launched before the first, -2 after the last."""
     from_annotations: bool
     """False where the trace has no steps and is taken as one."""
 
@@ -37,13 +41,15 @@ class Steps:
         return np.asarray((instant_ns >= self.bounds[0]) & (instant_ns < self.bounds[-1]))
 
 
-def find_steps(events: Events, device: Device, marker: str | None) -> Steps | None:
+def find_steps(events: Events, device: Device, marker: str | None, completed: int | None = None) -> Steps | None:
     """Return the steps, or None where the trace holds neither steps nor any work.
 
     Args:
         events: the trace.
         device: its device activities.
         marker: a regular expression that an annotation's name must match to be a step, instead of `ProfilerStep#N`.
+        completed: the last step that was completed, where the run has said so; a `ProfilerStep#N` beyond it was begun
+            and left, is no step, and neither is what was launched in it.
     """
     pattern = re.compile(marker or rules.STEP)
     matches = [pattern.search(name) if marker else pattern.fullmatch(name) for name in events.names]
@@ -52,10 +58,16 @@ def find_steps(events: Events, device: Device, marker: str | None) -> Steps | No
     if not len(rows):
         return _whole_trace(events, device)
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
+    number: list[int | None] = [_number(matches[name], order) for order, name in enumerate(events.name[rows].tolist())]
+    count = len(number)
+    if marker is None and completed is not None:
+        count = sum(step is not None and step <= completed for step in number) or count
+    device_step = np.searchsorted(events.start_ns[rows], device.launched_ns, side="right") - 1
+    device_step[device_step >= count] = AFTER_THE_LAST
+    rows = rows[:count]
     host_start_ns = events.start_ns[rows]
-    device_step = np.searchsorted(host_start_ns, device.launched_ns, side="right") - 1
     return Steps(
-        number=[_number(matches[name], order) for order, name in enumerate(events.name[rows].tolist())],
+        number=number[:count],
         host_start_ns=host_start_ns,
         bounds=_bounds(host_start_ns, int(events.end_ns[rows[-1]]), events, device, device_step),
         device_step=device_step,

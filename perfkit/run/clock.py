@@ -1,5 +1,6 @@
 """How long steps take: by the host's clock, or by the device's own where the host runs ahead of it."""
 
+import itertools
 import time
 from typing import Any, Protocol
 
@@ -15,8 +16,8 @@ class StepClock(Protocol):
     def end(self) -> None:
         """Mark the end of the step."""
 
-    def wall_ns(self) -> list[int]:
-        """Return the duration of every step that has ended."""
+    def wall_ns(self, wait: bool = True) -> list[int]:
+        """Return the duration of every step that has ended; without `wait` of those known to have, in order."""
 
 
 class HostClock:
@@ -34,7 +35,7 @@ class HostClock:
         """Mark the end of the step."""
         self._wall_ns.append(time.perf_counter_ns() - self._begin_ns)
 
-    def wall_ns(self) -> list[int]:
+    def wall_ns(self, wait: bool = True) -> list[int]:  # noqa: ARG002
         """Return the duration of every step that has ended."""
         return self._wall_ns
 
@@ -47,6 +48,7 @@ class DeviceClock:
     """
 
     def __init__(self, device: torch.device) -> None:
+        self._device = device
         self._module: Any = torch.get_device_module(device.type)
         self._begin: Any = None
         self._steps: list[tuple[Any, Any]] = []
@@ -59,15 +61,24 @@ class DeviceClock:
         """Mark the end of the step."""
         self._steps.append((self._begin, self._mark()))
 
-    def wall_ns(self) -> list[int]:
-        """Wait for the device and return the duration of every step that has ended."""
-        self._module.synchronize()
-        return [round(begin.elapsed_time(end) * 1e6) for begin, end in self._steps]
+    def wall_ns(self, wait: bool = True) -> list[int]:
+        """Return the duration of every step; without `wait`, which may be for ever, of those the device has left."""
+        if wait:
+            self._module.synchronize(self._device)
+        ended = itertools.takewhile(lambda step: wait or _reached(step[1]), self._steps)
+        return [round(begin.elapsed_time(end) * 1e6) for begin, end in ended]
 
     def _mark(self) -> Any:
         event = self._module.Event(enable_timing=True)
-        event.record()
+        event.record(self._module.current_stream(self._device))
         return event
+
+
+def _reached(event: Any) -> bool:
+    try:
+        return bool(event.query())
+    except RuntimeError:  # the device is lost
+        return False
 
 
 def step_clock(device: torch.device) -> StepClock:

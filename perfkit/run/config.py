@@ -20,6 +20,8 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ns|us|ms|s|m|h)")
 
 DeviceKind = Literal["auto", "cuda", "xpu", "cpu"]
 BackendName = Literal["auto", "nccl", "xccl", "gloo", "mpi"]
+Precision = Literal["float32", "bfloat16", "float16"]
+NcclLevel = Literal["version", "warn", "info", "trace"]
 _Count = Annotated[int, Meta(ge=1)]
 
 
@@ -33,7 +35,22 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Meta(description="Training steps [default: the schedule, then 3 warm plain steps]."),
     ] = None
     epochs: Annotated[_Count | None, Meta(description="Passes over the data set, instead of --steps.")] = None
-    batch_size: Annotated[int, Meta(ge=1, description="Samples a rank and step.")] = 32
+    batch_size: Annotated[int, Meta(ge=1, description="Samples a rank and micro-step (see --accumulate).")] = 32
+    accumulate: Annotated[
+        int, Meta(ge=1, description="Micro-steps a step: batches whose gradients are added up, then averaged once.")
+    ] = 1
+    precision: Annotated[Precision, Meta(description="Of the forward pass; float16 scales the loss.")] = "float32"
+    checkpoint_activations: Annotated[
+        bool, Meta(description="Compute activations again in backward instead of keeping them.")
+    ] = False
+    compile: Annotated[bool, Meta(description="Compile the model; needs a C++ compiler.")] = False
+    bucket_cap_mb: Annotated[
+        Annotated[float, Meta(gt=0)] | None,
+        Meta(description="MiB of gradients that DDP averages at once [default: 25, the first time 1]."),
+    ] = None
+    static_graph: Annotated[bool, Meta(description="Promise DDP that every step runs the same graph.")] = False
+    find_unused: Annotated[bool, Meta(description="Let DDP look for unused parameters in each step.")] = False
+    overlap: Annotated[bool, Meta(description="Average gradients during backward, or only after it.")] = True
     seed: Annotated[int, Meta(ge=0, description="Seed of data, model and shuffling.")] = 0
     device: Annotated[DeviceKind, Meta(description="Where to train.")] = "auto"
     backend: Annotated[BackendName, Meta(description="Communication backend [auto: by the device].")] = "auto"
@@ -48,6 +65,13 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     with_stack: Annotated[bool, Meta(description="Record Python stacks.")] = False
     with_flops: Annotated[bool, Meta(description="Estimate operators' FLOPs.")] = False
     with_modules: Annotated[bool, Meta(description="Record module hierarchy.")] = False
+    pyinstrument: Annotated[bool, Meta(description="Profile rank 0's Python code in the recorded steps, too.")] = False
+    memory_snapshot: Annotated[bool, Meta(description="Keep torch's memory history (CUDA only; costs every step).")] = (
+        False
+    )
+    nccl_debug: Annotated[
+        NcclLevel | None, Meta(description="Level of NCCL's log, one file a rank [default: no log].")
+    ] = None
     inject: Annotated[
         tuple[str, ...],
         Meta(description="Delay on purpose, as rank=1,phase=backward,delay=60ms; repeatable."),
@@ -75,6 +99,7 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if self.timeout_ns < 10**9:
             raise UsageError(f"--timeout {self.timeout}: at least 1s")
         _ = self.injections
+        self._refuse_training_options()
         schedule = Schedule.parse(self.schedule)
         if not self.profile:
             self._refuse_profiler_options()
@@ -82,10 +107,27 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             check_steps(self.steps, schedule)
 
     def _refuse_profiler_options(self) -> None:
-        for name in ("record_shapes", "profile_memory", "with_stack", "with_flops", "with_modules"):
+        recording = ("record_shapes", "profile_memory", "with_stack", "with_flops", "with_modules")
+        for name in (*recording, "pyinstrument", "memory_snapshot"):
             if getattr(self, name):
                 flag = name.replace("_", "-")
                 raise UsageError(f"--{flag} has no effect with --no-profile: leave one of them out")
+
+    def _refuse_training_options(self) -> None:
+        if self.static_graph and self.find_unused:
+            raise UsageError("--static-graph finds unused parameters by itself: leave --find-unused out")
+        for name in ("static_graph", "find_unused"):
+            if getattr(self, name) and not self.overlap:
+                flag = name.replace("_", "-")
+                raise UsageError(f"--{flag} has no effect with --no-overlap: leave one of them out")
+        if self.compile and self.bucket_cap_mb is not None and self.bucket_cap_mb < 1:
+            raise UsageError(
+                f"--bucket-cap-mb {self.bucket_cap_mb:g}: with --compile torch takes no buckets below 1 MiB"
+            )
+        for name in ("with_stack", "with_modules"):
+            if getattr(self, name) and self.pyinstrument:
+                flag = name.replace("_", "-")
+                raise UsageError(f"--{flag} and --pyinstrument take Python's one profiling hook: leave one of them out")
 
     @property
     def plan(self) -> Schedule | None:
@@ -107,15 +149,22 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """The delays to inject."""
         return tuple(parse_injection(text) for text in self.inject)
 
-    def total_steps(self, steps_per_epoch: int) -> int:
-        """Return how many steps to train, given those of one epoch.
+    def total_steps(self, batches_per_epoch: int) -> int:
+        """Return how many steps to train, given the batches of one epoch of one rank.
+
+        A step takes `accumulate` batches, and may take them from two epochs; what is left at the end is not trained.
 
         Raises:
-            UsageError: The epochs are too short for one cycle of the schedule.
+            UsageError: The epochs are too short for one cycle of the schedule, or for one step.
         """
         if self.epochs is None:
             return self.steps or default_steps(self.plan)
-        steps = self.epochs * steps_per_epoch
+        steps = self.epochs * batches_per_epoch // self.accumulate
+        if steps == 0:
+            raise UsageError(
+                f"--epochs {self.epochs} of {batches_per_epoch} batches are fewer than the --accumulate "
+                f"{self.accumulate} of one step: more epochs, or smaller batches"
+            )
         if self.plan is not None:
             check_steps(steps, self.plan)
         return steps
@@ -129,6 +178,17 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         for text, injection in zip(self.inject, self.injections, strict=True):
             if injection.rank is not None and injection.rank >= world_size:
                 raise UsageError(f"--inject {text}: this run has ranks 0 to {world_size - 1}")
+
+    def check_place(self, device_type: str, backend: str) -> None:
+        """Refuse what the device or the backend does not have.
+
+        Raises:
+            UsageError: Naming the option.
+        """
+        if self.nccl_debug is not None and backend != "nccl":
+            raise UsageError(f"--nccl-debug needs the backend nccl; this run's is {backend}: leave it out")
+        if self.memory_snapshot and device_type != "cuda":
+            raise UsageError(f"--memory-snapshot needs a CUDA device; this run's is {device_type}: leave it out")
 
 
 def check_steps(steps: int, schedule: Schedule) -> None:

@@ -3,6 +3,7 @@
 torch's own `.json.gz` export takes 12 to 17 times as long as its `.json`, and neither says so when the disk is full.
 """
 
+import re
 import struct
 import zlib
 from pathlib import Path
@@ -17,6 +18,9 @@ _LEVEL: Final = 3
 _SLICE_BYTES: Final = 1 << 20
 _GZIP: Final = 16 + zlib.MAX_WBITS
 _EVENTS: Final = b'"traceEvents"'
+_FOOTER: Final = re.compile(rb'\]\s*,\s*"traceName":.*\}\s*\Z', re.DOTALL)
+"""What torch writes after the last event: any other `}` at the end may be that of an event, in a file cut short."""
+_FOOTER_BYTES: Final = 1 << 14  # the trace's path is in it
 _ROWS: Final = 100
 
 
@@ -78,12 +82,11 @@ class _TraceCheck:
         self.crc = zlib.crc32(data, self.crc)
         self._first = self._first or data.lstrip()[:1]
         self._has_events = self._has_events or _EVENTS in self._last + data
-        self._last = (self._last + data)[-64:]
+        self._last = (self._last + data)[-_FOOTER_BYTES:]
 
     @property
     def whole(self) -> bool:
-        ends = self._last.rstrip().endswith(b"}")
-        return self._first == b"{" and ends and self._has_events
+        return self._first == b"{" and self._has_events and _FOOTER.search(self._last) is not None
 
 
 def write_key_averages(profiler: profile, target: Path, by_shape: bool) -> None:

@@ -4,8 +4,6 @@ The first to create `failure.json` in the run's folder is the first failure. A r
 of it ("connection closed by peer"), and has nothing to add.
 """
 
-import multiprocessing
-import os
 import signal
 import sys
 import time
@@ -13,21 +11,17 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Final, NoReturn, Self
+from typing import Any, Final, NoReturn, Self
 
 from perfkit.errors import PerfkitError, RunError, StoreError
-from perfkit.model import Failure, RankRecord
+from perfkit.model import Failure
+from perfkit.run.launch import LAST_WORD_S
+from perfkit.run.meeting import PeerFailedError
+from perfkit.run.orphan import end_now
 from perfkit.run.record import fail
-from perfkit.run.team import PeerFailedError
 from perfkit.trace.store import claim_failure
 
-if TYPE_CHECKING:
-    from perfkit.run.session import Session
-
 EXIT_INTERRUPTED: Final = 130  # 128 + SIGINT, as a shell has it
-
-LAST_WORD_S: Final = 2.0
-"""How long a rank that has nothing to add waits before it ends."""
 
 
 class TerminatedError(RunError):
@@ -52,10 +46,10 @@ class Guard:
         self._debug = debug
         self.folder: Path | None = None
         """The run's folder, once there is one."""
-        self.session: Session | None = None
-        """What to stop, once there is one."""
-        self.own_record: Callable[[], RankRecord] | None = None
-        """Returns what this rank knows of its steps."""
+        self.stop: Callable[[], None] | None = None
+        """Stops the profiler, once there is one."""
+        self.known: Callable[[], dict[str, Any]] | None = None
+        """Returns the manifest's fields that this rank knows, without waiting for anybody or any device."""
 
     def __enter__(self) -> Self:
         self._before = signal.signal(signal.SIGTERM, _terminated)
@@ -72,14 +66,16 @@ class Guard:
             return
         first = not isinstance(error, PeerFailedError)
         if self.folder is not None and first:
-            first = note_failure(self.folder, self._rank, error, self.own_record)
+            first = note_failure(self.folder, self._rank, error, self.known)
+        elif isinstance(error, (KeyboardInterrupt, TerminatedError)):
+            first = self._rank == 0  # all were told to end, and one says so
         code = error.exit_code if isinstance(error, PerfkitError) else 1
         if isinstance(error, KeyboardInterrupt):
             code = EXIT_INTERRUPTED
         if self._world_size > 1:
             self._leave(error, first, code)
-        if self.session is not None:
-            self.session.abandon()
+        if self.stop is not None:
+            self.stop()
         if not isinstance(error, (PerfkitError, KeyboardInterrupt)):
             raise RunError(f"rank {self._rank}: {describe(error)}") from error
 
@@ -91,20 +87,16 @@ class Guard:
         else:
             # A launcher may kill all ranks as soon as one has ended: let the first say why.
             time.sleep(LAST_WORD_S)
-        for child in multiprocessing.active_children():
-            child.terminate()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+        end_now(code)
 
 
-def note_failure(folder: Path, rank: int, error: BaseException, own_record: Callable[[], RankRecord] | None) -> bool:
+def note_failure(folder: Path, rank: int, error: BaseException, known: Callable[[], dict[str, Any]] | None) -> bool:
     """Write `failure.json` and the manifest as "failed", unless another rank was first; say whether this one was."""
     failure = Failure(rank=rank, message=describe(error))
     if not claim_failure(folder, failure):
         return False
     try:
-        fail(folder, failure, own_record() if own_record else None)
+        fail(folder, failure, known() if known else {})
     except (StoreError, RuntimeError) as second:  # a full disk, a lost device: the first error is the one that counts
         sys.stderr.write(f"perfkit: warning: the manifest stays as it was: {describe(second)}\n")
     return True

@@ -15,6 +15,12 @@ from typing import Final
 from perfkit.errors import RunError, UsageError
 from perfkit.run.dist import RENDEZVOUS_VARIABLE, detect, find_launcher
 
+LAST_WORD_S: Final = 2.0
+"""How long a rank that has nothing to add to another's error waits before it ends."""
+
+STDIN_VARIABLE: Final = "PERFKIT_STDIN"
+"""Descriptor by which rank 0 finds the stdin of its parent."""
+
 _POLL_S: Final = 0.02
 _QUIT_S: Final = 3.0
 """How long the other ranks have to end by themselves after one failed, and again after SIGTERM."""
@@ -62,13 +68,21 @@ def refuse_inside_launcher() -> None:
 
 
 def _start(arguments: Sequence[str], rank: int, ranks: int, rendezvous: Path) -> subprocess.Popen[bytes]:
-    environment = os.environ | {
-        "RANK": str(rank),
-        "WORLD_SIZE": str(ranks),
-        "LOCAL_RANK": str(rank),
-        "LOCAL_WORLD_SIZE": str(ranks),
-        RENDEZVOUS_VARIABLE: str(rendezvous),
-    }
+    quiet = {"TORCH_CPP_LOG_LEVEL": "ERROR"}  # torch reads it once, when it is imported
+    environment = (
+        quiet
+        | os.environ
+        | {
+            "RANK": str(rank),
+            "WORLD_SIZE": str(ranks),
+            "LOCAL_RANK": str(rank),
+            "LOCAL_WORLD_SIZE": str(ranks),
+            RENDEZVOUS_VARIABLE: str(rendezvous),
+        }
+    )
+    stdin = _own_stdin() if rank == 0 else None
+    if stdin is not None:
+        environment[STDIN_VARIABLE] = str(stdin)
     # A session of its own: a Ctrl-C of the terminal reaches the ranks once, through the parent.
     # The pipe on stdin tells a rank that the parent has died (see `watch_parent`).
     return subprocess.Popen(
@@ -76,7 +90,16 @@ def _start(arguments: Sequence[str], rank: int, ranks: int, rendezvous: Path) ->
         env=environment,
         stdin=subprocess.PIPE,
         start_new_session=True,
+        pass_fds=() if stdin is None else (stdin,),
     )
+
+
+def _own_stdin() -> int | None:
+    """Return a copy of this process's stdin; None where there is none, or a terminal: another session cannot read it."""
+    try:
+        return None if os.isatty(0) else os.dup(0)
+    except OSError:
+        return None
 
 
 @contextlib.contextmanager
@@ -120,6 +143,8 @@ def _end(children: _Children) -> None:
 
 
 def _report(rank: int, code: int) -> None:
+    if -code in (signal.SIGINT, signal.SIGTERM):
+        raise RunError(f"rank {rank} was ended by {signal.Signals(-code).name}")
     if code < 0:
         raise RunError(
             f"rank {rank} was killed by {signal.Signals(-code).name}: see the system's log for why "

@@ -3,22 +3,23 @@
 import gc
 import os
 import socket
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import torch
 import torch.distributed as dist
 from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
 
-from perfkit.errors import LaunchEnvironmentError, PerfkitError
+from perfkit.errors import LaunchEnvironmentError
 from perfkit.run.config import BackendName, DeviceKind, RunConfig
 from perfkit.run.dist import DistInfo, detect, needs_mpi
 from perfkit.run.layout import Layout, lay_out
+from perfkit.run.meeting import Meeting
+from perfkit.run.nccl_log import request_log
 from perfkit.run.rendezvous import ask_mpi, forget, import_mpi, open_store
-from perfkit.run.team import PeerFailedError, Team
+from perfkit.run.team import Team
 
 BACKENDS: Final[dict[str, BackendName]] = {"cuda": "nccl", "xpu": "xccl", "cpu": "gloo"}
 """Backend by kind of device."""
@@ -26,15 +27,14 @@ BACKENDS: Final[dict[str, BackendName]] = {"cuda": "nccl", "xpu": "xccl", "cpu":
 FLIGHT_RECORDER_ENTRIES: Final = 10_000
 """Collectives that torch's flight recorder keeps: a ring, large enough for one cycle."""
 
-_ONE_RANK_VISIBILITY: Final = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
+_ONE_RANK_VISIBILITY: Final = (
+    "CUDA_VISIBLE_DEVICES",
+    "HIP_VISIBLE_DEVICES",
+    "ROCR_VISIBLE_DEVICES",
+    "ZE_AFFINITY_MASK",
+)
 _SAME_ENVIRONMENT: Final = ("perfkit", "torchrun")
 """Launchers whose local ranks all see the same devices."""
-
-
-_LAST_WORD_S: Final = 5.0
-"""How long rank 0, whose process holds the store, waits for the others to read why nothing will start."""
-
-T = TypeVar("T")
 
 
 def locate() -> tuple[DistInfo, Any]:
@@ -57,78 +57,69 @@ def process_group(config: RunConfig, info: DistInfo, mpi: Any) -> Iterator[tuple
         LaunchEnvironmentError: Devices, packages or other ranks are missing.
         UsageError: An option does not fit the number of ranks.
         PeerFailedError: Another rank has such an error.
+        RunError: A rank has not come, or is gone.
     """
     trace_dir = Path(config.trace_dir)
     _prepare_environment(info)
     try:
         store = open_store(info, mpi, trace_dir, config.timeout_delta)
-        device, backend = agree(store, info, lambda: _choose(config, info))
-        team = _join(info, device, backend, store, config)
+        meeting = Meeting(store, info.rank, info.world_size, config.timeout_delta)
+        device, backend = meeting.together(lambda: _choose(config, info, store))
+        team = _join(info, device, backend, store, config, meeting)
     finally:
         forget(info, trace_dir)
-    yield team, lay_out(team, info, device, config.threads)
+    try:
+        yield team, lay_out(team, info, device, config.threads)
+    except RuntimeError as error:
+        explained = meeting.explain(error, team.doing)
+        if explained is None:
+            raise
+        raise explained from error
     team.close()
     gc.collect()  # DDP holds the group, and is part of a cycle
     dist.destroy_process_group()
 
 
-def agree(store: Store, info: DistInfo, action: Callable[[], T]) -> T:
-    """Run `action` on every rank; go on only if it succeeded on all. For the time before there is a process group.
-
-    Raises:
-        PerfkitError: This rank's own error.
-        PeerFailedError: Another rank has one.
-        LaunchEnvironmentError: A rank has not come this far within the store's timeout.
-    """
-    own: PerfkitError | None = None
-    result: T | None = None
-    try:
-        result = action()
-    except PerfkitError as error:
-        own = error
-    store.set(f"ready/{info.rank}", "failed" if own else "ready")
-    failed = _first_failed(store, info)
-    if failed == info.rank and own is not None:
-        raise own
-    if failed is not None:
-        raise PeerFailedError(f"rank {failed} failed")
-    return result  # type: ignore[return-value]  # nobody failed
-
-
-def _first_failed(store: Store, info: DistInfo) -> int | None:
-    """Return the first rank that is not ready: rank 0 collects, the others ask it."""
-    if info.rank != 0:
-        verdict = _get(store, "verdict", info, 0)
-        store.add("heard", 1)
-        return int(verdict) if verdict else None
-    states = [_get(store, f"ready/{rank}", info, rank) for rank in range(info.world_size)]
-    failed = states.index("failed") if "failed" in states else None
-    store.set("verdict", "" if failed is None else str(failed))
-    if failed is not None:
-        deadline = time.monotonic() + _LAST_WORD_S
-        while store.add("heard", 0) < info.world_size - 1 and time.monotonic() < deadline:
-            time.sleep(0.01)
-    return failed
-
-
-def _get(store: Store, key: str, info: DistInfo, awaited: int) -> str:
-    try:
-        return bytes(store.get(key)).decode()
-    except RuntimeError as error:
-        raise LaunchEnvironmentError(
-            f"rank {awaited} of {info.world_size} has not started ({first_line(error)}): "
-            "see what became of it, or raise --timeout"
-        ) from error
-
-
-def _choose(config: RunConfig, info: DistInfo) -> tuple[torch.device, str]:
+def _choose(config: RunConfig, info: DistInfo, store: Store) -> tuple[torch.device, str]:
     config.check_world(info.world_size)
-    device = choose_device(config.device, info)
-    return device, choose_backend(config.backend, device)
+    # Ranks that share a device share its time: no picture of anything, unless somebody wants just that.
+    shared = config.backend == "gloo" and config.device not in ("auto", "cpu")
+    device = choose_device(config.device, info, shared)
+    backend = choose_backend(config.backend, device)
+    config.check_place(device.type, backend)
+    if config.nccl_debug is not None:
+        request_log(config.nccl_debug, Path(config.trace_dir), info.rank)
+    if device.type != "cpu" and not shared:
+        _claim(device, info, store)
+    return device, backend
 
 
-def choose_device(kind: DeviceKind, info: DistInfo) -> torch.device:
+def _claim(device: torch.device, info: DistInfo, store: Store) -> None:
+    """Refuse a device that another rank has, as under a CUDA_VISIBLE_DEVICES that all ranks inherit."""
+    key = f"device/{socket.gethostname()}/{_identity(device)}"
+    holder = bytes(store.compare_set(key, "", str(info.rank))).decode()
+    if holder != str(info.rank):
+        raise LaunchEnvironmentError(
+            f"rank {info.rank} and rank {holder} have the same device ({device}, {_visibility() or 'no variable'}) on "
+            f"{socket.gethostname()}: let each see its own, or all see all; to share one: --device {device.type} "
+            "--backend gloo"
+        )
+
+
+def _identity(device: torch.device) -> str:
+    """Return what tells a device from the others of its host; only NVIDIA's identifiers are known to be unique."""
+    if torch.version.cuda is not None and device.type == "cuda":
+        return str(torch.cuda.get_device_properties(device).uuid)
+    return f"{_visibility()} {device}"
+
+
+def choose_device(kind: DeviceKind, info: DistInfo, shared: bool = False) -> torch.device:
     """Return the device of this rank: one a local rank.
+
+    Args:
+        kind: The option.
+        info: This rank's place.
+        shared: Whether ranks may share a device where there are too few.
 
     Raises:
         LaunchEnvironmentError: There is no such device, or fewer of them than local ranks.
@@ -144,13 +135,13 @@ def choose_device(kind: DeviceKind, info: DistInfo) -> torch.device:
             f"{socket.gethostname()}: use --device cpu, or a torch built for it"
         )
     own = count == 1 and info.launcher not in _SAME_ENVIRONMENT and _visibility() is not None
-    if count < info.local_world_size and not own:
+    if count < info.local_world_size and not own and not shared:
         raise LaunchEnvironmentError(
             f"{info.local_world_size} ranks on {socket.gethostname()} but {count} {found} device(s)"
             f"{f' ({_visibility()})' if _visibility() else ''}: start {count} rank(s) a node, "
             "or use --device cpu"
         )
-    device = torch.device(found, 0 if own else info.local_rank)
+    device = torch.device(found, 0 if own else info.local_rank % count)
     module.set_device(device)
     return device
 
@@ -196,17 +187,24 @@ def _prepare_environment(info: DistInfo) -> None:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback)
 
 
-def _join(info: DistInfo, device: torch.device, backend: str, store: Store, config: RunConfig) -> Team:
+def _join(
+    info: DistInfo, device: torch.device, backend: str, store: Store, config: RunConfig, meeting: Meeting
+) -> Team:
+    # MPI gives the ranks their numbers itself, and takes none.
+    place: dict[str, Any] = {"store": PrefixStore("group", store), "rank": info.rank, "world_size": info.world_size}
     try:
         dist.init_process_group(
             backend,
-            store=PrefixStore("group", store),
-            rank=info.rank,
-            world_size=info.world_size,
             timeout=config.timeout_delta,
-            device_id=device if backend == "nccl" else None,
+            device_id=device if backend in ("nccl", "xccl") else None,
+            **({} if backend == "mpi" else place),
         )
-        return Team(config.timeout_delta)
+        if (dist.get_rank(), dist.get_world_size()) != (info.rank, info.world_size):
+            raise LaunchEnvironmentError(
+                f"{info.launcher} says rank {info.rank} of {info.world_size}, torch's MPI says {dist.get_rank()} of "
+                f"{dist.get_world_size()}: start the ranks with the mpiexec of that MPI"
+            )
+        return Team(device, config.timeout_delta, meeting)
     except RuntimeError as error:
         raise LaunchEnvironmentError(
             f"cannot join the other {info.world_size - 1} ranks within --timeout {config.timeout}: {first_line(error)}"

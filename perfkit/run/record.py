@@ -1,28 +1,40 @@
 """The record a run keeps of itself: its folder, and the manifest from "running" to "completed" or "failed"."""
 
+import contextlib
 import hashlib
+import importlib.metadata
 import platform
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Final
 
 import msgspec
 import torch
+import torch.distributed as dist
 from msgspec import Struct
 from torch import Tensor, nn
 
 from perfkit._version import __version__
 from perfkit.errors import RunError
-from perfkit.model import Failure, Injection, RankRecord, RunManifest
+from perfkit.model import Compiled, Failure, Injection, RankRecord, RunManifest, StepKind
 from perfkit.run.devices import find_peak
 from perfkit.run.layout import Layout
 from perfkit.run.team import Team
 from perfkit.run.throughput import Work, measure
 from perfkit.trace.store import create_run_folder, list_files, read_manifest, write_manifest
 
-if TYPE_CHECKING:
-    from perfkit.run.session import Session
+_PACKAGES: Final = {"hdf5": "h5py", "safetensors": "safetensors"}
+"""Package by source."""
+
+
+class Measured(Struct, frozen=True, kw_only=True):
+    """What one rank has measured: one entry a step."""
+
+    kinds: list[StepKind]
+    wall_ns: list[int]
+    load_ns: list[int]
+    loss: list[float | None]
 
 
 class Subject(Struct, frozen=True, kw_only=True):
@@ -32,6 +44,8 @@ class Subject(Struct, frozen=True, kw_only=True):
     source: str
     config: dict[str, Any]
     injections: tuple[Injection, ...] = ()
+    unknown: dict[str, str] = {}
+    """Fields of the manifest that stay empty, and why."""
 
 
 def now() -> datetime:
@@ -55,16 +69,24 @@ def open_run(team: Team, layout: Layout, subject: Subject, trace_dir: Path, name
     Raises:
         StoreError: The folder cannot be made or written.
     """
-    started = now()
 
     def create() -> str:
-        stamp = f"{started:%Y%m%dT%H%M%SZ}"
-        made = f"{subject.workload}-{subject.source}-{team.world_size}ranks-{stamp}"
-        folder = create_run_folder(trace_dir, name or made)
-        write_manifest(folder, _running(folder.name, layout, subject, started))
-        return str(folder)
+        return str(create_run(team.world_size, layout, subject, trace_dir, name))
 
     return Path(team.share(team.only(team.rank == 0, create)))
+
+
+def create_run(world_size: int, layout: Layout, subject: Subject, trace_dir: Path, name: str | None) -> Path:
+    """Create the run's folder as `open_run` does; called by one rank.
+
+    Raises:
+        StoreError: The folder cannot be made or written.
+    """
+    started = now()
+    made = f"{subject.workload}-{subject.source}-{world_size}ranks-{started:%Y%m%dT%H%M%SZ}"
+    folder = create_run_folder(trace_dir, name or made)
+    write_manifest(folder, _running(folder.name, layout, subject, started))
+    return folder
 
 
 def _running(run: str, layout: Layout, subject: Subject, started: datetime) -> RunManifest:
@@ -75,67 +97,75 @@ def _running(run: str, layout: Layout, subject: Subject, started: datetime) -> R
         source=subject.source,
         started_at=started.isoformat(timespec="seconds"),
         config=subject.config,
-        versions={
-            "perfkit": __version__,
-            "python": platform.python_version(),
-            "torch": str(torch.__version__),
-        },
+        versions=versions(subject.source, layout.device.partition(":")[0]),
         backend=layout.backend,
         device=layout.device.partition(":")[0],
         world=layout.world,
         injections=list(subject.injections),
+        unknown=subject.unknown,
     )
+
+
+def versions(source: str, device_type: str) -> dict[str, str]:
+    """Return the versions of what a run on such a source and kind of device depends on."""
+    found = {"perfkit": __version__, "python": platform.python_version(), "torch": str(torch.__version__)}
+    for toolkit in ("cuda", "hip", "xpu"):
+        version = getattr(torch.version, toolkit, None)  # xpu: since torch 2.6
+        if version is not None:
+            found[toolkit] = str(version)
+    if device_type == "cuda" and dist.is_available() and dist.is_nccl_available():
+        found["nccl"] = ".".join(str(part) for part in torch.cuda.nccl.version())  # type: ignore[no-untyped-call]
+    if source in _PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # a source of the user's own, called so
+            found[_PACKAGES[source]] = importlib.metadata.version(_PACKAGES[source])
+    return found
 
 
 def complete(
     team: Team,
     layout: Layout,
-    session: "Session",
+    folder: Path,
+    measured: Measured,
     *,
     work: Work | None = None,
     model: nn.Module | None = None,
     peak_tflops: float | None = None,
-) -> RunManifest | None:
+    compiled: Compiled | None = None,
+) -> None:
     """Gather what every rank knows and write the manifest as "completed"; called by every rank.
-
-    Returns:
-        The manifest, on rank 0.
 
     Raises:
         RunError: The ranks' parameters differ.
         StoreError: The manifest cannot be written.
     """
+    team.doing = "the end of the run"
     checksum = None if model is None else agreed_checksum(team, model.parameters(), "after the last step")
-    records = team.exchange(rank_record(team.rank, layout, session))
+    records = team.exchange(rank_record(team.rank, layout, measured))
 
-    def write() -> RunManifest:
+    def write() -> None:
         manifest = msgspec.structs.replace(
-            read_manifest(session.folder),
+            read_manifest(folder),
             state="completed",
             finished_at=now().isoformat(timespec="seconds"),
-            parameters=None if model is None else sum(p.numel() for p in model.parameters()),
             parameter_checksum=checksum,
-            step_kinds=session.kinds,
+            compiled=compiled,
             ranks=records,
-            files=list_files(session.folder),
+            files=list_files(folder),
+            **facts(measured, work, model),
         )
         if work is not None:
-            peak = find_peak(layout.device_name, matmul_dtype(model), peak_tflops)
+            peak = find_peak(layout.device_name, work.matmul_dtype or matmul_dtype(model), peak_tflops)
+            delayed = any(injection.phase == "data_loading" for injection in manifest.injections)
+            reading = not (delayed or work.loads_ahead)
             manifest = msgspec.structs.replace(
-                manifest,
-                batch_size=work.batch_size,
-                sample_bytes=work.sample_bytes,
-                tokens_per_sample=work.tokens_per_sample,
-                flops_per_token=work.flops_per_token,
-                throughput=measure(session.kinds, records, work, peak),
+                manifest, throughput=measure(measured.kinds, records, work, peak, reading=reading)
             )
-        write_manifest(session.folder, manifest)
-        return manifest
+        write_manifest(folder, manifest)
 
-    return team.only(team.rank == 0, write)
+    team.only(team.rank == 0, write)
 
 
-def fail(folder: Path, failure: Failure, own: RankRecord | None) -> None:
+def fail(folder: Path, failure: Failure, known: dict[str, Any]) -> None:
     """Write the manifest as "failed", with what this rank knows; called by the rank that failed first.
 
     Raises:
@@ -148,13 +178,32 @@ def fail(folder: Path, failure: Failure, own: RankRecord | None) -> None:
             state="failed",
             failure=failure,
             finished_at=now().isoformat(timespec="seconds"),
-            ranks=[] if own is None else [own],
             files=list_files(folder),
+            **known,
         ),
     )
 
 
-def rank_record(rank: int, layout: Layout, session: "Session") -> RankRecord:
+def known_after_failure(
+    rank: int, layout: Layout, measured: Measured, work: Work | None, model: nn.Module | None
+) -> dict[str, Any]:
+    """Return the fields of a failed run's manifest that `rank` knows."""
+    return {"ranks": [rank_record(rank, layout, measured)], **facts(measured, work, model)}
+
+
+def facts(measured: Measured, work: Work | None, model: nn.Module | None) -> dict[str, Any]:
+    """Return the manifest's fields that any one rank knows."""
+    return {
+        "step_kinds": measured.kinds,
+        "parameters": None if model is None else sum(p.numel() for p in model.parameters()),
+        **({} if work is None else {name: getattr(work, name) for name in _OF_WORK}),
+    }
+
+
+_OF_WORK: Final = ("batch_size", "sample_bytes", "tokens_per_sample", "flops_per_token")
+
+
+def rank_record(rank: int, layout: Layout, measured: Measured) -> RankRecord:
     """Return one rank's own record of its steps."""
     return RankRecord(
         rank=rank,
@@ -164,9 +213,9 @@ def rank_record(rank: int, layout: Layout, session: "Session") -> RankRecord:
         device=layout.device,
         device_name=layout.device_name,
         threads=layout.threads,
-        step_wall_ns=session.wall_ns(),
-        load_ns=session.load_ns,
-        loss=session.losses(),
+        step_wall_ns=measured.wall_ns,
+        load_ns=measured.load_ns,
+        loss=measured.loss,
     )
 
 

@@ -35,7 +35,8 @@ from perfkit.run.dist import DistInfo, find_launcher
 from perfkit.run.export import write_key_averages, write_trace
 from perfkit.run.failure import note_failure
 from perfkit.run.layout import Layout, lay_out
-from perfkit.run.record import Subject, complete, open_run, rank_record
+from perfkit.run.record import Measured, Subject, complete, known_after_failure, open_run
+from perfkit.run.recorders import Recorder
 from perfkit.run.schedule import Schedule, step_kind
 from perfkit.run.team import Team
 from perfkit.run.throughput import Work
@@ -77,6 +78,8 @@ class Header(Struct, frozen=True, kw_only=True):
     cycle: int
     workload: str
     source: str
+    steps: tuple[int, int]
+    """First and last step that are complete. The trace also holds the begin of the next where the run ended there."""
     collectives: list[Collective] | None
     """In order of issue; None where torch does not record them."""
 
@@ -93,6 +96,7 @@ class Session:
         workload: Name of what is trained, for the trace's header.
         source: Name of where the samples come from.
         injections: Delays to put into phases of this rank.
+        recorders: What records the same steps beside torch.profiler.
     """
 
     def __init__(
@@ -106,8 +110,10 @@ class Session:
         workload: str = "custom",
         source: str = "custom",
         injections: Iterable[Injection] = (),
+        recorders: Iterable[Recorder] = (),
     ) -> None:
         self.folder = folder
+        self._recorders = list(recorders)
         self._team = team
         self._device = device
         self._schedule = schedule
@@ -125,6 +131,8 @@ class Session:
         self._recording = False
         self._marker: record_function | None = None
         self._cycle_start_ns = 0
+        self._first_recorded = 0
+        self._delayed: set[Phase] = set()
         self._asked = False
         self._waited_ns = 0
         self._losses: list[Tensor | float | None] = []
@@ -150,6 +158,7 @@ class Session:
 
     def start(self) -> None:
         """Begin the first step."""
+        self._team.doing = "step 0"
         self._enter(0)
         self._clock.begin()
 
@@ -174,8 +183,9 @@ class Session:
     def phase(self, phase: Phase) -> Iterator[None]:
         """Annotate a phase of the step."""
         with record_function(annotation(phase)):
-            if delay_s := self._delays_s.get(phase):
-                time.sleep(delay_s)
+            if phase in self._delays_s and phase not in self._delayed:
+                self._delayed.add(phase)  # a phase in several parts is delayed once a step
+                time.sleep(self._delays_s[phase])
             yield
 
     def step(self, loss: Tensor | float | None = None) -> None:
@@ -192,6 +202,8 @@ class Session:
         self._losses.append(loss.detach() if isinstance(loss, Tensor) else loss)
         self._waited_ns = 0
         self._asked = False
+        self._delayed.clear()
+        self._team.doing = f"step {done + 1}"
         if self._schedule is not None:
             if self._schedule.ends_cycle(done):
                 self._write_cycle(self._schedule.cycle(done))
@@ -200,6 +212,7 @@ class Session:
 
     def finish(self) -> None:
         """End the run: write a cycle that the loop has left early, as far as it came."""
+        self._team.doing = "the end of the run"
         self._mark_end()
         if self._recording and self._schedule is not None and self.kinds[-1:] == ["active"]:
             self._write_cycle(self._schedule.cycle(self.steps - 1))
@@ -208,20 +221,29 @@ class Session:
     def abandon(self) -> None:
         """Stop the profiler and drop what it has recorded."""
         self._mark_end()
+        for recorder in self._recorders:
+            recorder.stop()
         if self._profiler is not None:
             if not self._recording:
                 self._profiler.start_trace()  # it was warming up only, and can only stop what it has started
             self._profiler.stop_trace()
         self._profiler, self._recording = None, False
 
-    def wall_ns(self) -> list[int]:
-        """Return each completed step's duration."""
-        return self._clock.wall_ns()
+    def measured(self, wait: bool = True) -> Measured:
+        """Return what is known of every completed step.
 
-    def losses(self) -> list[float | None]:
-        """Return each completed step's loss; None where there is none, or it is not finite."""
-        values = [None if loss is None else float(loss) for loss in self._losses]
-        return [value if value is not None and math.isfinite(value) else None for value in values]
+        Args:
+            wait: Whether to wait for the device. After a failure it may never come to an end: then only the steps that
+                it has left are returned, and no loss that it holds.
+        """
+        wall_ns = self._clock.wall_ns(wait)
+        count = len(wall_ns)
+        return Measured(
+            kinds=self.kinds[:count],
+            wall_ns=wall_ns,
+            load_ns=self.load_ns[:count],
+            loss=[_value(loss, wait) for loss in self._losses[:count]],
+        )
 
     def _enter(self, step: int) -> None:
         """Bring the profiler into the state that the schedule wants for `step`."""
@@ -237,8 +259,11 @@ class Session:
             # Without this the first recorded collective holds the ranks' different ways of getting here.
             self._line_up()
             self._cycle_start_ns = time.time_ns()
+            self._first_recorded = step
             self._profiler.start_trace()
             self._recording = True
+            for recorder in self._recorders:
+                recorder.start()
         self._marker = record_function(f"ProfilerStep#{step}")
         self._marker.__enter__()  # type: ignore[no-untyped-call]
 
@@ -249,7 +274,7 @@ class Session:
 
     def _line_up(self) -> None:
         if self._device.type != "cpu":
-            torch.get_device_module(self._device.type).synchronize()
+            torch.get_device_module(self._device.type).synchronize(self._device)
         self._team.barrier()
 
     def _make_profiler(self) -> profiler.profile:
@@ -259,12 +284,21 @@ class Session:
         torch_profiler = self._profiler
         if torch_profiler is None or self._schedule is None:
             return
+        for recorder in self._recorders:
+            recorder.stop()
         torch_profiler.add_metadata_json(HEADER_KEY, msgspec.json.encode(self._header(cycle)).decode())
         torch_profiler.stop_trace()
         self._profiler, self._recording = None, False
         stem = file_stem(self._team.rank, cycle, self._schedule.repeat)
-        write_trace(torch_profiler, self.folder / f"{stem}.json.gz")
-        write_key_averages(torch_profiler, self.folder / f"{stem}.key_averages.txt", self._options.record_shapes)
+
+        def write() -> None:
+            write_trace(torch_profiler, self.folder / f"{stem}.json.gz")
+            write_key_averages(torch_profiler, self.folder / f"{stem}.key_averages.txt", self._options.record_shapes)
+            for recorder in self._recorders:
+                recorder.write(self.folder / stem)
+
+        self._team.doing = "the writing of traces"
+        self._team.together(write)
         # Else the ranks that have written sooner would wait for the others in the next step's first collective.
         self._team.barrier()
 
@@ -277,8 +311,16 @@ class Session:
             cycle=cycle,
             workload=workload,
             source=source,
+            steps=(self._first_recorded, self.steps - 1),
             collectives=recorded_since(self._cycle_start_ns),
         )
+
+
+def _value(loss: Tensor | float | None, wait: bool) -> float | None:
+    if loss is None or (isinstance(loss, Tensor) and loss.device.type != "cpu" and not wait):
+        return None
+    value = float(loss)
+    return value if math.isfinite(value) else None
 
 
 @contextmanager
@@ -311,7 +353,7 @@ def profile(
         source: What to call where the samples come from.
         model: Bare or wrapped; for the parameters' number and checksum in the manifest, which must agree over ranks.
         work: Samples a step and so on, for rates in the manifest.
-        device: Where the model is; by default that of `model`, else an accelerator where there is one.
+        device: Where the model is; by default that of `model`, else the current accelerator if it is in use by now.
         options: What to record besides operators.
 
     Raises:
@@ -319,37 +361,52 @@ def profile(
         StoreError: The folder or a trace cannot be written.
         RunError: The ranks' parameters differ at the end.
     """
-    team = Team()
     plan = Schedule.parse(schedule)
     place = _find_device(device, model)
+    team = Team(place)
     layout = lay_out(team, _place(team), place, torch.get_num_threads())
     subject = Subject(workload=workload, source=source, config={"schedule": schedule})
     path = Path(folder)
     made = open_run(team, layout, subject, path.parent, path.name)
     session = Session(team, place, made, plan, options=options, workload=workload, source=source)
-    with _Noting(session, layout):
+    with _Noting(session, team, layout, work, model):
         session.start()
         yield session
         session.finish()
-        complete(team, layout, session, work=work, model=model)
+        complete(team, layout, made, session.measured(), work=work, model=model)
     team.close()
 
 
 class _Noting:
-    """After an error: stop the profiler, and say in the manifest that the run failed. The error goes on."""
+    """After an error: say in the manifest that the run failed, and stop the profiler. The error goes on."""
 
-    def __init__(self, session: Session, layout: Layout) -> None:
+    def __init__(
+        self, session: Session, team: Team, layout: Layout, work: Work | None, model: nn.Module | None
+    ) -> None:
         self._session = session
+        self._team = team
         self._layout = layout
+        self._work = work
+        self._model = model
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if error is not None:
+        if error is None:
+            return
+        rank = self._team.rank
+        note_failure(
+            self._session.folder,
+            rank,
+            error,
+            lambda: known_after_failure(
+                rank, self._layout, self._session.measured(wait=False), self._work, self._model
+            ),
+        )
+        # Stopping waits for the device, which may wait for a rank that is gone.
+        if self._team.world_size == 1 or self._layout.device == "cpu":
             self._session.abandon()
-            rank = self._session.rank
-            note_failure(self._session.folder, rank, error, lambda: rank_record(rank, self._layout, self._session))
 
 
 def _find_device(device: str | torch.device | None, model: nn.Module | None) -> torch.device:
@@ -359,8 +416,9 @@ def _find_device(device: str | torch.device | None, model: nn.Module | None) -> 
     if parameter is not None:
         return parameter.device
     for kind in ("cuda", "xpu"):
-        if torch.get_device_module(kind).is_available():
-            return torch.device(kind)
+        module = torch.get_device_module(kind)
+        if module.is_initialized():
+            return torch.device(kind, module.current_device())
     return torch.device("cpu")
 
 

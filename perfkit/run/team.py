@@ -2,17 +2,18 @@
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
+import torch
 import torch.distributed as dist
 
-from perfkit.errors import PerfkitError, RunError
+from perfkit.errors import PerfkitError
+from perfkit.run.meeting import Meeting, PeerFailedError
 
 T = TypeVar("T")
 
-
-class PeerFailedError(RunError):
-    """Another rank failed and reports it; this one ends quietly."""
+_ON_DEVICES: Final = ("nccl", "xccl")
+"""Backends whose barrier is a kernel, and must be told on which device."""
 
 
 class Team:
@@ -22,14 +23,21 @@ class Team:
     and a thread of gloo's that lets go of a Python tensor while the interpreter shuts down aborts the process.
 
     Args:
+        device: Where this rank computes.
         timeout: Limit of each exchange; None is torch's own.
+        meeting: How the ranks wait for what has no limit; without one every wait is an exchange.
     """
 
-    def __init__(self, timeout: timedelta | None = None) -> None:
+    def __init__(self, device: torch.device, timeout: timedelta | None = None, meeting: Meeting | None = None) -> None:
+        self.doing = "the preparation"
+        """What the ranks are about, for messages."""
+        self._meeting = meeting
         self._grouped = dist.is_available() and dist.is_initialized()
         self.rank: int = dist.get_rank() if self._grouped else 0
         self.world_size: int = dist.get_world_size() if self._grouped else 1
-        self._own = self._grouped and dist.get_backend() == "gloo"
+        backend = dist.get_backend() if self._grouped else None
+        self._devices = [_index(device)] if backend in _ON_DEVICES and device.type != "cpu" else None
+        self._own = backend == "gloo"
         self._group = dist.new_group(backend="gloo", timeout=timeout) if self._own else None
 
     def close(self) -> None:
@@ -41,7 +49,7 @@ class Team:
     def barrier(self) -> None:
         """Wait for all ranks."""
         if self._grouped:
-            dist.barrier(self._group)
+            dist.barrier(self._group, device_ids=self._devices)
 
     def exchange(self, value: T) -> list[T]:
         """Return every rank's `value`, by rank."""
@@ -67,6 +75,8 @@ class Team:
             PerfkitError: This rank's own error.
             PeerFailedError: Another rank has one.
         """
+        if self._meeting is not None:
+            return self._meeting.together(action)
         try:
             result = action()
         except PerfkitError as error:
@@ -80,3 +90,9 @@ class Team:
     def only(self, chosen: bool, action: Callable[[], T]) -> T | None:
         """Run `action` on the ranks with `chosen`, while the others wait; None on those."""
         return self.together(action if chosen else lambda: None)
+
+
+def _index(device: torch.device) -> int:
+    """Return the device's number; one without is the current one."""
+    index: int | None = device.index
+    return int(torch.get_device_module(device.type).current_device()) if index is None else index

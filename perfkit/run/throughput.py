@@ -16,6 +16,10 @@ class Work(Struct, frozen=True, kw_only=True):
     sample_bytes: int | None = None
     tokens_per_sample: int | None = None
     flops_per_token: float | None = None
+    matmul_dtype: str | None = None
+    """Type that matrix products are computed in; None where it is the parameters'."""
+    loads_ahead: bool = False
+    """Whether loader workers read while the step computes: then waiting for a batch is not the time of reading it."""
 
 
 class Peak(Struct, frozen=True, kw_only=True):
@@ -25,10 +29,19 @@ class Peak(Struct, frozen=True, kw_only=True):
     reason: str | None = None
 
 
-def measure(kinds: Sequence[StepKind], ranks: Sequence[RankRecord], work: Work, peak: Peak) -> Throughput | None:
+def measure(
+    kinds: Sequence[StepKind], ranks: Sequence[RankRecord], work: Work, peak: Peak, *, reading: bool = True
+) -> Throughput | None:
     """Return the rates over the plain steps, else over the active ones; None where there are neither.
 
     The time of a step is the largest over ranks, and the figure is the median over steps.
+
+    Args:
+        kinds: Kind of each step.
+        ranks: What each rank has measured.
+        work: What one rank does in one step.
+        peak: Of one device.
+        reading: Whether waiting for a batch is the reading of it; without that there is no rate of reading.
     """
     measured_on: Literal["plain", "active"] = "plain" if "plain" in kinds else "active"
     chosen = [step for step, kind in enumerate(kinds) if kind == measured_on]
@@ -46,7 +59,7 @@ def measure(kinds: Sequence[StepKind], ranks: Sequence[RankRecord], work: Work, 
         flops_per_s=flops_per_s,
         mfu=mfu,
         mfu_reason=mfu_reason,
-        read_bytes_per_s=_read_rate(chosen, ranks, work),
+        read_bytes_per_s=_read_rate(chosen, ranks, work) if reading else None,
         measured_on=measured_on,
         step_ns=step_ns,
     )

@@ -4,33 +4,33 @@ The model is wrapped in DDP on one rank too, so that a run on one rank is the sa
 comparison of the two shows is communication.
 """
 
-import itertools
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from msgspec import Struct
-from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, DistributedSampler
+from torch import nn
+from torch.utils.data import DistributedSampler
 
+from perfkit.analysis.compiled import compile_findings
 from perfkit.errors import UsageError
+from perfkit.model import Compiled, StepKind
 from perfkit.run.config import RunConfig
 from perfkit.run.failure import Guard
 from perfkit.run.layout import Layout
+from perfkit.run.nccl_log import collect_log
 from perfkit.run.orphan import watch_parent
 from perfkit.run.process_group import locate, process_group
-from perfkit.run.progress import Show, progress
-from perfkit.run.record import Subject, agreed_checksum, complete, open_run, rank_record
+from perfkit.run.progress import progress
+from perfkit.run.record import Subject, agreed_checksum, complete, known_after_failure, open_run
+from perfkit.run.recorders import Recorder, check_recorders, make_recorders
 from perfkit.run.session import ProfilerOptions, Session
 from perfkit.run.team import Team
 from perfkit.run.throughput import Work
-from workloads.base import DataSpec, Optimization, Workload
+from perfkit.run.training import Input, Trainer
+from workloads.base import DataSpec, Workload
 from workloads.data import DataOptions, load_source, make_loader
-
-Batch = Mapping[str, Tensor]
 
 
 class Job(Struct, frozen=True, kw_only=True):
@@ -61,8 +61,11 @@ def run_rank(job: Job, debug: bool = False) -> None:
         process_group(job.run, info, mpi) as (team, layout),
     ):
         _check_options(job, team)
+        team.together(lambda: check_recorders(job.run))
         folder = open_run(team, layout, _subject(job), job.trace_dir, job.run.name)
         guard.folder = folder
+        if job.run.nccl_debug is not None:
+            team.together(lambda: collect_log(job.trace_dir, folder, info.rank))
         _train(job, team, layout, folder, guard)
     if info.rank == 0:
         sys.stdout.write(f"{folder}: done; to see where the time went: perfkit analyze {folder}\n")
@@ -94,26 +97,46 @@ def _subject(job: Job) -> Subject:
     )
 
 
+def _warn_of_compiling(compiled: Compiled, kinds: list[StepKind]) -> None:
+    for finding in compile_findings(compiled, kinds):
+        sys.stderr.write(f"perfkit: warning: {finding.message}\n")
+
+
 def _train(job: Job, team: Team, layout: Layout, folder: Path, guard: Guard) -> None:
     device = torch.device(layout.device)
     spec = job.workload.data_spec(job.run.seed)
     path = _prepare_data(job, team, layout, spec)
     data = team.together(lambda: _open_input(job, team, spec, path))
+    recorders = make_recorders(job.run, team.rank)
     model = _build(job, team, device)
-    trainer = _Trainer(job, team, device, model, data.steps)
-    session = _session(job, team, device, folder)
-    guard.session = session
-    guard.own_record = lambda: rank_record(team.rank, layout, session)
-    with progress(data.steps, visible=team.rank == 0) as show:
-        trainer.train(data, session, show)
-    session.finish()
+    trainer = Trainer(job.workload, job.run, team, model, data.steps)
+    session = _session(job, team, device, folder, recorders)
     work = Work(
-        batch_size=job.run.batch_size,
+        batch_size=job.run.batch_size * job.run.accumulate,
         sample_bytes=spec.sample_bytes,
         tokens_per_sample=job.workload.tokens_per_sample,
         flops_per_token=job.workload.flops_per_token(model),
+        matmul_dtype=None if job.run.precision == "float32" else job.run.precision,
+        loads_ahead=job.data.num_workers > 0,
     )
-    complete(team, layout, session, work=work, model=model, peak_tflops=job.run.peak_tflops)
+    guard.stop = session.abandon
+    guard.known = lambda: known_after_failure(team.rank, layout, session.measured(wait=False), work, model)
+    with progress(data.steps, visible=team.rank == 0) as show:
+        trainer.train(data, session, show)
+    session.finish()
+    compiled = None if trainer.compiled is None else trainer.compiled.result(team)
+    if team.rank == 0 and compiled is not None:
+        _warn_of_compiling(compiled, session.kinds)
+    complete(
+        team,
+        layout,
+        folder,
+        session.measured(),
+        work=work,
+        model=model,
+        peak_tflops=job.run.peak_tflops,
+        compiled=compiled,
+    )
 
 
 def _prepare_data(job: Job, team: Team, layout: Layout, spec: DataSpec) -> Path | None:
@@ -132,17 +155,7 @@ def _prepare_data(job: Job, team: Team, layout: Layout, spec: DataSpec) -> Path 
     return next((found for node, found in team.exchange(own) if found and node == own[0]), None)
 
 
-class _Input(Struct, frozen=True, kw_only=True):
-    """What one rank trains on."""
-
-    loader: DataLoader[Any]
-    sampler: DistributedSampler[Any]
-    """Of single samples; the loader may hold it inside a sampler of batches."""
-    steps: int
-    """Steps to train."""
-
-
-def _open_input(job: Job, team: Team, spec: DataSpec, path: Path | None) -> _Input:
+def _open_input(job: Job, team: Team, spec: DataSpec, path: Path | None) -> Input:
     dataset = load_source(job.data.source).dataset(job.workload, spec, path, job.data)
     sampler: DistributedSampler[Any] = DistributedSampler(
         dataset,
@@ -154,7 +167,7 @@ def _open_input(job: Job, team: Team, spec: DataSpec, path: Path | None) -> _Inp
     )
     loader = make_loader(dataset, sampler, job.data, job.run.batch_size)
     steps = job.run.total_steps(len(loader))
-    return _Input(loader=loader, sampler=sampler, steps=steps)
+    return Input(loader=loader, sampler=sampler, steps=steps)
 
 
 def _build(job: Job, team: Team, device: torch.device) -> nn.Module:
@@ -166,7 +179,7 @@ def _build(job: Job, team: Team, device: torch.device) -> nn.Module:
     return model
 
 
-def _session(job: Job, team: Team, device: torch.device, folder: Path) -> Session:
+def _session(job: Job, team: Team, device: torch.device, folder: Path, recorders: list[Recorder]) -> Session:
     options = ProfilerOptions(**{name: getattr(job.run, name) for name in ProfilerOptions.__struct_fields__})
     return Session(
         team,
@@ -177,49 +190,5 @@ def _session(job: Job, team: Team, device: torch.device, folder: Path) -> Sessio
         workload=job.workload.name,
         source=job.data.source,
         injections=job.run.injections,
+        recorders=recorders,
     )
-
-
-class _Trainer:
-    """The training loop of one rank."""
-
-    def __init__(self, job: Job, team: Team, device: torch.device, model: nn.Module, steps: int) -> None:
-        self._workload = job.workload
-        self._device = device
-        self._steps = steps
-        self._model = DistributedDataParallel(model)
-        self._optimization: Optimization = job.workload.optimization(
-            self._model, world_size=team.world_size, total_steps=steps, device_type=device.type
-        )
-
-    def train(self, data: _Input, session: Session, show: Show) -> None:
-        """Train all steps, over as many epochs as they take."""
-        session.start()
-        for epoch in itertools.count():
-            data.sampler.set_epoch(epoch)
-            for batch in session.batches(data.loader):
-                session.step(self._step(batch, session))
-                if not session.recording:
-                    show(session.steps)
-                if session.steps == self._steps:
-                    return
-
-    def _step(self, batch: Batch, session: Session) -> Tensor:
-        with session.phase("to_device"):
-            moved = {name: tensor.to(self._device, non_blocking=True) for name, tensor in batch.items()}
-        with session.phase("forward"):
-            loss = self._workload.loss(self._model, moved)
-        with session.phase("backward"):
-            loss.backward()  # type: ignore[no-untyped-call]
-        with session.phase("optimizer"):
-            self._update()
-        return loss
-
-    def _update(self) -> None:
-        optimizer = self._optimization.optimizer
-        if self._optimization.clip_norm is not None:
-            nn.utils.clip_grad_norm_(self._model.parameters(), self._optimization.clip_norm)
-        optimizer.step()
-        if self._optimization.scheduler is not None:
-            self._optimization.scheduler.step()
-        optimizer.zero_grad(set_to_none=True)

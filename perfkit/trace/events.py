@@ -86,6 +86,8 @@ class PerfkitHeader(Struct, frozen=True, kw_only=True):
     world_size: int | None = None
     cycle: int = 0
     source: str | None = None
+    steps: tuple[int, int] | None = None
+    """First and last step that were completed while this trace was recorded; None in traces of older versions."""
     collectives: list[RecordedCollective] | None = None
     """None where the run could not record them."""
 

@@ -5,6 +5,9 @@
     traces/<run>/run.json                       what the run says of itself (RunManifest)
                  rank<R>[.cycle<C>].json.gz     one trace a rank and cycle
                  rank<R>[.cycle<C>].key_averages.txt
+                 rank0[.cycle<C>].pyinstrument.{html,speedscope.json,txt}    --pyinstrument
+                 rank<R>[.cycle<C>].memory.pickle                            --memory-snapshot
+                 rank<R>.nccl.log                                            --nccl-debug
                  failure.json                   only after a failure: the first rank that failed, and why
 """
 
@@ -13,21 +16,27 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
 
 from perfkit.errors import StoreError
-from perfkit.model import MANIFEST_VERSION, Failure, RunManifest, TraceFile
+from perfkit.model import FILE_KINDS, MANIFEST_VERSION, Failure, FileKind, RunManifest, TraceFile
 
 MANIFEST_NAME: Final = "run.json"
 FAILURE_NAME: Final = "failure.json"
 
-_FILE = re.compile(r"rank(?P<rank>\d+)(?:\.cycle(?P<cycle>\d+))?\.(?P<end>json\.gz|key_averages\.txt)")
-_KINDS: Final[dict[str, Literal["trace", "key_averages"]]] = {
+_KINDS: Final[dict[str, FileKind]] = {
     "json.gz": "trace",
     "key_averages.txt": "key_averages",
+    "pyinstrument.html": "python_profile",
+    "pyinstrument.speedscope.json": "python_profile",
+    "pyinstrument.txt": "python_profile",
+    "memory.pickle": "memory_snapshot",
+    "nccl.log": "nccl_log",
 }
+_ENDS = "|".join(re.escape(end) for end in _KINDS)
+_FILE = re.compile(rf"rank(?P<rank>\d+)(?:\.cycle(?P<cycle>\d+))?\.(?P<end>{_ENDS})")
 
 
 def create_run_folder(trace_dir: Path, name: str) -> Path:
@@ -72,7 +81,7 @@ def list_files(folder: Path) -> list[TraceFile]:
         for path in folder.iterdir()
         if (match := _FILE.fullmatch(path.name))
     ]
-    return sorted(found, key=lambda file: (file.rank, file.cycle, file.kind != "trace"))
+    return sorted(found, key=lambda file: (file.rank, file.cycle, FILE_KINDS.index(file.kind), file.path))
 
 
 @contextlib.contextmanager

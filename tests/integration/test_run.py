@@ -15,45 +15,21 @@ import pytest
 
 from perfkit.model import RunManifest
 from perfkit.trace.store import MANIFEST_NAME, read_manifest
-
-ROOT = Path(__file__).parents[2]
-BIN = Path(sys.executable).parent
-PYTHON = [sys.executable, "-m", "perfkit"]
-TORCHRUN = [
-    sys.executable,
-    *(
-        "-m",
-        "torch.distributed.run",
-        "--nproc-per-node",
-        "2",
-        "--rdzv-backend",
-        "c10d",
-        "--rdzv-endpoint",
-        "127.0.0.1:0",
-    ),
-]
-MPIEXEC = [str(BIN / "mpiexec"), "-n", "2"]
-TINY = {"transformer": ["transformer", "--preset", "tiny"], "gpt": ["gpt", "--batch-size", "4", "--samples", "256"]}
-LIMIT_S = 100
-
-needs_mpiexec = pytest.mark.skipif(not (BIN / "mpiexec").exists(), reason="no mpiexec beside this python")
-
-
-def environment() -> dict[str, str]:
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "PMI", "OMPI_"))}
-    return clean | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-
-
-def execute(command: list[str], *, limit_s: float = LIMIT_S) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command, env=environment(), capture_output=True, text=True, timeout=limit_s, check=False, cwd=ROOT
-    )
-
-
-def start(command: list[str]) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT
-    )
+from tests.integration.launching import (
+    BIN,
+    LIMIT_S,
+    MPIEXEC,
+    PYTHON,
+    ROOT,
+    TINY,
+    TORCHRUN,
+    children_of,
+    environment,
+    execute,
+    needs_mpiexec,
+    start,
+    wait_for_folder,
+)
 
 
 def run_once(command: list[str], trace_dir: Path) -> RunManifest:
@@ -308,19 +284,6 @@ def test_an_interrupt_ends_all_ranks(tmp_path: Path) -> None:
     assert "interrupted" in errors
     assert not any(Path(f"/proc/{child}").exists() for child in children)
     assert read_manifest(folder).state == "failed"
-
-
-def wait_for_folder(trace_dir: Path) -> Path:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        for path in trace_dir.glob(f"*/{MANIFEST_NAME}"):
-            return path.parent
-        time.sleep(0.1)
-    raise AssertionError("no run folder")
-
-
-def children_of(pid: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 OWN_LOOP = """

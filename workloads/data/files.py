@@ -112,8 +112,10 @@ class FileSource(ABC):
             return path
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with _locked(path):
+            with _locked(path) as alone:
                 if not path.exists():
+                    if alone:
+                        self._clear(path)
                     self._write(path, workload, spec, options)
                     return path
         except OSError as error:
@@ -123,17 +125,20 @@ class FileSource(ABC):
 
     def _write(self, path: Path, workload: Workload[Any], spec: DataSpec, options: DataOptions) -> None:
         """Write to a temporary name beside `path`, then rename it."""
-        mine = f".{path.name}.{socket.gethostname()}."
-        for left_over in path.parent.glob(f"{mine}*.tmp"):
-            left_over.unlink()  # of a writer that was killed: we hold the lock of this host
-        temporary = path.with_name(f"{mine}{os.getpid()}.tmp")
+        temporary = path.with_name(f"{_prefix(path)}{os.getpid()}.tmp")
         try:
-            _reserve(temporary, spec)
+            if options.hdf5_compression == "none":
+                _check_room(temporary, spec)
             self.write(temporary, workload, spec, options)
             _to_disk(temporary)
             temporary.rename(path)
         finally:
             temporary.unlink(missing_ok=True)
+
+    def _clear(self, path: Path) -> None:
+        """Remove what a writer on this host that was killed has left; for whoever holds the lock."""
+        for left_over in path.parent.glob(f"{_prefix(path)}*.tmp"):
+            left_over.unlink()
 
     def _check(self, path: Path, spec: DataSpec) -> None:
         """Refuse a file that does not hold `spec`, whole.
@@ -208,30 +213,65 @@ def _damage(stored: Stored, stamp: Stamp, spec: DataSpec) -> str | None:
     return None
 
 
+def _prefix(path: Path) -> str:
+    """Return how the names of temporary files begin that processes of this host write for `path`."""
+    return f".{path.name}.{socket.gethostname()}."
+
+
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold the lock of `path` among the processes that would write it.
+def _locked(path: Path) -> Iterator[bool]:
+    """Hold the lock of `path` among the processes that would write it, and say whether there is one.
 
     Where a file system has no locks, two writers do the work twice and the second rename wins: with the
     same content under the same name, nobody is harmed.
     """
     with path.with_name(f".{path.name}.lock").open("w") as lock:
+        alone = True
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
         except OSError as error:
             if error.errno not in NO_LOCKS:
                 raise
-        yield
+            alone = False
+        yield alone
 
 
-def _reserve(path: Path, spec: DataSpec) -> None:
-    """Find out before the work whether the disk (and a quota) has room; HDF5 crashes where it runs out midway."""
-    if not hasattr(os, "posix_fallocate"):
-        return
-    size = spec.samples * (spec.sample_bytes + INDEX_BYTES) + HEADER_BYTES
-    with path.open("wb") as file:
-        os.posix_fallocate(file.fileno(), 0, size)
+def _check_room(path: Path, spec: DataSpec) -> None:
+    """Refuse before the work what the disk has no room for, or a limit of file sizes does not allow.
+
+    Nothing is allocated: where a file system cannot do that by itself, the C library writes to every block instead.
+    """
+    size = spec.samples * spec.sample_bytes + _around_samples(spec)
+    disk = os.statvfs(path.parent)
+    if disk.f_bavail * disk.f_frsize < size:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    path.touch()
+    os.truncate(path, size)
     path.unlink()
+
+
+def _around_samples(spec: DataSpec) -> int:
+    """Return more bytes than a format adds to the samples."""
+    return spec.samples * INDEX_BYTES + HEADER_BYTES
+
+
+@contextmanager
+def spare_room(path: Path, spec: DataSpec) -> Iterator[Callable[[], None]]:
+    """Hold room on the disk of `path` and give what sets it free: enough to close a file that ran out of room.
+
+    Free space says nothing of a quota, nor of what others write meanwhile. HDF5 writes its indexes when it closes a
+    file, and crashes the process at its end if they found no room then.
+    """
+    spare = path.with_suffix(".spare.tmp")
+
+    def free() -> None:
+        spare.unlink(missing_ok=True)
+
+    try:
+        spare.write_bytes(os.urandom(_around_samples(spec)))  # zeros may be compressed
+        yield free
+    finally:
+        free()
 
 
 def _to_disk(path: Path) -> None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from perfkit.errors import UsageError
 from workloads.base import DataSpec, Workload
 from workloads.data import DataOptions
-from workloads.data.files import STAMP, FileSource, Opener, Readahead, Stored, slab_samples, write_slabs
+from workloads.data.files import STAMP, FileSource, Opener, Readahead, Stored, slab_samples, spare_room, write_slabs
 from workloads.data.memory import pick_batch
 from workloads.data.source import Read, Sample
 
@@ -41,10 +41,17 @@ class Hdf5(FileSource):
     def write(self, path: Path, workload: Workload[Any], spec: DataSpec, options: DataOptions) -> None:
         """Write one dataset a field; contiguous ones begin on a page, ready to be mapped."""
         aligned = {"alignment_threshold": 1, "alignment_interval": ALIGNMENT}
-        layout = {} if options.hdf5_chunk else aligned
+        # Whole chunks are written, at once: those in a cache could not be when the disk is full.
+        layout = {"rdcc_nbytes": 0} if options.hdf5_chunk else aligned
         try:
-            with h5py.File(path, "w", libver=("v110", "v110"), locking=False, **layout) as file:
-                _fill(file, workload, spec, options)
+            with (
+                spare_room(path, spec) as free,
+                h5py.File(path, "w", libver=("v110", "v110"), locking=False, **layout) as file,
+            ):
+                try:
+                    _fill(file, workload, spec, options)
+                finally:
+                    free()
         except RuntimeError as error:  # h5py's, of closing a file that could not be written
             first = error.__context__
             raise first if isinstance(first, OSError) else OSError(error.args[0]) from error

@@ -1,6 +1,12 @@
 """From a data set to batches."""
 
+import multiprocessing
+import os
+import sys
+import threading
 from collections.abc import Sized
+from multiprocessing.process import BaseProcess
+from types import TracebackType
 from typing import Any, cast
 
 import torch
@@ -56,10 +62,33 @@ def _workers(options: DataOptions) -> dict[str, Any]:
         return {"num_workers": 0}
     context = processes.get_context(options.worker_start)
     if options.worker_start == "forkserver":
-        context.set_forkserver_preload(["workloads.data.source"])
+        context.set_forkserver_preload(["workloads.data.source", "workloads.data.loader"])
     return {
         "num_workers": options.num_workers,
         "prefetch_factor": options.prefetch,
         "persistent_workers": True,
         "multiprocessing_context": context,
+        "worker_init_fn": end_with_parent,
     }
+
+
+def end_with_parent(_worker: int) -> None:
+    """End this worker as soon as the process that reads from it has ended, however it did.
+
+    torch looks whether the worker's parent has changed, and the parent of one that a fork server started is the server.
+    """
+    sys.excepthook = _report
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_after, args=(parent,), daemon=True).start()
+
+
+def _report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Print an error that nobody caught, unless it is the reader's end: a thread that hands tensors over meets it."""
+    if not isinstance(error, (ConnectionError, EOFError)):
+        sys.__excepthook__(kind, error, trace)
+
+
+def _end_after(parent: BaseProcess) -> None:
+    parent.join()
+    os._exit(1)

@@ -45,6 +45,9 @@ def test_throughput_is_the_median_of_the_slowest_rank_over_plain_steps() -> None
     assert found.flops_per_s == pytest.approx(60 / 300e-9)
     assert found.mfu == pytest.approx(60 / 300e-9 / 2e12)
     assert found.read_bytes_per_s == pytest.approx(3 * 16 / 30e-9 + 3 * 16 / 15e-9)
+    waiting = measure(["plain"], [record(0, [900], [9])], work, Peak(flops_per_s=None), reading=False)
+    assert waiting is not None
+    assert waiting.read_bytes_per_s is None
 
 
 def test_throughput_without_plain_steps_or_figures() -> None:
@@ -92,13 +95,19 @@ def test_an_unknown_type_has_no_size() -> None:
 
 
 def test_compress_keeps_every_byte(tmp_path: Path) -> None:
-    trace = json.dumps({"a": "x" * (1 << 20), "traceEvents": list(range(100_000))}).encode() + b"\n"
+    whole = {"a": "x" * (1 << 20), "traceEvents": list(range(100_000)), "traceName": "t"}
+    trace = json.dumps(whole).encode() + b"\n"
     (tmp_path / "t").write_bytes(trace)
     compress(tmp_path / "t", tmp_path / "t.gz")
     assert gzip.decompress((tmp_path / "t.gz").read_bytes()) == trace
 
 
-@pytest.mark.parametrize("content", [b"", b'{"traceEvents": [1, 2', b'{"other": []}', b"[]"])
+CUT_AFTER_AN_EVENT = b'{"traceEvents": [{"ph": "X", "args": {"Input Dims": [[1, 2]], "a": {}}}'
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b'{"traceEvents": [1, 2', b'{"other": [], "traceName": ""}', b"[]", CUT_AFTER_AN_EVENT]
+)
 def test_compress_refuses_what_is_no_trace(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "t").write_bytes(content)
     with pytest.raises(StoreError, match="no trace"):
@@ -107,7 +116,7 @@ def test_compress_refuses_what_is_no_trace(content: bytes, tmp_path: Path) -> No
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
 def test_compress_on_a_full_disk(tmp_path: Path) -> None:
-    (tmp_path / "t").write_bytes(b'{"traceEvents": []}')
+    (tmp_path / "t").write_bytes(b'{"traceEvents": [], "traceName": "t"}')
     with pytest.raises(OSError, match="No space left"):
         compress(tmp_path / "t", Path("/dev/full"))
 

@@ -1,0 +1,81 @@
+"""How the tests start perfkit: alone, under each launcher, and what they need to know of its processes."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from perfkit.trace.store import MANIFEST_NAME
+
+ROOT = Path(__file__).parents[2]
+BIN = Path(sys.executable).parent
+PYTHON = [sys.executable, "-m", "perfkit"]
+TORCHRUN = [
+    sys.executable,
+    *(
+        "-m",
+        "torch.distributed.run",
+        "--nproc-per-node",
+        "2",
+        "--rdzv-backend",
+        "c10d",
+        "--rdzv-endpoint",
+        "127.0.0.1:0",
+    ),
+]
+MPIEXEC = [str(BIN / "mpiexec"), "-n", "2"]
+TINY = {"transformer": ["transformer", "--preset", "tiny"], "gpt": ["gpt", "--batch-size", "4", "--samples", "256"]}
+LIMIT_S = 100
+
+needs_mpiexec = pytest.mark.skipif(not (BIN / "mpiexec").exists(), reason="no mpiexec beside this python")
+
+
+def environment() -> dict[str, str]:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "PMI", "OMPI_"))}
+    return clean | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+
+
+def execute(command: list[str], *, limit_s: float = LIMIT_S) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, env=environment(), capture_output=True, text=True, timeout=limit_s, check=False, cwd=ROOT
+    )
+
+
+def start(command: list[str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT
+    )
+
+
+def wait_for_folder(trace_dir: Path) -> Path:
+    """Return the folder of the run that writes into `trace_dir`, as soon as there is one."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        for path in trace_dir.glob(f"*/{MANIFEST_NAME}"):
+            return path.parent
+        time.sleep(0.1)
+    raise AssertionError("no run folder")
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def descendants_of(pid: int) -> list[int]:
+    children = children_of(pid)
+    return [*children, *(below for child in children for below in descendants_of(child))]
+
+
+def alive(pids: list[int]) -> list[int]:
+    """Return those processes that have not ended; one that nobody has waited for has."""
+    return [pid for pid in pids if _state(pid) not in (None, "Z", "X")]
+
+
+def _state(pid: int) -> str | None:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return None

@@ -1,0 +1,115 @@
+"""How runs end before their time: nothing is left behind, and one line says why."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from perfkit.trace.store import read_manifest
+from tests.integration.launching import (
+    PYTHON,
+    ROOT,
+    TINY,
+    alive,
+    children_of,
+    descendants_of,
+    environment,
+    start,
+    wait_for_folder,
+)
+
+ENDLESS = [*PYTHON, "run", *TINY["gpt"], "--no-profile", "--steps", "100000", "-n", "2"]
+
+
+def messages(stderr: str) -> list[str]:
+    return [line for line in stderr.splitlines() if not line.startswith("step ")]
+
+
+@pytest.mark.parametrize("stopped", [pytest.param(0, marks=pytest.mark.slow), 1])
+def test_a_rank_that_hangs_is_named(stopped: int, tmp_path: Path) -> None:
+    parent = start([*ENDLESS, "--timeout", "4s", "--trace-dir", str(tmp_path)])
+    try:
+        folder = wait_for_folder(tmp_path)
+        time.sleep(4)
+        os.kill(children_of(parent.pid)[stopped], signal.SIGSTOP)
+        _, errors = parent.communicate(timeout=40)
+    finally:
+        parent.kill()
+    (line,) = messages(errors)
+    assert line.startswith(f"perfkit: error: rank {1 - stopped}: waited --timeout 4s for a collective in step ")
+    assert f"and rank {stopped} did not come" in line
+    manifest = read_manifest(folder)
+    assert manifest.state == "failed"
+    assert (manifest.batch_size, manifest.step_kinds[:2]) == (4, ["cold", "plain"])
+    assert manifest.parameters is not None
+    assert len(manifest.ranks[0].step_wall_ns) == len(manifest.step_kinds)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_loader_workers_end_with_the_run_and_quietly(number: signal.Signals, tmp_path: Path) -> None:
+    parent = start([*ENDLESS, "--num-workers", "2", "--trace-dir", str(tmp_path)])
+    try:
+        wait_for_folder(tmp_path)
+        deadline = time.monotonic() + 30
+        while len(descendants_of(parent.pid)) < 10 and time.monotonic() < deadline:  # rank, server, tracker, 2 workers
+            time.sleep(0.2)
+        time.sleep(1)
+        processes = descendants_of(parent.pid)
+        assert len(processes) == 10
+        parent.send_signal(number)
+        _, errors = parent.communicate(timeout=30)
+    finally:
+        parent.kill()
+    deadline = time.monotonic() + 5
+    while alive(processes) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    left = alive(processes)
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert left == []
+    expected = 1 if number == signal.SIGINT else 0
+    assert len(messages(errors)) == expected, errors
+
+
+SLOW_WRITER = """
+import sys, time
+import workloads.data.files as files
+write = files.write_slabs
+def slow(*arguments):
+    time.sleep(6)
+    return write(*arguments)
+files.write_slabs = slow
+import workloads.data.safetensors
+workloads.data.safetensors.write_slabs = slow
+from perfkit.__main__ import main
+sys.exit(main())
+"""
+
+
+def test_writing_the_data_may_take_longer_than_a_collective(tmp_path: Path) -> None:
+    options = [*TINY["gpt"], "--no-profile", "--steps", "2", "--timeout", "3s", "--source", "safetensors"]
+    command = [sys.executable, "-c", SLOW_WRITER, "run", *options, "--trace-dir", str(tmp_path)]
+    place = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "PERFKIT_RENDEZVOUS": str(tmp_path / "rendezvous")}
+    ranks = [
+        subprocess.Popen(
+            command,
+            env=environment() | place | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdin=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            text=True,
+            cwd=ROOT,
+        )
+        for rank in range(2)
+    ]
+    try:
+        # Not communicate(): closing stdin tells a rank that its parent has died.
+        assert [rank.wait(timeout=60) for rank in ranks] == [0, 0]
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.communicate()

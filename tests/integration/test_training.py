@@ -1,0 +1,191 @@
+"""Training as people do it, on real ranks; what the options do is read from the traces."""
+
+import math
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+import perfkit
+from perfkit.model import RankReport, RunManifest, RunReport
+from perfkit.trace.store import MANIFEST_NAME, read_manifest
+from tests.integration.launching import LIMIT_S, PYTHON, ROOT, environment
+from tests.integration.test_run import annotations, check_folder, traces
+
+SIZES = {"layers": 2, "width": 64, "heads": 2, "block": 16, "vocab-size": 2048, "samples": 256, "bias": False}
+GPT = ["gpt", *(f"--no-{k}" if v is False else f"--{k}={v}" for k, v in SIZES.items())]
+STEPS = 5
+
+Record = Callable[..., tuple[RunManifest, RunReport]]
+
+
+def execute(
+    folder: Path, *options: str, limit_s: float = LIMIT_S, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    command = [*PYTHON, "run", *options, "--threads", "1", "--trace-dir", str(folder), "--steps", str(STEPS)]
+    return subprocess.run(
+        command,
+        env=environment() | variables,
+        capture_output=True,
+        text=True,
+        timeout=limit_s,
+        check=False,
+        cwd=ROOT,
+    )
+
+
+def record(folder: Path, *options: str, limit_s: float = LIMIT_S) -> tuple[RunManifest, RunReport]:
+    done = execute(folder, *options, limit_s=limit_s)
+    assert done.returncode == 0, done.stderr
+    # The last step is shown, too, though it is a recorded one.
+    assert [line for line in done.stderr.splitlines() if line.startswith("step ")][-1] == f"step {STEPS}/{STEPS}"
+    assert [line for line in done.stderr.splitlines() if not line.startswith("step ")] == []
+    (run,) = perfkit.analyze(folder).runs
+    return check_folder(Path(run.path)), run
+
+
+def reduced(rank: RankReport) -> list[int | None]:
+    """Return the bytes of the all_reduces of one step, in order of size; all steps have the same."""
+    rows = [row for row in rank.collectives if row.operator == "all_reduce"]
+    assert all(row.count % len(rank.steps) == 0 for row in rows)
+    return sorted((row.bytes for row in rows for _ in range(row.count // len(rank.steps))), key=str)
+
+
+def hidden_ns(rank: RankReport) -> int:
+    return sum(step.total_ns.communication - step.exposed_ns.communication for step in rank.steps)
+
+
+def losses(manifest: RunManifest) -> list[float | None]:
+    return [loss for rank in manifest.ranks for loss in rank.loss]
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunManifest, RunReport]:
+    return record(tmp_path_factory.mktemp("plain"), *GPT, "-n", "2", "--batch-size", "8")
+
+
+def test_micro_steps_are_one_step_with_one_averaging(plain: tuple[RunManifest, RunReport], tmp_path: Path) -> None:
+    whole, whole_run = plain
+    options = ["-n", "2", "--batch-size", "2", "--accumulate", "4", "--pyinstrument"]
+    parts, parts_run = record(tmp_path, *GPT, *options)
+    # The same samples in the same steps.
+    assert parts.batch_size == whole.batch_size == 8
+    assert losses(parts) == pytest.approx(losses(whole), rel=1e-4)
+    assert parts.throughput is not None
+    assert parts.throughput.samples_per_s == pytest.approx(2 * 8 * 1e9 / parts.throughput.step_ns)
+    assert parts.throughput.tokens_per_s == pytest.approx(16 * parts.throughput.samples_per_s)
+    for mine, other in zip(parts_run.ranks, whole_run.ranks, strict=True):
+        assert reduced(mine) == reduced(other) != []
+        assert {step.loads.count for step in mine.steps} == {4}
+        waited_ns = sum(step.loads.sum_ns for step in mine.steps)
+        loaded_ns = sum(parts.ranks[mine.rank or 0].load_ns[step.step or 0] for step in mine.steps)
+        assert waited_ns == pytest.approx(loaded_ns, rel=0.5)
+    for trace in traces(Path(parts_run.path), parts):
+        for phase in ("to_device", "forward", "backward"):
+            assert len(annotations(trace, f"perfkit.{phase}")) == 4 * 3
+        assert len(annotations(trace, "perfkit.optimizer")) == 3
+    assert [file.rank for file in parts.files if file.kind == "python_profile"] == [0, 0, 0]
+    text = (Path(parts_run.path) / "rank0.pyinstrument.txt").read_text()
+    assert "backward" in text
+    assert "write_trace" not in text  # the recorded steps only
+
+
+def test_without_overlap_nothing_is_hidden_and_nothing_else_changes(
+    plain: tuple[RunManifest, RunReport], tmp_path: Path
+) -> None:
+    overlapped, overlapped_run = plain
+    apart, apart_run = record(tmp_path, *GPT, "-n", "2", "--batch-size", "8", "--no-overlap")
+    assert apart.parameter_checksum == overlapped.parameter_checksum
+    for mine, other in zip(apart_run.ranks, overlapped_run.ranks, strict=True):
+        assert reduced(mine) == reduced(other) != []
+        assert hidden_ns(mine) == 0
+        assert median(step.exposed_ns.communication for step in mine.steps) > 0
+    assert sum(map(hidden_ns, overlapped_run.ranks)) > 0
+
+
+def test_small_buckets_of_a_static_graph_with_micro_steps(plain: tuple[RunManifest, RunReport], tmp_path: Path) -> None:
+    options = ["--batch-size", "4", "--accumulate", "2", "--static-graph", "--bucket-cap-mb", "0.1"]
+    manifest, run = record(tmp_path, *GPT, "-n", "2", *options)
+    assert losses(manifest) == pytest.approx(losses(plain[0]), rel=1e-4)
+    for mine, other in zip(run.ranks, plain[1].ranks, strict=True):
+        assert len(reduced(mine)) > len(reduced(other))
+        assert sum(size or 0 for size in reduced(mine)) == sum(size or 0 for size in reduced(other))
+
+
+@pytest.mark.parametrize(("workload", "precision"), [("gpt", "bfloat16"), ("transformer", "float16")])
+def test_lower_precision_with_checkpointed_activations(workload: str, precision: str, tmp_path: Path) -> None:
+    model = GPT if workload == "gpt" else ["transformer", "--preset", "tiny", "--dropout", "0"]
+    options = ["--batch-size", "4", "--record-shapes", "--checkpoint-activations"]
+    manifest, run = record(tmp_path, *model, *options, "--precision", precision)
+    assert (manifest.config["precision"], manifest.config["checkpoint_activations"]) == (precision, True)
+    assert manifest.throughput is not None
+    if workload == "gpt":
+        assert precision in (manifest.throughput.mfu_reason or "")  # a peak for that type was looked for
+    guessing = {"gpt": math.log(2048), "transformer": 16 * math.log(32)}[workload]
+    assert losses(manifest)[0] == pytest.approx(guessing, rel=0.1)
+    (trace,) = traces(Path(run.path), manifest)
+    types = {
+        kind
+        for event in trace["traceEvents"]
+        if event.get("name") == "aten::addmm" or event.get("name") == "aten::mm"
+        for kind in event["args"].get("Input type", [])
+    }
+    assert {"bfloat16": "c10::BFloat16", "float16": "c10::Half"}[precision] in types
+    assert run.findings == []
+
+
+def test_silent_eager_is_said(tmp_path: Path) -> None:
+    done = execute(tmp_path, *GPT, "--compile", TORCHDYNAMO_DISABLE="1")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("perfkit: warning: --compile compiled nothing") == 1
+    (run,) = perfkit.analyze(tmp_path).runs
+    assert [finding.code for finding in run.findings] == ["not_compiled"]
+    compiled = read_manifest(Path(run.path)).compiled
+    assert compiled is not None
+    assert (compiled.graphs, compiled.steps) == (0, [])
+
+
+def test_a_missing_compiler_is_one_line(tmp_path: Path) -> None:
+    cache = str(tmp_path / "cache")
+    done = execute(tmp_path / "traces", *GPT, "--compile", CXX="/none/g++", TORCHINDUCTOR_CACHE_DIR=cache)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("perfkit: error: --compile: torch cannot compile the model")
+    assert "install a C++ compiler" in line
+    (folder,) = [path.parent for path in tmp_path.glob(f"traces/*/{MANIFEST_NAME}")]
+    assert read_manifest(folder).state == "failed"
+
+
+def test_what_this_device_does_not_have(tmp_path: Path) -> None:
+    done = execute(tmp_path, *GPT, "--nccl-debug", "info", "--device", "cpu")
+    assert (done.returncode, list(tmp_path.iterdir())) == (2, [])
+    assert done.stderr == "perfkit: error: --nccl-debug needs the backend nccl; this run's is gloo: leave it out\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workload", ["gpt", "transformer"])
+def test_compiled(workload: str, tmp_path: Path) -> None:
+    model = [*GPT, "--batch-size", "8"] if workload == "gpt" else ["transformer", "--preset", "tiny"]
+    options = ["--compile", "--accumulate", "2"]
+    manifest, run = record(tmp_path, *model, "-n", "2", *options, limit_s=580)
+    assert manifest.compiled is not None
+    assert manifest.compiled.graphs >= 1
+    assert manifest.compiled.steps == [0]
+    assert run.findings == [] or {finding.code for finding in run.findings} == {"slow_rank"}
+    for trace in traces(Path(run.path), manifest):
+        assert len(annotations(trace, "CompiledFunction")) > 0
+        for phase in ("forward", "backward"):
+            assert len(annotations(trace, f"perfkit.{phase}")) == 2 * 3
+    for rank in run.ranks:
+        assert reduced(rank) != []
+
+
+@pytest.mark.slow
+def test_compiling_in_recorded_steps_is_said(tmp_path: Path) -> None:
+    done = execute(tmp_path, *GPT, "--compile", "--schedule", "wait=0,warmup=0,active=3", limit_s=580)
+    assert done.returncode == 0, done.stderr
+    assert "perfkit: warning: torch compiled in recorded steps (0)" in done.stderr
+    (run,) = perfkit.analyze(tmp_path).runs
+    assert "compiling_recorded" in {finding.code for finding in run.findings}

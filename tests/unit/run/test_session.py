@@ -1,0 +1,64 @@
+"""The session in one process: which steps it says it has recorded, what it delays, what it knows after a failure."""
+
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+import perfkit
+from perfkit.model import Injection
+from perfkit.run.record import versions
+from perfkit.run.session import Session
+from perfkit.run.team import Team
+from perfkit.trace.store import read_manifest
+
+CPU = torch.device("cpu")
+
+
+def test_a_loop_that_ends_within_its_active_steps_records_no_step_that_never_was(tmp_path: Path) -> None:
+    with perfkit.profile(tmp_path / "mine", schedule="wait=0,warmup=1,active=5") as prof:
+        for _ in range(3):
+            torch.ones(8) @ torch.ones(8)
+            prof.step()
+        torch.ones(8) @ torch.ones(8)  # after the last step, and in none
+        time.sleep(0.5)
+    (run,) = perfkit.analyze(tmp_path).runs
+    (rank,) = run.ranks
+    assert [step.step for step in rank.steps] == [1, 2]
+    assert rank.steps[-1].wall_ns < 0.4e9
+    assert sum(operator.count for operator in rank.operators if operator.name == "aten::dot") == 2
+
+
+def test_a_delay_is_put_in_once_a_step_across_epochs_too() -> None:
+    delay = Injection(phase="data_loading", delay_ns=40_000_000)
+    session = Session(Team(CPU), CPU, Path(), None, injections=[delay])
+    session.start()
+    for _ in range(3):
+        for _ in session.batches([1, 2]):
+            session.step()
+    assert all(40e6 <= load < 78e6 for load in session.load_ns)
+
+
+def test_a_failed_loop_says_what_it_knows(tmp_path: Path) -> None:
+    model = torch.nn.Linear(4, 4)
+
+    def train() -> None:
+        with perfkit.profile(tmp_path / "mine", schedule="wait=1,warmup=1,active=3", model=model) as prof:
+            for _ in range(3):
+                prof.step(loss=0.5)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        train()
+    manifest = read_manifest(tmp_path / "mine")
+    assert manifest.state == "failed"
+    assert manifest.step_kinds == ["cold", "warmup", "active"]
+    assert manifest.ranks[0].loss == [0.5] * 3
+    assert manifest.parameters == 20
+
+
+def test_versions_are_those_that_matter() -> None:
+    assert "h5py" in versions("hdf5", "cpu")
+    assert "safetensors" in versions("safetensors", "cpu")
+    assert not {"h5py", "nccl"} & versions("memory", "cpu").keys()
