@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from perfkit.model import Report as Report
     from perfkit.model import RunManifest as RunManifest
     from perfkit.pipeline import analyze as analyze
-    from perfkit.run.session import profile as profile
+    from perfkit.run.own_loop import profile as profile
 
 __all__ = ["PerfkitError", "Report", "RunManifest", "__version__", "analyze", "profile"]
 
@@ -31,7 +31,7 @@ _LAZY: Final = {
     "Report": "perfkit.model",
     "RunManifest": "perfkit.model",
     "analyze": "perfkit.pipeline",
-    "profile": "perfkit.run.session",
+    "profile": "perfkit.run.own_loop",
 }
 
 

@@ -62,3 +62,27 @@ def test_versions_are_those_that_matter() -> None:
     assert "h5py" in versions("hdf5", "cpu")
     assert "safetensors" in versions("safetensors", "cpu")
     assert not {"h5py", "nccl"} & versions("memory", "cpu").keys()
+
+
+def test_an_own_loop_says_what_it_recorded_or_why_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    schedule = "wait=0,warmup=1,active=1"
+    with perfkit.profile(tmp_path / "short", schedule=schedule) as prof:
+        prof.step()
+    assert "nothing was recorded: 1 steps ran, the first one to be recorded is number 2" in capsys.readouterr().err
+    with perfkit.profile(tmp_path / "none", schedule=schedule):
+        pass
+    assert "nothing was recorded: prof.step() was never called" in capsys.readouterr().err
+    with perfkit.profile(tmp_path / "whole", schedule=schedule) as prof:
+        for _ in prof.batches(range(2)):
+            prof.step()
+    assert "perfkit analyze" in capsys.readouterr().err
+
+
+def test_ranks_without_a_process_group_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    with (
+        pytest.raises(perfkit.PerfkitError, match="2 ranks, but there is no process group"),
+        perfkit.profile(tmp_path / "lonely"),
+    ):
+        pass
