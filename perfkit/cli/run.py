@@ -1,4 +1,4 @@
-"""`perfkit run WORKLOAD`: train a workload and record a trace a rank.
+"""`perfkit run WORKLOAD`: train a workload and record a trace a rank. `perfkit run SCRIPT` is in `perfkit.cli.script`.
 
 The names of the workloads are known without importing one; a workload and torch are imported when its name is given.
 """
@@ -17,12 +17,14 @@ from msgspec import Struct
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from perfkit.cli import script
 from perfkit.cli.app import App
 from perfkit.cli.options import Layer, command, options, read_toml, resolve
+from perfkit.cli.script import is_script, split
 from perfkit.errors import LaunchEnvironmentError, UsageError
 from perfkit.run.config import RunConfig
 from perfkit.run.dist import detect, needs_mpi
-from perfkit.run.launch import is_child, launch, refuse_inside_launcher
+from perfkit.run.launch import LAST_WORD_S, is_child, launch, refuse_inside_launcher
 from workloads import WORKLOADS, load
 from workloads.data import SOURCES, DataOptions
 
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
     WorkloadType = type[Workload[Any]]
 
 EXIT_USAGE: Final = UsageError.exit_code
-LAST_WORD_S: Final = 2.0
 _PACKAGES: Final = ("torch", "h5py", "safetensors")
 
 _RANKS: Final = Parameter(
@@ -63,8 +64,14 @@ class Workloads(TyperGroup):
 
         Raises:
             LaunchEnvironmentError: torch is not installed.
+            UsageError: A script that does not exist.
         """
+        if args[0] not in WORKLOADS and is_script(args[0]):
+            own, arguments = split(args[1:])
+            return args[0], get_command(script.application(args[0], arguments, _RANKS)), own
         name, _, rest = super().resolve_command(ctx, args)
+        # Read when torch is imported: its warnings (of the profiler, of sockets) are no user's business.
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
         try:
             return name, get_command(application(load(str(name)))), rest
         except ModuleNotFoundError as error:
@@ -84,14 +91,16 @@ class Workloads(TyperGroup):
             raise
 
 
-app = App(cls=Workloads, subcommand_metavar="WORKLOAD [OPTIONS]")
+app = App(cls=Workloads, subcommand_metavar="WORKLOAD|SCRIPT.py [OPTIONS] [-- ARGUMENTS]")
 for _name in WORKLOADS:
     app.command(_name, help=f"`perfkit run {_name} --help` lists its options.")(lambda: None)
 
 
 @app.callback()
 def run() -> None:
-    """Train a workload with DDP and record a trace a rank.
+    """Train a workload with DDP, or run a training script of your own unchanged, and record a trace a rank.
+
+    What stands after `--` is the script's.
 
     Ranks are those of mpiexec, torchrun or srun; `-n N` starts N on this host; without any there is one.
     """

@@ -95,7 +95,7 @@ def _start(arguments: Sequence[str], rank: int, ranks: int, rendezvous: Path) ->
 
 
 def _own_stdin() -> int | None:
-    """Return a copy of this process's stdin; None where there is none, or a terminal: another session cannot read it."""
+    """Return a copy of this process's stdin; None where it is closed, or a terminal: another session cannot read it."""
     try:
         return None if os.isatty(0) else os.dup(0)
     except OSError:

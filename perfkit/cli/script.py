@@ -1,0 +1,64 @@
+"""`perfkit run SCRIPT.py [OPTIONS] -- ARGUMENTS`: run a training script unchanged and record a trace a rank."""
+
+from collections.abc import Sequence
+from functools import partial
+from inspect import Parameter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import typer
+
+from perfkit.cli.options import Layer, command, options, resolve
+from perfkit.errors import UsageError
+from perfkit.run.launch import is_child
+from perfkit.run.script import ScriptConfig, launch_script, run_script
+
+if TYPE_CHECKING:
+    from perfkit.cli import Call
+
+_SUFFIX: Final = ".py"
+_END_OF_OPTIONS: Final = "--"
+_HELP: Final = """Run a training script as `python SCRIPT ARGUMENTS` would, and record a trace a rank.
+
+Arguments of the script come after `--`. A step lasts from the end of one optimizer.step() to the end of the next; what
+comes before the first end is step 0, `cold`, and the schedule counts from there. Nothing of the script is changed: exit
+code, output and signals are its own."""
+
+
+def is_script(name: str) -> bool:
+    """Say whether what was asked for is a script: a path that ends in .py, or any file that is there."""
+    return name.endswith(_SUFFIX) or Path(name).is_file()
+
+
+def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return perfkit's own options, and what comes after the first `--`."""
+    given = list(arguments)
+    end = given.index(_END_OF_OPTIONS) if _END_OF_OPTIONS in given else len(given)
+    return given[:end], given[end + 1 :]
+
+
+def application(script: str, arguments: Sequence[str], ranks: Parameter) -> typer.Typer:
+    """Return `perfkit run SCRIPT`.
+
+    Args:
+        script: Its path.
+        arguments: Those of the script.
+        ranks: The option `--ranks`.
+
+    Raises:
+        UsageError: There is no such script.
+    """
+    if not Path(script).is_file():
+        raise UsageError(f"{script}: no such file")
+    return command(partial(_start, script, arguments), [ranks, *options(ScriptConfig, "Recording", {})], _HELP)
+
+
+def _start(script: str, arguments: Sequence[str], call: "Call", given: dict[str, Any]) -> None:
+    ranks = given.pop("ranks", None)
+    names = Layer("", {"workload": Path(script).stem})
+    (config,) = resolve((ScriptConfig,), [names, Layer("", given)])
+    assert isinstance(config, ScriptConfig)  # noqa: S101  # resolve keeps the order
+    if ranks is None or is_child():
+        run_script(script, arguments, config)
+    else:
+        launch_script(call.arguments, ranks)

@@ -1,0 +1,256 @@
+"""`perfkit run train.py`: somebody's training script, run as `python train.py` would run it, and recorded.
+
+The script's exit code, output and signals are its own. torch is not imported before the script imports it.
+"""
+
+import atexit
+import io
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.machinery import SourceFileLoader
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType, TracebackType
+from typing import TYPE_CHECKING, Annotated, Final, NoReturn
+
+from msgspec import Meta, Struct
+
+from perfkit.errors import LaunchEnvironmentError, StoreError, UsageError
+from perfkit.run.config import parse_duration
+from perfkit.run.dist import DistInfo, detect
+from perfkit.run.launch import launch, refuse_inside_launcher
+from perfkit.run.on_import import on_import
+from perfkit.run.orphan import watch_parent
+from perfkit.run.schedule import Schedule
+
+if TYPE_CHECKING:
+    from perfkit.run.script_recorder import ScriptRecorder
+
+FLIGHT_RECORDER_ENTRIES: Final = 10_000
+"""Collectives that torch's flight recorder keeps, for their sizes: a ring, large enough for one cycle."""
+
+_OWN_PACKAGE: Final = "workloads"
+"""A top-level package of perfkit's whose name a script may well use for one of its own."""
+
+
+class ScriptConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Options of `perfkit run SCRIPT`; checked when they are made."""
+
+    schedule: Annotated[
+        str, Meta(description="Which steps are recorded; it counts from the end of the first step of the optimizer.")
+    ] = "wait=1,warmup=1,active=3,repeat=1,skip_first=0"
+    step_on: Annotated[
+        str | None,
+        Meta(description="Class of the optimizer whose steps count [default: the first optimizer that steps]."),
+    ] = None
+    record_shapes: Annotated[bool, Meta(description="Record operators' shapes (costs half a step and memory).")] = False
+    profile_memory: Annotated[bool, Meta(description="Record allocations.")] = False
+    with_stack: Annotated[bool, Meta(description="Record Python stacks.")] = False
+    with_flops: Annotated[bool, Meta(description="Estimate operators' FLOPs.")] = False
+    with_modules: Annotated[bool, Meta(description="Record module hierarchy.")] = False
+    trace_dir: Annotated[str, Meta(description="Folder that receives the run's folder.")] = "traces"
+    name: Annotated[
+        str | None,
+        Meta(description="Name of the run [default: workload, source, ranks and time]."),
+    ] = None
+    workload: Annotated[str, Meta(description="What to call what is trained [default: the script's name].")] = ""
+    source: Annotated[str, Meta(description="What to call where the samples come from.")] = "custom"
+    timeout: Annotated[
+        str, Meta(description="How long ranks wait for each other around a cycle, as 90s; then they record alone.")
+    ] = "60s"
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be.
+
+        Raises:
+            UsageError: Naming the option.
+        """
+        for option in ("name", "workload", "source"):
+            text = getattr(self, option) or ""
+            if "/" in text or text.startswith("."):
+                raise UsageError(f"--{option} {text}: a folder's name, without '/' or a leading dot")
+        if self.timeout_ns < 10**9:
+            raise UsageError(f"--timeout {self.timeout}: at least 1s")
+        _ = self.plan
+
+    @property
+    def plan(self) -> Schedule:
+        """The schedule."""
+        return Schedule.parse(self.schedule)
+
+    @property
+    def timeout_ns(self) -> int:
+        """How long ranks wait for each other."""
+        return parse_duration(self.timeout, "--timeout")
+
+
+def say(text: str) -> None:
+    """Say something in one line; stdout is the script's."""
+    sys.stderr.write(f"perfkit: {' '.join(text.split())}\n")
+
+
+def launched() -> DistInfo:
+    """Return this process's place by the launcher's variables; alone where they make no sense."""
+    try:
+        return detect(os.environ)
+    except LaunchEnvironmentError:
+        return DistInfo()
+
+
+def launch_script(arguments: Sequence[str], ranks: int) -> None:
+    """Run `perfkit ARGUMENTS` as `ranks` processes on this host, with what torchrun gives its own.
+
+    Raises:
+        UsageError: A launcher has started several ranks already.
+        RunError: A rank was killed by a signal.
+        SystemExit: A rank failed, with its exit code.
+    """
+    refuse_inside_launcher()
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores // ranks)))
+    with _store():
+        launch(arguments, ranks)
+
+
+@contextmanager
+def _store() -> Iterator[None]:
+    """Hold the store for the ranks' process group on a free port, as torchrun does; they find it by `env://`."""
+    if find_spec("torch") is None:
+        yield
+        return
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    os.environ |= {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(store.port),
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "TORCHELASTIC_RESTART_COUNT": "0",
+    }
+    yield
+    del store
+
+
+def run_script(script: str, arguments: Sequence[str], config: ScriptConfig) -> NoReturn:
+    """Run a script as `python SCRIPT ARGUMENTS` would, and record it.
+
+    Raises:
+        StoreError: The trace folder cannot be written.
+        SystemExit: As the script ends.
+    """
+    _check_writable(Path(config.trace_dir))
+    watch_parent()
+    _prepare_environment()
+    with _Ending(script, arguments, config):
+        _execute(script, arguments)
+    raise SystemExit
+
+
+def _check_writable(folder: Path) -> None:
+    """Find out before the script runs for hours."""
+    existing = folder.resolve()
+    while not existing.exists():
+        existing = existing.parent
+    try:
+        with tempfile.TemporaryFile(dir=existing):
+            pass
+    except OSError as error:
+        raise StoreError(f"cannot write into {folder}: {error.strerror}: choose another --trace-dir") from error
+
+
+def _prepare_environment() -> None:
+    """Set what torch reads when it makes a process group, unless the user has set it."""
+    os.environ.setdefault("TORCH_FR_BUFFER_SIZE", str(FLIGHT_RECORDER_ENTRIES))
+
+
+def _execute(script: str, arguments: Sequence[str]) -> None:
+    """Run the script as the interpreter does: it is `__main__`, then and until the process ends.
+
+    `runpy.run_path` would take `__main__` away when the script's last line has run, before its threads and its
+    functions for `atexit` have.
+    """
+    path = Path(script).absolute()
+    main = ModuleType("__main__")
+    main.__file__ = str(path)
+    main.__loader__ = SourceFileLoader("__main__", str(path))
+    vars(main)["__builtins__"] = sys.modules["builtins"]
+    for name in [name for name in sys.modules if name.partition(".")[0] == _OWN_PACKAGE]:
+        del sys.modules[name]
+    sys.modules["__main__"] = main
+    sys.argv = [script, *arguments]
+    if not sys.flags.safe_path:
+        sys.path[0] = str(path.resolve().parent)
+    with io.open_code(str(path)) as stream:
+        code = compile(stream.read(), str(path), "exec", dont_inherit=True)
+    exec(code, vars(main))  # noqa: S102  # what the user asks for
+
+
+class _Ending:
+    """From the script's first line to its last: finishes the recording, then ends as the script has ended.
+
+    Args:
+        script: As it was given.
+        arguments: Those of the script.
+        config: Options of the recording.
+    """
+
+    def __init__(self, script: str, arguments: Sequence[str], config: ScriptConfig) -> None:
+        self._script = script
+        self._arguments = arguments
+        self._config = config
+        self._pid = os.getpid()
+        self._recorder: ScriptRecorder | None = None
+        self._begin_ns = 0
+        self._last_act = _LastAct()
+
+    def __enter__(self) -> None:
+        self._begin_ns = time.perf_counter_ns()
+        on_import("torch", self._attach)
+
+    def _attach(self) -> None:
+        from perfkit.run.script_recorder import ScriptRecorder
+
+        self._recorder = ScriptRecorder(self._script, self._arguments, self._config, self._begin_ns)
+        self._recorder.attach()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None and error is not None and kind is not SystemExit:
+            while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+                trace = trace.tb_next  # the frames above the script are perfkit's
+            error.__traceback__ = trace
+            sys.excepthook(kind, error, error.__traceback__)
+        self._finish(error)
+        if error is None or isinstance(error, SystemExit):
+            return
+        if isinstance(error, KeyboardInterrupt) and os.getpid() == self._pid:
+            self._last_act.wanted = True
+        raise SystemExit(1)
+
+    def _finish(self, error: BaseException | None) -> None:
+        ended_well = error is None or (isinstance(error, SystemExit) and error.code in (None, 0))
+        if self._recorder is not None:
+            self._recorder.end(None if ended_well else error)
+        elif ended_well and launched().rank == 0:
+            say(f"{self._script} has not imported torch: nothing was recorded")
+
+
+class _LastAct:
+    """Ends the process by SIGINT after all else that happens at its end, if the script was interrupted."""
+
+    def __init__(self) -> None:
+        self.wanted = False
+        atexit.register(self._act)  # before the script registers anything: the last to be called
+
+    def _act(self) -> None:
+        if self.wanted:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGINT)

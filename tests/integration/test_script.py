@@ -1,0 +1,378 @@
+"""`perfkit run train.py` for real: scripts that know nothing of perfkit, by themselves and under it."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import perfkit
+from perfkit.model import RunManifest, RunReport
+from perfkit.trace.store import MANIFEST_NAME, read_manifest
+from tests.integration.launching import (
+    BIN,
+    LIMIT_S,
+    MPIEXEC,
+    PYTHON,
+    ROOT,
+    TORCHRUN,
+    alive,
+    children_of,
+    environment,
+    execute,
+    needs_mpiexec,
+    start,
+)
+from tests.integration.test_run import annotations, traces
+
+SCRIPTS = Path(__file__).parent / "scripts"
+BEHAVE = str(SCRIPTS / "behave.py")
+TRAIN = str(SCRIPTS / "train.py")
+PLAIN_DDP = str(SCRIPTS / "plain_ddp.py")
+KINDS = ["cold", "plain", "warmup", "active", "active", "active", "cold", "plain", "plain"]
+
+
+def under_perfkit(script: str, trace_dir: Path, *options: str) -> list[str]:
+    return [*PYTHON, "run", script, "--trace-dir", str(trace_dir), *options]
+
+
+def fed(command: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, env=environment(), capture_output=True, text=True, timeout=LIMIT_S, check=False, input="hello\n"
+    )
+
+
+def own_lines(errors: str) -> list[str]:
+    return [line for line in errors.splitlines() if line.startswith("perfkit: ")]
+
+
+def without_own_lines(errors: str) -> list[str]:
+    return [line for line in errors.splitlines() if not line.startswith("perfkit: ")]
+
+
+def check_whole(folder: Path, *, world_size: int) -> RunManifest:
+    """Check what every recorded script leaves that has ended well: nothing temporary, nothing invented."""
+    manifest = read_manifest(folder)
+    assert (manifest.state, manifest.failure) == ("completed", None)
+    assert {file.path for file in manifest.files} == {path.name for path in folder.iterdir()} - {MANIFEST_NAME}
+    assert [path.name for path in folder.parent.iterdir() if path.name.startswith(".")] == []
+    assert [rank.rank for rank in manifest.ranks] == list(range(world_size))
+    assert [rank.local_rank for rank in manifest.ranks] == list(range(world_size))
+    assert manifest.world.local_world_sizes == [world_size]
+    for rank in manifest.ranks:
+        assert len(rank.step_wall_ns) == len(manifest.step_kinds)
+        assert all(wall > 0 for wall in rank.step_wall_ns)
+        assert (rank.load_ns, rank.loss) == ([], [])
+    assert (manifest.batch_size, manifest.throughput) == (None, None)
+    assert {"batch_size", "loss", "load_ns"} <= manifest.unknown.keys()
+    return manifest
+
+
+@pytest.mark.parametrize(
+    "mode",
+    ["where", "read", "leave", "complain", "fail", "hook", "interrupt", "terminate", "linger", "share"],
+)
+def test_a_script_behaves_as_by_itself(mode: str, tmp_path: Path) -> None:
+    alone = fed([sys.executable, BEHAVE, mode])
+    recorded = fed(under_perfkit(BEHAVE, tmp_path / "traces", "--", mode))
+    assert (recorded.returncode, recorded.stdout) == (alone.returncode, alone.stdout)
+    assert without_own_lines(recorded.stderr) == alone.stderr.splitlines()
+    assert len(own_lines(recorded.stderr)) == (0 if alone.returncode else 1)
+    assert not (tmp_path / "traces").exists()
+
+
+def test_a_script_that_does_not_parse(tmp_path: Path) -> None:
+    script = tmp_path / "unfinished.py"
+    script.write_text("print('a'\n")
+    alone = fed([sys.executable, str(script)])
+    recorded = fed(under_perfkit(str(script), tmp_path / "traces"))
+    assert (recorded.returncode, recorded.stdout, recorded.stderr) == (1, alone.stdout, alone.stderr)
+
+
+@pytest.mark.parametrize(
+    ("then", "code", "message"),
+    [
+        ("raise", 1, "ValueError: in step 8"),
+        ("exit", 3, "the script ended with exit code 3"),
+        ("term", -signal.SIGTERM, "ended by SIGTERM"),
+        ("interrupt", -signal.SIGINT, "interrupted"),
+    ],
+)
+def test_a_script_that_ends_badly_keeps_its_traces(then: str, code: int, message: str, tmp_path: Path) -> None:
+    recorded = execute(under_perfkit(TRAIN, tmp_path, "--name", "bad", "--", "--then", then))
+    assert recorded.returncode == code
+    errors = "\n".join(without_own_lines(recorded.stderr))
+    assert ("Traceback" in errors) == (then in ("raise", "interrupt"))
+    assert str(ROOT / "perfkit") not in errors
+    assert len(own_lines(recorded.stderr)) == 1
+    manifest = read_manifest(tmp_path / "bad")
+    assert manifest.state == "failed"
+    assert manifest.failure is not None
+    assert manifest.failure.message == message
+    assert manifest.step_kinds == KINDS[:8]
+    assert len(manifest.ranks[0].step_wall_ns) == 8
+    assert [file.path for file in manifest.files if file.kind == "trace"] == ["rank0.json.gz"]
+    assert len(perfkit.analyze(tmp_path / "bad").runs[0].ranks[0].steps) == 3
+
+
+def test_the_cycle_so_far_is_written(tmp_path: Path) -> None:
+    options = ["--name", "cut", "--schedule", "wait=1,warmup=1,active=30"]
+    recorded = execute(under_perfkit(TRAIN, tmp_path, *options, "--", "--then", "term"))
+    assert recorded.returncode == -signal.SIGTERM
+    assert [step.step for step in perfkit.analyze(tmp_path / "cut").runs[0].ranks[0].steps] == [3, 4, 5, 6, 7]
+
+
+def test_a_script_that_python_cannot_interrupt_still_ends_on_sigterm(tmp_path: Path) -> None:
+    process = start(under_perfkit(TRAIN, tmp_path, "--name", "stuck", "--", "--then", "stuck"))
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "stuck\n"
+        process.send_signal(signal.SIGTERM)
+        begin_s = time.monotonic()
+        process.communicate(timeout=20)
+        assert time.monotonic() - begin_s < 15
+    finally:
+        process.kill()
+    assert process.returncode == 128 + signal.SIGTERM
+    assert read_manifest(tmp_path / "stuck").state == "failed"
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_what_child_processes_train_is_not_recorded(method: str, tmp_path: Path) -> None:
+    recorded = execute(under_perfkit(TRAIN, tmp_path / "traces", "--", "--then", method))
+    assert recorded.returncode == 0, recorded.stderr
+    (line,) = recorded.stderr.splitlines()
+    assert "no optimizer of torch has stepped in this process" in line
+    assert not (tmp_path / "traces").exists()
+
+
+def test_a_script_that_profiles_itself_is_left_alone(tmp_path: Path) -> None:
+    recorded = execute(under_perfkit(TRAIN, tmp_path / "traces", "--", "--then", "profile"))
+    assert (recorded.returncode, recorded.stdout) == (0, "True\n")
+    (line,) = own_lines(recorded.stderr)
+    assert "profiles itself" in line
+    assert not (tmp_path / "traces").exists()
+
+
+def test_a_script_that_begins_to_profile_itself_is_left_alone_from_then_on(tmp_path: Path) -> None:
+    recorded = execute(under_perfkit(TRAIN, tmp_path, "--name", "late", "--", "--then", "profile-late"))
+    assert (recorded.returncode, recorded.stdout) == (0, "True\n")
+    (line,) = own_lines(recorded.stderr)
+    assert "profiles itself" in line
+    manifest = check_whole(tmp_path / "late", world_size=1)
+    assert (manifest.step_kinds, manifest.files) == (KINDS[:4], [])
+
+
+def test_the_optimizer_can_be_chosen(tmp_path: Path) -> None:
+    options = ["--name", "adam", "--step-on", "Adam", "--schedule", "wait=0,warmup=1,active=1,repeat=2"]
+    recorded = execute(under_perfkit(TRAIN, tmp_path, *options))
+    assert (recorded.returncode, recorded.stdout) == (0, "trained\n")
+    manifest = check_whole(tmp_path / "adam", world_size=1)
+    assert manifest.config["optimizer"] == "Adam"
+    assert manifest.step_kinds == ["cold", "warmup", "active", "warmup", "active", "cold", "plain", "plain"]
+    for cycle, trace in enumerate(traces(tmp_path / "adam", manifest)):
+        assert annotations(trace, "ProfilerStep#") == [f"ProfilerStep#{2 + 2 * cycle}"]
+
+
+def test_an_optimizer_that_never_steps_is_said_at_the_end(tmp_path: Path) -> None:
+    recorded = execute(under_perfkit(TRAIN, tmp_path / "traces", "--step-on", "Adagrad"))
+    assert (recorded.returncode, recorded.stdout) == (0, "trained\n")
+    (line,) = recorded.stderr.splitlines()
+    assert line == (
+        "perfkit: error: --step-on Adagrad: no such optimizer has stepped; "
+        "those that have: SGD (8 steps), Adam (8 steps)"
+    )
+    assert not (tmp_path / "traces").exists()
+
+
+def test_too_few_steps_for_a_trace(tmp_path: Path) -> None:
+    recorded = execute(under_perfkit(TRAIN, tmp_path, "--name", "few", "--", "--steps", "3"))
+    assert recorded.returncode == 0
+    (line,) = recorded.stderr.splitlines()
+    assert "3 steps, and no trace: the first one takes 6 steps" in line
+    assert check_whole(tmp_path / "few", world_size=1).files == []
+
+
+def test_a_long_script_is_left_alone_in_the_end(tmp_path: Path) -> None:
+    recorded = execute(under_perfkit(TRAIN, tmp_path, "--name", "long", "--", "--steps", "400"))
+    assert "400 steps" in recorded.stderr
+    manifest = check_whole(tmp_path / "long", world_size=1)
+    assert manifest.step_kinds == [*KINDS[:7], *["plain"] * 100]
+
+
+def test_a_folder_that_cannot_be_written_is_said_before_the_script_runs() -> None:
+    recorded = execute(under_perfkit(TRAIN, Path("/proc/none")))
+    assert (recorded.returncode, recorded.stdout) == (1, "")
+    assert recorded.stderr.startswith("perfkit: error: cannot write into /proc/none: ")
+
+
+def test_recording_that_fails_does_not_fail_the_script(tmp_path: Path) -> None:
+    # The process may write 64 KiB a file: as on a full disk, torch cuts the trace short and says nothing.
+    options = ["--name", "full", "--schedule", "active=30", "--", "--steps", "40"]
+    command = " ".join(under_perfkit(TRAIN, tmp_path, *options))
+    recorded = execute(["bash", "-c", f"ulimit -f 64; exec {command}"])
+    assert (recorded.returncode, recorded.stdout) == (0, "trained\n")
+    (line,) = own_lines(recorded.stderr)
+    assert line.startswith("perfkit: error: ")
+    assert line.endswith("train.py is not recorded any further")
+    manifest = read_manifest(tmp_path / "full")
+    assert (manifest.state, manifest.files) == ("failed", [])
+
+
+@pytest.mark.parametrize("name", ["nothing.py", "transformr"])
+def test_what_is_neither_a_workload_nor_a_script(name: str) -> None:
+    recorded = execute([*PYTHON, "run", name])
+    assert (recorded.returncode, recorded.stdout) == (2, "")
+    (line,) = recorded.stderr.splitlines()
+    assert ("no such file" in line) == name.endswith(".py")
+    assert ("Did you mean 'transformer'?" in line) == (not name.endswith(".py"))
+
+
+def launched_by(launcher: str, script: str, trace_dir: Path, name: str, *arguments: str) -> list[str]:
+    options = ["--name", name]
+    if launcher == "perfkit":
+        options += ["-n", "2"]
+    command = [*under_perfkit(script, trace_dir, *options), "--", *arguments]
+    if launcher == "hydra":
+        return [*MPIEXEC, *command]
+    return [*TORCHRUN, "--no-python", *command] if launcher == "torchrun" else command
+
+
+LAUNCHERS = [pytest.param("hydra", marks=needs_mpiexec), "torchrun", "perfkit"]
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_a_plain_ddp_script(launcher: str, tmp_path: Path) -> None:
+    arguments = ["--steps", "9", "--workers", "1"]
+    if launcher == "hydra":
+        arguments += ["--init", f"file://{tmp_path}/store"]
+    done = execute(launched_by(launcher, PLAIN_DDP, tmp_path / "traces", "ddp", *arguments))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("mean loss ")
+    assert done.stdout.endswith(" after 9 steps\n")
+    assert len(own_lines(done.stderr)) == 1
+    manifest = check_whole(tmp_path / "traces" / "ddp", world_size=2)
+    assert (manifest.world.launcher, manifest.backend) == (launcher, "gloo")
+    assert (manifest.workload, manifest.step_kinds) == ("plain_ddp", KINDS)
+    assert manifest.config["arguments"] == arguments
+    (run,) = perfkit.analyze(tmp_path / "traces").runs
+    assert [len(rank.steps) for rank in run.ranks] == [3, 3]
+    assert {finding.code for finding in run.findings} <= {"slow_rank"}
+    for rank in run.ranks:
+        assert all(step.loads.count == 1 for step in rank.steps)
+        assert sum(call.count for call in rank.collectives if call.operator == "all_reduce") == 6
+        assert all(call.bytes for call in rank.collectives)
+    for trace in traces(tmp_path / "traces" / "ddp", manifest):
+        assert annotations(trace, "ProfilerStep#") == ["ProfilerStep#3", "ProfilerStep#4", "ProfilerStep#5"]
+
+
+@needs_mpiexec
+def test_ranks_without_a_process_group_share_a_folder(tmp_path: Path) -> None:
+    done = execute([*MPIEXEC, *under_perfkit(TRAIN, tmp_path, "--name", "alone")])
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "trained\ntrained\n"
+    assert len(own_lines(done.stderr)) == 1
+    manifest = check_whole(tmp_path / "alone", world_size=2)
+    assert (manifest.world.launcher, manifest.backend) == ("hydra", None)
+
+
+def test_ranks_of_srun_without_a_process_group(tmp_path: Path) -> None:
+    step = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_NTASKS": "2", "SLURM_STEP_TASKS_PER_NODE": "2"}
+    ranks = [
+        subprocess.Popen(
+            under_perfkit(TRAIN, tmp_path, "--name", "steps"),
+            env=environment() | step | {"SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank), "SLURM_NODEID": "0"},
+            stderr=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    errors = [process.communicate(timeout=LIMIT_S)[1] for process in ranks]
+    assert [process.returncode for process in ranks] == [0, 0], errors
+    assert check_whole(tmp_path / "steps", world_size=2).world.launcher == "slurm"
+
+
+def test_ranks_on_this_host_end_with_the_scripts_exit_code_and_read_its_input(tmp_path: Path) -> None:
+    assert fed(under_perfkit(BEHAVE, tmp_path, "-n", "2", "--", "leave")).returncode == 3
+    done = fed(under_perfkit(BEHAVE, tmp_path, "-n", "2", "--", "read"))
+    assert sorted(done.stdout.split("\n")) == ["", "", "read ", "read HELLO"]
+
+
+def test_a_killed_rank_ends_the_script_and_leaves_no_process(tmp_path: Path) -> None:
+    arguments = ["--steps", "3000", "--width", "64"]
+    parent = start(launched_by("perfkit", PLAIN_DDP, tmp_path, "killed", *arguments))
+    try:
+        deadline = time.monotonic() + 60
+        while not list(tmp_path.glob("killed/rank*.json.gz")) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        children = children_of(parent.pid)
+        os.kill(children[1], signal.SIGKILL)
+        parent.communicate(timeout=30)
+    finally:
+        parent.kill()
+    assert parent.returncode != 0
+    assert alive(children) == []
+    assert read_manifest(tmp_path / "killed").state == "failed"
+    assert len(perfkit.analyze(tmp_path / "killed").runs[0].ranks) >= 1
+
+
+def counts(run: RunReport) -> list[Any]:
+    """What does not depend on how fast the machine was."""
+    return [
+        (
+            rank.rank,
+            len(rank.steps),
+            [step.loads.count for step in rank.steps],
+            sorted((operator.name, operator.category, operator.count) for operator in rank.operators),
+            sorted((call.operator, call.bytes, call.dtype, call.count) for call in rank.collectives),
+        )
+        for rank in run.ranks
+    ]
+
+
+def test_an_unchanged_script_gives_the_report_of_the_same_loop_in_perfkit_profile(tmp_path: Path) -> None:
+    schedule = "wait=8,warmup=1,active=8"
+    arguments = ["--steps", "30", "--width", "512"]
+    wrapped = [*TORCHRUN, str(SCRIPTS / "profiled_ddp.py"), "--traces", str(tmp_path / "wrapped")]
+    unchanged = [*TORCHRUN, "--no-python", *under_perfkit(PLAIN_DDP, tmp_path, "--name", "unchanged")]
+    outputs = []
+    for command in ([*wrapped, "--schedule", schedule], [*unchanged, "--schedule", schedule, "--"]):
+        done = execute([*command, *arguments])
+        assert done.returncode == 0, done.stderr
+        outputs.append(done.stdout)
+    assert outputs[0] == outputs[1]  # the losses are the same
+    reports = [perfkit.analyze(tmp_path / name).runs[0] for name in ("wrapped", "unchanged")]
+    assert counts(reports[0]) == counts(reports[1])
+    steps = [read_manifest(tmp_path / name).step_kinds for name in ("wrapped", "unchanged")]
+    assert len(steps[0]) == len(steps[1]) == 30
+    # Other work on the machine can make either run several times slower: this only catches a step cut in two, or
+    # something of perfkit's in it. The median is that of many steps.
+    medians = [sorted(step.wall_ns for rank in run.ranks for step in rank.steps)[8] for run in reports]
+    assert 0.25 < medians[0] / medians[1] < 4
+
+
+@pytest.mark.parametrize("launcher", ["torchrun", "perfkit"])
+def test_a_script_with_a_trainer_library(launcher: str, tmp_path: Path) -> None:
+    pytest.importorskip("accelerate")
+    script = str(SCRIPTS / "with_accelerate.py")
+    done = execute(launched_by(launcher, script, tmp_path, "library", "--steps", "9", "--accumulate", "2"))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "trained on 2\n"
+    manifest = check_whole(tmp_path / "library", world_size=2)
+    assert manifest.step_kinds == KINDS  # a step of the optimizer, not of the loop
+    assert manifest.config["optimizer"] == "AdamW"
+    for rank in perfkit.analyze(tmp_path / "library").runs[0].ranks:
+        assert [step.loads.count for step in rank.steps] == [2, 2, 2]
+        assert sum(call.count for call in rank.collectives if call.operator == "all_reduce") == 3
+
+
+def test_help_of_a_script() -> None:
+    done = execute([str(BIN / "perfkit"), "run", TRAIN, "--help"])
+    assert done.returncode == 0
+    for option in ("--schedule", "--step-on", "--trace-dir", "--record-shapes", "--timeout", "--ranks"):
+        assert option in done.stdout
