@@ -2,14 +2,14 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from statistics import median
 from typing import Final, NamedTuple
 
-from perfkit.analysis.compiled import compile_findings
-from perfkit.analysis.imbalance import Lag, find_lag
+from perfkit.analysis.imbalance import find_lag
 from perfkit.analysis.rank import TraceSummary
-from perfkit.analysis.verdict import describe_lag, judge
+from perfkit.analysis.run_findings import run_findings
+from perfkit.analysis.verdict import judge
 from perfkit.model import (
     DataLoading,
     Finding,
@@ -21,7 +21,6 @@ from perfkit.model import (
     StepKind,
 )
 from perfkit.totals import add_collectives, add_operators
-from perfkit.units import duration, ranges
 
 _RANK_IN_NAME: Final = re.compile(r"rank[-_.]?(\d{1,9})(?!\d)", re.IGNORECASE)
 
@@ -57,15 +56,11 @@ def assemble(
     loading = _data_loading(ranks, manifest, _source(traces, manifest))
     one_kind = len({rank.device for rank in ranks}) == 1
     lag = find_lag(ranks) if one_kind else None
+    communicated = {named.file: named.summary.communicated for named in traces}
     findings = [
         *lost,
         *findings,
-        *_missing_ranks(ranks, world_size, manifest),
-        *_no_collectives(traces, max(said, default=0)),
-        *_contradictions(ranks, said),
-        *_uneven(ranks),
-        *(_manifest_findings(manifest, {named.file for named in traces}) if manifest else ()),
-        *_lag_finding(lag),
+        *run_findings(ranks, communicated, said, world_size, manifest, lag),
         *(finding for named in traces for finding in named.summary.findings),
     ]
     return RunReport(
@@ -175,95 +170,10 @@ def _said_world_sizes(traces: Sequence[NamedSummary]) -> list[int]:
     return sorted({size for named in traces if (size := named.summary.header.world_size)})
 
 
-def _contradictions(ranks: list[RankReport], said: list[int]) -> Iterable[Finding]:
-    if len(said) > 1:
-        message = f"the traces speak of worlds of {', '.join(map(str, said))} ranks: are they of one job?"
-        yield Finding(code="world_sizes_differ", severity="warning", message=message)
-    beyond = [rank.rank for rank in ranks if said and rank.rank is not None and rank.rank >= max(said)]
-    if beyond:
-        message = f"a trace of rank {beyond[0]} in a world of {max(said)} ranks: are these of one job?"
-        yield Finding(code="rank_out_of_range", severity="warning", message=message, rank=beyond[0])
-    if len({rank.device for rank in ranks}) > 1:
-        message = "some ranks have device activity and some have none: their figures cannot be compared"
-        yield Finding(code="mixed_devices", severity="warning", message=message)
-
-
-def _uneven(ranks: list[RankReport]) -> list[Finding]:
-    counts = {rank.rank: len({step.step for step in rank.steps}) for rank in ranks if rank.rank is not None}
-    if len(set(counts.values())) < 2:
-        return []
-    few = min(counts, key=lambda rank: counts[rank])
-    message = (
-        f"the ranks recorded different numbers of steps (rank {few}: {counts[few]}, others up to "
-        f"{max(counts.values())}): sums over ranks mix them"
-    )
-    return [Finding(code="uneven_steps", severity="warning", message=message, rank=few)]
-
-
 def _source(traces: Sequence[NamedSummary], manifest: RunManifest | None) -> str | None:
     if manifest:
         return manifest.source
     return next((own.source for named in traces if (own := named.summary.header.perfkit)), None)
-
-
-def _missing_ranks(ranks: list[RankReport], world_size: int, manifest: RunManifest | None) -> list[Finding]:
-    if not ranks and manifest and manifest.config.get("profile") is False:
-        message = "this run was only timed (--no-profile): there is no breakdown"
-        return [Finding(code="no_traces", severity="info", message=message)]
-    if not ranks:
-        return [Finding(code="no_traces", severity="warning", message="this run has no trace that could be read")]
-    missing = world_size - len(ranks)
-    if missing <= 0:
-        return []
-    seen = {rank.rank for rank in ranks}
-    # Not all of them: the world size is a number in an untrusted file.
-    absent = ranges(rank for rank in range(min(world_size, 100_000)) if rank not in seen)
-    which = absent if len(absent) <= 60 else absent[:60].rsplit(",", 1)[0] + ", …"
-    message = f"{missing} of {world_size} ranks have no trace here ({which}): what they did is not known"
-    if None in seen:
-        message = f"{missing} of {world_size} ranks have no trace here: what they did is not known"
-    return [Finding(code="ranks_missing", severity="warning", message=message)]
-
-
-def _no_collectives(traces: Sequence[NamedSummary], world_size: int) -> list[Finding]:
-    silent = [named.file for named in traces if not named.summary.communicated]
-    if world_size < 2 or not silent:
-        return []
-    message = (
-        f"{len(silent)} of {len(traces)} traces hold no collective though the world has {world_size} ranks: "
-        "they were not recorded, or their kernels are called something that perfkit does not know"
-    )
-    return [Finding(code="no_collectives", severity="warning", message=message, file=silent[0])]
-
-
-def _manifest_findings(manifest: RunManifest, present: set[str]) -> Iterable[Finding]:
-    absent = [file for file in manifest.files if file.kind == "trace" and file.path not in present]
-    if absent:
-        message = f"{len(absent)} traces that the run wrote are missing or unreadable: {absent[0].path}"
-        yield Finding(code="missing_traces", severity="warning", message=message, rank=absent[0].rank)
-    if manifest.state == "failed":
-        what = (
-            f"rank {manifest.failure.rank}: {manifest.failure.message}"
-            if manifest.failure
-            else "the cause is not known"
-        )
-        yield Finding(
-            code="run_failed", severity="error", message=f"the run failed ({what}); only what it wrote is here"
-        )
-    if manifest.state == "running":
-        message = "the run has not finished, or was killed: only the cycles that it wrote are here"
-        yield Finding(code="run_unfinished", severity="warning", message=message)
-    yield from compile_findings(manifest.compiled, manifest.step_kinds)
-    for fault in manifest.injections:
-        who = "every rank" if fault.rank is None else f"rank {fault.rank}"
-        message = f"a delay of {duration(fault.delay_ns)} was put into {fault.phase} of {who} on purpose (--inject)"
-        yield Finding(code="injected_delay", severity="info", message=message, rank=fault.rank)
-
-
-def _lag_finding(lag: Lag | None) -> list[Finding]:
-    if lag is None:
-        return []
-    return [Finding(code="slow_rank", severity="warning", message=describe_lag(lag), rank=lag.rank)]
 
 
 def _data_loading(ranks: list[RankReport], manifest: RunManifest | None, source: str | None) -> DataLoading | None:

@@ -76,9 +76,9 @@ def _write(report: Report, name: str, output: Path | None, top: int) -> None:
     if output is None or str(output) == "-":
         return write(report, _standard_output(name), top=top)
 
-    from perfkit.report.files import replacing
+    from perfkit.report.files import writing
 
-    with replacing(output) as stream:
+    with writing(output) as stream:
         return write(report, stream, top=top)
 
 

@@ -12,7 +12,7 @@ from typing import Final
 from torch.profiler import profile
 
 from perfkit.errors import StoreError
-from perfkit.trace.store import replacing
+from perfkit.files import replacing
 
 _LEVEL: Final = 3
 _SLICE_BYTES: Final = 1 << 20

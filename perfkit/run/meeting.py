@@ -69,7 +69,7 @@ class Meeting:
         try:
             with self._beating():
                 result = action()
-        except BaseException as error:
+        except BaseException as error:  # whatever it is, the others must hear of it before it goes on its way
             self._ask(lambda: self._store.compare_set(f"{name}/failed", "", str(self._rank)))
             if not isinstance(error, PerfkitError):
                 raise

@@ -7,8 +7,8 @@ from typing import Any, Final, Protocol
 import torch
 
 from perfkit.errors import LaunchEnvironmentError
+from perfkit.files import replacing
 from perfkit.run.config import RunConfig
-from perfkit.trace.store import replacing
 
 MEMORY_EVENTS: Final = 100_000
 """Allocations and frees that torch's memory history keeps: the latest."""

@@ -27,9 +27,9 @@ from torch.distributed import (  # type: ignore[attr-defined]
 )
 
 from perfkit.errors import LaunchEnvironmentError, StoreError
+from perfkit.files import replacing
 from perfkit.run.dist import RENDEZVOUS_VARIABLE, DistInfo, MpiView
 from perfkit.run.meeting import PeerFailedError
-from perfkit.trace.store import replacing
 
 _POLL_S: Final = 0.02
 

@@ -18,10 +18,10 @@ import torch.distributed as dist
 from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
 
 from perfkit.errors import RunError
+from perfkit.files import replacing
 from perfkit.run.dist import RENDEZVOUS_VARIABLE, DistInfo, Launcher, find_launcher
 from perfkit.run.script import launched
 from perfkit.run.team import Team
-from perfkit.trace.store import replacing
 
 T = TypeVar("T")
 

@@ -28,6 +28,7 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from perfkit.errors import PerfkitError, RunError
+from perfkit.files import replacing
 from perfkit.model import RankRecord, StepKind, World
 from perfkit.run.dist import DistInfo
 from perfkit.run.failure import TerminatedError, describe, note_failure
@@ -37,7 +38,7 @@ from perfkit.run.record import Measured, Subject, create_run, now, rank_record
 from perfkit.run.script import ScriptConfig, launched, say
 from perfkit.run.script_ranks import Ranks, find_ranks
 from perfkit.run.session import ProfilerOptions, Session
-from perfkit.trace.store import FAILURE_NAME, list_files, read_manifest, replacing, write_manifest
+from perfkit.trace.store import FAILURE_NAME, list_files, read_manifest, write_manifest
 
 TIMED_AFTER: Final = 100
 """Steps that are timed after the schedule: enough for a median, and an end to what is kept in memory."""

@@ -11,16 +11,14 @@
                  failure.json                   only after a failure: the first rank that failed, and why
 """
 
-import contextlib
-import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from perfkit.errors import StoreError
+from perfkit.files import replacing
 from perfkit.model import FILE_KINDS, MANIFEST_VERSION, Failure, FileKind, RunManifest, TraceFile
 
 MANIFEST_NAME: Final = "run.json"
@@ -82,19 +80,6 @@ def list_files(folder: Path) -> list[TraceFile]:
         if (match := _FILE.fullmatch(path.name))
     ]
     return sorted(found, key=lambda file: (file.rank, file.cycle, FILE_KINDS.index(file.kind), file.path))
-
-
-@contextlib.contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Give a temporary name beside `path`; rename it to `path` at the end, remove it after an error."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        yield temporary
-        temporary.replace(path)
-    except OSError as error:
-        raise StoreError(f"cannot write {path}: {error.strerror or error}") from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def write_manifest(folder: Path, manifest: RunManifest) -> None:

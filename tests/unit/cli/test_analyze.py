@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 
 from perfkit.cli import main
-from perfkit.report.files import replacing
+from perfkit.report.files import writing
 from perfkit.report.schema import schema
 
 
@@ -99,7 +99,7 @@ def test_a_report_that_fails_leaves_the_old_one(tmp_path: Path) -> None:
     target.write_text("old")
 
     def fail() -> None:
-        with replacing(target) as stream:
+        with writing(target) as stream:
             stream.write("half")
             raise KeyError
 
@@ -113,14 +113,14 @@ def test_a_link_is_followed(tmp_path: Path) -> None:
     target, link = tmp_path / "real.md", tmp_path / "link.md"
     target.write_text("old")
     link.symlink_to(target)
-    with replacing(link) as stream:
+    with writing(link) as stream:
         stream.write("new")
     assert link.is_symlink()
     assert target.read_text() == "new"
 
 
 def test_a_device_is_written_to_and_not_replaced() -> None:
-    with replacing(Path(os.devnull)) as stream:
+    with writing(Path(os.devnull)) as stream:
         stream.write("gone")
     assert Path(os.devnull).is_char_device()
 

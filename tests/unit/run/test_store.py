@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from perfkit.errors import StoreError
+from perfkit.files import replacing
 from perfkit.model import MANIFEST_VERSION, Failure, RunManifest, World
 from perfkit.trace.store import (
     MANIFEST_NAME,
@@ -12,7 +13,6 @@ from perfkit.trace.store import (
     file_stem,
     list_files,
     read_manifest,
-    replacing,
     write_manifest,
 )
 
