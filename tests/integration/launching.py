@@ -34,7 +34,12 @@ needs_mpiexec = pytest.mark.skipif(not (BIN / "mpiexec").exists(), reason="no mp
 
 
 def environment() -> dict[str, str]:
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "PMI", "OMPI_"))}
+    """Return this process's environment without a launcher's variables.
+
+    Without PYTHONUNBUFFERED too: with it a line is written in pieces, which two ranks mix on the pipe they share.
+    """
+    foreign = ("SLURM_", "PMI", "OMPI_", "PYTHONUNBUFFERED")
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
     return clean | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
 
 

@@ -102,7 +102,6 @@ def test_without_overlap_nothing_is_hidden_and_nothing_else_changes(
         assert reduced(mine) == reduced(other) != []
         assert hidden_ns(mine) == 0
         assert median(step.exposed_ns.communication for step in mine.steps) > 0
-    assert sum(map(hidden_ns, overlapped_run.ranks)) > 0
 
 
 def test_small_buckets_of_a_static_graph_with_micro_steps(plain: tuple[RunManifest, RunReport], tmp_path: Path) -> None:
@@ -112,6 +111,8 @@ def test_small_buckets_of_a_static_graph_with_micro_steps(plain: tuple[RunManife
     for mine, other in zip(run.ranks, plain[1].ranks, strict=True):
         assert len(reduced(mine)) > len(reduced(other))
         assert sum(size or 0 for size in reduced(mine)) == sum(size or 0 for size in reduced(other))
+    # The first of many buckets is reduced while the rest of backward runs; a single one would have nothing to hide in.
+    assert sum(map(hidden_ns, run.ranks)) > 0
 
 
 @pytest.mark.parametrize(("workload", "precision"), [("gpt", "bfloat16"), ("transformer", "float16")])
