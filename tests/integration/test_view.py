@@ -1,0 +1,101 @@
+"""`perfkit view` and a real browser."""
+
+import functools
+import http.server
+import shutil
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.integration.launching import PYTHON, ROOT, environment
+
+playwright = pytest.importorskip("playwright.sync_api")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+SAMPLE = ROOT / "traces" / "sample-memory"
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
+
+# What a page needs to say whether it got the trace.
+FETCH = """async address => {
+    try { return (await (await fetch(address)).arrayBuffer()).byteLength } catch (error) { return error.message }
+}"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[object]:
+    quiet = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+    with playwright.sync_playwright() as driver:
+        running = driver.chromium.launch(executable_path=CHROMIUM, args=[*quiet, "--disable-sync"])
+        yield running
+        running.close()
+
+
+@contextmanager
+def page_server(folder: Path) -> Iterator[str]:
+    """Serve an empty page from an origin of its own."""
+    (folder / "index.html").write_text("<!doctype html><title>a page</title>")
+    quiet = type("Quiet", (http.server.SimpleHTTPRequestHandler,), {"log_message": lambda *_: None})
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(quiet, directory=str(folder))) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+@contextmanager
+def view(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Start `perfkit view`; yield it and its link."""
+    command = [*PYTHON, "view", *arguments, "--no-browser"]
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment() | {"PYTHONUNBUFFERED": "1"},
+    )
+    try:
+        assert process.stdout is not None
+        told = [process.stdout.readline().strip() for _ in range(4)]
+        port = urlsplit(told[1].partition("url=")[2]).port
+        assert f"ssh -L {port}:127.0.0.1:{port} " in told[2]
+        yield process, told[1]
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_one_origin_may_fetch_and_then_it_ends(browser, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    with (
+        page_server(tmp_path) as allowed,
+        page_server(tmp_path) as other,
+        view(str(SAMPLE), "--ui", allowed) as (process, link),
+    ):
+        address = link.partition("url=")[2]
+        page = browser.new_page()
+        page.goto(other)
+        assert page.evaluate(FETCH, address) == "Failed to fetch"
+        assert process.poll() is None
+        page.goto(allowed)
+        assert page.evaluate(FETCH, address) == (SAMPLE / "rank0.json.gz").stat().st_size
+        output, errors = process.communicate(timeout=30)
+        assert (process.returncode, errors) == (0, "")
+        assert output.splitlines()[-1] == "rank0.json.gz is in the browser"
+        page.close()
+
+
+def test_the_ui_opens_a_trace_without_internet(browser) -> None:  # type: ignore[no-untyped-def]
+    with view(str(SAMPLE), "--rank", "1", "--offline") as (process, link):
+        page = browser.new_page()
+        page.goto(link)
+        page.wait_for_function("document.title.startsWith('rank1.json.gz')", timeout=90_000)
+        page.close()
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=30)
+        assert (process.returncode, errors) == (0, "")
