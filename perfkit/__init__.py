@@ -8,6 +8,7 @@
         ...
     report = perfkit.analyze("traces/")        # the report, as records
     report.tables().steps                      # the same as pandas DataFrames
+    perfkit.compare("traces/a", "traces/b")    # what changed
 
 Importing perfkit is cheap: each name is imported when it is first used, torch only by `profile`.
 """
@@ -22,15 +23,17 @@ if TYPE_CHECKING:
     from perfkit.model import Report as Report
     from perfkit.model import RunManifest as RunManifest
     from perfkit.pipeline import analyze as analyze
+    from perfkit.pipeline import compare as compare
     from perfkit.run.own_loop import profile as profile
 
-__all__ = ["PerfkitError", "Report", "RunManifest", "__version__", "analyze", "profile"]
+__all__ = ["PerfkitError", "Report", "RunManifest", "__version__", "analyze", "compare", "profile"]
 
 _LAZY: Final = {
     "PerfkitError": "perfkit.errors",
     "Report": "perfkit.model",
     "RunManifest": "perfkit.model",
     "analyze": "perfkit.pipeline",
+    "compare": "perfkit.pipeline",
     "profile": "perfkit.run.own_loop",
 }
 

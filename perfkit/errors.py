@@ -9,6 +9,8 @@
     ├── StoreError                exit 1  a run folder, manifest or data file that cannot be read or written
     ├── LaunchEnvironmentError    exit 1  contradicting launcher variables, a missing package or device
     ├── ViewError                 exit 1  a trace that cannot be shown: a taken port, a missing viewer
+    ├── GateError                 exit 3  a condition of `--fail-on` holds
+    │   └── UndecidedGateError    exit 4  none holds, but one could not be decided
     └── RunError                  exit 1  a training run that failed
 
 Every message is one line that says what, where (file, rank, byte or event) and what to do about it. The
@@ -50,3 +52,15 @@ class RunError(PerfkitError):
 
 class ViewError(PerfkitError):
     """A trace that cannot be shown: a taken port, a missing viewer."""
+
+
+class GateError(PerfkitError):
+    """A condition of `--fail-on` holds."""
+
+    exit_code = 3
+
+
+class UndecidedGateError(GateError):
+    """No condition of `--fail-on` holds, but one could not be decided: that is no pass."""
+
+    exit_code = 4

@@ -1,9 +1,9 @@
 """The records that flow through perfkit: the manifest a run writes and the report an analysis returns.
 
 All are frozen and keyword-only. msgspec encodes and decodes them, checks them, and writes their JSON Schema, so what
-stands here is the file format: a change to `RunManifest` bumps `MANIFEST_VERSION`, a change to `Report` bumps
-`REPORT_VERSION`, and both go into CHANGELOG.md. Units are in the names; `None` means "not known", and a field beside
-it or a finding says why.
+stands here is the file format: a change to `RunManifest` bumps `MANIFEST_VERSION`, one to `Report` `REPORT_VERSION`,
+one to `Comparison` `COMPARISON_VERSION`, and all go into CHANGELOG.md. Units are in the names; `None` means "not
+known", and a field beside it or a finding says why.
 """
 
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 MANIFEST_VERSION: Final = 1
 REPORT_VERSION: Final = 1
+COMPARISON_VERSION: Final = 1
 
 Category = Literal["compute", "communication", "memcpy", "data_loading", "overhead"]
 CATEGORIES: Final[tuple[Category, ...]] = get_args(Category)
@@ -335,3 +336,60 @@ class Report(Struct, frozen=True, kw_only=True):
         from perfkit.frames import frames
 
         return frames(self)
+
+
+# ---- what `perfkit compare` says -----------------------------------------------------------------------------------
+
+MeasureKind = Literal["run", "category", "loading", "efficiency", "collective", "operator"]
+
+
+class Change(Struct, frozen=True, kw_only=True):
+    """One figure before and after."""
+
+    kind: MeasureKind
+    name: str
+    """What a gate calls it, for every kind but collectives and operators."""
+    unit: Literal["ns", "1/s", "ratio"]
+    before: float | None
+    """Median over the runs of that side; None where it has no such figure."""
+    after: float | None
+    ratio: float | None
+    """After / before."""
+    interval: tuple[float, float] | None
+    """95 % bootstrap interval of the ratio."""
+    resampled: Literal["runs", "steps"] | None
+    """What was drawn from for the interval. Steps of one run share whatever disturbed that run."""
+    significant: bool | None
+    """Whether the interval leaves 1 out; None where there are too few runs to tell."""
+
+
+GateState = Literal["passed", "failed", "not_evaluated"]
+
+
+class GateResult(Struct, frozen=True, kw_only=True):
+    """A condition that must not hold, and whether it does."""
+
+    expression: str
+    state: GateState
+    message: str
+    """The figures it was decided by, or why it was not."""
+
+
+class Side(Struct, frozen=True, kw_only=True):
+    """The runs on one side of a comparison."""
+
+    path: str
+    runs: list[str]
+
+
+class Comparison(Struct, frozen=True, kw_only=True):
+    """`perfkit compare`: two runs, or two sets of repeats."""
+
+    schema_version: int = COMPARISON_VERSION
+    perfkit_version: str
+    before: Side
+    after: Side
+    changes: list[Change]
+    """In order of kind; within collectives and operators by how much time they gained or lost."""
+    gates: list[GateResult]
+    findings: list[Finding]

@@ -60,6 +60,13 @@ def rate(per_second: float | None, unit: str) -> str:
     return f"{f'{per_second:,.0f}' if per_second >= 999.5 else _digits(per_second)} {unit}/s"
 
 
+def figure(value: float | None, unit: str) -> str:
+    """Return a figure of unit `ns`, `1/s` or `ratio`: `12.3 ms`, `1,234/s`, `0.41`."""
+    if value is None:
+        return NONE
+    return duration(value) if unit == "ns" else f"{value:,.4g}" + ("/s" if unit == "1/s" else "")
+
+
 def share(fraction: float | None) -> str:
     """Return a fraction of one as per cent with one decimal."""
     return NONE if fraction is None else f"{100 * fraction:.1f} %"

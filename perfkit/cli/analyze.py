@@ -1,13 +1,12 @@
 """`perfkit analyze`: traces in, a report out."""
 
-import io
-import sys
 from pathlib import Path
-from typing import Annotated, TextIO
+from typing import Annotated
 
 import typer
 
 from perfkit.cli.app import App
+from perfkit.cli.output import standard_output
 from perfkit.errors import UsageError
 from perfkit.model import Report
 from perfkit.report import DEFAULT_TOP, REPORTERS, SUFFIXES, reporter
@@ -74,19 +73,9 @@ def _format_of(output: Path | None) -> str:
 def _write(report: Report, name: str, output: Path | None, top: int) -> None:
     write = reporter(name)
     if output is None or str(output) == "-":
-        return write(report, _standard_output(name), top=top)
+        return write(report, standard_output(name), top=top)
 
     from perfkit.report.files import writing
 
     with writing(output) as stream:
         return write(report, stream, top=top)
-
-
-def _standard_output(name: str) -> TextIO:
-    """Return stdout, set so that no name in a trace can break it and data is always UTF-8."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        if name == "rich":
-            sys.stdout.reconfigure(errors="replace")
-        else:
-            sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
-    return sys.stdout

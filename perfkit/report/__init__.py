@@ -4,9 +4,9 @@ A new format is a module with `write(report, stream, *, top)` and a row in `REPO
 """
 
 from importlib import import_module
-from typing import Final, Protocol, TextIO, cast
+from typing import Final, Protocol, TextIO, TypeVar, cast
 
-from perfkit.model import Report
+from perfkit.model import Comparison, Report
 
 REPORTERS: Final[dict[str, str]] = {
     "rich": "perfkit.report.console:write",
@@ -25,17 +25,47 @@ SUFFIXES: Final[dict[str, str]] = {
 }
 """File suffix to format."""
 
+COMPARISON_REPORTERS: Final[dict[str, str]] = {
+    "rich": "perfkit.report.comparison:write_rich",
+    "markdown": "perfkit.report.comparison:write_markdown",
+    "json": "perfkit.report.report_json:write",
+    "junit": "perfkit.report.gates:write_junit",
+    "benchmark": "perfkit.report.gates:write_benchmark",
+}
+"""The same for what `perfkit compare` says."""
+
+COMPARISON_SUFFIXES: Final[dict[str, str]] = {
+    ".benchmark.json": "benchmark",
+    ".json": "json",
+    ".md": "markdown",
+    ".xml": "junit",
+    ".txt": "rich",
+}
+"""File suffix to format; the first that fits."""
+
 DEFAULT_TOP: Final = 10
 
 
-class Reporter(Protocol):
+T = TypeVar("T", contravariant=True)
+
+
+class Reporter(Protocol[T]):
     """A function that writes a report."""
 
-    def __call__(self, report: Report, stream: TextIO, *, top: int) -> None:
+    def __call__(self, report: T, stream: TextIO, *, top: int) -> None:
         """Write `report` to `stream`, with at most `top` rows in its ranked tables."""
 
 
-def reporter(name: str) -> Reporter:
+def reporter(name: str) -> Reporter[Report]:
     """Return the reporter called `name` in `REPORTERS`."""
-    module, _, function = REPORTERS[name].partition(":")
-    return cast("Reporter", getattr(import_module(module), function))
+    return cast("Reporter[Report]", _load(REPORTERS[name]))
+
+
+def comparison_reporter(name: str) -> Reporter[Comparison]:
+    """Return the reporter called `name` in `COMPARISON_REPORTERS`."""
+    return cast("Reporter[Comparison]", _load(COMPARISON_REPORTERS[name]))
+
+
+def _load(target: str) -> object:
+    module, _, function = target.partition(":")
+    return getattr(import_module(module), function)

@@ -37,12 +37,13 @@ def write(report: Report, stream: TextIO, *, top: int, width: int | None = None)
 
     `width` is in columns; if None it is that of the terminal.
     """
+    draw(document(report, top), stream, width)
+
+
+def draw(doc: Document, stream: TextIO, width: int | None = None) -> None:
+    """Draw a document on `stream`; `width` as in `write`."""
     console = Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
     console.width = max(MIN_WIDTH, console.width)
-    _draw(document(report, top), console)
-
-
-def _draw(doc: Document, console: Console) -> None:
     for table in doc.comparison:
         _draw_table(table, console)
     for section in doc.sections:

@@ -3,7 +3,7 @@
 from typing import TextIO
 
 from perfkit.model import Report
-from perfkit.report.document import Cell, Column, Fact, Remark, Section, Table
+from perfkit.report.document import Cell, Column, Document, Fact, Remark, Section, Table
 from perfkit.report.layout import document
 from perfkit.report.names import LONGEST, shorten
 
@@ -29,8 +29,12 @@ def escape(text: str) -> str:
 
 def write(report: Report, stream: TextIO, *, top: int) -> None:
     """Write `report` to `stream` as markdown."""
-    doc = document(report, top)
-    stream.write("# perfkit report\n")
+    draw(document(report, top), stream, "perfkit report")
+
+
+def draw(doc: Document, stream: TextIO, title: str) -> None:
+    """Write a document to `stream` under a title."""
+    stream.write(f"# {title}\n")
     for table in doc.comparison:
         _table(table, stream)
     for section in doc.sections:

@@ -4,11 +4,11 @@ from typing import Any, TextIO
 
 import msgspec
 
-from perfkit.model import Report
+from perfkit.model import Comparison, Report
 from perfkit.units import plain
 
 
-def write(report: Report, stream: TextIO, *, top: int) -> None:  # noqa: ARG001  all of it is written
+def write(report: Report | Comparison, stream: TextIO, *, top: int) -> None:  # noqa: ARG001  all of it is written
     """Write the whole of `report` to `stream`, indented, with a line end after it."""
     try:
         encoded = msgspec.json.encode(report)

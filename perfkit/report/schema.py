@@ -10,12 +10,13 @@ from perfkit import model
 
 RECORDS = {
     "report": (model.Report, model.REPORT_VERSION, "what `perfkit analyze -f json` writes"),
+    "comparison": (model.Comparison, model.COMPARISON_VERSION, "what `perfkit compare -f json` writes"),
     "run": (model.RunManifest, model.MANIFEST_VERSION, "the run.json of a run folder"),
 }
 
 
 def schema(record: str) -> dict[str, Any]:
-    """Return the JSON Schema (draft 2020-12) of `report` or `run`."""
+    """Return the JSON Schema (draft 2020-12) of one of `RECORDS`."""
     kind, version, what = RECORDS[record]
     made = msgspec.json.schema(kind)
     for name, described in _descriptions().items():

@@ -10,7 +10,7 @@ from perfkit.model import Report
 
 
 def test_exported_names() -> None:
-    assert perfkit.__all__ == ["PerfkitError", "Report", "RunManifest", "__version__", "analyze", "profile"]
+    assert perfkit.__all__ == ["PerfkitError", "Report", "RunManifest", "__version__", "analyze", "compare", "profile"]
     assert perfkit.__all__ == sorted(perfkit.__all__)
     assert set(perfkit.__all__) <= set(dir(perfkit))
     assert perfkit.Report is Report

@@ -38,7 +38,7 @@ def test_help_imports_nothing_heavy() -> None:
     assert not modules_after("from perfkit.cli import main\nmain(['--help'])") & HEAVY
 
 
-@pytest.mark.parametrize("command", ["run", "analyze", "schema", "data"])
+@pytest.mark.parametrize("command", ["run", "analyze", "compare", "view", "schema", "data"])
 def test_help_of_commands_imports_neither_torch_nor_pandas(command: str) -> None:
     loaded = modules_after(f"from perfkit.cli import main\nmain(['{command}', '--help'])")
     assert not loaded & {"torch", "pandas", "numpy", "h5py", "mpi4py"}
@@ -102,7 +102,11 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["analyze", "x", "--step-marker", "("], "is no regular expression"),
         (["analyze", "x", "--top", "0"], "--top"),
         (["analyze", "x", "-o", "report.xls"], "the suffix says no format"),
-        (["schema", "nothing"], "'report', 'run'"),
+        (["compare", "x"], "Missing argument 'AFTER'"),
+        (["compare", "x", "y", "--fail-on", "slow"], "--fail-on 'slow': expected FIGURE > LIMIT"),
+        (["view", "x", "--ui", "ui.perfetto.dev"], "--ui ui.perfetto.dev: give an address"),
+        (["view", "x", "--ui", "http://127.0.0.1:1", "--offline"], "leave --ui out"),
+        (["schema", "nothing"], "'report', 'comparison', 'run'"),
     ],
 )
 def test_usage_errors_are_one_line_with_a_hint(args: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,133 @@
+"""From two sets of runs to what changed between them.
+
+A change is significant if a bootstrap interval of the ratio, with whole runs resampled, leaves 1 out. With fewer than
+three runs on a side nothing is claimed: the steps of one run share whatever disturbed that run, so the interval that
+they give is shown, and said to be theirs.
+"""
+
+from collections.abc import Sequence
+from statistics import median
+from typing import Any, Final, Literal, NamedTuple, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfkit.comparison.measures import Measure, Name, measures
+from perfkit.model import Change, Finding, MeasureKind, RunReport
+
+FEWEST_REPEATS: Final = 3
+"""Runs on each side that a claim needs."""
+_FEWEST_STEPS: Final = 5
+_DRAWS: Final = 4000
+_SEED: Final = 20_260_101  # the same runs give the same interval
+_INTERVAL: Final = (2.5, 97.5)
+_KINDS: Final[tuple[MeasureKind, ...]] = get_args(MeasureKind)
+
+Floats = NDArray[np.float64]
+
+
+class Resampled(NamedTuple):
+    """A bootstrap interval and what was drawn from."""
+
+    interval: tuple[float, float]
+    drawn: Literal["runs", "steps"]
+
+
+def changes(before: Sequence[RunReport], after: Sequence[RunReport]) -> list[Change]:
+    """Return every figure of either side, before and after."""
+    sides = ([measures(run) for run in before], [measures(run) for run in after])
+    names = dict.fromkeys(name for side in sides for run in side for name in run)
+    found = [_change(name, *([run[name] for run in side if name in run] for side in sides)) for name in names]
+    return sorted(found, key=_order)
+
+
+def _order(change: Change) -> tuple[int, float]:
+    ranked = change.kind in ("collective", "operator")
+    return _KINDS.index(change.kind), -abs((change.after or 0) - (change.before or 0)) if ranked else 0
+
+
+def _change(name: Name, before: list[Measure], after: list[Measure]) -> Change:
+    old, new = _value(before), _value(after)
+    resampled = _resample(before, after) if old and new else None
+    tellable = resampled is not None and resampled.drawn == "runs"
+    return Change(
+        kind=name.kind,
+        name=name.name,
+        unit=(before or after)[0].unit,
+        before=old,
+        after=new,
+        ratio=new / old if old and new is not None else None,
+        interval=resampled and resampled.interval,
+        resampled=resampled and resampled.drawn,
+        significant=not resampled.interval[0] <= 1 <= resampled.interval[1] if resampled and tellable else None,
+    )
+
+
+def _value(side: list[Measure]) -> float | None:
+    return median(measure.value for measure in side) if side else None
+
+
+def _resample(before: list[Measure], after: list[Measure]) -> Resampled | None:
+    if min(len(before), len(after)) >= FEWEST_REPEATS:
+        values = [np.array([measure.value for measure in side]) for side in (before, after)]
+        return Resampled(_interval(*values), "runs")
+    if len(before) == len(after) == 1 and min(len(before[0].samples), len(after[0].samples)) >= _FEWEST_STEPS:
+        return Resampled(_interval(np.array(before[0].samples), np.array(after[0].samples)), "steps")
+    return None
+
+
+def _interval(before: Floats, after: Floats) -> tuple[float, float]:
+    """Return the 95 % percentile bootstrap interval of the ratio of medians (Efron 1979)."""
+    draw = np.random.default_rng(_SEED)
+    old, new = (_medians(values, draw) for values in (before, after))
+    ratios = np.divide(new, old, out=np.full(_DRAWS, np.inf), where=old > 0)
+    low, high = np.percentile(ratios, _INTERVAL, method="nearest")
+    return float(low), float(high)
+
+
+def _medians(values: Floats, draw: np.random.Generator) -> Floats:
+    drawn: Floats = np.median(values[draw.integers(len(values), size=(_DRAWS, len(values)))], axis=1)
+    return drawn
+
+
+# ---- whether the two are comparable --------------------------------------------------------------------------------
+
+_MAY_DIFFER: Final = frozenset({"name", "trace_dir", "config", "timeout"})
+"""Options that do not touch what is measured."""
+
+
+def findings(before: Sequence[RunReport], after: Sequence[RunReport]) -> list[Finding]:
+    """Return what a reader must know before believing the comparison."""
+    found = []
+    if min(len(before), len(after)) < FEWEST_REPEATS:
+        message = (
+            f"{len(before)} and {len(after)} runs: no change can be told from noise with fewer than {FEWEST_REPEATS} "
+            "on each side; repeat the runs"
+        )
+        found.append(Finding(code="too_few_repeats", severity="warning", message=message))
+    for side, runs in (("before", before), ("after", after)):
+        if mixed := _differing(runs):
+            message = f"the runs {side} are not repeats of one another: they differ in {_listed(mixed)}"
+            found.append(Finding(code="mixed_side", severity="warning", message=message))
+    if differing := _differing([before[0], after[0]]):
+        message = f"before and after differ in {_listed(differing)}"
+        found.append(Finding(code="configurations_differ", severity="info", message=message))
+    return found
+
+
+def _differing(runs: Sequence[RunReport]) -> list[str]:
+    """Return the options in which runs differ, with their values."""
+    settings = [_settings(run) for run in runs]
+    names = sorted({name for setting in settings for name in setting})
+    values = {name: list(dict.fromkeys(repr(setting.get(name)) for setting in settings)) for name in names}
+    return [f"{name} ({' / '.join(several[:3])})" for name, several in values.items() if len(several) > 1]
+
+
+def _settings(run: RunReport) -> dict[str, Any]:
+    options = {name: value for name, value in (run.config or {}).items() if name not in _MAY_DIFFER}
+    return {"workload": run.workload, "ranks": run.world_size} | options
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - 5} more options" if len(names) > 5 else ""
+    return ", ".join(names[:5]) + more

@@ -1,0 +1,122 @@
+"""`--fail-on`: conditions over the figures of a comparison that must not hold.
+
+::
+
+    expression = figure operator limit
+    figure     = step_time | samples_per_s | tokens_per_s | mfu | load.median | load.max | a category
+    operator   = > | >= | < | <=
+    limit      = 12ms | 1.5s | 800us | 90ns      a time
+               | 30%                             of the step, for a category; else of one
+               | 0.8                             a plain number
+               | +5% | -3%                       a change against the runs before
+
+A gate that cannot be decided (a figure that is not there, a limit of the wrong kind) is neither passed nor failed.
+"""
+
+import operator
+import re
+from collections.abc import Callable, Mapping, Sequence
+from statistics import median
+from typing import Final, NamedTuple
+
+from perfkit.comparison.measures import category_share
+from perfkit.errors import UsageError
+from perfkit.model import CATEGORIES, Change, GateResult, GateState, RunReport
+from perfkit.units import figure, share
+
+_OPERATORS: Final[Mapping[str, Callable[[float, float], bool]]] = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    ">": operator.gt,
+    "<": operator.lt,
+}
+_UNITS: Final = {"ns": 1.0, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9, "%": 0.01, "": 1.0}
+_TIMES: Final = frozenset({"ns", "us", "µs", "ms", "s"})
+_EXPRESSION: Final = re.compile(
+    r"\s*(?P<figure>[a-z_]+(?:\.[a-z_]+)?)\s*(?P<operator>>=|<=|>|<)\s*"
+    r"(?P<sign>[+-]?)(?P<number>\d{1,15}(?:\.\d{1,15})?)\s*(?P<unit>ns|us|µs|ms|s|%)?\s*",
+    re.ASCII,
+)
+_KINDS: Final = ("run", "category", "loading", "efficiency")
+"""The kinds of figures that gates can name."""
+
+
+class Gate(NamedTuple):
+    """A condition, read."""
+
+    expression: str
+    figure: str
+    operator: str
+    limit: float
+    """Nanoseconds for a time, a fraction for per cent."""
+    unit: str
+    relative: bool
+
+
+class Decision(NamedTuple):
+    """What a gate found."""
+
+    value: float | None
+    """None where it cannot be decided."""
+    says: str
+
+
+def parse_gate(text: str) -> Gate:
+    """Read an expression.
+
+    Raises:
+        UsageError: it is none.
+    """
+    found = _EXPRESSION.fullmatch(text)
+    if found is None:
+        raise UsageError(
+            f"--fail-on {text!r}: expected FIGURE > LIMIT, such as 'step_time > +5%', 'communication > 30%' "
+            "or 'load.median >= 2ms'"
+        )
+    unit, sign = found["unit"] or "", found["sign"]
+    if sign and unit != "%":
+        raise UsageError(f"--fail-on {text!r}: a limit with a sign is a change against before, in per cent")
+    limit = float(f"{sign}{found['number']}") * _UNITS[unit]
+    return Gate(text, found["figure"], found["operator"], limit, unit, bool(sign))
+
+
+def check_gates(gates: Sequence[Gate], changes: Sequence[Change], after: Sequence[RunReport]) -> list[GateResult]:
+    """Decide every gate; `after` are the runs of that side, for shares."""
+    known = {change.name: change for change in changes if change.kind in _KINDS}
+    return [_result(gate, _decide(gate, known, after)) for gate in gates]
+
+
+def _result(gate: Gate, decision: Decision) -> GateResult:
+    state: GateState = "not_evaluated"
+    if decision.value is not None:
+        state = "failed" if _OPERATORS[gate.operator](decision.value, gate.limit) else "passed"
+    return GateResult(expression=gate.expression, state=state, message=decision.says)
+
+
+def _decide(gate: Gate, known: Mapping[str, Change], after: Sequence[RunReport]) -> Decision:
+    change = known.get(gate.figure)
+    if change is None:
+        return Decision(None, f"no figure {gate.figure} in these runs; there are {', '.join(sorted(known)) or 'none'}")
+    if gate.relative:
+        return _relative(change)
+    if change.after is None:
+        return Decision(None, f"{gate.figure} is not known of the runs after")
+    if gate.unit == "%" and gate.figure in CATEGORIES:
+        shares = [part for run in after if (part := category_share(run, gate.figure)) is not None]
+        return Decision(median(shares), f"{share(median(shares))} of the step")
+    wants_time = gate.unit in _TIMES
+    if wants_time != (change.unit == "ns"):
+        wanted = "a time (12ms), or a change (+5%)" if change.unit == "ns" else "a number, or a change (+5%)"
+        wanted += ", or a share of the step (30%)" if gate.figure in CATEGORIES else ""
+        return Decision(None, f"{gate.figure} is compared with {wanted}")
+    return Decision(change.after, figure(change.after, change.unit))
+
+
+def _relative(change: Change) -> Decision:
+    if change.ratio is None:
+        missing = "before" if not change.before else "after"
+        return Decision(None, f"{change.name} has no figure {missing}: no change to speak of")
+    # Of the two figures, not 1 less than their ratio: 105 against 100 is 5 %, not 5.000000000000004 %.
+    moved = ((change.after or 0) - (change.before or 0)) / (change.before or 1)
+    figures = f"{figure(change.before, change.unit)} before, {figure(change.after, change.unit)} after"
+    return Decision(moved, f"{100 * moved:+.1f} % ({figures})")

@@ -1,0 +1,125 @@
+"""What `perfkit compare` found, for people: the same tables on the terminal and as markdown."""
+
+from typing import TextIO
+
+from perfkit.model import Change, Comparison, Finding, GateState, Side
+from perfkit.report import console, markdown
+from perfkit.report.document import Cell, Column, Document, Remark, Section, Table, Tone
+from perfkit.units import NONE, duration, figure, plain
+
+_GATE_TONES: dict[GateState, Tone] = {"passed": "good", "failed": "error", "not_evaluated": "warning"}
+_TITLES = {
+    "collective": "Collectives: exposed time a step and rank",
+    "operator": "Kernels and operators, a step and rank",
+}
+_COLUMNS = (Column("before"), Column("after"), Column("ratio"), Column("95 % interval"), Column("change", "words"))
+
+
+def write_rich(report: Comparison, stream: TextIO, *, top: int) -> None:
+    """Draw `report` on the terminal."""
+    console.draw(_document(report, top), stream)
+
+
+def write_markdown(report: Comparison, stream: TextIO, *, top: int) -> None:
+    """Write `report` as markdown, such as `$GITHUB_STEP_SUMMARY` takes."""
+    markdown.draw(_document(report, top), stream, "perfkit compare")
+
+
+def _document(report: Comparison, top: int) -> Document:
+    ranked = [table for kind in _TITLES if (table := _ranked(report, kind, top))]
+    gates = [_gates(report)] if report.gates else []
+    section = Section(
+        title=f"{_side(report.before)} → {_side(report.after)}",
+        headline=_headline(report),
+        tone=_tone(report),
+        breakdown=_figures(report),
+        facts=[],
+        tables=[*ranked, *gates],
+        findings=[_remark(finding) for finding in report.findings],
+    )
+    return Document([], [section], [_NOTE])
+
+
+_NOTE = (
+    "interval: of the ratio, by bootstrap: over runs where each side has at least three, else over the steps of the "
+    "two runs (marked: steps), which tells nothing of how two runs of the same would differ."
+)
+
+
+def _side(side: Side) -> str:
+    return plain(side.path) + (f" ({len(side.runs)} runs)" if len(side.runs) > 1 else "")
+
+
+def _headline(report: Comparison) -> str:
+    step = next((change for change in report.changes if change.name == "step_time"), None)
+    if step is None or step.ratio is None:
+        return "There is no step time on both sides."
+    moved = f"The step takes {duration(step.after)} instead of {duration(step.before)} ({_percent(step.ratio)})"
+    if step.significant is None:
+        return f"{moved}; whether that is more than noise cannot be told from so few runs."
+    return f"{moved}, {'more than' if step.significant else 'no more than'} the runs differ among themselves."
+
+
+def _tone(report: Comparison) -> Tone:
+    states = {gate.state for gate in report.gates}
+    return "error" if "failed" in states else "warning" if "not_evaluated" in states else "info"
+
+
+def _percent(ratio: float) -> str:
+    return f"{100 * (ratio - 1):+.1f} %"
+
+
+def _figures(report: Comparison) -> Table:
+    rows = [_row(change) for change in report.changes if change.kind not in _TITLES]
+    return Table("Figures (times are a step's)", (Column("figure", "words"), *_COLUMNS), rows)
+
+
+def _ranked(report: Comparison, kind: str, top: int) -> Table | None:
+    changes = [change for change in report.changes if change.kind == kind]
+    if not changes:
+        return None
+    left = len(changes) - top
+    remark = f"{left} more, which gained or lost less" if left > 0 else ""
+    rows = [_row(change) for change in changes[:top]]
+    return Table(_TITLES[kind], (Column(kind, "name"), *_COLUMNS), rows, remark)
+
+
+def _row(change: Change) -> tuple[Cell, ...]:
+    low_high = f"{change.interval[0]:.3f} to {change.interval[1]:.3f}" if change.interval else NONE
+    return (
+        Cell(plain(change.name)),
+        Cell(figure(change.before, change.unit)),
+        Cell(figure(change.after, change.unit)),
+        Cell(NONE if change.ratio is None else f"{change.ratio:.3f}"),
+        Cell(low_high, note="steps" if change.resampled == "steps" else ""),
+        _judged(change),
+    )
+
+
+def _judged(change: Change) -> Cell:
+    if change.before is None:
+        return Cell("appeared", tone="strong")
+    if change.after is None:
+        return Cell("vanished", tone="strong")
+    if not change.significant or change.ratio is None:
+        return Cell("" if change.significant is None else "within noise", tone="faint")
+    worse = (change.ratio > 1) == (change.unit == "ns")
+    return Cell(_percent(change.ratio), tone="warning" if worse else "good")
+
+
+def _gates(report: Comparison) -> Table:
+    rows = [
+        (
+            Cell(plain(gate.expression)),
+            Cell(gate.state.replace("_", " "), tone=_GATE_TONES[gate.state]),
+            Cell(plain(gate.message)),
+        )
+        for gate in report.gates
+    ]
+    return Table(
+        "Gates: fail on", (Column("condition", "words"), Column("gate", "words"), Column("figure", "words")), rows
+    )
+
+
+def _remark(finding: Finding) -> Remark:
+    return Remark(finding.severity, plain(finding.message))

@@ -1,0 +1,108 @@
+"""`perfkit compare` from end to end, on the samples."""
+
+import json
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import jsonschema
+import msgspec
+import pytest
+
+from perfkit.model import Comparison
+from perfkit.report.schema import schema
+from tests.trace_builder import TraceBuilder
+
+ROOT = Path(__file__).parents[3]
+MEMORY, HDF5 = (str(ROOT / "traces" / name) for name in ("sample-memory", "sample-hdf5"))
+
+
+def compare(*args: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "perfkit", "compare", *args]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_the_terminal_shows_what_changed() -> None:
+    done = compare(MEMORY, HDF5)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "cannot be told from so few runs" in done.stdout
+    assert "before and after differ in read ('batched' / 'per-sample'), source ('memory' / 'hdf5')" in " ".join(
+        done.stdout.split()
+    )
+    assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+def test_json_is_what_its_schema_says_and_reads_back() -> None:
+    done = compare(MEMORY, HDF5, "-f", "json", "--fail-on", "step_time > +900%")
+    assert done.returncode == 0, done.stderr
+    jsonschema.Draft202012Validator(schema("comparison")).validate(json.loads(done.stdout))
+    found = msgspec.json.decode(done.stdout, type=Comparison)
+    assert [gate.state for gate in found.gates] == ["passed"]
+
+
+@pytest.mark.parametrize(
+    ("conditions", "code"),
+    [
+        (["step_time > +900%"], 0),
+        (["step_time > 1ns"], 3),
+        (["mfu < 1"], 4),
+        (["step_time > 1ns", "mfu < 1"], 3),
+        (["step_time >"], 2),
+    ],
+)
+def test_exit_codes_tell_a_gate_from_bad_input(conditions: list[str], code: int, tmp_path: Path) -> None:
+    xml = tmp_path / "gates.xml"
+    done = compare(MEMORY, HDF5, *(word for text in conditions for word in ("--fail-on", text)), "-o", str(xml))
+    assert done.returncode == code
+    assert len(done.stderr.splitlines()) == (code != 0)
+    if code == 2:
+        assert not xml.exists()
+        return
+    suite = ET.parse(xml).getroot()  # noqa: S314  perfkit's own
+    assert suite.attrib == {
+        "name": "perfkit",
+        "tests": str(len(conditions)),
+        "failures": str(int(code == 3)),
+        "errors": str(conditions.count("mfu < 1")),
+    }
+    assert [case.attrib["name"] for case in suite] == conditions
+
+
+def test_the_figures_for_a_benchmark_chart(tmp_path: Path) -> None:
+    chart = tmp_path / "out.benchmark.json"
+    assert compare(MEMORY, HDF5, "-o", str(chart)).returncode == 0
+    entries = {entry["name"]: entry for entry in json.loads(chart.read_text())}
+    assert entries["step_time"]["unit"] == "ms"
+    assert entries["step_time"]["value"] > 0
+    assert "samples_per_s" not in entries  # the chart's rule is: smaller is better
+
+
+def test_bad_input_is_one_line(tmp_path: Path) -> None:
+    for args, code, says in (
+        ((MEMORY, str(tmp_path / "none")), 1, "no such file or folder"),
+        ((MEMORY, str(tmp_path)), 1, "no trace"),
+        ((MEMORY, HDF5, "-o", "report.pdf"), 2, "the suffix says no format"),
+        ((MEMORY, HDF5, "-f", "pdf"), 2, "none of rich"),
+    ):
+        done = compare(*args)
+        assert (done.returncode, done.stdout) == (code, "")
+        assert says in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_hostile_name_stays_text(tmp_path: Path) -> None:
+    name = "</testcase>\x1b]0;owned\x07|<script>alert(1)</script>`=cmd()"
+    for side, dur in (("a", 400), ("b", 800)):
+        trace = TraceBuilder().step(1, 0, 1000).op(name, 10, dur).op("aten::mm", 10 + dur, 50)
+        (tmp_path / side).mkdir()
+        trace.write(tmp_path / side / "rank0.json")
+    files = [tmp_path / f"out{suffix}" for suffix in (".md", ".xml", ".txt", ".json")]
+    outputs = [word for file in files for word in ("-o", str(file))]
+    done = compare(str(tmp_path / "a"), str(tmp_path / "b"), "--fail-on", "step_time > +5%", *outputs)
+    assert done.returncode == 0, done.stderr
+    assert "\\x1b" in done.stdout  # written out
+    for text in (done.stdout, *(file.read_text() for file in files)):
+        assert not set("\x1b\x07") & set(text)
+    assert "<script>" not in files[0].read_text()
+    ET.parse(files[1])  # noqa: S314  perfkit's own

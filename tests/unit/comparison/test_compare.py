@@ -1,0 +1,109 @@
+"""What changed, by known numbers; and how often a change is claimed where there is none."""
+
+import numpy as np
+import pytest
+
+from perfkit.comparison.compare import changes, findings
+from perfkit.comparison.measures import Name, category_share, measures
+from perfkit.model import Change, RunReport
+from tests.report_builders import MS, make_collective, make_operator, make_rank, make_run, make_step
+
+
+def steady(compute_ms: float = 60, name: str = "run", **changes: object) -> RunReport:
+    """A run of two ranks and six steps, all alike."""
+    steps = [make_step(number, compute=round(compute_ms * MS)) for number in range(6)]
+    return make_run(name, ranks=[make_rank(0, steps), make_rank(1, steps)], **changes)
+
+
+def the(name: str, found: list[Change]) -> Change:
+    (change,) = [change for change in found if change.name == name]
+    return change
+
+
+def test_a_step_is_as_long_as_its_slowest_rank_and_categories_are_means_over_ranks() -> None:
+    run = make_run()  # rank 0: 100 and 130 ms; rank 1: 100 and 160 ms
+    found = measures(run)
+    assert found[Name("run", "step_time")].samples == [100 * MS, 160 * MS]
+    assert found[Name("run", "step_time")].value == 130 * MS
+    assert found[Name("category", "overhead")].samples == [5 * MS, 20 * MS]
+    # Two ranks of two steps each, with 120 ms of it on each rank.
+    assert found[Name("operator", "aten::addmm")].value == 60 * MS
+    assert found[Name("collective", "all_reduce 4.19 MB float32 of 2")].value == 18 * MS
+    share = category_share(run, "communication")
+    assert share == pytest.approx(80 / 490)
+
+
+def test_what_is_twice_as_long_is_twice_as_long() -> None:
+    found = changes([steady(60)], [steady(160)])
+    step = the("step_time", found)
+    assert (step.before, step.after, step.ratio) == (100 * MS, 200 * MS, 2.0)
+    assert the("compute", found).ratio == pytest.approx(160 / 60)
+    assert the("communication", found).ratio == 1
+    assert the("samples_per_s", found).unit == "1/s"
+
+
+def test_one_run_a_side_claims_nothing() -> None:
+    step = the("step_time", changes([steady(60)], [steady(160)]))
+    assert (step.interval, step.resampled, step.significant) == ((2.0, 2.0), "steps", None)
+    assert [f.code for f in findings([steady()], [steady()])] == ["too_few_repeats"]
+    # Two steps are too few even to say how steps differ.
+    assert the("step_time", changes([make_run()], [make_run()])).interval is None
+
+
+def test_repeats_that_differ_less_than_the_sides_are_significant() -> None:
+    before = [steady(60 + noise) for noise in (0, 1, 2)]
+    faster = the("step_time", changes(before, [steady(40 + noise) for noise in (0, 1, 2)]))
+    assert (faster.resampled, faster.significant) == ("runs", True)
+    assert faster.ratio == pytest.approx(81 / 101)
+    assert faster.interval is not None
+    low, high = faster.interval
+    assert low <= 81 / 101 <= high < 1
+    same = the("step_time", changes(before, [steady(60.5 + noise) for noise in (0, 1, 2)]))
+    assert same.significant is False
+    assert findings(before, before) == []
+
+
+def test_a_change_is_claimed_rarely_where_there_is_none() -> None:
+    draw = np.random.default_rng(7)
+    runs = {
+        count: [[steady(60 * np.exp(draw.normal(0, 0.05))) for _ in range(count)] for _ in range(80)]
+        for count in (3, 5)
+    }
+    claimed = {
+        count: sum(
+            bool(the("step_time", changes(*pair)).significant) for pair in zip(sides[::2], sides[1::2], strict=True)
+        )
+        for count, sides in runs.items()
+    }
+    # Of 40 draws; the documented rates are one in ten and one in twenty.
+    assert claimed[3] <= 9
+    assert claimed[5] <= 6
+
+
+def test_what_appears_and_vanishes_is_said() -> None:
+    old = make_rank(0, operators=[make_operator("aten::mm"), make_operator("aten::add")])
+    new = make_rank(
+        0, operators=[make_operator("aten::mm"), make_operator("triton_fused")], collectives=[make_collective()]
+    )
+    found = changes([make_run(ranks=[old])], [make_run(ranks=[new])])
+    assert (the("triton_fused", found).before, the("triton_fused", found).ratio) == (None, None)
+    assert the("aten::add", found).after is None
+    assert the("aten::mm", found).ratio == 1
+    # What moved most comes first.
+    kinds = [change.name for change in found if change.kind == "operator"]
+    assert set(kinds[:2]) == {"aten::add", "triton_fused"}
+
+
+def test_runs_that_are_not_alike_are_named() -> None:
+    plain = make_run(config={"batch_size": 32, "trace_dir": "a"})
+    other = make_run(config={"batch_size": 64, "trace_dir": "b"})
+    found = {finding.code: finding.message for finding in findings([plain, other], [other])}
+    assert "batch_size (32 / 64)" in found["mixed_side"]
+    assert "batch_size (32 / 64)" in found["configurations_differ"]
+    assert "trace_dir" not in found["configurations_differ"]
+
+
+def test_nothing_before_gives_no_ratio() -> None:
+    quiet = [make_step(number, communication=0, hidden=0) for number in range(6)]
+    found = changes([make_run(ranks=[make_rank(0, quiet)])], [steady()])
+    assert (the("communication", found).before, the("communication", found).ratio) == (0, None)

@@ -1,0 +1,59 @@
+"""Every kind of condition, decided by hand."""
+
+import pytest
+
+from perfkit.comparison.compare import changes
+from perfkit.comparison.gates import check_gates, parse_gate
+from perfkit.errors import UsageError
+from tests.unit.comparison.test_compare import steady
+
+# Before: 100 ms a step, 60 of it compute. After: 105 ms, 65 of it compute; 20 ms of communication in both.
+BEFORE, AFTER = steady(60), steady(65)
+
+
+@pytest.mark.parametrize(
+    ("expression", "state"),
+    [
+        ("step_time > +5%", "passed"),
+        ("step_time >= +5%", "failed"),
+        ("step_time > +4.9%", "failed"),
+        ("step_time < -1%", "passed"),
+        ("step_time>104ms", "failed"),
+        ("step_time > 0.2s", "passed"),
+        ("step_time <= 105000us", "failed"),
+        ("compute > +8%", "failed"),
+        ("communication > 19%", "failed"),
+        ("communication > 20%", "passed"),
+        ("communication > 19.9ms", "failed"),
+        ("samples_per_s < 600", "failed"),
+        ("samples_per_s < -0.1%", "passed"),
+        ("load.max > 15ms", "passed"),
+        ("mfu < 0.4", "not_evaluated"),
+        ("step_time > 30%", "not_evaluated"),
+        ("step_time > 3", "not_evaluated"),
+        ("samples_per_s > 3ms", "not_evaluated"),
+        ("memcpy > +5%", "not_evaluated"),
+        ("no_such > 5", "not_evaluated"),
+    ],
+)
+def test_a_condition_is_decided(expression: str, state: str) -> None:
+    (result,) = check_gates([parse_gate(expression)], changes([BEFORE], [AFTER]), [AFTER])
+    assert (result.expression, result.state) == (expression, state), result.message
+
+
+def test_an_operator_of_that_name_is_no_figure() -> None:
+    (result,) = check_gates([parse_gate("addmm > 5ms")], changes([BEFORE], [AFTER]), [AFTER])
+    assert result.state == "not_evaluated"
+    assert "step_time" in result.message  # what there is
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *("", "step_time", "step_time > fast", "step_time == 5ms", "step_time > +5ms", "step_time > 5 %%", "> 5ms"),
+        *("__import__('os')", "step_time > 1e9", "step_time > +", "a.b.c > 1", "step_time > " + "9" * 99),
+    ],
+)
+def test_what_is_no_condition_is_refused(wrong: str) -> None:
+    with pytest.raises(UsageError, match="--fail-on"):
+        parse_gate(wrong)
