@@ -13,6 +13,7 @@ REPORTERS: Final[dict[str, str]] = {
     "json": "perfkit.report.report_json:write",
     "markdown": "perfkit.report.markdown:write",
     "csv": "perfkit.report.steps_csv:write",
+    "html": "perfkit.report.html:write",
 }
 """Format to `module:function`; a module is imported when its format is asked for."""
 
@@ -21,6 +22,7 @@ SUFFIXES: Final[dict[str, str]] = {
     ".md": "markdown",
     ".markdown": "markdown",
     ".csv": "csv",
+    ".html": "html",
     ".txt": "rich",
 }
 """File suffix to format."""

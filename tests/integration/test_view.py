@@ -2,24 +2,23 @@
 
 import functools
 import http.server
-import shutil
 import signal
 import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
+from tests.integration.browser import chromium, needs_chromium
 from tests.integration.launching import PYTHON, ROOT, environment
 
-playwright = pytest.importorskip("playwright.sync_api")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 SAMPLE = ROOT / "traces" / "sample-memory"
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
+pytestmark = needs_chromium
 
 # What a page needs to say whether it got the trace.
 FETCH = """async address => {
@@ -28,12 +27,9 @@ FETCH = """async address => {
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[object]:
-    quiet = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
-    with playwright.sync_playwright() as driver:
-        running = driver.chromium.launch(executable_path=CHROMIUM, args=[*quiet, "--disable-sync"])
+def browser() -> Iterator[Any]:
+    with chromium() as running:
         yield running
-        running.close()
 
 
 @contextmanager
@@ -71,7 +67,7 @@ def view(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
         process.communicate()
 
 
-def test_one_origin_may_fetch_and_then_it_ends(browser, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_one_origin_may_fetch_and_then_it_ends(browser: Any, tmp_path: Path) -> None:
     with (
         page_server(tmp_path) as allowed,
         page_server(tmp_path) as other,
@@ -90,7 +86,7 @@ def test_one_origin_may_fetch_and_then_it_ends(browser, tmp_path: Path) -> None:
         page.close()
 
 
-def test_the_ui_opens_a_trace_without_internet(browser) -> None:  # type: ignore[no-untyped-def]
+def test_the_ui_opens_a_trace_without_internet(browser: Any) -> None:
     with view(str(SAMPLE), "--rank", "1", "--offline") as (process, link):
         page = browser.new_page()
         page.goto(link)

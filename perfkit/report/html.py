@@ -1,0 +1,80 @@
+"""Writes a report as one HTML file that opens anywhere, offline: the tables of the other reporters, and charts.
+
+The file brings its own plotting library (plotly.js) and fetches nothing; a content security policy says so to the
+browser. What is in a trace is text: the template escapes it, and in the figures it is JSON in which no `<` stands.
+"""
+
+import json
+from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from perfkit.errors import StoreError
+from perfkit.model import CATEGORIES, Report
+from perfkit.report.figures import figures
+from perfkit.report.layout import FOOTNOTES, document
+
+_COLOURS: Final = dict(zip(CATEGORIES, ("#0072b2", "#d55e00", "#cc79a7", "#e69f00", "#8c8c8c"), strict=True))
+"""Okabe and Ito's, which the colour-blind can tell apart."""
+
+_DEFINITIONS: Final = (
+    ("step", "Begins when the host has started it and the device has left the step before; steps leave no gap."),
+    ("exposed", "Every instant of a step belongs to one category, the first below that was active; they add up to it."),
+    ("compute", "A kernel that is not communication runs; without a device: the innermost host operator computes."),
+    ("communication", "Otherwise: a collective runs. Waiting for a slower rank is part of it."),
+    ("memcpy", "Otherwise: a copy or memset runs."),
+    ("data loading", "Otherwise: the host waits for input."),
+    ("overhead", "None of these: launch gaps, Python, synchronisation, waiting."),
+    ("active", "How long a category was active at all; what is active but not exposed was hidden by an earlier one."),
+)
+
+
+def write(report: Report, stream: TextIO, *, top: int) -> None:
+    """Write `report` to `stream` as a self-contained page."""
+    page = Environment(
+        loader=PackageLoader("perfkit.report", "page"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+    )
+    doc = document(report, top)
+    parts = page.get_template("report.html.j2").generate(
+        version=report.perfkit_version,
+        notes=[note for note in doc.footnotes if note not in FOOTNOTES],  # the definitions say the same
+        runs=list(zip(doc.sections, map(figures, report.runs), strict=True)),
+        comparison=doc.comparison,
+        definitions=_DEFINITIONS,
+        style=_asset("report.css"),
+        script=_asset("report.js"),
+        plotly=Markup(_plotly()),  # noqa: S704  the library's own file
+        as_json=_as_json,
+        colours=_COLOURS,
+    )
+    for part in parts:
+        stream.write(part)
+
+
+def _asset(name: str) -> Markup:
+    return Markup(files("perfkit.report").joinpath("page", name).read_text("utf-8"))  # noqa: S704  perfkit's own
+
+
+def _plotly() -> str:
+    # Not imported: its JavaScript is all that is needed of it.
+    spec = find_spec("plotly")
+    for place in (spec.submodule_search_locations or []) if spec else []:
+        library = Path(place, "package_data", "plotly.min.js")
+        if library.is_file():
+            return library.read_text("utf-8").replace("</script", "<\\/script")
+    raise StoreError("the page needs plotly.js, and the package plotly is not whole: reinstall it")
+
+
+def _as_json(value: Any) -> Markup:
+    """Return `value` as JSON that nothing in it can leave: `<`, `>` and `&` are written as escapes."""
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    for character in "<>&":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return Markup(text)  # noqa: S704  escaped above

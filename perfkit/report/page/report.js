@@ -1,0 +1,86 @@
+"use strict";
+// Charts are drawn when they come into view: a page of fifty runs opens as fast as one of one.
+const colours = JSON.parse(document.getElementById("colours").textContent);
+const dark = matchMedia("(prefers-color-scheme: dark)");
+const patterns = { communication: "/", data_loading: ".", memcpy: "x" };
+const quiet = { displaylogo: false, responsive: true, modeBarButtonsToRemove: ["select2d", "lasso2d"] };
+
+const ink = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+const layout = more => ({
+  paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: ink("--ink"), size: 12 },
+  margin: { l: 60, r: 10, t: 10, b: 45 }, hoverlabel: { namelength: -1 }, ...more,
+});
+
+const axis = (title, more) => ({ title: { text: title }, gridcolor: ink("--line"), zerolinecolor: ink("--line"), ...more });
+
+function stack(plot, it) {
+  const bars = it.series.map(one => ({
+    type: "bar", name: one.name, x: it.x, y: one.ms, hovertemplate: `${it.axis} %{x}: %{y:.6~g} ms<extra>${one.name}</extra>`,
+    marker: { color: colours[one.category], pattern: {
+      shape: patterns[one.category] ?? "", size: 6, fillmode: "overlay", fgcolor: "rgba(255,255,255,.55)",
+    } },
+  }));
+  return Plotly.newPlot(plot, bars, layout({
+    barmode: "stack", bargap: it.x.length > 40 ? 0 : .25, legend: { orientation: "h", y: -.25, traceorder: "normal" },
+    xaxis: axis(it.axis, { type: "category", nticks: 20 }), yaxis: axis("ms, exposed"),
+  }), quiet);
+}
+
+function heat(plot, it, chosen = 0) {
+  const layer = it.layers[chosen];
+  return Plotly.react(plot, [{
+    type: "heatmap", x: it.x, y: it.y, z: layer.ms, colorscale: "Viridis", colorbar: { title: { text: "ms" } },
+    hovertemplate: `rank %{y}, step %{x}: %{z:.6~g} ms<extra>${layer.name}</extra>`, hoverongaps: false,
+  }], layout({
+    xaxis: axis("step", { type: "category", nticks: 20 }),
+    yaxis: axis("rank", { type: "category", nticks: 20, autorange: "reversed" }),
+  }), quiet);
+}
+
+function choose(figure, it, draw) {
+  const select = document.createElement("select");
+  select.setAttribute("aria-label", "What the colours show");
+  it.layers.forEach((layer, index) => select.add(new Option(layer.name, index)));
+  select.addEventListener("change", () => draw(Number(select.value)));
+  figure.querySelector("figcaption").append(" ", select);
+}
+
+function show(figure) {
+  const plot = figure.querySelector(".plot");
+  const it = JSON.parse(figure.querySelector("script").textContent);
+  const draw = it.kind === "heat" ? chosen => heat(plot, it, chosen) : () => stack(plot, it);
+  if (it.kind === "heat") choose(figure, it, draw);
+  draw(0);
+  dark.addEventListener("change", () => { Plotly.purge(plot); draw(Number(figure.querySelector("select")?.value ?? 0)); });
+  addEventListener("beforeprint", () => Plotly.Plots.resize(plot));
+}
+
+const seen = new IntersectionObserver(entries => entries.filter(entry => entry.isIntersecting).forEach(entry => {
+  seen.unobserve(entry.target);
+  show(entry.target);
+}), { rootMargin: "400px" });
+document.querySelectorAll("figure.chart").forEach(figure => seen.observe(figure));
+addEventListener("beforeprint", () => document.querySelectorAll("figure.chart").forEach(figure => {
+  if (!figure.querySelector(".plotly")) { seen.unobserve(figure); show(figure); }
+}));
+
+// Sorting: numbers with their units by size, everything else as text.
+const units = { ns: 1, "µs": 1e3, ms: 1e6, s: 1e9, B: 1, kB: 1e3, MB: 1e6, GB: 1e9, TB: 1e12, k: 1e3, M: 1e6, G: 1e9 };
+function worth(text) {
+  const found = /^([+-]?[\d,]*\.?\d+)\s*([a-zA-Zµ]*)/.exec(text.trim());
+  return found ? Number(found[1].replaceAll(",", "")) * (units[found[2]] ?? 1) : null;
+}
+function compare(a, b) {
+  const [x, y] = [worth(a), worth(b)];
+  if (x === null || y === null) return x === y ? a.localeCompare(b) : x === null ? -1 : 1;
+  return x - y;
+}
+document.querySelectorAll("th button").forEach(button => button.addEventListener("click", () => {
+  const header = button.parentElement, body = header.closest("table").tBodies[0];
+  const up = header.getAttribute("aria-sort") === "descending";
+  header.parentElement.querySelectorAll("th").forEach(other => other.removeAttribute("aria-sort"));
+  header.setAttribute("aria-sort", up ? "ascending" : "descending");
+  const text = row => row.cells[header.cellIndex].querySelector("span").textContent;
+  [...body.rows].sort((a, b) => compare(text(a), text(b)) * (up ? 1 : -1)).forEach(row => body.append(row));
+}));

@@ -1,0 +1,109 @@
+"""The HTML report in a real browser."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perfkit.model import RunReport
+from perfkit.report.html import write
+from tests.integration.browser import chromium, needs_chromium
+from tests.integration.launching import PYTHON, ROOT, execute
+from tests.report_builders import make_operator, make_rank, make_report, make_run
+from tests.unit.report.test_html import HOSTILE
+
+pytestmark = needs_chromium
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with chromium() as running:
+        yield running
+
+
+class Visit:
+    """A page, and all that went wrong on it or left it."""
+
+    def __init__(self, browser: Any, path: Path, width: int = 1280, **options: Any) -> None:
+        self.page = browser.new_page(viewport={"width": width, "height": 900}, **options)
+        self.trouble: list[str] = []
+        self.page.on("console", lambda message: self.trouble.append(message.text))
+        self.page.on("pageerror", lambda error: self.trouble.append(str(error)))
+        self.page.on("dialog", self._opened)
+        self.page.on("request", lambda request: self._asked(request.url))
+        self.page.goto(path.as_uri())
+        self.page.wait_for_selector("main")
+
+    def _opened(self, dialog: Any) -> None:
+        self.trouble.append("a dialog")
+        dialog.dismiss()
+
+    def _asked(self, url: str) -> None:
+        if not url.startswith(("file:", "data:", "blob:")):
+            self.trouble.append(url)
+
+    def draw_all(self) -> int:
+        """Scroll past every chart, so that it is drawn; return how many there are."""
+        charts = self.page.query_selector_all("figure.chart")
+        for chart in charts:
+            chart.scroll_into_view_if_needed()
+            chart.wait_for_selector(".plotly")
+        return len(charts)
+
+
+def make_page(path: Path, *runs: RunReport) -> Path:
+    with path.open("w") as stream:
+        write(make_report(*runs), stream, top=10)
+    return path
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (400, "dark")])
+def test_the_samples_are_shown_whole(browser: Any, tmp_path: Path, width: int, scheme: str) -> None:
+    path = tmp_path / "report.html"
+    samples = [str(ROOT / "traces" / name) for name in ("sample-memory", "sample-hdf5")]
+    done = execute([*PYTHON, "analyze", *samples, "-o", str(path)])
+    assert done.returncode == 0, done.stderr
+    visit = Visit(browser, path, width, color_scheme=scheme)
+    assert visit.page.eval_on_selector_all("h2", "all => all.map(one => one.textContent)") == [
+        "Runs side by side",
+        "sample-memory",
+        "sample-hdf5",
+        "Definitions",
+    ]
+    assert visit.draw_all() == 6
+    assert visit.page.evaluate("document.documentElement.scrollWidth") <= width  # tables scroll, the page does not
+    assert visit.trouble == []
+
+
+def test_charts_and_tables_answer(browser: Any, tmp_path: Path) -> None:
+    operators = [make_operator(name, total_ns=ns) for name, ns in (("a", 900), ("b", 2_000_000), ("c", 30_000))]
+    run = make_run(ranks=[make_rank(number, operators=operators) for number in range(2)])
+    visit = Visit(browser, make_page(tmp_path / "report.html", run))
+    visit.draw_all()
+    page = visit.page
+    select = page.locator("figure.chart select")
+    select.select_option(label="compute")
+    page.wait_for_function("document.querySelectorAll('.plot')[2].data[0].z[1][1] === 90")
+    table = page.locator("table", has_text="Top operators")
+    header = table.locator("th", has_text="total")
+    names = table.locator("tbody td:first-child span")
+    for order, expected in (("descending", ["b", "c", "a"]), ("ascending", ["a", "c", "b"])):
+        header.locator("button").focus()
+        page.keyboard.press("Enter")
+        assert header.get_attribute("aria-sort") == order
+        assert names.all_text_contents() == expected
+    page.locator(".plot").first.scroll_into_view_if_needed()
+    page.locator(".plot .bars path").first.hover(force=True)  # the layer above it is what listens
+    page.wait_for_selector(".hovertext")
+    assert " ms" in page.locator(".hovertext").first.text_content()
+    assert visit.trouble == []
+
+
+def test_a_hostile_trace_runs_nothing(browser: Any, tmp_path: Path) -> None:
+    ranks = [make_rank(number, operators=[make_operator(HOSTILE)]) for number in range(2)]
+    visit = Visit(browser, make_page(tmp_path / "report.html", make_run(HOSTILE, ranks=ranks)))
+    visit.draw_all()
+    assert visit.page.query_selector_all("img") == []
+    assert HOSTILE in visit.page.locator("h2").first.text_content()
+    assert visit.trouble == []
