@@ -22,7 +22,7 @@ function stack(plot, it) {
     } },
   }));
   return Plotly.newPlot(plot, bars, layout({
-    barmode: "stack", bargap: it.x.length > 40 ? 0 : .25, legend: { orientation: "h", y: -.25, traceorder: "normal" },
+    barmode: "stack", bargap: it.x.length > 40 ? 0 : .25, legend: { orientation: "h", y: -.32, yanchor: "top", traceorder: "normal" },
     xaxis: axis(it.axis, { type: "category", nticks: 20 }), yaxis: axis("ms, exposed"),
   }), quiet);
 }
