@@ -301,6 +301,82 @@ class Verdict(Struct, frozen=True, kw_only=True):
     sentence: str
 
 
+class Efficiency(Struct, frozen=True, kw_only=True):
+    """What became of a run's time, as factors that multiply (METRICS section 6); each in (0, 1], or None."""
+
+    parallel: float | None
+    """Mean compute / wall: the product of the five below."""
+    load_balance: float | None
+    """Lost because ranks compute unequally."""
+    host: float | None
+    """Lost to copies, launch gaps, Python and synchronisation."""
+    input: float | None
+    """Lost to waiting for data."""
+    serialisation: float | None
+    """Lost to waiting for other ranks, though none computes more over all."""
+    transfer: float | None
+    """Lost to the collectives themselves."""
+    au: float | None
+    """Accelerator utilisation: compute / wall without the first measured step; None where there is no other."""
+    t_ns: int
+    """The largest wall over ranks, summed over steps."""
+    t_ideal_ns: int
+    """The run with every transfer at zero, by replay; not above `t_ns`."""
+    replayed_ns: int
+    """The same before it is held between its bounds."""
+    mean_compute_ns: float
+    max_compute_ns: int
+    sum_compute_ns: int
+    wait_ns: int
+    """Exposed communication that was waiting for other ranks, summed over ranks."""
+    transfer_ns: int
+    """The rest of exposed communication."""
+    unmatched_ns: int
+    """The part of it that no match was found for, or that is not n-to-n: it counts as transfer."""
+    reason: str | None
+    """Why there are no factors."""
+
+
+class SharedCollective(Struct, frozen=True, kw_only=True):
+    """Matched collectives of one operator, group and size, over all ranks."""
+
+    operator: str
+    group: str | None
+    group_size: int | None
+    bytes: int | None
+    dtype: str | None
+    count: int
+    """Collectives, each on several ranks."""
+    wait_ns: float | None
+    """Mean waiting of a rank in one; None where it is not n-to-n."""
+    transfer_ns: float | None
+    """Median over the collectives of the shortest duration over ranks."""
+    algbw: float | None
+    """Bytes a second, size / transfer, as nccl-tests has it; None where the size is not known."""
+    busbw: float | None
+    """`algbw` times the factor of the operator and the group's size."""
+
+
+class RankWait(Struct, frozen=True, kw_only=True):
+    """How long a rank waited for others in matched collectives; the one that others wait for waits least."""
+
+    rank: int
+    wait_ns: int
+    """Exposed or hidden, over the measured steps."""
+    exposed_wait_ns: int
+
+
+class Across(Struct, frozen=True, kw_only=True):
+    """What comparing ranks tells of their collectives (METRICS section 5)."""
+
+    collectives: list[SharedCollective]
+    """By the time of all ranks in them, largest first."""
+    waits: list[RankWait]
+    matched: int
+    """Collectives of ranks that were matched with another rank's."""
+    unmatched: int
+
+
 class RunReport(Struct, frozen=True, kw_only=True):
     """Everything about one run."""
 
@@ -320,6 +396,10 @@ class RunReport(Struct, frozen=True, kw_only=True):
     config: dict[str, Any] | None
     """The manifest's; None for a foreign trace."""
     injections: list[Injection]
+    efficiency: Efficiency | None
+    """None without steps of known ranks."""
+    across: Across | None
+    """None for a single rank."""
     findings: list[Finding]
 
 

@@ -3,8 +3,10 @@
 from typing import Any
 
 from perfkit.model import (
+    Across,
     CollectiveStat,
     DataLoading,
+    Efficiency,
     ExposedNs,
     Finding,
     Injection,
@@ -12,8 +14,10 @@ from perfkit.model import (
     OperatorStat,
     ProfilerCost,
     RankReport,
+    RankWait,
     Report,
     RunReport,
+    SharedCollective,
     StepBreakdown,
     Throughput,
     TotalNs,
@@ -138,6 +142,8 @@ def make_run(name: str = "transformer-hdf5-2ranks", **changes: Any) -> RunReport
             measured_on="plain",
             step_ns=107 * MS,
         ),
+        "efficiency": make_efficiency(),
+        "across": make_across(),
         "injections": [Injection(phase="backward", delay_ns=60 * MS, rank=1)],
         "findings": [
             Finding(code="missing_sizes", severity="info", message="2 collectives have no size", rank=0),
@@ -146,6 +152,54 @@ def make_run(name: str = "transformer-hdf5-2ranks", **changes: Any) -> RunReport
         ],
     }
     return RunReport(**(fields | changes))
+
+
+def make_efficiency(**changes: Any) -> Efficiency:
+    """Factors with a load balance below 0.8, of two ranks of 260 ms."""
+    fields: dict[str, Any] = {
+        "parallel": 0.75 * 0.9 * 0.95 * 1.0 * 0.88,
+        "load_balance": 0.75,
+        "host": 0.9,
+        "input": 0.95,
+        "serialisation": 1.0,
+        "transfer": 0.88,
+        "au": 0.62,
+        "t_ns": 260 * MS,
+        "t_ideal_ns": 229 * MS,
+        "replayed_ns": 229 * MS,
+        "mean_compute_ns": 146.0 * MS,
+        "max_compute_ns": 195 * MS,
+        "sum_compute_ns": 293 * MS,
+        "wait_ns": 30 * MS,
+        "transfer_ns": 50 * MS,
+        "unmatched_ns": 2 * MS,
+        "reason": None,
+    }
+    return Efficiency(**(fields | changes))
+
+
+def make_across(**changes: Any) -> Across:
+    """Two all_reduces of two ranks, and a broadcast, which does not split."""
+    shared: dict[str, Any] = {"group": "default", "group_size": 2, "dtype": "float32"}
+    rate = 4_194_304 * 1e9 / (12 * MS)
+    rows = [
+        SharedCollective(
+            operator="all_reduce",
+            bytes=4_194_304,
+            count=2,
+            wait_ns=6.5 * MS,
+            transfer_ns=12 * MS,
+            algbw=rate,
+            busbw=rate,
+            **shared,
+        ),
+        SharedCollective(
+            operator="broadcast", bytes=1_024, count=2, wait_ns=None, transfer_ns=None, algbw=None, busbw=None, **shared
+        ),
+    ]
+    waits = [RankWait(rank=0, wait_ns=26 * MS, exposed_wait_ns=20 * MS), RankWait(rank=1, wait_ns=0, exposed_wait_ns=0)]
+    fields: dict[str, Any] = {"collectives": rows, "waits": waits, "matched": 8, "unmatched": 1}
+    return Across(**(fields | changes))
 
 
 def make_loading(**changes: Any) -> DataLoading:
@@ -181,6 +235,8 @@ def make_foreign_run(name: str = "foreign", **changes: Any) -> RunReport:
         "verdict": Verdict(bound="compute", share=0.69, sentence="compute-bound: 69 % of the step computes"),
         "ranks": [rank],
         "data_loading": None,
+        "efficiency": None,
+        "across": None,
         "profiler_cost": None,
         "throughput": None,
         "config": None,

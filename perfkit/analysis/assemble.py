@@ -6,7 +6,11 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Final, NamedTuple
 
+from perfkit.analysis.across import across, across_findings
+from perfkit.analysis.calls import Calls, in_sequence
+from perfkit.analysis.efficiency import efficiency
 from perfkit.analysis.imbalance import find_lag
+from perfkit.analysis.matching import match
 from perfkit.analysis.rank import TraceSummary
 from perfkit.analysis.run_findings import run_findings
 from perfkit.analysis.verdict import judge
@@ -50,17 +54,20 @@ def assemble(
         rank: the rank of traces that do not say theirs.
         lost: findings about traces that could not be read.
     """
-    ranks, findings = _ranks(traces, rank)
+    ranks, calls, findings = _ranks(traces, rank)
     said = [manifest.world.world_size] if manifest else _said_world_sizes(traces)
     world_size = max(said, default=0) or max((rank.rank for rank in ranks if rank.rank is not None), default=0) + 1
     loading = _data_loading(ranks, manifest, _source(traces, manifest))
     one_kind = len({rank.device for rank in ranks}) == 1
     lag = find_lag(ranks) if one_kind else None
+    matched = match(calls)
+    efficient = efficiency([rank for rank in ranks if rank.rank is not None], calls, matched)
     communicated = {named.file: named.summary.communicated for named in traces}
     findings = [
         *lost,
         *findings,
         *run_findings(ranks, communicated, said, world_size, manifest, lag),
+        *(across_findings(matched, efficient) if len(calls) > 1 else ()),
         *(finding for named in traces for finding in named.summary.findings),
     ]
     return RunReport(
@@ -70,13 +77,15 @@ def assemble(
         source=_source(traces, manifest),
         world_size=world_size,
         state=manifest.state if manifest else None,
-        verdict=judge(ranks, loading, lag),
+        verdict=judge(ranks, loading, lag, efficient),
         ranks=ranks,
         data_loading=loading,
         profiler_cost=_profiler_cost(manifest) if manifest else None,
         throughput=manifest.throughput if manifest else None,
         config=manifest.config if manifest else None,
         injections=manifest.injections if manifest else [],
+        efficiency=efficient,
+        across=across(matched) if len(calls) > 1 else None,
         findings=sorted(findings, key=lambda finding: _SEVERITY[finding.severity]),
     )
 
@@ -87,7 +96,15 @@ _SEVERITY: Final[dict[Severity, int]] = {"error": 0, "warning": 1, "info": 2}
 # ---- ranks ---------------------------------------------------------------------------------------------------------
 
 
-def _ranks(traces: Sequence[NamedSummary], default: int | None) -> tuple[list[RankReport], list[Finding]]:
+class _Ranks(NamedTuple):
+    """The ranks of a run, the collectives of those that say which they are, and what was wrong with them."""
+
+    reports: list[RankReport]
+    calls: dict[int, Calls]
+    findings: list[Finding]
+
+
+def _ranks(traces: Sequence[NamedSummary], default: int | None) -> _Ranks:
     by_rank: dict[int, list[NamedSummary]] = defaultdict(list)
     nameless: list[NamedSummary] = []
     for named in traces:
@@ -98,15 +115,18 @@ def _ranks(traces: Sequence[NamedSummary], default: int | None) -> tuple[list[Ra
             by_rank[number].append(named)
     findings: list[Finding] = []
     reports = []
+    calls: dict[int, Calls] = {}
     for number, mine in sorted(by_rank.items()):
         cycles = sorted(mine, key=lambda named: (named.summary.steps[0].start_ns, named.file))
         findings.extend(_several(number, cycles))
-        reports.append(_rank_report(number, _without_clashes(number, cycles, findings)))
+        kept = _without_clashes(number, cycles, findings)
+        reports.append(_rank_report(number, kept))
+        calls[number] = in_sequence([named.summary.calls for named in kept])
     for named in nameless:
         message = "says nowhere which rank wrote it (header, file name): give --rank, or name the file rank<N>.json.gz"
         findings.append(Finding(code="rank_unknown", severity="info", message=message, file=named.file))
         reports.append(_rank_report(None, [named]))
-    return reports, findings
+    return _Ranks(reports, calls, findings)
 
 
 def _rank_of(named: NamedSummary, default: int | None) -> int | None:

@@ -20,7 +20,7 @@ from perfkit.analysis.steps import Steps
 from perfkit.model import CollectiveStat
 from perfkit.totals import add_collectives
 from perfkit.trace.events import CollectiveArgs, Events, Kind, RecordedCollective
-from perfkit.trace.intervals import Ints, earliest_share, measure
+from perfkit.trace.intervals import Ints, earliest_share, measure, uncovered_from
 
 
 class Description(NamedTuple):
@@ -40,6 +40,14 @@ class Collectives(NamedTuple):
     end: Ints
     exposed: Ints
     description: list[Description]
+    step: Ints
+    """Index of the step it belongs to."""
+    issued: Ints
+    """When the host issued it; where that is not recorded, when it started."""
+    sequence: Ints
+    """Its number in its process group; -1 where the trace does not say."""
+    blocked: Ints
+    """When its exposed part begins: from there on nothing hides it; -1 where something hid the whole of it."""
 
 
 def find_collectives(
@@ -56,15 +64,17 @@ def find_collectives(
     return _host_collectives(events, names, activity, steps, recorded)
 
 
-def _exposed(start: Ints, end: Ints, activity: Activity, steps: Steps) -> Ints:
-    """Return each span's own exposed time: an instant at which several run is the earliest started's.
+def _exposed(start: Ints, end: Ints, activity: Activity, steps: Steps) -> tuple[Ints, Ints]:
+    """Return each span's own exposed time, and when that begins (-1 where there is none).
 
-    To be asked about all communication at once, also what belongs to no step: it may hold an instant of a step.
+    An instant at which several run is the earliest started's. To be asked about all communication at once, also what
+    belongs to no step: it may hold an instant of a step.
     """
     own = earliest_share(start, end)
     first = np.clip(own.start, steps.bounds[0], steps.bounds[-1])
     last = np.clip(own.end, steps.bounds[0], steps.bounds[-1])
-    return (last - first) - measure(activity.compute, first, last)
+    exposed = (last - first) - measure(activity.compute, first, last)
+    return exposed, np.where(exposed > 0, uncovered_from(activity.compute, first), -1)
 
 
 # ---- on a device ---------------------------------------------------------------------------------------------------
@@ -74,7 +84,7 @@ def _device_collectives(events: Events, names: Names, device: Device, activity: 
     chosen = np.flatnonzero(device.is_communication)
     chosen = chosen[np.argsort(events.start_ns[device.row[chosen]], kind="stable")]
     rows = device.row[chosen]
-    exposed = _exposed(events.start_ns[rows], events.end_ns[rows], activity, steps)
+    exposed, blocked = _exposed(events.start_ns[rows], events.end_ns[rows], activity, steps)
     inside = np.flatnonzero(steps.device_step[chosen] >= 0)
     described = _describe_kernels(events, names, rows[inside], device.launch_row[chosen[inside]])
     groups: dict[tuple[int, int], list[int]] = {}
@@ -82,11 +92,17 @@ def _device_collectives(events: Events, names: Names, device: Device, activity: 
         groups.setdefault((source, int(steps.device_step[chosen[place]])), []).append(place)
     description = {source: what for what, source in described}
     parts = list(groups.values())
+    never = np.iinfo(np.int64).max
+    first_blocked = [int(np.where(blocked[part] >= 0, blocked[part], never).min()) for part in parts]
     return Collectives(
         start=np.array([events.start_ns[rows[part]].min() for part in parts], np.int64),
         end=np.array([events.end_ns[rows[part]].max() for part in parts], np.int64),
         exposed=np.array([exposed[part].sum() for part in parts], np.int64),
         description=[description[source] for source, _ in groups],
+        step=np.array([step for _, step in groups], np.int64),
+        issued=np.array([device.launched_ns[chosen[part]].min() for part in parts], np.int64),
+        sequence=np.full(len(parts), -1, np.int64),
+        blocked=np.array([-1 if instant == never else instant for instant in first_blocked], np.int64),
     )
 
 
@@ -164,8 +180,20 @@ def _host_collectives(
         for row, operator, record in zip(rows.tolist(), operators, matched, strict=True)
     ]
     inside = np.flatnonzero(steps.within(start))
-    exposed = _exposed(start, end, activity, steps)
-    found = Collectives(start[inside], end[inside], exposed[inside], [description[k] for k in inside.tolist()])
+    exposed, blocked = _exposed(start, end, activity, steps)
+    known = [record if record is not None and record.seq is not None else None for record in matched]
+    issued = np.array([r.ns if r else s for r, s in zip(matched, start.tolist(), strict=True)], np.int64)
+    sequence = np.array([record.seq if record else -1 for record in known], np.int64)
+    found = Collectives(
+        start=start[inside],
+        end=end[inside],
+        exposed=exposed[inside],
+        description=[description[k] for k in inside.tolist()],
+        step=np.searchsorted(steps.bounds, start[inside], side="right") - 1,
+        issued=issued[inside],
+        sequence=sequence[inside],
+        blocked=blocked[inside],
+    )
     return found, not recorded or all(matched)
 
 

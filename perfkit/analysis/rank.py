@@ -7,6 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from perfkit.analysis.breakdown import break_down, find_activity
+from perfkit.analysis.calls import Calls, list_calls
 from perfkit.analysis.classify import Device, classify_names, find_device
 from perfkit.analysis.collectives import find_collectives, tabulate_collectives
 from perfkit.analysis.operators import tabulate_operators
@@ -24,6 +25,7 @@ class TraceSummary(Struct, frozen=True, kw_only=True):
     steps: list[StepBreakdown]
     operators: list[OperatorStat]
     collectives: list[CollectiveStat]
+    calls: Calls
     communicated: bool
     """Whether any communication was seen."""
     counts: dict[str, int]
@@ -68,6 +70,7 @@ def summarise(trace: RankTrace, file: str, step_marker: str | None = None) -> Tr
         steps=break_down(events, names, activity, steps),
         operators=tabulate_operators(events, names, device, activity, steps),
         collectives=tabulate_collectives(collectives),
+        calls=list_calls(collectives, activity, steps),
         communicated=bool(len(activity.communication.start)),
         counts={kind.name.lower(): count for kind, count in sorted(trace.counts.items())},
         findings=[Finding(code=f.code, severity=f.severity, message=f.message, file=file) for f in findings],

@@ -3,7 +3,7 @@
 from typing import Final
 
 from perfkit.analysis.imbalance import Lag
-from perfkit.model import CATEGORIES, Bound, Category, DataLoading, RankReport, Verdict
+from perfkit.model import CATEGORIES, Bound, Category, DataLoading, Efficiency, RankReport, Verdict
 from perfkit.units import duration
 
 _WORTH_NAMING: Final = 0.2
@@ -42,7 +42,9 @@ def exposed_shares(ranks: list[RankReport]) -> dict[Category, float]:
     }
 
 
-def judge(ranks: list[RankReport], loading: DataLoading | None, lag: Lag | None) -> Verdict:
+def judge(
+    ranks: list[RankReport], loading: DataLoading | None, lag: Lag | None, efficiency: Efficiency | None = None
+) -> Verdict:
     """Say what limits the run, with the evidence.
 
     A rank that the others wait for comes first where it explains at least half of their exposed communication; then the
@@ -57,7 +59,20 @@ def judge(ranks: list[RankReport], loading: DataLoading | None, lag: Lag | None)
         return Verdict(bound="imbalance", share=lag.share, sentence=f"imbalanced: {describe_lag(lag)}")
     if shares[loss] < _WORTH_NAMING:
         return _computing(shares, loss)
-    return Verdict(bound=_BOUNDS[loss], share=shares[loss], sentence=_loss_sentence(loss, shares[loss], ranks, loading))
+    sentence = _loss_sentence(loss, shares[loss], ranks, loading)
+    if loss == "communication":
+        sentence += _waiting(efficiency)
+    return Verdict(bound=_BOUNDS[loss], share=shares[loss], sentence=sentence)
+
+
+def _waiting(efficiency: Efficiency | None) -> str:
+    """Say how much of exposed communication is waiting for other ranks, where that is known of most of it."""
+    if efficiency is None:
+        return ""
+    exposed_ns = efficiency.wait_ns + efficiency.transfer_ns
+    if not exposed_ns or efficiency.unmatched_ns > _MOST * exposed_ns:
+        return ""
+    return f", {_percent(efficiency.wait_ns / exposed_ns)} of it waiting for other ranks"
 
 
 def describe_lag(lag: Lag) -> str:

@@ -63,7 +63,8 @@ def compare(
       step_time > +5%         against BEFORE    communication > 30%    of the step
       load.median >= 2ms      a time            mfu < 0.4              a number
     Figures: step_time, samples_per_s, tokens_per_s, mfu, load.median, load.max,
-    compute, communication, memcpy, data_loading, overhead.
+    compute, communication, memcpy, data_loading, overhead, and efficiency.FACTOR
+    with parallel, load_balance, host, input, serialisation, transfer or au.
 
     \b
     Exit codes: 3 a condition holds, 4 one could not be decided, 1 or 2 bad input.

@@ -4,6 +4,7 @@
 
     expression = figure operator limit
     figure     = step_time | samples_per_s | tokens_per_s | mfu | load.median | load.max | a category
+               | efficiency.FACTOR, such as efficiency.transfer
     operator   = > | >= | < | <=
     limit      = 12ms | 1.5s | 800us | 90ns      a time
                | 30%                             of the step, for a category; else of one

@@ -6,7 +6,7 @@ Times are per step and rank: a run of twice the steps is not twice as slow.
 from collections import defaultdict
 from collections.abc import Iterator
 from statistics import fmean, median
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from perfkit.model import CATEGORIES, CollectiveStat, MeasureKind, RunReport, StepBreakdown
 from perfkit.totals import add_collectives, add_operators
@@ -31,7 +31,7 @@ class Name(NamedTuple):
 
 def measures(run: RunReport) -> dict[Name, Measure]:
     """Return every figure of `run` that can be compared; none of a run without traces."""
-    return dict([*_steps(run), *_rates(run), *_loading(run), *_collectives(run), *_operators(run)])
+    return dict([*_steps(run), *_rates(run), *_loading(run), *_efficiency(run), *_collectives(run), *_operators(run)])
 
 
 def category_share(run: RunReport, category: str) -> float | None:
@@ -74,6 +74,16 @@ def _loading(run: RunReport) -> Iterator[tuple[Name, Measure]]:
     if run.data_loading is not None:
         yield Name("loading", "load.median"), Measure(run.data_loading.median_ns, "ns", [])
         yield Name("loading", "load.max"), Measure(run.data_loading.max_ns, "ns", [])
+
+
+_FACTORS: Final = ("parallel", "load_balance", "host", "input", "serialisation", "transfer", "au")
+
+
+def _efficiency(run: RunReport) -> Iterator[tuple[Name, Measure]]:
+    for factor in _FACTORS if run.efficiency else ():
+        value = getattr(run.efficiency, factor)
+        if value is not None:
+            yield Name("efficiency", f"efficiency.{factor}"), Measure(value, "ratio", [])
 
 
 def _collectives(run: RunReport) -> Iterator[tuple[Name, Measure]]:

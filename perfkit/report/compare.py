@@ -4,6 +4,7 @@ from statistics import median
 
 from perfkit.model import CATEGORIES, Bound, Category, DataLoading, RunReport
 from perfkit.report import sums
+from perfkit.report.across import efficiency
 from perfkit.report.document import Cell, Column, Table
 from perfkit.report.facts import input_of
 from perfkit.report.tables import SHORT
@@ -24,7 +25,8 @@ def comparison(runs: list[RunReport]) -> list[Table]:
     """Return the tables that compare runs; none for a single run."""
     if len(runs) < 2:
         return []
-    return [_steps(runs), *_input(runs)]
+    efficient = efficiency(runs)
+    return [_steps(runs), *([efficient] if efficient else []), *_input(runs)]
 
 
 def _steps(runs: list[RunReport]) -> Table:

@@ -20,6 +20,7 @@ def facts(run: RunReport) -> list[Fact]:
         _workload(run),
         _ranks(run),
         _steps(run),
+        _waiting(run),
         *_throughput(run.throughput),
         *_cost(run.profiler_cost),
         *_injections(run.injections),
@@ -67,6 +68,19 @@ def _ranks(run: RunReport) -> Fact:
     ]
     tone = "warning" if len(run.ranks) < run.world_size else "plain"
     return Fact("ranks", ", ".join(parts), tone)  # type: ignore[arg-type]
+
+
+def _waiting(run: RunReport) -> Fact | None:
+    """Say who waits for whom: the rank that the others wait for waits least."""
+    if run.across is None or not run.across.matched or len(run.across.waits) < 2:
+        return None
+    steps = max((len(rank.steps) for rank in run.ranks), default=0) or 1
+    least, most = (choose(run.across.waits, key=lambda wait: wait.wait_ns) for choose in (min, max))
+    return Fact(
+        "waiting",
+        f"in collectives, a step: rank {least.rank} the least, {duration(least.wait_ns / steps)}; "
+        f"rank {most.rank} the most, {duration(most.wait_ns / steps)}",
+    )
 
 
 def _steps(run: RunReport) -> Fact:

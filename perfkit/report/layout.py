@@ -2,6 +2,7 @@
 
 from perfkit.model import Bound, Report, RunReport
 from perfkit.report import tables
+from perfkit.report.across import efficiency, shared_collectives
 from perfkit.report.compare import comparison
 from perfkit.report.document import Document, Section, Tone
 from perfkit.report.facts import facts, findings
@@ -23,7 +24,8 @@ _TONES: dict[Bound, Tone] = {"compute": "good", "unknown": "info"}
 def document(report: Report, top: int) -> Document:
     """Return everything that is shown of `report`, with at most `top` rows in its ranked tables."""
     whole = len(report.runs) <= MAX_WHOLE_RUNS
-    sections = [_section(run, top, whole) for run in report.runs]
+    alone = len(report.runs) == 1
+    sections = [_section(run, top, whole, alone) for run in report.runs]
     explained = any(run.ranks for run in report.runs)
     notes = list(FOOTNOTES) if explained else []
     if not whole:
@@ -31,16 +33,18 @@ def document(report: Report, top: int) -> Document:
     return Document(comparison(report.runs), sections, notes)
 
 
-def _section(run: RunReport, top: int, whole: bool) -> Section:
+def _section(run: RunReport, top: int, whole: bool, alone: bool) -> Section:
     candidates = (
         []
         if not whole
         else [
             tables.ranks(run),
+            *([efficiency([run])] if alone else []),
             tables.slowest_steps(run, top),
             tables.data_loading(run),
             tables.operators(run, top),
             tables.collectives(run, top),
+            shared_collectives(run, top),
         ]
     )
     return Section(

@@ -47,6 +47,14 @@ def measure(spans: Union, start: Ints, end: Ints) -> Ints:
     return covered
 
 
+def uncovered_from(spans: Union, instant: Ints) -> Ints:
+    """Return the first instant at or after each that no span covers."""
+    if not len(spans.start):
+        return instant
+    last = np.searchsorted(spans.start, instant, side="right") - 1
+    return np.where(last >= 0, np.maximum(spans.end[last], instant), instant)
+
+
 def _covered_until(spans: Union, instant: Ints) -> Ints:
     """Return the covered time before each instant."""
     if not len(spans.start):

@@ -1,0 +1,99 @@
+"""A rank's collectives as they are sent to where ranks are compared: a few bytes each, in columns.
+
+Beside what a collective was, each says where the rank's own progress stood when it joined, and when it was blocked by
+it: its time since the first window, without its exposed communication (METRICS section 6). Nothing here needs a clock
+that ranks share.
+"""
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Final
+
+import numpy as np
+from msgspec import Struct
+
+from perfkit.analysis.breakdown import Activity
+from perfkit.analysis.collectives import Collectives, Description
+from perfkit.analysis.steps import Steps
+from perfkit.trace.intervals import Ints, measure, merge
+
+COLUMNS: Final = (
+    "kind",
+    "step",
+    "sequence",
+    "duration_ns",
+    "exposed_ns",
+    "joined_ns",
+    "blocked_ns",
+)
+NO_STEP: Final = -1
+
+
+class Calls(Struct, frozen=True, kw_only=True):
+    """The collectives of one trace, in the order in which the host issued them."""
+
+    kinds: list[Description]
+    columns: bytes
+    """int64, `COLUMNS` one after the other, each of shape (c,). `kind` is an index into `kinds`; `step` the step's
+    number, or -1; `sequence` the number in the group, or -1; `joined_ns` the rank's progress at its start;
+    `blocked_ns` that where its exposed part begins, or -1."""
+    progress_ns: int
+    """The rank's progress at the end of its last window."""
+
+    def column(self, name: str) -> Ints:
+        """Return the column of that name, shape (c,)."""
+        table = np.frombuffer(self.columns, np.int64).reshape(len(COLUMNS), -1)
+        return np.asarray(table[COLUMNS.index(name)])
+
+
+def list_calls(found: Collectives, activity: Activity, steps: Steps) -> Calls:
+    """Return the collectives of a trace by issue."""
+    order = np.argsort(found.issued, kind="stable")
+    kinds = list(dict.fromkeys(found.description))
+    number = {kind: index for index, kind in enumerate(kinds)}
+    step_number = np.array([NO_STEP if step is None else step for step in steps.number], np.int64)
+    blocked = np.where(found.blocked >= 0, _progress(np.maximum(found.blocked, 0), activity, steps), -1)
+    columns = (
+        np.array([number[description] for description in found.description], np.int64),
+        step_number[found.step] if len(found.step) else found.step,
+        found.sequence,
+        found.end - found.start,
+        found.exposed,
+        _progress(found.start, activity, steps),
+        blocked,
+    )
+    return Calls(
+        kinds=kinds,
+        columns=np.vstack([column[order] for column in columns]).astype(np.int64).tobytes(),
+        progress_ns=int(_progress(steps.bounds[-1:], activity, steps)[0]),
+    )
+
+
+def _progress(instant: Ints, activity: Activity, steps: Steps) -> Ints:
+    """Return the time from the first window to each instant, without exposed communication: P_r(x)."""
+    end = np.clip(instant, steps.bounds[0], steps.bounds[-1])
+    start = np.full(len(end), steps.bounds[0])
+    covered = measure(merge(activity.compute, activity.communication), start, end)
+    exposed = covered - measure(activity.compute, start, end)
+    progress: Ints = end - start - exposed
+    return progress
+
+
+def in_sequence(cycles: Sequence[Calls]) -> Calls:
+    """Join the collectives of a rank's cycles, in order; progress goes on from one to the next."""
+    if len(cycles) == 1:
+        return cycles[0]
+    kinds = list(dict.fromkeys(kind for cycle in cycles for kind in cycle.kinds))
+    before = [0, *accumulate(cycle.progress_ns for cycle in cycles)]
+    tables = [_shifted(cycle, kinds, offset) for cycle, offset in zip(cycles, before, strict=False)]
+    return Calls(kinds=kinds, columns=np.hstack(tables).tobytes(), progress_ns=before[-1])
+
+
+def _shifted(cycle: Calls, kinds: list[Description], offset_ns: int) -> Ints:
+    number = np.array([kinds.index(kind) for kind in cycle.kinds] or [0], np.int64)
+    table = np.frombuffer(cycle.columns, np.int64).reshape(len(COLUMNS), -1).copy()
+    kind, joined, blocked = (COLUMNS.index(name) for name in ("kind", "joined_ns", "blocked_ns"))
+    table[kind] = number[table[kind]]
+    table[joined] += offset_ns
+    table[blocked] = np.where(table[blocked] >= 0, table[blocked] + offset_ns, -1)
+    return table

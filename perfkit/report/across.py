@@ -1,0 +1,81 @@
+"""The tables that comparing ranks gives: the efficiency hierarchy, and collectives split into waiting and transfer."""
+
+from typing import Final
+
+from perfkit.model import RunReport
+from perfkit.report.document import Cell, Column, Table
+from perfkit.units import NONE, duration, plain, share, size
+
+_LOW: Final = 0.8
+"""A factor below it is called out (METRICS section 6)."""
+_MOST_COLUMNS: Final = 6
+_INDENT: Final = "\u2003"  # an em space: markdown and HTML would drop an ordinary one
+_ROWS: Final = {
+    "parallel": "parallel efficiency",
+    "load_balance": f"{_INDENT}load balance",
+    "host": f"{_INDENT}host",
+    "input": f"{_INDENT}input",
+    "serialisation": f"{_INDENT}serialisation",
+    "transfer": f"{_INDENT}transfer",
+    "au": "accelerator utilisation",
+}
+
+
+def efficiency(runs: list[RunReport]) -> Table | None:
+    """Return the hierarchy, a column a run as POP has it; None where no run has one, or too many do."""
+    known = [(run, run.efficiency) for run in runs if run.efficiency and run.efficiency.parallel]
+    if not known or len(known) > _MOST_COLUMNS:
+        return None
+    titles = [plain(run.run) for run, _ in known] if len(known) > 1 else ["share"]
+    rows = [(Cell(label), *(_factor(getattr(found, name)) for _, found in known)) for name, label in _ROWS.items()]
+    columns = [Column(f"{place}" if len(known) > 1 else title) for place, title in enumerate(titles, 1)]
+    legend = "; ".join(f"{place}: {title}" for place, title in enumerate(titles, 1)) if len(known) > 1 else ""
+    remark = "parallel efficiency is the product of the five below it" + (f". {legend}" if legend else "")
+    return Table("Efficiency", (Column("factor", "words"), *columns), rows, remark)
+
+
+def _factor(value: float | None) -> Cell:
+    return Cell(share(value), tone="warning" if value is not None and value < _LOW else "plain")
+
+
+def shared_collectives(run: RunReport, top: int) -> Table | None:
+    """Return the collectives that ranks have in common, with what of them was waiting."""
+    if run.across is None or not run.across.collectives:
+        return None
+    rows = run.across.collectives
+    left = len(rows) - top
+    found = run.across
+    remark = f"matched: {found.matched} of {found.matched + found.unmatched} collectives of ranks" + (
+        f"; {left} more rows" if left > 0 else ""
+    )
+    return Table(
+        "Collectives across ranks (a collective: mean waiting of a rank, transfer, bandwidth)",
+        (
+            Column("operator", "name"),
+            Column("ranks"),
+            Column("size"),
+            Column("count"),
+            Column("waiting"),
+            Column("transfer"),
+            Column("algbw"),
+            Column("busbw"),
+        ),
+        [
+            (
+                Cell(plain(row.operator)),
+                Cell(NONE if row.group_size is None else str(row.group_size)),
+                Cell(size(row.bytes)),
+                Cell(str(row.count)),
+                Cell(duration(row.wait_ns)),
+                Cell(duration(row.transfer_ns)),
+                Cell(_rate(row.algbw)),
+                Cell(_rate(row.busbw)),
+            )
+            for row in rows[:top]
+        ],
+        remark,
+    )
+
+
+def _rate(bytes_per_s: float | None) -> str:
+    return NONE if bytes_per_s is None else f"{size(bytes_per_s)}/s"

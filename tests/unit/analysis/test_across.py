@@ -1,0 +1,162 @@
+"""Collectives across ranks and the efficiency of a run, on cases that were worked out by hand."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import perfkit
+from perfkit.analysis.efficiency import Join, replay
+from perfkit.model import Across, Efficiency, RunReport
+from tests.trace_builder import TraceBuilder
+
+MS = 1_000_000
+FACTORS = ("load_balance", "host", "input", "serialisation", "transfer")
+
+
+def join(joined: list[int], blocked: list[int]) -> Join:
+    return Join(*(np.array(column, np.int64) for column in (range(len(joined)), joined, blocked)))
+
+
+@pytest.mark.parametrize(
+    ("joins", "progress", "ideal"),
+    [
+        # Nothing to wait for: the slowest rank's own time.
+        ([], [100, 130], 130),
+        # Rank 1 joins at 60 and 0 at 40: rank 0 waits 20, then both have 60 to go: 120.
+        ([join([40, 60], [40, 60])], [100, 120], 120),
+        # They take turns in being late: rank 0 waits until 60, goes on until 120, until when rank 1 waits from 80 on.
+        ([join([40, 60], [40, 60]), join([100, 80], [100, 80])], [120, 120], 160),
+        # Hidden on both: nobody waits, whoever is late.
+        ([join([40, 90], [-1, -1])], [100, 100], 100),
+        # Rank 0 computes 30 on before the collective blocks it: of 50 it waits 20.
+        ([join([40, 90], [70, 90])], [100, 120], 120),
+    ],
+)
+def test_the_replay_by_hand(joins: list[Join], progress: list[int], ideal: int) -> None:
+    assert replay(joins, np.array(progress, np.int64)) == ideal
+
+
+def run_of(tmp_path: Path, *builders: TraceBuilder) -> RunReport:
+    for rank, builder in enumerate(builders):
+        builder.write(tmp_path / f"rank{rank}.json")
+    (run,) = perfkit.analyze(tmp_path).runs
+    return run
+
+
+def known(run: RunReport) -> tuple[Efficiency, Across]:
+    assert run.efficiency is not None
+    assert run.across is not None
+    return run.efficiency, run.across
+
+
+def cpu_rank(rank: int, computes: list[int], ends: list[int], skew_us: int = 0) -> TraceBuilder:
+    """A rank that computes, then reduces until `ends`, each in a step of its own; microseconds."""
+    builder = TraceBuilder(rank, 2, backend="gloo")
+    begin = skew_us
+    for number, (compute, end) in enumerate(zip(computes, ends, strict=True)):
+        builder.step(number, begin, end + skew_us - begin).op("aten::mm", begin, compute)
+        builder.gloo("all_reduce", begin + compute, end + skew_us - begin - compute)
+        begin = end + skew_us
+    return builder
+
+
+def test_waiting_and_transfer_without_a_common_clock(tmp_path: Path) -> None:
+    # Transfers take 10 us and begin when the slower rank joins; rank 1's clock is 5 s ahead.
+    slow, fast = [100, 40, 100, 100], [40, 100, 100, 50]
+    ends = [110, 220, 330, 440]
+    run = run_of(tmp_path, cpu_rank(0, slow, ends), cpu_rank(1, fast, ends, skew_us=5_000_000))
+    found, across = known(run)
+    assert [(wait.rank, wait.wait_ns) for wait in across.waits] == [(0, 60_000), (1, 110_000)]
+    assert (across.matched, across.unmatched) == (8, 0)
+    (row,) = across.collectives
+    assert (row.operator, row.count, row.transfer_ns, row.wait_ns) == ("all_reduce", 4, 10_000, 170_000 / 8)
+    assert (found.wait_ns, found.transfer_ns, found.unmatched_ns) == (170_000, 80_000, 0)
+    # Without transfers each step takes what its slower rank computes.
+    assert (found.t_ns, found.t_ideal_ns) == (440_000, 400_000)
+    assert found.transfer == 400 / 440
+    assert found.serialisation == 340 / 400
+    assert found.load_balance == 315 / 340
+    assert (found.host, found.input) == (1, 1)
+    assert found.parallel == 315 / 440
+    assert found.au == ((240 + 250) / 2) / 330
+
+
+def test_a_device_run_with_hidden_communication(tmp_path: Path) -> None:
+    def rank(number: int, late: int) -> TraceBuilder:
+        builder = TraceBuilder(number, 2).step(0, 0, 400)
+        builder.record_param_comms("allreduce", 10, 20, in_elements=250, out_elements=250, dtype="Float")
+        builder.launch(1, 12, 2).kernel(
+            "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)", 100 + late, 100 - late, 1, stream=20
+        )
+        return builder.launch(2, 40, 2).kernel("gemm", 50, 100, 2, stream=7)
+
+    found, across = known(run_of(tmp_path, rank(0, 0), rank(1, 60)))
+    (row,) = across.collectives
+    # 100 and 40 us long: 40 of transfer, 60 of waiting on rank 0; from 150 us on nothing hides it.
+    assert (row.bytes, row.transfer_ns, row.wait_ns) == (1000, 40_000, 30_000)
+    assert row.algbw == pytest.approx(1000 / 40e-6)
+    assert row.busbw == row.algbw  # 2 (n - 1) / n of two ranks
+    assert found.wait_ns == round(50_000 * 60 / 100)
+    assert found.transfer_ns == 50_000 + 40_000 - 30_000
+
+
+def test_what_has_no_counterpart_is_counted_and_is_transfer(tmp_path: Path) -> None:
+    ends = [110, 220, 330]
+    odd = cpu_rank(1, [100, 100, 100], ends).gloo("broadcast", 150, 1)
+    run = run_of(tmp_path, cpu_rank(0, [100, 100], ends[:2]), odd)
+    found, across = known(run)
+    assert (across.matched, across.unmatched) == (4, 2)
+    assert found.unmatched_ns == 10_000 + 0  # the third all_reduce; the broadcast was hidden
+    assert "collectives_unmatched" in {finding.code for finding in run.findings}
+
+
+def test_the_skew_with_which_ranks_begin_is_said(tmp_path: Path) -> None:
+    ends = [5_010, 5_120, 5_230, 5_340]
+    run = run_of(tmp_path, cpu_rank(0, [100] * 4, ends), cpu_rank(1, [5_000, 100, 100, 100], ends))
+    (finding,) = [finding for finding in run.findings if finding.code == "start_skew"]
+    assert "4.90 ms" in finding.message
+
+
+def test_one_rank_has_an_efficiency_and_nobody_to_wait_for(tmp_path: Path) -> None:
+    run = run_of(tmp_path, cpu_rank(0, [60, 60], [100, 200]))
+    assert run.across is None
+    assert run.efficiency is not None
+    assert run.efficiency.parallel == pytest.approx(0.6)
+    assert run.efficiency.transfer == pytest.approx(0.6)
+
+
+@given(st.data())
+def test_factors_multiply_and_parts_add_up(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    steps = data.draw(st.integers(1, 5))
+    times = st.lists(st.integers(1, 200), min_size=steps, max_size=steps)
+    computes = [data.draw(times) for _ in range(3)]
+    transfer = data.draw(st.integers(1, 50))
+    ends = np.cumsum(np.max(computes, axis=0) + transfer).tolist()
+    skews = data.draw(st.lists(st.integers(0, 10**9), min_size=3, max_size=3))
+    ranks = [cpu_rank(rank, computes[rank], ends, skews[rank]) for rank in range(3)]
+    run = run_of(tmp_path_factory.mktemp("run"), *ranks)
+    found, across = known(run)
+    product = np.prod([getattr(found, name) for name in FACTORS])
+    assert found.parallel == pytest.approx(product, rel=1e-12)
+    assert all(0 < getattr(found, name) <= 1 for name in FACTORS)
+    exposed = sum(step.exposed_ns.communication for rank in run.ranks for step in rank.steps)
+    assert found.wait_ns + found.transfer_ns == exposed
+    # A step's slowest rank never waits: without transfers the run takes the sum of the slowest.
+    assert found.t_ideal_ns == np.max(computes, axis=0).sum() * 1000
+    waits = np.max(computes, axis=0) - np.array(computes)
+    assert [wait.wait_ns for wait in across.waits] == (waits.sum(axis=1) * 1000).tolist()
+
+
+def test_the_ranks_of_a_public_gpu_run_are_matched(real_traces: Path) -> None:
+    (run,) = perfkit.analyze(real_traces / "gpu-dlrm-2of128").runs
+    found, across = known(run)
+    split = {row.operator for row in across.collectives if row.transfer_ns is not None}
+    assert {"all_to_all", "all_reduce", "all_gather"} <= split
+    # Two pairs of all_reduces differ in size from rank to rank: they are no pairs.
+    assert (across.matched, across.unmatched) == (16, 4)
+    exposed = sum(step.exposed_ns.communication for rank in run.ranks for step in rank.steps)
+    assert found.wait_ns + found.transfer_ns == exposed
+    assert found.unmatched_ns > 0
