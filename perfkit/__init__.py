@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from perfkit.model import Report as Report
     from perfkit.model import RunManifest as RunManifest
     from perfkit.pipeline import analyze as analyze
-    from perfkit.pipeline import compare as compare
+    from perfkit.comparing import compare as compare
     from perfkit.run.own_loop import profile as profile
 
 __all__ = ["PerfkitError", "Report", "RunManifest", "__version__", "analyze", "compare", "profile"]
@@ -33,7 +33,7 @@ _LAZY: Final = {
     "Report": "perfkit.model",
     "RunManifest": "perfkit.model",
     "analyze": "perfkit.pipeline",
-    "compare": "perfkit.pipeline",
+    "compare": "perfkit.comparing",
     "profile": "perfkit.run.own_loop",
 }
 

@@ -8,6 +8,7 @@
     │   └── NotATraceError                a JSON file that is something else
     ├── StoreError                exit 1  a run folder, manifest or data file that cannot be read or written
     ├── LaunchEnvironmentError    exit 1  contradicting launcher variables, a missing package or device
+    ├── WorkerError               exit 1  a process that analysed a trace died
     ├── ViewError                 exit 1  a trace that cannot be shown: a taken port, a missing viewer
     ├── GateError                 exit 3  a condition of `--fail-on` holds
     │   └── UndecidedGateError    exit 4  none holds, but one could not be decided
@@ -44,6 +45,10 @@ class StoreError(PerfkitError):
 
 class LaunchEnvironmentError(PerfkitError):
     """Launcher variables that contradict each other, or a package or device that is missing."""
+
+
+class WorkerError(PerfkitError):
+    """A process that analysed a trace died before it was done."""
 
 
 class RunError(PerfkitError):

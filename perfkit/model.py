@@ -164,7 +164,7 @@ class RunManifest(Struct, frozen=True, kw_only=True):
 # ---- report.json: what the analysis says ---------------------------------------------------------------------------
 
 
-class ExposedNs(Struct, frozen=True, kw_only=True):
+class ExposedNs(Struct, frozen=True, kw_only=True, gc=False):
     """Exclusive time by category; sums to the window exactly (METRICS section 4)."""
 
     compute: int
@@ -174,7 +174,7 @@ class ExposedNs(Struct, frozen=True, kw_only=True):
     overhead: int
 
 
-class TotalNs(Struct, frozen=True, kw_only=True):
+class TotalNs(Struct, frozen=True, kw_only=True, gc=False):
     """Time in which a category was active at all, whatever else ran; `total - exposed` was hidden."""
 
     compute: int
@@ -206,7 +206,7 @@ class StepBreakdown(Struct, frozen=True, kw_only=True):
     loads: Loads
 
 
-class OperatorStat(Struct, frozen=True, kw_only=True):
+class OperatorStat(Struct, frozen=True, kw_only=True, gc=False):
     """A kernel or host operator, summed over a rank's steps."""
 
     name: str
@@ -217,7 +217,7 @@ class OperatorStat(Struct, frozen=True, kw_only=True):
     max_ns: int
 
 
-class CollectiveStat(Struct, frozen=True, kw_only=True):
+class CollectiveStat(Struct, frozen=True, kw_only=True, gc=False):
     """Collectives of one kind, group, size and type, summed over a rank's steps."""
 
     operator: str

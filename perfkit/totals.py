@@ -11,8 +11,11 @@ def add_operators(rows: Iterable[OperatorStat]) -> list[OperatorStat]:
     groups: dict[tuple[str, str], list[OperatorStat]] = defaultdict(list)
     for row in rows:
         groups[row.name, row.category].append(row)
+    # What stands alone stays as it is: of thousands of ranks no row is copied.
     added = [
-        OperatorStat(
+        group[0]
+        if len(group) == 1
+        else OperatorStat(
             name=group[0].name,
             category=group[0].category,
             count=sum(row.count for row in group),
@@ -30,7 +33,9 @@ def add_collectives(rows: Iterable[CollectiveStat]) -> list[CollectiveStat]:
     for row in rows:
         groups[row.operator, row.group, row.group_size, row.bytes, row.dtype].append(row)
     added = [
-        CollectiveStat(
+        group[0]
+        if len(group) == 1
+        else CollectiveStat(
             operator=group[0].operator,
             group=group[0].group,
             group_size=group[0].group_size,

@@ -132,8 +132,14 @@ def _ranks(traces: Sequence[NamedSummary], default: int | None) -> _Ranks:
 def _rank_of(named: NamedSummary, default: int | None) -> int | None:
     if named.summary.header.rank is not None:
         return named.summary.header.rank
-    in_name = _RANK_IN_NAME.search(named.file.rsplit("/", 1)[-1])
-    return int(in_name.group(1)) if in_name else default
+    in_name = rank_in_name(named.file)
+    return default if in_name is None else in_name
+
+
+def rank_in_name(file: str) -> int | None:
+    """Return the rank that a trace's file name tells, if it does."""
+    found = _RANK_IN_NAME.search(file.rsplit("/", 1)[-1])
+    return int(found.group(1)) if found else None
 
 
 def _several(rank: int, traces: list[NamedSummary]) -> list[Finding]:

@@ -1,5 +1,6 @@
 """`perfkit analyze`: traces in, a report out."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -8,6 +9,7 @@ import typer
 from perfkit.cli.app import App
 from perfkit.cli.output import standard_output
 from perfkit.errors import UsageError
+from perfkit.executors import EXECUTORS
 from perfkit.model import Report
 from perfkit.report import DEFAULT_TOP, REPORTERS, SUFFIXES, reporter
 
@@ -43,6 +45,25 @@ def analyze(
         ),
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="Rows in the ranked tables.")] = DEFAULT_TOP,
+    executor: Annotated[
+        str | None,
+        typer.Option(
+            metavar=f"<{'|'.join(EXECUTORS)}>",
+            help="Where the traces are read; without it here, in as many processes as help.",
+        ),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes that read; without it as many as cores and memory allow.")
+    ] = None,
+    scheduler: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="A running dask scheduler, for `--executor dask`.")
+    ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Fail if any trace cannot be analysed, instead of saying so in the report.")
+    ] = False,
+    no_cache: Annotated[
+        bool, typer.Option("--no-cache", help="Neither use the results of earlier analyses nor keep this one's.")
+    ] = False,
 ) -> None:
     """Say where the time of each step went.
 
@@ -56,8 +77,27 @@ def analyze(
     chosen = name or _format_of(output)
     # Last, so that `--help` and a mistyped option do not wait for numpy.
     from perfkit import pipeline
+    from perfkit.cli.progress import bar
 
-    _write(pipeline.analyze(*paths, rank=rank, step_marker=step_marker), chosen, output, top)
+    with bar() as progress:
+        report = pipeline.analyze(
+            *paths,
+            rank=rank,
+            step_marker=step_marker,
+            executor=executor or _launched(),
+            workers=workers,
+            scheduler=scheduler,
+            strict=strict,
+            cache=not no_cache,
+            progress=progress,
+        )
+    _write(report, chosen, output, top)
+
+
+def _launched() -> str | None:
+    """Return `mpi` where `mpiexec` started several of this, which otherwise would all do the same."""
+    sizes = (os.environ.get(name, "1") for name in ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE"))
+    return "mpi" if any(size.isdecimal() and int(size) > 1 for size in sizes) else None
 
 
 def _format_of(output: Path | None) -> str:

@@ -75,11 +75,11 @@ def compare(
     """  # noqa: D301  \b marks a paragraph that keeps its lines
     files = [(path, _format_of(path)) for path in output or []]
     # Last, so that `--help` and a mistyped option do not wait for numpy.
-    from perfkit import pipeline
     from perfkit.cli.output import standard_output
+    from perfkit.comparing import compare as compare_runs
     from perfkit.report.files import writing
 
-    found = pipeline.compare(before, after, fail_on=fail_on or [], step_marker=step_marker)
+    found = compare_runs(before, after, fail_on=fail_on or [], step_marker=step_marker)
     for path, kind in files:
         with writing(path) as stream:
             comparison_reporter(kind)(found, stream, top=top)

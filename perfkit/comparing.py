@@ -1,0 +1,60 @@
+"""From two paths to what changed between them."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from perfkit._version import __version__
+from perfkit.comparison.compare import changes, findings
+from perfkit.comparison.gates import check_gates, parse_gate
+from perfkit.errors import TraceError
+from perfkit.model import Comparison, Finding, RunReport, Side
+from perfkit.pipeline import analyze
+
+
+def compare(
+    before: str | Path,
+    after: str | Path,
+    *,
+    fail_on: Sequence[str] = (),
+    step_marker: str | None = None,
+) -> Comparison:
+    """Compare two runs, or two sets of repeats.
+
+    Args:
+        before: a trace, a run folder, or a folder of repeats.
+        after: likewise.
+        fail_on: conditions that must not hold, see `perfkit.comparison.gates`.
+        step_marker: as in `analyze`.
+
+    Raises:
+        TraceError: one side holds no trace, or none can be read.
+        UsageError: a condition or `step_marker` cannot be read.
+    """
+    gates = [parse_gate(text) for text in fail_on]
+    sides = [analyze(path, step_marker=step_marker).runs for path in (before, after)]
+    traced = [[run for run in side if run.ranks] for side in sides]
+    for path, side in zip((before, after), traced, strict=True):
+        if not side:
+            raise TraceError(f"{path}: no run there has a trace to compare")
+    changed = changes(*traced)
+    return Comparison(
+        perfkit_version=__version__,
+        before=Side(path=str(before), runs=[run.run for run in traced[0]]),
+        after=Side(path=str(after), runs=[run.run for run in traced[1]]),
+        changes=changed,
+        gates=check_gates(gates, changed, traced[1]),
+        findings=[*findings(*traced), *_of_runs(sides)],
+    )
+
+
+def _of_runs(sides: list[list[RunReport]]) -> list[Finding]:
+    """Return what the runs' own reports warn of, with the run it is about."""
+    return [
+        replace(finding, message=f"{run.run}: {finding.message}")
+        for side in sides
+        for run in side
+        for finding in run.findings
+        if finding.severity != "info"
+    ]

@@ -1,0 +1,80 @@
+"""A dask cluster: a running one by the address of its scheduler, or one on this machine."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future
+from contextlib import ExitStack, contextmanager
+from importlib import import_module
+from typing import Any, TypeVar
+
+from perfkit.errors import LaunchEnvironmentError, WorkerError
+from perfkit.executors import Choice
+from perfkit.executors.child import run_apart
+from perfkit.executors.machine import count_cores
+
+T = TypeVar("T")
+
+_CONNECT_S = 10
+
+
+class _Dask(Executor):
+    """Sends work to a cluster whose workers each keep children for it."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._remote: set[Any] = set()
+        """dask forgets a task whose future nobody holds."""
+
+    def submit(self, function: Callable[..., T], /, *args: Any, **_: Any) -> "Future[T]":
+        """Queue `function(*args)`."""
+        future: Future[T] = Future()
+        remote = self._client.submit(run_apart, function, *args, pure=False)
+        self._remote.add(remote)
+        remote.add_done_callback(lambda done: self._settle(future, done))
+        return future
+
+    def _settle(self, future: "Future[Any]", done: Any) -> None:
+        try:
+            _pass_on(done, future)
+        finally:
+            self._remote.discard(done)
+
+
+def _pass_on(done: Any, future: "Future[Any]") -> None:
+    if done.cancelled():
+        future.set_exception(WorkerError("the cluster gave it up"))
+        return
+    error = done.exception()
+    if type(error).__name__ == "KilledWorker":
+        error = WorkerError("its dask worker died again and again")
+    if error is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(done.result())
+
+
+@contextmanager
+def open_dask(choice: Choice) -> Iterator[Executor]:
+    """Return an executor on the cluster of `choice.scheduler`, or on a new local one of `choice.workers` workers.
+
+    Raises:
+        LaunchEnvironmentError: no dask, or no scheduler at the address.
+    """
+    try:
+        distributed: Any = import_module("distributed")
+    except ImportError as error:
+        raise LaunchEnvironmentError("--executor dask needs dask: pip install 'perfkit[dask]'") from error
+    with ExitStack() as stack:
+        address: Any = choice.scheduler
+        if address is None:
+            # Threads do: each hands its work to a child process.
+            workers = choice.workers or count_cores()
+            address = stack.enter_context(
+                distributed.LocalCluster(
+                    n_workers=1, threads_per_worker=workers, processes=False, dashboard_address=None
+                )
+            )
+        try:
+            client = stack.enter_context(distributed.Client(address, timeout=_CONNECT_S, set_as_default=False))
+        except (OSError, ValueError, TimeoutError) as error:
+            raise LaunchEnvironmentError(f"--scheduler {address}: no dask scheduler answers there ({error})") from error
+        yield _Dask(client)

@@ -1,0 +1,104 @@
+"""Several processes on this machine."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future
+from contextlib import contextmanager, suppress
+from queue import Empty, SimpleQueue
+from threading import Lock, Thread
+from typing import Any, NamedTuple, TypeVar
+
+from perfkit.errors import WorkerError
+from perfkit.executors import Choice
+from perfkit.executors.child import Child, Progress
+from perfkit.executors.machine import count_cores
+
+T = TypeVar("T")
+
+
+class _Job(NamedTuple):
+    future: "Future[Any]"
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    progress: Progress | None = None
+
+
+class Processes(Executor):
+    """Runs what is submitted in child processes; one that dies costs what it was doing and nothing else.
+
+    Each child has a thread here that waits for it. Children are started as work comes.
+    """
+
+    takes_progress = True
+
+    def __init__(self, workers: int) -> None:
+        self._workers = workers
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._threads: list[Thread] = []
+        self._children: set[Child] = set()
+        self._lock = Lock()
+        self._abandoned = False
+
+    def submit(self, function: Callable[..., T], /, *args: Any, **options: Any) -> "Future[T]":
+        """Queue `function(*args)`; its reports of progress come to `progress`, in a thread of this process."""
+        future: Future[T] = Future()
+        self._jobs.put(_Job(future, function, args, **options))
+        if len(self._threads) < self._workers:
+            self._threads.append(Thread(target=self._work, daemon=True))
+            self._threads[-1].start()
+        return future
+
+    def _work(self) -> None:
+        child = None
+        while job := self._jobs.get():
+            if not job.future.set_running_or_notify_cancel():
+                continue
+            try:
+                child = child or self._start()
+                job.future.set_result(child.call(job.function, *job.args, progress=job.progress))
+            # Whatever it is belongs to whoever waits for the future; this thread goes on.
+            except BaseException as error:  # noqa: BLE001
+                if isinstance(error, WorkerError):
+                    child = None
+                job.future.set_exception(error)
+
+    def _start(self) -> Child:
+        with self._lock:
+            if self._abandoned:
+                raise WorkerError("the work was abandoned")
+            child = Child()
+            self._children.add(child)
+            return child
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """End the children: when all is done, or at once with `cancel_futures`."""
+        if cancel_futures:
+            self._abandon()
+        for _ in self._threads:
+            self._jobs.put(None)
+        if wait or cancel_futures:
+            for thread in self._threads:
+                thread.join()
+            self._abandon()
+
+    def _abandon(self) -> None:
+        with self._lock:
+            self._abandoned = True
+            for child in self._children:
+                child.end()
+            self._children.clear()
+        with suppress(Empty):
+            while True:
+                job = self._jobs.get_nowait()
+                if job is not None:
+                    job.future.cancel()
+
+
+@contextmanager
+def open_processes(choice: Choice) -> Iterator[Processes]:
+    """Return an executor of `choice.workers` processes, or one a core."""
+    pool = Processes(choice.workers or count_cores())
+    try:
+        yield pool
+    finally:
+        # What is not done by now never will be wanted: an error or an interrupt ended the wait.
+        pool.shutdown(cancel_futures=True)
