@@ -5,6 +5,7 @@ script again, its pool breaks as a whole where one process is killed, and its pr
 child has one pipe: it serves what comes through it, and ends when the other end does, however that came about.
 """
 
+import atexit
 import os
 import signal
 import subprocess
@@ -134,6 +135,8 @@ def _in_pieces(report: Progress) -> Progress:
 
 
 _idle: list[Child] = []
+_apart: set[Child] = set()
+"""All that `run_apart` started, at work or idle."""
 
 
 def run_apart(function: Callable[..., Any], *args: Any) -> Any:
@@ -146,8 +149,19 @@ def run_apart(function: Callable[..., Any], *args: Any) -> Any:
         child = _idle.pop()
     except IndexError:
         child = Child()
+        _apart.add(child)
     try:
         return child.call(function, *args)
     finally:
         if child.process.poll() is None:
             _idle.append(child)
+        else:
+            _apart.discard(child)
+
+
+@atexit.register
+def end_apart() -> None:
+    """End the children of `run_apart`."""
+    _idle.clear()
+    while _apart:
+        _apart.pop().end()

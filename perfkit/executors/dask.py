@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from perfkit.errors import LaunchEnvironmentError, WorkerError
 from perfkit.executors import Choice
-from perfkit.executors.child import run_apart
+from perfkit.executors.child import end_apart, run_apart
 from perfkit.executors.machine import count_cores
 
 T = TypeVar("T")
@@ -77,4 +77,6 @@ def open_dask(choice: Choice) -> Iterator[Executor]:
             client = stack.enter_context(distributed.Client(address, timeout=_CONNECT_S, set_as_default=False))
         except (OSError, ValueError, TimeoutError) as error:
             raise LaunchEnvironmentError(f"--scheduler {address}: no dask scheduler answers there ({error})") from error
+        if choice.scheduler is None:
+            stack.callback(end_apart)  # its threads are of this process, and so are their children
         yield _Dask(client)

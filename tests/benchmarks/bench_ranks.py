@@ -1,0 +1,73 @@
+"""Analyse runs of more and more ranks; print time and the memory of the parent by rank, cold and from the cache.
+
+Usage: python -m tests.benchmarks.bench_ranks [RANKS ...] (default: 64 256 1024)
+"""
+
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.many_ranks import make_ranks
+
+_PARENT = """
+import resource, sys
+from perfkit.cli import main
+code = main(sys.argv[1:])
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)
+sys.exit(code)
+"""
+
+
+class Cost(NamedTuple):
+    """What an analysis took."""
+
+    wall_s: float
+    cpu_s: float
+    """Of all its processes: on a busy machine the fairer figure."""
+    peak_bytes: int
+    """Of the process that reports."""
+
+
+def measure(folder: Path, *options: str) -> Cost:
+    """Analyse a folder in a process of its own."""
+    begun_s, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
+    command = [sys.executable, "-c", _PARENT, "analyze", str(folder), *options]
+    done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=True)
+    wall_s, after = time.perf_counter() - begun_s, resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return Cost(wall_s, cpu_s, int(done.stderr.split()[-1]) * 1024)
+
+
+def main(counts: list[int]) -> None:
+    """Print a row a count."""
+    print(
+        f"{'ranks':>6} {'wall s':>7} {'cpu ms/rank':>12} {'KB/rank':>8} | again: {'report':>9} {'s':>6} {'KB/rank':>8}"
+    )
+    with tempfile.TemporaryDirectory() as scratch:
+        os.environ["PERFKIT_CACHE_DIR"] = f"{scratch}/cache"
+        pair = make_ranks(Path(scratch, "pair"), 2)
+        base = measure(pair, "-f", "json", "--executor", "processes").peak_bytes
+        for count in counts:
+            folder = make_ranks(Path(scratch, "ranks"), count)
+            os.environ["PERFKIT_CACHE_DIR"] = f"{scratch}/cache-{count}"
+            cold = measure(folder, "-f", "json", "--executor", "processes")
+            print(
+                f"{count:>6} {cold.wall_s:>7.1f} {1000 * cold.cpu_s / count:>12.1f} "
+                f"{(cold.peak_bytes - base) / count / 1000:>8.1f}",
+                flush=True,
+            )
+            for form in ("json", "markdown", "rich"):
+                warm = measure(folder, "-f", form)
+                per_rank = (warm.peak_bytes - base) / count / 1000
+                print(f"{'':>45} {form:>9} {warm.wall_s:>6.2f} {per_rank:>8.1f}", flush=True)
+            shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    main([int(count) for count in sys.argv[1:]] or [64, 256, 1024])

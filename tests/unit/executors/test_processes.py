@@ -1,0 +1,124 @@
+"""The pool of child processes: results, errors, deaths, progress, endings."""
+
+import math
+import os
+import signal
+import time
+from concurrent.futures import Executor
+from pathlib import Path
+
+import pytest
+
+from perfkit.errors import UsageError, WorkerError
+from perfkit.executors import EXECUTORS, Choice, check, opened
+from perfkit.executors.child import Child, end_apart, run_apart
+from perfkit.executors.machine import count_cores, free_bytes
+from perfkit.executors.processes import Processes
+from tests.integration.launching import alive, children_of
+
+
+@pytest.mark.parametrize("name", sorted(EXECUTORS.keys() - {"mpi"}))
+def test_every_executor_computes_and_raises(name: str) -> None:
+    with opened(name, Choice()) as pool:
+        done = pool.submit(math.factorial, 20)
+        failed = pool.submit(math.factorial, -1)
+        assert done.result(60) == math.factorial(20)
+        with pytest.raises(ValueError, match="negative"):
+            failed.result(60)
+
+
+def test_a_worker_that_dies_costs_only_what_it_did() -> None:
+    with opened("processes", Choice(workers=1)) as pool:
+        before = pool.submit(os.getpid)
+        killed = pool.submit(os._exit, 7)
+        after = pool.submit(os.getpid)
+        with pytest.raises(WorkerError, match="ended with exit code 7"):
+            killed.result(60)
+        assert after.result(60) != before.result(60)
+
+
+def test_a_killed_worker_says_so() -> None:
+    child = Child()
+    with pytest.raises(WorkerError, match=r"was killed.*memory"):
+        child.call(signal.raise_signal, signal.SIGKILL)
+    assert alive([child.process.pid]) == []
+
+
+def test_children_are_kept_and_die_with_their_work() -> None:
+    first = run_apart(os.getpid)
+    assert run_apart(os.getpid) == first
+    with pytest.raises(WorkerError):
+        run_apart(os._exit, 1)
+    last = run_apart(os.getpid)
+    assert last not in {first, os.getpid()}
+    end_apart()
+    assert alive([first, last]) == []
+
+
+def test_leaving_in_the_middle_ends_every_child_at_once() -> None:
+    before = set(children_of(os.getpid()))
+    begun = time.monotonic()
+    with pytest.raises(KeyboardInterrupt), opened("processes", Choice(workers=2)) as pool:  # noqa: PT012
+        ready = [pool.submit(os.getpid) for _ in range(4)]
+        assert [future.result(60) for future in ready]
+        sleeping = [pool.submit(time.sleep, 600) for _ in range(4)]
+        raise KeyboardInterrupt
+    assert time.monotonic() - begun < 60
+    assert set(children_of(os.getpid())) <= before
+    assert all(future.done() for future in sleeping)
+
+
+def test_what_lies_in_the_folder_is_not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "msgspec.py").write_text("raise SystemExit(9)")
+    monkeypatch.chdir(tmp_path)
+    child = Child()
+    assert child.call(_module_file, "msgspec") != str(tmp_path / "msgspec.py")
+    child.end()
+
+
+def _module_file(name: str) -> str:
+    import importlib
+
+    return str(importlib.import_module(name).__file__)
+
+
+def _report(count: int, progress: object = None) -> int:
+    assert callable(progress)
+    for _ in range(count):
+        progress(400_000)
+    return count
+
+
+def test_progress_comes_up_in_pieces() -> None:
+    seen: list[int] = []
+    with opened("processes", Choice(workers=1)) as pool:
+        assert isinstance(pool, Processes)
+        assert pool.submit(_report, 7, progress=seen.append).result(60) == 7
+    assert seen == [1_200_000, 1_200_000]
+
+
+def test_the_machine_has_something() -> None:
+    assert 1 <= count_cores() <= (os.cpu_count() or 1)
+    assert (free_bytes() or 1) > 0
+
+
+@pytest.mark.parametrize(
+    ("executor", "choice", "named"),
+    [
+        ("threads", Choice(), "threads"),
+        ("processes", Choice(scheduler="tcp://h:1"), "--scheduler"),
+        (None, Choice(scheduler="tcp://h:1"), "--scheduler"),
+        ("serial", Choice(workers=2), "--workers"),
+        ("mpi", Choice(workers=2), "--workers"),
+        ("dask", Choice(workers=2, scheduler="tcp://h:1"), "--workers"),
+        ("processes", Choice(workers=0), "--workers 0"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused(executor: str | Executor | None, choice: Choice, named: str) -> None:
+    with pytest.raises(UsageError, match=named):
+        check(executor, choice)
+
+
+def test_an_open_executor_has_no_options() -> None:
+    with opened("serial", Choice()) as pool, pytest.raises(UsageError, match="open already"):
+        check(pool, Choice(workers=2))
