@@ -14,7 +14,7 @@ help: ## List the targets
 $(READY): pyproject.toml constraints.txt
 	@echo "Installing into $(VENV); PyTorch is large, this takes a minute or more ..."
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[run,mpi,test]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[run,mpi,dask,test]'
 	touch $@
 
 demo: $(READY) ## Train a Transformer on two ranks twice (memory, HDF5) and print where the time went

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any, Final
 from perfkit._version import __version__
 
 if TYPE_CHECKING:
+    from perfkit.comparing import compare as compare
     from perfkit.errors import PerfkitError as PerfkitError
     from perfkit.model import Report as Report
     from perfkit.model import RunManifest as RunManifest
     from perfkit.pipeline import analyze as analyze
-    from perfkit.comparing import compare as compare
     from perfkit.run.own_loop import profile as profile
 
 __all__ = ["PerfkitError", "Report", "RunManifest", "__version__", "analyze", "compare", "profile"]

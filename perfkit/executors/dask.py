@@ -1,5 +1,6 @@
 """A dask cluster: a running one by the address of its scheduler, or one on this machine."""
 
+import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
 from contextlib import ExitStack, contextmanager
@@ -70,7 +71,11 @@ def open_dask(choice: Choice) -> Iterator[Executor]:
             workers = choice.workers or count_cores()
             address = stack.enter_context(
                 distributed.LocalCluster(
-                    n_workers=1, threads_per_worker=workers, processes=False, dashboard_address=None
+                    n_workers=1,
+                    threads_per_worker=workers,
+                    processes=False,
+                    dashboard_address=None,
+                    silence_logs=logging.CRITICAL,
                 )
             )
         try:
