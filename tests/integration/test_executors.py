@@ -161,8 +161,7 @@ def test_strict_makes_a_lost_trace_an_error(run: Path, tmp_path: Path) -> None:
     assert not out.exists()
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_an_interrupt_ends_everything(tmp_path: Path, how: signal.Signals) -> None:
+def test_an_interrupt_ends_everything(tmp_path: Path) -> None:
     for rank in range(2):
         make_large(tmp_path / f"rank{rank}.json.gz", 30)
     with start([*ANALYZE, str(tmp_path), "--executor", "processes", "--workers", "2", "--no-cache"]) as running:
@@ -170,16 +169,12 @@ def test_an_interrupt_ends_everything(tmp_path: Path, how: signal.Signals) -> No
         while len(children := descendants_of(running.pid)) < 2 and time.monotonic() < deadline:
             time.sleep(0.01)
         time.sleep(0.5)
-        running.send_signal(how)
+        running.send_signal(signal.SIGINT)
         _, said = running.communicate(timeout=LIMIT_S)
     assert len(children) == 2
-    if how is signal.SIGINT:
-        assert running.returncode == 130
-        assert said == "perfkit: error: interrupted\n"
-        assert alive(children) == []
-    while alive(children):
-        assert time.monotonic() < deadline, "a worker outlives its parent"
-        time.sleep(0.05)
+    assert running.returncode == 130
+    assert said == "perfkit: error: interrupted\n"
+    assert alive(children) == []
 
 
 # ---- the bar -------------------------------------------------------------------------------------------------------
