@@ -66,7 +66,16 @@ def wait_for_folder(trace_dir: Path) -> Path:
 
 
 def children_of(pid: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    """Return a process's children in order, whichever of its threads started them."""
+    found = [int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in _read(task / "children").split()]
+    return sorted(found)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (FileNotFoundError, ProcessLookupError):  # it has ended
+        return ""
 
 
 def descendants_of(pid: int) -> list[int]:
