@@ -18,8 +18,10 @@ from perfkit.model import Failure
 from perfkit.run.launch import LAST_WORD_S
 from perfkit.run.meeting import PeerFailedError
 from perfkit.run.orphan import end_now
-from perfkit.run.record import fail
-from perfkit.trace.store import claim_failure
+from perfkit.trace.store import claim_failure, fail, read_failure
+
+_FIRST_WORD_S: Final = 0.15
+"""How long rank 0, told to end, waits for one who knows why."""
 
 EXIT_INTERRUPTED: Final = 130  # 128 + SIGINT, as a shell has it
 
@@ -50,6 +52,8 @@ class Guard:
         """Stops the profiler, once there is one."""
         self.known: Callable[[], dict[str, Any]] | None = None
         """Returns the manifest's fields that this rank knows, without waiting for anybody or any device."""
+        self.doing: Callable[[], str] | None = None
+        """Returns what the ranks are about."""
 
     def __enter__(self) -> Self:
         self._before = signal.signal(signal.SIGTERM, _terminated)
@@ -64,10 +68,15 @@ class Guard:
         signal.signal(signal.SIGTERM, self._before)
         if error is None:
             return
+        if isinstance(error, SystemExit):
+            error = RunError(f"ended by itself (exit code {error.code or 0}) in {self._doing} before the run was over")
         first = not isinstance(error, PeerFailedError)
+        told = isinstance(error, (KeyboardInterrupt, TerminatedError))
+        if told and self._world_size > 1:
+            self._hear_others()
         if self.folder is not None and first:
             first = note_failure(self.folder, self._rank, error, self.known)
-        elif isinstance(error, (KeyboardInterrupt, TerminatedError)):
+        elif told:
             first = self._rank == 0  # all were told to end, and one says so
         code = error.exit_code if isinstance(error, PerfkitError) else 1
         if isinstance(error, KeyboardInterrupt):
@@ -79,11 +88,30 @@ class Guard:
         if not isinstance(error, (PerfkitError, KeyboardInterrupt)):
             raise RunError(f"rank {self._rank}: {describe(error)}") from error
 
+    @property
+    def _doing(self) -> str:
+        return self.doing() if self.doing else "the preparation"
+
+    def _hear_others(self) -> None:
+        """Let those speak first who know more: a launcher ends all ranks when one has died, and rank 0 speaks for all.
+
+        Another signal meanwhile must not cut this short: the first one is being obeyed.
+        """
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+        deadline = time.monotonic() + (_FIRST_WORD_S if self._rank == 0 else 3 * _FIRST_WORD_S)
+        while time.monotonic() < deadline:
+            if self.folder is not None and read_failure(self.folder) is not None:
+                return
+            time.sleep(0.01)
+
     def _leave(self, error: BaseException, first: bool, code: int) -> NoReturn:
         if self._debug:
             traceback.print_exception(error)
         if first:
-            sys.stderr.write(f"perfkit: error: rank {self._rank}: {describe(error)}\n")
+            all_told = self._rank == 0 and isinstance(error, (KeyboardInterrupt, TerminatedError))
+            who = "" if all_told else f"rank {self._rank}: "
+            sys.stderr.write(f"perfkit: error: {who}{describe(error)}\n")
         else:
             # A launcher may kill all ranks as soon as one has ended: let the first say why.
             time.sleep(LAST_WORD_S)

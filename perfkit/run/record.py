@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from perfkit._version import __version__
 from perfkit.errors import RunError
-from perfkit.model import Compiled, Failure, Injection, RankRecord, RunManifest, StepKind
+from perfkit.model import Compiled, Injection, RankRecord, RunManifest, StepKind
 from perfkit.run.devices import find_peak
 from perfkit.run.layout import Layout
 from perfkit.run.team import Team
@@ -163,25 +163,6 @@ def complete(
         write_manifest(folder, manifest)
 
     team.only(team.rank == 0, write)
-
-
-def fail(folder: Path, failure: Failure, known: dict[str, Any]) -> None:
-    """Write the manifest as "failed", with what this rank knows; called by the rank that failed first.
-
-    Raises:
-        StoreError: The manifest cannot be read or written.
-    """
-    write_manifest(
-        folder,
-        msgspec.structs.replace(
-            read_manifest(folder),
-            state="failed",
-            failure=failure,
-            finished_at=now().isoformat(timespec="seconds"),
-            files=list_files(folder),
-            **known,
-        ),
-    )
 
 
 def known_after_failure(

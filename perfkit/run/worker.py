@@ -29,6 +29,7 @@ from perfkit.run.session import ProfilerOptions, Session
 from perfkit.run.team import Team
 from perfkit.run.throughput import Work
 from perfkit.run.training import Input, Trainer
+from perfkit.run.witness import Witness, own_place
 from workloads.base import DataSpec, Workload
 from workloads.data import DataOptions, load_source, make_loader
 
@@ -63,10 +64,12 @@ def run_rank(job: Job, debug: bool = False) -> None:
         _check_options(job, team)
         team.together(lambda: check_recorders(job.run))
         folder = open_run(team, layout, _subject(job), job.trace_dir, job.run.name)
-        guard.folder = folder
+        guard.folder, guard.doing = folder, lambda: team.doing
+        witness = Witness(info.rank, team.exchange(own_place()), folder)
         if job.run.nccl_debug is not None:
             team.together(lambda: collect_log(job.trace_dir, folder, info.rank))
         _train(job, team, layout, folder, guard)
+        witness.dismiss()
     if info.rank == 0:
         sys.stdout.write(f"{folder}: done; to see where the time went: perfkit analyze {folder}\n")
 

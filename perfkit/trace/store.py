@@ -12,6 +12,7 @@
 """
 
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -131,3 +132,30 @@ def claim_failure(folder: Path, failure: Failure) -> bool:
     except OSError:
         return True  # a full disk: better a line too many than none
     return True
+
+
+def read_failure(folder: Path) -> Failure | None:
+    """Return what the first rank that failed has left; None where none has, or where it is not whole (yet)."""
+    try:
+        return msgspec.json.decode((folder / FAILURE_NAME).read_bytes(), type=Failure)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def fail(folder: Path, failure: Failure, known: dict[str, Any]) -> None:
+    """Write the manifest as "failed", with what is known; called by whoever claimed the failure.
+
+    Raises:
+        StoreError: The manifest cannot be read or written.
+    """
+    write_manifest(
+        folder,
+        msgspec.structs.replace(
+            read_manifest(folder),
+            state="failed",
+            failure=failure,
+            finished_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            files=list_files(folder),
+            **known,
+        ),
+    )

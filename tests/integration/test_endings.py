@@ -55,11 +55,13 @@ def test_loader_workers_end_with_the_run_and_quietly(number: signal.Signals, tmp
     try:
         wait_for_folder(tmp_path)
         deadline = time.monotonic() + 30
-        while len(descendants_of(parent.pid)) < 10 and time.monotonic() < deadline:  # rank, server, tracker, 2 workers
+        while (
+            len(descendants_of(parent.pid)) < 11 and time.monotonic() < deadline
+        ):  # 2 ranks with server, tracker and 2 workers each, a witness
             time.sleep(0.2)
         time.sleep(1)
         processes = descendants_of(parent.pid)
-        assert len(processes) == 10
+        assert len(processes) == 11
         parent.send_signal(number)
         _, errors = parent.communicate(timeout=30)
     finally:
