@@ -39,6 +39,7 @@ def write_trace(profiler: profile, target: Path) -> None:
             compress(plain, packed)
     finally:
         plain.unlink(missing_ok=True)
+        plain.with_name(f"{plain.name}.tmp").unlink(missing_ok=True)  # torch's own, on a full disk
 
 
 _HINT: Final = "is the folder writable and the disk not full?"

@@ -21,7 +21,7 @@ from perfkit.run.orphan import end_now
 from perfkit.trace.store import claim_failure, fail, read_failure
 
 _FIRST_WORD_S: Final = 0.15
-"""How long rank 0, told to end, waits for one who knows why."""
+"""How long a rank that was told to end waits for one who knows why."""
 
 EXIT_INTERRUPTED: Final = 130  # 128 + SIGINT, as a shell has it
 
@@ -93,13 +93,13 @@ class Guard:
         return self.doing() if self.doing else "the preparation"
 
     def _hear_others(self) -> None:
-        """Let those speak first who know more: a launcher ends all ranks when one has died, and rank 0 speaks for all.
+        """Let the witness speak first, who knows more: a launcher ends all ranks when one has died.
 
         Another signal meanwhile must not cut this short: the first one is being obeyed.
         """
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
-        deadline = time.monotonic() + (_FIRST_WORD_S if self._rank == 0 else 3 * _FIRST_WORD_S)
+        deadline = time.monotonic() + _FIRST_WORD_S
         while time.monotonic() < deadline:
             if self.folder is not None and read_failure(self.folder) is not None:
                 return
@@ -109,8 +109,9 @@ class Guard:
         if self._debug:
             traceback.print_exception(error)
         if first:
-            all_told = self._rank == 0 and isinstance(error, (KeyboardInterrupt, TerminatedError))
-            who = "" if all_told else f"rank {self._rank}: "
+            # All were told to end, most likely, and whichever came to it first says so: it is no fault of its own.
+            told = isinstance(error, (KeyboardInterrupt, TerminatedError))
+            who = "" if told else f"rank {self._rank}: "
             sys.stderr.write(f"perfkit: error: {who}{describe(error)}\n")
         else:
             # A launcher may kill all ranks as soon as one has ended: let the first say why.

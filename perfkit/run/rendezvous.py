@@ -10,8 +10,11 @@ srun                                    a file in the trace folder, named after 
 ======================================  ====================================================
 """
 
+import fcntl
 import os
 import socket
+import struct
+import sys
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -32,6 +35,8 @@ from perfkit.run.dist import RENDEZVOUS_VARIABLE, DistInfo, MpiView
 from perfkit.run.meeting import PeerFailedError
 
 _POLL_S: Final = 0.02
+_SIOCGIFADDR: Final = 0x8915
+"""Linux's request for the IPv4 address of an interface (`man 7 netdevice`)."""
 
 Publish = Callable[[str | None], str]
 """Called by rank 0 with `host:port`, by the others with None; returns rank 0's."""
@@ -95,6 +100,8 @@ def _agreed_store(info: DistInfo, publish: Publish, timeout: timedelta) -> Store
 
 
 def _connect(info: DistInfo, host: str, port: int, master: bool, timeout: timedelta) -> TCPStore:
+    if not info.single_host:
+        _let_gloo_use_the_way_to(host)
     try:
         return TCPStore(host, port, info.world_size, master, timeout=timeout, wait_for_workers=False)
     except dist.DistError as error:
@@ -102,6 +109,38 @@ def _connect(info: DistInfo, host: str, port: int, master: bool, timeout: timede
             f"cannot reach rank 0's store at {host}:{port} within "
             f"{timeout.total_seconds():g} s: {str(error).splitlines()[0]}"
         ) from error
+
+
+def _let_gloo_use_the_way_to(host: str) -> None:
+    """Let gloo talk over the interface that leads to `host`, unless the user has chosen one.
+
+    gloo takes the address that this host's own name leads to, which is 127.0.0.1 on many: no other host reaches it.
+    """
+    interface = interface_to(host)
+    if interface is not None:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
+
+
+def interface_to(host: str) -> str | None:
+    """Return the network interface by which IPv4 packets for `host` leave; None where that cannot be found out."""
+    if sys.platform != "linux":
+        return None
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((host, 9))  # nothing is sent: the kernel only chooses the way
+        except OSError:
+            return None
+        own = probe.getsockname()[0]
+        return next((name for _, name in socket.if_nameindex() if _address_of(probe, name) == own), None)
+
+
+def _address_of(any_socket: socket.socket, interface: str) -> str | None:
+    request = struct.pack("256s", interface.encode()[:15])
+    try:
+        answer = fcntl.ioctl(any_socket.fileno(), _SIOCGIFADDR, request)
+    except OSError:  # it has no IPv4 address
+        return None
+    return socket.inet_ntoa(answer[20:24])
 
 
 def _own_address(info: DistInfo) -> str:

@@ -102,7 +102,7 @@ def watch(folder: Path, ranks: dict[int, int]) -> None:
             deadline = time.monotonic() + PATIENCE_S
         if deadline is not None and time.monotonic() > deadline:
             _end(list(watched))
-    _close(folder)
+    _close(folder, list(ranks))
 
 
 def _open(ranks: dict[int, int]) -> tuple[dict[int, int], list[int]]:
@@ -138,8 +138,11 @@ def _end(descriptors: list[int]) -> None:
             signal.pidfd_send_signal(descriptor, signal.SIGKILL)  # type: ignore[attr-defined,unused-ignore]
 
 
-def _close(folder: Path) -> None:
-    """Write the manifest as "failed" where the rank that failed was killed before it could."""
+def _close(folder: Path, ranks: list[int]) -> None:
+    """Write the manifest as "failed" where the rank that failed was killed before it could; remove halves of files."""
+    for rank in ranks:
+        for half in folder.glob(f".rank{rank}.*"):
+            half.unlink(missing_ok=True)
     failure = read_failure(folder)
     if failure is not None and read_manifest(folder).state == "running":
         fail(folder, failure, {})

@@ -1,0 +1,44 @@
+"""A disk that fills up with traces. It takes a file system of its own."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.integration.launching import PYTHON, ROOT, TINY, environment
+
+OWN_DISK = ["unshare", "--user", "--map-root-user", "--mount"]
+LIST = 'status=$?; ls -A "$0"/full >&2; cat "$0"/full/run.json; "$1" -m perfkit analyze "$0"/full >&2; exit $status'
+
+
+def on_a_disk_of(size: str, folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    mount = f'mount -t tmpfs -o size={size} tmpfs "$0" && {{ "$@"; {LIST}; }}'
+    return subprocess.run(
+        [*OWN_DISK, "bash", "-c", mount, str(folder), *command],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+        cwd=ROOT,
+    )
+
+
+@pytest.mark.parametrize("ranks", ["1", pytest.param("2", marks=pytest.mark.slow)])
+def test_a_disk_that_fills_up_with_traces(ranks: str, tmp_path: Path) -> None:
+    if sys.platform != "linux" or subprocess.run([*OWN_DISK, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this system lets nobody mount a disk of their own")
+    options = ["--schedule", "wait=1,active=3,repeat=60", "--steps", "240", "-n", ranks, "--name", "full"]
+    done = on_a_disk_of("2m", tmp_path, *PYTHON, "run", *TINY["gpt"], *options, "--trace-dir", str(tmp_path))
+    assert done.returncode == 1
+    lines = done.stderr.splitlines()
+    (error,) = [line for line in lines if line.startswith("perfkit: error")]
+    assert "disk" in error or "No space left on device" in error
+    assert "Traceback" not in done.stderr
+    left = {line for line in lines if line.startswith((".", "rank"))}
+    traces = [name for name in left if name.endswith(".json.gz")]
+    assert "rank0.cycle0.json.gz" in traces
+    assert [name for name in left if name.startswith(".")] == []  # nothing half-written
+    assert "the run failed" in done.stderr  # what `perfkit analyze` makes of the cycles that are there
+    assert '"state": "failed"' in done.stdout
