@@ -55,6 +55,8 @@ class RankRecord(Struct, frozen=True, kw_only=True):
     device_name: str
     threads: int
     """CPU threads of torch's intra-op pool."""
+    node_cores: int | None = None
+    """Cores that all ranks of its host may run on, together; None where that is not known."""
     step_wall_ns: list[int]
     """Duration of each completed step, from asking for the batch to the end of the optimizer: on a CPU the host's wall
     time, on an accelerator the time between two events in its own queue."""

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from perfkit.analysis.compiled import compile_findings
 from perfkit.analysis.imbalance import Lag
+from perfkit.analysis.oversubscribed import oversubscription
 from perfkit.analysis.verdict import describe_lag
 from perfkit.model import Finding, RankReport, RunManifest
 from perfkit.units import duration, ranges
@@ -109,6 +110,7 @@ def _manifest_findings(manifest: RunManifest, present: set[str]) -> Iterable[Fin
     if manifest.state == "running":
         message = "the run has not finished, or was killed: only the cycles that it wrote are here"
         yield Finding(code="run_unfinished", severity="warning", message=message)
+    yield from oversubscription(manifest.ranks)
     yield from compile_findings(manifest.compiled, manifest.step_kinds)
     for fault in manifest.injections:
         who = "every rank" if fault.rank is None else f"rank {fault.rank}"

@@ -54,7 +54,13 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     seed: Annotated[int, Meta(ge=0, description="Seed of data, model and shuffling.")] = 0
     device: Annotated[DeviceKind, Meta(description="Where to train.")] = "auto"
     backend: Annotated[BackendName, Meta(description="Communication backend [auto: by the device].")] = "auto"
-    timeout: Annotated[str, Meta(description="Limit of start-up and of every collective, as 90s or 10m.")] = "10m"
+    timeout: Annotated[
+        str,
+        Meta(
+            description="Limit of every wait for another rank, as 90s or 10m: at start-up from when torch is imported, "
+            "in every collective, and of silence while a rank writes."
+        ),
+    ] = "10m"
     threads: Annotated[_Count | None, Meta(description="CPU threads a rank [default: cores / local ranks].")] = None
     profile: Annotated[bool, Meta(description="Record traces, or only time the steps.")] = True
     schedule: Annotated[str, Meta(description="Which steps are recorded.")] = (

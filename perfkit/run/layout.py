@@ -22,6 +22,8 @@ class Layout(Struct, frozen=True, kw_only=True):
     backend: str | None
     host: str
     threads: int
+    node_cores: int | None
+    """Cores that the ranks of this node may run on, all together; None where that is not known."""
     local_rank: int
     node_rank: int
     world: World
@@ -41,13 +43,15 @@ def lay_out(team: Team, info: DistInfo, device: torch.device, threads: int | Non
     cores = own_cores()
     places = team.exchange((node, cores))
     nodes = list(dict.fromkeys(name for name, _ in places))
-    torch.set_num_threads(threads or fair_threads(cores, [other for name, other in places if name == node]))
+    neighbours = [other for name, other in places if name == node]
+    torch.set_num_threads(threads or fair_threads(cores, neighbours))
     return Layout(
         device=str(device),
         device_name=name_device(device),
         backend=dist.get_backend() if dist.is_available() and dist.is_initialized() else None,
         host=host,
         threads=torch.get_num_threads(),
+        node_cores=len(frozenset().union(*neighbours)),
         local_rank=info.local_rank,
         node_rank=nodes.index(node),
         world=World(

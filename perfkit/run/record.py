@@ -194,6 +194,7 @@ def rank_record(rank: int, layout: Layout, measured: Measured) -> RankRecord:
         device=layout.device,
         device_name=layout.device_name,
         threads=layout.threads,
+        node_cores=layout.node_cores,
         step_wall_ns=measured.wall_ns,
         load_ns=measured.load_ns,
         loss=measured.loss,

@@ -228,6 +228,8 @@ class _Ending:
             sys.excepthook(kind, error, error.__traceback__)
         self._finish(error)
         if error is None or isinstance(error, SystemExit):
+            if self._recorder is not None and self._recorder.missed:
+                raise SystemExit(1)  # nothing was recorded of what was asked for; a code of the script's own stays
             return
         if isinstance(error, KeyboardInterrupt) and os.getpid() == self._pid:
             self._last_act.wanted = True

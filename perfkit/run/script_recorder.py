@@ -33,7 +33,7 @@ from perfkit.model import RankRecord, StepKind, World
 from perfkit.run.dist import DistInfo
 from perfkit.run.failure import TerminatedError, describe, note_failure
 from perfkit.run.farewell import Farewell
-from perfkit.run.layout import Layout, name_device
+from perfkit.run.layout import Layout, name_device, own_cores
 from perfkit.run.record import Measured, Subject, create_run, now, rank_record
 from perfkit.run.script import ScriptConfig, launched, say
 from perfkit.run.script_ranks import Ranks, find_ranks
@@ -51,6 +51,9 @@ UNKNOWN: Final = {
 }
 """Fields of the manifest that stay empty, and why."""
 
+
+_CLOSING_S: Final = 5.0
+"""How long a rank waits for another one that writes the manifest."""
 
 LEFT: Final = ".rank{}.left"
 """Name of what each rank leaves in the run's folder, until all have."""
@@ -90,6 +93,8 @@ class ScriptRecorder:
         self._busy = False
         self._over = False
         self._told = False
+        self.missed = False
+        """Whether the script has ended well, and the optimizer that was asked for has never stepped."""
         self._ranks: Ranks | None = None
         self._session: Session | None = None
         self._layout: Layout | None = None
@@ -232,6 +237,7 @@ class ScriptRecorder:
             )
 
     def _say_why_nothing(self, error: BaseException | None) -> None:
+        self.missed = error is None and bool(self._seen) and self._config.step_on is not None and not self._told
         if self._told or launched().rank > 0 or error is not None:
             return
         if not self._seen:
@@ -326,6 +332,8 @@ def _lay_out(info: DistInfo, device: torch.device) -> Layout:
         backend=dist.get_backend() if dist.is_available() and dist.is_initialized() else None,
         host=socket.gethostname(),
         threads=torch.get_num_threads(),
+        # Ranks that are bound to cores do not know of the others'.
+        node_cores=os.cpu_count() if len(own_cores()) == os.cpu_count() else None,
         local_rank=info.local_rank,
         node_rank=info.node_rank or 0,
         world=World(world_size=info.world_size, nodes=len(sizes), launcher=info.launcher, local_world_sizes=sizes),
@@ -341,31 +349,51 @@ def _cause(error: BaseException) -> BaseException:
 
 
 def _complete(folder: Path, ranks: Ranks) -> bool:
-    """Write the manifest as "completed" if this rank is the last; say whether it was."""
-    left = sorted(folder.glob(LEFT.format("*")))
-    if len(left) < ranks.world_size:
-        return False
+    """Write the manifest as "completed" with the ranks that have ended by now; say whether this rank is the last.
+
+    Another rank may never step, and so never come here: the manifest must not wait for it.
+    """
     closing = folder / ".closing"
-    try:
-        closing.touch(exist_ok=False)
-    except FileExistsError:  # two came last together, and the other one does it
+    if not _claim(closing):
         return False
     try:
+        left = sorted(folder.glob(LEFT.format("*")))
+        if not left:  # a rank that came at the same time was the last
+            return False
         leavings = [msgspec.json.decode(path.read_bytes(), type=_Leaving) for path in left]
-        _write_completed(folder, sorted(leavings, key=lambda leaving: leaving.record.rank), ranks.info.launcher)
+        _write_completed(folder, sorted(leavings, key=lambda leaving: leaving.record.rank), ranks)
+        if len(left) < ranks.world_size:
+            return False
         for path in left:
             path.unlink()
-    except FileNotFoundError:  # the other one has done it
-        return False
     finally:
         closing.unlink()
     return True
 
 
-def _write_completed(folder: Path, leavings: Sequence[_Leaving], launcher: str) -> None:
-    records, world = place_records([leaving.record for leaving in leavings], launcher)
+def _claim(lock: Path) -> bool:
+    """Create `lock` as soon as nobody else holds it; say whether that was possible in time."""
+    deadline = time.monotonic() + _CLOSING_S
+    while time.monotonic() < deadline:
+        try:
+            lock.touch(exist_ok=False)
+        except FileExistsError:
+            time.sleep(0.01)
+        else:
+            return True
+    return False
+
+
+def _write_completed(folder: Path, leavings: Sequence[_Leaving], ranks: Ranks) -> None:
+    before = read_manifest(folder)
+    records, world, unknown = [leaving.record for leaving in leavings], before.world, dict(UNKNOWN)
+    if len(records) == ranks.world_size:
+        records, world = place_records(records, ranks.info.launcher)
+    else:
+        unknown["ranks"] = "some ranks had not ended, or never made a step, when the last of these had ended"
     manifest = msgspec.structs.replace(
-        read_manifest(folder),
+        before,
+        unknown=unknown,
         state="completed",
         finished_at=now().isoformat(timespec="seconds"),
         world=world,

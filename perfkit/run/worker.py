@@ -14,6 +14,7 @@ from torch import nn
 from torch.utils.data import DistributedSampler
 
 from perfkit.analysis.compiled import compile_findings
+from perfkit.analysis.oversubscribed import oversubscription
 from perfkit.errors import UsageError
 from perfkit.model import Compiled, StepKind
 from perfkit.run.config import RunConfig
@@ -23,7 +24,7 @@ from perfkit.run.nccl_log import collect_log
 from perfkit.run.orphan import watch_parent
 from perfkit.run.process_group import locate, process_group
 from perfkit.run.progress import progress
-from perfkit.run.record import Subject, agreed_checksum, complete, known_after_failure, open_run
+from perfkit.run.record import Measured, Subject, agreed_checksum, complete, known_after_failure, open_run, rank_record
 from perfkit.run.recorders import Recorder, check_recorders, make_recorders
 from perfkit.run.session import ProfilerOptions, Session
 from perfkit.run.team import Team
@@ -63,6 +64,7 @@ def run_rank(job: Job, debug: bool = False) -> None:
     ):
         _check_options(job, team)
         team.together(lambda: check_recorders(job.run))
+        _warn_of_threads(team, layout)
         folder = open_run(team, layout, _subject(job), job.trace_dir, job.run.name)
         guard.folder, guard.doing = folder, lambda: team.doing
         witness = Witness(info.rank, team.exchange(own_place()), folder)
@@ -98,6 +100,14 @@ def _subject(job: Job) -> Subject:
         config=job.effective,
         injections=job.run.injections,
     )
+
+
+def _warn_of_threads(team: Team, layout: Layout) -> None:
+    """Say before the run that its ranks use more threads than there are cores."""
+    nothing = Measured(kinds=[], wall_ns=[], load_ns=[], loss=[])
+    records = team.exchange(rank_record(team.rank, layout, nothing))
+    for finding in oversubscription(records) if team.rank == 0 else ():
+        sys.stderr.write(f"perfkit: warning: {finding.message}\n")
 
 
 def _warn_of_compiling(compiled: Compiled, kinds: list[StepKind]) -> None:

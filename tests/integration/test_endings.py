@@ -115,3 +115,16 @@ def test_writing_the_data_may_take_longer_than_a_collective(tmp_path: Path) -> N
         for rank in ranks:
             rank.kill()
             rank.communicate()
+
+
+@pytest.mark.parametrize("delay_s", [0.5, 1.0])
+def test_an_interrupt_while_torch_is_imported_is_one_line(delay_s: float, tmp_path: Path) -> None:
+    parent = start([*ENDLESS, "--trace-dir", str(tmp_path)])
+    try:
+        time.sleep(delay_s)
+        parent.send_signal(signal.SIGINT)
+        _, errors = parent.communicate(timeout=30)
+    finally:
+        parent.kill()
+    assert parent.returncode == 130
+    assert messages(errors) == ["perfkit: error: interrupted"]

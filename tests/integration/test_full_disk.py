@@ -25,7 +25,7 @@ def on_a_disk_of(size: str, folder: Path, *command: str) -> subprocess.Completed
     )
 
 
-@pytest.mark.parametrize("ranks", ["1", pytest.param("2", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("ranks", [pytest.param("1", marks=pytest.mark.slow), "2"])
 def test_a_disk_that_fills_up_with_traces(ranks: str, tmp_path: Path) -> None:
     if sys.platform != "linux" or subprocess.run([*OWN_DISK, "true"], capture_output=True, check=False).returncode:
         pytest.skip("this system lets nobody mount a disk of their own")

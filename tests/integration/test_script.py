@@ -179,13 +179,26 @@ def test_the_optimizer_can_be_chosen(tmp_path: Path) -> None:
 
 def test_an_optimizer_that_never_steps_is_said_at_the_end(tmp_path: Path) -> None:
     recorded = execute(under_perfkit(TRAIN, tmp_path / "traces", "--step-on", "Adagrad"))
-    assert (recorded.returncode, recorded.stdout) == (0, "trained\n")
+    assert (recorded.returncode, recorded.stdout) == (1, "trained\n")
     (line,) = recorded.stderr.splitlines()
     assert line == (
         "perfkit: error: --step-on Adagrad: no such optimizer has stepped; "
         "those that have: SGD (8 steps), Adam (8 steps)"
     )
     assert not (tmp_path / "traces").exists()
+
+
+@needs_mpiexec
+def test_a_rank_that_never_steps_does_not_keep_the_run_open(tmp_path: Path) -> None:
+    idle = under_perfkit(BEHAVE, tmp_path, "--name", "one", "--workload", "train", "--", "where")
+    steps = under_perfkit(TRAIN, tmp_path, "--name", "one")
+    done = execute([str(BIN / "mpiexec"), "-n", "1", *idle, ":", "-n", "1", *steps])
+    assert done.returncode == 0, done.stderr
+    manifest = read_manifest(tmp_path / "one")
+    assert (manifest.state, [rank.rank for rank in manifest.ranks]) == ("completed", [1])
+    assert manifest.world.world_size == 2
+    assert "ranks" in manifest.unknown
+    assert "ranks_missing" in {finding.code for finding in perfkit.analyze(tmp_path / "one").runs[0].findings}
 
 
 def test_too_few_steps_for_a_trace(tmp_path: Path) -> None:

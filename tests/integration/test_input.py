@@ -1,0 +1,99 @@
+"""Input that is hidden, input that is larger than memory, and what the profiler itself costs: real runs."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+import perfkit
+from perfkit.model import RunReport
+from perfkit.trace.store import read_manifest
+from tests.integration.launching import LIMIT_S, PYTHON, ROOT, environment, execute
+
+
+def record(trace_dir: Path, name: str, *options: str) -> RunReport:
+    command = [*PYTHON, "run", *options, "--threads", "1", "--trace-dir", str(trace_dir), "--name", name]
+    done = execute(command)
+    assert done.returncode == 0, done.stderr
+    (report,) = perfkit.analyze(trace_dir / name).runs
+    return report
+
+
+@pytest.mark.slow
+@pytest.mark.flaky(reruns=2)
+def test_prefetching_hides_the_load_and_the_report_still_shows_it(tmp_path: Path) -> None:
+    # Reads that take long (a whole chunk is unpacked for every sample) beside a step that takes longer.
+    slow = ["transformer", "--preset", "tiny", "--source", "hdf5", "--read", "per-sample", "--hdf5-chunk", "32"]
+    slow += ["--hdf5-compression", "gzip", "--steps", "12", "--schedule", "wait=4,warmup=1,active=6"]
+    direct = record(tmp_path, "direct", *slow)
+    ahead = record(tmp_path, "ahead", *slow, "--num-workers", "1", "--prefetch", "4")
+    waits = [run.ranks[0].steps for run in (direct, ahead)]
+    exposed = [median(step.exposed_ns.data_loading for step in steps) for steps in waits]
+    assert exposed[1] < exposed[0] / 2
+    # Hidden, not gone: every step still has its load, as short as the waiting for it was.
+    assert all(step.loads.count == 1 for steps in waits for step in steps)
+    assert all(rank.data_loading is not None for rank in (direct, ahead))
+
+
+GREEDY = """
+import json, resource, sys
+from pathlib import Path
+import torch
+from torch.utils.data import RandomSampler
+from workloads.data import DataOptions, load_source
+from workloads.data.loader import make_loader
+from workloads.transformer import Transformer, TransformerConfig
+
+source, samples, folder = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+workload = Transformer(TransformerConfig(samples=samples))
+spec, options = workload.data_spec(0), DataOptions(source=source, data_dir=folder)
+path = load_source(source).prepare(workload, spec, options)
+
+def anonymous():
+    fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return 1024 * int(fields["RssAnon"].split()[0])
+
+# What a process may have of its own; pages of a mapped file are the kernel's to take away again.
+before = anonymous()
+dataset = load_source(source).dataset(workload, spec, path, options)
+most = 0
+for batch in make_loader(dataset, RandomSampler(dataset), options, 32):
+    most = max(most, anonymous() - before)
+print(json.dumps({"file": path.stat().st_size, "grown": most}))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="no /proc")
+@pytest.mark.parametrize("source", ["hdf5", "safetensors"])
+def test_a_data_set_may_be_larger_than_memory(source: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", GREEDY, source, "6000", str(tmp_path)]
+    done = subprocess.run(
+        command, env=environment(), capture_output=True, text=True, timeout=LIMIT_S, check=False, cwd=ROOT
+    )
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(done.stdout)
+    assert figures["file"] > 200 << 20
+    assert figures["grown"] < figures["file"] / 4
+
+
+@pytest.mark.slow
+@pytest.mark.flaky(reruns=2)
+def test_the_stated_cost_of_the_profiler_is_that_of_a_run_without_it(tmp_path: Path) -> None:
+    common = ["gpt", "--samples", "4096"]
+    recorded = record(
+        tmp_path, "recorded", *common, "--steps", "40", "--schedule", "wait=1,warmup=1,active=12", "--record-shapes"
+    )
+    record(tmp_path, "timed", *common, "--steps", "40", "--no-profile")
+    cost = recorded.profiler_cost
+    assert cost is not None
+    assert cost.plain_step_ns is not None
+    assert cost.recorded_step_ns is not None
+    manifest = read_manifest(tmp_path / "timed")
+    independent_ns = median(manifest.ranks[0].step_wall_ns[1:])
+    stated_ns = cost.recorded_step_ns - cost.plain_step_ns
+    measured_ns = cost.recorded_step_ns - independent_ns
+    assert abs(stated_ns - measured_ns) < independent_ns / 10

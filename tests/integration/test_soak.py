@@ -1,0 +1,71 @@
+"""A long run: many cycles, memory and descriptors flat, every trace readable. `PERFKIT_SOAK_CYCLES` makes it longer."""
+
+import os
+import subprocess
+import time
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+import perfkit
+from perfkit.trace.store import read_manifest
+from tests.integration.launching import PYTHON, ROOT, environment
+
+CYCLES = int(os.environ.get("PERFKIT_SOAK_CYCLES", "60"))
+STEPS_A_CYCLE = 10
+SIZES = {"layers": 1, "width": 32, "heads": 2, "block": 16, "batch-size": 4, "vocab-size": 64, "samples": 256}
+GROWTH = 0.05
+"""Of the resident memory, from the second third of the run to the last: what noise there is lies far below."""
+
+pytestmark = pytest.mark.slow
+
+
+def sample(pid: int) -> tuple[int, int] | None:
+    """Return the resident pages and the open descriptors of a process; None once it has ended."""
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+        return pages, len(list(Path(f"/proc/{pid}/fd").iterdir()))
+    except (OSError, IndexError):
+        return None
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="no /proc")
+def test_memory_and_descriptors_stay_flat_over_many_cycles(tmp_path: Path) -> None:
+    sizes = [word for name, value in SIZES.items() for word in (f"--{name}", str(value))]
+    schedule = f"wait=0,warmup=0,active={STEPS_A_CYCLE},repeat={CYCLES}"
+    steps = str(STEPS_A_CYCLE * CYCLES + 1)
+    options = ["--schedule", schedule, "--steps", steps, "--name", "soak", "--threads", "1"]
+    process = subprocess.Popen(
+        [*PYTHON, "run", "gpt", *sizes, *options, "--trace-dir", str(tmp_path)],
+        env=environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        cwd=ROOT,
+    )
+    samples: list[tuple[int, int]] = []
+    try:
+        # As progress is written to a pipe, it must not fill up: a run of this length writes some 10 KiB.
+        while process.poll() is None:
+            if len(list(tmp_path.glob("soak/rank0.cycle*.json.gz"))) > CYCLES / 10:
+                seen = sample(process.pid)
+                samples += [seen] if seen else []
+            time.sleep(0.05)
+    finally:
+        process.kill()
+        _, errors = process.communicate()
+    assert process.returncode == 0, errors
+    pages, descriptors = zip(*samples[:-2], strict=True)  # not its end
+    third = len(pages) // 3
+    assert third >= 10
+    # The first third still warms allocators up; a leak does not end with it.
+    before, after = median(pages[third : 2 * third]), median(pages[-third:])
+    print(f"{len(pages)} samples: {median(pages[:third])}, {before}, {after} pages; descriptors {set(descriptors)}")
+    assert after < before * (1 + GROWTH)
+    assert median(descriptors[-third:]) <= median(descriptors[:third])
+    folder = tmp_path / "soak"
+    manifest = read_manifest(folder)
+    assert len([file for file in manifest.files if file.kind == "trace"]) == CYCLES
+    (run,) = perfkit.analyze(folder).runs
+    assert len(run.ranks[0].steps) == STEPS_A_CYCLE * CYCLES
+    assert {finding.code for finding in run.findings if finding.severity != "info"} == set()
