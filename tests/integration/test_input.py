@@ -25,9 +25,10 @@ def record(trace_dir: Path, name: str, *options: str) -> RunReport:
 @pytest.mark.slow
 @pytest.mark.flaky(reruns=2)
 def test_prefetching_hides_the_load_and_the_report_still_shows_it(tmp_path: Path) -> None:
-    # Reads that take long (a whole chunk is unpacked for every sample) beside a step that takes longer.
-    slow = ["transformer", "--preset", "tiny", "--source", "hdf5", "--read", "per-sample", "--hdf5-chunk", "32"]
-    slow += ["--hdf5-compression", "gzip", "--steps", "12", "--schedule", "wait=4,warmup=1,active=6"]
+    # Reads that take long (a whole chunk, larger than HDF5's cache, is unpacked for every sample) beside longer steps.
+    slow = ["transformer", "--samples", "256", "--batch-size", "8", "--source", "hdf5", "--read", "per-sample"]
+    slow += ["--hdf5-chunk", "64", "--hdf5-compression", "gzip", "--steps", "12"]
+    slow += ["--schedule", "wait=4,warmup=1,active=6"]
     direct = record(tmp_path, "direct", *slow)
     ahead = record(tmp_path, "ahead", *slow, "--num-workers", "1", "--prefetch", "4")
     waits = [run.ranks[0].steps for run in (direct, ahead)]
