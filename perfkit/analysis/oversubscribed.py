@@ -14,7 +14,8 @@ def oversubscription(ranks: Sequence[RankRecord]) -> Iterator[Finding]:
     for host in dict.fromkeys(rank.host for rank in ranks):
         here = [rank for rank in ranks if rank.host == host and rank.device == "cpu"]
         threads, cores = sum(rank.threads for rank in here), here[0].node_cores if here else None
-        if cores is not None and threads > cores:
+        # Ranks of one thread each only share: nobody waits for a thread that has no core.
+        if cores is not None and threads > max(cores, len(here)):
             message = (
                 f"the {len(here)} ranks on {host} use {threads} threads on {cores} cores: OpenMP's threads spin while "
                 "they wait, and steps can take many times as long; use --threads or OMP_NUM_THREADS"
