@@ -146,7 +146,9 @@ def wait_and_see(process: subprocess.Popen[bytes], limit_s: float = SOON_S) -> l
 @pytest.mark.parametrize("failure", FAILURES)
 def test_a_rank_that_fails(failure: str, launcher: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     program = [SABOTAGE, failure, "1", str(STEP), "--", *RUN, "--timeout", "5s", "--trace-dir", str(tmp_path)]
-    processes = wait_and_see(start(command(launcher, program, request), tmp_path))
+    job = start(command(launcher, program, request), tmp_path)
+    processes = wait_and_see(job)
+    assert job.returncode != 0
     assert len(processes) >= 3  # two ranks and a witness
     check_nothing_left(processes)
     (line,) = own_lines(tmp_path)

@@ -85,6 +85,7 @@ def end(ranks: list[subprocess.Popen[str]]) -> list[str]:
     return [line for line in errors.splitlines() if line.startswith("perfkit: ")]
 
 
+@pytest.mark.slow  # half a minute of waiting for what will not answer
 def test_a_peer_that_becomes_unreachable_is_named_and_ends_the_run(hosts: Hosts, tmp_path: Path) -> None:
     ranks = hosts.start(tmp_path)
     folder = wait_for_folder(tmp_path)
