@@ -117,6 +117,7 @@ def _damage(trace: RankTrace) -> list[Finding]:
         Finding(code="repaired_events", severity="warning", message=f"{count} {what}")
         for what, count in trace.repaired.items()
     ]
+    found.extend(Finding(code="damaged_trace", severity="warning", message=what) for what in trace.damage)
     if trace.unknown:
         listed = ", ".join(f"{name!r} ({count})" for name, count in sorted(trace.unknown.items())[:5])
         more = f" and {len(trace.unknown) - 5} more" if len(trace.unknown) > 5 else ""

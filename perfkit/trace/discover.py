@@ -72,7 +72,11 @@ def _is_folder(path: Path) -> bool:
 def _of_files(files: list[Path]) -> RunLocation:
     files = list(dict.fromkeys(files))
     alone = len(files) == 1
-    name = files[0].name.removesuffix(".gz").removesuffix(".json") if alone else files[0].resolve().parent.name
+    name = (
+        files[0].name.removesuffix(".gz").removesuffix(".zst").removesuffix(".json")
+        if alone
+        else files[0].resolve().parent.name
+    )
     return RunLocation(name, files[0] if alone else files[0].parent, sorted(files), has_manifest=False)
 
 

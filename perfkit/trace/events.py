@@ -115,3 +115,5 @@ class RankTrace:
     """Categories that no row knows, with the number of complete events of each."""
     repaired: dict[str, int] = field(default_factory=dict)
     """Damage that was mended or left out, by what it was, with the number of events."""
+    damage: tuple[str, ...] = ()
+    """What is wrong with the file as a whole, as sentences: where it broke, keys that occur twice."""

@@ -1,32 +1,35 @@
-"""From a file to the raw parts of a Chrome trace: decompression and decoding, strict first, lenient where that fails.
+"""The records of a Chrome trace and their decoding: strict first, lenient for what that refuses.
 
 PyTorch writes traces that are not JSON: invalid UTF-8 and raw control characters inside strings, NaN. The fast path is
-msgspec's typed decoder, which looks only at the fields that are used; what it refuses goes through Python's own lenient
-decoder, with invalid bytes replaced, into the same records.
+msgspec's typed decoder, which looks only at the fields that are used and passes over all that is no complete event;
+an event that it refuses goes through Python's own lenient decoder, with invalid bytes replaced, into the same record.
+Each event is decoded for itself: how it is cut out of its file changes nothing.
 """
 
-import gzip
+import functools
 import json
-import zlib
-from pathlib import Path
+import operator
+import re
+from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
 import msgspec
 from msgspec import Raw, Struct
 
-from perfkit.errors import NotATraceError, TraceError
-
-_GZIP_MAGIC: Final = b"\x1f\x8b"
-_BOM: Final = b"\xef\xbb\xbf"
 _NOTHING: Final = Raw(b"")
+_LENIENT_BYTES: Final = 1 << 20
+"""Python's decoder keeps all of what it reads, at up to thirty times its size."""
 
-SUFFIXES: Final = (".json", ".json.gz")
+_MOST_DIGITS: Final = 4000
+"""Python refuses to convert more than 4300."""
+
+SUFFIXES: Final = (".json", ".json.gz", ".json.zst")
 
 
-class RawArgs(Struct, gc=False):
+class RawArgs(Struct, gc=False, frozen=True):
     """The fields of `args` that the analysis uses, as they stand."""
 
-    correlation: Any = None
+    correlation: Any = -1
     collective: Any = msgspec.field(name="Collective name", default=None)
     in_elements: Any = msgspec.field(name="In msg nelems", default=None)
     out_elements: Any = msgspec.field(name="Out msg nelems", default=None)
@@ -37,88 +40,62 @@ class RawArgs(Struct, gc=False):
     input_type: Raw = msgspec.field(name="Input type", default=_NOTHING)
 
 
-class RawEvent(Struct, gc=False):
-    """The fields of an event that the analysis uses; times as text, so that no float comes between."""
+class RawEvent(Struct, gc=False, tag_field="ph", tag="X"):
+    """The fields of a complete event that the analysis uses; times as text, so that no float comes between."""
 
-    ph: Any = None
-    cat: Any = None
-    name: Any = None
-    pid: Any = None
-    tid: Any = None
+    cat: str | None = None
+    name: str = "None"
+    pid: int | str = "None"
+    tid: int | str = "None"
     ts: Raw = _NOTHING
     dur: Raw = _NOTHING
-    args: RawArgs | None = None
+    args: RawArgs = RawArgs()
 
 
-class RawTrace(Struct):
-    """A trace's header fields and events, as they stand."""
+_OTHER_PHASES: Final = "BEiIstfMCbneNODPSTpFRvVc(),a"
+_OTHERS: Final = tuple(
+    msgspec.defstruct(f"Other{number}", [], gc=False, tag_field="ph", tag=phase)
+    for number, phase in enumerate(_OTHER_PHASES)
+)
+"""Events that are not complete: flows, metadata, marks. Nothing of them is kept."""
+_DECODER: Final = msgspec.json.Decoder(list[functools.reduce(operator.or_, (RawEvent, *_OTHERS))])  # type: ignore[misc]
 
-    traceEvents: list[RawEvent]  # noqa: N815 - the format's own name
-    distributedInfo: Any = None  # noqa: N815
-    baseTimeNanoseconds: Any = None  # noqa: N815
-    host_name: Any = None
-    perfkit: Any = None
+_OTHER: Final = _OTHERS[0]()
 
 
-def read_raw(path: Path) -> RawTrace:
-    """Read a Chrome trace, plain or gzip (whatever it is called), an object or a bare array of events.
+def decode_strictly(text: bytes) -> list[Any] | None:
+    """Decode events separated by commas; None where they are no JSON, or not of the types they should be.
+
+    Only those of type `RawEvent` are complete events.
+    """
+    try:
+        events: list[Any] = _DECODER.decode(b"[" + text + b"]")
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError):
+        return None
+    return events
+
+
+def decode_leniently(text: bytes) -> list[Any] | None:
+    """Decode one event; None where nothing can be made of it, an empty list where it is no event."""
+    if len(text) > _LENIENT_BYTES:
+        return None
+    try:
+        loaded = load_leniently(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(loaded, dict):
+        return []
+    return [_raw_event(loaded) if _plain(loaded.get("ph")) == "X" else _OTHER]
+
+
+def load_leniently(text: bytes) -> Any:
+    """Decode any JSON, numbers as their texts: what is not needed is never converted.
 
     Raises:
-        NotATraceError: the file is JSON, but no trace.
-        TraceError: the file cannot be read or is damaged.
+        ValueError: it is no JSON.
+        RecursionError: it is nested too deeply.
     """
-    return _decode(_read_bytes(path), path)
-
-
-def _read_bytes(path: Path) -> bytes:
-    try:
-        data = path.read_bytes()
-        if data.startswith(_GZIP_MAGIC):
-            data = gzip.decompress(data)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise TraceError(f"{path}: damaged gzip data ({error}); was its writer killed?") from error
-    except OSError as error:
-        raise TraceError(f"{path}: cannot be read: {error.strerror or error}") from error
-    data = data.removeprefix(_BOM)
-    if not data.strip():
-        raise TraceError(f"{path}: the file is empty; was its writer killed?")
-    return data
-
-
-def _decode(data: bytes, path: Path) -> RawTrace:
-    try:
-        return _decode_strictly(data)
-    except UnicodeDecodeError:
-        data = data.decode("utf-8", "replace").encode()
-    except msgspec.DecodeError:
-        return _decode_leniently(data, path)
-    return _decode(data, path)
-
-
-def _decode_strictly(data: bytes) -> RawTrace:
-    if data.lstrip()[:1] == b"[":
-        return RawTrace(traceEvents=msgspec.json.decode(data, type=list[RawEvent]))
-    return msgspec.json.decode(data, type=RawTrace)
-
-
-def _decode_leniently(data: bytes, path: Path) -> RawTrace:
-    try:
-        # Numbers stay text here too: what is not needed is never converted.
-        loaded = json.loads(data.decode("utf-8", "replace"), strict=False, parse_float=_Number, parse_int=_Number)
-    except (ValueError, RecursionError) as error:
-        raise TraceError(f"{path}: is no JSON, or not whole: {error}") from error
-    if isinstance(loaded, list):
-        loaded = {"traceEvents": loaded}
-    events = loaded.get("traceEvents") if isinstance(loaded, dict) else None
-    if not isinstance(events, list):
-        raise NotATraceError(f"{path}: is JSON but no trace: it has no list `traceEvents`")
-    return RawTrace(
-        traceEvents=[_raw_event(event) for event in events if isinstance(event, dict)],
-        distributedInfo=_plain(loaded.get("distributedInfo")),
-        baseTimeNanoseconds=_plain(loaded.get("baseTimeNanoseconds")),
-        host_name=loaded.get("host_name"),
-        perfkit=_plain(loaded.get("perfkit")),
-    )
+    return json.loads(text.decode("utf-8", "replace"), strict=False, parse_float=_Number, parse_int=_Number)
 
 
 class _Number(str):
@@ -128,9 +105,11 @@ class _Number(str):
 
 
 def _plain(value: Any) -> Any:
-    """Turn the texts of numbers within a small header value into numbers."""
+    """Turn the texts of numbers within a small value into numbers, and strings into such as can be printed."""
     if isinstance(value, _Number):
-        return json.loads(value)
+        return json.loads(value) if len(value) < _MOST_DIGITS else str(value)
+    if isinstance(value, str):
+        return _printable(value)
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -138,31 +117,45 @@ def _plain(value: Any) -> Any:
     return value
 
 
+def _printable(text: str) -> str:
+    """Replace halves of surrogate pairs."""
+    return text.encode("utf-8", "replace").decode()
+
+
 def _raw_event(event: dict[str, Any]) -> RawEvent:
     args = event.get("args")
+    category = event.get("cat")
     return RawEvent(
-        ph=event.get("ph"),
-        cat=event.get("cat"),
-        name=event.get("name"),
-        pid=event.get("pid"),
-        tid=event.get("tid"),
+        cat=None if category is None else _printable(str(category)),
+        name=_printable(str(event.get("name"))),
+        pid=_id(event.get("pid")),
+        tid=_id(event.get("tid")),
         ts=_raw_text(event.get("ts")),
         dur=_raw_text(event.get("dur")),
-        args=_raw_args(args) if isinstance(args, dict) else None,
+        args=_raw_args(args) if isinstance(args, dict) else RawArgs(),
     )
 
 
+def _id(value: Any) -> int | str:
+    if isinstance(value, _Number) and len(value) < _MOST_DIGITS and re.fullmatch(r"-?\d+", value):
+        return int(value)
+    return _printable(str(value))
+
+
 def _raw_text(value: Any) -> Raw:
-    return Raw(value.encode("ascii", "replace")) if isinstance(value, str) else _NOTHING
+    """Return the text of a number, or of a string in its quotes."""
+    if isinstance(value, _Number):
+        return Raw(value.encode())
+    return Raw(json.dumps(value).encode()) if isinstance(value, str) else _NOTHING
 
 
 def _raw_args(args: dict[str, Any]) -> RawArgs:
     return RawArgs(
-        correlation=_plain(args.get("correlation")),
-        collective=args.get("Collective name"),
+        correlation=_plain(args.get("correlation", -1)),
+        collective=_plain(args.get("Collective name")),
         in_elements=_plain(args.get("In msg nelems")),
         out_elements=_plain(args.get("Out msg nelems")),
-        dtype=args.get("dtype"),
+        dtype=_plain(args.get("dtype")),
         group=_plain(args.get("Process Group Name")),
         group_size=_plain(args.get("Group size")),
         input_dims=_re_encoded(args.get("Input Dims")),
@@ -171,4 +164,27 @@ def _raw_args(args: dict[str, Any]) -> RawArgs:
 
 
 def _re_encoded(value: Any) -> Raw:
-    return _NOTHING if value is None else Raw(msgspec.json.encode(_plain(value)))
+    return _NOTHING if value is None else Raw(json.dumps(_plain(value)).encode())
+
+
+def decode_value(text: bytes) -> Any:
+    """Decode one value of the header, however it is written; None where nothing can be made of it."""
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError):
+        pass
+    if len(text) > _LENIENT_BYTES:
+        return None
+    try:
+        return _plain(load_leniently(text))
+    except (ValueError, RecursionError):
+        return None
+
+
+def decode_number(text: bytes) -> Decimal | None:
+    """Decode a number, which may stand in quotes, exactly; None where it is none."""
+    value = text.strip().strip(b'"')
+    try:
+        return Decimal(value.decode("ascii")) if len(value) < 64 else None
+    except (InvalidOperation, UnicodeDecodeError):
+        return None

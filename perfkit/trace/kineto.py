@@ -27,16 +27,14 @@ _OLD_ANNOTATION: Final = re.compile(r"ProfilerStep#\d+$|enumerate\(DataLoader\)#
 """Before annotations had a category of their own, they were written as `Operator`."""
 
 
-def kind_of(category: str, name: object) -> Kind:
-    """Return the kind of a complete event (`ph == "X"`) of this `cat` and name."""
-    kind = _kind_of_category(category)
-    if kind is Kind.OPERATOR and category != "cpu_op" and isinstance(name, str) and _OLD_ANNOTATION.match(name):
-        return Kind.ANNOTATION
-    return kind
+def was_annotation(name: str) -> bool:
+    """Return whether an event of category `Operator` (and not `cpu_op`) with this name is an annotation."""
+    return _OLD_ANNOTATION.match(name) is not None
 
 
 @lru_cache(maxsize=256)
-def _kind_of_category(category: str) -> Kind:
+def kind_of_category(category: str) -> Kind:
+    """Return the kind of complete events (`ph == "X"`) of a category; see `was_annotation` for the exception."""
     for pattern, kind in KINDS:
         if re.fullmatch(pattern, category, re.IGNORECASE):
             return kind

@@ -1,178 +1,121 @@
-"""From raw events to a `RankTrace`: categories become kinds, texts become nanoseconds, names become numbers."""
+"""From a file to a `RankTrace`, in one pass: the text is decompressed, cut, decoded and forgotten slice by slice."""
 
-import re
-from collections import Counter
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any
 
 import msgspec
-import numpy as np
 
-from perfkit.errors import TraceError
-from perfkit.trace.events import CollectiveArgs, Events, Header, Kind, PerfkitHeader, RankTrace
-from perfkit.trace.formats import RawArgs, RawEvent, RawTrace, read_raw
-from perfkit.trace.kineto import COMMUNICATION_OPERATORS, kind_of
-from perfkit.trace.times import LIMIT_NS, to_nanoseconds
-
-_KEPT: Final = frozenset({Kind.KERNEL, Kind.COPY, Kind.LAUNCH, Kind.OPERATOR, Kind.ANNOTATION})
-_COMMUNICATES: Final = re.compile(COMMUNICATION_OPERATORS)
-_LONGEST_NS: Final = 2**50
-"""Durations beyond it (13 days) are damage; so many of the longest add up within int64 as matter."""
-
-T = TypeVar("T", bound=Hashable)
+from perfkit.errors import NotATraceError, TraceError
+from perfkit.trace.columns import Columns, natural, text
+from perfkit.trace.document import SLICE_BYTES, Document
+from perfkit.trace.events import Header, PerfkitHeader, RankTrace
+from perfkit.trace.formats import decode_number, decode_value
+from perfkit.trace.slices import Text
+from perfkit.trace.streams import Source
+from perfkit.trace.times import LIMIT_NS
 
 
-def read_trace(path: Path) -> RankTrace:
-    """Read one trace file.
+def read_trace(
+    path: Path,
+    *,
+    max_bytes: int | None = None,
+    progress: Callable[[int], None] | None = None,
+    slice_bytes: int = SLICE_BYTES,
+) -> RankTrace:
+    """Read one trace file, plain, gzip or zstd, whatever it is called.
+
+    What is whole in a damaged file is kept, and `RankTrace.damage` says where it broke.
+
+    Args:
+        path: the file.
+        max_bytes: refuse a file with more text than this; None: 64 GiB, and no more than any trace can be compressed.
+        progress: called with the number of bytes of the file read since the last call, perhaps from another thread.
+        slice_bytes: how much text is decoded at once; the result does not depend on it.
 
     Raises:
-        TraceError: the file cannot be read, is damaged, or holds no trace.
+        NotATraceError: the file is JSON, but no trace.
+        TraceError: the file cannot be read, nothing in it can be used, or its text is larger than is allowed.
     """
+    pieces = Source(path, max_bytes=max_bytes, progress=progress).pieces()
     try:
-        return _convert(read_raw(path), path)
-    except (ValueError, RecursionError) as error:  # digits without end, nesting without end: no program writes that
-        raise TraceError(f"{path}: cannot be read as a trace: {' '.join(str(error).split())}") from error
-
-
-def _convert(raw: RawTrace, path: Path) -> RankTrace:
-    kinds = [_kind(event) for event in raw.traceEvents]
-    kept = [(event, kind) for event, kind in zip(raw.traceEvents, kinds, strict=True) if kind in _KEPT]
-    repaired: Counter[str] = Counter()
-    header = _header(raw, path)
-    events = _events([event for event, _ in kept], [kind for _, kind in kept], header.base_ns, repaired)
-    unknown = Counter(
-        str(event.cat) for event, kind in zip(raw.traceEvents, kinds, strict=True) if kind is Kind.UNKNOWN
-    )
+        document = Document(Text(pieces), slice_bytes)
+        columns = Columns()
+        for batch in document.batches():
+            if batch is None:
+                columns = Columns()
+            else:
+                columns.add(batch)
+    finally:
+        pieces.close()  # type: ignore[attr-defined]
+    _check(document, columns, path)
+    header = _header(document.header, path)
     return RankTrace(
-        header=header, events=events, counts=dict(Counter(kinds)), unknown=dict(unknown), repaired=dict(+repaired)
+        header=header,
+        events=columns.events(header.base_ns),
+        counts=columns.counts(),
+        unknown=columns.unknown(),
+        repaired=dict(+columns.repaired),
+        damage=tuple(_damage(document, len(columns))),
     )
 
 
-def _kind(event: RawEvent) -> Kind:
-    if event.ph != "X":
-        return Kind.OTHER
-    return kind_of(event.cat, event.name) if isinstance(event.cat, str) else Kind.UNKNOWN
+def _check(document: Document, columns: Columns, path: Path) -> None:
+    """Raise where the file holds nothing that can be used."""
+    if document.is_blank:
+        raise TraceError(f"{path}: {document.broken_by or 'the file is empty'}; was its writer killed?")
+    broken = document.broken_at is not None
+    if broken and not len(columns):
+        raise TraceError(
+            f"{path}: is no JSON, or not whole: it breaks at byte {document.broken_at:,} of the text "
+            f"({document.broken_by}), and nothing before that can be used"
+        )
+    if not document.has_events and not broken:
+        raise NotATraceError(f"{path}: is JSON but no trace: it has no list `traceEvents`")
 
 
-def _events(events: list[RawEvent], kinds: list[Kind], base_ns: int, repaired: Counter[str]) -> Events:
-    start_ns, placed = to_nanoseconds([bytes(event.ts) for event in events])
-    dur_ns, lasting = to_nanoseconds([bytes(event.dur) for event in events])
-    negative = lasting & (dur_ns < 0)
-    endless = lasting & (dur_ns > _LONGEST_NS)
-    repaired["events without a usable start, left out"] += int(np.count_nonzero(~placed))
-    repaired["events without a usable duration, taken as empty"] += int(np.count_nonzero(placed & ~lasting))
-    repaired["events of negative duration, taken as empty"] += int(np.count_nonzero(placed & negative))
-    repaired["events longer than 13 days, taken as empty"] += int(np.count_nonzero(placed & endless))
-    start_ns += base_ns
-    end_ns = start_ns + np.where(negative | endless, 0, dur_ns)
-    rows = np.flatnonzero(placed)
-    chosen = [events[row] for row in rows.tolist()]
-    name, names = _intern(_name(event) for event in chosen)
-    thread, _ = _intern((_id(event.pid), _id(event.tid)) for event in chosen)
-    return Events(
-        kind=np.array(kinds, np.uint8)[rows],
-        name=name,
-        start_ns=start_ns[rows],
-        end_ns=end_ns[rows],
-        thread=thread,
-        correlation=_correlations(chosen, repaired),
-        names=tuple(names),
-        collectives=_collectives(chosen),
-    )
+def _damage(document: Document, kept: int) -> list[str]:
+    found = []
+    if document.broken_at is not None:
+        found.append(
+            f"the file breaks at byte {document.broken_at:,} of its text ({document.broken_by}): "
+            f"the {kept:,} events before that are analysed, what came after is lost"
+        )
+    if document.repeated:
+        keys = ", ".join(sorted(set(document.repeated)))
+        found.append(f"keys of the header occur more than once ({keys}): the last of each counts")
+    return found
 
 
-def _intern(values: Iterable[T]) -> tuple[np.ndarray[Any, np.dtype[np.int32]], list[T]]:
-    numbers: dict[T, int] = {}
-    column = np.array([numbers.setdefault(value, len(numbers)) for value in values], np.int32)
-    return column, list(numbers)
-
-
-def _name(event: RawEvent) -> str:
-    return event.name if isinstance(event.name, str) else str(event.name)
-
-
-def _id(value: Any) -> Hashable:
-    return value if isinstance(value, str | int) else str(value)
-
-
-def _correlations(events: list[RawEvent], repaired: Counter[str]) -> np.ndarray[Any, np.dtype[np.int64]]:
-    column = np.array([_integer(event.args.correlation, -1) if event.args else -1 for event in events], np.int64)
-    mangled = sum(1 for event, value in zip(events, column, strict=True) if value == -1 and _has_correlation(event))
-    repaired["events with a correlation that is no number, taken as having none"] += mangled
-    return column
-
-
-def _has_correlation(event: RawEvent) -> bool:
-    return event.args is not None and event.args.correlation not in (None, -1)
-
-
-def _integer(value: Any, default: int) -> int:
-    """Return an id as int64; `default` where it is missing or is none."""
-    if isinstance(value, str) and value.strip().isdecimal() and len(value) < 20:
-        value = int(value)
-    return value if isinstance(value, int) and 0 <= value < 2**63 else default
-
-
-def _collectives(events: list[RawEvent]) -> dict[int, CollectiveArgs]:
-    return {
-        row: _collective(event.args, _name(event))
-        for row, event in enumerate(events)
-        if event.args is not None and (event.args.collective is not None or _COMMUNICATES.match(_name(event)))
-    }
-
-
-def _collective(args: RawArgs, name: str) -> CollectiveArgs:
-    return CollectiveArgs(
-        operator=_text(args.collective),
-        in_elements=_count(args.in_elements),
-        out_elements=_count(args.out_elements),
-        dtype=_text(args.dtype),
-        group=_text(args.group),
-        group_size=_count(args.group_size),
-        input_dims=_decoded(args.input_dims),
-        input_type=_decoded(args.input_type),
-        is_dispatch=name.startswith(("c10d::", "_c10d_functional::")),
-    )
-
-
-def _decoded(raw: msgspec.Raw) -> Any:
-    """Decode a small value; None where there is none, or it is damaged."""
-    try:
-        return msgspec.json.decode(raw) if bytes(raw) else None
-    except ValueError:
-        return None
-
-
-def _text(value: Any) -> str | None:
-    return None if value is None or value == "" else str(value)
-
-
-def _count(value: Any) -> int | None:
-    count = _integer(value, -1)
-    return None if count < 0 else count
-
-
-def _header(raw: RawTrace, path: Path) -> Header:
-    info = raw.distributedInfo if isinstance(raw.distributedInfo, dict) else {}
-    base_ns = raw.baseTimeNanoseconds or 0
-    if not isinstance(base_ns, int) or abs(base_ns) >= LIMIT_NS:
-        raise TraceError(f"{path}: baseTimeNanoseconds is {base_ns!r}, which is no time in nanoseconds")
+def _header(values: dict[str, bytes], path: Path) -> Header:
+    info = decode_value(values.get("distributedInfo", b"null"))
+    info = info if isinstance(info, dict) else {}
     # A single process has no process group that torch could write down; perfkit's session does.
-    own = _perfkit_header(raw.perfkit)
+    own = _perfkit_header(values.get("perfkit"))
     said = {"rank": own.rank, "world_size": own.world_size} | info if own else info
     return Header(
-        rank=_count(said.get("rank")),
-        world_size=_count(said.get("world_size")),
-        backend=_text(info.get("backend")),
-        host=_text(raw.host_name),
-        base_ns=base_ns,
+        rank=natural(said.get("rank")),
+        world_size=natural(said.get("world_size")),
+        backend=text(info.get("backend")),
+        host=text(decode_value(values.get("host_name", b"null"))),
+        base_ns=_base_ns(values.get("baseTimeNanoseconds", b"0"), path),
         perfkit=own,
     )
 
 
-def _perfkit_header(value: Any) -> PerfkitHeader | None:
+def _base_ns(value: bytes, path: Path) -> int:
+    if value == b"null":
+        return 0
+    number: Any = decode_number(value)
+    usable = number is not None and number.is_finite() and abs(number.adjusted()) < 30 and number == int(number)
+    if not usable or abs(number) >= LIMIT_NS:
+        shown = value[:40].decode("utf-8", "replace")
+        raise TraceError(f"{path}: baseTimeNanoseconds is {shown}, which is no time in nanoseconds")
+    return int(number)
+
+
+def _perfkit_header(value: bytes | None) -> PerfkitHeader | None:
     try:
-        return None if value is None else msgspec.convert(value, PerfkitHeader)
-    except msgspec.ValidationError:  # another program's key of the same name
+        return None if value is None else msgspec.json.decode(value, type=PerfkitHeader | None)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # another program's key of the same name
         return None

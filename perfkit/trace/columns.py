@@ -1,0 +1,233 @@
+"""From decoded events to columns, batch by batch: names become numbers, texts become nanoseconds.
+
+Within a batch every step is a pass over a whole column; the records are forgotten with their batch.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
+from itertools import compress
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from perfkit.trace.events import CollectiveArgs, Events, Kind
+from perfkit.trace.formats import RawArgs, RawEvent
+from perfkit.trace.intervals import Ints
+from perfkit.trace.kineto import COMMUNICATION_OPERATORS, kind_of_category, was_annotation
+from perfkit.trace.times import to_nanoseconds
+
+_KEPT: Final = np.array([kind in (0, 1, 2, 3, 4) for kind in Kind])
+_COMMUNICATES: Final = re.compile(COMMUNICATION_OPERATORS)
+_LONGEST_NS: Final = 2**50
+"""Durations beyond it (13 days) are damage; so many of the longest add up within int64 as matter."""
+_LARGEST_ARGUMENT_BYTES: Final = 1 << 16
+
+KeyT = TypeVar("KeyT", bound=Hashable)
+
+
+class _Interned(dict[KeyT, int], Generic[KeyT]):
+    """Numbers values in the order of their first appearance; calls `learn` with each new one."""
+
+    def __init__(self, learn: Callable[[KeyT], None] = lambda _: None) -> None:
+        super().__init__()
+        self._learn = learn
+
+    def __missing__(self, key: KeyT) -> int:
+        self._learn(key)
+        self[key] = number = len(self)
+        return number
+
+    def column(self, values: Sequence[KeyT]) -> NDArray[np.int32]:
+        return np.fromiter(map(self.__getitem__, values), np.int32, len(values))
+
+
+class _Flags(list[bool]):
+    """One answer a number, computed when the number is given."""
+
+    def of(self, numbers: NDArray[np.int32]) -> NDArray[np.bool_]:
+        return np.array(self, np.bool_)[numbers]
+
+
+class Columns:
+    """Collects the events of one trace."""
+
+    def __init__(self) -> None:
+        self._old_annotation, self._communicates, self._dispatches = _Flags(), _Flags(), _Flags()
+        self._category_kind: list[Kind] = []
+        self._categories: _Interned[str | None] = _Interned(self._learn_category)
+        self._names: _Interned[str] = _Interned(self._learn_name)
+        self._threads: _Interned[tuple[int | str, int | str]] = _Interned()
+        self._parts: dict[str, list[NDArray[Any]]] = {
+            name: [] for name in ("kind", "name", "start_ns", "end_ns", "thread", "correlation")
+        }
+        self._rows = 0
+        self._collectives: dict[int, CollectiveArgs] = {}
+        self._by_category: Counter[int] = Counter()
+        self._became_annotations = 0
+        self._others = 0
+        self.repaired: Counter[str] = Counter()
+        """Damage that was mended or left out, by what it was, with the number of events."""
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def _learn_category(self, category: str | None) -> None:
+        self._category_kind.append(Kind.UNKNOWN if category is None else kind_of_category(category))
+
+    def _learn_name(self, name: str) -> None:
+        self._old_annotation.append(was_annotation(name))
+        self._communicates.append(_COMMUNICATES.match(name) is not None)
+        self._dispatches.append(name.startswith(("c10d::", "_c10d_functional::")))
+
+    def add(self, batch: list[Any]) -> None:
+        """Take the events of a batch: complete ones are of type `RawEvent`, all others are only counted."""
+        complete = [event for event in batch if event.__class__ is RawEvent]
+        self._others += len(batch) - len(complete)
+        category = self._categories.column([event.cat for event in complete])
+        for number, count in enumerate(np.bincount(category).tolist()):
+            self._by_category[number] += count
+        kind = np.array(self._category_kind, np.uint8)[category]
+        kept = _KEPT[kind]
+        events: list[RawEvent] = complete if kept.all() else list(compress(complete, kept.tolist()))
+        if events:
+            self._keep(events, kind[kept], category[kept])
+
+    def _keep(self, events: list[RawEvent], kind: NDArray[np.uint8], category: NDArray[np.int32]) -> None:
+        start_ns, end_ns, placed = self._spans(events)
+        name = self._names.column([event.name for event in events])
+        kind = self._with_old_annotations(kind, category, name)
+        if not placed.all():
+            events = list(compress(events, placed.tolist()))
+            kind, name, start_ns, end_ns = kind[placed], name[placed], start_ns[placed], end_ns[placed]
+        thread = self._threads.column(list(zip([e.pid for e in events], [e.tid for e in events], strict=True)))
+        args = [event.args for event in events]
+        columns: dict[str, NDArray[Any]] = {"kind": kind, "name": name, "thread": thread}
+        columns |= {"start_ns": start_ns, "end_ns": end_ns}
+        columns["correlation"] = self._correlations(args)
+        self._describe(args, name)
+        for key, values in columns.items():
+            self._parts[key].append(values)
+        self._rows += len(events)
+
+    def _spans(self, events: list[RawEvent]) -> tuple[Ints, Ints, NDArray[np.bool_]]:
+        start_ns, placed = to_nanoseconds([event.ts for event in events])
+        dur_ns, lasting = to_nanoseconds([event.dur for event in events])
+        negative = lasting & (dur_ns < 0)
+        endless = lasting & (dur_ns > _LONGEST_NS)
+        self._repair("events without a usable start, left out", ~placed)
+        self._repair("events without a usable duration, taken as empty", placed & ~lasting)
+        self._repair("events of negative duration, taken as empty", placed & negative)
+        self._repair("events longer than 13 days, taken as empty", placed & endless)
+        return start_ns, start_ns + np.where(negative | endless, 0, dur_ns), placed
+
+    def _repair(self, what: str, which: NDArray[np.bool_]) -> None:
+        self.repaired[what] += int(np.count_nonzero(which))
+
+    def _with_old_annotations(
+        self, kind: NDArray[np.uint8], category: NDArray[np.int32], name: NDArray[np.int32]
+    ) -> NDArray[np.uint8]:
+        """Tell the annotations among the events of category `Operator`."""
+        old = (kind == Kind.OPERATOR) & (category != self._categories.get("cpu_op", -1))
+        if not old.any():
+            return kind
+        old &= self._old_annotation.of(name)
+        self._became_annotations += int(np.count_nonzero(old))
+        return np.where(old, np.uint8(Kind.ANNOTATION), kind)
+
+    def _correlations(self, args: list[RawArgs]) -> Ints:
+        values = [a.correlation for a in args]
+        column = None
+        if set(map(type, values)) == {int}:
+            try:
+                column = np.fromiter(values, np.int64, len(values))
+            except OverflowError:
+                column = None
+        if column is not None and not (column < -1).any():
+            return column
+        mangled = sum(value not in (None, -1) and integer(value, -1) == -1 for value in values)
+        self.repaired["events with a correlation that is no number, taken as having none"] += mangled
+        return np.array([integer(value, -1) for value in values], np.int64)
+
+    def _describe(self, args: list[RawArgs], name: NDArray[np.int32]) -> None:
+        telling = self._communicates.of(name)
+        saying = [k for k, a in enumerate(args) if a.collective is not None]
+        telling[saying] = True
+        for k in np.flatnonzero(telling).tolist():
+            self._collectives[self._rows + k] = describe(args[k], is_dispatch=self._dispatches[name[k]])
+
+    # ---- what has been collected -----------------------------------------------------------------------------------
+
+    def events(self, base_ns: int) -> Events:
+        """Return the columns; nothing can be added afterwards."""
+        columns = {key: self._joined(key) for key in self._parts}
+        columns["start_ns"] += base_ns
+        columns["end_ns"] += base_ns
+        return Events(**columns, names=tuple(self._names), collectives=self._collectives)
+
+    def _joined(self, key: str) -> NDArray[Any]:
+        empty = {"kind": np.uint8, "name": np.int32, "thread": np.int32}.get(key, np.int64)
+        column = np.concatenate([np.zeros(0, empty), *self._parts[key]])
+        self._parts[key] = []  # not twice in memory for longer than it takes
+        return column
+
+    def counts(self) -> dict[Kind, int]:
+        """Return the number of events by kind, kept or not."""
+        counts: Counter[Kind] = Counter({Kind.OTHER: self._others})
+        for number, count in self._by_category.items():
+            counts[self._category_kind[number]] += count
+        counts[Kind.ANNOTATION] += self._became_annotations
+        counts[Kind.OPERATOR] -= self._became_annotations
+        return dict(+counts)
+
+    def unknown(self) -> dict[str, int]:
+        """Return the categories that no row knows, with the number of complete events of each."""
+        return {
+            str(category): count
+            for category, number in self._categories.items()
+            if self._category_kind[number] is Kind.UNKNOWN and (count := self._by_category[number])
+        }
+
+
+def describe(args: RawArgs, *, is_dispatch: bool) -> CollectiveArgs:
+    """Return what an event says of its collective."""
+    return CollectiveArgs(
+        operator=text(args.collective),
+        in_elements=natural(args.in_elements),
+        out_elements=natural(args.out_elements),
+        dtype=text(args.dtype),
+        group=text(args.group),
+        group_size=natural(args.group_size),
+        input_dims=_decoded(args.input_dims),
+        input_type=_decoded(args.input_type),
+        is_dispatch=is_dispatch,
+    )
+
+
+def _decoded(raw: msgspec.Raw) -> Any:
+    """Decode a small value; None where there is none, or it is damaged or large."""
+    data = bytes(raw)
+    try:
+        return msgspec.json.decode(data) if 0 < len(data) <= _LARGEST_ARGUMENT_BYTES else None
+    except (ValueError, RecursionError):
+        return None
+
+
+def integer(value: Any, default: int) -> int:
+    """Return an id as int64; `default` where it is missing or is none."""
+    if isinstance(value, str) and value.strip().isdecimal() and len(value) < 20:
+        value = int(value)
+    return value if isinstance(value, int) and 0 <= value < 2**63 else default
+
+
+def natural(value: Any) -> int | None:
+    """Return a count; None where it is missing or is none."""
+    count = integer(value, -1)
+    return None if count < 0 else count
+
+
+def text(value: Any) -> str | None:
+    """Return a word; None where it is missing or empty."""
+    return None if value is None or value == "" else str(value)

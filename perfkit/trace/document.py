@@ -1,0 +1,297 @@
+"""Walking through the text of a Chrome trace: an object with `traceEvents` anywhere in it, or a bare array of events.
+
+What breaks, breaks at a byte: everything whole before it is kept.
+"""
+
+import json
+import re
+from collections.abc import Generator, Iterator
+from typing import Any, Final, Literal, NamedTuple
+
+import numpy as np
+
+from perfkit.trace.formats import decode_leniently, decode_strictly
+from perfkit.trace.intervals import Ints
+from perfkit.trace.slices import SPACE, Text, marks
+
+SLICE_BYTES: Final = 1 << 20
+_BOM: Final = b"\xef\xbb\xbf"
+_LARGEST_BYTES: Final = 16 << 20
+"""Of one event, one string, one value of the header that is kept, one stretch of blank space."""
+_FILL_BYTES: Final = 1 << 16
+_STRING: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+_SCALAR: Final = re.compile(rb"[^\s,\]}]+(?=[\s,\]}])")
+
+HEADER_KEYS: Final = frozenset({"distributedInfo", "baseTimeNanoseconds", "host_name", "perfkit"})
+
+
+class _BreakError(Exception):
+    """The text cannot be read from here on."""
+
+    def __init__(self, at: int, what: str) -> None:
+        super().__init__(what)
+        self.at = at
+
+
+class _Cuts(NamedTuple):
+    """Where events end in the text at hand, how much of it they take, and what comes behind them."""
+
+    ends: Ints
+    size: int
+    state: Literal["goes on", "closes", "ends"]
+
+
+class Document:
+    """One trace's text. After `batches` has been exhausted the other attributes are final."""
+
+    def __init__(self, text: Text, slice_bytes: int = SLICE_BYTES) -> None:
+        self._text = text
+        self._slice_bytes = slice_bytes
+        self.header: dict[str, bytes] = {}
+        """The texts of the wanted values of the header."""
+        self.has_events = False
+        """Whether there is a list of events."""
+        self.repeated: list[str] = []
+        """Keys of the header that occur more than once: the last counts, as in any JSON reader."""
+        self.broken_at: int | None = None
+        """The byte of the text from which on nothing could be read."""
+        self.broken_by: str = ""
+        self.is_blank = False
+
+    def batches(self) -> Iterator[list[Any] | None]:
+        """Yield the events in file order, batch by batch; None where those before do not count."""
+        try:
+            yield from self._document()
+        except _BreakError as error:
+            self.broken_at, self.broken_by = error.at, str(error)
+            if self._text.broken:  # it is not the text that broke first
+                self.broken_by = str(self._text.broken)
+        else:
+            if self._text.broken:
+                self.broken_at, self.broken_by = self._text.end, str(self._text.broken)
+
+    def _document(self) -> Iterator[list[Any] | None]:
+        text = self._text
+        text.fill(max(self._slice_bytes, len(_BOM)))
+        if text.data.startswith(_BOM):
+            text.drop(len(_BOM))
+        first = self._peek()
+        self.is_blank = not first
+        if self.is_blank:
+            return
+        if first == b"[":
+            text.drop(1)
+            self.has_events = True
+            yield from self._events()
+        elif first == b"{":
+            text.drop(1)
+            yield from self._members()
+        else:
+            self._value(keep=False)
+        if self._peek():
+            raise self._break("there is more behind the end")
+
+    def _members(self) -> Iterator[list[Any] | None]:
+        text = self._text
+        if self._peek() == b"}":
+            return text.drop(1)
+        while True:
+            key = self._key()
+            if key in self.header or (key == "traceEvents" and self.has_events):
+                self.repeated.append(key)
+            if key == "traceEvents":
+                yield None
+                self.has_events = self._peek() == b"["
+            if key == "traceEvents" and self.has_events:
+                text.drop(1)
+                yield from self._events()
+            else:
+                value = self._value(keep=key in HEADER_KEYS)
+                if key in HEADER_KEYS:
+                    self.header[key] = value
+            after = self._peek()
+            if after not in (b",", b"}"):
+                raise self._break("no comma between the header's keys")
+            text.drop(1)
+            if after == b"}":
+                return None
+
+    # ---- values ----------------------------------------------------------------------------------------------------
+
+    def _break(self, what: str) -> _BreakError:
+        """Return the error for the byte at hand; the end of the text goes before any other reason."""
+        if self._text.ended and not self._text.data:
+            return self._ends()
+        return _BreakError(self._text.offset, what)
+
+    def _ends(self) -> _BreakError:
+        return _BreakError(self._text.end, "the text ends too soon; was its writer killed?")
+
+    def _peek(self) -> bytes:
+        """Go to the next character that is not blank and return it; nothing at the end."""
+        text, blank = self._text, 0
+        while True:
+            if text.data[:1] not in (b" ", b"\t", b"\r", b"\n", b""):
+                return text.data[:1]
+            kept = len(text.data.lstrip(SPACE))
+            blank += len(text.data) - kept
+            text.drop(len(text.data) - kept)
+            if kept:
+                return text.data[:1]
+            if blank > _LARGEST_BYTES:
+                raise self._break(f"there is nothing but blanks over more than {_LARGEST_BYTES >> 20} MiB")
+            if not text.fill(_FILL_BYTES):
+                return b""
+
+    def _key(self) -> str:
+        if self._peek() != b'"':
+            raise self._break("a key of the header was expected")
+        raw = self._matching(_STRING)
+        try:
+            key = json.loads(raw.decode("utf-8", "replace"), strict=False)
+        except ValueError:
+            raise self._break("a key of the header cannot be read") from None
+        if self._peek() != b":":
+            raise self._break("no colon behind a key of the header")
+        self._text.drop(1)
+        return str(key)
+
+    def _matching(self, pattern: re.Pattern[bytes]) -> bytes:
+        """Take what matches, however many pieces it comes in."""
+        text, size = self._text, _FILL_BYTES
+        while not (match := pattern.match(text.data)):
+            size = max(size, 2 * len(text.data))
+            if len(text.data) > _LARGEST_BYTES:
+                raise self._break(f"a value is longer than {_LARGEST_BYTES >> 20} MiB")
+            if not text.fill(size):
+                raise self._ends() if text.ended else self._break("a value cannot be read")
+        text.drop(match.end())
+        return match.group()
+
+    def _value(self, *, keep: bool) -> bytes:
+        first = self._peek()
+        if first in (b"[", b"{"):
+            return self._container(keep=keep)
+        if first == b'"':
+            return self._matching(_STRING)
+        if first == b"":
+            raise self._ends()
+        # A number at the very end of the text has nothing behind it.
+        if self._text.fill(_FILL_BYTES) or not self._text.ended or _SCALAR.match(self._text.data):
+            return self._matching(_SCALAR)
+        scalar = self._text.data
+        self._text.drop(len(scalar))
+        return scalar
+
+    def _container(self, *, keep: bool) -> bytes:
+        """Take an array or object; one that is not wanted is forgotten piece by piece."""
+        text = self._text
+        parts: list[bytes] = []
+        in_string = escaped = False
+        depth = have = 0
+        while True:
+            found = marks(text.data, in_string=in_string, escaped=escaped)
+            closes = np.flatnonzero(found.depth + depth == 0)
+            size = int(found.at[closes[0]]) + 1 if len(closes) else len(text.data)
+            have += size
+            if keep:
+                parts.append(text.data[:size])
+                if have > _LARGEST_BYTES:
+                    raise self._break(f"a value of the header is longer than {_LARGEST_BYTES >> 20} MiB")
+            text.drop(size)
+            if len(closes):
+                return b"".join(parts)
+            depth += int(found.depth[-1]) if len(found.depth) else 0
+            in_string, escaped = found.in_string, found.escaping
+            if not text.fill(_FILL_BYTES):
+                raise self._ends()
+
+    # ---- events ----------------------------------------------------------------------------------------------------
+
+    def _events(self) -> Iterator[list[Any] | None]:
+        """Yield the events of the array that begins here, and go behind its end."""
+        text = self._text
+        if self._peek() == b"]":
+            return text.drop(1)
+        while True:
+            self._peek()
+            text.fill(self._slice_bytes)
+            guess = text.guess(self._slice_bytes)
+            events = decode_strictly(text.data[: guess[0]]) if guess else None
+            if guess and events is not None:
+                yield events
+                text.drop(guess[1])
+            else:
+                ended = yield from self._exactly()
+                if ended:
+                    return None
+
+    def _exactly(self) -> Generator[list[Any], None, bool]:
+        """Yield the events of the slice at hand, cut by its brackets; return whether the array has ended."""
+        text = self._text
+        cuts = self._cuts()
+        yield from self._decoded(cuts.ends)
+        text.drop(cuts.size)
+        if cuts.state == "ends":
+            raise self._ends()
+        if cuts.state == "closes" and text.data[:1] != b"]":
+            raise self._break("a bracket closes what it did not open")
+        if cuts.state == "closes":
+            text.drop(1)
+        return cuts.state == "closes"
+
+    def _cuts(self) -> _Cuts:
+        """Look at more and more of the text until an event ends in it."""
+        text, size = self._text, self._slice_bytes
+        while True:
+            text.fill(size)
+            found = marks(text.data[:size])
+            closes = np.flatnonzero(found.depth < 0)
+            upto = int(closes[0]) if len(closes) else len(found.at)
+            commas = found.at[:upto][(found.char[:upto] == b","[0]) & (found.depth[:upto] == 0)]
+            if len(closes):
+                end = int(found.at[upto])
+                return _Cuts(np.append(commas, end), end, "closes")
+            if text.ended and size >= len(text.data):
+                # What stands behind the last comma may be whole all the same.
+                whole = not found.in_string and not (len(found.depth) and found.depth[-1])
+                return _Cuts(np.append(commas, len(text.data)) if whole else commas, len(text.data), "ends")
+            if len(commas):
+                return _Cuts(commas, int(commas[-1]) + 1, "goes on")
+            if size >= _LARGEST_BYTES:
+                raise self._break(f"an event is longer than {_LARGEST_BYTES >> 20} MiB")
+            size = min(2 * size, _LARGEST_BYTES)
+
+    def _decoded(self, ends: Ints) -> Iterator[list[Any]]:
+        """Yield the events that end at the given places.
+
+        Raises:
+            _BreakError: one of them cannot be decoded; those before it have been given out.
+        """
+        data = self._text.data
+        starts = np.concatenate((np.zeros(1, np.int64), ends + 1))[: len(ends)]
+        if len(ends) and not data[starts[-1] : ends[-1]].strip(SPACE):
+            starts, ends = starts[:-1], ends[:-1]  # a comma behind the last event
+        events: list[Any] = []
+        bad = _decode(data, starts.tolist(), ends.tolist(), events)
+        yield events
+        if bad is not None:
+            at = bad + len(data[bad:]) - len(data[bad:].lstrip(SPACE))
+            raise _BreakError(self._text.offset + at, "an event cannot be read")
+
+
+def _decode(data: bytes, starts: list[int], ends: list[int], events: list[Any]) -> int | None:
+    """Append the events; halve what the strict decoder refuses until the one is found. Return where one fails."""
+    if not starts:
+        return None
+    found = decode_strictly(data[starts[0] : ends[-1]])
+    if found is None and len(starts) == 1:
+        found = decode_leniently(data[starts[0] : ends[0]])
+        if found is None:
+            return starts[0]
+    if found is not None:
+        events.extend(found)
+        return None
+    half = len(starts) // 2
+    bad = _decode(data, starts[:half], ends[:half], events)
+    return _decode(data, starts[half:], ends[half:], events) if bad is None else bad

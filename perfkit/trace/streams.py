@@ -1,0 +1,190 @@
+"""From a file to the bytes of its text, piece by piece: what it is compressed with is told by its first bytes.
+
+Decompression runs ahead in a thread: isal and zstandard release the interpreter while they work, so that on a second
+core it costs next to no time.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from queue import Empty, Full, Queue
+from typing import BinaryIO, Final
+
+from perfkit.errors import TraceError
+
+GZIP_MAGIC: Final = b"\x1f\x8b"
+ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
+SKIPPABLE: Final = tuple(bytes([0x50 + k]) + b"\x2a\x4d\x18" for k in range(16))
+"""Frames that zstd passes over; pzstd writes them first."""
+
+PIECE_BYTES: Final = 1 << 18
+MAX_BYTES: Final = 64 << 30
+"""Of text, unless the caller says otherwise: four days of profiling at the rate of the largest traces known."""
+
+_AHEAD: Final = 8
+"""Pieces that may wait for the parser."""
+_FREE_BYTES: Final = 256 << 20
+_LARGEST_RATIO: Final = 250
+"""Traces compress 10 to 40 times. What expands more, beyond the first 256 MiB, is an attack on memory."""
+_ZSTD_WINDOW_BYTES: Final = 1 << 27
+"""zstd's own default: what needs a larger window must be asked for."""
+_ZSTD_INPUT_BYTES: Final = 1 << 10
+"""A block of 4 bytes may stand for 128 KiB: this much input gives 32 MiB at most."""
+
+
+class BrokenStreamError(Exception):
+    """The compressed data ends too soon or is damaged; its text up to there has been given out."""
+
+
+class Source:
+    """The text of one file.
+
+    Args:
+        path: the file.
+        max_bytes: refuse more text than this; None: 64 GiB, and what only an attack compresses so well.
+        progress: called with the number of bytes of the file read since the last call, from the reading thread.
+    """
+
+    def __init__(
+        self, path: Path, *, max_bytes: int | None = None, progress: Callable[[int], None] | None = None
+    ) -> None:
+        self._path = path
+        self._max_bytes = max_bytes
+        self._progress = progress
+        self.read_bytes = 0
+        """Of the file, so far."""
+        self.text_bytes = 0
+        """Of its text, so far."""
+
+    def pieces(self) -> Iterator[bytes]:
+        """Yield the text.
+
+        Raises:
+            BrokenStreamError: the compressed data is damaged or cut off.
+            TraceError: the file cannot be read, or holds more text than is allowed.
+        """
+        try:
+            with self._path.open("rb") as file:
+                magic = file.peek(4)[:4]
+                if magic.startswith(GZIP_MAGIC):
+                    yield from _ahead(self._counted(_gunzip(self._raw(file))))
+                elif magic.startswith((ZSTD_MAGIC, *SKIPPABLE)):
+                    yield from _ahead(self._counted(_unzstd(self._raw(file))))
+                else:
+                    yield from self._counted(self._raw(file))
+        except OSError as error:
+            raise TraceError(f"{self._path}: cannot be read: {error.strerror or error}") from error
+
+    def _raw(self, file: BinaryIO) -> Iterator[bytes]:
+        while piece := file.read(PIECE_BYTES):
+            self.read_bytes += len(piece)
+            if self._progress:
+                self._progress(len(piece))
+            yield piece
+
+    def _counted(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
+        for piece in pieces:
+            self.text_bytes += len(piece)
+            self._check_size()
+            yield piece
+
+    def _check_size(self) -> None:
+        if self._max_bytes is None and self.text_bytes > _FREE_BYTES + _LARGEST_RATIO * self.read_bytes:
+            raise TraceError(
+                f"{self._path}: {self.read_bytes:,} bytes expand to more than {self.text_bytes:,}, as no trace does: "
+                "a decompression bomb? If it is none, allow its size with --max-bytes"
+            )
+        if self.text_bytes > (self._max_bytes or MAX_BYTES):
+            raise TraceError(
+                f"{self._path}: holds more than {self._max_bytes or MAX_BYTES:,} bytes of text: "
+                "allow more with --max-bytes"
+            )
+
+
+def _gunzip(raw: Iterator[bytes]) -> Iterator[bytes]:
+    """Decompress gzip, any number of members; zeros behind the last are padding."""
+    from isal import igzip_lib
+
+    rest = b""
+    members = 0
+    while rest := rest.lstrip(b"\0") or next(raw, b""):
+        if members and not rest.startswith(GZIP_MAGIC[: len(rest)]):
+            if rest.strip(b"\0"):
+                raise BrokenStreamError("what follows the compressed data is no gzip")
+            rest = b""
+            continue
+        member = igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP)
+        members += 1
+        try:
+            while not member.eof:
+                if member.needs_input and not rest and not (rest := next(raw, b"")):
+                    raise BrokenStreamError("damaged gzip data: it ends too soon")
+                if text := member.decompress(rest, PIECE_BYTES):
+                    yield text
+                rest = b""
+        except igzip_lib.IsalError as error:  # type: ignore[misc]
+            raise BrokenStreamError(f"damaged gzip data ({error})") from error
+        rest = member.unused_data
+
+
+def _unzstd(raw: Iterator[bytes]) -> Iterator[bytes]:
+    """Decompress zstd, any number of frames."""
+    import zstandard
+
+    decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES)
+    frame = decompressor.decompressobj()
+    fresh = True
+    try:
+        for piece in raw:
+            rest = piece
+            while rest:
+                text = frame.decompress(rest[:_ZSTD_INPUT_BYTES])
+                rest = frame.unused_data + rest[_ZSTD_INPUT_BYTES:]
+                fresh = frame.eof
+                if frame.eof:
+                    frame = decompressor.decompressobj()
+                if text:
+                    yield text
+    except zstandard.ZstdError as error:
+        raise BrokenStreamError(f"damaged zstd data ({error})") from error
+    if not fresh:
+        raise BrokenStreamError("damaged zstd data: it ends too soon")
+
+
+def _ahead(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """Run the iterator in a thread, a few pieces ahead; what it raises is raised here."""
+    queue: Queue[bytes | BaseException | None] = Queue(_AHEAD)
+    stopped = threading.Event()
+    thread = threading.Thread(target=_produce, args=(pieces, queue, stopped), name="perfkit-decompress", daemon=True)
+    thread.start()
+    try:
+        while (item := queue.get()) is not None:
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+    finally:
+        stopped.set()
+        with suppress(Empty):  # a thread that waits for room wakes at once
+            while True:
+                queue.get_nowait()
+        thread.join()
+
+
+def _produce(pieces: Iterator[bytes], queue: "Queue[bytes | BaseException | None]", stopped: threading.Event) -> None:
+    """Put what the iterator yields, then None or what it raised; end early once nobody wants it."""
+
+    def put(item: bytes | BaseException | None) -> None:
+        while not stopped.is_set():
+            with suppress(Full):
+                queue.put(item, timeout=0.1)
+                return
+
+    try:
+        for piece in pieces:
+            put(piece)
+            if stopped.is_set():
+                return
+        put(None)
+    except BaseException as error:  # noqa: BLE001 - handed over to the thread that asked
+        put(error)
