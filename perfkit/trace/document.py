@@ -14,7 +14,7 @@ from perfkit.trace.formats import decode_leniently, decode_strictly
 from perfkit.trace.intervals import Ints
 from perfkit.trace.slices import SPACE, Text, marks
 
-SLICE_BYTES: Final = 1 << 20
+SLICE_BYTES: Final = 1 << 19
 _BOM: Final = b"\xef\xbb\xbf"
 _LARGEST_BYTES: Final = 16 << 20
 """Of one event, one string, one value of the header that is kept, one stretch of blank space."""
@@ -28,9 +28,10 @@ HEADER_KEYS: Final = frozenset({"distributedInfo", "baseTimeNanoseconds", "host_
 class _BreakError(Exception):
     """The text cannot be read from here on."""
 
-    def __init__(self, at: int, what: str) -> None:
+    def __init__(self, at: int, what: str, *, at_end: bool = False) -> None:
         super().__init__(what)
         self.at = at
+        self.at_end = at_end
 
 
 class _Cuts(NamedTuple):
@@ -63,9 +64,10 @@ class Document:
         try:
             yield from self._document()
         except _BreakError as error:
-            self.broken_at, self.broken_by = error.at, str(error)
-            if self._text.broken:  # it is not the text that broke first
-                self.broken_by = str(self._text.broken)
+            self._text.exhaust()  # whether its compression is damaged too, is known at its end only
+            reasons = [] if self._text.broken and error.at_end else [str(error)]
+            self.broken_at = error.at
+            self.broken_by = "; ".join([*reasons, *([str(self._text.broken)] if self._text.broken else [])])
         else:
             if self._text.broken:
                 self.broken_at, self.broken_by = self._text.end, str(self._text.broken)
@@ -125,7 +127,7 @@ class Document:
         return _BreakError(self._text.offset, what)
 
     def _ends(self) -> _BreakError:
-        return _BreakError(self._text.end, "the text ends too soon; was its writer killed?")
+        return _BreakError(self._text.end, "the text ends too soon; was its writer killed?", at_end=True)
 
     def _peek(self) -> bytes:
         """Go to the next character that is not blank and return it; nothing at the end."""

@@ -168,17 +168,21 @@ def _re_encoded(value: Any) -> Raw:
 
 
 def decode_value(text: bytes) -> Any:
-    """Decode one value of the header, however it is written; None where nothing can be made of it."""
+    """Decode one value of the header, however it is written.
+
+    Raises:
+        ValueError: nothing can be made of it.
+    """
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError):
         pass
     if len(text) > _LENIENT_BYTES:
-        return None
+        raise ValueError("too large to be decoded leniently")
     try:
         return _plain(load_leniently(text))
-    except (ValueError, RecursionError):
-        return None
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
 
 
 def decode_number(text: bytes) -> Decimal | None:

@@ -75,29 +75,46 @@ def innermost(start: Ints, end: Ints, instant: Ints) -> Ints:
     if not len(start):
         return np.full(len(instant), -1, np.int64)
     order = np.lexsort((-end, start))
-    ordered_start, ordered_end = start[order], end[order]
-    outlives = _last_before_that_ends_later(ordered_end)
-    found = np.searchsorted(ordered_start, instant, side="right") - 1
-    # Where the candidate has ended, everything up to the last earlier span that ends later has ended too.
-    unsettled = np.flatnonzero(found >= 0)
-    while len(unsettled := unsettled[ordered_end[found[unsettled]] <= instant[unsettled]]):
-        found[unsettled] = outlives[found[unsettled]]
-        unsettled = unsettled[found[unsettled] >= 0]
+    begun = np.searchsorted(start[order], instant, side="right") - 1
+    found = _last_above(end[order], begun, instant)
     return np.where(found >= 0, order[found], -1)
 
 
-def _last_before_that_ends_later(end: Ints) -> Ints:
-    """Return, for each i, the largest j < i with end[j] > end[i], or -1: previous greater element, by pointer jumping.
+def _last_above(values: Ints, upto: Ints, threshold: Ints) -> Ints:
+    """Return, for each query, the largest j <= upto with values[j] > threshold, or -1.
 
-    Invariant: everything strictly between `before[i]` and i ends no later than i. A jump through a pointer that is
-    itself not final yet keeps it, so all pointers jump at once and the distance doubles.
+    A tree of maxima over pairs of pairs: a query climbs until what lies to the left holds an answer, and descends to
+    it. Both take a step a level for all queries at once, however deeply spans nest.
     """
-    before = np.arange(-1, len(end) - 1, dtype=np.int64)
-    short = np.flatnonzero(before >= 0)
-    while len(short := short[end[before[short]] <= end[short]]):
-        before[short] = before[before[short]]
-        short = short[before[short] >= 0]
-    return before
+    levels = _maxima(values)
+    node, height = upto.copy(), np.zeros(len(upto), np.int64)
+    climbing = np.flatnonzero(upto >= 0)
+    climbing = climbing[values[upto[climbing]] <= threshold[climbing]]
+    for level, maxima in enumerate(levels):
+        if not len(climbing):
+            break
+        left = (node[climbing] & ~1) if level < len(levels) - 1 else node[climbing]
+        hit = (left != node[climbing]) & (maxima[left] > threshold[climbing])
+        node[climbing[hit]], height[climbing[hit]] = left[hit], level
+        climbing = climbing[~hit]
+        node[climbing] >>= 1
+    node[climbing] = -1
+    for level in range(len(levels) - 1, 0, -1):
+        here = np.flatnonzero(height == level)
+        right = 2 * node[here] + 1
+        node[here] = right - (levels[level - 1][right] <= threshold[here])
+        height[here] = level - 1
+    return node
+
+
+def _maxima(values: Ints) -> list[Ints]:
+    """Return the values, the maxima of pairs of them, of pairs of those, and so on to one; odd lengths are padded."""
+    levels = [values]
+    while len(levels[-1]) > 1:
+        if len(levels[-1]) % 2:
+            levels[-1] = np.append(levels[-1], np.iinfo(np.int64).min)
+        levels.append(np.maximum(levels[-1][::2], levels[-1][1::2]))
+    return levels
 
 
 class Segments(NamedTuple):

@@ -49,14 +49,15 @@ def read_trace(
     finally:
         pieces.close()  # type: ignore[attr-defined]
     _check(document, columns, path)
-    header = _header(document.header, path)
+    damage = _damage(document, len(columns))
+    header = _header(document.header, path, damage)
     return RankTrace(
         header=header,
         events=columns.events(header.base_ns),
         counts=columns.counts(),
         unknown=columns.unknown(),
         repaired=dict(+columns.repaired),
-        damage=tuple(_damage(document, len(columns))),
+        damage=tuple(damage),
     )
 
 
@@ -87,20 +88,29 @@ def _damage(document: Document, kept: int) -> list[str]:
     return found
 
 
-def _header(values: dict[str, bytes], path: Path) -> Header:
-    info = decode_value(values.get("distributedInfo", b"null"))
+def _header(values: dict[str, bytes], path: Path, damage: list[str]) -> Header:
+    decoded = {key: _decoded(key, value, damage) for key, value in values.items() if key != "baseTimeNanoseconds"}
+    info = decoded.get("distributedInfo")
     info = info if isinstance(info, dict) else {}
     # A single process has no process group that torch could write down; perfkit's session does.
-    own = _perfkit_header(values.get("perfkit"))
+    own: PerfkitHeader | None = decoded.get("perfkit")
     said = {"rank": own.rank, "world_size": own.world_size} | info if own else info
     return Header(
         rank=natural(said.get("rank")),
         world_size=natural(said.get("world_size")),
         backend=text(info.get("backend")),
-        host=text(decode_value(values.get("host_name", b"null"))),
+        host=text(decoded.get("host_name")),
         base_ns=_base_ns(values.get("baseTimeNanoseconds", b"0"), path),
         perfkit=own,
     )
+
+
+def _decoded(key: str, value: bytes, damage: list[str]) -> Any:
+    try:
+        return _perfkit_header(value) if key == "perfkit" else decode_value(value)
+    except ValueError:
+        damage.append(f"the header's {key} cannot be read and is left out")
+        return None
 
 
 def _base_ns(value: bytes, path: Path) -> int:
@@ -114,8 +124,14 @@ def _base_ns(value: bytes, path: Path) -> int:
     return int(number)
 
 
-def _perfkit_header(value: bytes | None) -> PerfkitHeader | None:
+def _perfkit_header(value: bytes) -> PerfkitHeader | None:
     try:
-        return None if value is None else msgspec.json.decode(value, type=PerfkitHeader | None)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # another program's key of the same name
+        return msgspec.json.decode(value, type=PerfkitHeader | None)
+    except msgspec.ValidationError:  # another program's key of the same name
+        return None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        pass
+    try:
+        return msgspec.convert(decode_value(value), PerfkitHeader | None)
+    except msgspec.ValidationError:
         return None

@@ -101,6 +101,12 @@ class Text:
         self.ended = piece is None
         return piece or b""
 
+    def exhaust(self) -> None:
+        """Read to the end and forget."""
+        while not self.ended:
+            self.drop(len(self.data))
+            self.fill(1)
+
     @property
     def end(self) -> int:
         """How long the whole is, as far as it is known."""
