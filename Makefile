@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+MB ?= 100
 DEMO := traces/demo-$(shell date -u +%Y%m%d-%H%M%S)
 DEMO_REPORT := reports/$(notdir $(DEMO)).md
 
@@ -41,7 +42,8 @@ lint: $(READY) ## Check style, types and the direction of imports
 
 check: lint test slow ## Everything that CI checks
 
-bench: $(READY) ## Measure reading from the input sources, as ratios
+bench: $(READY) ## Measure reading traces and input sources, as ratios (MB=500 for larger traces)
+	$(BIN)/python -m tests.benchmarks.bench_trace --megabytes $(MB) $(TRACE)
 	$(BIN)/python -m tests.benchmarks.bench_sources
 
 clean: ## Remove the environment and caches; traces and reports stay

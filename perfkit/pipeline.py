@@ -29,6 +29,7 @@ def analyze(
     *paths: str | Path,
     rank: int | None = None,
     step_marker: str | None = None,
+    max_bytes: int | None = None,
     executor: str | Executor | None = None,
     workers: int | None = None,
     scheduler: str | None = None,
@@ -39,9 +40,10 @@ def analyze(
     """Analyse traces, run folders, or folders of them.
 
     Args:
-        paths: trace files (`.json`, `.json.gz`), run folders, or folders of run folders or foreign traces.
+        paths: trace files (`.json`, `.json.gz`, `.json.zst`), run folders, or folders of run folders or foreign traces.
         rank: the rank of a trace that says it neither in its header nor in its name.
         step_marker: a regular expression for the names of the annotations that mark steps, instead of `ProfilerStep#N`.
+        max_bytes: how much text a trace may hold, decompressed; one with more is refused. 64 GiB if None.
         executor: where the traces are read, one task a trace: a name in `perfkit.executors.EXECUTORS`, or an open
             `concurrent.futures.Executor`; if None, `processes` where that is faster. The report is the same from all.
         workers: of `processes` or a local `dask` cluster; if None, as many as cores and memory allow.
@@ -69,7 +71,7 @@ def analyze(
             # Before anything that can fail on one rank alone: the others wait in there.
             executor = stack.enter_context(opened("mpi", choice))
         locations = discover(map(Path, paths))
-        options = Options(step_marker=step_marker)
+        options = Options(step_marker=step_marker, max_bytes=max_bytes)
         tasks = [task_for(file, options, cache) for location in locations for file in location.traces]
         outcomes = _Work(tasks, progress).done(executor, choice)
     if cache:
@@ -99,8 +101,8 @@ _SMALL_BYTES: Final = 64_000_000
 """Of JSON: so much is read in the time that it takes to start a process (about 0.2 s), so one alone is as fast."""
 _WORKER_BYTES: Final = 150_000_000
 """Memory of a worker, before it reads anything."""
-_GROWTH: Final = 0.5
-"""Memory a byte of JSON."""
+_GROWTH: Final = 0.2
+"""Memory a byte of JSON: 33 bytes an event kept, while it is read and analysed."""
 _COMPRESSION: Final = 14
 """Bytes of JSON in a byte of .gz: 12 to 15 in the traces that PyTorch writes."""
 

@@ -22,6 +22,7 @@ class Options(Struct, frozen=True, kw_only=True):
     """What changes a summary, besides the trace."""
 
     step_marker: str | None = None
+    max_bytes: int | None = None
 
 
 class Task(Struct, frozen=True, kw_only=True):
@@ -113,9 +114,7 @@ def _key(options: Options) -> bytes:
 def _summarised(task: Task, progress: Progress | None) -> Outcome:
     name = task.file.name
     try:
-        trace = read_trace(task.file)
-        if progress:
-            progress(task.bytes)
+        trace = read_trace(task.file, max_bytes=task.options.max_bytes, progress=progress)
         return Outcome(summary=_encoded(summarise(trace, name, task.options.step_marker)), fresh=True)
     except TraceError as error:
         # One damaged file of many costs its rank, not the analysis.

@@ -23,8 +23,8 @@ from perfkit.trace.reader import read_trace
 from tests import trace_oracle as oracle
 
 SEED_TEXTS = (
-    b"""{"schemaVersion": 1, "baseTimeNanoseconds": 1700000000000000000, "distributedInfo": {"rank": 1, "world_size": 2},
-  "traceEvents": [
+    b"""{"baseTimeNanoseconds": 1700000000000000000, "distributedInfo": {"rank": 1, "world_size": 2},
+"traceEvents": [
   {
     "ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 7, "tid": 7, "ts": 12345.678, "dur": 5.001,
     "args": {"External id": 1, "Input Dims": [[2, 3], []], "Input type": ["float", ""]}
@@ -38,8 +38,9 @@ SEED_TEXTS = (
     "ph": "s", "id": 11, "pid": 7, "tid": 7, "ts": 12346.000, "cat": "ac2g", "name": "ac2g"
   },
   {
-    "ph": "X", "cat": "kernel", "name": "ncclDevKernel_AllReduce(\\"x\\\\\\", {[)", "pid": 0, "tid": 7, "ts": 12350, "dur": 9,
-    "args": {"correlation": 11, "Collective name": "allreduce", "In msg nelems": 8, "dtype": "Float", "note": "}, {"}
+    "ph": "X", "cat": "kernel", "name": "ncclDevKernel_AllReduce(\\"x\\\\\\", {[)", "pid": 0, "tid": 7, "ts": 12350,
+    "dur": 9, "args": {"correlation": 11, "Collective name": "allreduce", "In msg nelems": 8, "dtype": "Float",
+    "note": "}, {"}
   },
   {
     "ph": "X", "cat": "python_function", "name": "train.py(7): main", "pid": 7, "tid": 7, "ts": 1.5, "dur": 1e3,
@@ -58,8 +59,25 @@ SEED_TEXTS = (
     b'{"cat":"Kernel","ph":"X","name":12,"pid":0,"tid":0,"ts":20,"dur":-1,"args":{"correlation":"5"}},'
     b'{"ph":"X","cat":"Memcpy","name":"HtoD \xff\x01","pid":0,"tid":1.5,"ts":21,"dur":NaN}]',
 )
-TOKENS = (b'"', b"\\", b"{", b"}", b"[", b"]", b",", b":", b"},{", b"null", b"NaN", b"-", b"1e9", b"0", b"\xff", b"\x00")
-SLICES = (1, 17, 200, 1 << 19)
+TOKENS = (
+    b'"',
+    b"\\",
+    b"{",
+    b"}",
+    b"[",
+    b"]",
+    b",",
+    b":",
+    b"},{",
+    b"null",
+    b"NaN",
+    b"-",
+    b"1e9",
+    b"0",
+    b"\xff",
+    b"\x00",
+)
+SLICES = (17, 200, 1 << 19)
 
 
 def damaged(chance: random.Random) -> bytes:
@@ -146,7 +164,8 @@ def main() -> None:
     parser.add_argument("--inputs", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
-    chance, counts, slowest = random.Random(arguments.seed), dict.fromkeys(("whole", "damaged", "refused"), 0), 0.0
+    chance = random.Random(arguments.seed)  # noqa: S311 - nothing is secret here
+    counts, slowest = dict.fromkeys(("whole", "damaged", "refused"), 0), 0.0
     with tempfile.TemporaryDirectory() as folder:
         for _ in range(arguments.inputs):
             started = time.perf_counter()

@@ -44,6 +44,10 @@ def analyze(
             help="Annotations that mark the steps, in place of `ProfilerStep#N`.",
         ),
     ] = None,
+    max_bytes: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="<int>", help="Refuse a trace with more text, decompressed.  [default: 64 GiB]"),
+    ] = None,
     top: Annotated[int, typer.Option(min=1, help="Rows in the ranked tables.")] = DEFAULT_TOP,
     executor: Annotated[
         str | None,
@@ -67,7 +71,7 @@ def analyze(
 ) -> None:
     """Say where the time of each step went.
 
-    PATH is a trace (.json, .json.gz), a run folder, or a folder of those.
+    PATH is a trace (.json, .json.gz, .json.zst), a run folder, or a folder of those.
 
     \b
     perfkit analyze traces/                      every run in a folder, and how they compare
@@ -87,6 +91,7 @@ def analyze(
             executor=executor or _launched(),
             workers=workers,
             scheduler=scheduler,
+            max_bytes=max_bytes,
             strict=strict,
             cache=not no_cache,
             progress=progress,

@@ -23,6 +23,7 @@ _KEPT: Final = np.array([kind in (0, 1, 2, 3, 4) for kind in Kind])
 _COMMUNICATES: Final = re.compile(COMMUNICATION_OPERATORS)
 _LONGEST_NS: Final = 2**50
 """Durations beyond it (13 days) are damage; so many of the longest add up within int64 as matter."""
+_BLOCK_ROWS: Final = 1 << 18
 _LARGEST_ARGUMENT_BYTES: Final = 1 << 16
 
 KeyT = TypeVar("KeyT", bound=Hashable)
@@ -63,7 +64,8 @@ class Columns:
         self._parts: dict[str, list[NDArray[Any]]] = {
             name: [] for name in ("kind", "name", "start_ns", "end_ns", "thread", "correlation")
         }
-        self._rows = 0
+        self._rows = self._loose = 0
+        self._blocks: dict[str, list[NDArray[Any]]] = {name: [] for name in self._parts}
         self._collectives: dict[int, CollectiveArgs] = {}
         self._by_category: Counter[int] = Counter()
         self._became_annotations = 0
@@ -111,6 +113,9 @@ class Columns:
         for key, values in columns.items():
             self._parts[key].append(values)
         self._rows += len(events)
+        self._loose += len(events)
+        if self._loose >= _BLOCK_ROWS:
+            self._merge()
 
     def _spans(self, events: list[RawEvent]) -> tuple[Ints, Ints, NDArray[np.bool_]]:
         start_ns, placed = to_nanoseconds([event.ts for event in events])
@@ -162,16 +167,22 @@ class Columns:
 
     def events(self, base_ns: int) -> Events:
         """Return the columns; nothing can be added afterwards."""
-        columns = {key: self._joined(key) for key in self._parts}
+        columns = {key: self._joined(key) for key in list(self._parts)}
         columns["start_ns"] += base_ns
         columns["end_ns"] += base_ns
         return Events(**columns, names=tuple(self._names), collectives=self._collectives)
 
     def _joined(self, key: str) -> NDArray[Any]:
         empty = {"kind": np.uint8, "name": np.int32, "thread": np.int32}.get(key, np.int64)
-        column = np.concatenate([np.zeros(0, empty), *self._parts[key]])
-        self._parts[key] = []  # not twice in memory for longer than it takes
-        return column
+        column = np.concatenate([np.zeros(0, empty), *self._blocks.pop(key), *self._parts.pop(key)])
+        return np.asarray(column)
+
+    def _merge(self) -> None:
+        """Make one block of the many small columns: freed one by one they would leave holes that nothing fits."""
+        for key, parts in self._parts.items():
+            self._blocks[key].append(np.concatenate(parts))
+            parts.clear()
+        self._loose = 0
 
     def counts(self) -> dict[Kind, int]:
         """Return the number of events by kind, kept or not."""

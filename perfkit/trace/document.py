@@ -10,14 +10,16 @@ from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 
-from perfkit.trace.formats import decode_leniently, decode_strictly
+from perfkit.trace.formats import decode_leniently, decode_strictly, decode_value
 from perfkit.trace.intervals import Ints
 from perfkit.trace.slices import SPACE, Text, marks
 
 SLICE_BYTES: Final = 1 << 19
 _BOM: Final = b"\xef\xbb\xbf"
 _LARGEST_BYTES: Final = 16 << 20
-"""Of one event, one string, one value of the header that is kept, one stretch of blank space."""
+"""Of one string or kept value of the header, and of one stretch of blank space."""
+_LARGEST_EVENT_BYTES: Final = 4 << 20
+"""Where an event of nothing but brackets ends, takes a hundred times its size to find out."""
 _FILL_BYTES: Final = 1 << 16
 _STRING: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 _SCALAR: Final = re.compile(rb"[^\s,\]}]+(?=[\s,\]}])")
@@ -89,9 +91,16 @@ class Document:
             text.drop(1)
             yield from self._members()
         else:
-            self._value(keep=False)
+            self._other()
         if self._peek():
             raise self._break("there is more behind the end")
+
+    def _other(self) -> None:
+        """Pass over a document that is one value, but no trace."""
+        try:
+            decode_value(self._value(keep=True))
+        except ValueError:
+            raise _BreakError(0, "it is no JSON") from None
 
     def _members(self) -> Iterator[list[Any] | None]:
         text = self._text
@@ -128,6 +137,15 @@ class Document:
 
     def _ends(self) -> _BreakError:
         return _BreakError(self._text.end, "the text ends too soon; was its writer killed?", at_end=True)
+
+    def _ends_within(self, begin: int) -> _BreakError:
+        """Return the error for a text whose last event, or what is behind it, begins at `begin` and is not whole."""
+        rest = self._text.data[begin:]
+        begin += len(rest) - len(rest.lstrip(SPACE))
+        if begin >= len(self._text.data):
+            return self._ends()
+        what = "the event that begins there is not whole; was its writer killed?"
+        return _BreakError(self._text.offset + begin, what, at_end=True)
 
     def _peek(self) -> bytes:
         """Go to the next character that is not blank and return it; nothing at the end."""
@@ -233,9 +251,9 @@ class Document:
         text = self._text
         cuts = self._cuts()
         yield from self._decoded(cuts.ends)
-        text.drop(cuts.size)
         if cuts.state == "ends":
-            raise self._ends()
+            raise self._ends_within(int(cuts.ends[-1]) + 1 if len(cuts.ends) else 0)
+        text.drop(cuts.size)
         if cuts.state == "closes" and text.data[:1] != b"]":
             raise self._break("a bracket closes what it did not open")
         if cuts.state == "closes":
@@ -260,9 +278,9 @@ class Document:
                 return _Cuts(np.append(commas, len(text.data)) if whole else commas, len(text.data), "ends")
             if len(commas):
                 return _Cuts(commas, int(commas[-1]) + 1, "goes on")
-            if size >= _LARGEST_BYTES:
-                raise self._break(f"an event is longer than {_LARGEST_BYTES >> 20} MiB")
-            size = min(2 * size, _LARGEST_BYTES)
+            if size >= _LARGEST_EVENT_BYTES:
+                raise self._break(f"an event is longer than {_LARGEST_EVENT_BYTES >> 20} MiB")
+            size = min(2 * size, _LARGEST_EVENT_BYTES)
 
     def _decoded(self, ends: Ints) -> Iterator[list[Any]]:
         """Yield the events that end at the given places.

@@ -16,6 +16,7 @@ KINDS: Final[tuple[tuple[str, Kind], ...]] = (
     # Copies of host annotations on the device's timeline, and waits: not device work.
     (r"gpu_user_annotation|cuda_sync|cuda_event", Kind.OTHER),
     (r"trace|overhead|cpu_instant_event|external_correlation|collective_comm|cuda_profiler_range", Kind.OTHER),
+    (r"mtia_(insight|counters)|gpu_pm_counter|(xpu|hip|mtia)_(sync|event)", Kind.OTHER),
     (r"ac2g|async_cpu_to_gpu|async_gpu|fwdbwd|forward_backward|__metadata", Kind.OTHER),
 )
 """Tried without case: before 2022 kineto wrote `Kernel`, `Memcpy`, `Memset`, `Operator`, `Runtime`."""

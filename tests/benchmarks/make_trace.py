@@ -93,7 +93,9 @@ class _split:  # noqa: N801 - reads as a verb
         longest = max((float(n) for n in _DURATION.findall(body)), default=0.0)
         typical = sorted(times)
         # Without the few marks far from the rest, or there would be a gap between the repetitions.
-        self.period = Decimal(int(typical[int(0.999 * len(typical))] - typical[int(0.001 * len(typical))] + longest) + 1)
+        self.period = Decimal(
+            int(typical[int(0.999 * len(typical))] - typical[int(0.001 * len(typical))] + longest) + 1
+        )
         steps = [int(n) for n in _STEP.findall(body)]
         self.steps = Decimal(max(steps, default=0) - min(steps, default=0) + 1)
         self.ids = Decimal(max((int(n) for _, n in _IDS.findall(body)), default=0) + 1)

@@ -1,0 +1,337 @@
+"""Traces in every form that programs write: the same events, or a finding, never a crash."""
+
+import gzip
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+
+from perfkit.analysis.rank import TraceSummary, summarise
+from perfkit.errors import TraceError
+from perfkit.trace.events import Kind, RankTrace
+from perfkit.trace.reader import read_trace
+from tests.trace_builder import TraceBuilder
+
+OP = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 10, "dur": 5}
+LAUNCH = {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 1, "ts": 11, "dur": 1}
+KERNEL = {"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": 20, "dur": 4}
+
+
+def read(tmp_path: Path, content: Any, name: str = "t.json", **options: Any) -> RankTrace:
+    path = tmp_path / name
+    path.write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
+    return read_trace(path, **options)
+
+
+def analyse(tmp_path: Path, events: list[dict[str, Any]]) -> TraceSummary:
+    return summarise(read(tmp_path, {"traceEvents": events}), "t.json")
+
+
+def codes(summary: TraceSummary) -> set[str]:
+    return {finding.code for finding in summary.findings}
+
+
+def spans(trace: RankTrace) -> list[tuple[int, int]]:
+    return list(zip(trace.events.start_ns.tolist(), trace.events.end_ns.tolist(), strict=True))
+
+
+# ---- forms of files ------------------------------------------------------------------------------------------------
+
+PACKERS: dict[str, Callable[[bytes], bytes]] = {
+    "plain": lambda text: text,
+    "gzip": gzip.compress,
+    "gzip, three members": lambda text: b"".join(map(gzip.compress, (text[:7], text[7:50], text[50:]))),
+    "gzip, padded with zeros": lambda text: gzip.compress(text) + bytes(300),
+    "gzip, an empty member": lambda text: gzip.compress(b"") + gzip.compress(text) + gzip.compress(b""),
+    "zstd": zstandard.compress,
+    "zstd, two frames": lambda text: zstandard.compress(text[:9]) + zstandard.compress(text[9:]),
+    "zstd, streamed": lambda text: b"".join(zstandard.ZstdCompressor().read_to_iter(text)),
+}
+LAYOUTS: dict[str, Callable[[Any], bytes]] = {
+    "minified": lambda document: json.dumps(document, separators=(",", ":")).encode(),
+    "pretty": lambda document: json.dumps(document, indent=2).encode(),
+    "CRLF": lambda document: json.dumps(document, indent=1).replace("\n", "\r\n").encode(),
+    "byte order mark": lambda document: b"\xef\xbb\xbf" + json.dumps(document).encode(),
+    "blanks around": lambda document: b" \n\t" + json.dumps(document).encode() + b"\r\n \n",
+}
+HEADER = {"baseTimeNanoseconds": 1000, "distributedInfo": {"rank": 2, "list": [{"a": "]}"}, {}]}}
+EVENTS = [OP, LAUNCH | {"args": {"correlation": 3}}, KERNEL | {"args": {"correlation": 3, "x": [{}, {"y": "}, {"}]}}]
+
+
+@pytest.mark.parametrize("size", [1, 60, 1 << 19])
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+@pytest.mark.parametrize("pack", PACKERS.values(), ids=PACKERS)
+def test_forms_of_files(tmp_path: Path, pack: Any, layout: Any, size: int) -> None:
+    for document in (HEADER | {"traceEvents": EVENTS}, {"traceEvents": EVENTS} | HEADER):
+        trace = read(tmp_path, pack(layout(document)), slice_bytes=size)
+        assert spans(trace) == [(11_000, 16_000), (12_000, 13_000), (21_000, 25_000)]
+        assert trace.events.correlation.tolist() == [-1, 3, 3]
+        assert (trace.header.rank, trace.damage, trace.repaired) == (2, (), {})
+    assert spans(read(tmp_path, pack(layout(EVENTS)), slice_bytes=size)) == [
+        (10_000, 15_000),
+        (11_000, 12_000),
+        (20_000, 24_000),
+    ]
+
+
+def test_progress_counts_the_bytes_of_the_file(tmp_path: Path) -> None:
+    seen: list[int] = []
+    content = gzip.compress(json.dumps({"traceEvents": EVENTS}).encode())
+    read(tmp_path, content, progress=seen.append)
+    assert sum(seen) == len(content)
+
+
+# ---- forms of events -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ts", ["10", "10.0", "10.000", '"10"', '"10.000"', "1e1", "0.1e+2", "10.0000004"])
+def test_forms_of_times(tmp_path: Path, ts: str) -> None:
+    event = json.dumps(OP).replace('"ts": 10', f'"ts": {ts}')
+    for others in ([], [json.dumps(OP)]):
+        assert set(spans(read(tmp_path, f"[{','.join([event, *others])}]".encode()))) == {(10_000, 15_000)}
+
+
+@pytest.mark.parametrize("base", ["1700000000000000001", '"1700000000000000001"', "1700000000000000001.0"])
+def test_forms_of_the_base_time(tmp_path: Path, base: str) -> None:
+    content = f'{{"traceEvents": [{json.dumps(OP)}], "baseTimeNanoseconds": {base}}}'
+    assert spans(read(tmp_path, content.encode())) == [(1700000000000010001, 1700000000000015001)]
+
+
+def test_ids_are_numbers_or_strings(tmp_path: Path) -> None:
+    numbers = [LAUNCH | {"args": {"correlation": 3}}, KERNEL | {"args": {"correlation": 3}}]
+    texts = [LAUNCH | {"args": {"correlation": "3"}}, KERNEL | {"args": {"correlation": "3"}, "pid": "0", "tid": "7"}]
+    for events in (numbers, texts, [numbers[0], texts[1]]):
+        assert read(tmp_path, events).events.correlation.tolist() == [3, 3]
+
+
+def test_infinity_is_no_time(tmp_path: Path) -> None:
+    trace = read(
+        tmp_path, [OP, OP | {"dur": float("inf")}, OP | {"ts": float("-inf")}, OP | {"args": {"x": float("inf")}}]
+    )
+    assert spans(trace) == [(10_000, 15_000), (10_000, 10_000), (10_000, 15_000)]
+    assert sum(trace.repaired.values()) == 2
+
+
+def test_one_bad_event_costs_no_other(tmp_path: Path) -> None:
+    listed = [json.dumps(OP | {"ts": ts}).encode() for ts in range(1, 400)]
+    listed[200] = listed[200].replace(b"aten", b"\xff\x01")
+    trace = read(tmp_path, b"[" + b",".join(listed) + b"]", slice_bytes=5_000)
+    assert trace.events.start_ns.tolist() == [1000 * ts for ts in range(1, 400)]
+    assert trace.events.names == ("aten::mm", "�\x01::mm")
+
+
+@pytest.mark.parametrize(
+    ("category", "kind"),
+    [
+        ("mtia_ccp_events", Kind.KERNEL),
+        ("mtia_runtime", Kind.LAUNCH),
+        ("mtia_insight", Kind.OTHER),
+        ("xpu_runtime", Kind.LAUNCH),
+        ("xpu_driver", Kind.LAUNCH),
+        ("privateuse1_runtime", Kind.LAUNCH),
+        ("hip_runtime", Kind.LAUNCH),
+        ("gpu_memset", Kind.COPY),
+        ("Operator", Kind.OPERATOR),
+    ],
+)
+def test_categories_of_accelerators(tmp_path: Path, category: str, kind: Kind) -> None:
+    trace = read(tmp_path, [OP | {"cat": category}])
+    assert trace.counts == {kind: 1}
+    assert trace.unknown == {}
+
+
+# ---- what the events say -------------------------------------------------------------------------------------------
+
+
+def test_without_correlation_work_belongs_where_it_runs(tmp_path: Path) -> None:
+    step = OP | {"cat": "user_annotation", "name": "ProfilerStep#1", "dur": 50}
+    summary = analyse(tmp_path, [step, OP, LAUNCH, KERNEL])
+    assert [one.total_ns.compute for one in summary.steps] == [4000]
+
+
+def test_stream_zero_is_a_stream(tmp_path: Path) -> None:
+    args = {"correlation": 0, "stream": 0}
+    summary = analyse(tmp_path, [OP, LAUNCH | {"args": args}, KERNEL | {"tid": 0, "args": args}])
+    assert summary.steps[0].total_ns.compute == 4000
+    assert summary.has_device
+
+
+def test_a_cuda_graph_is_many_kernels_to_one_launch(tmp_path: Path) -> None:
+    step = {**OP, "cat": "user_annotation", "dur": 60}
+    steps = [step | {"name": "ProfilerStep#1", "ts": 10}, step | {"name": "ProfilerStep#2", "ts": 70}]
+    launch = LAUNCH | {"name": "cudaGraphLaunch", "args": {"correlation": 3}}
+    kernels = [KERNEL | {"ts": 20 + 10 * k, "args": {"correlation": 3}} for k in range(5)]
+    summary = analyse(tmp_path, [*steps, launch, *kernels])
+    assert [one.total_ns.compute for one in summary.steps] == [20_000, 0]
+
+
+@pytest.mark.parametrize(
+    ("steps", "code"),
+    [
+        ([(1, 10, 30), (1, 50, 20)], "repeated_steps"),
+        ([(1, 10, 30), (2, 20, 50)], None),
+        ([(1, 10, 30), (2, 100, 5)], "steps_without_device_work"),
+        ([], "no_steps"),
+    ],
+    ids=["repeated", "overlapping", "without work", "none"],
+)
+def test_steps_of_every_kind_tile_their_span(tmp_path: Path, steps: Any, code: str | None) -> None:
+    marks = [OP | {"cat": "user_annotation", "name": f"ProfilerStep#{n}", "ts": ts, "dur": dur} for n, ts, dur in steps]
+    summary = analyse(
+        tmp_path, [*marks, OP, LAUNCH | {"args": {"correlation": 3}}, KERNEL | {"args": {"correlation": 3}}]
+    )
+    assert code is None or code in codes(summary)
+    ends = [one.start_ns + one.wall_ns for one in summary.steps]
+    assert ends[:-1] == [one.start_ns for one in summary.steps[1:]]
+
+
+def test_a_kernel_that_ends_before_it_starts_is_a_finding(tmp_path: Path) -> None:
+    summary = analyse(tmp_path, [OP, KERNEL, KERNEL | {"dur": -3}])
+    assert "repaired_events" in codes(summary)
+    assert summary.steps[0].total_ns.compute == 4000
+
+
+def test_keys_that_occur_twice_are_a_finding_and_the_last_counts(tmp_path: Path) -> None:
+    events = json.dumps([OP]).encode()
+    twice = b'{"distributedInfo": {"rank": 1}, "traceEvents": %s, "distributedInfo": {"rank": 2}, "traceEvents": %s}'
+    trace = read(tmp_path, twice % (json.dumps([OP, OP]).encode(), events))
+    assert trace.header.rank == 2
+    assert spans(trace) == [(10_000, 15_000)]
+    (said,) = trace.damage
+    assert "distributedInfo, traceEvents" in said
+    assert "damaged_trace" in codes(summarise(trace, "t.json"))
+
+
+def test_a_header_that_cannot_be_read_is_a_finding(tmp_path: Path) -> None:
+    trace = read(tmp_path, b'{"distributedInfo": {"rank" 1}, "traceEvents": [%s]}' % json.dumps(OP).encode())
+    assert trace.header.rank is None
+    assert "distributedInfo" in trace.damage[0]
+
+
+# ---- damage --------------------------------------------------------------------------------------------------------
+
+
+def whole() -> bytes:
+    builder = TraceBuilder(0, 2).step(0, 0, 10_000)
+    for k in range(400):
+        builder.op(f"aten::op{k % 7}", 10 * k, 5).launch(k, 10 * k + 1, 2).kernel("gemm", 10 * k + 3, 4, k)
+    return builder.to_bytes()
+
+
+@pytest.mark.parametrize("share", [0.2, 0.5, 0.9])
+@pytest.mark.parametrize("size", [100, 1 << 19])
+def test_what_is_whole_in_a_truncated_file_is_kept(tmp_path: Path, share: float, size: int) -> None:
+    text = whole()
+    cut = int(share * len(text))
+    trace = read(tmp_path, text[:cut], slice_bytes=size)
+    all_of_it = read(tmp_path, text)
+    kept = len(trace.events.kind)
+    assert kept > 0.8 * share * len(all_of_it.events.kind)
+    base = trace.header.base_ns - all_of_it.header.base_ns  # the header may stand behind the events
+    assert (trace.events.start_ns - base).tolist() == all_of_it.events.start_ns[:kept].tolist()
+    begin = text.rindex(b'{"ph', 0, cut)
+    assert f"at byte {begin:,} of its text" in trace.damage[0]
+    assert f"the {kept:,} events" in trace.damage[0]
+    assert "damaged_trace" in codes(summarise(trace, "t.json"))
+
+
+def test_a_byte_in_the_middle_costs_what_follows(tmp_path: Path) -> None:
+    text = bytearray(whole())
+    at = text.index(b'"ph"', len(text) // 2)
+    text[at] = ord("#")
+    trace = read(tmp_path, bytes(text))
+    assert f"breaks at byte {text.rindex(b'{', 0, at):,}" in trace.damage[0]
+    assert 0 < len(trace.events.kind) < 900
+
+
+@pytest.mark.parametrize(
+    ("pack", "word"), [(gzip.compress, "gzip"), (zstandard.compress, "zstd")], ids=["gzip", "zstd"]
+)
+def test_damaged_compression_is_named(tmp_path: Path, pack: Callable[[bytes], bytes], word: str) -> None:
+    packed = pack(whole() * 20)  # more than one piece of it; what follows the first document is damage too
+    for damaged in (packed[: len(packed) * 2 // 3], flipped(packed)):
+        (said,) = read(tmp_path, damaged).damage
+        assert word in said
+
+
+def flipped(data: bytes) -> bytes:
+    out = bytearray(data)
+    out[len(out) * 3 // 4] ^= 16
+    return bytes(out)
+
+
+@pytest.mark.parametrize("content", [b"{", b'{"traceEvents": [', b"nonsense", b'{"traceEvents": [}', b"\x00" * 5000])
+def test_nothing_usable_is_one_clear_error(tmp_path: Path, content: bytes) -> None:
+    with pytest.raises(TraceError, match=r"no JSON, or not whole: it breaks at byte \d+") as caught:
+        read(tmp_path, content)
+    assert "\n" not in str(caught.value)
+
+
+# ---- limits --------------------------------------------------------------------------------------------------------
+
+_MEASURE = """
+import resource, sys
+from pathlib import Path
+from perfkit.errors import TraceError
+from perfkit.trace.reader import read_trace
+try:
+    print(read_trace(Path(sys.argv[1])).damage)
+except TraceError as error:
+    print(error)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+"""
+
+
+def repeated(piece: bytes, count: int) -> bytes:
+    """Return gzip data that expands to `piece`, 64 KiB or more, over and over."""
+    return gzip.compress(piece, 9) * count
+
+
+BOMBS = {
+    "blanks": repeated(b" " * (1 << 24), 60),
+    "a string": repeated(b"x" * (1 << 24), 60),
+    "nesting": repeated(b"[" * (1 << 24), 30),
+    "small values": repeated(b"[]," * (1 << 22), 60),
+}
+OPENINGS = {
+    "blanks": b'{"traceEvents": [ ',
+    "a string": b'{"traceEvents": [{"name": "',
+    "nesting": b'{"traceEvents": [{"args": ',
+    "small values": b'{"traceEvents": [{"ph": "X", "cat": "kernel", "ts": 1, "pid": [',
+}
+
+
+@pytest.mark.parametrize("kind", BOMBS)
+def test_a_small_file_cannot_allocate_much(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "t.json.gz"
+    path.write_bytes(gzip.compress(OPENINGS[kind]) + BOMBS[kind])
+    done = subprocess.run(
+        [sys.executable, "-c", _MEASURE, path], capture_output=True, text=True, check=True, timeout=60
+    )
+    said, peak_mb = done.stdout.splitlines()
+    assert "MiB" in said or "bomb" in said
+    assert int(peak_mb) < 400
+
+
+def test_memory_follows_the_events_that_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "t.json.gz"
+    kept = 8 << 17
+    path.write_bytes(gzip.compress(b"[") + repeated((json.dumps(KERNEL) + ",").encode() * (1 << 17), 8))
+    done = subprocess.run(
+        [sys.executable, "-c", _MEASURE, path], capture_output=True, text=True, check=True, timeout=60
+    )
+    said, peak_mb = done.stdout.splitlines()
+    assert f"the {kept:,} events" in said
+    assert int(peak_mb) < 120 + 64 * kept / 2**20
+
+
+def test_the_limit_can_be_set(tmp_path: Path) -> None:
+    text = whole()
+    assert read(tmp_path, text, max_bytes=len(text)).damage == ()
+    with pytest.raises(TraceError, match="--max-bytes"):
+        read(tmp_path, gzip.compress(text), max_bytes=len(text) - 1)
