@@ -5,7 +5,7 @@ Within a batch every step is a pass over a whole column; the records are forgott
 
 import re
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable
 from itertools import compress
 from typing import Any, Final, Generic, TypeVar
 
@@ -41,8 +41,8 @@ class _Interned(dict[KeyT, int], Generic[KeyT]):
         self[key] = number = len(self)
         return number
 
-    def column(self, values: Sequence[KeyT]) -> NDArray[np.int32]:
-        return np.fromiter(map(self.__getitem__, values), np.int32, len(values))
+    def column(self, values: Iterable[KeyT], count: int) -> NDArray[np.int32]:
+        return np.fromiter(map(self.__getitem__, values), np.int32, count)
 
 
 class _Flags(list[bool]):
@@ -88,7 +88,7 @@ class Columns:
         """Take the events of a batch: complete ones are of type `RawEvent`, all others are only counted."""
         complete = [event for event in batch if event.__class__ is RawEvent]
         self._others += len(batch) - len(complete)
-        category = self._categories.column([event.cat for event in complete])
+        category = self._categories.column([event.cat for event in complete], len(complete))
         for number, count in enumerate(np.bincount(category).tolist()):
             self._by_category[number] += count
         kind = np.array(self._category_kind, np.uint8)[category]
@@ -99,12 +99,12 @@ class Columns:
 
     def _keep(self, events: list[RawEvent], kind: NDArray[np.uint8], category: NDArray[np.int32]) -> None:
         start_ns, end_ns, placed = self._spans(events)
-        name = self._names.column([event.name for event in events])
+        name = self._names.column([event.name for event in events], len(events))
         kind = self._with_old_annotations(kind, category, name)
         if not placed.all():
             events = list(compress(events, placed.tolist()))
             kind, name, start_ns, end_ns = kind[placed], name[placed], start_ns[placed], end_ns[placed]
-        thread = self._threads.column(list(zip([e.pid for e in events], [e.tid for e in events], strict=True)))
+        thread = self._threads.column(zip([e.pid for e in events], [e.tid for e in events], strict=True), len(events))
         args = [event.args for event in events]
         columns: dict[str, NDArray[Any]] = {"kind": kind, "name": name, "thread": thread}
         columns |= {"start_ns": start_ns, "end_ns": end_ns}

@@ -5,6 +5,7 @@ core it costs next to no time.
 """
 
 import threading
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -68,7 +69,7 @@ class Source:
             with self._path.open("rb") as file:
                 magic = file.peek(4)[:4]
                 if magic.startswith(GZIP_MAGIC):
-                    yield from _ahead(self._counted(_gunzip(self._raw(file))))
+                    yield from _ahead(self._counted(self._gunzip(file)))
                 elif magic.startswith((ZSTD_MAGIC, *SKIPPABLE)):
                     yield from _ahead(self._counted(_unzstd(self._raw(file))))
                 else:
@@ -82,6 +83,17 @@ class Source:
             if self._progress:
                 self._progress(len(piece))
             yield piece
+
+    def _gunzip(self, file: BinaryIO) -> Iterator[bytes]:
+        given = 0
+        try:
+            for piece in _gunzip(self._raw(file)):
+                given += len(piece)
+                yield piece
+        except BrokenStreamError:
+            file.seek(0)
+            yield from _gunzip_to_the_last_byte(iter(lambda: file.read(PIECE_BYTES), b""), given)
+            raise
 
     def _counted(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
         for piece in pieces:
@@ -126,6 +138,23 @@ def _gunzip(raw: Iterator[bytes]) -> Iterator[bytes]:
         except igzip_lib.IsalError as error:  # type: ignore[misc]
             raise BrokenStreamError(f"damaged gzip data ({error})") from error
         rest = member.unused_data
+
+
+def _gunzip_to_the_last_byte(raw: Iterator[bytes], given: int) -> Iterator[bytes]:
+    """Decompress damaged data once more, with zlib: it gives out all text before the damage. Skip what was given."""
+    member, total = zlib.decompressobj(31), 0
+    with suppress(zlib.error):
+        for piece in raw:
+            rest = piece
+            while rest:
+                text = member.decompress(rest, PIECE_BYTES if total + PIECE_BYTES < given else 16)
+                total += len(text)
+                if total > given:
+                    yield text[given - total :]
+                    given = total
+                rest = member.unused_data.lstrip(b"\0") if member.eof else member.unconsumed_tail
+                if member.eof:
+                    member = zlib.decompressobj(31)
 
 
 def _unzstd(raw: Iterator[bytes]) -> Iterator[bytes]:

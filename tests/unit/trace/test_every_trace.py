@@ -259,6 +259,14 @@ def test_damaged_compression_is_named(tmp_path: Path, pack: Callable[[bytes], by
         assert word in said
 
 
+def test_a_wrong_checksum_costs_no_event(tmp_path: Path) -> None:
+    packed = bytearray(gzip.compress(whole()))
+    packed[-6] ^= 1
+    trace = read(tmp_path, bytes(packed))
+    assert len(trace.events.kind) == len(read(tmp_path, whole()).events.kind)
+    assert "damaged gzip data" in trace.damage[0]
+
+
 def flipped(data: bytes) -> bytes:
     out = bytearray(data)
     out[len(out) * 3 // 4] ^= 16
