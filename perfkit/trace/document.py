@@ -22,6 +22,10 @@ _LARGEST_EVENT_BYTES: Final = 4 << 20
 """Where an event of nothing but brackets ends, takes a hundred times its size to find out."""
 _FILL_BYTES: Final = 1 << 16
 _STRING: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+_BLANKS: Final = re.compile(rb"[ \t\r\n]*")
+_SMALL_BYTES: Final = 256
+_MOST_LISTS: Final = 16
+"""Of events in one file, of which the last counts."""
 _SCALAR: Final = re.compile(rb"[^\s,\]}]+(?=[\s,\]}])")
 
 HEADER_KEYS: Final = frozenset({"distributedInfo", "baseTimeNanoseconds", "host_name", "perfkit"})
@@ -54,7 +58,7 @@ class Document:
         """The texts of the wanted values of the header."""
         self.has_events = False
         """Whether there is a list of events."""
-        self.repeated: list[str] = []
+        self.repeated: set[str] = set()
         """Keys of the header that occur more than once: the last counts, as in any JSON reader."""
         self.broken_at: int | None = None
         """The byte of the text from which on nothing could be read."""
@@ -106,12 +110,16 @@ class Document:
         text = self._text
         if self._peek() == b"}":
             return text.drop(1)
+        lists = 0
         while True:
             key = self._key()
             if key in self.header or (key == "traceEvents" and self.has_events):
-                self.repeated.append(key)
+                self.repeated.add(key)
             if key == "traceEvents":
                 yield None
+                lists += 1
+                if lists > _MOST_LISTS:
+                    raise self._break(f"there are more than {_MOST_LISTS} `traceEvents`")
                 self.has_events = self._peek() == b"["
             if key == "traceEvents" and self.has_events:
                 text.drop(1)
@@ -131,7 +139,7 @@ class Document:
 
     def _break(self, what: str) -> _BreakError:
         """Return the error for the byte at hand; the end of the text goes before any other reason."""
-        if self._text.ended and not self._text.data:
+        if self._text.ended and not len(self._text):
             return self._ends()
         return _BreakError(self._text.offset, what)
 
@@ -151,13 +159,11 @@ class Document:
         """Go to the next character that is not blank and return it; nothing at the end."""
         text, blank = self._text, 0
         while True:
-            if text.data[:1] not in (b" ", b"\t", b"\r", b"\n", b""):
-                return text.data[:1]
-            kept = len(text.data.lstrip(SPACE))
-            blank += len(text.data) - kept
-            text.drop(len(text.data) - kept)
-            if kept:
-                return text.data[:1]
+            count = len(text.match(_BLANKS) or b"")
+            text.drop(count)
+            blank += count
+            if len(text):
+                return text.first()
             if blank > _LARGEST_BYTES:
                 raise self._break(f"there is nothing but blanks over more than {_LARGEST_BYTES >> 20} MiB")
             if not text.fill(_FILL_BYTES):
@@ -179,14 +185,14 @@ class Document:
     def _matching(self, pattern: re.Pattern[bytes]) -> bytes:
         """Take what matches, however many pieces it comes in."""
         text, size = self._text, _FILL_BYTES
-        while not (match := pattern.match(text.data)):
-            size = max(size, 2 * len(text.data))
-            if len(text.data) > _LARGEST_BYTES:
+        while (match := text.match(pattern)) is None:
+            size = max(size, 2 * len(text))
+            if len(text) > _LARGEST_BYTES:
                 raise self._break(f"a value is longer than {_LARGEST_BYTES >> 20} MiB")
             if not text.fill(size):
                 raise self._ends() if text.ended else self._break("a value cannot be read")
-        text.drop(match.end())
-        return match.group()
+        text.drop(len(match))
+        return match
 
     def _value(self, *, keep: bool) -> bytes:
         first = self._peek()
@@ -197,7 +203,7 @@ class Document:
         if first == b"":
             raise self._ends()
         # A number at the very end of the text has nothing behind it.
-        if self._text.fill(_FILL_BYTES) or not self._text.ended or _SCALAR.match(self._text.data):
+        if self._text.fill(_FILL_BYTES) or not self._text.ended or self._text.match(_SCALAR):
             return self._matching(_SCALAR)
         scalar = self._text.data
         self._text.drop(len(scalar))
@@ -205,6 +211,17 @@ class Document:
 
     def _container(self, *, keep: bool) -> bytes:
         """Take an array or object; one that is not wanted is forgotten piece by piece."""
+        text, size = self._text, _SMALL_BYTES
+        while size < _FILL_BYTES:  # most values are small, and there may be very many
+            found = marks(text.head(size))
+            if len(closes := np.flatnonzero(found.depth == 0)):
+                value = text.head(int(found.at[closes[0]]) + 1)
+                text.drop(len(value))
+                return value
+            size *= 4
+        return self._large_container(keep=keep)
+
+    def _large_container(self, *, keep: bool) -> bytes:
         text = self._text
         parts: list[bytes] = []
         in_string = escaped = False

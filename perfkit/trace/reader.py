@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -83,15 +83,14 @@ def _damage(document: Document, kept: int) -> list[str]:
             f"the {kept:,} events before that are analysed, what came after is lost"
         )
     if document.repeated:
-        keys = ", ".join(sorted(set(document.repeated)))
+        keys = ", ".join(sorted(document.repeated))
         found.append(f"keys of the header occur more than once ({keys}): the last of each counts")
     return found
 
 
 def _header(values: dict[str, bytes], path: Path, damage: list[str]) -> Header:
     decoded = {key: _decoded(key, value, damage) for key, value in values.items() if key != "baseTimeNanoseconds"}
-    info = decoded.get("distributedInfo")
-    info = info if isinstance(info, dict) else {}
+    info: dict[str, Any] = decoded.get("distributedInfo") or {}
     # A single process has no process group that torch could write down; perfkit's session does.
     own: PerfkitHeader | None = decoded.get("perfkit")
     said = {"rank": own.rank, "world_size": own.world_size} | info if own else info
@@ -107,7 +106,7 @@ def _header(values: dict[str, bytes], path: Path, damage: list[str]) -> Header:
 
 def _decoded(key: str, value: bytes, damage: list[str]) -> Any:
     try:
-        return _perfkit_header(value) if key == "perfkit" else decode_value(value)
+        return _DECODERS.get(key, decode_value)(value)
     except ValueError:
         damage.append(f"the header's {key} cannot be read and is left out")
         return None
@@ -135,3 +134,21 @@ def _perfkit_header(value: bytes) -> PerfkitHeader | None:
         return msgspec.convert(decode_value(value), PerfkitHeader | None)
     except msgspec.ValidationError:
         return None
+
+
+def _distributed_info(value: bytes) -> dict[str, Any]:
+    """Return what is used of it; the ranks of every process group may be megabytes."""
+    try:
+        texts = msgspec.json.decode(value, type=dict[str, msgspec.Raw])
+        return {key: decode_value(bytes(texts[key])) for key in ("rank", "world_size", "backend") if key in texts}
+    except msgspec.ValidationError:
+        return {}
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        info = decode_value(value)
+        return info if isinstance(info, dict) else {}
+
+
+_DECODERS: Final[dict[str, Callable[[bytes], Any]]] = {
+    "perfkit": _perfkit_header,
+    "distributedInfo": _distributed_info,
+}

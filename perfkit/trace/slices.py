@@ -69,26 +69,73 @@ def _escaped(chars: NDArray[np.uint8]) -> Ints:
 
 
 class Text:
-    """A text that arrives in pieces; `data` is the part at hand, which begins at byte `offset` of the whole."""
+    """A text that arrives in pieces, read from a cursor that only moves forward."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces = pieces
-        self.data = b""
-        self.offset = 0
+        self._data = b""
+        self._at = 0
+        self._before = 0
+        """Bytes of the whole before those in `_data`."""
         self.ended = False
         self.broken: Exception | None = None
         """What the source raised, where it ended by that."""
 
+    @property
+    def data(self) -> bytes:
+        """What is at hand from the cursor on."""
+        if self._at:
+            self._data, self._before, self._at = self._data[self._at :], self.offset, 0
+        return self._data
+
+    @property
+    def offset(self) -> int:
+        """The cursor's place in the whole."""
+        return self._before + self._at
+
+    @property
+    def end(self) -> int:
+        """How long the whole is, as far as it is known."""
+        return self._before + len(self._data)
+
+    def __len__(self) -> int:
+        return len(self._data) - self._at
+
+    def first(self) -> bytes:
+        """Return the byte at the cursor, nothing where none is at hand."""
+        return self._data[self._at : self._at + 1]
+
+    def head(self, size: int) -> bytes:
+        """Return the first bytes at hand."""
+        return self._data[self._at : self._at + size]
+
+    def match(self, pattern: re.Pattern[bytes]) -> bytes | None:
+        """Return what matches at the cursor, None where nothing does."""
+        found = pattern.match(self._data, self._at)
+        return found.group() if found else None
+
+    def drop(self, count: int) -> None:
+        """Move the cursor; what is before it is forgotten."""
+        self._at += count
+
+    def exhaust(self) -> None:
+        """Read to the end and forget."""
+        while not self.ended:
+            self.drop(len(self))
+            self.fill(1)
+
     def fill(self, size: int) -> bool:
         """Get at least `size` bytes to hand, if there are so many; say whether anything came."""
-        parts, have = [self.data], len(self.data)
+        have = before = len(self)
+        if have >= size or self.ended:
+            return False
+        parts = [self.data]
         while have < size and not self.ended:
             piece = self._next()
             parts.append(piece)
             have += len(piece)
-        if len(parts) > 1:
-            self.data = b"".join(parts)
-        return len(self.data) > len(parts[0])
+        self._data = b"".join(parts)
+        return have > before
 
     def _next(self) -> bytes:
         from perfkit.trace.streams import BrokenStreamError
@@ -101,26 +148,9 @@ class Text:
         self.ended = piece is None
         return piece or b""
 
-    def exhaust(self) -> None:
-        """Read to the end and forget."""
-        while not self.ended:
-            self.drop(len(self.data))
-            self.fill(1)
-
-    @property
-    def end(self) -> int:
-        """How long the whole is, as far as it is known."""
-        return self.offset + len(self.data)
-
-    def drop(self, count: int) -> None:
-        """Forget the first bytes."""
-        self.data = self.data[count:]
-        self.offset += count
-
     def guess(self, size: int) -> tuple[int, int] | None:
         """Return where the last object in the first `size` bytes ends that another follows, and where that begins."""
-        first = max(0, size - _GUESS_BYTES)
-        last = None
-        for last in _BETWEEN.finditer(self.data, first, size):  # noqa: B007 - the last one is wanted
+        data, first, last = self.data, max(0, size - _GUESS_BYTES), None
+        for last in _BETWEEN.finditer(data, first, size):  # noqa: B007 - the last one is wanted
             pass
         return (last.start() + 1, last.end()) if last else None

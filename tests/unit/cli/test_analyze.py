@@ -14,6 +14,7 @@ import pytest
 from perfkit.cli import main
 from perfkit.report.files import writing
 from perfkit.report.schema import schema
+from tests.trace_builder import TraceBuilder
 
 
 @pytest.fixture
@@ -137,3 +138,10 @@ def test_any_locale(trace: str, encoding: str, name: str) -> None:
     )
     assert (done.returncode, done.stderr) == (0, b"")
     done.stdout.decode(encoding if name == "rich" else "utf-8")
+
+
+def test_a_trace_larger_than_allowed_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trace = TraceBuilder(0, 1).step(0, 0, 100).op("aten::mm", 0, 50).write(tmp_path / "rank0.json.gz")
+    assert main(["analyze", str(trace), "--max-bytes", "100"]) == 1
+    assert "--max-bytes" in capsys.readouterr().err
+    assert main(["analyze", str(trace), "--max-bytes", "100000", "-o", str(tmp_path / "report.json")]) == 0

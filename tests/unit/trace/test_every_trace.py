@@ -4,7 +4,9 @@ import gzip
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -343,3 +345,12 @@ def test_the_limit_can_be_set(tmp_path: Path) -> None:
     assert read(tmp_path, text, max_bytes=len(text)).damage == ()
     with pytest.raises(TraceError, match="--max-bytes"):
         read(tmp_path, gzip.compress(text), max_bytes=len(text) - 1)
+
+
+@pytest.mark.parametrize("member", [b'"a":1,', b'"a":[],', b'"traceEvents":[{}],', b'"a":{"b":"}"},'])
+def test_a_header_of_very_many_keys_is_read_in_linear_time(tmp_path: Path, member: bytes) -> None:
+    text = b"{" + member * 30_000 + b'"traceEvents": [' + json.dumps(OP).encode() + b"]}"
+    before = time.process_time()
+    with suppress(TraceError):
+        assert spans(read(tmp_path, text)) == [(10_000, 15_000)]
+    assert time.process_time() - before < 20  # minutes, if each key cost a pass over what is at hand
