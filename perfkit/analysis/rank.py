@@ -3,6 +3,7 @@
 import re
 from typing import Final
 
+import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -139,7 +140,7 @@ def _step_findings(steps: Steps, device: Device, marker: str | None) -> list[Fin
     if repeated:
         message = f"{repeated} step numbers occur more than once"
         found.append(Finding(code="repeated_steps", severity="warning", message=message))
-    idle = len(set(range(len(steps.number))) - set(steps.device_step.tolist())) if len(device.row) else 0
+    idle = int((~np.isin(np.arange(len(steps.number)), steps.device_step)).sum()) if len(device.row) else 0
     if idle:
         message = (
             f"{idle} of {len(steps.number)} steps have no device activity of their own: "

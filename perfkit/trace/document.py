@@ -1,6 +1,6 @@
 """Walking through the text of a Chrome trace: an object with `traceEvents` anywhere in it, or a bare array of events.
 
-What breaks, breaks at a byte: everything whole before it is kept.
+What is damaged is damaged at a byte: all that is whole before it, and all events behind it, are kept.
 """
 
 import json
@@ -26,6 +26,10 @@ _BLANKS: Final = re.compile(rb"[ \t\r\n]*")
 _SMALL_BYTES: Final = 256
 _MOST_LISTS: Final = 16
 """Of events in one file, of which the last counts."""
+_NEXT_EVENT: Final = re.compile(rb'\}[ \t\r\n]*,[ \t\r\n]*(?=\{[ \t\r\n]*"(?:ph|name|cat|pid|tid|ts)")')
+_OVERLAP_BYTES: Final = 1 << 12
+_MOST_GAPS: Final = 100
+"""What is damaged in more places is given up."""
 _SCALAR: Final = re.compile(rb"[^\s,\]}]+(?=[\s,\]}])")
 
 HEADER_KEYS: Final = frozenset({"distributedInfo", "baseTimeNanoseconds", "host_name", "perfkit"})
@@ -60,6 +64,8 @@ class Document:
         """Whether there is a list of events."""
         self.repeated: set[str] = set()
         """Keys of the header that occur more than once: the last counts, as in any JSON reader."""
+        self.gaps: list[tuple[int, str]] = []
+        """Where events could not be read, and why; what follows them could."""
         self.broken_at: int | None = None
         """The byte of the text from which on nothing could be read."""
         self.broken_by: str = ""
@@ -250,7 +256,8 @@ class Document:
         text = self._text
         if self._peek() == b"]":
             return text.drop(1)
-        while True:
+        ended = False
+        while not ended:
             self._peek()
             text.fill(self._slice_bytes)
             guess = text.guess(self._slice_bytes)
@@ -258,10 +265,27 @@ class Document:
             if guess and events is not None:
                 yield events
                 text.drop(guess[1])
-            else:
+                continue
+            try:
                 ended = yield from self._exactly()
-                if ended:
-                    return None
+            except _BreakError as error:
+                if not self._skip_damage(error):
+                    raise
+        return None
+
+    def _skip_damage(self, error: _BreakError) -> bool:
+        """Go to the next event behind the damage, if there is one: a quote is never bare within a string."""
+        text = self._text
+        text.drop(error.at - text.offset + 1)
+        while len(self.gaps) < _MOST_GAPS:
+            if found := _NEXT_EVENT.search(text.data):
+                text.drop(found.end())
+                self.gaps.append((error.at, str(error)))
+                return True
+            text.drop(max(0, len(text) - _OVERLAP_BYTES))
+            if not text.fill(len(text) + _FILL_BYTES):
+                break
+        return False
 
     def _exactly(self) -> Generator[list[Any], None, bool]:
         """Yield the events of the slice at hand, cut by its brackets; return whether the array has ended."""

@@ -77,10 +77,16 @@ def _check(document: Document, columns: Columns, path: Path) -> None:
 
 def _damage(document: Document, kept: int) -> list[str]:
     found = []
+    if document.gaps:
+        at, why = document.gaps[0]
+        found.append(
+            f"the file is damaged in {len(document.gaps)} places, first at byte {at:,} of its text ({why}): "
+            f"{kept:,} events are whole and analysed, what stood there is left out"
+        )
     if document.broken_at is not None:
         found.append(
             f"the file breaks at byte {document.broken_at:,} of its text ({document.broken_by}): "
-            f"the {kept:,} events before that are analysed, what came after is lost"
+            f"the {kept:,} events that are whole before it are analysed, what came after is lost"
         )
     if document.repeated:
         keys = ", ".join(sorted(document.repeated))

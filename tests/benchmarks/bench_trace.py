@@ -3,7 +3,7 @@
     python -m tests.benchmarks.bench_trace --megabytes 500 ../shared/traces/nccl-metadata-1of2/rank0.json.gz
 
 The trace is made as large as asked by repeating a real one. Each side is a process of its own, start included, pinned
-to one core; of several runs the fastest counts. Ratios are to perfkit on the plain file; memory is the peak of the
+to one core (or two, where it says so); of several rounds the least of each figure counts. Ratios are to perfkit on the plain file; memory is the peak of the
 process. HolisticTraceAnalysis is installed into `.venv/hta` on the first run (about 400 MB), unless `--no-hta`.
 """
 
@@ -72,18 +72,21 @@ def parse() -> argparse.Namespace:
 
 
 def measure_all(plain: Path, packed: Path, arguments: argparse.Namespace) -> dict[str, Cost]:
-    """Return the cost of each side; the fastest of some runs."""
+    """Return the cost of each side; in turns, so that a busy minute hits all of them, and the least of each figure."""
     analyze = [sys.executable, "-m", "perfkit", "analyze", "-f", "json", "-o", os.devnull]
-    some = arguments.repeats
-    costs = {"perfkit": fastest([*analyze, plain], some, cores=1)}
-    costs["perfkit, 2 cores"] = fastest([*analyze, plain], some, cores=2)
-    costs["perfkit, gzip, 2 cores"] = fastest([*analyze, packed], some, cores=2)
-    costs["perfkit, gzip"] = fastest([*analyze, packed], some, cores=1)
-    costs["floor: igzip and a pass"] = fastest([sys.executable, "-c", _FLOOR, packed], some, cores=1)
+    sides: dict[str, tuple[list[str | Path], int]] = {
+        "perfkit": ([*analyze, plain], 1),
+        "perfkit, 2 cores": ([*analyze, plain], 2),
+        "perfkit, gzip": ([*analyze, packed], 1),
+        "perfkit, gzip, 2 cores": ([*analyze, packed], 2),
+        "floor: igzip and a pass": ([sys.executable, "-c", _FLOOR, packed], 1),
+    }
     if not arguments.no_json:
-        costs["json.loads alone"] = fastest([sys.executable, "-c", _JSON, plain], min(some, 2), cores=1)
+        sides["json.loads alone"] = ([sys.executable, "-c", _JSON, plain], 1)
+    rounds = [{name: run(*side) for name, side in sides.items()} for _ in range(arguments.repeats)]
+    costs = {name: least([one[name] for one in rounds]) for name in sides}
     if not arguments.no_hta:
-        costs["HTA 0.5.0"] = fastest([hta_python(), "-c", _BREAKDOWN, plain], 1, cores=1)
+        costs["HTA 0.5.0"] = run([hta_python(), "-c", _BREAKDOWN, plain], 1)
     return costs
 
 
@@ -96,9 +99,8 @@ def hta_python() -> Path:
     return python
 
 
-def fastest(command: list[str | Path], repeats: int, cores: int) -> Cost:
-    """Run a command some times; return the smallest of each figure."""
-    costs = [run(command, cores) for _ in range(repeats)]
+def least(costs: list[Cost]) -> Cost:
+    """Return the smallest of each figure."""
     return Cost(*(min(figures) for figures in zip(*costs, strict=True)))
 
 
@@ -111,7 +113,10 @@ def run(command: list[str | Path], cores: int) -> Cost:
     allowed = sorted(os.sched_getaffinity(0))[:cores]
     started = perf_counter()
     process = subprocess.Popen(
-        list(map(str, command)), stdout=subprocess.DEVNULL, preexec_fn=lambda: os.sched_setaffinity(0, allowed)
+        list(map(str, command)),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        preexec_fn=lambda: os.sched_setaffinity(0, allowed),
     )
     _, status, usage = os.wait4(process.pid, 0)
     wall_s = perf_counter() - started

@@ -1,5 +1,6 @@
 """The interval algebra against brute force, near zero and at epoch scale."""
 
+import time
 from itertools import pairwise
 
 import numpy as np
@@ -103,3 +104,12 @@ def test_innermost_with_many_siblings_in_one_parent(siblings: int) -> None:
     end = np.concatenate(([siblings * 2 + 2], np.arange(siblings) * 2 + 2)).astype(np.int64)
     between = intervals.innermost(start, end, np.arange(siblings, dtype=np.int64) * 2 + 2)
     assert between.tolist() == [0] * siblings
+
+
+def test_deep_nests_take_no_longer_than_flat_ones() -> None:
+    depth = 100_000
+    start, end = np.arange(depth), 2 * depth - np.arange(depth)
+    before = time.process_time()
+    cut = intervals.innermost_segments(start, end)
+    assert time.process_time() - before < 10  # half a minute, if each level cost a pass
+    assert cut.owner.tolist() == [*range(depth), *reversed(range(depth - 1))]
