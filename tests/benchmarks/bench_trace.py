@@ -3,8 +3,9 @@
     python -m tests.benchmarks.bench_trace --megabytes 500 ../shared/traces/nccl-metadata-1of2/rank0.json.gz
 
 The trace is made as large as asked by repeating a real one. Each side is a process of its own, start included, pinned
-to one core (or two, where it says so); of several rounds the least of each figure counts. Ratios are to perfkit on the plain file; memory is the peak of the
-process. HolisticTraceAnalysis is installed into `.venv/hta` on the first run (about 400 MB), unless `--no-hta`.
+to one core (or two, where it says so); of several rounds the least of each figure counts. Ratios are to perfkit on the
+plain file; memory is the peak of the process. HolisticTraceAnalysis is installed into `.venv/hta` on the first run
+(about 400 MB), unless `--no-hta`.
 """
 
 import argparse
