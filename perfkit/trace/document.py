@@ -30,7 +30,7 @@ _NEXT_EVENT: Final = re.compile(rb'\}[ \t\r\n]*,[ \t\r\n]*(?=\{[ \t\r\n]*"(?:ph|
 _OVERLAP_BYTES: Final = 1 << 12
 _MOST_GAPS: Final = 100
 """What is damaged in more places is given up."""
-_SCALAR: Final = re.compile(rb"[^\s,\]}]+(?=[\s,\]}])")
+_SCALAR: Final = re.compile(rb"[^\s,\]}]*(?=[\s,\]}])")
 
 HEADER_KEYS: Final = frozenset({"distributedInfo", "baseTimeNanoseconds", "host_name", "perfkit"})
 
@@ -208,12 +208,19 @@ class Document:
             return self._matching(_STRING)
         if first == b"":
             raise self._ends()
-        # A number at the very end of the text has nothing behind it.
-        if self._text.fill(_FILL_BYTES) or not self._text.ended or self._text.match(_SCALAR):
-            return self._matching(_SCALAR)
-        scalar = self._text.data
-        self._text.drop(len(scalar))
-        return scalar
+        return self._scalar()
+
+    def _scalar(self) -> bytes:
+        """Take a number, `true` and the like; at the very end of the text nothing stands behind it."""
+        text = self._text
+        while (found := text.match(_SCALAR)) is None and text.fill(2 * len(text) + _FILL_BYTES):
+            if len(text) > _LARGEST_BYTES:
+                raise self._break(f"a value is longer than {_LARGEST_BYTES >> 20} MiB")
+        value = text.data if found is None else found
+        if not value:
+            raise self._break("a value was expected")
+        text.drop(len(value))
+        return value
 
     def _container(self, *, keep: bool) -> bytes:
         """Take an array or object; one that is not wanted is forgotten piece by piece."""
@@ -320,7 +327,7 @@ class Document:
             if len(commas):
                 return _Cuts(commas, int(commas[-1]) + 1, "goes on")
             if size >= _LARGEST_EVENT_BYTES:
-                raise self._break(f"an event is longer than {_LARGEST_EVENT_BYTES >> 20} MiB")
+                raise self._break(f"the event that begins there does not end within {_LARGEST_EVENT_BYTES >> 20} MiB")
             size = min(2 * size, _LARGEST_EVENT_BYTES)
 
     def _decoded(self, ends: Ints) -> Iterator[list[Any]]:

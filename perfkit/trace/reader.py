@@ -79,8 +79,9 @@ def _damage(document: Document, kept: int) -> list[str]:
     found = []
     if document.gaps:
         at, why = document.gaps[0]
+        places = "1 place" if len(document.gaps) == 1 else f"{len(document.gaps)} places"
         found.append(
-            f"the file is damaged in {len(document.gaps)} places, first at byte {at:,} of its text ({why}): "
+            f"the file is damaged in {places}, first at byte {at:,} of its text ({why}): "
             f"{kept:,} events are whole and analysed, what stood there is left out"
         )
     if document.broken_at is not None:
