@@ -163,7 +163,7 @@ def test_strict_makes_a_lost_trace_an_error(run: Path, tmp_path: Path) -> None:
 
 def test_an_interrupt_ends_everything(tmp_path: Path) -> None:
     for rank in range(2):
-        make_large(tmp_path / f"rank{rank}.json.gz", 30)
+        make_large(tmp_path / f"rank{rank}.json.gz", 150)
     with start([*ANALYZE, str(tmp_path), "--executor", "processes", "--workers", "2", "--no-cache"]) as running:
         deadline = time.monotonic() + LIMIT_S
         while len(children := descendants_of(running.pid)) < 2 and time.monotonic() < deadline:
@@ -198,7 +198,7 @@ def on_a_terminal(command: list[str]) -> str:
 
 def test_the_bar_is_for_terminals_and_for_patience(tmp_path: Path) -> None:
     for rank in range(4):
-        make_large(tmp_path / f"rank{rank}.json.gz", 8)
+        make_large(tmp_path / f"rank{rank}.json.gz", 60)
     slow = [*ANALYZE, str(tmp_path), "--no-cache", "--executor", "serial"]
     assert "reading traces" in on_a_terminal(slow)
     assert execute(slow).stderr == ""
