@@ -101,9 +101,13 @@ def _device_collectives(events: Events, names: Names, device: Device, activity: 
         description=[description[source] for source, _ in groups],
         step=np.array([step for _, step in groups], np.int64),
         issued=np.array([device.launched_ns[chosen[part]].min() for part in parts], np.int64),
-        sequence=np.full(len(parts), -1, np.int64),
+        sequence=np.array([_sequence(events.collectives.get(source)) for source, _ in groups], np.int64),
         blocked=np.array([-1 if instant == never else instant for instant in first_blocked], np.int64),
     )
+
+
+def _sequence(args: CollectiveArgs | None) -> int:
+    return -1 if args is None or args.sequence is None else args.sequence
 
 
 def _describe_kernels(events: Events, names: Names, rows: Ints, launch_row: Ints) -> list[tuple[Description, int]]:

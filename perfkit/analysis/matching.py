@@ -18,6 +18,7 @@ from perfkit.analysis.collectives import Description
 from perfkit.trace.intervals import Ints
 
 N_TO_N: Final = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"})
+_PAIRED: Final = frozenset({"send", "recv"})
 
 
 class Matched(NamedTuple):
@@ -31,7 +32,8 @@ class Matched(NamedTuple):
     joined_ns: Ints
     blocked_ns: Ints
     collective: Ints
-    """Which collective it is, counted in the order of step, then of issue; -1 where no other rank's fits."""
+    """Which collective it is, counted in the order of group and sequence number, or of step and issue; -1 where no
+    other rank's fits."""
     order: Ints
     """Place in the rank's own order of issue."""
     splits: NDArray[np.bool_]
@@ -58,11 +60,14 @@ def match(ranks: Mapping[int, Calls]) -> Matched:
     table = _stacked(ranks, kinds)
     rank, order, kind, step, sequence, duration, exposed, joined, blocked = table
     group, operator, alike = _codes(kinds)
-    # A number in the group says by itself which collective it is; a place says so among those of its operator.
-    within = np.where(sequence >= 0, -1, operator[kind])
-    place = np.where(sequence >= 0, sequence, _place_in_step(rank, step, group[kind], operator[kind]))
-    by = np.lexsort((rank, order, place, within, group[kind], step))
-    keys = np.vstack((step[by], group[kind][by], within[by], place[by]))
+    # A number in the group says by itself which collective it is (sends and receives are numbered apart); a place says
+    # so among those of its operator. Coalesced collectives have one number: then they are told by their order.
+    apart = np.array([-2 if described.operator in _PAIRED else -1 for described in kinds] or [0], np.int64)
+    within = np.where(sequence >= 0, apart[kind], operator[kind])
+    key = (np.where(sequence >= 0, -2, step), group[kind], within, np.maximum(sequence, 0))
+    place = _place_in_step(rank, *key)
+    by = np.lexsort((rank, order, place, *reversed(key)))
+    keys = np.vstack((*key, place))[:, by]
     opens = np.concatenate(([True], (keys[:, 1:] != keys[:, :-1]).any(axis=0))) if len(by) else np.zeros(0, bool)
     fits = _fits(np.flatnonzero(opens), rank[by], alike[kind][by])
     number = np.cumsum(opens) - 1

@@ -37,6 +37,8 @@ class CollectiveArgs(Struct, frozen=True, kw_only=True):
     dtype: str | None = None
     group: str | None = None
     group_size: int | None = None
+    sequence: int | None = None
+    """Its number in its process group."""
     input_dims: Any = None
     """`Input Dims`: nested lists of sizes, as recorded with shapes."""
     input_type: Any = None

@@ -103,6 +103,45 @@ def test_a_device_run_with_hidden_communication(tmp_path: Path) -> None:
     assert found.transfer_ns == 50_000 + 40_000 - 30_000
 
 
+def nccl_rank(rank: int, group: str, calls: list[tuple[int, int, int]], *, numbered: bool = True) -> TraceBuilder:
+    """A rank of four whose collectives are (sequence number, start, end), one after the other; microseconds."""
+    builder = TraceBuilder(rank, 4).step(0, 0, 1000).op("aten::mm", 0, 1)
+    for place, (sequence, start, end) in enumerate(calls):
+        builder.record_param_comms(
+            "allreduce",
+            10 * place + 1,
+            8,
+            in_elements=10,
+            out_elements=10,
+            group=group,
+            sequence=sequence if numbered else None,
+        )
+        builder.launch(place, 10 * place + 2, 1)
+        builder.kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)", start, end - start, place, stream=20)
+    return builder
+
+
+def test_groups_and_sequence_numbers_tell_collectives_apart(tmp_path: Path) -> None:
+    run = run_of(
+        tmp_path,
+        nccl_rank(0, "tp0", [(5, 100, 200), (6, 300, 310)]),
+        # Its trace lost the first one.
+        nccl_rank(1, "tp0", [(6, 250, 310)]),
+        nccl_rank(2, "tp1", [(5, 100, 150), (6, 300, 340)]),
+        nccl_rank(3, "tp1", [(5, 140, 150), (6, 310, 340)]),
+    )
+    _, across = known(run)
+    assert (across.matched, across.unmatched) == (6, 1)
+    assert {wait.rank: wait.wait_ns for wait in across.waits} == {0: 0, 1: 50_000, 2: 50_000, 3: 0}
+
+
+def test_coalesced_collectives_share_a_number(tmp_path: Path) -> None:
+    calls = [[(5, 100, 200), (5, 300, 310)], [(5, 150, 200), (5, 250, 310)]]
+    _, across = known(run_of(tmp_path, *(nccl_rank(rank, "0", own) for rank, own in enumerate(calls))))
+    assert (across.matched, across.unmatched) == (4, 0)
+    assert [wait.wait_ns for wait in across.waits] == [50_000, 50_000]
+
+
 def test_what_has_no_counterpart_is_counted_and_is_transfer(tmp_path: Path) -> None:
     ends = [110, 220, 330]
     odd = cpu_rank(1, [100, 100, 100], ends).gloo("broadcast", 150, 1)
