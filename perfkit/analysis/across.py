@@ -9,6 +9,7 @@ import numpy as np
 from perfkit.analysis.collectives import Description
 from perfkit.analysis.matching import N_TO_N, Matched
 from perfkit.model import Across, Efficiency, Finding, RankWait, SharedCollective
+from perfkit.trace.intervals import Ints
 from perfkit.units import duration
 
 _CAP_MATTERS: Final = 1.01
@@ -30,35 +31,38 @@ def across(matched: Matched) -> Across:
 
 
 def _waits(matched: Matched) -> list[RankWait]:
-    wait, exposed = matched.wait_ns, matched.exposed_wait_ns
-    return [
-        RankWait(
-            rank=rank,
-            wait_ns=int(wait[matched.rank == rank].sum()),
-            exposed_wait_ns=int(exposed[matched.rank == rank].sum()),
-        )
-        for rank in np.unique(matched.rank).tolist()
-    ]
+    ranks, number = np.unique(matched.rank, return_inverse=True)
+    wait, exposed = (np.zeros(len(ranks), np.int64) for _ in range(2))
+    np.add.at(wait, number, matched.wait_ns)
+    np.add.at(exposed, number, matched.exposed_wait_ns)
+    columns = zip(ranks.tolist(), wait.tolist(), exposed.tolist(), strict=True)
+    return [RankWait(rank=rank, wait_ns=ns, exposed_wait_ns=exposed_ns) for rank, ns, exposed_ns in columns]
 
 
 def _shared(matched: Matched) -> Iterator[SharedCollective]:
-    for kind, described in enumerate(matched.kinds):
-        rows = np.flatnonzero((matched.kind == kind) & (matched.collective >= 0))
-        if not len(rows):
-            continue
-        _, first = np.unique(matched.collective[rows], return_index=True)
-        splits = described.operator in N_TO_N
-        transfer_ns = median(matched.transfer_ns[rows[first]].tolist()) if splits else None
-        algbw = described.bytes * 1e9 / transfer_ns if transfer_ns and described.bytes else None
-        factor = bus_factor(described)
-        yield SharedCollective(
-            **described._asdict(),
-            count=len(first),
-            wait_ns=float(matched.wait_ns[rows].mean()) if splits else None,
-            transfer_ns=transfer_ns,
-            algbw=algbw,
-            busbw=algbw * factor if algbw is not None and factor is not None else None,
-        )
+    rows = np.flatnonzero(matched.collective >= 0)
+    rows = rows[np.argsort(matched.kind[rows], kind="stable")]
+    cuts = np.flatnonzero(np.diff(matched.kind[rows])) + 1
+    for alike in np.split(rows, cuts) if len(rows) else ():
+        yield _shared_row(matched, alike)
+
+
+def _shared_row(matched: Matched, rows: Ints) -> SharedCollective:
+    """Sum the matched collectives of one kind."""
+    described = matched.kinds[matched.kind[rows[0]]]
+    _, first = np.unique(matched.collective[rows], return_index=True)
+    splits = described.operator in N_TO_N
+    transfer_ns = median(matched.transfer_ns[rows[first]].tolist()) if splits else None
+    algbw = described.bytes * 1e9 / transfer_ns if transfer_ns and described.bytes else None
+    factor = bus_factor(described)
+    return SharedCollective(
+        **described._asdict(),
+        count=len(first),
+        wait_ns=float(matched.wait_ns[rows].mean()) if splits else None,
+        transfer_ns=transfer_ns,
+        algbw=algbw,
+        busbw=algbw * factor if algbw is not None and factor is not None else None,
+    )
 
 
 def bus_factor(described: Description) -> float | None:

@@ -44,7 +44,8 @@ def joins_of(matched: Matched, place: Mapping[int, int]) -> list[Join]:
     rows = rows[np.argsort(matched.collective[rows], kind="stable")]
     cuts = np.flatnonzero(np.diff(matched.collective[rows])) + 1
     parts = [part for part in np.split(rows, cuts) if len(part)]
-    where = np.array([place[rank] for rank in matched.rank.tolist()] or [0], np.int64)
+    ranks, number = np.unique(matched.rank, return_inverse=True)
+    where = np.array([place[rank] for rank in ranks.tolist()] or [0], np.int64)[number]
     return [Join(where[part], matched.joined_ns[part], matched.blocked_ns[part]) for part in _ordered(matched, parts)]
 
 
@@ -52,6 +53,10 @@ def _ordered(matched: Matched, parts: list[Ints]) -> list[Ints]:
     """Sort collectives so that no rank's order of issue is broken, where the ranks agree on one."""
     number = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
     rows = np.concatenate([*parts, np.zeros(0, np.int64)])
+    counted = np.lexsort((number, matched.rank[rows]))
+    forward = np.diff(matched.order[rows[counted]]) > 0
+    if (forward | (np.diff(matched.rank[rows[counted]]) != 0)).all():
+        return parts
     by = np.lexsort((matched.order[rows], matched.rank[rows]))
     follows = np.flatnonzero(np.diff(matched.rank[rows[by]]) == 0)
     sorter = TopologicalSorter[int](dict.fromkeys(range(len(parts)), ()))
