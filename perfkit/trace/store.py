@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from perfkit.errors import StoreError
 from perfkit.files import replacing
@@ -98,7 +99,7 @@ def _write_json(path: Path, value: Any) -> None:
 
 
 def read_manifest(folder: Path) -> RunManifest:
-    """Read `run.json` of a run folder.
+    """Read `run.json` of a run folder, and what became of the run where it could not write that any more.
 
     Raises:
         StoreError: It is missing, damaged, or written by a newer perfkit.
@@ -111,11 +112,26 @@ def read_manifest(folder: Path) -> RunManifest:
             raise StoreError(
                 f"{path} has schema version {version}, this perfkit knows {MANIFEST_VERSION}: update perfkit to read it"
             )
-        return msgspec.json.decode(data, type=RunManifest)
+        return _with_failure(folder, msgspec.json.decode(data, type=RunManifest))
     except OSError as error:
         raise StoreError(f"cannot read {path}: {error.strerror}") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise StoreError(f"{path} is no valid manifest: {error}") from error
+
+
+def _with_failure(folder: Path, manifest: RunManifest) -> RunManifest:
+    """Return the manifest of a run that failed and could not say so any more in `run.json`: its disk was full."""
+    if manifest.state != "running":
+        return manifest
+    try:
+        said = (folder / FAILURE_NAME).read_bytes()
+    except OSError:  # it goes on, or was killed
+        return manifest
+    try:
+        failure = msgspec.json.decode(said, type=Failure)
+    except msgspec.DecodeError:  # not even that could be written
+        failure = None
+    return replace(manifest, state="failed", failure=failure)
 
 
 class _Versioned(msgspec.Struct):

@@ -9,7 +9,7 @@ import pytest
 from tests.integration.launching import PYTHON, ROOT, TINY, environment
 
 OWN_DISK = ["unshare", "--user", "--map-root-user", "--mount"]
-LIST = 'status=$?; ls -A "$0"/full >&2; cat "$0"/full/run.json; "$1" -m perfkit analyze "$0"/full >&2; exit $status'
+LIST = 'status=$?; ls -A "$0"/full >&2; "$1" -m perfkit analyze "$0"/full >&2; exit $status'
 
 
 def on_a_disk_of(size: str, folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
@@ -25,12 +25,12 @@ def on_a_disk_of(size: str, folder: Path, *command: str) -> subprocess.Completed
     )
 
 
-@pytest.mark.parametrize("ranks", [pytest.param("1", marks=pytest.mark.slow), "2"])
-def test_a_disk_that_fills_up_with_traces(ranks: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("ranks", "size"), [pytest.param("1", "2m", marks=pytest.mark.slow), ("2", "8m")])
+def test_a_disk_that_fills_up_with_traces(ranks: str, size: str, tmp_path: Path) -> None:
     if sys.platform != "linux" or subprocess.run([*OWN_DISK, "true"], capture_output=True, check=False).returncode:
         pytest.skip("this system lets nobody mount a disk of their own")
     options = ["--schedule", "wait=1,active=3,repeat=60", "--steps", "240", "-n", ranks, "--name", "full"]
-    done = on_a_disk_of("2m", tmp_path, *PYTHON, "run", *TINY["gpt"], *options, "--trace-dir", str(tmp_path))
+    done = on_a_disk_of(size, tmp_path, *PYTHON, "run", *TINY["gpt"], *options, "--trace-dir", str(tmp_path))
     assert done.returncode == 1
     lines = done.stderr.splitlines()
     (error,) = [line for line in lines if line.startswith("perfkit: error")]
@@ -41,4 +41,3 @@ def test_a_disk_that_fills_up_with_traces(ranks: str, tmp_path: Path) -> None:
     assert "rank0.cycle0.json.gz" in traces
     assert [name for name in left if name.startswith(".")] == []  # nothing half-written
     assert "the run failed" in done.stderr  # what `perfkit analyze` makes of the cycles that are there
-    assert '"state": "failed"' in done.stdout

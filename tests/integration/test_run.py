@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from perfkit import cache
 from perfkit.model import RunManifest
 from perfkit.trace.store import MANIFEST_NAME, read_manifest
 from tests.integration.launching import (
@@ -48,7 +49,8 @@ def check_folder(folder: Path) -> RunManifest:
     """Check what every completed run leaves: a whole manifest and whole traces, nothing temporary."""
     manifest = read_manifest(folder)
     assert (manifest.state, manifest.failure) == ("completed", None)
-    assert {file.path for file in manifest.files} == {path.name for path in folder.iterdir()} - {MANIFEST_NAME}
+    own = {MANIFEST_NAME, cache.FOLDER}
+    assert {file.path for file in manifest.files} == {path.name for path in folder.iterdir()} - own
     assert [rank.rank for rank in manifest.ranks] == list(range(manifest.world.world_size))
     for rank in manifest.ranks:
         assert len(rank.step_wall_ns) == len(rank.load_ns) == len(rank.loss) == len(manifest.step_kinds)
@@ -292,6 +294,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 import perfkit
+from perfkit import cache
 
 dist.init_process_group("gloo", init_method=sys.argv[2] if len(sys.argv) > 2 else "env://",
     rank=int(os.environ.get("RANK", os.environ.get("PMI_RANK"))),

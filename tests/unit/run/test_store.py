@@ -2,6 +2,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from perfkit.errors import StoreError
 from perfkit.files import replacing
@@ -94,3 +95,13 @@ def test_only_the_first_failure_counts(tmp_path: Path) -> None:
     assert claim_failure(tmp_path, Failure(rank=1, message="first"))
     assert not claim_failure(tmp_path, Failure(rank=0, message="second"))
     assert b"first" in (tmp_path / "failure.json").read_bytes()
+
+
+def test_a_run_that_could_only_say_why_it_failed_has_failed(tmp_path: Path) -> None:
+    write_manifest(tmp_path, replace(MANIFEST, state="running", failure=None))
+    assert read_manifest(tmp_path).state == "running"
+    failure = Failure(rank=1, message="no space")
+    assert claim_failure(tmp_path, failure)
+    assert (read_manifest(tmp_path).state, read_manifest(tmp_path).failure) == ("failed", failure)
+    (tmp_path / "failure.json").write_bytes(b"")
+    assert (read_manifest(tmp_path).state, read_manifest(tmp_path).failure) == ("failed", None)
