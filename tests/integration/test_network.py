@@ -73,7 +73,7 @@ def hosts() -> Iterator[Hosts]:
 
 
 def end(ranks: list[subprocess.Popen[str]]) -> list[str]:
-    """Wait until all ranks have ended; return perfkit's own lines."""
+    """Wait until all ranks have ended; return what they say of errors."""
     try:
         errors = "".join(rank.communicate(timeout=60)[1] for rank in ranks)
     finally:
@@ -82,7 +82,7 @@ def end(ranks: list[subprocess.Popen[str]]) -> list[str]:
             rank.wait()
     assert all(rank.returncode != 0 for rank in ranks)
     assert alive([rank.pid for rank in ranks]) == []
-    return [line for line in errors.splitlines() if line.startswith("perfkit: ")]
+    return [line for line in errors.splitlines() if line.startswith("perfkit: error: ")]
 
 
 @pytest.mark.slow  # half a minute of waiting for what will not answer
