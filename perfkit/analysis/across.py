@@ -2,31 +2,32 @@
 
 from collections.abc import Iterator, Sequence
 from statistics import median
-from typing import Final
 
 import numpy as np
 
-from perfkit.analysis.collectives import Description
+from perfkit.analysis.bandwidth import bus_factor, fits
+from perfkit.analysis.clocks import align
 from perfkit.analysis.matching import N_TO_N, Matched
-from perfkit.model import Across, Efficiency, Finding, RankWait, SharedCollective
+from perfkit.analysis.stragglers import find_late_steps, find_straggler, lateness
+from perfkit.model import Across, RankReport, RankWait, SharedCollective
 from perfkit.trace.intervals import Ints
-from perfkit.units import duration
-
-_CAP_MATTERS: Final = 1.01
-"""Beyond this ratio of the replay to what was measured, the ranks' timelines do not agree (METRICS section 6)."""
-_SKEW: Final = 3.0
-"""The first collective's waiting is start-up skew from so many times the others' median on."""
 
 
-def across(matched: Matched) -> Across:
-    """Sum what was matched, by kind of collective and by rank."""
+def across(matched: Matched, ranks: Sequence[RankReport]) -> Across:
+    """Sum what was matched by kind of collective and by rank, and say who is late and how the clocks differ."""
+    rows = sorted(_shared(matched), key=lambda row: -row.count * ((row.wait_ns or 0) + (row.transfer_ns or 0)))
+    comparable = len({rank.device for rank in ranks}) == 1
+    late = lateness(ranks, matched) if comparable else None
+    straggler = find_straggler(late) if late else None
     return Across(
-        collectives=sorted(
-            _shared(matched), key=lambda row: -row.count * ((row.wait_ns or 0) + (row.transfer_ns or 0))
-        ),
+        collectives=rows,
         waits=_waits(matched),
         matched=int((matched.collective >= 0).sum()),
         unmatched=int((matched.collective < 0).sum()),
+        straggler=straggler,
+        late=find_late_steps(late, straggler) if late else [],
+        clocks=align(matched, {rank.rank: rank.host for rank in ranks if rank.rank is not None}),
+        fits=fits(rows),
     )
 
 
@@ -63,53 +64,3 @@ def _shared_row(matched: Matched, rows: Ints) -> SharedCollective:
         algbw=algbw,
         busbw=algbw * factor if algbw is not None and factor is not None else None,
     )
-
-
-def bus_factor(described: Description) -> float | None:
-    """Return busbw / algbw as nccl-tests has it; None where the group's size is not known."""
-    size = described.group_size
-    if described.operator in ("broadcast", "reduce", "send", "recv"):
-        return 1.0
-    if not size:
-        return None
-    share = (size - 1) / size
-    return 2 * share if described.operator == "all_reduce" else share
-
-
-def across_findings(matched: Matched, efficiency: Efficiency | None) -> Iterator[Finding]:
-    """Yield what must be known of the comparison before it is trusted."""
-    lost = int((matched.collective < 0).sum())
-    if lost:
-        message = (
-            f"{lost} of {len(matched.rank)} collectives have no counterpart on another rank: they count as transfer"
-        )
-        yield Finding(code="collectives_unmatched", severity="info", message=message)
-    yield from _skew(matched)
-    if efficiency and efficiency.replayed_ns > _CAP_MATTERS * efficiency.t_ns:
-        message = (
-            f"the ranks' timelines do not agree: replayed without transfers the run would take "
-            f"{duration(efficiency.replayed_ns)}, longer than it did ({duration(efficiency.t_ns)})"
-        )
-        yield Finding(code="timelines_disagree", severity="warning", message=message)
-
-
-def _skew(matched: Matched) -> list[Finding]:
-    """Say so where the first collective holds the ranks' start-up skew."""
-    waits = _longest_waits(matched)
-    if len(waits) < 3 or waits[0] <= max(_SKEW * median(waits[1:]), 1_000_000):
-        return []
-    message = (
-        f"in the first matched collective a rank waits {duration(waits[0])}, in the others "
-        f"{duration(median(waits[1:]))} in the median: it holds the skew with which the ranks began to record"
-    )
-    return [Finding(code="start_skew", severity="info", message=message)]
-
-
-def _longest_waits(matched: Matched) -> Sequence[int]:
-    """Return the longest waiting in each collective that splits, in order."""
-    rows = np.flatnonzero(matched.splits)
-    if not len(rows):
-        return []
-    first = np.flatnonzero(np.diff(matched.collective[rows], prepend=-1))
-    longest: list[int] = np.maximum.reduceat(matched.wait_ns[rows], first).tolist()
-    return longest

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Final, NamedTuple
 
-from perfkit.analysis.across import across, across_findings
+from perfkit.analysis.across import across
+from perfkit.analysis.across_findings import across_findings
 from perfkit.analysis.calls import Calls, in_sequence
 from perfkit.analysis.efficiency import efficiency
-from perfkit.analysis.imbalance import find_lag
 from perfkit.analysis.matching import match
 from perfkit.analysis.rank import TraceSummary
 from perfkit.analysis.run_findings import run_findings
@@ -58,16 +58,15 @@ def assemble(
     said = [manifest.world.world_size] if manifest else _said_world_sizes(traces)
     world_size = max(said, default=0) or max((rank.rank for rank in ranks if rank.rank is not None), default=0) + 1
     loading = _data_loading(ranks, manifest, _source(traces, manifest))
-    one_kind = len({rank.device for rank in ranks}) == 1
-    lag = find_lag(ranks) if one_kind else None
     matched = match(calls)
+    compared = across(matched, ranks) if len(calls) > 1 else None
     efficient = efficiency([rank for rank in ranks if rank.rank is not None], calls, matched)
     communicated = {named.file: named.summary.communicated for named in traces}
     findings = [
         *lost,
         *findings,
-        *run_findings(ranks, communicated, said, world_size, manifest, lag),
-        *(across_findings(matched, efficient) if len(calls) > 1 else ()),
+        *run_findings(ranks, communicated, said, world_size, manifest),
+        *(across_findings(matched, compared, efficient) if compared else ()),
         *(finding for named in traces for finding in named.summary.findings),
     ]
     return RunReport(
@@ -77,7 +76,7 @@ def assemble(
         source=_source(traces, manifest),
         world_size=world_size,
         state=manifest.state if manifest else None,
-        verdict=judge(ranks, loading, lag, efficient),
+        verdict=judge(ranks, loading, compared.straggler if compared else None, efficient),
         ranks=ranks,
         data_loading=loading,
         profiler_cost=_profiler_cost(manifest) if manifest else None,
@@ -85,7 +84,7 @@ def assemble(
         config=manifest.config if manifest else None,
         injections=manifest.injections if manifest else [],
         efficiency=efficient,
-        across=across(matched) if len(calls) > 1 else None,
+        across=compared,
         findings=sorted(findings, key=lambda finding: _SEVERITY[finding.severity]),
     )
 

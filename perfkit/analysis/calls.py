@@ -1,8 +1,8 @@
 """A rank's collectives as they are sent to where ranks are compared: a few bytes each, in columns.
 
 Beside what a collective was, each says where the rank's own progress stood when it joined, and when it was blocked by
-it: its time since the first window, without its exposed communication (METRICS section 6). Nothing here needs a clock
-that ranks share.
+it: its time since the first window, without its exposed communication (METRICS section 6). Only `ended_ns` is a time of
+the rank's own clock: by it the clocks are compared, and nothing else.
 """
 
 from collections.abc import Sequence
@@ -25,6 +25,7 @@ COLUMNS: Final = (
     "exposed_ns",
     "joined_ns",
     "blocked_ns",
+    "ended_ns",
 )
 NO_STEP: Final = -1
 
@@ -36,7 +37,7 @@ class Calls(Struct, frozen=True, kw_only=True):
     columns: bytes
     """int64, `COLUMNS` one after the other, each of shape (c,). `kind` is an index into `kinds`; `step` the step's
     number, or -1; `sequence` the number in the group, or -1; `joined_ns` the rank's progress at its start;
-    `blocked_ns` that where its exposed part begins, or -1."""
+    `blocked_ns` that where its exposed part begins, or -1; `ended_ns` its end, absolute, by the clock of its host."""
     progress_ns: int
     """The rank's progress at the end of its last window."""
 
@@ -61,6 +62,7 @@ def list_calls(found: Collectives, activity: Activity, steps: Steps) -> Calls:
         found.exposed,
         _progress(found.start, activity, steps),
         blocked,
+        found.end,
     )
     return Calls(
         kinds=kinds,

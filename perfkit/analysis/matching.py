@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from perfkit.analysis.calls import Calls
+from perfkit.analysis.calls import COLUMNS, Calls
 from perfkit.analysis.collectives import Description
 from perfkit.trace.intervals import Ints
 
@@ -27,10 +27,14 @@ class Matched(NamedTuple):
     kinds: list[Description]
     rank: Ints
     kind: Ints
+    step: Ints
+    """Number of its step, or -1."""
     duration_ns: Ints
     exposed_ns: Ints
     joined_ns: Ints
     blocked_ns: Ints
+    ended_ns: Ints
+    """When it ended, by the clock of the rank's host."""
     collective: Ints
     """Which collective it is, counted in the order of group and sequence number, or of step and issue; -1 where no
     other rank's fits."""
@@ -58,7 +62,7 @@ def match(ranks: Mapping[int, Calls]) -> Matched:
     """Match the collectives of ranks, given by rank."""
     kinds = list(dict.fromkeys(kind for calls in ranks.values() for kind in calls.kinds))
     table = _stacked(ranks, kinds)
-    rank, order, kind, step, sequence, duration, exposed, joined, blocked = table
+    rank, order, kind, step, sequence, duration, exposed, joined, blocked, ended = table
     group, operator, alike = _codes(kinds)
     # A number in the group says by itself which collective it is (sends and receives are numbered apart); a place says
     # so among those of its operator. Coalesced collectives have one number: then they are told by their order.
@@ -79,10 +83,12 @@ def match(ranks: Mapping[int, Calls]) -> Matched:
         kinds=kinds,
         rank=rank[by],
         kind=kind[by],
+        step=step[by],
         duration_ns=duration[by],
         exposed_ns=exposed[by],
         joined_ns=joined[by],
         blocked_ns=blocked[by],
+        ended_ns=ended[by],
         collective=np.where(fitting, number, -1),
         order=order[by],
         splits=splits,
@@ -93,12 +99,11 @@ def match(ranks: Mapping[int, Calls]) -> Matched:
 def _stacked(ranks: Mapping[int, Calls], kinds: list[Description]) -> Ints:
     """Return the columns of all ranks one after the other: rank, order of issue, and those of `Calls`."""
     number = {kind: index for index, kind in enumerate(kinds)}
-    parts = [np.zeros((9, 0), np.int64)]
+    parts = [np.zeros((len(COLUMNS) + 2, 0), np.int64)]
     for rank, calls in ranks.items():
         own = np.array([number[kind] for kind in calls.kinds] or [0], np.int64)
         kind = own[calls.column("kind")]
-        names = ("step", "sequence", "duration_ns", "exposed_ns", "joined_ns", "blocked_ns")
-        columns = [calls.column(name) for name in names]
+        columns = [calls.column(name) for name in COLUMNS[1:]]
         parts.append(np.vstack((np.full(len(kind), rank), np.arange(len(kind)), kind, *columns)))
     return np.hstack(parts)
 

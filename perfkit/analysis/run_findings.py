@@ -3,9 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 
 from perfkit.analysis.compiled import compile_findings
-from perfkit.analysis.imbalance import Lag
 from perfkit.analysis.oversubscribed import oversubscription
-from perfkit.analysis.verdict import describe_lag
 from perfkit.model import Finding, RankReport, RunManifest
 from perfkit.units import duration, ranges
 
@@ -16,7 +14,6 @@ def run_findings(
     said: list[int],
     world_size: int,
     manifest: RunManifest | None,
-    lag: Lag | None,
 ) -> Iterator[Finding]:
     """Yield what no single trace can say.
 
@@ -26,7 +23,6 @@ def run_findings(
         said: the world sizes that the manifest or the headers speak of; none where they do not.
         world_size: the one that is taken.
         manifest: what the run says of itself; None for foreign traces.
-        lag: the rank that is slow by itself, if any.
     """
     yield from _missing_ranks(ranks, world_size, manifest)
     yield from _no_collectives(communicated, max(said, default=0))
@@ -34,8 +30,6 @@ def run_findings(
     yield from _uneven(ranks)
     if manifest:
         yield from _manifest_findings(manifest, set(communicated))
-    if lag:
-        yield Finding(code="slow_rank", severity="warning", message=describe_lag(lag), rank=lag.rank)
 
 
 def _missing_ranks(ranks: list[RankReport], world_size: int, manifest: RunManifest | None) -> list[Finding]:

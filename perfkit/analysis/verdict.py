@@ -2,8 +2,7 @@
 
 from typing import Final
 
-from perfkit.analysis.imbalance import Lag
-from perfkit.model import CATEGORIES, Bound, Category, DataLoading, Efficiency, RankReport, Verdict
+from perfkit.model import CATEGORIES, Bound, Category, DataLoading, Efficiency, LateStep, RankReport, Straggler, Verdict
 from perfkit.units import duration
 
 _WORTH_NAMING: Final = 0.2
@@ -11,6 +10,8 @@ _WORTH_NAMING: Final = 0.2
 
 _MOST: Final = 0.5
 """From this share on a run is bound by computing."""
+
+_NEARLY_ALL: Final = 0.9
 
 _SHOWN: Final = 0.0005
 """What is smaller would read as 0.0 %."""
@@ -43,7 +44,10 @@ def exposed_shares(ranks: list[RankReport]) -> dict[Category, float]:
 
 
 def judge(
-    ranks: list[RankReport], loading: DataLoading | None, lag: Lag | None, efficiency: Efficiency | None = None
+    ranks: list[RankReport],
+    loading: DataLoading | None,
+    straggler: Straggler | None,
+    efficiency: Efficiency | None = None,
 ) -> Verdict:
     """Say what limits the run, with the evidence.
 
@@ -55,8 +59,8 @@ def judge(
         return Verdict(bound="unknown", share=0.0, sentence="no verdict: no step has any duration")
     loss = max(_BOUNDS, key=lambda category: shares[category])
     waits = shares["communication"] * _mean_wall(ranks)
-    if lag and lag.awaited and lag.lag_ns >= 0.5 * waits and lag.share >= shares[loss] / 2:
-        return Verdict(bound="imbalance", share=lag.share, sentence=f"imbalanced: {describe_lag(lag)}")
+    if straggler and awaited(straggler) and straggler.lag_ns >= 0.5 * waits and straggler.share >= shares[loss] / 2:
+        return Verdict(bound="imbalance", share=straggler.share, sentence=f"imbalanced: {describe(straggler)}")
     if shares[loss] < _WORTH_NAMING:
         return _computing(shares, loss)
     sentence = _loss_sentence(loss, shares[loss], ranks, loading)
@@ -75,13 +79,34 @@ def _waiting(efficiency: Efficiency | None) -> str:
     return f", {_percent(efficiency.wait_ns / exposed_ns)} of it waiting for other ranks"
 
 
-def describe_lag(lag: Lag) -> str:
-    """Say which rank is slow, by how much, in what, and whether the others wait for it."""
-    waiting = f", which wait {duration(lag.wait_ns)} for it in communication" if lag.awaited else ""
+def awaited(straggler: Straggler) -> bool:
+    """Tell whether the others' exposed communication shows that waiting for the rank costs them time."""
+    return 2 * straggler.wait_ns >= straggler.lag_ns
+
+
+def describe(straggler: Straggler) -> str:
+    """Say which rank is late, by how much, in what, and how often."""
+    lag = duration(straggler.lag_ns)
+    if straggler.evidence == "own_time":
+        waiting = f", which wait {duration(straggler.wait_ns)} for it in communication" if awaited(straggler) else ""
+        return (
+            f"rank {straggler.rank} takes {lag} a step longer by itself than the other ranks "
+            f"({slow_in(straggler)}){waiting}"
+        )
+    hidden = straggler.wait_ns < _NEARLY_ALL * straggler.lag_ns
+    exposed = f", {duration(max(straggler.wait_ns, 0))} of it exposed" if hidden else ""
     return (
-        f"rank {lag.rank} takes {duration(lag.lag_ns)} a step longer by itself than the other ranks "
-        f"({lag.category.replace('_', ' ')} +{duration(lag.category_ns)}){waiting}"
+        f"rank {straggler.rank} keeps the other ranks waiting {lag} a step in collectives{exposed} "
+        f"({slow_in(straggler)}); "
+        f"it is the last in {straggler.last} of {straggler.steps} steps"
     )
+
+
+def slow_in(late: Straggler | LateStep) -> str:
+    """Say where a late rank takes longer than the others."""
+    if late.category is None:
+        return "its own time does not show in what"
+    return f"{late.category.replace('_', ' ')} +{duration(late.category_ns)}"
 
 
 def _mean_wall(ranks: list[RankReport]) -> float:

@@ -77,5 +77,35 @@ def shared_collectives(run: RunReport, top: int) -> Table | None:
     )
 
 
+def fits(run: RunReport) -> Table | None:
+    """Return what collectives cost by their size; None where no operator and group has sizes enough."""
+    rows = run.across.fits if run.across else []
+    if not any(row.reason is None for row in rows):
+        return None
+    return Table(
+        "Collectives by size: transfer = latency + bytes on the bus / bandwidth",
+        (
+            Column("operator", "name"),
+            Column("ranks"),
+            Column("sizes"),
+            Column("latency"),
+            Column("bandwidth"),
+            Column("error"),
+        ),
+        [
+            (
+                Cell(plain(row.operator)),
+                Cell(NONE if row.group_size is None else str(row.group_size)),
+                Cell(str(row.sizes)),
+                Cell(duration(row.alpha_ns)),
+                Cell(_rate(row.beta)),
+                Cell(NONE if row.error is None else f"±{share(row.error)}"),
+            )
+            for row in rows
+        ],
+        "error: root mean square over the sizes; an operator of less than three sizes has no fit",
+    )
+
+
 def _rate(bytes_per_s: float | None) -> str:
     return NONE if bytes_per_s is None else f"{size(bytes_per_s)}/s"

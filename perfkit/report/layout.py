@@ -2,7 +2,7 @@
 
 from perfkit.model import Bound, Report, RunReport
 from perfkit.report import tables
-from perfkit.report.across import efficiency, shared_collectives
+from perfkit.report.across import efficiency, fits, shared_collectives
 from perfkit.report.compare import comparison
 from perfkit.report.document import Document, Section, Tone
 from perfkit.report.facts import facts, findings
@@ -45,6 +45,7 @@ def _section(run: RunReport, top: int, whole: bool, alone: bool) -> Section:
             tables.operators(run, top),
             tables.collectives(run, top),
             shared_collectives(run, top),
+            fits(run),
         ]
     )
     return Section(

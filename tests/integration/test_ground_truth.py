@@ -87,6 +87,30 @@ def test_a_delay_is_found_where_it_is_and_nothing_else_moves(
     assert "injected_delay" in {finding.code for finding in run.findings}
 
 
+def test_a_late_rank_is_named_and_the_others_communication_is_waiting_for_it(tmp_path: Path) -> None:
+    run = record(tmp_path, "rank=1,phase=backward,delay=50ms")
+    assert run.across is not None
+    straggler, waits = run.across.straggler, run.across.waits
+    assert straggler is not None
+    assert (straggler.rank, straggler.evidence, straggler.last) == (1, "waiting", straggler.steps)
+    # The delay is a sleep on the host, before backward.
+    assert straggler.category == "overhead"
+    assert straggler.lag_ns == pytest.approx(50 * MS, rel=0.1)
+    assert straggler.category_ns == pytest.approx(50 * MS, rel=0.1)
+    exposed_ns = sum(step.exposed_ns.communication for step in run.ranks[0].steps)
+    assert waits[0].exposed_wait_ns >= 0.9 * exposed_ns
+    assert waits[1].wait_ns < 0.1 * waits[0].wait_ns
+
+
+@pytest.mark.slow  # ten runs: how often somebody is blamed wrongly shows only in many
+def test_without_a_delay_nobody_is_named_in_ten_runs_of_ten(tmp_path: Path) -> None:
+    for number in range(10):
+        run = record(tmp_path / str(number))
+        assert run.across is not None
+        assert run.across.straggler is None
+        assert run.verdict.bound != "imbalance"
+
+
 def test_per_sample_hdf5_is_slower_than_memory_and_the_report_says_by_how_much(tmp_path: Path) -> None:
     for source, read in (("memory", "batched"), ("hdf5", "per-sample")):
         run = ["run", "transformer", "--preset", "tiny", "--threads", "1", "--source", source, "--read", read]

@@ -118,8 +118,9 @@ def test_a_slow_rank_is_blamed_and_not_the_network(tmp_path: Path) -> None:
     run = analyse(tmp_path, rank0=rank_trace(0, wait=40), rank1=rank_trace(1, compute=80, wait=10))
     assert run.verdict.bound == "imbalance"
     assert run.verdict.share == pytest.approx(0.3)
-    assert (
-        "rank 1 takes 30.0 µs a step longer by itself than the other ranks (compute +30.0 µs)" in run.verdict.sentence
+    assert run.verdict.sentence == (
+        "imbalanced: rank 1 keeps the other ranks waiting 30.0 µs a step in collectives (compute +30.0 µs); "
+        "it is the last in 3 of 3 steps"
     )
     assert {finding.rank for finding in run.findings if finding.code == "slow_rank"} == {1}
 
@@ -187,8 +188,8 @@ def test_nobody_is_said_to_wait_who_does_not(tmp_path: Path) -> None:
 
     run = analyse(tmp_path, rank0=steps_of(0, 100), rank1=steps_of(1, 150))
     assert run.verdict.bound != "imbalance"
-    (finding,) = [finding for finding in run.findings if finding.code == "slow_rank"]
-    assert "wait" not in finding.message
+    # Rank 1's steps are longer, and yet rank 0's collectives are as short as its own.
+    assert "slow_rank" not in codes(run)
 
 
 def test_a_rank_that_is_slow_only_now_and_then_is_not_called_slow(tmp_path: Path) -> None:
