@@ -103,7 +103,9 @@ def test_a_device_run_with_hidden_communication(tmp_path: Path) -> None:
     assert found.transfer_ns == 50_000 + 40_000 - 30_000
 
 
-def nccl_rank(rank: int, group: str, calls: list[tuple[int, int, int]], *, numbered: bool = True) -> TraceBuilder:
+def nccl_rank(
+    rank: int, group: str, calls: list[tuple[int, int, int]], *, numbered: bool = True, size: int = 2
+) -> TraceBuilder:
     """A rank of four whose collectives are (sequence number, start, end), one after the other; microseconds."""
     builder = TraceBuilder(rank, 4).step(0, 0, 1000).op("aten::mm", 0, 1)
     for place, (sequence, start, end) in enumerate(calls):
@@ -114,6 +116,7 @@ def nccl_rank(rank: int, group: str, calls: list[tuple[int, int, int]], *, numbe
             in_elements=10,
             out_elements=10,
             group=group,
+            ranks=range(size),
             sequence=sequence if numbered else None,
         )
         builder.launch(place, 10 * place + 2, 1)
@@ -157,6 +160,38 @@ def test_the_skew_with_which_ranks_begin_is_said(tmp_path: Path) -> None:
     run = run_of(tmp_path, cpu_rank(0, [100] * 4, ends), cpu_rank(1, [5_000, 100, 100, 100], ends))
     (finding,) = [finding for finding in run.findings if finding.code == "start_skew"]
     assert "4.90 ms" in finding.message
+
+
+def messages(run: RunReport, code: str) -> list[str]:
+    return [finding.message for finding in run.findings if finding.code == code]
+
+
+def test_a_partial_set_says_what_it_cannot_know(tmp_path: Path) -> None:
+    run = run_of(tmp_path, *(nccl_rank(rank, "0", [(5, 100, 200 - rank)], size=128) for rank in range(2)))
+    (message,) = messages(run, "groups_incomplete")
+    assert "of groups of up to 128 ranks, of which at most 2 are here" in message
+
+
+def test_a_whole_group_is_not_called_incomplete(tmp_path: Path) -> None:
+    run = run_of(tmp_path, *(nccl_rank(rank, "0", [(5, 100, 200)]) for rank in range(2)))
+    assert not messages(run, "groups_incomplete")
+
+
+def test_matches_that_the_clocks_contradict_are_said(tmp_path: Path) -> None:
+    # Rank 1's 5th to 7th are other collectives than rank 0's.
+    times = [(100 + 50_000 * k, 200 + 50_000 * k) for k in range(8)]
+    calls = [(0, *span) for span in times]
+    odd = [*calls[:4], *((0, start + 20_000, end + 20_000) for _, start, end in calls[4:7]), calls[7]]
+    run = run_of(tmp_path, nccl_rank(0, "0", calls, numbered=False), nccl_rank(1, "0", odd, numbered=False))
+    (message,) = messages(run, "matches_doubtful")
+    assert message.startswith("3 of 8 matched collectives were over on one rank before another joined")
+
+
+def test_clocks_that_are_far_apart_are_said(tmp_path: Path) -> None:
+    ends = [110, 220, 330]
+    run = run_of(tmp_path, cpu_rank(0, [50] * 3, ends), cpu_rank(1, [60] * 3, ends, skew_us=5_000_000))
+    (message,) = messages(run, "clocks_differ")
+    assert "the one of rank 1 is 5.00 s ahead of it (± 0 s)" in message.replace("± 0)", "± 0 s)")
 
 
 def test_one_rank_has_an_efficiency_and_nobody_to_wait_for(tmp_path: Path) -> None:
