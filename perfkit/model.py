@@ -235,6 +235,8 @@ class CollectiveStat(Struct, frozen=True, kw_only=True, gc=False):
     exposed_ns: int
     """The part of them that nothing hid."""
     max_ns: int
+    ddp_bucket: bool = False
+    """Whether DDP's reducer issued them: all-reduces of buckets of gradients."""
 
 
 class RankReport(Struct, frozen=True, kw_only=True):
@@ -357,6 +359,8 @@ class SharedCollective(Struct, frozen=True, kw_only=True):
     """Bytes a second, size / transfer, as nccl-tests has it; None where the size is not known."""
     busbw: float | None
     """`algbw` times the factor of the operator and the group's size."""
+    ddp_bucket: bool = False
+    """Whether DDP's reducer issued them: all-reduces of buckets of gradients."""
 
 
 class RankWait(Struct, frozen=True, kw_only=True):

@@ -31,7 +31,7 @@ def add_collectives(rows: Iterable[CollectiveStat]) -> list[CollectiveStat]:
     """Return one row an operator, group, size and type; what nothing hid most first, then the longest."""
     groups: dict[tuple[object, ...], list[CollectiveStat]] = defaultdict(list)
     for row in rows:
-        groups[row.operator, row.group, row.group_size, row.bytes, row.dtype].append(row)
+        groups[row.operator, row.group, row.group_size, row.bytes, row.dtype, row.ddp_bucket].append(row)
     added = [
         group[0]
         if len(group) == 1
@@ -45,6 +45,7 @@ def add_collectives(rows: Iterable[CollectiveStat]) -> list[CollectiveStat]:
             total_ns=sum(row.total_ns for row in group),
             exposed_ns=sum(row.exposed_ns for row in group),
             max_ns=max(row.max_ns for row in group),
+            ddp_bucket=group[0].ddp_bucket,
         )
         for group in groups.values()
     ]

@@ -16,6 +16,7 @@ import numpy as np
 from perfkit.analysis import rules
 from perfkit.analysis.breakdown import Activity
 from perfkit.analysis.classify import Device, Names, at_launch, communicating_candidates
+from perfkit.analysis.issues import in_gradient_hook, issues_of
 from perfkit.analysis.steps import Steps
 from perfkit.model import CollectiveStat
 from perfkit.totals import add_collectives
@@ -31,6 +32,7 @@ class Description(NamedTuple):
     group_size: int | None = None
     bytes: int | None = None
     dtype: str | None = None
+    ddp_bucket: bool = False
 
 
 class Collectives(NamedTuple):
@@ -92,13 +94,15 @@ def _device_collectives(events: Events, names: Names, device: Device, activity: 
         groups.setdefault((source, int(steps.device_step[chosen[place]])), []).append(place)
     description = {source: what for what, source in described}
     parts = list(groups.values())
+    launches = np.array([device.launch_row[chosen[part[0]]] for part in parts], np.int64)
+    in_hook = in_gradient_hook(events, launches).tolist()
     never = np.iinfo(np.int64).max
     first_blocked = [int(np.where(blocked[part] >= 0, blocked[part], never).min()) for part in parts]
     return Collectives(
         start=np.array([events.start_ns[rows[part]].min() for part in parts], np.int64),
         end=np.array([events.end_ns[rows[part]].max() for part in parts], np.int64),
         exposed=np.array([exposed[part].sum() for part in parts], np.int64),
-        description=[description[source] for source, _ in groups],
+        description=[_marked(description[source], hook) for (source, _), hook in zip(groups, in_hook, strict=True)],
         step=np.array([step for _, step in groups], np.int64),
         issued=np.array([device.launched_ns[chosen[part]].min() for part in parts], np.int64),
         sequence=np.array([_sequence(events.collectives.get(source)) for source, _ in groups], np.int64),
@@ -179,14 +183,17 @@ def _host_collectives(
     start, end = events.start_ns[rows], events.end_ns[rows]
     operators = [rules.collective_operator(events.names[name]) or "unknown" for name in events.name[rows].tolist()]
     matched = _match_recorded(start.tolist(), operators, recorded)
+    issues = issues_of(events, start, operators)
+    columns = zip(rows.tolist(), operators, matched, in_gradient_hook(events, issues).tolist(), strict=True)
     description = [
-        _from_record(operator, record) if record else _from_shapes(operator, events.collectives.get(row))
-        for row, operator, record in zip(rows.tolist(), operators, matched, strict=True)
+        _marked(_from_record(operator, record) if record else _from_shapes(operator, events.collectives.get(row)), hook)
+        for row, operator, record, hook in columns
     ]
     inside = np.flatnonzero(steps.within(start))
     exposed, blocked = _exposed(start, end, activity, steps)
     known = [record if record is not None and record.seq is not None else None for record in matched]
-    issued = np.array([r.ns if r else s for r, s in zip(matched, start.tolist(), strict=True)], np.int64)
+    seen = np.where(issues >= 0, events.start_ns[issues], start)
+    issued = np.array([r.ns if r else s for r, s in zip(matched, seen.tolist(), strict=True)], np.int64)
     sequence = np.array([record.seq if record else -1 for record in known], np.int64)
     found = Collectives(
         start=start[inside],
@@ -237,6 +244,10 @@ def _from_shapes(operator: str, args: CollectiveArgs | None) -> Description:
         return Description(operator)
     size = None if operator in _OUTPUT_IS_TOTAL else _bytes(_elements(dims), dtype)
     return Description(operator, bytes=size, dtype=_dtype(dtype))
+
+
+def _marked(description: Description, in_hook: bool) -> Description:
+    return description._replace(ddp_bucket=in_hook and description.operator == "all_reduce")
 
 
 def _first(values: Any) -> Any:

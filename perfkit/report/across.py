@@ -4,6 +4,7 @@ from typing import Final
 
 from perfkit.model import RunReport
 from perfkit.report.document import Cell, Column, Table
+from perfkit.report.names import collective_name
 from perfkit.units import NONE, duration, plain, share, size
 
 _LOW: Final = 0.8
@@ -62,7 +63,7 @@ def shared_collectives(run: RunReport, top: int) -> Table | None:
         ),
         [
             (
-                Cell(plain(row.operator)),
+                Cell(collective_name(row)),
                 Cell(NONE if row.group_size is None else str(row.group_size)),
                 Cell(size(row.bytes)),
                 Cell(str(row.count)),

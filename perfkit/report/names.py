@@ -1,9 +1,12 @@
-"""Long names of kernels, made to fit without losing what tells them apart."""
+"""Names as they are shown: long ones of kernels made to fit without losing what tells them apart."""
 
 import re
 from itertools import accumulate
 
 from rich.cells import cell_len, set_cell_size
+
+from perfkit.model import CollectiveStat, SharedCollective
+from perfkit.units import plain
 
 LONGEST = 100
 """Cells that a name takes at most, however wide the terminal: numbers stay near their names."""
@@ -65,3 +68,8 @@ def _without_middle(name: str, width: int) -> str:
 def _head(text: str, cells: int) -> str:
     """Return as much of the start of `text` as `cells` hold (a wide character takes two)."""
     return set_cell_size(text, min(cells, cell_len(text))).rstrip()
+
+
+def collective_name(row: CollectiveStat | SharedCollective) -> str:
+    """Return a collective's operator, and that DDP issued it where it is a bucket of gradients."""
+    return plain(row.operator) + (" (DDP)" if row.ddp_bucket else "")

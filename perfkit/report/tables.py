@@ -6,6 +6,7 @@ from statistics import median
 from perfkit.model import CATEGORIES, Category, RankReport, RunReport, StepBreakdown
 from perfkit.report import sums
 from perfkit.report.document import Cell, Column, Table
+from perfkit.report.names import collective_name
 from perfkit.units import NONE, difference, duration, plain, share, shares, size
 
 BAR_CELLS = 20
@@ -268,7 +269,7 @@ def collectives(run: RunReport, top: int) -> Table | None:
         ),
         [
             (
-                Cell(plain(s.operator)),
+                Cell(collective_name(s)),
                 Cell(_group(s.group, s.group_size)),
                 Cell(size(s.bytes, digits=4)),
                 Cell(plain(s.dtype or NONE)),

@@ -136,3 +136,35 @@ def test_an_instant_held_from_before_the_first_step_is_not_given_to_the_next(tmp
     builder.launch(2, 110, 1).kernel("ncclDevKernel_AllReduce_b(x)", 150, 150, 2)
     (row,) = rows(builder, tmp_path)
     assert (row.count, row.total_ns, row.exposed_ns) == (1, 150_000, 100_000)
+
+
+HOOK = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
+
+
+def test_buckets_of_ddp_are_known_on_a_device(tmp_path: Path) -> None:
+    builder = TraceBuilder(world_size=2).step(0, 0, 200)
+    for at, correlation in ((10, 1), (50, 2)):
+        builder.record_param_comms("allreduce", at, 10).launch(correlation, at + 1, 1)
+        builder.kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)", at + 5, 4, correlation)
+    builder.op(HOOK, 49, 12)
+    assert {row.ddp_bucket: row.count for row in rows(builder, tmp_path)} == {True: 1, False: 1}
+
+
+def test_spans_on_the_cpu_are_joined_to_their_issue(tmp_path: Path) -> None:
+    builder = TraceBuilder(backend="gloo").step(0, 0, 100).op("aten::mm", 0, 1)
+    builder.op(HOOK, 10, 5).op("c10d::allreduce_", 11, 2)
+    builder.op("c10d::allreduce_", 21, 2).op("c10d::broadcast_", 25, 2)
+    builder.gloo("all_reduce", 12, 10, tid=50).gloo("all_reduce", 30, 10, tid=51).gloo("broadcast", 28, 10, tid=50)
+    assert {(row.operator, row.ddp_bucket, row.count) for row in rows(builder, tmp_path)} == {
+        ("all_reduce", True, 1),
+        ("all_reduce", False, 1),
+        ("broadcast", False, 1),
+    }
+
+
+def test_spans_that_outnumber_their_issues_are_joined_to_none(tmp_path: Path) -> None:
+    builder = TraceBuilder(backend="gloo").step(0, 0, 100).op("aten::mm", 0, 1)
+    builder.op(HOOK, 10, 5).op("c10d::allreduce_", 11, 2)
+    builder.gloo("all_reduce", 5, 3).gloo("all_reduce", 12, 3)
+    (row,) = rows(builder, tmp_path)
+    assert (row.ddp_bucket, row.count) == (False, 2)
