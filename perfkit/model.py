@@ -370,6 +370,8 @@ class RankWait(Struct, frozen=True, kw_only=True):
     wait_ns: int
     """Exposed or hidden, over the measured steps."""
     exposed_wait_ns: int
+    transfer_ns: int = 0
+    """The rest of its time in collectives, matched or not."""
 
 
 class HostClock(Struct, frozen=True, kw_only=True):

@@ -4,6 +4,7 @@ from typing import Any
 
 from perfkit.model import (
     Across,
+    BandwidthFit,
     CollectiveStat,
     DataLoading,
     Efficiency,
@@ -182,6 +183,7 @@ def make_across(**changes: Any) -> Across:
     """Two all_reduces of two ranks, and a broadcast, which does not split."""
     shared: dict[str, Any] = {"group": "default", "group_size": 2, "dtype": "float32"}
     rate = 4_194_304 * 1e9 / (12 * MS)
+    small = 1_024 * 1e9 / (1 * MS)
     rows = [
         SharedCollective(
             operator="all_reduce",
@@ -191,14 +193,38 @@ def make_across(**changes: Any) -> Across:
             transfer_ns=12 * MS,
             algbw=rate,
             busbw=rate,
+            ddp_bucket=True,
+            **shared,
+        ),
+        SharedCollective(
+            operator="all_reduce",
+            bytes=1_024,
+            count=2,
+            wait_ns=1 * MS,
+            transfer_ns=1 * MS,
+            algbw=small,
+            busbw=small,
             **shared,
         ),
         SharedCollective(
             operator="broadcast", bytes=1_024, count=2, wait_ns=None, transfer_ns=None, algbw=None, busbw=None, **shared
         ),
     ]
-    waits = [RankWait(rank=0, wait_ns=26 * MS, exposed_wait_ns=20 * MS), RankWait(rank=1, wait_ns=0, exposed_wait_ns=0)]
-    fields: dict[str, Any] = {"collectives": rows, "waits": waits, "matched": 8, "unmatched": 1}
+    waits = [
+        RankWait(rank=0, wait_ns=26 * MS, exposed_wait_ns=20 * MS, transfer_ns=24 * MS),
+        RankWait(rank=1, wait_ns=0, exposed_wait_ns=0, transfer_ns=24 * MS),
+    ]
+    fit = BandwidthFit(
+        operator="all_reduce",
+        group="default",
+        group_size=2,
+        sizes=3,
+        alpha_ns=1.0 * MS,
+        beta=400e6,
+        error=0.05,
+        reason=None,
+    )
+    fields: dict[str, Any] = {"collectives": rows, "waits": waits, "matched": 8, "unmatched": 1, "fits": [fit]}
     return Across(**(fields | changes))
 
 

@@ -33,11 +33,14 @@ def across(matched: Matched, ranks: Sequence[RankReport]) -> Across:
 
 def _waits(matched: Matched) -> list[RankWait]:
     ranks, number = np.unique(matched.rank, return_inverse=True)
-    wait, exposed = (np.zeros(len(ranks), np.int64) for _ in range(2))
-    np.add.at(wait, number, matched.wait_ns)
-    np.add.at(exposed, number, matched.exposed_wait_ns)
-    columns = zip(ranks.tolist(), wait.tolist(), exposed.tolist(), strict=True)
-    return [RankWait(rank=rank, wait_ns=ns, exposed_wait_ns=exposed_ns) for rank, ns, exposed_ns in columns]
+    columns = (matched.wait_ns, matched.exposed_wait_ns, matched.transfer_ns)
+    sums = np.zeros((len(columns), len(ranks)), np.int64)
+    for total, column in zip(sums, columns, strict=True):
+        np.add.at(total, number, column)
+    return [
+        RankWait(rank=rank, wait_ns=wait_ns, exposed_wait_ns=exposed_ns, transfer_ns=transfer_ns)
+        for rank, wait_ns, exposed_ns, transfer_ns in zip(ranks.tolist(), *sums.tolist(), strict=True)
+    ]
 
 
 def _shared(matched: Matched) -> Iterator[SharedCollective]:

@@ -32,7 +32,7 @@ def _document(report: Comparison, top: int) -> Document:
         title=f"{_side(report.before)} → {_side(report.after)}",
         headline=_headline(report),
         tone=_tone(report),
-        breakdown=_figures(report),
+        summary=[_figures(report)],
         facts=[],
         tables=[*ranked, *gates],
         findings=[_remark(finding) for finding in report.findings],

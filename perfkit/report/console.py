@@ -57,8 +57,8 @@ def _draw_section(section: Section, console: Console) -> None:
     console.print(Rule(title, align="left", characters="─", style="dim"))
     console.print(Text(section.headline, style=f"bold {STYLES[section.tone]}"))
     console.print()
-    if section.breakdown:
-        _draw_table(section.breakdown, console)
+    for table in section.summary:
+        _draw_table(table, console)
     _draw_facts(section.facts, console)
     for table in section.tables:
         _draw_table(table, console)

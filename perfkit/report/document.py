@@ -68,7 +68,8 @@ class Section:
     title: str
     headline: str
     tone: Tone
-    breakdown: Table | None
+    summary: list[Table]
+    """What belongs on the first screen."""
     facts: list[Fact]
     tables: list[Table]
     findings: list[Remark]

@@ -6,9 +6,10 @@ Every chart answers a question, and a table beside it has the same numbers.
 from statistics import fmean
 from typing import Any, Final
 
-from perfkit.model import CATEGORIES, RankReport, RunReport
+from perfkit.model import CATEGORIES, BandwidthFit, RankReport, RunReport, SharedCollective
 from perfkit.report import sums
 from perfkit.report.tables import LONG, rank_label, step_label
+from perfkit.units import plain
 
 MOST_CELLS: Final = 20_000
 """Of the heat map; of more ranks and steps the ranks with the longest steps are shown."""
@@ -18,7 +19,10 @@ _MOST_BARS: Final = 256
 def figures(run: RunReport) -> list[dict[str, Any]]:
     """Return the charts of a run, in order; none without steps."""
     ranks = [rank for rank in run.ranks if rank.steps]
-    return [chart for chart in (_by_rank(ranks), _by_step(ranks), _heat_map(ranks)) if chart] if ranks else []
+    if not ranks:
+        return []
+    charts = (_by_rank(ranks), _by_step(ranks), _heat_map(ranks), _waiting(run), _bandwidth(run))
+    return [chart for chart in charts if chart]
 
 
 def _ms(ns: float) -> float:
@@ -44,9 +48,10 @@ def _by_rank(ranks: list[RankReport]) -> dict[str, Any] | None:
         "title": "Where a rank's mean step goes",
         "note": note,
         "axis": "rank",
+        "y": "ms, exposed",
         "x": [rank_label(rank.rank) for rank in shown],
         "series": [
-            {"category": category, "name": LONG[category], "ms": [_ms(mean[i]) for mean in means]}
+            {"colour": category, "name": LONG[category], "ms": [_ms(mean[i]) for mean in means]}
             for i, category in enumerate(CATEGORIES)
         ],
     }
@@ -61,10 +66,11 @@ def _by_step(ranks: list[RankReport]) -> dict[str, Any] | None:
         "title": "Where each step goes" + (", mean over ranks" if len(ranks) > 1 else ""),
         "note": "",
         "axis": "step",
+        "y": "ms, exposed",
         "x": [step_label(number) for number in by_step],
         "series": [
             {
-                "category": category,
+                "colour": category,
                 "name": LONG[category],
                 "ms": [_ms(fmean(getattr(step.exposed_ns, category) for step in steps)) for steps in by_step.values()],
             }
@@ -111,3 +117,61 @@ def _heat_map(ranks: list[RankReport]) -> dict[str, Any] | None:
         "layers": [{"name": "whole step", "ms": cells(None)}]
         + [{"name": LONG[category], "ms": cells(category)} for category in CATEGORIES],
     }
+
+
+def _waiting(run: RunReport) -> dict[str, Any] | None:
+    """Return what a rank's collectives are made of: the rank that waits least is the one that is waited for."""
+    waits = run.across.waits if run.across and run.across.matched else []
+    if len(waits) < 2:
+        return None
+    steps = {rank.rank: len(rank.steps) or 1 for rank in run.ranks}
+    shown = sorted(sorted(waits, key=lambda wait: wait.wait_ns)[:_MOST_BARS], key=lambda wait: wait.rank)
+    left = len(waits) - len(shown)
+    return {
+        "kind": "stack",
+        "title": "Waiting and transfer in a rank's collectives, a mean step",
+        "note": f"The {len(shown)} of {len(waits)} ranks that wait least." if left else "",
+        "axis": "rank",
+        "y": "ms, exposed or hidden",
+        "x": [rank_label(wait.rank) for wait in shown],
+        "series": [
+            {"colour": part, "name": part, "ms": [_ms(getattr(w, f"{part}_ns") / steps.get(w.rank, 1)) for w in shown]}
+            for part in ("transfer", "wait")
+        ],
+    }
+
+
+def _bandwidth(run: RunReport) -> dict[str, Any] | None:
+    """Return bandwidth against size, a series an operator and group, with what the fit says."""
+    rows = [row for row in run.across.collectives if row.busbw and row.bytes] if run.across else []
+    if len({row.bytes for row in rows}) < 2:
+        return None
+    series: dict[tuple[str, str | None, int | None], list[SharedCollective]] = {}
+    for row in sorted(rows, key=lambda row: row.bytes or 0):
+        series.setdefault((row.operator, row.group, row.group_size), []).append(row)
+    fits = {(fit.operator, fit.group, fit.group_size): fit for fit in run.across.fits} if run.across else {}
+    return {
+        "kind": "scatter",
+        "title": "Bandwidth of collectives by size",
+        "note": "Lines: latency and bandwidth fitted."
+        if any(fit.alpha_ns is not None for fit in fits.values())
+        else "",
+        "series": [
+            {
+                "name": f"{plain(alike[0].operator)} \u00d7{alike[0].group_size}",
+                "bytes": [row.bytes for row in alike],
+                "busbw": [row.busbw for row in alike],
+                "fit": _fitted(fits.get(key), alike),
+            }
+            for key, alike in series.items()
+        ],
+    }
+
+
+def _fitted(fit: BandwidthFit | None, rows: list[SharedCollective]) -> list[float] | None:
+    """Return the busbw that the fit gives at each size: factor * S / (alpha + factor * S / beta)."""
+    if fit is None or fit.alpha_ns is None or len(rows) < 2:
+        return None
+    on_bus = [(row.bytes or 0) * (row.busbw or 0) / (row.algbw or 1) for row in rows]
+    times = [fit.alpha_ns + (size * 1e9 / fit.beta if fit.beta else 0) for size in on_bus]
+    return [size * 1e9 / ns for size, ns in zip(on_bus, times, strict=True)] if all(times) else None

@@ -18,7 +18,10 @@ from perfkit.model import CATEGORIES, Report
 from perfkit.report.figures import figures
 from perfkit.report.layout import FOOTNOTES, document
 
-_COLOURS: Final = dict(zip(CATEGORIES, ("#0072b2", "#d55e00", "#cc79a7", "#e69f00", "#8c8c8c"), strict=True))
+_COLOURS: Final = dict(zip(CATEGORIES, ("#0072b2", "#d55e00", "#cc79a7", "#e69f00", "#8c8c8c"), strict=True)) | {
+    "transfer": "#56b4e9",
+    "wait": "#d55e00",
+}
 """Okabe and Ito's, which the colour-blind can tell apart."""
 
 _DEFINITIONS: Final = (

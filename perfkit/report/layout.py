@@ -34,12 +34,12 @@ def document(report: Report, top: int) -> Document:
 
 
 def _section(run: RunReport, top: int, whole: bool, alone: bool) -> Section:
+    first = [tables.breakdown(run) if whole else None, efficiency([run]) if whole and alone else None]
     candidates = (
         []
         if not whole
         else [
             tables.ranks(run),
-            *([efficiency([run])] if alone else []),
             tables.slowest_steps(run, top),
             tables.data_loading(run),
             tables.operators(run, top),
@@ -52,7 +52,7 @@ def _section(run: RunReport, top: int, whole: bool, alone: bool) -> Section:
         title=plain(run.run),
         headline=plain(run.verdict.sentence),
         tone=_TONES.get(run.verdict.bound, "warning"),
-        breakdown=tables.breakdown(run) if whole else None,
+        summary=[table for table in first if table is not None],
         facts=facts(run),
         tables=[table for table in candidates if table is not None],
         findings=findings(run),

@@ -47,8 +47,8 @@ def draw(doc: Document, stream: TextIO, title: str) -> None:
 
 def _section(section: Section, stream: TextIO) -> None:
     stream.write(f"\n## {escape(section.title)}\n\n**{escape(section.headline)}**\n")
-    if section.breakdown:
-        _table(section.breakdown, stream)
+    for table in section.summary:
+        _table(table, stream)
     _facts(section.facts, stream)
     for table in section.tables:
         _table(table, stream)

@@ -2,7 +2,8 @@
 // Charts are drawn when they come into view: a page of fifty runs opens as fast as one of one.
 const colours = JSON.parse(document.getElementById("colours").textContent);
 const dark = matchMedia("(prefers-color-scheme: dark)");
-const patterns = { communication: "/", data_loading: ".", memcpy: "x" };
+const patterns = { communication: "/", data_loading: ".", memcpy: "x", wait: "/" };
+const series = [colours.compute, colours.communication, colours.memcpy, colours.data_loading, colours.overhead];
 const quiet = { displaylogo: false, responsive: true, modeBarButtonsToRemove: ["select2d", "lasso2d"] };
 
 const ink = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -17,13 +18,13 @@ const axis = (title, more) => ({ title: { text: title }, gridcolor: ink("--line"
 function stack(plot, it) {
   const bars = it.series.map(one => ({
     type: "bar", name: one.name, x: it.x, y: one.ms, hovertemplate: `${it.axis} %{x}: %{y:.6~g} ms<extra>${one.name}</extra>`,
-    marker: { color: colours[one.category], pattern: {
-      shape: patterns[one.category] ?? "", size: 6, fillmode: "overlay", fgcolor: "rgba(255,255,255,.55)",
+    marker: { color: colours[one.colour], pattern: {
+      shape: patterns[one.colour] ?? "", size: 6, fillmode: "overlay", fgcolor: "rgba(255,255,255,.55)",
     } },
   }));
   return Plotly.newPlot(plot, bars, layout({
     barmode: "stack", bargap: it.x.length > 40 ? 0 : .25, legend: { orientation: "h", y: -.32, yanchor: "top", traceorder: "normal" },
-    xaxis: axis(it.axis, { type: "category", nticks: 20 }), yaxis: axis("ms, exposed"),
+    xaxis: axis(it.axis, { type: "category", nticks: 20 }), yaxis: axis(it.y),
   }), quiet);
 }
 
@@ -38,6 +39,23 @@ function heat(plot, it, chosen = 0) {
   }), quiet);
 }
 
+function scatter(plot, it) {
+  const hover = "%{x:.4~s}B: %{y:.4~s}B/s";
+  const points = it.series.map((one, index) => ({
+    type: "scatter", mode: "markers", name: one.name, x: one.bytes, y: one.busbw, legendgroup: one.name,
+    marker: { symbol: index, size: 9, color: series[index % series.length] }, hovertemplate: `${hover}<extra>${one.name}</extra>`,
+  }));
+  const lines = it.series.map((one, index) => ({
+    type: "scatter", mode: "lines", name: one.name, x: one.bytes, y: one.fit, legendgroup: one.name, showlegend: false,
+    line: { color: series[index % series.length], dash: "dot" }, hovertemplate: `${hover}<extra>${one.name}, fitted</extra>`,
+  })).filter(one => one.y);
+  return Plotly.newPlot(plot, [...points, ...lines], layout({
+    legend: { orientation: "h", y: -.32, yanchor: "top" },
+    xaxis: axis("message size", { type: "log", ticksuffix: "B", exponentformat: "SI" }),
+    yaxis: axis("busbw", { type: "log", ticksuffix: "B/s", exponentformat: "SI" }),
+  }), quiet);
+}
+
 function choose(figure, it, draw) {
   const select = document.createElement("select");
   select.setAttribute("aria-label", "What the colours show");
@@ -49,7 +67,8 @@ function choose(figure, it, draw) {
 function show(figure) {
   const plot = figure.querySelector(".plot");
   const it = JSON.parse(figure.querySelector("script").textContent);
-  const draw = it.kind === "heat" ? chosen => heat(plot, it, chosen) : () => stack(plot, it);
+  const kinds = { heat, stack, scatter };
+  const draw = chosen => kinds[it.kind](plot, it, chosen);
   if (it.kind === "heat") choose(figure, it, draw);
   draw(0);
   dark.addEventListener("change", () => { Plotly.purge(plot); draw(Number(figure.querySelector("select")?.value ?? 0)); });

@@ -4,10 +4,11 @@ import io
 import json
 import re
 from html.parser import HTMLParser
+from typing import Any
 
 import pytest
 
-from perfkit.model import Report
+from perfkit.model import Report, RunReport
 from perfkit.report.figures import MOST_CELLS, figures
 from perfkit.report.html import write
 from tests.report_builders import MS, make_foreign_run, make_operator, make_rank, make_report, make_run, make_step
@@ -81,20 +82,30 @@ def test_a_hostile_trace_stays_text() -> None:
 
 
 def test_the_figures_are_the_reports_numbers() -> None:
-    by_rank, by_step, heat = figures(make_run())
+    by_rank, by_step, heat, waiting, bandwidth = figures(make_run())
     assert (by_rank["x"], by_step["x"]) == (["0", "1"], ["5", "6"])
-    compute = {one["category"]: one["ms"] for one in by_step["series"]}["compute"]
+    compute = {one["colour"]: one["ms"] for one in by_step["series"]}["compute"]
     assert compute == [60.0, 90.0]
-    overhead = {one["category"]: one["ms"] for one in by_rank["series"]}["overhead"]
+    overhead = {one["colour"]: one["ms"] for one in by_rank["series"]}["overhead"]
     assert overhead == [5.0, 20.0]
     assert heat["layers"][0] == {"name": "whole step", "ms": [[100.0, 130.0], [100.0, 160.0]]}
-    for chart in (by_rank, by_step, heat):
+    # Over two steps.
+    assert {one["name"]: one["ms"] for one in waiting["series"]} == {"transfer": [12.0, 12.0], "wait": [13.0, 0.0]}
+    (points,) = bandwidth["series"]
+    assert points["bytes"] == [1_024, 4_194_304]
+    assert points["fit"] == pytest.approx([1_024 / (1e-3 + 1_024 / 400e6), 4_194_304 / (1e-3 + 4_194_304 / 400e6)])
+    for chart in (by_rank, by_step, heat, waiting, bandwidth):
         json.dumps(chart, allow_nan=False)
+
+
+def heat_map(run: RunReport) -> dict[str, Any]:
+    (found,) = [chart for chart in figures(run) if chart["kind"] == "heat"]
+    return found
 
 
 def test_a_step_that_a_rank_lacks_is_a_hole() -> None:
     run = make_run(ranks=[make_rank(0, [make_step(5), make_step(6)]), make_rank(1, [make_step(6), make_step(7)])])
-    heat = figures(run)[-1]
+    heat = heat_map(run)
     assert heat["x"] == ["5", "6", "7"]
     assert [[value is None for value in row] for row in heat["layers"][0]["ms"]] == [
         [False, False, True],
@@ -114,7 +125,7 @@ def test_a_large_run_makes_a_page_that_opens() -> None:
     assert len(text.encode()) < 6_000_000
     slow = make_rank(500, [make_step(number, compute=200 * MS) for number in range(100)])
     many = make_run(ranks=[make_rank(number, steps) for number in range(499)] + [slow])
-    heat = figures(many)[-1]
+    heat = heat_map(many)
     assert len(heat["y"]) * len(heat["x"]) <= MOST_CELLS
     assert heat["y"][-1] == "500"
     assert re.fullmatch(r"The 200 of 500 ranks with the longest steps\.", heat["note"])
