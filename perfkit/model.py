@@ -219,6 +219,16 @@ class OperatorStat(Struct, frozen=True, kw_only=True, gc=False):
     max_ns: int
 
 
+class PhaseStat(Struct, frozen=True, kw_only=True, gc=False):
+    """Spans that the program itself named (`user_annotation`), by name, summed over a rank's steps: the host's time."""
+
+    name: str
+    count: int
+    total_ns: int
+    """Summed durations; a phase inside another counts in both."""
+    max_ns: int
+
+
 class CollectiveStat(Struct, frozen=True, kw_only=True, gc=False):
     """Collectives of one kind, group, size and type, summed over a rank's steps."""
 
@@ -255,6 +265,8 @@ class RankReport(Struct, frozen=True, kw_only=True):
     collectives: list[CollectiveStat]
     events: dict[str, int]
     """Events read, by kind; `unknown` counts those that no rule knows."""
+    phases: list[PhaseStat] = []
+    """By time, largest first; at most 100 names, without steps and collectives."""
 
 
 class Finding(Struct, frozen=True, kw_only=True):

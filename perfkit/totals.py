@@ -2,8 +2,12 @@
 
 from collections import defaultdict
 from collections.abc import Iterable
+from typing import Final
 
-from perfkit.model import CollectiveStat, OperatorStat
+from perfkit.model import CollectiveStat, OperatorStat, PhaseStat
+
+MOST_PHASES: Final = 100
+"""Names that are kept: a program may put a number into each."""
 
 
 def add_operators(rows: Iterable[OperatorStat]) -> list[OperatorStat]:
@@ -25,6 +29,25 @@ def add_operators(rows: Iterable[OperatorStat]) -> list[OperatorStat]:
         for group in groups.values()
     ]
     return sorted(added, key=lambda row: (-row.total_ns, row.name))
+
+
+def add_phases(rows: Iterable[PhaseStat]) -> list[PhaseStat]:
+    """Return one row a name, largest time first."""
+    groups: dict[str, list[PhaseStat]] = defaultdict(list)
+    for row in rows:
+        groups[row.name].append(row)
+    added = [
+        group[0]
+        if len(group) == 1
+        else PhaseStat(
+            name=name,
+            count=sum(row.count for row in group),
+            total_ns=sum(row.total_ns for row in group),
+            max_ns=max(row.max_ns for row in group),
+        )
+        for name, group in groups.items()
+    ]
+    return sorted(added, key=lambda row: (-row.total_ns, row.name))[:MOST_PHASES]
 
 
 def add_collectives(rows: Iterable[CollectiveStat]) -> list[CollectiveStat]:

@@ -13,6 +13,7 @@ from perfkit.model import (
     Injection,
     Loads,
     OperatorStat,
+    PhaseStat,
     ProfilerCost,
     RankReport,
     RankWait,
@@ -82,6 +83,7 @@ def make_rank(rank: int | None = 0, steps: list[StepBreakdown] | None = None, **
             make_collective(bytes=1_024, count=2, total_ns=10 * MS, exposed_ns=4 * MS),
         ],
         "events": {"cpu_op": 1234, "user_annotation": 56},
+        "phases": [PhaseStat(name="perfkit.forward", count=2, total_ns=80 * MS, max_ns=45 * MS)],
     }
     return RankReport(**(fields | changes))
 

@@ -24,7 +24,7 @@ from perfkit.model import (
     Severity,
     StepKind,
 )
-from perfkit.totals import add_collectives, add_operators
+from perfkit.totals import add_collectives, add_operators, add_phases
 
 _RANK_IN_NAME: Final = re.compile(r"rank[-_.]?(\d{1,9})(?!\d)", re.IGNORECASE)
 
@@ -181,6 +181,7 @@ def _rank_report(rank: int | None, traces: list[NamedSummary]) -> RankReport:
         steps=[step for summary in summaries for step in summary.steps],
         operators=add_operators(row for summary in summaries for row in summary.operators),
         collectives=add_collectives(row for summary in summaries for row in summary.collectives),
+        phases=add_phases(row for summary in summaries for row in summary.phases),
         events={
             kind: sum(summary.counts.get(kind, 0) for summary in summaries)
             for kind in sorted({kind for summary in summaries for kind in summary.counts})

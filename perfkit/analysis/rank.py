@@ -12,9 +12,10 @@ from perfkit.analysis.calls import Calls, list_calls
 from perfkit.analysis.classify import Device, classify_names, find_device
 from perfkit.analysis.collectives import find_collectives, tabulate_collectives
 from perfkit.analysis.operators import tabulate_operators
+from perfkit.analysis.phases import tabulate_phases
 from perfkit.analysis.steps import BEFORE_THE_FIRST, Steps, find_steps
 from perfkit.errors import TraceError, UsageError
-from perfkit.model import CollectiveStat, Finding, OperatorStat, StepBreakdown
+from perfkit.model import CollectiveStat, Finding, OperatorStat, PhaseStat, StepBreakdown
 from perfkit.trace.events import Header, Kind, RankTrace
 
 
@@ -26,6 +27,7 @@ class TraceSummary(Struct, frozen=True, kw_only=True):
     steps: list[StepBreakdown]
     operators: list[OperatorStat]
     collectives: list[CollectiveStat]
+    phases: list[PhaseStat]
     calls: Calls
     communicated: bool
     """Whether any communication was seen."""
@@ -71,6 +73,7 @@ def summarise(trace: RankTrace, file: str, step_marker: str | None = None) -> Tr
         steps=break_down(events, names, activity, steps),
         operators=tabulate_operators(events, names, device, activity, steps),
         collectives=tabulate_collectives(collectives),
+        phases=tabulate_phases(events, names, steps, step_marker),
         calls=list_calls(collectives, activity, steps),
         communicated=bool(len(activity.communication.start)),
         counts={kind.name.lower(): count for kind, count in sorted(trace.counts.items())},

@@ -7,8 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from statistics import median
 
-from perfkit.model import CATEGORIES, CollectiveStat, OperatorStat, RunReport, StepBreakdown
-from perfkit.totals import add_collectives, add_operators
+from perfkit.model import CATEGORIES, CollectiveStat, OperatorStat, PhaseStat, RunReport, StepBreakdown
+from perfkit.totals import add_collectives, add_operators, add_phases
 
 ACTIVE = CATEGORIES[:-1]
 """The categories that have a total: `overhead` is where none was active."""
@@ -52,6 +52,11 @@ def step_time(run: RunReport) -> float | None:
 def merged_operators(run: RunReport) -> list[OperatorStat]:
     """Return kernels and operators summed over ranks, largest time first."""
     return add_operators(row for rank in run.ranks for row in rank.operators)
+
+
+def merged_phases(run: RunReport) -> list[PhaseStat]:
+    """Return the annotated phases over all ranks, largest first."""
+    return add_phases(row for rank in run.ranks for row in rank.phases)
 
 
 def merged_collectives(run: RunReport) -> list[CollectiveStat]:

@@ -241,6 +241,39 @@ def operators(run: RunReport, top: int) -> Table | None:
     )
 
 
+def phases(run: RunReport, top: int) -> Table | None:
+    """Return what the program annotated, a mean step of a rank."""
+    merged = sums.merged_phases(run)
+    steps = sum(len(rank.steps) for rank in run.ranks)
+    wall = sum(step.wall_ns for step in sums.steps_of(run))
+    if not merged or not steps or not wall:
+        return None
+    left = len(merged) - top
+    return Table(
+        "Annotated phases on the host (mean step of a rank; nested ones overlap)",
+        (
+            Column("name", "name"),
+            Column("a step"),
+            Column("time"),
+            Column("of wall"),
+            Column("mean"),
+            Column("largest"),
+        ),
+        [
+            (
+                Cell(plain(row.name)),
+                Cell(f"{row.count / steps:.3g}"),
+                Cell(duration(row.total_ns / steps)),
+                Cell(share(row.total_ns / wall)),
+                Cell(duration(row.total_ns / row.count)),
+                Cell(duration(row.max_ns)),
+            )
+            for row in merged[:top]
+        ],
+        f"{left} more" if left > 0 else "",
+    )
+
+
 def _operators_title(run: RunReport) -> str:
     devices = {r.device for r in run.ranks}
     kinds = {"gpu": "kernels", "cpu": "operators, by their own time without what they call"}

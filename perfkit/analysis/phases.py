@@ -1,0 +1,31 @@
+"""Spans that the program named itself: forward, backward, optimizer and whatever else it annotates, on the host."""
+
+import re
+
+import numpy as np
+
+from perfkit.analysis import rules
+from perfkit.analysis.classify import Names
+from perfkit.analysis.steps import Steps
+from perfkit.model import PhaseStat
+from perfkit.totals import MOST_PHASES
+from perfkit.trace.events import Events, Kind
+
+
+def tabulate_phases(events: Events, names: Names, steps: Steps, step_marker: str | None) -> list[PhaseStat]:
+    """Sum annotations that begin within the steps by name, largest first; not those of steps and collectives."""
+    marker = re.compile(step_marker or rules.STEP)
+    wanted = ~(names.backend_annotation | names.whole_span_annotation)
+    wanted &= np.array([marker.match(name) is None for name in events.names] or [True], np.bool_)[: len(wanted)]
+    rows = np.flatnonzero((events.kind == Kind.ANNOTATION) & wanted[events.name])
+    rows = rows[steps.within(events.start_ns[rows])]
+    duration_ns = events.end_ns[rows] - events.start_ns[rows]
+    keys, place = np.unique(events.name[rows], return_inverse=True)
+    total_ns, max_ns = (np.zeros(len(keys), np.int64) for _ in range(2))
+    np.add.at(total_ns, place, duration_ns)
+    np.maximum.at(max_ns, place, duration_ns)
+    count = np.bincount(place, minlength=len(keys))
+    return [
+        PhaseStat(name=events.names[keys[k]], count=int(count[k]), total_ns=int(total_ns[k]), max_ns=int(max_ns[k]))
+        for k in np.lexsort((keys, -total_ns))[:MOST_PHASES].tolist()
+    ]
