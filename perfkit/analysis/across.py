@@ -45,9 +45,12 @@ def _waits(matched: Matched) -> list[RankWait]:
 
 def _shared(matched: Matched) -> Iterator[SharedCollective]:
     rows = np.flatnonzero(matched.collective >= 0)
-    rows = rows[np.argsort(matched.kind[rows], kind="stable")]
-    cuts = np.flatnonzero(np.diff(matched.kind[rows])) + 1
-    for alike in np.split(rows, cuts) if len(rows) else ():
+    rows = rows[np.lexsort((matched.rank[rows], matched.collective[rows]))]
+    # What the lowest rank says of it: in an all_to_all each may give another size.
+    first = np.flatnonzero(np.diff(matched.collective[rows], prepend=-1))
+    kind = np.repeat(matched.kind[rows[first]], np.diff(np.append(first, len(rows))))
+    by = np.argsort(kind, kind="stable")
+    for alike in np.split(rows[by], np.flatnonzero(np.diff(kind[by])) + 1) if len(rows) else ():
         yield _shared_row(matched, alike)
 
 

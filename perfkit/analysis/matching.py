@@ -1,8 +1,9 @@
 """The same collective on different ranks: matched, and split into waiting and transfer (METRICS section 5).
 
 Matched by process group and sequence number where the traces have it, else by the order in which a step's collectives
-of one operator were issued: of several groups that a trace does not name, each has an order of its own. A match must
-agree in operator and (but for all_to_all, to which a rank gives as much as it likes) in size. Of an n-to-n collective
+of one operator, type and size were issued (but for all_to_all, to which a rank gives as much as it likes, whatever the
+size): those that are not alike cannot be one, and a collective that a trace lost puts no others out of order. A match
+by number must agree in the same. Of an n-to-n collective
 the shortest duration over the ranks is the transfer, and what a rank spent in it beyond that it waited for others. No
 clock is compared.
 """
@@ -63,11 +64,11 @@ def match(ranks: Mapping[int, Calls]) -> Matched:
     kinds = list(dict.fromkeys(kind for calls in ranks.values() for kind in calls.kinds))
     table = _stacked(ranks, kinds)
     rank, order, kind, step, sequence, duration, exposed, joined, blocked, ended = table
-    group, operator, alike = _codes(kinds)
+    group, alike = _codes(kinds)
     # A number in the group says by itself which collective it is (sends and receives are numbered apart); a place says
-    # so among those of its operator. Coalesced collectives have one number: then they are told by their order.
+    # so among those that are alike. Coalesced collectives have one number: then they are told by their order.
     apart = np.array([-2 if described.operator in _PAIRED else -1 for described in kinds] or [0], np.int64)
-    within = np.where(sequence >= 0, apart[kind], operator[kind])
+    within = np.where(sequence >= 0, apart[kind], alike[kind])
     key = (np.where(sequence >= 0, -2, step), group[kind], within, np.maximum(sequence, 0))
     place = _place_in_step(rank, *key)
     by = np.lexsort((rank, order, place, *reversed(key)))
@@ -108,8 +109,8 @@ def _stacked(ranks: Mapping[int, Calls], kinds: list[Description]) -> Ints:
     return np.hstack(parts)
 
 
-def _codes(kinds: list[Description]) -> tuple[Ints, Ints, Ints]:
-    """Return for each kind the number of its group, of its operator, and of what must agree in a match."""
+def _codes(kinds: list[Description]) -> tuple[Ints, Ints]:
+    """Return for each kind the number of its group, and of what must agree in a match."""
 
     def number(values: list[object]) -> Ints:
         known = {value: place for place, value in enumerate(dict.fromkeys(values))}
@@ -118,8 +119,7 @@ def _codes(kinds: list[Description]) -> tuple[Ints, Ints, Ints]:
     sizes = [None if kind.operator == "all_to_all" else kind.bytes for kind in kinds]
     return (
         number([kind.group for kind in kinds]),
-        number([kind.operator for kind in kinds]),
-        number([(kind.operator, size) for kind, size in zip(kinds, sizes, strict=True)]),
+        number([(kind.operator, kind.dtype, size) for kind, size in zip(kinds, sizes, strict=True)]),
     )
 
 
