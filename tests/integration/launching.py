@@ -65,6 +65,21 @@ def wait_for_folder(trace_dir: Path) -> Path:
     raise AssertionError("no run folder")
 
 
+def wait_for_steps(parent: subprocess.Popen[str]) -> None:
+    """Return when rank 0 says that it has taken some."""
+    assert parent.stderr is not None
+    while not (line := parent.stderr.readline()).startswith("step "):
+        assert line, "it ended without a step"
+
+
+def wait_for_library(pid: int, name: str) -> None:
+    """Return when a process has begun to load a library, or started another process."""
+    deadline = time.monotonic() + 60
+    while name not in _read(Path(f"/proc/{pid}/maps")) and not children_of(pid):
+        assert time.monotonic() < deadline, f"{name} is not loaded"
+        time.sleep(0.01)
+
+
 def children_of(pid: int) -> list[int]:
     """Return a process's children in order, whichever of its threads started them."""
     found = [int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in _read(task / "children").split()]
