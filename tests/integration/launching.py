@@ -28,7 +28,7 @@ TORCHRUN = [
 ]
 MPIEXEC = [str(BIN / "mpiexec"), "-n", "2"]
 TINY = {"transformer": ["transformer", "--preset", "tiny"], "gpt": ["gpt", "--batch-size", "4", "--samples", "256"]}
-LIMIT_S = 100
+LIMIT_S = 200
 
 needs_mpiexec = pytest.mark.skipif(not (BIN / "mpiexec").exists(), reason="no mpiexec beside this python")
 
@@ -57,7 +57,7 @@ def start(command: list[str]) -> subprocess.Popen[str]:
 
 def wait_for_folder(trace_dir: Path) -> Path:
     """Return the folder of the run that writes into `trace_dir`, as soon as there is one."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + LIMIT_S
     while time.monotonic() < deadline:
         for path in trace_dir.glob(f"*/{MANIFEST_NAME}"):
             return path.parent
@@ -74,7 +74,7 @@ def wait_for_steps(parent: subprocess.Popen[str]) -> None:
 
 def wait_for_library(pid: int, name: str) -> None:
     """Return when a process has begun to load a library, or started another process."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + LIMIT_S
     while name not in _read(Path(f"/proc/{pid}/maps")) and not children_of(pid):
         assert time.monotonic() < deadline, f"{name} is not loaded"
         time.sleep(0.01)

@@ -11,6 +11,7 @@ import pytest
 
 from perfkit.trace.store import read_manifest
 from tests.integration.launching import (
+    LIMIT_S,
     PYTHON,
     ROOT,
     TINY,
@@ -39,7 +40,7 @@ def test_a_rank_that_hangs_is_named(stopped: int, tmp_path: Path) -> None:
         folder = wait_for_folder(tmp_path)
         wait_for_steps(parent)
         os.kill(children_of(parent.pid)[stopped], signal.SIGSTOP)
-        _, errors = parent.communicate(timeout=40)
+        _, errors = parent.communicate(timeout=LIMIT_S)
     finally:
         parent.kill()
     (line,) = messages(errors)
@@ -66,7 +67,7 @@ def test_loader_workers_end_with_the_run_and_quietly(number: signal.Signals, tmp
         processes = descendants_of(parent.pid)
         assert len(processes) == 11
         parent.send_signal(number)
-        _, errors = parent.communicate(timeout=30)
+        _, errors = parent.communicate(timeout=LIMIT_S)
     finally:
         parent.kill()
     deadline = time.monotonic() + 5
@@ -127,7 +128,7 @@ def test_an_interrupt_while_torch_is_imported_is_one_line(delay_s: float, tmp_pa
         wait_for_library(parent.pid, "libtorch")
         time.sleep(delay_s)
         parent.send_signal(signal.SIGINT)
-        _, errors = parent.communicate(timeout=30)
+        _, errors = parent.communicate(timeout=LIMIT_S)
     finally:
         parent.kill()
     assert parent.returncode == 130

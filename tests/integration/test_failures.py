@@ -32,7 +32,7 @@ SABOTAGE = str(Path(__file__).parent / "scripts" / "sabotage.py")
 STEP = 8
 """The last step that the rank completes that fails: two cycles are written by then."""
 RUN = ["run", *TINY["gpt"], "--schedule", "wait=1,active=2,repeat=10", "--steps", "40"]
-SOON_S = 60
+SOON_S = 120
 """Far less than what any launcher waits by itself, and much more than a busy machine needs."""
 
 LAUNCHERS = [
@@ -92,6 +92,7 @@ def own_lines(trace_dir: Path) -> list[str]:
 
 
 def wait_for(path: Path, pattern: str) -> Path:
+    """Return a file as soon as there is one, however long a busy machine takes to start what writes it."""
     deadline = time.monotonic() + SOON_S
     while time.monotonic() < deadline:
         for found in path.glob(pattern):

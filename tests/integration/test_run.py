@@ -261,7 +261,7 @@ def test_a_killed_rank_ends_the_run_and_leaves_no_process(tmp_path: Path) -> Non
         assert len(children) == 2
         time.sleep(1)
         os.kill(children[1], signal.SIGKILL)
-        _, errors = parent.communicate(timeout=30)
+        _, errors = parent.communicate(timeout=LIMIT_S)
     finally:
         parent.kill()
     assert parent.returncode == 1
@@ -278,7 +278,7 @@ def test_an_interrupt_ends_all_ranks(tmp_path: Path) -> None:
         children = children_of(parent.pid)
         time.sleep(1)
         parent.send_signal(signal.SIGINT)
-        _, errors = parent.communicate(timeout=30)
+        _, errors = parent.communicate(timeout=LIMIT_S)
     finally:
         parent.kill()
     assert parent.returncode != 0

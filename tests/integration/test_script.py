@@ -133,7 +133,7 @@ def test_a_script_that_python_cannot_interrupt_still_ends_on_sigterm(tmp_path: P
         assert process.stdout.readline() == "stuck\n"
         time.sleep(2)  # it says so before it is
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=30)
+        process.communicate(timeout=LIMIT_S)
     finally:
         process.kill()
     assert process.returncode == 128 + signal.SIGTERM

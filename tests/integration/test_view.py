@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.integration.browser import chromium, needs_chromium
-from tests.integration.launching import PYTHON, ROOT, environment
+from tests.integration.launching import LIMIT_S, PYTHON, ROOT, environment
 
 SAMPLE = ROOT / "traces" / "sample-memory"
 
@@ -80,7 +80,7 @@ def test_one_origin_may_fetch_and_then_it_ends(browser: Any, tmp_path: Path) -> 
         assert process.poll() is None
         page.goto(allowed)
         assert page.evaluate(FETCH, address) == (SAMPLE / "rank0.json.gz").stat().st_size
-        output, errors = process.communicate(timeout=30)
+        output, errors = process.communicate(timeout=LIMIT_S)
         assert (process.returncode, errors) == (0, "")
         assert output.splitlines()[-1] == "rank0.json.gz is in the browser"
         page.close()
@@ -93,5 +93,5 @@ def test_the_ui_opens_a_trace_without_internet(browser: Any) -> None:
         page.wait_for_function("document.title.startsWith('rank1.json.gz')", timeout=90_000)
         page.close()
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=30)
+        _, errors = process.communicate(timeout=LIMIT_S)
         assert (process.returncode, errors) == (0, "")
