@@ -481,6 +481,29 @@ class Across(Struct, frozen=True, kw_only=True):
     fits: list[BandwidthFit] = []
 
 
+class StepTimes(Struct, frozen=True, kw_only=True):
+    """How long each step took by the run's own clock: the largest wall time over ranks (METRICS section 7)."""
+
+    plain_ns: list[int]
+    """Warm steps without the profiler."""
+    recorded_ns: list[int]
+    """Recorded steps."""
+
+
+class HostUse(Struct, frozen=True, kw_only=True):
+    """What a run's ranks use of one host."""
+
+    host: str
+    device: str
+    """Kind of device its ranks compute on: cpu, cuda, xpu."""
+    device_name: str
+    ranks: int
+    threads: int
+    """CPU threads of all its ranks."""
+    cores: int | None
+    """Cores that they may run on, together; None where that is not known."""
+
+
 class RunReport(Struct, frozen=True, kw_only=True):
     """Everything about one run."""
 
@@ -505,6 +528,202 @@ class RunReport(Struct, frozen=True, kw_only=True):
     across: Across | None
     """None for a single rank."""
     findings: list[Finding]
+    batch_size: int | None = None
+    """Samples a rank and step; None where the run does not say."""
+    versions: dict[str, str] = {}
+    """The manifest's."""
+    hosts: list[HostUse] = []
+    """Empty without a manifest, or where the run did not come so far."""
+    step_times: StepTimes | None = None
+    """None without a manifest, or where the run did not come so far."""
+
+
+# ---- several runs --------------------------------------------------------------------------------------------------
+
+
+class Estimate(Struct, frozen=True, kw_only=True, gc=False):
+    """A figure with its 95 % interval."""
+
+    value: float
+    interval: tuple[float, float] | None
+    """None where there is too little to tell it from."""
+
+
+Resampling = Literal["runs", "steps"]
+"""What a bootstrap interval was drawn from. Steps of one run share whatever disturbed that run."""
+
+
+class StepFigure(Struct, frozen=True, kw_only=True):
+    """The step time of runs of one configuration (METRICS section 7)."""
+
+    runs: list[str]
+    """Repeats."""
+    measured_on: Literal["plain", "recorded"]
+    """Steps without the profiler, or recorded ones."""
+    resampled: Resampling | None
+    step_ns: Estimate
+    """Median over runs of the median over steps of the largest wall time over ranks."""
+    samples_per_s: Estimate | None
+    tokens_per_s: float | None
+
+
+class Factors(Struct, frozen=True, kw_only=True):
+    """Global efficiency of a point and what it is the product of (METRICS section 6); means over its runs."""
+
+    global_efficiency: float
+    load_balance: float
+    host: float
+    input: float
+    serialisation: float
+    transfer: float
+    computation_scaling: float
+    """Summed computation of a step at the reference / here (weak scaling: times the ratio of world sizes)."""
+
+
+class ScalingPoint(Struct, frozen=True, kw_only=True):
+    """One world size of a series."""
+
+    world_size: int
+    nodes: int
+    batch_size: int
+    """Samples a rank and step."""
+    threads: int | None
+    """CPU threads a rank; None where they are not known or differ."""
+    oversubscribed: str | None
+    """What is shared by more than there is of it, such as "4 ranks on 2 cores"."""
+    figure: StepFigure
+    speedup: Estimate
+    """Strong: of the step; weak: of the throughput. Against the smallest world size."""
+    efficiency: Estimate
+    karp_flatt: Estimate | None
+    """Experimentally determined serial fraction (Karp and Flatt 1990); None at the reference and for weak scaling."""
+    factors: Factors | None
+    factors_reason: str | None
+    """Why there are no factors."""
+
+
+class LostEfficiency(Struct, frozen=True, kw_only=True):
+    """Where global efficiency went between neighbouring world sizes, in points; negative: gained.
+
+    Logarithmic shares: the parts add up to `total`.
+    """
+
+    from_size: int
+    to_size: int
+    total: float
+    load_balance: float
+    host: float
+    input: float
+    serialisation: float
+    transfer: float
+    computation_scaling: float
+
+
+FitModel = Literal["amdahl", "gustafson", "usl"]
+
+
+class Fit(Struct, frozen=True, kw_only=True):
+    """A law of scaling, fitted to every run of a series by least squares of relative error."""
+
+    model: FitModel
+    parameters: dict[str, Estimate]
+    """amdahl, gustafson: `serial_fraction`; usl: `g` (samples/s of one rank), `s` (contention), `k` (coherence)."""
+    residual: float | None
+    """Root mean square of the relative errors of the runs."""
+    peak: float | None
+    """World size beyond which throughput falls, for usl; None where it does not, or for the others."""
+    reason: str | None
+    """Why there is no fit, or why it has no intervals."""
+
+
+class Forecast(Struct, frozen=True, kw_only=True):
+    """What the universal scalability law says of a world size that was not measured."""
+
+    world_size: int
+    samples_per_s: Estimate | None
+    efficiency: Estimate | None
+    reason: str | None
+    """Why there is no forecast."""
+
+
+class FailedPoint(Struct, frozen=True, kw_only=True):
+    """A run that belongs to a series but has no figure."""
+
+    run: str
+    world_size: int
+    reason: str
+
+
+class ScalingSeries(Struct, frozen=True, kw_only=True):
+    """Runs that differ in nothing but the number of ranks and, for strong scaling, the batch of each."""
+
+    name: str
+    """Workload, and in what it differs from the other series."""
+    kind: Literal["strong", "weak"]
+    """Strong: the same global batch; weak: the same batch a rank."""
+    workload: str
+    varies: dict[str, str]
+    """The options in which series differ, with this one's values."""
+    batch_size: int
+    """Strong: of all ranks; weak: of each."""
+    points: list[ScalingPoint]
+    """By world size; the first is the reference."""
+    lost: list[LostEfficiency]
+    fits: list[Fit]
+    forecasts: list[Forecast]
+    failed: list[FailedPoint]
+    notes: list[str]
+    """What must be known before the figures are believed."""
+
+
+class AxisRow(Struct, frozen=True, kw_only=True):
+    """The runs with one value of an option."""
+
+    value: str
+    figure: StepFigure
+    efficiency: float | None
+    """Parallel efficiency, geometric mean over runs."""
+    ratio: Estimate | None
+    """Step time against the first row's; None for that."""
+    load_median_ns: float | None
+    load_max_ns: int | None
+    exposed_share: float | None
+    """Exposed data loading / wall."""
+    read_bytes_per_s: float | None
+    load_ratio: float | None
+    """Median load against that from memory; None where there is no such row."""
+
+
+class Axis(Struct, frozen=True, kw_only=True):
+    """Runs that differ in one option only (and in what it brings with it)."""
+
+    option: str
+    name: str
+    """What the runs have in common, as far as it differs between axes."""
+    world_size: int
+    rows: list[AxisRow]
+    """The first is what the others are compared with."""
+
+
+class Scaling(Struct, frozen=True, kw_only=True):
+    """What several runs tell together."""
+
+    series: list[ScalingSeries]
+    axes: list[Axis]
+
+
+class Insight(Struct, frozen=True, kw_only=True):
+    """One sentence on where time goes that could be had back."""
+
+    rule: str
+    run: str
+    """The run, or the series, that it is about."""
+    sentence: str
+    evidence: dict[str, float]
+    """The figures it rests on, by name; times in ns, shares of one."""
+    next_step: str
+    gives_back_ns: float | None
+    """Of a step, at most; None where that cannot be told."""
 
 
 class Report(Struct, frozen=True, kw_only=True):
@@ -513,6 +732,10 @@ class Report(Struct, frozen=True, kw_only=True):
     schema_version: int = REPORT_VERSION
     perfkit_version: str
     runs: list[RunReport]
+    scaling: Scaling | None = None
+    """None where no runs belong together."""
+    insights: list[Insight] = []
+    """At most five, by the time they would give back; what makes the others doubtful comes first."""
 
     def tables(self) -> "Frames":
         """Return the report's tables as pandas DataFrames."""
@@ -541,8 +764,8 @@ class Change(Struct, frozen=True, kw_only=True):
     """After / before."""
     interval: tuple[float, float] | None
     """95 % bootstrap interval of the ratio."""
-    resampled: Literal["runs", "steps"] | None
-    """What was drawn from for the interval. Steps of one run share whatever disturbed that run."""
+    resampled: Resampling | None
+    """What was drawn from for the interval."""
     significant: bool | None
     """Whether the interval leaves 1 out; None where there are too few runs to tell."""
 

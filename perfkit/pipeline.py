@@ -12,6 +12,7 @@ from perfkit.analysis.rank import check_step_marker
 from perfkit.errors import StoreError, TraceError, UsageError
 from perfkit.executors import Choice, check, opened
 from perfkit.model import Finding, Report, RunManifest, RunReport
+from perfkit.scaling.assemble import scaling
 from perfkit.summaries import Options, task_for
 from perfkit.trace.discover import RunLocation, discover
 from perfkit.trace.store import read_manifest
@@ -29,6 +30,8 @@ def analyze(
     strict: bool = False,
     cache: bool = True,
     progress: Progress | None = None,
+    by: Sequence[str] = (),
+    forecast: Sequence[int] = (),
 ) -> Report:
     """Analyse traces, run folders, or folders of them.
 
@@ -44,13 +47,16 @@ def analyze(
         strict: whether a trace that cannot be analysed is an error, and not only a finding.
         cache: whether to use results of earlier analyses of the same traces, and to keep those of this one.
         progress: called with the bytes of traces that are done, and of all.
+        by: options of runs, such as `source` or `compile`, to compare runs by that differ in nothing else.
+        forecast: world sizes to forecast the throughput of, from runs of at least four.
 
     Returns:
         One report a run; see `perfkit.model.Report`. `report.tables()` gives its tables as pandas DataFrames.
 
     Raises:
         TraceError: a path holds no trace, or none of the traces can be read; if `strict`, any of them.
-        UsageError: `step_marker` is no regular expression, or options do not fit together.
+        UsageError: `step_marker` is no regular expression, options do not fit together, or no runs fit `by` or
+            `forecast`.
         LaunchEnvironmentError: the executor cannot be had.
         SystemExit: with `mpi`, on the ranks but 0, when they have served.
     """
@@ -76,7 +82,7 @@ def analyze(
     telling = [run for run in runs if run.ranks or run.state or _codes(run) - {"not_a_trace", "no_traces"}]
     if not any(run.ranks or run.state for run in telling):
         raise TraceError(_why_nothing(runs))
-    return Report(perfkit_version=__version__, runs=telling)
+    return Report(perfkit_version=__version__, runs=telling, scaling=scaling(telling, by, forecast))
 
 
 def _run(location: RunLocation, outcomes: Iterator[Done], rank: int | None) -> RunReport:

@@ -11,6 +11,7 @@ from perfkit.analysis.across_findings import across_findings
 from perfkit.analysis.calls import Calls, in_sequence
 from perfkit.analysis.efficiency import efficiency
 from perfkit.analysis.matching import match
+from perfkit.analysis.own_clock import median_step_ns, said_of_itself
 from perfkit.analysis.rank import TraceSummary
 from perfkit.analysis.run_findings import run_findings
 from perfkit.analysis.verdict import judge
@@ -22,7 +23,6 @@ from perfkit.model import (
     RunManifest,
     RunReport,
     Severity,
-    StepKind,
 )
 from perfkit.totals import add_collectives, add_operators, add_phases
 
@@ -86,6 +86,7 @@ def assemble(
         efficiency=efficient,
         across=compared,
         findings=sorted(findings, key=lambda finding: _SEVERITY[finding.severity]),
+        **(said_of_itself(manifest) if manifest else {}),
     )
 
 
@@ -238,7 +239,7 @@ def _read_rate(manifest: RunManifest | None, ranks: list[RankReport], sum_ns: in
 
 
 def _profiler_cost(manifest: RunManifest) -> ProfilerCost:
-    plain_ns, recorded_ns = (_step_ns(manifest, kind) for kind in ("plain", "active"))
+    plain_ns, recorded_ns = (median_step_ns(manifest, kind) for kind in ("plain", "active"))
     reason = None
     if not manifest.ranks:
         reason = "the run has not written its step times: it is running, or was killed"
@@ -248,16 +249,3 @@ def _profiler_cost(manifest: RunManifest) -> ProfilerCost:
         reason = "no warm step ran without the profiler: more --steps than the schedule needs, or a longer wait"
     ratio = recorded_ns / plain_ns if recorded_ns and plain_ns else None
     return ProfilerCost(plain_step_ns=plain_ns, recorded_step_ns=recorded_ns, ratio=ratio, reason=reason)
-
-
-def _step_ns(manifest: RunManifest, kind: StepKind) -> int | None:
-    """Return the median over steps of one kind of the largest wall over ranks; None where there is none."""
-    if not manifest.ranks:
-        return None
-    completed = min(len(rank.step_wall_ns) for rank in manifest.ranks)
-    walls = [
-        max(rank.step_wall_ns[step] for rank in manifest.ranks)
-        for step, this in enumerate(manifest.step_kinds[:completed])
-        if this == kind
-    ]
-    return round(median(walls)) if walls else None

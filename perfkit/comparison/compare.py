@@ -7,30 +7,22 @@ they give is shown, and said to be theirs.
 
 from collections.abc import Sequence
 from statistics import median
-from typing import Any, Final, Literal, NamedTuple, get_args
+from typing import Any, Final, NamedTuple, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from perfkit.comparison.measures import Measure, Name, measures
-from perfkit.model import Change, Finding, MeasureKind, RunReport
+from perfkit.model import Change, Finding, MeasureKind, Resampling, RunReport
+from perfkit.resample import DRAWS, FEWEST_RUNS, FEWEST_STEPS, Floats, generator, interval, medians
 
-FEWEST_REPEATS: Final = 3
-"""Runs on each side that a claim needs."""
-_FEWEST_STEPS: Final = 5
-_DRAWS: Final = 4000
-_SEED: Final = 20_260_101  # the same runs give the same interval
-_INTERVAL: Final = (2.5, 97.5)
 _KINDS: Final[tuple[MeasureKind, ...]] = get_args(MeasureKind)
-
-Floats = NDArray[np.float64]
 
 
 class Resampled(NamedTuple):
     """A bootstrap interval and what was drawn from."""
 
     interval: tuple[float, float]
-    drawn: Literal["runs", "steps"]
+    drawn: Resampling
 
 
 def changes(before: Sequence[RunReport], after: Sequence[RunReport]) -> list[Change]:
@@ -68,26 +60,19 @@ def _value(side: list[Measure]) -> float | None:
 
 
 def _resample(before: list[Measure], after: list[Measure]) -> Resampled | None:
-    if min(len(before), len(after)) >= FEWEST_REPEATS:
+    if min(len(before), len(after)) >= FEWEST_RUNS:
         values = [np.array([measure.value for measure in side]) for side in (before, after)]
         return Resampled(_interval(*values), "runs")
-    if len(before) == len(after) == 1 and min(len(before[0].samples), len(after[0].samples)) >= _FEWEST_STEPS:
+    if len(before) == len(after) == 1 and min(len(before[0].samples), len(after[0].samples)) >= FEWEST_STEPS:
         return Resampled(_interval(np.array(before[0].samples), np.array(after[0].samples)), "steps")
     return None
 
 
 def _interval(before: Floats, after: Floats) -> tuple[float, float]:
-    """Return the 95 % percentile bootstrap interval of the ratio of medians (Efron 1979)."""
-    draw = np.random.default_rng(_SEED)
-    old, new = (_medians(values, draw) for values in (before, after))
-    ratios = np.divide(new, old, out=np.full(_DRAWS, np.inf), where=old > 0)
-    low, high = np.percentile(ratios, _INTERVAL, method="nearest")
-    return float(low), float(high)
-
-
-def _medians(values: Floats, draw: np.random.Generator) -> Floats:
-    drawn: Floats = np.median(values[draw.integers(len(values), size=(_DRAWS, len(values)))], axis=1)
-    return drawn
+    """Return the 95 % percentile bootstrap interval of the ratio of medians."""
+    draw = generator()
+    old, new = (medians(values, draw) for values in (before, after))
+    return interval(np.divide(new, old, out=np.full(DRAWS, np.inf), where=old > 0))
 
 
 # ---- whether the two are comparable --------------------------------------------------------------------------------
@@ -99,9 +84,9 @@ _MAY_DIFFER: Final = frozenset({"name", "trace_dir", "config", "timeout"})
 def findings(before: Sequence[RunReport], after: Sequence[RunReport]) -> list[Finding]:
     """Return what a reader must know before believing the comparison."""
     found = []
-    if min(len(before), len(after)) < FEWEST_REPEATS:
+    if min(len(before), len(after)) < FEWEST_RUNS:
         message = (
-            f"{len(before)} and {len(after)} runs: no change can be told from noise with fewer than {FEWEST_REPEATS} "
+            f"{len(before)} and {len(after)} runs: no change can be told from noise with fewer than {FEWEST_RUNS} "
             "on each side; repeat the runs"
         )
         found.append(Finding(code="too_few_repeats", severity="warning", message=message))

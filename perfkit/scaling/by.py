@@ -1,0 +1,120 @@
+"""Runs that differ in one option only, side by side."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from statistics import fmean, geometric_mean, median
+from typing import Final, NamedTuple
+
+from perfkit.errors import UsageError
+from perfkit.model import Axis, AxisRow, RunReport
+from perfkit.scaling.figures import Sample, common_kind, estimate, figure, quotient, sample
+from perfkit.scaling.series import place
+from perfkit.scaling.settings import COMPANIONS, Settings, differing, key, settings
+
+ALWAYS: Final = "source"
+"""Compared where there are several, asked for or not."""
+_FIRST: Final = ("memory", "off", "none", "float32")
+"""Values that others are compared with; without one of them the first that was run."""
+
+
+class _Member(NamedTuple):
+    run: RunReport
+    setting: Settings
+    value: str
+
+
+def axes(runs: Sequence[RunReport], by: Sequence[str]) -> list[Axis]:
+    """Return the runs side by side by each option.
+
+    Raises:
+        UsageError: no runs differ in an option only.
+    """
+    found = []
+    for option in dict.fromkeys([*by, ALWAYS]):
+        mine = list(_axes(runs, option))
+        if not mine and option in by:
+            raise UsageError(f"--by {option}: no runs here differ in that only; {_what_differs(runs)}")
+        found.extend(mine)
+    return found
+
+
+def _what_differs(runs: Sequence[RunReport]) -> str:
+    known = [setting for run in runs if (setting := settings(run)) is not None]
+    names = differing(known)
+    return f"they differ in {', '.join(names)}" if names else "they do not differ in any option"
+
+
+def _axes(runs: Sequence[RunReport], option: str) -> Iterator[Axis]:
+    without = (option, *COMPANIONS.get(option, ()))
+    alike: dict[tuple[object, ...], list[_Member]] = defaultdict(list)
+    for run in runs:
+        placed = place(run)
+        setting = placed.setting if placed else settings(run)
+        if setting is None or option not in setting or common_kind([run]) is None:
+            continue
+        batch = placed.batch_size if placed else None
+        where = (key(setting, without), run.world_size, len(run.hosts), batch)
+        alike[where].append(_Member(run, setting, setting[option]))
+    several = [members for members in alike.values() if len({member.value for member in members}) > 1]
+    common = [{name: value for name, value in members[0].setting.items() if name not in without} for members in several]
+    varied = differing(common, but=("workload",))
+    for members, shared in zip(several, common, strict=True):
+        axis = _axis(option, members, [f"{name}={shared[name]}" for name in varied if name in shared])
+        if axis is not None:
+            yield axis
+
+
+def _axis(option: str, members: list[_Member], varied: list[str]) -> Axis | None:
+    measured_on = common_kind([member.run for member in members])
+    if measured_on is None:
+        return None
+    rows = _rows(members)
+    samples = {name: sample(runs, measured_on, stream) for stream, (name, runs) in enumerate(rows.items())}
+    first = next(iter(samples.values()))
+    run = first.runs[0]
+    batch = [f"batch {run.batch_size} a rank"] if run.batch_size else []
+    from_memory = _load_median(rows.get("memory", [])) if option == "source" else None
+    return Axis(
+        option=option,
+        name=", ".join([run.workload or "", *varied, *batch]),
+        world_size=run.world_size,
+        rows=[_row(name, found, first, from_memory) for name, found in samples.items()],
+    )
+
+
+def _rows(members: list[_Member]) -> dict[str, list[RunReport]]:
+    """Return the repeats by value; one value with several companions is several rows, and says so."""
+    by_value: dict[str, list[_Member]] = defaultdict(list)
+    for member in sorted(members, key=lambda member: _FIRST.index(member.value) if member.value in _FIRST else 99):
+        by_value[member.value].append(member)
+    rows: dict[str, list[RunReport]] = defaultdict(list)
+    for value, mine in by_value.items():
+        varied = differing([member.setting for member in mine])
+        for member in mine:
+            more = [f"{name}={member.setting.get(name, 'none')}" for name in varied]
+            rows[", ".join([value, *more])].append(member.run)
+    return rows
+
+
+def _load_median(runs: Sequence[RunReport]) -> float | None:
+    loads = [run.data_loading.median_ns for run in runs if run.data_loading]
+    return median(loads) if loads else None
+
+
+def _row(value: str, found: Sample, first: Sample, from_memory: float | None) -> AxisRow:
+    runs = found.runs
+    loads = [run.data_loading for run in runs if run.data_loading]
+    rates = [load.read_bytes_per_s for load in loads if load.read_bytes_per_s is not None]
+    parallel = [run.efficiency.parallel for run in runs if run.efficiency and run.efficiency.parallel]
+    middle = _load_median(runs)
+    return AxisRow(
+        value=value,
+        figure=figure(found),
+        efficiency=geometric_mean(parallel) if len(parallel) == len(runs) else None,
+        ratio=None if found is first else estimate(*quotient(found, first)),
+        load_median_ns=middle,
+        load_max_ns=max((load.max_ns for load in loads), default=None),
+        exposed_share=fmean(load.exposed_share for load in loads) if loads else None,
+        read_bytes_per_s=median(rates) if rates else None,
+        load_ratio=middle / from_memory if middle is not None and from_memory else None,
+    )

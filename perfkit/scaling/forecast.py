@@ -1,0 +1,75 @@
+"""What the universal scalability law says of world sizes that were not measured, and when it says nothing."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from perfkit.model import Estimate, Forecast, ScalingPoint
+from perfkit.resample import Floats, interval
+from perfkit.scaling.fits import USL, Fitted, Observations, fit, refusal
+from perfkit.scaling.series import Group
+
+DEFAULT_TIMES: Final = (2, 4)
+"""Times the largest world size that was measured."""
+_MISFIT: Final = 0.1
+"""A law that misses the runs by more, in the root mean square, is not extrapolated."""
+_WIDEST: Final = 4.0
+"""A band whose ends lie further apart (as a ratio) says nothing."""
+
+
+def forecasts(
+    group: Group, points: Sequence[ScalingPoint], observed: Observations, sizes: Sequence[int]
+) -> list[Forecast]:
+    """Return a forecast a world size; without `sizes` of a few that are larger than measured, where there is a law.
+
+    Args:
+        group: the series.
+        points: its points.
+        observed: its runs.
+        sizes: world sizes that were asked for.
+    """
+    reason = refusal(USL, points)
+    if reason and not sizes:
+        return []
+    law = None if reason else fit(USL, observed)
+    reason = f"the universal scalability law says nothing: {reason}" if reason else _unfit(law)
+    wanted = sizes or [times * points[-1].world_size for times in DEFAULT_TIMES]
+    return [_forecast(size, group, points[0].world_size, law, reason) for size in wanted]
+
+
+def _unfit(law: Fitted | None) -> str | None:
+    if law is None:
+        return "the universal scalability law does not describe these runs"
+    if law.draws is None:
+        return "as many runs as parameters: there would be no band; repeat the runs"
+    if law.residual > _MISFIT:
+        return f"the universal scalability law misses these runs by {100 * law.residual:.0f} %"
+    return None
+
+
+def _forecast(size: int, group: Group, reference: int, law: Fitted | None, reason: str | None) -> Forecast:
+    if reason is None and group.kind == "strong" and group.batch_size % size:
+        reason = f"the global batch of {group.batch_size} cannot be split over {size} ranks"
+    if reason is not None or law is None or law.draws is None:
+        return Forecast(world_size=size, samples_per_s=None, efficiency=None, reason=reason)
+    table = np.vstack([law.values, law.draws])
+    rate, base = throughput(table, size), throughput(table, reference)
+    band = interval(rate[1:])
+    if not band[1] <= _WIDEST * band[0]:
+        reason = f"from these runs it may be anything from {band[0]:.3g} to {band[1]:.3g} samples/s"
+        return Forecast(world_size=size, samples_per_s=None, efficiency=None, reason=reason)
+    efficiency = rate * reference / (base * size)
+    return Forecast(
+        world_size=size,
+        samples_per_s=Estimate(value=float(rate[0]), interval=band),
+        efficiency=Estimate(value=float(efficiency[0]), interval=interval(efficiency[1:])),
+        reason=None,
+    )
+
+
+def throughput(coefficients: Floats, size: int) -> Floats:
+    """Return samples a second of the law at one world size, for each row of its coefficients."""
+    times: Floats = coefficients @ USL.columns(np.array([float(size)]))[0]
+    rates: Floats = np.divide(size, times, out=np.full(len(times), np.inf), where=times > 0)
+    return rates

@@ -1,0 +1,71 @@
+"""The points of a series: throughput, speedup and efficiency, each with its interval (METRICS section 7)."""
+
+from collections.abc import Sequence
+
+from perfkit.model import Estimate, Factors, HostUse, RunReport, ScalingPoint
+from perfkit.resample import Floats
+from perfkit.scaling.factors import Parts, factors
+from perfkit.scaling.figures import MeasuredOn, Sample, estimate, figure, quotient, sample
+from perfkit.scaling.series import Group
+
+
+def points(group: Group, measured_on: MeasuredOn) -> list[ScalingPoint]:
+    """Return the points of `group`; its smallest world size is the reference."""
+    samples = {size: sample(runs, measured_on, stream=size) for size, runs in group.points.items()}
+    parts = factors(group)
+    reference = samples[min(samples)]
+    return [_point(group, found, reference, parts[size]) for size, found in samples.items()]
+
+
+def _point(group: Group, found: Sample, reference: Sample, parts: Parts) -> ScalingPoint:
+    run = found.runs[0]
+    size, least = run.world_size, reference.runs[0].world_size
+    # In steps: of strong scaling t_ref / t; of weak, a step of p ranks does p / p_ref times as much.
+    faster, draws = quotient(reference, found)
+    work = 1.0 if group.kind == "strong" else size / least
+    per_rank = work * least / size
+    return ScalingPoint(
+        world_size=size,
+        nodes=max(1, len(run.hosts)),
+        batch_size=group.batch_size // size if group.kind == "strong" else group.batch_size,
+        threads=threads(found.runs),
+        oversubscribed=oversubscribed(run.hosts),
+        figure=figure(found),
+        speedup=_scaled(faster, draws, work),
+        efficiency=_scaled(faster, draws, per_rank),
+        karp_flatt=_karp_flatt(faster, draws, size / least) if group.kind == "strong" and size > least else None,
+        factors=parts if isinstance(parts, Factors) else None,
+        factors_reason=None if isinstance(parts, Factors) else parts,
+    )
+
+
+def _scaled(value: float, draws: Floats | None, factor: float) -> Estimate:
+    return estimate(value * factor, None if draws is None else draws * factor)
+
+
+def _karp_flatt(speedup: float, draws: Floats | None, ranks: float) -> Estimate:
+    """Return the experimentally determined serial fraction, (1/S - 1/p) / (1 - 1/p), p against the reference."""
+
+    def fraction(inverse: float) -> float:
+        return (inverse - 1 / ranks) / (1 - 1 / ranks)
+
+    return estimate(fraction(1 / speedup), None if draws is None else (1 / draws - 1 / ranks) / (1 - 1 / ranks))
+
+
+def threads(runs: Sequence[RunReport]) -> int | None:
+    """Return the CPU threads a rank; None where ranks differ or do not say."""
+    counts = {(host.threads, host.ranks) for run in runs for host in run.hosts}
+    each = {threads // ranks for threads, ranks in counts if ranks and threads % ranks == 0}
+    return each.pop() if len(each) == 1 and all(threads % ranks == 0 for threads, ranks in counts) else None
+
+
+def oversubscribed(hosts: Sequence[HostUse]) -> str | None:
+    """Say which host's cores are shared by more ranks or threads than there are; None where none is."""
+    for host in hosts:
+        if host.cores is None:
+            continue
+        if host.ranks > host.cores:
+            return f"{host.ranks} ranks on {host.cores} {'core' if host.cores == 1 else 'cores'}"
+        if host.device == "cpu" and host.threads > host.cores:
+            return f"{host.threads} threads on {host.cores} {'core' if host.cores == 1 else 'cores'}"
+    return None

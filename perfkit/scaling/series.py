@@ -1,0 +1,119 @@
+"""Which runs are points of one series: the same in everything but ranks and, for strong scaling, the batch of each."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, Literal, NamedTuple
+
+from perfkit.model import RunReport
+from perfkit.scaling.figures import common_kind, steps_ns
+from perfkit.scaling.settings import Settings, key, settings
+
+FEWEST_SIZES: Final = 2
+"""World sizes of a series."""
+
+Kind = Literal["strong", "weak"]
+
+
+class Placed(NamedTuple):
+    """A run, and what places it."""
+
+    run: RunReport
+    setting: Settings
+    batch_size: int
+    """Samples a rank and step."""
+
+    @property
+    def measured(self) -> bool:
+        """Whether it has a step time."""
+        return common_kind([self.run]) is not None
+
+
+class Group(NamedTuple):
+    """The runs of one series."""
+
+    kind: Kind
+    setting: Settings
+    batch_size: int
+    """Strong: of all ranks; weak: of each."""
+    points: dict[int, list[RunReport]]
+    """Repeats by world size, in its order."""
+    failed: list[RunReport]
+
+
+def place(run: RunReport) -> Placed | None:
+    """Return what places `run`; None where it does not say its configuration or its batch."""
+    setting = settings(run)
+    batch = run.batch_size or _configured_batch(run)
+    return None if setting is None or batch is None else Placed(run, setting, batch)
+
+
+def _configured_batch(run: RunReport) -> int | None:
+    """Return the batch that a run was to have: a failed one may not have come to say it."""
+    batch, accumulate = ((run.config or {}).get(name) for name in ("batch_size", "accumulate"))
+    return batch * accumulate if isinstance(batch, int) and isinstance(accumulate, int) else None
+
+
+def groups(runs: Sequence[RunReport]) -> list[Group]:
+    """Return the series that `runs` make; a run may be a point of a strong and of a weak one."""
+    placed = [found for run in runs if (found := place(run))]
+    by_setting: dict[frozenset[tuple[str, str]], list[Placed]] = defaultdict(list)
+    # Which devices a run had is not known of one that failed early: it goes where all else fits.
+    for found in placed:
+        if found.measured:
+            by_setting[key(found.setting)].append(found)
+    lost = [found for found in placed if not found.measured]
+    return [group for members in by_setting.values() for group in _of_setting(members, lost)]
+
+
+def _of_setting(members: list[Placed], lost: list[Placed]) -> Iterator[Group]:
+    setting = members[0].setting
+    mine = [found for found in lost if key(found.setting, ("device_name",)) == key(setting, ("device_name",))]
+    batches: tuple[tuple[Kind, Callable[[Placed], int]], ...] = (
+        ("strong", lambda found: found.batch_size * found.run.world_size),
+        ("weak", lambda found: found.batch_size),
+    )
+    for kind, batch in batches:
+        for size in sorted({batch(found) for found in members}):
+            alike = [found.run for found in members if batch(found) == size]
+            failed = [found.run for found in mine if batch(found) == size]
+            for layout in _layouts(alike):
+                points = {p: [run for run in layout if run.world_size == p] for p in _sizes(layout)}
+                if len(points) >= FEWEST_SIZES:
+                    yield Group(kind, setting, size, points, failed)
+
+
+def _sizes(runs: Sequence[RunReport]) -> list[int]:
+    return sorted({run.world_size for run in runs})
+
+
+def _layouts(runs: list[RunReport]) -> list[list[RunReport]]:
+    """Split runs by ranks a host, where as many ranks stand on different numbers of hosts."""
+    hosts: dict[int, set[int]] = defaultdict(set)
+    for run in runs:
+        hosts[run.world_size].add(len(run.hosts))
+    if all(len(counts) == 1 for counts in hosts.values()):
+        return [runs]
+    by_layout: dict[int, list[RunReport]] = defaultdict(list)
+    for run in runs:
+        by_layout[max((host.ranks for host in run.hosts), default=0)].append(run)
+    return list(by_layout.values())
+
+
+def runs_of(group: Group) -> list[RunReport]:
+    """Return the runs of all points."""
+    return [run for runs in group.points.values() for run in runs]
+
+
+def measurable(group: Group) -> bool:
+    """Say whether all points have steps of one kind, so that they can be compared."""
+    return common_kind(runs_of(group)) is not None
+
+
+def why_failed(run: RunReport) -> str:
+    """Say why a run has no figure."""
+    told = next((finding.message for finding in run.findings if finding.code in ("run_failed", "run_unfinished")), None)
+    if told is not None:
+        return told
+    if run.state != "completed":
+        return f"the run is {run.state}"
+    return "no warm step was timed" if not steps_ns(run, "plain") else "its steps cannot be compared"
