@@ -13,6 +13,7 @@ from perfkit.errors import StoreError, TraceError, UsageError
 from perfkit.executors import Choice, check, opened
 from perfkit.model import Finding, Report, RunManifest, RunReport
 from perfkit.scaling.assemble import scaling
+from perfkit.scaling.insights import insights
 from perfkit.summaries import Options, task_for
 from perfkit.trace.discover import RunLocation, discover
 from perfkit.trace.store import read_manifest
@@ -82,7 +83,8 @@ def analyze(
     telling = [run for run in runs if run.ranks or run.state or _codes(run) - {"not_a_trace", "no_traces"}]
     if not any(run.ranks or run.state for run in telling):
         raise TraceError(_why_nothing(runs))
-    return Report(perfkit_version=__version__, runs=telling, scaling=scaling(telling, by, forecast))
+    together = scaling(telling, by, forecast)
+    return Report(perfkit_version=__version__, runs=telling, scaling=together, insights=insights(telling, together))
 
 
 def _run(location: RunLocation, outcomes: Iterator[Done], rank: int | None) -> RunReport:

@@ -15,6 +15,9 @@ from perfkit.report import DEFAULT_TOP, REPORTERS, SUFFIXES, reporter
 
 app = App()
 
+_MOST_RANKS = 10_000_000
+"""Ranks to forecast: more than any machine has."""
+
 
 def _known(name: str | None) -> str | None:
     if name is not None and name not in REPORTERS:
@@ -65,6 +68,14 @@ def analyze(
     strict: Annotated[
         bool, typer.Option("--strict", help="Fail if any trace cannot be analysed, instead of saying so in the report.")
     ] = False,
+    by: Annotated[
+        list[str] | None,
+        typer.Option(metavar="OPTION", help="Compare runs that differ in this option only; may be repeated."),
+    ] = None,
+    forecast: Annotated[
+        str | None,
+        typer.Option(metavar="N,N", help="World sizes to forecast the throughput of, from a series of at least four."),
+    ] = None,
     no_cache: Annotated[
         bool, typer.Option("--no-cache", help="Neither use the results of earlier analyses nor keep this one's.")
     ] = False,
@@ -77,8 +88,11 @@ def analyze(
     perfkit analyze traces/                      every run in a folder, and how they compare
     perfkit analyze rank*.json.gz -o report.md   foreign traces, the report as markdown
     perfkit analyze traces/ -f json | jq .       the same as data (see `perfkit schema`)
+    perfkit analyze traces/ --by compile         runs that differ in one option, side by side
+    perfkit analyze traces/ --forecast 64,128    what a series of runs says of more ranks
     """  # noqa: D301  \b marks a paragraph that keeps its lines
     chosen = name or _format_of(output)
+    sizes = _sizes(forecast)
     # Last, so that `--help` and a mistyped option do not wait for numpy.
     from perfkit import pipeline
     from perfkit.cli.progress import bar
@@ -95,8 +109,18 @@ def analyze(
             strict=strict,
             cache=not no_cache,
             progress=progress,
+            by=[option.removeprefix("--").replace("-", "_") for option in by or []],
+            forecast=sizes,
         )
     _write(report, chosen, output, top)
+
+
+def _sizes(text: str | None) -> list[int]:
+    """Return the world sizes of `--forecast`."""
+    parts = [] if text is None else [part.strip() for part in text.split(",")]
+    if not all(part.isascii() and part.isdecimal() and 0 < int(part) <= _MOST_RANKS for part in parts):
+        raise UsageError(f"--forecast {text}: write world sizes as 8 or 8,16,32, up to {_MOST_RANKS}")
+    return sorted({int(part) for part in parts})
 
 
 def _launched() -> str | None:

@@ -2,11 +2,12 @@
 
 from statistics import median
 
-from perfkit.model import CATEGORIES, Bound, Category, DataLoading, RunReport
+from perfkit.model import CATEGORIES, Bound, Category, DataLoading, Report, RunReport
 from perfkit.report import sums
 from perfkit.report.across import efficiency
 from perfkit.report.document import Cell, Column, Table
 from perfkit.report.facts import input_of
+from perfkit.report.scaling import scaling
 from perfkit.report.tables import SHORT
 from perfkit.units import NONE, duration, plain, shares, size
 
@@ -21,12 +22,15 @@ _LIMITS: dict[Bound, Category] = {
 """The category in which a verdict shows: the others wait for a slow rank in their collectives."""
 
 
-def comparison(runs: list[RunReport]) -> list[Table]:
+def comparison(report: Report) -> list[Table]:
     """Return the tables that compare runs; none for a single run."""
+    runs = report.runs
     if len(runs) < 2:
         return []
     efficient = efficiency(runs)
-    return [_steps(runs), *([efficient] if efficient else []), *_input(runs)]
+    together = scaling(report.scaling) if report.scaling else []
+    by_source = any(axis.option == "source" for axis in report.scaling.axes) if report.scaling else False
+    return [_steps(runs), *([efficient] if efficient else []), *([] if by_source else _input(runs)), *together]
 
 
 def _steps(runs: list[RunReport]) -> Table:

@@ -11,7 +11,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from perfkit.model import Report
-from perfkit.report.document import Cell, Column, Document, Fact, Remark, Section, Table, Tone
+from perfkit.report.document import Advice, Cell, Column, Document, Fact, Remark, Section, Table, Tone
 from perfkit.report.layout import document
 from perfkit.report.names import LONGEST, fold, shorten
 
@@ -48,6 +48,7 @@ def draw(doc: Document, stream: TextIO, width: int | None = None) -> None:
         _draw_table(table, console)
     for section in doc.sections:
         _draw_section(section, console)
+    _draw_advice(doc.advice, console)
     for footnote in doc.footnotes:
         console.print(Text(footnote, style="dim"))
 
@@ -85,6 +86,22 @@ def _draw_findings(findings: Sequence[Remark], console: Console) -> None:
     for finding in findings:
         tone = STYLES[finding.severity]
         grid.add_row(Text(finding.severity, style=tone), Text(finding.text))
+    console.print(grid)
+    console.print()
+
+
+def _draw_advice(advice: Sequence[Advice], console: Console) -> None:
+    if not advice:
+        return
+    console.print(Rule(Text("What would give time back", style="bold"), align="left", characters="─", style="dim"))
+    grid = RichTable.grid(padding=(0, GAP, 0, 0), pad_edge=False)
+    grid.add_column(no_wrap=True, justify="right")
+    grid.add_column(overflow="fold")
+    for number, one in enumerate(advice, 1):
+        text = Text(one.text)
+        text.append(f"\n→ {one.next_step}", style="bold")
+        text.append(f"  ({one.gives_back})" if one.gives_back else "", style="dim")
+        grid.add_row(Text(f"{number}."), text)
     console.print(grid)
     console.print()
 

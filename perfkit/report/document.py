@@ -62,6 +62,17 @@ class Remark:
 
 
 @dataclass(frozen=True, slots=True)
+class Advice:
+    """An insight as it is shown."""
+
+    text: str
+    """The sentence, and what run it is about where there are several."""
+    next_step: str
+    gives_back: str
+    """Empty where it is not known."""
+
+
+@dataclass(frozen=True, slots=True)
 class Section:
     """One run."""
 
@@ -82,3 +93,4 @@ class Document:
     comparison: list[Table]
     sections: list[Section]
     footnotes: list[str] = field(default_factory=list)
+    advice: list[Advice] = field(default_factory=list)

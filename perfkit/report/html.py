@@ -50,6 +50,7 @@ def write(report: Report, stream: TextIO, *, top: int) -> None:
         notes=[note for note in doc.footnotes if note not in FOOTNOTES],  # the definitions say the same
         runs=list(zip(doc.sections, map(figures, report.runs), strict=True)),
         comparison=doc.comparison,
+        advice=doc.advice,
         definitions=_DEFINITIONS,
         style=_asset("report.css"),
         script=_asset("report.js"),

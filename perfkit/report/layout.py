@@ -1,12 +1,12 @@
 """Turns a `Report` into the `Document` that the reporters for people draw."""
 
-from perfkit.model import Bound, Report, RunReport
+from perfkit.model import Bound, Insight, Report, RunReport
 from perfkit.report import tables
 from perfkit.report.across import efficiency, fits, shared_collectives
 from perfkit.report.compare import comparison
-from perfkit.report.document import Document, Section, Tone
+from perfkit.report.document import Advice, Document, Section, Tone
 from perfkit.report.facts import facts, findings
-from perfkit.units import plain
+from perfkit.units import duration, plain
 
 FOOTNOTES = (
     "exposed: every instant of a step belongs to one category, the first of compute, "
@@ -30,7 +30,13 @@ def document(report: Report, top: int) -> Document:
     notes = list(FOOTNOTES) if explained else []
     if not whole:
         notes.append(f"Of more than {MAX_WHOLE_RUNS} runs the tables of each are left out: analyze fewer to see them.")
-    return Document(comparison(report.runs), sections, notes)
+    return Document(comparison(report), sections, notes, [_advice(insight, alone) for insight in report.insights])
+
+
+def _advice(insight: Insight, alone: bool) -> Advice:
+    gives_back = "" if insight.gives_back_ns is None else f"up to {duration(insight.gives_back_ns)} a step"
+    where = "" if alone else f"{plain(insight.run)}: "
+    return Advice(f"{where}{insight.sentence}", insight.next_step, gives_back)
 
 
 def _section(run: RunReport, top: int, whole: bool, alone: bool) -> Section:

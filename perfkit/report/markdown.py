@@ -3,7 +3,7 @@
 from typing import TextIO
 
 from perfkit.model import Report
-from perfkit.report.document import Cell, Column, Document, Fact, Remark, Section, Table
+from perfkit.report.document import Advice, Cell, Column, Document, Fact, Remark, Section, Table
 from perfkit.report.layout import document
 from perfkit.report.names import LONGEST, shorten
 
@@ -35,6 +35,7 @@ def write(report: Report, stream: TextIO, *, top: int) -> None:
 def draw(doc: Document, stream: TextIO, title: str) -> None:
     """Write a document to `stream` under a title."""
     stream.write(f"# {title}\n")
+    _advice(doc.advice, stream)
     for table in doc.comparison:
         _table(table, stream)
     for section in doc.sections:
@@ -43,6 +44,15 @@ def draw(doc: Document, stream: TextIO, title: str) -> None:
         stream.write("\n---\n")
     for footnote in doc.footnotes:
         stream.write(f"\n{escape(footnote)}\n")
+
+
+def _advice(advice: list[Advice], stream: TextIO) -> None:
+    if not advice:
+        return
+    stream.write("\n## What would give time back\n\n")
+    for number, one in enumerate(advice, 1):
+        gives_back = f" ({one.gives_back})" if one.gives_back else ""
+        stream.write(f"{number}. {escape(one.text)}  \n   → **{escape(one.next_step)}**{escape(gives_back)}\n")
 
 
 def _section(section: Section, stream: TextIO) -> None:

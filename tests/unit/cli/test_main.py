@@ -87,7 +87,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["run"], "Missing command (see `perfkit run --help`)"),
         (["run", "gptt"], "No such command 'gptt'. Did you mean 'gpt'?"),
         (["analyze"], "Missing argument 'PATH'"),
-        (["analyze", "--fromat", "csv", "x"], "Possible options: --format"),
+        (["analyze", "--fromat", "csv", "x"], "Possible options: --forecast, --format"),
         (["analyze", "x", "-f", "xml"], "'xml' is none of rich, json, markdown, csv"),
         (["analyze", "x", "--step-marker", "("], "is no regular expression"),
         (["analyze", "x", "--top", "0"], "--top"),

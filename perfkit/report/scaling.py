@@ -1,0 +1,295 @@
+"""The tables of what several runs tell together: series, where efficiency was lost, laws, options side by side."""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from perfkit.model import (
+    Axis,
+    AxisRow,
+    Estimate,
+    FailedPoint,
+    Fit,
+    FitModel,
+    Forecast,
+    LostEfficiency,
+    Scaling,
+    ScalingPoint,
+    ScalingSeries,
+)
+from perfkit.report.document import Cell, Column, Table
+from perfkit.units import NONE, duration, plain, rate, share, size
+
+_LOW: Final = 0.8
+"""An efficiency below it is called out (METRICS section 6)."""
+PARTS: Final = {
+    "load_balance": "balance",
+    "host": "host",
+    "input": "input",
+    "serialisation": "serial.",
+    "transfer": "transfer",
+    "computation_scaling": "compute",
+}
+"""What global efficiency is the product of, with the title of its column."""
+LAWS: Final[dict[FitModel, str]] = {"amdahl": "Amdahl", "gustafson": "Gustafson", "usl": "USL"}
+_PARAMETERS: Final = {
+    "serial_fraction": "serial fraction",
+    "g": "g, samples/s of one rank",
+    "s": "s, contention",
+    "k": "k, coherence",
+}
+_INPUT: Final = frozenset({"source", "read", "num_workers", "prefetch", "pin_memory", "hdf5_chunk", "hdf5_compression"})
+"""Options that change how samples are read: their loads are of interest."""
+
+
+def scaling(found: Scaling) -> list[Table]:
+    """Return all tables, series first."""
+    by_option: dict[str, list[Axis]] = {}
+    for axis in found.axes:
+        by_option.setdefault(axis.option, []).append(axis)
+    series = [table for one in found.series for table in _series(one)]
+    return [*series, *(table for option, axes in by_option.items() for table in _axes(option, axes))]
+
+
+def _series(series: ScalingSeries) -> list[Table]:
+    tables = [_points(series), _lost(series), _laws(series.fits, series.name), _forecasts(series)]
+    return [table for table in tables if table is not None]
+
+
+def _points(series: ScalingSeries) -> Table:
+    batch = f"batch {series.batch_size} " + ("of all ranks" if series.kind == "strong" else "a rank")
+    remarks = [*series.notes, *(f"{plain(one.run)} failed: {plain(one.reason)}" for one in series.failed)]
+    least = series.points[0].world_size
+    rows = [*(_point_row(point, least) for point in series.points), *map(_failed_row, series.failed)]
+    return Table(
+        f"Scaling: {plain(series.name)} ({batch})",
+        (
+            Column("ranks"),
+            Column("runs"),
+            Column("step"),
+            Column("samples/s"),
+            Column("speedup"),
+            Column("ideal"),
+            Column("efficiency"),
+            *([Column("serial")] if _serial(series) else []),
+        ),
+        [(*row, *cells) for row, cells in zip(rows, _serial(series) or [()] * len(rows), strict=True)],
+        _sentences([_intervals(series), *remarks]),
+    )
+
+
+def _serial(series: ScalingSeries) -> list[tuple[Cell, ...]]:
+    """Return the cells of Karp and Flatt's serial fraction; none for weak scaling."""
+    if series.kind == "weak":
+        return []
+    cells: list[tuple[Cell, ...]] = [(estimated(point.karp_flatt, _two),) for point in series.points]
+    return cells + [(Cell(NONE),)] * len(series.failed)
+
+
+def _intervals(series: ScalingSeries) -> str:
+    where = "without the profiler" if series.points[0].figure.measured_on == "plain" else "while recorded"
+    more = "; serial: serial fraction by Karp and Flatt" if series.kind == "strong" else ""
+    return f"times are of steps {where}; below or beside a figure its 95 % interval{more}"
+
+
+def _point_row(point: ScalingPoint, least: int) -> tuple[Cell, ...]:
+    return (
+        Cell(str(point.world_size), tone="warning" if point.oversubscribed else "plain"),
+        Cell(str(len(point.figure.runs))),
+        estimated(point.figure.step_ns, duration),
+        estimated(point.figure.samples_per_s, _whole),
+        estimated(point.speedup, _two),
+        Cell(f"{point.world_size / least:.3g}", tone="faint"),
+        estimated(point.efficiency, share, low=_LOW),
+    )
+
+
+def _failed_row(failed: FailedPoint) -> tuple[Cell, ...]:
+    return (Cell(str(failed.world_size)), Cell("1"), Cell("failed", tone="error"), *[Cell(NONE)] * 4)
+
+
+def estimated(found: Estimate | None, show: Callable[[float], str], low: float | None = None) -> Cell:
+    """Return a figure with its interval as the note; below `low` it is called out."""
+    if found is None:
+        return Cell(NONE)
+    called_out = low is not None and found.value < low
+    return Cell(show(found.value), _band(found.interval, show), "warning" if called_out else "plain")
+
+
+def _band(interval: tuple[float, float] | None, show: Callable[[float], str]) -> str:
+    """Return an interval with its unit once, where both ends have the same."""
+    if interval is None or interval[0] == interval[1]:
+        return ""
+    first, last = (show(end) for end in interval)
+    figure, _, unit = first.partition(" ")
+    return f"{figure if unit == last.partition(' ')[2] else first}–{last}"
+
+
+def _two(value: float) -> str:
+    return f"{value:.3g}" if abs(value) >= 100 else f"{value:.2f}"
+
+
+def _whole(per_second: float) -> str:
+    return rate(per_second, "").removesuffix(" /s")
+
+
+def _lost(series: ScalingSeries) -> Table | None:
+    if not series.lost:
+        return None
+    rows = [_lost_row(lost, series.points) for lost in series.lost]
+    columns = (
+        Column("ranks"),
+        Column("global efficiency"),
+        Column("lost"),
+        *(Column(title) for title in PARTS.values()),
+    )
+    remark = (
+        "points of global efficiency (of the recorded steps), which add up; negative: gained; compute: the same work "
+        "takes more computation; serial.: waiting although no rank computes more over all"
+    )
+    return Table(f"Where efficiency was lost: {plain(series.name)}", columns, rows, remark)
+
+
+def _lost_row(lost: LostEfficiency, points: Sequence[ScalingPoint]) -> tuple[Cell, ...]:
+    factors = {point.world_size: point.factors for point in points}
+    before, after = (factors[number] for number in (lost.from_size, lost.to_size))
+    parts = [getattr(lost, name) for name in PARTS]
+    worst = max(parts)
+    shown = tenths(parts)
+    return (
+        Cell(f"{lost.from_size} → {lost.to_size}"),
+        Cell(f"{share(before.global_efficiency)} → {share(after.global_efficiency)}" if before and after else NONE),
+        Cell(f"{sum(shown) / 10:.1f}", tone="strong"),
+        *(
+            Cell(f"{figure / 10:.1f}", tone="warning" if part == worst and figure > 0 else "plain")
+            for part, figure in zip(parts, shown, strict=True)
+        ),
+    )
+
+
+def tenths(parts: Sequence[float]) -> list[int]:
+    """Return parts as whole tenths that add up to their rounded sum: the largest remainders are rounded up."""
+    floors = [int(10 * part // 1) for part in parts]
+    left = round(10 * sum(parts)) - sum(floors)
+    by_remainder = sorted(range(len(parts)), key=lambda i: floors[i] - 10 * parts[i])
+    for i in by_remainder[:left]:
+        floors[i] += 1
+    return floors
+
+
+def _laws(fits: Sequence[Fit], name: str) -> Table | None:
+    rows = [row for fit in fits for row in _fit_rows(fit)]
+    columns = (Column("law", "words"), Column("parameter", "words"), Column("value"), Column("95 % interval"))
+    peaks = [f"by the USL throughput is largest at {_two(fit.peak)} ranks" for fit in fits if fit.peak]
+    missed = [
+        f"{LAWS[fit.model]} misses a run by {share(fit.residual)} (rms)" for fit in fits if fit.residual is not None
+    ]
+    remark = _sentences([*missed, *peaks, *(fit.reason for fit in fits if fit.reason and fit.parameters)])
+    return Table(f"Laws of scaling: {plain(name)}", columns, rows, remark) if rows else None
+
+
+def _fit_rows(fit: Fit) -> list[tuple[Cell, ...]]:
+    law = Cell(LAWS[fit.model])
+    if not fit.parameters:
+        return [(law, Cell(f"no fit: {fit.reason}", tone="faint"), Cell(NONE), Cell(NONE))]
+    return [
+        (
+            law,
+            Cell(_PARAMETERS[name]),
+            Cell(f"{found.value:.3g}"),
+            Cell(_band(found.interval, lambda value: f"{value:.3g}") or NONE),
+        )
+        for name, found in fit.parameters.items()
+    ]
+
+
+def _forecasts(series: ScalingSeries) -> Table | None:
+    if not series.forecasts:
+        return None
+    columns = (Column("ranks"), Column("samples/s"), Column("efficiency"), Column("", "words"))
+    remark = (
+        "by the USL, with its 95 % band; what the law leaves out (another network, a full file system) is not in it"
+    )
+    return Table(f"Forecast: {plain(series.name)}", columns, list(map(_forecast_row, series.forecasts)), remark)
+
+
+def _forecast_row(forecast: Forecast) -> tuple[Cell, ...]:
+    return (
+        Cell(str(forecast.world_size)),
+        estimated(forecast.samples_per_s, _whole),
+        estimated(forecast.efficiency, share, low=_LOW),
+        Cell(f"no forecast: {forecast.reason}" if forecast.reason else "", tone="faint"),
+    )
+
+
+# ---- options side by side ------------------------------------------------------------------------------------------
+
+
+def _axes(option: str, axes: Sequence[Axis]) -> list[Table]:
+    rows = [(axis, row) for axis in axes for row in axis.rows]
+    steps = Table(
+        f"By {plain(option)}: runs that differ in nothing else",
+        (
+            Column("runs", "words"),
+            Column("ranks"),
+            Column(option, "words"),
+            Column("n"),
+            Column("step"),
+            Column("samples/s"),
+            Column("efficiency"),
+            Column("× first"),
+        ),
+        [_axis_row(axis, row) for axis, row in rows],
+        "× first: step time against the first row's; below or beside a figure its 95 % interval",
+    )
+    if option not in _INPUT or all(row.load_median_ns is None for _, row in rows):
+        return [steps]
+    return [steps, _loads(option, rows)]
+
+
+def _shared(axis: Axis, row: AxisRow) -> tuple[Cell, ...]:
+    """Return what a row shares with those above it, once."""
+    first = row is axis.rows[0]
+    return Cell(plain(axis.name) if first else ""), Cell(str(axis.world_size)), Cell(plain(row.value))
+
+
+def _axis_row(axis: Axis, row: AxisRow) -> tuple[Cell, ...]:
+    return (
+        *_shared(axis, row),
+        Cell(str(len(row.figure.runs))),
+        estimated(row.figure.step_ns, duration),
+        estimated(row.figure.samples_per_s, _whole),
+        Cell(share(row.efficiency)),
+        estimated(row.ratio, _two) if row.ratio else Cell("1"),
+    )
+
+
+def _loads(option: str, rows: Sequence[tuple[Axis, AxisRow]]) -> Table:
+    return Table(
+        f"By {plain(option)}: the input",
+        (
+            Column("runs", "words"),
+            Column("ranks"),
+            Column(option, "words"),
+            Column("median load"),
+            Column("largest"),
+            Column("of the step"),
+            Column("read"),
+            Column("× memory"),
+        ),
+        [
+            (
+                *_shared(axis, row),
+                Cell(duration(row.load_median_ns)),
+                Cell(duration(row.load_max_ns)),
+                Cell(share(row.exposed_share)),
+                Cell(NONE if row.read_bytes_per_s is None else f"{size(row.read_bytes_per_s)}/s"),
+                Cell(NONE if row.load_ratio is None else f"{row.load_ratio:.2f}"),
+            )
+            for axis, row in rows
+        ],
+        "of the step: what nothing hides; × memory: median load against that from memory",
+    )
+
+
+def _sentences(parts: Sequence[str]) -> str:
+    return ". ".join(part[:1].upper() + part[1:] for part in parts)

@@ -1,0 +1,96 @@
+"""What the rules of insights look at: one run's mean step, and its place among the other runs."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from statistics import median
+from typing import NamedTuple
+
+from perfkit.model import CATEGORIES, Axis, Category, RankReport, RunReport, Scaling, ScalingPoint, ScalingSeries
+
+OWN: tuple[Category, ...] = ("compute", "memcpy", "data_loading", "overhead")
+
+
+class Facts(NamedTuple):
+    """One run."""
+
+    run: RunReport
+    rank_steps: int
+    """Steps of all ranks."""
+    step_ns: float
+    """Mean over steps of all ranks."""
+    exposed_ns: dict[Category, float]
+    """Likewise, by category."""
+    place: tuple[ScalingSeries, ScalingPoint, ScalingPoint] | None
+    """A series that it belongs to, the point before it and its own; None at the smallest world size."""
+    load_ratio: float | None
+    """Median load against that from memory."""
+
+    def share(self, ns: float) -> float:
+        """Return a time as a share of the step."""
+        return ns / self.step_ns
+
+    def option(self, name: str) -> object:
+        """Return an option of the run; None where it is not known."""
+        return (self.run.config or {}).get(name)
+
+    def has(self, code: str) -> bool:
+        """Say whether the run has such a finding."""
+        return any(finding.code == code for finding in self.run.findings)
+
+
+class Slow(NamedTuple):
+    """The rank that is slow by itself."""
+
+    rank: int
+    category: Category
+    """In which it takes the most longer than the others."""
+    longer_ns: float
+    """Mean of a step, against the median of the others."""
+
+
+def facts(run: RunReport, together: Scaling | None) -> Facts | None:
+    """Return what is known of a run; None of one whose steps tell nothing of a typical step."""
+    steps = [step for rank in run.ranks for step in rank.steps if step.step is not None]
+    wall_ns = sum(step.wall_ns for step in steps)
+    # One step may be anything; of a failed run nobody knows what its last steps did.
+    if len({step.step for step in steps}) < 2 or not wall_ns or run.state == "failed":
+        return None
+    return Facts(
+        run=run,
+        rank_steps=len(steps),
+        step_ns=wall_ns / len(steps),
+        exposed_ns={name: sum(getattr(step.exposed_ns, name) for step in steps) / len(steps) for name in CATEGORIES},
+        place=_place(run, together.series if together else ()),
+        load_ratio=_load_ratio(run, together.axes if together else ()),
+    )
+
+
+def _place(run: RunReport, several: Sequence[ScalingSeries]) -> tuple[ScalingSeries, ScalingPoint, ScalingPoint] | None:
+    for series in several:
+        for before, point in pairwise(series.points):
+            if run.run in point.figure.runs:
+                return series, before, point
+    return None
+
+
+def _load_ratio(run: RunReport, axes: Sequence[Axis]) -> float | None:
+    rows = (row for axis in axes if axis.option == "source" for row in axis.rows if run.run in row.figure.runs)
+    return next((row.load_ratio for row in rows), None)
+
+
+def slow_rank(run: RunReport) -> Slow | None:
+    """Return the rank that the run's findings call slow, and in what; None where they call none so."""
+    number = next((finding.rank for finding in run.findings if finding.code == "slow_rank"), None)
+    mine = next((rank for rank in run.ranks if rank.rank == number and rank.steps), None)
+    others = [rank for rank in run.ranks if rank.rank != number and rank.steps]
+    if number is None or mine is None or not others:
+        return None
+
+    longer = {name: _mean_ns(mine, name) - median(_mean_ns(rank, name) for rank in others) for name in OWN}
+    category = max(OWN, key=lambda name: longer[name])
+    return Slow(number, category, longer[category]) if longer[category] > 0 else None
+
+
+def _mean_ns(rank: RankReport, category: Category) -> float:
+    total_ns: int = sum(getattr(step.exposed_ns, category) for step in rank.steps)
+    return total_ns / len(rank.steps)

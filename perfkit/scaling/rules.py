@@ -1,0 +1,325 @@
+"""The rules that make insights, as rows: each says one thing of a run, or nothing.
+
+A rule claims only what was measured: a share of the step that is exposed, and a rank, load or collective that the
+report names. What it would give back is an upper bound: the exposed time itself.
+"""
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from perfkit.model import Axis, AxisRow, LostEfficiency, ScalingSeries
+from perfkit.scaling.facts import Facts, slow_rank
+from perfkit.scaling.points import oversubscribed as shared_cores
+from perfkit.units import duration, plain, share, size
+
+NOTICEABLE: Final = 0.05
+"""Share of the step from which on a loss is spoken of."""
+_HOST_NOTICEABLE: Final = 0.1
+"""The same for overhead: some of it is in every step."""
+_MOSTLY: Final = 0.5
+
+_WORDS: Final = {"compute": "computation", "memcpy": "copying", "data_loading": "loader", "overhead": "host"}
+
+
+class Claim(NamedTuple):
+    """What a rule says."""
+
+    sentence: str
+    evidence: dict[str, float]
+    next_step: str
+    gives_back_ns: float | None
+
+
+class Rule(NamedTuple):
+    """A rule over one run."""
+
+    name: str
+    claims: Callable[[Facts], Claim | None]
+    explains_all: bool = False
+    """Whether the rules below have nothing to say where it claims: what they look at follows from it."""
+
+
+class SeriesRule(NamedTuple):
+    """A rule over the step from one world size to the next."""
+
+    name: str
+    claims: Callable[[ScalingSeries, LostEfficiency], Claim | None]
+
+
+class AxisRule(NamedTuple):
+    """A rule over one value of an option, against the first."""
+
+    name: str
+    claims: Callable[[Axis, AxisRow], Claim | None]
+
+
+def _oversubscribed(facts: Facts) -> Claim | None:
+    shared = shared_cores(facts.run.hosts)
+    if shared is None:
+        return None
+    host = next(host for host in facts.run.hosts if shared_cores([host]))
+    fall, evidence = "", {"ranks": float(host.ranks), "threads": float(host.threads), "cores": float(host.cores or 0)}
+    if facts.place is not None:
+        series, before, point = facts.place
+        fall = (
+            f": efficiency falls from {share(before.efficiency.value)} to {share(point.efficiency.value)} "
+            f"({series.kind} scaling)"
+        )
+        evidence |= {"efficiency_before": before.efficiency.value, "efficiency": point.efficiency.value}
+    return Claim(
+        f"{shared} of {plain(host.host)} take turns{fall}; what this run shows of waiting and overhead follows from it",
+        evidence,
+        f"at most {host.cores} ranks on {plain(host.host)}, or more hosts"
+        if host.ranks > (host.cores or 0)
+        else f"--threads {max(1, (host.cores or 1) // host.ranks)}",
+        None,
+    )
+
+
+def _waiting(facts: Facts) -> Claim | None:
+    parts = _communication(facts)
+    if parts is None:
+        return None
+    wait_ns, exposed_ns = parts
+    slow = slow_rank(facts.run)
+    # The first collective's waiting would be the ranks' start, were it not known who they wait for.
+    if wait_ns < _MOSTLY * exposed_ns or (slow is None and facts.has("start_skew")):
+        return None
+    whom = "other ranks, no one rank in most steps" if slow is None else f"rank {slow.rank}"
+    evidence = {"exposed_share": facts.share(exposed_ns), "wait_share": wait_ns / exposed_ns, "wait_ns": wait_ns}
+    if slow is None:
+        gives_back, further = wait_ns, ""
+        step = "let ranks meet less often: --accumulate" if facts.run.config else "let ranks meet less often"
+    else:
+        longest = max((wait.exposed_wait_ns for wait in facts.run.across.waits), default=0) if facts.run.across else 0
+        gives_back = min(max(wait_ns, longest / _steps(facts)), facts.step_ns)
+        further = f", whose {_WORDS[slow.category]} takes {duration(slow.longer_ns)} longer a step"
+        step = _for_slow_rank(facts, slow.category, slow.rank)
+        evidence |= {"rank": float(slow.rank), "longer_ns": slow.longer_ns}
+    sentence = f"{_costs(facts, exposed_ns)}, {_percent(wait_ns / exposed_ns)} of it waiting for {whom}{further}"
+    return Claim(sentence, evidence, step, gives_back)
+
+
+def _communication(facts: Facts) -> tuple[float, float] | None:
+    """Return waiting and all of exposed communication of a step; None where it is little, or mostly not matched."""
+    found = facts.run.efficiency
+    exposed_ns = facts.exposed_ns["communication"]
+    if found is None or facts.share(exposed_ns) < NOTICEABLE:
+        return None
+    whole = found.wait_ns + found.transfer_ns
+    if not whole or found.unmatched_ns > _MOSTLY * whole:
+        return None
+    return exposed_ns * found.wait_ns / whole, exposed_ns
+
+
+def _steps(facts: Facts) -> float:
+    return facts.rank_steps / max(1, len(facts.run.ranks))
+
+
+def _costs(facts: Facts, exposed_ns: float) -> str:
+    ranks = facts.run.world_size
+    return f"exposed communication costs {100 * facts.share(exposed_ns):.0f} points of efficiency at {ranks} ranks"
+
+
+def _for_slow_rank(facts: Facts, category: str, rank: int) -> str:
+    if category == "data_loading":
+        return _for_input(facts)
+    return {
+        "compute": f"see whether rank {rank} has more work, a slower device, or company on it",
+        "overhead": f"see what the host of rank {rank} does between kernels, and what else runs there",
+        "memcpy": f"see how rank {rank} copies: pinned memory, and to the device next to its cores",
+    }[category]
+
+
+def _transfer(facts: Facts) -> Claim | None:
+    parts = _communication(facts)
+    if parts is None:
+        return None
+    wait_ns, exposed_ns = parts
+    transfer_ns = exposed_ns - wait_ns
+    if transfer_ns <= _MOSTLY * exposed_ns or facts.share(transfer_ns) < NOTICEABLE:
+        return None
+    rows = facts.run.across.collectives if facts.run.across else []
+    most = max(rows, key=lambda row: row.count * (row.transfer_ns or 0), default=None)
+    what = f", mostly {plain(most.operator)} of {size(most.bytes)}" if most and most.bytes and most.transfer_ns else ""
+    evidence = {"exposed_share": facts.share(exposed_ns), "transfer_ns": transfer_ns}
+    if most and most.busbw:
+        evidence["busbw"] = most.busbw
+    sentence = f"{_costs(facts, exposed_ns)}, {_percent(transfer_ns / exposed_ns)} of it transfers{what}"
+    return Claim(sentence, evidence, _for_transfer(facts), transfer_ns)
+
+
+def _for_transfer(facts: Facts) -> str:
+    if facts.option("overlap") is False:
+        return "leave --no-overlap out: average gradients during backward"
+    if facts.option("accumulate") is not None:
+        return "--accumulate 2 halves the transfers a sample; a larger --batch-size hides more of them"
+    return "accumulate gradients over micro-steps, or raise the batch a rank: fewer transfers a sample"
+
+
+def _input(facts: Facts) -> Claim | None:
+    exposed_ns = facts.exposed_ns["data_loading"]
+    loads = facts.run.data_loading
+    if facts.share(exposed_ns) < NOTICEABLE or loads is None:
+        return None
+    against = f", {facts.load_ratio:.1f} times that from memory" if facts.load_ratio and facts.load_ratio > 1.1 else ""
+    source = f" from {plain(loads.source)}" if loads.source else ""
+    evidence = {"exposed_share": facts.share(exposed_ns), "median_load_ns": float(loads.median_ns)}
+    if facts.load_ratio:
+        evidence["load_ratio"] = facts.load_ratio
+    return Claim(
+        f"waiting for data takes {_percent(facts.share(exposed_ns))} of the step: a load{source} takes "
+        f"{duration(loads.median_ns)} in the median{against}",
+        evidence,
+        _for_input(facts),
+        exposed_ns,
+    )
+
+
+def _for_input(facts: Facts) -> str:
+    workers = facts.option("num_workers")
+    if facts.option("read") == "per-sample":
+        return "batched reads (--read batched), or --num-workers 2"
+    if workers == 0:
+        return "--num-workers 2 loads while the step computes"
+    if workers is not None:
+        return f"more than {workers} workers, --prefetch, or faster storage"
+    return "read in batches, or with loader workers that read ahead"
+
+
+def _host(facts: Facts) -> Claim | None:
+    # The profiler works on the host: what it adds to a step is no overhead of the training.
+    exposed_ns = facts.exposed_ns["overhead"] - _profiler_ns(facts)
+    if facts.share(exposed_ns) < _HOST_NOTICEABLE:
+        return None
+    less = ", the profiler's cost taken off" if _profiler_ns(facts) else ""
+    return Claim(
+        f"for {_percent(facts.share(exposed_ns))} of the step ({duration(exposed_ns)}{less}) nothing computes, "
+        "communicates, copies or loads: launch gaps, Python, synchronisation",
+        {"exposed_share": facts.share(exposed_ns), "overhead_ns": exposed_ns, "profiler_ns": _profiler_ns(facts)},
+        _for_host(facts),
+        exposed_ns,
+    )
+
+
+def _profiler_ns(facts: Facts) -> float:
+    """Return what the profiler adds to a step; 0 where that is not known."""
+    cost = facts.run.profiler_cost
+    if cost is None or cost.recorded_step_ns is None or cost.plain_step_ns is None:
+        return 0.0
+    return float(max(0, cost.recorded_step_ns - cost.plain_step_ns))
+
+
+def _for_host(facts: Facts) -> str:
+    gpu = any(rank.device == "gpu" for rank in facts.run.ranks)
+    if facts.option("compile") is None:
+        return "look at the gaps in the trace: launches, Python, synchronisation"
+    if gpu and facts.option("compile") is False:
+        return "--compile, or a larger batch: fewer launches for the same work"
+    return "a larger batch: more work a launch" if gpu else "--pyinstrument shows which Python it is"
+
+
+def _copies(facts: Facts) -> Claim | None:
+    exposed_ns = facts.exposed_ns["memcpy"]
+    if facts.share(exposed_ns) < NOTICEABLE:
+        return None
+    return Claim(
+        f"copies that nothing hides take {_percent(facts.share(exposed_ns))} of the step ({duration(exposed_ns)})",
+        {"exposed_share": facts.share(exposed_ns), "memcpy_ns": exposed_ns},
+        "--pin-memory" if facts.option("pin_memory") is False else "copy ahead, from pinned memory and without waiting",
+        exposed_ns,
+    )
+
+
+RULES: Final = (
+    Rule("oversubscribed", _oversubscribed, explains_all=True),
+    Rule("waiting", _waiting),
+    Rule("transfer", _transfer),
+    Rule("input", _input),
+    Rule("host", _host),
+    Rule("copies", _copies),
+)
+"""Over each run, in order."""
+
+
+def _computation(series: ScalingSeries, lost: LostEfficiency) -> Claim | None:
+    points = {point.world_size: point for point in series.points}
+    before, after = points[lost.from_size], points[lost.to_size]
+    factors = after.factors
+    if factors is None or before.factors is None or after.oversubscribed or lost.computation_scaling < 100 * NOTICEABLE:
+        return None
+    grown = before.factors.computation_scaling / factors.computation_scaling
+    why, step = _why_more_computation(series, lost, before.threads, after.threads)
+    kept = factors.global_efficiency / (factors.global_efficiency + lost.computation_scaling / 100)
+    return Claim(
+        f"from {lost.from_size} to {lost.to_size} ranks {lost.computation_scaling:.0f} points go to computation: the "
+        f"same work takes {grown:.2f} times as much of it{why}",
+        {"points": lost.computation_scaling, "times": grown},
+        step,
+        after.figure.step_ns.value * (1 - kept),
+    )
+
+
+def _why_more_computation(
+    series: ScalingSeries, lost: LostEfficiency, threads_before: int | None, threads: int | None
+) -> tuple[str, str]:
+    if threads_before and threads and threads < threads_before:
+        why = f"; a rank has {threads} CPU threads instead of {threads_before}"
+        return why, f"compare like with like: repeat {lost.from_size} ranks with --threads {threads}"
+    if series.kind == "strong":
+        sizes = {point.world_size: point.batch_size for point in series.points}
+        why = f"; a rank's batch is {sizes[lost.to_size]} instead of {sizes[lost.from_size]}"
+        return why, "keep the batch of a rank as ranks are added (weak scaling), if the training allows it"
+    return "", "see what the ranks share: memory bandwidth, caches, power"
+
+
+SERIES_RULES: Final = (SeriesRule("computation_scaling", _computation),)
+"""Over each step from one world size to the next."""
+
+
+def _source(axis: Axis, row: AxisRow) -> Claim | None:
+    first = axis.rows[0]
+    if axis.option != "source" or first.value != "memory" or not _told_apart(row) or row.ratio is None:
+        return None
+    longer_ns = row.figure.step_ns.value - first.figure.step_ns.value
+    if longer_ns < NOTICEABLE * row.figure.step_ns.value:
+        return None
+    return Claim(
+        f"from {plain(row.value)} a step takes {row.ratio.value:.2f} times as long as from memory at {axis.world_size} "
+        f"ranks ({duration(row.figure.step_ns.value)} against {duration(first.figure.step_ns.value)})",
+        {"ratio": row.ratio.value, "longer_ns": longer_ns},
+        "batched reads, loader workers, or the data in memory",
+        longer_ns,
+    )
+
+
+def _option(axis: Axis, row: AxisRow) -> Claim | None:
+    first = axis.rows[0]
+    if axis.option == "source" or not _told_apart(row) or row.ratio is None:
+        return None
+    shorter_ns = first.figure.step_ns.value - row.figure.step_ns.value
+    if shorter_ns < NOTICEABLE * first.figure.step_ns.value:
+        return None
+    return Claim(
+        f"with {axis.option}={plain(row.value)} a step takes {row.ratio.value:.2f} times as long as with "
+        f"{plain(first.value)} at {axis.world_size} ranks",
+        {"ratio": row.ratio.value, "shorter_ns": shorter_ns},
+        f"use {axis.option}={plain(row.value)}, if the training allows it",
+        shorter_ns,
+    )
+
+
+def _told_apart(row: AxisRow) -> bool:
+    """Say whether repeats tell the difference from noise."""
+    if row.ratio is None or row.ratio.interval is None or row.figure.resampled != "runs":
+        return False
+    low, high = row.ratio.interval
+    return not low <= 1 <= high
+
+
+AXIS_RULES: Final = (AxisRule("input", _source), AxisRule("option", _option))
+"""Over each value of an option."""
+
+
+def _percent(fraction: float) -> str:
+    return f"{100 * fraction:.0f} %"
