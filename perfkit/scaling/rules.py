@@ -59,7 +59,7 @@ def _oversubscribed(facts: Facts) -> Claim | None:
         return None
     host = next(host for host in facts.run.hosts if shared_cores([host]))
     fall, evidence = "", {"ranks": float(host.ranks), "threads": float(host.threads), "cores": float(host.cores or 0)}
-    if facts.place is not None:
+    if facts.place is not None and facts.place[2].efficiency.value < facts.place[1].efficiency.value:
         series, before, point = facts.place
         fall = (
             f": efficiency falls from {share(before.efficiency.value)} to {share(point.efficiency.value)} "
@@ -69,7 +69,7 @@ def _oversubscribed(facts: Facts) -> Claim | None:
     return Claim(
         f"{shared} of {plain(host.host)} take turns{fall}; what this run shows of waiting and overhead follows from it",
         evidence,
-        f"at most {host.cores} ranks on {plain(host.host)}, or more hosts"
+        f"at most {_ranks(host.cores or 0)} on {plain(host.host)}, or more hosts"
         if host.ranks > (host.cores or 0)
         else f"--threads {max(1, (host.cores or 1) // host.ranks)}",
         None,
@@ -117,8 +117,8 @@ def _steps(facts: Facts) -> float:
 
 
 def _costs(facts: Facts, exposed_ns: float) -> str:
-    ranks = facts.run.world_size
-    return f"exposed communication costs {100 * facts.share(exposed_ns):.0f} points of efficiency at {ranks} ranks"
+    points = f"{100 * facts.share(exposed_ns):.0f} points of efficiency"
+    return f"exposed communication costs {points} at {_ranks(facts.run.world_size)}"
 
 
 def _for_slow_rank(facts: Facts, category: str, rank: int) -> str:
@@ -285,8 +285,8 @@ def _source(axis: Axis, row: AxisRow) -> Claim | None:
     if longer_ns < NOTICEABLE * row.figure.step_ns.value:
         return None
     return Claim(
-        f"from {plain(row.value)} a step takes {row.ratio.value:.2f} times as long as from memory at {axis.world_size} "
-        f"ranks ({duration(row.figure.step_ns.value)} against {duration(first.figure.step_ns.value)})",
+        f"from {plain(row.value)} a step takes {row.ratio.value:.2f} times as long as from memory at "
+        f"{_ranks(axis.world_size)} ({duration(row.figure.step_ns.value)} against {duration(first.figure.step_ns.value)})",
         {"ratio": row.ratio.value, "longer_ns": longer_ns},
         "batched reads, loader workers, or the data in memory",
         longer_ns,
@@ -302,7 +302,7 @@ def _option(axis: Axis, row: AxisRow) -> Claim | None:
         return None
     return Claim(
         f"with {axis.option}={plain(row.value)} a step takes {row.ratio.value:.2f} times as long as with "
-        f"{plain(first.value)} at {axis.world_size} ranks",
+        f"{plain(first.value)} at {_ranks(axis.world_size)}",
         {"ratio": row.ratio.value, "shorter_ns": shorter_ns},
         f"use {axis.option}={plain(row.value)}, if the training allows it",
         shorter_ns,
@@ -323,3 +323,7 @@ AXIS_RULES: Final = (AxisRule("input", _source), AxisRule("option", _option))
 
 def _percent(fraction: float) -> str:
     return f"{100 * fraction:.0f} %"
+
+
+def _ranks(count: int) -> str:
+    return "1 rank" if count == 1 else f"{count} ranks"

@@ -74,8 +74,7 @@ def coverage(case: Case, draws: int) -> dict[str, tuple[int, int]]:
     held = {name: [0, 0] for name in case.truth}
     for seed in range(draws):
         together = scaling(case.draw(seed))
-        (series,) = together.series if together else ()
-        found = estimates(series)
+        found = estimates(together.series[0]) if together else {}
         for name, truth in case.truth.items():
             estimate = found.get(name)
             if estimate is not None and estimate.interval is not None:

@@ -1,6 +1,7 @@
 """Where efficiency was lost, in parts that add up."""
 
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -110,7 +111,7 @@ def test_repeats_are_averaged_so_that_factors_still_multiply() -> None:
         ({"efficiency": None}, "no rank says which it is"),
     ],
 )
-def test_without_all_ranks_there_are_no_factors(change: dict[str, object], reason: str) -> None:
+def test_without_all_ranks_there_are_no_factors(change: dict[str, Any], reason: str) -> None:
     together = scaling([make_factored(1, 100, IDEAL), make_scaled(2, 100, **change)])
     assert together is not None
     (series,) = together.series

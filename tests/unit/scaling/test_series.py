@@ -1,5 +1,6 @@
 """Which runs are compared with which, and what is made of them."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -22,8 +23,8 @@ def the(series: Scaling) -> ScalingSeries:
     return one
 
 
-def values(estimates: list[Estimate | None]) -> list[float | None]:
-    return [one and one.value for one in estimates]
+def values(estimates: Sequence[Estimate | None]) -> list[float | None]:
+    return [None if one is None else one.value for one in estimates]
 
 
 def test_strong_scaling_is_the_same_global_batch() -> None:
