@@ -12,18 +12,21 @@ from msgspec.structs import asdict, fields
 from perfkit.model import (
     CATEGORIES,
     CollectiveStat,
+    Estimate,
+    Factors,
     Finding,
     OperatorStat,
     RankReport,
     Report,
     RunReport,
+    ScalingPoint,
     StepBreakdown,
 )
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-Value = str | int | None
+Value = str | int | float | None
 
 STEP_COLUMNS: Final = (
     "run",
@@ -43,7 +46,24 @@ COLLECTIVE_COLUMNS: Final = ("run", "rank", *(f.name for f in fields(CollectiveS
 LOAD_COLUMNS: Final = ("run", "source", "rank", "step", "count", "sum_ns", "max_ns", "exposed_ns")
 FINDING_COLUMNS: Final = ("run", *(f.name for f in fields(Finding)))
 
-_NULLABLE_INTEGERS: Final[tuple[str, ...]] = ("rank", "step", "group_size", "bytes")
+_ESTIMATES: Final = ("step_ns", "samples_per_s", "speedup", "efficiency", "karp_flatt")
+POINT_COLUMNS: Final = (
+    "series",
+    "kind",
+    "world_size",
+    "nodes",
+    "batch_size",
+    "threads",
+    "oversubscribed",
+    "repeats",
+    "measured_on",
+    "resampled",
+    *(f"{name}{end}" for name in _ESTIMATES for end in ("", "_low", "_high")),
+    "tokens_per_s",
+    *(f.name for f in fields(Factors)),
+)
+
+_NULLABLE_INTEGERS: Final[tuple[str, ...]] = ("rank", "step", "group_size", "bytes", "threads")
 
 
 @dataclass(frozen=True)
@@ -62,6 +82,8 @@ class Frames:
     """A row a step of a rank: what it spent loading data."""
     findings: "DataFrame"
     """A row a finding."""
+    points: "DataFrame"
+    """A row a world size of a series of runs: figures with the ends of their 95 % intervals, and factors."""
 
 
 def frames(report: Report) -> Frames:
@@ -73,6 +95,7 @@ def frames(report: Report) -> Frames:
         collectives=_frame(collective_rows(report), COLLECTIVE_COLUMNS),
         loads=_frame(load_rows(report), LOAD_COLUMNS),
         findings=_frame(finding_rows(report), FINDING_COLUMNS),
+        points=_frame(point_rows(report), POINT_COLUMNS),
     )
 
 
@@ -81,7 +104,9 @@ def _frame(rows: Iterator[dict[str, Value]], columns: tuple[str, ...]) -> "DataF
 
     frame = pd.DataFrame(list(rows), columns=list(columns))
     integers = {c: "Int64" for c in _NULLABLE_INTEGERS if c in columns}
-    integers |= {c: "int64" for c in columns if c.endswith("_ns") or c in {"count", "loads_count"}}
+    # A point's step time is a median, which may lie between two nanoseconds.
+    whole = () if columns is POINT_COLUMNS else columns
+    integers |= {c: "int64" for c in whole if c.endswith("_ns") or c in {"count", "loads_count"}}
     return frame.astype(integers)
 
 
@@ -154,3 +179,37 @@ def finding_rows(report: Report) -> Iterator[dict[str, Value]]:
     for run in report.runs:
         for finding in run.findings:
             yield {"run": run.run, **asdict(finding)}
+
+
+def point_rows(report: Report) -> Iterator[dict[str, Value]]:
+    """Yield a row of `POINT_COLUMNS` a world size of a series."""
+    for series in report.scaling.series if report.scaling else ():
+        for point in series.points:
+            estimates = {name: getattr(point, name, None) for name in _ESTIMATES}
+            estimates |= {"step_ns": point.figure.step_ns, "samples_per_s": point.figure.samples_per_s}
+            yield {
+                "series": series.name,
+                "kind": series.kind,
+                **_placed(point),
+                **{key: value for name in _ESTIMATES for key, value in _ends(name, estimates[name]).items()},
+                "tokens_per_s": point.figure.tokens_per_s,
+                **{f.name: getattr(point.factors, f.name, None) for f in fields(Factors)},
+            }
+
+
+def _placed(point: ScalingPoint) -> dict[str, Value]:
+    return {
+        "world_size": point.world_size,
+        "nodes": point.nodes,
+        "batch_size": point.batch_size,
+        "threads": point.threads,
+        "oversubscribed": point.oversubscribed,
+        "repeats": len(point.figure.runs),
+        "measured_on": point.figure.measured_on,
+        "resampled": point.figure.resampled,
+    }
+
+
+def _ends(name: str, found: Estimate | None) -> dict[str, Value]:
+    low, high = (found.interval if found else None) or (None, None)
+    return {name: found.value if found else None, f"{name}_low": low, f"{name}_high": high}

@@ -530,6 +530,8 @@ class RunReport(Struct, frozen=True, kw_only=True):
     findings: list[Finding]
     batch_size: int | None = None
     """Samples a rank and step; None where the run does not say."""
+    started_at: str | None = None
+    """ISO 8601, UTC; None without a manifest."""
     versions: dict[str, str] = {}
     """The manifest's."""
     hosts: list[HostUse] = []

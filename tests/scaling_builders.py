@@ -5,7 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from perfkit.model import HostUse, ProfilerCost, RankReport, RunReport, StepTimes, Throughput
+from perfkit.model import Finding, HostUse, ProfilerCost, RankReport, Report, RunReport, StepTimes, Throughput
+from perfkit.scaling.assemble import scaling
+from perfkit.scaling.insights import insights
 from tests.report_builders import MS, make_across, make_efficiency, make_loading, make_rank, make_run, make_step
 
 CONFIG: dict[str, Any] = {
@@ -145,3 +147,36 @@ def make_ranks(parts: Sequence[dict[str, int]]) -> list[RankReport]:
     return [
         make_rank(rank, [make_step(number, hidden=0, **part) for number in range(4)]) for rank, part in enumerate(parts)
     ]
+
+
+def make_together(runs: Sequence[RunReport], by: Sequence[str] = (), forecast: Sequence[int] = ()) -> Report:
+    """A report on `runs` and what they tell together."""
+    together = scaling(runs, by, forecast)
+    return Report(perfkit_version="0.0.0", runs=list(runs), scaling=together, insights=insights(runs, together))
+
+
+def make_scaling_report() -> Report:
+    """Two sources at three world sizes with three repeats, on four cores, and a run that failed."""
+    steps_ms = {"memory": {1: 100, 2: 110, 4: 125}, "hdf5": {1: 140, 2: 160, 4: 190}}
+    factors = {"load_balance": 0.98, "host": 0.95, "serialisation": 0.99}
+    runs = [
+        make_factored(
+            size,
+            60.0 * size * (1 + 0.05 * size),
+            factors | {"input": 0.98 if source == "memory" else 0.7, "transfer": 1 - 0.04 * size},
+            step_ms=ms + repeat,
+            source=source,
+            name=f"{source}-{size}-{repeat}",
+            hosts=make_hosts(size, cores=4),
+            data_loading=make_loading(source=source, median_ns=(2 if source == "memory" else 30) * MS),
+            across=None,
+        )
+        for source, sizes in steps_ms.items()
+        for size, ms in sizes.items()
+        for repeat in range(3)
+    ]
+    why = Finding(code="run_failed", severity="error", message="the run failed (rank 3: no space left on device)")
+    failed = make_scaled(
+        8, 1, source="hdf5", name="hdf5-8", state="failed", hosts=[], step_times=None, ranks=[], findings=[why]
+    )
+    return make_together([*runs, failed], forecast=[8])

@@ -10,6 +10,7 @@ def said_of_itself(manifest: RunManifest) -> dict[str, Any]:
     """Return the fields of a run's report that come from its manifest alone."""
     return {
         "batch_size": manifest.batch_size,
+        "started_at": manifest.started_at,
         "versions": manifest.versions,
         "hosts": host_use(manifest.ranks) if _all_ranks(manifest) else [],
         "step_times": _step_times(manifest) if _all_ranks(manifest) else None,

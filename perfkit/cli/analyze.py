@@ -133,10 +133,10 @@ def _format_of(output: Path | None) -> str:
     """Return the format that the suffix of `output` stands for."""
     if output is None or str(output) == "-" or not output.suffix:
         return "rich"
-    if output.suffix.lower() not in SUFFIXES:
-        known = ", ".join(SUFFIXES)
-        raise UsageError(f"-o {output}: the suffix says no format; use {known}, or give -f")
-    return SUFFIXES[output.suffix.lower()]
+    for suffix, name in SUFFIXES.items():
+        if output.name.lower().endswith(suffix):
+            return name
+    raise UsageError(f"-o {output}: the suffix says no format; use {', '.join(SUFFIXES)}, or give -f")
 
 
 def _write(report: Report, name: str, output: Path | None, top: int) -> None:

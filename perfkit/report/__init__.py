@@ -13,19 +13,25 @@ REPORTERS: Final[dict[str, str]] = {
     "json": "perfkit.report.report_json:write",
     "markdown": "perfkit.report.markdown:write",
     "csv": "perfkit.report.steps_csv:write",
+    "points": "perfkit.report.points_csv:write",
     "html": "perfkit.report.html:write",
+    "extrap": "perfkit.report.extrap:write",
+    "talp": "perfkit.report.talp:write",
 }
 """Format to `module:function`; a module is imported when its format is asked for."""
 
 SUFFIXES: Final[dict[str, str]] = {
+    ".extrap.jsonl": "extrap",
+    ".talp.json": "talp",
     ".json": "json",
     ".md": "markdown",
     ".markdown": "markdown",
+    ".points.csv": "points",
     ".csv": "csv",
     ".html": "html",
     ".txt": "rich",
 }
-"""File suffix to format."""
+"""File suffix to format; the first that fits."""
 
 COMPARISON_REPORTERS: Final[dict[str, str]] = {
     "rich": "perfkit.report.comparison:write_rich",

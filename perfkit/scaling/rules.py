@@ -286,7 +286,8 @@ def _source(axis: Axis, row: AxisRow) -> Claim | None:
         return None
     return Claim(
         f"from {plain(row.value)} a step takes {row.ratio.value:.2f} times as long as from memory at "
-        f"{_ranks(axis.world_size)} ({duration(row.figure.step_ns.value)} against {duration(first.figure.step_ns.value)})",
+        f"{_ranks(axis.world_size)} ({duration(row.figure.step_ns.value)} against "
+        f"{duration(first.figure.step_ns.value)})",
         {"ratio": row.ratio.value, "longer_ns": longer_ns},
         "batched reads, loader workers, or the data in memory",
         longer_ns,

@@ -10,10 +10,12 @@ import msgspec
 import pandas as pd
 import pytest
 
+from perfkit.errors import UsageError
 from perfkit.model import CATEGORIES, Report, RunManifest, World
-from perfkit.report import REPORTERS, markdown, reporter, steps_csv
+from perfkit.report import REPORTERS, markdown, reporter, rows
 from perfkit.report.schema import schema
 from tests.report_builders import LONG_KERNEL, make_foreign_run, make_operator, make_rank, make_report, make_run
+from tests.scaling_builders import make_scaling_report, make_strong, make_together
 
 REPORT = make_report(make_run(), make_foreign_run())
 
@@ -24,9 +26,13 @@ def written(name: str, report: Report = REPORT) -> str:
     return stream.getvalue()
 
 
+SUITED = {"talp": make_report(), "extrap": make_scaling_report()}
+"""For formats that do not take any report."""
+
+
 @pytest.mark.parametrize("name", REPORTERS)
 def test_every_reporter_writes_text_that_ends_its_last_line(name: str) -> None:
-    text = written(name)
+    text = written(name, SUITED.get(name, REPORT))
     assert text.endswith("\n")
     assert "\r" not in text
 
@@ -58,6 +64,48 @@ def test_csv_round_trip() -> None:
         assert int(row["loads_max_ns"]) == step.loads.max_ns
 
 
+def test_points_csv() -> None:
+    lines = list(csv.DictReader(io.StringIO(written("points", make_scaling_report()))))
+    assert [line["world_size"] for line in lines] == ["1", "2", "4", "1", "2", "4"]
+    assert lines[0]["series"] == "gpt weak, source=memory"
+    assert float(lines[1]["efficiency_low"]) <= float(lines[1]["efficiency"]) <= float(lines[1]["efficiency_high"])
+    assert (lines[0]["karp_flatt"], lines[0]["threads"]) == ("", "1")
+
+
+def test_points_csv_is_no_formula() -> None:
+    report = make_together(make_strong(lambda p: 100 / p, [1, 2], workload="=cmd|x"))
+    assert {row["series"] for row in csv.DictReader(io.StringIO(written("points", report)))} == {"'=cmd|x strong"}
+
+
+def test_extrap_lines_are_measurements() -> None:
+    lines = [json.loads(line) for line in written("extrap", make_scaling_report()).splitlines()]
+    assert all(line.keys() == {"params", "callpath", "metric", "value"} for line in lines)
+    steps = [line for line in lines if line["callpath"] == "gpt weak, source=memory->step"]
+    assert [(line["params"], line["value"]) for line in steps[:4]] == [
+        ({"ranks": 1}, 0.1),
+        ({"ranks": 1}, 0.101),
+        ({"ranks": 1}, 0.102),
+        ({"ranks": 2}, 0.11),
+    ]
+    with pytest.raises(UsageError, match="several world sizes"):
+        written("extrap")
+
+
+def test_talp_factors_multiply() -> None:
+    made = json.loads(written("talp", make_report()))
+    region = made["Application"]["Global"]
+    # Rank 0 computes 150 ms, so does rank 1; the run's T is 260 ms.
+    assert (region["usefulTime"], region["elapsedTime"], region["numCpus"]) == (300_000_000, 260_000_000, 2)
+    assert region["parallelEfficiency"] == pytest.approx(300 / 2 / 260)
+    assert region["mpiLoadBalance"] * region["mpiCommunicationEfficiency"] == region["mpiParallelEfficiency"]
+    assert region["mpiLoadBalanceIn"] * region["mpiLoadBalanceOut"] == pytest.approx(region["mpiLoadBalance"])
+    assert made["dlbVersion"].startswith("3.5")
+    with pytest.raises(UsageError, match="a TALP file holds one run, not 2"):
+        written("talp")
+    with pytest.raises(UsageError, match="foreign: no efficiency to write for TALP"):
+        written("talp", make_report(make_foreign_run()))
+
+
 @pytest.mark.parametrize("name", ["=HYPERLINK(1)", "+1", "-1", "@SUM(A1)"])
 def test_csv_is_no_formula(name: str) -> None:
     rows = csv.DictReader(io.StringIO(written("csv", make_report(make_run(name)))))
@@ -66,7 +114,7 @@ def test_csv_is_no_formula(name: str) -> None:
 
 def test_csv_keeps_a_hostile_name_on_its_line() -> None:
     text = written("csv", make_report(make_run('a,"b"\n\x1b=1')))
-    assert steps_csv.guard("\t=1") == r"\t=1"
+    assert rows.guard("\t=1") == r"\t=1"
     assert len(text.splitlines()) == 5
     assert next(csv.DictReader(io.StringIO(text)))["run"] == r'a,"b"\n\x1b=1'
 
@@ -151,6 +199,9 @@ def test_frames_hold_the_report() -> None:
     assert tables.operators["name"].value_counts()[LONG_KERNEL] == 3
     assert tables.collectives["bytes"].isna().sum() == 1
     assert tables.loads["sum_ns"].sum() == 60_000_000
+    points = make_scaling_report().tables().points
+    assert points["world_size"].tolist() == [1, 2, 4, 1, 2, 4]
+    assert points["threads"].dtype == "Int64"
     assert tables.findings["severity"].tolist() == ["info", "error", "warning"]
 
 

@@ -1,0 +1,24 @@
+"""Rows as CSV that no spreadsheet runs."""
+
+import csv
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TextIO
+
+from perfkit.frames import Value
+from perfkit.units import plain
+
+
+def guard(value: Value) -> Value:
+    """Return `value`, with an apostrophe before text that a spreadsheet would take for a formula."""
+    if not isinstance(value, str):
+        return value
+    text = plain(value)
+    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
+
+
+def write_rows(columns: Sequence[str], rows: Iterable[Mapping[str, Value]], stream: TextIO) -> None:
+    """Write a table to `stream`; an empty cell is "not known"."""
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(columns)
+    for row in rows:
+        writer.writerow([guard(row[column]) for column in columns])
