@@ -17,6 +17,7 @@ from perfkit.errors import StoreError
 from perfkit.model import CATEGORIES, Report
 from perfkit.report.figures import figures
 from perfkit.report.layout import FOOTNOTES, document
+from perfkit.report.scaling_figures import series_figures
 
 _COLOURS: Final = dict(zip(CATEGORIES, ("#0072b2", "#d55e00", "#cc79a7", "#e69f00", "#8c8c8c"), strict=True)) | {
     "transfer": "#56b4e9",
@@ -32,6 +33,7 @@ _DEFINITIONS: Final = (
     ("memcpy", "Otherwise: a copy or memset runs."),
     ("data loading", "Otherwise: the host waits for input."),
     ("overhead", "None of these: launch gaps, Python, synchronisation, waiting."),
+    ("efficiency", "Of a series: the speedup against the smallest world size, by the ranks that took; 1 is ideal."),
     ("active", "How long a category was active at all; what is active but not exposed was hidden by an earlier one."),
 )
 
@@ -51,6 +53,7 @@ def write(report: Report, stream: TextIO, *, top: int) -> None:
         runs=list(zip(doc.sections, map(figures, report.runs), strict=True)),
         comparison=doc.comparison,
         advice=doc.advice,
+        scaling=series_figures(report.scaling.series) if report.scaling else [],
         definitions=_DEFINITIONS,
         style=_asset("report.css"),
         script=_asset("report.js"),

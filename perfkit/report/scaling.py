@@ -226,35 +226,35 @@ def _forecast_row(forecast: Forecast) -> tuple[Cell, ...]:
 
 def _axes(option: str, axes: Sequence[Axis]) -> list[Table]:
     rows = [(axis, row) for axis in axes for row in axis.rows]
+    names = {axis.name for axis in axes}
+    alike = f" ({plain(names.pop())})" if len(names) == 1 else ""
+    shared = (*(() if alike else (Column("runs", "words"),)), Column("ranks"), Column(plain(option), "words"))
     steps = Table(
-        f"By {plain(option)}: runs that differ in nothing else",
+        f"By {plain(option)}: runs that differ in nothing else{alike}",
         (
-            Column("runs", "words"),
-            Column("ranks"),
-            Column(option, "words"),
+            *shared,
             Column("n"),
             Column("step"),
             Column("samples/s"),
             Column("efficiency"),
             Column("× first"),
         ),
-        [_axis_row(axis, row) for axis, row in rows],
+        [(*_shared(axis, row, bool(alike)), *_axis_row(row)) for axis, row in rows],
         "× first: step time against the first row's; below or beside a figure its 95 % interval",
     )
     if option not in _INPUT or all(row.load_median_ns is None for _, row in rows):
         return [steps]
-    return [steps, _loads(option, rows)]
+    loads = [(*_shared(axis, row, bool(alike)), *_loads_row(row)) for axis, row in rows]
+    return [steps, _loads(f"By {plain(option)}: the input{alike}", shared, loads)]
 
 
-def _shared(axis: Axis, row: AxisRow) -> tuple[Cell, ...]:
-    """Return what a row shares with those above it, once."""
-    first = row is axis.rows[0]
-    return Cell(plain(axis.name) if first else ""), Cell(str(axis.world_size)), Cell(plain(row.value))
+def _shared(axis: Axis, row: AxisRow, alike: bool) -> tuple[Cell, ...]:
+    name = () if alike else (Cell(plain(axis.name)),)
+    return *name, Cell(str(axis.world_size)), Cell(plain(row.value))
 
 
-def _axis_row(axis: Axis, row: AxisRow) -> tuple[Cell, ...]:
+def _axis_row(row: AxisRow) -> tuple[Cell, ...]:
     return (
-        *_shared(axis, row),
         Cell(str(len(row.figure.runs))),
         estimated(row.figure.step_ns, duration),
         estimated(row.figure.samples_per_s, _whole),
@@ -263,33 +263,21 @@ def _axis_row(axis: Axis, row: AxisRow) -> tuple[Cell, ...]:
     )
 
 
-def _loads(option: str, rows: Sequence[tuple[Axis, AxisRow]]) -> Table:
-    return Table(
-        f"By {plain(option)}: the input",
-        (
-            Column("runs", "words"),
-            Column("ranks"),
-            Column(option, "words"),
-            Column("median load"),
-            Column("largest"),
-            Column("of the step"),
-            Column("read"),
-            Column("× memory"),
-        ),
-        [
-            (
-                *_shared(axis, row),
-                Cell(duration(row.load_median_ns)),
-                Cell(duration(row.load_max_ns)),
-                Cell(share(row.exposed_share)),
-                Cell(NONE if row.read_bytes_per_s is None else f"{size(row.read_bytes_per_s)}/s"),
-                Cell(NONE if row.load_ratio is None else f"{row.load_ratio:.2f}"),
-            )
-            for axis, row in rows
-        ],
-        "of the step: what nothing hides; × memory: median load against that from memory",
+def _loads(title: str, shared: tuple[Column, ...], rows: Sequence[tuple[Cell, ...]]) -> Table:
+    own = ("median load", "largest", "of the step", "read", "× memory")
+    remark = "of the step: what nothing hides; × memory: median load against that from memory"
+    return Table(title, (*shared, *map(Column, own)), rows, remark)
+
+
+def _loads_row(row: AxisRow) -> tuple[Cell, ...]:
+    return (
+        Cell(duration(row.load_median_ns)),
+        Cell(duration(row.load_max_ns)),
+        Cell(share(row.exposed_share)),
+        Cell(NONE if row.read_bytes_per_s is None else f"{size(row.read_bytes_per_s)}/s"),
+        Cell(NONE if row.load_ratio is None else f"{row.load_ratio:.2f}"),
     )
 
 
 def _sentences(parts: Sequence[str]) -> str:
-    return ". ".join(part[:1].upper() + part[1:] for part in parts)
+    return ".\n".join(parts)

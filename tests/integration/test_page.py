@@ -11,6 +11,7 @@ from perfkit.report.html import write
 from tests.integration.browser import chromium, needs_chromium
 from tests.integration.launching import PYTHON, ROOT, execute
 from tests.report_builders import make_operator, make_rank, make_report, make_run
+from tests.scaling_builders import make_scaling_report
 from tests.unit.report.test_html import HOSTILE
 
 pytestmark = needs_chromium
@@ -66,6 +67,7 @@ def test_the_samples_are_shown_whole(browser: Any, tmp_path: Path, width: int, s
     assert done.returncode == 0, done.stderr
     visit = Visit(browser, path, width, color_scheme=scheme)
     assert visit.page.eval_on_selector_all("h2", "all => all.map(one => one.textContent)") == [
+        "What would give time back",
         "Runs side by side",
         "sample-memory",
         "sample-hdf5",
@@ -97,6 +99,32 @@ def test_charts_and_tables_answer(browser: Any, tmp_path: Path) -> None:
     page.locator(".plot .bars path").first.hover(force=True)  # the layer above it is what listens
     page.wait_for_selector(".hovertext")
     assert " ms" in page.locator(".hovertext").first.text_content()
+    assert visit.trouble == []
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (400, "dark")])
+def test_series_are_charted(browser: Any, tmp_path: Path, width: int, scheme: str) -> None:
+    path = tmp_path / "report.html"
+    with path.open("w") as stream:
+        write(make_scaling_report(), stream, top=10)
+    visit = Visit(browser, path, width, color_scheme=scheme)
+    charts = visit.page.locator("#comparison figure.chart")
+    assert charts.count() == 4
+    for place in range(4):
+        charts.nth(place).scroll_into_view_if_needed()
+        charts.nth(place).locator(".plotly").first.wait_for()
+    ticks = charts.first.locator(".xtick text").all_text_contents()
+    assert ticks == ["1", "2", "4"]
+    assert charts.nth(1).locator(".legendtext").all_text_contents() == [
+        "load balance",
+        "host",
+        "input",
+        "serialisation",
+        "transfer",
+        "computation",
+    ]
+    assert visit.page.locator("#insights li").count() == len(make_scaling_report().insights) > 0
+    assert visit.page.evaluate("document.documentElement.scrollWidth") <= width
     assert visit.trouble == []
 
 

@@ -3,7 +3,6 @@
 const colours = JSON.parse(document.getElementById("colours").textContent);
 const dark = matchMedia("(prefers-color-scheme: dark)");
 const patterns = { communication: "/", data_loading: ".", memcpy: "x", wait: "/" };
-const series = [colours.compute, colours.communication, colours.memcpy, colours.data_loading, colours.overhead];
 const quiet = { displaylogo: false, responsive: true, modeBarButtonsToRemove: ["select2d", "lasso2d"] };
 
 const ink = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -39,20 +38,49 @@ function heat(plot, it, chosen = 0) {
   }), quiet);
 }
 
+// Okabe and Ito's, in another order than the categories' so that they are not taken for them.
+const hues = ["#0072b2", "#009e73", "#e69f00", "#cc79a7", "#d55e00", "#8c8c8c"];
+const shapes = ["", "/", ".", "x", "\\", "-"];
+
 function scatter(plot, it) {
   const hover = "%{x:.4~s}B: %{y:.4~s}B/s";
   const points = it.series.map((one, index) => ({
     type: "scatter", mode: "markers", name: one.name, x: one.bytes, y: one.busbw, legendgroup: one.name,
-    marker: { symbol: index, size: 9, color: series[index % series.length] }, hovertemplate: `${hover}<extra>${one.name}</extra>`,
+    marker: { symbol: index, size: 9, color: hues[index % hues.length] }, hovertemplate: `${hover}<extra>${one.name}</extra>`,
   }));
   const lines = it.series.map((one, index) => ({
     type: "scatter", mode: "lines", name: one.name, x: one.bytes, y: one.fit, legendgroup: one.name, showlegend: false,
-    line: { color: series[index % series.length], dash: "dot" }, hovertemplate: `${hover}<extra>${one.name}, fitted</extra>`,
+    line: { color: hues[index % hues.length], dash: "dot" }, hovertemplate: `${hover}<extra>${one.name}, fitted</extra>`,
   })).filter(one => one.y);
   return Plotly.newPlot(plot, [...points, ...lines], layout({
     legend: { orientation: "h", y: -.32, yanchor: "top" },
     xaxis: axis("message size", { type: "log", ticksuffix: "B", exponentformat: "SI" }),
     yaxis: axis("busbw", { type: "log", ticksuffix: "B/s", exponentformat: "SI" }),
+  }), quiet);
+}
+
+function lines(plot, it) {
+  const sizes = [...new Set(it.lines.flatMap(one => one.x))].sort((a, b) => a - b);
+  const drawn = it.lines.map((one, index) => ({
+    type: "scatter", mode: "lines+markers", name: one.name, x: one.x, y: one.y, marker: { symbol: index ? "diamond-open" : "circle", size: 8 },
+    line: { color: hues[index], dash: index ? "dot" : "solid" }, error_y: { type: "data", symmetric: false, array: one.up, arrayminus: one.down },
+    hovertemplate: `${it.axis} %{x}: %{y:.6~g} ${it.unit}<extra>${one.name}</extra>`,
+  }));
+  const ideal = { type: "scatter", mode: "lines", name: "ideal", x: it.ideal.x, y: it.ideal.y, line: { color: hues[5], dash: "dash" }, hoverinfo: "skip" };
+  return Plotly.newPlot(plot, [...drawn, ideal], layout({
+    legend: { orientation: "h", y: -.25, yanchor: "top" },
+    xaxis: axis(it.axis, { type: "log", tickvals: sizes, ticktext: sizes.map(String) }), yaxis: axis(it.unit, { type: "log" }),
+  }), quiet);
+}
+
+function bars(plot, it) {
+  const drawn = it.series.map((one, index) => ({
+    type: "bar", name: one.name, x: it.x, y: one.y, hovertemplate: `%{x}: %{y:.1f} ${it.unit}<extra>${one.name}</extra>`,
+    marker: { color: hues[index], pattern: { shape: shapes[index], size: 6, fillmode: "overlay", fgcolor: "rgba(255,255,255,.55)" } },
+  }));
+  return Plotly.newPlot(plot, drawn, layout({
+    barmode: "relative", legend: { orientation: "h", y: -.25, yanchor: "top" },
+    xaxis: axis(it.axis, { type: "category" }), yaxis: axis(it.unit),
   }), quiet);
 }
 
@@ -67,7 +95,7 @@ function choose(figure, it, draw) {
 function show(figure) {
   const plot = figure.querySelector(".plot");
   const it = JSON.parse(figure.querySelector("script").textContent);
-  const kinds = { heat, stack, scatter };
+  const kinds = { heat, stack, scatter, lines, bars };
   const draw = chosen => kinds[it.kind](plot, it, chosen);
   if (it.kind === "heat") choose(figure, it, draw);
   draw(0);

@@ -8,6 +8,7 @@ import pytest
 from perfkit.model import Report
 from perfkit.report import console, markdown
 from tests.report_builders import MS, make_foreign_run, make_loading, make_report, make_run
+from tests.scaling_builders import make_scaling_report
 
 REPORTS = {
     "one_run": make_report(),
@@ -17,6 +18,7 @@ REPORTS = {
         make_run("transformer-hdf5", state="failed", injections=[]),
         make_foreign_run(),
     ),
+    "scaling": make_scaling_report(),
 }
 
 
