@@ -25,8 +25,8 @@ def _throughput(series: ScalingSeries) -> dict[str, Any] | None:
     if len(known) < 2:
         return None
     least, base = known[0]
-    ideal = [round(base.value * size / least, 3) for size, _ in known]
     forecast = [(one.world_size, one.samples_per_s) for one in series.forecasts if one.samples_per_s is not None]
+    sizes = [size for size, _ in (*known, *forecast)]
     lines = [_line("measured", known), _line("forecast by the USL", forecast)]
     return {
         "kind": "lines",
@@ -34,7 +34,7 @@ def _throughput(series: ScalingSeries) -> dict[str, Any] | None:
         "note": "with 95 % intervals; both axes are logarithmic",
         "axis": "ranks",
         "unit": "samples/s",
-        "ideal": {"x": [size for size, _ in known], "y": ideal},
+        "ideal": {"x": sizes, "y": [round(base.value * size / least, 3) for size in sizes]},
         "lines": [line for line in lines if line["x"]],
     }
 

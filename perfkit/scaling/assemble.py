@@ -83,7 +83,7 @@ def _observations(group: Group, made: Sequence[ScalingPoint], measured_on: Measu
         for run in group.points[point.world_size]
     ]
     ranks, step_ns, batch = (np.array(column, np.float64) for column in zip(*rows, strict=True)) if rows else _NONE
-    return Observations(ranks, np.maximum(step_ns, 1), ranks * batch * 1e9 / np.maximum(step_ns, 1))
+    return Observations(ranks, step_ns, ranks * batch * 1e9 / step_ns)
 
 
 _NONE = (np.zeros(0), np.zeros(0), np.zeros(0))

@@ -38,6 +38,8 @@ def _unknown(runs: Sequence[RunReport]) -> str | None:
             return f"only {len(run.ranks)} of {run.world_size} ranks have a trace"
         if len({len(rank.steps) for rank in run.ranks}) != 1:
             return "the ranks recorded different numbers of steps"
+        if not run.ranks[0].steps:
+            return "no step was recorded"
         if run.efficiency is None or run.efficiency.parallel is None:
             return (run.efficiency and run.efficiency.reason) or "no rank says which it is"
     return None

@@ -33,7 +33,8 @@ def steps_ns(run: RunReport, measured_on: MeasuredOn) -> list[int]:
     """Return the largest wall time over ranks of every step of one kind; none where the run did not complete."""
     if run.step_times is None or run.state != "completed":
         return []
-    return run.step_times.plain_ns if measured_on == "plain" else run.step_times.recorded_ns
+    walls = run.step_times.plain_ns if measured_on == "plain" else run.step_times.recorded_ns
+    return [max(1, wall) for wall in walls]  # a clock that stands still divides nothing
 
 
 def common_kind(runs: Sequence[RunReport]) -> MeasuredOn | None:
@@ -74,17 +75,16 @@ def quotient(above: Sample, below: Sample) -> tuple[float, Floats | None]:
 def figure(found: Sample) -> StepFigure:
     """Return the record of a step time."""
     run = found.runs[0]
-    # A step of no length would be a clock that stands still.
-    step_ns, draws = max(found.value_ns, 1.0), found.draws
+    step_ns, draws = found.value_ns, found.draws
     samples = None if run.batch_size is None else run.batch_size * run.world_size * 1e9
     tokens = run.throughput and run.throughput.tokens_per_s
     return StepFigure(
         runs=[run.run for run in found.runs],
         measured_on=found.measured_on,
         resampled=found.resampled,
-        step_ns=estimate(found.value_ns, draws),
+        step_ns=estimate(step_ns, draws),
         samples_per_s=None
         if samples is None
-        else estimate(samples / step_ns, None if draws is None else samples / np.maximum(draws, 1.0)),
+        else estimate(samples / step_ns, None if draws is None else samples / draws),
         tokens_per_s=tokens * run.throughput.step_ns / step_ns if tokens and run.throughput else None,
     )

@@ -1,11 +1,13 @@
 """At most five sentences on what would give time back, by how much it would."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Final
 
 from perfkit.model import Insight, RunReport, Scaling
-from perfkit.scaling.facts import facts
+from perfkit.scaling.facts import Facts, facts
 from perfkit.scaling.rules import AXIS_RULES, RULES, SERIES_RULES, Claim
+from perfkit.scaling.series import repeats
 
 MOST: Final = 5
 
@@ -25,14 +27,25 @@ def _worth(insight: Insight) -> float:
 
 
 def _of_runs(runs: Sequence[RunReport], together: Scaling | None) -> Iterator[Insight]:
-    for run in runs:
-        known = facts(run, together)
-        for rule in RULES if known else ():
-            claim = rule.claims(known) if known else None
-            if claim is not None:
-                yield _insight(rule.name, run.run, claim)
-                if rule.explains_all:
-                    break
+    """Yield what rules claim of most repeats of a configuration, by the middle one: the worst would be chance."""
+    for alike in repeats(runs):
+        claimed: dict[str, list[Insight]] = defaultdict(list)
+        judged = [known for run in alike if (known := facts(run, together))]
+        for known in judged:
+            for insight in _of_run(known):
+                claimed[insight.rule].append(insight)
+        for several in claimed.values():
+            if 2 * len(several) > len(judged):
+                yield sorted(several, key=_worth)[(len(several) - 1) // 2]
+
+
+def _of_run(known: Facts) -> Iterator[Insight]:
+    for rule in RULES:
+        claim = rule.claims(known)
+        if claim is not None:
+            yield _insight(rule.name, known.run.run, claim)
+            if rule.explains_all:
+                break
 
 
 def _of_several(together: Scaling) -> Iterator[Insight]:

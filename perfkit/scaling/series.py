@@ -44,7 +44,10 @@ def place(run: RunReport) -> Placed | None:
     """Return what places `run`; None where it does not say its configuration or its batch."""
     setting = settings(run)
     batch = run.batch_size or _configured_batch(run)
-    return None if setting is None or batch is None else Placed(run, setting, batch)
+    # Both are numbers in a file that anybody may have written.
+    if setting is None or batch is None or batch < 1 or run.world_size < 1:
+        return None
+    return Placed(run, setting, batch)
 
 
 def _configured_batch(run: RunReport) -> int | None:
@@ -117,3 +120,13 @@ def why_failed(run: RunReport) -> str:
     if run.state != "completed":
         return f"the run is {run.state}"
     return "no warm step was timed" if not steps_ns(run, "plain") else "its steps cannot be compared"
+
+
+def repeats(runs: Sequence[RunReport]) -> list[list[RunReport]]:
+    """Return runs of the same configuration, ranks and batch together; those that do not say theirs stay alone."""
+    alike: dict[object, list[RunReport]] = defaultdict(list)
+    for number, run in enumerate(runs):
+        found = place(run)
+        where = (key(found.setting), run.world_size, len(run.hosts), found.batch_size) if found else number
+        alike[where].append(run)
+    return list(alike.values())

@@ -41,7 +41,7 @@ def test_charts_have_the_ideal_the_intervals_and_the_forecast() -> None:
     report = make_together(make_weak(usl(0.05, 0.002), [1, 2, 4, 8], repeats=3, noise=0.01), forecast=[16])
     assert report.scaling is not None
     throughput, lost = series_figures(report.scaling.series)
-    assert throughput["ideal"]["y"] == pytest.approx([throughput["lines"][0]["y"][0] * p for p in (1, 2, 4, 8)])
+    assert throughput["ideal"]["y"] == pytest.approx([throughput["lines"][0]["y"][0] * p for p in (1, 2, 4, 8, 16)])
     assert [line["name"] for line in throughput["lines"]] == ["measured", "forecast by the USL"]
     assert throughput["lines"][1]["x"] == [16]
     assert all(end >= 0 for line in throughput["lines"] for end in (*line["up"], *line["down"]))

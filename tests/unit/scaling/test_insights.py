@@ -164,6 +164,14 @@ def test_an_option_is_recommended_only_where_repeats_tell_it_from_noise() -> Non
     assert insights(single, scaling(single, ["compile"])) == []
 
 
+def test_of_repeats_the_middle_one_counts_and_most_must_show_it() -> None:
+    def runs(*overheads_ms: int) -> list[RunReport]:
+        return [run_of({"overhead": ms * MS}, name=f"r{n}") for n, ms in enumerate(overheads_ms)]
+
+    assert the("host", found(*runs(30, 90, 40))).run == "r2"
+    assert found(*runs(2, 90, 3)) == []
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -184,10 +192,10 @@ def test_one_step_tells_nothing() -> None:
 def test_at_most_five_by_what_they_give_back() -> None:
     run = waiting_run(32, 128, name="a")
     others = [
-        run_of({"overhead": 30 * MS}, name="b"),
-        run_of({"memcpy": 25 * MS}, name="c"),
-        run_of({"data_loading": 90 * MS}, name="d"),
-        waiting_run(128, 32, name="e"),
+        run_of({"overhead": 30 * MS}, name="b", workload="b"),
+        run_of({"memcpy": 25 * MS}, name="c", workload="c"),
+        run_of({"data_loading": 90 * MS}, name="d", workload="d"),
+        waiting_run(128, 32, name="e", workload="e"),
     ]
     several = found(run, *others)
     assert len(several) == 5

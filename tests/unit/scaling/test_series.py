@@ -191,6 +191,17 @@ def test_shared_cores_and_changing_threads_are_said() -> None:
     assert any("2 at 1, 1 at 2, 1 at 4" in note for note in series.notes)
 
 
+@pytest.mark.parametrize("change", [{"batch_size": -4}, {"world_size": 0}, {"world_size": -1}])
+def test_numbers_that_no_run_writes_place_it_nowhere(change: dict[str, int]) -> None:
+    assert scaling([make_scaled(1, 100), make_scaled(2, 100, **change)]) is None  # type: ignore[arg-type]
+
+
+def test_a_clock_that_stands_still_breaks_nothing() -> None:
+    still = StepTimes(plain_ns=[0] * 6, recorded_ns=[])
+    series = the(found([make_scaled(1, 100), make_scaled(2, 100, step_times=still)]))
+    assert series.points[1].figure.step_ns.value == 1
+
+
 def test_forecast_without_a_series_is_refused() -> None:
     with pytest.raises(UsageError, match="--forecast: no runs here differ in nothing but"):
         scaling([make_scaled(1, 100)], forecast=[8])
