@@ -44,7 +44,7 @@ def compare(
         before=Side(path=str(before), runs=[run.run for run in traced[0]]),
         after=Side(path=str(after), runs=[run.run for run in traced[1]]),
         changes=changed,
-        gates=check_gates(gates, changed, traced[1]),
+        gates=check_gates(gates, changed, *sides),
         findings=[*findings(*traced), *_of_runs(sides)],
     )
 

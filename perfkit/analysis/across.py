@@ -1,6 +1,6 @@
 """What matched collectives tell: who waits, how long a transfer takes, how fast it is (METRICS section 5)."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from statistics import median
 
 import numpy as np
@@ -23,7 +23,7 @@ def across(matched: Matched, ranks: Sequence[RankReport]) -> Across:
         collectives=rows,
         waits=_waits(matched),
         matched=int((matched.collective >= 0).sum()),
-        unmatched=int((matched.collective < 0).sum()),
+        unmatched=int((~matched.alone & (matched.collective < 0)).sum()),
         straggler=straggler,
         late=find_late_steps(late, straggler) if late else [],
         clocks=align(matched, {rank.rank: rank.host for rank in ranks if rank.rank is not None}),
@@ -48,10 +48,16 @@ def _shared(matched: Matched) -> Iterator[SharedCollective]:
     rows = rows[np.lexsort((matched.rank[rows], matched.collective[rows]))]
     # What the lowest rank says of it: in an all_to_all each may give another size.
     first = np.flatnonzero(np.diff(matched.collective[rows], prepend=-1))
-    kind = np.repeat(matched.kind[rows[first]], np.diff(np.append(first, len(rows))))
+    shown = _numbered([tuple(kind.shown().values()) for kind in matched.kinds])
+    kind = np.repeat(shown[matched.kind[rows[first]]], np.diff(np.append(first, len(rows))))
     by = np.argsort(kind, kind="stable")
     for alike in np.split(rows[by], np.flatnonzero(np.diff(kind[by])) + 1) if len(rows) else ():
         yield _shared_row(matched, alike)
+
+
+def _numbered(values: Sequence[Hashable]) -> Ints:
+    places = {value: place for place, value in enumerate(dict.fromkeys(values))}
+    return np.array([places[value] for value in values] or [0], np.int64)
 
 
 def _shared_row(matched: Matched, rows: Ints) -> SharedCollective:
@@ -63,7 +69,7 @@ def _shared_row(matched: Matched, rows: Ints) -> SharedCollective:
     algbw = described.bytes * 1e9 / transfer_ns if transfer_ns and described.bytes else None
     factor = bus_factor(described)
     return SharedCollective(
-        **described._asdict(),
+        **described.shown(),
         count=len(first),
         wait_ns=float(matched.wait_ns[rows].mean()) if splits else None,
         transfer_ns=transfer_ns,

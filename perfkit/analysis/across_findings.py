@@ -35,10 +35,10 @@ def across_findings(matched: Matched, found: Across, efficiency: Efficiency | No
     yield from _partial(matched)
     yield from _apart(matched, found.clocks)
     yield from _clocks(found.clocks)
-    lost = int((matched.collective < 0).sum())
+    lost = found.unmatched
     if lost:
         message = (
-            f"{lost} of {len(matched.rank)} collectives have no counterpart on another rank: they count as transfer"
+            f"{lost} of {found.matched + lost} collectives have no counterpart on another rank: they count as transfer"
         )
         yield Finding(code="collectives_unmatched", severity="info", message=message)
     yield from _skew(matched)

@@ -20,7 +20,7 @@ def fits(rows: Sequence[SharedCollective]) -> list[BandwidthFit]:
 
     By non-negative least squares on relative error (METRICS section 5), a point a size: its median transfer.
     """
-    known = [row for row in rows if row.transfer_ns and row.bytes and row.group_size]
+    known = [row for row in rows if row.transfer_ns and row.bytes and (row.group_size or 0) > 1]
     return [_fit(list(alike)) for _, alike in groupby(sorted(known, key=_key), key=_key)]
 
 

@@ -65,9 +65,10 @@ class _Alignment:
         """Rows whose host's clock is aligned: their `aligned_ns` is by the reference's."""
 
     def clocks(self) -> list[HostClock]:
-        found = {0: self._clock(0, *self._against_reference(self.host == 0))}
+        found = {0: self._clock(0, *self._against_reference())}
         while new := self._reachable(found):
-            reference_ns, has_reference = self._reference()
+            first, has_reference = self._first_known()
+            reference_ns = self.aligned_ns[first]
             for host in new:
                 rows = np.flatnonzero((self.host == host) & has_reference)
                 found[host] = self._clock(host, reference_ns[rows] - self.ended_ns[rows], self.ended_ns[rows])
@@ -79,24 +80,22 @@ class _Alignment:
 
     def _reachable(self, found: Mapping[int, HostClock]) -> list[int]:
         """Return the hosts that share a collective with one that is aligned, and are not."""
-        return sorted({host for host in np.unique(self.host[self._reference()[1]]).tolist() if host not in found})
+        return sorted({host for host in np.unique(self.host[self._first_known()[1]]).tolist() if host not in found})
 
-    def _reference(self) -> tuple[Ints, NDArray[np.bool_]]:
-        """Return for each row the end of its collective on the first aligned rank, and whether there is one."""
-        if not len(self.host):
-            return self.aligned_ns, self.known
-        after_last = len(self.host)
-        first = np.minimum.reduceat(np.where(self.known, np.arange(after_last), after_last), self.opens)
+    def _first_known(self) -> tuple[Ints, NDArray[np.bool_]]:
+        """Return for each row that of the first aligned rank in its collective, and whether there is one."""
+        last = len(self.host)
+        if not last:
+            return self.host, self.known
+        first = np.minimum.reduceat(np.where(self.known, np.arange(last), last), self.opens)
         each = np.repeat(first, self.count)
-        return self.aligned_ns[np.minimum(each, after_last - 1)], each < after_last
+        return np.minimum(each, last - 1), each < last
 
-    def _against_reference(self, rows: NDArray[np.bool_]) -> tuple[Ints, Ints]:
-        """Return how the ends on the reference host differ from its first rank's, where it has several."""
-        reference_ns, _ = self._reference()
-        first = np.zeros(len(self.host), np.bool_)
-        first[self.opens] = True
-        chosen = rows & ~first
-        return reference_ns[chosen] - self.ended_ns[chosen], self.ended_ns[chosen]
+    def _against_reference(self) -> tuple[Ints, Ints]:
+        """Return how the ends on the reference host differ from those of its first rank in each collective."""
+        first, _ = self._first_known()
+        rows = np.flatnonzero(self.known & (first != np.arange(len(self.host))))
+        return self.aligned_ns[first[rows]] - self.ended_ns[rows], self.ended_ns[rows]
 
     def _clock(self, host: int, difference_ns: Ints, at_ns: Ints) -> HostClock:
         name, ranks = self.hosts[host]

@@ -8,6 +8,7 @@ header.
 
 from collections import defaultdict
 from collections.abc import Callable
+from itertools import pairwise
 from math import prod
 from typing import Any, Final, NamedTuple
 
@@ -33,6 +34,12 @@ class Description(NamedTuple):
     bytes: int | None = None
     dtype: str | None = None
     ddp_bucket: bool = False
+    members: str | None = None
+    """The group's ranks as the trace writes them: groups of one name may have different ones. Not part of tables."""
+
+    def shown(self) -> dict[str, Any]:
+        """Return what tells rows of tables apart."""
+        return {name: value for name, value in self._asdict().items() if name != "members"}
 
 
 class Collectives(NamedTuple):
@@ -146,7 +153,8 @@ def _describe_kernel(events: Events, row: int, counted: int, shaped: int, issued
         return _from_shapes(operator, events.collectives.get(shaped)), shaped if shaped >= 0 else row
     elements = args.out_elements if operator in _OUTPUT_IS_TOTAL else args.in_elements
     size = _bytes(elements, args.dtype)
-    return Description(operator, args.group, args.group_size, size, _dtype(args.dtype)), source
+    described = Description(operator, args.group, args.group_size, size, _dtype(args.dtype), members=args.members)
+    return described, source
 
 
 _OUTPUT_IS_TOTAL: Final = ("all_gather", "gather")
@@ -182,7 +190,7 @@ def _host_collectives(
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
     start, end = events.start_ns[rows], events.end_ns[rows]
     operators = [rules.collective_operator(events.names[name]) or "unknown" for name in events.name[rows].tolist()]
-    matched = _match_recorded(start.tolist(), operators, recorded)
+    matched = _match_recorded(start.tolist(), end.tolist(), operators, recorded)
     issues = issues_of(events, start, operators)
     columns = zip(rows.tolist(), operators, matched, in_gradient_hook(events, issues).tolist(), strict=True)
     description = [
@@ -209,12 +217,13 @@ def _host_collectives(
 
 
 def _match_recorded(
-    start_ns: list[int], operators: list[str], recorded: list[RecordedCollective]
+    start_ns: list[int], end_ns: list[int], operators: list[str], recorded: list[RecordedCollective]
 ) -> list[RecordedCollective | None]:
     """Join spans to the record of their issue.
 
     Both in order, operator by operator: the backend's queue is first in, first out. Where their numbers differ nothing
-    is joined: a wrong size is worse than none.
+    is joined: a wrong size is worse than none. Nor where collectives of several groups, each of which has a queue of
+    its own, run at once: then one may have overtaken another.
     """
     queues: dict[str, list[RecordedCollective]] = defaultdict(list)
     for record in sorted(recorded, key=lambda record: record.ns):
@@ -224,7 +233,8 @@ def _match_recorded(
         places = [k for k, name in enumerate(operators) if name == operator]
         # A span cannot begin before its issue: then the two lists do not belong together after all.
         fits = len(places) == len(queue) and all(r.ns <= start_ns[k] for k, r in zip(places, queue, strict=True))
-        if fits:
+        at_once = any(start_ns[after] < end_ns[before] for before, after in pairwise(places))
+        if fits and not (at_once and len({record.group for record in queue}) > 1):
             for place, record in zip(places, queue, strict=True):
                 matched[place] = record
     return matched
@@ -272,8 +282,6 @@ def tabulate_collectives(found: Collectives) -> list[CollectiveStat]:
     """Sum collectives of one kind, group, size and type."""
     columns = zip(found.description, (found.end - found.start).tolist(), found.exposed.tolist(), strict=True)
     return add_collectives(
-        CollectiveStat(
-            **description._asdict(), count=1, total_ns=duration_ns, exposed_ns=exposed_ns, max_ns=duration_ns
-        )
+        CollectiveStat(**description.shown(), count=1, total_ns=duration_ns, exposed_ns=exposed_ns, max_ns=duration_ns)
         for description, duration_ns, exposed_ns in columns
     )

@@ -3,7 +3,8 @@
 Matched by process group and sequence number where the traces have it, else by the order in which a step's collectives
 of one operator, type and size were issued (but for all_to_all, to which a rank gives as much as it likes, whatever the
 size): those that are not alike cannot be one, and a collective that a trace lost puts no others out of order. A match
-by number must agree in the same. Of an n-to-n collective
+by number must agree in the same, and have no more ranks than the group. Groups that a trace does not name are one here.
+A group is its name and its ranks: siblings (of a mesh, say) may have one name. Of an n-to-n collective
 the shortest duration over the ranks is the transfer, and what a rank spent in it beyond that it waited for others. No
 clock is compared.
 """
@@ -19,6 +20,7 @@ from perfkit.analysis.collectives import Description
 from perfkit.trace.intervals import Ints
 
 N_TO_N: Final = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"})
+_MANY: Final = np.iinfo(np.int64).max
 _PAIRED: Final = frozenset({"send", "recv"})
 
 
@@ -45,6 +47,11 @@ class Matched(NamedTuple):
     """Whether it was matched and is n-to-n, so that waiting and transfer can be told apart."""
     transfer_ns: Ints
     """The shortest duration over the ranks; the duration itself where it does not split."""
+
+    @property
+    def alone(self) -> NDArray[np.bool_]:
+        """Whether its group has one rank: it has no counterpart to be matched with."""
+        return np.array([kind.group_size == 1 for kind in self.kinds] or [False], np.bool_)[self.kind]
 
     @property
     def wait_ns(self) -> Ints:
@@ -74,7 +81,8 @@ def match(ranks: Mapping[int, Calls]) -> Matched:
     by = np.lexsort((rank, order, place, *reversed(key)))
     keys = np.vstack((*key, place))[:, by]
     opens = np.concatenate(([True], (keys[:, 1:] != keys[:, :-1]).any(axis=0))) if len(by) else np.zeros(0, bool)
-    fits = _fits(np.flatnonzero(opens), rank[by], alike[kind][by])
+    members = np.array([described.group_size or _MANY for described in kinds] or [0], np.int64)
+    fits = _fits(np.flatnonzero(opens), rank[by], alike[kind][by], members[kind][by])
     number = np.cumsum(opens) - 1
     splitting = np.array([described.operator in N_TO_N for described in kinds], np.bool_)
     fitting = fits[number] if len(by) else np.zeros(0, bool)
@@ -118,7 +126,7 @@ def _codes(kinds: list[Description]) -> tuple[Ints, Ints]:
 
     sizes = [None if kind.operator == "all_to_all" else kind.bytes for kind in kinds]
     return (
-        number([kind.group for kind in kinds]),
+        number([(kind.group, kind.members) for kind in kinds]),
         number([(kind.operator, kind.dtype, size) for kind, size in zip(kinds, sizes, strict=True)]),
     )
 
@@ -136,7 +144,7 @@ def _place_in_step(rank: Ints, *within: Ints) -> Ints:
     return place
 
 
-def _fits(first: Ints, rank: Ints, alike: Ints) -> NDArray[np.bool_]:
+def _fits(first: Ints, rank: Ints, alike: Ints, members: Ints) -> NDArray[np.bool_]:
     """Return for each candidate, which starts at `first`, whether it is one collective of several ranks."""
     if not len(first):
         return np.zeros(0, np.bool_)
@@ -144,4 +152,5 @@ def _fits(first: Ints, rank: Ints, alike: Ints) -> NDArray[np.bool_]:
     same = np.minimum.reduceat(alike, first) == np.maximum.reduceat(alike, first)
     again = np.concatenate(([0], (rank[1:] == rank[:-1]).astype(np.int64)))
     again[first] = 0
-    return np.asarray((count > 1) & same & (np.add.reduceat(again, first) == 0))
+    few = count <= np.minimum.reduceat(members, first)
+    return np.asarray((count > 1) & few & same & (np.add.reduceat(again, first) == 0))

@@ -75,7 +75,7 @@ def summarise(trace: RankTrace, file: str, step_marker: str | None = None) -> Tr
         collectives=tabulate_collectives(collectives),
         phases=tabulate_phases(events, names, steps, step_marker),
         calls=list_calls(collectives, activity, steps),
-        communicated=bool(len(activity.communication.start)),
+        communicated=bool(len(activity.communication.start) or len(collectives.start)),
         counts={kind.name.lower(): count for kind, count in sorted(trace.counts.items())},
         findings=[Finding(code=f.code, severity=f.severity, message=f.message, file=file) for f in findings],
     )

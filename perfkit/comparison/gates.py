@@ -31,12 +31,15 @@ _OPERATORS: Final[Mapping[str, Callable[[float, float], bool]]] = {
     ">": operator.gt,
     "<": operator.lt,
 }
-_UNITS: Final = {"ns": 1.0, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9, "%": 0.01, "": 1.0}
+_UNITS: Final = {"ns": 1.0, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9, "": 1.0}
 _TIMES: Final = frozenset({"ns", "us", "µs", "ms", "s"})
 _EXPRESSION: Final = re.compile(
     r"\s*(?P<figure>[a-z_]+(?:\.[a-z_]+)?)\s*(?P<operator>>=|<=|>|<)\s*"
     r"(?P<sign>[+-]?)(?P<number>\d{1,15}(?:\.\d{1,15})?)\s*(?P<unit>ns|us|µs|ms|s|%)?\s*",
     re.ASCII,
+)
+_NOT_WHOLE: Final = frozenset(
+    {"run_failed", "run_unfinished", "no_traces", "missing_traces", "unreadable_trace", "worker_lost"}
 )
 _KINDS: Final = ("run", "category", "loading", "efficiency")
 """The kinds of figures that gates can name."""
@@ -77,14 +80,32 @@ def parse_gate(text: str) -> Gate:
     unit, sign = found["unit"] or "", found["sign"]
     if sign and unit != "%":
         raise UsageError(f"--fail-on {text!r}: a limit with a sign is a change against before, in per cent")
-    limit = float(f"{sign}{found['number']}") * _UNITS[unit]
+    number = float(f"{sign}{found['number']}")
+    # Divided, because 35 * 0.01 is more than 0.35.
+    limit = number / 100 if unit == "%" else number * _UNITS[unit]
     return Gate(text, found["figure"], found["operator"], limit, unit, bool(sign))
 
 
-def check_gates(gates: Sequence[Gate], changes: Sequence[Change], after: Sequence[RunReport]) -> list[GateResult]:
-    """Decide every gate; `after` are the runs of that side, for shares."""
+def check_gates(
+    gates: Sequence[Gate], changes: Sequence[Change], before: Sequence[RunReport], after: Sequence[RunReport]
+) -> list[GateResult]:
+    """Decide every gate; where runs of either side are not whole none can be, for what is lost may be the slow part."""
     known = {change.name: change for change in changes if change.kind in _KINDS}
-    return [_result(gate, _decide(gate, known, after)) for gate in gates]
+    lost = _lost(before, after)
+    return [_result(gate, Decision(None, lost) if lost else _decide(gate, known, after)) for gate in gates]
+
+
+def _lost(before: Sequence[RunReport], after: Sequence[RunReport]) -> str | None:
+    """Say what is missing of the runs, if anything that a figure may hang on."""
+    for run in (*before, *after):
+        for finding in run.findings:
+            if finding.code in _NOT_WHOLE and finding.severity != "info":
+                return f"{run.run}: {finding.message}"
+    ranks = [{rank.rank for run in side for rank in run.ranks} for side in (before, after)]
+    short = any(finding.code == "ranks_missing" for run in (*before, *after) for finding in run.findings)
+    if short and ranks[0] != ranks[1]:
+        return "the traces before and after are not of the same ranks, and some ranks have none"
+    return None
 
 
 def _result(gate: Gate, decision: Decision) -> GateResult:
@@ -105,6 +126,8 @@ def _decide(gate: Gate, known: Mapping[str, Change], after: Sequence[RunReport])
     if gate.unit == "%" and gate.figure in CATEGORIES:
         shares = [part for run in after if (part := category_share(run, gate.figure)) is not None]
         return Decision(median(shares), f"{share(median(shares))} of the step")
+    if gate.unit == "%" and change.unit == "1/s":
+        return Decision(None, f"{gate.figure} is compared with a number, or a change (-5%)")
     wants_time = gate.unit in _TIMES
     if wants_time != (change.unit == "ns"):
         wanted = "a time (12ms), or a change (+5%)" if change.unit == "ns" else "a number, or a change (+5%)"

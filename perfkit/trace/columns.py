@@ -212,6 +212,7 @@ def describe(args: RawArgs, *, is_dispatch: bool) -> CollectiveArgs:
         group=text(args.group),
         group_size=natural(args.group_size),
         sequence=natural(args.sequence),
+        members=text(args.members),
         input_dims=_decoded(args.input_dims),
         input_type=_decoded(args.input_type),
         is_dispatch=is_dispatch,

@@ -39,6 +39,8 @@ class CollectiveArgs(Struct, frozen=True, kw_only=True):
     group_size: int | None = None
     sequence: int | None = None
     """Its number in its process group."""
+    members: str | None = None
+    """The group's ranks as the trace writes them, abbreviated where they are many."""
     input_dims: Any = None
     """`Input Dims`: nested lists of sizes, as recorded with shapes."""
     input_type: Any = None

@@ -37,6 +37,7 @@ class RawArgs(Struct, gc=False, frozen=True):
     group: Any = msgspec.field(name="Process Group Name", default=None)
     group_size: Any = msgspec.field(name="Group size", default=None)
     sequence: Any = msgspec.field(name="Seq", default=None)
+    members: Any = msgspec.field(name="Process Group Ranks", default=None)
     input_dims: Raw = msgspec.field(name="Input Dims", default=_NOTHING)
     input_type: Raw = msgspec.field(name="Input type", default=_NOTHING)
 
@@ -160,6 +161,7 @@ def _raw_args(args: dict[str, Any]) -> RawArgs:
         group=_plain(args.get("Process Group Name")),
         group_size=_plain(args.get("Group size")),
         sequence=_plain(args.get("Seq")),
+        members=_plain(args.get("Process Group Ranks")),
         input_dims=_re_encoded(args.get("Input Dims")),
         input_type=_re_encoded(args.get("Input type")),
     )

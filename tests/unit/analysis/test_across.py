@@ -1,5 +1,6 @@
 """Collectives across ranks and the efficiency of a run, on cases that were worked out by hand."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -104,7 +105,13 @@ def test_a_device_run_with_hidden_communication(tmp_path: Path) -> None:
 
 
 def nccl_rank(
-    rank: int, group: str, calls: list[tuple[int, int, int]], *, numbered: bool = True, size: int = 2
+    rank: int,
+    group: str,
+    calls: list[tuple[int, int, int]],
+    *,
+    numbered: bool = True,
+    size: int = 2,
+    members: Sequence[int] | None = None,
 ) -> TraceBuilder:
     """A rank of four whose collectives are (sequence number, start, end), one after the other; microseconds."""
     builder = TraceBuilder(rank, 4).step(0, 0, 1000).op("aten::mm", 0, 1)
@@ -116,7 +123,7 @@ def nccl_rank(
             in_elements=10,
             out_elements=10,
             group=group,
-            ranks=range(size),
+            ranks=members or range(size),
             sequence=sequence if numbered else None,
         )
         builder.launch(place, 10 * place + 2, 1)
@@ -136,6 +143,36 @@ def test_groups_and_sequence_numbers_tell_collectives_apart(tmp_path: Path) -> N
     _, across = known(run)
     assert (across.matched, across.unmatched) == (6, 1)
     assert {wait.rank: wait.wait_ns for wait in across.waits} == {0: 0, 1: 50_000, 2: 50_000, 3: 0}
+
+
+def test_sibling_groups_of_one_name_are_two(tmp_path: Path) -> None:
+    ranks = [nccl_rank(rank, "1", [(1, 100, 200 if rank < 2 else 700)], members=m) for rank, m in enumerate(MESH)]
+    _, across = known(run_of(tmp_path, *ranks))
+    assert (across.matched, across.unmatched) == (4, 0)
+    assert [wait.wait_ns for wait in across.waits] == [0, 0, 0, 0]
+    (row,) = across.collectives
+    assert (row.group, row.count) == ("1", 2)
+
+
+MESH = ([0, 1], [0, 1], [2, 3], [2, 3])
+
+
+def test_more_ranks_than_the_group_has_are_no_match(tmp_path: Path) -> None:
+    ranks = [nccl_rank(rank, "1", [(1, 100, 200 + rank)], members=[0, 1]) for rank in range(4)]
+    _, across = known(run_of(tmp_path, *ranks))
+    assert (across.matched, across.unmatched) == (0, 4)
+
+
+def test_a_group_of_one_rank_has_nobody_to_be_matched_with(tmp_path: Path) -> None:
+    ranks = [nccl_rank(rank, "1", [(1, 100, 200)], members=[rank]) for rank in range(2)]
+    run = run_of(tmp_path, *ranks)
+    assert known(run)[1].unmatched == 0
+    assert not messages(run, "collectives_unmatched")
+
+
+def test_collectives_of_no_length_are_collectives(tmp_path: Path) -> None:
+    run = run_of(tmp_path, *(nccl_rank(rank, "1", [(1, 100, 100)]) for rank in range(2)))
+    assert not messages(run, "no_collectives")
 
 
 def test_a_lost_collective_puts_no_others_out_of_order(tmp_path: Path) -> None:

@@ -55,6 +55,10 @@ def test_two_sizes_are_not_enough_and_types_of_one_size_are_one() -> None:
     assert fit.reason == "2 distinct sizes: a latency and a bandwidth need 3"
 
 
+def test_a_group_of_one_rank_transfers_nothing() -> None:
+    assert fits([row(size, 10.0, ranks=1) for size in SIZES]) == []
+
+
 def test_groups_are_fitted_apart() -> None:
     slow = [row(size, model(size, beta=BETA / 10), group="1") for size in SIZES]
     first, second = fits([*slow, *(row(size, model(size)) for size in SIZES)])

@@ -75,6 +75,15 @@ def test_hosts_that_meet_only_through_others_and_not_at_all() -> None:
     assert [(clock.host, clock.offset_ns) for clock in found] == [("a", 0), ("b", 10), ("c", 30), ("d", None)]
 
 
+def test_the_reference_is_not_compared_with_itself() -> None:
+    kind = Description("all_reduce", "x", 2, 1000, "float32")
+    ends = (EPOCH_NS + np.arange(5) * 1_000_000).tolist()
+    matched = match({rank: make_calls([1000] * 5, ends, kind) for rank in (1, 2)})
+    reference, other = align(matched, {0: "a", 1: "b", 2: "a", 3: "b"})
+    assert (reference.residual_ns, reference.collectives) == (None, 0)
+    assert (other.offset_ns, other.collectives) == (0, 5)
+
+
 def test_a_rank_that_says_no_host_has_a_clock_of_its_own() -> None:
     matched = make_matched(LATE[:2], clock=lambda rank, ns: ns - 99 * rank)
     assert [(clock.host, clock.ranks, clock.offset_ns) for clock in align(matched, {0: None, 1: None})] == [

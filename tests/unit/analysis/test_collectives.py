@@ -138,6 +138,19 @@ def test_an_instant_held_from_before_the_first_step_is_not_given_to_the_next(tmp
     assert (row.count, row.total_ns, row.exposed_ns) == (1, 150_000, 100_000)
 
 
+def test_groups_that_run_at_once_may_overtake_each_other(tmp_path: Path) -> None:
+    recorded = [
+        {"ns": BASE_NS + 5000 + k, "op": "gloo:all_reduce", "bytes": 100, "dtype": "Float", "group": group}
+        for k, group in enumerate(["a", "a", "b"])
+    ]
+    builder = TraceBuilder(backend="gloo").step(0, 0, 100).op("aten::mm", 0, 1)
+    builder.header(perfkit={"collectives": recorded})
+    builder.gloo("all_reduce", 10, 20, tid=50).gloo("all_reduce", 15, 5, tid=60).gloo("all_reduce", 40, 5, tid=50)
+    found = summary(builder, tmp_path)
+    assert {row.bytes for row in found.collectives} == {None}
+    assert "collective_sizes_unmatched" in {finding.code for finding in found.findings}
+
+
 HOOK = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
 
 

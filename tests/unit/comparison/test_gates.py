@@ -1,10 +1,12 @@
 """Every kind of condition, decided by hand."""
 
 import pytest
+from msgspec.structs import replace
 
 from perfkit.comparison.compare import changes
 from perfkit.comparison.gates import check_gates, parse_gate
 from perfkit.errors import UsageError
+from perfkit.model import Finding
 from tests.unit.comparison.test_compare import steady
 
 # Before: 100 ms a step, 60 of it compute. After: 105 ms, 65 of it compute; 20 ms of communication in both.
@@ -35,17 +37,42 @@ BEFORE, AFTER = steady(60), steady(65)
         ("step_time > 30%", "not_evaluated"),
         ("step_time > 3", "not_evaluated"),
         ("samples_per_s > 3ms", "not_evaluated"),
+        ("samples_per_s < 95%", "not_evaluated"),
         ("memcpy > +5%", "not_evaluated"),
         ("no_such > 5", "not_evaluated"),
     ],
 )
 def test_a_condition_is_decided(expression: str, state: str) -> None:
-    (result,) = check_gates([parse_gate(expression)], changes([BEFORE], [AFTER]), [AFTER])
+    (result,) = check_gates([parse_gate(expression)], changes([BEFORE], [AFTER]), [BEFORE], [AFTER])
     assert (result.expression, result.state) == (expression, state), result.message
 
 
+@pytest.mark.parametrize("code", ["run_failed", "run_unfinished", "unreadable_trace", "missing_traces"])
+def test_runs_that_are_not_whole_pass_no_gate(code: str) -> None:
+    lost = Finding(code=code, severity="warning", message="rank 1 is lost", rank=1)
+    for before, after in (([BEFORE], [replace(AFTER, findings=[lost])]), ([replace(BEFORE, findings=[lost])], [AFTER])):
+        (result,) = check_gates([parse_gate("step_time > +50%")], changes(before, after), before, after)
+        assert result.state == "not_evaluated"
+        assert "rank 1 is lost" in result.message
+
+
+def test_a_missing_rank_is_no_reason_where_it_misses_on_both_sides() -> None:
+    missing = Finding(code="ranks_missing", severity="warning", message="1 of 2 ranks has no trace here")
+    one = [replace(run, findings=[missing], ranks=run.ranks[:1]) for run in (BEFORE, AFTER)]
+    for before, after, state in ((one[0], one[1], "passed"), (BEFORE, one[1], "not_evaluated")):
+        gates = [parse_gate("step_time > +50%")]
+        (result,) = check_gates(gates, changes([before], [after]), [before], [after])
+        assert result.state == state
+
+
+def test_a_limit_in_per_cent_is_exact() -> None:
+    gates = [parse_gate("compute >= +35%")]
+    (result,) = check_gates(gates, changes([steady(100)], [steady(135)]), [steady(100)], [steady(135)])
+    assert result.state == "failed"
+
+
 def test_an_operator_of_that_name_is_no_figure() -> None:
-    (result,) = check_gates([parse_gate("addmm > 5ms")], changes([BEFORE], [AFTER]), [AFTER])
+    (result,) = check_gates([parse_gate("addmm > 5ms")], changes([BEFORE], [AFTER]), [BEFORE], [AFTER])
     assert result.state == "not_evaluated"
     assert "step_time" in result.message  # what there is
 
