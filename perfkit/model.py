@@ -602,6 +602,8 @@ class ScalingPoint(Struct, frozen=True, kw_only=True):
     factors: Factors | None
     factors_reason: str | None
     """Why there are no factors."""
+    computation_ns: Estimate | None
+    """Computation of all ranks in a step, geometric mean over runs; the interval is of the median."""
 
 
 class LostEfficiency(Struct, frozen=True, kw_only=True):

@@ -10,14 +10,14 @@ from perfkit.units import NONE, duration, plain, share, size
 _LOW: Final = 0.8
 """A factor below it is called out (METRICS section 6)."""
 _MOST_COLUMNS: Final = 6
-_INDENT: Final = "\u2003"  # an em space: markdown and HTML would drop an ordinary one
+INDENT: Final = "\u2003"  # an em space: markdown and HTML would drop an ordinary one
 _ROWS: Final = {
     "parallel": "parallel efficiency",
-    "load_balance": f"{_INDENT}load balance",
-    "host": f"{_INDENT}host",
-    "input": f"{_INDENT}input",
-    "serialisation": f"{_INDENT}serialisation",
-    "transfer": f"{_INDENT}transfer",
+    "load_balance": f"{INDENT}load balance",
+    "host": f"{INDENT}host",
+    "input": f"{INDENT}input",
+    "serialisation": f"{INDENT}serialisation",
+    "transfer": f"{INDENT}transfer",
     "au": "accelerator utilisation",
 }
 

@@ -1,5 +1,6 @@
 """The tables of what several runs tell together: series, where efficiency was lost, laws, options side by side."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -7,6 +8,7 @@ from perfkit.model import (
     Axis,
     AxisRow,
     Estimate,
+    Factors,
     FailedPoint,
     Fit,
     FitModel,
@@ -16,6 +18,7 @@ from perfkit.model import (
     ScalingPoint,
     ScalingSeries,
 )
+from perfkit.report.across import INDENT
 from perfkit.report.document import Cell, Column, Table
 from perfkit.units import NONE, duration, plain, rate, share, size
 
@@ -30,6 +33,18 @@ PARTS: Final = {
     "computation_scaling": "compute",
 }
 """What global efficiency is the product of, with the title of its column."""
+_MOST_COLUMNS: Final = 6
+_HIERARCHY: Final[dict[str, Sequence[str]]] = {
+    "global efficiency": tuple(PARTS),
+    f"{INDENT}parallel efficiency": tuple(PARTS)[:-1],
+    f"{2 * INDENT}load balance": ("load_balance",),
+    f"{2 * INDENT}host": ("host",),
+    f"{2 * INDENT}input": ("input",),
+    f"{2 * INDENT}serialisation": ("serialisation",),
+    f"{2 * INDENT}transfer": ("transfer",),
+    f"{INDENT}computation scaling": ("computation_scaling",),
+}
+"""Rows of POP's hierarchy, and the factors that each is the product of."""
 LAWS: Final[dict[FitModel, str]] = {"amdahl": "Amdahl", "gustafson": "Gustafson", "usl": "USL"}
 _PARAMETERS: Final = {
     "serial_fraction": "serial fraction",
@@ -51,7 +66,7 @@ def scaling(found: Scaling) -> list[Table]:
 
 
 def _series(series: ScalingSeries) -> list[Table]:
-    tables = [_points(series), _lost(series), _laws(series.fits, series.name), _forecasts(series)]
+    tables = [_points(series), _hierarchy(series), _lost(series), _laws(series.fits, series.name), _forecasts(series)]
     return [table for table in tables if table is not None]
 
 
@@ -130,6 +145,22 @@ def _two(value: float) -> str:
 
 def _whole(per_second: float) -> str:
     return rate(per_second, "").removesuffix(" /s")
+
+
+def _hierarchy(series: ScalingSeries) -> Table | None:
+    """Return the factors as POP has them, a column a world size."""
+    known = [(point.world_size, point.factors) for point in series.points if point.factors]
+    if not known or len(known) > _MOST_COLUMNS:
+        return None
+    rows = [(Cell(label), *(_factor(factors, names) for _, factors in known)) for label, names in _HIERARCHY.items()]
+    columns = (Column("factor", "words"), *(Column(str(number)) for number, _ in known))
+    remark = "a column a world size; a factor is the product of those indented below it"
+    return Table(f"Efficiency: {plain(series.name)}", columns, rows, remark)
+
+
+def _factor(factors: Factors, names: Sequence[str]) -> Cell:
+    value = math.prod(getattr(factors, name) for name in names)
+    return Cell(share(value), tone="warning" if value < _LOW else "plain")
 
 
 def _lost(series: ScalingSeries) -> Table | None:

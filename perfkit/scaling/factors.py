@@ -6,7 +6,9 @@ from itertools import pairwise
 from statistics import fmean
 from typing import Final
 
-from perfkit.model import Factors, LostEfficiency, RunReport, ScalingPoint
+from perfkit.model import Estimate, Factors, LostEfficiency, RunReport, ScalingPoint
+from perfkit.resample import FEWEST_RUNS, FEWEST_STEPS, generator, medians
+from perfkit.scaling.figures import estimate
 from perfkit.scaling.series import Group
 
 PARTS: Final = ("load_balance", "host", "input", "serialisation", "transfer", "computation_scaling")
@@ -45,8 +47,20 @@ def _unknown(runs: Sequence[RunReport]) -> str | None:
     return None
 
 
+def computation(runs: Sequence[RunReport], stream: int) -> Estimate | None:
+    """Return the computation of all ranks in a step (ns); None where the ranks are not all there."""
+    if _unknown(runs) is not None:
+        return None
+    draw = generator(stream)
+    if len(runs) >= FEWEST_RUNS:
+        return estimate(_mean_computation(runs), medians([_mean_computation([run]) for run in runs], draw))
+    steps = [[step.exposed_ns.compute for step in rank.steps] for rank in runs[0].ranks]
+    enough = len(runs) == 1 and len(steps[0]) >= FEWEST_STEPS
+    sums = [float(sum(ranks)) for ranks in zip(*steps, strict=True)]
+    return estimate(_mean_computation(runs), medians(sums, draw) if enough else None)
+
+
 def _mean_computation(runs: Sequence[RunReport]) -> float:
-    """Return the computation of all ranks in a step (ns), geometric mean over runs."""
     return _mean([run.efficiency.sum_compute_ns / len(run.ranks[0].steps) for run in runs if run.efficiency])
 
 

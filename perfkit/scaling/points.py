@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from perfkit.model import Estimate, Factors, HostUse, RunReport, ScalingPoint
 from perfkit.resample import Floats
-from perfkit.scaling.factors import Parts, factors
+from perfkit.scaling.factors import Parts, computation, factors
 from perfkit.scaling.figures import MeasuredOn, Sample, estimate, figure, quotient, sample
 from perfkit.scaling.series import Group
 
@@ -36,6 +36,7 @@ def _point(group: Group, found: Sample, reference: Sample, parts: Parts) -> Scal
         karp_flatt=_karp_flatt(faster, draws, size / least) if group.kind == "strong" and size > least else None,
         factors=parts if isinstance(parts, Factors) else None,
         factors_reason=None if isinstance(parts, Factors) else parts,
+        computation_ns=computation(found.runs, stream=size),
     )
 
 

@@ -7,7 +7,7 @@ report names. What it would give back is an upper bound: the exposed time itself
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from perfkit.model import Axis, AxisRow, LostEfficiency, ScalingSeries
+from perfkit.model import Axis, AxisRow, LostEfficiency, ScalingPoint, ScalingSeries
 from perfkit.scaling.facts import Facts, slow_rank
 from perfkit.scaling.points import oversubscribed as shared_cores
 from perfkit.units import duration, plain, share, size
@@ -132,11 +132,13 @@ def _for_slow_rank(facts: Facts, category: str, rank: int) -> str:
 
 
 def _transfer(facts: Facts) -> Claim | None:
-    parts = _communication(facts)
-    if parts is None:
+    exposed_ns = facts.exposed_ns["communication"]
+    if facts.share(exposed_ns) < NOTICEABLE or facts.run.world_size < 2:
         return None
-    wait_ns, exposed_ns = parts
-    transfer_ns = exposed_ns - wait_ns
+    parts = _communication(facts)
+    if parts is None or len(facts.run.ranks) < facts.run.world_size:
+        return _unsplit(facts, exposed_ns) if parts is None or parts[0] < _MOSTLY * exposed_ns else None
+    transfer_ns = exposed_ns - parts[0]
     if transfer_ns <= _MOSTLY * exposed_ns or facts.share(transfer_ns) < NOTICEABLE:
         return None
     rows = facts.run.across.collectives if facts.run.across else []
@@ -147,6 +149,18 @@ def _transfer(facts: Facts) -> Claim | None:
         evidence["busbw"] = most.busbw
     sentence = f"{_costs(facts, exposed_ns)}, {_percent(transfer_ns / exposed_ns)} of it transfers{what}"
     return Claim(sentence, evidence, _for_transfer(facts), transfer_ns)
+
+
+def _unsplit(facts: Facts, exposed_ns: float) -> Claim:
+    """Speak of communication whose waiting is not known: of ranks without a trace nobody knows who was late."""
+    missing = facts.run.world_size - len(facts.run.ranks)
+    why = f"{missing} ranks have no trace here" if missing > 0 else "most of it has no counterpart on another rank"
+    return Claim(
+        f"{_costs(facts, exposed_ns)}; how much of it is waiting cannot be told: {why}",
+        {"exposed_share": facts.share(exposed_ns), "exposed_ns": exposed_ns},
+        "analyse the traces of all ranks" if missing > 0 else _for_transfer(facts),
+        exposed_ns,
+    )
 
 
 def _for_transfer(facts: Facts) -> str:
@@ -248,6 +262,8 @@ def _computation(series: ScalingSeries, lost: LostEfficiency) -> Claim | None:
     factors = after.factors
     if factors is None or before.factors is None or after.oversubscribed or lost.computation_scaling < 100 * NOTICEABLE:
         return None
+    if not _grew(before, after, 1.0 if series.kind == "strong" else lost.to_size / lost.from_size):
+        return None
     grown = before.factors.computation_scaling / factors.computation_scaling
     why, step = _why_more_computation(series, lost, before.threads, after.threads)
     kept = factors.global_efficiency / (factors.global_efficiency + lost.computation_scaling / 100)
@@ -258,6 +274,14 @@ def _computation(series: ScalingSeries, lost: LostEfficiency) -> Claim | None:
         step,
         after.figure.step_ns.value * (1 - kept),
     )
+
+
+def _grew(before: ScalingPoint, after: ScalingPoint, expected: float) -> bool:
+    """Say whether the intervals tell that computation grew by more than `expected`."""
+    if before.computation_ns is None or after.computation_ns is None:
+        return False
+    least, most = after.computation_ns.interval, before.computation_ns.interval
+    return least is not None and most is not None and least[0] > expected * most[1]
 
 
 def _why_more_computation(
