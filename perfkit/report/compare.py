@@ -27,14 +27,12 @@ def comparison(report: Report) -> list[Table]:
     runs = report.runs
     if len(runs) < 2:
         return []
-    together = scaling(report.scaling) if report.scaling else []
-    # A series has a table of its own, with a column a world size.
-    in_series = (
-        any(point.factors for series in report.scaling.series for point in series.points) if report.scaling else 0
-    )
-    efficient = None if in_series else efficiency(runs)
-    by_source = any(axis.option == "source" for axis in report.scaling.axes) if report.scaling else False
-    return [_steps(runs), *([efficient] if efficient else []), *([] if by_source else _input(runs)), *together]
+    found = report.scaling
+    # A series has a table of its own, with a column a world size; so has the axis of input sources.
+    in_series = found is not None and any(point.factors for series in found.series for point in series.points)
+    by_source = found is not None and any(axis.option == "source" for axis in found.axes)
+    tables = [_steps(runs), None if in_series else efficiency(runs), *([] if by_source else _input(runs))]
+    return [*(table for table in tables if table), *(scaling(found) if found else [])]
 
 
 def _steps(runs: list[RunReport]) -> Table:

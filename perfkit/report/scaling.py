@@ -17,6 +17,7 @@ from perfkit.model import (
     Scaling,
     ScalingPoint,
     ScalingSeries,
+    StepFigure,
 )
 from perfkit.report.across import INDENT
 from perfkit.report.document import Cell, Column, Table
@@ -103,7 +104,18 @@ def _serial(series: ScalingSeries) -> list[tuple[Cell, ...]]:
 def _intervals(series: ScalingSeries) -> str:
     where = "without the profiler" if series.points[0].figure.measured_on == "plain" else "while recorded"
     more = "; serial: serial fraction by Karp and Flatt" if series.kind == "strong" else ""
-    return f"times are of steps {where}; below or beside a figure its 95 % interval{more}"
+    drawn = _drawn([point.figure for point in series.points])
+    return f"times are of steps {where}; below or beside a figure its 95 % interval, {drawn}{more}"
+
+
+def _drawn(figures: Sequence[StepFigure]) -> str:
+    """Say what intervals were drawn from."""
+    kinds = {figure.resampled for figure in figures}
+    if kinds == {"runs"}:
+        return "bootstrap over runs"
+    if "runs" in kinds:
+        return "bootstrap over runs where there are three repeats, else over steps"
+    return "bootstrap over steps" if "steps" in kinds else "where there are steps enough"
 
 
 def _point_row(point: ScalingPoint, least: int) -> tuple[Cell, ...]:
@@ -271,7 +283,8 @@ def _axes(option: str, axes: Sequence[Axis]) -> list[Table]:
             Column("× first"),
         ),
         [(*_shared(axis, row, bool(alike)), *_axis_row(row)) for axis, row in rows],
-        "× first: step time against the first row's; below or beside a figure its 95 % interval",
+        "× first: step time against the first row's; below or beside a figure its 95 % interval, "
+        + _drawn([row.figure for _, row in rows]),
     )
     if option not in _INPUT or all(row.load_median_ns is None for _, row in rows):
         return [steps]
