@@ -6,7 +6,8 @@ from typing import Final
 
 from perfkit.model import Insight, RunReport, Scaling
 from perfkit.scaling.facts import Facts, facts
-from perfkit.scaling.rules import AXIS_RULES, RULES, SERIES_RULES, Claim
+from perfkit.scaling.rules import RULES, Claim
+from perfkit.scaling.rules_of_several import AXIS_RULES, SERIES_RULES
 from perfkit.scaling.series import repeats
 
 MOST: Final = 5

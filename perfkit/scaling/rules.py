@@ -7,7 +7,7 @@ report names. What it would give back is an upper bound: the exposed time itself
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from perfkit.model import Axis, AxisRow, LostEfficiency, ScalingPoint, ScalingSeries
+from perfkit.model import Category
 from perfkit.scaling.facts import Facts, slow_rank
 from perfkit.scaling.points import oversubscribed as shared_cores
 from perfkit.units import duration, plain, share, size
@@ -39,20 +39,6 @@ class Rule(NamedTuple):
     """Whether the rules below have nothing to say where it claims: what they look at follows from it."""
 
 
-class SeriesRule(NamedTuple):
-    """A rule over the step from one world size to the next."""
-
-    name: str
-    claims: Callable[[ScalingSeries, LostEfficiency], Claim | None]
-
-
-class AxisRule(NamedTuple):
-    """A rule over one value of an option, against the first."""
-
-    name: str
-    claims: Callable[[Axis, AxisRow], Claim | None]
-
-
 def _oversubscribed(facts: Facts) -> Claim | None:
     shared = shared_cores(facts.run.hosts)
     if shared is None:
@@ -69,7 +55,7 @@ def _oversubscribed(facts: Facts) -> Claim | None:
     return Claim(
         f"{shared} of {plain(host.host)} take turns{fall}; what this run shows of waiting and overhead follows from it",
         evidence,
-        f"at most {_ranks(host.cores or 0)} on {plain(host.host)}, or more hosts"
+        f"at most {ranks_of(host.cores or 0)} on {plain(host.host)}, or more hosts"
         if host.ranks > (host.cores or 0)
         else f"--threads {max(1, (host.cores or 1) // host.ranks)}",
         None,
@@ -96,7 +82,7 @@ def _waiting(facts: Facts) -> Claim | None:
         further = f", whose {_WORDS[slow.category]} takes {duration(slow.longer_ns)} longer a step"
         step = _for_slow_rank(facts, slow.category, slow.rank)
         evidence |= {"rank": float(slow.rank), "longer_ns": slow.longer_ns}
-    sentence = f"{_costs(facts, exposed_ns)}, {_percent(wait_ns / exposed_ns)} of it waiting for {whom}{further}"
+    sentence = f"{_costs(facts, exposed_ns)}, {percent(wait_ns / exposed_ns)} of it waiting for {whom}{further}"
     return Claim(sentence, evidence, step, gives_back)
 
 
@@ -118,7 +104,7 @@ def _steps(facts: Facts) -> float:
 
 def _costs(facts: Facts, exposed_ns: float) -> str:
     points = f"{100 * facts.share(exposed_ns):.0f} points of efficiency"
-    return f"exposed communication costs {points} at {_ranks(facts.run.world_size)}"
+    return f"exposed communication costs {points} at {ranks_of(facts.run.world_size)}"
 
 
 def _for_slow_rank(facts: Facts, category: str, rank: int) -> str:
@@ -147,7 +133,7 @@ def _transfer(facts: Facts) -> Claim | None:
     evidence = {"exposed_share": facts.share(exposed_ns), "transfer_ns": transfer_ns}
     if most and most.busbw:
         evidence["busbw"] = most.busbw
-    sentence = f"{_costs(facts, exposed_ns)}, {_percent(transfer_ns / exposed_ns)} of it transfers{what}"
+    sentence = f"{_costs(facts, exposed_ns)}, {percent(transfer_ns / exposed_ns)} of it transfers{what}"
     return Claim(sentence, evidence, _for_transfer(facts), transfer_ns)
 
 
@@ -171,8 +157,15 @@ def _for_transfer(facts: Facts) -> str:
     return "accumulate gradients over micro-steps, or raise the batch a rank: fewer transfers a sample"
 
 
+def _of_allranks_of(facts: Facts, category: Category) -> float:
+    """Return the exposed time of a step without what the slow rank alone has more: that is told as waiting for it."""
+    slow = slow_rank(facts.run)
+    alone = slow.longer_ns / len(facts.run.ranks) if slow is not None and slow.category == category else 0.0
+    return facts.exposed_ns[category] - alone
+
+
 def _input(facts: Facts) -> Claim | None:
-    exposed_ns = facts.exposed_ns["data_loading"]
+    exposed_ns = _of_allranks_of(facts, "data_loading")
     loads = facts.run.data_loading
     if facts.share(exposed_ns) < NOTICEABLE or loads is None:
         return None
@@ -182,7 +175,7 @@ def _input(facts: Facts) -> Claim | None:
     if facts.load_ratio:
         evidence["load_ratio"] = facts.load_ratio
     return Claim(
-        f"waiting for data takes {_percent(facts.share(exposed_ns))} of the step: a load{source} takes "
+        f"waiting for data takes {percent(facts.share(exposed_ns))} of the step: a load{source} takes "
         f"{duration(loads.median_ns)} in the median{against}",
         evidence,
         _for_input(facts),
@@ -203,12 +196,12 @@ def _for_input(facts: Facts) -> str:
 
 def _host(facts: Facts) -> Claim | None:
     # The profiler works on the host: what it adds to a step is no overhead of the training.
-    exposed_ns = facts.exposed_ns["overhead"] - _profiler_ns(facts)
+    exposed_ns = _of_allranks_of(facts, "overhead") - _profiler_ns(facts)
     if facts.share(exposed_ns) < _HOST_NOTICEABLE:
         return None
     less = ", the profiler's cost taken off" if _profiler_ns(facts) else ""
     return Claim(
-        f"for {_percent(facts.share(exposed_ns))} of the step ({duration(exposed_ns)}{less}) nothing computes, "
+        f"for {percent(facts.share(exposed_ns))} of the step ({duration(exposed_ns)}{less}) nothing computes, "
         "communicates, copies or loads: launch gaps, Python, synchronisation",
         {"exposed_share": facts.share(exposed_ns), "overhead_ns": exposed_ns, "profiler_ns": _profiler_ns(facts)},
         _for_host(facts),
@@ -234,11 +227,11 @@ def _for_host(facts: Facts) -> str:
 
 
 def _copies(facts: Facts) -> Claim | None:
-    exposed_ns = facts.exposed_ns["memcpy"]
+    exposed_ns = _of_allranks_of(facts, "memcpy")
     if facts.share(exposed_ns) < NOTICEABLE:
         return None
     return Claim(
-        f"copies that nothing hides take {_percent(facts.share(exposed_ns))} of the step ({duration(exposed_ns)})",
+        f"copies that nothing hides take {percent(facts.share(exposed_ns))} of the step ({duration(exposed_ns)})",
         {"exposed_share": facts.share(exposed_ns), "memcpy_ns": exposed_ns},
         "--pin-memory" if facts.option("pin_memory") is False else "copy ahead, from pinned memory and without waiting",
         exposed_ns,
@@ -256,99 +249,11 @@ RULES: Final = (
 """Over each run, in order."""
 
 
-def _computation(series: ScalingSeries, lost: LostEfficiency) -> Claim | None:
-    points = {point.world_size: point for point in series.points}
-    before, after = points[lost.from_size], points[lost.to_size]
-    factors = after.factors
-    if factors is None or before.factors is None or after.oversubscribed or lost.computation_scaling < 100 * NOTICEABLE:
-        return None
-    if not _grew(before, after, 1.0 if series.kind == "strong" else lost.to_size / lost.from_size):
-        return None
-    grown = before.factors.computation_scaling / factors.computation_scaling
-    why, step = _why_more_computation(series, lost, before.threads, after.threads)
-    kept = factors.global_efficiency / (factors.global_efficiency + lost.computation_scaling / 100)
-    return Claim(
-        f"from {lost.from_size} to {lost.to_size} ranks {lost.computation_scaling:.0f} points go to computation: the "
-        f"same work takes {grown:.2f} times as much of it{why}",
-        {"points": lost.computation_scaling, "times": grown},
-        step,
-        after.figure.step_ns.value * (1 - kept),
-    )
-
-
-def _grew(before: ScalingPoint, after: ScalingPoint, expected: float) -> bool:
-    """Say whether the intervals tell that computation grew by more than `expected`."""
-    if before.computation_ns is None or after.computation_ns is None:
-        return False
-    least, most = after.computation_ns.interval, before.computation_ns.interval
-    return least is not None and most is not None and least[0] > expected * most[1]
-
-
-def _why_more_computation(
-    series: ScalingSeries, lost: LostEfficiency, threads_before: int | None, threads: int | None
-) -> tuple[str, str]:
-    if threads_before and threads and threads < threads_before:
-        why = f"; a rank has {threads} CPU threads instead of {threads_before}"
-        return why, f"compare like with like: repeat {lost.from_size} ranks with --threads {threads}"
-    if series.kind == "strong":
-        sizes = {point.world_size: point.batch_size for point in series.points}
-        why = f"; a rank's batch is {sizes[lost.to_size]} instead of {sizes[lost.from_size]}"
-        return why, "keep the batch of a rank as ranks are added (weak scaling), if the training allows it"
-    return "", "see what the ranks share: memory bandwidth, caches, power"
-
-
-SERIES_RULES: Final = (SeriesRule("computation_scaling", _computation),)
-"""Over each step from one world size to the next."""
-
-
-def _source(axis: Axis, row: AxisRow) -> Claim | None:
-    first = axis.rows[0]
-    if axis.option != "source" or first.value != "memory" or not _told_apart(row) or row.ratio is None:
-        return None
-    longer_ns = row.figure.step_ns.value - first.figure.step_ns.value
-    if longer_ns < NOTICEABLE * row.figure.step_ns.value:
-        return None
-    return Claim(
-        f"from {plain(row.value)} a step takes {row.ratio.value:.2f} times as long as from memory at "
-        f"{_ranks(axis.world_size)} ({duration(row.figure.step_ns.value)} against "
-        f"{duration(first.figure.step_ns.value)})",
-        {"ratio": row.ratio.value, "longer_ns": longer_ns},
-        "batched reads, loader workers, or the data in memory",
-        longer_ns,
-    )
-
-
-def _option(axis: Axis, row: AxisRow) -> Claim | None:
-    first = axis.rows[0]
-    if axis.option == "source" or not _told_apart(row) or row.ratio is None:
-        return None
-    shorter_ns = first.figure.step_ns.value - row.figure.step_ns.value
-    if shorter_ns < NOTICEABLE * first.figure.step_ns.value:
-        return None
-    return Claim(
-        f"with {axis.option}={plain(row.value)} a step takes {row.ratio.value:.2f} times as long as with "
-        f"{plain(first.value)} at {_ranks(axis.world_size)}",
-        {"ratio": row.ratio.value, "shorter_ns": shorter_ns},
-        f"use {axis.option}={plain(row.value)}, if the training allows it",
-        shorter_ns,
-    )
-
-
-def _told_apart(row: AxisRow) -> bool:
-    """Say whether repeats tell the difference from noise."""
-    if row.ratio is None or row.ratio.interval is None or row.figure.resampled != "runs":
-        return False
-    low, high = row.ratio.interval
-    return not low <= 1 <= high
-
-
-AXIS_RULES: Final = (AxisRule("input", _source), AxisRule("option", _option))
-"""Over each value of an option."""
-
-
-def _percent(fraction: float) -> str:
+def percent(fraction: float) -> str:
+    """Return a share as whole per cent."""
     return f"{100 * fraction:.0f} %"
 
 
-def _ranks(count: int) -> str:
+def ranks_of(count: int) -> str:
+    """Return a number of ranks in words."""
     return "1 rank" if count == 1 else f"{count} ranks"

@@ -66,6 +66,12 @@ def test_waiting_names_the_rank_its_phase_and_a_next_step() -> None:
     assert one.evidence["longer_ns"] == 20 * MS
 
 
+def test_what_the_slow_rank_loads_longer_is_not_told_twice() -> None:
+    by_rule = {one.rule: one for one in found(waiting_run(128, 32))}
+    # Both ranks load for 8 ms; the 20 ms more of rank 1 are what rank 0 waits for.
+    assert by_rule["input"].gives_back_ns == 8 * MS
+
+
 def test_reads_one_by_one_are_told_to_be_batched() -> None:
     one = the("waiting", found(waiting_run(128, 32, config={"read": "per-sample"})))
     assert one.next_step == "batched reads (--read batched), or --num-workers 2"

@@ -1,0 +1,38 @@
+"""A series of real runs, from training to the report."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import perfkit
+from tests.integration.launching import PYTHON, execute
+
+TRAIN = [*PYTHON, "run", "gpt", "--preset", "tiny", "--threads", "1", "--batch-size", "4", "--steps", "12"]
+
+
+@pytest.mark.slow
+def test_runs_of_one_and_two_ranks_are_a_weak_series(tmp_path: Path) -> None:
+    for size in (1, 2):
+        done = execute([*TRAIN, "-n", str(size), "--trace-dir", str(tmp_path), "--name", f"gpt-{size}"])
+        assert done.returncode == 0, done.stderr
+    report = perfkit.analyze(tmp_path)
+    assert report.scaling is not None
+    (series,) = report.scaling.series
+    assert (series.kind, series.batch_size, [point.world_size for point in series.points]) == ("weak", 4, [1, 2])
+    one, two = series.points
+    assert (one.figure.measured_on, one.threads, two.threads) == ("plain", 1, 1)
+    assert two.speedup.value == pytest.approx(2 * one.figure.step_ns.value / two.figure.step_ns.value)
+    assert one.factors is not None
+    assert two.factors is not None
+    (lost,) = series.lost
+    gone = 100 * (one.factors.global_efficiency - two.factors.global_efficiency)
+    assert lost.total == pytest.approx(gone, abs=1e-6)
+    shown = execute([*PYTHON, "analyze", str(tmp_path)])
+    assert "Scaling: gpt weak (batch 4 a rank)" in shown.stdout
+    out = tmp_path / "one.talp.json"
+    assert execute([*PYTHON, "analyze", str(tmp_path / "gpt-2"), "-o", str(out)]).returncode == 0
+    made = json.loads(out.read_text())["Application"]["Global"]
+    run = next(run for run in report.runs if run.world_size == 2)
+    assert run.efficiency is not None
+    assert made["parallelEfficiency"] == pytest.approx(run.efficiency.parallel)
