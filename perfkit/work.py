@@ -28,6 +28,8 @@ class Done(NamedTuple):
     fresh: bool = False
 
 
+_DEATHS: Final = (WorkerError, BrokenExecutor, MemoryError)
+"""Of a worker, or nearly so: they cost the trace, not the analysis."""
 _SMALL_BYTES: Final = 64_000_000
 """Of JSON: so much is read in the time that it takes to start a process (about 0.2 s), so one alone is as fast."""
 _WORKER_BYTES: Final = 150_000_000
@@ -124,7 +126,7 @@ class Work:
         task = self._tasks[number]
         try:
             outcome = future.result()
-        except (WorkerError, BrokenExecutor) as error:
+        except _DEATHS as error:
             if last:
                 self._done[number] = Done(lost=_lost(task, error))
             return
@@ -143,10 +145,11 @@ class Work:
 
 
 def _lost(task: Task, error: BaseException) -> Finding:
+    why = "it needs more memory than there is" if isinstance(error, MemoryError) else str(error)
     return Finding(
         code="worker_lost",
         severity="error",
-        message=f"{task.path}: not analysed: {error}",
+        message=f"{task.path}: not analysed: {why}",
         rank=rank_in_name(task.file.name),
         file=task.file.name,
     )

@@ -35,11 +35,11 @@ class Child:
     def __init__(self) -> None:
         self._pipe, theirs = Pipe()
         # -P: what lies in the current folder, traces of others, is not imported.
-        code = f"import sys; sys.path[:] = {sys.path!r}; from perfkit.executors.child import serve; serve(int({{}}))"
+        serve_here = f"from perfkit.executors.child import serve; serve({theirs.fileno()})"
         try:
             with theirs:
                 self.process = subprocess.Popen(
-                    [sys.executable, "-P", "-c", code.format(theirs.fileno())],
+                    [sys.executable, "-P", "-c", f"import sys; sys.path[:] = {sys.path!r}; {serve_here}"],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     pass_fds=(theirs.fileno(),),

@@ -28,7 +28,12 @@ class _Dask(Executor):
     def submit(self, function: Callable[..., T], /, *args: Any, **_: Any) -> "Future[T]":
         """Queue `function(*args)`."""
         future: Future[T] = Future()
-        remote = self._client.submit(run_apart, function, *args, pure=False)
+        try:
+            remote = self._client.submit(run_apart, function, *args, pure=False)
+        # dask's errors have no common root, and those of a scheduler that is gone differ by version.
+        except Exception as error:  # noqa: BLE001
+            future.set_exception(WorkerError(f"the cluster does not take it ({error})"))
+            return future
         self._remote.add(remote)
         remote.add_done_callback(lambda done: self._settle(future, done))
         return future
@@ -36,6 +41,9 @@ class _Dask(Executor):
     def _settle(self, future: "Future[Any]", done: Any) -> None:
         try:
             _pass_on(done, future)
+        # Whoever waits for the future would wait for ever.
+        except Exception as error:  # noqa: BLE001
+            future.set_exception(WorkerError(f"the cluster lost what came of it ({error})"))
         finally:
             self._remote.discard(done)
 
@@ -54,6 +62,17 @@ def _pass_on(done: Any, future: "Future[Any]") -> None:
 
 
 @contextmanager
+def _quiet(logger: logging.Logger) -> Iterator[None]:
+    """Let a logger say nothing: what becomes of the work is known from its futures, and tracebacks help nobody."""
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+@contextmanager
 def open_dask(choice: Choice) -> Iterator[Executor]:
     """Return an executor on the cluster of `choice.scheduler`, or on a new local one of `choice.workers` workers.
 
@@ -65,6 +84,7 @@ def open_dask(choice: Choice) -> Iterator[Executor]:
     except ImportError as error:
         raise LaunchEnvironmentError("--executor dask needs dask: pip install 'perfkit[dask]'") from error
     with ExitStack() as stack:
+        stack.enter_context(_quiet(logging.getLogger("distributed.client")))
         address: Any = choice.scheduler
         if address is None:
             # Threads do: each hands its work to a child process.

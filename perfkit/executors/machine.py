@@ -1,19 +1,24 @@
 """What of this machine may be used: cores and memory, as the operating system, its batch system or container allow."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 _CGROUP: Final = Path("/sys/fs/cgroup")
+_MY_GROUPS: Final = Path("/proc/self/cgroup")
 _MEMINFO: Final = Path("/proc/meminfo")
+_UNLIMITED: Final = 2**60
+"""Version 1 of cgroups writes a number of this order where there is no limit."""
 
 
 def count_cores() -> int:
     """Return how many cores this process may use (its affinity, and the quota of its container)."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    quota = (_read(_CGROUP / "cpu.max") or "max").split()
-    if len(quota) == 2 and quota[0] != "max":
-        allowed = min(allowed, -(-int(quota[0]) // int(quota[1])))
+    for group in _groups("cpu"):
+        quota, period = _cpu_quota(group)
+        if quota > 0 and period > 0:
+            allowed = min(allowed, -(-quota // period))
     return max(allowed, 1)
 
 
@@ -21,10 +26,45 @@ def free_bytes() -> int | None:
     """Return how much memory is free for this process; None where the system does not say."""
     lines = (_read(_MEMINFO) or "").splitlines()
     limits = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
-    most, used = _read(_CGROUP / "memory.max"), _read(_CGROUP / "memory.current")
-    if most and used and most != "max":
-        limits.append(max(int(most) - int(used), 0))
+    for group in _groups("memory"):
+        most = _number(group / "memory.max") or _number(group / "memory.limit_in_bytes")
+        used = _number(group / "memory.current") or _number(group / "memory.usage_in_bytes")
+        if most and used and most < _UNLIMITED:
+            limits.append(max(most - used + _reclaimable(group), 0))
     return min(limits, default=None)
+
+
+def _groups(controller: str) -> Iterator[Path]:
+    """Yield the folder of this process's control group and those of the groups it is in: each may set a limit."""
+    for line in (_read(_MY_GROUPS) or "0::/").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers and controller not in controllers.split(","):
+            continue
+        root = _CGROUP / controller if controllers else _CGROUP
+        group = root / path.strip("/")
+        # A container may see its groups under other names than the system does: then only the root is there.
+        yield from (folder for folder in (group, *group.parents) if folder.is_relative_to(root) and folder.is_dir())
+
+
+def _cpu_quota(group: Path) -> tuple[int, int]:
+    """Return how many microseconds of a core may be used in how many; (0, 0) where there is no limit."""
+    said = (_read(group / "cpu.max") or "").split()
+    if len(said) == 2:
+        return (int(said[0]), int(said[1])) if said[0] != "max" else (0, 0)
+    return _number(group / "cpu.cfs_quota_us") or 0, _number(group / "cpu.cfs_period_us") or 0
+
+
+def _reclaimable(group: Path) -> int:
+    """Return the bytes of files that nobody looked at lately: they count as used and are given up when asked for."""
+    said = dict(line.split() for line in (_read(group / "memory.stat") or "").splitlines())
+    return int(said.get("total_inactive_file", said.get("inactive_file", 0)))
+
+
+def _number(path: Path) -> int | None:
+    try:
+        return int(_read(path) or "")
+    except ValueError:
+        return None
 
 
 def _read(path: Path) -> str | None:

@@ -1,6 +1,7 @@
 """Every executor for real: the same report from all, and what a death, a failure or an interrupt costs."""
 
 import json
+import math
 import os
 import pty
 import resource
@@ -10,15 +11,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import msgspec
 import pytest
 
 import perfkit
-from perfkit.executors import EXECUTORS
+from perfkit.errors import WorkerError
+from perfkit.executors import EXECUTORS, Choice, opened
 from tests.integration.launching import (
     BIN,
     LIMIT_S,
@@ -44,9 +47,16 @@ def run(tmp_path: Path) -> Path:
     return folder
 
 
+class Cluster(NamedTuple):
+    """A running dask cluster."""
+
+    address: str
+    scheduler: subprocess.Popen[str]
+
+
 @pytest.fixture
-def scheduler() -> Iterator[str]:
-    """The address of a dask scheduler with two workers in processes of their own."""
+def cluster() -> Iterator[Cluster]:
+    """A dask scheduler with two workers, all in processes of their own."""
     address = "tcp://127.0.0.1:"
     command = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0"]
     with subprocess.Popen(
@@ -57,7 +67,7 @@ def scheduler() -> Iterator[str]:
         address += said.split(address)[1].split()[0].strip("'")
         worker = [sys.executable, "-m", "distributed.cli.dask_worker", address, "--nworkers", "2", "--nthreads", "1"]
         with subprocess.Popen([*worker, "--no-dashboard"], stderr=subprocess.DEVNULL, env=environment()) as workers:
-            yield address
+            yield Cluster(address, running)
             workers.terminate()
         running.terminate()
 
@@ -79,9 +89,20 @@ def test_all_executors_give_the_same_bytes(run: Path) -> None:
     assert "rank2.json.gz" in [finding["file"] for finding in findings]
 
 
-def test_a_running_dask_cluster(run: Path, scheduler: str) -> None:
+def test_a_running_dask_cluster(run: Path, cluster: Cluster) -> None:
     plain = report_of(execute(command_for("serial", run)))
-    assert report_of(execute([*command_for("dask", run), "--scheduler", scheduler])) == plain
+    assert report_of(execute([*command_for("dask", run), "--scheduler", cluster.address])) == plain
+
+
+def test_a_scheduler_that_dies_leaves_nobody_waiting(cluster: Cluster) -> None:
+    with opened("dask", Choice(scheduler=cluster.address)) as pool:
+        assert pool.submit(math.factorial, 5).result(LIMIT_S) == 120
+        lost = [pool.submit(time.sleep, 600) for _ in range(3)]
+        cluster.scheduler.kill()
+        assert [type(future.exception(LIMIT_S)) for future in lost] == [WorkerError] * 3
+        # First dask hopes for its return, then it refuses; either way the future says so.
+        assert isinstance(pool.submit(math.factorial, 5).exception(LIMIT_S), WorkerError)
+        assert isinstance(pool.submit(math.factorial, 5).exception(LIMIT_S), WorkerError)
 
 
 def test_no_dask_scheduler(run: Path) -> None:
@@ -100,6 +121,21 @@ def test_a_pool_that_is_broken_is_done_without(run: Path) -> None:
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         pool.submit(os._exit, 1).exception(60)
         report = perfkit.analyze(run, executor=pool, cache=False)
+    assert msgspec.json.encode(report) == msgspec.json.encode(perfkit.analyze(run, executor="serial", cache=False))
+
+
+class Short(Executor):
+    """An executor whose memory is always short."""
+
+    def submit(self, *_: Any, **__: Any) -> Future[Any]:
+        """Fail."""
+        future: Future[Any] = Future()
+        future.set_exception(MemoryError())
+        return future
+
+
+def test_a_trace_that_memory_was_short_for_is_tried_alone(run: Path) -> None:
+    report = perfkit.analyze(run, executor=Short(), cache=False)
     assert msgspec.json.encode(report) == msgspec.json.encode(perfkit.analyze(run, executor="serial", cache=False))
 
 

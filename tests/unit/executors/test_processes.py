@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from perfkit.errors import UsageError, WorkerError
-from perfkit.executors import EXECUTORS, Choice, check, opened
+from perfkit.executors import EXECUTORS, Choice, check, machine, opened
 from perfkit.executors.child import Child, end_apart, run_apart
 from perfkit.executors.machine import count_cores, free_bytes
 from perfkit.executors.processes import Processes
@@ -76,6 +76,16 @@ def test_what_lies_in_the_folder_is_not_imported(tmp_path: Path, monkeypatch: py
     child.end()
 
 
+def test_folders_may_have_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    odd = tmp_path / "{project} 'x'"
+    odd.mkdir()
+    (odd / "only_there.py").touch()
+    monkeypatch.syspath_prepend(str(odd))
+    child = Child()
+    assert child.call(_module_file, "only_there") == str(odd / "only_there.py")
+    child.end()
+
+
 def _module_file(name: str) -> str:
     import importlib
 
@@ -100,6 +110,63 @@ def test_progress_comes_up_in_pieces() -> None:
 def test_the_machine_has_something() -> None:
     assert 1 <= count_cores() <= (os.cpu_count() or 1)
     assert (free_bytes() or 1) > 0
+
+
+GROUPS = {
+    "version 2": (
+        "0::/job/step\n",
+        {
+            "job/step": {"memory.max": "max", "memory.current": "5", "cpu.max": "max 100000", "memory.stat": ""},
+            "job": {
+                "memory.max": "1000000000",
+                "memory.current": "900000000",
+                "memory.stat": "anon 100\ninactive_file 700000000",
+                "cpu.max": "100000 100000",
+            },
+        },
+    ),
+    "version 1": (
+        "4:memory:/job\n1:cpu,cpuacct:/job\n0::/\n",
+        {
+            "memory/job": {
+                "memory.limit_in_bytes": "1000000000",
+                "memory.usage_in_bytes": "900000000",
+                "memory.stat": "inactive_file 1\ntotal_inactive_file 700000000",
+            },
+            "memory": {"memory.limit_in_bytes": "9223372036854771712", "memory.usage_in_bytes": "900000000"},
+            "cpu": {"cpu.cfs_quota_us": "100000", "cpu.cfs_period_us": "100000"},
+        },
+    ),
+    "a container that sees other names": (
+        "0::/../../kubepods/pod7\n",
+        {
+            ".": {
+                "memory.max": "1000000000",
+                "memory.current": "200000000",
+                "memory.stat": "inactive_file 0",
+                "cpu.max": "50000 100000",
+            }
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("version", GROUPS)
+def test_the_limits_of_a_job_or_container_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
+    mine, folders = GROUPS[version]
+    for folder, files in folders.items():
+        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+        for name, content in files.items():
+            (tmp_path / folder / name).write_text(content + "\n")
+    (tmp_path / "groups").write_text(mine)
+    (tmp_path / "meminfo").write_text("MemTotal: 99000000 kB\nMemAvailable: 90000000 kB\n")
+    monkeypatch.setattr(machine, "_CGROUP", tmp_path)
+    monkeypatch.setattr(machine, "_MY_GROUPS", tmp_path / "groups")
+    monkeypatch.setattr(machine, "_MEMINFO", tmp_path / "meminfo")
+    assert free_bytes() == 800_000_000  # what is only a file's copy in memory is given up when asked for
+    assert count_cores() == 1
 
 
 @pytest.mark.parametrize(
