@@ -2,8 +2,8 @@
 
 import logging
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future
-from contextlib import ExitStack, contextmanager
+from concurrent.futures import Executor, Future, InvalidStateError
+from contextlib import ExitStack, contextmanager, suppress
 from importlib import import_module
 from typing import Any, TypeVar
 
@@ -32,10 +32,13 @@ class _Dask(Executor):
             remote = self._client.submit(run_apart, function, *args, pure=False)
         # dask's errors have no common root, and those of a scheduler that is gone differ by version.
         except Exception as error:  # noqa: BLE001
-            future.set_exception(WorkerError(f"the cluster does not take it ({error})"))
+            _fail(future, WorkerError(f"the cluster does not take it ({error})"))
             return future
         self._remote.add(remote)
         remote.add_done_callback(lambda done: self._settle(future, done))
+        # While it closes, a client takes work and forgets it.
+        if self._client.status in ("closing", "closed"):
+            _fail(future, WorkerError("the cluster is gone"))
         return future
 
     def _settle(self, future: "Future[Any]", done: Any) -> None:
@@ -43,22 +46,25 @@ class _Dask(Executor):
             _pass_on(done, future)
         # Whoever waits for the future would wait for ever.
         except Exception as error:  # noqa: BLE001
-            future.set_exception(WorkerError(f"the cluster lost what came of it ({error})"))
+            _fail(future, WorkerError(f"the cluster lost what came of it ({error})"))
         finally:
             self._remote.discard(done)
 
 
+def _fail(future: "Future[Any]", error: BaseException) -> None:
+    with suppress(InvalidStateError):  # it has failed already
+        future.set_exception(error)
+
+
 def _pass_on(done: Any, future: "Future[Any]") -> None:
     if done.cancelled():
-        future.set_exception(WorkerError("the cluster gave it up"))
-        return
+        return _fail(future, WorkerError("the cluster gave it up"))
     error = done.exception()
     if type(error).__name__ == "KilledWorker":
         error = WorkerError("its dask worker died again and again")
     if error is not None:
-        future.set_exception(error)
-    else:
-        future.set_result(done.result())
+        return _fail(future, error)
+    return future.set_result(done.result())
 
 
 @contextmanager
@@ -84,7 +90,8 @@ def open_dask(choice: Choice) -> Iterator[Executor]:
     except ImportError as error:
         raise LaunchEnvironmentError("--executor dask needs dask: pip install 'perfkit[dask]'") from error
     with ExitStack() as stack:
-        stack.enter_context(_quiet(logging.getLogger("distributed.client")))
+        for name in ("distributed", "distributed.client"):
+            stack.enter_context(_quiet(logging.getLogger(name)))
         address: Any = choice.scheduler
         if address is None:
             # Threads do: each hands its work to a child process.

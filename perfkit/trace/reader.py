@@ -64,7 +64,7 @@ def read_trace(
 def _check(document: Document, columns: Columns, path: Path) -> None:
     """Raise where the file holds nothing that can be used."""
     if document.is_blank:
-        raise TraceError(f"{path}: {document.broken_by or 'the file is empty'}; was its writer killed?")
+        raise TraceError(f"{path}: {document.broken_by or 'the file is empty; was its writer killed?'}")
     broken = document.broken_at is not None
     if broken and not len(columns):
         raise TraceError(

@@ -31,7 +31,8 @@ _LARGEST_RATIO: Final = 250
 _ZSTD_WINDOW_BYTES: Final = 1 << 27
 """zstd's own default: what needs a larger window must be asked for."""
 _ZSTD_INPUT_BYTES: Final = 1 << 10
-"""A block of 4 bytes may stand for 128 KiB: this much input gives 32 MiB at most."""
+_ZSTD_DENSE_INPUT_BYTES: Final = 1 << 5
+"""A block of 4 bytes may stand for 128 KiB: so much input gives 1 MiB at most, where the other may give 32."""
 
 
 class BrokenStreamError(Exception):
@@ -163,19 +164,23 @@ def _unzstd(raw: Iterator[bytes]) -> Iterator[bytes]:
 
     decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES)
     frame = decompressor.decompressobj()
-    fresh = True
+    fresh, size = True, _ZSTD_INPUT_BYTES
     try:
         for piece in raw:
             rest = piece
             while rest:
-                text = frame.decompress(rest[:_ZSTD_INPUT_BYTES])
-                rest = frame.unused_data + rest[_ZSTD_INPUT_BYTES:]
+                text = frame.decompress(rest[:size])
+                rest = frame.unused_data + rest[size:]
+                size = _ZSTD_DENSE_INPUT_BYTES if len(text) > _LARGEST_RATIO * size else _ZSTD_INPUT_BYTES
                 fresh = frame.eof
                 if frame.eof:
                     frame = decompressor.decompressobj()
                 if text:
                     yield text
     except zstandard.ZstdError as error:
+        if "too much memory" in str(error):
+            most = f"a window of more than {_ZSTD_WINDOW_BYTES >> 20} MiB"
+            raise BrokenStreamError(f"zstd data with {most}: compress it without --long") from error
         raise BrokenStreamError(f"damaged zstd data ({error})") from error
     if not fresh:
         raise BrokenStreamError("damaged zstd data: it ends too soon")

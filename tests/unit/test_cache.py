@@ -2,6 +2,8 @@
 
 import os
 import shutil
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -61,6 +63,19 @@ def test_what_has_settled_is_not_even_read(run: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(summaries, "summarise_file", None)
     monkeypatch.setattr(cache, "fingerprint", None)
     assert same(first, perfkit.analyze(run))
+
+
+def test_two_at_once_get_in_nobodys_way(run: Path) -> None:
+    command = [sys.executable, "-m", "perfkit", "analyze", str(run), "-f", "json"]
+    wanted = subprocess.run([*command, "--no-cache"], capture_output=True, check=True, timeout=120).stdout
+    for state in ("empty", "full"):
+        both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(2)]
+        said = [running.communicate(timeout=120) for running in both]
+        assert [running.returncode for running in both] == [0, 0], said
+        assert {errors for _, errors in said} == {b""}
+        assert {report for report, _ in said} == {wanted}, state
+    assert len(list((run / cache.FOLDER).glob("*.result"))) == 2
+    assert list((run / cache.FOLDER).glob(".*.tmp")) == []
 
 
 def test_a_copy_is_known_by_its_own_name(run: Path, made: list[str]) -> None:

@@ -152,9 +152,7 @@ GROUPS = {
 
 
 @pytest.mark.parametrize("version", GROUPS)
-def test_the_limits_of_a_job_or_container_hold(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
-) -> None:
+def test_the_limits_of_a_job_or_container_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str) -> None:
     mine, folders = GROUPS[version]
     for folder, files in folders.items():
         (tmp_path / folder).mkdir(parents=True, exist_ok=True)

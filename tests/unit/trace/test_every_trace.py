@@ -306,7 +306,7 @@ from pathlib import Path
 from perfkit.errors import TraceError
 from perfkit.trace.reader import read_trace
 try:
-    print(read_trace(Path(sys.argv[1])).damage)
+    print(read_trace(Path(sys.argv[1]), max_bytes=int(sys.argv[2]) if len(sys.argv) > 2 else None).damage)
 except TraceError as error:
     print(error)
 # Of this program alone: getrusage would count what its parent had before it became this program.
@@ -317,16 +317,16 @@ print(int(re.search(r"VmHWM:\\s*(\\d+)", Path("/proc/self/status").read_text())[
 needs_proc = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from /proc")
 
 
-def repeated(piece: bytes, count: int) -> bytes:
-    """Return gzip data that expands to `piece`, 64 KiB or more, over and over."""
-    return gzip.compress(piece, 9) * count
+def repeated(piece: bytes, count: int, pack: Callable[[bytes], bytes] = gzip.compress) -> bytes:
+    """Return compressed data that expands to `piece`, 64 KiB or more, over and over."""
+    return pack(piece) * count
 
 
 BOMBS = {
-    "blanks": repeated(b" " * (1 << 24), 60),
-    "a string": repeated(b"x" * (1 << 24), 60),
-    "nesting": repeated(b"[" * (1 << 24), 30),
-    "small values": repeated(b"[]," * (1 << 22), 60),
+    "blanks": (b" " * (1 << 24), 60),
+    "a string": (b"x" * (1 << 24), 60),
+    "nesting": (b"[" * (1 << 24), 30),
+    "small values": (b"[]," * (1 << 22), 60),
 }
 OPENINGS = {
     "blanks": b'{"traceEvents": [ ',
@@ -337,16 +337,45 @@ OPENINGS = {
 
 
 @needs_proc
-@pytest.mark.parametrize("kind", BOMBS)
-def test_a_small_file_cannot_allocate_much(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "pack", "limit"),
+    [
+        *((kind, gzip.compress, []) for kind in BOMBS),
+        ("nesting", zstandard.compress, []),
+        # A limit that allows all of it saves nobody's memory, and need not.
+        ("a string", gzip.compress, ["1000000000000"]),
+        ("a string", zstandard.compress, ["1000000000000"]),
+    ],
+)
+def test_a_small_file_cannot_allocate_much(
+    tmp_path: Path, kind: str, pack: Callable[[bytes], bytes], limit: list[str]
+) -> None:
     path = tmp_path / "t.json.gz"
-    path.write_bytes(gzip.compress(OPENINGS[kind]) + BOMBS[kind])
+    path.write_bytes(pack(OPENINGS[kind]) + repeated(*BOMBS[kind], pack))
     done = subprocess.run(
-        [sys.executable, "-c", _MEASURE, path], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", _MEASURE, path, *limit], capture_output=True, text=True, check=True, timeout=120
     )
     said, peak_mb = done.stdout.splitlines()
     assert "MiB" in said or "bomb" in said
     assert int(peak_mb) < 400
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, zstandard.compress])
+def test_a_limit_stops_a_bomb_long_before_its_end(tmp_path: Path, pack: Callable[[bytes], bytes]) -> None:
+    path = tmp_path / "t.json.gz"
+    path.write_bytes(pack(OPENINGS["blanks"]) + repeated(b" " * (1 << 24), 60, pack))
+    done: list[int] = []
+    with pytest.raises(TraceError, match="more than 1,000,000 bytes of text: allow more with --max-bytes"):
+        read_trace(path, max_bytes=1_000_000, progress=done.append)
+    assert sum(done) <= path.stat().st_size
+
+
+def test_a_zstd_window_beyond_the_usual_is_refused_and_said(tmp_path: Path) -> None:
+    large = zstandard.ZstdCompressor(compression_params=zstandard.ZstdCompressionParameters(window_log=28))
+    packing = large.compressobj()
+    packed = packing.compress(whole()) + packing.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK) + packing.flush()
+    with pytest.raises(TraceError, match="more than 128 MiB: compress it without --long"):
+        read(tmp_path, packed)
 
 
 @needs_proc
