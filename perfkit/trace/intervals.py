@@ -127,10 +127,16 @@ class Segments(NamedTuple):
 
 def innermost_segments(start: Ints, end: Ints) -> Segments:
     """Cut time at every start and end and return the stretches in which some span runs, each with its innermost."""
-    cuts = np.unique(np.concatenate((start, end)))
+    cuts = _distinct(np.concatenate((start, end)))
     owner = innermost(start, end, cuts[:-1])
     inside = owner >= 0
     return Segments(cuts[:-1][inside], cuts[1:][inside], owner[inside])
+
+
+def _distinct(values: Ints) -> Ints:
+    """Return the values in order, each once; `np.unique` hashes integers, which takes ten times as long for times."""
+    values = np.sort(values)
+    return values[np.concatenate((np.ones(min(len(values), 1), np.bool_), values[1:] != values[:-1]))]
 
 
 def earliest_share(start: Ints, end: Ints) -> Union:
