@@ -3,7 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-MB ?= 100
+# Of JSON: the traces that `make bench` reads, and those that only perfkit reads, to see that time is linear.
+MB ?= 500
+ALSO ?= 50
 DEMO := traces/demo-$(shell date -u +%Y%m%d-%H%M%S)
 DEMO_REPORT := reports/$(notdir $(DEMO)).md
 
@@ -42,8 +44,10 @@ lint: $(READY) ## Check style, types and the direction of imports
 
 check: lint test slow ## Everything that CI checks
 
-bench: $(READY) ## Measure reading traces and input sources, as ratios (MB=500 for larger traces)
-	$(BIN)/python -m tests.benchmarks.bench_trace --megabytes $(MB) $(TRACE)
+bench: $(READY) ## Measure reading traces (MB=500 ALSO="50 2000" TRACE=FILE), many runs, ranks, and input sources; minutes
+	$(BIN)/python -m tests.benchmarks.bench_trace $(TRACE) --megabytes $(MB) --also $(ALSO)
+	$(BIN)/python -m tests.benchmarks.bench_cache
+	$(BIN)/python -m tests.benchmarks.bench_ranks
 	$(BIN)/python -m tests.benchmarks.bench_sources
 
 clean: ## Remove the environment and caches; traces and reports stay

@@ -1,6 +1,6 @@
 """Analyse runs of more and more ranks; print time and the memory of the parent by rank, cold and from the cache.
 
-Usage: python -m tests.benchmarks.bench_ranks [RANKS ...] (default: 64 256 1024)
+Usage: python -m tests.benchmarks.bench_ranks [RANKS ...] (default: 256 512 1024)
 """
 
 import os
@@ -34,10 +34,10 @@ class Cost(NamedTuple):
     """Of the process that reports."""
 
 
-def measure(folder: Path, *options: str) -> Cost:
-    """Analyse a folder in a process of its own."""
+def measure(*arguments: str | Path) -> Cost:
+    """Run `perfkit` with these arguments in a process of its own."""
     begun_s, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
-    command = [sys.executable, "-c", _PARENT, "analyze", str(folder), *options]
+    command = [sys.executable, "-c", _PARENT, *map(str, arguments)]
     done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=True)
     wall_s, after = time.perf_counter() - begun_s, resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
@@ -52,22 +52,22 @@ def main(counts: list[int]) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         os.environ["PERFKIT_CACHE_DIR"] = f"{scratch}/cache"
         pair = make_ranks(Path(scratch, "pair"), 2)
-        base = measure(pair, "-f", "json", "--executor", "processes").peak_bytes
+        base = measure("analyze", pair, "-f", "json", "--executor", "processes").peak_bytes
         for count in counts:
             folder = make_ranks(Path(scratch, "ranks"), count)
             os.environ["PERFKIT_CACHE_DIR"] = f"{scratch}/cache-{count}"
-            cold = measure(folder, "-f", "json", "--executor", "processes")
+            cold = measure("analyze", folder, "-f", "json", "--executor", "processes")
             print(
                 f"{count:>6} {cold.wall_s:>7.1f} {1000 * cold.cpu_s / count:>12.1f} "
                 f"{(cold.peak_bytes - base) / count / 1000:>8.1f}",
                 flush=True,
             )
             for form in ("json", "markdown", "rich"):
-                warm = measure(folder, "-f", form)
+                warm = measure("analyze", folder, "-f", form)
                 per_rank = (warm.peak_bytes - base) / count / 1000
                 print(f"{'':>45} {form:>9} {warm.wall_s:>6.2f} {per_rank:>8.1f}", flush=True)
             shutil.rmtree(folder)
 
 
 if __name__ == "__main__":
-    main([int(count) for count in sys.argv[1:]] or [64, 256, 1024])
+    main([int(count) for count in sys.argv[1:]] or [256, 512, 1024])
