@@ -135,8 +135,9 @@ def innermost_segments(start: Ints, end: Ints) -> Segments:
 
 def _distinct(values: Ints) -> Ints:
     """Return the values in order, each once; `np.unique` hashes integers, which takes ten times as long for times."""
-    values = np.sort(values)
-    return values[np.concatenate((np.ones(min(len(values), 1), np.bool_), values[1:] != values[:-1]))]
+    ordered: Ints = np.sort(values)
+    fresh = np.concatenate((np.ones(min(len(ordered), 1), np.bool_), ordered[1:] != ordered[:-1]))
+    return np.asarray(ordered[fresh])
 
 
 def earliest_share(start: Ints, end: Ints) -> Union:
