@@ -2,8 +2,8 @@
 
 All are frozen and keyword-only. msgspec encodes and decodes them, checks them, and writes their JSON Schema, so what
 stands here is the file format: a change to `RunManifest` bumps `MANIFEST_VERSION`, one to `Report` `REPORT_VERSION`,
-one to `Comparison` `COMPARISON_VERSION`, and all go into CHANGELOG.md. Units are in the names; `None` means "not
-known", and a field beside it or a finding says why.
+one to `Comparison` `COMPARISON_VERSION`, one to `Sweep` `SWEEP_VERSION`, and all go into CHANGELOG.md. Units are in
+the names; `None` means "not known", and a field beside it or a finding says why.
 """
 
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 MANIFEST_VERSION: Final = 1
 REPORT_VERSION: Final = 1
 COMPARISON_VERSION: Final = 1
+SWEEP_VERSION: Final = 1
 
 Category = Literal["compute", "communication", "memcpy", "data_loading", "overhead"]
 CATEGORIES: Final[tuple[Category, ...]] = get_args(Category)
@@ -161,6 +162,41 @@ class RunManifest(Struct, frozen=True, kw_only=True):
     unknown: dict[str, str] = {}
     """Fields here and in `ranks` that cannot be known of this run, and why: they are None, or an empty list."""
     files: list[TraceFile] = []
+
+
+# ---- sweep.json: what a set of runs says of itself -----------------------------------------------------------------
+
+Scaling = Literal["strong", "weak"]
+"""What stays as ranks are added: the batch of all ranks together, or that of one rank."""
+
+PointState = Literal["planned", "completed", "failed"]
+
+
+class SweepPoint(Struct, frozen=True, kw_only=True):
+    """One run of a sweep, whether it has been run or not."""
+
+    run: str
+    """Name of its run folder, beside `sweep.json`; a run that fails early leaves none."""
+    key: str
+    """Hexadecimal; the same for the repeats of one workload, number of ranks and configuration, and for no other."""
+    ranks: int
+    repeat: int
+    scaling: list[Scaling]
+    """What it is a point of; the smallest number of ranks can be of both."""
+    arguments: list[str]
+    """What follows `perfkit run`."""
+    state: PointState = "planned"
+    reason: str | None = None
+    """Why it failed, in one line."""
+    wall_ns: int | None = None
+    """How long its processes took, start-up included; None where `perfkit sweep` itself did not run it to its end."""
+
+
+class Sweep(Struct, frozen=True, kw_only=True):
+    """`sweep.json`: every point that a call of `perfkit sweep` on this folder has asked for."""
+
+    schema_version: int = SWEEP_VERSION
+    points: list[SweepPoint]
 
 
 # ---- report.json: what the analysis says ---------------------------------------------------------------------------

@@ -26,6 +26,7 @@ class Row(NamedTuple):
 
 COMMANDS: Final[dict[str, Row]] = {
     "run": Row("perfkit.cli.run:app", "Train a workload and record a trace a rank."),
+    "sweep": Row("perfkit.cli.sweep:app", "Run a set: several ranks, sources and options."),
     "analyze": Row("perfkit.cli.analyze:app", "Say where each step's time went."),
     "compare": Row("perfkit.cli.compare:app", "Say what changed between runs, and fail if it must not."),
     "view": Row("perfkit.cli.view:app", "Open a trace in the Perfetto UI."),

@@ -5,7 +5,7 @@ The names of the workloads are known without importing one; a workload and torch
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from inspect import Parameter
 from pathlib import Path
@@ -70,16 +70,7 @@ class Workloads(TyperGroup):
             own, arguments = split(args[1:])
             return args[0], get_command(script.application(args[0], arguments, _RANKS)), own
         name, _, rest = super().resolve_command(ctx, args)
-        # Read when torch is imported: its warnings (of the profiler, of sockets) are no user's business.
-        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-        try:
-            return name, get_command(application(load(str(name)))), rest
-        except ModuleNotFoundError as error:
-            if error.name not in _PACKAGES:
-                raise
-            raise LaunchEnvironmentError(
-                f"`perfkit run` needs {error.name}, which is not installed: pip install 'perfkit[run]'"
-            ) from error
+        return name, get_command(application(load_workload(str(name)))), rest
 
     def invoke(self, ctx: Any) -> Any:
         """Run the workload's command."""
@@ -106,15 +97,39 @@ def run() -> None:
     """
 
 
-def application(workload: "WorkloadType") -> typer.Typer:
-    """Return `perfkit run NAME`, with the options of the run, the input source and the workload."""
+def load_workload(name: str) -> "WorkloadType":
+    """Import a workload, and torch with it.
+
+    Raises:
+        LaunchEnvironmentError: torch is not installed.
+        UsageError: There is no such workload.
+    """
+    # Read when torch is imported: its warnings (of the profiler, of sockets) are no user's business.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    try:
+        return load(name)
+    except ModuleNotFoundError as error:
+        if error.name not in _PACKAGES:
+            raise
+        raise LaunchEnvironmentError(
+            f"`perfkit run` needs {error.name}, which is not installed: pip install 'perfkit[run]'"
+        ) from error
+
+
+def application(workload: "WorkloadType", start: Callable[[Any, dict[str, Any]], None] | None = None) -> typer.Typer:
+    """Return `perfkit run NAME`, with the options of the run, the input source and the workload.
+
+    Args:
+        workload: What to train.
+        start: Called with the context's `obj` and what was given; without it the workload is run.
+    """
     parameters = [
         _RANKS,
         *options(RunConfig, "Run", {"preset": list(workload.PRESETS)}),
         *options(DataOptions, "Input", {"source": list(SOURCES)}),
         *options(workload.Config, f"Workload (preset {workload.DEFAULT_PRESET})", {}),
     ]
-    return command(partial(_start, workload), parameters, (workload.__doc__ or "").partition("\n\n")[0])
+    return command(start or partial(_start, workload), parameters, (workload.__doc__ or "").partition("\n\n")[0])
 
 
 def _start(workload: "WorkloadType", call: "Call", given: dict[str, Any]) -> None:

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from perfkit.errors import TraceError
 from perfkit.trace.formats import SUFFIXES
-from perfkit.trace.store import MANIFEST_NAME
+from perfkit.trace.store import FAILURE_NAME, MANIFEST_NAME, SWEEP_NAME
 
-_NOT_TRACES = frozenset({MANIFEST_NAME, "report.json", "failure.json"})
+_NOT_TRACES = frozenset({MANIFEST_NAME, FAILURE_NAME, SWEEP_NAME, "report.json"})
 _SPEEDSCOPE = ".speedscope.json"
 
 

@@ -25,6 +25,8 @@ from perfkit.model import FILE_KINDS, MANIFEST_VERSION, Failure, FileKind, RunMa
 
 MANIFEST_NAME: Final = "run.json"
 FAILURE_NAME: Final = "failure.json"
+SWEEP_NAME: Final = "sweep.json"
+"""Of a set of runs, beside their folders."""
 
 _KINDS: Final[dict[str, FileKind]] = {
     "json.gz": "trace",

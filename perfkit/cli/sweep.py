@@ -1,0 +1,157 @@
+"""`perfkit sweep WORKLOAD`: run a set of runs, or write the job scripts that do."""
+
+import shlex
+import sys
+from collections.abc import Sequence
+from inspect import Parameter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from perfkit.cli.options import Layer, command, flag, options, resolve
+from perfkit.errors import RunError, UsageError
+from perfkit.model import SweepPoint
+from perfkit.sweep.config import EmitOptions, PointOptions, RunningOptions
+from perfkit.sweep.folder import SweepFolder
+from perfkit.sweep.launchers import LAUNCHERS, default_launcher, refuse_inside_launcher, usable_cores
+from perfkit.sweep.plan import Set, arguments, combinations, plan, shuffled
+from perfkit.sweep.points import Point
+from perfkit.trace.store import SWEEP_NAME
+
+if TYPE_CHECKING:
+    from perfkit.cli import Call
+
+_HELP: Final = """Run a workload on several numbers of ranks, with several sources and options, and keep account of it.
+
+Options after -- are those of `perfkit run WORKLOAD`, for every run. Each run has a folder of its own below that of the
+sweep, for `perfkit analyze`. A point that fails is marked and the others go on; called again, the same command runs
+what is missing.
+
+\b
+perfkit sweep gpt --ranks 1,2,4 --scaling strong,weak --repeat 3
+perfkit sweep transformer --source memory,hdf5 --vary num_workers=0,2 -- --preset tiny
+"""
+
+_NAMED: Final = 10
+"""Failed points that the last line names."""
+
+
+def _argument(name: str, kind: Any, metavar: str, default: Any = Parameter.empty) -> Parameter:
+    described = Annotated[kind, typer.Argument(metavar=metavar, hidden=True)]
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=described)
+
+
+def _start(_call: "Call", given: dict[str, Any]) -> None:
+    workload, handed_on = given.pop("workload"), tuple(given.pop("run_options", ()))
+    what, how, where = resolve((PointOptions, RunningOptions, EmitOptions), [Layer("", given)])
+    assert isinstance(what, PointOptions)  # noqa: S101  # resolve keeps the order
+    assert isinstance(how, RunningOptions)  # noqa: S101
+    assert isinstance(where, EmitOptions)  # noqa: S101
+    wanted = Set(
+        workload=workload,
+        ranks=what.world_sizes,
+        scaling=what.scalings,
+        axes=what.axes,
+        repeats=what.repeat,
+        options=handed_on,
+        trace_dir=how.trace_dir or str(Path("traces", f"sweep-{workload}")),
+    )
+    folder = SweepFolder(Path(wanted.trace_dir))
+    points = _points(wanted)
+    if how.random_order:
+        points = shuffled(points, how.order_seed or 0)
+    if where.emit is None:
+        _run(folder, points, how)
+    else:
+        _emit(folder, points, how, where)
+
+
+app = command(
+    _start,
+    [
+        _argument("workload", str, "WORKLOAD"),
+        _argument("run_options", list[str], "[-- OPTIONS]", None),
+        *options(PointOptions, "Points", {}),
+        *options(RunningOptions, "Running", {}),
+        *options(EmitOptions, "Job scripts", {}),
+    ],
+    _HELP,
+)
+
+
+def _points(wanted: Set) -> list[Point]:
+    """Return the points, their options checked before anything starts."""
+    from perfkit.sweep.effective import effective_configs
+
+    commands = [arguments(wanted, varied) for varied in combinations(wanted)]
+    return plan(wanted, effective_configs(commands, wanted.ranks[0]))
+
+
+def _run(folder: SweepFolder, points: Sequence[Point], how: RunningOptions) -> None:
+    launcher = how.launcher or default_launcher()
+
+    def command(point: Point) -> list[str]:
+        return LAUNCHERS[launcher](point.ranks, how.launcher_tokens, point.command)
+
+    missing = [point for point in points if folder.state(point) != "completed"]
+    _say_what_is_there(folder, len(points), missing)
+    _warn_of_cores(points)
+    if how.dry_run:
+        for point in missing:
+            typer.echo(shlex.join(command(point)))
+        return
+    refuse_inside_launcher()
+    from perfkit.cli.sweep_progress import progress
+    from perfkit.sweep.execute import execute
+
+    folder.record([folder.note(point) for point in points])
+    with progress(len(missing)) as show:
+        noted = execute(folder, missing, command, show, pause_s=how.pause_s)
+    _conclude(folder, len(points), [point for point in noted if point.state == "failed"])
+
+
+def _emit(folder: SweepFolder, points: Sequence[Point], how: RunningOptions, where: EmitOptions) -> None:
+    from perfkit.sweep.emit import write_scripts
+
+    for name in ("launcher", "launcher_options", "dry_run"):
+        if getattr(how, name):
+            raise UsageError(f"{flag(name)} has no effect with --emit: leave one of them out")
+    running = [point for point in points if folder.state(point) == "running"]
+    for point in running:
+        _say(f"{folder.find(point)} is running, or was killed: left out; move it away to have it run again")
+    missing = [point for point in points if point not in running and folder.state(point) != "completed"]
+    _say_what_is_there(folder, len(points), missing)
+    submits = write_scripts(folder.jobs, missing, where, how.pause_s)
+    with folder.locked():
+        for point in missing:
+            folder.set_aside(point)
+        folder.record([folder.note(point) for point in points])
+    for submit in submits:
+        typer.echo(shlex.join(submit))
+
+
+def _say_what_is_there(folder: SweepFolder, total: int, missing: Sequence[Point]) -> None:
+    there = total - len(missing)
+    _say(f"{folder.path}: {total} points" + (f", {there} of them complete already" if there else ""))
+    again = sum(folder.state(point) != "absent" for point in missing)
+    if again:
+        _say(f"{again} failed or were interrupted and are run again; what they left is kept in {folder.earlier}")
+
+
+def _warn_of_cores(points: Sequence[Point]) -> None:
+    cores, most = usable_cores(), max(point.ranks for point in points)
+    if most > cores:
+        _say(f"warning: up to {most} ranks share {cores} cores: their times tell of the sharing, not of scaling")
+
+
+def _conclude(folder: SweepFolder, total: int, failed: Sequence[SweepPoint]) -> None:
+    if failed:
+        more = [f"{len(failed) - _NAMED} more"] if len(failed) > _NAMED else []
+        names = ", ".join([*(point.run for point in failed[:_NAMED]), *more])
+        raise RunError(f"{len(failed)} of {total} points failed: {names}; {folder.path / SWEEP_NAME} says why")
+    typer.echo(f"{folder.path}: {total} points complete; to compare them: perfkit analyze {folder.path}")
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"perfkit: {text}\n")

@@ -1,0 +1,128 @@
+"""How far a sweep is: a line for every point, and on a terminal a bar with the time left below them."""
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from perfkit.model import SweepPoint
+from perfkit.sweep.points import Point
+from perfkit.units import duration
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+
+@contextmanager
+def progress(total: int) -> Iterator["Lines"]:
+    """Show the progress of `total` points on stderr."""
+    if not sys.stderr.isatty():
+        yield Lines(total)
+        return
+    bar = _bar()
+    with bar:
+        yield Bar(total, bar)
+
+
+class Lines:
+    """A line when a point begins, and one when it has ended.
+
+    Args:
+        total: Points to run.
+    """
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._done = 0
+
+    def begin(self, point: Point, left_s: float | None) -> None:
+        """Say which point begins, and how long it all takes."""
+        left = "" if left_s is None else f", about {clock(left_s)} left"
+        self.say(f"[{self._done + 1}/{self._total}] {point.name}{left}")
+
+    def end(self, noted: SweepPoint) -> None:
+        """Say what became of it."""
+        self._done += 1
+        self.say(f"[{self._done}/{self._total}] {noted.run}: {outcome(noted)}")
+
+    def say(self, line: str) -> None:
+        """Write a line."""
+        sys.stderr.write(f"{line}\n")
+
+
+class Bar(Lines):
+    """A line for every point that has ended, above a bar with the one that runs.
+
+    Args:
+        total: Points to run.
+        bar: Not yet given a task.
+    """
+
+    def __init__(self, total: int, bar: "Progress") -> None:
+        super().__init__(total)
+        self._bar = bar
+        self._task = bar.add_task("", total=total, end_s=None)
+
+    def begin(self, point: Point, left_s: float | None) -> None:
+        """Show which point runs, and how long it all takes."""
+        end_s = None if left_s is None else time.monotonic() + left_s
+        self._bar.update(self._task, description=point.name, end_s=end_s)
+
+    def end(self, noted: SweepPoint) -> None:
+        """Say what became of it."""
+        super().end(noted)
+        self._bar.update(self._task, completed=self._done)
+
+    def say(self, line: str) -> None:
+        """Write a line above the bar."""
+        from rich.text import Text
+
+        self._bar.console.print(Text(line))  # text: names hold what would be markup
+
+
+def outcome(noted: SweepPoint) -> str:
+    """Return what became of a point."""
+    if noted.state == "failed":
+        return f"failed: {noted.reason}"
+    return f"done in {duration(noted.wall_ns)}"
+
+
+def clock(seconds: float) -> str:
+    """Return a duration as a clock has it: `0:42`, `1:02:05`."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def _bar() -> "Progress":
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        ProgressColumn,
+        Task,
+        TextColumn,
+        TimeElapsedColumn,
+    )
+    from rich.text import Text
+
+    class Left(ProgressColumn):
+        """The time left, by how long points took; rich's own goes by how many are done, and points differ."""
+
+        def render(self, task: Task) -> Text:
+            end_s = task.fields["end_s"]
+            return Text("" if end_s is None else f"about {clock(max(0.0, end_s - time.monotonic()))} left")
+
+    return Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=20),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        Left(),
+        console=Console(stderr=True),
+        # Points are measured: a thread that draws beside them ten times a second would be, too.
+        refresh_per_second=1,
+        transient=True,
+    )

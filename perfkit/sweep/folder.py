@@ -1,0 +1,218 @@
+"""The folder of a sweep: what is in it already, what its `sweep.json` says, and what makes way for another try.
+
+::
+
+    traces/sweep-gpt/sweep.json      every point, and what became of it (Sweep)
+                     <point>/        the run folder of a point
+                     logs/           what the processes of each point said
+                     jobs/           scripts of --emit
+                     .earlier/       run folders of failed tries, out of the way of the analysis
+"""
+
+import fcntl
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+from msgspec.structs import replace
+
+from perfkit.errors import StoreError
+from perfkit.files import replacing
+from perfkit.model import SWEEP_VERSION, RunManifest, Sweep, SweepPoint
+from perfkit.sweep.points import Point
+from perfkit.trace.store import MANIFEST_NAME, SWEEP_NAME, read_manifest
+
+_LOCK: Final = ".lock"
+
+RunState = Literal["absent", "completed", "failed", "running"]
+
+
+class SweepFolder:
+    """One sweep's folder.
+
+    Args:
+        path: Where it is, or is to be.
+
+    Raises:
+        StoreError: Its `sweep.json` is there and cannot be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._known = {(point.key, point.repeat): point for point in _read(path / SWEEP_NAME)}
+
+    @property
+    def known(self) -> Sequence[SweepPoint]:
+        """Every point that was ever asked for here."""
+        return list(self._known.values())
+
+    @property
+    def earlier(self) -> Path:
+        """Holds the run folders of earlier tries."""
+        return self.path / ".earlier"  # hidden: the analysis passes it over
+
+    @property
+    def jobs(self) -> Path:
+        """Holds job scripts."""
+        return self.path / "jobs"
+
+    def find(self, point: Point) -> Path:
+        """Return the run folder of a point: the one that is there, else the one it would get."""
+        named = self.path / point.name
+        if named.exists():
+            return named
+        # An axis that was added changes the readable part of the name, not the rest.
+        return next(iter(sorted(self.path.glob(f"*{point.suffix}"))), named)
+
+    def state(self, point: Point) -> RunState:
+        """Return what became of a point, by its run folder."""
+        folder = self.find(point)
+        if not folder.exists():
+            return "absent"
+        manifest = _manifest(folder)
+        if manifest is None:
+            return "failed"
+        if manifest.state == "completed" and not point.is_run_by(manifest):
+            return "failed"  # another program's, or edited: not what is asked for
+        return manifest.state
+
+    def reason(self, point: Point) -> str | None:
+        """Return why a run failed, by its own manifest."""
+        folder = self.find(point)
+        manifest = _manifest(folder) if folder.exists() else None
+        if manifest is None or manifest.failure is None:
+            return None
+        return f"rank {manifest.failure.rank}: {manifest.failure.message}"
+
+    def log(self, point: Point) -> Path:
+        """Return the file for what a point's processes say; it is added to with every try.
+
+        Raises:
+            StoreError: Its folder cannot be made.
+        """
+        return _make(self.path / "logs") / f"{point.name}.log"
+
+    def set_aside(self, point: Point) -> Path | None:
+        """Move the run folder of an earlier try out of the way; return where it is now, None where there was none.
+
+        Raises:
+            StoreError: It cannot be moved.
+        """
+        folder = self.find(point)
+        if not folder.exists():
+            return None
+        earlier = _make(self.earlier)
+        number = 1
+        while (target := earlier / f"{folder.name}.{number}").exists():
+            number += 1
+        try:
+            folder.rename(target)
+        except OSError as error:
+            raise StoreError(f"cannot move {folder} to {target}: {error.strerror}: move it away by hand") from error
+        return target
+
+    def record(self, points: Iterable[SweepPoint]) -> None:
+        """Write points into `sweep.json`, in place of what it said of the same ones; it keeps all others.
+
+        Raises:
+            StoreError: It cannot be written.
+        """
+        self._known |= {(point.key, point.repeat): point for point in points}
+        _make(self.path)
+        with replacing(self.path / SWEEP_NAME) as temporary:
+            encoded = msgspec.json.encode(Sweep(points=list(self._known.values())))
+            temporary.write_bytes(msgspec.json.format(encoded, indent=2) + b"\n")
+
+    def note(self, point: Point) -> SweepPoint:
+        """Return what is known of a point: what `sweep.json` says, but of its state what its run folder says."""
+        run, state = self.find(point).name, self.state(point)
+        noted = SweepPoint(
+            run=run,
+            key=point.key,
+            ranks=point.ranks,
+            repeat=point.repeat,
+            scaling=list(point.scaling),
+            arguments=list(point.arguments),
+        )
+        before = self._known.get((point.key, point.repeat))
+        if before is not None:
+            scaling = list(dict.fromkeys((*before.scaling, *point.scaling)))
+            noted = replace(noted, scaling=scaling, state=before.state, reason=before.reason, wall_ns=before.wall_ns)
+        if state == "completed":
+            return replace(noted, state="completed", reason=None)
+        return replace(noted, state="planned") if noted.state == "completed" else noted
+
+    @contextmanager
+    def locked(self) -> Iterator[int | None]:
+        """Hold the folder while points are run, and give the descriptor that holds it.
+
+        A process that inherits the descriptor holds it too: the launcher of a point that outlives a sweep that was
+        killed keeps others from taking its run folder away. None where the file system has no locks.
+
+        Raises:
+            StoreError: Somebody else holds it, or it cannot be written.
+        """
+        _make(self.path)
+        path = self.path / _LOCK
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            raise StoreError(f"cannot write {path}: {error.strerror}") from error
+        try:
+            yield descriptor if _lock(descriptor, self.path) else None
+        finally:
+            os.close(descriptor)
+
+
+def _lock(descriptor: int, folder: Path) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise StoreError(
+            f"{folder}: another sweep, or a point of one that was killed, is running there: wait for it or end it"
+        ) from error
+    except OSError:  # some network file systems have no locks
+        return False
+    return True
+
+
+def _make(folder: Path) -> Path:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"cannot create {folder}: {error.strerror}: choose another --trace-dir") from error
+    return folder
+
+
+def _manifest(folder: Path) -> RunManifest | None:
+    """Return a run folder's manifest; None where it has none that can be read."""
+    if not (folder / MANIFEST_NAME).is_file():
+        return None
+    try:
+        return read_manifest(folder)
+    except StoreError:
+        return None
+
+
+def _read(path: Path) -> list[SweepPoint]:
+    try:
+        data = path.read_bytes()
+        version = msgspec.json.decode(data, type=_Versioned).schema_version
+        if version > SWEEP_VERSION:
+            raise StoreError(
+                f"{path} has schema version {version}, this perfkit knows {SWEEP_VERSION}: update perfkit to read it"
+            )
+        return msgspec.json.decode(data, type=Sweep).points
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise StoreError(f"cannot read {path}: {error.strerror}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise StoreError(f"{path} is no valid record of a sweep: {error}; move it away") from error
+
+
+class _Versioned(msgspec.Struct):
+    schema_version: int

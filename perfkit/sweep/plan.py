@@ -1,0 +1,185 @@
+"""From the axes of a sweep to its points: every combination of options, times ranks, times repeats."""
+
+import random
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from perfkit.errors import UsageError
+from perfkit.model import Scaling
+from perfkit.sweep.points import Point, make_point
+
+OWN_OPTIONS: Final = {
+    "ranks": "--ranks of the sweep says how many",
+    "name": "the sweep names its runs",
+    "trace_dir": "--trace-dir of the sweep says where",
+}
+"""Options of `perfkit run` that the sweep sets, and what to say to who sets them too."""
+
+_BOOLEANS: Final = {"true": "--{}", "false": "--no-{}"}
+_OPTION: Final = re.compile(r"[a-z][a-z0-9_]*")
+
+
+class Axis(Struct, frozen=True):
+    """An option of `perfkit run`, and the values it takes one after the other."""
+
+    option: str
+    """As the manifest has it: `batch_size`."""
+    values: tuple[str, ...]
+
+
+class Set(Struct, frozen=True, kw_only=True):
+    """What a sweep is asked to run."""
+
+    workload: str
+    ranks: tuple[int, ...]
+    scaling: tuple[Scaling, ...]
+    axes: tuple[Axis, ...]
+    repeats: int
+    options: tuple[str, ...]
+    """Handed to every run as they are."""
+    trace_dir: str
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be.
+
+        Raises:
+            UsageError: An option is given twice, or is the sweep's own.
+        """
+        for axis in self.axes:
+            if axis.option in OWN_OPTIONS:
+                raise UsageError(f"--vary {axis.option}: {OWN_OPTIONS[axis.option]}")
+        names = [axis.option for axis in self.axes]
+        for name in names:
+            if names.count(name) > 1:
+                raise UsageError(f"--vary {name}: it is varied twice; give all its values at once")
+        for token in self.options:
+            _refuse_clash(token, names)
+
+
+def parse_axis(text: str) -> Axis:
+    """Read `compile=false,true`; values that hold commas are separated by semicolons.
+
+    Raises:
+        UsageError: It is not of that form.
+    """
+    name, equals, values = text.partition("=")
+    option = name.strip().removeprefix("--").replace("-", "_")
+    if not equals or _OPTION.fullmatch(option) is None:
+        raise UsageError(f"--vary {text}: write it as OPTION=VALUE,VALUE, as in compile=false,true")
+    return Axis(option, parse_values(values, f"--vary {option}"))
+
+
+def parse_values(text: str, option: str) -> tuple[str, ...]:
+    """Split `a,b` (or `a;b`) into its values.
+
+    Raises:
+        UsageError: One is empty, or given twice.
+    """
+    values = tuple(part.strip() for part in text.split(";" if ";" in text else ","))
+    for value in values:
+        if not value:
+            raise UsageError(f"{option} {text}: a value is empty")
+        if values.count(value) > 1:
+            raise UsageError(f"{option} {text}: {value} is given twice")
+    return values
+
+
+def parse_ranks(text: str) -> tuple[int, ...]:
+    """Read `1,2,4`.
+
+    Raises:
+        UsageError: One is no number from 1, or given twice.
+    """
+    values = parse_values(text, "--ranks")
+    for value in values:
+        if not value.isdecimal() or int(value) < 1:
+            raise UsageError(f"--ranks {text}: '{value}' is no number of ranks")
+    return tuple(sorted({int(value) for value in values}))
+
+
+def combinations(wanted: Set) -> list[dict[str, str]]:
+    """Return every combination of the axes' values, by option."""
+    names = [axis.option for axis in wanted.axes]
+    return [dict(zip(names, values, strict=True)) for values in product(*(axis.values for axis in wanted.axes))]
+
+
+def arguments(wanted: Set, varied: Mapping[str, str]) -> list[str]:
+    """Return what follows `perfkit run` for a combination, at the smallest number of ranks."""
+    flags = [token for option, value in varied.items() for token in _flag(option, value)]
+    return [wanted.workload, *wanted.options, *flags, "--trace-dir", wanted.trace_dir]
+
+
+def plan(wanted: Set, configs: Sequence[Mapping[str, Any]]) -> list[Point]:
+    """Return the points of a sweep, repeat by repeat.
+
+    The smallest number of ranks has the batch size of the options; from there strong scaling keeps the batch of all
+    ranks together, weak scaling that of one rank. The smallest point is both, and runs once.
+
+    Args:
+        wanted: The set.
+        configs: The effective configuration of each of its `combinations`.
+
+    Raises:
+        UsageError: The ranks do not divide a global batch.
+    """
+    first: dict[str, Point] = {}
+    for varied, config in zip(combinations(wanted), configs, strict=True):
+        for scaling, ranks in product(wanted.scaling, wanted.ranks):
+            batch = _batch_of_rank(scaling, config["batch_size"], wanted.ranks[0], ranks)
+            point = _point(wanted, varied, config, ranks, batch)
+            known = first.get(point.key, point)
+            first[point.key] = replace(known, scaling=tuple(dict.fromkeys((*known.scaling, scaling))))
+    return [point.again(repeat) for repeat in range(1, wanted.repeats + 1) for point in first.values()]
+
+
+def shuffled(points: Sequence[Point], seed: int) -> list[Point]:
+    """Return the points in an order that depends on the seed only."""
+    order = list(points)
+    random.Random(seed).shuffle(order)  # noqa: S311  # an order, not a secret
+    return order
+
+
+def _batch_of_rank(scaling: Scaling, batch_size: int, smallest: int, ranks: int) -> int:
+    together = batch_size * smallest
+    if scaling == "weak":
+        return batch_size
+    if together % ranks:
+        raise UsageError(
+            f"--scaling strong: {ranks} ranks do not divide the global batch of {together} samples "
+            f"({batch_size} a rank on {smallest}): choose other --ranks, or another --batch-size after --"
+        )
+    return together // ranks
+
+
+def _point(wanted: Set, varied: Mapping[str, str], config: Mapping[str, Any], ranks: int, batch: int) -> Point:
+    resized = [] if batch == config["batch_size"] else ["--batch-size", str(batch)]
+    shown = {option: value for option, value in varied.items() if option not in ("source", "batch_size")}
+    return make_point(
+        wanted.workload, ranks, {**config, "batch_size": batch}, [*arguments(wanted, varied), *resized], shown
+    )
+
+
+def _flag(option: str, value: str) -> Iterator[str]:
+    name = option.replace("_", "-")
+    if value in _BOOLEANS:
+        yield _BOOLEANS[value].format(name)
+    else:
+        yield f"--{name}={value}"  # one token: a value may begin with a dash
+
+
+def _refuse_clash(token: str, varied: Sequence[str]) -> None:
+    """Refuse an option for every run that the sweep sets itself."""
+    if token.startswith("-n") and not token.startswith("--"):
+        raise UsageError(f"{token} after --: {OWN_OPTIONS['ranks']}")
+    option = token.partition("=")[0].removeprefix("--").removeprefix("no-").replace("-", "_")
+    if not token.startswith("--"):
+        return
+    if option in OWN_OPTIONS:
+        raise UsageError(f"{token} after --: {OWN_OPTIONS[option]}")
+    if option in varied:
+        raise UsageError(f"{token} after --: the sweep varies it; leave one of them out")

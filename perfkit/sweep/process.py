@@ -1,0 +1,109 @@
+"""One point's processes: started, waited for, told to end when this process is, and none of them left."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Final, NamedTuple, Self
+
+_POLL_S: Final = 0.05
+_PATIENCE_S: Final = 20.0
+"""How long a launcher that was told to end has, until all that it started is killed."""
+
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Signals:
+    """While it is open, notes the signals that ask this process to end, in place of ending it."""
+
+    def __init__(self) -> None:
+        self.last: signal.Signals | None = None
+        self.count = 0
+
+    def __enter__(self) -> Self:
+        self._before = {number: signal.signal(number, self._note) for number in _SIGNALS}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, _frame: FrameType | None) -> None:
+        self.last = signal.Signals(number)
+        self.count += 1
+
+    def sleep(self, seconds: float) -> None:
+        """Sleep, but not on after a signal."""
+        deadline = time.monotonic() + seconds
+        while self.last is None and (left := deadline - time.monotonic()) > 0:
+            time.sleep(min(left, _POLL_S))
+
+
+class Ended(NamedTuple):
+    """How the processes of a point ended."""
+
+    exit_code: int
+    wall_ns: int
+
+
+def run_process(command: Sequence[str], log: Path, signals: Signals, lock: int | None) -> Ended:
+    """Run a launcher to its end; signals that come meanwhile are passed on to it.
+
+    Args:
+        command: The launcher's.
+        log: Receives what its processes say, after what is in it already.
+        signals: Those of this process.
+        lock: A descriptor that the launcher is to inherit.
+    """
+    begin_ns = time.monotonic_ns()
+    with log.open("ab") as stream:
+        # A session of its own: a Ctrl-C of the terminal reaches the ranks once, through the launcher.
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            pass_fds=() if lock is None else (lock,),
+        )
+    try:
+        _wait(process, signals)
+    finally:
+        if process.poll() is None:
+            _kill([process.pid, *descendants(process.pid)])
+        process.wait()
+    return Ended(process.returncode, time.monotonic_ns() - begin_ns)
+
+
+def _wait(process: subprocess.Popen[bytes], signals: Signals) -> None:
+    """Wait until a process ends; where it was told to, for a while."""
+    passed_on, deadline = 0, None
+    while process.poll() is None and (deadline is None or time.monotonic() < deadline):
+        if signals.last is not None and signals.count > passed_on:
+            passed_on, deadline = signals.count, deadline or time.monotonic() + _PATIENCE_S
+            # A launcher may take SIGHUP for something else.
+            process.send_signal(signal.SIGTERM if signals.last == signal.SIGHUP else signals.last)
+        time.sleep(_POLL_S)
+
+
+def descendants(pid: int) -> list[int]:
+    """Return the processes below one, on Linux; ranks have sessions of their own, so no group holds them all."""
+    try:
+        tasks = list(Path(f"/proc/{pid}/task").iterdir())
+        children = [int(child) for task in tasks for child in (task / "children").read_text().split()]
+    except OSError:  # no /proc, or it has ended
+        return []
+    return [*children, *(below for child in children for below in descendants(child))]
+
+
+def _kill(pids: Sequence[int]) -> None:
+    for pid in pids:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
