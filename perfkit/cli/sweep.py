@@ -15,7 +15,7 @@ from perfkit.model import SweepPoint
 from perfkit.sweep.config import EmitOptions, PointOptions, RunningOptions
 from perfkit.sweep.folder import SweepFolder
 from perfkit.sweep.launchers import LAUNCHERS, default_launcher, refuse_inside_launcher, usable_cores
-from perfkit.sweep.plan import Set, arguments, combinations, plan, shuffled
+from perfkit.sweep.plan import Wanted, arguments, combinations, plan, shuffled
 from perfkit.sweep.points import Point
 from perfkit.trace.store import SWEEP_NAME
 
@@ -48,7 +48,7 @@ def _start(_call: "Call", given: dict[str, Any]) -> None:
     assert isinstance(what, PointOptions)  # noqa: S101  # resolve keeps the order
     assert isinstance(how, RunningOptions)  # noqa: S101
     assert isinstance(where, EmitOptions)  # noqa: S101
-    wanted = Set(
+    wanted = Wanted(
         workload=workload,
         ranks=what.world_sizes,
         scaling=what.scalings,
@@ -80,7 +80,7 @@ app = command(
 )
 
 
-def _points(wanted: Set) -> list[Point]:
+def _points(wanted: Wanted) -> list[Point]:
     """Return the points, their options checked before anything starts."""
     from perfkit.sweep.effective import effective_configs
 
@@ -129,6 +129,8 @@ def _emit(folder: SweepFolder, points: Sequence[Point], how: RunningOptions, whe
         folder.record([folder.note(point) for point in points])
     for submit in submits:
         typer.echo(shlex.join(submit))
+    if not submits:
+        _say("nothing is missing: no scripts written")
 
 
 def _say_what_is_there(folder: SweepFolder, total: int, missing: Sequence[Point]) -> None:

@@ -206,7 +206,7 @@ def _read(path: Path) -> list[SweepPoint]:
                 f"{path} has schema version {version}, this perfkit knows {SWEEP_VERSION}: update perfkit to read it"
             )
         return msgspec.json.decode(data, type=Sweep).points
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
         raise StoreError(f"cannot read {path}: {error.strerror}") from error

@@ -32,7 +32,7 @@ class Axis(Struct, frozen=True):
     values: tuple[str, ...]
 
 
-class Set(Struct, frozen=True, kw_only=True):
+class Wanted(Struct, frozen=True, kw_only=True):
     """What a sweep is asked to run."""
 
     workload: str
@@ -99,22 +99,25 @@ def parse_ranks(text: str) -> tuple[int, ...]:
     for value in values:
         if not value.isdecimal() or int(value) < 1:
             raise UsageError(f"--ranks {text}: '{value}' is no number of ranks")
-    return tuple(sorted({int(value) for value in values}))
+    numbers = sorted(int(value) for value in values)
+    if len(set(numbers)) < len(numbers):
+        raise UsageError(f"--ranks {text}: a number is given twice")
+    return tuple(numbers)
 
 
-def combinations(wanted: Set) -> list[dict[str, str]]:
+def combinations(wanted: Wanted) -> list[dict[str, str]]:
     """Return every combination of the axes' values, by option."""
     names = [axis.option for axis in wanted.axes]
     return [dict(zip(names, values, strict=True)) for values in product(*(axis.values for axis in wanted.axes))]
 
 
-def arguments(wanted: Set, varied: Mapping[str, str]) -> list[str]:
+def arguments(wanted: Wanted, varied: Mapping[str, str]) -> list[str]:
     """Return what follows `perfkit run` for a combination, at the smallest number of ranks."""
     flags = [token for option, value in varied.items() for token in _flag(option, value)]
     return [wanted.workload, *wanted.options, *flags, "--trace-dir", wanted.trace_dir]
 
 
-def plan(wanted: Set, configs: Sequence[Mapping[str, Any]]) -> list[Point]:
+def plan(wanted: Wanted, configs: Sequence[Mapping[str, Any]]) -> list[Point]:
     """Return the points of a sweep, repeat by repeat.
 
     The smallest number of ranks has the batch size of the options; from there strong scaling keeps the batch of all
@@ -156,7 +159,7 @@ def _batch_of_rank(scaling: Scaling, batch_size: int, smallest: int, ranks: int)
     return together // ranks
 
 
-def _point(wanted: Set, varied: Mapping[str, str], config: Mapping[str, Any], ranks: int, batch: int) -> Point:
+def _point(wanted: Wanted, varied: Mapping[str, str], config: Mapping[str, Any], ranks: int, batch: int) -> Point:
     resized = [] if batch == config["batch_size"] else ["--batch-size", str(batch)]
     shown = {option: value for option, value in varied.items() if option not in ("source", "batch_size")}
     return make_point(

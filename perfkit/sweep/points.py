@@ -22,6 +22,9 @@ _PLACES: Final = ("config", "name", "trace_dir")
 
 _KEY_DIGITS: Final = 8
 _VALUE_LENGTH: Final = 24
+_TITLE_LENGTH: Final = 160
+"""With the suffix, and `.log`, well below the 255 of file systems."""
+
 _UNSAFE = re.compile(r"[^A-Za-z0-9.+=_-]+")
 
 
@@ -85,7 +88,7 @@ def make_point(
     parts = [workload, str(config["source"]), f"{ranks}ranks", f"batch{config['batch_size']}"]
     parts += [f"{option}={_short(value)}" for option, value in shown.items()]
     return Point(
-        title="-".join(parts),
+        title="-".join(parts)[:_TITLE_LENGTH],
         key=hashlib.sha256(canonical.encode()).hexdigest()[:_KEY_DIGITS],
         ranks=ranks,
         workload=workload,

@@ -1,0 +1,141 @@
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from perfkit.errors import StoreError
+from perfkit.model import Sweep
+from perfkit.sweep.folder import SweepFolder
+from perfkit.sweep.plan import Axis
+from perfkit.trace.discover import discover
+from tests.unit.sweep.building import leave_run, points_of, wanted
+
+
+def test_what_became_of_a_point_is_in_its_run_folder(tmp_path: Path) -> None:
+    one, two = points_of(wanted())
+    leave_run(tmp_path, one)
+    folder = SweepFolder(tmp_path)
+    assert (folder.state(one), folder.state(two)) == ("completed", "absent")
+    leave_run(tmp_path, two, "failed")
+    assert (folder.state(two), folder.reason(two)) == ("failed", "rank 1: no\nluck")
+    assert [folder.state(point.again(2)) for point in (one, two)] == ["absent", "absent"]
+
+
+def test_a_moved_sweep_is_the_same_sweep(tmp_path: Path) -> None:
+    one, _ = points_of(wanted())
+    leave_run(tmp_path / "a", one)
+    (tmp_path / "a").rename(tmp_path / "b")
+    assert SweepFolder(tmp_path / "b").state(one) == "completed"
+
+
+def test_a_point_is_found_after_an_axis_was_added(tmp_path: Path) -> None:
+    one, _ = points_of(wanted())
+    leave_run(tmp_path, one)
+    # What was the default before is now said in the name.
+    added, _ = points_of(wanted(axes=(Axis("source", ("memory",)), Axis("accumulate", ("1",)))))
+    added = msgspec.structs.replace(added, key=one.key, config=one.config)
+    assert added.name != one.name
+    folder = SweepFolder(tmp_path)
+    assert folder.state(added) == "completed"
+    assert folder.note(added).run == one.name
+
+
+@pytest.mark.parametrize("changes", [{"workload": "transformer"}, {"config": {"steps": 9}}])
+def test_a_run_of_something_else_is_not_the_point(tmp_path: Path, changes: dict[str, object]) -> None:
+    one, _ = points_of(wanted())
+    leave_run(tmp_path, one, **changes)
+    assert SweepFolder(tmp_path).state(one) == "failed"
+
+
+@pytest.mark.parametrize("content", [None, "", "{", '{"schema_version": 99}'])
+def test_a_folder_without_a_manifest_that_can_be_read_is_a_failed_try(tmp_path: Path, content: str | None) -> None:
+    one, _ = points_of(wanted())
+    (tmp_path / one.name).mkdir()
+    if content is not None:
+        (tmp_path / one.name / "run.json").write_text(content)
+    folder = SweepFolder(tmp_path)
+    assert (folder.state(one), folder.reason(one)) == ("failed", None)
+
+
+def test_what_a_try_left_is_kept_and_not_analysed(tmp_path: Path) -> None:
+    one, two = points_of(wanted())
+    folder = SweepFolder(tmp_path)
+    assert folder.set_aside(one) is None
+    leave_run(tmp_path, two)
+    for number in (1, 2, 3):
+        run = leave_run(tmp_path, one, "failed")
+        (run / "rank0.json.gz").write_bytes(bytes([number]))
+        assert folder.set_aside(one) == folder.earlier / f"{one.name}.{number}"
+    assert [(path / "rank0.json.gz").read_bytes()[0] for path in sorted(folder.earlier.iterdir())] == [1, 2, 3]
+    assert folder.state(one) == "absent"
+    folder.record([folder.note(two)])
+    folder.log(two).write_text("said\n")
+    assert [run.name for run in discover([tmp_path])] == [two.name]
+
+
+def test_the_record_keeps_the_points_of_other_calls(tmp_path: Path) -> None:
+    one, two = points_of(wanted())
+    folder = SweepFolder(tmp_path / "new")
+    folder.record([folder.note(one), folder.note(two)])
+    failed = msgspec.structs.replace(folder.note(one), state="failed", reason="because")
+    folder.record([failed])
+    again = SweepFolder(tmp_path / "new")
+    (added,) = points_of(wanted(ranks=(4,)))
+    again.record([again.note(added)])
+    read = msgspec.json.decode((tmp_path / "new" / "sweep.json").read_bytes(), type=Sweep)
+    assert [(point.ranks, point.state, point.reason) for point in read.points] == [
+        (1, "failed", "because"),
+        (2, "planned", None),
+        (4, "planned", None),
+    ]
+    assert read.schema_version == 1
+    assert read.points[2].arguments == list(added.arguments)
+
+
+def test_the_run_folder_decides_and_not_the_record(tmp_path: Path) -> None:
+    one, two = points_of(wanted())
+    folder = SweepFolder(tmp_path)
+    done = msgspec.structs.replace(folder.note(one), state="completed", wall_ns=5)
+    failed = msgspec.structs.replace(folder.note(two), state="failed", reason="because")
+    folder.record([done, failed])
+    leave_run(tmp_path, two)  # by a job, say
+    noted = [folder.note(point) for point in (one, two)]
+    assert [(point.state, point.reason) for point in noted] == [("planned", None), ("completed", None)]
+
+
+def test_a_point_of_both_scalings_stays_one(tmp_path: Path) -> None:
+    (strong, _), (weak, _) = (points_of(wanted(scaling=(kind,))) for kind in ("strong", "weak"))
+    folder = SweepFolder(tmp_path)
+    folder.record([folder.note(strong)])
+    assert folder.note(weak).scaling == ["strong", "weak"]
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ("{", "no valid record of a sweep"),
+        ('{"schema_version": 1, "points": [{}]}', "no valid record"),
+        ('{"schema_version": 2}', "has schema version 2, this perfkit knows 1"),
+    ],
+)
+def test_a_record_that_cannot_be_read_is_not_written_over(tmp_path: Path, content: str, why: str) -> None:
+    (tmp_path / "sweep.json").write_text(content)
+    with pytest.raises(StoreError, match=why):
+        SweepFolder(tmp_path)
+    assert (tmp_path / "sweep.json").read_text() == content
+
+
+def test_two_sweeps_do_not_run_in_one_folder(tmp_path: Path) -> None:
+    folder = SweepFolder(tmp_path)
+    with folder.locked() as lock:
+        assert lock is not None
+        with pytest.raises(StoreError, match="another sweep"), SweepFolder(tmp_path).locked():
+            pass
+    with SweepFolder(tmp_path).locked() as again:
+        assert again is not None
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="choose another --trace-dir"), SweepFolder(tmp_path / "file" / "x").locked():
+        pass

@@ -1,0 +1,127 @@
+import re
+from collections import Counter
+
+import pytest
+
+from perfkit.errors import UsageError
+from perfkit.sweep.plan import Axis, arguments, combinations, parse_axis, parse_ranks, parse_values, plan, shuffled
+from tests.unit.sweep.building import config_of, points_of, wanted
+
+
+def sizes(*ranks: int, scaling: tuple[str, ...]) -> list[tuple[int, int, tuple[str, ...]]]:
+    return [(p.ranks, p.config["batch_size"], p.scaling) for p in points_of(wanted(ranks=ranks, scaling=scaling))]
+
+
+def test_weak_scaling_keeps_the_batch_of_a_rank_and_strong_that_of_all() -> None:
+    assert sizes(1, 2, 4, scaling=("weak",)) == [(1, 16, ("weak",)), (2, 16, ("weak",)), (4, 16, ("weak",))]
+    assert sizes(1, 2, 4, scaling=("strong",)) == [(1, 16, ("strong",)), (2, 8, ("strong",)), (4, 4, ("strong",))]
+
+
+def test_the_fewest_ranks_have_the_batch_size_of_the_options_and_run_once() -> None:
+    assert sizes(4, 8, scaling=("strong", "weak")) == [
+        (4, 16, ("strong", "weak")),
+        (8, 8, ("strong",)),
+        (8, 16, ("weak",)),
+    ]
+
+
+def test_ranks_that_do_not_divide_the_global_batch_are_named() -> None:
+    with pytest.raises(UsageError, match=re.escape("3 ranks do not divide the global batch of 32 samples (16 a rank")):
+        points_of(wanted(ranks=(2, 3), scaling=("weak", "strong")))
+
+
+def test_every_combination_is_repeated_and_repeats_come_last() -> None:
+    asked = wanted(axes=(Axis("source", ("memory", "hdf5")), Axis("compile", ("false", "true"))), repeats=3)
+    points = points_of(asked)
+    assert [point.repeat for point in points] == [1] * 8 + [2] * 8 + [3] * 8
+    assert len({point.name for point in points}) == 24
+    assert set(Counter(point.key for point in points).values()) == {3}
+
+
+def test_what_is_run_is_what_was_asked_for() -> None:
+    asked = wanted(
+        scaling=("strong",),
+        axes=(Axis("source", ("hdf5",)), Axis("compile", ("false",)), Axis("static_graph", ("true",))),
+        options=("--steps", "8"),
+    )
+    _, two = points_of(asked)
+    given = ["gpt", "--steps", "8", "--source=hdf5", "--no-compile", "--static-graph", "--trace-dir", "traces/s"]
+    assert arguments(asked, combinations(asked)[0]) == given
+    assert two.command == ["run", *given, "--batch-size", "8", "--name", two.name]
+
+
+def test_a_varied_batch_size_scales_too() -> None:
+    asked = wanted(axes=(Axis("batch_size", ("8", "32")),), scaling=("strong",))
+    configs = [config_of(asked, {}) | {"batch_size": size} for size in (8, 32)]
+    assert [(p.ranks, p.config["batch_size"]) for p in plan(asked, configs)] == [(1, 8), (2, 4), (1, 32), (2, 16)]
+    assert plan(asked, configs)[1].command[-4:-2] == ["--batch-size", "4"]  # the last one counts
+
+
+def test_values_that_come_to_the_same_run_once() -> None:
+    asked = wanted(axes=(Axis("config", ("a.toml", "b.toml")),))
+    assert len(points_of(asked)) == 2
+
+
+def test_the_order_depends_on_the_seed_only() -> None:
+    points = points_of(wanted(ranks=(1, 2, 4), repeats=5))
+    assert shuffled(points, 1) == shuffled(points, 1) != shuffled(points, 2)
+    assert sorted(p.name for p in shuffled(points, 1)) == sorted(p.name for p in points)
+    assert [p.repeat for p in shuffled(points, 0)] != sorted(p.repeat for p in points)
+
+
+def test_an_axis_is_read() -> None:
+    assert parse_axis("compile=false,true") == Axis("compile", ("false", "true"))
+    assert parse_axis("--num-workers = 0, 2") == Axis("num_workers", ("0", "2"))
+    schedules = ("wait=1,active=3", "wait=2,active=5")
+    assert parse_axis("schedule=" + ";".join(schedules)) == Axis("schedule", schedules)
+    assert parse_ranks("4,1,2") == (1, 2, 4)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("compile", "write it as OPTION=VALUE,VALUE"),
+        ("=1,2", "write it as OPTION=VALUE,VALUE"),
+        ("a b=1", "write it as OPTION=VALUE,VALUE"),
+        ("compile=", "a value is empty"),
+        ("compile=true,,false", "a value is empty"),
+        ("compile=true,true", "true is given twice"),
+    ],
+)
+def test_an_axis_that_is_none_is_refused(text: str, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        parse_axis(text)
+
+
+@pytest.mark.parametrize("text", ["0", "1,x", "-1", "1,1", "", "01,1"])
+def test_ranks_that_are_none_are_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="--ranks"):
+        parse_ranks(text)
+
+
+def test_one_value_is_enough() -> None:
+    assert parse_values("memory", "--source") == ("memory",)
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"options": ("--name", "x")}, "--name after --: the sweep names its runs"),
+        ({"options": ("--trace-dir=x",)}, "--trace-dir=x after --: --trace-dir of the sweep"),
+        ({"options": ("-n", "2")}, "-n after --: --ranks of the sweep"),
+        ({"options": ("-n2",)}, "-n2 after --: --ranks of the sweep"),
+        ({"options": ("--ranks", "2")}, "--ranks after --: --ranks of the sweep"),
+        ({"options": ("--source", "hdf5")}, "--source after --: the sweep varies it"),
+        ({"axes": (Axis("name", ("x",)),)}, "--vary name: the sweep names its runs"),
+        ({"axes": (Axis("a", ("x",)), Axis("a", ("y",)))}, "--vary a: it is varied twice"),
+        ({"axes": (Axis("compile", ("true",)),), "options": ("--no-compile",)}, "--no-compile after --: the sweep"),
+    ],
+)
+def test_options_that_the_sweep_sets_are_refused(given: dict[str, object], why: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(why)):
+        wanted(**given)
+
+
+def test_options_of_the_run_may_look_alike() -> None:
+    options = ("--no-profile", "--num-workers", "2", "-1", "--no-overlap")
+    assert wanted(options=options).options == options
