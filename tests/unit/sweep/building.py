@@ -14,7 +14,7 @@ CONFIG: dict[str, Any] = {"batch_size": 16, "source": "memory", "steps": 8, "com
 
 
 def wanted(**given: Any) -> Wanted:
-    defaults = {
+    defaults: dict[str, Any] = {
         "workload": "gpt",
         "ranks": (1, 2),
         "scaling": ("weak",),
@@ -38,7 +38,7 @@ def points_of(asked: Wanted) -> list[Point]:
 
 def leave_run(folder: Path, point: Point, state: str = "completed", **changes: Any) -> Path:
     """Leave the run folder that a run of `point` would."""
-    run = folder / changes.pop("name", point.name)
+    run = folder / point.name
     run.mkdir(parents=True)
     failure = Failure(rank=1, message="no\nluck") if state == "failed" else None
     config = msgspec.json.decode(msgspec.json.encode(point.config | {"trace_dir": str(folder), "name": run.name}))

@@ -122,7 +122,7 @@ def test_slurm(tmp_path: Path) -> None:
 def test_hosts_are_handed_out_by_nodes(tmp_path: Path) -> None:
     hosts = tmp_path / "hosts"
     hosts.write_text("# ours\nalpha\n\nbeta # the other\ngamma\n")
-    options = {"emit": "hostfile", "ranks_per_node": 2, "hostfile": str(hosts)}
+    options: dict[str, Any] = {"emit": "hostfile", "ranks_per_node": 2, "hostfile": str(hosts)}
     script = emit(tmp_path / "jobs", points_of(wanted(ranks=(2, 4))), **options)["2nodes.sh"]
     assert launches(script)[0][1:] == ["-f", str(tmp_path / "jobs" / "2nodes.hosts"), "-n", "4", "-ppn", "2"]
     assert (tmp_path / "jobs" / "2nodes.hosts").read_text() == "alpha\nbeta\n"

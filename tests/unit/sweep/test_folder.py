@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -41,7 +42,7 @@ def test_a_point_is_found_after_an_axis_was_added(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("changes", [{"workload": "transformer"}, {"config": {"steps": 9}}])
-def test_a_run_of_something_else_is_not_the_point(tmp_path: Path, changes: dict[str, object]) -> None:
+def test_a_run_of_something_else_is_not_the_point(tmp_path: Path, changes: dict[str, Any]) -> None:
     one, _ = points_of(wanted())
     leave_run(tmp_path, one, **changes)
     assert SweepFolder(tmp_path).state(one) == "failed"

@@ -1,3 +1,4 @@
+from collections.abc import Mapping
 from pathlib import Path
 
 from perfkit.sweep.plan import Axis
@@ -5,8 +6,8 @@ from perfkit.sweep.points import essence, make_point
 from tests.unit.sweep.building import CONFIG, points_of, wanted
 
 
-def name(config: dict[str, object], shown: dict[str, str] | None = None, ranks: int = 2) -> str:
-    return make_point("gpt", ranks, CONFIG | {"trace_dir": "t"} | config, [], shown or {}).name
+def name(config: Mapping[str, object], shown: dict[str, str] | None = None, ranks: int = 2) -> str:
+    return make_point("gpt", ranks, {**CONFIG, "trace_dir": "t", **config}, [], shown or {}).name
 
 
 def test_a_name_says_what_it_is_and_stays() -> None:

@@ -1,0 +1,144 @@
+"""`perfkit sweep` with real runs: what is ended goes on, what fails is marked, and nothing is left running."""
+
+import os
+import shlex
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from perfkit.model import Sweep
+from perfkit.trace.store import read_manifest
+from tests.integration.launching import (
+    LIMIT_S,
+    PYTHON,
+    alive,
+    descendants_of,
+    execute,
+    needs_mpiexec,
+    start,
+)
+
+GPT = ["gpt", "--batch-size", "4", "--samples", "256"]
+QUICK, LONG = (f"rank=1,phase=backward,delay={delay}" for delay in ("1ms", "150ms"))
+
+
+def sweep(folder: Path, *arguments: str) -> list[str]:
+    return [*PYTHON, "sweep", "gpt", "--trace-dir", str(folder), *arguments]
+
+
+def states(folder: Path) -> list[str]:
+    return [point.state for point in msgspec.json.decode((folder / "sweep.json").read_bytes(), type=Sweep).points]
+
+
+def test_a_dry_run_prints_the_commands_and_writes_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "s"
+    options = ["--ranks", "1,3", "--launcher", "perfkit", "--vary", "compile=false,true", "--dry-run"]
+    done = execute(sweep(folder, *options, "--", "--steps", "6"))
+    assert done.returncode == 0, done.stderr
+    commands = [shlex.split(line) for line in done.stdout.splitlines()]
+    assert [command[-1] for command in commands] == ["1", "3", "1", "3"]
+    given = ["run", "gpt", "--steps", "6", "--source=memory", "--no-compile", "--trace-dir", str(folder), "--name"]
+    assert commands[0][3:-3] == given
+    assert not folder.exists()
+    if (cores := len(os.sched_getaffinity(0))) < 3:
+        assert f"warning: up to 3 ranks share {cores} cores" in done.stderr
+
+
+def test_a_wrong_option_is_refused_once_and_before_anything_starts(tmp_path: Path) -> None:
+    done = execute(sweep(tmp_path / "s", "--ranks", "1,2", "--repeat", "3", "--", "--steps", "2"))
+    assert done.returncode == 2
+    assert [line.partition(" for the")[0] for line in done.stderr.splitlines()] == [
+        "perfkit: error: 2 steps are too few"
+    ]
+    assert not (tmp_path / "s").exists()
+
+
+def wait_for_run(process: subprocess.Popen[str], folder: Path, pattern: str) -> Path:
+    """Return the run folder that matches, as soon as there is one."""
+    deadline = time.monotonic() + LIMIT_S
+    while time.monotonic() < deadline and process.poll() is None:
+        for path in folder.glob(f"{pattern}/run.json"):
+            return path.parent
+        time.sleep(0.05)
+    raise AssertionError("no run folder")
+
+
+@needs_mpiexec
+@pytest.mark.slow
+def test_a_sweep_that_is_interrupted_goes_on_where_it_was(tmp_path: Path) -> None:
+    folder = tmp_path / "s"
+    options = ["--ranks", "2", "--vary", f"inject={QUICK};{LONG}", "--", *GPT[1:], "--no-profile", "--steps", "40"]
+    process = start(sweep(folder, *options))
+    try:
+        broken = wait_for_run(process, folder, "*delay=150ms*")
+        processes = descendants_of(process.pid)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=LIMIT_S)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert errors.splitlines()[-1].startswith("perfkit: error: ended by SIGINT: 1 points ran, 1 are left")
+    assert len(processes) >= 4  # the launcher, its proxy, two ranks
+    deadline = time.monotonic() + 10
+    while alive(processes) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert alive(processes) == []
+    assert states(folder) == ["completed", "planned"]
+    assert read_manifest(broken).state != "completed"
+    (whole,) = (path for path in folder.glob("gpt-*") if path != broken)
+    before = (whole / "run.json").read_bytes()
+
+    again = execute(sweep(folder, *options))
+
+    assert again.returncode == 0, again.stderr
+    assert "2 points, 1 of them complete already" in again.stderr
+    assert (
+        f"1 failed or were interrupted and are run again; what they left is kept in {folder}/.earlier" in again.stderr
+    )
+    assert states(folder) == ["completed", "completed"]
+    assert (whole / "run.json").read_bytes() == before
+    assert read_manifest(broken).state == "completed"
+    assert [path.name for path in (folder / ".earlier").iterdir()] == [f"{broken.name}.1"]
+
+
+@pytest.mark.slow
+def test_a_point_that_fails_is_marked_and_the_others_go_on(tmp_path: Path) -> None:
+    options = ["--ranks", "1", "--launcher", "torchrun", "--vary", "backend=nccl,gloo", "--random-order"]
+    command = sweep(tmp_path, *options, "--", *GPT[1:], "--steps", "6", "--device", "cpu")
+    done = execute(command)
+    assert done.returncode == 1
+    points = msgspec.json.decode((tmp_path / "sweep.json").read_bytes(), type=Sweep).points
+    failed, completed = sorted(points, key=lambda point: point.state, reverse=True)
+    assert (failed.state, completed.state) == ("failed", "completed")
+    assert "nccl" in str(failed.reason)
+    assert completed.wall_ns is not None
+    last = done.stderr.splitlines()[-1]
+    assert last == f"perfkit: error: 1 of 2 points failed: {failed.run}; {tmp_path}/sweep.json says why"
+
+    analysed = execute([*PYTHON, "analyze", str(tmp_path), "-f", "json"])
+    assert analysed.returncode == 0, analysed.stderr
+    runs = msgspec.json.decode(analysed.stdout)["runs"]
+    assert completed.run in [run["run"] for run in runs]
+    assert {run["run"] for run in runs} <= {completed.run, failed.run}
+
+
+@needs_mpiexec
+@pytest.mark.slow
+def test_a_job_script_runs_its_points(tmp_path: Path) -> None:
+    hosts, folder = tmp_path / "hosts", tmp_path / "a folder"
+    hosts.write_text("localhost\n")
+    options = ["--ranks", "2", "--emit", "hostfile", "--ranks-per-node", "2", "--hostfile", str(hosts)]
+    command = sweep(folder, *options, "--", *GPT[1:], "--no-profile", "--steps", "3")
+    written = execute(command)
+    assert written.returncode == 0, written.stderr
+    assert states(folder) == ["planned"]
+    done = execute(shlex.split(written.stdout))
+    assert done.returncode == 0, done.stderr
+    again = execute(command)
+    assert again.stdout == ""
+    assert "1 points, 1 of them complete already" in again.stderr
+    assert states(folder) == ["completed"]
