@@ -18,7 +18,8 @@ from perfkit.sweep.effective import Answer, Question
 def answer(question: Question) -> Answer:
     """Return the effective configuration of each command, or the first error."""
     try:
-        return Answer(configs=[_config(command, question.ranks) for command in question.commands])
+        configs = [_config(command, question.ranks) for command in question.commands]
+        return Answer(configs=configs, threads_by_ranks=any(map(_leaves_threads, configs)))
     except UsageError as error:
         return Answer(error=str(error), usage=True)
     except typer.TyperException as error:
@@ -37,6 +38,13 @@ def _config(command: list[str], ranks: int) -> dict[str, Any]:
     job = make_job(workload, given)
     job.run.check_world(ranks)
     return job.effective
+
+
+def _leaves_threads(config: dict[str, Any]) -> bool:
+    from perfkit.run.process_group import default_kind  # torch: not before there is a workload
+
+    kind = default_kind() if config["device"] == "auto" else config["device"]
+    return kind == "cpu" and config["threads"] is None
 
 
 def main() -> None:

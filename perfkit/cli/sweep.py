@@ -13,6 +13,7 @@ from perfkit.cli.options import Layer, command, flag, options, resolve
 from perfkit.errors import RunError, UsageError
 from perfkit.model import SweepPoint
 from perfkit.sweep.config import EmitOptions, PointOptions, RunningOptions
+from perfkit.sweep.effective import find_effective
 from perfkit.sweep.folder import SweepFolder
 from perfkit.sweep.launchers import LAUNCHERS, default_launcher, refuse_inside_launcher, usable_cores
 from perfkit.sweep.plan import Wanted, arguments, combinations, plan, shuffled
@@ -58,13 +59,10 @@ def _start(_call: "Call", given: dict[str, Any]) -> None:
         trace_dir=how.trace_dir or str(Path("traces", f"sweep-{workload}")),
     )
     folder = SweepFolder(Path(wanted.trace_dir))
-    points = _points(wanted)
-    if how.random_order:
-        points = shuffled(points, how.order_seed or 0)
     if where.emit is None:
-        _run(folder, points, how)
+        _run(folder, wanted, how)
     else:
-        _emit(folder, points, how, where)
+        _emit(folder, wanted, how, where)
 
 
 app = command(
@@ -80,79 +78,95 @@ app = command(
 )
 
 
-def _points(wanted: Wanted) -> list[Point]:
-    """Return the points, their options checked before anything starts."""
-    from perfkit.sweep.effective import effective_configs
-
-    commands = [arguments(wanted, varied) for varied in combinations(wanted)]
-    return plan(wanted, effective_configs(commands, wanted.ranks[0]))
-
-
-def _run(folder: SweepFolder, points: Sequence[Point], how: RunningOptions) -> None:
+def _run(folder: SweepFolder, wanted: Wanted, how: RunningOptions) -> None:
     launcher = how.launcher or default_launcher()
 
     def command(point: Point) -> list[str]:
         return LAUNCHERS[launcher](point.ranks, how.launcher_tokens, point.command)
 
-    missing = [point for point in points if folder.state(point) != "completed"]
-    _say_what_is_there(folder, len(points), missing)
-    _warn_of_cores(points)
-    if how.dry_run:
-        for point in missing:
-            typer.echo(shlex.join(command(point)))
-        return
     refuse_inside_launcher()
+    points, threads_by_ranks = _points(wanted, how)
+    command(points[0])  # a launcher that is not there is said before anything is written
+    if how.dry_run:
+        for point in points:
+            if folder.state(point) != "completed":
+                typer.echo(shlex.join(command(point)))
+        return
     from perfkit.cli.sweep_progress import progress
     from perfkit.sweep.execute import execute
 
-    folder.record([folder.note(point) for point in points])
-    with progress(len(missing)) as show:
-        noted = execute(folder, missing, command, show, pause_s=how.pause_s)
+    with folder.locked() as lock:
+        missing = [point for point in points if folder.state(point) != "completed"]
+        _say_what_is_there(folder, len(points), len(points) - len(missing), missing)
+        _warn_of_cores(wanted.ranks, threads_by_ranks)
+        folder.record([folder.note(point) for point in points])
+        with progress(len(missing)) as show:
+            noted = execute(folder, missing, command, show, lock=lock, pause_s=how.pause_s)
     _conclude(folder, len(points), [point for point in noted if point.state == "failed"])
 
 
-def _emit(folder: SweepFolder, points: Sequence[Point], how: RunningOptions, where: EmitOptions) -> None:
-    from perfkit.sweep.emit import write_scripts
+def _emit(folder: SweepFolder, wanted: Wanted, how: RunningOptions, where: EmitOptions) -> None:
+    from perfkit.sweep.emit import check_jobs, write_scripts
 
     for name in ("launcher", "launcher_options", "dry_run"):
         if getattr(how, name):
             raise UsageError(f"{flag(name)} has no effect with --emit: leave one of them out")
-    running = [point for point in points if folder.state(point) == "running"]
-    for point in running:
-        _say(f"{folder.find(point)} is running, or was killed: left out; move it away to have it run again")
-    missing = [point for point in points if point not in running and folder.state(point) != "completed"]
-    _say_what_is_there(folder, len(points), missing)
-    submits = write_scripts(folder.jobs, missing, where, how.pause_s)
+    points, _ = _points(wanted, how)
+    check_jobs(points, where)
     with folder.locked():
+        running = [point for point in points if folder.state(point) == "running"]
+        missing = [point for point in points if folder.state(point) in ("absent", "failed")]
+        submits = write_scripts(folder.jobs, missing, where, how.pause_s)
+        _say_what_is_there(folder, len(points), len(points) - len(missing) - len(running), missing)
         for point in missing:
             folder.set_aside(point)
         folder.record([folder.note(point) for point in points])
+    for point in running:
+        _say(f"{folder.find(point)} is running, or was killed: left out; move it away to have it run again")
     for submit in submits:
         typer.echo(shlex.join(submit))
-    if not submits:
-        _say("nothing is missing: no scripts written")
 
 
-def _say_what_is_there(folder: SweepFolder, total: int, missing: Sequence[Point]) -> None:
-    there = total - len(missing)
-    _say(f"{folder.path}: {total} points" + (f", {there} of them complete already" if there else ""))
+def _points(wanted: Wanted, how: RunningOptions) -> tuple[list[Point], bool]:
+    """Return the points in their order, all their options checked, and whether their threads go by their ranks."""
+    commands = [arguments(wanted, varied) for varied in combinations(wanted)]
+    found = find_effective(commands, wanted.ranks[0])
+    points = plan(wanted, found.configs)
+    return shuffled(points, how.order_seed or 0) if how.random_order else points, found.threads_by_ranks
+
+
+def _say_what_is_there(folder: SweepFolder, total: int, complete: int, missing: Sequence[Point]) -> None:
+    _say(f"{folder.path}: {_count(total)}" + (f", {complete} complete already" if complete else ""))
     again = sum(folder.state(point) != "absent" for point in missing)
     if again:
-        _say(f"{again} failed or were interrupted and are run again; what they left is kept in {folder.earlier}")
+        many = "s failed or were interrupted and run again; what is left of them"
+        one = " failed or was interrupted and runs again; what is left of it"
+        _say(f"{again} point{one if again == 1 else many} is in {folder.earlier}")
 
 
-def _warn_of_cores(points: Sequence[Point]) -> None:
-    cores, most = usable_cores(), max(point.ranks for point in points)
-    if most > cores:
-        _say(f"warning: up to {most} ranks share {cores} cores: their times tell of the sharing, not of scaling")
+def _warn_of_cores(ranks: Sequence[int], threads_by_ranks: bool) -> None:
+    """Say what on this machine would pass for scaling."""
+    cores = usable_cores()
+    if ranks[-1] > cores:
+        _say(f"warning: {ranks[-1]} ranks share {cores} cores: their times tell of the sharing, not of scaling")
+    threads = [max(1, cores // count) for count in ranks]
+    if threads_by_ranks and len(set(threads)) > 1:
+        _say(
+            f"warning: a rank has {threads[0]} threads with --ranks {ranks[0]} and {threads[-1]} with --ranks "
+            f"{ranks[-1]}: for the same everywhere put --threads {threads[-1]} after --"
+        )
 
 
 def _conclude(folder: SweepFolder, total: int, failed: Sequence[SweepPoint]) -> None:
     if failed:
         more = [f"{len(failed) - _NAMED} more"] if len(failed) > _NAMED else []
         names = ", ".join([*(point.run for point in failed[:_NAMED]), *more])
-        raise RunError(f"{len(failed)} of {total} points failed: {names}; {folder.path / SWEEP_NAME} says why")
-    typer.echo(f"{folder.path}: {total} points complete; to compare them: perfkit analyze {folder.path}")
+        raise RunError(f"{len(failed)} of {_count(total)} failed: {names}; {folder.path / SWEEP_NAME} says why")
+    typer.echo(f"{folder.path}: {_count(total)} complete; to compare them: perfkit analyze {folder.path}")
+
+
+def _count(points: int) -> str:
+    return "1 point" if points == 1 else f"{points} points"
 
 
 def _say(text: str) -> None:

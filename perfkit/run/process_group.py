@@ -124,7 +124,7 @@ def choose_device(kind: DeviceKind, info: DistInfo, shared: bool = False) -> tor
     Raises:
         LaunchEnvironmentError: There is no such device, or fewer of them than local ranks.
     """
-    found = _available() if kind == "auto" else kind
+    found = default_kind() if kind == "auto" else kind
     if found == "cpu":
         return torch.device("cpu")
     module = torch.get_device_module(found)
@@ -146,7 +146,8 @@ def choose_device(kind: DeviceKind, info: DistInfo, shared: bool = False) -> tor
     return device
 
 
-def _available() -> str:
+def default_kind() -> str:
+    """Return the kind of device that `auto` stands for on this host."""
     for kind in ("cuda", "xpu"):
         if torch.get_device_module(kind).is_available():
             return kind

@@ -26,12 +26,14 @@ class Answer(Struct, frozen=True, kw_only=True):
     """What it says: the effective configurations, or why there are none."""
 
     configs: list[dict[str, Any]] = []
+    threads_by_ranks: bool = False
+    """Whether a run on the CPU leaves its threads to perfkit, which shares the cores among the ranks."""
     error: str | None = None
     usage: bool = False
     """Whether the error is one of the options."""
 
 
-def effective_configs(commands: Sequence[Sequence[str]], ranks: int) -> list[dict[str, Any]]:
+def find_effective(commands: Sequence[Sequence[str]], ranks: int) -> Answer:
     """Return the effective configuration of each command, every option by its name.
 
     Args:
@@ -53,4 +55,4 @@ def effective_configs(commands: Sequence[Sequence[str]], ranks: int) -> list[dic
         raise PerfkitError(f"the options of the runs could not be checked: {said[0]}") from error
     if answer.error is not None:
         raise (UsageError if answer.usage else PerfkitError)(answer.error)
-    return answer.configs
+    return answer

@@ -78,6 +78,16 @@ def make_jobs(points: Sequence[Point], ranks_per_node: int) -> list[Job]:
     ]
 
 
+def check_jobs(points: Sequence[Point], options: EmitOptions) -> None:
+    """Refuse what no scripts can be written for.
+
+    Raises:
+        UsageError: The ranks do not fill nodes, a file is not there, or there are too few hosts.
+    """
+    _hosts(options, make_jobs(points, _ranks_per_node(options)))
+    _existing(options.setup, "--setup")
+
+
 def write_scripts(folder: Path, points: Sequence[Point], options: EmitOptions, pause_s: float) -> list[list[str]]:
     """Write the scripts that run the points; return the commands that submit or start them.
 
@@ -88,12 +98,12 @@ def write_scripts(folder: Path, points: Sequence[Point], options: EmitOptions, p
         pause_s: How long to wait between two points.
 
     Raises:
-        UsageError: The ranks do not fill nodes, a file is not there, or there are too few hosts.
+        UsageError: As of `check_jobs`.
         StoreError: A script cannot be written.
     """
     assert options.emit is not None  # noqa: S101  # the caller has seen to it
     kind, site = KINDS[options.emit], None if options.site is None else SITES[options.site]
-    jobs = make_jobs(points, options.ranks_per_node or (len(site.cores) if site else 1))
+    jobs = make_jobs(points, _ranks_per_node(options))
     hosts = _hosts(options, jobs)
     setup = _existing(options.setup, "--setup")
     submits = []
@@ -194,6 +204,13 @@ KINDS: Final[dict[Scheduler, Kind]] = {
     "slurm": Kind(("sbatch",), "#SBATCH", _slurm, _srun),
     "hostfile": Kind(("bash",), "#", _no_request, _hydra),
 }
+
+
+def _ranks_per_node(options: EmitOptions) -> int:
+    site = None if options.site is None else len(SITES[options.site].cores)
+    found = options.ranks_per_node or site
+    assert found is not None  # noqa: S101  # `EmitOptions` has seen to it
+    return found
 
 
 def _hosts(options: EmitOptions, jobs: Sequence[Job]) -> list[str]:

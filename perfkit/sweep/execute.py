@@ -36,31 +36,38 @@ class Show(Protocol):
 class InterruptedSweepError(RunError):
     """The sweep was asked to end."""
 
-    def __init__(self, number: signal.Signals, ran: int, left: int) -> None:
-        super().__init__(f"ended by {number.name}: {ran} points ran, {left} are left; the same command goes on there")
+    def __init__(self, number: signal.Signals, ran: int, total: int) -> None:
+        super().__init__(f"ended by {number.name}: {ran} of {total} points ran; the same command goes on there")
         self.exit_code = 128 + number
 
 
 def execute(
-    folder: SweepFolder, points: Sequence[Point], command: Command, show: Show, *, pause_s: float = 0.0
+    folder: SweepFolder,
+    points: Sequence[Point],
+    command: Command,
+    show: Show,
+    *,
+    lock: int | None = None,
+    pause_s: float = 0.0,
 ) -> list[SweepPoint]:
     """Run points in their order, and return what became of each.
 
     What became of a point is in `sweep.json` before the next begins: a sweep that ends, however, goes on there.
 
     Args:
-        folder: The sweep's.
+        folder: The sweep's; the caller has locked it.
         points: Those to run; run folders of earlier tries are set aside.
         command: Makes the command of a point.
         show: Told of every point.
+        lock: What holds the folder; the launchers inherit it.
         pause_s: How long to wait between two points.
 
     Raises:
         InterruptedSweepError: A signal asked this process to end; the point that was running has been ended.
-        StoreError: The folder cannot be written, or somebody else runs points there.
+        StoreError: The folder cannot be written.
     """
     done: list[SweepPoint] = []
-    with folder.locked() as lock, Signals() as signals:
+    with Signals() as signals:
         for position, point in enumerate(points):
             if position:
                 signals.sleep(pause_s)
@@ -72,7 +79,7 @@ def execute(
                     show.end(noted)
                     done.append(noted)
             if signals.last is not None:
-                raise InterruptedSweepError(signals.last, len(done), len(points) - len(done))
+                raise InterruptedSweepError(signals.last, len(done), len(points))
     return done
 
 

@@ -42,7 +42,7 @@ class SweepFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._known = {(point.key, point.repeat): point for point in _read(path / SWEEP_NAME)}
+        self._read()
 
     @property
     def known(self) -> Sequence[SweepPoint]:
@@ -145,6 +145,9 @@ class SweepFolder:
             return replace(noted, state="completed", reason=None)
         return replace(noted, state="planned") if noted.state == "completed" else noted
 
+    def _read(self) -> None:
+        self._known = {(point.key, point.repeat): point for point in _read(self.path / SWEEP_NAME)}
+
     @contextmanager
     def locked(self) -> Iterator[int | None]:
         """Hold the folder while points are run, and give the descriptor that holds it.
@@ -162,7 +165,9 @@ class SweepFolder:
         except OSError as error:
             raise StoreError(f"cannot write {path}: {error.strerror}") from error
         try:
-            yield descriptor if _lock(descriptor, self.path) else None
+            held = _lock(descriptor, self.path)
+            self._read()  # what another sweep has written since
+            yield descriptor if held else None
         finally:
             os.close(descriptor)
 

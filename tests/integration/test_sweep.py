@@ -81,7 +81,7 @@ def test_a_sweep_that_is_interrupted_goes_on_where_it_was(tmp_path: Path) -> Non
     finally:
         process.kill()
     assert process.returncode == 130
-    assert errors.splitlines()[-1].startswith("perfkit: error: ended by SIGINT: 1 points ran, 1 are left")
+    assert errors.splitlines()[-1].startswith("perfkit: error: ended by SIGINT: 1 of 2 points ran")
     assert len(processes) >= 4  # the launcher, its proxy, two ranks
     deadline = time.monotonic() + 10
     while alive(processes) and time.monotonic() < deadline:
@@ -95,9 +95,9 @@ def test_a_sweep_that_is_interrupted_goes_on_where_it_was(tmp_path: Path) -> Non
     again = execute(sweep(folder, *options))
 
     assert again.returncode == 0, again.stderr
-    assert "2 points, 1 of them complete already" in again.stderr
+    assert "2 points, 1 complete already" in again.stderr
     assert (
-        f"1 failed or were interrupted and are run again; what they left is kept in {folder}/.earlier" in again.stderr
+        f"1 point failed or was interrupted and runs again; what is left of it is in {folder}/.earlier" in again.stderr
     )
     assert states(folder) == ["completed", "completed"]
     assert (whole / "run.json").read_bytes() == before
@@ -140,5 +140,5 @@ def test_a_job_script_runs_its_points(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     again = execute(command)
     assert again.stdout == ""
-    assert "1 points, 1 of them complete already" in again.stderr
+    assert "1 point, 1 complete already" in again.stderr
     assert states(folder) == ["completed"]

@@ -6,16 +6,25 @@ import pytest
 
 from perfkit.cli.effective import answer
 from perfkit.errors import UsageError
-from perfkit.sweep.effective import Question, effective_configs
+from perfkit.sweep.effective import Question, find_effective
 
 PLACE = ("--trace-dir", "t")
 
 
 def test_options_come_to_what_a_run_writes_into_its_manifest() -> None:
     tiny = ["transformer", "--preset", "tiny", "--source=hdf5", "--no-overlap", *PLACE]
-    (config,) = answer(Question(commands=[tiny], ranks=1)).configs
+    said = answer(Question(commands=[tiny], ranks=1))
+    (config,) = said.configs
     expected = {"batch_size": 8, "d_model": 32, "source": "hdf5", "overlap": False, "data_dir": "t/.data"}
     assert {name: config[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "left"),
+    [((), True), (("--threads", "1"), False)],
+)
+def test_it_is_known_who_decides_on_threads(options: tuple[str, ...], left: bool) -> None:
+    assert answer(Question(commands=[["gpt", "--device", "cpu", *options]], ranks=1)).threads_by_ranks is left
 
 
 @pytest.mark.parametrize(
@@ -38,4 +47,4 @@ def test_an_option_that_cannot_be_is_said_as_perfkit_run_says_it(command: list[s
 
 def test_a_process_of_its_own_answers() -> None:
     with pytest.raises(UsageError, match=re.escape("unknown workload 'nothing'")):
-        effective_configs([["nothing"]], 1)
+        find_effective([["nothing"]], 1)

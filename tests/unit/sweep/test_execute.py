@@ -40,6 +40,11 @@ class Told:
         self.ended.append((noted.state, noted.reason))
 
 
+def new_folder(path: Path) -> SweepFolder:
+    path.mkdir()
+    return SweepFolder(path)
+
+
 def python(code: str) -> list[str]:
     return [sys.executable, "-c", code]
 
@@ -78,7 +83,7 @@ def signalled_when(there: Callable[[], bool], number: signal.Signals) -> Iterato
 
 
 def test_a_point_that_fails_leaves_the_others_done(tmp_path: Path) -> None:
-    folder, told = SweepFolder(tmp_path / "s"), Told()
+    folder, told = new_folder(tmp_path / "s"), Told()
     points = points_of(wanted(ranks=(1, 2, 4)))
     two = points[1]
     complete = completing(tmp_path / "ready", folder.path)
@@ -122,7 +127,7 @@ def test_the_reason_is_that_of_this_try(tmp_path: Path) -> None:
 
 
 def test_a_run_says_itself_why_it_failed(tmp_path: Path) -> None:
-    folder, (point,) = SweepFolder(tmp_path / "s"), points_of(wanted(ranks=(1,)))
+    folder, (point,) = new_folder(tmp_path / "s"), points_of(wanted(ranks=(1,)))
     made = leave_run(tmp_path / "ready", point, "failed")
     code = f"import os; os.rename({str(made)!r}, {str(folder.path / point.name)!r}); print('killed')"
     (noted,) = execute(folder, [point], lambda _: python(code), Told())
@@ -135,7 +140,7 @@ def test_a_run_says_itself_why_it_failed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_the_point_and_the_sweep_goes_on_there(number: signal.Signals, tmp_path: Path) -> None:
-    folder, told = SweepFolder(tmp_path / "s"), Told()
+    folder, told = new_folder(tmp_path / "s"), Told()
     one, two, three = points = points_of(wanted(ranks=(1, 2, 4)))
     complete, begun = completing(tmp_path / "ready", folder.path), tmp_path / "begun"
     endless = f"import pathlib, time; pathlib.Path({str(begun)!r}).touch(); time.sleep({LIMIT_S})"
@@ -145,7 +150,7 @@ def test_a_signal_ends_the_point_and_the_sweep_goes_on_there(number: signal.Sign
         execute(folder, points, lambda point: python(endless) if point is two else complete(point), told)
 
     assert raised.value.exit_code == 128 + number
-    assert str(raised.value).startswith(f"ended by {number.name}: 1 points ran, 2 are left")
+    assert str(raised.value).startswith(f"ended by {number.name}: 1 of 3 points ran")
     assert told.begun == [one.name, two.name]
     assert told.ended == [("completed", None)]
     assert signal.getsignal(number) == before
@@ -189,14 +194,13 @@ def test_what_does_not_end_is_killed_with_all_below(tmp_path: Path, monkeypatch:
 
 
 def test_a_point_that_outlives_its_sweep_keeps_others_out(tmp_path: Path) -> None:
-    folder, begun = SweepFolder(tmp_path), tmp_path / "begun"
-    code = f"import pathlib, sys; pathlib.Path({str(begun)!r}).touch(); sys.stdin.read()"
+    folder, code = SweepFolder(tmp_path), "import sys; sys.stdin.read()"
     with folder.locked() as lock:
         assert lock is not None
         launcher = subprocess.Popen(python(code), stdin=subprocess.PIPE, pass_fds=(lock,))
     try:
-        with pytest.raises(StoreError, match="another sweep, or a point of one that was killed"):
-            execute(folder, points_of(wanted()), lambda _: python("pass"), Told())
+        with pytest.raises(StoreError, match="another sweep, or a point of one that was killed"), folder.locked():
+            pass
     finally:
         launcher.communicate()
     with folder.locked():

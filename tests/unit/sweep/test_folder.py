@@ -136,6 +136,16 @@ def test_two_sweeps_do_not_run_in_one_folder(tmp_path: Path) -> None:
         assert again is not None
 
 
+def test_who_holds_the_folder_knows_what_others_wrote_before(tmp_path: Path) -> None:
+    one, two = points_of(wanted())
+    first, second = SweepFolder(tmp_path), SweepFolder(tmp_path)
+    with first.locked():
+        first.record([first.note(one)])
+    with second.locked():
+        second.record([second.note(two)])
+    assert [point.run for point in SweepFolder(tmp_path).known] == [one.name, two.name]
+
+
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="choose another --trace-dir"), SweepFolder(tmp_path / "file" / "x").locked():
