@@ -9,6 +9,7 @@
     report = perfkit.analyze("traces/")        # the report, as records
     report.tables().steps                      # the same as pandas DataFrames
     perfkit.compare("traces/a", "traces/b")    # what changed
+    perfkit.history("traces/")                 # how it went over time
 
 Importing perfkit is cheap: each name is imported when it is first used, torch only by `profile`.
 """
@@ -20,13 +21,14 @@ from perfkit._version import __version__
 
 if TYPE_CHECKING:
     from perfkit.comparing import compare as compare
+    from perfkit.comparing import history as history
     from perfkit.errors import PerfkitError as PerfkitError
     from perfkit.model import Report as Report
     from perfkit.model import RunManifest as RunManifest
     from perfkit.pipeline import analyze as analyze
     from perfkit.run.own_loop import profile as profile
 
-__all__ = ["PerfkitError", "Report", "RunManifest", "__version__", "analyze", "compare", "profile"]
+__all__ = ["PerfkitError", "Report", "RunManifest", "__version__", "analyze", "compare", "history", "profile"]
 
 _LAZY: Final = {
     "PerfkitError": "perfkit.errors",
@@ -34,6 +36,7 @@ _LAZY: Final = {
     "RunManifest": "perfkit.model",
     "analyze": "perfkit.pipeline",
     "compare": "perfkit.comparing",
+    "history": "perfkit.comparing",
     "profile": "perfkit.run.own_loop",
 }
 

@@ -1,4 +1,4 @@
-"""From two paths to what changed between them."""
+"""From paths to what changed between their runs: two sides, or a history."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,8 +8,9 @@ from msgspec.structs import replace
 from perfkit._version import __version__
 from perfkit.comparison.compare import changes, findings
 from perfkit.comparison.gates import check_gates, parse_gate
+from perfkit.comparison.history import lineages
 from perfkit.errors import TraceError
-from perfkit.model import Comparison, Finding, RunReport, Side
+from perfkit.model import Comparison, Finding, History, HistoryBy, RunReport, Side
 from perfkit.pipeline import analyze
 
 
@@ -58,3 +59,22 @@ def _of_runs(sides: list[list[RunReport]]) -> list[Finding]:
         for finding in run.findings
         if finding.severity != "info"
     ]
+
+
+def history(*paths: str | Path, by: HistoryBy = "run", step_marker: str | None = None) -> History:
+    """Set runs in the order in which they were made, those of one configuration together.
+
+    Args:
+        paths: run folders, or folders of them.
+        by: what a point is: a run, or all runs of one commit.
+        step_marker: as in `analyze`.
+
+    Raises:
+        TraceError: none of the runs says when it was made and how, or none can be read.
+        UsageError: `step_marker` cannot be read.
+    """
+    found = lineages(analyze(*paths, step_marker=step_marker).runs, by)
+    if not found.lineages:
+        more = f" (and {len(found.findings) - 1} more)" if len(found.findings) > 1 else ""
+        raise TraceError(f"no run to put into a history: {found.findings[0].message}{more}")
+    return found

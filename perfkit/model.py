@@ -2,8 +2,8 @@
 
 All are frozen and keyword-only. msgspec encodes and decodes them, checks them, and writes their JSON Schema, so what
 stands here is the file format: a change to `RunManifest` bumps `MANIFEST_VERSION`, one to `Report` `REPORT_VERSION`,
-one to `Comparison` `COMPARISON_VERSION`, one to `Sweep` `SWEEP_VERSION`, and all go into CHANGELOG.md. Units are in
-the names; `None` means "not known", and a field beside it or a finding says why.
+one to `Comparison` `COMPARISON_VERSION`, one to `Sweep` `SWEEP_VERSION`, one to `History` `HISTORY_VERSION`, and all go
+into CHANGELOG.md. Units are in the names; `None` means "not known", and a field beside it or a finding says why.
 """
 
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args
@@ -19,6 +19,7 @@ MANIFEST_VERSION: Final = 1
 REPORT_VERSION: Final = 1
 COMPARISON_VERSION: Final = 1
 SWEEP_VERSION: Final = 1
+HISTORY_VERSION: Final = 1
 
 Category = Literal["compute", "communication", "memcpy", "data_loading", "overhead"]
 CATEGORIES: Final[tuple[Category, ...]] = get_args(Category)
@@ -141,6 +142,8 @@ class RunManifest(Struct, frozen=True, kw_only=True):
     config: dict[str, Any]
     """The effective configuration, every option by its name."""
     versions: dict[str, str]
+    commit: str | None = None
+    """The git commit that the working directory was at; what was not committed there is not known."""
     backend: str | None
     device: str
     world: World
@@ -558,6 +561,12 @@ class RunReport(Struct, frozen=True, kw_only=True):
     throughput: Throughput | None
     config: dict[str, Any] | None
     """The manifest's; None for a foreign trace."""
+    started_at: str | None = None
+    """The manifest's, as are the three below."""
+    commit: str | None = None
+    versions: dict[str, str] = {}
+    device_names: list[str] = []
+    """Each once, in order."""
     injections: list[Injection]
     efficiency: Efficiency | None
     """None without steps of known ranks."""
@@ -839,4 +848,72 @@ class Comparison(Struct, frozen=True, kw_only=True):
     changes: list[Change]
     """In order of kind; within collectives and operators by how much time they gained or lost."""
     gates: list[GateResult]
+    findings: list[Finding]
+
+
+# ---- what `perfkit history` says -----------------------------------------------------------------------------------
+
+HistoryBy = Literal["run", "commit"]
+
+
+class HistoryPoint(Struct, frozen=True, kw_only=True):
+    """A run, or the runs of one commit."""
+
+    runs: list[str]
+    """In order of time."""
+    started_at: str
+    """Of the first; ISO 8601."""
+    commit: str | None
+    versions: dict[str, str]
+    """Of the last."""
+    step_ns: float
+    """Median over steps of the largest wall over ranks (METRICS section 7); of several runs the median."""
+    interval_ns: tuple[float, float] | None
+    """95 % bootstrap interval; None of two runs, and of one with fewer than five steps."""
+    resampled: Literal["runs", "steps"] | None
+    """What was drawn from. Steps of one run share whatever disturbed that run."""
+    samples_per_s: float | None
+    efficiency: dict[str, float | None]
+    """Factors by the names that they have in `Efficiency`."""
+
+
+class Shift(Struct, frozen=True, kw_only=True):
+    """A place where the step time changed for good, by more than the runs differ among themselves."""
+
+    run: str
+    """The first run after it."""
+    commit: str | None
+    last_before: str
+    """The run before it."""
+    before_ns: float
+    """Median of the runs since the shift before, or the first."""
+    after_ns: float
+    """Median of the runs up to the next shift, or the last."""
+    interval: tuple[float, float]
+    """95 % bootstrap interval of after / before, over runs."""
+    p_value: float
+    """How often chance alone would show a shift as clear in these runs, anywhere among them (Pettitt's test)."""
+
+
+class Lineage(Struct, frozen=True, kw_only=True):
+    """Runs of one configuration on one kind of device."""
+
+    settings: dict[str, Any]
+    """What they have in common."""
+    runs: int
+    points: list[HistoryPoint]
+    """In order of time."""
+    shifts: list[Shift]
+    reason: str | None
+    """Why none can be told; None where one would have been found."""
+
+
+class History(Struct, frozen=True, kw_only=True):
+    """`perfkit history`: runs over time, like with like."""
+
+    schema_version: int = HISTORY_VERSION
+    perfkit_version: str
+    by: HistoryBy
+    lineages: list[Lineage]
+    """Those of the most runs first."""
     findings: list[Finding]

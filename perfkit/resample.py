@@ -47,3 +47,15 @@ def interval(draws: Floats) -> tuple[float, float]:
     """Return the 95 % percentile interval of what was computed of resamples."""
     low, high = np.percentile(draws, _INTERVAL, method="nearest")
     return float(low), float(high)
+
+
+def median_interval(values: Sequence[float] | Floats) -> tuple[float, float]:
+    """Return the 95 % interval of the median."""
+    return interval(medians(values, generator()))
+
+
+def ratio_interval(before: Sequence[float] | Floats, after: Sequence[float] | Floats) -> tuple[float, float]:
+    """Return the 95 % interval of median(after) / median(before)."""
+    draw = generator()
+    old, new = (medians(values, draw) for values in (before, after))
+    return interval(np.divide(new, old, out=np.full(DRAWS, np.inf), where=old > 0))

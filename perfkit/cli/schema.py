@@ -12,9 +12,9 @@ app = App()
 
 @app.command()
 def schema(
-    record: Annotated[Literal["report", "comparison", "run"], typer.Argument(help="Which file.")] = "report",
+    record: Annotated[Literal["report", "comparison", "history", "run"], typer.Argument(help="Which file.")] = "report",
 ) -> None:
-    """Print the JSON Schema (draft 2020-12) of a report, of a comparison, or of a run's run.json."""
+    """Print the JSON Schema (draft 2020-12) of a report, a comparison, a history, or of a run's run.json."""
     from perfkit.report import schema as described
 
     typer.echo(json.dumps(described.schema(record), indent=2))

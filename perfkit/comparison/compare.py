@@ -9,11 +9,9 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any, Final, NamedTuple, get_args
 
-import numpy as np
-
 from perfkit.comparison.measures import Measure, Name, measures
 from perfkit.model import Change, Finding, MeasureKind, Resampling, RunReport
-from perfkit.resample import DRAWS, FEWEST_RUNS, FEWEST_STEPS, Floats, generator, interval, medians
+from perfkit.resample import FEWEST_RUNS, FEWEST_STEPS, ratio_interval
 
 _KINDS: Final[tuple[MeasureKind, ...]] = get_args(MeasureKind)
 
@@ -61,18 +59,11 @@ def _value(side: list[Measure]) -> float | None:
 
 def _resample(before: list[Measure], after: list[Measure]) -> Resampled | None:
     if min(len(before), len(after)) >= FEWEST_RUNS:
-        values = [np.array([measure.value for measure in side]) for side in (before, after)]
-        return Resampled(_interval(*values), "runs")
+        old, new = ([measure.value for measure in side] for side in (before, after))
+        return Resampled(ratio_interval(old, new), "runs")
     if len(before) == len(after) == 1 and min(len(before[0].samples), len(after[0].samples)) >= FEWEST_STEPS:
-        return Resampled(_interval(np.array(before[0].samples), np.array(after[0].samples)), "steps")
+        return Resampled(ratio_interval(before[0].samples, after[0].samples), "steps")
     return None
-
-
-def _interval(before: Floats, after: Floats) -> tuple[float, float]:
-    """Return the 95 % percentile bootstrap interval of the ratio of medians."""
-    draw = generator()
-    old, new = (medians(values, draw) for values in (before, after))
-    return interval(np.divide(new, old, out=np.full(DRAWS, np.inf), where=old > 0))
 
 
 # ---- whether the two are comparable --------------------------------------------------------------------------------
@@ -102,13 +93,14 @@ def findings(before: Sequence[RunReport], after: Sequence[RunReport]) -> list[Fi
 
 def _differing(runs: Sequence[RunReport]) -> list[str]:
     """Return the options in which runs differ, with their values."""
-    settings = [_settings(run) for run in runs]
-    names = sorted({name for setting in settings for name in setting})
-    values = {name: list(dict.fromkeys(repr(setting.get(name)) for setting in settings)) for name in names}
+    known = [settings(run) for run in runs]
+    names = sorted({name for one in known for name in one})
+    values = {name: list(dict.fromkeys(repr(one.get(name)) for one in known)) for name in names}
     return [f"{name} ({' / '.join(several[:3])})" for name, several in values.items() if len(several) > 1]
 
 
-def _settings(run: RunReport) -> dict[str, Any]:
+def settings(run: RunReport) -> dict[str, Any]:
+    """Return what two runs must have in common to be alike: the workload, the ranks and every option that matters."""
     options = {name: value for name, value in (run.config or {}).items() if name not in _MAY_DIFFER}
     return {"workload": run.workload, "ranks": run.world_size} | options
 

@@ -6,7 +6,7 @@ A new format is a module with `write(report, stream, *, top)` and a row in `REPO
 from importlib import import_module
 from typing import Final, Protocol, TextIO, TypeVar, cast
 
-from perfkit.model import Comparison, Report
+from perfkit.model import Comparison, History, Report
 
 REPORTERS: Final[dict[str, str]] = {
     "rich": "perfkit.report.console:write",
@@ -37,6 +37,7 @@ COMPARISON_REPORTERS: Final[dict[str, str]] = {
     "rich": "perfkit.report.comparison:write_rich",
     "markdown": "perfkit.report.comparison:write_markdown",
     "json": "perfkit.report.report_json:write",
+    "html": "perfkit.report.comparison:write_html",
     "junit": "perfkit.report.gates:write_junit",
     "benchmark": "perfkit.report.gates:write_benchmark",
 }
@@ -46,10 +47,21 @@ COMPARISON_SUFFIXES: Final[dict[str, str]] = {
     ".benchmark.json": "benchmark",
     ".json": "json",
     ".md": "markdown",
+    ".html": "html",
     ".xml": "junit",
     ".txt": "rich",
 }
 """File suffix to format; the first that fits."""
+
+HISTORY_REPORTERS: Final[dict[str, str]] = {
+    "rich": "perfkit.report.history:write_rich",
+    "markdown": "perfkit.report.history:write_markdown",
+    "json": "perfkit.report.report_json:write",
+    "html": "perfkit.report.history:write_html",
+}
+"""The same for what `perfkit history` says."""
+
+HISTORY_SUFFIXES: Final[dict[str, str]] = {".json": "json", ".md": "markdown", ".html": "html", ".txt": "rich"}
 
 DEFAULT_TOP: Final = 10
 
@@ -72,6 +84,11 @@ def reporter(name: str) -> Reporter[Report]:
 def comparison_reporter(name: str) -> Reporter[Comparison]:
     """Return the reporter called `name` in `COMPARISON_REPORTERS`."""
     return cast("Reporter[Comparison]", _load(COMPARISON_REPORTERS[name]))
+
+
+def history_reporter(name: str) -> Reporter[History]:
+    """Return the reporter called `name` in `HISTORY_REPORTERS`."""
+    return cast("Reporter[History]", _load(HISTORY_REPORTERS[name]))
 
 
 def _load(target: str) -> object:

@@ -1,9 +1,9 @@
 """What `perfkit compare` found, for people: the same tables on the terminal and as markdown."""
 
-from typing import TextIO
+from typing import Any, TextIO
 
 from perfkit.model import Change, Comparison, Finding, GateState, Side
-from perfkit.report import console, markdown
+from perfkit.report import console, html, markdown
 from perfkit.report.document import Cell, Column, Document, Remark, Section, Table, Tone
 from perfkit.units import NONE, duration, figure, plain
 
@@ -23,6 +23,33 @@ def write_rich(report: Comparison, stream: TextIO, *, top: int) -> None:
 def write_markdown(report: Comparison, stream: TextIO, *, top: int) -> None:
     """Write `report` as markdown, such as `$GITHUB_STEP_SUMMARY` takes."""
     markdown.draw(_document(report, top), stream, "perfkit compare")
+
+
+def write_html(report: Comparison, stream: TextIO, *, top: int) -> None:
+    """Write `report` as a page, with a chart of where the step went."""
+    charts = [[chart] if (chart := _chart(report)) else []]
+    html.draw(_document(report, top), charts, stream, version=report.perfkit_version, heading="perfkit compare")
+
+
+def _chart(report: Comparison) -> dict[str, Any] | None:
+    changes = [change for change in report.changes if change.kind == "category"]
+    if not changes:
+        return None
+    return {
+        "kind": "stack",
+        "title": "Where the step goes, before and after",
+        "note": "mean over ranks, median over steps and runs",
+        "axis": "",
+        "x": ["before", "after"],
+        "series": [
+            {"category": one.name, "name": one.name.replace("_", " "), "ms": [_ms(one.before), _ms(one.after)]}
+            for one in changes
+        ],
+    }
+
+
+def _ms(ns: float | None) -> float | None:
+    return None if ns is None else round(ns / 1e6, 6)
 
 
 def _document(report: Comparison, top: int) -> Document:

@@ -5,6 +5,8 @@ browser. What is in a trace is text: the template escapes it, and in the figures
 """
 
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,6 +17,7 @@ from markupsafe import Markup
 
 from perfkit.errors import StoreError
 from perfkit.model import CATEGORIES, Report
+from perfkit.report.document import Document
 from perfkit.report.figures import figures
 from perfkit.report.layout import FOOTNOTES, document
 from perfkit.report.scaling_figures import series_figures
@@ -40,17 +43,33 @@ _DEFINITIONS: Final = (
 
 def write(report: Report, stream: TextIO, *, top: int) -> None:
     """Write `report` to `stream` as a self-contained page."""
+    doc = document(report, top)
+    notes = [note for note in doc.footnotes if note not in FOOTNOTES]  # the definitions say the same
+    charts = list(map(figures, report.runs))
+    draw(replace(doc, footnotes=notes), charts, stream, version=report.perfkit_version, heading="perfkit report")
+
+
+def draw(doc: Document, charts: Sequence[list[dict[str, Any]]], stream: TextIO, *, version: str, heading: str) -> None:
+    """Write a document to `stream` as a page.
+
+    Args:
+        doc: what it says.
+        charts: those of each section, as `perfkit.report.figures` makes them.
+        stream: receives the page.
+        version: perfkit's that made the report.
+        heading: what kind of report it is.
+    """
     page = Environment(
         loader=PackageLoader("perfkit.report", "page"),
         autoescape=True,
         undefined=StrictUndefined,
         keep_trailing_newline=True,
     )
-    doc = document(report, top)
     parts = page.get_template("report.html.j2").generate(
-        version=report.perfkit_version,
-        notes=[note for note in doc.footnotes if note not in FOOTNOTES],  # the definitions say the same
-        runs=list(zip(doc.sections, map(figures, report.runs), strict=True)),
+        version=version,
+        heading=heading,
+        notes=doc.footnotes,
+        runs=list(zip(doc.sections, charts, strict=True)),
         comparison=doc.comparison,
         advice=doc.advice,
         scaling=series_figures(report.scaling.series) if report.scaling else [],

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from perfkit._version import __version__
 from perfkit.errors import RunError
 from perfkit.model import Compiled, Injection, RankRecord, RunManifest, StepKind
+from perfkit.run.commit import current_commit
 from perfkit.run.devices import find_peak
 from perfkit.run.layout import Layout
 from perfkit.run.team import Team
@@ -98,6 +99,7 @@ def _running(run: str, layout: Layout, subject: Subject, started: datetime) -> R
         started_at=started.isoformat(timespec="seconds"),
         config=subject.config,
         versions=versions(subject.source, layout.device.partition(":")[0]),
+        commit=current_commit(),
         backend=layout.backend,
         device=layout.device.partition(":")[0],
         world=layout.world,

@@ -8,6 +8,7 @@ import pytest
 
 from perfkit.model import RunReport
 from perfkit.report.html import write
+from tests.histories import make_history
 from tests.integration.browser import chromium, needs_chromium
 from tests.integration.launching import PYTHON, ROOT, execute
 from tests.report_builders import make_operator, make_rank, make_report, make_run
@@ -134,4 +135,27 @@ def test_a_hostile_trace_runs_nothing(browser: Any, tmp_path: Path) -> None:
     visit.draw_all()
     assert visit.page.query_selector_all("img") == []
     assert HOSTILE in visit.page.locator("h2").first.text_content()
+    assert visit.trouble == []
+
+
+def test_a_history_is_drawn(browser: Any, tmp_path: Path) -> None:
+    make_history(tmp_path / "runs", [100, 101, 102, 100.5, 120, 121, 122, 123], ["<b>" * 14] * 8)
+    done = execute([*PYTHON, "history", str(tmp_path / "runs"), "-o", str(tmp_path / "history.html")])
+    assert done.returncode == 0, done.stderr
+    visit = Visit(browser, tmp_path / "history.html", 400)
+    assert visit.draw_all() == 2
+    levels = "document.querySelector('.plot').layout.shapes.map(one => Math.round(one.y0))"
+    assert visit.page.evaluate(levels) == [101, 122]
+    assert visit.page.evaluate("document.documentElement.scrollWidth") <= 400
+    assert visit.page.query_selector_all("svg b, table b") == []
+    assert visit.trouble == []
+
+
+def test_a_comparison_is_drawn(browser: Any, tmp_path: Path) -> None:
+    samples = [str(ROOT / "traces" / name) for name in ("sample-memory", "sample-hdf5")]
+    done = execute([*PYTHON, "compare", *samples, "-o", str(tmp_path / "compare.html")])
+    assert done.returncode == 0, done.stderr
+    visit = Visit(browser, tmp_path / "compare.html")
+    assert visit.draw_all() == 1
+    assert visit.page.evaluate("document.querySelector('.plot').data.length") == 5
     assert visit.trouble == []

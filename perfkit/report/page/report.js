@@ -27,6 +27,38 @@ function stack(plot, it) {
   }), quiet);
 }
 
+// Lines that the colour-blind, and a printer without colours, can tell apart.
+const strokes = [["#0072b2", "solid", "circle"], ["#d55e00", "dash", "square"], ["#cc79a7", "dot", "diamond"],
+  ["#009e73", "dashdot", "cross"], ["#e69f00", "longdash", "x"], ["#8c8c8c", "longdashdot", "triangle-up"]];
+const text = value => String(value).replace(/[&<>]/g, found => `&#${found.charCodeAt(0)};`);
+
+function trend(plot, it) {
+  const places = it.x.map((_, index) => index);
+  const unit = it.unit ? ` ${it.unit}` : "";
+  const lines = it.series.map((one, index) => {
+    const [colour, dash, symbol] = strokes[index % strokes.length];
+    return {
+      type: "scatter", mode: "lines+markers", name: one.name, x: places, y: one.y, line: { color: colour, dash, width: 1.5 },
+      marker: { symbol, size: 7 }, customdata: it.runs.map(text), hovertemplate: `%{customdata}: %{y:.6~g}${unit}<extra>${one.name}</extra>`,
+      ...(one.interval.some(Boolean) && { error_y: {
+        type: "data", symmetric: false, thickness: 1, width: 3, color: colour,
+        array: one.interval.map((ends, at) => ends ? ends[1] - one.y[at] : 0),
+        arrayminus: one.interval.map((ends, at) => ends ? one.y[at] - ends[0] : 0),
+      } }),
+    };
+  });
+  const levels = it.levels.map(one => ({
+    type: "line", x0: one.from - .4, x1: one.to + .4, y0: one.ms, y1: one.ms, line: { color: ink("--warning"), width: 3, dash: "dot" },
+  }));
+  const every = Math.max(1, Math.ceil(places.length / Math.max(2, Math.floor(plot.clientWidth / 130))));
+  const shown = places.filter(place => place % every === 0);
+  return Plotly.newPlot(plot, lines, layout({
+    shapes: levels, showlegend: lines.length > 1, legend: { orientation: "h", y: -.32, yanchor: "top" },
+    xaxis: axis("", { tickvals: shown, ticktext: shown.map(place => it.x[place]), range: [-.5, places.length - .5] }),
+    yaxis: axis(it.unit, { rangemode: "tozero" }),
+  }), quiet);
+}
+
 function heat(plot, it, chosen = 0) {
   const layer = it.layers[chosen];
   return Plotly.react(plot, [{
@@ -95,7 +127,7 @@ function choose(figure, it, draw) {
 function show(figure) {
   const plot = figure.querySelector(".plot");
   const it = JSON.parse(figure.querySelector("script").textContent);
-  const kinds = { heat, stack, scatter, lines, bars };
+  const kinds = { heat, stack, scatter, lines, bars, trend };
   const draw = chosen => kinds[it.kind](plot, it, chosen);
   if (it.kind === "heat") choose(figure, it, draw);
   draw(0);

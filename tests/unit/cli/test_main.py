@@ -94,9 +94,11 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["analyze", "x", "-o", "report.xls"], "the suffix says no format"),
         (["compare", "x"], "Missing argument 'AFTER'"),
         (["compare", "x", "y", "--fail-on", "slow"], "--fail-on 'slow': expected FIGURE > LIMIT"),
+        (["history", "x", "--by", "day"], "--by"),
+        (["history", "x", "-o", "history.xml"], "the suffix says no format"),
         (["view", "x", "--ui", "ui.perfetto.dev"], "--ui ui.perfetto.dev: give an address"),
         (["view", "x", "--ui", "http://127.0.0.1:1", "--offline"], "leave --ui out"),
-        (["schema", "nothing"], "'report', 'comparison', 'run'"),
+        (["schema", "nothing"], "'report', 'comparison', 'history', 'run'"),
     ],
 )
 def test_usage_errors_are_one_line_with_a_hint(args: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:

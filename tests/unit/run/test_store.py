@@ -1,3 +1,4 @@
+import subprocess
 from pathlib import Path
 
 import msgspec
@@ -7,6 +8,7 @@ from msgspec.structs import replace
 from perfkit.errors import StoreError
 from perfkit.files import replacing
 from perfkit.model import MANIFEST_VERSION, Failure, RunManifest, World
+from perfkit.run.commit import current_commit
 from perfkit.trace.store import (
     MANIFEST_NAME,
     claim_failure,
@@ -105,3 +107,18 @@ def test_a_run_that_could_only_say_why_it_failed_has_failed(tmp_path: Path) -> N
     assert (read_manifest(tmp_path).state, read_manifest(tmp_path).failure) == ("failed", failure)
     (tmp_path / "failure.json").write_bytes(b"")
     assert (read_manifest(tmp_path).state, read_manifest(tmp_path).failure) == ("failed", None)
+
+
+def test_the_commit_of_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "repository").mkdir()
+    monkeypatch.chdir(tmp_path / "repository")
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
+    assert current_commit() is None  # no repository
+    identity = ["-c", "user.name=somebody", "-c", "user.email=somebody@example.com"]
+    subprocess.run(["git", "init", "-q"], check=True)
+    assert current_commit() is None  # nothing committed yet
+    subprocess.run(["git", *identity, "commit", "-q", "--allow-empty", "-m", "first"], check=True)
+    head = subprocess.run(["git", "log", "-1", "--format=%H"], capture_output=True, text=True, check=True).stdout
+    assert current_commit() == head.strip()
+    monkeypatch.setenv("PATH", "")
+    assert current_commit() is None  # no git

@@ -1,0 +1,134 @@
+"""Runs in the order in which they were made: how long a step took, and where it changed for good."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from statistics import median
+from typing import Any
+
+import msgspec
+
+from perfkit._version import __version__
+from perfkit.comparison.compare import settings
+from perfkit.comparison.measures import Measure, Name, measures
+from perfkit.comparison.shifts import FEWEST_RUNS, find_shifts
+from perfkit.model import Finding, History, HistoryBy, HistoryPoint, Lineage, RunReport, Shift
+from perfkit.resample import FEWEST_RUNS, FEWEST_STEPS, median_interval
+
+_STEP_TIME = Name("run", "step_time")
+_FACTORS = ("parallel", "load_balance", "host", "input", "serialisation", "transfer")
+
+
+def lineages(runs: Iterable[RunReport], by: HistoryBy) -> History:
+    """Return the history of runs, those of one configuration together.
+
+    Args:
+        runs: in any order.
+        by: what a point is: a run, or all runs of one commit.
+    """
+    groups: dict[bytes, list[RunReport]] = defaultdict(list)
+    findings = []
+    for run in runs:
+        if reason := _unusable(run):
+            message = f"{run.run} is left out: {reason}"
+            findings.append(Finding(code="left_out", severity="info", message=message))
+        else:
+            groups[msgspec.json.encode(_settings(run), order="sorted")].append(run)
+    ordered = [sorted(group, key=_started) for group in groups.values()]
+    known = [_lineage(group, by) for group in sorted(ordered, key=lambda group: (-len(group), _started(group[0])))]
+    return History(perfkit_version=__version__, by=by, lineages=known, findings=findings)
+
+
+def _unusable(run: RunReport) -> str | None:
+    if run.config is None or run.started_at is None:
+        return "it has no run.json, so that neither its time nor its configuration is known"
+    if run.state != "completed":
+        return f"it is {run.state}"
+    try:
+        _started(run)
+    except ValueError:
+        return "its run.json does not say when it started"
+    return None if _STEP_TIME in measures(run) else "it has no recorded step"
+
+
+def _started(run: RunReport) -> datetime:
+    when = datetime.fromisoformat(run.started_at or "")
+    return when if when.tzinfo else when.replace(tzinfo=UTC)
+
+
+def _settings(run: RunReport) -> dict[str, Any]:
+    """Return what runs of one lineage have in common; versions may change, machines not."""
+    found = settings(run)
+    if found.get("data_dir") == f"{(run.config or {}).get('trace_dir')}/.data":
+        del found["data_dir"]  # beside the runs, wherever those are
+    devices = sorted({rank.device for rank in run.ranks})
+    return found | {"source": run.source, "device_names": run.device_names, "devices": devices}
+
+
+def _lineage(runs: Sequence[RunReport], by: HistoryBy) -> Lineage:
+    found = {id(run): measures(run) for run in runs}
+    steps = [found[id(run)][_STEP_TIME].value for run in runs]
+    told = len(runs) >= FEWEST_RUNS
+    return Lineage(
+        settings=_settings(runs[0]),
+        runs=len(runs),
+        points=[_point(group, [found[id(run)] for run in group]) for group in _grouped(runs, by)],
+        shifts=_shifts(runs, steps),
+        reason=None
+        if told
+        else f"{_count(len(runs))}: a change cannot be told from noise with fewer than {FEWEST_RUNS}",
+    )
+
+
+def _count(runs: int) -> str:
+    return f"{runs} run" + ("" if runs == 1 else "s")
+
+
+def _grouped(runs: Sequence[RunReport], by: HistoryBy) -> list[list[RunReport]]:
+    groups: dict[object, list[RunReport]] = defaultdict(list)
+    for run in runs:
+        # Runs whose commit is not known are not known to be of the same one.
+        groups[run.commit if by == "commit" and run.commit else id(run)].append(run)
+    return list(groups.values())
+
+
+def _point(runs: Sequence[RunReport], known: Sequence[dict[Name, Measure]]) -> HistoryPoint:
+    steps = [one[_STEP_TIME] for one in known]
+    interval, resampled = None, None
+    if len(runs) >= FEWEST_RUNS:
+        interval, resampled = median_interval([step.value for step in steps]), "runs"
+    elif len(runs) == 1 and len(steps[0].samples) >= FEWEST_STEPS:
+        interval, resampled = median_interval(steps[0].samples), "steps"
+    return HistoryPoint(
+        runs=[run.run for run in runs],
+        started_at=str(runs[0].started_at),
+        commit=runs[0].commit,
+        versions=runs[-1].versions,
+        step_ns=median(step.value for step in steps),
+        interval_ns=interval,
+        resampled=resampled,  # type: ignore[arg-type]
+        samples_per_s=_median(known, Name("run", "samples_per_s")),
+        efficiency={factor: _median(known, Name("efficiency", f"efficiency.{factor}")) for factor in _FACTORS},
+    )
+
+
+def _median(known: Sequence[dict[Name, Measure]], name: Name) -> float | None:
+    values = [one[name].value for one in known if name in one]
+    return median(values) if values else None
+
+
+def _shifts(runs: Sequence[RunReport], steps: Sequence[float]) -> list[Shift]:
+    found = find_shifts(steps)
+    places = [0, *(shift.place for shift in found), len(steps)]
+    return [
+        Shift(
+            run=runs[shift.place].run,
+            commit=runs[shift.place].commit,
+            last_before=runs[shift.place - 1].run,
+            before_ns=median(steps[start : shift.place]),
+            after_ns=median(steps[shift.place : end]),
+            interval=shift.interval,
+            p_value=shift.p_value,
+        )
+        for shift, start, end in zip(found, places, places[2:], strict=False)
+    ]

@@ -1,0 +1,109 @@
+"""Runs over time: like with like, and a change only where there is one."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import perfkit
+from perfkit.comparison.shifts import FEWEST_RUNS, find_shifts
+from perfkit.errors import TraceError
+from perfkit.model import RunManifest
+from perfkit.resample import median_interval
+from perfkit.trace.store import read_manifest, write_manifest
+from tests.histories import make_history, make_run_folder
+
+LOW = (10, 10.1, 10.2, 10.05)
+HIGH = (12, 12.1, 12.2, 12.3)
+
+
+def test_a_step_up_is_found_where_it_is() -> None:
+    (found,) = find_shifts([*LOW, *HIGH])
+    assert found.place == 4
+    assert found.p_value == pytest.approx(2 / 70, abs=0.01)  # two of the orders of 4 and 4 part them wholly
+    assert found.interval[0] < np.median(HIGH) / np.median(LOW) < found.interval[1]
+
+
+def test_up_and_down_again_are_two() -> None:
+    draw = np.random.default_rng(3)
+    levels = [draw.normal(level, 0.2, count) for level, count in ((10, 12), (11, 15), (10, 9))]
+    assert [shift.place for shift in find_shifts(np.concatenate(levels).tolist())] == [12, 27]
+
+
+@pytest.mark.parametrize("values", [[], [5.0], [*LOW, *HIGH][: FEWEST_RUNS - 1], [1.0] * 20, [*LOW, *LOW]])
+def test_nothing_is_said_of_too_few_or_of_what_stays(values: list[float]) -> None:
+    assert find_shifts(values) == []
+
+
+def test_a_change_is_claimed_rarely_where_there_is_none() -> None:
+    draw = np.random.default_rng(11)
+    claimed = sum(bool(find_shifts(np.exp(draw.normal(0, 0.05, 12)).tolist())) for _ in range(100))
+    assert claimed <= 12  # one in twenty is expected
+
+
+def test_one_bad_run_is_no_change() -> None:
+    assert find_shifts([*LOW, 50, *LOW, *LOW]) == []
+
+
+def test_the_interval_of_a_median_holds_it() -> None:
+    low, high = median_interval([1, 2, 3, 4, 100])
+    assert 1 <= low <= 3 <= high <= 100
+
+
+def test_runs_are_in_the_order_of_their_time_and_the_change_names_its_run(tmp_path: Path) -> None:
+    commits = ["a" * 40] * 4 + ["b" * 40] * 4
+    (lineage,) = perfkit.history(make_history(tmp_path, [*LOW, *HIGH], commits)).lineages
+    assert [point.runs for point in lineage.points] == [[f"run-{number:02d}"] for number in range(8)]
+    assert lineage.points[0].step_ns == pytest.approx(10e6, rel=0.01)
+    assert lineage.points[0].resampled == "steps"
+    (shift,) = lineage.shifts
+    assert (shift.last_before, shift.run, shift.commit) == ("run-03", "run-04", "b" * 40)
+    assert shift.after_ns / shift.before_ns == pytest.approx(12.15 / 10.075, rel=0.01)
+    assert lineage.reason is None
+
+
+def test_the_runs_of_a_commit_are_one_point(tmp_path: Path) -> None:
+    commits = ["a" * 40, "b" * 40, "a" * 40, "a" * 40, None, None]
+    (lineage,) = perfkit.history(make_history(tmp_path, [10, 12, 11, 10, 9, 9], commits), by="commit").lineages
+    assert [len(point.runs) for point in lineage.points] == [3, 1, 1, 1]  # unknown commits are not one commit
+    assert [point.resampled for point in lineage.points] == ["runs", "steps", "steps", "steps"]
+    assert lineage.points[0].step_ns == pytest.approx(10e6, rel=0.01)
+    assert lineage.reason == "6 runs: a change cannot be told from noise with fewer than 8"
+
+
+def test_only_like_is_beside_like(tmp_path: Path) -> None:
+    make_history(tmp_path / "one", [10, 10])
+    make_history(tmp_path / "two", [10], config={"batch_size": 8, "trace_dir": "elsewhere"})
+    make_run_folder(tmp_path / "left" / "running", 10, state="running")
+    make_run_folder(tmp_path / "left" / "timeless", 10, started_at="yesterday")
+    foreign = make_run_folder(tmp_path / "left" / "foreign", 10)
+    (foreign / "run.json").unlink()
+    history = perfkit.history(tmp_path)
+    assert [(one.settings["batch_size"], one.runs) for one in history.lineages] == [(4, 2), (8, 1)]
+    said = {finding.message.partition(" is left out: ")[::2] for finding in history.findings}
+    assert said == {
+        ("running", "it is running"),
+        ("timeless", "its run.json does not say when it started"),
+        ("foreign", "it has no run.json, so that neither its time nor its configuration is known"),
+    }
+    with pytest.raises(TraceError, match=r"no run to put into a history: .*left out.* \(and 2 more\)"):
+        perfkit.history(tmp_path / "left")
+
+
+def test_the_default_data_folder_beside_the_runs_is_no_difference(tmp_path: Path) -> None:
+    for day in ("monday", "tuesday"):
+        config = {"trace_dir": f"traces/{day}", "data_dir": f"traces/{day}/.data"}
+        make_run_folder(tmp_path / day, 10, config=config)
+    make_run_folder(tmp_path / "other", 10, config={"trace_dir": "traces", "data_dir": "/slow/disk"})
+    assert [one.runs for one in perfkit.history(tmp_path).lineages] == [2, 1]
+
+
+def test_a_manifest_of_before_there_were_commits_reads(tmp_path: Path) -> None:
+    folder = make_run_folder(tmp_path / "old", 10)
+    manifest = read_manifest(folder)
+    assert isinstance(manifest, RunManifest)
+    write_manifest(folder, manifest)
+    text = (folder / "run.json").read_text()
+    (folder / "run.json").write_text(text.replace('  "commit": null,\n', ""))
+    assert "commit" not in (folder / "run.json").read_text()
+    assert perfkit.history(folder).lineages[0].points[0].commit is None
