@@ -13,6 +13,9 @@ from msgspec import Meta, Struct
 from perfkit.phases import Phase
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
+    from plotly.graph_objects import Figure
+
     from perfkit.frames import Frames
 
 MANIFEST_VERSION: Final = 1
@@ -169,7 +172,7 @@ class RunManifest(Struct, frozen=True, kw_only=True):
 
 # ---- sweep.json: what a set of runs says of itself -----------------------------------------------------------------
 
-Scaling = Literal["strong", "weak"]
+ScalingKind = Literal["strong", "weak"]
 """What stays as ranks are added: the batch of all ranks together, or that of one rank."""
 
 PointState = Literal["planned", "completed", "failed"]
@@ -184,7 +187,7 @@ class SweepPoint(Struct, frozen=True, kw_only=True):
     """Hexadecimal; the same for the repeats of one workload, number of ranks and configuration, and for no other."""
     ranks: int
     repeat: int
-    scaling: list[Scaling]
+    scaling: list[ScalingKind]
     """What it is a point of; the smallest number of ranks can be of both."""
     arguments: list[str]
     """What follows `perfkit run`."""
@@ -543,7 +546,57 @@ class HostUse(Struct, frozen=True, kw_only=True):
     """Cores that they may run on, together; None where that is not known."""
 
 
-class RunReport(Struct, frozen=True, kw_only=True):
+class _Shown:
+    """Shows itself in Jupyter. What that needs is imported when it does: the records know nothing of it."""
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        from perfkit.report.notebook import html
+
+        return html(self)  # type: ignore[arg-type]
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: ARG002  IPython's protocol
+        from perfkit.report.notebook import text
+
+        printer.text(text(self))  # type: ignore[arg-type]
+
+
+class _Plotted(_Shown):
+    """Has figures of where the time of its steps goes; plotly is imported when one is made.
+
+    All raise UsageError where there is no such figure: for too few ranks or steps, or a report of several runs.
+    """
+
+    __slots__ = ()
+
+    def plot_steps(self) -> "Figure":
+        """Return a bar a step, mean over ranks, parted by category."""
+        return self._plot("steps")
+
+    def plot_ranks(self) -> "Figure":
+        """Return a bar a rank, mean over steps, parted by category."""
+        return self._plot("ranks")
+
+    def plot_heat_map(self) -> "Figure":
+        """Return every step of every rank, as long as it took, or as one category of it did."""
+        return self._plot("heat_map")
+
+    def plot_waiting(self) -> "Figure":
+        """Return a bar a rank: waiting and transfer in its collectives, a mean step."""
+        return self._plot("waiting")
+
+    def plot_bandwidth(self) -> "Figure":
+        """Return the bandwidth of matched collectives against their size, with what was fitted."""
+        return self._plot("bandwidth")
+
+    def _plot(self, name: Literal["steps", "ranks", "heat_map", "waiting", "bandwidth"]) -> "Figure":
+        from perfkit.report.plots import plot
+
+        return plot(self, name)  # type: ignore[arg-type]
+
+
+class RunReport(_Plotted, Struct, frozen=True, kw_only=True):
     """Everything about one run."""
 
     run: str
@@ -575,10 +628,6 @@ class RunReport(Struct, frozen=True, kw_only=True):
     findings: list[Finding]
     batch_size: int | None = None
     """Samples a rank and step; None where the run does not say."""
-    started_at: str | None = None
-    """ISO 8601, UTC; None without a manifest."""
-    versions: dict[str, str] = {}
-    """The manifest's."""
     hosts: list[HostUse] = []
     """Empty without a manifest, or where the run did not come so far."""
     step_times: StepTimes | None = None
@@ -708,7 +757,7 @@ class ScalingSeries(Struct, frozen=True, kw_only=True):
 
     name: str
     """Workload, and in what it differs from the other series."""
-    kind: Literal["strong", "weak"]
+    kind: ScalingKind
     """Strong: the same global batch; weak: the same batch a rank."""
     workload: str
     varies: dict[str, str]
@@ -775,7 +824,7 @@ class Insight(Struct, frozen=True, kw_only=True):
     """Of a step, at most; None where that cannot be told."""
 
 
-class Report(Struct, frozen=True, kw_only=True):
+class Report(_Plotted, Struct, frozen=True, kw_only=True):
     """`report.json`: the result of one analysis."""
 
     schema_version: int = REPORT_VERSION
@@ -792,6 +841,21 @@ class Report(Struct, frozen=True, kw_only=True):
         from perfkit.frames import frames
 
         return frames(self)
+
+    @property
+    def steps(self) -> "DataFrame":
+        """`tables().steps`."""
+        return self.tables().steps
+
+    @property
+    def collectives(self) -> "DataFrame":
+        """`tables().collectives`."""
+        return self.tables().collectives
+
+    @property
+    def kernels(self) -> "DataFrame":
+        """`tables().operators`: kernels, and of ranks without a device host operators."""
+        return self.tables().operators
 
 
 # ---- what `perfkit compare` says -----------------------------------------------------------------------------------
@@ -838,7 +902,7 @@ class Side(Struct, frozen=True, kw_only=True):
     runs: list[str]
 
 
-class Comparison(Struct, frozen=True, kw_only=True):
+class Comparison(_Shown, Struct, frozen=True, kw_only=True):
     """`perfkit compare`: two runs, or two sets of repeats."""
 
     schema_version: int = COMPARISON_VERSION
@@ -908,7 +972,7 @@ class Lineage(Struct, frozen=True, kw_only=True):
     """Why none can be told; None where one would have been found."""
 
 
-class History(Struct, frozen=True, kw_only=True):
+class History(_Shown, Struct, frozen=True, kw_only=True):
     """`perfkit history`: runs over time, like with like."""
 
     schema_version: int = HISTORY_VERSION

@@ -11,7 +11,7 @@ import msgspec
 from perfkit._version import __version__
 from perfkit.comparison.compare import settings
 from perfkit.comparison.measures import Measure, Name, measures
-from perfkit.comparison.shifts import FEWEST_RUNS, find_shifts
+from perfkit.comparison.shifts import FEWEST_FOR_SHIFT, find_shifts
 from perfkit.model import Finding, History, HistoryBy, HistoryPoint, Lineage, RunReport, Shift
 from perfkit.resample import FEWEST_RUNS, FEWEST_STEPS, median_interval
 
@@ -68,7 +68,7 @@ def _settings(run: RunReport) -> dict[str, Any]:
 def _lineage(runs: Sequence[RunReport], by: HistoryBy) -> Lineage:
     found = {id(run): measures(run) for run in runs}
     steps = [found[id(run)][_STEP_TIME].value for run in runs]
-    told = len(runs) >= FEWEST_RUNS
+    told = len(runs) >= FEWEST_FOR_SHIFT
     return Lineage(
         settings=_settings(runs[0]),
         runs=len(runs),
@@ -76,7 +76,7 @@ def _lineage(runs: Sequence[RunReport], by: HistoryBy) -> Lineage:
         shifts=_shifts(runs, steps),
         reason=None
         if told
-        else f"{_count(len(runs))}: a change cannot be told from noise with fewer than {FEWEST_RUNS}",
+        else f"{_count(len(runs))}: a change cannot be told from noise with fewer than {FEWEST_FOR_SHIFT}",
     )
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from perfkit.resample import FEWEST_RUNS, ratio_interval
 
-FEWEST_RUNS: Final = 8
+FEWEST_FOR_SHIFT: Final = 8
 """Runs in which a shift can be told from noise."""
 _DRAWS: Final = 4000
 _FEWEST_DRAWS: Final = 400
@@ -47,7 +47,7 @@ def find_shifts(values: Sequence[float]) -> list[Found]:
 
 
 def _places(values: Sequence[float], start: int, limit: float) -> Iterator[tuple[int, float]]:
-    if len(values) < FEWEST_RUNS:
+    if len(values) < FEWEST_FOR_SHIFT:
         return
     place, p_value = _test(values)
     if p_value > limit:

@@ -17,18 +17,18 @@ _COLUMNS = (Column("before"), Column("after"), Column("ratio"), Column("95 % int
 
 def write_rich(report: Comparison, stream: TextIO, *, top: int) -> None:
     """Draw `report` on the terminal."""
-    console.draw(_document(report, top), stream)
+    console.draw(document(report, top), stream)
 
 
 def write_markdown(report: Comparison, stream: TextIO, *, top: int) -> None:
     """Write `report` as markdown, such as `$GITHUB_STEP_SUMMARY` takes."""
-    markdown.draw(_document(report, top), stream, "perfkit compare")
+    markdown.draw(document(report, top), stream, "perfkit compare")
 
 
 def write_html(report: Comparison, stream: TextIO, *, top: int) -> None:
     """Write `report` as a page, with a chart of where the step went."""
     charts = [[chart] if (chart := _chart(report)) else []]
-    html.draw(_document(report, top), charts, stream, version=report.perfkit_version, heading="perfkit compare")
+    html.draw(document(report, top), charts, stream, version=report.perfkit_version, heading="perfkit compare")
 
 
 def _chart(report: Comparison) -> dict[str, Any] | None:
@@ -52,7 +52,8 @@ def _ms(ns: float | None) -> float | None:
     return None if ns is None else round(ns / 1e6, 6)
 
 
-def _document(report: Comparison, top: int) -> Document:
+def document(report: Comparison, top: int) -> Document:
+    """Return what is shown of `report`, with at most `top` rows in its ranked tables."""
     ranked = [table for kind in _TITLES if (table := _ranked(report, kind, top))]
     gates = [_gates(report)] if report.gates else []
     section = Section(

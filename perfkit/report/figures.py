@@ -3,8 +3,9 @@
 Every chart answers a question, and a table beside it has the same numbers.
 """
 
+from collections.abc import Callable
 from statistics import fmean
-from typing import Any, Final
+from typing import Any, Final, Literal, NamedTuple
 
 from perfkit.model import CATEGORIES, BandwidthFit, RankReport, RunReport, SharedCollective
 from perfkit.report import sums
@@ -18,11 +19,7 @@ _MOST_BARS: Final = 256
 
 def figures(run: RunReport) -> list[dict[str, Any]]:
     """Return the charts of a run, in order; none without steps."""
-    ranks = [rank for rank in run.ranks if rank.steps]
-    if not ranks:
-        return []
-    charts = (_by_rank(ranks), _by_step(ranks), _heat_map(ranks), _waiting(run), _bandwidth(run))
-    return [chart for chart in charts if chart]
+    return [found for name in CHARTS if (found := chart(run, name))]
 
 
 def _ms(ns: float) -> float:
@@ -175,3 +172,30 @@ def _fitted(fit: BandwidthFit | None, rows: list[SharedCollective]) -> list[floa
     on_bus = [(row.bytes or 0) * (row.busbw or 0) / (row.algbw or 1) for row in rows]
     times = [fit.alpha_ns + (size * 1e9 / fit.beta if fit.beta else 0) for size in on_bus]
     return [size * 1e9 / ns for size, ns in zip(on_bus, times, strict=True)] if all(times) else None
+
+
+class Chart(NamedTuple):
+    """How a chart is made, and what a run needs to have it."""
+
+    make: Callable[[RunReport], dict[str, Any] | None]
+    needs: str
+
+
+def _with_steps(run: RunReport) -> list[RankReport]:
+    return [rank for rank in run.ranks if rank.steps]
+
+
+ChartName = Literal["ranks", "steps", "heat_map", "waiting", "bandwidth"]
+CHARTS: Final[dict[ChartName, Chart]] = {
+    "ranks": Chart(lambda run: _by_rank(_with_steps(run)), "a chart of ranks needs two or more with steps"),
+    "steps": Chart(lambda run: _by_step(_with_steps(run)), "a chart of steps needs two or more"),
+    "heat_map": Chart(lambda run: _heat_map(_with_steps(run)), "a map of ranks and steps needs two or more of both"),
+    "waiting": Chart(_waiting, "a chart of waiting needs collectives that several ranks have in common"),
+    "bandwidth": Chart(_bandwidth, "a chart of bandwidths needs collectives of two or more sizes on several ranks"),
+}
+"""The charts that `figures` returns, by name."""
+
+
+def chart(run: RunReport, name: ChartName) -> dict[str, Any] | None:
+    """Return one chart of a run; None where it has none."""
+    return CHARTS[name].make(run) if _with_steps(run) else None

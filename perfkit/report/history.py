@@ -87,7 +87,7 @@ def _section(lineage: Lineage, title: str, top: int) -> Section:
         title=title,
         headline=_headline(lineage),
         tone="warning" if worse else "good" if lineage.shifts else "info",
-        breakdown=None,
+        summary=[],
         facts=_facts(lineage),
         tables=[*([_shifts(lineage)] if lineage.shifts else []), _steps(lineage, top), _efficiency(lineage, top)],
         findings=[],

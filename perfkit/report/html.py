@@ -16,17 +16,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from perfkit.errors import StoreError
-from perfkit.model import CATEGORIES, Report
+from perfkit.model import Report
 from perfkit.report.document import Document
 from perfkit.report.figures import figures
 from perfkit.report.layout import FOOTNOTES, document
+from perfkit.report.plots import COLOURS
 from perfkit.report.scaling_figures import series_figures
-
-_COLOURS: Final = dict(zip(CATEGORIES, ("#0072b2", "#d55e00", "#cc79a7", "#e69f00", "#8c8c8c"), strict=True)) | {
-    "transfer": "#56b4e9",
-    "wait": "#d55e00",
-}
-"""Okabe and Ito's, which the colour-blind can tell apart."""
 
 _DEFINITIONS: Final = (
     ("step", "Begins when the host has started it and the device has left the step before; steps leave no gap."),
@@ -46,15 +41,26 @@ def write(report: Report, stream: TextIO, *, top: int) -> None:
     doc = document(report, top)
     notes = [note for note in doc.footnotes if note not in FOOTNOTES]  # the definitions say the same
     charts = list(map(figures, report.runs))
-    draw(replace(doc, footnotes=notes), charts, stream, version=report.perfkit_version, heading="perfkit report")
+    of_series = series_figures(report.scaling.series) if report.scaling else []
+    about = {"version": report.perfkit_version, "heading": "perfkit report"}
+    draw(replace(doc, footnotes=notes), charts, stream, of_series=of_series, **about)
 
 
-def draw(doc: Document, charts: Sequence[list[dict[str, Any]]], stream: TextIO, *, version: str, heading: str) -> None:
+def draw(
+    doc: Document,
+    charts: Sequence[list[dict[str, Any]]],
+    stream: TextIO,
+    *,
+    version: str,
+    heading: str,
+    of_series: Sequence[dict[str, Any]] = (),
+) -> None:
     """Write a document to `stream` as a page.
 
     Args:
         doc: what it says.
         charts: those of each section, as `perfkit.report.figures` makes them.
+        of_series: those of several runs, which stand before the sections.
         stream: receives the page.
         version: perfkit's that made the report.
         heading: what kind of report it is.
@@ -72,13 +78,13 @@ def draw(doc: Document, charts: Sequence[list[dict[str, Any]]], stream: TextIO, 
         runs=list(zip(doc.sections, charts, strict=True)),
         comparison=doc.comparison,
         advice=doc.advice,
-        scaling=series_figures(report.scaling.series) if report.scaling else [],
+        scaling=of_series,
         definitions=_DEFINITIONS,
         style=_asset("report.css"),
         script=_asset("report.js"),
         plotly=Markup(_plotly()),  # noqa: S704  the library's own file
         as_json=_as_json,
-        colours=_COLOURS,
+        colours=COLOURS,
     )
     for part in parts:
         stream.write(part)

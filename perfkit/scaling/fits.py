@@ -21,9 +21,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from perfkit.model import Estimate, Fit, FitModel, ScalingPoint
+from perfkit.model import Estimate, Fit, FitModel, ScalingKind, ScalingPoint
 from perfkit.resample import DRAWS, Floats, generator, interval
-from perfkit.scaling.series import Kind
 
 
 class Observations(NamedTuple):
@@ -63,10 +62,10 @@ def _column(*parts: Floats) -> Floats:
 AMDAHL: Final = Law("amdahl", 2, lambda n: _column(np.ones_like(n), 1 / n), lambda o: o.step_ns)
 GUSTAFSON: Final = Law("gustafson", 2, lambda n: _column(np.ones_like(n), n), lambda o: o.samples_per_s)
 USL: Final = Law("usl", 4, lambda n: _column(np.ones_like(n), n - 1, n * (n - 1)), lambda o: o.ranks / o.samples_per_s)
-LAWS: Final[dict[Kind, tuple[Law, ...]]] = {"strong": (AMDAHL, USL), "weak": (GUSTAFSON, USL)}
+LAWS: Final[dict[ScalingKind, tuple[Law, ...]]] = {"strong": (AMDAHL, USL), "weak": (GUSTAFSON, USL)}
 
 
-def fits(kind: Kind, points: Sequence[ScalingPoint], observed: Observations) -> list[Fit]:
+def fits(kind: ScalingKind, points: Sequence[ScalingPoint], observed: Observations) -> list[Fit]:
     """Return every law that fits this kind of scaling, or why it cannot be fitted."""
     return [_fit(law, points, observed) for law in LAWS[kind]]
 

@@ -2,16 +2,14 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
-from perfkit.model import RunReport
+from perfkit.model import RunReport, ScalingKind
 from perfkit.scaling.figures import common_kind, steps_ns
 from perfkit.scaling.settings import Settings, key, settings
 
 FEWEST_SIZES: Final = 2
 """World sizes of a series."""
-
-Kind = Literal["strong", "weak"]
 
 
 class Placed(NamedTuple):
@@ -31,7 +29,7 @@ class Placed(NamedTuple):
 class Group(NamedTuple):
     """The runs of one series."""
 
-    kind: Kind
+    kind: ScalingKind
     setting: Settings
     batch_size: int
     """Strong: of all ranks; weak: of each."""
@@ -71,7 +69,7 @@ def groups(runs: Sequence[RunReport]) -> list[Group]:
 def _of_setting(members: list[Placed], lost: list[Placed]) -> Iterator[Group]:
     setting = members[0].setting
     mine = [found for found in lost if key(found.setting, ("device_name",)) == key(setting, ("device_name",))]
-    batches: tuple[tuple[Kind, Callable[[Placed], int]], ...] = (
+    batches: tuple[tuple[ScalingKind, Callable[[Placed], int]], ...] = (
         ("strong", lambda found: found.batch_size * found.run.world_size),
         ("weak", lambda found: found.batch_size),
     )

@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal, get_args
 from msgspec import Meta, Struct
 
 from perfkit.errors import UsageError
-from perfkit.model import Scaling
+from perfkit.model import ScalingKind
 from perfkit.run.config import parse_duration
 from perfkit.sweep.plan import Axis, parse_axis, parse_ranks, parse_values
 from perfkit.sweep.sites import SITES, Scheduler
@@ -45,8 +45,8 @@ class PointOptions(Struct, frozen=True, kw_only=True):
             UsageError: Naming the option.
         """
         for scaling in self.scalings:
-            if scaling not in get_args(Scaling):
-                raise UsageError(f"--scaling {self.scaling}: '{scaling}' is none of {', '.join(get_args(Scaling))}")
+            if scaling not in get_args(ScalingKind):
+                raise UsageError(f"--scaling {self.scaling}: '{scaling}' is none of {', '.join(get_args(ScalingKind))}")
         _ = self.world_sizes, self.axes
 
     @property
@@ -55,7 +55,7 @@ class PointOptions(Struct, frozen=True, kw_only=True):
         return parse_ranks(self.ranks)
 
     @property
-    def scalings(self) -> tuple[Scaling, ...]:
+    def scalings(self) -> tuple[ScalingKind, ...]:
         """The kinds of scaling."""
         return parse_values(self.scaling, "--scaling")  # type: ignore[return-value]  # checked when it is made
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from perfkit.errors import UsageError
-from perfkit.model import Scaling
+from perfkit.model import ScalingKind
 from perfkit.sweep.points import Point, make_point
 
 OWN_OPTIONS: Final = {
@@ -37,7 +37,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
 
     workload: str
     ranks: tuple[int, ...]
-    scaling: tuple[Scaling, ...]
+    scaling: tuple[ScalingKind, ...]
     axes: tuple[Axis, ...]
     repeats: int
     options: tuple[str, ...]
@@ -147,7 +147,7 @@ def shuffled(points: Sequence[Point], seed: int) -> list[Point]:
     return order
 
 
-def _batch_of_rank(scaling: Scaling, batch_size: int, smallest: int, ranks: int) -> int:
+def _batch_of_rank(scaling: ScalingKind, batch_size: int, smallest: int, ranks: int) -> int:
     together = batch_size * smallest
     if scaling == "weak":
         return batch_size

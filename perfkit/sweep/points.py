@@ -15,7 +15,7 @@ from typing import Any, Final, Self
 from msgspec import Struct
 from msgspec.structs import replace
 
-from perfkit.model import RunManifest, Scaling
+from perfkit.model import RunManifest, ScalingKind
 
 _PLACES: Final = ("config", "name", "trace_dir")
 """Options that say where a run lies or was read from, and nothing of what it is."""
@@ -37,7 +37,7 @@ class Point(Struct, frozen=True, kw_only=True):
     """Hexadecimal: the same for all repeats of a configuration, and for no other."""
     ranks: int
     repeat: int = 1
-    scaling: tuple[Scaling, ...] = ()
+    scaling: tuple[ScalingKind, ...] = ()
     workload: str
     config: dict[str, Any]
     """The effective configuration, without what says where it lies."""

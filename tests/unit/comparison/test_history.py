@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import perfkit
-from perfkit.comparison.shifts import FEWEST_RUNS, find_shifts
+from perfkit.comparison.shifts import FEWEST_FOR_SHIFT, find_shifts
 from perfkit.errors import TraceError
 from perfkit.model import RunManifest
 from perfkit.resample import median_interval
@@ -30,7 +30,7 @@ def test_up_and_down_again_are_two() -> None:
     assert [shift.place for shift in find_shifts(np.concatenate(levels).tolist())] == [12, 27]
 
 
-@pytest.mark.parametrize("values", [[], [5.0], [*LOW, *HIGH][: FEWEST_RUNS - 1], [1.0] * 20, [*LOW, *LOW]])
+@pytest.mark.parametrize("values", [[], [5.0], [*LOW, *HIGH][: FEWEST_FOR_SHIFT - 1], [1.0] * 20, [*LOW, *LOW]])
 def test_nothing_is_said_of_too_few_or_of_what_stays(values: list[float]) -> None:
     assert find_shifts(values) == []
 

@@ -1,0 +1,38 @@
+"""The example notebook, run whole in a kernel of its own."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+from tests.integration.launching import ROOT
+
+NOTEBOOK = ROOT / "reports" / "example.ipynb"
+LIMIT_S = 120
+
+
+def test_the_notebook_holds_no_outputs() -> None:
+    cells = json.loads(NOTEBOOK.read_text())["cells"]
+    assert [cell for cell in cells if cell.get("outputs") or cell.get("execution_count")] == []
+
+
+def test_the_notebook_runs_and_shows_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("IPYTHONDIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR"):
+        monkeypatch.setenv(name, str(tmp_path / name.lower()))
+    notebook = nbformat.read(NOTEBOOK, as_version=4)  # type: ignore[no-untyped-call]
+    client = NotebookClient(notebook, timeout=LIMIT_S, resources={"metadata": {"path": str(NOTEBOOK.parent)}})
+    client.execute()
+    shown = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    assert [output for output in shown if output["output_type"] == "stream"] == []  # no warnings
+    assert [kind for output in shown if (kind := _kind(output["data"])) != "html"] == ["figure"] * 3
+    whole = "".join(output["data"].get("text/html", "") for output in shown if _kind(output["data"]) == "html")
+    assert "Where the step&#39;s time goes" in whole
+    assert "cannot be told from so few runs" in whole
+    assert "<script" not in whole
+
+
+def _kind(data: dict[str, Any]) -> str:
+    return "figure" if "application/vnd.plotly.v1+json" in data else "html" if "text/html" in data else "text"

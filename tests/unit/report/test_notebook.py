@@ -1,0 +1,90 @@
+"""What reports show of themselves in Jupyter, and their figures."""
+
+from pathlib import Path
+
+import pytest
+
+from perfkit.comparing import compare
+from perfkit.comparison.history import lineages
+from perfkit.errors import UsageError
+from perfkit.model import RunReport
+from tests.report_builders import make_foreign_run, make_operator, make_rank, make_report, make_run
+from tests.unit.report.test_html import HOSTILE, read
+
+
+class Printer:
+    """As much of IPython's as is used."""
+
+    def __init__(self) -> None:
+        self.said = ""
+
+    def text(self, text: str) -> None:
+        self.said += text
+
+
+def test_a_report_shows_its_runs_closed_and_one_run_open() -> None:
+    several = make_report(make_run("one"), make_run("two"))._repr_html_()
+    assert several.count("<details>\n<summary><strong>") == 2
+    for whole in (make_report(make_run("one"))._repr_html_(), make_run("one")._repr_html_()):
+        assert whole.count("<details open>\n<summary><strong>") == 1
+        assert "input-bound: 13 % of the step" in whole
+        assert "Where the step&#39;s time goes" in whole
+    assert len(several) < 50_000
+
+
+def test_nothing_of_a_trace_is_markup() -> None:
+    operators = [make_operator(HOSTILE)]
+    hostile, harmless = (
+        make_run(name, workload=name, ranks=[make_rank(number, operators=operators) for number in range(2)])
+        for name in (HOSTILE, "harmless")
+    )
+    tags = [[tag for tag, _ in read(run._repr_html_()).tags] for run in (hostile, harmless)]
+    assert tags[0] == tags[1]
+    assert not {"script", "img"} & set(tags[0])
+    assert HOSTILE not in hostile._repr_html_()
+
+
+def test_a_report_of_very_many_runs_shows_the_first() -> None:
+    shown = make_report(*(make_run(f"run-{number}") for number in range(25)))._repr_html_()
+    assert shown.count("<summary><strong>run-") == 20
+    assert "5 more are not shown." in shown
+
+
+def test_where_only_text_is_shown_it_is_a_line_a_run() -> None:
+    printer = Printer()
+    make_report(make_run("one"), make_run("\x1b[31mtwo"))._repr_pretty_(printer, False)
+    assert [line.partition(":")[0] for line in printer.said.splitlines()] == ["one", r"\x1b[31mtwo"]
+
+
+def test_comparisons_and_histories_show_themselves(real_traces: Path) -> None:
+    trace = real_traces / "gpu-dlrm-2of128"
+    assert "Figures (times are a step&#39;s)" in compare(trace, trace)._repr_html_()
+    run = make_run(started_at="2026-01-01T00:00:00Z")
+    assert "1 run: a change cannot be told" in lineages([run], "run")._repr_html_()
+
+
+def test_the_tables_wanted_most() -> None:
+    report = make_report()
+    tables = report.tables()
+    assert report.steps.equals(tables.steps)
+    assert report.kernels.equals(tables.operators)
+    assert report.collectives.equals(tables.collectives)
+
+
+def test_figures_hold_the_reports_numbers() -> None:
+    run = make_run()
+    steps, ranks, heat = run.plot_steps(), run.plot_ranks(), run.plot_heat_map()
+    assert (steps.data[0].name, list(steps.data[0].y)) == ("compute", [60.0, 90.0])
+    assert list(ranks.data[4].y) == [5.0, 20.0]
+    assert [list(row) for row in heat.data[0].z] == [[100.0, 130.0], [100.0, 160.0]]
+    assert [layer.visible for layer in heat.data] == [True, *[False] * 5]
+    assert make_report(run).plot_steps() == steps
+
+
+@pytest.mark.parametrize("figure", ["plot_steps", "plot_ranks", "plot_heat_map"])
+def test_a_figure_that_cannot_be_says_what_it_needs(figure: str) -> None:
+    foreign: RunReport = make_foreign_run()
+    with pytest.raises(UsageError, match=r"foreign: a .* needs two or more"):
+        getattr(foreign, figure)()
+    with pytest.raises(UsageError, match="2 runs: plot one of them"):
+        getattr(make_report(foreign, foreign), figure)()
