@@ -6,6 +6,7 @@ READY := $(VENV)/.ready
 # Of JSON: the traces that `make bench` reads, and those that only perfkit reads, to see that time is linear.
 MB ?= 500
 ALSO ?= 50
+HTA := $(VENV)/.hta
 DEMO := traces/demo-$(shell date -u +%Y%m%d-%H%M%S)
 DEMO_REPORT := reports/$(notdir $(DEMO)).md
 
@@ -33,7 +34,12 @@ demo: $(READY) ## Train a Transformer on two ranks twice (memory, HDF5) and prin
 test: $(READY) ## Run the tests (a few minutes on two cores)
 	$(BIN)/python -m pytest -m 'not slow'
 
-slow: $(READY) ## Run the tests that take longer
+# Holistic Trace Analysis brings fifty packages: only the tests that set it beside perfkit need them.
+$(HTA): $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[hta]'
+	touch $@
+
+slow: $(READY) $(HTA) ## Run the tests that take longer
 	$(BIN)/python -m pytest -m slow
 
 lint: $(READY) ## Check style, types and the direction of imports

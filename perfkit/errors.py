@@ -10,6 +10,7 @@
     ├── LaunchEnvironmentError    exit 1  contradicting launcher variables, a missing package or device
     ├── WorkerError               exit 1  a process that analysed a trace died
     ├── ViewError                 exit 1  a trace that cannot be shown: a taken port, a missing viewer
+    ├── PeerError                 exit 1  another program, asked to analyse the same traces, failed
     ├── GateError                 exit 3  a condition of `--fail-on` holds
     │   └── UndecidedGateError    exit 4  none holds, but one could not be decided
     └── RunError                  exit 1  a training run that failed
@@ -57,6 +58,10 @@ class RunError(PerfkitError):
 
 class ViewError(PerfkitError):
     """A trace that cannot be shown: a taken port, a missing viewer."""
+
+
+class PeerError(PerfkitError):
+    """Another program, asked to analyse the same traces, failed."""
 
 
 class GateError(PerfkitError):

@@ -23,6 +23,7 @@ REPORT_VERSION: Final = 1
 COMPARISON_VERSION: Final = 1
 SWEEP_VERSION: Final = 1
 HISTORY_VERSION: Final = 1
+PEER_VERSION: Final = 1
 
 Category = Literal["compute", "communication", "memcpy", "data_loading", "overhead"]
 CATEGORIES: Final[tuple[Category, ...]] = get_args(Category)
@@ -596,6 +597,33 @@ class _Plotted(_Shown):
         return plot(self, name)  # type: ignore[arg-type]
 
 
+class CrossCheckRow(Struct, frozen=True, kw_only=True):
+    """A rank's time as perfkit has it, and as another program does; summed over its steps."""
+
+    rank: int
+    window_ns: int
+    """All steps, from the host's start of the first to the end of the last on host and device."""
+    compute_ns: int
+    other_ns: int
+    """Exposed communication and copies."""
+    idle_ns: int
+    """Overhead and exposed data loading: the device does nothing."""
+    peer_window_ns: int
+    """From the start of the first device event to the end of the last."""
+    peer_compute_ns: int
+    peer_other_ns: int
+    peer_idle_ns: int
+    rounding_ns: int
+    """By so much the other's rounding can change a sum at most."""
+
+
+class CrossCheck(Struct, frozen=True, kw_only=True):
+    """`perfkit analyze --cross-check hta`."""
+
+    tool: str
+    rows: list[CrossCheckRow]
+
+
 class RunReport(_Plotted, Struct, frozen=True, kw_only=True):
     """Everything about one run."""
 
@@ -625,6 +653,8 @@ class RunReport(_Plotted, Struct, frozen=True, kw_only=True):
     """None without steps of known ranks."""
     across: Across | None
     """None for a single rank."""
+    cross_check: CrossCheck | None = None
+    """None where it was not asked for, or where the other program could not."""
     findings: list[Finding]
     batch_size: int | None = None
     """Samples a rank and step; None where the run does not say."""
@@ -981,3 +1011,19 @@ class History(_Shown, Struct, frozen=True, kw_only=True):
     lineages: list[Lineage]
     """Those of the most runs first."""
     findings: list[Finding]
+
+
+# ---- what `perfkit hta` says ---------------------------------------------------------------------------------------
+
+
+class PeerTable(Struct, frozen=True, kw_only=True):
+    """A table of another program's, as it is."""
+
+    schema_version: int = PEER_VERSION
+    tool: str
+    """Its package and version."""
+    analysis: str
+    run: str
+    ranks: list[int]
+    columns: list[str]
+    rows: list[list[str | int | float | bool | None]]

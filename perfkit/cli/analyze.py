@@ -2,9 +2,10 @@
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
+from msgspec.structs import replace
 
 from perfkit.cli.app import App
 from perfkit.cli.output import standard_output
@@ -76,6 +77,10 @@ def analyze(
         str | None,
         typer.Option(metavar="N,N", help="World sizes to forecast the throughput of, from a series of at least four."),
     ] = None,
+    peer: Annotated[
+        Literal["hta"] | None,
+        typer.Option("--cross-check", help="Set another program's breakdown beside it (needs the extra `hta`)."),
+    ] = None,
     no_cache: Annotated[
         bool, typer.Option("--no-cache", help="Neither use the results of earlier analyses nor keep this one's.")
     ] = False,
@@ -97,6 +102,10 @@ def analyze(
     from perfkit import pipeline
     from perfkit.cli.progress import bar
 
+    if peer:
+        from perfkit.hta.run import installed
+
+        installed()  # better said now than after an hour
     with bar() as progress:
         report = pipeline.analyze(
             *paths,
@@ -112,7 +121,14 @@ def analyze(
             by=[option.removeprefix("--").replace("-", "_") for option in by or []],
             forecast=sizes,
         )
-    _write(report, chosen, output, top)
+    _write(_cross_checked(report) if peer else report, chosen, output, top)
+
+
+def _cross_checked(report: Report) -> Report:
+    """Return `report` with HTA's figures beside its own, or with a finding that says why there are none."""
+    from perfkit.hta.cross_check import with_cross_check
+
+    return replace(report, runs=[with_cross_check(run) for run in report.runs])
 
 
 def _sizes(text: str | None) -> list[int]:

@@ -6,7 +6,7 @@ A new format is a module with `write(report, stream, *, top)` and a row in `REPO
 from importlib import import_module
 from typing import Final, Protocol, TextIO, TypeVar, cast
 
-from perfkit.model import Comparison, History, Report
+from perfkit.model import Comparison, History, PeerTable, Report
 
 REPORTERS: Final[dict[str, str]] = {
     "rich": "perfkit.report.console:write",
@@ -63,6 +63,15 @@ HISTORY_REPORTERS: Final[dict[str, str]] = {
 
 HISTORY_SUFFIXES: Final[dict[str, str]] = {".json": "json", ".md": "markdown", ".html": "html", ".txt": "rich"}
 
+PEER_REPORTERS: Final[dict[str, str]] = {
+    "rich": "perfkit.report.peer:write_rich",
+    "json": "perfkit.report.report_json:write",
+    "csv": "perfkit.report.peer:write_csv",
+}
+"""The same for what `perfkit hta` says."""
+
+PEER_SUFFIXES: Final[dict[str, str]] = {".json": "json", ".csv": "csv", ".txt": "rich"}
+
 DEFAULT_TOP: Final = 10
 
 
@@ -89,6 +98,11 @@ def comparison_reporter(name: str) -> Reporter[Comparison]:
 def history_reporter(name: str) -> Reporter[History]:
     """Return the reporter called `name` in `HISTORY_REPORTERS`."""
     return cast("Reporter[History]", _load(HISTORY_REPORTERS[name]))
+
+
+def peer_reporter(name: str) -> Reporter[PeerTable]:
+    """Return the reporter called `name` in `PEER_REPORTERS`."""
+    return cast("Reporter[PeerTable]", _load(PEER_REPORTERS[name]))
 
 
 def _load(target: str) -> object:

@@ -4,6 +4,7 @@ from perfkit.model import Bound, Insight, Report, RunReport
 from perfkit.report import tables
 from perfkit.report.across import efficiency, fits, shared_collectives
 from perfkit.report.compare import comparison
+from perfkit.report.cross_check import cross_check
 from perfkit.report.document import Advice, Document, Section, Tone
 from perfkit.report.facts import facts, findings
 from perfkit.units import duration, plain
@@ -53,6 +54,7 @@ def _section(run: RunReport, top: int, whole: bool, alone: bool) -> Section:
             tables.collectives(run, top),
             shared_collectives(run, top),
             fits(run),
+            cross_check(run.cross_check, top),
         ]
     )
     return Section(

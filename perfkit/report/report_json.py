@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import fields
 
-from perfkit.model import Comparison, History, RankReport, Report, RunReport
+from perfkit.model import Comparison, History, PeerTable, RankReport, Report, RunReport
 from perfkit.units import plain
 
 _INDENT: Final = "  "
@@ -18,7 +18,7 @@ _OPENED: Final = (Report, RunReport, RankReport)
 """Records that are written a field at a time, and their lists a record at a time."""
 
 
-def write(report: Report | Comparison | History, stream: TextIO, *, top: int) -> None:  # noqa: ARG001  all of it is written
+def write(report: Report | Comparison | History | PeerTable, stream: TextIO, *, top: int) -> None:  # noqa: ARG001  all of it is written
     """Write the whole of `report` to `stream`, indented, with a line end after it."""
     stream.writelines(_pieces(report, "\n"))
     stream.write("\n")

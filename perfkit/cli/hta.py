@@ -1,0 +1,72 @@
+"""`perfkit hta`: Holistic Trace Analysis's own analyses, on the traces and ranks that perfkit finds."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from perfkit.cli.app import App
+from perfkit.errors import UsageError
+from perfkit.hta.analyses import ANALYSES
+from perfkit.report import DEFAULT_TOP, PEER_SUFFIXES, peer_reporter
+
+app = App()
+
+_NAMES: Any = Literal[*ANALYSES]
+_LISTED = "\n".join(f"  {name:<19} {what}" for name, what in ANALYSES.items())
+_HELP = f"""Run one of Holistic Trace Analysis's own analyses, and print its table.
+
+PATH is a trace or the folder of one run. perfkit finds the traces and their ranks; the figures are HTA's, over all
+steps, and what it cannot do or crashes on is said in one line. Needs the extra `hta`.
+
+\b
+ANALYSIS is one of
+{_LISTED}
+
+\b
+perfkit hta queue-length traces/my-run
+perfkit hta critical-path traces/my-run --step 7 -o critical.csv
+"""
+
+
+@app.command(help=_HELP)
+def hta(
+    analysis: Annotated[_NAMES, typer.Argument(metavar="ANALYSIS", hidden=True)],
+    path: Annotated[str, typer.Argument(metavar="PATH", hidden=True)],
+    step: Annotated[
+        int | None, typer.Option(min=0, help="Of critical-path, the number of the step; without it the second.")
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="FILE", help=f"Write to FILE instead ({', '.join(PEER_SUFFIXES)})."),
+    ] = None,
+    top: Annotated[int, typer.Option(min=1, help="Rows on the terminal.")] = DEFAULT_TOP,
+) -> None:
+    """Run one of HTA's analyses."""
+    if step is not None and analysis != "critical-path":
+        raise UsageError(f"--step is for critical-path: {analysis} is over all steps")
+    kind = _format_of(output)
+    from perfkit.cli.output import standard_output
+    from perfkit.hta.run import installed, run_hta
+    from perfkit.pipeline import analyze
+    from perfkit.report.files import writing
+
+    installed()
+    runs = [run for run in analyze(path).runs if run.ranks]
+    if len(runs) != 1:
+        raise UsageError(f"{path} holds {len(runs)} runs with traces: give one")
+    found = run_hta(runs[0], analysis, step)
+    if output is None:
+        peer_reporter(kind)(found, standard_output(kind), top=top)
+        return
+    with writing(output) as stream:
+        peer_reporter(kind)(found, stream, top=top)
+
+
+def _format_of(output: Path | None) -> str:
+    """Return the format that the suffix of `output` stands for."""
+    if output is None:
+        return "rich"
+    if output.suffix.lower() not in PEER_SUFFIXES:
+        raise UsageError(f"-o {output}: the suffix says no format; use {', '.join(PEER_SUFFIXES)}")
+    return PEER_SUFFIXES[output.suffix.lower()]

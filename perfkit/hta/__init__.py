@@ -1,0 +1,1 @@
+"""Holistic Trace Analysis on the traces and ranks that perfkit found, in a process of its own."""

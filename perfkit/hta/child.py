@@ -1,0 +1,116 @@
+"""Runs Holistic Trace Analysis: a job as JSON on stdin, what HTA says to the file that the job names.
+
+A process of its own, which imports nothing of perfkit: HTA logs to stdout, forks, reads settings from the working
+directory and prints while it computes; and where it crashes or needs more memory than there is, only this ends.
+"""
+
+import json
+import re
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+Job = dict[str, Any]
+
+
+def main() -> None:
+    """Do the job on stdin."""
+    job = json.load(sys.stdin)
+    try:
+        said = run(job)
+    # The one boundary: whatever HTA raises is what it has to say.
+    except Exception as error:  # noqa: BLE001
+        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "hta" in Path(frame.filename).parts]
+        where = f" (hta, {Path(frames[-1].filename).name} line {frames[-1].lineno})" if frames else ""
+        said = {"error": f"{type(error).__name__}: {error}{where}"}
+    Path(job["result"]).write_text(json.dumps(said), encoding="utf-8")
+
+
+def run(job: Job) -> dict[str, Any]:
+    """Return HTA's table as columns and rows."""
+    from hta.trace_analysis import TraceAnalysis
+
+    _let_drop_take_both()
+    files = {int(rank): path for rank, path in job["files"].items()}
+    # HTA leaves out the last step by default; perfkit's windows have it.
+    analysis = TraceAnalysis(trace_files=files, include_last_profiler_step=True)
+    _refuse_expressions(analysis)
+    table = ANALYSES[job["analysis"]](analysis, job)
+    if table is None:
+        return {"error": "it found nothing to say"}
+    flat = table.reset_index() if any(table.index.names) else table
+    columns = [".".join(filter(None, name)) if isinstance(name, tuple) else str(name) for name in flat.columns]
+    # pandas writes what JSON cannot say (NaN, infinity) as null.
+    rows = json.loads(flat.set_axis(range(len(columns)), axis=1).to_json(orient="values", double_precision=15))
+    return {"columns": columns, "rows": rows}
+
+
+def _refuse_expressions(analysis: Any) -> None:
+    """Refuse a trace whose ids could be read as code: HTA writes them into expressions that pandas evaluates."""
+    for rank, frame in analysis.t.traces.items():
+        for name in _IDS:
+            for value in frame[name].unique() if name in frame else ():
+                if isinstance(value, str) and not _HARMLESS.fullmatch(value):
+                    raise ValueError(f"rank {rank} has a {name} that is no plain name: {value[:40]!r}")
+
+
+_IDS: Final = ("pid", "tid", "stream", "device", "gpu", "correlation", "index")
+_HARMLESS: Final = re.compile(r"[\w .:#-]{0,80}")
+
+
+def _let_drop_take_both() -> None:
+    """Let `DataFrame.drop` take `axis` beside `columns`, as HTA gives it and pandas before 3 took it."""
+    from pandas import DataFrame
+
+    drop = DataFrame.drop
+
+    def lenient(frame: Any, *labels: Any, **options: Any) -> Any:
+        if options.get("columns") is not None or options.get("index") is not None:
+            options.pop("axis", None)
+        return drop(frame, *labels, **options)
+
+    DataFrame.drop = lenient  # type: ignore[method-assign, assignment]
+
+
+def _launch_stats(analysis: Any, job: Job) -> Any:
+    import pandas as pd
+
+    found = analysis.get_cuda_kernel_launch_stats(ranks=_ranks(job), visualize=False)
+    parts = [frame.assign(rank=rank) for rank, frame in found.items()]
+    stats = pd.concat(parts, ignore_index=True)
+    return stats[["rank", *(name for name in stats.columns if name != "rank")]]
+
+
+def _critical_path(analysis: Any, job: Job) -> Any:
+    import pandas as pd
+
+    parts = []
+    for rank in _ranks(job):
+        graph, done = analysis.critical_path_analysis(rank, "ProfilerStep", job["instance"])
+        edges = graph.get_critical_path_breakdown() if done else None
+        if edges is None:
+            raise ValueError(f"no critical path on rank {rank}")
+        found = edges.groupby("bound_by", as_index=False)["duration"].sum().rename(columns={"duration": "duration(us)"})
+        share = 100 * found["duration(us)"] / found["duration(us)"].sum()
+        parts.append(found.assign(percentage=share.round(2)).sort_values("duration(us)", ascending=False))
+        parts[-1].insert(0, "rank", rank)
+    return pd.concat(parts, ignore_index=True)
+
+
+def _ranks(job: Job) -> list[int]:
+    return sorted(int(rank) for rank in job["files"])
+
+
+ANALYSES: Final[dict[str, Callable[[Any, Job], Any]]] = {
+    "temporal-breakdown": lambda hta, job: hta.get_temporal_breakdown(visualize=False),  # noqa: ARG005
+    "idle-time": lambda hta, job: hta.get_idle_time_breakdown(ranks=_ranks(job), visualize=False)[0],
+    "launch-stats": _launch_stats,
+    "queue-length": lambda hta, job: hta.get_queue_length_summary(ranks=_ranks(job)),
+    "memory-bandwidth": lambda hta, job: hta.get_memory_bw_summary(ranks=_ranks(job)),
+    "critical-path": _critical_path,
+}
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,155 @@
+"""Holistic Trace Analysis beside perfkit, both for real."""
+
+import csv
+import json
+from importlib.util import find_spec
+from pathlib import Path
+
+import msgspec
+import pytest
+import zstandard
+
+import perfkit
+from perfkit.cli import main
+from perfkit.errors import PeerError, UsageError
+from perfkit.hta import run as hta
+from perfkit.hta.analyses import ANALYSES
+from perfkit.hta.child import ANALYSES as CHILDS
+from perfkit.hta.cross_check import with_cross_check
+from perfkit.hta.run import rank_files, run_hta
+from perfkit.model import PeerTable
+from tests.report_builders import make_rank, make_run
+from tests.trace_builder import TraceBuilder
+
+needs_hta = pytest.mark.skipif(find_spec("hta") is None, reason="HolisticTraceAnalysis is not installed (extra hta)")
+
+
+def traced(rank: int = 0, steps: int = 3) -> TraceBuilder:
+    """A rank that computes 100 µs and communicates 50 µs in each step of 1 ms, after 200 µs of nothing."""
+    trace = TraceBuilder(rank, 2)
+    for number in range(steps):
+        at, first = number * 1000, number * 10 + 1
+        trace.step(number, at, 1000).op("aten::mm", at + 100, 50)
+        trace.launch(first, at + 110, 10).kernel("gemm", at + 200, 100, first)
+        trace.launch(first + 1, at + 130, 10).kernel("ncclDevKernel_AllReduce", at + 400, 50, first + 1)
+    return trace
+
+
+@pytest.fixture
+def run_folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    traced(0).write(folder / "a.json.gz")
+    data = traced(1).write(tmp_path / "rank1.json").read_bytes()
+    (folder / "b.json.zst").write_bytes(zstandard.compress(data))
+    return folder
+
+
+def test_every_analysis_is_described() -> None:
+    assert set(ANALYSES) == set(CHILDS)
+
+
+@needs_hta
+@pytest.mark.slow
+def test_the_two_agree_where_they_mean_the_same(run_folder: Path) -> None:
+    run = with_cross_check(perfkit.analyze(run_folder).runs[0])
+    assert run.cross_check is not None
+    assert [row.rank for row in run.cross_check.rows] == [0, 1]
+    for row in run.cross_check.rows:
+        assert (row.compute_ns, row.other_ns) == (row.peer_compute_ns, row.peer_other_ns) == (300_000, 150_000)
+        assert (row.window_ns, row.peer_window_ns) == (3_000_000, 2_250_000)
+        assert row.idle_ns - row.peer_idle_ns == 750_000  # before the first kernel, and after the last
+
+
+@needs_hta
+@pytest.mark.slow
+def test_on_real_traces_they_agree_to_the_nanosecond(real_traces: Path) -> None:
+    run = with_cross_check(perfkit.analyze(real_traces / "gpu-dlrm-2of128").runs[0])
+    assert run.cross_check is not None
+    for row in run.cross_check.rows:  # recorded in whole microseconds: nothing to round
+        assert (row.compute_ns, row.other_ns) == (row.peer_compute_ns, row.peer_other_ns)
+        assert row.idle_ns - row.peer_idle_ns == row.window_ns - row.peer_window_ns > 0
+
+
+@needs_hta
+@pytest.mark.slow
+@pytest.mark.parametrize("analysis", ANALYSES)
+def test_every_analysis_runs(analysis: str, real_traces: Path) -> None:
+    table = run_hta(perfkit.analyze(real_traces / "gpu-dlrm-2of128").runs[0], analysis)
+    assert table.tool.startswith(("HolisticTraceAnalysis ", "traceinsight "))
+    ranks = [row[table.columns.index("rank")] for row in table.rows]
+    assert set(ranks) == {0, 1}
+    assert {len(row) for row in table.rows} == {len(table.columns)}
+
+
+@needs_hta
+@pytest.mark.slow
+def test_tables_are_written_and_read_back(run_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = [tmp_path / f"idle{suffix}" for suffix in (".json", ".csv", ".txt")]
+    for file in files:
+        assert main(["hta", "idle-time", str(run_folder), "-o", str(file)]) == 0
+    table = msgspec.json.decode(files[0].read_bytes(), type=PeerTable)
+    assert table.ranks == [0, 1]
+    with files[1].open() as stream:
+        assert len(list(csv.DictReader(stream))) == len(table.rows)
+    assert "host_wait" in files[2].read_text()
+    assert capsys.readouterr().out == ""
+
+
+@needs_hta
+@pytest.mark.slow
+def test_a_crash_of_hta_is_a_line_and_a_finding(real_traces: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trace = str(real_traces / "cpu-gloo-1of300")
+    assert main(["hta", "temporal-breakdown", trace]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("perfkit: error: cpu-gloo-1of300: ")
+    assert "says of temporal-breakdown: IndexError" in said
+    assert said.count("\n") == 1
+    assert main(["analyze", trace, "--cross-check", "hta", "-f", "json"]) == 0
+    (run,) = json.loads(capsys.readouterr().out)["runs"]
+    assert run["cross_check"] is None
+    assert "cross_check_failed" in {finding["code"] for finding in run["findings"]}
+
+
+@needs_hta
+@pytest.mark.slow
+def test_ids_that_could_be_code_are_refused(tmp_path: Path) -> None:
+    trace = traced().event("cpu_op", "aten::add", 10, 5, pid=1000, tid="@pd.io.common.os.getpid()")
+    run = perfkit.analyze(trace.write(tmp_path / "rank0.json")).runs[0]
+    with pytest.raises(PeerError, match="rank 0 has a tid that is no plain name"):
+        run_hta(run, "critical-path")
+
+
+def test_without_hta_it_is_said_how_to_get_it(
+    run_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(hta, "find_spec", lambda _: None)
+    for arguments in (["hta", "idle-time", str(run_folder)], ["analyze", str(run_folder), "--cross-check", "hta"]):
+        assert main(arguments) == 1
+        said = capsys.readouterr().err
+        assert said == "perfkit: error: Holistic Trace Analysis is not installed: pip install 'perfkit[hta]'\n"
+
+
+def test_traces_are_given_by_rank(tmp_path: Path) -> None:
+    ranks = [make_rank(1, traces=["b.json.gz", "b.cycle1.json.gz"]), make_rank(0, traces=["a.json"])]
+    run = make_run(ranks=ranks, path=str(tmp_path))
+    assert rank_files(run) == {0: tmp_path / "a.json", 1: tmp_path / "b.json.gz"}
+    alone = make_run(ranks=[make_rank(None, traces=["x.json"])], path=str(tmp_path / "x.json"))
+    assert rank_files(alone) == {0: tmp_path / "x.json"}
+    with pytest.raises(UsageError, match="no trace says its rank"):
+        rank_files(make_run(ranks=[make_rank(None), make_rank(None)]))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["idle-time", "x", "--step", "3"], "--step is for critical-path"),
+        (["idle-time", "x", "-o", "x.md"], "the suffix says no format"),
+        (["idle", "x"], "'idle' is not one of"),
+    ],
+)
+def test_usage_errors_are_one_line(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["hta", *arguments]) == 2
+    captured = capsys.readouterr()
+    assert said in captured.err
+    assert captured.err.count("\n") == 1
