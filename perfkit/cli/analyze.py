@@ -9,15 +9,19 @@ from msgspec.structs import replace
 
 from perfkit.cli.app import App
 from perfkit.cli.output import standard_output
-from perfkit.errors import UsageError
+from perfkit.errors import StoreError, UsageError
 from perfkit.executors import EXECUTORS
 from perfkit.model import Report
 from perfkit.report import DEFAULT_TOP, REPORTERS, SUFFIXES, reporter
+from perfkit.units import plain
 
 app = App()
 
 _MOST_RANKS = 10_000_000
 """Ranks to forecast: more than any machine has."""
+
+PAGES = "reports"
+"""Where pages go: a folder of the working directory."""
 
 
 def _known(name: str | None) -> str | None:
@@ -40,6 +44,13 @@ def analyze(
         ),
     ] = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write to FILE.")] = None,
+    html: Annotated[
+        bool | None,
+        typer.Option(
+            "--html/--no-html",
+            help=f"Write the page {PAGES}/NAME.html too; without either, where several runs are shown on the terminal.",
+        ),
+    ] = None,
     rank: Annotated[int | None, typer.Option(min=0, help="The rank of a trace that does not say.")] = None,
     step_marker: Annotated[
         str | None,
@@ -121,7 +132,11 @@ def analyze(
             by=[option.removeprefix("--").replace("-", "_") for option in by or []],
             forecast=sizes,
         )
-    _write(_cross_checked(report) if peer else report, chosen, output, top)
+    report = _cross_checked(report) if peer else report
+    _write(report, chosen, output, top)
+    unasked = html is None and output is None and name is None and len(report.runs) > 1
+    if html or unasked:
+        _write_page(report, paths, top, unasked)
 
 
 def _cross_checked(report: Report) -> Report:
@@ -137,6 +152,20 @@ def _sizes(text: str | None) -> list[int]:
     if not all(part.isascii() and part.isdecimal() and 0 < int(part) <= _MOST_RANKS for part in parts):
         raise UsageError(f"--forecast {text}: write world sizes as 8 or 8,16,32, up to {_MOST_RANKS}")
     return sorted({int(part) for part in parts})
+
+
+def _write_page(report: Report, paths: list[str], top: int, unasked: bool) -> None:
+    """Write the page of a report, named after what was analysed, and say where; unasked it may fail."""
+    name = report.runs[0].run if len(report.runs) == 1 else Path(os.path.commonpath(map(os.path.abspath, paths))).name
+    page = Path(PAGES, f"{name.replace('/', '-') or 'report'}.html")
+    try:
+        _write(report, "html", page, top)
+    except StoreError as error:
+        if not unasked:
+            raise
+        typer.echo(f"perfkit: no page: {plain(str(error))}", err=True)
+    else:
+        typer.echo(f"perfkit: the page is {plain(str(page))}", err=True)
 
 
 def _launched() -> str | None:

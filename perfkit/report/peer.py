@@ -6,7 +6,7 @@ from typing import TextIO
 from perfkit.model import PeerTable
 from perfkit.report import console
 from perfkit.report.document import Cell, Column, Document, Kind, Section, Table
-from perfkit.report.steps_csv import guard
+from perfkit.report.rows import guard
 from perfkit.units import NONE, plain
 
 _SHORT = {"(us)": " µs", "_pctg": " %", "_time": "", "non_compute": "other"}
@@ -38,7 +38,7 @@ def _section(report: PeerTable, top: int) -> Section:
         f"{left:,} more rows: -o FILE has all, --top N more" if left > 0 else "",
     )
     headline = f"As {plain(report.tool)} has it; times are rounded to whole microseconds."
-    return Section(plain(report.run), headline, "info", None, [], [table], [])
+    return Section(plain(report.run), headline, "info", [table], [], [], [])
 
 
 def _title(name: str) -> str:

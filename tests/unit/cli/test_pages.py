@@ -1,0 +1,57 @@
+"""The pages that `perfkit analyze` writes by itself."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from perfkit.cli import main
+
+SAMPLES = Path(__file__).parents[3] / "traces"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def pages(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*.html"))
+
+
+def test_several_runs_have_a_page_beside_the_terminal(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    samples = [str(SAMPLES / name) for name in ("sample-memory", "sample-hdf5")]
+    assert main(["analyze", *samples]) == 0
+    captured = capsys.readouterr()
+    assert captured.err == "perfkit: the page is reports/traces.html\n"
+    assert "Runs: median step of the slowest rank" in captured.out
+    assert "sample-memory" in (folder / "reports" / "traces.html").read_text()
+
+
+@pytest.mark.parametrize("arguments", [["--no-html"], ["-f", "json"], ["-o", "all.md"]])
+def test_unless_it_is_not_wanted(folder: Path, arguments: list[str]) -> None:
+    assert main(["analyze", str(SAMPLES), *arguments]) == 0
+    assert pages(folder) == []
+
+
+def test_one_run_has_one_if_asked_for(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(SAMPLES / "sample-memory", folder / "a\x1b[31mrun")
+    assert main(["analyze", str(folder / "a\x1b[31mrun")]) == 0
+    assert pages(folder) == []
+    capsys.readouterr()
+    assert main(["analyze", str(folder / "a\x1b[31mrun"), "--html", "-f", "csv"]) == 0
+    assert pages(folder) == ["reports/a\x1b[31mrun.html"]
+    captured = capsys.readouterr()
+    assert captured.err == "perfkit: the page is reports/a\\x1b[31mrun.html\n"
+    assert captured.out.startswith("run,rank,step")
+
+
+def test_a_page_that_cannot_be_written_is_an_error_only_if_asked_for(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "reports").write_text("in the way")
+    assert main(["analyze", str(SAMPLES)]) == 0
+    assert capsys.readouterr().err.startswith("perfkit: no page: cannot write reports/traces.html")
+    assert main(["analyze", str(SAMPLES), "--html"]) == 1
+    assert capsys.readouterr().err.startswith("perfkit: error: cannot write reports/traces.html")
