@@ -47,7 +47,7 @@ def input_of(run: RunReport) -> str:
     if run.source not in (None, "memory") and "read" in config:
         parts.append(plain(str(config["read"])))
     if workers := config.get("num_workers"):
-        parts.append(f"{workers} workers")
+        parts.append(f"{plain(str(workers))} workers")
     return ", ".join(parts)
 
 

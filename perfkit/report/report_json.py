@@ -3,6 +3,7 @@
 Text is made a record at a time: as one piece, a report of thousands of ranks would take several times its own memory.
 """
 
+import re
 from collections.abc import Iterator
 from typing import Any, Final, TextIO
 
@@ -41,6 +42,17 @@ def _pieces(value: Any, line: str) -> Iterator[str]:
         yield _text(value, line)
 
 
+_UNSEEN: Final = re.compile(
+    "[\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
+)
+"""What JSON may hold as it is, but a terminal may obey or not show: written as an escape, it is the same text."""
+
+
+def _escaped(found: re.Match[str]) -> str:
+    units = found[0].encode("utf-16-be").hex()
+    return "".join(f"\\u{units[place : place + 4]}" for place in range(0, len(units), 4))
+
+
 def _text(value: Any, line: str) -> str:
     try:
         encoded = msgspec.json.encode(value)
@@ -48,7 +60,8 @@ def _text(value: Any, line: str) -> str:
         # Paths and names may hold what was not UTF-8 (lone surrogates), which JSON cannot.
         encoded = msgspec.json.encode(_encodable(msgspec.to_builtins(value)))
     # In JSON a line end is never part of a string.
-    return msgspec.json.format(encoded, indent=len(_INDENT)).decode("utf-8").replace("\n", line)
+    text = msgspec.json.format(encoded, indent=len(_INDENT)).decode("utf-8").replace("\n", line)
+    return text if text.isprintable() else _UNSEEN.sub(_escaped, text)
 
 
 def _encodable(value: Any) -> Any:

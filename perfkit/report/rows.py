@@ -2,10 +2,13 @@
 
 import csv
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TextIO
+from typing import Final, TextIO
 
 from perfkit.frames import Value
 from perfkit.units import plain
+
+_FORMULAS: Final = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
+"""Some spreadsheets pass over blanks, and take the wide forms for the others."""
 
 
 def guard(value: Value) -> Value:
@@ -13,7 +16,7 @@ def guard(value: Value) -> Value:
     if not isinstance(value, str):
         return value
     text = plain(value)
-    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
+    return f"'{text}" if text.lstrip().startswith(_FORMULAS) else text
 
 
 def write_rows(columns: Sequence[str], rows: Iterable[Mapping[str, Value]], stream: TextIO) -> None:
