@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from perfkit.errors import LaunchEnvironmentError, PeerError, UsageError
+from perfkit.errors import LaunchEnvironmentError, PeerError, StoreError, UsageError
 from perfkit.model import PeerTable, RunReport
 from perfkit.trace.streams import GZIP_MAGIC, SKIPPABLE, ZSTD_MAGIC, BrokenStreamError, Source
 
@@ -57,15 +57,19 @@ def run_hta(run: RunReport, analysis: str, step: int | None = None) -> PeerTable
     Raises:
         LaunchEnvironmentError: HTA is not installed.
         PeerError: HTA crashed, or cannot do it.
+        StoreError: there is no room for temporary files.
         UsageError: there is no such step, or no rank.
     """
     tool = installed()
     files = rank_files(run)
     # HTA takes instances of an annotation, from 0.
     job = {"analysis": analysis, "instance": _instance(run, step) if analysis == "critical-path" else None}
-    with TemporaryDirectory(prefix="perfkit-hta-") as scratch:
-        named = {rank: str(_named(file, Path(scratch), rank)) for rank, file in files.items()}
-        said = _do(job | {"files": named}, Path(scratch))
+    try:
+        with TemporaryDirectory(prefix="perfkit-hta-") as scratch:
+            named = {rank: str(_named(file, Path(scratch), rank)) for rank, file in files.items()}
+            said = _do(job | {"files": named}, Path(scratch))
+    except OSError as error:
+        raise StoreError(f"{run.run}: cannot hand the traces to {tool}: {error}") from error
     if said.error is not None:
         raise PeerError(f"{run.run}: {tool} says of {analysis}: {' '.join(said.error.split())}")
     return PeerTable(

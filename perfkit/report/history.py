@@ -209,7 +209,9 @@ def _efficiency(lineage: Lineage, top: int) -> Table:
         for point in lineage.points
     ]
     columns = (Column("run", "words"), *map(Column, _FACTORS.values()))
+    medians = any(len(point.runs) > 1 for point in lineage.points)
     remark = "parallel efficiency is the product of the five beside it"
+    remark += "; of several runs each figure is the median of theirs" if medians else ""
     return Table("Efficiency", columns, rows[-top:], "; ".join(filter(None, (remark, _left_out(rows, top)))))
 
 

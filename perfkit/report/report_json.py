@@ -61,7 +61,7 @@ def _text(value: Any, line: str) -> str:
         encoded = msgspec.json.encode(_encodable(msgspec.to_builtins(value)))
     # In JSON a line end is never part of a string.
     text = msgspec.json.format(encoded, indent=len(_INDENT)).decode("utf-8").replace("\n", line)
-    return text if text.isprintable() else _UNSEEN.sub(_escaped, text)
+    return text if text.isascii() and "\x7f" not in text else _UNSEEN.sub(_escaped, text)
 
 
 def _encodable(value: Any) -> Any:

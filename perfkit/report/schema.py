@@ -12,6 +12,7 @@ RECORDS = {
     "report": (model.Report, model.REPORT_VERSION, "what `perfkit analyze -f json` writes"),
     "comparison": (model.Comparison, model.COMPARISON_VERSION, "what `perfkit compare -f json` writes"),
     "history": (model.History, model.HISTORY_VERSION, "what `perfkit history -f json` writes"),
+    "hta": (model.PeerTable, model.PEER_VERSION, "what `perfkit hta -o FILE.json` writes"),
     "run": (model.RunManifest, model.MANIFEST_VERSION, "the run.json of a run folder"),
 }
 

@@ -5,6 +5,7 @@ import json
 from importlib.util import find_spec
 from pathlib import Path
 
+import jsonschema
 import msgspec
 import pytest
 import zstandard
@@ -18,6 +19,7 @@ from perfkit.hta.child import ANALYSES as CHILDS
 from perfkit.hta.cross_check import with_cross_check
 from perfkit.hta.run import rank_files, run_hta
 from perfkit.model import PeerTable
+from perfkit.report.schema import schema
 from tests.report_builders import make_rank, make_run
 from tests.trace_builder import TraceBuilder
 
@@ -88,6 +90,7 @@ def test_tables_are_written_and_read_back(run_folder: Path, tmp_path: Path, caps
     files = [tmp_path / f"idle{suffix}" for suffix in (".json", ".csv", ".txt")]
     for file in files:
         assert main(["hta", "idle-time", str(run_folder), "-o", str(file)]) == 0
+    jsonschema.Draft202012Validator(schema("hta")).validate(json.loads(files[0].read_text()))
     table = msgspec.json.decode(files[0].read_bytes(), type=PeerTable)
     assert table.ranks == [0, 1]
     with files[1].open() as stream:
