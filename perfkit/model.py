@@ -1012,6 +1012,12 @@ class History(_Shown, Struct, frozen=True, kw_only=True):
     """Those of the most runs first."""
     findings: list[Finding]
 
+    def plot_steps(self) -> "Figure":
+        """Return the step time over time as a plotly figure, a line a configuration."""
+        from perfkit.report.history import plot_steps
+
+        return plot_steps(self)
+
 
 # ---- what `perfkit hta` says ---------------------------------------------------------------------------------------
 

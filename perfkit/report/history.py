@@ -4,12 +4,15 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 from statistics import median
-from typing import Any, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from perfkit.model import History, HistoryPoint, Lineage, Shift
 from perfkit.report import console, html, markdown
 from perfkit.report.document import Cell, Column, Document, Fact, Remark, Section, Table
 from perfkit.units import NONE, duration, plain, rate, share
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
 
 _COMMIT: Final = 10
 """Digits of a commit that are shown."""
@@ -260,3 +263,29 @@ def _levels(lineage: Lineage) -> list[dict[str, Any]]:
     ends = [*(place[shift.last_before] for shift in lineage.shifts), len(lineage.points) - 1]
     medians = [lineage.shifts[0].before_ns, *(shift.after_ns for shift in lineage.shifts)]
     return [{"from": a, "to": b, "ms": _ms(ns)} for a, b, ns in zip(starts, ends, medians, strict=True)]
+
+
+def plot_steps(report: History) -> "Figure":
+    """Return the step time of every run or commit as a plotly figure, a line a configuration."""
+    from plotly.graph_objects import Figure, Scatter
+
+    figure = Figure()
+    for lineage, title in zip(report.lineages, _titles(report.lineages), strict=True):
+        points = lineage.points
+        ends = [_ends(point) or [_ms(point.step_ns)] * 2 for point in points]
+        figure.add_trace(
+            Scatter(
+                name=_bare(title),
+                x=[point.started_at for point in points],
+                y=[_ms(point.step_ns) for point in points],
+                text=[_bare(f"{_name(point)} {_commit(point.commit)}") for point in points],
+                hovertemplate="%{text}: %{y:.6~g} ms<extra></extra>",
+                mode="lines+markers",
+                error_y={
+                    "array": [high - _ms(point.step_ns) for point, (_, high) in zip(points, ends, strict=True)],
+                    "arrayminus": [_ms(point.step_ns) - low for point, (low, _) in zip(points, ends, strict=True)],
+                },
+            )
+        )
+    figure.update_layout(title="Step time")
+    return figure.update_yaxes(title="ms", rangemode="tozero")

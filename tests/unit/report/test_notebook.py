@@ -88,3 +88,16 @@ def test_a_figure_that_cannot_be_says_what_it_needs(figure: str) -> None:
         getattr(foreign, figure)()
     with pytest.raises(UsageError, match="2 runs: plot one of them"):
         getattr(make_report(foreign, foreign), figure)()
+
+
+def test_a_history_has_a_figure_of_its_step_times() -> None:
+    runs = [make_run(f"run-{day}", started_at=f"2026-01-0{day}T00:00:00Z", commit="<b>" * 14) for day in (2, 1)]
+    other = make_run("other", started_at="2026-01-03T00:00:00Z", config={"batch_size": 64})
+    figure = lineages([*runs, other], "run").plot_steps()
+    assert [list(line.x) for line in figure.data] == [
+        ["2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"],
+        [other.started_at],
+    ]
+    assert list(figure.data[0].y) == [130.0, 130.0]
+    assert "<" not in figure.data[0].text[0]
+    assert "batch_size = 64" in figure.data[1].name
