@@ -20,6 +20,7 @@ def test_the_notebook_holds_no_outputs() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("default::DeprecationWarning")  # Jupyter's own, which change with Python
 def test_the_notebook_runs_and_shows_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("IPYTHONDIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR"):
         monkeypatch.setenv(name, str(tmp_path / name.lower()))
