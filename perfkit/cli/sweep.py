@@ -81,27 +81,26 @@ app = command(
 def _run(folder: SweepFolder, wanted: Wanted, how: RunningOptions) -> None:
     launcher = how.launcher or default_launcher()
 
-    def command(point: Point) -> list[str]:
+    def launching(point: Point) -> list[str]:
         return LAUNCHERS[launcher](point.ranks, how.launcher_tokens, point.command)
 
     refuse_inside_launcher()
     points, threads_by_ranks = _points(wanted, how)
-    command(points[0])  # a launcher that is not there is said before anything is written
+    launching(points[0])  # a launcher that is not there is said before anything is written
+    _warn_of_cores(wanted.ranks, threads_by_ranks)
     if how.dry_run:
-        for point in points:
-            if folder.state(point) != "completed":
-                typer.echo(shlex.join(command(point)))
+        for point in _missing(folder, points):
+            typer.echo(shlex.join(launching(point)))
         return
     from perfkit.cli.sweep_progress import progress
     from perfkit.sweep.execute import execute
 
     with folder.locked() as lock:
-        missing = [point for point in points if folder.state(point) != "completed"]
+        missing = _missing(folder, points)
         _say_what_is_there(folder, len(points), len(points) - len(missing), missing)
-        _warn_of_cores(wanted.ranks, threads_by_ranks)
         folder.record([folder.note(point) for point in points])
         with progress(len(missing)) as show:
-            noted = execute(folder, missing, command, show, lock=lock, pause_s=how.pause_s)
+            noted = execute(folder, missing, launching, show, lock=lock, pause_s=how.pause_s)
     _conclude(folder, len(points), [point for point in noted if point.state == "failed"])
 
 
@@ -133,6 +132,11 @@ def _points(wanted: Wanted, how: RunningOptions) -> tuple[list[Point], bool]:
     found = find_effective(commands, wanted.ranks[0])
     points = plan(wanted, found.configs)
     return shuffled(points, how.order_seed or 0) if how.random_order else points, found.threads_by_ranks
+
+
+def _missing(folder: SweepFolder, points: Sequence[Point]) -> list[Point]:
+    """Return the points to run here, where nobody else runs any."""
+    return [point for point in points if folder.state(point) != "completed"]
 
 
 def _say_what_is_there(folder: SweepFolder, total: int, complete: int, missing: Sequence[Point]) -> None:
