@@ -116,9 +116,10 @@ def _last_word(log: Path, begin: int) -> str | None:
     """Return perfkit's own last error among what was said, else the last line; None where nothing was."""
     with log.open("rb") as stream:
         stream.seek(max(begin, stream.seek(0, os.SEEK_END) - _LAST_BYTES))
-        lines = [line for line in stream.read().decode(errors="replace").splitlines() if line.strip()]
+        lines = stream.read().decode(errors="replace").splitlines()
     errors = [line.removeprefix(_ERROR) for line in lines if line.startswith(_ERROR)]
-    return next(reversed(errors or lines), None)
+    words = [line for line in lines if any(map(str.isalnum, line))]  # Open MPI's last line is a row of dashes
+    return next(reversed(errors or words), None)
 
 
 def _one_line(text: str) -> str:

@@ -24,7 +24,10 @@ class Signals:
         self.count = 0
 
     def __enter__(self) -> Self:
-        self._before = {number: signal.signal(number, self._note) for number in _SIGNALS}
+        # nohup: the sweep is to outlive the terminal.
+        ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+        noted = [number for number in _SIGNALS if not (ignored and number == signal.SIGHUP)]
+        self._before = {number: signal.signal(number, self._note) for number in noted}
         return self
 
     def __exit__(

@@ -110,6 +110,7 @@ def test_a_point_that_fails_leaves_the_others_done(tmp_path: Path) -> None:
         ("print('perfkit: error: first'); print('perfkit: error: last'); print('bye')", "last"),
         ("print('\\x1b[31mred')", "\\x1b[31mred"),
         ("print(4000 * 'x')", 500 * "x"),
+        ("print('no slots'); print(80 * '-'); print()", "no slots"),
     ],
 )
 def test_the_reason_is_one_line(code: str, reason: str, tmp_path: Path) -> None:
@@ -160,6 +161,18 @@ def test_a_signal_ends_the_point_and_the_sweep_goes_on_there(number: signal.Sign
     }
     missing = [point for point in points if folder.state(point) != "completed"]
     assert missing == [two, three]
+
+
+def test_a_sweep_under_nohup_outlives_the_terminal() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with Signals() as signals:
+            os.kill(os.getpid(), signal.SIGHUP)
+            signals.sleep(0.1)
+        assert signals.last is None
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_a_signal_ends_a_pause(tmp_path: Path) -> None:

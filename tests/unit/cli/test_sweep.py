@@ -1,0 +1,146 @@
+"""`perfkit sweep` up to where processes would start; those are in tests/integration/test_sweep.py."""
+
+import os
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import perfkit.cli.sweep as under_test
+from perfkit.cli import main
+from perfkit.cli.effective import answer
+from perfkit.model import Sweep
+from perfkit.sweep.effective import Answer, Question
+from perfkit.sweep.launchers import usable_cores
+from perfkit.sweep.plan import arguments, combinations, plan
+from perfkit.sweep.points import Point
+from tests.unit.sweep.building import leave_run, wanted
+
+
+def find(commands: Sequence[Sequence[str]], ranks: int) -> Answer:
+    """Check options in this process: another would import torch anew in every test."""
+    said = answer(Question(commands=[list(command) for command in commands], ranks=ranks))
+    assert said.error is None
+    return msgspec.json.decode(msgspec.json.encode(said), type=Answer)
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(under_test, "find_effective", find)
+    for name in [name for name in os.environ if name.startswith(("PMI", "OMPI_", "SLURM_"))]:
+        monkeypatch.delenv(name)
+
+
+def points_in(folder: Path) -> list[Point]:
+    """Return the points of `perfkit sweep gpt` without options but this folder."""
+    asked = wanted(trace_dir=str(folder))
+    return plan(asked, find([arguments(asked, varied) for varied in combinations(asked)], 1).configs)
+
+
+def states(folder: Path) -> list[str]:
+    return [point.state for point in msgspec.json.decode((folder / "sweep.json").read_bytes(), type=Sweep).points]
+
+
+def commands(text: str) -> list[list[str]]:
+    return [shlex.split(line) for line in text.splitlines()]
+
+
+def dry_run(folder: Path, capsys: pytest.CaptureFixture[str], *options: str) -> list[list[str]]:
+    given = ["--dry-run", "--launcher", "perfkit", "--trace-dir", str(folder)]
+    assert main(["sweep", "gpt", *given, *options]) == 0
+    return commands(capsys.readouterr().out)
+
+
+def test_without_options_there_are_two_points_in_the_default_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["sweep", "gpt", "--dry-run", "--launcher", "perfkit"]) == 0
+    found = commands(capsys.readouterr().out)
+    assert [command[-1] for command in found] == ["1", "2"]
+    assert all("traces/sweep-gpt" in command for command in found)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_random_order_is_another_one_and_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("--ranks", "1,2,4", "--repeat", "4")
+    plain = dry_run(tmp_path, capsys, *options)
+    first, same, other = (
+        dry_run(tmp_path, capsys, *options, "--random-order", *seed) for seed in ((), (), ("--order-seed", "1"))
+    )
+    assert sorted(first) == sorted(other) == sorted(plain)
+    assert first == same
+    assert len({str(order) for order in (plain, first, other)}) == 3
+
+
+def test_what_is_complete_is_not_run_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one, two = dry_run(tmp_path, capsys)
+    leave_run(tmp_path, points_in(tmp_path)[0])
+    assert dry_run(tmp_path, capsys) == [two]
+    assert len(dry_run(tmp_path, capsys, "--repeat", "2")) == 3
+    # The value that is the default is the point that is there, though its name would now say it.
+    varied = dry_run(tmp_path, capsys, "--vary", "compile=false,true")
+    assert [("--compile" in command, command[-1]) for command in varied] == [(False, "2"), (True, "1"), (True, "2")]
+    assert one not in varied
+
+
+def test_what_is_no_scaling_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cores = usable_cores()
+    given = ["sweep", "gpt", "--dry-run", "--launcher", "perfkit", "--trace-dir", str(tmp_path)]
+    assert main([*given, "--ranks", f"1,{cores + 1}", "--", "--device", "cpu"]) == 0
+    said = capsys.readouterr().err
+    assert f"warning: {cores + 1} ranks share {cores} cores" in said
+    assert ("put --threads 1 after --" in said) == (cores > 1)
+    assert main([*given, "--ranks", "1", "--", "--device", "cpu", "--threads", "1"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_job_scripts_are_for_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    done, failed, running, absent = points_in(tmp_path) + [point.again(2) for point in points_in(tmp_path)]
+    for point, state in ((done, "completed"), (failed, "failed"), (running, "running")):
+        leave_run(tmp_path, point, state)
+    given = ["sweep", "gpt", "--repeat", "2", "--emit", "pbs", "--ranks-per-node", "2", "--trace-dir", str(tmp_path)]
+    assert main(given) == 0
+    printed = capsys.readouterr()
+    assert commands(printed.out) == [["qsub", str(tmp_path / "jobs" / "1nodes.sh")]]
+    script = (tmp_path / "jobs" / "1nodes.sh").read_text()
+    assert [point.name in script for point in (done, failed, running, absent)] == [False, True, False, True]
+    # What runs, or was killed, is nobody's to take away; what failed makes way.
+    assert f"{tmp_path / running.name} is running, or was killed: left out" in printed.err
+    assert (tmp_path / running.name).exists()
+    assert [path.name for path in (tmp_path / ".earlier").iterdir()] == [f"{failed.name}.1"]
+    assert states(tmp_path) == ["completed", "planned", "planned", "planned"]
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "why"),
+    [
+        (["--emit", "pbs", "--ranks-per-node", "2", "--dry-run"], 2, "--dry-run has no effect with --emit"),
+        (["--emit", "pbs", "--ranks-per-node", "2", "--launcher", "torchrun"], 2, "--launcher has no effect with"),
+        (["--emit", "pbs", "--ranks-per-node", "2", "--ranks", "3"], 2, "--ranks 3: nodes of 2 ranks would not"),
+        (["--emit", "pbs", "--ranks-per-node", "2", "--setup", "no"], 2, "--setup no: no such file"),
+        (["--steps", "3"], 2, "No such option: --steps"),
+        (["--repeat", "0"], 2, "--repeat = 0"),
+        (["--vary", "compile"], 2, "--vary compile: write it as OPTION=VALUE,VALUE"),
+    ],
+)
+def test_what_cannot_be_leaves_nothing(
+    options: list[str], code: int, why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["sweep", "gpt", "--trace-dir", str(tmp_path / "s"), *options]) == code
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"perfkit: error: {why}")
+    assert not (tmp_path / "s").exists()
+
+
+def test_a_launcher_does_not_start_it_several_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = {"PMI_RANK": "0", "PMI_SIZE": "2", "MPI_LOCALRANKID": "0", "MPI_LOCALNRANKS": "2"}
+    for name, value in place.items():
+        monkeypatch.setenv(name, value)
+    assert main(["sweep", "gpt", "--trace-dir", str(tmp_path / "s")]) == 2
+    assert "perfkit sweep inside hydra, which has started several of it" in capsys.readouterr().err
+    assert not (tmp_path / "s").exists()
