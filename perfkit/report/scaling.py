@@ -97,7 +97,7 @@ def _serial(series: ScalingSeries) -> list[tuple[Cell, ...]]:
     """Return the cells of Karp and Flatt's serial fraction; none for weak scaling."""
     if series.kind == "weak":
         return []
-    cells: list[tuple[Cell, ...]] = [(estimated(point.karp_flatt, _two),) for point in series.points]
+    cells: list[tuple[Cell, ...]] = [(estimated(point.karp_flatt, _fraction),) for point in series.points]
     return cells + [(Cell(NONE),)] * len(series.failed)
 
 
@@ -153,6 +153,14 @@ def _band(interval: tuple[float, float] | None, show: Callable[[float], str]) ->
 
 def _two(value: float) -> str:
     return f"{value:.3g}" if abs(value) >= 100 else f"{value:.2f}"
+
+
+def _three(value: float) -> str:
+    return f"{value:#.3g}".rstrip(".")
+
+
+def _fraction(value: float) -> str:
+    return f"{value:.3f}"
 
 
 def _whole(per_second: float) -> str:
@@ -222,7 +230,7 @@ def tenths(parts: Sequence[float]) -> list[int]:
 def _laws(fits: Sequence[Fit], name: str) -> Table | None:
     rows = [row for fit in fits for row in _fit_rows(fit)]
     columns = (Column("law", "words"), Column("parameter", "words"), Column("value"), Column("95 % interval"))
-    peaks = [f"by the USL throughput is largest at {_two(fit.peak)} ranks" for fit in fits if fit.peak]
+    peaks = [f"by the USL throughput is largest at {fit.peak:.0f} ranks" for fit in fits if fit.peak]
     missed = [
         f"{LAWS[fit.model]} misses a run by {share(fit.residual)} (rms)" for fit in fits if fit.residual is not None
     ]
@@ -238,8 +246,8 @@ def _fit_rows(fit: Fit) -> list[tuple[Cell, ...]]:
         (
             law,
             Cell(_PARAMETERS[name]),
-            Cell(f"{found.value:.3g}"),
-            Cell(_band(found.interval, lambda value: f"{value:.3g}") or NONE),
+            Cell(_three(found.value)),
+            Cell(_band(found.interval, _three) or NONE),
         )
         for name, found in fit.parameters.items()
     ]
