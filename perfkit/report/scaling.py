@@ -35,6 +35,7 @@ PARTS: Final = {
 }
 """What global efficiency is the product of, with the title of its column."""
 _MOST_COLUMNS: Final = 6
+_MANY: Final = 99_999.5
 _HIERARCHY: Final[dict[str, Sequence[str]]] = {
     "global efficiency": tuple(PARTS),
     f"{INDENT}parallel efficiency": tuple(PARTS)[:-1],
@@ -80,7 +81,7 @@ def _points(series: ScalingSeries) -> Table:
         f"Scaling: {plain(series.name)} ({batch})",
         (
             Column("ranks"),
-            Column("runs"),
+            Column("n"),
             Column("step"),
             Column("samples/s"),
             Column("speedup"),
@@ -97,15 +98,15 @@ def _serial(series: ScalingSeries) -> list[tuple[Cell, ...]]:
     """Return the cells of Karp and Flatt's serial fraction; none for weak scaling."""
     if series.kind == "weak":
         return []
-    cells: list[tuple[Cell, ...]] = [(estimated(point.karp_flatt, _fraction),) for point in series.points]
+    cells: list[tuple[Cell, ...]] = [(estimated(point.karp_flatt, share),) for point in series.points]
     return cells + [(Cell(NONE),)] * len(series.failed)
 
 
 def _intervals(series: ScalingSeries) -> str:
     where = "without the profiler" if series.points[0].figure.measured_on == "plain" else "while recorded"
-    more = "; serial: serial fraction by Karp and Flatt" if series.kind == "strong" else ""
+    more = "; serial: the serial fraction by Karp and Flatt" if series.kind == "strong" else ""
     drawn = _drawn([point.figure for point in series.points])
-    return f"times are of steps {where}; below or beside a figure its 95 % interval, {drawn}{more}"
+    return f"times are of steps {where}; below or beside a figure its 95 % interval, {drawn}; n: repeats{more}"
 
 
 def _drawn(figures: Sequence[StepFigure]) -> str:
@@ -159,12 +160,9 @@ def _three(value: float) -> str:
     return f"{value:#.3g}".rstrip(".")
 
 
-def _fraction(value: float) -> str:
-    return f"{value:.3f}"
-
-
 def _whole(per_second: float) -> str:
-    return rate(per_second, "").removesuffix(" /s")
+    """Return a rate with all its digits where they are few, else with three and a prefix."""
+    return rate(per_second, "").removesuffix(" /s") if per_second < _MANY else size(per_second).removesuffix("B")
 
 
 def _hierarchy(series: ScalingSeries) -> Table | None:
@@ -208,13 +206,19 @@ def _lost_row(lost: LostEfficiency, points: Sequence[ScalingPoint]) -> tuple[Cel
     shown = tenths(parts)
     return (
         Cell(f"{lost.from_size} → {lost.to_size}"),
-        Cell(f"{share(before.global_efficiency)} → {share(after.global_efficiency)}" if before and after else NONE),
+        Cell(_from_to(before, after)),
         Cell(f"{sum(shown) / 10:.1f}", tone="strong"),
         *(
             Cell(f"{figure / 10:.1f}", tone="warning" if part == worst and figure > 0 else "plain")
             for part, figure in zip(parts, shown, strict=True)
         ),
     )
+
+
+def _from_to(before: Factors | None, after: Factors | None) -> str:
+    if before is None or after is None:
+        return NONE
+    return f"{100 * before.global_efficiency:.1f} → {100 * after.global_efficiency:.1f}"
 
 
 def tenths(parts: Sequence[float]) -> list[int]:
@@ -238,6 +242,9 @@ def _laws(fits: Sequence[Fit], name: str) -> Table | None:
     return Table(f"Laws of scaling: {plain(name)}", columns, rows, remark) if rows else None
 
 
+_SHOWN: Final[dict[str, Callable[[float], str]]] = {"serial_fraction": share}
+
+
 def _fit_rows(fit: Fit) -> list[tuple[Cell, ...]]:
     law = Cell(LAWS[fit.model])
     if not fit.parameters:
@@ -246,8 +253,8 @@ def _fit_rows(fit: Fit) -> list[tuple[Cell, ...]]:
         (
             law,
             Cell(_PARAMETERS[name]),
-            Cell(_three(found.value)),
-            Cell(_band(found.interval, _three) or NONE),
+            Cell(_SHOWN.get(name, _three)(found.value)),
+            Cell(_band(found.interval, _SHOWN.get(name, _three)) or NONE),
         )
         for name, found in fit.parameters.items()
     ]
