@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from perfkit.model import Category
-from perfkit.scaling.facts import Facts, slow_rank
+from perfkit.scaling.facts import Facts, Slow, slow_rank
 from perfkit.scaling.points import oversubscribed as shared_cores
 from perfkit.units import duration, plain, share, size
 
@@ -71,19 +71,32 @@ def _waiting(facts: Facts) -> Claim | None:
     # The first collective's waiting would be the ranks' start, were it not known who they wait for.
     if wait_ns < _MOSTLY * exposed_ns or (slow is None and facts.has("start_skew")):
         return None
-    whom = "other ranks, no one rank in most steps" if slow is None else f"rank {slow.rank}"
+    partial = len(facts.run.ranks) < facts.run.world_size
+    # Of a partial set transfers are an upper bound: a rank that is not here may have been later.
+    part = f"{'at least ' if partial else ''}{percent(wait_ns / exposed_ns)} of it waiting for"
+    claim = _in_turn(facts, wait_ns) if slow is None else _for_one(facts, slow, wait_ns)
     evidence = {"exposed_share": facts.share(exposed_ns), "wait_share": wait_ns / exposed_ns, "wait_ns": wait_ns}
-    if slow is None:
-        gives_back, further = wait_ns, ""
-        step = "let ranks meet less often: --accumulate" if facts.run.config else "let ranks meet less often"
-    else:
-        longest = max((wait.exposed_wait_ns for wait in facts.run.across.waits), default=0) if facts.run.across else 0
-        gives_back = min(max(wait_ns, longest / _steps(facts)), facts.step_ns)
-        further = f", whose {_WORDS[slow.category]} takes {duration(slow.longer_ns)} longer a step"
-        step = _for_slow_rank(facts, slow.category, slow.rank)
-        evidence |= {"rank": float(slow.rank), "longer_ns": slow.longer_ns}
-    sentence = f"{_costs(facts, exposed_ns)}, {percent(wait_ns / exposed_ns)} of it waiting for {whom}{further}"
-    return Claim(sentence, evidence, step, gives_back)
+    return claim._replace(
+        sentence=f"{_costs(facts, exposed_ns)}, {part} {claim.sentence}", evidence=evidence | claim.evidence
+    )
+
+
+def _in_turn(facts: Facts, wait_ns: float) -> Claim:
+    """Say that no one rank is waited for."""
+    step = "let ranks meet less often" + (": --accumulate" if facts.option("accumulate") is not None else "")
+    return Claim("other ranks, no one rank in most steps", {}, step, wait_ns)
+
+
+def _for_one(facts: Facts, slow: Slow, wait_ns: float) -> Claim:
+    """Say which rank is waited for; without its delay the rank that waits most would wait no more."""
+    longest = max((wait.exposed_wait_ns for wait in facts.run.across.waits), default=0) if facts.run.across else 0
+    steps = facts.rank_steps / len(facts.run.ranks)
+    return Claim(
+        f"rank {slow.rank}, whose {_WORDS[slow.category]} takes {duration(slow.longer_ns)} longer a step",
+        {"rank": float(slow.rank), "longer_ns": slow.longer_ns},
+        _for_slow_rank(facts, slow.category, slow.rank),
+        min(max(wait_ns, longest / steps), facts.step_ns),
+    )
 
 
 def _communication(facts: Facts) -> tuple[float, float] | None:
@@ -96,10 +109,6 @@ def _communication(facts: Facts) -> tuple[float, float] | None:
     if not whole or found.unmatched_ns > _MOSTLY * whole:
         return None
     return exposed_ns * found.wait_ns / whole, exposed_ns
-
-
-def _steps(facts: Facts) -> float:
-    return facts.rank_steps / max(1, len(facts.run.ranks))
 
 
 def _costs(facts: Facts, exposed_ns: float) -> str:

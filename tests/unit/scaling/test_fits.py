@@ -181,7 +181,7 @@ def test_no_non_negative_coefficients_are_closer(columns: np.ndarray, target: np
 @pytest.mark.slow
 def test_intervals_hold_the_truth_nearly_as_often_as_they_say() -> None:
     for case in cases(noise=0.03, repeats=3):
-        for name, (yes, of) in coverage(case, 40).items():
-            assert of >= 35, (case.name, name)
-            # Documented: 88 % and more of 200 draws.
-            assert yes >= 0.75 * of, (case.name, name, yes, of)
+        for name, (yes, of) in coverage(case, 20).items():
+            assert of >= 17, (case.name, name)
+            # Documented: 86 % and more of 200 draws.
+            assert yes >= 0.7 * of, (case.name, name, yes, of)

@@ -66,6 +66,18 @@ def test_waiting_names_the_rank_its_phase_and_a_next_step() -> None:
     assert one.evidence["longer_ns"] == 20 * MS
 
 
+def test_waiting_of_a_partial_set_is_a_lower_bound() -> None:
+    assert (
+        "at least 80 % of it waiting for rank 1" in the("waiting", found(waiting_run(128, 32, world_size=64))).sentence
+    )
+
+
+def test_more_threads_than_cores_are_told_how_many_fit() -> None:
+    one = the("oversubscribed", found(waiting_run(128, 32, hosts=make_hosts(2, cores=4, threads=4))))
+    assert one.sentence.startswith("8 threads on 4 cores of node0 take turns;")
+    assert one.next_step == "--threads 2"
+
+
 def test_what_the_slow_rank_loads_longer_is_not_told_twice() -> None:
     by_rule = {one.rule: one for one in found(waiting_run(128, 32))}
     # Both ranks load for 8 ms; the 20 ms more of rank 1 are what rank 0 waits for.
