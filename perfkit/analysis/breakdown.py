@@ -4,7 +4,7 @@ Every category is a union of spans. Because an instant goes to the first categor
 category is what it adds to the union of those before it, so the five add up to the window by construction.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -14,31 +14,31 @@ from perfkit.analysis.classify import Device, Names, data_loading_rows, within_s
 from perfkit.analysis.steps import Steps
 from perfkit.model import ExposedNs, Loads, StepBreakdown, TotalNs
 from perfkit.trace.events import Events, Kind
-from perfkit.trace.intervals import EMPTY, Ints, Segments, Union, innermost_segments, measure, merge, outermost, union
+from perfkit.trace.intervals import EMPTY, Ints, Union, apart, innermost_segments, measure, merge, outermost, union
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Activity:
-    """When each category is active at all, whatever else runs.
-
-    On a CPU-only trace also which operator each instant is of.
-    """
+    """When each category is active at all, whatever else runs."""
 
     compute: Union
     communication: Union
     memcpy: Union
     data_loading: Union
-    operators: Segments
-    """Self time of host operators: `owner` is a row of `Events`. Empty where there is device activity."""
+    self_ns: Ints
+    """On a CPU-only trace: for how long, within the steps, each event is the innermost operator; shape (events,).
+
+    Empty where there is device activity.
+    """
 
 
-def find_activity(events: Events, names: Names, device: Device) -> Activity:
+def find_activity(events: Events, names: Names, device: Device, steps: Steps) -> Activity:
     """Return the spans of each category, by the device where there is any, else by the host."""
     loading = data_loading_rows(events, names)
     data_loading = union(events.start_ns[loading], events.end_ns[loading])
     if len(device.row):
         return _device_activity(events, device, data_loading)
-    return _host_activity(events, names, loading, data_loading)
+    return _host_activity(events, names, loading, data_loading, steps)
 
 
 def _device_activity(events: Events, device: Device, data_loading: Union) -> Activity:
@@ -51,40 +51,40 @@ def _device_activity(events: Events, device: Device, data_loading: Union) -> Act
         communication=spans(device.is_communication),
         memcpy=spans(device.is_copy),
         data_loading=data_loading,
-        operators=Segments(*(np.zeros(0, np.int64) for _ in range(3))),
+        self_ns=np.zeros(0, np.int64),
     )
 
 
-def _host_activity(events: Events, names: Names, loading: Ints, data_loading: Union) -> Activity:
-    operators = operator_segments(events)
-    # An operator that runs within the loading of data belongs to it, whatever it is.
-    working = ~within_same_thread(events, operators.owner, loading)
-    communicating = names.communication_operator[events.name[operators.owner]]
+def _host_activity(events: Events, names: Names, loading: Ints, data_loading: Union, steps: Steps) -> Activity:
+    """Give each thread's time to its innermost operators, a stretch after the other: a trace may have millions."""
     annotated = np.flatnonzero((events.kind == Kind.ANNOTATION) & names.whole_span_annotation[events.name])
-
-    def spans(mask: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Union:
-        return union(operators.start[mask], operators.end[mask])
-
+    compute, communication = [EMPTY], [union(events.start_ns[annotated], events.end_ns[annotated])]
+    self_ns = np.zeros(len(events.kind), np.int64)
+    for rows in _operators_apart(events):
+        cut = innermost_segments(events.start_ns[rows], events.end_ns[rows])
+        within = np.clip(cut.end, *steps.bounds[[0, -1]]) - np.clip(cut.start, *steps.bounds[[0, -1]])
+        np.add.at(self_ns, rows[cut.owner], within)
+        # An operator that runs within the loading of data belongs to it, whatever it is.
+        working = ~within_same_thread(events, rows, loading)[cut.owner]
+        communicating = names.communication_operator[events.name[rows]][cut.owner]
+        for parts, of in ((compute, working & ~communicating), (communication, working & communicating)):
+            parts.append(union(cut.start[of], cut.end[of]))
     return Activity(
-        compute=spans(working & ~communicating),
-        communication=merge(
-            spans(working & communicating), union(events.start_ns[annotated], events.end_ns[annotated])
-        ),
+        compute=merge(*compute),
+        communication=merge(*communication),
         memcpy=EMPTY,
         data_loading=data_loading,
-        operators=operators,
+        self_ns=self_ns,
     )
 
 
-def operator_segments(events: Events) -> Segments:
-    """Cut each thread's time into stretches of one innermost host operator; `owner` is its row."""
-    rows = events.rows(Kind.OPERATOR)
-    parts = [Segments(*(np.zeros(0, np.int64) for _ in range(3)))]
-    for thread in np.unique(events.thread[rows]):
-        here = rows[events.thread[rows] == thread]
-        cut = innermost_segments(events.start_ns[here], events.end_ns[here])
-        parts.append(Segments(cut.start, cut.end, here[cut.owner]))
-    return Segments(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+def _operators_apart(events: Events) -> Iterator[Ints]:
+    """Yield the rows of host operators: those of one thread, in groups that do not overlap."""
+    is_operator = events.kind == Kind.OPERATOR
+    for thread in np.unique(events.thread[is_operator]):
+        here = np.flatnonzero(is_operator & (events.thread == thread))
+        for group in apart(events.start_ns[here], events.end_ns[here]):
+            yield here[group]
 
 
 def break_down(events: Events, names: Names, activity: Activity, steps: Steps) -> list[StepBreakdown]:

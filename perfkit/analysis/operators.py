@@ -26,22 +26,10 @@ def tabulate_operators(
         return _sum(events, rows, category, events.end_ns[rows] - events.start_ns[rows])
     rows = events.rows(Kind.OPERATOR)
     rows = rows[steps.within(events.start_ns[rows])]
-    self_ns = _self_times(rows, activity, steps)
     communicating = names.communication_operator[events.name[rows]]
     loading = within_same_thread(events, rows, data_loading_rows(events, names))
     category = np.select([loading, communicating], [_DATA_LOADING, _COMMUNICATION], _COMPUTE)
-    return _sum(events, rows, category, self_ns)
-
-
-def _self_times(rows: Ints, activity: Activity, steps: Steps) -> Ints:
-    """Return for how long each of the operators (rows in file order) is innermost within the steps."""
-    segments = activity.operators
-    start = np.clip(segments.start, steps.bounds[0], steps.bounds[-1])
-    end = np.clip(segments.end, steps.bounds[0], steps.bounds[-1])
-    known = np.isin(segments.owner, rows)
-    self_ns = np.zeros(len(rows), np.int64)
-    np.add.at(self_ns, np.searchsorted(rows, segments.owner[known]), (end - start)[known])
-    return self_ns
+    return _sum(events, rows, category, activity.self_ns[rows])
 
 
 def _sum(events: Events, rows: Ints, category: Ints, duration_ns: Ints) -> list[OperatorStat]:

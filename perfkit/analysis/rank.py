@@ -61,7 +61,7 @@ def summarise(trace: RankTrace, file: str, step_marker: str | None = None) -> Tr
     steps = find_steps(events, device, step_marker, said.steps[1] if said and said.steps else None)
     if steps is None:
         raise TraceError(f"{file}: holds no host operator, no device activity and no step: nothing to analyse")
-    activity = find_activity(events, names, device)
+    activity = find_activity(events, names, device, steps)
     recorded = (said.collectives if said else None) or []
     collectives, fitted = find_collectives(events, names, device, activity, steps, recorded)
     findings = [*_damage(trace), *_lost_device(trace, device), *_step_findings(steps, device, step_marker)]

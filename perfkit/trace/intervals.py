@@ -4,6 +4,7 @@ Everything the breakdown needs reduces to two questions: how much of a window do
 many spans is the innermost at an instant. Both are answered without a Python loop over events.
 """
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -131,6 +132,25 @@ def innermost_segments(start: Ints, end: Ints) -> Segments:
     owner = innermost(start, end, cuts[:-1])
     inside = owner >= 0
     return Segments(cuts[:-1][inside], cuts[1:][inside], owner[inside])
+
+
+def apart(start: Ints, end: Ints, at_once: int = 1 << 16) -> Iterator[Ints]:
+    """Yield all spans by their indices, in order of start, in groups that share no instant with each other.
+
+    Each has `at_once` spans, or as many more as it takes to come to an instant at which none runs: what is asked of
+    spans can be asked group by group, in memory that does not follow their number.
+    """
+    order = np.argsort(start, kind="stable")
+    reach = end[order]
+    np.maximum.accumulate(reach, out=reach)
+    cuts = np.flatnonzero(start[order][1:] >= reach[:-1]) + 1
+    del start, end, reach
+    first = 0
+    while first < len(order):
+        at = int(np.searchsorted(cuts, first + at_once))
+        last = int(cuts[at]) if at < len(cuts) else len(order)
+        yield order[first:last]
+        first = last
 
 
 def _distinct(values: Ints) -> Ints:

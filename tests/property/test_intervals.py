@@ -72,6 +72,15 @@ def test_innermost_segments_give_each_running_instant_to_its_innermost(these: Sp
     assert owners == {t: brute_innermost(these, t) for t in instants(these)}
 
 
+@given(spans, st.integers(1, 5))
+def test_groups_apart_share_no_instant_and_hold_all(these: Spans, at_once: int) -> None:
+    groups = [group.tolist() for group in intervals.apart(*columns(these), at_once)]
+    assert sorted(k for group in groups for k in group) == list(range(len(these)))
+    running = [instants([these[k] for k in group]) for group in groups]
+    assert sum(map(len, running)) == len(instants(these))
+    assert all(len(group) >= at_once for group in groups[:-1])
+
+
 @given(spans, offsets)
 def test_earliest_share_gives_each_instant_to_the_earliest_started(these: Spans, offset: int) -> None:
     start, end = intervals.earliest_share(*columns(these, offset))
