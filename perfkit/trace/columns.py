@@ -17,6 +17,7 @@ from perfkit.trace.events import CollectiveArgs, Events, Kind
 from perfkit.trace.formats import RawArgs, RawEvent
 from perfkit.trace.intervals import Ints
 from perfkit.trace.kineto import COMMUNICATION_OPERATORS, kind_of_category, was_annotation
+from perfkit.trace.lanes import ANNOUNCEMENTS, Lanes
 from perfkit.trace.times import to_nanoseconds
 
 _KEPT: Final = np.array([kind in (0, 1, 2, 3, 4) for kind in Kind])
@@ -165,12 +166,21 @@ class Columns:
 
     # ---- what has been collected -----------------------------------------------------------------------------------
 
-    def events(self, base_ns: int) -> Events:
-        """Return the columns; nothing can be added afterwards."""
+    def events(self, base_ns: int, lanes: Lanes) -> Events:
+        """Return the columns, with lanes taken back to their threads; nothing can be added afterwards."""
         columns = {key: self._joined(key) for key in list(self._parts)}
+        columns["thread"] = self._without_lanes(columns["thread"], lanes)
         columns["start_ns"] += base_ns
         columns["end_ns"] += base_ns
         return Events(**columns, names=tuple(self._names), collectives=self._collectives)
+
+    def _without_lanes(self, thread: NDArray[np.int32], lanes: Lanes) -> NDArray[np.int32]:
+        """Number threads as they would be numbered if no slice had been moved."""
+        if not any(lane in self._threads for lane in lanes):
+            return thread
+        owner = self._threads.column([lanes.get(key, key) for key in list(self._threads)], len(self._threads))
+        _, first, number = np.unique(owner[thread], return_index=True, return_inverse=True)
+        return np.asarray(np.argsort(np.argsort(first))[number], np.int32)
 
     def _joined(self, key: str) -> NDArray[Any]:
         empty = {"kind": np.uint8, "name": np.int32, "thread": np.int32}.get(key, np.int64)
@@ -184,9 +194,9 @@ class Columns:
             parts.clear()
         self._loose = 0
 
-    def counts(self) -> dict[Kind, int]:
-        """Return the number of events by kind, kept or not."""
-        counts: Counter[Kind] = Counter({Kind.OTHER: self._others})
+    def counts(self, lanes: Lanes) -> dict[Kind, int]:
+        """Return the number of events by kind, kept or not; those that announce lanes are not of the trace."""
+        counts: Counter[Kind] = Counter({Kind.OTHER: max(0, self._others - ANNOUNCEMENTS * len(lanes))})
         for number, count in self._by_category.items():
             counts[self._category_kind[number]] += count
         counts[Kind.ANNOTATION] += self._became_annotations

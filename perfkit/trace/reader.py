@@ -11,6 +11,7 @@ from perfkit.trace.columns import Columns, natural, text
 from perfkit.trace.document import SLICE_BYTES, Document
 from perfkit.trace.events import Header, PerfkitHeader, RankTrace
 from perfkit.trace.formats import decode_number, decode_value
+from perfkit.trace.lanes import LANES_KEY, decode_lanes
 from perfkit.trace.slices import Text
 from perfkit.trace.streams import Source
 from perfkit.trace.times import LIMIT_NS
@@ -51,10 +52,11 @@ def read_trace(
     _check(document, columns, path)
     damage = _damage(document, len(columns))
     header = _header(document.header, path, damage)
+    lanes = decode_lanes(document.header.get(LANES_KEY, b"[]"))
     return RankTrace(
         header=header,
-        events=columns.events(header.base_ns),
-        counts=columns.counts(),
+        events=columns.events(header.base_ns, lanes),
+        counts=columns.counts(lanes),
         unknown=columns.unknown(),
         repaired=dict(+columns.repaired),
         damage=tuple(damage),
@@ -96,7 +98,11 @@ def _damage(document: Document, kept: int) -> list[str]:
 
 
 def _header(values: dict[str, bytes], path: Path, damage: list[str]) -> Header:
-    decoded = {key: _decoded(key, value, damage) for key, value in values.items() if key != "baseTimeNanoseconds"}
+    decoded = {
+        key: _decoded(key, value, damage)
+        for key, value in values.items()
+        if key not in ("baseTimeNanoseconds", LANES_KEY)
+    }
     info: dict[str, Any] = decoded.get("distributedInfo") or {}
     # A single process has no process group that torch could write down; perfkit's session does.
     own: PerfkitHeader | None = decoded.get("perfkit")
