@@ -54,7 +54,7 @@ def assemble(
         rank: the rank of traces that do not say theirs.
         lost: findings about traces that could not be read.
     """
-    ranks, calls, findings = _ranks(traces, rank)
+    ranks, calls, findings = by_rank(traces, rank)
     said = [manifest.world.world_size] if manifest else _said_world_sizes(traces)
     world_size = max(said, default=0) or max((rank.rank for rank in ranks if rank.rank is not None), default=0) + 1
     loading = _data_loading(ranks, manifest, _source(traces, manifest))
@@ -100,7 +100,7 @@ _SEVERITY: Final[dict[Severity, int]] = {"error": 0, "warning": 1, "info": 2}
 # ---- ranks ---------------------------------------------------------------------------------------------------------
 
 
-class _Ranks(NamedTuple):
+class Ranks(NamedTuple):
     """The ranks of a run, the collectives of those that say which they are, and what was wrong with them."""
 
     reports: list[RankReport]
@@ -108,19 +108,20 @@ class _Ranks(NamedTuple):
     findings: list[Finding]
 
 
-def _ranks(traces: Sequence[NamedSummary], default: int | None) -> _Ranks:
-    by_rank: dict[int, list[NamedSummary]] = defaultdict(list)
+def by_rank(traces: Sequence[NamedSummary], default: int | None = None) -> Ranks:
+    """Put the traces of each rank together, in order; `default` is the rank of those that do not say theirs."""
+    known: dict[int, list[NamedSummary]] = defaultdict(list)
     nameless: list[NamedSummary] = []
     for named in traces:
         number = _rank_of(named, default)
         if number is None:
             nameless.append(named)
         else:
-            by_rank[number].append(named)
+            known[number].append(named)
     findings: list[Finding] = []
     reports = []
     calls: dict[int, Calls] = {}
-    for number, mine in sorted(by_rank.items()):
+    for number, mine in sorted(known.items()):
         cycles = sorted(mine, key=lambda named: (named.summary.steps[0].start_ns, named.file))
         findings.extend(_several(number, cycles))
         kept = _without_clashes(number, cycles, findings)
@@ -130,7 +131,7 @@ def _ranks(traces: Sequence[NamedSummary], default: int | None) -> _Ranks:
         message = "says nowhere which rank wrote it (header, file name): give --rank, or name the file rank<N>.json.gz"
         findings.append(Finding(code="rank_unknown", severity="info", message=message, file=named.file))
         reports.append(_rank_report(None, [named]))
-    return _Ranks(reports, calls, findings)
+    return Ranks(reports, calls, findings)
 
 
 def _rank_of(named: NamedSummary, default: int | None) -> int | None:

@@ -31,6 +31,7 @@ COMMANDS: Final[dict[str, Row]] = {
     "compare": Row("perfkit.cli.compare:app", "Say what changed between runs, and fail if it must not."),
     "history": Row("perfkit.cli.history:app", "Say how step time and efficiency went over runs or commits."),
     "hta": Row("perfkit.cli.hta:app", "Run Holistic Trace Analysis on the same traces."),
+    "merge": Row("perfkit.cli.merge:app", "Write all ranks of a run to one timeline for Perfetto."),
     "view": Row("perfkit.cli.view:app", "Open a trace in the Perfetto UI."),
     "schema": Row("perfkit.cli.schema:app", "Print the JSON Schema of a report or run.json."),
     "data": Row("perfkit.cli.data:app", "Prepare input data for the workloads."),

@@ -13,11 +13,12 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from perfkit.trace.events import CollectiveArgs, Events, Kind
+from perfkit.trace.details import Details
+from perfkit.trace.events import CollectiveArgs, Detail, Events, Kind
 from perfkit.trace.formats import RawArgs, RawEvent
 from perfkit.trace.intervals import Ints
 from perfkit.trace.kineto import COMMUNICATION_OPERATORS, kind_of_category, was_annotation
-from perfkit.trace.lanes import ANNOUNCEMENTS, Lanes
+from perfkit.trace.lanes import ANNOUNCEMENTS, Id, Lanes
 from perfkit.trace.times import to_nanoseconds
 
 _KEPT: Final = np.array([kind in (0, 1, 2, 3, 4) for kind in Kind])
@@ -56,7 +57,9 @@ class _Flags(list[bool]):
 class Columns:
     """Collects the events of one trace."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, detailed: bool = False) -> None:
+        self._detail = Details() if detailed else None
+        self._wanted = np.ones_like(_KEPT) if detailed else _KEPT
         self._old_annotation, self._communicates, self._dispatches = _Flags(), _Flags(), _Flags()
         self._category_kind: list[Kind] = []
         self._categories: _Interned[str | None] = _Interned(self._learn_category)
@@ -65,6 +68,8 @@ class Columns:
         self._parts: dict[str, list[NDArray[Any]]] = {
             name: [] for name in ("kind", "name", "start_ns", "end_ns", "thread", "correlation")
         }
+        if detailed:
+            self._parts["category"] = []
         self._rows = self._loose = 0
         self._blocks: dict[str, list[NDArray[Any]]] = {name: [] for name in self._parts}
         self._collectives: dict[int, CollectiveArgs] = {}
@@ -89,11 +94,13 @@ class Columns:
         """Take the events of a batch: complete ones are of type `RawEvent`, all others are only counted."""
         complete = [event for event in batch if event.__class__ is RawEvent]
         self._others += len(batch) - len(complete)
+        if self._detail:
+            self._detail.add(batch)
         category = self._categories.column([event.cat for event in complete], len(complete))
         for number, count in enumerate(np.bincount(category).tolist()):
             self._by_category[number] += count
         kind = np.array(self._category_kind, np.uint8)[category]
-        kept = _KEPT[kind]
+        kept = self._wanted[kind]
         events: list[RawEvent] = complete if kept.all() else list(compress(complete, kept.tolist()))
         if events:
             self._keep(events, kind[kept], category[kept])
@@ -105,11 +112,14 @@ class Columns:
         if not placed.all():
             events = list(compress(events, placed.tolist()))
             kind, name, start_ns, end_ns = kind[placed], name[placed], start_ns[placed], end_ns[placed]
+            category = category[placed]
         thread = self._threads.column(zip([e.pid for e in events], [e.tid for e in events], strict=True), len(events))
         args = [event.args for event in events]
         columns: dict[str, NDArray[Any]] = {"kind": kind, "name": name, "thread": thread}
         columns |= {"start_ns": start_ns, "end_ns": end_ns}
         columns["correlation"] = self._correlations(args)
+        if self._detail:
+            columns["category"] = category
         self._describe(args, name)
         for key, values in columns.items():
             self._parts[key].append(values)
@@ -169,21 +179,31 @@ class Columns:
     def events(self, base_ns: int, lanes: Lanes) -> Events:
         """Return the columns, with lanes taken back to their threads; nothing can be added afterwards."""
         columns = {key: self._joined(key) for key in list(self._parts)}
-        columns["thread"] = self._without_lanes(columns["thread"], lanes)
+        category = columns.pop("category", columns["kind"])
+        columns["thread"], owners = self._without_lanes(columns["thread"], lanes)
+        if self._detail:
+            self._detail.finish(category, self._categories, owners)
         columns["start_ns"] += base_ns
         columns["end_ns"] += base_ns
         return Events(**columns, names=tuple(self._names), collectives=self._collectives)
 
-    def _without_lanes(self, thread: NDArray[np.int32], lanes: Lanes) -> NDArray[np.int32]:
-        """Number threads as they would be numbered if no slice had been moved."""
+    def _without_lanes(self, thread: NDArray[np.int32], lanes: Lanes) -> tuple[NDArray[np.int32], list[tuple[Id, Id]]]:
+        """Number threads as they would be numbered if no slice had been moved; also return them by number."""
         if not any(lane in self._threads for lane in lanes):
-            return thread
-        owner = self._threads.column([lanes.get(key, key) for key in list(self._threads)], len(self._threads))
-        _, first, number = np.unique(owner[thread], return_index=True, return_inverse=True)
-        return np.asarray(np.argsort(np.argsort(first))[number], np.int32)
+            return thread, list(self._threads)
+        owners: _Interned[tuple[Id, Id]] = _Interned()
+        owner = owners.column([lanes.get(key, key) for key in self._threads], len(self._threads))
+        seen, first, number = np.unique(owner[thread], return_index=True, return_inverse=True)
+        by_first = np.argsort(first)
+        keys = list(owners)
+        return np.asarray(np.argsort(by_first)[number], np.int32), [keys[k] for k in seen[by_first].tolist()]
+
+    def detail(self, base_ns: int) -> Detail | None:
+        """Return what a timeline shows beyond the events; after `events`."""
+        return self._detail.made(base_ns) if self._detail else None
 
     def _joined(self, key: str) -> NDArray[Any]:
-        empty = {"kind": np.uint8, "name": np.int32, "thread": np.int32}.get(key, np.int64)
+        empty = {"kind": np.uint8, "name": np.int32, "thread": np.int32, "category": np.int32}.get(key, np.int64)
         column = np.concatenate([np.zeros(0, empty), *self._blocks.pop(key), *self._parts.pop(key)])
         return np.asarray(column)
 

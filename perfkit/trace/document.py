@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 
-from perfkit.trace.formats import decode_leniently, decode_strictly, decode_value
+from perfkit.trace.formats import decode_in_detail, decode_leniently, decode_strictly, decode_value
 from perfkit.trace.intervals import Ints
 from perfkit.trace.lanes import LANES_KEY
 from perfkit.trace.slices import SPACE, Text, marks
@@ -56,8 +56,9 @@ class _Cuts(NamedTuple):
 class Document:
     """One trace's text. After `batches` has been exhausted the other attributes are final."""
 
-    def __init__(self, text: Text, slice_bytes: int = SLICE_BYTES) -> None:
+    def __init__(self, text: Text, slice_bytes: int = SLICE_BYTES, *, detailed: bool = False) -> None:
         self._text = text
+        self._strictly = decode_in_detail if detailed else decode_strictly
         self._slice_bytes = slice_bytes
         self.header: dict[str, bytes] = {}
         """The texts of the wanted values of the header."""
@@ -269,7 +270,7 @@ class Document:
             self._peek()
             text.fill(self._slice_bytes)
             guess = text.guess(self._slice_bytes)
-            events = decode_strictly(text.data[: guess[0]]) if guess else None
+            events = self._strictly(text.data[: guess[0]]) if guess else None
             if guess and events is not None:
                 yield events
                 text.drop(guess[1])
@@ -342,25 +343,24 @@ class Document:
         if len(ends) and not data[starts[-1] : ends[-1]].strip(SPACE):
             starts, ends = starts[:-1], ends[:-1]  # a comma behind the last event
         events: list[Any] = []
-        bad = _decode(data, starts.tolist(), ends.tolist(), events)
+        bad = self._decode(data, starts.tolist(), ends.tolist(), events)
         yield events
         if bad is not None:
             at = bad + len(data[bad:]) - len(data[bad:].lstrip(SPACE))
             raise _BreakError(self._text.offset + at, "an event cannot be read")
 
-
-def _decode(data: bytes, starts: list[int], ends: list[int], events: list[Any]) -> int | None:
-    """Append the events; halve what the strict decoder refuses until the one is found. Return where one fails."""
-    if not starts:
-        return None
-    found = decode_strictly(data[starts[0] : ends[-1]])
-    if found is None and len(starts) == 1:
-        found = decode_leniently(data[starts[0] : ends[0]])
-        if found is None:
-            return starts[0]
-    if found is not None:
-        events.extend(found)
-        return None
-    half = len(starts) // 2
-    bad = _decode(data, starts[:half], ends[:half], events)
-    return _decode(data, starts[half:], ends[half:], events) if bad is None else bad
+    def _decode(self, data: bytes, starts: list[int], ends: list[int], events: list[Any]) -> int | None:
+        """Append the events; halve what the strict decoder refuses until the one is found. Return where one fails."""
+        if not starts:
+            return None
+        found = self._strictly(data[starts[0] : ends[-1]])
+        if found is None and len(starts) == 1:
+            found = decode_leniently(data[starts[0] : ends[0]])
+            if found is None:
+                return starts[0]
+        if found is not None:
+            events.extend(found)
+            return None
+        half = len(starts) // 2
+        bad = self._decode(data, starts[:half], ends[:half], events)
+        return self._decode(data, starts[half:], ends[half:], events) if bad is None else bad

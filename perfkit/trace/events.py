@@ -9,6 +9,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from perfkit.trace.intervals import Ints
+from perfkit.trace.lanes import Id
 
 
 class Kind(IntEnum):
@@ -108,6 +109,20 @@ class Header(Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Detail:
+    """What a timeline shows beyond what the analysis uses."""
+
+    category: NDArray[np.int32]
+    """Of each event, shape (n,): index into `categories`."""
+    categories: tuple[str, ...]
+    threads: tuple[tuple[Id, Id], ...]
+    """(pid, tid) by number in `Events.thread`."""
+    thread_names: dict[tuple[Id, Id], str]
+    memory: dict[tuple[int, int], tuple[Ints, Ints]]
+    """By type and number of a device: times, shape (m,), and bytes allocated from then on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RankTrace:
     """One trace file, read."""
 
@@ -121,3 +136,5 @@ class RankTrace:
     """Damage that was mended or left out, by what it was, with the number of events."""
     damage: tuple[str, ...] = ()
     """What is wrong with the file as a whole, as sentences: where it broke, keys that occur twice."""
+    detail: Detail | None = None
+    """Only where it was asked for; then `events` holds the complete events of all kinds."""

@@ -62,6 +62,41 @@ _OTHERS: Final = tuple(
 """Events that are not complete: flows, metadata, marks. Nothing of them is kept."""
 _DECODER: Final = msgspec.json.Decoder(list[functools.reduce(operator.or_, (RawEvent, *_OTHERS))])  # type: ignore[misc]
 
+
+class _MarkArgs(Struct, gc=False, frozen=True):
+    """What a timeline shows of the allocator (`profile_memory`)."""
+
+    allocated: Any = msgspec.field(name="Total Allocated", default=None)
+    device_type: Any = msgspec.field(name="Device Type", default=None)
+    device: Any = msgspec.field(name="Device Id", default=None)
+
+
+class RawMark(Struct, gc=False, tag_field="ph", tag="i"):
+    """An instant, such as `[memory]`."""
+
+    name: Any = None
+    ts: Raw = _NOTHING
+    args: _MarkArgs = _MarkArgs()
+
+
+class _NameArgs(Struct, gc=False, frozen=True):
+    name: Any = None
+
+
+class RawName(Struct, gc=False, tag_field="ph", tag="M"):
+    """Metadata, such as `thread_name`."""
+
+    name: Any = None
+    pid: Any = None
+    tid: Any = None
+    args: _NameArgs = _NameArgs()
+
+
+_UNUSED: Final = (other for other in _OTHERS if other.__struct_config__.tag not in ("i", "M"))
+_DETAILED: Final = msgspec.json.Decoder(
+    list[functools.reduce(operator.or_, (RawEvent, RawMark, RawName, *_UNUSED))]  # type: ignore[misc]
+)
+
 _OTHER: Final = _OTHERS[0]()
 
 
@@ -70,11 +105,19 @@ def decode_strictly(text: bytes) -> list[Any] | None:
 
     Only those of type `RawEvent` are complete events.
     """
+    return _decode(text, _DECODER)
+
+
+def decode_in_detail(text: bytes) -> list[Any] | None:
+    """Decode likewise, with marks and names as `RawMark` and `RawName`."""
+    return _decode(text, _DETAILED)
+
+
+def _decode(text: bytes, decoder: msgspec.json.Decoder[list[Any]]) -> list[Any] | None:
     try:
-        events: list[Any] = _DECODER.decode(b"[" + text + b"]")
+        return decoder.decode(b"[" + text + b"]")
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError):
         return None
-    return events
 
 
 def decode_leniently(text: bytes) -> list[Any] | None:

@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 from perfkit.trace.intervals import Ints
 
 LANES_KEY: Final = "perfkitLanes"
+MERGED_KEY: Final = "perfkitMerged"
+"""In the header of a timeline that `perfkit merge` wrote: it is of several ranks, and no trace to be analysed."""
 MOST_LANES: Final = 64
 """Of one thread: what crosses more than so many at once is damage, or made to keep us busy."""
 

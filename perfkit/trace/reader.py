@@ -23,6 +23,7 @@ def read_trace(
     max_bytes: int | None = None,
     progress: Callable[[int], None] | None = None,
     slice_bytes: int = SLICE_BYTES,
+    detailed: bool = False,
 ) -> RankTrace:
     """Read one trace file, plain, gzip or zstd, whatever it is called.
 
@@ -33,6 +34,7 @@ def read_trace(
         max_bytes: refuse a file with more text than this; None: 64 GiB, and no more than any trace can be compressed.
         progress: called with the number of bytes of the file read since the last call, perhaps from another thread.
         slice_bytes: how much text is decoded at once; the result does not depend on it.
+        detailed: whether to keep events of all kinds, and what a timeline shows of them: `RankTrace.detail`.
 
     Raises:
         NotATraceError: the file is JSON, but no trace.
@@ -40,11 +42,11 @@ def read_trace(
     """
     pieces = Source(path, max_bytes=max_bytes, progress=progress).pieces()
     try:
-        document = Document(Text(pieces), slice_bytes)
-        columns = Columns()
+        document = Document(Text(pieces), slice_bytes, detailed=detailed)
+        columns = Columns(detailed=detailed)
         for batch in document.batches():
             if batch is None:
-                columns = Columns()
+                columns = Columns(detailed=detailed)
             else:
                 columns.add(batch)
     finally:
@@ -60,6 +62,7 @@ def read_trace(
         unknown=columns.unknown(),
         repaired=dict(+columns.repaired),
         damage=tuple(damage),
+        detail=columns.detail(header.base_ns) if detailed else None,
     )
 
 

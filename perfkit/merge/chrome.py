@@ -1,0 +1,100 @@
+"""Chrome's JSON trace format, for viewers that know no other; what reads it gets back what `Part`s hold."""
+
+import json
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from perfkit.merge.timeline import Counter, Part, Track, lane_name, lanes
+from perfkit.trace.lanes import MERGED_KEY
+
+_FIRST_THREAD = 1_000_000
+"""Beyond the process numbers: a thread with its process's number would be that one's main thread."""
+
+
+class ChromeWriter:
+    """Writes parts as events, one a line.
+
+    Args:
+        stream: where to.
+        base_ns: the instant of the epoch that is zero on the timeline.
+    """
+
+    def __init__(self, stream: BinaryIO, base_ns: int) -> None:
+        self._stream = stream
+        self._base_ns = base_ns
+        self._threads: dict[tuple[int, str], int] = {}
+        header = {"displayTimeUnit": "ms", MERGED_KEY: True, "baseTimeNanoseconds": base_ns}
+        stream.write(json.dumps(header)[:-1].encode() + b', "traceEvents": [\n')
+        self._before = ""
+
+    def write(self, part: Part) -> None:
+        """Write one part."""
+        pid = part.place + 1
+        if (part.place, "") not in self._threads:
+            self._threads[part.place, ""] = 0
+            self._lines([*_named("process", f'"pid": {pid}, "tid": 0', part.name, part.place)])
+        for counter in part.counters:
+            self._lines(self._counts(counter, pid))
+        labels, categories = [*map(json.dumps, part.labels)], [*map(json.dumps, part.categories)]
+        for track in part.tracks:
+            for lane, slices in lanes(track):
+                where = f'"pid": {pid}, "tid": {self._thread(part.place, lane_name(track.name, lane))}'
+                self._lines(self._slices(slices, where, labels, categories))
+                self._lines(self._arrows(slices, where, part))
+
+    def close(self) -> None:
+        """End the list of events."""
+        self._stream.write(b"\n]}\n")
+
+    def _lines(self, events: "list[str] | Iterator[str]") -> None:
+        text = ",\n".join(events)
+        if text:
+            self._stream.write((self._before + text).encode("utf-8", "replace"))
+            self._before = ",\n"
+
+    def _thread(self, place: int, name: str) -> int:
+        key = (place, f"s{name}")
+        if key not in self._threads:
+            self._threads[key] = tid = _FIRST_THREAD + len(self._threads)
+            self._lines([*_named("thread", f'"pid": {place + 1}, "tid": {tid}', name, tid)])
+        return self._threads[key]
+
+    def _time(self, time_ns: int) -> str:
+        """Return an instant in microseconds on the timeline, digit by digit."""
+        return _micros(time_ns - self._base_ns)
+
+    def _counts(self, counter: Counter, pid: int) -> Iterator[str]:
+        start = f'{{"ph": "C", "name": {json.dumps(counter.name)}, "pid": {pid}, "ts": '
+        for time_ns, value in zip(counter.time_ns.tolist(), counter.value.tolist(), strict=True):
+            yield f'{start}{self._time(time_ns)}, "args": {{"bytes": {value}}}}}'
+
+    def _slices(self, slices: Track, where: str, labels: list[str], categories: list[str]) -> Iterator[str]:
+        columns = (slices.start_ns, slices.end_ns, slices.label, slices.category)
+        for start, end, label, category in zip(*(column.tolist() for column in columns), strict=True):
+            yield (
+                f'{{"ph": "X", "cat": {categories[category]}, "name": {labels[label]}, {where}, '
+                f'"ts": {self._time(start)}, "dur": {_micros(end - start)}}}'
+            )
+
+    def _arrows(self, slices: Track, where: str, part: Part) -> Iterator[str]:
+        lasting = slices.end_ns > slices.start_ns  # an empty slice encloses no arrow
+        for column, name in ((slices.launch, "launch"), (slices.collective, "collective")):
+            rows = (column != 0) & lasting
+            for start, arrow in zip(slices.start_ns[rows].tolist(), column[rows].tolist(), strict=True):
+                phase = ("s" if arrow > 0 else "f") if name == "launch" else _phase(part, arrow)
+                common = f'"cat": "{name}", "name": "{name}", "id": {abs(arrow)}, {where}, "ts": {self._time(start)}'
+                yield f'{{"ph": "{phase}", "bp": "e", {common}}}'
+
+
+def _phase(part: Part, arrow: int) -> str:
+    first, last = part.arrow_ends[arrow]
+    return "s" if part.place == first else "f" if part.place == last else "t"
+
+
+def _micros(time_ns: int) -> str:
+    return f"{time_ns // 1000}.{time_ns % 1000:03}"
+
+
+def _named(what: str, where: str, name: str, order: int) -> Iterator[str]:
+    yield f'{{"ph": "M", "name": "{what}_name", {where}, "args": {{"name": {json.dumps(name)}}}}}'
+    yield f'{{"ph": "M", "name": "{what}_sort_index", {where}, "args": {{"sort_index": {order}}}}}'

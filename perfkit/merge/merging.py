@@ -1,0 +1,257 @@
+"""All ranks of a run into one file: what ties them together comes from summaries; then rank by rank is written."""
+
+import gzip
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, Final, NamedTuple
+
+import numpy as np
+from msgspec import Struct
+
+from perfkit import cache as results
+from perfkit.analysis.assemble import NamedSummary, by_rank
+from perfkit.analysis.clocks import align, aligned
+from perfkit.analysis.matching import match
+from perfkit.analysis.rank import check_step_marker
+from perfkit.errors import StoreError, TraceError, UsageError
+from perfkit.executors import Choice
+from perfkit.files import replacing
+from perfkit.merge.chrome import ChromeWriter
+from perfkit.merge.meetings import Met, find_meetings
+from perfkit.merge.part import Plan, make_part
+from perfkit.merge.perfetto import PerfettoWriter
+from perfkit.merge.ranges import Ranges
+from perfkit.merge.timeline import Part, Writer
+from perfkit.model import Finding, HostClock
+from perfkit.summaries import Options, task_for
+from perfkit.trace.discover import RunLocation, discover
+from perfkit.trace.reader import read_trace
+from perfkit.work import Done, Progress, Work
+
+PERFETTO_SUFFIXES: Final = (".pftrace", ".perfetto-trace")
+JSON_SUFFIXES: Final = (".json", ".json.gz")
+_DAY_NS: Final = 86_400 * 10**9
+_LEVEL: Final = 3
+
+
+class Merged(Struct, frozen=True, kw_only=True):
+    """What was written."""
+
+    ranks: int
+    slices: int
+    bytes: int
+    warnings: list[str]
+    """What the reader of the timeline must know: traces left out, clocks that could not be aligned."""
+
+
+class _Rank(NamedTuple):
+    """A rank that is shown."""
+
+    place: int
+    number: int | None
+    name: str
+    files: list[Path]
+    clock: HostClock | None
+
+
+class _Run(NamedTuple):
+    """What the summaries of a run's traces say."""
+
+    ranks: list[_Rank]
+    met: Met
+    begin_ns: int
+    """The earliest begin of a step, by the reference's clock."""
+    warnings: list[str]
+
+
+def merge(
+    path: Path,
+    output: Path,
+    *,
+    ranks: str | None = None,
+    steps: str | None = None,
+    step_marker: str | None = None,
+    max_bytes: int | None = None,
+    progress: Progress | None = None,
+) -> Merged:
+    """Write all ranks of a run to one timeline.
+
+    Args:
+        path: a run folder, or a trace.
+        output: the file to write: its suffix says the format.
+        ranks: those to show, such as `0,7` or `0-3`; all if None.
+        steps: likewise.
+        step_marker: a regular expression for the names of the annotations that mark steps, instead of `ProfilerStep#N`.
+        max_bytes: how much text a trace may hold, decompressed.
+        progress: called with the bytes of traces that are done, and of all.
+
+    Raises:
+        TraceError: there is no such trace, or one cannot be read.
+        UsageError: there is no such rank or step, the folder holds several runs, or the suffix is none.
+        StoreError: the file cannot be written.
+    """
+    check_suffix(output)
+    check_step_marker(step_marker)
+    wanted_ranks = Ranges("--ranks", ranks) if ranks is not None else None
+    wanted_steps = Ranges("--steps", steps) if steps is not None else None
+    location = _one_run(path)
+    if output.resolve() in {file.resolve() for file in location.traces}:
+        raise UsageError(f"-o {output} is one of the traces: give the timeline another name")
+    options = Options(step_marker=step_marker, max_bytes=max_bytes)
+    run = _looked_at(location, options, wanted_ranks, wanted_steps, progress)
+    slices = 0
+    with _open(output, run.begin_ns) as writer:
+        for part in _parts(run, options, wanted_steps):
+            slices += sum(len(track.start_ns) for track in part.tracks)
+            writer.write(part)
+    return Merged(ranks=len(run.ranks), slices=slices, bytes=output.stat().st_size, warnings=run.warnings)
+
+
+def check_suffix(output: Path) -> None:
+    """Raise UsageError unless the suffix of a file says a format."""
+    if not output.name.lower().endswith((*PERFETTO_SUFFIXES, *JSON_SUFFIXES)):
+        raise UsageError(
+            f"-o {output}: the suffix says no format; use {', '.join((*PERFETTO_SUFFIXES, *JSON_SUFFIXES))}"
+        )
+
+
+def _one_run(path: Path) -> RunLocation:
+    runs = [run for run in discover([path]) if run.traces]
+    if not runs:
+        raise TraceError(f"{path}: the run there wrote no trace")
+    if len(runs) > 1:
+        names = ", ".join(str(run.path) for run in runs[:3]) + (", ..." if len(runs) > 3 else "")
+        raise UsageError(f"{path} holds {len(runs)} runs: give one of them ({names})")
+    return runs[0]
+
+
+# ---- what ties the ranks together ----------------------------------------------------------------------------------
+
+
+def _looked_at(
+    location: RunLocation,
+    options: Options,
+    wanted: Ranges | None,
+    steps: Ranges | None,
+    progress: Progress | None,
+) -> _Run:
+    tasks = [task_for(file, options, cached=True) for file in location.traces]
+    outcomes = Work(tasks, progress).done(None, Choice())
+    results.prune(task.file for task, outcome in zip(tasks, outcomes, strict=True) if outcome.fresh)
+    found = [
+        NamedSummary(file.name, done.summary)
+        for file, done in zip(location.traces, outcomes, strict=True)
+        if done.summary
+    ]
+    if not found:
+        raise TraceError(next(done.lost.message for done in outcomes if done.lost))
+    known = by_rank(found)
+    files = {file.name: file for file in location.traces}
+    hosts = {report.rank: report.host for report in known.reports if report.rank is not None}
+    matched = match(known.calls)
+    clocks = {rank: clock for clock in (align(matched, hosts) if hosts else ()) for rank in clock.ranks}
+    nameless = [report for report in known.reports if report.rank is None]
+    if nameless and len(known.reports) > 1:
+        raise UsageError(
+            f"{files[nameless[0].traces[0]]} says nowhere which rank wrote it: name the file rank<N>.json.gz"
+        )
+    if wanted is not None:
+        wanted.check(set(hosts), "rank")
+    reports = [r for r in known.reports if wanted is None or (r.rank is not None and r.rank in wanted)]
+    numbers = {step.step for report in reports for step in report.steps if step.step is not None}
+    if steps is not None:
+        steps.check(numbers, "step")
+    chosen = [
+        _Rank(
+            place=place,
+            number=report.rank,
+            name=files[report.traces[0]].name if report.rank is None else f"rank {report.rank}",
+            files=[files[name] for name in report.traces],
+            clock=clocks.get(report.rank) if report.rank is not None else None,
+        )
+        for place, report in enumerate(reports)
+    ]
+    shown = np.array([steps is None or step in steps for step in matched.step.tolist()], np.bool_)
+    met = find_meetings(matched, [rank.number for rank in chosen if rank.number is not None], shown, clocks)
+    begins = [
+        int(aligned(rank.clock, np.array([begin]))[0]) if rank.clock else begin
+        for rank, report in zip(chosen, reports, strict=True)
+        for begin in (report.steps[0].start_ns,)
+    ]
+    return _Run(chosen, met, min(begins), [*_lost(outcomes), *_warnings(known.findings, chosen)])
+
+
+def _lost(outcomes: list[Done]) -> Iterator[str]:
+    return (done.lost.message for done in outcomes if done.lost and done.lost.severity == "error")
+
+
+def _warnings(findings: list[Finding], ranks: list[_Rank]) -> Iterator[str]:
+    for finding in findings:
+        if finding.severity == "error":
+            yield f"{finding.file}: {finding.message}"
+    for rank in ranks:
+        if rank.clock and rank.clock.offset_ns is None:
+            host = rank.clock.host or "its host"
+            yield f"{rank.name}: no collective ties the clock of {host} to that of the first rank; it is shown as it is"
+
+
+# ---- rank by rank --------------------------------------------------------------------------------------------------
+
+
+def _parts(run: _Run, options: Options, steps: Ranges | None) -> Iterator[Part]:
+    places = {rank.number: rank.place for rank in run.ranks}
+    ends = {arrow: (places[first], places[last]) for arrow, (first, last) in run.met.arrow_ends.items()}
+    next_arrow = len(ends) + 1
+    for rank in run.ranks:
+        meetings = run.met.by_rank.get(rank.number) if rank.number is not None else None
+        arrows = dict(meetings.arrows) if meetings else {}
+        for file in rank.files:
+            trace = read_trace(file, max_bytes=options.max_bytes, detailed=True)
+            plan = Plan(
+                place=rank.place,
+                name=rank.name,
+                clock=rank.clock,
+                steps=steps,
+                step_marker=options.step_marker,
+                meetings=meetings,
+                arrows=arrows,
+                arrow_ends=ends,
+                first_launch=next_arrow,
+            )
+            part = make_part(trace, plan)
+            del trace
+            next_arrow += sum(int(np.count_nonzero(track.launch > 0)) for track in part.tracks)
+            meetings = None
+            yield part
+
+
+@contextmanager
+def _open(output: Path, begin_ns: int) -> Iterator[Writer]:
+    """Give the writer for the format that the file's suffix says; the file is there when all was well."""
+    # Everything that was recorded lies within a day of the first step: from there a float holds nanoseconds.
+    base_ns = max(0, (begin_ns - _DAY_NS) // _DAY_NS * _DAY_NS)
+    name = output.name.lower()
+    kind = PerfettoWriter if name.endswith(PERFETTO_SUFFIXES) else ChromeWriter
+    _make_folder(output.parent)
+    with replacing(output) as temporary, _stream(temporary, name.endswith(".gz")) as stream:
+        writer = kind(stream, base_ns)
+        yield writer
+        writer.close()
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"cannot write into {folder}: {error.strerror or error}") from error
+
+
+@contextmanager
+def _stream(path: Path, packed: bool) -> Iterator[BinaryIO]:
+    with path.open("wb") as plain:
+        if not packed:
+            yield plain
+            return
+        with gzip.GzipFile(filename="", mode="wb", fileobj=plain, compresslevel=_LEVEL, mtime=0) as stream:
+            yield stream  # type: ignore[misc]
