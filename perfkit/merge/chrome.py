@@ -4,11 +4,8 @@ import json
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from perfkit.merge.timeline import Counter, Part, Track, lane_name, lanes
+from perfkit.merge.timeline import FIRST_PROCESS, Counter, Part, Threads, Track, lane_name, lanes
 from perfkit.trace.lanes import MERGED_KEY
-
-_FIRST_THREAD = 1_000_000
-"""Beyond the process numbers: a thread with its process's number would be that one's main thread."""
 
 
 class ChromeWriter:
@@ -22,23 +19,25 @@ class ChromeWriter:
     def __init__(self, stream: BinaryIO, base_ns: int) -> None:
         self._stream = stream
         self._base_ns = base_ns
-        self._threads: dict[tuple[int, str], int] = {}
+        self._threads = Threads()
+        self._processes: set[int] = set()
         header = {"displayTimeUnit": "ms", MERGED_KEY: True, "baseTimeNanoseconds": base_ns}
         stream.write(json.dumps(header)[:-1].encode() + b', "traceEvents": [\n')
         self._before = ""
 
     def write(self, part: Part) -> None:
         """Write one part."""
-        pid = part.place + 1
-        if (part.place, "") not in self._threads:
-            self._threads[part.place, ""] = 0
-            self._lines([*_named("process", f'"pid": {pid}, "tid": 0', part.name, part.place)])
-        for counter in part.counters:
-            self._lines(self._counts(counter, pid))
+        process = f'"pid": {FIRST_PROCESS + part.place}, "tid": '
+        if part.place not in self._processes:
+            self._processes.add(part.place)
+            self._lines(_named("process", f"{process}0", part.name, part.place))
         labels, categories = [*map(json.dumps, part.labels)], [*map(json.dumps, part.categories)]
         for track in part.tracks:
+            if isinstance(track, Counter):
+                self._lines(self._counts(track, f"{process}0"))
+                continue
             for lane, slices in lanes(track):
-                where = f'"pid": {pid}, "tid": {self._thread(part.place, lane_name(track.name, lane))}'
+                where = process + str(self._thread(process, part.place, lane_name(track.name, lane)))
                 self._lines(self._slices(slices, where, labels, categories))
                 self._lines(self._arrows(slices, where, part))
 
@@ -46,25 +45,24 @@ class ChromeWriter:
         """End the list of events."""
         self._stream.write(b"\n]}\n")
 
-    def _lines(self, events: "list[str] | Iterator[str]") -> None:
+    def _lines(self, events: Iterator[str]) -> None:
         text = ",\n".join(events)
         if text:
             self._stream.write((self._before + text).encode("utf-8", "replace"))
             self._before = ",\n"
 
-    def _thread(self, place: int, name: str) -> int:
-        key = (place, f"s{name}")
-        if key not in self._threads:
-            self._threads[key] = tid = _FIRST_THREAD + len(self._threads)
-            self._lines([*_named("thread", f'"pid": {place + 1}, "tid": {tid}', name, tid)])
-        return self._threads[key]
+    def _thread(self, process: str, place: int, name: str) -> int:
+        tid, new = self._threads.number(place, name)
+        if new:
+            self._lines(_named("thread", f"{process}{tid}", name, tid))
+        return tid
 
     def _time(self, time_ns: int) -> str:
         """Return an instant in microseconds on the timeline, digit by digit."""
         return _micros(time_ns - self._base_ns)
 
-    def _counts(self, counter: Counter, pid: int) -> Iterator[str]:
-        start = f'{{"ph": "C", "name": {json.dumps(counter.name)}, "pid": {pid}, "ts": '
+    def _counts(self, counter: Counter, where: str) -> Iterator[str]:
+        start = f'{{"ph": "C", "name": {json.dumps(counter.name)}, {where}, "ts": '
         for time_ns, value in zip(counter.time_ns.tolist(), counter.value.tolist(), strict=True):
             yield f'{start}{self._time(time_ns)}, "args": {{"bytes": {value}}}}}'
 

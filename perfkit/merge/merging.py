@@ -22,7 +22,7 @@ from perfkit.merge.meetings import Met, find_meetings
 from perfkit.merge.part import Plan, make_part
 from perfkit.merge.perfetto import PerfettoWriter
 from perfkit.merge.ranges import Ranges
-from perfkit.merge.timeline import Part, Writer
+from perfkit.merge.timeline import Part, Track, Writer
 from perfkit.model import Finding, HostClock
 from perfkit.summaries import Options, task_for
 from perfkit.trace.discover import RunLocation, discover
@@ -60,8 +60,8 @@ class _Run(NamedTuple):
 
     ranks: list[_Rank]
     met: Met
-    begin_ns: int
-    """The earliest begin of a step, by the reference's clock."""
+    base_ns: int
+    """The instant that is zero on the timeline."""
     warnings: list[str]
 
 
@@ -101,10 +101,11 @@ def merge(
     options = Options(step_marker=step_marker, max_bytes=max_bytes)
     run = _looked_at(location, options, wanted_ranks, wanted_steps, progress)
     slices = 0
-    with _open(output, run.begin_ns) as writer:
+    with _open(output, run.base_ns) as writer:
         for part in _parts(run, options, wanted_steps):
-            slices += sum(len(track.start_ns) for track in part.tracks)
+            slices += sum(len(track.start_ns) for track in part.tracks if isinstance(track, Track))
             writer.write(part)
+            del part  # before the next is read
     return Merged(ranks=len(run.ranks), slices=slices, bytes=output.stat().st_size, warnings=run.warnings)
 
 
@@ -179,7 +180,9 @@ def _looked_at(
         for rank, report in zip(chosen, reports, strict=True)
         for begin in (report.steps[0].start_ns,)
     ]
-    return _Run(chosen, met, min(begins), [*_lost(outcomes), *_warnings(known.findings, chosen)])
+    # Viewers that keep times as floats hold nanoseconds for a hundred days from there.
+    base_ns = max(0, (min(begins) - _DAY_NS) // _DAY_NS * _DAY_NS)
+    return _Run(chosen, met, base_ns, [*_lost(outcomes), *_warnings(known.findings, chosen)])
 
 
 def _lost(outcomes: list[Done]) -> Iterator[str]:
@@ -218,19 +221,21 @@ def _parts(run: _Run, options: Options, steps: Ranges | None) -> Iterator[Part]:
                 arrows=arrows,
                 arrow_ends=ends,
                 first_launch=next_arrow,
+                base_ns=run.base_ns,
             )
             part = make_part(trace, plan)
             del trace
-            next_arrow += sum(int(np.count_nonzero(track.launch > 0)) for track in part.tracks)
+            next_arrow += sum(
+                int(np.count_nonzero(track.launch > 0)) for track in part.tracks if isinstance(track, Track)
+            )
             meetings = None
             yield part
+            del part  # before the next is read
 
 
 @contextmanager
-def _open(output: Path, begin_ns: int) -> Iterator[Writer]:
+def _open(output: Path, base_ns: int) -> Iterator[Writer]:
     """Give the writer for the format that the file's suffix says; the file is there when all was well."""
-    # Everything that was recorded lies within a day of the first step: from there a float holds nanoseconds.
-    base_ns = max(0, (begin_ns - _DAY_NS) // _DAY_NS * _DAY_NS)
     name = output.name.lower()
     kind = PerfettoWriter if name.endswith(PERFETTO_SUFFIXES) else ChromeWriter
     _make_folder(output.parent)

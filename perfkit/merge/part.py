@@ -20,9 +20,12 @@ from perfkit.trace.intervals import Ints, Union
 OWN_CATEGORY: Final = "perfkit"
 STEP_TRACK: Final = "perfkit: step"
 CATEGORY_TRACK: Final = "perfkit: where the time goes"
-WAIT_TRACK: Final = "perfkit: waiting for other ranks"
-LATE_TRACK: Final = "perfkit: others wait for this rank"
-IN_FLIGHT: Final = "perfkit: bytes of collectives in flight"
+WAIT_TRACK: Final = "perfkit: waits for another rank"
+LATE_TRACK: Final = "perfkit: others wait for it"
+IN_FLIGHT: Final = "perfkit: bytes in flight"
+MEMORY: Final = "perfkit: memory allocated"
+_FAR_NS: Final = 2**53
+"""104 days from the timeline's zero: no event of the run, and beyond what a float of nanoseconds holds."""
 _CPU: Final = 0
 """torch's number of the type of device."""
 
@@ -41,6 +44,8 @@ class Plan(NamedTuple):
     arrow_ends: dict[int, tuple[int, int]]
     first_launch: int
     """Number of the first arrow from a launch to what it launched."""
+    base_ns: int
+    """The instant that is zero on the timeline."""
 
 
 class _Labels(dict[str, int]):
@@ -77,12 +82,11 @@ class _Maker:
 
     def part(self) -> Part:
         plan = self.plan
-        own = list(self._own_tracks())
+        own: list[Track | Counter] = [*self._own_tracks(), *self._counters()]
         return Part(
             place=plan.place,
             name=plan.name,
             tracks=[*own, *self._threads()],
-            counters=list(self._counters()),
             labels=self.labels.all,
             categories=[*self.detail.categories, OWN_CATEGORY],
             arrow_ends=plan.arrow_ends,
@@ -107,14 +111,15 @@ class _Maker:
     def _rows(self) -> Ints:
         """Return the events that are shown: of chosen steps those that begin in them, devices' by their launch."""
         events = self.events
+        usable = (self._aligned(events.start_ns) >= self.plan.base_ns) & (events.end_ns - self.plan.base_ns < _FAR_NS)
         if self.plan.steps is None:
-            return np.arange(len(events.kind))
+            return np.flatnonzero(usable)
         rows = _within(events.start_ns, *self._windows())
         if self.steps is not None:
             shown = self._step_shown(self.steps)
             step = self.steps.device_step
             rows[self.device.row] = (step >= 0) & shown[np.maximum(step, 0)]
-        return np.flatnonzero(rows)
+        return np.flatnonzero(rows & usable)
 
     # ---- the trace's own -------------------------------------------------------------------------------------------
 
@@ -155,9 +160,10 @@ class _Maker:
     def _thread_name(self, thread: int, kinds: set[int]) -> str:
         pid, tid = self.detail.threads[thread]
         on_device = bool(kinds & {Kind.KERNEL, Kind.COPY})
-        said = self.detail.thread_names.get((pid, tid), "").strip()
-        name = said or (f"stream {tid}" if on_device else f"thread {tid}")
-        return f"device {pid}, {name}" if on_device else name
+        what = "stream" if on_device else "thread"
+        said = self.detail.thread_names.get((pid, tid), "").strip() or str(tid)
+        name = said if said.startswith(what) else f"{what} {said}"
+        return f"{name} (device {pid})" if on_device else name
 
     def _launch_arrows(self, rows: Ints) -> Ints:
         """Return the number of the arrow that begins (or, negative, ends) at each event, 0 where there is none.
@@ -228,7 +234,7 @@ class _Maker:
         for (kind, number), (time_ns, allocated) in self.detail.memory.items():
             inside = _within(time_ns, *self._windows())
             name = "CPU" if kind == _CPU else f"device {max(number, 0)}"
-            yield Counter(f"memory allocated, {name}", self._aligned(time_ns[inside]), allocated[inside])
+            yield Counter(f"{MEMORY}, {name}", self._aligned(time_ns[inside]), allocated[inside])
 
 
 def exclusive(activity: Activity, steps: Steps, shown: NDArray[np.bool_]) -> Spans:

@@ -12,7 +12,7 @@ import numpy as np
 from isal import isal_zlib
 from numpy.typing import NDArray
 
-from perfkit.merge.timeline import Counter, Part, Track, lane_name, lanes
+from perfkit.merge.timeline import FIRST_PROCESS, Counter, Part, Threads, Track, lane_name, lanes
 from perfkit.merge.wire import Column, message, number, text
 from perfkit.trace.intervals import Ints
 
@@ -23,7 +23,6 @@ _ZERO_BASED: Final = 64
 """A clock of the sequence's own, whose times count from the event before."""
 _BOOT, _REAL = 6, 1
 _BYTES_UNIT: Final = 3
-_EXPLICIT_ORDER: Final = 3
 
 
 class _Packet(IntEnum):
@@ -65,18 +64,22 @@ class PerfettoWriter:
         self._base_ns = base_ns
         self._pending = bytearray()
         self._sequence = 0
-        self._tracks: dict[tuple[int, str], int] = {}
+        self._tracks: dict[tuple[object, ...], int] = {}
+        self._threads = Threads()
         if base_ns > 0:  # so that the UI can tell the time of day
             self._packet(message(_Packet.CLOCKS, _clock(_BOOT, 0), _clock(_REAL, base_ns)))
 
     def write(self, part: Part) -> None:
         """Write one part."""
         self._sequence += 1
-        process = self._process(part)
-        columns = [_counts(counter, self._track(part, counter.name, process, counts=True)) for counter in part.counters]
+        self._process(part)
+        columns: list[Ints] = []
         for track in part.tracks:
+            if isinstance(track, Counter):
+                columns.append(_counts(track, self._counter(part, track.name)))
+                continue
             for lane, slices in lanes(track):
-                columns.append(_edges(slices, self._track(part, lane_name(track.name, lane), process)))
+                columns.append(_edges(slices, self._thread(part, lane_name(track.name, lane))))
         if columns:
             self._events(part, np.hstack(columns))
 
@@ -97,29 +100,25 @@ class PerfettoWriter:
 
     # ---- tracks ----------------------------------------------------------------------------------------------------
 
-    def _process(self, part: Part) -> int:
-        """Return the track of the rank; describe it when it is new."""
-        key = (part.place, "")
-        if key not in self._tracks:
-            self._tracks[key] = track = len(self._tracks) + 1
-            pid = part.place + 1
-            self._packet(
-                message(
-                    _Packet.TRACK,
-                    number(1, track),
-                    message(3, number(1, pid), text(6, part.name)),
-                    number(11, _EXPLICIT_ORDER),
-                )
-            )
-        return self._tracks[key]
+    def _process(self, part: Part) -> None:
+        """Describe the rank, where it is new."""
+        self._track(message(3, number(1, FIRST_PROCESS + part.place), text(6, part.name)), "process", part.place)
 
-    def _track(self, part: Part, name: str, process: int, *, counts: bool = False) -> int:
-        key = (part.place, f"{'c' if counts else 's'}{name}")
+    def _thread(self, part: Part, name: str) -> int:
+        tid, _ = self._threads.number(part.place, name)
+        thread = message(4, number(1, FIRST_PROCESS + part.place), number(2, tid), text(5, name))
+        return self._track(thread, "thread", part.place, name)
+
+    def _counter(self, part: Part, name: str) -> int:
+        """Return the track of a counter, which has a thread to itself: so it stands where it belongs."""
+        thread = number(5, self._thread(part, name))
+        return self._track(text(2, name) + thread + message(8, number(3, _BYTES_UNIT)), "counter", part.place, name)
+
+    def _track(self, described: bytes, *key: object) -> int:
+        """Return the track of that key; describe it when it is new."""
         if key not in self._tracks:
-            self._tracks[key] = track = len(self._tracks) + 1
-            unit = message(8, number(3, _BYTES_UNIT)) if counts else b""
-            fields = (number(1, track), text(2, name), number(5, process), unit, number(12, track))
-            self._packet(message(_Packet.TRACK, *fields))
+            self._tracks[key] = len(self._tracks) + 1
+            self._packet(message(_Packet.TRACK, number(1, self._tracks[key]), described))
         return self._tracks[key]
 
     # ---- events ----------------------------------------------------------------------------------------------------

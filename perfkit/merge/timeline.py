@@ -1,7 +1,7 @@
 """What is written of one rank: tracks of slices and counters, in whatever format."""
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,10 +43,27 @@ class Part(NamedTuple):
     """What to call the rank."""
     labels: Sequence[str]
     categories: Sequence[str]
-    tracks: list[Track]
-    counters: list[Counter]
+    tracks: list[Track | Counter]
+    """In the order in which they are to be seen."""
     arrow_ends: dict[int, tuple[int, int]]
     """Of each arrow through a collective: the first and the last place it touches."""
+
+
+FIRST_PROCESS: Final = 1_000_000
+"""Number of the first rank's process. Threads count from 1: one with its process's number would be its main one."""
+
+
+class Threads:
+    """Numbers the threads that tracks are written as, from 1 in each process, in the order in which they come."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[int, dict[str, int]] = {}
+
+    def number(self, place: int, name: str) -> tuple[int, bool]:
+        """Return the number of a thread of a rank, and whether it is new."""
+        known = self._numbers.setdefault(place, {})
+        new = name not in known
+        return known.setdefault(name, len(known) + 1), new
 
 
 class Writer(Protocol):
