@@ -12,7 +12,7 @@ import numpy as np
 
 from perfkit.trace.formats import decode_in_detail, decode_leniently, decode_strictly, decode_value
 from perfkit.trace.intervals import Ints
-from perfkit.trace.lanes import LANES_KEY
+from perfkit.trace.lanes import LANES_KEY, MERGED_KEY
 from perfkit.trace.slices import SPACE, Text, marks
 
 SLICE_BYTES: Final = 1 << 19
@@ -33,7 +33,9 @@ _MOST_GAPS: Final = 100
 """What is damaged in more places is given up."""
 _SCALAR: Final = re.compile(rb"[^\s,\]}]*(?=[\s,\]}])")
 
-HEADER_KEYS: Final = frozenset({"distributedInfo", "baseTimeNanoseconds", "host_name", "perfkit", LANES_KEY})
+HEADER_KEYS: Final = frozenset(
+    {"distributedInfo", "baseTimeNanoseconds", "host_name", "perfkit", LANES_KEY, MERGED_KEY}
+)
 
 
 class _BreakError(Exception):

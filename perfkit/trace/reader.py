@@ -11,7 +11,7 @@ from perfkit.trace.columns import Columns, natural, text
 from perfkit.trace.document import SLICE_BYTES, Document
 from perfkit.trace.events import Header, PerfkitHeader, RankTrace
 from perfkit.trace.formats import decode_number, decode_value
-from perfkit.trace.lanes import LANES_KEY, decode_lanes
+from perfkit.trace.lanes import LANES_KEY, MERGED_KEY, decode_lanes
 from perfkit.trace.slices import Text
 from perfkit.trace.streams import Source
 from perfkit.trace.times import LIMIT_NS
@@ -76,6 +76,8 @@ def _check(document: Document, columns: Columns, path: Path) -> None:
             f"{path}: is no JSON, or not whole: it breaks at byte {document.broken_at:,} of the text "
             f"({document.broken_by}), and nothing before that can be used"
         )
+    if MERGED_KEY in document.header:
+        raise NotATraceError(f"{path}: is a timeline that `perfkit merge` wrote: analyse the traces it was made from")
     if not document.has_events and not broken:
         raise NotATraceError(f"{path}: is JSON but no trace: it has no list `traceEvents`")
 
@@ -104,7 +106,7 @@ def _header(values: dict[str, bytes], path: Path, damage: list[str]) -> Header:
     decoded = {
         key: _decoded(key, value, damage)
         for key, value in values.items()
-        if key not in ("baseTimeNanoseconds", LANES_KEY)
+        if key not in ("baseTimeNanoseconds", LANES_KEY, MERGED_KEY)
     }
     info: dict[str, Any] = decoded.get("distributedInfo") or {}
     # A single process has no process group that torch could write down; perfkit's session does.

@@ -1,0 +1,85 @@
+"""`perfkit merge`: what it refuses, in one line, and what it then leaves behind: nothing."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.trace_builder import TraceBuilder
+
+ROOT = Path(__file__).parents[3]
+SAMPLE = ROOT / "traces" / "sample-memory"
+
+
+def merge(*args: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "perfkit", "merge", *map(str, args)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=cwd)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--ranks", "9"], "--ranks 9: there is no such rank; it has 0, 1"),
+        (["--ranks", "0-9"], "--ranks 9: there is no such rank"),
+        (["--steps", "99"], "--steps 99: there is no such step; it has 2 to 4"),
+        (["--steps", "4-2"], "--steps 4-2: give numbers and ranges such as 0,7 or 12-14"),
+        (["--ranks", ","], "--ranks (nothing): give numbers and ranges"),
+        (["--ranks", "9" * 400], "give numbers and ranges"),
+        (["-o", "out.txt"], "-o out.txt: the suffix says no format; use .pftrace"),
+        (["-o", "out.pftrace", "--json"], "-o out.pftrace is no name for --json"),
+        (["--step-marker", "("], "is no regular expression"),
+        (["-o", str(SAMPLE / "rank0.json.gz")], "is one of the traces"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_a_line(arguments: list[str], says: str, tmp_path: Path) -> None:
+    done = merge(SAMPLE, *arguments, cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert says in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_of_runs_is_refused(tmp_path: Path) -> None:
+    done = merge(ROOT / "traces", cwd=tmp_path)
+    assert (done.returncode, "holds 2 runs" in done.stderr) == (2, True)
+    (tmp_path / "rank0.json").write_text("{")
+    done = merge(tmp_path / "rank0.json", cwd=tmp_path)
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
+
+
+def test_without_a_name_it_is_called_as_the_run(tmp_path: Path) -> None:
+    done = merge(SAMPLE, "--ranks", "1", "--steps", "3", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("sample-memory.pftrace: 1 rank, ")
+    assert merge(SAMPLE, "--json", cwd=tmp_path).returncode == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["sample-memory.json.gz", "sample-memory.pftrace"]
+
+
+def test_a_rank_that_cannot_be_read_is_left_out_aloud(tmp_path: Path) -> None:
+    TraceBuilder(rank=0, world_size=2).step(0, 0, 100).op("aten::mm", 10, 50).write(tmp_path / "rank0.json")
+    (tmp_path / "rank1.json").write_text("")
+    done = merge(tmp_path, "-o", tmp_path / "out" / "merged.json")
+    assert done.returncode == 0
+    assert "rank1.json: the file is empty" in done.stderr
+    document = json.loads((tmp_path / "out" / "merged.json").read_text())
+    assert [e["args"]["name"] for e in document["traceEvents"] if e["name"] == "process_name"] == ["rank 0"]
+
+
+def test_a_timeline_is_no_trace_of_a_run(tmp_path: Path) -> None:
+    TraceBuilder(rank=0).step(0, 0, 100).op("aten::mm", 10, 50).write(tmp_path / "rank0.json")
+    assert merge(tmp_path, "-o", tmp_path / "merged.json").returncode == 0
+    command = [sys.executable, "-m", "perfkit", "analyze", str(tmp_path), "-f", "json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    (run,) = json.loads(done.stdout)["runs"]
+    assert [rank["rank"] for rank in run["ranks"]] == [0]
+    assert merge(tmp_path, "-o", tmp_path / "again.json").returncode == 0
+
+
+def test_traces_of_unknown_ranks_are_refused_but_alone(tmp_path: Path) -> None:
+    for name in ("a.json", "b.json"):
+        TraceBuilder(rank=None, world_size=None).step(0, 0, 9).op("aten::mm", 1, 5).write(tmp_path / name)
+    done = merge(tmp_path, cwd=tmp_path)
+    assert (done.returncode, "says nowhere which rank wrote it" in done.stderr) == (2, True)
+    assert merge(tmp_path / "a.json", "-o", tmp_path / "a.pftrace").returncode == 0
