@@ -31,7 +31,7 @@ class ChromeWriter:
         if part.place not in self._processes:
             self._processes.add(part.place)
             self._lines(_named("process", f"{process}0", part.name, part.place))
-        labels, categories = [*map(json.dumps, part.labels)], [*map(json.dumps, part.categories)]
+        labels, categories = [*map(_quoted, part.labels)], [*map(_quoted, part.categories)]
         for track in part.tracks:
             if isinstance(track, Counter):
                 self._lines(self._counts(track, f"{process}0"))
@@ -62,7 +62,7 @@ class ChromeWriter:
         return _micros(time_ns - self._base_ns)
 
     def _counts(self, counter: Counter, where: str) -> Iterator[str]:
-        start = f'{{"ph": "C", "name": {json.dumps(counter.name)}, {where}, "ts": '
+        start = f'{{"ph": "C", "name": {_quoted(counter.name)}, {where}, "ts": '
         for time_ns, value in zip(counter.time_ns.tolist(), counter.value.tolist(), strict=True):
             yield f'{start}{self._time(time_ns)}, "args": {{"bytes": {value}}}}}'
 
@@ -89,10 +89,14 @@ def _phase(part: Part, arrow: int) -> str:
     return "s" if part.place == first else "f" if part.place == last else "t"
 
 
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)  # Perfetto takes the escapes of other characters literally
+
+
 def _micros(time_ns: int) -> str:
     return f"{time_ns // 1000}.{time_ns % 1000:03}"
 
 
 def _named(what: str, where: str, name: str, order: int) -> Iterator[str]:
-    yield f'{{"ph": "M", "name": "{what}_name", {where}, "args": {{"name": {json.dumps(name)}}}}}'
+    yield f'{{"ph": "M", "name": "{what}_name", {where}, "args": {{"name": {_quoted(name)}}}}}'
     yield f'{{"ph": "M", "name": "{what}_sort_index", {where}, "args": {{"sort_index": {order}}}}}'

@@ -3,6 +3,7 @@
 import gzip
 import re
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -71,12 +72,13 @@ def crossing(folder: Path) -> tuple[Path, Path]:
     """Profile ranges that cross; return the trace as torch writes it and as perfkit does."""
     with profile(activities=[ProfilerActivity.CPU]) as profiler:
         for step in range(3):
-            ranges = [record_function(name) for name in (f"ProfilerStep#{step}", "a {range}, with tid: 7", "inner")]
+            ranges: list[Any] = [
+                record_function(name) for name in (f"ProfilerStep#{step}", "a {range}, tid: 7", "inner")
+            ]
             for one in ranges:
                 one.__enter__()
-            ranges[0].__exit__(None, None, None)
-            ranges[1].__exit__(None, None, None)
-            ranges[2].__exit__(None, None, None)
+            for one in ranges:
+                one.__exit__(None, None, None)
     plain, packed = folder / "plain.json", folder / "rank0.json.gz"
     profiler.export_chrome_trace(str(plain))
     compress(plain, folder / "plain.json.gz", [])

@@ -1,0 +1,261 @@
+"""What perfkit writes for Perfetto, imported by Perfetto's own trace processor: nothing is lost or misplaced."""
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+import perfkit
+from perfkit.merge.merging import merge
+from perfkit.run.export import compress
+from perfkit.run.lanes import find_edits
+from tests.integration.launching import PYTHON, ROOT, execute
+from tests.integration.trace_processor import TraceProcessor, needs_trace_processor
+from tests.trace_builder import TraceBuilder
+from tests.unit.run.test_lanes import crossing
+
+SAMPLE = ROOT / "traces" / "sample-memory"
+FORMATS = (".pftrace", ".json", ".json.gz")
+HOSTILE = (
+    '</script><img src=x onerror="alert(1)">',
+    "\x1b[31mred\x07",
+    "=cmd|' /C calc'!A0",
+    "SURROGATE half",
+    "ü" * 5000,
+)
+
+SLICES = """
+    select slice.name, slice.category, slice.ts, slice.dur, thread.name as thread, process.name as process
+    from slice join thread_track on slice.track_id = thread_track.id join thread using (utid) join process using (upid)
+"""
+
+pytestmark = needs_trace_processor
+
+
+def slices(timeline: TraceProcessor, where: str) -> list[dict[str, object]]:
+    return timeline.query(f"select * from ({SLICES}) where {where} order by ts")
+
+
+def two_ranks(folder: Path, *, late_us: int = 0, host: str | None = None, clock_us: int = 0) -> None:
+    """Write two ranks with two steps and an all_reduce in each, to which rank 1 comes late."""
+    for rank in (0, 1):
+        builder = TraceBuilder(rank=rank, world_size=2, host_name=f"{host}{rank}" if host else "one")
+        shift = clock_us * rank
+        for step in (0, 1):
+            begin = 1000 * step + shift
+            builder.step(step, begin, 900).op("aten::mm", begin + 10, 30).launch(10 * step + 1, begin + 20, 5)
+            builder.kernel("gemm", begin + 50, 200, 10 * step + 1)
+            builder.record_param_comms("allreduce", begin + 60, 30, in_elements=1000, sequence=step)
+            builder.launch(10 * step + 2, begin + 70, 5)
+            join = begin + 300 + late_us * rank
+            builder.kernel("ncclDevKernel_AllReduce", join, begin + 800 - join, 10 * step + 2, stream=20)
+        builder.write(folder / f"rank{rank}.json.gz")
+
+
+# ---- a trace a rank ------------------------------------------------------------------------------------------------
+
+
+def test_a_trace_with_lanes_loses_nothing_that_a_plain_one_does(tmp_path: Path) -> None:
+    plain, laned = (TraceProcessor(path) for path in crossing(tmp_path))
+    assert plain.errors()["slice_drop_overlapping_complete_event"] >= 3
+    assert laned.errors() == {}
+    lost = plain.errors()["slice_drop_overlapping_complete_event"]
+    count = "select count(*) from slice"
+    assert laned.column(count)[0] == plain.column(count)[0] + lost
+    steps = "select name from slice where name glob 'ProfilerStep#*' order by ts"
+    assert laned.column(steps) == [f"ProfilerStep#{step}" for step in range(3)]
+    assert any(name.endswith("(2)") for name in laned.column("select name from thread where name is not null"))
+
+
+def test_a_real_trace_of_a_device_loses_nothing(real_traces: Path, tmp_path: Path) -> None:
+    import gzip
+
+    source, plain, laned = (
+        real_traces / "mi300-resnet-ddp-1of8/rank0.json.gz",
+        tmp_path / "a.json",
+        tmp_path / "a.json.gz",
+    )
+    plain.write_bytes(gzip.decompress(source.read_bytes()))
+    compress(plain, laned, find_edits(plain))
+    before, after = TraceProcessor(source), TraceProcessor(laned)
+    assert before.errors() == {"slice_drop_overlapping_complete_event": 15}
+    assert after.errors() == {}
+    assert after.column("select count(*) from slice")[0] == before.column("select count(*) from slice")[0] + 15
+    assert after.column("select count(*) from flow") == before.column("select count(*) from flow")
+
+
+# ---- all ranks -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_all_that_is_written_is_imported(suffix: str, tmp_path: Path) -> None:
+    output = tmp_path / f"merged{suffix}"
+    merged = merge(SAMPLE, output)
+    timeline = TraceProcessor(output)
+    assert timeline.errors() == {}
+    assert timeline.column("select count(*) from slice") == [merged.slices]
+    assert timeline.column("select count(*) from slice where dur < 0") == [0]
+    assert timeline.column("select name from process where name is not null order by 1") == ["rank 0", "rank 1"]
+    assert timeline.column("select distinct tid from thread where tid > 100000 and name is not null") == []
+    assert timeline.column("select count(*) from flow") == [3]  # one all_reduce a step, of two ranks
+    report = perfkit.analyze(SAMPLE).runs[0]
+    for rank in report.ranks:
+        shown = slices(timeline, f"process = 'rank {rank.rank}' and thread = 'perfkit: step'")
+        assert [row["name"] for row in shown] == [f"step {step.step}" for step in rank.steps]
+        assert [row["dur"] for row in shown] == [step.wall_ns for step in rank.steps]
+
+
+@pytest.mark.parametrize("suffix", FORMATS[:2])
+def test_where_the_time_goes_adds_up_to_the_report(suffix: str, tmp_path: Path) -> None:
+    output = tmp_path / f"merged{suffix}"
+    merge(SAMPLE, output)
+    timeline = TraceProcessor(output)
+    for rank in perfkit.analyze(SAMPLE).runs[0].ranks:
+        mine = f"process = 'rank {rank.rank}'"
+        begins = [row["ts"] for row in slices(timeline, f"{mine} and thread = 'perfkit: step'")]
+        for step, begin in zip(rank.steps, begins, strict=True):
+            shown = slices(
+                timeline,
+                f"{mine} and thread glob 'perfkit: where*' and ts >= {begin} and ts < {begin} + {step.wall_ns}",
+            )
+            sums: dict[object, int] = {}
+            for row in shown:
+                sums[row["name"]] = sums.get(row["name"], 0) + int(str(row["dur"]))
+            exposed = {name: getattr(step.exposed_ns, name) for name in step.exposed_ns.__struct_fields__}
+            assert sums == {name: time_ns for name, time_ns in exposed.items() if time_ns}
+
+
+@pytest.mark.parametrize("suffix", FORMATS[:2])
+def test_who_waits_for_whom_is_shown_on_one_clock(suffix: str, tmp_path: Path) -> None:
+    two_ranks(tmp_path, late_us=100, host="node", clock_us=5_000_000)
+    output = tmp_path / f"merged{suffix}"
+    merge(tmp_path, output)
+    timeline = TraceProcessor(output)
+    assert timeline.errors() == {}
+    waits = slices(timeline, "thread = 'perfkit: waits for another rank'")
+    late = slices(timeline, "thread = 'perfkit: others wait for it'")
+    assert {(row["process"], row["name"], row["dur"]) for row in waits} == {
+        ("rank 0", "waits for rank 1: all_reduce", 100_000)
+    }
+    assert {(row["process"], row["name"], row["dur"]) for row in late} == {
+        ("rank 1", "others wait: all_reduce", 100_000)
+    }
+    # Aligned, the waiting of the one is when the other is late, though their clocks were five seconds apart.
+    assert [row["ts"] for row in waits] == [row["ts"] for row in late]
+    steps = slices(timeline, "thread = 'perfkit: step' and name = 'step 0'")
+    assert steps[0]["ts"] == steps[1]["ts"]
+    assert len(waits) == 2
+
+
+@pytest.mark.parametrize("suffix", FORMATS[:2])
+def test_arrows_go_from_launches_to_kernels_and_through_collectives(suffix: str, tmp_path: Path) -> None:
+    two_ranks(tmp_path, late_us=100)
+    output = tmp_path / f"merged{suffix}"
+    merge(tmp_path, output)
+    rows = TraceProcessor(output).query(f"""
+        with s as (select slice.id, q.* from slice join ({SLICES.replace("select ", "select slice.id as sid, ", 1)}) q
+                   on q.sid = slice.id)
+        select a.process || ': ' || a.name as begins, b.process || ': ' || b.name as ends, count(*) as n
+        from flow join s a on flow.slice_out = a.id join s b on flow.slice_in = b.id group by 1, 2 order by 1, 2
+    """)
+    kernel = "ncclDevKernel_AllReduce"
+    assert [(row["begins"], row["ends"], row["n"]) for row in rows] == [
+        ("rank 0: cudaLaunchKernel", "rank 0: gemm", 2),
+        ("rank 0: cudaLaunchKernel", f"rank 0: {kernel}", 2),
+        (f"rank 0: {kernel}", f"rank 1: {kernel}", 2),
+        ("rank 1: cudaLaunchKernel", "rank 1: gemm", 2),
+        ("rank 1: cudaLaunchKernel", f"rank 1: {kernel}", 2),
+    ]
+
+
+@pytest.mark.parametrize("suffix", FORMATS[:2])
+def test_counters_count_bytes(suffix: str, tmp_path: Path) -> None:
+    two_ranks(tmp_path)
+    memory: Mapping[str, object] = {"Total Allocated": 4096, "Device Type": 1, "Device Id": 0, "Bytes": 4096, "Addr": 1}
+    builder = TraceBuilder(rank=0, world_size=2).step(0, 0, 100).op("aten::mm", 10, 50)
+    builder.raw({"ph": "i", "s": "t", "name": "[memory]", "pid": 1, "tid": 1, "ts": 5, "args": memory})
+    builder.raw(
+        {"ph": "i", "s": "t", "name": "[memory]", "pid": 1, "tid": 1, "ts": 7, "args": {"Total Allocated": "x"}}
+    )
+    alone = builder.write(tmp_path / "alone.json.gz")
+    both = tmp_path / f"both{suffix}"
+    (tmp_path / "run").mkdir()
+    for rank in (0, 1):
+        shutil.move(tmp_path / f"rank{rank}.json.gz", tmp_path / "run")
+    merge(tmp_path / "run", both)
+    counters = (
+        "select distinct counter_track.name, value from counter join counter_track on track_id = counter_track.id"
+    )
+    shown = {(row["name"].removesuffix(" bytes"), row["value"]) for row in TraceProcessor(both).query(counters)}
+    assert shown == {("perfkit: bytes in flight", 4000.0), ("perfkit: bytes in flight", 0.0)}
+    merge(alone, both)
+    shown = {(row["name"].removesuffix(" bytes"), row["value"]) for row in TraceProcessor(both).query(counters)}
+    assert shown == {("perfkit: memory allocated, device 0", 4096.0)}
+
+
+@pytest.mark.parametrize("suffix", FORMATS[:2])
+def test_chosen_ranks_and_steps_only(suffix: str, tmp_path: Path) -> None:
+    two_ranks(tmp_path, late_us=100)
+    output = tmp_path / f"merged{suffix}"
+    merge(tmp_path, output, ranks="1", steps="1")
+    timeline = TraceProcessor(output)
+    assert timeline.column("select name from process where name is not null") == ["rank 1"]
+    assert timeline.column("select name from slice where name glob '*tep*' order by 1") == ["ProfilerStep#1", "step 1"]
+    assert timeline.column("select count(*) from slice where name in ('gemm', 'ncclDevKernel_AllReduce')") == [2]
+    # Rank 0 is not shown, and yet waited.
+    assert timeline.column("select name from slice where name glob 'others*'") == ["others wait: all_reduce"]
+    assert timeline.column("select count(*) from flow") == [2]
+
+
+@pytest.mark.parametrize("suffix", FORMATS[:2])
+def test_hostile_names_and_numbers_stay_names_and_numbers(suffix: str, tmp_path: Path) -> None:
+    builder = TraceBuilder(rank=2**40, world_size=2).step(0, 0, 1000)
+    for place, name in enumerate(HOSTILE):
+        builder.op(name, 10 + place, 1, cat="cpu_op" if place else HOSTILE[0])
+    builder.op("crosses", 5, "7.5").op("late", 10**12, 10**12).op("early", -(10**13), 5).op("negative", 20, -5)
+    builder.event("cpu_op", "elsewhere", 30, 5, pid=HOSTILE[1], tid=HOSTILE[0])
+    builder.event("kernel", "k", 30, 5, pid=2**70, tid=-1).event("kernel", "empty", 50, 0, pid=2**70, tid=-1)
+    # Half of a surrogate pair, which UTF-8 has no place for, and what is no UTF-8.
+    text = builder.to_bytes().replace(b"SURROGATE", b"\\ud800").replace(b"elsewhere", b"else\xffwhere")
+    (tmp_path / "rank5.json").write_bytes(text)
+    output = tmp_path / f"merged{suffix}"
+    merge(tmp_path / "rank5.json", output)
+    timeline = TraceProcessor(output)
+    assert timeline.errors() == {}
+    assert timeline.column("select name from process where name is not null") == [f"rank {2**40}"]
+    names = set(timeline.column("select name from slice"))
+    # Of JSON, Perfetto does not undo the escapes of control characters.
+    escaped = HOSTILE[1] if suffix == ".pftrace" else json.dumps(HOSTILE[1])[1:-1]
+    assert {HOSTILE[0], escaped, HOSTILE[2], HOSTILE[4], "crosses", "k", "empty", "negative"} <= names
+    assert "early" not in names
+
+
+def test_a_native_timeline_is_smaller_than_the_compressed_json_it_comes_from(real_traces: Path, tmp_path: Path) -> None:
+    for name in ("gpu-dlrm-2of128", "mi300-resnet-ddp-1of8", "nccl-metadata-1of2"):
+        merged = merge(real_traces / name, tmp_path / f"{name}.pftrace")
+        assert merged.bytes < sum(file.stat().st_size for file in (real_traces / name).iterdir())
+        timeline = TraceProcessor(tmp_path / f"{name}.pftrace")
+        assert timeline.errors() == {}
+        assert timeline.column("select count(*) from slice") == [merged.slices]
+
+
+@pytest.mark.slow
+def test_an_injected_delay_is_the_others_waiting(tmp_path: Path) -> None:
+    injected = ["--inject", "rank=1,phase=backward,delay=50ms", "--steps", "6"]
+    done = execute(
+        [*PYTHON, "run", "transformer", "--preset", "tiny", "-n", "2", "--trace-dir", str(tmp_path), *injected]
+    )
+    assert done.returncode == 0, done.stderr
+    output = tmp_path / "merged.pftrace"
+    assert execute([*PYTHON, "merge", str(tmp_path), "-o", str(output)]).returncode == 0
+    timeline = TraceProcessor(output)
+    assert timeline.errors() == {}
+    waits = slices(timeline, "name = 'waits for rank 1: all_reduce' and process = 'rank 0'")
+    steps = slices(timeline, "thread = 'perfkit: step' and process = 'rank 0'")
+    assert len(steps) >= 2
+    for step in steps:
+        begin, end = int(str(step["ts"])), int(str(step["ts"])) + int(str(step["dur"]))
+        waited_ns = sum(int(str(row["dur"])) for row in waits if begin <= int(str(row["ts"])) < end)
+        assert 25e6 < waited_ns < 500e6
