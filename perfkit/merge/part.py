@@ -209,7 +209,7 @@ class _Maker:
             labels = ["the whole trace" if number is None else f"step {number}" for number in numbers]
             spans = Spans(self.steps.bounds[:-1][shown], self.steps.bounds[1:][shown], labels)
             yield self._own(STEP_TRACK, spans)
-            activity = find_activity(self.events, self.names, self.device)
+            activity = find_activity(self.events, self.names, self.device, self.steps)
             yield self._own(CATEGORY_TRACK, exclusive(activity, self.steps, shown))
         if self.plan.meetings:
             yield self._own(WAIT_TRACK, self.plan.meetings.waits)
