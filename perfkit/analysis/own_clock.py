@@ -11,7 +11,9 @@ def said_of_itself(manifest: RunManifest) -> dict[str, Any]:
     return {
         "batch_size": manifest.batch_size,
         "started_at": manifest.started_at,
+        "commit": manifest.commit,
         "versions": manifest.versions,
+        "device_names": sorted({rank.device_name for rank in manifest.ranks}),
         "hosts": host_use(manifest.ranks) if _all_ranks(manifest) else [],
         "step_times": _step_times(manifest) if _all_ranks(manifest) else None,
     }
