@@ -11,6 +11,7 @@
 
 import fcntl
 import os
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +27,10 @@ from perfkit.sweep.points import Point
 from perfkit.trace.store import MANIFEST_NAME, SWEEP_NAME, read_manifest
 
 _LOCK: Final = ".lock"
+_PATIENCE_S: Final = 3.0
+"""How long the last processes of a sweep that has just ended have to let go of its folder."""
+
+_POLL_S: Final = 0.1
 
 RunState = Literal["absent", "completed", "failed", "running"]
 
@@ -173,15 +178,22 @@ class SweepFolder:
 
 
 def _lock(descriptor: int, folder: Path) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise StoreError(
-            f"{folder}: another sweep, or a point of one that was killed, is running there: wait for it or end it"
-        ) from error
-    except OSError:  # some network file systems have no locks
-        return False
-    return True
+    """Lock a file, and say whether its file system can."""
+    deadline = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            if time.monotonic() > deadline:
+                raise StoreError(
+                    f"{folder}: another sweep, or a point of one that was killed, is running there: wait for it, or "
+                    "end it"
+                ) from error
+            time.sleep(_POLL_S)
+        except OSError:  # some network file systems have no locks
+            return False
+        else:
+            return True
 
 
 def _make(folder: Path) -> Path:

@@ -15,6 +15,7 @@ import pytest
 
 from perfkit.errors import StoreError
 from perfkit.model import SweepPoint
+from perfkit.sweep import folder as folders
 from perfkit.sweep import process
 from perfkit.sweep.execute import InterruptedSweepError, execute, time_left_s
 from perfkit.sweep.folder import SweepFolder
@@ -206,7 +207,8 @@ def test_what_does_not_end_is_killed_with_all_below(tmp_path: Path, monkeypatch:
     assert alive([pid]) == []
 
 
-def test_a_point_that_outlives_its_sweep_keeps_others_out(tmp_path: Path) -> None:
+def test_a_point_that_outlives_its_sweep_keeps_others_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folders, "_PATIENCE_S", 0.0)
     folder, code = SweepFolder(tmp_path), "import sys; sys.stdin.read()"
     with folder.locked() as lock:
         assert lock is not None

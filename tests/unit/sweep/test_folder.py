@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -6,6 +8,7 @@ import pytest
 
 from perfkit.errors import StoreError
 from perfkit.model import Sweep
+from perfkit.sweep import folder as folders
 from perfkit.sweep.folder import SweepFolder
 from perfkit.sweep.plan import Axis
 from perfkit.trace.discover import discover
@@ -126,7 +129,8 @@ def test_a_record_that_cannot_be_read_is_not_written_over(tmp_path: Path, conten
     assert (tmp_path / "sweep.json").read_text() == content
 
 
-def test_two_sweeps_do_not_run_in_one_folder(tmp_path: Path) -> None:
+def test_two_sweeps_do_not_run_in_one_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folders, "_PATIENCE_S", 0.0)
     folder = SweepFolder(tmp_path)
     with folder.locked() as lock:
         assert lock is not None
@@ -134,6 +138,18 @@ def test_two_sweeps_do_not_run_in_one_folder(tmp_path: Path) -> None:
             pass
     with SweepFolder(tmp_path).locked() as again:
         assert again is not None
+
+
+def test_a_sweep_waits_for_the_last_processes_of_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folders, "_PATIENCE_S", 60.0)
+    folder = SweepFolder(tmp_path)
+    with folder.locked() as lock:
+        assert lock is not None
+        late = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(0.5)"], pass_fds=(lock,))
+    with folder.locked():
+        assert late.wait() == 0
 
 
 def test_who_holds_the_folder_knows_what_others_wrote_before(tmp_path: Path) -> None:
