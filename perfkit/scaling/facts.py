@@ -2,12 +2,9 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from statistics import median
 from typing import NamedTuple
 
-from perfkit.model import CATEGORIES, Axis, Category, RankReport, RunReport, Scaling, ScalingPoint, ScalingSeries
-
-OWN: tuple[Category, ...] = ("compute", "memcpy", "data_loading", "overhead")
+from perfkit.model import CATEGORIES, Axis, Category, RunReport, Scaling, ScalingPoint, ScalingSeries, Straggler
 
 
 class Facts(NamedTuple):
@@ -36,16 +33,6 @@ class Facts(NamedTuple):
     def has(self, code: str) -> bool:
         """Say whether the run has such a finding."""
         return any(finding.code == code for finding in self.run.findings)
-
-
-class Slow(NamedTuple):
-    """The rank that is slow by itself."""
-
-    rank: int
-    category: Category
-    """In which it takes the most longer than the others."""
-    longer_ns: float
-    """Mean of a step, against the median of the others."""
 
 
 def facts(run: RunReport, together: Scaling | None) -> Facts | None:
@@ -78,19 +65,8 @@ def _load_ratio(run: RunReport, axes: Sequence[Axis]) -> float | None:
     return next((row.load_ratio for row in rows), None)
 
 
-def slow_rank(run: RunReport) -> Slow | None:
-    """Return the rank that the run's findings call slow, and in what; None where they call none so."""
-    number = next((finding.rank for finding in run.findings if finding.code == "slow_rank"), None)
-    mine = next((rank for rank in run.ranks if rank.rank == number and rank.steps), None)
-    others = [rank for rank in run.ranks if rank.rank != number and rank.steps]
-    if number is None or mine is None or not others:
-        return None
-
-    longer = {name: _mean_ns(mine, name) - median(_mean_ns(rank, name) for rank in others) for name in OWN}
-    category = max(OWN, key=lambda name: longer[name])
-    return Slow(number, category, longer[category]) if longer[category] > 0 else None
-
-
-def _mean_ns(rank: RankReport, category: Category) -> float:
-    total_ns: int = sum(getattr(step.exposed_ns, category) for step in rank.steps)
-    return total_ns / len(rank.steps)
+def slow_rank(run: RunReport) -> Straggler | None:
+    """Return the rank that the others wait for; None where none is waited for step after step."""
+    found = run.across.straggler if run.across else None
+    # Of one that is late, but that the others do not wait for, the waiting is somebody else's.
+    return found if found is not None and 2 * found.wait_ns >= found.lag_ns else None

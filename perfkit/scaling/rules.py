@@ -7,8 +7,8 @@ report names. What it would give back is an upper bound: the exposed time itself
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from perfkit.model import Category
-from perfkit.scaling.facts import Facts, Slow, slow_rank
+from perfkit.model import Category, Straggler
+from perfkit.scaling.facts import Facts, slow_rank
 from perfkit.scaling.points import oversubscribed as shared_cores
 from perfkit.units import duration, plain, share, size
 
@@ -74,7 +74,7 @@ def _waiting(facts: Facts) -> Claim | None:
     partial = len(facts.run.ranks) < facts.run.world_size
     # Of a partial set transfers are an upper bound: a rank that is not here may have been later.
     part = f"{'at least ' if partial else ''}{percent(wait_ns / exposed_ns)} of it waiting for"
-    claim = _in_turn(facts, wait_ns) if slow is None else _for_one(facts, slow, wait_ns)
+    claim = _in_turn(facts, wait_ns) if slow is None else _for_one(facts, slow)
     evidence = {"exposed_share": facts.share(exposed_ns), "wait_share": wait_ns / exposed_ns, "wait_ns": wait_ns}
     return claim._replace(
         sentence=f"{_costs(facts, exposed_ns)}, {part} {claim.sentence}", evidence=evidence | claim.evidence
@@ -87,15 +87,16 @@ def _in_turn(facts: Facts, wait_ns: float) -> Claim:
     return Claim("other ranks, no one rank in most steps", {}, step, wait_ns)
 
 
-def _for_one(facts: Facts, slow: Slow, wait_ns: float) -> Claim:
-    """Say which rank is waited for; without its delay the rank that waits most would wait no more."""
-    longest = max((wait.exposed_wait_ns for wait in facts.run.across.waits), default=0) if facts.run.across else 0
-    steps = facts.rank_steps / len(facts.run.ranks)
+def _for_one(facts: Facts, slow: Straggler) -> Claim:
+    """Say which rank is waited for, and in what it takes longer."""
+    longer = (
+        f", whose {_WORDS[slow.category]} takes {duration(slow.category_ns)} longer a step" if slow.category else ""
+    )
     return Claim(
-        f"rank {slow.rank}, whose {_WORDS[slow.category]} takes {duration(slow.longer_ns)} longer a step",
-        {"rank": float(slow.rank), "longer_ns": slow.longer_ns},
+        f"rank {slow.rank}{longer}",
+        {"rank": float(slow.rank), "lag_ns": float(slow.lag_ns), "longer_ns": float(slow.category_ns)},
         _for_slow_rank(facts, slow.category, slow.rank),
-        min(max(wait_ns, longest / steps), facts.step_ns),
+        min(float(slow.lag_ns), facts.step_ns),
     )
 
 
@@ -116,14 +117,14 @@ def _costs(facts: Facts, exposed_ns: float) -> str:
     return f"exposed communication costs {points} at {ranks_of(facts.run.world_size)}"
 
 
-def _for_slow_rank(facts: Facts, category: str, rank: int) -> str:
+def _for_slow_rank(facts: Facts, category: Category | None, rank: int) -> str:
     if category == "data_loading":
         return _for_input(facts)
     return {
         "compute": f"see whether rank {rank} has more work, a slower device, or company on it",
         "overhead": f"see what the host of rank {rank} does between kernels, and what else runs there",
         "memcpy": f"see how rank {rank} copies: pinned memory, and to the device next to its cores",
-    }[category]
+    }.get(category or "", f"see what keeps rank {rank}: no part of its steps is longer than the others'")
 
 
 def _transfer(facts: Facts) -> Claim | None:
@@ -169,7 +170,7 @@ def _for_transfer(facts: Facts) -> str:
 def _of_allranks_of(facts: Facts, category: Category) -> float:
     """Return the exposed time of a step without what the slow rank alone has more: that is told as waiting for it."""
     slow = slow_rank(facts.run)
-    alone = slow.longer_ns / len(facts.run.ranks) if slow is not None and slow.category == category else 0.0
+    alone = slow.category_ns / len(facts.run.ranks) if slow is not None and slow.category == category else 0.0
     return facts.exposed_ns[category] - alone
 
 

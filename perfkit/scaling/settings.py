@@ -37,6 +37,7 @@ def settings(run: RunReport) -> Settings | None:
         | found
         | {f"version.{name}": version for name, version in run.versions.items()}
         | ({"device_name": ", ".join(devices)} if devices else {})
+        | ({"commit": run.commit[:12]} if run.commit else {})
     )
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from perfkit.model import Finding, Insight, ProfilerCost, RankWait, RunReport
+from perfkit.model import Finding, Insight, ProfilerCost, RunReport, Straggler
 from perfkit.scaling.assemble import scaling
 from perfkit.scaling.insights import insights
 from tests.report_builders import MS, make_across, make_efficiency, make_foreign_run, make_loading, make_rank, make_step
@@ -39,16 +39,21 @@ def waiting_run(wait: int, transfer: int, *, slow: bool = True, **changes: Any) 
         {"compute": 60 * MS, "communication": 30 * MS, "data_loading": 8 * MS},
         {"compute": 60 * MS, "communication": 10 * MS, "data_loading": 28 * MS},
     )
-    late = Finding(code="slow_rank", severity="warning", message="rank 1 takes longer", rank=1)
+    late = Straggler(
+        rank=1,
+        evidence="waiting",
+        lag_ns=20 * MS,
+        noise_ns=0,
+        share=0.2,
+        category="data_loading",
+        category_ns=20 * MS,
+        wait_ns=20 * MS,
+        last=4,
+        steps=4,
+    )
     fields: dict[str, Any] = {
         "efficiency": make_efficiency(wait_ns=wait * MS, transfer_ns=transfer * MS, unmatched_ns=0),
-        "across": make_across(
-            waits=[
-                RankWait(rank=0, wait_ns=80 * MS, exposed_wait_ns=80 * MS),
-                RankWait(rank=1, wait_ns=0, exposed_wait_ns=0),
-            ]
-        ),
-        "findings": [late] if slow else [],
+        "across": make_across(straggler=late if slow else None),
     }
     return run_of(*parts, **(fields | changes))
 
@@ -60,7 +65,6 @@ def test_waiting_names_the_rank_its_phase_and_a_next_step() -> None:
         "whose loader takes 20.0 ms longer a step"
     )
     assert one.next_step == "--num-workers 2 loads while the step computes"
-    # Rank 0 waits 80 ms in four steps.
     assert one.gives_back_ns == 20 * MS
     assert one.evidence["wait_share"] == 0.8
     assert one.evidence["longer_ns"] == 20 * MS
@@ -97,7 +101,7 @@ def test_waiting_without_a_slow_rank_blames_nobody() -> None:
 
 def test_start_up_skew_is_not_called_waiting() -> None:
     skew = Finding(code="start_skew", severity="info", message="it holds the skew")
-    assert "waiting" not in {one.rule for one in found(waiting_run(128, 32, findings=[skew]))}
+    assert "waiting" not in {one.rule for one in found(waiting_run(128, 32, slow=False, findings=[skew]))}
 
 
 def test_transfers_name_the_collective() -> None:
