@@ -31,11 +31,15 @@ class Done(NamedTuple):
 _DEATHS: Final = (WorkerError, BrokenExecutor, MemoryError)
 """Of a worker, or nearly so: they cost the trace, not the analysis."""
 _SMALL_BYTES: Final = 64_000_000
-"""Of JSON: so much is read in the time that it takes to start a process (about 0.2 s), so one alone is as fast."""
+"""Of JSON: one process alone is as fast up to here.
+
+A worker takes 0.35 s of a core until its modules are loaded, a MB of JSON (with its analysis) 5 to 10 ms: what the
+second of two cores saves exceeds what starting both costs from 60 to 80 MB on (measured in 8 to 24 traces).
+"""
 _WORKER_BYTES: Final = 150_000_000
 """Memory of a worker, before it reads anything."""
-_GROWTH: Final = 0.2
-"""Memory a byte of JSON: 33 bytes an event kept, while it is read and analysed."""
+_GROWTH: Final = 0.3
+"""Memory a byte of JSON at the peak of the analysis: 0.17 measured on traces of a GPU, 0.31 on those of a CPU."""
 _COMPRESSION: Final = 14
 """Bytes of JSON in a byte of .gz: 12 to 15 in the traces that PyTorch writes."""
 

@@ -94,6 +94,7 @@ def test_a_running_dask_cluster(run: Path, cluster: Cluster) -> None:
     assert report_of(execute([*command_for("dask", run), "--scheduler", cluster.address])) == plain
 
 
+@pytest.mark.slow
 def test_a_scheduler_that_dies_leaves_nobody_waiting(cluster: Cluster) -> None:
     with opened("dask", Choice(scheduler=cluster.address)) as pool:
         assert pool.submit(math.factorial, 5).result(LIMIT_S) == 120
