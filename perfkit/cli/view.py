@@ -20,7 +20,7 @@ _PUBLIC = "https://ui.perfetto.dev"
 
 @app.command()
 def view(
-    path: Annotated[Path, typer.Argument(metavar="PATH", help="A trace, the folder of a run, or what `perfkit merge` wrote.")],
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="A trace, a run's folder, or a merged timeline.")],
     rank: Annotated[int | None, typer.Option(min=0, help="Of a folder, the rank to show (the lowest).")] = None,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the browser.")] = True,
     offline: Annotated[

@@ -2,10 +2,14 @@
 
 import json
 from collections.abc import Iterator
-from typing import BinaryIO
+from itertools import islice
+from typing import BinaryIO, Final
 
 from perfkit.merge.timeline import FIRST_PROCESS, Counter, Part, Threads, Track, lane_name, lanes
+from perfkit.trace.intervals import Ints
 from perfkit.trace.lanes import MERGED_KEY
+
+_BLOCK_ROWS: Final = 1 << 14
 
 
 class ChromeWriter:
@@ -46,8 +50,7 @@ class ChromeWriter:
         self._stream.write(b"\n]}\n")
 
     def _lines(self, events: Iterator[str]) -> None:
-        text = ",\n".join(events)
-        if text:
+        while text := ",\n".join(islice(events, _BLOCK_ROWS)):
             self._stream.write((self._before + text).encode("utf-8", "replace"))
             self._before = ",\n"
 
@@ -67,8 +70,7 @@ class ChromeWriter:
             yield f'{start}{self._time(time_ns)}, "args": {{"bytes": {value}}}}}'
 
     def _slices(self, slices: Track, where: str, labels: list[str], categories: list[str]) -> Iterator[str]:
-        columns = (slices.start_ns, slices.end_ns, slices.label, slices.category)
-        for start, end, label, category in zip(*(column.tolist() for column in columns), strict=True):
+        for start, end, label, category in _rows(slices.start_ns, slices.end_ns, slices.label, slices.category):
             yield (
                 f'{{"ph": "X", "cat": {categories[category]}, "name": {labels[label]}, {where}, '
                 f'"ts": {self._time(start)}, "dur": {_micros(end - start)}}}'
@@ -82,6 +84,12 @@ class ChromeWriter:
                 phase = ("s" if arrow > 0 else "f") if name == "launch" else _phase(part, arrow)
                 common = f'"cat": "{name}", "name": "{name}", "id": {abs(arrow)}, {where}, "ts": {self._time(start)}'
                 yield f'{{"ph": "{phase}", "bp": "e", {common}}}'
+
+
+def _rows(*columns: Ints) -> Iterator[tuple[int, ...]]:
+    """Yield the rows of columns as numbers of Python, of which few are kept at once."""
+    for first in range(0, len(columns[0]), _BLOCK_ROWS):
+        yield from zip(*(column[first : first + _BLOCK_ROWS].tolist() for column in columns), strict=True)
 
 
 def _phase(part: Part, arrow: int) -> str:

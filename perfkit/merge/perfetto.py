@@ -5,8 +5,9 @@ events in order of time, each with the time since the one before. Packets are co
 undoes as it reads.
 """
 
+from collections.abc import Sequence
 from enum import IntEnum
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, NamedTuple
 
 import numpy as np
 from isal import isal_zlib
@@ -17,6 +18,7 @@ from perfkit.merge.wire import Column, message, number, text
 from perfkit.trace.intervals import Ints
 
 _BLOCK_ROWS: Final = 1 << 16
+_BLOCK_WORDS: Final = 64
 _BLOCK_BYTES: Final = 1 << 20
 _LEVEL: Final = 2
 _ZERO_BASED: Final = 64
@@ -49,6 +51,7 @@ class _Event(IntEnum):
 
 
 _BEGIN, _END, _COUNT = 1, 2, 4
+_CATEGORIES, _NAMES = 1, 2
 
 
 class PerfettoWriter:
@@ -73,15 +76,14 @@ class PerfettoWriter:
         """Write one part."""
         self._sequence += 1
         self._process(part)
-        columns: list[Ints] = []
+        table = _Table()
         for track in part.tracks:
             if isinstance(track, Counter):
-                columns.append(_counts(track, self._counter(part, track.name)))
+                table.add_counter(track, self._counter(part, track.name))
                 continue
             for lane, slices in lanes(track):
-                columns.append(_edges(slices, self._thread(part, lane_name(track.name, lane))))
-        if columns:
-            self._events(part, np.hstack(columns))
+                table.add_slices(slices, self._thread(part, lane_name(track.name, lane)))
+        self._events(part, table)
 
     def close(self) -> None:
         """Write what is left."""
@@ -123,21 +125,20 @@ class PerfettoWriter:
 
     # ---- events ----------------------------------------------------------------------------------------------------
 
-    def _events(self, part: Part, columns: Ints) -> None:
-        """Write events; rows of `columns` are time, phase, order, type, track, label, category, count and flows."""
-        columns = columns[:, np.lexsort((columns[2], columns[1], columns[0]))]
-        time_ns, _, _, kind, track, label, category, value, launch, collective = columns
+    def _events(self, part: Part, table: "_Table") -> None:
+        if not len(table):
+            return
+        time_ns, kind, row, columns = table.in_order()
         self._begin_sequence(int(time_ns[0]))
-        begins = kind == _BEGIN
-        names, name = np.unique(label[begins], return_inverse=True)
-        kinds, category_number = np.unique(category[begins], return_inverse=True)
-        label[begins], category[begins] = name + 1, category_number + 1
-        self._intern(2, [part.labels[index] for index in names.tolist()])
-        self._intern(1, [part.categories[index] for index in kinds.tolist()])
-        elapsed = np.diff(time_ns, prepend=time_ns[:1])
-        table = (elapsed, kind, track, label, category, value, launch, collective)
-        for first in range(0, len(kind), _BLOCK_ROWS):
-            self._add(self._encoded(*(column[first : first + _BLOCK_ROWS] for column in table)))
+        words = columns.is_slice
+        columns.label[words] = self._intern(_NAMES, part.labels, columns.label[words])
+        columns.category[words] = self._intern(_CATEGORIES, part.categories, columns.category[words])
+        before_ns = int(time_ns[0])
+        for first in range(0, len(time_ns), _BLOCK_ROWS):
+            block = slice(first, first + _BLOCK_ROWS)
+            elapsed = np.diff(time_ns[block], prepend=before_ns)
+            before_ns = int(time_ns[block][-1])
+            self._add(self._encoded(elapsed, kind[block], row[block], columns))
 
     def _begin_sequence(self, at_ns: int) -> None:
         """Say that what came before does not count, and by which clock the times are."""
@@ -148,32 +149,24 @@ class PerfettoWriter:
         clocks = message(_Packet.CLOCKS, _clock(_ZERO_BASED, at, counts_on=True), _clock(_BOOT, at))
         self._packet(sequence, clocks)
 
-    def _intern(self, field: int, words: list[str]) -> None:
-        """Give words their numbers, from 1."""
-        block: list[bytes] = []
-        for index, word in enumerate(words):
-            block.append(message(field, number(1, index + 1), text(2, word)))
-            if index + 1 == len(words) or sum(map(len, block[-64:])) > _BLOCK_BYTES or len(block) == 64:
-                self._packet(number(_Packet.SEQUENCE, self._sequence), message(_Packet.INTERNED, *block))
-                block = []
+    def _intern(self, field: int, words: Sequence[str], used: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Give the words that are used their numbers, from 1; return these in place of what stood for the words."""
+        indices, numbers = np.unique(used, return_inverse=True)
+        for first in range(0, len(indices), _BLOCK_WORDS):
+            block = enumerate(indices[first : first + _BLOCK_WORDS].tolist(), first + 1)
+            entries = [message(field, number(1, iid), text(2, words[index])) for iid, index in block]
+            self._packet(number(_Packet.SEQUENCE, self._sequence), message(_Packet.INTERNED, *entries))
+        return (numbers + 1).astype(np.int32)
 
-    def _encoded(
-        self,
-        elapsed: Ints,
-        kind: Ints,
-        track: Ints,
-        label: Ints,
-        category: Ints,
-        value: Ints,
-        launch: Ints,
-        collective: Ints,
-    ) -> bytes:
-        begins: NDArray[np.bool_] = kind == _BEGIN
-        event = [Column.numbers(_Event.TYPE, kind), Column.numbers(_Event.TRACK, track)]
-        event += [Column.numbers(_Event.NAME, label, begins), Column.numbers(_Event.CATEGORY, category, begins)]
-        if (counts := kind == _COUNT).any():
-            event.append(Column.numbers(_Event.COUNT, value, counts))
-        event += [Column.fixed64(_Event.FLOW, flow, flow > 0) for flow in (launch, collective) if flow.any()]
+    def _encoded(self, elapsed: Ints, kind: NDArray[np.uint8], row: Ints, columns: "_Columns") -> bytes:
+        begins, counts = kind == _BEGIN, kind == _COUNT
+        event = [Column.numbers(_Event.TYPE, kind), Column.numbers(_Event.TRACK, columns.track[row])]
+        event.append(Column.numbers(_Event.NAME, columns.label[row], begins))
+        event.append(Column.numbers(_Event.CATEGORY, columns.category[row], begins))
+        if counts.any():
+            event.append(Column.numbers(_Event.COUNT, columns.value[row], counts))
+        flows = (columns.launch[row], columns.collective[row])
+        event += [Column.fixed64(_Event.FLOW, np.abs(flow), begins & (flow != 0)) for flow in flows if flow.any()]
         packet = (
             Column.numbers(_Packet.TIMESTAMP, elapsed),
             Column.numbers(_Packet.SEQUENCE, np.full(len(kind), self._sequence)),
@@ -182,27 +175,70 @@ class PerfettoWriter:
         return Column.joined(packet).within(_Packet.PACKET).to_bytes()
 
 
+class _Columns(NamedTuple):
+    """Slices and changes of counters; columns of shape (n,)."""
+
+    track: NDArray[np.int32]
+    label: NDArray[np.int32]
+    category: NDArray[np.int32]
+    launch: Ints
+    collective: Ints
+    value: Ints
+    is_slice: NDArray[np.bool_]
+
+
+class _Table:
+    """Collects the slices and counters of a part, and puts their begins, ends and changes in order."""
+
+    def __init__(self) -> None:
+        self._parts: list[_Columns] = []
+        self._edges: list[tuple[Ints, Ints, NDArray[np.uint8], Ints]] = []
+        self._rows = 0
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def add_slices(self, slices: Track, track: int) -> None:
+        """Add slices that nest or stand apart.
+
+        At one instant what has been running ends first; then slices begin, the longest first, and empty ones end.
+        """
+        size = len(slices.start_ns)
+        order = np.lexsort((-slices.end_ns, slices.start_ns))
+        place = np.empty(size, np.int64)
+        place[order] = np.arange(size)
+        empty = slices.end_ns == slices.start_ns
+        self._add_edges(slices.start_ns, 2 * place + 1, _BEGIN)
+        self._add_edges(slices.end_ns, np.where(empty, 2 * place + 2, 0), _END)
+        columns = (slices.label, slices.category, slices.launch, slices.collective)
+        self._add_rows(size, track, *columns, np.zeros(size, np.int64), is_slice=True)
+
+    def add_counter(self, counter: Counter, track: int) -> None:
+        """Add the changes of a counter."""
+        size = len(counter.time_ns)
+        self._add_edges(counter.time_ns, np.zeros(size, np.int64), _COUNT)
+        none = np.zeros(size, np.int64)
+        self._add_rows(size, track, none, none, none, none, counter.value, is_slice=False)
+
+    def _add_edges(self, time_ns: Ints, order: Ints, kind: int) -> None:
+        size = len(time_ns)
+        self._edges.append((time_ns, order, np.full(size, kind, np.uint8), np.arange(self._rows, self._rows + size)))
+
+    def _add_rows(self, size: int, track: int, *columns: Ints, is_slice: bool) -> None:
+        label, category, launch, collective, value = columns
+        words = (np.full(size, track, np.int32), label.astype(np.int32), category.astype(np.int32))
+        self._parts.append(_Columns(*words, launch, collective, value, np.full(size, is_slice)))
+        self._rows += size
+
+    def in_order(self) -> tuple[Ints, NDArray[np.uint8], Ints, _Columns]:
+        """Return for each event its time, kind and row; and the columns."""
+        columns = _Columns(*(np.concatenate(column) for column in zip(*self._parts, strict=True)))
+        self._parts.clear()
+        time_ns, order, kind, row = (np.concatenate(column) for column in zip(*self._edges, strict=True))
+        self._edges.clear()
+        by = np.lexsort((order, time_ns))
+        return time_ns[by], kind[by], row[by], columns
+
+
 def _clock(clock: int, at: int, *, counts_on: bool = False) -> bytes:
     return message(1, number(1, clock), number(2, at), number(3, 1) if counts_on else b"")
-
-
-def _edges(slices: Track, track: int) -> Ints:
-    """Return begins and ends, so that sorting by time, phase and order gives properly nested ones.
-
-    At one instant what has been running ends first; then slices begin, the longest first, and empty ones end at once.
-    """
-    order = np.lexsort((-slices.end_ns, slices.start_ns))
-    start, end, label, category, launch, collective = (column[order] for column in slices[1:])
-    place, one = np.arange(len(order)), np.ones(len(order), np.int64)
-    none, empty = one * 0, (end == start).astype(np.int64)
-    begins = (start, one, 2 * place, _BEGIN * one, track * one, label, category, none, np.abs(launch), collective)
-    ends = (end, empty, np.where(empty, 2 * place + 1, -place), _END * one, track * one, *(none,) * 5)
-    return np.hstack([np.vstack(begins), np.vstack(ends)])
-
-
-def _counts(counter: Counter, track: int) -> Ints:
-    one = np.ones(len(counter.time_ns), np.int64)
-    none = one * 0
-    order = np.arange(len(one))
-    columns = (counter.time_ns, none, order, _COUNT * one, track * one, none, none, counter.value, none, none)
-    return np.vstack(columns)

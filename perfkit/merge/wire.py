@@ -5,7 +5,7 @@ lowest seven bits first (https://protobuf.dev/programming-guides/encoding).
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,7 +48,7 @@ class Column:
         self.table, self.there = table, there
 
     @classmethod
-    def numbers(cls, field: int, values: NDArray[np.int64], present: NDArray[np.bool_] | None = None) -> "Column":
+    def numbers(cls, field: int, values: NDArray[Any], present: NDArray[np.bool_] | None = None) -> "Column":
         """Encode a number a message, none of them negative; none where it is not `present`."""
         tag = varint(field << 3 | _VARINT)
         rest = values.astype(np.uint64)

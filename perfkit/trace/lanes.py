@@ -26,6 +26,8 @@ MOST_LANES: Final = 64
 ANNOUNCEMENTS: Final = 2
 """Events (`thread_name`, `thread_sort_index`) that each lane brings into the file."""
 
+_BLOCK_ROWS: Final = 1 << 16
+
 Id = int | str
 Lanes = dict[tuple[Id, Id], tuple[Id, Id]]
 """From (pid, tid) of a lane to those of its thread."""
@@ -38,16 +40,18 @@ def assign_lanes(thread: NDArray[Any], start_ns: Ints, end_ns: Ints) -> NDArray[
     Columns have shape (n,); -1 where more than `MOST_LANES` would be needed.
     """
     order = np.lexsort((-end_ns, start_ns, thread))
-    lanes: list[int] = []
+    lane = np.empty(len(order), np.int16)
     stacks: list[list[int]] = []
     current: Any = None
-    columns = zip(thread[order].tolist(), start_ns[order].tolist(), end_ns[order].tolist(), strict=True)
-    for owner, start, end in columns:
-        if owner != current:
-            current, stacks = owner, []
-        lanes.append(_first_fit(stacks, start, end))
-    lane = np.empty(len(order), np.int16)
-    lane[order] = lanes
+    for first in range(0, len(order), _BLOCK_ROWS):
+        rows = order[first : first + _BLOCK_ROWS]
+        found = []
+        columns = (column[rows].tolist() for column in (thread, start_ns, end_ns))
+        for owner, start, end in zip(*columns, strict=True):
+            if owner != current:
+                current, stacks = owner, []
+            found.append(_first_fit(stacks, start, end))
+        lane[rows] = found
     return lane
 
 

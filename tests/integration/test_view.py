@@ -95,3 +95,20 @@ def test_the_ui_opens_a_trace_without_internet(browser: Any) -> None:
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=LIMIT_S)
         assert (process.returncode, errors) == (0, "")
+
+
+@pytest.mark.slow
+def test_the_ui_opens_a_merged_timeline(browser: Any, tmp_path: Path) -> None:
+    timeline = tmp_path / "merged.pftrace"
+    subprocess.run([*PYTHON, "merge", str(SAMPLE), "-o", str(timeline)], env=environment(), check=True, timeout=60)
+    with view(str(timeline), "--offline") as (process, link):
+        page = browser.new_page()
+        page.goto(link)
+        page.wait_for_function("document.title.startsWith('merged.pftrace')", timeout=90_000)
+        page.get_by_text("rank 1").first.click(timeout=60_000)
+        for track in ("perfkit: step", "perfkit: where the time goes", "perfkit: waits for another rank"):
+            page.get_by_text(track).first.wait_for(timeout=60_000)
+        page.close()
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=30)
+        assert (process.returncode, errors) == (0, "")
