@@ -7,8 +7,8 @@ A collective has a limit that begins when the first rank enters it. Work that on
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Final, TypeVar
 
@@ -22,6 +22,8 @@ T = TypeVar("T")
 _BEAT_S: Final = 1.0
 _ANSWER_S: Final = 5.0
 """How long the store may take to answer once something has gone wrong."""
+_PARTS: Final = 10
+"""A limit is waited for in so many parts: while this whole process is stopped, one of them ends and no more."""
 _SHORTEST_POLL_S: Final = 0.005
 _LONGEST_POLL_S: Final = 0.2
 _BROKEN: Final = ("connection closed", "connection reset", "broken pipe", "connection refused", "remote process exited")
@@ -70,15 +72,15 @@ class Meeting:
             with self._beating():
                 result = action()
         except BaseException as error:  # whatever it is, the others must hear of it before it goes on its way
-            self._ask(lambda: self._store.compare_set(f"{name}/failed", "", str(self._rank)))
+            with suppress(RunError):  # the store may be gone; this error still is the one to tell
+                self._ask(lambda: self._store.compare_set(f"{name}/failed", "", str(self._rank)))
+                self._ask(lambda: self._arrive(name))
             if not isinstance(error, PerfkitError):
                 raise
             own = error
-        finally:
+        else:
             self._ask(lambda: self._arrive(name))
-        self._wait_for_all(name)
-        if self._ask(lambda: self._store.check([f"{name}/failed"])):
-            self._part(name, own)
+        self._conclude(name, own)
         return result  # type: ignore[return-value]  # nobody failed
 
     def explain(self, error: RuntimeError, doing: str) -> PerfkitError | None:
@@ -114,24 +116,40 @@ class Meeting:
         self._store.set(f"{name}/{self._rank}", "here")
         self._store.add(f"{name}/here", 1)
 
+    def _conclude(self, name: str, own: PerfkitError | None) -> None:
+        """Wait until all have come, and raise what the first to fail has to say if one has."""
+        try:
+            self._wait_for_all(name)
+            if self._ask(lambda: self._store.check([f"{name}/failed"])):
+                self._part(name, own)
+        except RunError as error:
+            if own is None or isinstance(error, PeerFailedError):
+                raise
+            raise own  # noqa: B904  # its cause is its own: that nobody could be told comes second
+
     def _wait_for_all(self, name: str) -> None:
-        seen, last_word, pause = (-1, -1), time.monotonic(), _SHORTEST_POLL_S
+        seen, silent_s, asked, pause = (-1, -1), 0.0, time.monotonic(), _SHORTEST_POLL_S
         while True:
             heard = self._ask(lambda: (self._store.add(f"{name}/here", 0), self._store.add("beats", 0)))
             if heard[0] == self._world_size:
                 return
-            if heard != seen:
-                seen, last_word = heard, time.monotonic()
-            elif time.monotonic() - last_word > self._limit_s:
-                raise self._silent(name)
+            # Where this process itself was stopped for a while, that is no silence of the others.
+            since, asked = time.monotonic() - asked, time.monotonic()
+            silent_s = silent_s + min(since, _BEAT_S) if heard == seen else 0.0
+            seen = heard
+            if silent_s > self._limit_s:
+                self._name_the_silent(name)
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_POLL_S)
 
-    def _silent(self, name: str) -> RunError:
+    def _name_the_silent(self, name: str) -> None:
+        """Raise who is missing; return if the last one has come just now."""
         here = self._ask(lambda: [rank for rank in range(self._world_size) if self._store.check([f"{name}/{rank}"])])
-        if self._rank != min(here):
-            return PeerFailedError(f"rank {min(here)} says who is missing")
-        return self._unheard(_named([rank for rank in range(self._world_size) if rank not in here]))
+        missing = [rank for rank in range(self._world_size) if rank not in here]
+        if missing and self._rank == min(here):
+            raise self._unheard(_named(missing))
+        if missing:
+            raise PeerFailedError(f"rank {min(here)} says who is missing")
 
     def _unheard(self, who: str) -> RunError:
         return RunError(
@@ -171,10 +189,14 @@ class Meeting:
             return dict.fromkeys(range(1, self._world_size), "lost")
 
     def _ask(self, request: Callable[[], T]) -> T:
+        answer = self._asking.submit(request)
+        for _ in range(_PARTS):
+            if wait([answer], self._limit_s / _PARTS).done:
+                break
+        else:
+            raise self._unheard("rank 0")
         try:
-            return self._asking.submit(request).result(self._limit_s)
-        except TimeoutError:
-            raise self._unheard("rank 0") from None
+            return answer.result()
         except RuntimeError as error:
             raise RunError("lost the connection to rank 0: see what became of it") from error
 
