@@ -97,12 +97,14 @@ def watch(folder: Path, ranks: dict[int, int]) -> None:
                 gone.append(watched.pop(descriptor))
                 poll.unregister(descriptor)
         if gone and deadline is None:
-            _testify(folder, gone)
+            with contextlib.suppress(StoreError):  # the folder is gone, or full: what hangs must end all the same
+                _testify(folder, gone)
         if deadline is None and (gone or read_failure(folder) is not None):
             deadline = time.monotonic() + PATIENCE_S
         if deadline is not None and time.monotonic() > deadline:
             _end(list(watched))
-    _close(folder, list(ranks))
+    with contextlib.suppress(StoreError):
+        _close(folder, list(ranks))
 
 
 def _open(ranks: dict[int, int]) -> tuple[dict[int, int], list[int]]:
@@ -139,12 +141,13 @@ def _end(descriptors: list[int]) -> None:
 
 
 def _close(folder: Path, ranks: list[int]) -> None:
-    """Write the manifest as "failed" where the rank that failed was killed before it could; remove halves of files."""
+    """Write the manifest as "failed" where a rank of this host failed and was killed before it could; remove halves."""
     for rank in ranks:
         for half in folder.glob(f".rank{rank}.*"):
             half.unlink(missing_ok=True)
     failure = read_failure(folder)
-    if failure is not None and read_manifest(folder).state == "running":
+    # The state is no sign: it is read as "failed" as soon as there is a failure.
+    if failure is not None and failure.rank in ranks and read_manifest(folder).finished_at is None:
         fail(folder, failure, {})
 
 
@@ -152,10 +155,7 @@ def main() -> None:
     """Watch what the command line says: the folder, and RANK:PID of each rank."""
     folder, *ranks = sys.argv[1:]
     pairs = [text.split(":") for text in ranks]
-    try:
-        watch(Path(folder), {int(rank): int(pid) for rank, pid in pairs})
-    except StoreError:  # the folder is gone, or full: nothing more to say
-        raise SystemExit(1) from None
+    watch(Path(folder), {int(rank): int(pid) for rank, pid in pairs})
 
 
 if __name__ == "__main__":
