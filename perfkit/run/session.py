@@ -292,10 +292,11 @@ class Session:
             for recorder in self._recorders:
                 recorder.write(self.folder / stem)
 
-        self._team.doing = "the writing of traces"
+        doing, self._team.doing = self._team.doing, "the writing of traces"
         self._team.together(write)
         # Else the ranks that have written sooner would wait for the others in the next step's first collective.
         self._team.barrier()
+        self._team.doing = doing
 
     def _header(self, cycle: int) -> Header:
         workload, source = self._names

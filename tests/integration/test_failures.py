@@ -30,7 +30,7 @@ from tests.integration.launching import (
 
 SABOTAGE = str(Path(__file__).parent / "scripts" / "sabotage.py")
 STEP = 8
-"""The last step that the rank completes that fails: two cycles are written by then."""
+"""How many steps the rank completes that fails, which is the number of the next: two cycles are written by then."""
 RUN = ["run", *TINY["gpt"], "--schedule", "wait=1,active=2,repeat=10", "--steps", "40"]
 SOON_S = 120
 """Far less than what any launcher waits by itself, and much more than a busy machine needs."""
@@ -44,9 +44,11 @@ RANK_1_IS_GONE = "rank 1: was killed, or ended without a word"
 FAILURES = {
     "raise": "rank 1: ValueError: the loss is no number",
     "kill": RANK_1_IS_GONE,
-    "stop": "rank 0: waited --timeout 5s for a collective in the writing of traces, and rank 1 did not come",
-    "leave": "rank 1: ended by itself (exit code 0) in the writing of traces before the run was over",
+    "stop": f"rank 0: waited --timeout 20s for a collective in step {STEP}, and rank 1 did not come",
+    "leave": f"rank 1: ended by itself (exit code 0) in step {STEP} before the run was over",
 }
+TIMEOUT_S = {"stop": 20}
+"""Of failures that are found only when it is over: long enough for ranks that a busy machine starts one by one."""
 
 
 @pytest.fixture(scope="session")
@@ -146,7 +148,8 @@ def wait_and_see(process: subprocess.Popen[bytes], limit_s: float = SOON_S) -> l
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 @pytest.mark.parametrize("failure", FAILURES)
 def test_a_rank_that_fails(failure: str, launcher: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    program = [SABOTAGE, failure, "1", str(STEP), "--", *RUN, "--timeout", "5s", "--trace-dir", str(tmp_path)]
+    timeout = ["--timeout", f"{TIMEOUT_S.get(failure, SOON_S)}s"]
+    program = [SABOTAGE, failure, "1", str(STEP), "--", *RUN, *timeout, "--trace-dir", str(tmp_path)]
     job = start(command(launcher, program, request), tmp_path)
     processes = wait_and_see(job)
     assert job.returncode != 0
@@ -183,7 +186,7 @@ def test_a_launcher_that_is_told_to_end(launcher: str, tmp_path: Path, request: 
 def test_rank_0_that_hangs_under_a_launcher_that_would_wait_for_ever(
     tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    program = [SABOTAGE, "stop", "0", str(STEP), "--", *RUN, "--timeout", "5s", "--trace-dir", str(tmp_path)]
+    program = [SABOTAGE, "stop", "0", str(STEP), "--", *RUN, "--timeout", "20s", "--trace-dir", str(tmp_path)]
     processes = wait_and_see(start(command("mpich", program, request), tmp_path))
     check_nothing_left(processes)
     (line,) = own_lines(tmp_path)
