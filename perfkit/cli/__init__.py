@@ -1,6 +1,7 @@
 """The command line: a table of commands, imported when used, and the one place where errors end."""
 
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from typer.main import get_command
 from perfkit._version import __version__
 from perfkit.cli.app import App
 from perfkit.errors import PerfkitError
+from perfkit.interrupts import EXIT_INTERRUPTED, forget
 
 
 class Row(NamedTuple):
@@ -38,7 +40,6 @@ COMMANDS: Final[dict[str, Row]] = {
 }
 
 EXIT_BUG: Final = 70  # EX_SOFTWARE of sysexits.h
-EXIT_INTERRUPTED: Final = 130  # 128 + SIGINT, as a shell has it
 EXIT_BROKEN_PIPE: Final = 1  # as most tools have it
 
 
@@ -105,7 +106,7 @@ def main(args: Sequence[str] | None = None) -> int:
     except typer.TyperException as error:
         return _fail(_with_hint(error), error.exit_code, call)
     except (typer.Abort, KeyboardInterrupt):
-        return _fail("interrupted", EXIT_INTERRUPTED, call)
+        return _interrupted(call)
     except BrokenPipeError:
         # The reader has what it wanted (`| head`). Python flushes stdout once more on its way out.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -127,6 +128,17 @@ def _invoke(call: Call) -> int:
         return end.exit_code
     sys.stdout.flush()
     return 0
+
+
+def _interrupted(call: Call) -> int:
+    from perfkit.run.launch import is_child
+
+    if is_child():
+        from perfkit.run.orphan import end_now
+
+        end_now(-signal.SIGINT)
+    forget()
+    return _fail("interrupted", EXIT_INTERRUPTED, call)
 
 
 def _with_hint(error: typer.TyperException) -> str:

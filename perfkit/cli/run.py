@@ -22,6 +22,7 @@ from perfkit.cli.app import App
 from perfkit.cli.options import Layer, command, options, read_toml, resolve
 from perfkit.cli.script import is_script, split
 from perfkit.errors import LaunchEnvironmentError, UsageError
+from perfkit.interrupts import ending_at_once
 from perfkit.run.config import RunConfig
 from perfkit.run.dist import detect, needs_mpi
 from perfkit.run.launch import LAST_WORD_S, is_child, launch, refuse_inside_launcher
@@ -70,7 +71,8 @@ class Workloads(TyperGroup):
             own, arguments = split(args[1:])
             return args[0], get_command(script.application(args[0], arguments, _RANKS)), own
         name, _, rest = super().resolve_command(ctx, args)
-        return name, get_command(application(load_workload(str(name)))), rest
+        with ending_at_once():
+            return name, get_command(application(load_workload(str(name)))), rest
 
     def invoke(self, ctx: Any) -> Any:
         """Run the workload's command."""
@@ -134,10 +136,10 @@ def application(workload: "WorkloadType", start: Callable[[Any, dict[str, Any]],
 
 def _start(workload: "WorkloadType", call: "Call", given: dict[str, Any]) -> None:
     ranks = given.pop("ranks", None)
-    job = make_job(workload, given)
-    if ranks is None or is_child():
+    with ending_at_once():  # torch is imported
+        job = make_job(workload, given)
         from perfkit.run.worker import run_rank
-
+    if ranks is None or is_child():
         run_rank(job, call.debug)
     else:
         refuse_inside_launcher()

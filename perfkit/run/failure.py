@@ -14,16 +14,15 @@ from types import FrameType, TracebackType
 from typing import Any, Final, NoReturn, Self
 
 from perfkit.errors import PerfkitError, RunError, StoreError
+from perfkit.interrupts import EXIT_INTERRUPTED, accept_as_python
 from perfkit.model import Failure
-from perfkit.run.launch import LAST_WORD_S
+from perfkit.run.launch import LAST_WORD_S, is_child
 from perfkit.run.meeting import PeerFailedError
 from perfkit.run.orphan import end_now
 from perfkit.trace.store import claim_failure, fail, read_failure
 
 _FIRST_WORD_S: Final = 0.15
 """How long a rank that was told to end waits for one who knows why."""
-
-EXIT_INTERRUPTED: Final = 130  # 128 + SIGINT, as a shell has it
 
 
 class TerminatedError(RunError):
@@ -56,7 +55,9 @@ class Guard:
         """Returns what the ranks are about."""
 
     def __enter__(self) -> Self:
-        self._before = signal.signal(signal.SIGTERM, _terminated)
+        self._before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        signal.signal(signal.SIGTERM, _terminated)
+        accept_as_python()
         return self
 
     def __exit__(
@@ -65,7 +66,7 @@ class Guard:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        signal.signal(signal.SIGTERM, self._before)
+        self._restore_handlers()
         if error is None:
             return
         if isinstance(error, SystemExit):
@@ -88,6 +89,10 @@ class Guard:
         if not isinstance(error, (PerfkitError, KeyboardInterrupt)):
             raise RunError(f"rank {self._rank}: {describe(error)}") from error
 
+    def _restore_handlers(self) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
     @property
     def _doing(self) -> str:
         return self.doing() if self.doing else "the preparation"
@@ -108,6 +113,8 @@ class Guard:
     def _leave(self, error: BaseException, first: bool, code: int) -> NoReturn:
         if self._debug:
             traceback.print_exception(error)
+        if isinstance(error, KeyboardInterrupt) and is_child():
+            end_now(-signal.SIGINT)  # the parent says so
         if first:
             # All were told to end, most likely, and whichever came to it first says so: it is no fault of its own.
             told = isinstance(error, (KeyboardInterrupt, TerminatedError))

@@ -13,6 +13,7 @@ from types import FrameType
 from typing import Final
 
 from perfkit.errors import RunError, UsageError
+from perfkit.interrupts import held_back
 from perfkit.run.dist import RENDEZVOUS_VARIABLE, detect, find_launcher
 
 LAST_WORD_S: Final = 2.0
@@ -32,16 +33,17 @@ def launch(arguments: Sequence[str], ranks: int) -> None:
     """Run `perfkit ARGUMENTS` as `ranks` processes on this host and wait for them.
 
     Raises:
-        RunError: A rank was killed by a signal.
+        KeyboardInterrupt: A rank was interrupted, most likely as all were.
+        RunError: A rank was killed by another signal.
         SystemExit: A rank failed, with its exit code; it has said why itself.
     """
     with tempfile.TemporaryDirectory(prefix="perfkit-") as folder:
         children: _Children = []
         try:
-            with _forwarding(children):
+            with _noting() as noted:
                 for rank in range(ranks):
                     children.append(_start(arguments, rank, ranks, Path(folder) / "rendezvous"))
-                failed = _wait(children)
+                failed = wait_for_ranks(children, noted)
         finally:
             _end(children)
     if failed is not None:
@@ -85,13 +87,14 @@ def _start(arguments: Sequence[str], rank: int, ranks: int, rendezvous: Path) ->
         environment[STDIN_VARIABLE] = str(stdin)
     # A session of its own: a Ctrl-C of the terminal reaches the ranks once, through the parent.
     # The pipe on stdin tells a rank that the parent has died (see `watch_parent`).
-    return subprocess.Popen(
-        [sys.executable, "-m", "perfkit", *arguments],
-        env=environment,
-        stdin=subprocess.PIPE,
-        start_new_session=True,
-        pass_fds=() if stdin is None else (stdin,),
-    )
+    with held_back():  # or Python would end with a traceback while it starts
+        return subprocess.Popen(
+            [sys.executable, "-m", "perfkit", *arguments],
+            env=environment,
+            stdin=subprocess.PIPE,
+            start_new_session=True,
+            pass_fds=() if stdin is None else (stdin,),
+        )
 
 
 def _own_stdin() -> int | None:
@@ -103,27 +106,35 @@ def _own_stdin() -> int | None:
 
 
 @contextlib.contextmanager
-def _forwarding(children: _Children) -> Iterator[None]:
-    def forward(number: int, _frame: FrameType | None) -> None:
-        for child in children:
-            if child.poll() is None:
-                child.send_signal(number)
+def _noting() -> Iterator[list[int]]:
+    """Yield the signals that arrive, for the ranks once all have been started."""
+    noted: list[int] = []
 
-    before = {number: signal.signal(number, forward) for number in (signal.SIGINT, signal.SIGTERM)}
+    def note(number: int, _frame: FrameType | None) -> None:
+        noted.append(number)
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield
+        yield noted
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
-def _wait(children: _Children) -> int | None:
-    """Wait until all have ended or one has failed; return the rank that failed."""
+def wait_for_ranks(children: _Children, noted: list[int]) -> int | None:
+    """Wait until all have ended or one has failed, and pass signals on; return the rank that failed.
+
+    Of several that is one that a signal has ended: the others may well have failed because of it.
+    """
     while True:
+        while noted:
+            number = noted.pop(0)
+            for child in children:
+                child.send_signal(number)  # does nothing to one that has ended
         codes = [child.poll() for child in children]
-        failed = next((rank for rank, code in enumerate(codes) if code), None)
-        if failed is not None or None not in codes:
-            return failed
+        failed = sorted((code > 0, rank) for rank, code in enumerate(codes) if code)
+        if failed or None not in codes:
+            return failed[0][1] if failed else None
         time.sleep(_POLL_S)
 
 
@@ -143,8 +154,10 @@ def _end(children: _Children) -> None:
 
 
 def _report(rank: int, code: int) -> None:
-    if -code in (signal.SIGINT, signal.SIGTERM):
-        raise RunError(f"rank {rank} was ended by {signal.Signals(-code).name}")
+    if code == -signal.SIGINT:
+        raise KeyboardInterrupt
+    if code == -signal.SIGTERM:
+        raise RunError(f"rank {rank} was ended by SIGTERM")
     if code < 0:
         raise RunError(
             f"rank {rank} was killed by {signal.Signals(-code).name}: see the system's log for why "

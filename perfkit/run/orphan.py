@@ -3,10 +3,12 @@
 import multiprocessing
 import multiprocessing.util
 import os
+import signal
 import sys
 import threading
 from typing import NoReturn
 
+from perfkit.interrupts import end_as_rank
 from perfkit.run.launch import STDIN_VARIABLE, is_child
 
 _STDIN = 0
@@ -30,11 +32,17 @@ def _wait_for_end(descriptor: int) -> None:
 
 
 def end_now(code: int) -> NoReturn:
-    """End this process without waiting for other ranks, and its loader workers with it."""
+    """End this process without waiting for other ranks, and its loader workers with it.
+
+    Args:
+        code: The exit code; -SIGINT ends it by that signal.
+    """
     for child in multiprocessing.active_children():
         child.terminate()
     # What the interpreter would do at its end: else the semaphores of loader workers are reported as leaked.
     multiprocessing.util._run_finalizers(0)  # type: ignore[attr-defined]
     sys.stdout.flush()
     sys.stderr.flush()
+    if code == -signal.SIGINT:
+        end_as_rank()
     os._exit(code)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 from msgspec import Meta, Struct
 
 from perfkit.errors import LaunchEnvironmentError, StoreError, UsageError
+from perfkit.interrupts import accept_as_python, ending_at_once
 from perfkit.run.config import parse_duration
 from perfkit.run.dist import DistInfo, detect
 from perfkit.run.launch import launch, refuse_inside_launcher
@@ -123,8 +124,8 @@ def _store() -> Iterator[None]:
     if find_spec("torch") is None:
         yield
         return
-    from torch.distributed import TCPStore  # type: ignore[attr-defined]
-
+    with ending_at_once():
+        from torch.distributed import TCPStore  # type: ignore[attr-defined]
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     os.environ |= {
         "MASTER_ADDR": "127.0.0.1",
@@ -146,6 +147,7 @@ def run_script(script: str, arguments: Sequence[str], config: ScriptConfig) -> N
     _check_writable(Path(config.trace_dir))
     watch_parent()
     _prepare_environment()
+    accept_as_python()
     with _Ending(script, arguments, config):
         _execute(script, arguments)
     raise SystemExit
