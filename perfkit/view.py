@@ -22,20 +22,26 @@ from perfkit.errors import UsageError, ViewError
 
 PUBLIC_UI: Final = "https://ui.perfetto.dev"
 PUBLIC_UI_PORT: Final = 9001
+_DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 _HOST: Final = "127.0.0.1"
 _TRACE: Final = "/trace/"
 
 
 def origin_of(ui: str) -> str:
-    """Return the origin (scheme, host and port) of the address of a UI.
+    """Return the origin (scheme, host and port) of the address of a UI, as a browser writes it.
 
     Raises:
         UsageError: it is no http(s) address.
     """
-    parts = urlsplit(ui)
-    if parts.scheme not in ("http", "https") or not parts.netloc:
+    try:
+        parts = urlsplit(ui)
+        port = parts.port
+    except ValueError:  # no address, or no number in the port's place
+        parts, port = urlsplit(""), None
+    if parts.scheme not in _DEFAULT_PORTS or not parts.hostname:
         raise UsageError(f"--ui {ui}: give an address such as {PUBLIC_UI}")
-    return f"{parts.scheme}://{parts.netloc}"
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    return f"{parts.scheme}://{host}" + ("" if port in (None, _DEFAULT_PORTS[parts.scheme]) else f":{port}")
 
 
 def bundled_ui() -> Path:
@@ -76,6 +82,7 @@ class TraceServer(http.server.ThreadingHTTPServer):
         trace: the file.
         ui: address of the UI that will fetch it; None for the UI in `ui_files`, on any free port.
         ui_files: folder of the UI to serve.
+        port: where a UI that is elsewhere may fetch from; 0 is any free port.
 
     Raises:
         ViewError: the port is taken, or the file cannot be read.
@@ -85,16 +92,18 @@ class TraceServer(http.server.ThreadingHTTPServer):
     # Two servers on one port would each get some of the requests.
     allow_reuse_port = False
 
-    def __init__(self, trace: Path, *, ui: str | None = PUBLIC_UI, ui_files: Path | None = None) -> None:
+    def __init__(
+        self, trace: Path, *, ui: str | None = PUBLIC_UI, ui_files: Path | None = None, port: int = PUBLIC_UI_PORT
+    ) -> None:
         _check(trace)
         self.exchange = Exchange(trace=trace, ui=ui or "", pages=_pages(ui_files) if ui_files else {})
         try:
-            super().__init__((_HOST, PUBLIC_UI_PORT if ui else 0), partial(_Handler, self.exchange))
+            super().__init__((_HOST, port if ui else 0), partial(_Handler, self.exchange))
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
-                raise ViewError(f"cannot listen on {_HOST}:{PUBLIC_UI_PORT}: {error.strerror}") from error
+                raise ViewError(f"cannot listen on {_HOST}:{port}: {error.strerror}") from error
             raise ViewError(
-                f"port {PUBLIC_UI_PORT} of {_HOST} is taken, and {ui} may fetch from no other: end what listens there "
+                f"port {port} of {_HOST} is taken, and {ui} may fetch from no other: end what listens there "
                 "(another `perfkit view`, a trace_processor), or use --offline"
             ) from error
 

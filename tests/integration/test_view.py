@@ -4,6 +4,7 @@ import functools
 import http.server
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.integration.browser import chromium, needs_chromium
-from tests.integration.launching import LIMIT_S, PYTHON, ROOT, environment
+from tests.integration.launching import LIMIT_S, ROOT, environment
 
 SAMPLE = ROOT / "traces" / "sample-memory"
 
@@ -24,6 +25,16 @@ pytestmark = needs_chromium
 FETCH = """async address => {
     try { return (await (await fetch(address)).arrayBuffer()).byteLength } catch (error) { return error.message }
 }"""
+
+
+# The one port that ui.perfetto.dev may fetch from may be taken; the page here may fetch from any.
+ON_ANY_PORT = """
+import sys
+from perfkit.view import TraceServer
+TraceServer.__init__.__kwdefaults__["port"] = 0
+from perfkit.__main__ import main
+sys.exit(main())
+"""
 
 
 @pytest.fixture(scope="module")
@@ -47,8 +58,8 @@ def page_server(folder: Path) -> Iterator[str]:
 
 @contextmanager
 def view(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Start `perfkit view`; yield it and its link."""
-    command = [*PYTHON, "view", *arguments, "--no-browser"]
+    """Start `perfkit view`, on any free port; yield it and its link."""
+    command = [sys.executable, "-c", ON_ANY_PORT, "view", *arguments, "--no-browser"]
     process = subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
