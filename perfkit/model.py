@@ -772,6 +772,9 @@ class Forecast(Struct, frozen=True, kw_only=True):
     efficiency: Estimate | None
     reason: str | None
     """Why there is no forecast."""
+    all_reduce_ns: float | None = None
+    """What a step's all-reduces would take there at least, by the latency and bandwidth of those at the largest world
+    size that was measured; hidden or not. None where no latency and bandwidth could be fitted."""
 
 
 class FailedPoint(Struct, frozen=True, kw_only=True):

@@ -263,18 +263,28 @@ def _fit_rows(fit: Fit) -> list[tuple[Cell, ...]]:
 def _forecasts(series: ScalingSeries) -> Table | None:
     if not series.forecasts:
         return None
-    columns = (Column("ranks"), Column("samples/s"), Column("efficiency"), Column("", "words"))
-    remark = (
-        "by the USL, with its 95 % band; what the law leaves out (another network, a full file system) is not in it"
+    modelled = any(forecast.all_reduce_ns is not None for forecast in series.forecasts)
+    columns = (
+        Column("ranks"),
+        Column("samples/s"),
+        Column("efficiency"),
+        *((Column("all-reduces"),) if modelled else ()),
+        Column("", "words"),
     )
-    return Table(f"Forecast: {plain(series.name)}", columns, list(map(_forecast_row, series.forecasts)), remark)
+    remarks = [
+        "by the USL, with its 95 % band; what the law leaves out (another network, a full file system) is not in it",
+        *(["all-reduces: a step's, at least, by their latency and bandwidth as measured"] if modelled else []),
+    ]
+    rows = [_forecast_row(forecast, modelled) for forecast in series.forecasts]
+    return Table(f"Forecast: {plain(series.name)}", columns, rows, _sentences(remarks))
 
 
-def _forecast_row(forecast: Forecast) -> tuple[Cell, ...]:
+def _forecast_row(forecast: Forecast, modelled: bool) -> tuple[Cell, ...]:
     return (
         Cell(str(forecast.world_size)),
         estimated(forecast.samples_per_s, _whole),
         estimated(forecast.efficiency, share, low=_LOW),
+        *((Cell(duration(forecast.all_reduce_ns)),) if modelled else ()),
         Cell(f"no forecast: {forecast.reason}" if forecast.reason else "", tone="faint"),
     )
 

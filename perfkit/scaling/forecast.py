@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
+from msgspec.structs import replace
 
 from perfkit.model import Estimate, Forecast, ScalingPoint
 from perfkit.resample import Floats, interval
+from perfkit.scaling.all_reduce import all_reduce_ns
 from perfkit.scaling.fits import USL, Fitted, Observations, fit, refusal
 from perfkit.scaling.series import Group
 
@@ -35,7 +37,12 @@ def forecasts(
     law = None if reason else fit(USL, observed)
     reason = f"the universal scalability law says nothing: {reason}" if reason else _unfit(law)
     wanted = sizes or [times * points[-1].world_size for times in DEFAULT_TIMES]
-    return [_forecast(size, group, points[0].world_size, law, reason) for size in wanted]
+    largest = max((point.world_size for point in points if point.oversubscribed is None), default=None)
+    runs = group.points[largest] if largest is not None else []
+    return [
+        replace(_forecast(size, group, points[0].world_size, law, reason), all_reduce_ns=all_reduce_ns(runs, size))
+        for size in wanted
+    ]
 
 
 def _unfit(law: Fitted | None) -> str | None:
