@@ -66,6 +66,7 @@ def test_one_run_starts_a_strong_and_a_weak_series() -> None:
         {"source": "hdf5"},
         {"workload": "transformer"},
         {"versions": {"torch": "2.5.0"}},
+        {"commit": "0123456789abcdef"},
         {"config": {"data_dir": "/elsewhere"}, "source": "hdf5"},
     ],
 )
