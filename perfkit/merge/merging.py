@@ -1,7 +1,7 @@
 """All ranks of a run into one file: what ties them together comes from summaries; then rank by rank is written."""
 
 import gzip
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
@@ -23,11 +23,11 @@ from perfkit.merge.part import Plan, make_part
 from perfkit.merge.perfetto import PerfettoWriter
 from perfkit.merge.ranges import Ranges
 from perfkit.merge.timeline import Part, Track, Writer
-from perfkit.model import Finding, HostClock
+from perfkit.model import Finding, HostClock, RankReport
 from perfkit.summaries import Options, task_for
 from perfkit.trace.discover import RunLocation, discover
 from perfkit.trace.reader import read_trace
-from perfkit.work import Done, Progress, Work
+from perfkit.work import Progress, Work
 
 PERFETTO_SUFFIXES: Final = (".pftrace", ".perfetto-trace")
 JSON_SUFFIXES: Final = (".json", ".json.gz")
@@ -137,56 +137,65 @@ def _looked_at(
     steps: Ranges | None,
     progress: Progress | None,
 ) -> _Run:
+    found, lost = _summaries(location, options, progress)
+    known = by_rank(found)
+    hosts = {report.rank: report.host for report in known.reports if report.rank is not None}
+    reports = _chosen(known.reports, location, wanted, steps)
+    matched = match(known.calls)
+    clocks = {rank: clock for clock in (align(matched, hosts) if hosts else ()) for rank in clock.ranks}
+    ranks = [_rank(place, report, location, clocks) for place, report in enumerate(reports)]
+    shown = np.array([steps is None or step in steps for step in matched.step.tolist()], np.bool_)
+    met = find_meetings(matched, [rank.number for rank in ranks if rank.number is not None], shown, clocks)
+    begins = [_aligned(rank.clock, report.steps[0].start_ns) for rank, report in zip(ranks, reports, strict=True)]
+    # Viewers that keep times as floats hold nanoseconds for a hundred days from there.
+    base_ns = max(0, (min(begins) - _DAY_NS) // _DAY_NS * _DAY_NS)
+    return _Run(ranks, met, base_ns, [*lost, *_warnings(known.findings, ranks)])
+
+
+def _summaries(
+    location: RunLocation, options: Options, progress: Progress | None
+) -> tuple[list[NamedSummary], list[str]]:
+    """Return the summaries of a run's traces, and why others are lost."""
     tasks = [task_for(file, options, cached=True) for file in location.traces]
     outcomes = Work(tasks, progress).done(None, Choice())
     results.prune(task.file for task, outcome in zip(tasks, outcomes, strict=True) if outcome.fresh)
-    found = [
-        NamedSummary(file.name, done.summary)
-        for file, done in zip(location.traces, outcomes, strict=True)
-        if done.summary
-    ]
+    lost = [done.lost for done in outcomes if done.lost]
+    named = zip(location.traces, outcomes, strict=True)
+    found = [NamedSummary(file.name, done.summary) for file, done in named if done.summary]
     if not found:
-        raise TraceError(next(done.lost.message for done in outcomes if done.lost))
-    known = by_rank(found)
-    files = {file.name: file for file in location.traces}
-    hosts = {report.rank: report.host for report in known.reports if report.rank is not None}
-    matched = match(known.calls)
-    clocks = {rank: clock for clock in (align(matched, hosts) if hosts else ()) for rank in clock.ranks}
-    nameless = [report for report in known.reports if report.rank is None]
-    if nameless and len(known.reports) > 1:
-        raise UsageError(
-            f"{files[nameless[0].traces[0]]} says nowhere which rank wrote it: name the file rank<N>.json.gz"
-        )
+        raise TraceError(lost[0].message)
+    return found, [finding.message for finding in lost if finding.severity == "error"]
+
+
+def _chosen(
+    reports: list[RankReport], location: RunLocation, wanted: Ranges | None, steps: Ranges | None
+) -> list[RankReport]:
+    """Return what is known of the ranks that are to be shown."""
+    nameless = [report for report in reports if report.rank is None]
+    if nameless and len(reports) > 1:
+        file = next(file for file in location.traces if file.name == nameless[0].traces[0])
+        raise UsageError(f"{file} says nowhere which rank wrote it: name the file rank<N>.json.gz")
     if wanted is not None:
-        wanted.check(set(hosts), "rank")
-    reports = [r for r in known.reports if wanted is None or (r.rank is not None and r.rank in wanted)]
-    numbers = {step.step for report in reports for step in report.steps if step.step is not None}
+        wanted.check({report.rank for report in reports if report.rank is not None}, "rank")
+    chosen = [report for report in reports if wanted is None or (report.rank is not None and report.rank in wanted)]
     if steps is not None:
-        steps.check(numbers, "step")
-    chosen = [
-        _Rank(
-            place=place,
-            number=report.rank,
-            name=files[report.traces[0]].name if report.rank is None else f"rank {report.rank}",
-            files=[files[name] for name in report.traces],
-            clock=clocks.get(report.rank) if report.rank is not None else None,
-        )
-        for place, report in enumerate(reports)
-    ]
-    shown = np.array([steps is None or step in steps for step in matched.step.tolist()], np.bool_)
-    met = find_meetings(matched, [rank.number for rank in chosen if rank.number is not None], shown, clocks)
-    begins = [
-        int(aligned(rank.clock, np.array([begin]))[0]) if rank.clock else begin
-        for rank, report in zip(chosen, reports, strict=True)
-        for begin in (report.steps[0].start_ns,)
-    ]
-    # Viewers that keep times as floats hold nanoseconds for a hundred days from there.
-    base_ns = max(0, (min(begins) - _DAY_NS) // _DAY_NS * _DAY_NS)
-    return _Run(chosen, met, base_ns, [*_lost(outcomes), *_warnings(known.findings, chosen)])
+        steps.check({step.step for report in chosen for step in report.steps if step.step is not None}, "step")
+    return chosen
 
 
-def _lost(outcomes: list[Done]) -> Iterator[str]:
-    return (done.lost.message for done in outcomes if done.lost and done.lost.severity == "error")
+def _rank(place: int, report: RankReport, location: RunLocation, clocks: Mapping[int, HostClock]) -> _Rank:
+    files = {file.name: file for file in location.traces}
+    return _Rank(
+        place=place,
+        number=report.rank,
+        name=report.traces[0] if report.rank is None else f"rank {report.rank}",
+        files=[files[name] for name in report.traces],
+        clock=clocks.get(report.rank) if report.rank is not None else None,
+    )
+
+
+def _aligned(clock: HostClock | None, time_ns: int) -> int:
+    return int(aligned(clock, np.array([time_ns]))[0]) if clock else time_ns
 
 
 def _warnings(findings: list[Finding], ranks: list[_Rank]) -> Iterator[str]:
@@ -239,7 +248,7 @@ def _open(output: Path, base_ns: int) -> Iterator[Writer]:
     name = output.name.lower()
     kind = PerfettoWriter if name.endswith(PERFETTO_SUFFIXES) else ChromeWriter
     _make_folder(output.parent)
-    with replacing(output) as temporary, _stream(temporary, name.endswith(".gz")) as stream:
+    with replacing(output.resolve()) as temporary, _stream(temporary, name.endswith(".gz")) as stream:
         writer = kind(stream, base_ns)
         yield writer
         writer.close()

@@ -1,5 +1,6 @@
 """From one trace of one rank to what is written of it: its threads and streams, and perfkit's own tracks above them."""
 
+from collections import Counter as Tally
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
@@ -143,9 +144,7 @@ class _Maker:
                 collective=collective[here],
             )
             tracks.append((order, track))
-        names: set[str] = set()
-        for _, track in sorted(tracks, key=lambda item: item[0]):
-            yield track._replace(name=_unlike(names, track.name))
+        yield from _told_apart([track for _, track in sorted(tracks, key=lambda item: item[0])])
 
     def _order(self, kinds: set[int], rows: Ints) -> int:
         """Return where a thread stands: the one with the steps, other threads, devices, what is neither."""
@@ -268,11 +267,10 @@ def _within(instant: Ints, start: Ints, end: Ints) -> NDArray[np.bool_]:
     return (last >= 0) & (np.maximum.accumulate(end)[last] > instant)
 
 
-def _unlike(names: set[str], name: str) -> str:
-    """Return a name that is not in use yet."""
-    unlike, number = name, 1
-    while unlike in names:
-        number += 1
-        unlike = f"{name} [{number}]"
-    names.add(unlike)
-    return unlike
+def _told_apart(tracks: list[Track]) -> Iterator[Track]:
+    """Number the tracks that have the same name."""
+    seen: Tally[str] = Tally()
+    for track in tracks:
+        seen[track.name] += 1
+        number = seen[track.name]
+        yield track if number == 1 else track._replace(name=f"{track.name} [{number}]")

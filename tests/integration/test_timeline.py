@@ -210,6 +210,29 @@ def test_chosen_ranks_and_steps_only(suffix: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", FORMATS[:2])
+def test_cycles_of_a_rank_follow_one_another_on_its_tracks(suffix: str, tmp_path: Path) -> None:
+    for cycle in (0, 1):
+        begin = 10_000 * cycle
+        builder = TraceBuilder(rank=0, world_size=1).step(cycle, begin, 900).op("aten::mm", begin + 10, 30)
+        builder.op("crosses", begin + 20, 50)
+        builder.write(tmp_path / f"rank0.cycle{cycle}.json.gz")
+    output = tmp_path / f"merged{suffix}"
+    merge(tmp_path, output)
+    timeline = TraceProcessor(output)
+    assert timeline.errors() == {}
+    assert timeline.column("select name from process where name is not null") == ["rank 0"]
+    names = timeline.column("select name from thread where tid between 1 and 99 order by tid")
+    assert names == [
+        "perfkit: step",
+        "perfkit: where the time goes",
+        "thread 1",
+        "thread 1 (2)",
+        "thread PyTorch Profiler",
+    ]
+    assert [row["name"] for row in slices(timeline, "thread = 'perfkit: step'")] == ["step 0", "step 1"]
+
+
+@pytest.mark.parametrize("suffix", FORMATS[:2])
 def test_hostile_names_and_numbers_stay_names_and_numbers(suffix: str, tmp_path: Path) -> None:
     builder = TraceBuilder(rank=2**40, world_size=2).step(0, 0, 1000)
     for place, name in enumerate(HOSTILE):
