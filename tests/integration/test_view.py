@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.integration.browser import chromium, needs_chromium
-from tests.integration.launching import LIMIT_S, ROOT, environment
+from tests.integration.launching import LIMIT_S, PYTHON, ROOT, environment
 
 SAMPLE = ROOT / "traces" / "sample-memory"
 
