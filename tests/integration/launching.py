@@ -29,6 +29,14 @@ TORCHRUN = [
 MPIEXEC = [str(BIN / "mpiexec"), "-n", "2"]
 TINY = {"transformer": ["transformer", "--preset", "tiny"], "gpt": ["gpt", "--batch-size", "4", "--samples", "256"]}
 LIMIT_S = 200
+NOT_THE_MACHINE = {
+    *("collective_sizes_unmatched", "collectives_unmatched", "groups_incomplete", "no_collectives", "uneven_steps"),
+    *("damaged_trace", "repaired_events", "unknown_events", "no_host_operators", "missing_traces", "several_traces"),
+    *("no_steps", "repeated_steps", "work_before_steps", "compiling_recorded", "not_compiled", "injected_delay"),
+    *("duplicate_rank", "rank_out_of_range", "rank_unknown", "ranks_missing", "world_sizes_differ", "mixed_devices"),
+    *("unreadable_manifest", "run_failed", "run_unfinished", "worker_lost"),
+}
+"""Findings that a healthy run never has; the others (who was late, whose clock differs) are as the machine has it."""
 
 needs_mpiexec = pytest.mark.skipif(not (BIN / "mpiexec").exists(), reason="no mpiexec beside this python")
 

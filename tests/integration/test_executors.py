@@ -163,15 +163,15 @@ def test_mpi_alone_says_how(run: Path) -> None:
 
 
 def little_time() -> None:
-    """Let the kernel kill, with SIGKILL, each process that computes for longer than three seconds."""
-    resource.setrlimit(resource.RLIMIT_CPU, (3, 3))
+    """Let the kernel kill, with SIGKILL, each process that computes for longer than six seconds."""
+    resource.setrlimit(resource.RLIMIT_CPU, (6, 6))
 
 
 @pytest.fixture
 def one_too_large(tmp_path: Path) -> Path:
     """A run whose rank 1 takes far longer to read than `little_time` allows."""
     folder = copy_sample(tmp_path / "run", 1)
-    make_large(folder / "rank1.json.gz", 400)
+    make_large(folder / "rank1.json.gz", 800)
     return folder
 
 

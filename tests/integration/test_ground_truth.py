@@ -1,8 +1,9 @@
 """Known delays, put into a real run of two ranks: found in the right category, on the right rank, with their size.
 
-The model is tiny, so that what the machine does besides stays far below a tenth of the delay; figures are medians
-over steps. Real time on a shared machine is disturbed by whatever else runs there, so a run that missed is tried twice
-more: a delay that is attributed wrongly is attributed wrongly every time.
+The model is tiny and the delay long, so that what the machine does besides stays far below it; figures are medians over
+steps, and the bounds tell a delay in its place from one elsewhere, cut short or counted twice. Real time on a shared
+machine is disturbed by whatever else runs there, so a run that missed is tried twice more: a delay that is attributed
+wrongly is attributed wrongly every time.
 """
 
 import re
@@ -19,6 +20,11 @@ SIZES = {"layers": 1, "width": 32, "heads": 2, "block": 16, "batch-size": 4, "vo
 TINY = [word for name, value in SIZES.items() for word in (f"--{name}", str(value))]
 SCHEDULE = "wait=1,warmup=2,active=9"
 MS = 1_000_000
+DELAY_MS = 100
+SIZE = 0.25
+"""How far a figure may be from the delay, as a share of it."""
+PLACE = 0.8
+"""How much of what a rank has become slower by must be where the delay is, at least."""
 
 pytestmark = pytest.mark.flaky(reruns=2)
 
@@ -42,24 +48,36 @@ def medians(run: RunReport) -> dict[tuple[int | None, str], float]:
 
 
 @pytest.fixture(scope="module")
-def baseline(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[int | None, str], float]:
-    return medians(record(tmp_path_factory.mktemp("baseline")))
+def baselines() -> list[dict[tuple[int | None, str], float]]:
+    return []
+
+
+@pytest.fixture
+def baseline(
+    baselines: list[dict[tuple[int | None, str], float]],
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> dict[tuple[int | None, str], float]:
+    """The figures without a delay: made once, and anew for a test that is tried again, as they may be what was off."""
+    if not baselines or request.node.execution_count > 1:
+        baselines.append(medians(record(tmp_path_factory.mktemp("baseline"))))
+    return baselines[-1]
 
 
 CASES = {
     "loader of both ranks": (
-        ["phase=data_loading,delay=40ms"],
-        {(0, "data_loading"): 40, (1, "data_loading"): 40},
+        [f"phase=data_loading,delay={DELAY_MS}ms"],
+        {0: "data_loading", 1: "data_loading"},
         ("input", None),
     ),
     "loader of rank 1": (
-        ["rank=1,phase=data_loading,delay=40ms"],
-        {(1, "data_loading"): 40, (0, "communication"): 40},
+        [f"rank=1,phase=data_loading,delay={DELAY_MS}ms"],
+        {1: "data_loading", 0: "communication"},
         ("imbalance", "rank 1"),
     ),
     "rank 1 before backward": (
-        ["rank=1,phase=backward,delay=60ms"],
-        {(1, "overhead"): 60, (0, "communication"): 60},
+        [f"rank=1,phase=backward,delay={DELAY_MS}ms"],
+        {1: "overhead", 0: "communication"},
         ("imbalance", "rank 1"),
     ),
 }
@@ -70,17 +88,16 @@ def test_a_delay_is_found_where_it_is_and_nothing_else_moves(
     tmp_path: Path,
     baseline: dict[tuple[int | None, str], float],
     injected: list[str],
-    expected: dict[tuple[int | None, str], int],
+    expected: dict[int, str],
     verdict: tuple[str, str | None],
 ) -> None:
     run = record(tmp_path, *injected)
     moved = {key: value - baseline[key] for key, value in medians(run).items()}
-    size = max(expected.values())
-    for key, change in moved.items():
-        # A rank that is late itself no longer waits for the other: what it waited for before may vanish.
-        may_vanish = baseline[key] if key[1] == "communication" and key not in expected else 0
-        error = change - expected.get(key, 0)
-        assert -max(size / 10, may_vanish) <= error <= size / 10, (key, moved)
+    for rank, category in expected.items():
+        # What has become less is left out: a rank that is late itself no longer waits for the other.
+        grown: dict[str, float] = {name: max(moved[rank, name], 0) for name in CATEGORIES}
+        assert grown[category] == pytest.approx(DELAY_MS, rel=SIZE), (rank, moved)
+        assert grown[category] >= PLACE * sum(grown.values()), (rank, moved)
     bound, who = verdict
     assert run.verdict.bound == bound
     assert who is None or who in run.verdict.sentence
@@ -88,18 +105,18 @@ def test_a_delay_is_found_where_it_is_and_nothing_else_moves(
 
 
 def test_a_late_rank_is_named_and_the_others_communication_is_waiting_for_it(tmp_path: Path) -> None:
-    run = record(tmp_path, "rank=1,phase=backward,delay=50ms")
+    run = record(tmp_path, f"rank=1,phase=backward,delay={DELAY_MS}ms")
     assert run.across is not None
     straggler, waits = run.across.straggler, run.across.waits
     assert straggler is not None
     assert (straggler.rank, straggler.evidence, straggler.last) == (1, "waiting", straggler.steps)
     # The delay is a sleep on the host, before backward.
     assert straggler.category == "overhead"
-    assert straggler.lag_ns == pytest.approx(50 * MS, rel=0.1)
-    assert straggler.category_ns == pytest.approx(50 * MS, rel=0.1)
+    assert straggler.lag_ns == pytest.approx(DELAY_MS * MS, rel=SIZE)
+    assert straggler.category_ns == pytest.approx(DELAY_MS * MS, rel=SIZE)
     exposed_ns = sum(step.exposed_ns.communication for step in run.ranks[0].steps)
-    assert waits[0].exposed_wait_ns >= 0.9 * exposed_ns
-    assert waits[1].wait_ns < 0.1 * waits[0].wait_ns
+    assert waits[0].exposed_wait_ns >= PLACE * exposed_ns
+    assert waits[1].wait_ns < (1 - PLACE) * waits[0].wait_ns
 
 
 @pytest.mark.slow  # ten runs: how often somebody is blamed wrongly shows only in many
@@ -163,6 +180,6 @@ def test_a_ten_times_larger_gradient_is_communication_with_its_size(tmp_path: Pa
         figures.append((float(done.stdout.split()[-1]) * 1000, medians(run)))
     (small, before), (large, after) = figures
     grown = large - small
-    assert after[0, "communication"] - before[0, "communication"] == pytest.approx(grown, rel=0.1)
+    assert after[0, "communication"] - before[0, "communication"] == pytest.approx(grown, rel=SIZE)
     for category in ("compute", "data_loading", "overhead"):
-        assert abs(after[0, category] - before[0, category]) < grown / 10
+        assert abs(after[0, category] - before[0, category]) < SIZE * grown

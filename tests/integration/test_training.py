@@ -11,7 +11,7 @@ import pytest
 import perfkit
 from perfkit.model import RankReport, RunManifest, RunReport
 from perfkit.trace.store import MANIFEST_NAME, read_manifest
-from tests.integration.launching import LIMIT_S, PYTHON, ROOT, environment
+from tests.integration.launching import LIMIT_S, NOT_THE_MACHINE, PYTHON, ROOT, environment
 from tests.integration.test_run import annotations, check_folder, traces
 
 SIZES = {"layers": 2, "width": 64, "heads": 2, "block": 16, "vocab-size": 2048, "samples": 256, "bias": False}
@@ -79,9 +79,10 @@ def test_micro_steps_are_one_step_with_one_averaging(plain: tuple[RunManifest, R
     for mine, other in zip(parts_run.ranks, whole_run.ranks, strict=True):
         assert reduced(mine) == reduced(other) != []
         assert {step.loads.count for step in mine.steps} == {4}
-        waited_ns = sum(step.loads.sum_ns for step in mine.steps)
-        loaded_ns = sum(parts.ranks[mine.rank or 0].load_ns[step.step or 0] for step in mine.steps)
-        assert waited_ns == pytest.approx(loaded_ns, rel=0.5)
+        waited_ns = median(step.loads.sum_ns for step in mine.steps)
+        loaded_ns = median(parts.ranks[mine.rank or 0].load_ns[step.step or 0] for step in mine.steps)
+        # The annotation is within what the clock takes; between their ends the process may be made to wait.
+        assert 0 < waited_ns < 1.1 * loaded_ns < waited_ns + 100_000_000
     for trace in traces(Path(parts_run.path), parts):
         for phase in ("to_device", "forward", "backward"):
             assert len(annotations(trace, f"perfkit.{phase}")) == 4 * 3
@@ -174,7 +175,7 @@ def test_compiled(workload: str, tmp_path: Path) -> None:
     assert manifest.compiled is not None
     assert manifest.compiled.graphs >= 1
     assert manifest.compiled.steps == [0]
-    assert {finding.code for finding in run.findings} <= {"slow_rank", "start_skew"}  # as the machine has it
+    assert {finding.code for finding in run.findings} & NOT_THE_MACHINE == set()
     for trace in traces(Path(run.path), manifest):
         assert len(annotations(trace, "CompiledFunction")) > 0
         for phase in ("forward", "backward"):
