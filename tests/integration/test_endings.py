@@ -32,7 +32,8 @@ def messages(stderr: str) -> list[str]:
     return [line for line in stderr.splitlines() if not line.startswith("step ")]
 
 
-@pytest.mark.parametrize("stopped", [pytest.param(0, marks=pytest.mark.slow), 1])
+@pytest.mark.slow  # its limit is longer than a busy machine may take; a stopped rank under mpiexec is in every run
+@pytest.mark.parametrize("stopped", [0, 1])
 def test_a_rank_that_hangs_is_named(stopped: int, tmp_path: Path) -> None:
     # It says so every tenth of its steps.
     parent = start([*ENDLESS, "--steps", "3000", "--timeout", "20s", "--trace-dir", str(tmp_path)])

@@ -106,6 +106,7 @@ def test_a_scheduler_that_dies_leaves_nobody_waiting(cluster: Cluster) -> None:
         assert isinstance(pool.submit(math.factorial, 5).exception(LIMIT_S), WorkerError)
 
 
+@pytest.mark.slow  # Dask tries for ten seconds
 def test_no_dask_scheduler(run: Path) -> None:
     done = execute([*command_for("dask", run), "--scheduler", "tcp://127.0.0.1:9"])
     assert done.returncode == 1
@@ -175,7 +176,15 @@ def one_too_large(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", ["processes", "dask", pytest.param("mpi", marks=needs_mpiexec)])
+@pytest.mark.parametrize(
+    "name",
+    # Reading for longer than a process may takes a while; the others' workers die as those of processes do.
+    [
+        "processes",
+        pytest.param("dask", marks=pytest.mark.slow),
+        pytest.param("mpi", marks=[needs_mpiexec, pytest.mark.slow]),
+    ],
+)
 def test_a_worker_that_is_killed_costs_its_rank(one_too_large: Path, name: str) -> None:
     command = command_for(name, one_too_large)
     done = subprocess.run(
@@ -233,6 +242,7 @@ def on_a_terminal(command: list[str]) -> str:
     return shown.decode()
 
 
+@pytest.mark.slow  # the bar is for what takes long
 def test_the_bar_is_for_terminals_and_for_patience(tmp_path: Path) -> None:
     for rank in range(4):
         make_large(tmp_path / f"rank{rank}.json.gz", 60)

@@ -131,7 +131,7 @@ def test_without_a_delay_nobody_is_named_in_ten_runs_of_ten(tmp_path: Path) -> N
 def test_per_sample_hdf5_is_slower_than_memory_and_the_report_says_by_how_much(tmp_path: Path) -> None:
     for source, read in (("memory", "batched"), ("hdf5", "per-sample")):
         run = ["run", "transformer", "--preset", "tiny", "--threads", "1", "--source", source, "--read", read]
-        done = execute([*PYTHON, *run, "--trace-dir", str(tmp_path)])
+        done = execute([*PYTHON, *run, "--schedule", SCHEDULE, "--trace-dir", str(tmp_path)])
         assert done.returncode == 0, done.stderr
     by_source = {run.source: run.data_loading for run in perfkit.analyze(tmp_path).runs}
     memory, hdf5 = by_source["memory"], by_source["hdf5"]

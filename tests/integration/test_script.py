@@ -127,6 +127,7 @@ def test_the_cycle_so_far_is_written(tmp_path: Path) -> None:
     assert [step.step for step in perfkit.analyze(tmp_path / "cut").runs[0].ranks[0].steps] == [3, 4, 5, 6, 7]
 
 
+@pytest.mark.slow  # perfkit waits for five seconds whether Python can be interrupted
 def test_a_script_that_python_cannot_interrupt_still_ends_on_sigterm(tmp_path: Path) -> None:
     process = start(under_perfkit(TRAIN, tmp_path, "--name", "stuck", "--", "--then", "stuck"))
     try:
@@ -365,7 +366,7 @@ def test_an_unchanged_script_gives_the_report_of_the_same_loop_in_perfkit_profil
     assert len(steps[0]) == len(steps[1]) == 30
 
 
-@pytest.mark.parametrize("launcher", ["torchrun", "perfkit"])
+@pytest.mark.parametrize("launcher", ["torchrun", pytest.param("perfkit", marks=pytest.mark.slow)])
 def test_a_script_with_a_trainer_library(launcher: str, tmp_path: Path) -> None:
     pytest.importorskip("accelerate")
     script = str(SCRIPTS / "with_accelerate.py")

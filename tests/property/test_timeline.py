@@ -30,8 +30,9 @@ def test_a_timeline_holds_all_events_and_none_cross(document: Document) -> None:
         try:
             native = merge(source, folder / "merged.pftrace")
         except TraceError as error:
-            assert "nothing to analyse" in str(error)
-            reject()
+            if "nothing to analyse" in str(error):
+                reject()
+            raise
         merged = merge(source, folder / "merged.json.gz")
         text = gzip.decompress((folder / "merged.json.gz").read_bytes())
         trace = read_trace(source, detailed=True)
