@@ -66,10 +66,13 @@ def cluster() -> Iterator[Cluster]:
         said = next(line for line in running.stderr if address in line)
         address += said.split(address)[1].split()[0].strip("'")
         worker = [sys.executable, "-m", "distributed.cli.dask_worker", address, "--nworkers", "2", "--nthreads", "1"]
-        with subprocess.Popen([*worker, "--no-dashboard"], stderr=subprocess.DEVNULL, env=environment()) as workers:
+        with subprocess.Popen(
+            [*worker, "--no-dashboard"], stderr=subprocess.DEVNULL, env=environment(), start_new_session=True
+        ) as workers:
             yield Cluster(address, running)
-            workers.terminate()
-        running.terminate()
+            # Without a scheduler a worker may wait for it rather than end.
+            os.killpg(workers.pid, signal.SIGKILL)
+        running.kill()
 
 
 def report_of(done: subprocess.CompletedProcess[str]) -> str:
