@@ -175,7 +175,9 @@ def load_rows(report: Report) -> Iterator[dict[str, Value]]:
 
 
 def finding_rows(report: Report) -> Iterator[dict[str, Value]]:
-    """Yield a row of `FINDING_COLUMNS` a finding."""
+    """Yield a row of `FINDING_COLUMNS` a finding; `run` is None for what is about no one run."""
+    for finding in report.findings:
+        yield {"run": None, **asdict(finding)}
     for run in report.runs:
         for finding in run.findings:
             yield {"run": run.run, **asdict(finding)}

@@ -863,6 +863,8 @@ class Report(_Plotted, Struct, frozen=True, kw_only=True):
     schema_version: int = REPORT_VERSION
     perfkit_version: str
     runs: list[RunReport]
+    findings: list[Finding] = []
+    """About no one run: points of a sweep that left none."""
     scaling: Scaling | None = None
     """None where no runs belong together."""
     insights: list[Insight] = []

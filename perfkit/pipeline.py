@@ -1,6 +1,6 @@
 """From paths to a report: the only place where reading files meets analysis."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from concurrent.futures import Executor
 from contextlib import ExitStack
 from pathlib import Path
@@ -9,6 +9,7 @@ from perfkit import cache as results
 from perfkit._version import __version__
 from perfkit.analysis.assemble import NamedSummary, assemble
 from perfkit.analysis.rank import check_step_marker
+from perfkit.analysis.unrun import unrun
 from perfkit.errors import StoreError, TraceError, UsageError
 from perfkit.executors import Choice, check, opened
 from perfkit.model import Finding, Report, RunManifest, RunReport
@@ -16,7 +17,7 @@ from perfkit.scaling.assemble import scaling
 from perfkit.scaling.insights import insights
 from perfkit.summaries import Options, task_for
 from perfkit.trace.discover import RunLocation, discover
-from perfkit.trace.store import read_manifest
+from perfkit.trace.store import read_manifest, read_sweep
 from perfkit.work import Done, Progress, Work, insist
 
 
@@ -84,7 +85,13 @@ def analyze(
     if not any(run.ranks or run.state for run in telling):
         raise TraceError(_why_nothing(runs))
     together = scaling(telling, by, forecast)
-    return Report(perfkit_version=__version__, runs=telling, scaling=together, insights=insights(telling, together))
+    return Report(
+        perfkit_version=__version__,
+        runs=telling,
+        findings=list(_of_sweeps(locations, set(map(Path, paths)))),
+        scaling=together,
+        insights=insights(telling, together),
+    )
 
 
 def _run(location: RunLocation, outcomes: Iterator[Done], rank: int | None) -> RunReport:
@@ -107,6 +114,17 @@ def _read_manifest(location: RunLocation) -> tuple[RunManifest | None, list[Find
         return read_manifest(location.path), []
     except StoreError as error:
         return None, [Finding(code="unreadable_manifest", severity="error", message=str(error))]
+
+
+def _of_sweeps(locations: Sequence[RunLocation], asked_for: Set[Path]) -> Iterator[Finding]:
+    """Yield what the sweeps whose folders were searched say of runs that were not found there."""
+    runs = [location.path for location in locations if location.has_manifest and location.path not in asked_for]
+    for folder in dict.fromkeys(run.parent for run in runs):
+        name = folder.resolve().name
+        try:
+            yield from unrun(name, read_sweep(folder), {run.name for run in runs if run.parent == folder})
+        except StoreError as error:
+            yield Finding(code="unreadable_sweep", severity="warning", message=str(error))
 
 
 def _codes(run: RunReport) -> set[str]:

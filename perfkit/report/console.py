@@ -46,6 +46,7 @@ def draw(doc: Document, stream: TextIO, width: int | None = None) -> None:
     console.width = max(MIN_WIDTH, console.width)
     for table in doc.comparison:
         _draw_table(table, console)
+    _draw_findings(doc.findings, console)
     for section in doc.sections:
         _draw_section(section, console)
     _draw_advice(doc.advice, console)

@@ -94,3 +94,5 @@ class Document:
     sections: list[Section]
     footnotes: list[str] = field(default_factory=list)
     advice: list[Advice] = field(default_factory=list)
+    findings: list[Remark] = field(default_factory=list)
+    """About no one section."""

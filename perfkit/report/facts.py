@@ -1,6 +1,7 @@
 """The facts of one run that a reader wants before the tables, and its findings."""
 
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 
 from perfkit.model import Finding, Injection, ProfilerCost, RunReport, Severity, Throughput
 from perfkit.report import sums
@@ -143,12 +144,17 @@ def _warnings(run: RunReport) -> list[Fact]:
 
 
 def findings(run: RunReport) -> list[Remark]:
-    """Return the findings, least severe first so that the worst stand last, next to the prompt.
+    """Return the findings of a run, but for what its verdict says already."""
+    return remarks(_untold(run))
+
+
+def remarks(findings: Iterable[Finding]) -> list[Remark]:
+    """Return findings as they are shown, least severe first so that the worst stand last, next to the prompt.
 
     Those that say the same of several ranks or files are one.
     """
     groups: dict[tuple[Severity, str, str], list[Finding]] = defaultdict(list)
-    for finding in sorted(_untold(run), key=lambda f: (_ORDER.index(f.severity), f.code)):
+    for finding in sorted(findings, key=lambda f: (_ORDER.index(f.severity), f.code)):
         groups[finding.severity, finding.code, finding.message].append(finding)
     of_a_code: dict[tuple[Severity, str], list[str]] = defaultdict(list)
     for (severity, code, message), group in groups.items():

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from perfkit.model import History, HistoryPoint, Lineage, Shift
 from perfkit.report import console, html, markdown
-from perfkit.report.document import Cell, Column, Document, Fact, Remark, Section, Table
+from perfkit.report.document import Cell, Column, Document, Fact, Section, Table
+from perfkit.report.facts import remarks
 from perfkit.units import NONE, duration, plain, rate, share
 
 if TYPE_CHECKING:
@@ -55,9 +56,7 @@ def document(report: History, top: int) -> Document:
     """Return what is shown of `report`: the newest `top` runs or commits of each configuration."""
     titles = _titles(report.lineages)
     sections = [_section(lineage, title, top) for lineage, title in zip(report.lineages, titles, strict=True)]
-    if report.findings and sections:
-        sections[-1].findings.extend(Remark(found.severity, plain(found.message)) for found in report.findings)
-    return Document([], sections, list(NOTES))
+    return Document([], sections, list(NOTES), findings=remarks(report.findings))
 
 
 def _titles(lineages: Sequence[Lineage]) -> list[str]:

@@ -77,6 +77,7 @@ def draw(
         notes=doc.footnotes,
         runs=list(zip(doc.sections, charts, strict=True)),
         comparison=doc.comparison,
+        findings=doc.findings,
         advice=doc.advice,
         scaling=of_series,
         definitions=_DEFINITIONS,

@@ -6,7 +6,7 @@ from perfkit.report.across import efficiency, fits, shared_collectives
 from perfkit.report.compare import comparison
 from perfkit.report.cross_check import cross_check
 from perfkit.report.document import Advice, Document, Section, Tone
-from perfkit.report.facts import facts, findings
+from perfkit.report.facts import facts, findings, remarks
 from perfkit.units import duration, plain
 
 FOOTNOTES = (
@@ -31,7 +31,8 @@ def document(report: Report, top: int) -> Document:
     notes = list(FOOTNOTES) if explained else []
     if not whole:
         notes.append(f"Of more than {MAX_WHOLE_RUNS} runs the tables of each are left out: analyze fewer to see them.")
-    return Document(comparison(report), sections, notes, [_advice(insight, alone) for insight in report.insights])
+    advice = [_advice(insight, alone) for insight in report.insights]
+    return Document(comparison(report), sections, notes, advice, remarks(report.findings))
 
 
 def _advice(insight: Insight, alone: bool) -> Advice:

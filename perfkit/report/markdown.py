@@ -38,6 +38,7 @@ def draw(doc: Document, stream: TextIO, title: str) -> None:
     _advice(doc.advice, stream)
     for table in doc.comparison:
         _table(table, stream)
+    _findings(doc.findings, stream)
     for section in doc.sections:
         _section(section, stream)
     if doc.footnotes:

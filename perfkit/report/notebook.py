@@ -24,7 +24,7 @@ def html(record: Shown) -> str:
     doc = _document(record)
     shown = doc.sections[:_MOST_RUNS]
     left = len(doc.sections) - len(shown)
-    values: dict[str, Any] = {"comparison": doc.comparison, "sections": shown, "left": left}
+    values: dict[str, Any] = {"comparison": doc.comparison, "findings": doc.findings, "sections": shown, "left": left}
     return page.get_template("notebook.html.j2").render(values)
 
 

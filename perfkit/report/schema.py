@@ -13,6 +13,7 @@ RECORDS = {
     "comparison": (model.Comparison, model.COMPARISON_VERSION, "what `perfkit compare -f json` writes"),
     "history": (model.History, model.HISTORY_VERSION, "what `perfkit history -f json` writes"),
     "hta": (model.PeerTable, model.PEER_VERSION, "what `perfkit hta -o FILE.json` writes"),
+    "sweep": (model.Sweep, model.SWEEP_VERSION, "the sweep.json of a folder that `perfkit sweep` has filled"),
     "run": (model.RunManifest, model.MANIFEST_VERSION, "the run.json of a run folder"),
 }
 

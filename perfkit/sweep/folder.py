@@ -17,14 +17,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Literal
 
-import msgspec
 from msgspec.structs import replace
 
 from perfkit.errors import StoreError
-from perfkit.files import replacing
-from perfkit.model import SWEEP_VERSION, RunManifest, Sweep, SweepPoint
+from perfkit.model import RunManifest, SweepPoint
 from perfkit.sweep.points import Point
-from perfkit.trace.store import MANIFEST_NAME, SWEEP_NAME, read_manifest
+from perfkit.trace.store import MANIFEST_NAME, read_manifest, read_sweep, write_sweep
 
 _LOCK: Final = ".lock"
 _PATIENCE_S: Final = 3.0
@@ -127,9 +125,7 @@ class SweepFolder:
         """
         self._known |= {(point.key, point.repeat): point for point in points}
         _make(self.path)
-        with replacing(self.path / SWEEP_NAME) as temporary:
-            encoded = msgspec.json.encode(Sweep(points=list(self._known.values())))
-            temporary.write_bytes(msgspec.json.format(encoded, indent=2) + b"\n")
+        write_sweep(self.path, list(self._known.values()))
 
     def note(self, point: Point) -> SweepPoint:
         """Return what is known of a point: what `sweep.json` says, but of its state what its run folder says."""
@@ -151,7 +147,7 @@ class SweepFolder:
         return replace(noted, state="planned") if noted.state == "completed" else noted
 
     def _read(self) -> None:
-        self._known = {(point.key, point.repeat): point for point in _read(self.path / SWEEP_NAME)}
+        self._known = {(point.key, point.repeat): point for point in read_sweep(self.path)}
 
     @contextmanager
     def locked(self) -> Iterator[int | None]:
@@ -212,24 +208,3 @@ def _manifest(folder: Path) -> RunManifest | None:
         return read_manifest(folder)
     except StoreError:
         return None
-
-
-def _read(path: Path) -> list[SweepPoint]:
-    try:
-        data = path.read_bytes()
-        version = msgspec.json.decode(data, type=_Versioned).schema_version
-        if version > SWEEP_VERSION:
-            raise StoreError(
-                f"{path} has schema version {version}, this perfkit knows {SWEEP_VERSION}: update perfkit to read it"
-            )
-        return msgspec.json.decode(data, type=Sweep).points
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    except OSError as error:
-        raise StoreError(f"cannot read {path}: {error.strerror}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise StoreError(f"{path} is no valid record of a sweep: {error}; move it away") from error
-
-
-class _Versioned(msgspec.Struct):
-    schema_version: int

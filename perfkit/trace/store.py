@@ -21,7 +21,17 @@ from msgspec.structs import replace
 
 from perfkit.errors import StoreError
 from perfkit.files import replacing
-from perfkit.model import FILE_KINDS, MANIFEST_VERSION, Failure, FileKind, RunManifest, TraceFile
+from perfkit.model import (
+    FILE_KINDS,
+    MANIFEST_VERSION,
+    SWEEP_VERSION,
+    Failure,
+    FileKind,
+    RunManifest,
+    Sweep,
+    SweepPoint,
+    TraceFile,
+)
 
 MANIFEST_NAME: Final = "run.json"
 FAILURE_NAME: Final = "failure.json"
@@ -134,6 +144,38 @@ def _with_failure(folder: Path, manifest: RunManifest) -> RunManifest:
     except msgspec.DecodeError:  # not even that could be written
         failure = None
     return replace(manifest, state="failed", failure=failure)
+
+
+def write_sweep(folder: Path, points: list[SweepPoint]) -> None:
+    """Write `sweep.json` atomically.
+
+    Raises:
+        StoreError: It cannot be written.
+    """
+    _write_json(folder / SWEEP_NAME, Sweep(points=points))
+
+
+def read_sweep(folder: Path) -> list[SweepPoint]:
+    """Return the points of `sweep.json` in a folder; none where there is no such file.
+
+    Raises:
+        StoreError: It is damaged, or written by a newer perfkit.
+    """
+    path = folder / SWEEP_NAME
+    try:
+        data = path.read_bytes()
+        version = msgspec.json.decode(data, type=_Versioned).schema_version
+        if version > SWEEP_VERSION:
+            raise StoreError(
+                f"{path} has schema version {version}, this perfkit knows {SWEEP_VERSION}: update perfkit to read it"
+            )
+        return msgspec.json.decode(data, type=Sweep).points
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise StoreError(f"cannot read {path}: {error.strerror}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise StoreError(f"{path} is no valid record of a sweep: {error}; move it away") from error
 
 
 class _Versioned(msgspec.Struct):

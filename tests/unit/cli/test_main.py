@@ -98,7 +98,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["history", "x", "-o", "history.xml"], "the suffix says no format"),
         (["view", "x", "--ui", "ui.perfetto.dev"], "--ui ui.perfetto.dev: give an address"),
         (["view", "x", "--ui", "http://127.0.0.1:1", "--offline"], "leave --ui out"),
-        (["schema", "nothing"], "'report', 'comparison', 'history', 'hta', 'run'"),
+        (["schema", "nothing"], "'report', 'comparison', 'history', 'hta', 'sweep', 'run'"),
     ],
 )
 def test_usage_errors_are_one_line_with_a_hint(args: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:

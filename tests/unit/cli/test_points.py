@@ -1,0 +1,53 @@
+"""What the report of a sweep says of the points that left no run."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from perfkit.cli import main
+from perfkit.model import PointState, SweepPoint
+from perfkit.trace.store import SWEEP_NAME, write_sweep
+
+SAMPLE = Path(__file__).parents[3] / "traces" / "sample-memory"
+
+
+def point(run: str, state: PointState, reason: str | None = None) -> SweepPoint:
+    return SweepPoint(run=run, key="0", ranks=2, repeat=1, scaling=[], arguments=[], state=state, reason=reason)
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "sweep-gpt"
+    shutil.copytree(SAMPLE, folder / "here")
+    failed = [point("gone", "failed", "rank 1: no such device"), point("later", "planned"), point("last", "planned")]
+    write_sweep(folder, [point("here", "completed"), *failed])
+    return folder
+
+
+@pytest.mark.parametrize("suffix", ["md", "txt", "html"])
+def test_points_without_a_run_are_in_every_report(sweep: Path, suffix: str) -> None:
+    output = sweep.parent / f"report.{suffix}"
+    assert main(["analyze", str(sweep), "-o", str(output), "--no-cache"]) == 0
+    text = " ".join(output.read_text("utf-8").split())
+    assert "sweep-gpt: gone is not here, its run failed: rank 1: no such device" in text
+    assert "sweep-gpt: 2 of 4 points are not here" in text
+
+
+def findings(*paths: Path, capsys: pytest.CaptureFixture[str]) -> list[tuple[str, str]]:
+    assert main(["analyze", *map(str, paths), "-f", "json", "--no-cache"]) == 0
+    return [(one["code"], one["severity"]) for one in json.loads(capsys.readouterr().out)["findings"]]
+
+
+def test_a_sweep_is_told_of_where_its_folder_was_searched(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told = [("point_failed", "error"), ("points_left", "info")]
+    assert findings(sweep, capsys=capsys) == told
+    assert findings(sweep.parent, capsys=capsys) == told
+    assert findings(sweep / "here", capsys=capsys) == []
+
+
+def test_a_damaged_record_of_a_sweep_costs_nothing_else(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (sweep / SWEEP_NAME).write_text("{}")
+    assert findings(sweep, capsys=capsys) == [("unreadable_sweep", "warning")]
