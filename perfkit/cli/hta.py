@@ -16,8 +16,9 @@ _NAMES: Any = Literal[*ANALYSES]
 _LISTED = "\n".join(f"  {name:<19} {what}" for name, what in ANALYSES.items())
 _HELP = f"""Run one of Holistic Trace Analysis's own analyses, and print its table.
 
-PATH is a trace or the folder of one run. perfkit finds the traces and their ranks; the figures are HTA's, over all
-steps, and what it cannot do or crashes on is said in one line. Needs the extra `hta`.
+PATHS are traces, or the folder of one run; of a run in cycles, the traces of one cycle. perfkit finds the traces and
+their ranks; the figures are HTA's, over all steps, and what it cannot do or crashes on is said in one line. Needs the
+extra `hta`.
 
 \b
 ANALYSIS is one of
@@ -32,7 +33,7 @@ perfkit hta critical-path traces/my-run --step 7 -o critical.csv
 @app.command(help=_HELP)
 def hta(
     analysis: Annotated[_NAMES, typer.Argument(metavar="ANALYSIS", hidden=True)],
-    path: Annotated[str, typer.Argument(metavar="PATH", hidden=True)],
+    paths: Annotated[list[str], typer.Argument(metavar="PATHS", hidden=True)],
     step: Annotated[
         int | None, typer.Option(min=0, help="Of critical-path, the number of the step; without it the second.")
     ] = None,
@@ -52,9 +53,9 @@ def hta(
     from perfkit.report.files import writing
 
     installed()
-    runs = [run for run in analyze(path).runs if run.ranks]
+    runs = [run for run in analyze(*paths).runs if run.ranks]
     if len(runs) != 1:
-        raise UsageError(f"{path} holds {len(runs)} runs with traces: give one")
+        raise UsageError(f"{' '.join(paths)}: {len(runs)} runs with traces: give one")
     found = run_hta(runs[0], analysis, step)
     if output is None:
         peer_reporter(kind)(found, standard_output(kind), top=top)

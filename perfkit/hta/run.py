@@ -58,7 +58,7 @@ def run_hta(run: RunReport, analysis: str, step: int | None = None) -> PeerTable
         LaunchEnvironmentError: HTA is not installed.
         PeerError: HTA crashed, or cannot do it.
         StoreError: there is no room for temporary files.
-        UsageError: there is no such step, or no rank.
+        UsageError: there is no such step or no rank, or a rank has several traces.
     """
     tool = installed()
     files = rank_files(run)
@@ -78,11 +78,17 @@ def run_hta(run: RunReport, analysis: str, step: int | None = None) -> PeerTable
 
 
 def rank_files(run: RunReport) -> dict[int, Path]:
-    """Return a trace a rank: of several cycles the first, as HTA takes one.
+    """Return the trace of each rank.
 
     Raises:
-        UsageError: no trace says its rank.
+        UsageError: no trace says its rank, or a rank has several, of which HTA could take only one.
     """
+    several = next((rank for rank in run.ranks if len(rank.traces) > 1), None)
+    if several is not None:
+        raise UsageError(
+            f"{run.run}: rank {several.rank} has {len(several.traces)} traces, one a cycle, and HTA takes one a rank: "
+            f"give those of one cycle, such as {several.traces[0]}"
+        )
     root = Path(run.path)
     folder = root if root.is_dir() else root.parent
     alone = len(run.ranks) == 1

@@ -134,11 +134,14 @@ def test_without_hta_it_is_said_how_to_get_it(
 
 
 def test_traces_are_given_by_rank(tmp_path: Path) -> None:
-    ranks = [make_rank(1, traces=["b.json.gz", "b.cycle1.json.gz"]), make_rank(0, traces=["a.json"])]
+    ranks = [make_rank(1, traces=["b.json.gz"]), make_rank(0, traces=["a.json"])]
     run = make_run(ranks=ranks, path=str(tmp_path))
     assert rank_files(run) == {0: tmp_path / "a.json", 1: tmp_path / "b.json.gz"}
     alone = make_run(ranks=[make_rank(None, traces=["x.json"])], path=str(tmp_path / "x.json"))
     assert rank_files(alone) == {0: tmp_path / "x.json"}
+    cycles = make_rank(0, traces=["a.cycle0.json.gz", "a.cycle1.json.gz"])
+    with pytest.raises(UsageError, match=r"rank 0 has 2 traces.*such as a\.cycle0\.json\.gz"):
+        rank_files(make_run(ranks=[cycles]))
     with pytest.raises(UsageError, match="no trace says its rank"):
         rank_files(make_run(ranks=[make_rank(None), make_rank(None)]))
 
