@@ -1,12 +1,9 @@
 """Spans that the program named itself: forward, backward, optimizer and whatever else it annotates, on the host."""
 
-import re
-
 import numpy as np
 
-from perfkit.analysis import rules
 from perfkit.analysis.classify import Names
-from perfkit.analysis.steps import Steps
+from perfkit.analysis.steps import Steps, match_steps
 from perfkit.model import PhaseStat
 from perfkit.totals import MOST_PHASES
 from perfkit.trace.events import Events, Kind
@@ -14,9 +11,8 @@ from perfkit.trace.events import Events, Kind
 
 def tabulate_phases(events: Events, names: Names, steps: Steps, step_marker: str | None) -> list[PhaseStat]:
     """Sum annotations that begin within the steps by name, largest first; not those of steps and collectives."""
-    marker = re.compile(step_marker or rules.STEP)
     wanted = ~(names.backend_annotation | names.whole_span_annotation)
-    wanted &= np.array([marker.match(name) is None for name in events.names] or [True], np.bool_)[: len(wanted)]
+    wanted &= np.array([match is None for match in match_steps(events.names, step_marker)], np.bool_)
     rows = np.flatnonzero((events.kind == Kind.ANNOTATION) & wanted[events.name])
     rows = rows[steps.within(events.start_ns[rows])]
     duration_ns = events.end_ns[rows] - events.start_ns[rows]

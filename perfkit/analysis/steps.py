@@ -1,6 +1,7 @@
 """Where each step begins and ends, on the host and on the device (METRICS section 3)."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -51,8 +52,7 @@ def find_steps(events: Events, device: Device, marker: str | None, completed: in
         completed: the last step that was completed, where the run has said so; a `ProfilerStep#N` beyond it was begun
             and left, is no step, and neither is what was launched in it.
     """
-    pattern = re.compile(marker or rules.STEP)
-    matches = [pattern.search(name) if marker else pattern.fullmatch(name) for name in events.names]
+    matches = match_steps(events.names, marker)
     rows = events.rows(Kind.ANNOTATION)
     rows = rows[np.array([matches[name] is not None for name in events.name[rows]], np.bool_)]
     if not len(rows):
@@ -73,6 +73,12 @@ def find_steps(events: Events, device: Device, marker: str | None, completed: in
         device_step=device_step,
         from_annotations=True,
     )
+
+
+def match_steps(names: Sequence[str], marker: str | None) -> list[re.Match[str] | None]:
+    """Return for each name what makes it that of a step; `marker` as in `find_steps`."""
+    pattern = re.compile(marker or rules.STEP)
+    return [pattern.search(name) if marker else pattern.fullmatch(name) for name in names]
 
 
 def _number(match: re.Match[str] | None, order: int) -> int:

@@ -25,6 +25,13 @@ def test_phases_are_summed_by_name_without_steps_and_collectives(tmp_path: Path)
     assert not {"ProfilerStep#0", "gloo:all_reduce", "before the steps"} & set(found)
 
 
+def test_steps_of_another_name_are_no_phases(tmp_path: Path) -> None:
+    builder = TraceBuilder().op("aten::mm", 0, 1).annotation("train step 0", 0, 50).annotation("forward", 5, 30)
+    (run,) = perfkit.analyze(builder.write(tmp_path / "rank0.json"), step_marker=r"step (\d+)").runs
+    assert [step.step for step in run.ranks[0].steps] == [0]
+    assert [row.name for row in run.ranks[0].phases] == ["forward"]
+
+
 def test_a_number_in_each_name_does_not_make_the_report_long(tmp_path: Path) -> None:
     builder = TraceBuilder().step(0, 0, 100_000).op("aten::mm", 0, 1)
     for number in range(300):
