@@ -11,11 +11,12 @@ import typer
 
 from perfkit.cli.options import Layer, command, flag, options, resolve
 from perfkit.errors import RunError, UsageError
+from perfkit.executors.machine import count_cores
 from perfkit.model import SweepPoint
 from perfkit.sweep.config import EmitOptions, PointOptions, RunningOptions
 from perfkit.sweep.effective import find_effective
 from perfkit.sweep.folder import SweepFolder
-from perfkit.sweep.launchers import LAUNCHERS, default_launcher, refuse_inside_launcher, usable_cores
+from perfkit.sweep.launchers import LAUNCHERS, default_launcher, refuse_inside_launcher
 from perfkit.sweep.plan import Wanted, arguments, combinations, plan, shuffled
 from perfkit.sweep.points import Point
 from perfkit.trace.store import SWEEP_NAME
@@ -150,7 +151,7 @@ def _say_what_is_there(folder: SweepFolder, total: int, complete: int, missing: 
 
 def _warn_of_cores(ranks: Sequence[int], threads_by_ranks: bool) -> None:
     """Say what on this machine would pass for scaling."""
-    cores = usable_cores()
+    cores = count_cores()
     if ranks[-1] > cores:
         _say(f"warning: {ranks[-1]} ranks share {cores} cores: their times tell of the sharing, not of scaling")
     threads = [max(1, cores // count) for count in ranks]

@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 from msgspec import Struct
 
+from perfkit.executors.machine import count_cores
 from perfkit.model import World
 from perfkit.run.dist import DistInfo
 from perfkit.run.team import Team
@@ -44,7 +45,7 @@ def lay_out(team: Team, info: DistInfo, device: torch.device, threads: int | Non
     places = team.exchange((node, cores))
     nodes = list(dict.fromkeys(name for name, _ in places))
     neighbours = [other for name, other in places if name == node]
-    torch.set_num_threads(threads or fair_threads(cores, neighbours))
+    torch.set_num_threads(threads or fair_threads(cores, neighbours, count_cores()))
     return Layout(
         device=str(device),
         device_name=name_device(device),
@@ -70,16 +71,17 @@ def own_cores() -> frozenset[int]:
     return frozenset(range(os.cpu_count() or 1))
 
 
-def fair_threads(cores: frozenset[int], neighbours: list[frozenset[int]]) -> int:
+def fair_threads(cores: frozenset[int], neighbours: list[frozenset[int]], most: int) -> int:
     """Return the threads of a rank on `cores`: its fair part of them.
 
     Args:
         cores: Cores this rank may run on.
         neighbours: The cores of every rank of the node, this one included. Ranks that the launcher has bound to cores
             of their own share nothing.
+        most: As many as this rank may use at once: a container may allow fewer than it shows.
     """
     sharing = sum(bool(cores & other) for other in neighbours)
-    return max(1, len(cores) // max(1, sharing))
+    return max(1, min(len(cores), most) // max(1, sharing))
 
 
 def name_device(device: torch.device) -> str:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 from msgspec import Meta, Struct
 
 from perfkit.errors import LaunchEnvironmentError, StoreError, UsageError
+from perfkit.executors.machine import count_cores
 from perfkit.interrupts import accept_as_python, ending_at_once
 from perfkit.run.config import parse_duration
 from perfkit.run.dist import DistInfo, detect
@@ -112,8 +113,7 @@ def launch_script(arguments: Sequence[str], ranks: int) -> None:
         SystemExit: A rank failed, with its exit code.
     """
     refuse_inside_launcher()
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores // ranks)))
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, count_cores() // ranks)))
     with _store():
         launch(arguments, ranks)
 

@@ -52,13 +52,6 @@ def default_launcher() -> str:
     return "mpiexec" if find_mpiexec() else "perfkit"
 
 
-def usable_cores() -> int:
-    """Return how many cores this process may use, and what it starts."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def refuse_inside_launcher() -> None:
     """Refuse to start ranks where a launcher has started several of this.
 

@@ -11,9 +11,9 @@ import pytest
 import perfkit.cli.sweep as under_test
 from perfkit.cli import main
 from perfkit.cli.effective import answer
+from perfkit.executors.machine import count_cores
 from perfkit.model import Sweep
 from perfkit.sweep.effective import Answer, Question
-from perfkit.sweep.launchers import usable_cores
 from perfkit.sweep.plan import arguments, combinations, plan
 from perfkit.sweep.points import Point
 from tests.unit.sweep.building import leave_run, wanted
@@ -87,7 +87,7 @@ def test_what_is_complete_is_not_run_again(tmp_path: Path, capsys: pytest.Captur
 
 
 def test_what_is_no_scaling_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    cores = usable_cores()
+    cores = count_cores()
     given = ["sweep", "gpt", "--dry-run", "--launcher", "perfkit", "--trace-dir", str(tmp_path)]
     assert main([*given, "--ranks", f"1,{cores + 1}", "--", "--device", "cpu"]) == 0
     said = capsys.readouterr().err

@@ -123,9 +123,10 @@ def test_compress_on_a_full_disk(tmp_path: Path) -> None:
 
 def test_threads() -> None:
     both, left, right = frozenset({0, 1, 2, 3}), frozenset({0, 1}), frozenset({2, 3})
-    assert fair_threads(both, [both, both]) == 2
-    assert fair_threads(left, [left, right]) == 2  # bound to cores of their own
-    assert fair_threads(left, [left, left, left, right]) == 1
+    assert fair_threads(both, [both, both], 4) == 2
+    assert fair_threads(both, [both, both], 3) == 1  # a quota of three cores
+    assert fair_threads(left, [left, right], 2) == 2  # bound to cores of their own
+    assert fair_threads(left, [left, left, left, right], 2) == 1
 
 
 def test_checksums_tell_any_bit_and_type() -> None:
