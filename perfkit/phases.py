@@ -4,11 +4,9 @@ The session annotates each phase as `perfkit.<phase>` (a `user_annotation` in th
 `perfkit.data_loading` by its name (METRICS section 2), the rest are for people who open the trace.
 """
 
-from typing import Final, Literal, get_args
+from typing import Final, Literal
 
 Phase = Literal["data_loading", "to_device", "forward", "backward", "optimizer"]
-
-PHASES: Final[tuple[Phase, ...]] = get_args(Phase)
 
 INJECTABLE: Final[tuple[Phase, ...]] = ("data_loading", "forward", "backward", "optimizer")
 """Phases that a fault can be injected into."""

@@ -167,7 +167,7 @@ def _for_transfer(facts: Facts) -> str:
     return "accumulate gradients over micro-steps, or raise the batch a rank: fewer transfers a sample"
 
 
-def _of_allranks_of(facts: Facts, category: Category) -> float:
+def _without_slow_rank(facts: Facts, category: Category) -> float:
     """Return the exposed time of a step without what the slow rank alone has more: that is told as waiting for it."""
     slow = slow_rank(facts.run)
     alone = slow.category_ns / len(facts.run.ranks) if slow is not None and slow.category == category else 0.0
@@ -175,7 +175,7 @@ def _of_allranks_of(facts: Facts, category: Category) -> float:
 
 
 def _input(facts: Facts) -> Claim | None:
-    exposed_ns = _of_allranks_of(facts, "data_loading")
+    exposed_ns = _without_slow_rank(facts, "data_loading")
     loads = facts.run.data_loading
     if facts.share(exposed_ns) < NOTICEABLE or loads is None:
         return None
@@ -206,7 +206,7 @@ def _for_input(facts: Facts) -> str:
 
 def _host(facts: Facts) -> Claim | None:
     # The profiler works on the host: what it adds to a step is no overhead of the training.
-    exposed_ns = _of_allranks_of(facts, "overhead") - _profiler_ns(facts)
+    exposed_ns = _without_slow_rank(facts, "overhead") - _profiler_ns(facts)
     if facts.share(exposed_ns) < _HOST_NOTICEABLE:
         return None
     less = ", the profiler's cost taken off" if _profiler_ns(facts) else ""
@@ -237,7 +237,7 @@ def _for_host(facts: Facts) -> str:
 
 
 def _copies(facts: Facts) -> Claim | None:
-    exposed_ns = _of_allranks_of(facts, "memcpy")
+    exposed_ns = _without_slow_rank(facts, "memcpy")
     if facts.share(exposed_ns) < NOTICEABLE:
         return None
     return Claim(

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,7 @@ def point(run: str, state: PointState, reason: str | None = None) -> SweepPoint:
 
 
 @pytest.fixture
-def sweep(tmp_path: Path) -> Iterator[Path]:
+def sweep(tmp_path: Path) -> Path:
     folder = tmp_path / "sweep-gpt"
     shutil.copytree(SAMPLE, folder / "here")
     failed = [point("gone", "failed", "rank 1: no such device"), point("later", "planned"), point("last", "planned")]
