@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from perfkit.analysis.clocks import aligned
+from perfkit.analysis.clocks import align_ranks
 from perfkit.analysis.matching import Matched
 from perfkit.analysis.verdict import awaited, describe, slow_in
 from perfkit.model import Across, Efficiency, Finding, HostClock, Severity
@@ -72,10 +72,7 @@ def _apart(matched: Matched, clocks: Sequence[HostClock]) -> list[Finding]:
     rows = np.flatnonzero(matched.splits)
     if not len(rows):
         return []
-    end_ns = matched.ended_ns[rows].copy()
-    for clock in clocks:
-        of_host = np.isin(matched.rank[rows], clock.ranks)
-        end_ns[of_host] = aligned(clock, end_ns[of_host])
+    end_ns = align_ranks(clocks, matched.rank[rows], matched.ended_ns[rows])
     first = np.flatnonzero(np.diff(matched.collective[rows], prepend=-1))
     first_left = np.minimum.reduceat(end_ns, first)
     last_joined = np.maximum.reduceat(end_ns - matched.duration_ns[rows], first)

@@ -60,6 +60,7 @@ class _Alignment:
         self.hosts, self.host, self.ended_ns = hosts, host, ended_ns
         self.opens = np.flatnonzero(np.diff(collective, prepend=-1))
         self.count = np.diff(np.append(self.opens, len(host)))
+        self.rows_of = rows_by(host)
         self.aligned_ns = ended_ns.copy()
         self.known = host == 0
         """Rows whose host's clock is aligned: their `aligned_ns` is by the reference's."""
@@ -70,9 +71,9 @@ class _Alignment:
             first, has_reference = self._first_known()
             reference_ns = self.aligned_ns[first]
             for host in new:
-                rows = np.flatnonzero((self.host == host) & has_reference)
+                every = self.rows_of[host]
+                rows = every[has_reference[every]]
                 found[host] = self._clock(host, reference_ns[rows] - self.ended_ns[rows], self.ended_ns[rows])
-                every = self.host == host
                 self.aligned_ns[every] = aligned(found[host], self.ended_ns[every])
             self.known |= np.isin(self.host, new)
         unknown = (HostClock(host=host.name, ranks=host.ranks) for host in self.hosts)
@@ -134,6 +135,23 @@ def _drift(left_ns: Ints, at_ns: Ints) -> tuple[float, float]:
         return 0.0, float("inf")
     slope = float(np.median(left_ns[thirds[2]]) - np.median(left_ns[thirds[0]])) / span
     return slope, float(np.median(np.abs(left_ns - slope * at_ns)))
+
+
+def rows_by(keys: Ints) -> dict[int, Ints]:
+    """Return the rows of each key, ascending."""
+    order = np.argsort(keys, kind="stable")
+    found, first = np.unique(keys[order], return_index=True)
+    return dict(zip(found.tolist(), np.split(order, first[1:]), strict=True)) if len(keys) else {}
+
+
+def align_ranks(clocks: Sequence[HostClock], rank: Ints, times_ns: Ints) -> Ints:
+    """Return instants, each of a rank, by the reference's clock; as they are where a rank's offset is not known."""
+    clock_of = {number: clock for clock in clocks for number in clock.ranks}
+    together = times_ns.copy()
+    for number, rows in rows_by(rank).items():
+        if number in clock_of:
+            together[rows] = aligned(clock_of[number], times_ns[rows])
+    return together
 
 
 def aligned(clock: HostClock, times_ns: Ints) -> Ints:
