@@ -23,17 +23,20 @@ _EVENT: Final = b"\n  {"
 """torch begins each event so; within a string a line break is escaped."""
 _STRING: Final = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 _WHERE: Final = rb'("pid": [^,\n]+,\s+"tid": [^,\n]+)'
+_ENDED: Final = rb"(?=[,\s}])"
+"""Behind a number that is whole, wherever the text is cut."""
 _COMPLETE: Final = re.compile(
     rb'"ph": "X",\s+"cat": ' + _STRING + rb',\s+"name": ' + _STRING + rb",\s+" + _WHERE + rb',\s+"ts": ([0-9.]+),'
-    rb'\s+"dur": ([0-9.]+)'
+    rb'\s+"dur": ([0-9.]+)' + _ENDED
 )
-_FLOW: Final = re.compile(rb'"ph": "[stf]",\s+"id": \d+,\s+' + _WHERE + rb',\s+"ts": ([0-9.]+)')
+_FLOW: Final = re.compile(rb'"ph": "[stf]",\s+"id": \d+,\s+' + _WHERE + rb',\s+"ts": ([0-9.]+)' + _ENDED)
 _METADATA: Final = re.compile(
     rb'"(thread_name|thread_sort_index)",\s+(?:"ph": "M",\s+)?"ts": [^,]+,\s+'
     + _WHERE
     + rb',\s+"args": \{\s*"\w+": ('
     + _STRING
     + rb"|-?\d+)"
+    + _ENDED
 )
 _EVENTS: Final = re.compile(rb'"traceEvents":\s*\[')
 _FIRST_LANE: Final = 1_000_000_000
@@ -175,13 +178,13 @@ def _announcements(lanes: dict[_Lane, bytes], scan: _Scan) -> tuple[bytes, bytes
 
 
 def _pieces(trace: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield the file in pieces that begin with an event, each with its place."""
+    """Yield the file in pieces that begin with an event, each with its place; what is too large for one, in several."""
     at, rest = 0, b""
     with trace.open("rb") as stream:
         while data := stream.read(_SLICE_BYTES):
             rest += data
             cut = rest.rfind(_EVENT)
-            if cut < 0 and len(rest) > _LARGEST_BYTES:
+            if cut <= 0 and len(rest) > _LARGEST_BYTES:
                 cut = len(rest)
             if cut > 0:
                 yield at, rest[:cut]

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from perfkit.analysis.rank import summarise
+from perfkit.run import lanes
 from perfkit.run.export import compress, write_trace
 from perfkit.run.lanes import Edit, edited, find_edits
 from perfkit.trace.lanes import MOST_LANES, assign_lanes, decode_lanes
@@ -119,6 +120,51 @@ def test_a_trace_whose_lanes_fail_is_written_without(tmp_path: Path, monkeypatch
         pass
     write_trace(profiler, tmp_path / "rank0.json.gz")
     assert read_trace(tmp_path / "rank0.json.gz").events.names
+
+
+def with_a_huge_event(size: int) -> bytes:
+    """Return a trace as torch writes it: slices that cross, before and behind an event of many bytes."""
+    event = """
+  {
+    "ph": "X", "cat": "cpu_op", "name": "%s", "pid": 7, "tid": 7,
+    "ts": %d.123, "dur": 5000.456,
+    "args": {
+      "External id": 1
+    }
+  }"""
+    names = ["a", "b", "h" * size, "c", "d"]
+    events = ",".join(event % (name, 1000 + 1000 * place) for place, name in enumerate(names))
+    return f'{{"schemaVersion": 1,\n  "traceEvents": [{events}\n  ],\n  "traceName": "x"\n}}\n'.encode()
+
+
+def test_a_huge_event_is_not_held_whole(tmp_path: Path) -> None:
+    text = with_a_huge_event(5 * lanes._LARGEST_BYTES // 2)
+    plain, packed = tmp_path / "plain.json", tmp_path / "rank0.json.gz"
+    plain.write_bytes(text)
+    pieces = list(lanes._pieces(plain))
+    assert max(len(data) for _, data in pieces) <= lanes._LARGEST_BYTES + lanes._SLICE_BYTES
+    assert b"".join(data for _, data in pieces) == text
+    assert [at for at, _ in pieces] == [sum(len(data) for _, data in pieces[:n]) for n in range(len(pieces))]
+    edits = find_edits(plain)
+    assert len(edits) == 2 + 3  # what announces the lanes, and all but the first slice and the huge one
+    compress(plain, packed, edits)
+    events = msgspec.json.decode(gzip.decompress(packed.read_bytes()))["traceEvents"]
+    assert [event["name"][0] for event in events if event["ph"] == "X"] == ["a", "b", "h", "c", "d"]
+
+
+def test_wherever_a_huge_event_is_cut_no_number_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "plain.json").write_bytes(with_a_huge_event(1))
+    monkeypatch.setattr(lanes, "_SLICE_BYTES", 1)
+    whole = {(start, start + 5_000_456) for start in range(1_000_123, 6_000_000, 1_000_000)}
+    seen: set[tuple[int, int]] = set()
+    for largest in range(10, 200):
+        monkeypatch.setattr(lanes, "_LARGEST_BYTES", largest)
+        scan = lanes._Scan()
+        for at, data in lanes._pieces(tmp_path / "plain.json"):
+            scan.see(at, data)
+        _, start_ns, end_ns, _ = scan.slices.columns().tolist()
+        seen.update(zip(start_ns, end_ns, strict=True))
+    assert seen == whole
 
 
 @pytest.mark.parametrize("name", ["gpu-dlrm-2of128/rank0", "mi300-resnet-ddp-1of8/rank0", "nccl-metadata-1of2/rank0"])
