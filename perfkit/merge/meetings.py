@@ -52,10 +52,10 @@ def find_meetings(
     """
     start_ns = matched.ended_ns - matched.duration_ns
     last, longest_ns = _last_to_join(matched)
-    arrow, ends = _arrows(matched, ranks, steps, start_ns, clocks)
+    shown = _rows_by_rank(matched.rank, ranks, steps)
+    arrow, ends = _arrows(matched, shown, start_ns, clocks)
     by_rank = {}
-    for rank in ranks:
-        rows = np.flatnonzero((matched.rank == rank) & steps)
+    for rank, rows in shown.items():
         rows = rows[np.argsort(start_ns[rows], kind="stable")]
         waiting = rows[matched.splits[rows] & (matched.wait_ns[rows] > 0)]
         late = rows[(last[rows] == rows) & (longest_ns[rows] > 0)]
@@ -78,6 +78,14 @@ def find_meetings(
     return Met(by_rank, ends)
 
 
+def _rows_by_rank(rank: Ints, ranks: Sequence[int], shown: NDArray[np.bool_]) -> dict[int, Ints]:
+    """Return the rows of each of the ranks that are shown, in order."""
+    rows = np.flatnonzero(shown)
+    rows = rows[np.argsort(rank[rows], kind="stable")]
+    opens, ends = (np.searchsorted(rank[rows], ranks, side).tolist() for side in ("left", "right"))
+    return {number: rows[a:b] for number, a, b in zip(ranks, opens, ends, strict=True)}
+
+
 def _name(matched: Matched, row: int) -> str:
     return matched.kinds[int(matched.kind[row])].operator
 
@@ -96,14 +104,15 @@ def _last_to_join(matched: Matched) -> tuple[Ints, Ints]:
 
 
 def _arrows(
-    matched: Matched, ranks: Sequence[int], steps: NDArray[np.bool_], start_ns: Ints, clocks: Mapping[int, HostClock]
+    matched: Matched, rows_by_rank: Mapping[int, Ints], start_ns: Ints, clocks: Mapping[int, HostClock]
 ) -> tuple[Ints, dict[int, tuple[int, int]]]:
     """Number the collectives that several shown ranks share; return each row's number or 0, and where arrows end."""
-    shown = np.flatnonzero(np.isin(matched.rank, ranks) & steps & (matched.collective >= 0) & (matched.duration_ns > 0))
     at_ns = start_ns.copy()
-    for rank in ranks:
-        mine = shown[matched.rank[shown] == rank]
-        at_ns[mine] = aligned(clocks[rank], start_ns[mine]) if rank in clocks else start_ns[mine]
+    for rank, rows in rows_by_rank.items():
+        if rank in clocks:
+            at_ns[rows] = aligned(clocks[rank], start_ns[rows])
+    shown = np.concatenate([np.zeros(0, np.int64), *rows_by_rank.values()])
+    shown = shown[(matched.collective[shown] >= 0) & (matched.duration_ns[shown] > 0)]
     shown = shown[np.lexsort((matched.rank[shown], at_ns[shown], matched.collective[shown]))]
     opens = np.flatnonzero(np.diff(matched.collective[shown], prepend=-1))
     count = np.diff(np.append(opens, len(shown)))
