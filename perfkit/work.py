@@ -8,13 +8,13 @@ from queue import SimpleQueue
 from threading import Lock
 from typing import Final, NamedTuple
 
-from perfkit.analysis.assemble import rank_in_name
 from perfkit.analysis.rank import TraceSummary
 from perfkit.errors import TraceError, WorkerError
 from perfkit.executors import Choice, opened
 from perfkit.executors.machine import count_cores, free_bytes
 from perfkit.model import Finding
 from perfkit.summaries import Outcome, Task, decoded, recall, summarise_file
+from perfkit.trace.names import rank_in_name
 
 Progress = Callable[[int, int], None]
 """Called with the bytes that are done and those of all traces; perhaps from another thread."""

@@ -1,6 +1,5 @@
 """From the summaries of a run's traces to the report of the run."""
 
-import re
 from collections import defaultdict
 from collections.abc import Sequence
 from statistics import median
@@ -25,8 +24,7 @@ from perfkit.model import (
     Severity,
 )
 from perfkit.totals import add_collectives, add_operators, add_phases
-
-_RANK_IN_NAME: Final = re.compile(r"rank[-_.]?(\d{1,9})(?!\d)", re.IGNORECASE)
+from perfkit.trace.names import rank_in_name
 
 
 class NamedSummary(NamedTuple):
@@ -135,12 +133,6 @@ def _rank_of(named: NamedSummary, default: int | None) -> int | None:
         return named.summary.header.rank
     in_name = rank_in_name(named.file)
     return default if in_name is None else in_name
-
-
-def rank_in_name(file: str) -> int | None:
-    """Return the rank that a trace's file name tells, if it does."""
-    found = _RANK_IN_NAME.search(file.rsplit("/", 1)[-1])
-    return int(found.group(1)) if found else None
 
 
 def _several(rank: int, traces: list[NamedSummary]) -> list[Finding]:

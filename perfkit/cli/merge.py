@@ -25,7 +25,9 @@ def merge(
             help="What to write: .pftrace, .json or .json.gz (without it PATH's name, here, as .pftrace).",
         ),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Chrome JSON, for other viewers than Perfetto's.")] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Without -o, as .json.gz: Chrome JSON, for other viewers than Perfetto's.")
+    ] = False,
     ranks: Annotated[str | None, typer.Option(metavar="LIST", help="Ranks to show, such as 0,7 or 0-3 (all).")] = None,
     steps: Annotated[str | None, typer.Option(metavar="LIST", help="Steps to show, such as 12-14 (all).")] = None,
     step_marker: Annotated[
@@ -45,14 +47,17 @@ def merge(
     perfkit merge traces/my-run --ranks 0,7 --steps 12-14
     perfkit view merged.pftrace
     """  # noqa: D301  \b marks a paragraph that keeps its lines
-    target = output or Path(path.resolve().name.partition(".")[0] + _DEFAULTS[json])
-    if json and not target.name.lower().endswith((".json", ".json.gz")):
-        raise UsageError(f"-o {target} is no name for --json: use .json or .json.gz")
+    if output and json and not output.name.lower().endswith((".json", ".json.gz")):
+        raise UsageError(f"-o {output} is no name for --json: use .json or .json.gz")
     # Last, so that `--help` and a mistyped option do not wait for numpy.
     from perfkit.cli.progress import bar
     from perfkit.merge.merging import merge as merge_run
+    from perfkit.trace.names import without_suffix
     from perfkit.units import plain
 
+    whole = path.resolve()
+    name = whole.name if whole.is_dir() else without_suffix(whole.name)
+    target = output or Path(name + _DEFAULTS[json])
     with bar() as progress:
         merged = merge_run(
             path,

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from perfkit.errors import TraceError
+from perfkit.errors import TraceError, UsageError
 from perfkit.trace.formats import SUFFIXES
+from perfkit.trace.names import without_suffix
 from perfkit.trace.store import FAILURE_NAME, MANIFEST_NAME, SWEEP_NAME
 
 _NOT_TRACES = frozenset({MANIFEST_NAME, FAILURE_NAME, SWEEP_NAME, "report.json"})
@@ -49,6 +50,22 @@ def discover(paths: Iterable[Path]) -> list[RunLocation]:
     return _told_apart([*runs.values(), *singles])
 
 
+def discover_one(path: Path) -> RunLocation:
+    """Return the one run under a path that wrote traces.
+
+    Raises:
+        TraceError: the path does not exist, cannot be looked into, or holds no trace.
+        UsageError: it holds several runs.
+    """
+    runs = [run for run in discover([path]) if run.traces]
+    if not runs:
+        raise TraceError(f"{path}: the run there wrote no trace")
+    if len(runs) > 1:
+        names = ", ".join(str(run.path) for run in runs[:3]) + (", ..." if len(runs) > 3 else "")
+        raise UsageError(f"{path} holds {len(runs)} runs: give one of them ({names})")
+    return runs[0]
+
+
 def _told_apart(runs: list[RunLocation]) -> list[RunLocation]:
     """Put the folder before the names that several runs have."""
     often = {name for name, count in Counter(run.name for run in runs).items() if count > 1}
@@ -72,11 +89,7 @@ def _is_folder(path: Path) -> bool:
 def _of_files(files: list[Path]) -> RunLocation:
     files = list(dict.fromkeys(files))
     alone = len(files) == 1
-    name = (
-        files[0].name.removesuffix(".gz").removesuffix(".zst").removesuffix(".json")
-        if alone
-        else files[0].resolve().parent.name
-    )
+    name = without_suffix(files[0].name) if alone else files[0].resolve().parent.name
     return RunLocation(name, files[0] if alone else files[0].parent, sorted(files), has_manifest=False)
 
 

@@ -59,6 +59,17 @@ def test_without_a_name_it_is_called_as_the_run(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["sample-memory.json.gz", "sample-memory.pftrace"]
 
 
+def test_dots_in_the_name_of_a_run_are_no_suffix(tmp_path: Path) -> None:
+    run = tmp_path / "20260101-gpt-dropout=0.1-abcd1234-r1"
+    run.mkdir()
+    file = TraceBuilder().step(0, 0, 100).op("aten::mm", 10, 50).write(run / "rank0.v1.pt.trace.json.gz")
+    (tmp_path / "here").mkdir()
+    for path, name in ((run, f"{run.name}.pftrace"), (file, "rank0.v1.pt.trace.pftrace")):
+        done = merge(path, cwd=tmp_path / "here")
+        assert done.stdout.startswith(f"{name}: 1 rank, "), done.stderr
+    assert len(list((tmp_path / "here").iterdir())) == 2
+
+
 def test_a_rank_that_cannot_be_read_is_left_out_aloud(tmp_path: Path) -> None:
     TraceBuilder(rank=0, world_size=2).step(0, 0, 100).op("aten::mm", 10, 50).write(tmp_path / "rank0.json")
     (tmp_path / "rank1.json").write_text("")
