@@ -29,8 +29,9 @@ class ChromeWriter:
         stream.write(json.dumps(header)[:-1].encode() + b', "traceEvents": [\n')
         self._before = ""
 
-    def write(self, part: Part) -> None:
-        """Write one part."""
+    def write(self, part: Part) -> int:
+        """Write one part, and return of how many slices."""
+        written = 0
         process = f'"pid": {FIRST_PROCESS + part.place}, "tid": '
         if part.place not in self._processes:
             self._processes.add(part.place)
@@ -44,6 +45,8 @@ class ChromeWriter:
                 where = process + str(self._thread(process, part.place, lane_name(track.name, lane)))
                 self._lines(self._slices(slices, where, labels, categories))
                 self._lines(self._arrows(slices, where, part))
+                written += len(slices.start_ns)
+        return written
 
     def close(self) -> None:
         """End the list of events."""

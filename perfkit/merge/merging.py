@@ -1,13 +1,14 @@
 """All ranks of a run into one file: what ties them together comes from summaries; then rank by rank is written."""
 
 import gzip
+from collections import Counter as Tally
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from perfkit import cache as results
 from perfkit.analysis.assemble import NamedSummary, by_rank
@@ -25,13 +26,16 @@ from perfkit.merge.ranges import Ranges
 from perfkit.merge.timeline import Part, Track, Writer
 from perfkit.model import Finding, HostClock, RankReport
 from perfkit.summaries import Options, task_for
-from perfkit.trace.discover import RunLocation, discover
+from perfkit.trace.discover import RunLocation, discover_one
+from perfkit.trace.lanes import MOST_LANES
 from perfkit.trace.reader import read_trace
 from perfkit.work import Progress, Work
 
 PERFETTO_SUFFIXES: Final = (".pftrace", ".perfetto-trace")
 JSON_SUFFIXES: Final = (".json", ".json.gz")
 _DAY_NS: Final = 86_400 * 10**9
+_APART_NS: Final = 30 * _DAY_NS
+"""Ranks of a run do not begin so far apart: a clock among theirs counts from something else than the epoch."""
 _LEVEL: Final = 3
 
 
@@ -42,7 +46,7 @@ class Merged(Struct, frozen=True, kw_only=True):
     slices: int
     bytes: int
     warnings: list[str]
-    """What the reader of the timeline must know: traces left out, clocks that could not be aligned."""
+    """What the reader of the timeline must know: what is left out, clocks that could not be aligned."""
 
 
 class _Rank(NamedTuple):
@@ -95,18 +99,35 @@ def merge(
     check_step_marker(step_marker)
     wanted_ranks = Ranges("--ranks", ranks) if ranks is not None else None
     wanted_steps = Ranges("--steps", steps) if steps is not None else None
-    location = _one_run(path)
+    location = discover_one(path)
     if output.resolve() in {file.resolve() for file in location.traces}:
         raise UsageError(f"-o {output} is one of the traces: give the timeline another name")
     options = Options(step_marker=step_marker, max_bytes=max_bytes)
     run = _looked_at(location, options, wanted_ranks, wanted_steps, progress)
-    slices = 0
+    slices, far, crossing = 0, Tally[str](), Tally[str]()
     with _open(output, run.base_ns) as writer:
         for part in _parts(run, options, wanted_steps):
-            slices += sum(len(track.start_ns) for track in part.tracks if isinstance(track, Track))
-            writer.write(part)
+            written = writer.write(part)
+            slices += written
+            far[part.name] += part.far
+            crossing[part.name] += sum(len(t.start_ns) for t in part.tracks if isinstance(t, Track)) - written
             del part  # before the next is read
-    return Merged(ranks=len(run.ranks), slices=slices, bytes=output.stat().st_size, warnings=run.warnings)
+    warnings = [*run.warnings, *_left_out(far, crossing)]
+    return Merged(ranks=len(run.ranks), slices=slices, bytes=output.stat().st_size, warnings=warnings)
+
+
+def _left_out(far: Mapping[str, int], crossing: Mapping[str, int]) -> Iterator[str]:
+    """Say of each rank how much of it is not on the timeline, and why."""
+    for name, count in far.items():
+        if count:
+            yield f"{name}: left out {_counted(count, 'event')}, days too early or months too late for the run"
+        if crossing[name]:
+            slices = _counted(crossing[name], "slice")
+            yield f"{name}: left out {slices} that would take a thread more than {MOST_LANES} lanes to show"
+
+
+def _counted(count: int, what: str) -> str:
+    return f"1 {what}" if count == 1 else f"{count:,} {what}s"
 
 
 def check_suffix(output: Path) -> None:
@@ -115,16 +136,6 @@ def check_suffix(output: Path) -> None:
         raise UsageError(
             f"-o {output}: the suffix says no format; use {', '.join((*PERFETTO_SUFFIXES, *JSON_SUFFIXES))}"
         )
-
-
-def _one_run(path: Path) -> RunLocation:
-    runs = [run for run in discover([path]) if run.traces]
-    if not runs:
-        raise TraceError(f"{path}: the run there wrote no trace")
-    if len(runs) > 1:
-        names = ", ".join(str(run.path) for run in runs[:3]) + (", ..." if len(runs) > 3 else "")
-        raise UsageError(f"{path} holds {len(runs)} runs: give one of them ({names})")
-    return runs[0]
 
 
 # ---- what ties the ranks together ----------------------------------------------------------------------------------
@@ -143,13 +154,15 @@ def _looked_at(
     reports = _chosen(known.reports, location, wanted, steps)
     matched = match(known.calls)
     clocks = {rank: clock for clock in (align(matched, hosts) if hosts else ()) for rank in clock.ranks}
+    moved_ns = _moves(reports, clocks)
+    clocks |= {rank: _moved(clocks[rank], by_ns) for rank, by_ns in moved_ns.items()}
     ranks = [_rank(place, report, location, clocks) for place, report in enumerate(reports)]
     shown = np.array([steps is None or step in steps for step in matched.step.tolist()], np.bool_)
     met = find_meetings(matched, [rank.number for rank in ranks if rank.number is not None], shown, clocks)
     begins = [_aligned(rank.clock, report.steps[0].start_ns) for rank, report in zip(ranks, reports, strict=True)]
     # Viewers that keep times as floats hold nanoseconds for a hundred days from there.
-    base_ns = max(0, (min(begins) - _DAY_NS) // _DAY_NS * _DAY_NS)
-    return _Run(ranks, met, base_ns, [*lost, *_warnings(known.findings, ranks)])
+    base_ns = (min(begins) - _DAY_NS) // _DAY_NS * _DAY_NS
+    return _Run(ranks, met, base_ns, [*lost, *_warnings(known.findings, ranks, moved_ns)])
 
 
 def _summaries(
@@ -194,16 +207,37 @@ def _rank(place: int, report: RankReport, location: RunLocation, clocks: Mapping
     )
 
 
+def _moves(reports: list[RankReport], clocks: Mapping[int, HostClock]) -> dict[int, int]:
+    """Return by how much to move ranks whose clocks do not count from where the others' do: they begin with these.
+
+    The ranks of one host are moved together.
+    """
+    begins = {r.rank: _aligned(clocks[r.rank], r.steps[0].start_ns) for r in reports if r.rank is not None}
+    if not begins:
+        return {}
+    middle = sorted(begins.values())[len(begins) // 2]
+    away = {rank for rank, begin in begins.items() if abs(begin - middle) > _APART_NS}
+    start = min(begin for rank, begin in begins.items() if rank not in away)
+    return {rank: start - min(begins[other] for other in clocks[rank].ranks if other in away) for rank in away}
+
+
+def _moved(clock: HostClock, by_ns: int) -> HostClock:
+    return structs.replace(clock, offset_ns=(clock.offset_ns or 0) + by_ns)
+
+
 def _aligned(clock: HostClock | None, time_ns: int) -> int:
     return int(aligned(clock, np.array([time_ns]))[0]) if clock else time_ns
 
 
-def _warnings(findings: list[Finding], ranks: list[_Rank]) -> Iterator[str]:
+def _warnings(findings: list[Finding], ranks: list[_Rank], moved_ns: Mapping[int, int]) -> Iterator[str]:
     for finding in findings:
         if finding.severity == "error":
             yield f"{finding.file}: {finding.message}"
     for rank in ranks:
-        if rank.clock and rank.clock.offset_ns is None:
+        if rank.number is not None and rank.number in moved_ns:
+            days = round(abs(moved_ns[rank.number]) / _DAY_NS)
+            yield f"{rank.name}: its clock is {days:,} days from the others'; it is shown as if it had begun with them"
+        elif rank.clock and rank.clock.offset_ns is None:
             host = rank.clock.host or "its host"
             yield f"{rank.name}: no collective ties the clock of {host} to that of the first rank; it is shown as it is"
 

@@ -80,21 +80,33 @@ class _Maker:
         said = trace.header.perfkit
         completed = said.steps[1] if said and said.steps else None
         self.steps = find_steps(self.events, self.device, plan.step_marker, completed)
+        self.far = 0
 
     def part(self) -> Part:
         plan = self.plan
-        own: list[Track | Counter] = [*self._own_tracks(), *self._counters()]
+        tracks: list[Track | Counter] = [*self._own_tracks(), *self._counters(), *self._threads()]
         return Part(
             place=plan.place,
             name=plan.name,
-            tracks=[*own, *self._threads()],
+            tracks=tracks,
             labels=self.labels.all,
             categories=[*self.detail.categories, OWN_CATEGORY],
             arrow_ends=plan.arrow_ends,
+            far=self.far,
         )
 
     def _aligned(self, time_ns: Ints) -> Ints:
         return aligned(self.plan.clock, time_ns) if self.plan.clock else time_ns
+
+    def _near(self, time_ns: Ints) -> NDArray[np.bool_]:
+        """Return which instants, aligned, are on the timeline."""
+        base_ns = self.plan.base_ns
+        return (time_ns >= base_ns) & (time_ns < base_ns + _FAR_NS)
+
+    def _kept(self, near: NDArray[np.bool_], wanted: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Return what is both, and count what is wanted and yet off the timeline."""
+        self.far += int(np.count_nonzero(wanted & ~near))
+        return near & wanted
 
     # ---- what is shown ---------------------------------------------------------------------------------------------
 
@@ -112,15 +124,13 @@ class _Maker:
     def _rows(self) -> Ints:
         """Return the events that are shown: of chosen steps those that begin in them, devices' by their launch."""
         events = self.events
-        usable = (self._aligned(events.start_ns) >= self.plan.base_ns) & (events.end_ns - self.plan.base_ns < _FAR_NS)
-        if self.plan.steps is None:
-            return np.flatnonzero(usable)
         rows = _within(events.start_ns, *self._windows())
-        if self.steps is not None:
+        if self.plan.steps is not None and self.steps is not None:
             shown = self._step_shown(self.steps)
             step = self.steps.device_step
             rows[self.device.row] = (step >= 0) & shown[np.maximum(step, 0)]
-        return np.flatnonzero(rows & usable)
+        near = self._near(self._aligned(events.start_ns)) & self._near(self._aligned(events.end_ns))
+        return np.flatnonzero(self._kept(near, rows))
 
     # ---- the trace's own -------------------------------------------------------------------------------------------
 
@@ -215,12 +225,14 @@ class _Maker:
             yield self._own(LATE_TRACK, self.plan.meetings.keeps_waiting)
 
     def _own(self, name: str, spans: Spans) -> Track:
-        none = np.zeros(len(spans.start_ns), np.int64)
+        start_ns, end_ns = self._aligned(spans.start_ns), self._aligned(spans.end_ns)
+        kept = self._kept(self._near(start_ns) & self._near(end_ns), np.ones(len(start_ns), np.bool_))
+        none = np.zeros(np.count_nonzero(kept), np.int64)
         return Track(
             name=name,
-            start_ns=self._aligned(spans.start_ns),
-            end_ns=self._aligned(spans.end_ns),
-            label=np.array([self.labels[label] for label in spans.label], np.int64),
+            start_ns=start_ns[kept],
+            end_ns=end_ns[kept],
+            label=np.array([self.labels[label] for label in spans.label], np.int64)[kept],
             category=none + len(self.detail.categories),
             launch=none,
             collective=none,
@@ -229,11 +241,15 @@ class _Maker:
     def _counters(self) -> Iterator[Counter]:
         if self.plan.meetings and len(self.plan.meetings.in_flight[0]):
             time_ns, value = self.plan.meetings.in_flight
-            yield Counter(IN_FLIGHT, self._aligned(time_ns), value)
+            yield self._counter(IN_FLIGHT, time_ns, value, np.ones(len(time_ns), np.bool_))
         for (kind, number), (time_ns, allocated) in self.detail.memory.items():
-            inside = _within(time_ns, *self._windows())
             name = "CPU" if kind == _CPU else f"device {max(number, 0)}"
-            yield Counter(f"{MEMORY}, {name}", self._aligned(time_ns[inside]), allocated[inside])
+            yield self._counter(f"{MEMORY}, {name}", time_ns, allocated, _within(time_ns, *self._windows()))
+
+    def _counter(self, name: str, time_ns: Ints, value: Ints, wanted: NDArray[np.bool_]) -> Counter:
+        aligned_ns = self._aligned(time_ns)
+        kept = self._kept(self._near(aligned_ns), wanted)
+        return Counter(name, aligned_ns[kept], value[kept])
 
 
 def exclusive(activity: Activity, steps: Steps, shown: NDArray[np.bool_]) -> Spans:

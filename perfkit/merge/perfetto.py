@@ -72,18 +72,21 @@ class PerfettoWriter:
         if base_ns > 0:  # so that the UI can tell the time of day
             self._packet(message(_Packet.CLOCKS, _clock(_BOOT, 0), _clock(_REAL, base_ns)))
 
-    def write(self, part: Part) -> None:
-        """Write one part."""
+    def write(self, part: Part) -> int:
+        """Write one part, and return of how many slices."""
         self._sequence += 1
         self._process(part)
         table = _Table()
+        written = 0
         for track in part.tracks:
             if isinstance(track, Counter):
                 table.add_counter(track, self._counter(part, track.name))
                 continue
             for lane, slices in lanes(track):
                 table.add_slices(slices, self._thread(part, lane_name(track.name, lane)))
+                written += len(slices.start_ns)
         self._events(part, table)
+        return written
 
     def close(self) -> None:
         """Write what is left."""
@@ -142,7 +145,7 @@ class PerfettoWriter:
 
     def _begin_sequence(self, at_ns: int) -> None:
         """Say that what came before does not count, and by which clock the times are."""
-        at = max(at_ns - self._base_ns, 0)
+        at = at_ns - self._base_ns
         defaults = message(_Packet.DEFAULTS, number(_Packet.TIMESTAMP_CLOCK, _ZERO_BASED))
         sequence = number(_Packet.SEQUENCE, self._sequence)
         self._packet(sequence, number(_Packet.FLAGS, 1), defaults)

@@ -47,6 +47,8 @@ class Part(NamedTuple):
     """In the order in which they are to be seen."""
     arrow_ends: dict[int, tuple[int, int]]
     """Of each arrow through a collective: the first and the last place it touches."""
+    far: int
+    """How many events, perfkit's own among them, are left out because their times are off the timeline."""
 
 
 FIRST_PROCESS: Final = 1_000_000
@@ -69,8 +71,8 @@ class Threads:
 class Writer(Protocol):
     """Writes parts to a file."""
 
-    def write(self, part: Part) -> None:
-        """Write one part; those of one rank follow one another."""
+    def write(self, part: Part) -> int:
+        """Write one part, and return of how many slices; those of one rank follow one another."""
 
     def close(self) -> None:
         """Write what is left."""

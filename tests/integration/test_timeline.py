@@ -11,9 +11,10 @@ import perfkit
 from perfkit.merge.merging import merge
 from perfkit.run.export import compress
 from perfkit.run.lanes import find_edits
+from perfkit.trace.lanes import MOST_LANES
 from tests.integration.launching import PYTHON, ROOT, execute
 from tests.integration.trace_processor import TraceProcessor, needs_trace_processor
-from tests.trace_builder import TraceBuilder
+from tests.trace_builder import BASE_NS, TraceBuilder
 from tests.unit.run.test_lanes import crossing
 
 SAMPLE = ROOT / "traces" / "sample-memory"
@@ -230,6 +231,90 @@ def test_cycles_of_a_rank_follow_one_another_on_its_tracks(suffix: str, tmp_path
         "thread PyTorch Profiler",
     ]
     assert [row["name"] for row in slices(timeline, "thread = 'perfkit: step'")] == ["step 0", "step 1"]
+
+
+@pytest.mark.parametrize("suffix", FORMATS[:2])
+def test_ranks_whose_clock_is_none_of_the_others_begin_with_them(suffix: str, tmp_path: Path) -> None:
+    for rank, (host, base_ns, begin) in enumerate(
+        (("b", None, 0), ("b", None, 100), ("a", BASE_NS, 0), ("c", None, 7))
+    ):
+        builder = TraceBuilder(rank=rank, world_size=4, base_ns=base_ns, host_name=host)
+        builder.step(0, begin, 900).op("aten::mm", begin + 10, 30).write(tmp_path / f"rank{rank}.json.gz")
+    TraceBuilder(rank=4, world_size=5, host_name="a").step(0, 50, 900).op("aten::mm", 60, 30).write(
+        tmp_path / "r4.json"
+    )
+    TraceBuilder(rank=5, world_size=6, host_name="d").step(0, 60, 900).op("aten::mm", 60, 30).write(
+        tmp_path / "r5.json"
+    )
+    output = tmp_path / f"merged{suffix}"
+    merged = merge(tmp_path, output)
+    timeline = TraceProcessor(output)
+    assert timeline.errors() == {}
+    assert timeline.column("select count(*) from slice") == [merged.slices]
+    steps = {row["process"]: int(str(row["ts"])) for row in slices(timeline, "name = 'ProfilerStep#0'")}
+    first = steps["rank 2"]
+    assert {rank: begin - first for rank, begin in steps.items()} == {
+        "rank 0": 0,
+        "rank 1": 100_000,  # by the clock that it shares with rank 0
+        "rank 2": 0,
+        "rank 3": 0,
+        "rank 4": 50_000,
+        "rank 5": 60_000,
+    }
+    moved = "its clock is 20,454 days from the others'; it is shown as if it had begun with them"
+    assert merged.warnings == [
+        f"rank 0: {moved}",
+        f"rank 1: {moved}",
+        "rank 2: no collective ties the clock of a to that of the first rank; it is shown as it is",
+        f"rank 3: {moved}",
+        "rank 4: no collective ties the clock of a to that of the first rank; it is shown as it is",
+        "rank 5: no collective ties the clock of d to that of the first rank; it is shown as it is",
+    ]
+
+
+@pytest.mark.parametrize("suffix", FORMATS[:2])
+def test_times_without_a_base_may_be_negative(suffix: str, tmp_path: Path) -> None:
+    builder = TraceBuilder(base_ns=None).step(0, 0, 100).op("before", -5, 3).op("aten::mm", 10, 50)
+    builder.write(tmp_path / "rank0.json")
+    output = tmp_path / f"merged{suffix}"
+    assert merge(tmp_path / "rank0.json", output).warnings == []
+    begins = {row["name"]: int(str(row["ts"])) for row in slices(TraceProcessor(output), "category = 'cpu_op'")}
+    assert begins["aten::mm"] - begins["before"] == 15_000
+
+
+@pytest.mark.parametrize("suffix", FORMATS[:2])
+def test_what_crosses_too_much_to_be_shown_is_counted(suffix: str, tmp_path: Path) -> None:
+    builder = TraceBuilder().step(0, 0, 1000)
+    for place in range(200):
+        builder.op("crosses", 10 + place, 400)
+    builder.write(tmp_path / "rank0.json")
+    output = tmp_path / f"merged{suffix}"
+    merged = merge(tmp_path / "rank0.json", output)
+    timeline = TraceProcessor(output)
+    assert timeline.column("select count(*) from slice where name = 'crosses'") == [MOST_LANES]
+    assert timeline.column("select count(*) from slice") == [merged.slices]
+    assert merged.warnings == ["rank 0: left out 136 slices that would take a thread more than 64 lanes to show"]
+
+
+@pytest.mark.parametrize("suffix", FORMATS[:2])
+def test_one_bad_instant_moves_nothing_else(suffix: str, tmp_path: Path) -> None:
+    mark = {"ph": "i", "s": "t", "name": "[memory]", "pid": 1, "tid": 1}
+    memory = {"Total Allocated": 4096, "Device Type": 1, "Device Id": 0, "Bytes": 4096, "Addr": 1}
+    builder = TraceBuilder().step(0, 0, 1000).op("aten::mm", 10, 50).raw(mark | {"ts": 20, "args": memory})
+    shown = []
+    for bad in ((), (-BASE_NS // 1000, 10**14), (-(10**14),)):
+        for instant in bad:
+            builder.raw(mark | {"ts": instant, "args": memory})
+        builder.write(tmp_path / "rank0.json")
+        output = tmp_path / f"merged{suffix}"
+        merged = merge(tmp_path / "rank0.json", output)
+        timeline = TraceProcessor(output)
+        assert timeline.errors() == {}
+        run = slices(timeline, "thread <> 'thread PyTorch Profiler'")  # whose slice spans all, the bad instants too
+        shown.append([*run, *timeline.query("select ts, value from counter")])
+    assert shown[0] == shown[1] == shown[2]
+    assert len(shown[0]) == merged.slices + 1
+    assert merged.warnings == ["rank 0: left out 4 events, days too early or months too late for the run"]
 
 
 @pytest.mark.parametrize("suffix", FORMATS[:2])
