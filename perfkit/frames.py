@@ -15,6 +15,7 @@ from perfkit.model import (
     Estimate,
     Factors,
     Finding,
+    MemoryPeak,
     OperatorStat,
     RankReport,
     Report,
@@ -44,6 +45,7 @@ RANK_COLUMNS: Final = ("run", "rank", "host", "device", "backend", "steps", *STE
 OPERATOR_COLUMNS: Final = ("run", "rank", *(f.name for f in fields(OperatorStat)))
 COLLECTIVE_COLUMNS: Final = ("run", "rank", *(f.name for f in fields(CollectiveStat)))
 LOAD_COLUMNS: Final = ("run", "source", "rank", "step", "count", "sum_ns", "max_ns", "exposed_ns")
+MEMORY_COLUMNS: Final = ("run", "rank", "device", *(f.name for f in fields(MemoryPeak)), "limit_bytes")
 FINDING_COLUMNS: Final = ("run", *(f.name for f in fields(Finding)))
 
 _ESTIMATES: Final = ("step_ns", "samples_per_s", "speedup", "efficiency", "karp_flatt")
@@ -63,7 +65,16 @@ POINT_COLUMNS: Final = (
     *(f.name for f in fields(Factors)),
 )
 
-_NULLABLE_INTEGERS: Final[tuple[str, ...]] = ("rank", "step", "group_size", "bytes", "threads")
+_NULLABLE_INTEGERS: Final[tuple[str, ...]] = (
+    "rank",
+    "step",
+    "group_size",
+    "bytes",
+    "threads",
+    "reserved_bytes",
+    "limit_bytes",
+)
+_INTEGERS: Final = ("count", "loads_count", "allocated_bytes")
 
 
 @dataclass(frozen=True)
@@ -80,6 +91,8 @@ class Frames:
     """A row a kind, group, size and type of collective of a rank."""
     loads: "DataFrame"
     """A row a step of a rank: what it spent loading data."""
+    memory: "DataFrame"
+    """A row a step of a device of a rank: the most that was allocated at once, and when; where it was recorded."""
     findings: "DataFrame"
     """A row a finding."""
     points: "DataFrame"
@@ -94,6 +107,7 @@ def frames(report: Report) -> Frames:
         operators=_frame(operator_rows(report), OPERATOR_COLUMNS),
         collectives=_frame(collective_rows(report), COLLECTIVE_COLUMNS),
         loads=_frame(load_rows(report), LOAD_COLUMNS),
+        memory=_frame(memory_rows(report), MEMORY_COLUMNS),
         findings=_frame(finding_rows(report), FINDING_COLUMNS),
         points=_frame(point_rows(report), POINT_COLUMNS),
     )
@@ -106,7 +120,7 @@ def _frame(rows: Iterator[dict[str, Value]], columns: tuple[str, ...]) -> "DataF
     integers = {c: "Int64" for c in _NULLABLE_INTEGERS if c in columns}
     # A point's step time is a median, which may lie between two nanoseconds.
     whole = () if columns is POINT_COLUMNS else columns
-    integers |= {c: "int64" for c in whole if c.endswith("_ns") or c in {"count", "loads_count"}}
+    integers |= {c: "int64" for c in whole if c.endswith("_ns") or c in _INTEGERS}
     return frame.astype(integers)
 
 
@@ -172,6 +186,15 @@ def load_rows(report: Report) -> Iterator[dict[str, Value]]:
             exposed = step.exposed_ns.data_loading
             where: dict[str, Value] = {"run": run.run, "source": run.source, "rank": rank.rank}
             yield {**where, "step": step.step, **_loads(step), "exposed_ns": exposed}
+
+
+def memory_rows(report: Report) -> Iterator[dict[str, Value]]:
+    """Yield a row of `MEMORY_COLUMNS` a step of a device of a rank."""
+    for run, rank in _ranks(report):
+        for use in rank.memory:
+            where: dict[str, Value] = {"run": run.run, "rank": rank.rank, "device": use.device}
+            for peak in use.steps:
+                yield {**where, **asdict(peak), "limit_bytes": use.limit_bytes}
 
 
 def finding_rows(report: Report) -> Iterator[dict[str, Value]]:

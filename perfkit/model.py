@@ -292,6 +292,52 @@ class CollectiveStat(Struct, frozen=True, kw_only=True, gc=False):
     """Whether DDP's reducer issued them: all-reduces of buckets of gradients."""
 
 
+class MemoryPeak(Struct, frozen=True, kw_only=True, gc=False):
+    """The most that was allocated on a device at once in one step of a rank.
+
+    The step lasts from where the host begins it to where it begins the next, and begins with what was left allocated.
+    """
+
+    step: int | None
+    allocated_bytes: int
+    reserved_bytes: int | None
+    """The most that the allocator held of the device in that step, whether given out or not; None where it does not
+    say."""
+    at_ns: int
+    """When the peak was reached, since the host began the step."""
+
+
+class MemoryCurve(Struct, frozen=True, kw_only=True):
+    """What was allocated over one step: each level lasts until the next. Thinned out to at most 194, extremes kept."""
+
+    step: int | None
+    at_ns: list[int]
+    """Since the host began the step; the last is its end."""
+    allocated_bytes: list[int]
+
+
+class MemoryUse(Struct, frozen=True, kw_only=True):
+    """What torch had allocated on one device of a rank in the recorded steps.
+
+    On the CPU that is only what was allocated since the profiler started.
+    """
+
+    device: str
+    """`CPU`, or `device N`."""
+    limit_bytes: int | None
+    """The device's memory; None where the trace does not say."""
+    steps: list[MemoryPeak]
+    """Peak of each step; none of those before anything was allocated or released."""
+    peak: MemoryPeak
+    """The highest of them, the first of equals."""
+    phase: str | None
+    """The innermost annotation of the program's that ran on the host when it was reached."""
+    category: Category
+    """What the step's time went to at that instant."""
+    curve: MemoryCurve
+    """Of the step with the peak."""
+
+
 class RankReport(Struct, frozen=True, kw_only=True):
     """Everything about one rank."""
 
@@ -310,6 +356,8 @@ class RankReport(Struct, frozen=True, kw_only=True):
     """Events read, by kind; `unknown` counts those that no rule knows."""
     phases: list[PhaseStat] = []
     """By time, largest first; at most 100 names, without steps and collectives."""
+    memory: list[MemoryUse] = []
+    """The CPU first; empty where it was not recorded (`profile_memory`)."""
 
 
 class Finding(Struct, frozen=True, kw_only=True):
@@ -591,7 +639,11 @@ class _Plotted(_Shown):
         """Return the bandwidth of matched collectives against their size, with what was fitted."""
         return self._plot("bandwidth")
 
-    def _plot(self, name: Literal["steps", "ranks", "heat_map", "waiting", "bandwidth"]) -> "Figure":
+    def plot_memory(self) -> "Figure":
+        """Return what was allocated over the step with the highest peak, a line a rank and device."""
+        return self._plot("memory")
+
+    def _plot(self, name: Literal["steps", "ranks", "heat_map", "waiting", "bandwidth", "memory"]) -> "Figure":
         from perfkit.report.plots import plot
 
         return plot(self, name)  # type: ignore[arg-type]

@@ -4,7 +4,9 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Final
 
-from perfkit.model import CollectiveStat, OperatorStat, PhaseStat
+from msgspec.structs import replace
+
+from perfkit.model import CollectiveStat, MemoryUse, OperatorStat, PhaseStat
 
 MOST_PHASES: Final = 100
 """Names that are kept: a program may put a number into each."""
@@ -73,3 +75,18 @@ def add_collectives(rows: Iterable[CollectiveStat]) -> list[CollectiveStat]:
         for group in groups.values()
     ]
     return sorted(added, key=lambda row: (-row.exposed_ns, -row.total_ns, row.operator, row.bytes or 0))
+
+
+def join_memory(uses: Iterable[MemoryUse]) -> list[MemoryUse]:
+    """Return one record a device, with all steps; peak and curve are the highest's, or of equals the first's."""
+    groups: dict[str, list[MemoryUse]] = defaultdict(list)
+    for use in uses:
+        groups[use.device].append(use)
+    return [
+        group[0]
+        if len(group) == 1
+        else replace(
+            max(group, key=lambda use: use.peak.allocated_bytes), steps=[step for use in group for step in use.steps]
+        )
+        for group in groups.values()
+    ]

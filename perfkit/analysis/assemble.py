@@ -23,7 +23,7 @@ from perfkit.model import (
     RunReport,
     Severity,
 )
-from perfkit.totals import add_collectives, add_operators, add_phases
+from perfkit.totals import add_collectives, add_operators, add_phases, join_memory
 from perfkit.trace.names import rank_in_name
 
 
@@ -176,6 +176,7 @@ def _rank_report(rank: int | None, traces: list[NamedSummary]) -> RankReport:
         operators=add_operators(row for summary in summaries for row in summary.operators),
         collectives=add_collectives(row for summary in summaries for row in summary.collectives),
         phases=add_phases(row for summary in summaries for row in summary.phases),
+        memory=join_memory(use for summary in summaries for use in summary.memory),
         events={
             kind: sum(summary.counts.get(kind, 0) for summary in summaries)
             for kind in sorted({kind for summary in summaries for kind in summary.counts})

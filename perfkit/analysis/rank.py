@@ -11,11 +11,12 @@ from perfkit.analysis.breakdown import break_down, find_activity
 from perfkit.analysis.calls import Calls, list_calls
 from perfkit.analysis.classify import Device, classify_names, find_device
 from perfkit.analysis.collectives import find_collectives, tabulate_collectives
+from perfkit.analysis.memory import tabulate_memory
 from perfkit.analysis.operators import tabulate_operators
 from perfkit.analysis.phases import tabulate_phases
 from perfkit.analysis.steps import BEFORE_THE_FIRST, Steps, find_steps
 from perfkit.errors import TraceError, UsageError
-from perfkit.model import CollectiveStat, Finding, OperatorStat, PhaseStat, StepBreakdown
+from perfkit.model import CollectiveStat, Finding, MemoryUse, OperatorStat, PhaseStat, StepBreakdown
 from perfkit.trace.events import Header, Kind, RankTrace
 
 
@@ -28,6 +29,7 @@ class TraceSummary(Struct, frozen=True, kw_only=True):
     operators: list[OperatorStat]
     collectives: list[CollectiveStat]
     phases: list[PhaseStat]
+    memory: list[MemoryUse]
     calls: Calls
     communicated: bool
     """Whether any communication was seen."""
@@ -74,6 +76,7 @@ def summarise(trace: RankTrace, file: str, step_marker: str | None = None) -> Tr
         operators=tabulate_operators(events, names, device, activity, steps),
         collectives=tabulate_collectives(collectives),
         phases=tabulate_phases(events, names, steps, step_marker),
+        memory=tabulate_memory(trace, names, activity, steps, step_marker),
         calls=list_calls(collectives, activity, steps),
         communicated=bool(len(activity.communication.start) or len(collectives.start)),
         counts={kind.name.lower(): count for kind, count in sorted(trace.counts.items())},

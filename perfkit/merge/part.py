@@ -15,7 +15,7 @@ from perfkit.merge.meetings import Meetings, Spans
 from perfkit.merge.ranges import Ranges
 from perfkit.merge.timeline import Counter, Part, Track
 from perfkit.model import CATEGORIES, HostClock
-from perfkit.trace.events import Detail, Events, Kind, RankTrace
+from perfkit.trace.events import Detail, Events, Kind, RankTrace, device_name
 from perfkit.trace.intervals import Ints, Union
 
 OWN_CATEGORY: Final = "perfkit"
@@ -27,8 +27,6 @@ IN_FLIGHT: Final = "perfkit: bytes in flight"
 MEMORY: Final = "perfkit: memory allocated"
 _FAR_NS: Final = 2**53
 """104 days from the timeline's zero: no event of the run, and beyond what a float of nanoseconds holds."""
-_CPU: Final = 0
-"""torch's number of the type of device."""
 
 
 class Plan(NamedTuple):
@@ -73,6 +71,7 @@ class _Maker:
             raise ValueError("the trace was not read in detail")
         self.events: Events = trace.events
         self.detail: Detail = trace.detail
+        self.memory = trace.memory
         self.plan = plan
         self.labels = _Labels(self.events.names)
         self.names: Names = classify_names(self.events.names)
@@ -242,9 +241,9 @@ class _Maker:
         if self.plan.meetings and len(self.plan.meetings.in_flight[0]):
             time_ns, value = self.plan.meetings.in_flight
             yield self._counter(IN_FLIGHT, time_ns, value, np.ones(len(time_ns), np.bool_))
-        for (kind, number), (time_ns, allocated) in self.detail.memory.items():
-            name = "CPU" if kind == _CPU else f"device {max(number, 0)}"
-            yield self._counter(f"{MEMORY}, {name}", time_ns, allocated, _within(time_ns, *self._windows()))
+        for key, said in self.memory.items():
+            shown = _within(said.time_ns, *self._windows())
+            yield self._counter(f"{MEMORY}, {device_name(*key)}", said.time_ns, said.allocated_bytes, shown)
 
     def _counter(self, name: str, time_ns: Ints, value: Ints, wanted: NDArray[np.bool_]) -> Counter:
         aligned_ns = self._aligned(time_ns)

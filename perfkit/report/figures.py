@@ -15,6 +15,8 @@ from perfkit.units import plain
 MOST_CELLS: Final = 20_000
 """Of the heat map; of more ranks and steps the ranks with the longest steps are shown."""
 _MOST_BARS: Final = 256
+_MOST_LINES: Final = 5
+_NEAR_THE_LIMIT: Final = 0.25
 
 
 def figures(run: RunReport) -> list[dict[str, Any]]:
@@ -174,6 +176,37 @@ def _fitted(fit: BandwidthFit | None, rows: list[SharedCollective]) -> list[floa
     return [size * 1e9 / ns for size, ns in zip(on_bus, times, strict=True)] if all(times) else None
 
 
+def _memory(run: RunReport) -> dict[str, Any] | None:
+    """Return the levels of allocated memory over the step with the highest peak, of the ranks that need most.
+
+    Of a run with accelerators it is their memory that runs out.
+    """
+    uses = [(rank, use) for rank in run.ranks for use in rank.memory if use.curve.at_ns]
+    uses = [(rank, use) for rank, use in uses if use.device != "CPU"] or uses
+    if not uses:
+        return None
+    shown = sorted(uses, key=lambda pair: -pair[1].peak.allocated_bytes)[:_MOST_LINES]
+    limits = [use.limit_bytes for _, use in shown if use.limit_bytes]
+    most = shown[0][1].peak.allocated_bytes
+    return {
+        "kind": "levels",
+        "title": "Memory over the step: how near is the limit, and when?",
+        "note": f"The {len(shown)} highest peaks of {len(uses)}." if len(shown) < len(uses) else "",
+        "axis": "ms since the host began the step",
+        "y": "bytes allocated",
+        # A limit that is far away would leave nothing to be seen of what is below it.
+        "limit": min(limits) if limits and most >= min(limits) * _NEAR_THE_LIMIT else None,
+        "series": [
+            {
+                "name": f"rank {rank_label(rank.rank)}, {use.device}, step {step_label(use.curve.step)}",
+                "ms": [_ms(ns) for ns in use.curve.at_ns],
+                "bytes": use.curve.allocated_bytes,
+            }
+            for rank, use in shown
+        ],
+    }
+
+
 class Chart(NamedTuple):
     """How a chart is made, and what a run needs to have it."""
 
@@ -185,13 +218,14 @@ def _with_steps(run: RunReport) -> list[RankReport]:
     return [rank for rank in run.ranks if rank.steps]
 
 
-ChartName = Literal["ranks", "steps", "heat_map", "waiting", "bandwidth"]
+ChartName = Literal["ranks", "steps", "heat_map", "waiting", "bandwidth", "memory"]
 CHARTS: Final[dict[ChartName, Chart]] = {
     "ranks": Chart(lambda run: _by_rank(_with_steps(run)), "a chart of ranks needs two or more with steps"),
     "steps": Chart(lambda run: _by_step(_with_steps(run)), "a chart of steps needs two or more"),
     "heat_map": Chart(lambda run: _heat_map(_with_steps(run)), "a map of ranks and steps needs two or more of both"),
     "waiting": Chart(_waiting, "a chart of waiting needs collectives that several ranks have in common"),
     "bandwidth": Chart(_bandwidth, "a chart of bandwidths needs collectives of two or more sizes on several ranks"),
+    "memory": Chart(_memory, "a chart of memory needs traces recorded with profile_memory"),
 }
 """The charts that `figures` returns, by name."""
 

@@ -31,6 +31,11 @@ _DEFINITIONS: Final = (
     ("memcpy", "Otherwise: a copy or memset runs."),
     ("data loading", "Otherwise: the host waits for input."),
     ("overhead", "None of these: launch gaps, Python, synchronisation, waiting."),
+    (
+        "memory",
+        "What torch's allocators have given out, in the host's steps (each begins with what is left); on the CPU only "
+        "what was allocated since the profiler started. Reserved: what they hold of the device, given out or not.",
+    ),
     ("efficiency", "Of a series: the speedup against the smallest world size, by the ranks that took; 1 is ideal."),
     ("active", "How long a category was active at all; what is active but not exposed was hidden by an earlier one."),
 )

@@ -50,6 +50,7 @@ def _section(run: RunReport, top: int, whole: bool, alone: bool) -> Section:
             tables.ranks(run),
             tables.slowest_steps(run, top),
             tables.data_loading(run),
+            tables.memory(run),
             tables.phases(run, top),
             tables.operators(run, top),
             tables.collectives(run, top),

@@ -94,7 +94,31 @@ def _scatter(data: dict[str, Any]) -> "Figure":
     return figure.update_yaxes(title="busbw", type="log", ticksuffix="B/s", exponentformat="SI")
 
 
-_DRAW: Final = {"stack": _stack, "heat": _heat_map, "scatter": _scatter}
+def _levels(data: dict[str, Any]) -> "Figure":
+    from plotly.graph_objects import Figure, Scatter
+
+    figure = Figure(
+        [
+            Scatter(
+                name=one["name"],
+                x=one["ms"],
+                y=one["bytes"],
+                mode="lines",
+                line={"shape": "hv", "dash": _DASHES[number % len(_DASHES)]},
+                hovertemplate=f"%{{x:.6~g}} ms: %{{y:.4~s}}B<extra>{one['name']}</extra>",
+            )
+            for number, one in enumerate(data["series"])
+        ]
+    )
+    if data["limit"]:
+        figure.add_hline(y=data["limit"], line_dash="dot", annotation_text="the device's memory")
+    figure.update_layout(title=_title(data), showlegend=True)
+    figure.update_xaxes(title=data["axis"])
+    return figure.update_yaxes(title=data["y"], rangemode="tozero", ticksuffix="B", exponentformat="SI")
+
+
+_DASHES: Final = ("solid", "dash", "dot", "dashdot", "longdash")
+_DRAW: Final = {"stack": _stack, "heat": _heat_map, "scatter": _scatter, "levels": _levels}
 
 
 def _title(data: dict[str, Any]) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from statistics import median
 
-from perfkit.model import CATEGORIES, Category, RankReport, RunReport, StepBreakdown
+from perfkit.model import CATEGORIES, Category, MemoryUse, RankReport, RunReport, StepBreakdown
 from perfkit.report import sums
 from perfkit.report.document import Cell, Column, Table
 from perfkit.report.names import collective_name
@@ -238,6 +238,46 @@ def operators(run: RunReport, top: int) -> Table | None:
             for s in merged[:top]
         ],
         f"{len(left):,} more, together {rest}" if left else "",
+    )
+
+
+def memory(run: RunReport) -> Table | None:
+    """Return the most that was allocated on each rank's devices; None where it was not recorded."""
+    uses = [(rank, use) for rank in run.ranks for use in rank.memory]
+    if not uses:
+        return None
+    # The nearer to its limit the sooner it is shown; of the least used one tells how far apart they are.
+    by_peak = sorted(range(len(uses)), key=lambda i: -uses[i][1].peak.allocated_bytes)
+    chosen = by_peak if len(uses) <= MAX_RANKS else [*by_peak[: MAX_RANKS - 1], by_peak[-1]]
+    left = len(uses) - len(chosen)
+    return Table(
+        "Memory (the most that was allocated at once in a step, and when)",
+        (
+            Column("rank"),
+            Column("device", "words"),
+            Column("peak"),
+            Column("reserved"),
+            Column("step"),
+            Column("after"),
+            Column("phase", "name"),
+            Column("category", "words"),
+        ),
+        [_memory_row(*uses[i]) for i in sorted(chosen)],
+        f"{left} more; shown: the {MAX_RANKS - 1} highest peaks and the lowest" if left else "",
+    )
+
+
+def _memory_row(rank: RankReport, use: MemoryUse) -> tuple[Cell, ...]:
+    peak, limit = use.peak, use.limit_bytes
+    return (
+        Cell(rank_label(rank.rank)),
+        Cell(use.device),
+        Cell(size(peak.allocated_bytes), f"{share(peak.allocated_bytes / limit)} of {size(limit)}" if limit else ""),
+        Cell(size(peak.reserved_bytes)),
+        Cell(step_label(peak.step)),
+        Cell(duration(peak.at_ns)),
+        Cell(plain(use.phase or NONE)),
+        Cell(LONG[use.category]),
     )
 
 

@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfkit.trace.details import Details
-from perfkit.trace.events import CollectiveArgs, Detail, Events, Kind
-from perfkit.trace.formats import RawArgs, RawEvent
+from perfkit.trace.events import Allocations, CollectiveArgs, Detail, Events, Kind
+from perfkit.trace.formats import RawArgs, RawEvent, RawMark
 from perfkit.trace.intervals import Ints
 from perfkit.trace.kineto import COMMUNICATION_OPERATORS, kind_of_category, was_annotation
 from perfkit.trace.lanes import ANNOUNCEMENTS, Id, Lanes
+from perfkit.trace.memory import Memory
 from perfkit.trace.times import to_nanoseconds
 
 _KEPT: Final = np.array([kind in (0, 1, 2, 3, 4) for kind in Kind])
@@ -78,6 +79,7 @@ class Columns:
         self._others = 0
         self.repaired: Counter[str] = Counter()
         """Damage that was mended or left out, by what it was, with the number of events."""
+        self._memory = Memory(self.repaired)
 
     def __len__(self) -> int:
         return self._rows
@@ -91,8 +93,10 @@ class Columns:
         self._dispatches.append(name.startswith(("c10d::", "_c10d_functional::")))
 
     def add(self, batch: list[Any]) -> None:
-        """Take the events of a batch: complete ones are of type `RawEvent`, all others are only counted."""
+        """Take the events of a batch: complete ones are of type `RawEvent`; of others only the allocator's are kept."""
         complete = [event for event in batch if event.__class__ is RawEvent]
+        if RawMark in set(map(type, batch)):
+            self._memory.add([event for event in batch if event.__class__ is RawMark])
         self._others += len(batch) - len(complete)
         if self._detail:
             self._detail.add(batch)
@@ -198,9 +202,13 @@ class Columns:
         keys = list(owners)
         return np.asarray(np.argsort(by_first)[number], np.int32), [keys[k] for k in seen[by_first].tolist()]
 
-    def detail(self, base_ns: int) -> Detail | None:
+    def memory(self, base_ns: int) -> dict[tuple[int, int], Allocations]:
+        """Return what the allocators said, by type and number of their device."""
+        return self._memory.made(base_ns)
+
+    def detail(self) -> Detail | None:
         """Return what a timeline shows beyond the events; after `events`."""
-        return self._detail.made(base_ns) if self._detail else None
+        return self._detail.made() if self._detail else None
 
     def _joined(self, key: str) -> NDArray[Any]:
         empty = {"kind": np.uint8, "name": np.int32, "thread": np.int32, "category": np.int32}.get(key, np.int64)

@@ -34,7 +34,7 @@ _MOST_GAPS: Final = 100
 _SCALAR: Final = re.compile(rb"[^\s,\]}]*(?=[\s,\]}])")
 
 HEADER_KEYS: Final = frozenset(
-    {"distributedInfo", "baseTimeNanoseconds", "host_name", "perfkit", LANES_KEY, MERGED_KEY}
+    {"distributedInfo", "baseTimeNanoseconds", "deviceProperties", "host_name", "perfkit", LANES_KEY, MERGED_KEY}
 )
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from msgspec import Struct
@@ -105,6 +105,8 @@ class Header(Struct, frozen=True, kw_only=True):
     backend: str | None = None
     host: str | None = None
     base_ns: int = 0
+    device_bytes: dict[int, int] = {}
+    """Memory of each accelerator, by its number."""
     perfkit: PerfkitHeader | None = None
 
 
@@ -118,8 +120,30 @@ class Detail:
     threads: tuple[tuple[Id, Id], ...]
     """(pid, tid) by number in `Events.thread`."""
     thread_names: dict[tuple[Id, Id], str]
-    memory: dict[tuple[int, int], tuple[Ints, Ints]]
-    """By type and number of a device: times, shape (m,), and bytes allocated from then on."""
+
+
+HOST: Final = 0
+"""torch's number of the type of device that is the host."""
+
+
+def device_name(kind: int, number: int) -> str:
+    """Return what the device of a type, with a number, is called."""
+    return "CPU" if kind == HOST else f"device {max(number, 0)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allocations:
+    """What the allocator of one device held after each allocation and release, in order of time; columns of shape (m,).
+
+    Only what torch's own allocators know of. That of the CPU counts what was allocated since the profiler started.
+    """
+
+    time_ns: Ints
+    allocated_bytes: Ints
+    reserved_bytes: Ints
+    """What it held of the device, whether given out or not; -1 where it does not say, 0 on the CPU."""
+    before_bytes: int
+    """Allocated before the first; -1 where that is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,5 +160,7 @@ class RankTrace:
     """Damage that was mended or left out, by what it was, with the number of events."""
     damage: tuple[str, ...] = ()
     """What is wrong with the file as a whole, as sentences: where it broke, keys that occur twice."""
+    memory: dict[tuple[int, int], Allocations] = field(default_factory=dict)
+    """By type and number of a device; empty where it was not recorded (`profile_memory`)."""
     detail: Detail | None = None
     """Only where it was asked for; then `events` holds the complete events of all kinds."""

@@ -59,16 +59,7 @@ _OTHERS: Final = tuple(
     msgspec.defstruct(f"Other{number}", [], gc=False, tag_field="ph", tag=phase)
     for number, phase in enumerate(_OTHER_PHASES)
 )
-"""Events that are not complete: flows, metadata, marks. Nothing of them is kept."""
-_DECODER: Final = msgspec.json.Decoder(list[functools.reduce(operator.or_, (RawEvent, *_OTHERS))])  # type: ignore[misc]
-
-
-class _MarkArgs(Struct, gc=False, frozen=True):
-    """What a timeline shows of the allocator (`profile_memory`)."""
-
-    allocated: Any = msgspec.field(name="Total Allocated", default=None)
-    device_type: Any = msgspec.field(name="Device Type", default=None)
-    device: Any = msgspec.field(name="Device Id", default=None)
+"""Events that are neither complete nor read for what else they say: flows, counters. Nothing of them is kept."""
 
 
 class RawMark(Struct, gc=False, tag_field="ph", tag="i"):
@@ -76,7 +67,8 @@ class RawMark(Struct, gc=False, tag_field="ph", tag="i"):
 
     name: Any = None
     ts: Raw = _NOTHING
-    args: _MarkArgs = _MarkArgs()
+    args: Raw = _NOTHING
+    """As they stand: of most instants they are not needed, whatever they are."""
 
 
 class _NameArgs(Struct, gc=False, frozen=True):
@@ -92,10 +84,15 @@ class RawName(Struct, gc=False, tag_field="ph", tag="M"):
     args: _NameArgs = _NameArgs()
 
 
-_UNUSED: Final = (other for other in _OTHERS if other.__struct_config__.tag not in ("i", "M"))
-_DETAILED: Final = msgspec.json.Decoder(
-    list[functools.reduce(operator.or_, (RawEvent, RawMark, RawName, *_UNUSED))]  # type: ignore[misc]
-)
+def _decoder(*kinds: type[Struct]) -> msgspec.json.Decoder[list[Any]]:
+    """Return a decoder of lists of events of these kinds, and of all others as such."""
+    tags = {kind.__struct_config__.tag for kind in kinds}
+    others = (other for other in _OTHERS if other.__struct_config__.tag not in tags)
+    return msgspec.json.Decoder(list[functools.reduce(operator.or_, (*kinds, *others))])  # type: ignore[misc]
+
+
+_DECODER: Final = _decoder(RawEvent, RawMark)
+_DETAILED: Final = _decoder(RawEvent, RawMark, RawName)
 
 _OTHER: Final = _OTHERS[0]()
 
@@ -103,13 +100,13 @@ _OTHER: Final = _OTHERS[0]()
 def decode_strictly(text: bytes) -> list[Any] | None:
     """Decode events separated by commas; None where they are no JSON, or not of the types they should be.
 
-    Only those of type `RawEvent` are complete events.
+    Those of type `RawEvent` are complete events, those of type `RawMark` instants.
     """
     return _decode(text, _DECODER)
 
 
 def decode_in_detail(text: bytes) -> list[Any] | None:
-    """Decode likewise, with marks and names as `RawMark` and `RawName`."""
+    """Decode likewise, with names as `RawName`."""
     return _decode(text, _DETAILED)
 
 

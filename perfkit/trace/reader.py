@@ -16,6 +16,8 @@ from perfkit.trace.slices import Text
 from perfkit.trace.streams import Source
 from perfkit.trace.times import LIMIT_NS
 
+_MOST_DEVICES: Final = 64
+
 
 def read_trace(
     path: Path,
@@ -62,7 +64,8 @@ def read_trace(
         unknown=columns.unknown(),
         repaired=dict(+columns.repaired),
         damage=tuple(damage),
-        detail=columns.detail(header.base_ns) if detailed else None,
+        memory=columns.memory(header.base_ns),
+        detail=columns.detail(),
     )
 
 
@@ -118,6 +121,7 @@ def _header(values: dict[str, bytes], path: Path, damage: list[str]) -> Header:
         backend=text(info.get("backend")),
         host=text(decoded.get("host_name")),
         base_ns=_base_ns(values.get("baseTimeNanoseconds", b"0"), path),
+        device_bytes=decoded.get("deviceProperties") or {},
         perfkit=own,
     )
 
@@ -166,7 +170,16 @@ def _distributed_info(value: bytes) -> dict[str, Any]:
         return info if isinstance(info, dict) else {}
 
 
+def _device_bytes(value: bytes) -> dict[int, int]:
+    """Return the memory of each device."""
+    devices = decode_value(value)
+    found = [device for device in devices if isinstance(device, dict)] if isinstance(devices, list) else []
+    known = ((natural(device.get("id")), natural(device.get("totalGlobalMem"))) for device in found[:_MOST_DEVICES])
+    return {number: size for number, size in known if number is not None and size}
+
+
 _DECODERS: Final[dict[str, Callable[[bytes], Any]]] = {
     "perfkit": _perfkit_header,
     "distributedInfo": _distributed_info,
+    "deviceProperties": _device_bytes,
 }

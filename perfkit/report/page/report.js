@@ -91,6 +91,24 @@ function scatter(plot, it) {
   }), quiet);
 }
 
+function levels(plot, it) {
+  const drawn = it.series.map((one, index) => ({
+    type: "scatter", mode: "lines", name: one.name, x: one.ms, y: one.bytes,
+    line: { shape: "hv", width: 1.5, color: strokes[index][0], dash: strokes[index][1] },
+    hovertemplate: `%{x:.6~g} ms: %{y:.4~s}B<extra>${one.name}</extra>`,
+  }));
+  const limit = it.limit && {
+    shapes: [{ type: "line", xref: "paper", x0: 0, x1: 1, y0: it.limit, y1: it.limit, line: { color: ink("--error"), width: 2, dash: "dot" } }],
+    annotations: [{ xref: "paper", x: 0, xanchor: "left", y: it.limit, yanchor: "bottom", text: "the device's memory", showarrow: false }],
+  };
+  return Plotly.newPlot(plot, drawn, layout({
+    showlegend: true, legend: { orientation: "h", y: -.25, yanchor: "top" }, ...limit,
+    xaxis: axis(it.axis), yaxis: axis(it.y, {
+      ticksuffix: "B", exponentformat: "SI", range: [0, 1.08 * Math.max(it.limit ?? 1, ...it.series.flatMap(one => one.bytes))],
+    }),
+  }), quiet);
+}
+
 function lines(plot, it) {
   const sizes = [...new Set(it.lines.flatMap(one => one.x))].sort((a, b) => a - b);
   const drawn = it.lines.map((one, index) => ({
@@ -127,7 +145,7 @@ function choose(figure, it, draw) {
 function show(figure) {
   const plot = figure.querySelector(".plot");
   const it = JSON.parse(figure.querySelector("script").textContent);
-  const kinds = { heat, stack, scatter, lines, bars, trend };
+  const kinds = { heat, stack, scatter, levels, lines, bars, trend };
   const draw = chosen => kinds[it.kind](plot, it, chosen);
   if (it.kind === "heat") choose(figure, it, draw);
   draw(0);
