@@ -227,6 +227,32 @@ class TraceBuilder:
                 self._flow("f", correlation, 0, stream, start)
         return self.event(cat, name, start, dur, pid=0, tid=stream, args=more)
 
+    # ---- allocator -------------------------------------------------------------------------------
+
+    def memory(
+        self,
+        at: Micros,
+        allocated: Any,
+        change: Any,
+        *,
+        kind: Any = 0,
+        device: Any = -1,
+        reserved: Any = 0,
+        **more: Any,
+    ) -> Self:
+        """Add the allocator's record of a change by `change` bytes, to `allocated`."""
+        args = {"Total Reserved": reserved, "Total Allocated": allocated, "Bytes": change} | more
+        args |= {"Device Id": device, "Device Type": kind, "Addr": 94345224894016}
+        mark = {
+            "ph": "i",
+            "cat": "cpu_instant_event",
+            "s": "t",
+            "name": "[memory]",
+            "pid": self._pid,
+            "tid": MAIN_THREAD,
+        }
+        return self.raw(mark | {"ts": micros(at), "args": args})
+
     # ---- anything --------------------------------------------------------------------------------
 
     def event(

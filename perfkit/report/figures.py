@@ -181,7 +181,7 @@ def _memory(run: RunReport) -> dict[str, Any] | None:
 
     Of a run with accelerators it is their memory that runs out.
     """
-    uses = [(rank, use) for rank in run.ranks for use in rank.memory if use.curve.at_ns]
+    uses = [(rank, use) for rank in run.ranks for use in rank.memory]
     uses = [(rank, use) for rank, use in uses if use.device != "CPU"] or uses
     if not uses:
         return None
@@ -190,10 +190,10 @@ def _memory(run: RunReport) -> dict[str, Any] | None:
     most = shown[0][1].peak.allocated_bytes
     return {
         "kind": "levels",
-        "title": "Memory over the step: how near is the limit, and when?",
+        "title": "Memory over the step: " + ("how near is the limit, and when?" if limits else "how much, and when?"),
         "note": f"The {len(shown)} highest peaks of {len(uses)}." if len(shown) < len(uses) else "",
         "axis": "ms since the host began the step",
-        "y": "bytes allocated",
+        "y": "allocated",
         # A limit that is far away would leave nothing to be seen of what is below it.
         "limit": min(limits) if limits and most >= min(limits) * _NEAR_THE_LIMIT else None,
         "series": [
@@ -201,6 +201,7 @@ def _memory(run: RunReport) -> dict[str, Any] | None:
                 "name": f"rank {rank_label(rank.rank)}, {use.device}, step {step_label(use.curve.step)}",
                 "ms": [_ms(ns) for ns in use.curve.at_ns],
                 "bytes": use.curve.allocated_bytes,
+                "peak": use.curve.allocated_bytes.index(max(use.curve.allocated_bytes)),
             }
             for rank, use in shown
         ],

@@ -103,8 +103,12 @@ def _levels(data: dict[str, Any]) -> "Figure":
                 name=one["name"],
                 x=one["ms"],
                 y=one["bytes"],
-                mode="lines",
+                mode="lines+markers",
                 line={"shape": "hv", "dash": _DASHES[number % len(_DASHES)]},
+                marker={
+                    "symbol": number,
+                    "size": [9 if place == one["peak"] else 0 for place in range(len(one["ms"]))],
+                },
                 hovertemplate=f"%{{x:.6~g}} ms: %{{y:.4~s}}B<extra>{one['name']}</extra>",
             )
             for number, one in enumerate(data["series"])

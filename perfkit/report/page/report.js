@@ -93,7 +93,8 @@ function scatter(plot, it) {
 
 function levels(plot, it) {
   const drawn = it.series.map((one, index) => ({
-    type: "scatter", mode: "lines", name: one.name, x: one.ms, y: one.bytes,
+    type: "scatter", mode: "lines+markers", name: one.name, x: one.ms, y: one.bytes,
+    marker: { symbol: strokes[index][2], color: strokes[index][0], opacity: 1, line: { width: 0 }, size: one.ms.map((_, at) => at === one.peak ? 10 : 0) },
     line: { shape: "hv", width: 1.5, color: strokes[index][0], dash: strokes[index][1] },
     hovertemplate: `%{x:.6~g} ms: %{y:.4~s}B<extra>${one.name}</extra>`,
   }));
