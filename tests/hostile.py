@@ -110,6 +110,7 @@ def _trace(rank: int, text: Any, number: int) -> TraceBuilder:
         at, first = step * 1000, step * 20 + 1
         trace.step(step, at, 1000)
         trace.data_loading(at + 1, 50, name=f"enumerate(DataLoader)#{text()}")
+        trace.annotation(text("@"), at + 2, 600).memory(at + 5, 4096, 64, kind=1, device=0)
         trace.op(text("+"), at + 60, 100).launch(first, at + 70, 5)
         trace.kernel(text(FORMULAS[step]), at + 200, 100 + 100 * number, first)
         trace.record_param_comms(text(), at + 170, 20, group=text(), dtype=text("-"), group_description=text())

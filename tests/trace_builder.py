@@ -238,10 +238,9 @@ class TraceBuilder:
         kind: Any = 0,
         device: Any = -1,
         reserved: Any = 0,
-        **more: Any,
     ) -> Self:
         """Add the allocator's record of a change by `change` bytes, to `allocated`."""
-        args = {"Total Reserved": reserved, "Total Allocated": allocated, "Bytes": change} | more
+        args = {"Total Reserved": reserved, "Total Allocated": allocated, "Bytes": change}
         args |= {"Device Id": device, "Device Type": kind, "Addr": 94345224894016}
         mark = {
             "ph": "i",

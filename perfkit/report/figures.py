@@ -7,7 +7,7 @@ from collections.abc import Callable
 from statistics import fmean
 from typing import Any, Final, Literal, NamedTuple
 
-from perfkit.model import CATEGORIES, BandwidthFit, RankReport, RunReport, SharedCollective
+from perfkit.model import CATEGORIES, BandwidthFit, MemoryUse, RankReport, RunReport, SharedCollective
 from perfkit.report import sums
 from perfkit.report.tables import LONG, rank_label, step_label
 from perfkit.units import plain
@@ -186,26 +186,36 @@ def _memory(run: RunReport) -> dict[str, Any] | None:
     if not uses:
         return None
     shown = sorted(uses, key=lambda pair: -pair[1].peak.allocated_bytes)[:_MOST_LINES]
+    names, shared = _told_apart([use for _, use in shown])
+    left = f"The {len(shown)} highest peaks of {len(uses)}." if len(shown) < len(uses) else ""
     limits = [use.limit_bytes for _, use in shown if use.limit_bytes]
     most = shown[0][1].peak.allocated_bytes
     return {
         "kind": "levels",
         "title": "Memory over the step: " + ("how near is the limit, and when?" if limits else "how much, and when?"),
-        "note": f"The {len(shown)} highest peaks of {len(uses)}." if len(shown) < len(uses) else "",
+        "note": " ".join(filter(None, (shared, left))),
         "axis": "ms since the host began the step",
         "y": "allocated",
         # A limit that is far away would leave nothing to be seen of what is below it.
         "limit": min(limits) if limits and most >= min(limits) * _NEAR_THE_LIMIT else None,
         "series": [
             {
-                "name": f"rank {rank_label(rank.rank)}, {use.device}, step {step_label(use.curve.step)}",
+                "name": f"rank {rank_label(rank.rank)}{name}",
                 "ms": [_ms(ns) for ns in use.curve.at_ns],
                 "bytes": use.curve.allocated_bytes,
                 "peak": use.curve.allocated_bytes.index(max(use.curve.allocated_bytes)),
             }
-            for rank, use in shown
+            for name, (rank, use) in zip(names, shown, strict=True)
         ],
     }
+
+
+def _told_apart(uses: list[MemoryUse]) -> tuple[list[str], str]:
+    """Return what the lines' names say beyond their rank, and what all of them have in common."""
+    parts = [(use.device, f"step {step_label(use.curve.step)}") for use in uses]
+    common = [names[0] for names in zip(*parts, strict=True) if len(set(names)) == 1]
+    apart = ["".join(f", {part}" for part in mine if part not in common) for mine in parts]
+    return apart, f"{', '.join(common)}." if common else ""
 
 
 class Chart(NamedTuple):

@@ -103,8 +103,8 @@ function levels(plot, it) {
     annotations: [{ xref: "paper", x: 0, xanchor: "left", y: it.limit, yanchor: "bottom", text: "the device's memory", showarrow: false }],
   };
   return Plotly.newPlot(plot, drawn, layout({
-    showlegend: true, legend: { orientation: "h", y: -.25, yanchor: "top" }, ...limit,
-    xaxis: axis(it.axis), yaxis: axis(it.y, {
+    showlegend: true, legend: { orientation: "h", y: 1.02, yanchor: "bottom" }, ...limit,
+    xaxis: axis(it.axis, { range: [0, Math.max(...it.series.flatMap(one => one.ms))] }), yaxis: axis(it.y, {
       ticksuffix: "B", exponentformat: "SI", range: [0, 1.08 * Math.max(it.limit ?? 1, ...it.series.flatMap(one => one.bytes))],
     }),
   }), quiet);
