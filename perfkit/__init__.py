@@ -11,7 +11,7 @@
     perfkit.compare("traces/a", "traces/b")    # what changed
     perfkit.history("traces/")                 # how it went over time
 
-Importing perfkit is cheap: each name is imported when it is first used, torch only by `profile`.
+Importing perfkit is cheap: each name is imported when it is first used, torch only by `profile` and its options.
 """
 
 from importlib import import_module
@@ -27,11 +27,23 @@ if TYPE_CHECKING:
     from perfkit.model import RunManifest as RunManifest
     from perfkit.pipeline import analyze as analyze
     from perfkit.run.own_loop import profile as profile
+    from perfkit.run.session import ProfilerOptions as ProfilerOptions
 
-__all__ = ["PerfkitError", "Report", "RunManifest", "__version__", "analyze", "compare", "history", "profile"]
+__all__ = [
+    "PerfkitError",
+    "ProfilerOptions",
+    "Report",
+    "RunManifest",
+    "__version__",
+    "analyze",
+    "compare",
+    "history",
+    "profile",
+]
 
 _LAZY: Final = {
     "PerfkitError": "perfkit.errors",
+    "ProfilerOptions": "perfkit.run.session",
     "Report": "perfkit.model",
     "RunManifest": "perfkit.model",
     "analyze": "perfkit.pipeline",

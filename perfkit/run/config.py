@@ -67,7 +67,7 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         "wait=1,warmup=1,active=3,repeat=1,skip_first=0"
     )
     record_shapes: Annotated[bool, Meta(description="Record operators' shapes (costs half a step and memory).")] = False
-    profile_memory: Annotated[bool, Meta(description="Record allocations.")] = False
+    profile_memory: Annotated[bool, Meta(description="Record allocations: memory over the step.")] = False
     with_stack: Annotated[bool, Meta(description="Record Python stacks.")] = False
     with_flops: Annotated[bool, Meta(description="Estimate operators' FLOPs.")] = False
     with_modules: Annotated[bool, Meta(description="Record module hierarchy.")] = False

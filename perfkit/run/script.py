@@ -51,7 +51,7 @@ class ScriptConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         Meta(description="Class of the optimizer whose steps count [default: the first optimizer that steps]."),
     ] = None
     record_shapes: Annotated[bool, Meta(description="Record operators' shapes (costs half a step and memory).")] = False
-    profile_memory: Annotated[bool, Meta(description="Record allocations.")] = False
+    profile_memory: Annotated[bool, Meta(description="Record allocations: memory over the step.")] = False
     with_stack: Annotated[bool, Meta(description="Record Python stacks.")] = False
     with_flops: Annotated[bool, Meta(description="Estimate operators' FLOPs.")] = False
     with_modules: Annotated[bool, Meta(description="Record module hierarchy.")] = False

@@ -58,6 +58,7 @@ class ProfilerOptions(Struct, frozen=True, kw_only=True):
 
     record_shapes: bool = False
     profile_memory: bool = False
+    """Allocations, for memory over the step."""
     with_stack: bool = False
     with_flops: bool = False
     with_modules: bool = False

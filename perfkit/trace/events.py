@@ -135,7 +135,7 @@ def device_name(kind: int, number: int) -> str:
 class Allocations:
     """What the allocator of one device held after each allocation and release, in order of time; columns of shape (m,).
 
-    Only what torch's own allocators know of. That of the CPU counts what was allocated since the profiler started.
+    Only what torch's own allocators know of; that of the CPU counts from when memory was first recorded.
     """
 
     time_ns: Ints

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from perfkit import cache
+from perfkit import analyze, cache
 from perfkit.model import RunManifest
 from perfkit.trace.store import MANIFEST_NAME, read_manifest
 from tests.integration.launching import (
@@ -138,7 +138,7 @@ def test_alone_with_a_file_of_options_cycles_and_epochs(tmp_path: Path) -> None:
     config = tmp_path / "run.toml"
     config.write_text(
         'batch-size = 32\nsource = "hdf5"\nschedule = "wait=1,warmup=1,active=1,repeat=2"\nepochs = 4\n'
-        'with-stack = true\nthreads = 1\nname = "mine"\n'
+        'with-stack = true\nprofile-memory = true\nthreads = 1\nname = "mine"\n'
     )
     command = [*PYTHON, "run", *TINY["transformer"], "--config", str(config), "--trace-dir", str(tmp_path)]
     manifest = run_once([*command, "--batch-size", "64"], tmp_path)
@@ -154,6 +154,13 @@ def test_alone_with_a_file_of_options_cycles_and_epochs(tmp_path: Path) -> None:
         assert annotations(trace, "ProfilerStep#") == [f"ProfilerStep#{2 + 3 * cycle}"]
         assert trace["perfkit"]["cycle"] == cycle
     assert manifest.ranks[0].threads == 1
+    (memory,) = analyze(tmp_path / "mine").runs[0].ranks[0].memory
+    assert [peak.step for peak in memory.steps] == [2, 5]
+    # At the least the gradients, which are made anew in each step.
+    assert manifest.parameters
+    assert all(peak.allocated_bytes >= 4 * manifest.parameters for peak in memory.steps)
+    assert memory.phase
+    assert memory.phase.startswith("perfkit.")
 
 
 def test_injected_delays_and_no_profile(tmp_path: Path) -> None:

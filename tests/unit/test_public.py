@@ -11,7 +11,7 @@ from perfkit.model import Report
 
 def test_exported_names() -> None:
     functions = ["analyze", "compare", "history", "profile"]
-    assert perfkit.__all__ == ["PerfkitError", "Report", "RunManifest", "__version__", *functions]
+    assert perfkit.__all__ == ["PerfkitError", "ProfilerOptions", "Report", "RunManifest", "__version__", *functions]
     assert perfkit.__all__ == sorted(perfkit.__all__)
     assert set(perfkit.__all__) <= set(dir(perfkit))
     assert perfkit.Report is Report

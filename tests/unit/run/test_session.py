@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import perfkit
-from perfkit.model import Injection
+from perfkit.model import Injection, MemoryUse
 from perfkit.run.record import versions
 from perfkit.run.session import Session
 from perfkit.run.team import Team
@@ -27,6 +27,26 @@ def test_a_loop_that_ends_within_its_active_steps_records_no_step_that_never_was
     (rank,) = run.ranks
     assert [step.step for step in rank.steps] == [1, 2]
     assert sum(operator.count for operator in rank.operators if operator.name == "aten::dot") == 2
+
+
+def test_memory_is_recorded_where_it_is_asked_for(tmp_path: Path) -> None:
+    def record(options: perfkit.ProfilerOptions | None) -> list[MemoryUse]:
+        kept = []
+        with perfkit.profile(tmp_path / "mine", schedule="wait=0,warmup=1,active=2", options=options) as prof:
+            for step in range(4):
+                with prof.phase("forward"):
+                    torch.empty(2_000_000, dtype=torch.uint8)
+                kept.append(torch.empty(1_000_000 * step, dtype=torch.uint8))
+                prof.step()
+        return perfkit.analyze(prof.folder).runs[0].ranks[0].memory
+
+    (use,) = record(perfkit.ProfilerOptions(profile_memory=True))
+    assert use.device == "CPU"
+    # What a step leaves is there in the next. The little that is on top is the profiler's own steps' and annotations'.
+    assert [(peak.step, peak.allocated_bytes // 1_000_000) for peak in use.steps] == [(1, 2), (2, 3)]
+    assert (use.peak.step, use.phase) == (2, "perfkit.forward")
+    assert max(use.curve.allocated_bytes) == use.peak.allocated_bytes
+    assert record(None) == []
 
 
 def test_a_delay_is_put_in_once_a_step_across_epochs_too(monkeypatch: pytest.MonkeyPatch) -> None:
