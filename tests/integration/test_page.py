@@ -14,6 +14,7 @@ from tests.integration.launching import PYTHON, ROOT, execute
 from tests.report_builders import make_operator, make_rank, make_report, make_run
 from tests.scaling_builders import make_scaling_report
 from tests.unit.report.test_html import HOSTILE
+from tests.unit.report.test_memory import GB, make_use, with_memory
 
 pytestmark = needs_chromium
 
@@ -125,6 +126,23 @@ def test_series_are_charted(browser: Any, tmp_path: Path, width: int, scheme: st
         "computation",
     ]
     assert visit.page.locator("#insights li").count() == len(make_scaling_report().insights) > 0
+    assert visit.page.evaluate("document.documentElement.scrollWidth") <= width
+    assert visit.trouble == []
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (400, "dark")])
+def test_memory_is_drawn_up_to_its_limit(browser: Any, tmp_path: Path, width: int, scheme: str) -> None:
+    run = with_memory(*[[make_use((60 + number) * GB)] for number in range(6)])
+    visit = Visit(browser, make_page(tmp_path / "report.html", run), width, color_scheme=scheme)
+    visit.draw_all()
+    chart = visit.page.locator("figure.chart", has_text="Memory over the step")
+    assert chart.locator(".legendtext").all_text_contents() == [f"rank {number}" for number in (5, 4, 3, 2, 1)]
+    assert "the device's memory" in chart.locator(".annotation-text").all_text_contents()
+    drawn = chart.locator(".plot").evaluate("plot => plot.data.map(line => [line.line.shape, Math.max(...line.y)])")
+    assert drawn == [["hv", number * GB] for number in (65, 64, 63, 62, 61)]
+    top = chart.locator(".plot").evaluate("plot => plot.layout.yaxis.range[1]")
+    assert top > 80 * GB
+    assert visit.page.locator("table", has_text="Memory (").locator("tbody tr").count() == 6
     assert visit.page.evaluate("document.documentElement.scrollWidth") <= width
     assert visit.trouble == []
 
