@@ -130,6 +130,21 @@ class Compiled(Struct, frozen=True, kw_only=True):
     """Steps in which something was compiled, on any rank."""
 
 
+class FileSpeed(Struct, frozen=True, kw_only=True):
+    """How fast the file of the samples can be read: large blocks one after the other by one process, rank 0's.
+
+    Measured right after the last step, from the file's beginning, as the run has left it in the page cache.
+    """
+
+    bytes_per_s: float
+    read_bytes: int
+    """What was read for it."""
+    wall_ns: int
+    """How long that took; of a short file that lies in the page cache, the median of several times."""
+    cached_share: float | None
+    """Share of it that was in the page cache before; None where the system does not say."""
+
+
 class RunManifest(Struct, frozen=True, kw_only=True):
     """`run.json`."""
 
@@ -166,6 +181,8 @@ class RunManifest(Struct, frozen=True, kw_only=True):
     """One a step, the same on all ranks; of a failed run as far as `ranks` go."""
     ranks: list[RankRecord] = []
     throughput: Throughput | None = None
+    file_speed: FileSpeed | None = None
+    """None where the samples come from no file of perfkit's, or it could not be read (then `unknown` says why)."""
     unknown: dict[str, str] = {}
     """Fields here and in `ranks` that cannot be known of this run, and why: they are None, or an empty list."""
     files: list[TraceFile] = []
@@ -384,6 +401,11 @@ class DataLoading(Struct, frozen=True, kw_only=True):
     read_bytes_per_s: float | None
     """Bytes of samples delivered per second of waiting for them, summed over ranks; None without a manifest, and where
     the run's own rate is None (see `Throughput`)."""
+    file_speed: FileSpeed | None = None
+    """The manifest's."""
+    file_share: float | None = None
+    """What a rank reads a second, in the mean, against the file's own speed. Above one where the file holds the samples
+    compressed, or lies in a faster cache while it is loaded than after."""
 
 
 class ProfilerCost(Struct, frozen=True, kw_only=True):
@@ -875,6 +897,13 @@ class AxisRow(Struct, frozen=True, kw_only=True):
     read_bytes_per_s: float | None
     load_ratio: float | None
     """Median load against that from memory; None where there is no such row."""
+    memory_share: float | None = None
+    """`read_bytes_per_s` against that from memory."""
+    file_bytes_per_s: float | None = None
+    """The file's own speed (see `FileSpeed`); as the two below the median over runs."""
+    file_cached_share: float | None = None
+    file_share: float | None = None
+    """What a rank reads a second against the file's own speed (see `DataLoading`)."""
 
 
 class Axis(Struct, frozen=True, kw_only=True):

@@ -9,6 +9,7 @@ from perfkit.model import (
     DataLoading,
     Efficiency,
     ExposedNs,
+    FileSpeed,
     Finding,
     Injection,
     Loads,
@@ -231,7 +232,7 @@ def make_across(**changes: Any) -> Across:
 
 
 def make_loading(**changes: Any) -> DataLoading:
-    """Four loads from HDF5."""
+    """Four loads from HDF5; from memory there is no file to be fast."""
     fields: dict[str, Any] = {
         "source": "hdf5",
         "count": 4,
@@ -241,8 +242,18 @@ def make_loading(**changes: Any) -> DataLoading:
         "max_step": 6,
         "exposed_share": 0.125,
         "read_bytes_per_s": 87_400_000.0,
+        "file_speed": make_file_speed(),
+        "file_share": 0.02185,
     }
+    if changes.get("source") == "memory":
+        fields |= {"file_speed": None, "file_share": None}
     return DataLoading(**(fields | changes))
+
+
+def make_file_speed(**changes: Any) -> FileSpeed:
+    """A file of 200 MB, three quarters of it in the page cache, that is read at 2 GB/s."""
+    fields: dict[str, Any] = {"bytes_per_s": 2e9, "read_bytes": 200_000_000, "wall_ns": 100 * MS, "cached_share": 0.75}
+    return FileSpeed(**(fields | changes))
 
 
 def make_foreign_run(name: str = "foreign", **changes: Any) -> RunReport:

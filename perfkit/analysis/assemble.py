@@ -207,6 +207,7 @@ def _data_loading(ranks: list[RankReport], manifest: RunManifest | None, source:
     wall_ns = sum(step.wall_ns for rank in ranks for step in rank.steps)
     exposed_ns = sum(step.exposed_ns.data_loading for rank in ranks for step in rank.steps)
     sum_ns = sum(span_ns for span_ns, _, _ in loads)
+    rate, speed = _read_rate(manifest, ranks, sum_ns), manifest.file_speed if manifest else None
     return DataLoading(
         source=source,
         count=len(loads),
@@ -215,7 +216,9 @@ def _data_loading(ranks: list[RankReport], manifest: RunManifest | None, source:
         max_rank=max_rank,
         max_step=max_step,
         exposed_share=exposed_ns / wall_ns if wall_ns else 0.0,
-        read_bytes_per_s=_read_rate(manifest, ranks, sum_ns),
+        read_bytes_per_s=rate,
+        file_speed=speed,
+        file_share=rate / len(ranks) / speed.bytes_per_s if rate and speed and speed.bytes_per_s > 0 else None,
     )
 
 

@@ -9,7 +9,7 @@ from perfkit.report.document import Cell, Column, Table
 from perfkit.report.facts import input_of
 from perfkit.report.scaling import scaling
 from perfkit.report.tables import SHORT
-from perfkit.units import NONE, duration, plain, shares, size
+from perfkit.units import NONE, duration, plain, rate, share, shares
 
 _LIMITS: dict[Bound, Category] = {
     "compute": "compute",
@@ -74,24 +74,25 @@ def _input(runs: list[RunReport]) -> list[Table]:
         Column("largest"),
         Column("× memory"),
         Column("read"),
+        Column("of file"),
     )
     remark = (
         "× memory: median load against that of the runs of the same configuration from memory (their median); "
-        f"{NONE} where there is none"
+        f"{NONE} where there is none. of file: a rank's rate against plain sequential reads of the file after the run"
     )
     return [Table("Runs: the input", columns, rows, remark)]
 
 
 def _input_row(run: RunReport, loads: DataLoading, runs: list[RunReport]) -> tuple[Cell, ...]:
     ratio = load_ratio(run, runs)
-    read = loads.read_bytes_per_s
     return (
         Cell(plain(run.run)),
         Cell(input_of(run) if run.source else plain(loads.source or NONE)),
         Cell(duration(loads.median_ns)),
         Cell(duration(loads.max_ns)),
         Cell(NONE if ratio is None else f"{ratio:.2f}"),
-        Cell(NONE if read is None else f"{size(read)}/s"),
+        Cell(rate(loads.read_bytes_per_s, "B")),
+        Cell(share(loads.file_share)),
     )
 
 

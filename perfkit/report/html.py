@@ -36,6 +36,14 @@ _DEFINITIONS: Final = (
         "What torch's allocators have given out, in the host's steps (each begins with what is left); on the CPU only "
         "what was allocated since the profiler started. Reserved: what they hold of the device, given out or not.",
     ),
+    (
+        "of file",
+        "What a rank reads a second while it waits for samples, against the file's own speed: plain reads of 8 MiB "
+        "one after the other, of its first 256 MiB at most, by one process after the last step. How fast that is "
+        "depends on how much of it the run has left in the page cache, which stands beside it. Above 100 % where "
+        "samples are stored compressed, or were cached while they were loaded and no longer after.",
+    ),
+    ("of memory", "The samples' bytes a second of all ranks while they wait for them, against those from memory."),
     ("efficiency", "Of a series: the speedup against the smallest world size, by the ranks that took; 1 is ideal."),
     ("active", "How long a category was active at all; what is active but not exposed was hidden by an earlier one."),
 )

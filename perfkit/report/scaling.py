@@ -314,7 +314,13 @@ def _axes(option: str, axes: Sequence[Axis]) -> list[Table]:
     if option not in _INPUT or all(row.load_median_ns is None for _, row in rows):
         return [steps]
     loads = [(*_shared(axis, row, bool(alike)), *_loads_row(row)) for axis, row in rows]
-    return [steps, _loads(f"By {plain(option)}: the input{alike}", shared, loads)]
+    rates = [(*_shared(axis, row, bool(alike)), *_rates_row(row)) for axis, row in rows]
+    read = any(row.read_bytes_per_s is not None or row.file_bytes_per_s is not None for _, row in rows)
+    return [
+        steps,
+        _loads(f"By {plain(option)}: the input{alike}", shared, loads),
+        *([_rates(f"By {plain(option)}: bytes a second{alike}", shared, rates)] if read else []),
+    ]
 
 
 def _shared(axis: Axis, row: AxisRow, alike: bool) -> tuple[Cell, ...]:
@@ -333,7 +339,7 @@ def _axis_row(row: AxisRow) -> tuple[Cell, ...]:
 
 
 def _loads(title: str, shared: tuple[Column, ...], rows: Sequence[tuple[Cell, ...]]) -> Table:
-    own = ("median load", "largest", "of the step", "read", "× memory")
+    own = ("median load", "largest", "of the step", "× memory")
     remark = "of the step: what nothing hides; × memory: median load against that from memory"
     return Table(title, (*shared, *map(Column, own)), rows, remark)
 
@@ -343,8 +349,26 @@ def _loads_row(row: AxisRow) -> tuple[Cell, ...]:
         Cell(duration(row.load_median_ns)),
         Cell(duration(row.load_max_ns)),
         Cell(share(row.exposed_share)),
-        Cell(NONE if row.read_bytes_per_s is None else f"{size(row.read_bytes_per_s)}/s"),
         Cell(NONE if row.load_ratio is None else f"{row.load_ratio:.2f}"),
+    )
+
+
+def _rates(title: str, shared: tuple[Column, ...], rows: Sequence[tuple[Cell, ...]]) -> Table:
+    own = ("read", "of memory", "file alone", "in cache", "of file")
+    remark = (
+        "read: samples of all ranks while they wait for them; file alone: plain sequential reads by one process after "
+        "the run; in cache: how much of that the run had left in the page cache; of file: a rank's rate against it"
+    )
+    return Table(title, (*shared, *map(Column, own)), rows, remark)
+
+
+def _rates_row(row: AxisRow) -> tuple[Cell, ...]:
+    return (
+        Cell(rate(row.read_bytes_per_s, "B")),
+        Cell(share(row.memory_share)),
+        Cell(rate(row.file_bytes_per_s, "B")),
+        Cell(share(row.file_cached_share)),
+        Cell(share(row.file_share)),
     )
 
 

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from statistics import median
 
-from perfkit.model import CATEGORIES, Category, MemoryUse, RankReport, RunReport, StepBreakdown
+from perfkit.model import CATEGORIES, Category, FileSpeed, MemoryUse, RankReport, RunReport, StepBreakdown
 from perfkit.report import sums
 from perfkit.report.document import Cell, Column, Table
 from perfkit.report.names import collective_name
-from perfkit.units import NONE, difference, duration, plain, share, shares, size
+from perfkit.units import NONE, difference, duration, plain, rate, share, shares, size
 
 BAR_CELLS = 20
 MAX_RANKS = 16
@@ -193,6 +193,7 @@ def data_loading(run: RunReport) -> Table | None:
             Column("where", "words"),
             Column("of the step"),
             Column("read"),
+            *([Column("of file")] if loads.file_speed else []),
         ),
         [
             (
@@ -202,10 +203,18 @@ def data_loading(run: RunReport) -> Table | None:
                 Cell(duration(loads.max_ns)),
                 Cell(where),
                 Cell(share(loads.exposed_share)),
-                Cell(NONE if loads.read_bytes_per_s is None else f"{size(loads.read_bytes_per_s)}/s"),
+                Cell(rate(loads.read_bytes_per_s, "B")),
+                *([Cell(share(loads.file_share))] if loads.file_speed else []),
             )
         ],
+        _of_file(loads.file_speed) if loads.file_speed else "",
     )
+
+
+def _of_file(speed: FileSpeed) -> str:
+    alone = rate(speed.bytes_per_s, "B")
+    cached = "" if speed.cached_share is None else f", {share(speed.cached_share)} of that from the page cache"
+    return f"of file: a rank's rate against plain sequential reads of the file after the run: {alone}{cached}"
 
 
 def operators(run: RunReport, top: int) -> Table | None:

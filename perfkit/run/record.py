@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from perfkit._version import __version__
 from perfkit.errors import RunError
-from perfkit.model import Compiled, Injection, RankRecord, RunManifest, StepKind
+from perfkit.model import Compiled, FileSpeed, Injection, RankRecord, RunManifest, StepKind
 from perfkit.run.commit import current_commit
 from perfkit.run.devices import find_peak
 from perfkit.run.layout import Layout
@@ -133,8 +133,20 @@ def complete(
     model: nn.Module | None = None,
     peak_tflops: float | None = None,
     compiled: Compiled | None = None,
+    file_speed: FileSpeed | str | None = None,
 ) -> None:
     """Gather what every rank knows and write the manifest as "completed"; called by every rank.
+
+    Args:
+        team: The ranks.
+        layout: Where they run.
+        folder: The run's folder.
+        measured: What this rank has measured.
+        work: What one rank does in one step; without it there are no rates.
+        model: What was trained; without it there is no checksum.
+        peak_tflops: Of one device, where the user knows better.
+        compiled: What was compiled.
+        file_speed: Of the samples' file, as rank 0 has it; text says why it is not known.
 
     Raises:
         RunError: The ranks' parameters differ.
@@ -145,12 +157,16 @@ def complete(
     records = team.exchange(rank_record(team.rank, layout, measured))
 
     def write() -> None:
+        manifest = read_manifest(folder)
+        missing = {"file_speed": file_speed} if isinstance(file_speed, str) else {}
         manifest = msgspec.structs.replace(
-            read_manifest(folder),
+            manifest,
             state="completed",
             finished_at=now().isoformat(timespec="seconds"),
             parameter_checksum=checksum,
             compiled=compiled,
+            file_speed=None if isinstance(file_speed, str) else file_speed,
+            unknown={**manifest.unknown, **missing},
             ranks=records,
             files=list_files(folder),
             **facts(measured, work, model),

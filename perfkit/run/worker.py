@@ -16,9 +16,10 @@ from torch.utils.data import DistributedSampler
 from perfkit.analysis.compiled import compile_findings
 from perfkit.analysis.oversubscribed import oversubscription
 from perfkit.errors import UsageError
-from perfkit.model import Compiled, StepKind
+from perfkit.model import Compiled, FileSpeed, StepKind
 from perfkit.run.config import RunConfig
 from perfkit.run.failure import Guard
+from perfkit.run.file_speed import file_speed
 from perfkit.run.layout import Layout
 from perfkit.run.nccl_log import collect_log
 from perfkit.run.orphan import watch_parent
@@ -137,6 +138,7 @@ def _train(job: Job, team: Team, layout: Layout, folder: Path, guard: Guard) -> 
     with progress(data.steps, visible=team.rank == 0) as show:
         trainer.train(data, session, show)
     session.finish()
+    speed = _file_speed(team, path)
     compiled = None if trainer.compiled is None else trainer.compiled.result(team)
     if team.rank == 0 and compiled is not None:
         _warn_of_compiling(compiled, session.kinds)
@@ -149,7 +151,26 @@ def _train(job: Job, team: Team, layout: Layout, folder: Path, guard: Guard) -> 
         model=model,
         peak_tflops=job.run.peak_tflops,
         compiled=compiled,
+        file_speed=speed,
     )
+
+
+def _file_speed(team: Team, path: Path | None) -> FileSpeed | str | None:
+    """Let rank 0 measure how fast the samples' file can be read; the others wait for it without a limit.
+
+    Returns:
+        The speed, or why it is not known: a run that is trained does not fail for it. None on the other ranks, and
+        where there is no file.
+    """
+    team.doing = "the end of the run"
+
+    def measure() -> FileSpeed | str | None:
+        try:
+            return None if path is None else file_speed(path)
+        except OSError as error:
+            return f"{path}: cannot be read again ({error.strerror or error})"
+
+    return team.only(team.rank == 0, measure)
 
 
 def _prepare_data(job: Job, team: Team, layout: Layout, spec: DataSpec) -> Path | None:

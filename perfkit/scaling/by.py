@@ -1,12 +1,12 @@
 """Runs that differ in one option only, side by side."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from statistics import fmean, geometric_mean, median
 from typing import Final, NamedTuple
 
 from perfkit.errors import UsageError
-from perfkit.model import Axis, AxisRow, RunReport
+from perfkit.model import Axis, AxisRow, DataLoading, RunReport
 from perfkit.scaling.figures import Sample, common_kind, estimate, figure, quotient, sample
 from perfkit.scaling.series import place
 from perfkit.scaling.settings import COMPANIONS, Settings, differing, key, settings
@@ -73,7 +73,7 @@ def _axis(option: str, members: list[_Member], varied: list[str]) -> Axis | None
     first = next(iter(samples.values()))
     run = first.runs[0]
     batch = [f"batch {run.batch_size} a rank"] if run.batch_size else []
-    from_memory = _load_median(rows.get("memory", [])) if option == "source" else None
+    from_memory = rows.get("memory", []) if option == "source" else []
     return Axis(
         option=option,
         name=", ".join([run.workload or "", *varied, *batch]),
@@ -96,17 +96,13 @@ def _rows(members: list[_Member]) -> dict[str, list[RunReport]]:
     return rows
 
 
-def _load_median(runs: Sequence[RunReport]) -> float | None:
-    loads = [run.data_loading.median_ns for run in runs if run.data_loading]
-    return median(loads) if loads else None
-
-
-def _row(value: str, found: Sample, first: Sample, from_memory: float | None) -> AxisRow:
+def _row(value: str, found: Sample, first: Sample, from_memory: Sequence[RunReport]) -> AxisRow:
     runs = found.runs
-    loads = [run.data_loading for run in runs if run.data_loading]
-    rates = [load.read_bytes_per_s for load in loads if load.read_bytes_per_s is not None]
+    loads = _loads(runs)
     parallel = [run.efficiency.parallel for run in runs if run.efficiency and run.efficiency.parallel]
-    middle = _load_median(runs)
+    middle, memory_middle = _load_median(runs), _load_median(from_memory)
+    rate, memory_rate = _read_rate(runs), _read_rate(from_memory)
+    speeds = [load.file_speed for load in loads if load.file_speed]
     return AxisRow(
         value=value,
         figure=figure(found),
@@ -115,6 +111,28 @@ def _row(value: str, found: Sample, first: Sample, from_memory: float | None) ->
         load_median_ns=middle,
         load_max_ns=max((load.max_ns for load in loads), default=None),
         exposed_share=fmean(load.exposed_share for load in loads) if loads else None,
-        read_bytes_per_s=median(rates) if rates else None,
-        load_ratio=middle / from_memory if middle is not None and from_memory else None,
+        read_bytes_per_s=rate,
+        load_ratio=middle / memory_middle if middle is not None and memory_middle else None,
+        memory_share=rate / memory_rate if rate is not None and memory_rate else None,
+        file_bytes_per_s=_median(speed.bytes_per_s for speed in speeds),
+        file_cached_share=_median(speed.cached_share for speed in speeds),
+        file_share=_median(load.file_share for load in loads),
     )
+
+
+def _loads(runs: Sequence[RunReport]) -> list[DataLoading]:
+    return [run.data_loading for run in runs if run.data_loading]
+
+
+def _load_median(runs: Sequence[RunReport]) -> float | None:
+    return _median(load.median_ns for load in _loads(runs))
+
+
+def _read_rate(runs: Sequence[RunReport]) -> float | None:
+    return _median(load.read_bytes_per_s for load in _loads(runs))
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    """Return the median of those that are known; None where none is."""
+    known = [value for value in values if value is not None]
+    return median(known) if known else None

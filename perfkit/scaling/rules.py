@@ -184,11 +184,17 @@ def _input(facts: Facts) -> Claim | None:
     evidence = {"exposed_share": facts.share(exposed_ns), "median_load_ns": float(loads.median_ns)}
     if facts.load_ratio:
         evidence["load_ratio"] = facts.load_ratio
+    near, storage = "", ""
+    if loads.file_share is not None:
+        evidence["file_share"] = loads.file_share
+        if loads.file_share >= _MOSTLY:
+            near = f", at {percent(loads.file_share)} of the speed at which its file can be read at all"
+            storage = ", or faster storage"
     return Claim(
         f"waiting for data takes {percent(facts.share(exposed_ns))} of the step: a load{source} takes "
-        f"{duration(loads.median_ns)} in the median{against}",
+        f"{duration(loads.median_ns)} in the median{against}{near}",
         evidence,
-        _for_input(facts),
+        _for_input(facts) + storage,
         exposed_ns,
     )
 

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from perfkit import analyze, cache
+import perfkit
+from perfkit import cache
 from perfkit.model import RunManifest
 from perfkit.trace.store import MANIFEST_NAME, read_manifest
 from tests.integration.launching import (
@@ -132,6 +133,26 @@ def test_two_ranks(launcher: list[str] | None, workload: str, source: str, tmp_p
         check_trace(trace, rank, 2, [2, 3, 4])
     # Each rank has data of its own.
     assert manifest.ranks[0].loss[0] != manifest.ranks[1].loss[0]
+    check_file_speed(folder, manifest)
+
+
+def check_file_speed(folder: Path, manifest: RunManifest) -> None:
+    """Check that input from a file was measured against that file, and that from memory against none."""
+    (report,) = perfkit.analyze(folder, cache=False).runs
+    loads, speed = report.data_loading, manifest.file_speed
+    assert loads is not None
+    assert (loads.file_speed, manifest.unknown) == (speed, {})
+    if speed is None:
+        assert (manifest.source, loads.file_share) == ("memory", None)
+        return
+    (data,) = Path(manifest.config["data_dir"]).glob(f"{manifest.workload}-*.{SUFFIXES[manifest.source]}")
+    assert speed.read_bytes == data.stat().st_size
+    assert speed.cached_share in (1.0, None)  # the run itself has just written it
+    assert loads.read_bytes_per_s is not None
+    assert loads.file_share == pytest.approx(loads.read_bytes_per_s / 2 / speed.bytes_per_s)
+
+
+SUFFIXES = {"hdf5": "h5", "safetensors": "safetensors"}
 
 
 def test_alone_with_a_file_of_options_cycles_and_epochs(tmp_path: Path) -> None:
@@ -154,7 +175,7 @@ def test_alone_with_a_file_of_options_cycles_and_epochs(tmp_path: Path) -> None:
         assert annotations(trace, "ProfilerStep#") == [f"ProfilerStep#{2 + 3 * cycle}"]
         assert trace["perfkit"]["cycle"] == cycle
     assert manifest.ranks[0].threads == 1
-    (memory,) = analyze(tmp_path / "mine").runs[0].ranks[0].memory
+    (memory,) = perfkit.analyze(tmp_path / "mine").runs[0].ranks[0].memory
     assert [peak.step for peak in memory.steps] == [2, 5]
     # At the least the gradients, which are made anew in each step.
     assert manifest.parameters
@@ -297,6 +318,7 @@ import os, sys
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
+import perfkit
 import perfkit
 from perfkit import cache
 

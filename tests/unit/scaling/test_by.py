@@ -5,7 +5,7 @@ import pytest
 from perfkit.errors import UsageError
 from perfkit.scaling.assemble import scaling
 from perfkit.scaling.by import axes
-from tests.report_builders import MS, make_foreign_run, make_loading
+from tests.report_builders import MS, make_file_speed, make_foreign_run, make_loading
 from tests.scaling_builders import make_scaled
 
 
@@ -23,6 +23,40 @@ def test_sources_are_compared_unasked_against_memory() -> None:
     assert (hdf5.value, hdf5.ratio.value, hdf5.load_ratio) == ("hdf5", 1.5, 3.0)
     assert (hdf5.load_median_ns, hdf5.load_max_ns, hdf5.exposed_share) == (9 * MS, 20 * MS, 0.25)
     assert hdf5.read_bytes_per_s == 5e7
+
+
+def test_sources_are_compared_with_memory_and_with_their_file() -> None:
+    shares = [(1e9, 0.02, 0.5), (4e9, 0.04, None), (2e9, 0.03, 1.0)]
+    hdf5 = [
+        make_scaled(
+            2,
+            150 + number,
+            source="hdf5",
+            name=f"hdf5-{number}",
+            data_loading=make_loading(
+                source="hdf5",
+                read_bytes_per_s=4e7,
+                file_speed=make_file_speed(bytes_per_s=alone, cached_share=cached),
+                file_share=part,
+            ),
+        )
+        for number, (alone, part, cached) in enumerate(shares)
+    ]
+    memory = make_scaled(2, 100, data_loading=make_loading(source="memory", read_bytes_per_s=8e7))
+    (axis,) = axes([*hdf5, memory], [])
+    first, second = axis.rows
+    assert (first.memory_share, first.file_share, first.file_bytes_per_s) == (1.0, None, None)
+    assert (second.memory_share, second.file_share, second.file_bytes_per_s) == (0.5, 0.03, 2e9)
+    assert second.file_cached_share == 0.75  # of the two that know it
+
+
+def test_what_is_not_known_of_the_reading_stays_unknown() -> None:
+    waiting = make_loading(read_bytes_per_s=None, file_share=None)  # loader workers read ahead
+    runs = [make_scaled(2, 150, source="hdf5", data_loading=waiting), make_scaled(2, 100)]
+    (axis,) = axes(runs, [])
+    hdf5 = axis.rows[1]
+    assert (hdf5.read_bytes_per_s, hdf5.memory_share, hdf5.file_share) == (None, None, None)
+    assert hdf5.file_bytes_per_s == 2e9
 
 
 def test_any_option_can_be_the_axis() -> None:

@@ -150,6 +150,15 @@ def test_input_says_how_far_from_memory_it_is() -> None:
     assert one.gives_back_ns == 37 * MS
 
 
+def test_input_that_is_as_fast_as_its_file_needs_another_file_system() -> None:
+    loading = make_loading(median_ns=37 * MS, file_share=0.81)
+    slow = run_of({"compute": 60 * MS, "data_loading": 37 * MS}, source="hdf5", data_loading=loading)
+    one = the("input", found(slow))
+    assert one.sentence.endswith("in the median, at 81 % of the speed at which its file can be read at all")
+    assert one.evidence["file_share"] == 0.81
+    assert one.next_step.endswith(", or faster storage")
+
+
 def test_the_profilers_cost_is_no_overhead() -> None:
     busy = {"compute": 68 * MS, "overhead": 30 * MS}
     cost = ProfilerCost(plain_step_ns=75 * MS, recorded_step_ns=100 * MS, ratio=100 / 75, reason=None)
