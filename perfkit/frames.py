@@ -3,14 +3,15 @@
 pandas is imported only when a DataFrame is made.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from msgspec.structs import asdict, fields
 
 from perfkit.model import (
     CATEGORIES,
+    AxisRow,
     CollectiveStat,
     Estimate,
     Factors,
@@ -65,6 +66,20 @@ POINT_COLUMNS: Final = (
     *(f.name for f in fields(Factors)),
 )
 
+_AXIS_ESTIMATES: Final = ("step_ns", "samples_per_s", "ratio")
+_AXIS_FIGURES: Final = tuple(f.name for f in fields(AxisRow) if f.name not in {"value", "figure", "ratio"})
+AXIS_COLUMNS: Final = (
+    "option",
+    "name",
+    "world_size",
+    "value",
+    "repeats",
+    "measured_on",
+    "resampled",
+    *(f"{name}{end}" for name in _AXIS_ESTIMATES for end in ("", "_low", "_high")),
+    *_AXIS_FIGURES,
+)
+
 _NULLABLE_INTEGERS: Final[tuple[str, ...]] = (
     "rank",
     "step",
@@ -73,8 +88,24 @@ _NULLABLE_INTEGERS: Final[tuple[str, ...]] = (
     "threads",
     "reserved_bytes",
     "limit_bytes",
+    "load_max_ns",
 )
 _INTEGERS: Final = ("count", "loads_count", "allocated_bytes")
+
+Kind = Literal["text", "integer", "number"]
+_TEXT: Final = frozenset(
+    {"run", "series", "kind", "oversubscribed", "measured_on", "resampled", "option", "name", "value"},
+)
+_COUNTS: Final = frozenset({"world_size", "nodes", "batch_size", "repeats", "loads_count"}).union(_NULLABLE_INTEGERS)
+
+
+def kind(column: str, columns: Sequence[str]) -> Kind:
+    """Return what a column of `STEP_COLUMNS`, `POINT_COLUMNS` or `AXIS_COLUMNS` holds, whatever its rows know."""
+    if column in _TEXT:
+        return "text"
+    # Several runs' times are medians, which may lie between two nanoseconds.
+    whole = column.endswith("_ns") and columns is STEP_COLUMNS
+    return "integer" if column in _COUNTS or whole else "number"
 
 
 @dataclass(frozen=True)
@@ -97,6 +128,8 @@ class Frames:
     """A row a finding."""
     points: "DataFrame"
     """A row a world size of a series of runs: figures with the ends of their 95 % intervals, and factors."""
+    axes: "DataFrame"
+    """A row a value of an option that runs are set side by side by, such as their source: steps, loads, reading."""
 
 
 def frames(report: Report) -> Frames:
@@ -110,18 +143,27 @@ def frames(report: Report) -> Frames:
         memory=_frame(memory_rows(report), MEMORY_COLUMNS),
         findings=_frame(finding_rows(report), FINDING_COLUMNS),
         points=_frame(point_rows(report), POINT_COLUMNS),
+        axes=_frame(axis_rows(report), AXIS_COLUMNS),
     )
 
 
-def _frame(rows: Iterator[dict[str, Value]], columns: tuple[str, ...]) -> "DataFrame":
+def _frame(rows: Iterable[dict[str, Value]], columns: tuple[str, ...]) -> "DataFrame":
     import pandas as pd
 
-    frame = pd.DataFrame(list(rows), columns=list(columns))
+    frame = pd.DataFrame([_encodable(row) for row in rows], columns=list(columns))
     integers = {c: "Int64" for c in _NULLABLE_INTEGERS if c in columns}
-    # A point's step time is a median, which may lie between two nanoseconds.
-    whole = () if columns is POINT_COLUMNS else columns
+    # Several runs' times are medians, which may lie between two nanoseconds.
+    whole = () if columns in (POINT_COLUMNS, AXIS_COLUMNS) else columns
     integers |= {c: "int64" for c in whole if c.endswith("_ns") or c in _INTEGERS}
     return frame.astype(integers)
+
+
+def _encodable(row: dict[str, Value]) -> dict[str, Value]:
+    """Write out what was not UTF-8 (lone surrogates): with pyarrow beside it, pandas holds text as UTF-8."""
+    return {
+        key: value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
+        for key, value in row.items()
+    }
 
 
 def _ranks(report: Report) -> Iterator[tuple[RunReport, RankReport]]:
@@ -238,3 +280,22 @@ def _placed(point: ScalingPoint) -> dict[str, Value]:
 def _ends(name: str, found: Estimate | None) -> dict[str, Value]:
     low, high = (found.interval if found else None) or (None, None)
     return {name: found.value if found else None, f"{name}_low": low, f"{name}_high": high}
+
+
+def axis_rows(report: Report) -> Iterator[dict[str, Value]]:
+    """Yield a row of `AXIS_COLUMNS` a value of an option that runs are set side by side by."""
+    for axis in report.scaling.axes if report.scaling else ():
+        for row in axis.rows:
+            figure = row.figure
+            estimates = {"step_ns": figure.step_ns, "samples_per_s": figure.samples_per_s, "ratio": row.ratio}
+            yield {
+                "option": axis.option,
+                "name": axis.name,
+                "world_size": axis.world_size,
+                "value": row.value,
+                "repeats": len(figure.runs),
+                "measured_on": figure.measured_on,
+                "resampled": figure.resampled,
+                **{key: value for name in _AXIS_ESTIMATES for key, value in _ends(name, estimates[name]).items()},
+                **{name: getattr(row, name) for name in _AXIS_FIGURES},
+            }

@@ -12,7 +12,7 @@ from perfkit.cli.output import standard_output
 from perfkit.errors import StoreError, UsageError
 from perfkit.executors import EXECUTORS
 from perfkit.model import Report
-from perfkit.report import DEFAULT_TOP, REPORTERS, SUFFIXES, reporter
+from perfkit.report import BINARY_REPORTERS, DEFAULT_TOP, REPORTERS, SUFFIXES, binary_reporter, reporter
 from perfkit.units import plain
 
 app = App()
@@ -43,7 +43,15 @@ def analyze(
             help="How to write the report; without it the suffix of FILE says, else `rich`.",
         ),
     ] = None,
-    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write to FILE.")] = None,
+    output: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            help=f"Write to FILE instead, as its suffix says ({', '.join(SUFFIXES)}); may be repeated.",
+        ),
+    ] = None,
     html: Annotated[
         bool | None,
         typer.Option(
@@ -107,16 +115,20 @@ def analyze(
     perfkit analyze traces/ --by compile         runs that differ in one option, side by side
     perfkit analyze traces/ --forecast 64,128    what a series of runs says of more ranks
     """  # noqa: D301  \b marks a paragraph that keeps its lines
-    chosen = name or _format_of(output)
+    files = _files(output or [Path("-")], name)
     sizes = _sizes(forecast)
     # Last, so that `--help` and a mistyped option do not wait for numpy.
     from perfkit import pipeline
     from perfkit.cli.progress import bar
 
+    if any(kind in BINARY_REPORTERS for _, kind in files):
+        from perfkit.report.parquet import installed as check_parquet
+
+        check_parquet()  # better said now than after an hour
     if peer:
         from perfkit.hta.run import installed
 
-        installed()  # better said now than after an hour
+        installed()
     with bar() as progress:
         report = pipeline.analyze(
             *paths,
@@ -133,8 +145,9 @@ def analyze(
             forecast=sizes,
         )
     report = _cross_checked(report) if peer else report
-    _write(report, chosen, output, top)
-    unasked = html is None and output is None and name is None and len(report.runs) > 1
+    for path, kind in files:
+        _write(report, kind, path, top)
+    unasked = html is None and not output and name is None and len(report.runs) > 1
     if html or unasked:
         _write_page(report, paths, top, unasked)
 
@@ -174,9 +187,16 @@ def _launched() -> str | None:
     return "mpi" if any(size.isdecimal() and int(size) > 1 for size in sizes) else None
 
 
-def _format_of(output: Path | None) -> str:
+def _files(output: list[Path], name: str | None) -> list[tuple[Path, str]]:
+    """Return where the report goes, each with its format; `-` is standard output."""
+    if name is not None and len(output) > 1:
+        raise UsageError(f"-f {name} says the format of one FILE: of {len(output)} let the suffixes say it")
+    return [(path, name or _format_of(path)) for path in output]
+
+
+def _format_of(output: Path) -> str:
     """Return the format that the suffix of `output` stands for."""
-    if output is None or str(output) == "-" or not output.suffix:
+    if not output.suffix:
         return "rich"
     for suffix, name in SUFFIXES.items():
         if output.name.lower().endswith(suffix):
@@ -184,12 +204,14 @@ def _format_of(output: Path | None) -> str:
     raise UsageError(f"-o {output}: the suffix says no format; use {', '.join(SUFFIXES)}, or give -f")
 
 
-def _write(report: Report, name: str, output: Path | None, top: int) -> None:
-    write = reporter(name)
-    if output is None or str(output) == "-":
-        return write(report, standard_output(name), top=top)
+def _write(report: Report, name: str, output: Path, top: int) -> None:
+    if str(output) == "-":
+        return reporter(name)(report, standard_output(name), top=top)
 
-    from perfkit.report.files import writing
+    from perfkit.report.files import writing, writing_bytes
 
+    if name in BINARY_REPORTERS:
+        with writing_bytes(output) as file:
+            return binary_reporter(name)(report, file)
     with writing(output) as stream:
-        return write(report, stream, top=top)
+        return reporter(name)(report, stream, top=top)

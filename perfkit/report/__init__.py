@@ -4,7 +4,7 @@ A new format is a module with `write(report, stream, *, top)` and a row in `REPO
 """
 
 from importlib import import_module
-from typing import Final, Protocol, TextIO, TypeVar, cast
+from typing import BinaryIO, Final, Protocol, TextIO, TypeVar, cast
 
 from perfkit.model import Comparison, History, PeerTable, Report
 
@@ -14,11 +14,19 @@ REPORTERS: Final[dict[str, str]] = {
     "markdown": "perfkit.report.markdown:write",
     "csv": "perfkit.report.steps_csv:write",
     "points": "perfkit.report.points_csv:write",
+    "axes": "perfkit.report.axes_csv:write",
     "html": "perfkit.report.html:write",
     "extrap": "perfkit.report.extrap:write",
     "talp": "perfkit.report.talp:write",
 }
 """Format to `module:function`; a module is imported when its format is asked for."""
+
+BINARY_REPORTERS: Final[dict[str, str]] = {
+    "parquet": "perfkit.report.parquet:write_steps",
+    "points-parquet": "perfkit.report.parquet:write_points",
+    "axes-parquet": "perfkit.report.parquet:write_axes",
+}
+"""The same for what is no text, and goes to files only."""
 
 SUFFIXES: Final[dict[str, str]] = {
     ".extrap.jsonl": "extrap",
@@ -27,7 +35,11 @@ SUFFIXES: Final[dict[str, str]] = {
     ".md": "markdown",
     ".markdown": "markdown",
     ".points.csv": "points",
+    ".axes.csv": "axes",
     ".csv": "csv",
+    ".points.parquet": "points-parquet",
+    ".axes.parquet": "axes-parquet",
+    ".parquet": "parquet",
     ".html": "html",
     ".txt": "rich",
 }
@@ -85,9 +97,21 @@ class Reporter(Protocol[T]):
         """Write `report` to `stream`, with at most `top` rows in its ranked tables."""
 
 
+class BinaryReporter(Protocol):
+    """A function that writes a report as bytes."""
+
+    def __call__(self, report: Report, stream: BinaryIO) -> None:
+        """Write `report` to `stream`."""
+
+
 def reporter(name: str) -> Reporter[Report]:
     """Return the reporter called `name` in `REPORTERS`."""
     return cast("Reporter[Report]", _load(REPORTERS[name]))
+
+
+def binary_reporter(name: str) -> BinaryReporter:
+    """Return the reporter called `name` in `BINARY_REPORTERS`."""
+    return cast("BinaryReporter", _load(BINARY_REPORTERS[name]))
 
 
 def comparison_reporter(name: str) -> Reporter[Comparison]:

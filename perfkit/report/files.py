@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TextIO
+from typing import BinaryIO, TextIO
 
 from perfkit.errors import StoreError
 from perfkit.files import replacing
@@ -18,19 +18,31 @@ def writing(path: Path) -> Iterator[TextIO]:
     Raises:
         StoreError: the file cannot be written.
     """
+    with (
+        _target(path) as target,
+        target.open("w", encoding="utf-8", errors="backslashreplace", newline="") as stream,
+    ):
+        yield stream
+
+
+@contextmanager
+def writing_bytes(path: Path) -> Iterator[BinaryIO]:
+    """Do the same for bytes."""
+    with _target(path) as target, target.open("wb") as stream:
+        yield stream
+
+
+@contextmanager
+def _target(path: Path) -> Iterator[Path]:
+    """Give what to open in place of `path`."""
     try:
         if path.exists() and not path.is_file():
-            with _open(path) as stream:
-                yield stream
+            yield path
             return
         path.parent.mkdir(parents=True, exist_ok=True)
     except BrokenPipeError:
         raise
     except OSError as error:
         raise StoreError(f"cannot write {path}: {error.strerror or error}") from error
-    with replacing(path.resolve()) as temporary, _open(temporary) as stream:
-        yield stream
-
-
-def _open(path: Path) -> TextIO:
-    return path.open("w", encoding="utf-8", errors="backslashreplace", newline="")
+    with replacing(path.resolve()) as temporary:
+        yield temporary

@@ -72,6 +72,19 @@ def test_points_csv() -> None:
     assert (lines[0]["karp_flatt"], lines[0]["threads"]) == ("", "1")
 
 
+def test_axes_csv() -> None:
+    lines = list(csv.DictReader(io.StringIO(written("axes", make_scaling_report()))))
+    assert [(line["world_size"], line["value"]) for line in lines] == [
+        (size, source) for size in ("1", "2", "4") for source in ("memory", "hdf5")
+    ]
+    assert {line["option"] for line in lines} == {"source"}
+    memory, hdf5 = lines[:2]
+    assert (memory["ratio"], memory["memory_share"], memory["file_share"]) == ("", "1.0", "")
+    assert (hdf5["load_ratio"], hdf5["file_share"], hdf5["file_bytes_per_s"]) == ("15.0", "0.02185", "2000000000.0")
+    assert float(hdf5["step_ns_low"]) <= float(hdf5["step_ns"]) <= float(hdf5["step_ns_high"])
+    assert hdf5["file_cached_share"] == "0.75"
+
+
 def test_points_csv_is_no_formula() -> None:
     report = make_together(make_strong(lambda p: 100 / p, [1, 2], workload="=cmd|x"))
     assert {row["series"] for row in csv.DictReader(io.StringIO(written("points", report)))} == {"'=cmd|x strong"}
@@ -202,7 +215,14 @@ def test_frames_hold_the_report() -> None:
     points = make_scaling_report().tables().points
     assert points["world_size"].tolist() == [1, 2, 4, 1, 2, 4]
     assert points["threads"].dtype == "Int64"
+    axes = make_scaling_report().tables().axes
+    assert axes["load_max_ns"].dtype == "Int64"
+    assert axes["file_share"].isna().tolist() == [True, False] * 3
     assert tables.findings["severity"].tolist() == ["info", "error", "warning"]
+
+
+def test_frames_of_text_that_was_not_utf_8() -> None:
+    assert set(make_report(make_run("bad-\udcff")).tables().steps["run"]) == {r"bad-\udcff"}
 
 
 def test_frames_of_nothing_keep_their_columns() -> None:

@@ -1,0 +1,142 @@
+"""Parquet: the tables of a report, read back by Arrow with their types."""
+
+import io
+import os
+import sys
+import threading
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from perfkit.cli import main
+from perfkit.errors import StoreError
+from perfkit.frames import AXIS_COLUMNS, POINT_COLUMNS, STEP_COLUMNS
+from perfkit.model import Report
+from perfkit.report import BINARY_REPORTERS, binary_reporter
+from tests.report_builders import make_foreign_run, make_rank, make_report, make_run, make_step
+from tests.scaling_builders import make_scaling_report, make_strong, make_together
+from tests.trace_builder import TraceBuilder
+
+REPORT = make_report(make_run(), make_foreign_run())
+COLUMNS = {"parquet": STEP_COLUMNS, "points-parquet": POINT_COLUMNS, "axes-parquet": AXIS_COLUMNS}
+TABLES = {"parquet": "steps", "points-parquet": "points", "axes-parquet": "axes"}
+
+
+def written(name: str, report: Report) -> pa.Table:
+    stream = io.BytesIO()
+    binary_reporter(name)(report, stream)
+    stream.seek(0)
+    return parquet.read_table(stream)
+
+
+@pytest.mark.parametrize("name", BINARY_REPORTERS)
+@pytest.mark.parametrize("report", [REPORT, make_scaling_report()], ids=["runs", "series"])
+def test_a_file_is_the_table_of_the_report(name: str, report: Report) -> None:
+    table = written(name, report)
+    frame = getattr(report.tables(), TABLES[name])
+    assert table.column_names == list(COLUMNS[name]) == list(frame.columns)
+    assert table.num_rows == len(frame)
+    # As rows of Python's own: neither type of the frame nor its sign for "not known" may make them equal.
+    known = [[None if pd.isna(value) else value for value in row] for row in frame.itertuples(index=False)]
+    assert [list(row.values()) for row in table.to_pylist()] == known
+
+
+def test_there_is_something_in_every_table() -> None:
+    assert [written(name, make_scaling_report()).num_rows for name in BINARY_REPORTERS] == [84, 6, 6]
+
+
+def test_types_are_those_of_the_columns_whatever_the_rows_know() -> None:
+    nothing = make_report(make_run(ranks=[], findings=[]))
+    for name in BINARY_REPORTERS:
+        whole, empty = written(name, make_scaling_report()).schema, written(name, nothing).schema
+        assert empty.remove_metadata() == whole.remove_metadata()
+        assert {str(kind) for kind in empty.types} <= {"string", "int64", "double"}
+    steps = written("parquet", REPORT).schema
+    assert [str(steps.field(column).type) for column in ("run", "step", "start_ns")] == ["string", "int64", "int64"]
+    assert {str(steps.field(column).type) for column in STEP_COLUMNS if column.endswith("_ns")} == {"int64"}
+
+
+def test_nanoseconds_are_exact() -> None:
+    at_ns = 1_770_000_000_123_456_789  # a float would make ...456_768 of it
+    steps = written("parquet", make_report(make_run(ranks=[make_rank(0, [make_step(None, start_ns=at_ns)])])))
+    assert steps["start_ns"].to_pylist() == [at_ns]
+    assert steps["step"].to_pylist() == [None]
+
+
+def test_text_is_as_it_is_but_for_what_is_not_utf_8() -> None:
+    names = ["=1+1", 'a,"b"\n', "größe", "bad-\udcff"]
+    steps = written("parquet", make_report(*(make_run(name) for name in names)))
+    assert set(steps["run"].to_pylist()) == {"=1+1", 'a,"b"\n', "größe", r"bad-\udcff"}
+
+
+def test_a_number_that_is_too_large_is_one_line() -> None:
+    report = make_together(make_strong(lambda p: 100 / p, [1, 2], batch=2**64))
+    with pytest.raises(StoreError, match=r"no Parquet file can hold .*: write CSV or JSON"):
+        written("points-parquet", report)
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> str:
+    (tmp_path / "traces").mkdir()
+    return str(TraceBuilder(0, 1).step(0, 0, 100).op("aten::mm", 0, 50).write(tmp_path / "traces" / "rank0.json"))
+
+
+def test_several_files_of_one_analysis(trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = ["r.parquet", "r.points.parquet", "r.axes.parquet", "r.csv", "r.md"]
+    out = tmp_path / "out"
+    assert main(["analyze", trace, *(part for name in names for part in ("-o", str(out / name)))]) == 0
+    assert sorted(file.name for file in out.iterdir()) == sorted(names)
+    assert parquet.read_table(out / "r.parquet")["wall_ns"].to_pylist() == [100_000]
+    assert parquet.read_table(out / "r.points.parquet").num_rows == 0
+    assert capsys.readouterr().out == ""
+
+
+def test_one_format_is_not_for_several_files(trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = ["-o", str(tmp_path / "a.md"), "-o", str(tmp_path / "b.csv")]
+    assert main(["analyze", trace, "-f", "json", *files]) == 2
+    assert capsys.readouterr().err == (
+        "perfkit: error: -f json says the format of one FILE: of 2 let the suffixes say it\n"
+    )
+    assert list(tmp_path.glob("*.*")) == []
+
+
+def test_without_pyarrow_one_line_names_the_extra(
+    trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)  # as if it were not installed
+    assert main(["analyze", trace, "-o", str(tmp_path / "r.parquet")]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("perfkit: error: Parquet needs pyarrow (")
+    assert said.endswith("): pip install 'perfkit[parquet]'\n")
+    assert list(tmp_path.glob("*.parquet")) == []
+
+
+def test_a_failure_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from perfkit.report.files import writing_bytes
+
+    target = tmp_path / "r.parquet"
+    target.write_bytes(b"old")
+
+    def fail() -> None:
+        with writing_bytes(target) as stream:
+            stream.write(b"half")
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert target.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_a_pipe_is_written_to(trace: str, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe.parquet"
+    os.mkfifo(pipe)
+    read: list[bytes] = []
+    reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()), daemon=True)
+    reader.start()
+    assert main(["analyze", trace, "-o", str(pipe)]) == 0
+    reader.join(timeout=60)
+    assert parquet.read_table(io.BytesIO(read[0])).num_rows == 1
