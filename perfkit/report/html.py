@@ -31,6 +31,8 @@ _DEFINITIONS: Final = (
     ("memcpy", "Otherwise: a copy or memset runs."),
     ("data loading", "Otherwise: the host waits for input."),
     ("overhead", "None of these: launch gaps, Python, synchronisation, waiting."),
+    ("efficiency", "Of a series: the speedup against the smallest world size, by the ranks that took; 1 is ideal."),
+    ("active", "How long a category was active at all; what is active but not exposed was hidden by an earlier one."),
     (
         "memory",
         "What torch's allocators have given out, in the host's steps (each begins with what is left); on the CPU only "
@@ -44,8 +46,6 @@ _DEFINITIONS: Final = (
         "samples are stored compressed, or were cached while they were loaded and no longer after.",
     ),
     ("of memory", "The samples' bytes a second of all ranks while they wait for them, against those from memory."),
-    ("efficiency", "Of a series: the speedup against the smallest world size, by the ranks that took; 1 is ideal."),
-    ("active", "How long a category was active at all; what is active but not exposed was hidden by an earlier one."),
 )
 
 

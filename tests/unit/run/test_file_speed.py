@@ -13,6 +13,7 @@ from perfkit.run.team import Team
 from perfkit.run.worker import _file_speed
 
 SIZE = 3 * BLOCK_BYTES + 12_345
+ALMOST = 0.8
 NOBODY = 65_534
 
 
@@ -54,13 +55,17 @@ def test_a_file_is_read_whole_and_from_the_cache_where_it_lies(samples: Path) ->
     assert found is not None
     assert found.read_bytes == SIZE
     assert found.bytes_per_s == pytest.approx(SIZE * 1e9 / found.wall_ns)
-    assert found.cached_share == cached(samples) == 1.0
+    assert cached(samples) > ALMOST  # the kernel takes pages back where memory is short
+    assert found.cached_share is not None
+    assert found.cached_share > ALMOST
 
 
 def test_measuring_leaves_what_was_not_cached_where_it_was(samples: Path, cold: int) -> None:
     found = file_speed(samples)
     assert found is not None
-    assert (found.read_bytes, found.cached_share) == (SIZE, 0.0)
+    assert found.read_bytes == SIZE
+    assert found.cached_share is not None
+    assert found.cached_share < 0.2
     assert cached(samples) < 0.2
 
 
@@ -71,12 +76,12 @@ def test_what_was_cached_stays_cached(samples: Path, cold: int) -> None:
     assert 0.2 < before < 0.5
     found = file_speed(samples)
     assert found is not None
-    assert found.cached_share == before
+    assert found.cached_share == pytest.approx(before, abs=0.1)
     with samples.open("rb") as file:
         pages = cached_pages(samples, file.fileno(), SIZE)
     assert pages is not None
     kept, dropped = pages[len(pages) // 3 + 1 : 2 * len(pages) // 3 - 1], pages[-len(pages) // 4 :]
-    assert np.mean(kept) > 0.8
+    assert np.mean(kept) > ALMOST
     assert np.mean(dropped) < 0.2
 
 
