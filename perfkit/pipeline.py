@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence, Set
 from concurrent.futures import Executor
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Final
 
 from perfkit import cache as results
 from perfkit._version import __version__
@@ -19,6 +20,9 @@ from perfkit.summaries import Options, task_for
 from perfkit.trace.discover import RunLocation, discover
 from perfkit.trace.store import read_manifest, read_sweep
 from perfkit.work import Done, Progress, Work, insist
+
+_UNREADABLE: Final = ("worker_lost", "unreadable_trace", "unreadable_manifest", "not_a_trace")
+"""Findings that say why there is nothing to analyse, the most telling first."""
 
 
 def analyze(
@@ -82,7 +86,8 @@ def analyze(
     followed = iter(outcomes)
     runs = [_run(location, followed, rank) for location in locations]
     telling = [run for run in runs if run.ranks or run.state or _codes(run) - {"not_a_trace", "no_traces"}]
-    if not any(run.ranks or run.state for run in telling):
+    # A run that has failed, or has only begun, says so itself; with traces that cannot be read nothing is said.
+    if not any(run.ranks or (run.state and not _codes(run) & set(_UNREADABLE)) for run in telling):
         raise TraceError(_why_nothing(runs))
     together = scaling(telling, by, forecast)
     return Report(
@@ -132,7 +137,8 @@ def _codes(run: RunReport) -> set[str]:
 
 
 def _why_nothing(runs: Sequence[RunReport]) -> str:
-    codes = ("worker_lost", "unreadable_trace", "unreadable_manifest", "not_a_trace")
-    messages = [finding.message for code in codes for run in runs for finding in run.findings if finding.code == code]
+    messages = [
+        finding.message for code in _UNREADABLE for run in runs for finding in run.findings if finding.code == code
+    ]
     more = f" (and {len(messages) - 1} more that cannot be read)" if len(messages) > 1 else ""
     return messages[0] + more

@@ -13,7 +13,7 @@ from perfkit.analysis.matching import match
 from perfkit.analysis.own_clock import median_step_ns, said_of_itself
 from perfkit.analysis.rank import TraceSummary
 from perfkit.analysis.run_findings import run_findings
-from perfkit.analysis.verdict import judge
+from perfkit.analysis.verdict import judge, qualify
 from perfkit.model import (
     DataLoading,
     Finding,
@@ -67,6 +67,8 @@ def assemble(
         *(across_findings(matched, compared, efficient) if compared else ()),
         *(finding for named in traces for finding in named.summary.findings),
     ]
+    verdict = judge(ranks, loading, compared.straggler if compared else None, efficient)
+    cost = _profiler_cost(manifest) if manifest else None
     return RunReport(
         run=run,
         path=path,
@@ -74,10 +76,10 @@ def assemble(
         source=_source(traces, manifest),
         world_size=world_size,
         state=manifest.state if manifest else None,
-        verdict=judge(ranks, loading, compared.straggler if compared else None, efficient),
+        verdict=qualify(verdict, findings, cost),
         ranks=ranks,
         data_loading=loading,
-        profiler_cost=_profiler_cost(manifest) if manifest else None,
+        profiler_cost=cost,
         throughput=manifest.throughput if manifest else None,
         config=manifest.config if manifest else None,
         injections=manifest.injections if manifest else [],
@@ -121,9 +123,12 @@ def by_rank(traces: Sequence[NamedSummary], default: int | None = None) -> Ranks
         kept = _without_clashes(number, cycles, findings)
         reports.append(_rank_report(number, kept))
         calls[number] = in_sequence([named.summary.calls for named in kept])
+    severity: Severity = "warning" if len(traces) > 1 else "info"
+    message = "says nowhere which rank wrote it (header, file name): give --rank, or name the file rank<N>.json.gz"
+    if len(traces) > 1:
+        message += "; traces of another job are to be analysed apart"
     for named in nameless:
-        message = "says nowhere which rank wrote it (header, file name): give --rank, or name the file rank<N>.json.gz"
-        findings.append(Finding(code="rank_unknown", severity="info", message=message, file=named.file))
+        findings.append(Finding(code="rank_unknown", severity=severity, message=message, file=named.file))
         reports.append(_rank_report(None, [named]))
     return Ranks(reports, calls, findings)
 

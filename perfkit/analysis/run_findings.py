@@ -45,9 +45,10 @@ def _missing_ranks(ranks: list[RankReport], world_size: int, manifest: RunManife
     # Not all of them: the world size is a number in an untrusted file.
     absent = ranges(rank for rank in range(min(world_size, 100_000)) if rank not in seen)
     which = absent if len(absent) <= 60 else absent[:60].rsplit(",", 1)[0] + ", …"
-    message = f"{missing} of {world_size} ranks have no trace here ({which}): what they did is not known"
+    have = "has" if missing == 1 else "have"
+    message = f"{missing} of {world_size} ranks {have} no trace here ({which}): what they did is not known"
     if None in seen:
-        message = f"{missing} of {world_size} ranks have no trace here: what they did is not known"
+        message = f"{missing} of {world_size} ranks {have} no trace here: what they did is not known"
     return [Finding(code="ranks_missing", severity="warning", message=message)]
 
 
@@ -90,7 +91,8 @@ def _uneven(ranks: list[RankReport]) -> list[Finding]:
 def _manifest_findings(manifest: RunManifest, present: set[str]) -> Iterable[Finding]:
     absent = [file for file in manifest.files if file.kind == "trace" and file.path not in present]
     if absent:
-        message = f"{len(absent)} traces that the run wrote are missing or unreadable: {absent[0].path}"
+        first = f"{absent[0].path}, …" if len(absent) > 1 else absent[0].path
+        message = f"of the traces that the run wrote {len(absent)} cannot be read or found: {first}"
         yield Finding(code="missing_traces", severity="warning", message=message, rank=absent[0].rank)
     if manifest.state == "failed":
         what = (

@@ -1,8 +1,23 @@
 """One sentence on what limits a run."""
 
+from collections.abc import Collection
 from typing import Final
 
-from perfkit.model import CATEGORIES, Bound, Category, DataLoading, Efficiency, LateStep, RankReport, Straggler, Verdict
+from msgspec.structs import replace
+
+from perfkit.model import (
+    CATEGORIES,
+    Bound,
+    Category,
+    DataLoading,
+    Efficiency,
+    Finding,
+    LateStep,
+    ProfilerCost,
+    RankReport,
+    Straggler,
+    Verdict,
+)
 from perfkit.units import duration
 
 _WORTH_NAMING: Final = 0.2
@@ -12,6 +27,9 @@ _MOST: Final = 0.5
 """From this share on a run is bound by computing."""
 
 _NEARLY_ALL: Final = 0.9
+
+_COSTLY: Final = 1.1
+"""From this ratio of a recorded step to a plain one on, the profiler's cost is part of what is seen."""
 
 _SHOWN: Final = 0.0005
 """What is smaller would read as 0.0 %."""
@@ -67,6 +85,21 @@ def judge(
     if loss == "communication":
         sentence += _waiting(efficiency)
     return Verdict(bound=_BOUNDS[loss], share=shares[loss], sentence=sentence)
+
+
+def qualify(verdict: Verdict, findings: Collection[Finding], cost: ProfilerCost | None) -> Verdict:
+    """Return a verdict that says what makes it doubtful, or none where what it would be about was not recorded."""
+    codes = {finding.code for finding in findings}
+    if "no_device_events" in codes:
+        sentence = "no verdict: what the device did was not recorded, and the host's operators do not tell"
+        return Verdict(bound="unknown", share=0.0, sentence=sentence)
+    sentence = verdict.sentence
+    if verdict.bound == "host" and cost and cost.ratio and cost.ratio >= _COSTLY:
+        added = duration((cost.recorded_step_ns or 0) - (cost.plain_step_ns or 0))
+        sentence += f"; the profiler itself adds {added} to a step"
+    if "damaged_trace" in codes:
+        sentence += "; traces are damaged, and what is lost of them shows as overhead"
+    return replace(verdict, sentence=sentence)
 
 
 def _waiting(efficiency: Efficiency | None) -> str:

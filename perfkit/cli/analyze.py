@@ -1,6 +1,7 @@
 """`perfkit analyze`: traces in, a report out."""
 
 import os
+import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -147,6 +148,9 @@ def analyze(
     report = _cross_checked(report) if peer else report
     for path, kind in files:
         _write(report, kind, path, top)
+    if output and sys.stderr.isatty():
+        written = ", ".join(plain(str(path)) for path, _ in files if str(path) != "-")
+        typer.echo(f"perfkit: the report is {written}", err=True)
     unasked = html is None and not output and name is None and len(report.runs) > 1
     if html or unasked:
         _write_page(report, paths, top, unasked)

@@ -10,6 +10,8 @@ from perfkit.units import NONE, duration, plain, share, size
 _LOW: Final = 0.8
 """A factor below it is called out (METRICS section 6)."""
 _MOST_COLUMNS: Final = 6
+_BLURRED: Final = frozenset({"groups_incomplete", "matches_doubtful", "ranks_missing", "timelines_disagree"})
+"""Findings that say that what was waiting and what was transfer is not known."""
 INDENT: Final = "\u2003"  # an em space: markdown and HTML would drop an ordinary one
 _ROWS: Final = {
     "parallel": "parallel efficiency",
@@ -32,6 +34,11 @@ def efficiency(runs: list[RunReport]) -> Table | None:
     columns = [Column(f"{place}" if len(known) > 1 else title) for place, title in enumerate(titles, 1)]
     legend = "; ".join(f"{place}: {title}" for place, title in enumerate(titles, 1)) if len(known) > 1 else ""
     remark = "parallel efficiency is the product of the five below it" + (f". {legend}" if legend else "")
+    if any(finding.code in _BLURRED for run, _ in known for finding in run.findings):
+        remark += (
+            f". {'In some runs w' if len(known) > 1 else 'W'}aiting and transfer cannot be told apart here (see the "
+            "findings): of serialisation and transfer only the product holds"
+        )
     return Table("Efficiency", (Column("factor", "words"), *columns), rows, remark)
 
 

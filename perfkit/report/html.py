@@ -31,7 +31,21 @@ _DEFINITIONS: Final = (
     ("memcpy", "Otherwise: a copy or memset runs."),
     ("data loading", "Otherwise: the host waits for input."),
     ("overhead", "None of these: launch gaps, Python, synchronisation, waiting."),
-    ("efficiency", "Of a series: the speedup against the smallest world size, by the ranks that took; 1 is ideal."),
+    (
+        "parallel efficiency",
+        "Mean computation over ranks / the longest rank's time: the product of load balance, host, input, "
+        "serialisation and transfer. Each tells what share is left when one more thing is counted.",
+    ),
+    ("load balance", "Mean computation / that of the rank that computes most."),
+    ("host", "What is left when copies and overhead (launch gaps, Python, synchronisation) are counted too."),
+    ("input", "What is left when waiting for data is counted too."),
+    ("serialisation", "What is lost to waiting for each other although no rank does more over all (a replay tells)."),
+    ("transfer", "What is lost to moving the bytes of collectives, and to those that found no counterpart."),
+    ("accelerator utilisation", "Computation / time, without the first recorded step."),
+    (
+        "scaling efficiency",
+        "Of a series: the speedup against the smallest world size by the ranks it took; 1 is ideal.",
+    ),
     ("active", "How long a category was active at all; what is active but not exposed was hidden by an earlier one."),
     (
         "memory",

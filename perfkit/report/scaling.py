@@ -191,9 +191,11 @@ def _lost(series: ScalingSeries) -> Table | None:
         Column("lost"),
         *(Column(title) for title in PARTS.values()),
     )
+    plain_steps = any(point.figure.measured_on == "plain" for point in series.points)
+    unlike = ", unlike the times above" if plain_steps else ""
     remark = (
-        "points of global efficiency (of the recorded steps), which add up; negative: gained; compute: the same work "
-        "takes more computation; serial.: waiting although no rank computes more over all"
+        f"points of global efficiency of the recorded steps{unlike}, which add up; negative: gained; compute: the same "
+        "work takes more computation; serial.: waiting although no rank computes more over all"
     )
     return Table(f"Where efficiency was lost: {plain(series.name)}", columns, rows, remark)
 

@@ -80,7 +80,8 @@ def _is_folder(path: Path) -> bool:
     try:
         mode = path.stat().st_mode
     except FileNotFoundError as error:
-        raise TraceError(f"{path}: no such file or folder") from error
+        hint = f"; to write a page: -o {path}" if path.suffix == ".html" else ""
+        raise TraceError(f"{path}: no such file or folder{hint}") from error
     except OSError as error:
         raise TraceError(f"{path}: cannot be read: {error.strerror}") from error
     return stat.S_ISDIR(mode)

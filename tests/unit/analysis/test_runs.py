@@ -1,12 +1,15 @@
 """Whole runs: which ranks, what limits them, what a reader must know first."""
 
+import shutil
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from perfkit import pipeline
+from perfkit.analysis.verdict import qualify
 from perfkit.errors import TraceError, UsageError
-from perfkit.model import RunReport
+from perfkit.model import ProfilerCost, RunReport, Verdict
 from tests.trace_builder import TraceBuilder
 
 
@@ -210,6 +213,44 @@ def test_no_single_limit_is_said_so(tmp_path: Path) -> None:
     run = analyse(tmp_path, rank0=builder)
     assert run.verdict.bound == "unknown"
     assert run.verdict.sentence.startswith("no single limit: 43 % of the step computes, the largest loss is")
+
+
+def test_what_was_not_recorded_gets_no_verdict(tmp_path: Path) -> None:
+    builder = TraceBuilder(0, 1, backend="nccl").step(0, 0, 100).op("aten::mm", 5, 10)
+    builder.op("record_param_comms", 20, 10).op("c10d::allreduce_", 20, 10).annotation("nccl:all_reduce", 20, 10)
+    run = analyse(tmp_path, rank0=builder)
+    assert "no_device_events" in codes(run)
+    assert (run.verdict.bound, run.verdict.share) == ("unknown", 0.0)
+    assert run.verdict.sentence.startswith("no verdict: what the device did was not recorded")
+
+
+def test_a_damaged_trace_makes_its_verdict_doubtful(tmp_path: Path) -> None:
+    whole = rank_trace(0, 1, compute=10).write(tmp_path / "rank0.json")
+    whole.write_bytes(whole.read_bytes()[:-40])
+    (run,) = pipeline.analyze(tmp_path).runs
+    assert "damaged_trace" in codes(run)
+    assert run.verdict.sentence.endswith("; traces are damaged, and what is lost of them shows as overhead")
+
+
+@pytest.mark.parametrize(
+    ("plain_ns", "said"), [(60_000, "; the profiler itself adds 40.0 µs to a step"), (99_000, "synchronisation")]
+)
+def test_the_profilers_part_in_overhead_is_said(plain_ns: int, said: str) -> None:
+    verdict = Verdict(bound="host", share=0.5, sentence="host-bound: launch gaps, Python, synchronisation")
+    cost = ProfilerCost(plain_step_ns=plain_ns, recorded_step_ns=100_000, ratio=100_000 / plain_ns, reason=None)
+    assert qualify(verdict, [], cost).sentence.endswith(said)
+    other = replace(verdict, bound="compute")
+    assert qualify(other, [], cost) == other
+
+
+@pytest.mark.parametrize("content", [b"", b"no trace"])
+def test_a_run_of_which_nothing_can_be_read_is_an_error(tmp_path: Path, content: bytes) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(Path(__file__).parents[3] / "traces" / "sample-memory", folder)
+    for trace in folder.glob("rank*.json.gz"):
+        trace.write_bytes(content)
+    with pytest.raises(TraceError, match=r"rank0\.json\.gz.*and 1 more that cannot be read"):
+        pipeline.analyze(folder, cache=False)
 
 
 def test_a_nameless_rank_is_not_called_none(tmp_path: Path) -> None:
