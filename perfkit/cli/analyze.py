@@ -148,8 +148,8 @@ def analyze(
     report = _cross_checked(report) if peer else report
     for path, kind in files:
         _write(report, kind, path, top)
-    if output and sys.stderr.isatty():
-        written = ", ".join(plain(str(path)) for path, _ in files if str(path) != "-")
+    written = ", ".join(plain(str(path)) for path, _ in files if str(path) != "-")
+    if written and sys.stderr.isatty():
         typer.echo(f"perfkit: the report is {written}", err=True)
     unasked = html is None and not output and name is None and len(report.runs) > 1
     if html or unasked:
