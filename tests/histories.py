@@ -13,11 +13,13 @@ _FIRST = datetime(2026, 1, 5, 9, 30, tzinfo=UTC)
 STEPS = 6
 
 
-def make_history(root: Path, step_ms: Sequence[float], commits: Sequence[str | None] = (), **changes: Any) -> Path:
+def make_history(
+    root: Path, step_ms: Sequence[float], commits: Sequence[str | None] = (), first_day: int = 0, **changes: Any
+) -> Path:
     """Write a run a step time, a day apart; return the folder that holds them."""
     for number, ms in enumerate(step_ms):
         commit = commits[number] if commits else None
-        made = {"started_at": (_FIRST + timedelta(days=number)).isoformat(), "commit": commit} | changes
+        made = {"started_at": (_FIRST + timedelta(days=first_day + number)).isoformat(), "commit": commit} | changes
         make_run_folder(root / f"run-{number:02d}", ms, **made)
     return root
 

@@ -9,6 +9,7 @@ import os
 import stat
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, count
 from pathlib import Path
 from typing import NamedTuple
 
@@ -67,13 +68,29 @@ def discover_one(path: Path) -> RunLocation:
 
 
 def _told_apart(runs: list[RunLocation]) -> list[RunLocation]:
-    """Put the folder before the names that several runs have."""
-    often = {name for name, count in Counter(run.name for run in runs).items() if count > 1}
-    return [run._replace(name=f"{_parent(run)}/{run.name}") if run.name in often else run for run in runs]
+    """Make the names unique, by which runs are known from here on: before those that several have goes the folder.
+
+    As many folders as it takes: sweeps of the same points in two folders have runs of the same names.
+    """
+    parts = _numbered([(*run.path.resolve().parent.parts[1:], run.name) for run in runs])
+    depths = [1] * len(runs)
+    while True:
+        names = ["/".join(several[-depth:]) for several, depth in zip(parts, depths, strict=True)]
+        often = Counter(names)
+        deeper = [at for at, name in enumerate(names) if often[name] > 1 and depths[at] < len(parts[at])]
+        if not deeper:
+            return [run._replace(name=name) for run, name in zip(runs, names, strict=True)]
+        for at in deeper:
+            depths[at] += 1
 
 
-def _parent(run: RunLocation) -> str:
-    return run.path.resolve().parent.name
+def _numbered(paths: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Put a number after what is there twice: a trace may lie beside a run folder of its name."""
+    taken: dict[tuple[str, ...], None] = {}
+    for path in paths:
+        numbers = ((*path[:-1], f"{path[-1]}#{number}") for number in count(2))
+        taken[next(one for one in chain([path], numbers) if one not in taken)] = None
+    return list(taken)
 
 
 def _is_folder(path: Path) -> bool:
