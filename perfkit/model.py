@@ -992,11 +992,11 @@ class Change(Struct, frozen=True, kw_only=True):
     ratio: float | None
     """After / before."""
     interval: tuple[float, float] | None
-    """95 % bootstrap interval of the ratio."""
+    """95 % bootstrap interval of the ratio; None of too few runs, and where it has no end: before may be 0."""
     resampled: Resampling | None
     """What was drawn from for the interval."""
     significant: bool | None
-    """Whether the interval leaves 1 out; None where there are too few runs to tell."""
+    """Whether the interval leaves 1 out; None where there is none, or too few runs to tell."""
 
 
 GateState = Literal["passed", "failed", "not_evaluated"]

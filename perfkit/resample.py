@@ -1,6 +1,7 @@
 """Bootstrap of medians (Efron 1979), for all that compares runs."""
 
 from collections.abc import Sequence
+from math import isfinite
 from typing import Final
 
 import numpy as np
@@ -54,8 +55,9 @@ def median_interval(values: Sequence[float] | Floats) -> tuple[float, float]:
     return interval(medians(values, generator()))
 
 
-def ratio_interval(before: Sequence[float] | Floats, after: Sequence[float] | Floats) -> tuple[float, float]:
-    """Return the 95 % interval of median(after) / median(before)."""
+def ratio_interval(before: Sequence[float] | Floats, after: Sequence[float] | Floats) -> tuple[float, float] | None:
+    """Return the 95 % interval of median(after) / median(before); None where it has no end, for before may be 0."""
     draw = generator()
     old, new = (medians(values, draw) for values in (before, after))
-    return interval(np.divide(new, old, out=np.full(DRAWS, np.inf), where=old > 0))
+    low, high = interval(np.divide(new, old, out=np.full(DRAWS, np.inf), where=old > 0))
+    return (low, high) if isfinite(high) else None

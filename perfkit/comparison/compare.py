@@ -60,10 +60,15 @@ def _value(side: list[Measure]) -> float | None:
 def _resample(before: list[Measure], after: list[Measure]) -> Resampled | None:
     if min(len(before), len(after)) >= FEWEST_RUNS:
         old, new = ([measure.value for measure in side] for side in (before, after))
-        return Resampled(ratio_interval(old, new), "runs")
+        return _resampled(old, new, "runs")
     if len(before) == len(after) == 1 and min(len(before[0].samples), len(after[0].samples)) >= FEWEST_STEPS:
-        return Resampled(ratio_interval(before[0].samples, after[0].samples), "steps")
+        return _resampled(before[0].samples, after[0].samples, "steps")
     return None
+
+
+def _resampled(before: Sequence[float], after: Sequence[float], drawn: Resampling) -> Resampled | None:
+    found = ratio_interval(before, after)
+    return found and Resampled(found, drawn)
 
 
 # ---- whether the two are comparable --------------------------------------------------------------------------------

@@ -40,9 +40,9 @@ def find_shifts(values: Sequence[float]) -> list[Found]:
     ends = [0, *(place for place, _ in places), len(values)]
     found = []
     for (place, p_value), start, end in zip(places, ends, ends[2:], strict=False):
-        low, high = ratio_interval(values[start:place], values[place:end])
-        if not low <= 1 <= high:
-            found.append(Found(place, p_value, (low, high)))
+        interval = ratio_interval(values[start:place], values[place:end])
+        if interval and not interval[0] <= 1 <= interval[1]:
+            found.append(Found(place, p_value, interval))
     return found
 
 

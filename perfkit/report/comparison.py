@@ -5,6 +5,7 @@ from typing import Any, TextIO
 from perfkit.model import Change, Comparison, Finding, GateState, Side
 from perfkit.report import console, html, markdown
 from perfkit.report.document import Cell, Column, Document, Remark, Section, Table, Tone
+from perfkit.resample import FEWEST_RUNS
 from perfkit.units import NONE, duration, figure, plain
 
 _GATE_TONES: dict[GateState, Tone] = {"passed": "good", "failed": "error", "not_evaluated": "warning"}
@@ -84,7 +85,8 @@ def _headline(report: Comparison) -> str:
         return "There is no step time on both sides."
     moved = f"The step takes {duration(step.after)} instead of {duration(step.before)} ({_percent(step.ratio)})"
     if step.significant is None:
-        return f"{moved}; whether that is more than noise cannot be told from so few runs."
+        few = min(len(report.before.runs), len(report.after.runs)) < FEWEST_RUNS
+        return f"{moved}; whether that is more than noise cannot be told from {'so few' if few else 'these'} runs."
     return f"{moved}, {'more than' if step.significant else 'no more than'} the runs differ among themselves."
 
 

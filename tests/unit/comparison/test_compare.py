@@ -1,11 +1,20 @@
 """What changed, by known numbers; and how often a change is claimed where there is none."""
 
+import io
+from collections.abc import Callable
+
+import msgspec
 import numpy as np
 import pytest
 
 from perfkit.comparison.compare import changes, findings
+from perfkit.comparison.gates import check_gates, parse_gate
 from perfkit.comparison.measures import Name, category_share, measures
-from perfkit.model import Change, RunReport
+from perfkit.model import Change, Comparison, RunReport, Side
+from perfkit.report.comparison import document
+from perfkit.report.gates import write_benchmark
+from perfkit.report.report_json import write
+from perfkit.units import NONE
 from tests.report_builders import MS, make_collective, make_operator, make_rank, make_run, make_step
 
 
@@ -107,3 +116,42 @@ def test_nothing_before_gives_no_ratio() -> None:
     quiet = [make_step(number, communication=0, hidden=0) for number in range(6)]
     found = changes([make_run(ranks=[make_rank(0, quiet)])], [steady()])
     assert (the("communication", found).before, the("communication", found).ratio) == (0, None)
+
+
+def written(write: Callable[..., None], report: Comparison) -> str:
+    stream = io.StringIO()
+    write(report, stream, top=10)
+    return stream.getvalue()
+
+
+def loading(*times_ms: int) -> list[RunReport]:
+    """Repeats that load so long a step."""
+    return [
+        make_run(ranks=[make_rank(0, [make_step(number, data_loading=ms * MS) for number in range(6)])])
+        for ms in times_ms
+    ]
+
+
+def test_what_may_have_been_nothing_before_has_no_interval_in_any_format() -> None:
+    before, after = loading(0, 0, 3, 4, 5), loading(1, 2, 3, 4, 5)
+    found = changes(before, after)
+    change = the("data_loading", found)
+    assert change.ratio == 1
+    assert (change.interval, change.resampled, change.significant) == (None, None, None)
+    gates = check_gates([parse_gate("data_loading > +5%")], found, before, after)
+    assert [gate.state for gate in gates] == ["passed"]  # of the figures, which are the same
+    report = Comparison(
+        perfkit_version="0.0.0",
+        before=Side(path="a", runs=["run"] * 5),
+        after=Side(path="b", runs=["run"] * 5),
+        changes=found,
+        gates=gates,
+        findings=[],
+    )
+    text = written(write, report)
+    assert msgspec.json.decode(text, type=Comparison) == report
+    assert "inf" not in written(write_benchmark, report)
+    (row,) = [
+        row for table in document(report, 10).sections[0].summary for row in table.rows if row[0].text == "data_loading"
+    ]
+    assert [cell.text for cell in row[3:]] == ["1.000", NONE, ""]
