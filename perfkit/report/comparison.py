@@ -41,9 +41,10 @@ def _chart(report: Comparison) -> dict[str, Any] | None:
         "title": "Where the step goes, before and after",
         "note": "mean over ranks, median over steps and runs",
         "axis": "",
+        "y": "ms, exposed",
         "x": ["before", "after"],
         "series": [
-            {"category": one.name, "name": one.name.replace("_", " "), "ms": [_ms(one.before), _ms(one.after)]}
+            {"colour": one.name, "name": one.name.replace("_", " "), "ms": [_ms(one.before), _ms(one.after)]}
             for one in changes
         ],
     }

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from perfkit.model import RunReport
+from perfkit.model import CATEGORIES, RunReport
 from perfkit.report.html import write
+from perfkit.report.plots import COLOURS
 from tests.histories import make_history
 from tests.integration.browser import chromium, needs_chromium
 from tests.integration.launching import PYTHON, ROOT, execute
@@ -176,4 +177,9 @@ def test_a_comparison_is_drawn(browser: Any, tmp_path: Path) -> None:
     visit = Visit(browser, tmp_path / "compare.html")
     assert visit.draw_all() == 1
     assert visit.page.evaluate("document.querySelector('.plot').data.length") == 5
+    drawn = "document.querySelector('.plot').data.map(one => [one.marker.color, one.marker.pattern.shape])"
+    assert [tuple(pair) for pair in visit.page.evaluate(drawn)] == [
+        (COLOURS[category], shape) for category, shape in zip(CATEGORIES, ("", "/", "x", ".", ""), strict=True)
+    ]
+    assert visit.page.evaluate("document.querySelector('.plot').layout.yaxis.title.text") == "ms, exposed"
     assert visit.trouble == []

@@ -4,13 +4,17 @@ import io
 import json
 import re
 from html.parser import HTMLParser
+from importlib import resources
 from typing import Any
 
 import pytest
 
-from perfkit.model import Report, RunReport
+from perfkit.comparison.compare import changes
+from perfkit.model import Comparison, Report, RunReport, Side
+from perfkit.report.comparison import write_html as write_comparison
 from perfkit.report.figures import MOST_CELLS, figures
 from perfkit.report.html import write
+from perfkit.report.plots import COLOURS
 from tests.report_builders import MS, make_foreign_run, make_operator, make_rank, make_report, make_run, make_step
 
 HOSTILE = "</script></span><img src=x onerror=alert(1)>&\"'{{ 7*7 }}"
@@ -96,6 +100,25 @@ def test_the_figures_are_the_reports_numbers() -> None:
     assert points["fit"] == pytest.approx([1_024 / (1e-3 + 1_024 / 400e6), 4_194_304 / (1e-3 + 4_194_304 / 400e6)])
     for chart in (by_rank, by_step, heat, waiting, bandwidth):
         json.dumps(chart, allow_nan=False)
+
+
+def test_charts_of_stacks_have_all_that_the_page_reads() -> None:
+    side, changed = Side(path="a", runs=["one"]), changes([make_run()], [make_run()])
+    compared = Comparison(perfkit_version="0", before=side, after=side, changes=changed, gates=[], findings=[])
+    stream = io.StringIO()
+    write_comparison(compared, stream, top=10)
+    on_page = [json.loads(text) for text in read(stream.getvalue()).data]
+    charts = [*figures(make_run()), *(one for one in on_page if "kind" in one)]
+    stacks = [chart for chart in charts if chart["kind"] == "stack"]
+    assert len(stacks) == 4
+    script = resources.files("perfkit.report").joinpath("page", "report.js").read_text("utf-8")
+    (drawing,) = re.findall(r"^function stack\(.*?^}$", script, re.MULTILINE | re.DOTALL)
+    for chart in stacks:
+        assert set(re.findall(r"\bit\.(\w+)", drawing)) <= chart.keys()
+        assert chart["y"]
+        for one in chart["series"]:
+            assert {*re.findall(r"\bone\.(\w+)", drawing)} == one.keys()
+            assert one["colour"] in COLOURS
 
 
 def heat_map(run: RunReport) -> dict[str, Any]:
