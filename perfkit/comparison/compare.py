@@ -10,6 +10,7 @@ from statistics import median
 from typing import Any, Final, NamedTuple, get_args
 
 from perfkit.comparison.measures import Measure, Name, measures
+from perfkit.configuration import measured
 from perfkit.model import Change, Finding, MeasureKind, Resampling, RunReport
 from perfkit.resample import FEWEST_RUNS, FEWEST_STEPS, ratio_interval
 
@@ -73,9 +74,6 @@ def _resampled(before: Sequence[float], after: Sequence[float], drawn: Resamplin
 
 # ---- whether the two are comparable --------------------------------------------------------------------------------
 
-_MAY_DIFFER: Final = frozenset({"name", "trace_dir", "config", "timeout"})
-"""Options that do not touch what is measured."""
-
 
 def findings(before: Sequence[RunReport], after: Sequence[RunReport]) -> list[Finding]:
     """Return what a reader must know before believing the comparison."""
@@ -106,8 +104,7 @@ def _differing(runs: Sequence[RunReport]) -> list[str]:
 
 def settings(run: RunReport) -> dict[str, Any]:
     """Return what two runs must have in common to be alike: the workload, the ranks and every option that matters."""
-    options = {name: value for name, value in (run.config or {}).items() if name not in _MAY_DIFFER}
-    return {"workload": run.workload, "ranks": run.world_size} | options
+    return {"workload": run.workload, "ranks": run.world_size} | measured(run)
 
 
 def _listed(names: list[str]) -> str:

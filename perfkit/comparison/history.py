@@ -58,11 +58,8 @@ def _started(run: RunReport) -> datetime:
 
 def _settings(run: RunReport) -> dict[str, Any]:
     """Return what runs of one lineage have in common; versions may change, machines not."""
-    found = settings(run)
-    if found.get("data_dir") == f"{(run.config or {}).get('trace_dir')}/.data":
-        del found["data_dir"]  # beside the runs, wherever those are
     devices = sorted({rank.device for rank in run.ranks})
-    return found | {"source": run.source, "device_names": run.device_names, "devices": devices}
+    return settings(run) | {"source": run.source, "device_names": run.device_names, "devices": devices}
 
 
 def _lineage(runs: Sequence[RunReport], by: HistoryBy) -> Lineage:

@@ -3,12 +3,11 @@
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
+from perfkit.configuration import measured
 from perfkit.model import RunReport
 
-_UNTOUCHED: Final = frozenset(
-    {"name", "trace_dir", "config", "timeout", "steps", "epochs", "peak_tflops", "batch_size"},
-)
-"""Options that do not touch how long a warm step takes; the batch is compared by itself."""
+_UNTOUCHED: Final = frozenset({"steps", "epochs", "peak_tflops", "batch_size"})
+"""Options that do not touch how long a warm step takes either; the batch is compared by itself."""
 
 _OF_SOURCES: Final = ("hdf5_chunk", "hdf5_compression", "data_dir", "version.h5py", "version.safetensors")
 COMPANIONS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -26,11 +25,9 @@ def settings(run: RunReport) -> Settings | None:
     """Return what tells the configuration of `run` from others, but for ranks and batch; None without a manifest."""
     if run.config is None:
         return None
-    found = {name: shown(value) for name, value in run.config.items() if name not in _UNTOUCHED}
+    found = {name: shown(value) for name, value in measured(run).items() if name not in _UNTOUCHED}
     if run.source is not None:
         found["source"] = run.source
-    if run.source == "memory":
-        found.pop("data_dir", None)
     devices = sorted({host.device_name for host in run.hosts})
     return (
         {"workload": run.workload or ""}

@@ -9,16 +9,13 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final, Self
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from perfkit.configuration import configuration
 from perfkit.model import RunManifest, ScalingKind
-
-_PLACES: Final = ("config", "name", "trace_dir")
-"""Options that say where a run lies or was read from, and nothing of what it is."""
 
 _KEY_DIGITS: Final = 8
 _VALUE_LENGTH: Final = 24
@@ -68,7 +65,7 @@ class Point(Struct, frozen=True, kw_only=True):
     def is_run_by(self, manifest: RunManifest) -> bool:
         """Say whether a manifest is that of this point, completed or not."""
         same_ranks = manifest.world.world_size == self.ranks
-        return same_ranks and manifest.workload == self.workload and essence(manifest.config) == self.config
+        return same_ranks and manifest.workload == self.workload and configuration(manifest.config) == self.config
 
 
 def make_point(
@@ -83,7 +80,7 @@ def make_point(
         arguments: What follows `perfkit run`.
         shown: Options to say in the name besides source and batch size, with their values.
     """
-    own = essence(config)
+    own = configuration(config)
     canonical = json.dumps([workload, ranks, own], sort_keys=True, separators=(",", ":"))
     parts = [workload, str(config["source"]), f"{ranks}ranks", f"batch{config['batch_size']}"]
     parts += [f"{option}={_short(value)}" for option, value in shown.items()]
@@ -96,15 +93,6 @@ def make_point(
         arguments=tuple(arguments),
         trace_dir=str(config["trace_dir"]),
     )
-
-
-def essence(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a configuration without what says where its run lies: a moved sweep is still the same sweep."""
-    default = str(Path(str(config.get("trace_dir", ""))) / ".data")
-    own = {name: value for name, value in config.items() if name not in _PLACES}
-    if own.get("data_dir") == default:
-        own["data_dir"] = None
-    return own
 
 
 def _short(value: str) -> str:

@@ -93,9 +93,12 @@ def test_only_like_is_beside_like(tmp_path: Path) -> None:
 def test_the_default_data_folder_beside_the_runs_is_no_difference(tmp_path: Path) -> None:
     for day in ("monday", "tuesday"):
         config = {"trace_dir": f"traces/{day}", "data_dir": f"traces/{day}/.data"}
-        make_run_folder(tmp_path / day, 10, config=config)
-    make_run_folder(tmp_path / "other", 10, config={"trace_dir": "traces", "data_dir": "/slow/disk"})
-    assert [one.runs for one in perfkit.history(tmp_path).lineages] == [2, 1]
+        make_run_folder(tmp_path / day, 10, source="hdf5", config=config)
+    slashed = {"trace_dir": "traces/sunday/", "data_dir": "traces/sunday/.data"}
+    make_run_folder(tmp_path / "sunday", 10, source="hdf5", config=slashed)
+    elsewhere = {"trace_dir": "traces", "data_dir": "/slow/disk"}
+    make_run_folder(tmp_path / "other", 10, source="hdf5", config=elsewhere)
+    assert [one.runs for one in perfkit.history(tmp_path).lineages] == [3, 1]
 
 
 def test_a_manifest_of_before_there_were_commits_reads(tmp_path: Path) -> None:

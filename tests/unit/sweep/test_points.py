@@ -1,8 +1,9 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from perfkit.configuration import configuration
 from perfkit.sweep.plan import Axis
-from perfkit.sweep.points import essence, make_point
+from perfkit.sweep.points import make_point
 from tests.unit.sweep.building import CONFIG, points_of, wanted
 
 
@@ -27,7 +28,7 @@ def test_where_a_run_lies_does_not() -> None:
     there = {"trace_dir": "/b", "data_dir": "/b/.data", "name": "y", "config": None}
     assert name(here) == name(there)
     assert name(here) != name(here | {"data_dir": "/fast"})
-    assert essence(there | {"steps": 3}) == {"steps": 3, "data_dir": None}
+    assert configuration(there | {"steps": 3}) == {"steps": 3, "data_dir": None}
 
 
 def test_any_value_makes_a_name_of_a_folder() -> None:
