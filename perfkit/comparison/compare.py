@@ -5,7 +5,7 @@ three runs on a side nothing is claimed: the steps of one run share whatever dis
 they give is shown, and said to be theirs.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import Any, Final, NamedTuple, get_args
 
@@ -91,7 +91,33 @@ def findings(before: Sequence[RunReport], after: Sequence[RunReport]) -> list[Fi
     if differing := _differing([before[0], after[0]]):
         message = f"before and after differ in {_listed(differing)}"
         found.append(Finding(code="configurations_differ", severity="info", message=message))
-    return found
+    return [*found, *_surroundings(before, after)]
+
+
+def _surroundings(before: Sequence[RunReport], after: Sequence[RunReport]) -> Iterator[Finding]:
+    """Yield in what else the runs differ, on either side or between the two; what is not known differs in nothing."""
+    sides = (before, after)
+    devices = [{" and ".join(run.device_names) for run in side if run.device_names} for side in sides]
+    if _differ(devices):
+        message = f"the devices differ: {_among(devices)}"
+        yield Finding(code="devices_differ", severity="warning", message=message)
+    versions = {
+        name: [{run.versions[name] for run in side if name in run.versions} for side in sides]
+        for name in sorted({name for side in sides for run in side for name in run.versions})
+    }
+    differing = [f"{name} ({_among(known)})" for name, known in versions.items() if _differ(known)]
+    if differing:
+        message = f"versions differ: {_listed(differing, 'versions')}"
+        yield Finding(code="versions_differ", severity="info", message=message)
+
+
+def _differ(sides: Sequence[set[str]]) -> bool:
+    return all(sides) and len(set.union(*sides)) > 1
+
+
+def _among(sides: Sequence[set[str]]) -> str:
+    """Return what either side has, in one line."""
+    return " / ".join(", ".join(sorted(side)) for side in sides)
 
 
 def _differing(runs: Sequence[RunReport]) -> list[str]:
@@ -107,6 +133,6 @@ def settings(run: RunReport) -> dict[str, Any]:
     return {"workload": run.workload, "ranks": run.world_size} | measured(run)
 
 
-def _listed(names: list[str]) -> str:
-    more = f" and {len(names) - 5} more options" if len(names) > 5 else ""
+def _listed(names: list[str], things: str = "options") -> str:
+    more = f" and {len(names) - 5} more {things}" if len(names) > 5 else ""
     return ", ".join(names[:5]) + more

@@ -112,6 +112,23 @@ def test_runs_that_are_not_alike_are_named() -> None:
     assert "trace_dir" not in found["configurations_differ"]
 
 
+def test_other_devices_and_versions_are_said_once_each() -> None:
+    old = {"perfkit": "0.1", "torch": "2.7", "h5py": "3.16"}
+    before = [make_run(device_names=["H100"], versions=old)] * 3
+    after = [make_run(device_names=["H200"], versions={"perfkit": "0.2", "torch": torch}) for torch in ("2.7", "2.8")]
+    after.append(after[1])
+    assert [(found.code, found.severity, found.message) for found in findings(before, after)] == [
+        ("devices_differ", "warning", "the devices differ: H100 / H200"),
+        ("versions_differ", "info", "versions differ: perfkit (0.1 / 0.2), torch (2.7 / 2.7, 2.8)"),
+    ]
+    assert findings(before, before) == []
+    # Nor are repeats on two devices repeats, though both sides have the same two.
+    mixed = [make_run(device_names=[name]) for name in ("H100", "H200", "H200")]
+    assert [found.message for found in findings(mixed, mixed)] == ["the devices differ: H100, H200 / H100, H200"]
+    # A foreign trace says neither.
+    assert findings(before, [make_run()] * 3) == []
+
+
 def test_nothing_before_gives_no_ratio() -> None:
     quiet = [make_step(number, communication=0, hidden=0) for number in range(6)]
     found = changes([make_run(ranks=[make_rank(0, quiet)])], [steady()])
