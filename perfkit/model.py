@@ -547,6 +547,11 @@ class Straggler(Struct, frozen=True, kw_only=True):
     steps: int
     """... of so many that all ranks recorded."""
 
+    @property
+    def awaited(self) -> bool:
+        """Whether the others' exposed communication shows that waiting for the rank costs them time."""
+        return 2 * self.wait_ns >= self.lag_ns
+
 
 class LateStep(Struct, frozen=True, kw_only=True):
     """A step in which one rank kept the others waiting, though it does not do so in general."""

@@ -39,6 +39,16 @@ def difference(ns: float) -> str:
     return f"+{duration(ns)}" if ns > 0 else duration(ns)
 
 
+def in_ms(ns: float) -> float:
+    """Return nanoseconds as the milliseconds of a chart, which are exact to one of them."""
+    return round(ns / 1e6, 6)
+
+
+def percent_change(ratio: float) -> str:
+    """Return a ratio as what it changes: `+5.0 %`."""
+    return f"{100 * (ratio - 1):+.1f} %"
+
+
 def size(count: float | None, digits: int = 3) -> str:
     """Return bytes in decimal units: `4.19 MB` (1 MB = 1,000,000 bytes)."""
     if count is None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from perfkit.analysis.clocks import align_ranks
 from perfkit.analysis.matching import Matched
-from perfkit.analysis.verdict import awaited, describe, slow_in
+from perfkit.analysis.verdict import describe, slow_in
 from perfkit.model import Across, Efficiency, Finding, HostClock, Severity
 from perfkit.units import duration
 
@@ -23,7 +23,7 @@ _SKEW: Final = 3.0
 def across_findings(matched: Matched, found: Across, efficiency: Efficiency | None) -> Iterator[Finding]:
     """Yield what must be known of the comparison before it is trusted."""
     if found.straggler:
-        severity: Severity = "warning" if awaited(found.straggler) else "info"
+        severity: Severity = "warning" if found.straggler.awaited else "info"
         message = describe(found.straggler)
         yield Finding(code="slow_rank", severity=severity, message=message, rank=found.straggler.rank)
     for late in found.late:

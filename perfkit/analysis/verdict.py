@@ -77,7 +77,7 @@ def judge(
         return Verdict(bound="unknown", share=0.0, sentence="no verdict: no step has any duration")
     loss = max(_BOUNDS, key=lambda category: shares[category])
     waits = shares["communication"] * _mean_wall(ranks)
-    if straggler and awaited(straggler) and straggler.lag_ns >= 0.5 * waits and straggler.share >= shares[loss] / 2:
+    if straggler and straggler.awaited and straggler.lag_ns >= 0.5 * waits and straggler.share >= shares[loss] / 2:
         return Verdict(bound="imbalance", share=straggler.share, sentence=f"imbalanced: {describe(straggler)}")
     if shares[loss] < _WORTH_NAMING:
         return _computing(shares, loss)
@@ -112,16 +112,11 @@ def _waiting(efficiency: Efficiency | None) -> str:
     return f", {_percent(efficiency.wait_ns / exposed_ns)} of it waiting for other ranks"
 
 
-def awaited(straggler: Straggler) -> bool:
-    """Tell whether the others' exposed communication shows that waiting for the rank costs them time."""
-    return 2 * straggler.wait_ns >= straggler.lag_ns
-
-
 def describe(straggler: Straggler) -> str:
     """Say which rank is late, by how much, in what, and how often."""
     lag = duration(straggler.lag_ns)
     if straggler.evidence == "own_time":
-        waiting = f", which wait {duration(straggler.wait_ns)} for it in communication" if awaited(straggler) else ""
+        waiting = f", which wait {duration(straggler.wait_ns)} for it in communication" if straggler.awaited else ""
         return (
             f"rank {straggler.rank} takes {lag} a step longer by itself than the other ranks "
             f"({slow_in(straggler)}){waiting}"

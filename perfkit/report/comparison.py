@@ -6,7 +6,7 @@ from perfkit.model import Change, Comparison, Finding, GateState, Side
 from perfkit.report import console, html, markdown
 from perfkit.report.document import Cell, Column, Document, Remark, Section, Table, Tone
 from perfkit.resample import FEWEST_RUNS
-from perfkit.units import NONE, duration, figure, plain
+from perfkit.units import NONE, duration, figure, in_ms, percent_change, plain
 
 _GATE_TONES: dict[GateState, Tone] = {"passed": "good", "failed": "error", "not_evaluated": "warning"}
 _TITLES = {
@@ -44,14 +44,14 @@ def _chart(report: Comparison) -> dict[str, Any] | None:
         "y": "ms, exposed",
         "x": ["before", "after"],
         "series": [
-            {"colour": one.name, "name": one.name.replace("_", " "), "ms": [_ms(one.before), _ms(one.after)]}
+            {
+                "colour": one.name,
+                "name": one.name.replace("_", " "),
+                "ms": [None if ns is None else in_ms(ns) for ns in (one.before, one.after)],
+            }
             for one in changes
         ],
     }
-
-
-def _ms(ns: float | None) -> float | None:
-    return None if ns is None else round(ns / 1e6, 6)
 
 
 def document(report: Comparison, top: int) -> Document:
@@ -84,7 +84,7 @@ def _headline(report: Comparison) -> str:
     step = next((change for change in report.changes if change.name == "step_time"), None)
     if step is None or step.ratio is None:
         return "There is no step time on both sides."
-    moved = f"The step takes {duration(step.after)} instead of {duration(step.before)} ({_percent(step.ratio)})"
+    moved = f"The step takes {duration(step.after)} instead of {duration(step.before)} ({percent_change(step.ratio)})"
     if step.significant is None:
         few = min(len(report.before.runs), len(report.after.runs)) < FEWEST_RUNS
         return f"{moved}; whether that is more than noise cannot be told from {'so few' if few else 'these'} runs."
@@ -94,10 +94,6 @@ def _headline(report: Comparison) -> str:
 def _tone(report: Comparison) -> Tone:
     states = {gate.state for gate in report.gates}
     return "error" if "failed" in states else "warning" if "not_evaluated" in states else "info"
-
-
-def _percent(ratio: float) -> str:
-    return f"{100 * (ratio - 1):+.1f} %"
 
 
 def _figures(report: Comparison) -> Table:
@@ -135,7 +131,7 @@ def _judged(change: Change) -> Cell:
     if not change.significant or change.ratio is None:
         return Cell("" if change.significant is None else "within noise", tone="faint")
     worse = (change.ratio > 1) == (change.unit == "ns")
-    return Cell(_percent(change.ratio), tone="warning" if worse else "good")
+    return Cell(percent_change(change.ratio), tone="warning" if worse else "good")
 
 
 def _gates(report: Comparison) -> Table:

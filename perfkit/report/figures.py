@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, NamedTuple
 from perfkit.model import CATEGORIES, BandwidthFit, MemoryUse, RankReport, RunReport, SharedCollective
 from perfkit.report import sums
 from perfkit.report.tables import LONG, rank_label, step_label
-from perfkit.units import plain
+from perfkit.units import in_ms, plain
 
 MOST_CELLS: Final = 20_000
 """Of the heat map; of more ranks and steps the ranks with the longest steps are shown."""
@@ -22,10 +22,6 @@ _NEAR_THE_LIMIT: Final = 0.25
 def figures(run: RunReport) -> list[dict[str, Any]]:
     """Return the charts of a run, in order; none without steps."""
     return [found for name in CHARTS if (found := chart(run, name))]
-
-
-def _ms(ns: float) -> float:
-    return round(ns / 1e6, 6)
 
 
 def _longest(ranks: list[RankReport], most: int) -> tuple[list[RankReport], str]:
@@ -50,7 +46,7 @@ def _by_rank(ranks: list[RankReport]) -> dict[str, Any] | None:
         "y": "ms, exposed",
         "x": [rank_label(rank.rank) for rank in shown],
         "series": [
-            {"colour": category, "name": LONG[category], "ms": [_ms(mean[i]) for mean in means]}
+            {"colour": category, "name": LONG[category], "ms": [in_ms(mean[i]) for mean in means]}
             for i, category in enumerate(CATEGORIES)
         ],
     }
@@ -71,7 +67,9 @@ def _by_step(ranks: list[RankReport]) -> dict[str, Any] | None:
             {
                 "colour": category,
                 "name": LONG[category],
-                "ms": [_ms(fmean(getattr(step.exposed_ns, category) for step in steps)) for steps in by_step.values()],
+                "ms": [
+                    in_ms(fmean(getattr(step.exposed_ns, category) for step in steps)) for steps in by_step.values()
+                ],
             }
             for category in CATEGORIES
         ],
@@ -101,7 +99,7 @@ def _heat_map(ranks: list[RankReport]) -> dict[str, Any] | None:
             [
                 None
                 if (step := table.get(number)) is None
-                else _ms(getattr(step.exposed_ns, category) if category else step.wall_ns)
+                else in_ms(getattr(step.exposed_ns, category) if category else step.wall_ns)
                 for number in numbers
             ]
             for table in tables
@@ -134,7 +132,11 @@ def _waiting(run: RunReport) -> dict[str, Any] | None:
         "y": "ms, exposed or hidden",
         "x": [rank_label(wait.rank) for wait in shown],
         "series": [
-            {"colour": part, "name": part, "ms": [_ms(getattr(w, f"{part}_ns") / steps.get(w.rank, 1)) for w in shown]}
+            {
+                "colour": part,
+                "name": part,
+                "ms": [in_ms(getattr(w, f"{part}_ns") / steps.get(w.rank, 1)) for w in shown],
+            }
             for part in ("transfer", "wait")
         ],
     }
@@ -201,7 +203,7 @@ def _memory(run: RunReport) -> dict[str, Any] | None:
         "series": [
             {
                 "name": f"rank {rank_label(rank.rank)}{name}",
-                "ms": [_ms(ns) for ns in use.curve.at_ns],
+                "ms": [in_ms(ns) for ns in use.curve.at_ns],
                 "bytes": use.curve.allocated_bytes,
                 "peak": use.curve.allocated_bytes.index(max(use.curve.allocated_bytes)),
             }

@@ -10,7 +10,7 @@ from perfkit.model import History, HistoryPoint, Lineage, Shift
 from perfkit.report import console, html, markdown
 from perfkit.report.document import Cell, Column, Document, Fact, Section, Table
 from perfkit.report.facts import remarks
-from perfkit.units import NONE, duration, plain, rate, share
+from perfkit.units import NONE, duration, in_ms, percent_change, plain, rate, share
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -106,12 +106,8 @@ def _headline(lineage: Lineage) -> str:
     more = f" ({len(lineage.shifts)} changes in all)" if len(lineage.shifts) > 1 else ""
     return (
         f"{count}: since {plain(last.run)} the step takes {duration(last.after_ns)} instead of "
-        f"{duration(last.before_ns)} ({_percent(last.after_ns / last.before_ns)}){more}."
+        f"{duration(last.before_ns)} ({percent_change(last.after_ns / last.before_ns)}){more}."
     )
-
-
-def _percent(ratio: float) -> str:
-    return f"{100 * (ratio - 1):+.1f} %"
 
 
 def _facts(lineage: Lineage) -> list[Fact]:
@@ -145,7 +141,7 @@ def _shifts(lineage: Lineage) -> Table:
             Cell(_commit(shift.commit)),
             Cell(duration(shift.before_ns)),
             Cell(duration(shift.after_ns)),
-            Cell(_percent(shift.after_ns / shift.before_ns), tone=_tone(shift)),
+            Cell(percent_change(shift.after_ns / shift.before_ns), tone=_tone(shift)),
             Cell(f"{shift.interval[0]:.3f} to {shift.interval[1]:.3f}"),
         )
         for shift in lineage.shifts
@@ -226,7 +222,7 @@ def _charts(lineage: Lineage) -> list[dict[str, Any]]:
     # Of a time or a commit that is none, nothing may be read as markup by the chart.
     where = [_bare(_when(point)) + (f"<br>{_bare(_commit(point.commit))}" if point.commit else "") for point in points]
     shared = {"kind": "trend", "note": "", "x": where, "runs": [_name(point) for point in points]}
-    steps = {"name": "step", "y": [_ms(point.step_ns) for point in points], "interval": list(map(_ends, points))}
+    steps = {"name": "step", "y": [in_ms(point.step_ns) for point in points], "interval": list(map(_ends, points))}
     factors = [
         {"name": title, "y": [_rounded(point.efficiency.get(name)) for point in points], "interval": []}
         for name, title in _FACTORS.items()
@@ -241,16 +237,12 @@ def _bare(text: str) -> str:
     return text.replace("&", "").replace("<", "")
 
 
-def _ms(ns: float) -> float:
-    return round(ns / 1e6, 6)
-
-
 def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 6)
 
 
 def _ends(point: HistoryPoint) -> list[float] | None:
-    return [_ms(end) for end in point.interval_ns] if point.interval_ns else None
+    return [in_ms(end) for end in point.interval_ns] if point.interval_ns else None
 
 
 def _levels(lineage: Lineage) -> list[dict[str, Any]]:
@@ -261,7 +253,7 @@ def _levels(lineage: Lineage) -> list[dict[str, Any]]:
     starts = [0, *(place[shift.run] for shift in lineage.shifts)]
     ends = [*(place[shift.last_before] for shift in lineage.shifts), len(lineage.points) - 1]
     medians = [lineage.shifts[0].before_ns, *(shift.after_ns for shift in lineage.shifts)]
-    return [{"from": a, "to": b, "ms": _ms(ns)} for a, b, ns in zip(starts, ends, medians, strict=True)]
+    return [{"from": a, "to": b, "ms": in_ms(ns)} for a, b, ns in zip(starts, ends, medians, strict=True)]
 
 
 def plot_steps(report: History) -> "Figure":
@@ -271,18 +263,18 @@ def plot_steps(report: History) -> "Figure":
     figure = Figure()
     for lineage, title in zip(report.lineages, _titles(report.lineages), strict=True):
         points = lineage.points
-        ends = [_ends(point) or [_ms(point.step_ns)] * 2 for point in points]
+        ends = [_ends(point) or [in_ms(point.step_ns)] * 2 for point in points]
         figure.add_trace(
             Scatter(
                 name=_bare(title),
                 x=[point.started_at for point in points],
-                y=[_ms(point.step_ns) for point in points],
+                y=[in_ms(point.step_ns) for point in points],
                 text=[_bare(f"{_name(point)} {_commit(point.commit)}") for point in points],
                 hovertemplate="%{text}: %{y:.6~g} ms<extra></extra>",
                 mode="lines+markers",
                 error_y={
-                    "array": [high - _ms(point.step_ns) for point, (_, high) in zip(points, ends, strict=True)],
-                    "arrayminus": [_ms(point.step_ns) - low for point, (low, _) in zip(points, ends, strict=True)],
+                    "array": [high - in_ms(point.step_ns) for point, (_, high) in zip(points, ends, strict=True)],
+                    "arrayminus": [in_ms(point.step_ns) - low for point, (low, _) in zip(points, ends, strict=True)],
                 },
             )
         )

@@ -69,4 +69,4 @@ def slow_rank(run: RunReport) -> Straggler | None:
     """Return the rank that the others wait for; None where none is waited for step after step."""
     found = run.across.straggler if run.across else None
     # Of one that is late, but that the others do not wait for, the waiting is somebody else's.
-    return found if found is not None and 2 * found.wait_ns >= found.lag_ns else None
+    return found if found is not None and found.awaited else None

@@ -80,3 +80,8 @@ def test_plain_text_is_printable_and_encodable(text: str) -> None:
     assert shown.isprintable()
     shown.encode("utf-8")
     assert text != shown or text.isprintable()
+
+
+def test_times_of_charts_are_exact_to_the_nanosecond_and_changes_have_a_sign() -> None:
+    assert (units.in_ms(1_234_567), units.in_ms(0.4)) == (1.234567, 0.0)
+    assert (units.percent_change(1.05), units.percent_change(0.5)) == ("+5.0 %", "-50.0 %")
