@@ -79,12 +79,27 @@ def test_figures_hold_the_reports_numbers() -> None:
     assert [list(row) for row in heat.data[0].z] == [[100.0, 130.0], [100.0, 160.0]]
     assert [layer.visible for layer in heat.data] == [True, *[False] * 5]
     assert make_report(run).plot_steps() == steps
+    waiting, bandwidth = run.plot_waiting(), run.plot_bandwidth()
+    assert {bars.name: list(bars.y) for bars in waiting.data} == {"transfer": [12.0, 12.0], "wait": [13.0, 0.0]}
+    points, fitted = bandwidth.data
+    assert (points.name, list(points.x)) == ("all_reduce ×2", [1_024, 4_194_304])
+    assert list(points.y) == pytest.approx([1_024e3, 4_194_304 / 0.012])
+    assert list(fitted.y) == pytest.approx([1_024 / (1e-3 + 1_024 / 400e6), 4_194_304 / (1e-3 + 4_194_304 / 400e6)])
 
 
-@pytest.mark.parametrize("figure", ["plot_steps", "plot_ranks", "plot_heat_map"])
-def test_a_figure_that_cannot_be_says_what_it_needs(figure: str) -> None:
+@pytest.mark.parametrize(
+    ("figure", "needs"),
+    [
+        ("plot_steps", "two or more"),
+        ("plot_ranks", "two or more"),
+        ("plot_heat_map", "two or more"),
+        ("plot_waiting", "collectives that several ranks have in common"),
+        ("plot_bandwidth", "collectives of two or more sizes"),
+    ],
+)
+def test_a_figure_that_cannot_be_says_what_it_needs(figure: str, needs: str) -> None:
     foreign: RunReport = make_foreign_run()
-    with pytest.raises(UsageError, match=r"foreign: a .* needs two or more"):
+    with pytest.raises(UsageError, match=f"foreign: a .* needs .*{needs}"):
         getattr(foreign, figure)()
     with pytest.raises(UsageError, match="2 runs: plot one of them"):
         getattr(make_report(foreign, foreign), figure)()
