@@ -22,7 +22,7 @@ $(READY): pyproject.toml constraints.txt
 	touch $@
 
 demo: $(READY) ## Train a Transformer on two ranks twice (memory, HDF5) and print where the time went
-	$(BIN)/mpiexec -n 2 $(BIN)/perfkit run transformer --source memory --trace-dir $(DEMO)
+	$(BIN)/mpiexec -n 2 $(BIN)/perfkit run transformer --source memory --read per-sample --trace-dir $(DEMO)
 	$(BIN)/mpiexec -n 2 $(BIN)/perfkit run transformer --source hdf5 --read per-sample --trace-dir $(DEMO)
 	$(BIN)/perfkit analyze $(DEMO)
 	@$(BIN)/perfkit analyze $(DEMO) -o $(DEMO_REPORT)

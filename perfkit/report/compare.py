@@ -1,7 +1,5 @@
 """The tables that set several runs side by side."""
 
-from statistics import median
-
 from perfkit.model import CATEGORIES, Bound, Category, DataLoading, Report, RunReport
 from perfkit.report import sums
 from perfkit.report.across import efficiency
@@ -64,7 +62,7 @@ def _step_row(run: RunReport) -> tuple[Cell, ...]:
 
 
 def _input(runs: list[RunReport]) -> list[Table]:
-    rows = [_input_row(run, run.data_loading, runs) for run in runs if run.data_loading and run.data_loading.count]
+    rows = [_input_row(run, run.data_loading) for run in runs if run.data_loading and run.data_loading.count]
     if not rows:
         return []
     columns = (
@@ -72,56 +70,19 @@ def _input(runs: list[RunReport]) -> list[Table]:
         Column("source", "words"),
         Column("median load"),
         Column("largest"),
-        Column("× memory"),
         Column("read"),
         Column("of file"),
     )
-    remark = (
-        "× memory: median load against that of the runs of the same configuration from memory (their median); "
-        f"{NONE} where there is none. of file: a rank's rate against plain sequential reads of the file after the run"
-    )
+    remark = "of file: a rank's rate against plain sequential reads of the file after the run"
     return [Table("Runs: the input", columns, rows, remark)]
 
 
-def _input_row(run: RunReport, loads: DataLoading, runs: list[RunReport]) -> tuple[Cell, ...]:
-    ratio = load_ratio(run, runs)
+def _input_row(run: RunReport, loads: DataLoading) -> tuple[Cell, ...]:
     return (
         Cell(plain(run.run)),
         Cell(input_of(run) if run.source else plain(loads.source or NONE)),
         Cell(duration(loads.median_ns)),
         Cell(duration(loads.max_ns)),
-        Cell(NONE if ratio is None else f"{ratio:.2f}"),
         Cell(rate(loads.read_bytes_per_s, "B")),
         Cell(share(loads.file_share)),
     )
-
-
-def load_ratio(run: RunReport, runs: list[RunReport]) -> float | None:
-    """Return the run's median load against that of the same configuration from memory.
-
-    Of several such runs their median counts; None where there is none.
-    """
-    from_memory = [
-        other.data_loading.median_ns
-        for other in runs
-        if other.data_loading is not None and other.source == "memory" and _comparable(run, other)
-    ]
-    baseline = median(from_memory) if from_memory else 0
-    return run.data_loading.median_ns / baseline if run.data_loading is not None and baseline else None
-
-
-_INPUT = ("source", "read", "data_dir", "num_workers", "prefetch", "pin_memory", "worker_start")
-_MAY_DIFFER = {*_INPUT, "hdf5_chunk", "hdf5_compression", "trace_dir", "name", "config", "timeout", "steps", "schedule"}
-"""Options that say where the input comes from, or that do not touch it."""
-
-
-def _comparable(one: RunReport, other: RunReport) -> bool:
-    """Say whether two runs are the same but for their input."""
-    if (
-        (one.workload, one.world_size) != (other.workload, other.world_size)
-        or one.config is None
-        or other.config is None
-    ):
-        return False
-    names = (one.config.keys() | other.config.keys()) - _MAY_DIFFER
-    return all(one.config.get(name) == other.config.get(name) for name in names)

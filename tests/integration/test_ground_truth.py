@@ -129,17 +129,17 @@ def test_without_a_delay_nobody_is_named_in_ten_runs_of_ten(tmp_path: Path) -> N
 
 
 def test_per_sample_hdf5_is_slower_than_memory_and_the_report_says_by_how_much(tmp_path: Path) -> None:
-    for source, read in (("memory", "batched"), ("hdf5", "per-sample")):
-        run = ["run", "transformer", "--preset", "tiny", "--threads", "1", "--source", source, "--read", read]
+    for source in ("memory", "hdf5"):
+        run = ["run", "transformer", "--preset", "tiny", "--threads", "1", "--source", source, "--read", "per-sample"]
         done = execute([*PYTHON, *run, "--schedule", SCHEDULE, "--trace-dir", str(tmp_path)])
         assert done.returncode == 0, done.stderr
     by_source = {run.source: run.data_loading for run in perfkit.analyze(tmp_path).runs}
     memory, hdf5 = by_source["memory"], by_source["hdf5"]
     assert memory is not None
     assert hdf5 is not None
-    assert hdf5.median_ns > 2 * memory.median_ns
-    done = execute([*PYTHON, "analyze", str(tmp_path)])
-    assert re.search(rf"hdf5.* {hdf5.median_ns / memory.median_ns:.2f} ", done.stdout)
+    assert hdf5.median_ns > memory.median_ns
+    done = execute([*PYTHON, "analyze", str(tmp_path), "--no-html"])
+    assert re.search(rf"hdf5.* {hdf5.median_ns / memory.median_ns:.2f}\b", done.stdout)
 
 
 GRADIENT = """

@@ -2,9 +2,11 @@
 
 import pytest
 
+from perfkit.report.compare import comparison
 from perfkit.report.scaling import scaling
 from perfkit.report.scaling_figures import series_figures
-from tests.scaling_builders import make_scaling_report, make_strong, make_together, make_weak
+from tests.report_builders import MS, make_loading
+from tests.scaling_builders import make_scaled, make_scaling_report, make_strong, make_together, make_weak
 from tests.unit.scaling.test_fits import usl
 
 REPORT = make_scaling_report()
@@ -35,6 +37,25 @@ def test_every_table_is_rectangular() -> None:
     assert strong.scaling is not None
     for table in [*scaling(SCALING), *scaling(strong.scaling)]:
         assert {len(row) for row in table.rows} == {len(table.columns)}, table.title
+
+
+def test_loads_are_set_against_memory_where_runs_differ_in_their_source_alone() -> None:
+    def shown(**config: str) -> list[str]:
+        loads = {"memory": make_loading(source="memory", median_ns=2 * MS), "hdf5": make_loading(median_ns=30 * MS)}
+        memory = make_scaled(2, 100, data_loading=loads["memory"])
+        files = make_scaled(2, 100, source="hdf5", data_loading=loads["hdf5"], config=config)
+        tables = [(table, table.columns) for table in comparison(make_together([memory, files]))]
+        return [
+            row[place].text
+            for table, columns in tables
+            for row in table.rows
+            for place, column in enumerate(columns)
+            if column.title == "× memory"
+        ]
+
+    assert shown() == ["1.00", "15.00"]
+    # As in the records: another way to read is another configuration.
+    assert shown(read="per-sample") == []
 
 
 def test_charts_have_the_ideal_the_intervals_and_the_forecast() -> None:
