@@ -14,7 +14,7 @@ from rich.terminal_theme import MONOKAI
 from rich.text import Text
 
 RUNS = {
-    "sample-memory": ["--source", "memory"],
+    "sample-memory": ["--source", "memory", "--read", "per-sample"],
     "sample-hdf5": ["--source", "hdf5", "--read", "per-sample"],
 }
 WIDTH = 100
