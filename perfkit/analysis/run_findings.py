@@ -58,7 +58,8 @@ def _no_collectives(communicated: Mapping[str, bool], world_size: int) -> list[F
         return []
     message = (
         f"{len(silent)} of {len(communicated)} traces hold no collective though the world has {world_size} ranks: "
-        "they were not recorded, or their kernels are called something that perfkit does not know"
+        "no process group was initialised (each rank trained alone), they were not recorded, or their kernels are "
+        "called something that perfkit does not know"
     )
     return [Finding(code="no_collectives", severity="warning", message=message, file=silent[0])]
 

@@ -22,7 +22,8 @@ _HELP: Final = """Run a training script as `python SCRIPT ARGUMENTS` would, and 
 
 Arguments of the script come after `--`. A step lasts from the end of one optimizer.step() to the end of the next; what
 comes before the first end is step 0, `cold`, and the schedule counts from there. Nothing of the script is changed: exit
-code, output and signals are its own."""
+code, output and signals are its own. Where mpiexec or srun has started several ranks, RANK, WORLD_SIZE, MASTER_ADDR and
+MASTER_PORT are set for it as torchrun does, unless one of them is set already."""
 
 
 def is_script(name: str) -> bool:

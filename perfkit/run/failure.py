@@ -19,6 +19,7 @@ from perfkit.model import Failure
 from perfkit.run.launch import LAST_WORD_S, is_child
 from perfkit.run.meeting import PeerFailedError
 from perfkit.run.orphan import end_now
+from perfkit.run.saying import describe
 from perfkit.trace.store import claim_failure, fail, read_failure
 
 _FIRST_WORD_S: Final = 0.15
@@ -136,16 +137,6 @@ def note_failure(folder: Path, rank: int, error: BaseException, known: Callable[
     except (StoreError, RuntimeError) as second:  # a full disk, a lost device: the first error is the one that counts
         sys.stderr.write(f"perfkit: warning: the manifest stays as it was: {describe(second)}\n")
     return True
-
-
-def describe(error: BaseException) -> str:
-    """Return an error as one line."""
-    if isinstance(error, KeyboardInterrupt):
-        return "interrupted"
-    text = " ".join(str(error).split())
-    if isinstance(error, PerfkitError):
-        return text
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def _terminated(number: int, _frame: FrameType | None) -> NoReturn:

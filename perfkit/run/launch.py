@@ -15,6 +15,8 @@ from typing import Final
 from perfkit.errors import RunError, UsageError
 from perfkit.interrupts import held_back
 from perfkit.run.dist import RENDEZVOUS_VARIABLE, detect, find_launcher
+from perfkit.run.last_word import LastWord, hear_last_word
+from perfkit.run.saying import say
 
 LAST_WORD_S: Final = 2.0
 """How long a rank that has nothing to add to another's error waits before it ends."""
@@ -29,8 +31,13 @@ _QUIT_S: Final = 3.0
 _Children = list[subprocess.Popen[bytes]]
 
 
-def launch(arguments: Sequence[str], ranks: int) -> None:
+def launch(arguments: Sequence[str], ranks: int, *, name_failed: bool = False) -> None:
     """Run `perfkit ARGUMENTS` as `ranks` processes on this host and wait for them.
+
+    Args:
+        arguments: perfkit's own, with which each rank is started.
+        ranks: Number of ranks.
+        name_failed: Whether to say which of several ranks has failed first: those of a script do not know.
 
     Raises:
         KeyboardInterrupt: A rank was interrupted, most likely as all were.
@@ -46,8 +53,22 @@ def launch(arguments: Sequence[str], ranks: int) -> None:
                 failed = wait_for_ranks(children, noted)
         finally:
             _end(children)
-    if failed is not None:
-        _report(failed, children[failed].returncode)
+        word = hear_last_word(Path(folder))
+    if failed is None:
+        return
+    codes = [child.returncode for child in children]
+    if name_failed and ranks > 1 and codes[failed] > 0:
+        failed = _name(failed, codes, word)
+    _report(failed, codes[failed])
+
+
+def _name(failed: int, codes: list[int], word: LastWord | None) -> int:
+    """Say which rank failed first, and return it: by its own word where it left one."""
+    if word is not None and word.rank < len(codes) and codes[word.rank] > 0:
+        say(f"error: {word.line}")
+        return word.rank
+    say(f"error: rank {failed} ended with exit code {codes[failed]}")
+    return failed
 
 
 def is_child() -> bool:

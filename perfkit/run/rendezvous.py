@@ -31,6 +31,7 @@ from torch.distributed import (  # type: ignore[attr-defined]
 
 from perfkit.errors import LaunchEnvironmentError, StoreError
 from perfkit.files import replacing
+from perfkit.run.address import own_address
 from perfkit.run.dist import RENDEZVOUS_VARIABLE, DistInfo, MpiView
 from perfkit.run.meeting import PeerFailedError
 
@@ -91,7 +92,7 @@ def _explicit_store(info: DistInfo, address: str | None, port: str | None, timeo
 
 def _agreed_store(info: DistInfo, publish: Publish, timeout: timedelta) -> Store:
     if info.rank == 0:
-        host = _own_address(info)
+        host = own_address(info)
         store = _connect(info, host, 0, True, timeout)
         publish(f"{host}:{store.port}")
         return store
@@ -141,24 +142,6 @@ def _address_of(any_socket: socket.socket, interface: str) -> str | None:
     except OSError:  # it has no IPv4 address
         return None
     return socket.inet_ntoa(answer[20:24])
-
-
-def _own_address(info: DistInfo) -> str:
-    """Return an address at which the other ranks reach this host."""
-    if info.single_host:
-        return "127.0.0.1"
-    try:
-        found = socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_STREAM)
-    except OSError:
-        found = []
-    addresses = [str(entry[4][0]) for entry in found if entry[0] == socket.AF_INET]
-    usable = [address for address in addresses if not address.startswith("127.")]
-    if not usable:
-        raise LaunchEnvironmentError(
-            f"the name of this host ({socket.gethostname()}) leads to no address that other nodes can "
-            "reach: set MASTER_ADDR and MASTER_PORT to rank 0's address and a free port"
-        )
-    return usable[0]
 
 
 def _publisher(info: DistInfo, mpi: Any, trace_dir: Path, timeout: timedelta) -> Publish:

@@ -20,15 +20,17 @@ from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 
 from msgspec import Meta, Struct
 
-from perfkit.errors import LaunchEnvironmentError, StoreError, UsageError
+from perfkit.errors import StoreError, UsageError
 from perfkit.executors.machine import count_cores
 from perfkit.interrupts import accept_as_python, ending_at_once
 from perfkit.run.config import parse_duration
-from perfkit.run.dist import DistInfo, detect
+from perfkit.run.last_word import LastWord, leave_last_word
 from perfkit.run.launch import launch, refuse_inside_launcher
 from perfkit.run.on_import import on_import
 from perfkit.run.orphan import watch_parent
+from perfkit.run.saying import cause_of, describe, say
 from perfkit.run.schedule import Schedule
+from perfkit.run.script_place import launched, tell_place
 
 if TYPE_CHECKING:
     from perfkit.run.script_recorder import ScriptRecorder
@@ -91,19 +93,6 @@ class ScriptConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return parse_duration(self.timeout, "--timeout")
 
 
-def say(text: str) -> None:
-    """Say something in one line; stdout is the script's."""
-    sys.stderr.write(f"perfkit: {' '.join(text.split())}\n")
-
-
-def launched() -> DistInfo:
-    """Return this process's place by the launcher's variables; alone where they make no sense."""
-    try:
-        return detect(os.environ)
-    except LaunchEnvironmentError:
-        return DistInfo()
-
-
 def launch_script(arguments: Sequence[str], ranks: int) -> None:
     """Run `perfkit ARGUMENTS` as `ranks` processes on this host, with what torchrun gives its own.
 
@@ -115,7 +104,7 @@ def launch_script(arguments: Sequence[str], ranks: int) -> None:
     refuse_inside_launcher()
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, count_cores() // ranks)))
     with _store():
-        launch(arguments, ranks)
+        launch(arguments, ranks, name_failed=True)
 
 
 @contextmanager
@@ -147,6 +136,7 @@ def run_script(script: str, arguments: Sequence[str], config: ScriptConfig) -> N
     _check_writable(Path(config.trace_dir))
     watch_parent()
     _prepare_environment()
+    tell_place(Path(config.trace_dir), config.timeout_ns)
     accept_as_python()
     with _Ending(script, arguments, config):
         _execute(script, arguments)
@@ -239,6 +229,9 @@ class _Ending:
 
     def _finish(self, error: BaseException | None) -> None:
         ended_well = error is None or (isinstance(error, SystemExit) and error.code in (None, 0))
+        if error is not None and not ended_well:
+            rank = launched().rank
+            leave_last_word(LastWord(rank, f"rank {rank}: {describe(cause_of(error))}"), first=False)
         if self._recorder is not None:
             self._recorder.end(None if ended_well else error)
         elif ended_well and launched().rank == 0:

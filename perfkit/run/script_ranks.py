@@ -6,7 +6,6 @@ process group leave it in the trace folder. Nobody waits long for anybody, for n
 """
 
 import contextlib
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -19,8 +18,9 @@ from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
 
 from perfkit.errors import RunError
 from perfkit.files import replacing
-from perfkit.run.dist import RENDEZVOUS_VARIABLE, DistInfo, Launcher, find_launcher
-from perfkit.run.script import launched
+from perfkit.run.dist import DistInfo, Launcher, find_launcher
+from perfkit.run.launch_key import launch_key
+from perfkit.run.script_place import launched, launcher_environment
 from perfkit.run.team import Team
 
 T = TypeVar("T")
@@ -212,7 +212,7 @@ def find_ranks(trace_dir: Path, label: str, meetings: int, timeout: timedelta) -
         meetings: How often they will line up, at most.
         timeout: Limit of each wait.
     """
-    launcher = find_launcher(os.environ)
+    launcher = find_launcher(launcher_environment())
     if dist.is_available() and dist.is_initialized():
         info = _grouped(launcher)
         store = _group_store() if info.world_size > 1 else None
@@ -242,29 +242,6 @@ def _group_store() -> Store | None:
 
 
 def _board_folder(trace_dir: Path, label: str, launcher: Launcher, info: DistInfo) -> Path | None:
-    """Return a name that the ranks of this launch share, and no other launch has; None if there is no such name."""
-    if launcher.name == "perfkit":
-        key = Path(os.environ[RENDEZVOUS_VARIABLE]).parent.name
-    elif launcher.name == "slurm":
-        key = ".".join(os.environ.get(name, "0") for name in ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"))
-    elif info.single_host:
-        key = f"{_starter(launcher)}.{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
-    else:
-        return None
-    return trace_dir / f".{label}-{launcher.name}-{key}"
-
-
-def _starter(launcher: Launcher) -> str:
-    """Return what identifies the process that started the ranks: the nearest above that is no rank itself."""
-    pid = os.getppid()
-    try:
-        while any(f"{name}=".encode() in Path(f"/proc/{pid}/environ").read_bytes() for name in launcher.rank):
-            pid = int(_stat(pid)[1])
-        return f"{pid}-{_stat(pid)[19]}"  # a number is given again some day: the time it started is not
-    except OSError:  # no /proc, or somebody else's process
-        return str(pid)
-
-
-def _stat(pid: int) -> list[str]:
-    """Return the fields of /proc/PID/stat after the name, which may hold anything: state, parent, …, start time."""
-    return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+    """Return a folder whose name the ranks of this launch share; None if there is no such name."""
+    key = launch_key(launcher, info)
+    return None if key is None else trace_dir / f".{label}-{launcher.name}-{key}"

@@ -31,14 +31,18 @@ from perfkit.errors import PerfkitError, RunError
 from perfkit.files import replacing
 from perfkit.model import RankRecord, StepKind, World
 from perfkit.run.dist import DistInfo
-from perfkit.run.failure import TerminatedError, describe, note_failure
+from perfkit.run.failure import TerminatedError, note_failure
 from perfkit.run.farewell import Farewell
+from perfkit.run.last_word import LastWord, leave_last_word
+from perfkit.run.launch import is_child
 from perfkit.run.layout import Layout, name_device, own_cores
 from perfkit.run.record import Measured, Subject, create_run, now, rank_record
-from perfkit.run.script import ScriptConfig, launched, say
+from perfkit.run.saying import cause_of, describe, say
+from perfkit.run.script import ScriptConfig
+from perfkit.run.script_place import launched
 from perfkit.run.script_ranks import Ranks, find_ranks
 from perfkit.run.session import ProfilerOptions, Session
-from perfkit.trace.store import FAILURE_NAME, list_files, read_manifest, write_manifest
+from perfkit.trace.store import FAILURE_NAME, MANIFEST_NAME, list_files, read_manifest, write_manifest
 
 TIMED_AFTER: Final = 100
 """Steps that are timed after the schedule: enough for a median, and an end to what is kept in memory."""
@@ -211,8 +215,8 @@ class ScriptRecorder:
         record = rank_record(ranks.rank, layout, measured)
         if error is not None:
             known = {"ranks": [record], "step_kinds": measured.kinds}
-            if note_failure(session.folder, ranks.rank, _cause(error), lambda: known):
-                self._say_end(session.folder, f"failed after {self._steps} steps")
+            if note_failure(session.folder, ranks.rank, cause_of(error), lambda: known):
+                self._say_failure(session.folder, ranks, error)
             for path in session.folder.glob(LEFT.format("*")):
                 path.unlink(missing_ok=True)
             return
@@ -224,6 +228,19 @@ class ScriptRecorder:
         if _complete(session.folder, ranks):
             ranks.clear()
             self._say_end(session.folder, f"{self._steps} steps")
+
+    def _say_failure(self, folder: Path, ranks: Ranks, error: BaseException) -> None:
+        # Those that were told to end were all told: it is no fault of this one.
+        if ranks.world_size == 1 or isinstance(error, (KeyboardInterrupt, TerminatedError)):
+            self._say_end(folder, f"failed after {self._steps} steps")
+            return
+        line = f"rank {ranks.rank}: {describe(cause_of(error))} ({folder / MANIFEST_NAME})"
+        if any(file.kind == "trace" for file in list_files(folder)):
+            line += f"; what was recorded before: perfkit analyze {folder}"
+        if is_child():  # the parent says it, after what the other ranks have to say
+            leave_last_word(LastWord(ranks.rank, line), first=True)
+        else:
+            say(f"error: {line}")
 
     def _say_end(self, folder: Path, what: str) -> None:
         traces = [file for file in list_files(folder) if file.kind == "trace"]
@@ -338,14 +355,6 @@ def _lay_out(info: DistInfo, device: torch.device) -> Layout:
         node_rank=info.node_rank or 0,
         world=World(world_size=info.world_size, nodes=len(sizes), launcher=info.launcher, local_world_sizes=sizes),
     )
-
-
-def _cause(error: BaseException) -> BaseException:
-    if not isinstance(error, SystemExit):
-        return error
-    # As the interpreter has it: a number is the exit code, anything else is printed and the code is 1.
-    how = f"exit code {error.code}" if isinstance(error.code, int) else f"sys.exit({str(error.code)!r})"
-    return RunError(f"the script ended with {how}")
 
 
 def _complete(folder: Path, ranks: Ranks) -> bool:

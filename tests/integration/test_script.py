@@ -262,8 +262,6 @@ LAUNCHERS = [pytest.param("hydra", marks=needs_mpiexec), "torchrun", "perfkit"]
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_a_plain_ddp_script(launcher: str, tmp_path: Path) -> None:
     arguments = ["--steps", "9", "--workers", "1"]
-    if launcher == "hydra":
-        arguments += ["--init", f"file://{tmp_path}/store"]
     done = execute(launched_by(launcher, PLAIN_DDP, tmp_path / "traces", "ddp", *arguments))
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("mean loss ")
@@ -333,6 +331,89 @@ def test_a_killed_rank_ends_the_script_and_leaves_no_process(tmp_path: Path) -> 
     assert alive(children) == []
     assert read_manifest(tmp_path / "killed").state == "failed"
     assert len(perfkit.analyze(tmp_path / "killed").runs[0].ranks) >= 1
+
+
+@needs_mpiexec
+def test_what_the_user_has_set_is_left_alone(tmp_path: Path) -> None:
+    place = [*MPIEXEC, "-genv", "MASTER_ADDR", "here", *under_perfkit(str(SCRIPTS / "place.py"), tmp_path)]
+    done = execute(place)
+    assert sorted(done.stdout.splitlines()) == ["None None None None here None"] * 2, done.stderr
+
+
+@needs_mpiexec
+def test_ranks_of_mpiexec_are_told_their_place_and_a_port_that_stays_free(tmp_path: Path) -> None:
+    done = execute([*MPIEXEC, *under_perfkit(str(SCRIPTS / "place.py"), tmp_path / "traces")])
+    zero, one = sorted(line.split() for line in done.stdout.splitlines())
+    assert len(zero) == len(one) == 6
+    assert (zero[:5], one[:5]) == (["0", "2", "0", "2", "127.0.0.1"], ["1", "2", "1", "2", "127.0.0.1"])
+    assert zero[5] == one[5]
+    assert list((tmp_path / "traces").iterdir()) == []
+
+
+@pytest.mark.slow
+@needs_mpiexec
+def test_a_script_that_goes_by_mpi_is_not_disturbed(tmp_path: Path) -> None:
+    pytest.importorskip("mpi4py")
+    done = execute([*MPIEXEC, *under_perfkit(str(SCRIPTS / "by_mpi.py"), tmp_path)])
+    assert (done.returncode, done.stdout) == (0, "1.0\n1.0\n"), done.stderr
+
+
+def as_task(rank: int) -> dict[str, str]:
+    step = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_NTASKS": "2", "SLURM_STEP_TASKS_PER_NODE": "2"}
+    return environment() | step | {"SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank), "SLURM_NODEID": "0"}
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_never_starts_is_said_within_the_limit(rank: int, tmp_path: Path) -> None:
+    command = under_perfkit(str(SCRIPTS / "place.py"), tmp_path, "--timeout", "1s", "--", "wait")
+    process = subprocess.Popen(
+        command, env=as_task(rank), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    line = process.stderr.readline()  # the script waits until this has come
+    output, errors = process.communicate("\n", timeout=LIMIT_S)
+    assert process.returncode == 0
+    assert not [line for line in own_lines(errors) if "warning" in line]
+    assert line.startswith("perfkit: warning: rank ")
+    if rank == 0:
+        assert "rank 1 of the script did not start within --timeout 1s" in line
+    else:
+        assert "rank 0 has not left word" in line
+        assert output == "None None None None None None\n"
+
+
+def failed_rank(errors: str) -> list[str]:
+    return [line for line in own_lines(errors) if "error: rank" in line]
+
+
+FAILED_UNDER = [
+    pytest.param("hydra", marks=[needs_mpiexec, pytest.mark.slow]),
+    pytest.param("torchrun", marks=pytest.mark.slow),
+    "perfkit",
+]
+
+
+@pytest.mark.parametrize("launcher", FAILED_UNDER)
+def test_the_rank_that_failed_first_is_named_once(launcher: str, tmp_path: Path) -> None:
+    done = execute(launched_by(launcher, str(SCRIPTS / "fails.py"), tmp_path, "boom", "late"))
+    assert done.returncode == 1
+    (line,) = failed_rank(done.stderr)
+    assert line.startswith(f"perfkit: error: rank 1: RuntimeError: boom ({tmp_path / 'boom' / MANIFEST_NAME})")
+    assert launcher != "perfkit" or done.stderr.splitlines()[-1] == line
+    failure = read_manifest(tmp_path / "boom").failure
+    assert failure is not None
+    assert (failure.rank, failure.message) == (1, "RuntimeError: boom")
+
+
+@pytest.mark.parametrize(
+    ("how", "code", "said"),
+    [("early", 1, "rank 1: ValueError: before torch"), ("silent", 5, "rank 1 ended with exit code 5")],
+)
+def test_a_rank_that_fails_before_it_imports_torch_is_named(how: str, code: int, said: str, tmp_path: Path) -> None:
+    done = execute(launched_by("perfkit", str(SCRIPTS / "fails.py"), tmp_path, "early", how))
+    assert done.returncode == code
+    assert failed_rank(done.stderr) == [f"perfkit: error: {said}"]
+    assert done.stderr.splitlines()[-1] == f"perfkit: error: {said}"
 
 
 def counts(run: RunReport) -> list[Any]:

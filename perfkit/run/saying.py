@@ -1,0 +1,29 @@
+"""What perfkit says beside a script, whose stdout is its own; errors in one line."""
+
+import sys
+
+from perfkit.errors import PerfkitError, RunError
+
+
+def say(text: str) -> None:
+    """Say something in one line on stderr."""
+    sys.stderr.write(f"perfkit: {' '.join(text.split())}\n")
+
+
+def describe(error: BaseException) -> str:
+    """Return an error as one line."""
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted"
+    text = " ".join(str(error).split())
+    if isinstance(error, PerfkitError):
+        return text
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def cause_of(error: BaseException) -> BaseException:
+    """Return what ended a script, where it has ended itself as an error that says how."""
+    if not isinstance(error, SystemExit):
+        return error
+    # As the interpreter has it: a number is the exit code, anything else is printed and the code is 1.
+    how = f"exit code {error.code}" if isinstance(error.code, int) else f"sys.exit({str(error.code)!r})"
+    return RunError(f"the script ended with {how}")

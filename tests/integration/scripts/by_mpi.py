@@ -1,0 +1,22 @@
+"""A DDP script that asks MPI for its place, and chooses its own port, as many do on clusters."""
+
+import os
+import socket
+
+from mpi4py import MPI
+
+comm = MPI.COMM_WORLD
+listener = socket.create_server(("127.0.0.1", 0))
+port = comm.bcast(listener.getsockname()[1])
+listener.close()
+os.environ |= {"RANK": str(comm.rank), "WORLD_SIZE": str(comm.size)}
+os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+
+dist.init_process_group("gloo")
+value = torch.tensor([float(comm.rank)])
+dist.all_reduce(value)
+print(value.item())
+dist.destroy_process_group()
