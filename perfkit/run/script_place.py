@@ -29,7 +29,8 @@ _TELLING: Final = ("perfkit", "torchrun")
 _POLL_S: Final = 0.02
 
 _given: set[str] = set()
-_reserved: list[socket.socket] = []
+_reserved: list[int] = []
+"""Descriptors, which live as long as the process: a socket's object would warn at its end that it is open."""
 
 
 def launcher_environment() -> Mapping[str, str]:
@@ -126,8 +127,9 @@ def _reserve_port() -> int:
     if dual:
         holder.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
     holder.bind(("", 0))
-    _reserved.append(holder)
-    return int(holder.getsockname()[1])
+    port = int(holder.getsockname()[1])
+    _reserved.append(holder.detach())
+    return port
 
 
 def _hear(notes: Path, info: DistInfo, timeout_ns: int) -> str:
