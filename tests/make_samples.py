@@ -19,7 +19,7 @@ RUNS = {
 }
 WIDTH = 100
 PICTURED_LINES = 62
-TRAIN = ["transformer", "--preset", "tiny", "-n", "2", "--threads", "1", "--steps", "12"]
+TRAIN = ["transformer", "--preset", "tiny", "-n", "2", "--threads", "1", "--steps", "60"]
 
 # rich's template fetches a font from the network; any monospace will do.
 SVG = """<svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">

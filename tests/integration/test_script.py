@@ -405,6 +405,7 @@ def test_the_rank_that_failed_first_is_named_once(launcher: str, tmp_path: Path)
     assert (failure.rank, failure.message) == (1, "RuntimeError: boom")
 
 
+@pytest.mark.slow  # the processes of a script without torch, twice; in every run one names the rank that failed
 @pytest.mark.parametrize(
     ("how", "code", "said"),
     [("early", 1, "rank 1: ValueError: before torch"), ("silent", 5, "rank 1 ended with exit code 5")],
