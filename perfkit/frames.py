@@ -135,27 +135,28 @@ class Frames:
 def frames(report: Report) -> Frames:
     """Return the tables of `report` as pandas DataFrames."""
     return Frames(
-        steps=_frame(step_rows(report), STEP_COLUMNS),
-        ranks=_frame(rank_rows(report), RANK_COLUMNS),
-        operators=_frame(operator_rows(report), OPERATOR_COLUMNS),
-        collectives=_frame(collective_rows(report), COLLECTIVE_COLUMNS),
-        loads=_frame(load_rows(report), LOAD_COLUMNS),
-        memory=_frame(memory_rows(report), MEMORY_COLUMNS),
-        findings=_frame(finding_rows(report), FINDING_COLUMNS),
-        points=_frame(point_rows(report), POINT_COLUMNS),
-        axes=_frame(axis_rows(report), AXIS_COLUMNS),
+        steps=frame(step_rows(report), STEP_COLUMNS),
+        ranks=frame(rank_rows(report), RANK_COLUMNS),
+        operators=frame(operator_rows(report), OPERATOR_COLUMNS),
+        collectives=frame(collective_rows(report), COLLECTIVE_COLUMNS),
+        loads=frame(load_rows(report), LOAD_COLUMNS),
+        memory=frame(memory_rows(report), MEMORY_COLUMNS),
+        findings=frame(finding_rows(report), FINDING_COLUMNS),
+        points=frame(point_rows(report), POINT_COLUMNS),
+        axes=frame(axis_rows(report), AXIS_COLUMNS),
     )
 
 
-def _frame(rows: Iterable[dict[str, Value]], columns: tuple[str, ...]) -> "DataFrame":
+def frame(rows: Iterable[dict[str, Value]], columns: tuple[str, ...]) -> "DataFrame":
+    """Return rows as a DataFrame of these columns, integers as such."""
     import pandas as pd
 
-    frame = pd.DataFrame([_encodable(row) for row in rows], columns=list(columns))
+    made = pd.DataFrame([_encodable(row) for row in rows], columns=list(columns))
     integers = {c: "Int64" for c in _NULLABLE_INTEGERS if c in columns}
     # Several runs' times are medians, which may lie between two nanoseconds.
     whole = () if columns in (POINT_COLUMNS, AXIS_COLUMNS) else columns
     integers |= {c: "int64" for c in whole if c.endswith("_ns") or c in _INTEGERS}
-    return frame.astype(integers)
+    return made.astype(integers)
 
 
 def _encodable(row: dict[str, Value]) -> dict[str, Value]:

@@ -86,8 +86,7 @@ def analyze(
     followed = iter(outcomes)
     runs = [_run(location, followed, rank) for location in locations]
     telling = [run for run in runs if run.ranks or run.state or _codes(run) - {"not_a_trace", "no_traces"}]
-    # A run that has failed, or has only begun, says so itself; with traces that cannot be read nothing is said.
-    if not any(run.ranks or (run.state and not _codes(run) & set(_UNREADABLE)) for run in telling):
+    if not any(map(_tells, telling)):
         raise TraceError(_why_nothing(runs))
     together = scaling(telling, by, forecast)
     return Report(
@@ -130,6 +129,11 @@ def _of_sweeps(locations: Sequence[RunLocation], asked_for: Set[Path]) -> Iterat
             yield from unrun(name, read_sweep(folder), {run.name for run in runs if run.parent == folder})
         except StoreError as error:
             yield Finding(code="unreadable_sweep", severity="warning", message=str(error))
+
+
+def _tells(run: RunReport) -> bool:
+    """Say whether a run has something to tell: its ranks, or why they have nothing to."""
+    return bool(run.ranks) or run.state == "failed" or (run.state is not None and not _codes(run) & set(_UNREADABLE))
 
 
 def _codes(run: RunReport) -> set[str]:

@@ -76,7 +76,7 @@ def assemble(
         source=_source(traces, manifest),
         world_size=world_size,
         state=manifest.state if manifest else None,
-        verdict=qualify(verdict, findings, cost),
+        verdict=qualify(verdict, findings, cost, len(traces)),
         ranks=ranks,
         data_loading=loading,
         profiler_cost=cost,

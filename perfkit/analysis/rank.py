@@ -125,6 +125,7 @@ def _damage(trace: RankTrace) -> list[Finding]:
         for what, count in trace.repaired.items()
     ]
     found.extend(Finding(code="damaged_trace", severity="warning", message=what) for what in trace.damage)
+    found.extend(Finding(code="damaged_header", severity="warning", message=what) for what in trace.header_damage)
     if trace.unknown:
         listed = ", ".join(f"{name!r} ({count})" for name, count in sorted(trace.unknown.items())[:5])
         more = f" and {len(trace.unknown) - 5} more" if len(trace.unknown) > 5 else ""

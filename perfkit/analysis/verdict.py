@@ -1,5 +1,6 @@
 """One sentence on what limits a run."""
 
+from collections import Counter
 from collections.abc import Collection
 from typing import Final
 
@@ -87,13 +88,23 @@ def judge(
     return Verdict(bound=_BOUNDS[loss], share=shares[loss], sentence=sentence)
 
 
-def qualify(verdict: Verdict, findings: Collection[Finding], cost: ProfilerCost | None) -> Verdict:
-    """Return a verdict that says what makes it doubtful, or none where what it would be about was not recorded."""
-    codes = {finding.code for finding in findings}
-    if "no_device_events" in codes:
+def qualify(verdict: Verdict, findings: Collection[Finding], cost: ProfilerCost | None, traces: int) -> Verdict:
+    """Return a verdict that says what makes it doubtful, or none where what it would be about was not recorded.
+
+    Args:
+        verdict: as `judge` has it.
+        findings: all of the run.
+        cost: of the profiler.
+        traces: how many there are.
+    """
+    codes = Counter(finding.code for finding in findings)
+    lost = codes["no_device_events"]
+    if lost >= traces > 0:
         sentence = "no verdict: what the device did was not recorded, and the host's operators do not tell"
         return Verdict(bound="unknown", share=0.0, sentence=sentence)
     sentence = verdict.sentence
+    if lost:
+        sentence += f"; {lost} of {traces} traces have lost what the device did"
     if verdict.bound == "host" and cost and cost.ratio and cost.ratio >= _COSTLY:
         added = duration((cost.recorded_step_ns or 0) - (cost.plain_step_ns or 0))
         sentence += f"; the profiler itself adds {added} to a step"

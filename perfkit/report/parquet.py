@@ -3,15 +3,22 @@
 A column has its type whatever is known of it: a file in which nothing is still fits others of the same table.
 """
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, BinaryIO
+from collections.abc import Iterable
+from typing import BinaryIO
 
 from perfkit.errors import LaunchEnvironmentError, StoreError
-from perfkit.frames import AXIS_COLUMNS, POINT_COLUMNS, STEP_COLUMNS, kind
+from perfkit.frames import (
+    AXIS_COLUMNS,
+    POINT_COLUMNS,
+    STEP_COLUMNS,
+    Value,
+    axis_rows,
+    frame,
+    kind,
+    point_rows,
+    step_rows,
+)
 from perfkit.model import Report
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
 
 
 def installed() -> None:
@@ -28,28 +35,28 @@ def installed() -> None:
 
 def write_steps(report: Report, stream: BinaryIO) -> None:
     """Write a row a step of a rank to `stream`; times in ns, null is "not known"."""
-    _write(report.tables().steps, STEP_COLUMNS, stream)
+    _write(step_rows(report), STEP_COLUMNS, stream)
 
 
 def write_points(report: Report, stream: BinaryIO) -> None:
     """Write a row a world size of a series."""
-    _write(report.tables().points, POINT_COLUMNS, stream)
+    _write(point_rows(report), POINT_COLUMNS, stream)
 
 
 def write_axes(report: Report, stream: BinaryIO) -> None:
     """Write a row a value of an option that runs are set side by side by."""
-    _write(report.tables().axes, AXIS_COLUMNS, stream)
+    _write(axis_rows(report), AXIS_COLUMNS, stream)
 
 
-def _write(frame: "DataFrame", columns: Sequence[str], stream: BinaryIO) -> None:
+def _write(rows: Iterable[dict[str, Value]], columns: tuple[str, ...], stream: BinaryIO) -> None:
     import pyarrow
     from pyarrow import parquet
 
     types = {"text": pyarrow.string(), "integer": pyarrow.int64(), "number": pyarrow.float64()}
     schema = pyarrow.schema([(column, types[kind(column, columns)]) for column in columns])
     try:
-        table = pyarrow.Table.from_pandas(frame, schema, preserve_index=False)
-    except (pyarrow.ArrowInvalid, OverflowError) as error:
+        table = pyarrow.Table.from_pandas(frame(rows, columns), schema, preserve_index=False)
+    except (pyarrow.ArrowException, OverflowError) as error:
         reason = str(error).splitlines()[0]
         raise StoreError(f"a run says what no Parquet file can hold ({reason}): write CSV or JSON") from error
     # Parquet asks where it is in a file, which a pipe does not know.

@@ -2,7 +2,8 @@
 
 After the last step, for reading a file brings it into the page cache: before the first step that would change what the
 run measures. How much of it the run has left in the cache is part of the record; what was not there is dropped again,
-so that a repeat finds the file as if nobody had measured.
+so that a repeat finds the file as if nobody had measured; of a file of another user, whose pages the kernel does not
+tell of, nothing is dropped.
 """
 
 import ctypes

@@ -16,20 +16,25 @@ def launch_key(launcher: Launcher, info: DistInfo) -> str | None:
         return Path(os.environ[RENDEZVOUS_VARIABLE]).parent.name
     if launcher.name == "slurm":
         return ".".join(os.environ.get(name, "0") for name in ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"))
-    if info.single_host:
-        return f"{_starter(launcher)}.{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
-    name = os.environ.get(_LAUNCH.get(launcher.name, ""))
-    return name.replace("/", "-") if name else None
+    if name := os.environ.get(_LAUNCH.get(launcher.name, "")):
+        return name.replace("/", "-")
+    starter = _starter(launcher) if info.single_host else None
+    return starter and f"{starter}.{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
 
 
-def _starter(launcher: Launcher) -> str:
-    """Return what identifies the process that started the ranks: the nearest above that is no rank itself."""
+def _starter(launcher: Launcher) -> str | None:
+    """Return what identifies the process that started the ranks: the nearest above that is no rank itself.
+
+    None where that cannot be known: somebody else's process cannot be asked whether it is a rank.
+    """
     pid = os.getppid()
     try:
         while any(f"{name}=".encode() in Path(f"/proc/{pid}/environ").read_bytes() for name in launcher.rank):
             pid = int(_stat(pid)[1])
         return f"{pid}-{_stat(pid)[19]}"  # a number is given again some day: the time it started is not
-    except OSError:  # no /proc, or somebody else's process
+    except PermissionError:
+        return None
+    except OSError:  # no /proc
         return str(pid)
 
 

@@ -65,7 +65,8 @@ class ScriptConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     workload: Annotated[str, Meta(description="What to call what is trained [default: the script's name].")] = ""
     source: Annotated[str, Meta(description="What to call where the samples come from.")] = "custom"
     timeout: Annotated[
-        str, Meta(description="How long ranks wait for each other around a cycle, as 90s; then they record alone.")
+        str,
+        Meta(description="How long ranks wait for each other, as 90s: at the start, and around a cycle."),
     ] = "60s"
 
     def __post_init__(self) -> None:

@@ -5,6 +5,7 @@ of it in the trace folder, a note a rank, which that rank removes. Neither MPI n
 the script does would change the script.
 """
 
+import atexit
 import contextlib
 import os
 import shutil
@@ -27,6 +28,8 @@ VARIABLES: Final = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _TELLING: Final = ("perfkit", "torchrun")
 """Launchers that tell all of it themselves."""
 _POLL_S: Final = 0.02
+_MOST_POLL_S: Final = 0.5
+"""Thousands of ranks ask one file system."""
 
 _given: set[str] = set()
 _reserved: list[int] = []
@@ -69,8 +72,8 @@ def tell_place(trace_dir: Path, timeout_ns: int) -> None:
         if info.rank <= 1:  # one says it: rank 0 if it is here
             say(f"warning: {error}; the script runs without {', '.join(VARIABLES)}")
         return
-    if place:
-        _set(info, *place.split())
+    if len(told := place.split()) == 2:
+        _set(info, *told)
 
 
 def _set(info: DistInfo, address: str, port: str) -> None:
@@ -97,10 +100,11 @@ def _leave_word(notes: Path, info: DistInfo, timeout_ns: int) -> str:
     """
     try:
         place = f"{own_address(info)} {_reserve_port()}"
-    except LaunchEnvironmentError:
+    except (LaunchEnvironmentError, OSError):
         _write(notes, info, "")
         raise
     _write(notes, info, place)
+    atexit.register(shutil.rmtree, notes, ignore_errors=True)  # notes of ranks that never came
     threading.Thread(target=_name_the_missing, args=(notes, timeout_ns), daemon=True).start()
     return place
 
@@ -139,12 +143,13 @@ def _hear(notes: Path, info: DistInfo, timeout_ns: int) -> str:
         LaunchEnvironmentError: There is no note in time.
     """
     note = notes / str(info.rank)
-    deadline = time.monotonic() + timeout_ns / 1e9
+    deadline, pause_s = time.monotonic() + timeout_ns / 1e9, _POLL_S
     while time.monotonic() < deadline:
         try:
             place = note.read_text(encoding="utf-8")
         except FileNotFoundError:
-            time.sleep(_POLL_S)
+            time.sleep(pause_s)
+            pause_s = min(1.5 * pause_s, _MOST_POLL_S)
             continue
         note.unlink()
         with contextlib.suppress(OSError):  # there are others' yet
@@ -160,10 +165,10 @@ def _name_the_missing(notes: Path, timeout_ns: int) -> None:
     """Say once the time is over which ranks have not started: the script's own wait for them may be much longer."""
     deadline = time.monotonic() + timeout_ns / 1e9
     while notes.is_dir() and time.monotonic() < deadline:
-        time.sleep(_POLL_S)
+        time.sleep(_MOST_POLL_S)
     try:
         missing = sorted(int(note.name) for note in notes.iterdir())
-    except FileNotFoundError:
+    except (OSError, ValueError):  # it is gone, or the file system has put something of its own there
         return
     if missing:
         shown = ", ".join(map(str, missing[:10])) + (", …" if len(missing) > 10 else "")

@@ -159,7 +159,9 @@ class RankTrace:
     repaired: dict[str, int] = field(default_factory=dict)
     """Damage that was mended or left out, by what it was, with the number of events."""
     damage: tuple[str, ...] = ()
-    """What is wrong with the file as a whole, as sentences: where it broke, keys that occur twice."""
+    """Where events are missing, as sentences: where the file broke, or had its events twice."""
+    header_damage: tuple[str, ...] = ()
+    """What is wrong with the header alone, as sentences; no event is missing for it."""
     memory: dict[tuple[int, int], Allocations] = field(default_factory=dict)
     """By type and number of a device; empty where it was not recorded (`profile_memory`)."""
     detail: Detail | None = None

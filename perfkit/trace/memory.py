@@ -91,9 +91,11 @@ def _joined(columns: list[list[Ints]], base_ns: int, before: int) -> Allocations
 def _decoded(texts: list[Raw]) -> list[_Args]:
     """Decode the `args` of each, together if all are what they should be."""
     try:
-        return _MANY.decode(b"[" + b",".join(texts) + b"]")
+        decoded = _MANY.decode(b"[" + b",".join(texts) + b"]")
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError):
-        return [_decoded_alone(text) for text in texts]
+        decoded = []
+    # Of one without any the list would be empty.
+    return decoded if len(decoded) == len(texts) else [_decoded_alone(text) for text in texts]
 
 
 def _decoded_alone(text: Raw) -> _Args:

@@ -1,6 +1,6 @@
 """From a file to a `RankTrace`, in one pass: the text is decompressed, cut, decoded and forgotten slice by slice."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, Final
 
@@ -54,8 +54,9 @@ def read_trace(
     finally:
         pieces.close()  # type: ignore[attr-defined]
     _check(document, columns, path)
-    damage = _damage(document, len(columns))
-    header = _header(document.header, path, damage)
+    odd: list[str] = []
+    header = _header(document.header, path, odd)
+    repeated, twice = _repeated(document.repeated), "traceEvents" in document.repeated
     lanes = decode_lanes(document.header.get(LANES_KEY, b"[]"))
     return RankTrace(
         header=header,
@@ -63,7 +64,8 @@ def read_trace(
         counts=columns.counts(lanes),
         unknown=columns.unknown(),
         repaired=dict(+columns.repaired),
-        damage=tuple(damage),
+        damage=(*_damage(document, len(columns)), *(repeated if twice else ())),
+        header_damage=(*odd, *(() if twice else repeated)),
         memory=columns.memory(header.base_ns),
         detail=columns.detail(),
     )
@@ -99,10 +101,12 @@ def _damage(document: Document, kept: int) -> list[str]:
             f"the file breaks at byte {document.broken_at:,} of its text ({document.broken_by}): "
             f"the {kept:,} events that are whole before it are analysed, what came after is lost"
         )
-    if document.repeated:
-        keys = ", ".join(sorted(document.repeated))
-        found.append(f"keys of the header occur more than once ({keys}): the last of each counts")
     return found
+
+
+def _repeated(keys: Collection[str]) -> list[str]:
+    listed = ", ".join(sorted(keys))
+    return [f"keys of the header occur more than once ({listed}): the last of each counts"] if keys else []
 
 
 def _header(values: dict[str, bytes], path: Path, damage: list[str]) -> Header:

@@ -54,7 +54,7 @@ def test_a_rank_that_hangs_is_named(stopped: int, tmp_path: Path) -> None:
     assert len(manifest.ranks[0].step_wall_ns) == len(manifest.step_kinds)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGKILL, marks=pytest.mark.slow), signal.SIGINT])
 def test_loader_workers_end_with_the_run_and_quietly(number: signal.Signals, tmp_path: Path) -> None:
     parent = start([*ENDLESS, "--num-workers", "2", "--trace-dir", str(tmp_path)])
     try:

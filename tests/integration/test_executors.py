@@ -179,14 +179,10 @@ def one_too_large(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow  # reading for longer than a process may takes a while
 @pytest.mark.parametrize(
     "name",
-    # Reading for longer than a process may takes a while; the others' workers die as those of processes do.
-    [
-        "processes",
-        pytest.param("dask", marks=pytest.mark.slow),
-        pytest.param("mpi", marks=[needs_mpiexec, pytest.mark.slow]),
-    ],
+    ["processes", "dask", pytest.param("mpi", marks=needs_mpiexec)],
 )
 def test_a_worker_that_is_killed_costs_its_rank(one_too_large: Path, name: str) -> None:
     command = command_for(name, one_too_large)

@@ -128,6 +128,7 @@ def test_without_a_delay_nobody_is_named_in_ten_runs_of_ten(tmp_path: Path) -> N
         assert run.verdict.bound != "imbalance"
 
 
+@pytest.mark.slow
 def test_per_sample_hdf5_is_slower_than_memory_and_the_report_says_by_how_much(tmp_path: Path) -> None:
     for source in ("memory", "hdf5"):
         run = ["run", "transformer", "--preset", "tiny", "--threads", "1", "--source", source, "--read", "per-sample"]
@@ -167,6 +168,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.slow
 def test_a_ten_times_larger_gradient_is_communication_with_its_size(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(GRADIENT)

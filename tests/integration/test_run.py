@@ -95,9 +95,9 @@ def check_trace(trace: dict[str, Any], rank: int, world_size: int, steps: list[i
 MATRIX = [
     pytest.param(MPIEXEC, "transformer", "hdf5", marks=needs_mpiexec),
     pytest.param(MPIEXEC, "gpt", "safetensors", marks=needs_mpiexec),
-    pytest.param(TORCHRUN, "gpt", "hdf5"),
+    pytest.param(TORCHRUN, "gpt", "hdf5", marks=pytest.mark.slow),
     pytest.param(None, "gpt", "memory"),
-    pytest.param(None, "transformer", "safetensors"),
+    pytest.param(None, "transformer", "safetensors", marks=pytest.mark.slow),
 ]
 
 
@@ -238,6 +238,7 @@ def test_a_rank_that_never_starts_is_named(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_two_runs_at_once_do_not_collide(tmp_path: Path) -> None:
     options = [*TINY["gpt"], "--no-profile", "--steps", "4", "--name", "same", "--trace-dir", str(tmp_path)]
     running = [start([*PYTHON, "run", *options, "-n", "2", "--source", "hdf5"]) for _ in range(2)]

@@ -315,6 +315,7 @@ def test_ranks_on_this_host_end_with_the_scripts_exit_code_and_read_its_input(tm
     assert sorted(done.stdout.split("\n")) == ["", "", "read ", "read HELLO"]
 
 
+@pytest.mark.slow
 def test_a_killed_rank_ends_the_script_and_leaves_no_process(tmp_path: Path) -> None:
     arguments = ["--steps", "3000", "--width", "64"]
     parent = start(launched_by("perfkit", PLAIN_DDP, tmp_path, "killed", *arguments))
@@ -431,6 +432,7 @@ def counts(run: RunReport) -> list[Any]:
     ]
 
 
+@pytest.mark.slow
 def test_an_unchanged_script_gives_the_report_of_the_same_loop_in_perfkit_profile(tmp_path: Path) -> None:
     schedule = "wait=8,warmup=1,active=8"
     arguments = ["--steps", "30", "--width", "512"]

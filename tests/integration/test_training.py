@@ -116,7 +116,9 @@ def test_small_buckets_of_a_static_graph_with_micro_steps(plain: tuple[RunManife
     assert sum(map(hidden_ns, run.ranks)) > 0
 
 
-@pytest.mark.parametrize(("workload", "precision"), [("gpt", "bfloat16"), ("transformer", "float16")])
+@pytest.mark.parametrize(
+    ("workload", "precision"), [("gpt", "bfloat16"), pytest.param("transformer", "float16", marks=pytest.mark.slow)]
+)
 def test_lower_precision_with_checkpointed_activations(workload: str, precision: str, tmp_path: Path) -> None:
     model = GPT if workload == "gpt" else ["transformer", "--preset", "tiny", "--dropout", "0"]
     options = ["--batch-size", "4", "--record-shapes", "--checkpoint-activations"]

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from perfkit import pipeline
 from perfkit.analysis.verdict import qualify
 from perfkit.errors import TraceError, UsageError
-from perfkit.model import ProfilerCost, RunReport, Verdict
+from perfkit.model import Finding, ProfilerCost, RunReport, Verdict
 from tests.trace_builder import TraceBuilder
 
 
@@ -226,6 +226,14 @@ def test_what_was_not_recorded_gets_no_verdict(tmp_path: Path) -> None:
     assert run.verdict.sentence.startswith("no verdict: what the device did was not recorded")
 
 
+def test_one_rank_without_its_device_leaves_the_others_their_verdict() -> None:
+    verdict = Verdict(bound="compute", share=0.85, sentence="compute-bound: 85 % of the step computes")
+    lost = Finding(code="no_device_events", severity="warning", message="", file="rank3.json")
+    said = qualify(verdict, [lost], None, 4)
+    assert (said.bound, said.share) == ("compute", 0.85)
+    assert said.sentence.endswith("; 1 of 4 traces have lost what the device did")
+
+
 def test_a_damaged_trace_makes_its_verdict_doubtful(tmp_path: Path) -> None:
     whole = rank_trace(0, 1, compute=10).write(tmp_path / "rank0.json")
     whole.write_bytes(whole.read_bytes()[:-40])
@@ -240,9 +248,9 @@ def test_a_damaged_trace_makes_its_verdict_doubtful(tmp_path: Path) -> None:
 def test_the_profilers_part_in_overhead_is_said(plain_ns: int, said: str) -> None:
     verdict = Verdict(bound="host", share=0.5, sentence="host-bound: launch gaps, Python, synchronisation")
     cost = ProfilerCost(plain_step_ns=plain_ns, recorded_step_ns=100_000, ratio=100_000 / plain_ns, reason=None)
-    assert qualify(verdict, [], cost).sentence.endswith(said)
+    assert qualify(verdict, [], cost, 1).sentence.endswith(said)
     other = replace(verdict, bound="compute")
-    assert qualify(other, [], cost) == other
+    assert qualify(other, [], cost, 1) == other
 
 
 @pytest.mark.parametrize("content", [b"", b"no trace"])

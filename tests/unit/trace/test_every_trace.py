@@ -212,7 +212,15 @@ def test_keys_that_occur_twice_are_a_finding_and_the_last_counts(tmp_path: Path)
 def test_a_header_that_cannot_be_read_is_a_finding(tmp_path: Path) -> None:
     trace = read(tmp_path, b'{"distributedInfo": {"rank" 1}, "traceEvents": [%s]}' % json.dumps(OP).encode())
     assert trace.header.rank is None
-    assert "distributedInfo" in trace.damage[0]
+    assert "distributedInfo" in trace.header_damage[0]
+    assert "damaged_header" in codes(summarise(trace, "t.json"))
+
+
+def test_a_header_with_a_key_twice_has_lost_no_events(tmp_path: Path) -> None:
+    twice = b'{"deviceProperties": [], "deviceProperties": [], "traceEvents": [%s]}'
+    trace = read(tmp_path, twice % json.dumps(OP).encode())
+    assert trace.damage == ()
+    assert "deviceProperties" in trace.header_damage[0]
 
 
 # ---- damage --------------------------------------------------------------------------------------------------------
