@@ -16,10 +16,10 @@ def launch_key(launcher: Launcher, info: DistInfo) -> str | None:
         return Path(os.environ[RENDEZVOUS_VARIABLE]).parent.name
     if launcher.name == "slurm":
         return ".".join(os.environ.get(name, "0") for name in ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"))
-    if name := os.environ.get(_LAUNCH.get(launcher.name, "")):
-        return name.replace("/", "-")
-    starter = _starter(launcher) if info.single_host else None
-    return starter and f"{starter}.{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
+    if info.single_host and (starter := _starter(launcher)):
+        return f"{starter}.{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
+    name = os.environ.get(_LAUNCH.get(launcher.name, ""))
+    return name.replace("/", "-") if name else None
 
 
 def _starter(launcher: Launcher) -> str | None:

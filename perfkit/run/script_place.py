@@ -5,7 +5,6 @@ of it in the trace folder, a note a rank, which that rank removes. Neither MPI n
 the script does would change the script.
 """
 
-import atexit
 import contextlib
 import os
 import shutil
@@ -104,7 +103,6 @@ def _leave_word(notes: Path, info: DistInfo, timeout_ns: int) -> str:
         _write(notes, info, "")
         raise
     _write(notes, info, place)
-    atexit.register(shutil.rmtree, notes, ignore_errors=True)  # notes of ranks that never came
     threading.Thread(target=_name_the_missing, args=(notes, timeout_ns), daemon=True).start()
     return place
 
@@ -170,6 +168,7 @@ def _name_the_missing(notes: Path, timeout_ns: int) -> None:
         missing = sorted(int(note.name) for note in notes.iterdir())
     except (OSError, ValueError):  # it is gone, or the file system has put something of its own there
         return
+    shutil.rmtree(notes, ignore_errors=True)  # nobody waits for them any more
     if missing:
         shown = ", ".join(map(str, missing[:10])) + (", …" if len(missing) > 10 else "")
         say(
