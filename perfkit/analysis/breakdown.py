@@ -6,7 +6,7 @@ category is what it adds to the union of those before it, so the five add up to 
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import numpy as np
 
@@ -92,7 +92,7 @@ def break_down(events: Events, names: Names, activity: Activity, steps: Steps) -
     start, end = steps.bounds[:-1], steps.bounds[1:]
     categories = (activity.compute, activity.communication, activity.memcpy, activity.data_loading)
     total = [measure(spans, start, end) for spans in categories]
-    upto = [measure(merge(*categories[: k + 1]), start, end) for k in range(len(categories))]
+    upto = [measure(spans, start, end) for spans in accumulate(categories, merge)]
     exposed = np.diff(np.vstack([np.zeros_like(start), *upto, end - start]), axis=0)
     loads = _loads(events, names, steps)
     return [

@@ -53,32 +53,30 @@ def list_calls(found: Collectives, activity: Activity, steps: Steps) -> Calls:
     kinds = list(dict.fromkeys(found.description))
     number = {kind: index for index, kind in enumerate(kinds)}
     step_number = np.array([NO_STEP if step is None else step for step in steps.number], np.int64)
-    blocked = np.where(found.blocked >= 0, _progress(np.maximum(found.blocked, 0), activity, steps), -1)
+    either = merge(activity.compute, activity.communication)
+
+    def progress(instant: Ints) -> Ints:
+        """Return the time from the first window to each instant, without exposed communication: P_r(x)."""
+        end = np.clip(instant, steps.bounds[0], steps.bounds[-1])
+        start = np.full(len(end), steps.bounds[0])
+        exposed = measure(either, start, end) - measure(activity.compute, start, end)
+        return np.asarray(end - start - exposed)
+
     columns = (
         np.array([number[description] for description in found.description], np.int64),
         step_number[found.step] if len(found.step) else found.step,
         found.sequence,
         found.end - found.start,
         found.exposed,
-        _progress(found.start, activity, steps),
-        blocked,
+        progress(found.start),
+        np.where(found.blocked >= 0, progress(np.maximum(found.blocked, 0)), -1),
         found.end,
     )
     return Calls(
         kinds=kinds,
         columns=np.vstack([column[order] for column in columns]).astype(np.int64).tobytes(),
-        progress_ns=int(_progress(steps.bounds[-1:], activity, steps)[0]),
+        progress_ns=int(progress(steps.bounds[-1:])[0]),
     )
-
-
-def _progress(instant: Ints, activity: Activity, steps: Steps) -> Ints:
-    """Return the time from the first window to each instant, without exposed communication: P_r(x)."""
-    end = np.clip(instant, steps.bounds[0], steps.bounds[-1])
-    start = np.full(len(end), steps.bounds[0])
-    covered = measure(merge(activity.compute, activity.communication), start, end)
-    exposed = covered - measure(activity.compute, start, end)
-    progress: Ints = end - start - exposed
-    return progress
 
 
 def in_sequence(cycles: Sequence[Calls]) -> Calls:

@@ -6,6 +6,7 @@ Names are classified once (a trace has 100,000 events and 1,000 names) and event
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,10 @@ from perfkit.analysis import rules
 from perfkit.trace.events import Events, Kind
 from perfkit.trace.intervals import Ints, contained, innermost
 from perfkit.trace.kineto import COMMUNICATION_OPERATORS
+
+_AT_ONCE: Final = 1 << 16
+_MOST_STRETCHES: Final = 8
+"""Each looks at all events: with no more of them, time stays linear in their number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,10 +87,10 @@ def find_device(events: Events, names: Names) -> Device:
     )
 
 
-def communicating_candidates(events: Events, names: Names) -> Ints:
-    """Return operators and backend annotations: the innermost at a launch is looked for among them."""
+def communicating_candidates(events: Events, names: Names) -> NDArray[np.bool_]:
+    """Return which events are operators or backend annotations: the innermost at a launch is looked for among them."""
     is_annotation = (events.kind == Kind.ANNOTATION) & names.backend_annotation[events.name]
-    return np.flatnonzero((events.kind == Kind.OPERATOR) | is_annotation)
+    return np.asarray((events.kind == Kind.OPERATOR) | is_annotation)
 
 
 def _join_launches(events: Events, device: Ints) -> Ints:
@@ -101,16 +106,23 @@ def _join_launches(events: Events, device: Ints) -> Ints:
     return np.where(ids[first] == wanted, launches[first], -1)
 
 
-def at_launch(events: Events, launch_row: Ints, candidates: Ints) -> Ints:
-    """Return, per launch, the row of the innermost candidate at its start on its thread; -1 where none runs."""
+def at_launch(events: Events, launch_row: Ints, is_candidate: NDArray[np.bool_]) -> Ints:
+    """Return, per launch, the row of the innermost candidate at its start on its thread; -1 where none runs.
+
+    A stretch of time after the other, with only the candidates that run in it: a trace may have millions.
+    """
     found = np.full(len(launch_row), -1, np.int64)
-    launched = np.flatnonzero(launch_row >= 0)
-    for thread in np.unique(events.thread[launch_row[launched]]):
-        here = launched[events.thread[launch_row[launched]] == thread]
-        among = candidates[events.thread[candidates] == thread]
-        inner = innermost(events.start_ns[among], events.end_ns[among], events.start_ns[launch_row[here]])
-        hit = inner >= 0
-        found[here[hit]] = among[inner[hit]]
+    for thread in np.unique(events.thread[launch_row[launch_row >= 0]]):
+        of_thread = is_candidate & (events.thread == thread)
+        here = np.flatnonzero((launch_row >= 0) & (events.thread[launch_row] == thread))
+        here = here[np.argsort(events.start_ns[launch_row[here]], kind="stable")]
+        stretches = 1 + int(np.count_nonzero(of_thread)) // max(_AT_ONCE, len(of_thread) // _MOST_STRETCHES)
+        for part in np.array_split(here, min(stretches, len(here))):
+            instant = events.start_ns[launch_row[part]]
+            among = np.flatnonzero(of_thread & (events.start_ns <= instant[-1]) & (events.end_ns > instant[0]))
+            inner = innermost(events.start_ns[among], events.end_ns[among], instant)
+            hit = inner >= 0
+            found[part[hit]] = among[inner[hit]]
     return found
 
 

@@ -127,12 +127,12 @@ def _describe_kernels(events: Events, names: Names, rows: Ints, launch_row: Ints
     Kernels that one host event describes are one collective (oneCCL launches several). A kernel that carries its own
     metadata, or that nothing describes, is one by itself.
     """
-    candidates = communicating_candidates(events, names)
-    communicating = candidates[names.communication_operator[events.name[candidates]]]
+    communicating = communicating_candidates(events, names) & names.communication_operator[events.name]
 
     def innermost(says: Callable[[CollectiveArgs], bool]) -> list[int]:
-        telling = [row for row in communicating.tolist() if row in events.collectives and says(events.collectives[row])]
-        found: list[int] = at_launch(events, launch_row, np.array(telling, np.int64)).tolist()
+        telling = np.zeros(len(communicating), np.bool_)
+        telling[[row for row, args in events.collectives.items() if says(args)]] = True
+        found: list[int] = at_launch(events, launch_row, telling & communicating).tolist()
         return found
 
     counted = innermost(lambda args: args.in_elements is not None)

@@ -33,20 +33,19 @@ def tabulate_operators(
 
 
 def _sum(events: Events, rows: Ints, category: Ints, duration_ns: Ints) -> list[OperatorStat]:
-    key = events.name[rows].astype(np.int64) * len(_CATEGORIES) + category
-    keys, place = np.unique(key, return_inverse=True)
-    count = np.bincount(place, minlength=len(keys))
-    total_ns = np.zeros(len(keys), np.int64)
-    np.add.at(total_ns, place, duration_ns)
-    max_ns = np.zeros(len(keys), np.int64)
-    np.maximum.at(max_ns, place, duration_ns)
+    key = events.name[rows] * np.int64(len(_CATEGORIES)) + category
+    count = np.bincount(key, minlength=len(events.names) * len(_CATEGORIES))
+    total_ns, max_ns = np.zeros_like(count), np.zeros_like(count)
+    np.add.at(total_ns, key, duration_ns)
+    np.maximum.at(max_ns, key, duration_ns)
+    keys = np.flatnonzero(count)
     return [
         OperatorStat(
-            name=events.names[int(keys[k]) // len(_CATEGORIES)],
-            category=_CATEGORIES[int(keys[k]) % len(_CATEGORIES)],
+            name=events.names[k // len(_CATEGORIES)],
+            category=_CATEGORIES[k % len(_CATEGORIES)],
             count=int(count[k]),
             total_ns=int(total_ns[k]),
             max_ns=int(max_ns[k]),
         )
-        for k in np.lexsort((keys, -total_ns)).tolist()
+        for k in keys[np.argsort(-total_ns[keys], kind="stable")].tolist()
     ]

@@ -3,7 +3,9 @@
 Within a batch every step is a pass over a whole column; the records are forgotten with their batch.
 """
 
+import functools
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
 from itertools import compress
@@ -26,7 +28,15 @@ _KEPT: Final = np.array([kind in (0, 1, 2, 3, 4) for kind in Kind])
 _COMMUNICATES: Final = re.compile(COMMUNICATION_OPERATORS)
 _LONGEST_NS: Final = 2**50
 """Durations beyond it (13 days) are damage; so many of the longest add up within int64 as matter."""
-_BLOCK_ROWS: Final = 1 << 18
+_DTYPES: Final[dict[str, type[np.generic]]] = {
+    "kind": np.uint8,
+    "name": np.int32,
+    "start_ns": np.int64,
+    "end_ns": np.int64,
+    "thread": np.int32,
+    "correlation": np.int64,
+    "category": np.int32,
+}
 _LARGEST_ARGUMENT_BYTES: Final = 1 << 16
 
 KeyT = TypeVar("KeyT", bound=Hashable)
@@ -55,6 +65,26 @@ class _Flags(list[bool]):
         return np.array(self, np.bool_)[numbers]
 
 
+class _Column:
+    """Grows at its end, by a share of itself: parts, freed one by one, would leave holes that nothing fits."""
+
+    def __init__(self, dtype: type[np.generic]) -> None:
+        self._values: NDArray[Any] = np.empty(0, dtype)
+        self._count = 0
+
+    def extend(self, values: NDArray[Any]) -> None:
+        count = self._count + len(values)
+        if count > len(self._values):
+            self._values.resize(count + count // 16, refcheck=False)
+        self._values[self._count : count] = values
+        self._count = count
+
+    def made(self) -> NDArray[Any]:
+        """Return what has been collected; nothing can be added afterwards."""
+        self._values.resize(self._count, refcheck=False)
+        return self._values
+
+
 class Columns:
     """Collects the events of one trace."""
 
@@ -66,13 +96,8 @@ class Columns:
         self._categories: _Interned[str | None] = _Interned(self._learn_category)
         self._names: _Interned[str] = _Interned(self._learn_name)
         self._threads: _Interned[tuple[int | str, int | str]] = _Interned()
-        self._parts: dict[str, list[NDArray[Any]]] = {
-            name: [] for name in ("kind", "name", "start_ns", "end_ns", "thread", "correlation")
-        }
-        if detailed:
-            self._parts["category"] = []
-        self._rows = self._loose = 0
-        self._blocks: dict[str, list[NDArray[Any]]] = {name: [] for name in self._parts}
+        self._columns = {name: _Column(dtype) for name, dtype in _DTYPES.items() if detailed or name != "category"}
+        self._rows = 0
         self._collectives: dict[int, CollectiveArgs] = {}
         self._by_category: Counter[int] = Counter()
         self._became_annotations = 0
@@ -126,11 +151,8 @@ class Columns:
             columns["category"] = category
         self._describe(args, name)
         for key, values in columns.items():
-            self._parts[key].append(values)
+            self._columns[key].extend(values)
         self._rows += len(events)
-        self._loose += len(events)
-        if self._loose >= _BLOCK_ROWS:
-            self._merge()
 
     def _spans(self, events: list[RawEvent]) -> tuple[Ints, Ints, NDArray[np.bool_]]:
         start_ns, placed = to_nanoseconds([event.ts for event in events])
@@ -182,7 +204,7 @@ class Columns:
 
     def events(self, base_ns: int, lanes: Lanes) -> Events:
         """Return the columns, with lanes taken back to their threads; nothing can be added afterwards."""
-        columns = {key: self._joined(key) for key in list(self._parts)}
+        columns = {key: column.made() for key, column in self._columns.items()}
         category = columns.pop("category", columns["kind"])
         columns["thread"], owners = self._without_lanes(columns["thread"], lanes)
         if self._detail:
@@ -209,18 +231,6 @@ class Columns:
     def detail(self) -> Detail | None:
         """Return what a timeline shows beyond the events; after `events`."""
         return self._detail.made() if self._detail else None
-
-    def _joined(self, key: str) -> NDArray[Any]:
-        empty = {"kind": np.uint8, "name": np.int32, "thread": np.int32, "category": np.int32}.get(key, np.int64)
-        column = np.concatenate([np.zeros(0, empty), *self._blocks.pop(key), *self._parts.pop(key)])
-        return np.asarray(column)
-
-    def _merge(self) -> None:
-        """Make one block of the many small columns: freed one by one they would leave holes that nothing fits."""
-        for key, parts in self._parts.items():
-            self._blocks[key].append(np.concatenate(parts))
-            parts.clear()
-        self._loose = 0
 
     def counts(self, lanes: Lanes) -> dict[Kind, int]:
         """Return the number of events by kind, kept or not; those that announce lanes are not of the trace."""
@@ -251,15 +261,15 @@ def describe(args: RawArgs, *, is_dispatch: bool) -> CollectiveArgs:
         group_size=natural(args.group_size),
         sequence=natural(args.sequence),
         members=text(args.members),
-        input_dims=_decoded(args.input_dims),
-        input_type=_decoded(args.input_type),
+        input_dims=_decoded(bytes(args.input_dims)),
+        input_type=_decoded(bytes(args.input_type)),
         is_dispatch=is_dispatch,
     )
 
 
-def _decoded(raw: msgspec.Raw) -> Any:
-    """Decode a small value; None where there is none, or it is damaged or large."""
-    data = bytes(raw)
+@functools.lru_cache(maxsize=64)
+def _decoded(data: bytes) -> Any:
+    """Decode a small value, once for all that are equal; None where there is none, or it is damaged or large."""
     try:
         return msgspec.json.decode(data) if 0 < len(data) <= _LARGEST_ARGUMENT_BYTES else None
     except (ValueError, RecursionError):
@@ -280,5 +290,5 @@ def natural(value: Any) -> int | None:
 
 
 def text(value: Any) -> str | None:
-    """Return a word; None where it is missing or empty."""
-    return None if value is None or value == "" else str(value)
+    """Return a word, one for all that are equal; None where it is missing or empty."""
+    return None if value is None or value == "" else sys.intern(str(value))

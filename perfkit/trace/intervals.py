@@ -25,13 +25,15 @@ EMPTY = Union(np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 def union(start: Ints, end: Ints) -> Union:
     """Merge spans that overlap or touch; empty spans vanish."""
-    kept = end > start
-    start, end = start[kept], end[kept]
-    if not len(start):
-        return EMPTY
     order = np.argsort(start, kind="stable")
-    start, end = start[order], end[order]
-    reach = np.maximum.accumulate(end)
+    order = order[(end > start)[order]]
+    if not len(order):
+        return EMPTY
+    # Each array goes as soon as it has served: there may be millions of spans.
+    start = start[order]
+    end = end[order]
+    del order
+    reach = np.maximum.accumulate(end, out=end)
     opens = np.concatenate(([True], start[1:] > reach[:-1]))
     closes = np.concatenate((opens[1:], [True]))
     return Union(start[opens], reach[closes])

@@ -1,0 +1,49 @@
+"""What runs at a launch, asked of all events at once and of a stretch of time after the other, against brute force."""
+
+from typing import Final
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfkit.analysis import classify
+from perfkit.trace.events import Events, Kind
+
+event = st.tuples(st.integers(0, 40), st.integers(0, 12), st.integers(0, 1), st.booleans())
+"""Start, duration, thread, whether it is a candidate."""
+
+EVERY_LAUNCH_BY_ITSELF: Final = (1, 1 << 20)
+ALL_AT_ONCE: Final = (1 << 16, 8)
+
+
+@pytest.mark.parametrize("limits", [ALL_AT_ONCE, (4, 8), EVERY_LAUNCH_BY_ITSELF])
+@given(st.lists(event, min_size=1, max_size=24), st.data())
+def test_stretches_of_time_find_what_all_at_once_find(
+    limits: tuple[int, int], drawn: list[tuple[int, int, int, bool]], data: st.DataObject
+) -> None:
+    launches = data.draw(st.lists(st.integers(-1, len(drawn) - 1), max_size=24))
+    start, duration, thread, candidate = (np.array(column, np.int64) for column in zip(*drawn, strict=True))
+    events = Events(
+        kind=np.full(len(drawn), Kind.OPERATOR, np.uint8),
+        name=np.zeros(len(drawn), np.int32),
+        start_ns=start,
+        end_ns=start + duration,
+        thread=thread.astype(np.int32),
+        correlation=np.full(len(drawn), -1, np.int64),
+        names=("aten::mm",),
+        collectives={},
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(classify, "_AT_ONCE", limits[0])
+        patch.setattr(classify, "_MOST_STRETCHES", limits[1])
+        found = classify.at_launch(events, np.array(launches, np.int64), candidate.astype(np.bool_)).tolist()
+    for launch, row in zip(launches, found, strict=True):
+        running = [
+            other
+            for other, (begin, lasts, where, is_candidate) in enumerate(drawn)
+            if launch >= 0 and is_candidate and where == drawn[launch][2] and begin <= drawn[launch][0] < begin + lasts
+        ]
+        assert (row >= 0) == bool(running)
+        if running:  # of equal spans any will do
+            assert drawn[row][:2] == max((drawn[other][:2] for other in running), key=lambda span: (span[0], -span[1]))
