@@ -157,6 +157,8 @@ def nanoseconds(microseconds_each: Fraction, value: object) -> int | None:
 # alias of `kernel`.
 KERNELS: Final = frozenset({"kernel", "mtia_ccp_events"})
 COPIES: Final = frozenset({"gpu_memcpy", "gpu_memset", "memcpy", "memset"})
+MTIA_COPY: Final = "dma_request"
+"""Of category `mtia_ccp_events`, as everything on that device."""
 OPERATORS: Final = frozenset({"cpu_op", "operator"})
 LAUNCH: Final = re.compile(r"(\w+_)?(runtime|driver)")
 """`cuda_runtime`, `cuda_driver`, `hip*`, `xpu*`, `mtia*`, `privateuse1*`, and `Runtime` of old
@@ -320,7 +322,7 @@ def is_communication_kernel(kernel: Event, trace: Trace) -> bool:
 
 def device_category(activity: Event, trace: Trace) -> Category:
     """Section 2: "Every other kernel is compute. `gpu_memcpy` and `gpu_memset` are memcpy"."""
-    if activity.category in COPIES:
+    if activity.category in COPIES or activity.name.startswith(MTIA_COPY):
         return "memcpy"
     return "communication" if is_communication_kernel(activity, trace) else "compute"
 

@@ -26,6 +26,7 @@ class Names:
     """Answers by name; each has shape (number of names,)."""
 
     communication_kernel: NDArray[np.bool_]
+    copy_kernel: NDArray[np.bool_]
     communication_operator: NDArray[np.bool_]
     backend_annotation: NDArray[np.bool_]
     whole_span_annotation: NDArray[np.bool_]
@@ -40,6 +41,7 @@ def classify_names(names: tuple[str, ...]) -> Names:
 
     return Names(
         communication_kernel=_by_name(names, rules.is_communication_kernel),
+        copy_kernel=matching(rules.COPY_KERNELS),
         communication_operator=matching(COMMUNICATION_OPERATORS),
         backend_annotation=matching(rules.BACKEND_ANNOTATIONS),
         whole_span_annotation=matching(rules.WHOLE_SPAN_ANNOTATIONS),
@@ -74,7 +76,7 @@ def find_device(events: Events, names: Names) -> Device:
     """Join device activities to their launches and tell communication kernels from the rest."""
     row = events.rows(Kind.KERNEL, Kind.COPY)
     launch_row = _join_launches(events, row)
-    is_copy = events.kind[row] == Kind.COPY
+    is_copy = (events.kind[row] == Kind.COPY) | names.copy_kernel[events.name[row]]
     launched_by = at_launch(events, launch_row, communicating_candidates(events, names))
     by_operator = (launched_by >= 0) & names.communication_operator[events.name[launched_by]]
     by_name = names.communication_kernel[events.name[row]]

@@ -102,7 +102,7 @@ def _lost_device(trace: RankTrace, device: Device) -> list[Finding]:
         return []
     signs = {
         "launches of device work": bool(trace.counts.get(Kind.LAUNCH)),
-        f"the backend {trace.header.backend}": trace.header.backend in _DEVICE_BACKENDS,
+        f"the backend {trace.header.backend}": _DEVICE_BACKEND.fullmatch(trace.header.backend or "") is not None,
         "collectives of a device": any(_DEVICE_COLLECTIVE.match(name) for name in trace.events.names),
     }
     seen = [sign for sign, there in signs.items() if there]
@@ -115,7 +115,8 @@ def _lost_device(trace: RankTrace, device: Device) -> list[Finding]:
     return [Finding(code="no_device_events", severity="warning", message=message)]
 
 
-_DEVICE_BACKENDS: Final = ("nccl", "xccl")
+_DEVICE_BACKEND: Final = re.compile(r"(\w+:)?(nccl|xccl|hccl)")
+"""One that runs on devices only; torch writes it with or without the device's type."""
 _DEVICE_COLLECTIVE: Final = re.compile(r"record_param_comms$|(nccl|xccl):")
 
 

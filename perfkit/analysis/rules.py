@@ -29,6 +29,9 @@ COMMUNICATION_KERNELS: Final[tuple[tuple[str, str], ...]] = (
 )
 """Start of a kernel's own or qualified name, and whose it is; every other kernel goes by what launched it."""
 
+COPY_KERNELS: Final = r"dma_request"
+"""Device activities that are copies though their category is that of kernels: on MTIA."""
+
 BACKEND_ANNOTATIONS: Final = r"(nccl|gloo|mpi|ucc|xccl):"
 """Annotations that count as operators where the innermost operator at a launch is looked for."""
 

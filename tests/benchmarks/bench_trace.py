@@ -97,7 +97,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("source", type=Path, nargs="?", help="a trace to repeat [one made up, of a GPU]")
     parser.add_argument("--megabytes", type=int, default=100, help="of JSON, where all sides are compared")
     parser.add_argument("--also", type=int, nargs="*", default=[50], help="megabytes that perfkit alone reads [50]")
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--dir", default=None, help="where to write the trace")
     parser.add_argument("--no-hta", action="store_true", help="leave HolisticTraceAnalysis out")
     parser.add_argument("--no-json", action="store_true", help="leave json.loads out (it needs 5 bytes a byte)")

@@ -217,6 +217,15 @@ def test_no_single_limit_is_said_so(tmp_path: Path) -> None:
     assert run.verdict.sentence.startswith("no single limit: 43 % of the step computes, the largest loss is")
 
 
+@pytest.mark.parametrize(
+    ("backend", "lost"),
+    [("nccl", True), ("cuda:nccl", True), ("mtia:hccl", True), ("gloo", False), ("cpu:gloo,cuda:nccl", False)],
+)
+def test_the_backend_of_a_device_without_its_activity_is_a_finding(tmp_path: Path, backend: str, *, lost: bool) -> None:
+    builder = TraceBuilder(0, 1, backend=backend).step(0, 0, 100).op("aten::mm", 5, 10)
+    assert ("no_device_events" in codes(analyse(tmp_path, rank0=builder))) == lost
+
+
 def test_what_was_not_recorded_gets_no_verdict(tmp_path: Path) -> None:
     builder = TraceBuilder(0, 1, backend="nccl").step(0, 0, 100).op("aten::mm", 5, 10)
     builder.op("record_param_comms", 20, 10).op("c10d::allreduce_", 20, 10).annotation("nccl:all_reduce", 20, 10)

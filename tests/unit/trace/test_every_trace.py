@@ -133,6 +133,10 @@ def test_one_bad_event_costs_no_other(tmp_path: Path) -> None:
         ("mtia_ccp_events", Kind.KERNEL),
         ("mtia_runtime", Kind.LAUNCH),
         ("mtia_insight", Kind.OTHER),
+        ("mtia_workloadd", Kind.OTHER),
+        ("hpu_op", Kind.LAUNCH),
+        ("cuda_event", Kind.OTHER),
+        ("cpu_instant_event", Kind.OTHER),
         ("xpu_runtime", Kind.LAUNCH),
         ("xpu_driver", Kind.LAUNCH),
         ("privateuse1_runtime", Kind.LAUNCH),
@@ -154,6 +158,14 @@ def test_without_correlation_work_belongs_where_it_runs(tmp_path: Path) -> None:
     step = OP | {"cat": "user_annotation", "name": "ProfilerStep#1", "dur": 50}
     summary = analyse(tmp_path, [step, OP, LAUNCH, KERNEL])
     assert [one.total_ns.compute for one in summary.steps] == [4000]
+
+
+def test_on_mtia_copies_are_known_by_their_name(tmp_path: Path) -> None:
+    on_device = KERNEL | {"cat": "mtia_ccp_events"}
+    copy = on_device | {"name": "dma_request", "ts": 40, "dur": 2}
+    summary = analyse(tmp_path, [OP, LAUNCH | {"cat": "mtia_runtime"}, on_device, copy])
+    total = summary.steps[0].total_ns
+    assert (total.compute, total.memcpy) == (4000, 2000)
 
 
 def test_stream_zero_is_a_stream(tmp_path: Path) -> None:
