@@ -47,6 +47,14 @@ SEED_TEXTS = (
     "args": {"Python id": 3, "list": [{"a": 1}, {"b": [{}, {}]}]}
   },
   {
+    "ph": "i", "cat": "cpu_instant_event", "s": "t", "name": "[memory]", "pid": 7, "tid": 7, "ts": 12346.001,
+    "args": {"Total Reserved": 64, "Total Allocated": 32, "Bytes": 8, "Addr": 5, "Device Id": 0, "Device Type": 1}
+  },
+  {
+    "ph": "i", "name": "[memory]", "pid": 7, "tid": 7, "ts": 12345.001,
+    "args": {"Total Allocated": 24, "Bytes": -8, "Device Id": 0, "Device Type": 1, "note": "\x02\xfe"}
+  },
+  {
     "ph": "M", "name": "process_name", "pid": 7, "tid": 0, "ts": 0, "args": {"name": "python"}
   },
   {
@@ -76,6 +84,8 @@ TOKENS = (
     b"0",
     b"\xff",
     b"\x00",
+    b"[" * 100 + b"]" * 100,
+    b"[" * 2000 + b"]" * 2000,
 )
 SLICES = (17, 200, 1 << 19)
 
@@ -139,9 +149,18 @@ def _alike(one: RankTrace | str, other: RankTrace | str) -> bool:
     if isinstance(one, str) or isinstance(other, str):
         return one == other
     same = (one.header, one.counts, one.unknown, one.repaired, one.damage)
-    return same == (other.header, other.counts, other.unknown, other.repaired, other.damage) and oracle.same(
-        one.events, other.events
+    return (
+        same == (other.header, other.counts, other.unknown, other.repaired, other.damage)
+        and oracle.same(one.events, other.events)
+        and _levels(one) == _levels(other)
     )
+
+
+def _levels(trace: RankTrace) -> list[Any]:
+    return [
+        (key, found.before_bytes, *(column.tolist() for column in (found.time_ns, found.allocated_bytes)))
+        for key, found in trace.memory.items()
+    ]
 
 
 def _against_json(data: bytes, found: RankTrace | str) -> str:

@@ -123,11 +123,16 @@ def decode_leniently(text: bytes) -> list[Any] | None:
         return None
     try:
         loaded = load_leniently(text)
+        return [_event(loaded)] if isinstance(loaded, dict) else []
     except (ValueError, RecursionError):
         return None
-    if not isinstance(loaded, dict):
-        return []
-    return [_raw_event(loaded) if _plain(loaded.get("ph")) == "X" else _OTHER]
+
+
+def _event(loaded: dict[str, Any]) -> Struct:
+    phase = _plain(loaded.get("ph"))
+    if phase == "X":
+        return _raw_event(loaded)
+    return _raw_mark(loaded) if phase == "i" else _OTHER
 
 
 def load_leniently(text: bytes) -> Any:
@@ -176,6 +181,10 @@ def _raw_event(event: dict[str, Any]) -> RawEvent:
         dur=_raw_text(event.get("dur")),
         args=_raw_args(args) if isinstance(args, dict) else RawArgs(),
     )
+
+
+def _raw_mark(event: dict[str, Any]) -> RawMark:
+    return RawMark(name=_plain(event.get("name")), ts=_raw_text(event.get("ts")), args=_re_encoded(event.get("args")))
 
 
 def _id(value: Any) -> int | str:

@@ -127,6 +127,18 @@ def test_one_bad_event_costs_no_other(tmp_path: Path) -> None:
     assert trace.events.names == ("aten::mm", "�\x01::mm")
 
 
+@pytest.mark.parametrize("depth", [10, 100, 200, 300, 400, 500, 700, 900, 1500])
+def test_an_odd_event_nested_however_deeply_costs_no_other(tmp_path: Path, depth: int) -> None:
+    args = f'"Collective name": "allreduce", "Input Dims": {"[" * depth}{"]" * depth}'.encode()
+    odd = b'{"ph": "X", "cat": "cpu_op", "name": "\xff", "ts": 1, "dur": 1, "args": {%s}}' % args
+    mark = b'{"ph": "i", "name": "[memory]", "ts": 1, "args": {"note": "\xff", %s}}' % args
+    whole = json.dumps(OP).encode()
+    trace = read(tmp_path, b"[" + b",".join([whole, odd, mark, whole]) + b"]")
+    kept = [trace.events.names[number] for number in trace.events.name]
+    assert kept in (["aten::mm", "�", "aten::mm"], ["aten::mm", "aten::mm"])
+    assert len(kept) == 3 or "damaged" in trace.damage[0]
+
+
 @pytest.mark.parametrize(
     ("category", "kind"),
     [

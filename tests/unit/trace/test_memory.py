@@ -68,6 +68,16 @@ def test_marks_of_any_kind_cost_no_other_event(tmp_path: Path, name: object, arg
     assert trace.repaired == ({LEFT_OUT: 1} if name == "[memory]" else {})
 
 
+def test_a_record_with_bytes_that_are_no_text_counts(tmp_path: Path) -> None:
+    trace = read(TraceBuilder().memory(10, 64, 64).memory(20, 0, -64), tmp_path)
+    path = tmp_path / "rank0.json"
+    path.write_bytes(path.read_bytes().replace(b'"Bytes":-64', b'"note":"\xff\x01","Bytes":-64'))
+    (found,) = read_trace(path).memory.values()
+    assert b"\xff" in path.read_bytes()
+    assert found.allocated_bytes.tolist() == [64, 0]
+    assert found.time_ns.tolist() == trace.memory[0, -1].time_ns.tolist()
+
+
 def test_more_devices_than_there_are_cost_no_memory(tmp_path: Path) -> None:
     builder = TraceBuilder()
     for number in range(40):
