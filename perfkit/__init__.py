@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from perfkit.comparing import compare as compare
     from perfkit.comparing import history as history
     from perfkit.errors import PerfkitError as PerfkitError
-    from perfkit.model import Report as Report
-    from perfkit.model import RunManifest as RunManifest
+    from perfkit.model.manifest import RunManifest as RunManifest
+    from perfkit.model.report import Report as Report
     from perfkit.pipeline import analyze as analyze
     from perfkit.run.own_loop import profile as profile
     from perfkit.run.session import ProfilerOptions as ProfilerOptions
@@ -44,8 +44,8 @@ __all__ = [
 _LAZY: Final = {
     "PerfkitError": "perfkit.errors",
     "ProfilerOptions": "perfkit.run.session",
-    "Report": "perfkit.model",
-    "RunManifest": "perfkit.model",
+    "Report": "perfkit.model.report",
+    "RunManifest": "perfkit.model.manifest",
     "analyze": "perfkit.pipeline",
     "compare": "perfkit.comparing",
     "history": "perfkit.comparing",

@@ -38,7 +38,7 @@ _RACY_NS: Final = 2_000_000_000
 _DIGEST_BYTES: Final = 16
 _TAG: Final = "Signature: 8a477f597d28d172789f06886806bc55"  # https://bford.info/cachedir/
 _RESULT, _SEEN = ".result", ".seen"
-_ANALYZER: Final = ("trace", "analysis", "model.py", "totals.py", "units.py", "phases.py", "summaries.py")
+_ANALYZER: Final = ("trace", "analysis", "model", "totals.py", "units.py", "phases.py", "summaries.py")
 """The code that decides what a result is."""
 
 

@@ -10,7 +10,10 @@ from perfkit.comparison.compare import changes, findings
 from perfkit.comparison.gates import check_gates, parse_gate
 from perfkit.comparison.history import lineages
 from perfkit.errors import TraceError
-from perfkit.model import Comparison, Finding, History, HistoryBy, RunReport, Side
+from perfkit.model.comparison import Comparison, Side
+from perfkit.model.history import History, HistoryBy
+from perfkit.model.run import RunReport
+from perfkit.model.terms import Finding
 from perfkit.pipeline import analyze
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from perfkit.model import RunReport
+from perfkit.model.run import RunReport
 
 _PLACES: Final = ("config", "name", "trace_dir")
 """Options that say where a run lies or was read from, and nothing of what it is."""

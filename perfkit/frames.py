@@ -9,21 +9,11 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from msgspec.structs import asdict, fields
 
-from perfkit.model import (
-    CATEGORIES,
-    AxisRow,
-    CollectiveStat,
-    Estimate,
-    Factors,
-    Finding,
-    MemoryPeak,
-    OperatorStat,
-    RankReport,
-    Report,
-    RunReport,
-    ScalingPoint,
-    StepBreakdown,
-)
+from perfkit.model.rank import CollectiveStat, MemoryPeak, OperatorStat, RankReport, StepBreakdown
+from perfkit.model.report import Report
+from perfkit.model.run import RunReport
+from perfkit.model.scaling import AxisRow, Estimate, Factors, ScalingPoint
+from perfkit.model.terms import CATEGORIES, Finding
 
 if TYPE_CHECKING:
     from pandas import DataFrame

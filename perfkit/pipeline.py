@@ -13,7 +13,10 @@ from perfkit.analysis.rank import check_step_marker
 from perfkit.analysis.unrun import unrun
 from perfkit.errors import StoreError, TraceError, UsageError
 from perfkit.executors import Choice, check, opened
-from perfkit.model import Finding, Report, RunManifest, RunReport
+from perfkit.model.manifest import RunManifest
+from perfkit.model.report import Report
+from perfkit.model.run import RunReport
+from perfkit.model.terms import Finding
 from perfkit.scaling.assemble import scaling
 from perfkit.scaling.insights import insights
 from perfkit.summaries import Options, task_for
@@ -57,7 +60,7 @@ def analyze(
         forecast: world sizes to forecast the throughput of, from runs of at least four.
 
     Returns:
-        One report a run; see `perfkit.model.Report`. `report.tables()` gives its tables as pandas DataFrames.
+        One report a run; see `perfkit.model.report.Report`. `report.tables()` gives its tables as pandas DataFrames.
 
     Raises:
         TraceError: a path holds no trace, or none of the traces can be read; if `strict`, any of them.

@@ -13,7 +13,7 @@ from msgspec.structs import force_setattr
 from perfkit import cache
 from perfkit.analysis.rank import TraceSummary, summarise
 from perfkit.errors import NotATraceError, TraceError
-from perfkit.model import Finding
+from perfkit.model.terms import Finding
 from perfkit.trace.reader import read_trace
 from perfkit.units import plain
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from perfkit.model import CollectiveStat, MemoryUse, OperatorStat, PhaseStat
+from perfkit.model.rank import CollectiveStat, MemoryUse, OperatorStat, PhaseStat
 
 MOST_PHASES: Final = 100
 """Names that are kept: a program may put a number into each."""

@@ -12,7 +12,7 @@ from perfkit.analysis.rank import TraceSummary
 from perfkit.errors import TraceError, WorkerError
 from perfkit.executors import Choice, opened
 from perfkit.executors.machine import count_cores, free_bytes
-from perfkit.model import Finding
+from perfkit.model.terms import Finding
 from perfkit.summaries import Outcome, Task, decoded, recall, summarise_file
 from perfkit.trace.names import rank_in_name
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from perfkit.model import RunManifest, World
+from perfkit.model.manifest import RunManifest, World
 from perfkit.trace.store import write_manifest
 from tests.trace_builder import TraceBuilder
 

@@ -3,16 +3,7 @@
 from pathlib import Path
 from typing import Any, Final
 
-from perfkit.model import (
-    Compiled,
-    Failure,
-    Injection,
-    RankRecord,
-    RunManifest,
-    Throughput,
-    TraceFile,
-    World,
-)
+from perfkit.model.manifest import Compiled, Failure, Injection, RankRecord, RunManifest, Throughput, TraceFile, World
 from perfkit.trace.store import write_manifest
 from tests.trace_builder import TraceBuilder
 

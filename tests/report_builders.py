@@ -2,30 +2,21 @@
 
 from typing import Any
 
-from perfkit.model import (
-    Across,
-    BandwidthFit,
+from perfkit.model.across import Across, BandwidthFit, RankWait, SharedCollective
+from perfkit.model.manifest import FileSpeed, Injection, Throughput
+from perfkit.model.rank import (
     CollectiveStat,
-    DataLoading,
-    Efficiency,
     ExposedNs,
-    FileSpeed,
-    Finding,
-    Injection,
     Loads,
     OperatorStat,
     PhaseStat,
-    ProfilerCost,
     RankReport,
-    RankWait,
-    Report,
-    RunReport,
-    SharedCollective,
     StepBreakdown,
-    Throughput,
     TotalNs,
-    Verdict,
 )
+from perfkit.model.report import Report
+from perfkit.model.run import DataLoading, Efficiency, ProfilerCost, RunReport, Verdict
+from perfkit.model.terms import Finding
 
 MS = 1_000_000
 BASE_NS = 1_770_000_000_000_000_000

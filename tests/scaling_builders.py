@@ -5,7 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from perfkit.model import Finding, HostUse, ProfilerCost, RankReport, Report, RunReport, StepTimes, Throughput
+from perfkit.model.manifest import Throughput
+from perfkit.model.rank import RankReport
+from perfkit.model.report import Report
+from perfkit.model.run import HostUse, ProfilerCost, RunReport, StepTimes
+from perfkit.model.terms import Finding
 from perfkit.scaling.assemble import scaling
 from perfkit.scaling.insights import insights
 from tests.report_builders import MS, make_across, make_efficiency, make_loading, make_rank, make_run, make_step

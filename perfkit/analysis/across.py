@@ -9,7 +9,8 @@ from perfkit.analysis.bandwidth import bus_factor, fits
 from perfkit.analysis.clocks import align
 from perfkit.analysis.matching import N_TO_N, Matched
 from perfkit.analysis.stragglers import find_late_steps, find_straggler, lateness
-from perfkit.model import Across, RankReport, RankWait, SharedCollective
+from perfkit.model.across import Across, RankWait, SharedCollective
+from perfkit.model.rank import RankReport
 from perfkit.trace.intervals import Ints
 
 

@@ -9,7 +9,9 @@ import numpy as np
 from perfkit.analysis.clocks import align_ranks
 from perfkit.analysis.matching import Matched
 from perfkit.analysis.verdict import describe, slow_in
-from perfkit.model import Across, Efficiency, Finding, HostClock, Severity
+from perfkit.model.across import Across, HostClock
+from perfkit.model.run import Efficiency
+from perfkit.model.terms import Finding, Severity
 from perfkit.units import duration
 
 _CAP_MATTERS: Final = 1.01

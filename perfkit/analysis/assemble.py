@@ -14,15 +14,10 @@ from perfkit.analysis.own_clock import median_step_ns, said_of_itself
 from perfkit.analysis.rank import TraceSummary
 from perfkit.analysis.run_findings import run_findings
 from perfkit.analysis.verdict import judge, qualify
-from perfkit.model import (
-    DataLoading,
-    Finding,
-    ProfilerCost,
-    RankReport,
-    RunManifest,
-    RunReport,
-    Severity,
-)
+from perfkit.model.manifest import RunManifest
+from perfkit.model.rank import RankReport
+from perfkit.model.run import DataLoading, ProfilerCost, RunReport
+from perfkit.model.terms import Finding, Severity
 from perfkit.totals import add_collectives, add_operators, add_phases, join_memory
 from perfkit.trace.names import rank_in_name
 

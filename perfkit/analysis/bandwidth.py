@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfkit.analysis.collectives import Description
-from perfkit.model import BandwidthFit, SharedCollective
+from perfkit.model.across import BandwidthFit, SharedCollective
 
 _FEWEST_SIZES: Final = 3
 

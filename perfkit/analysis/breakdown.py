@@ -12,7 +12,7 @@ import numpy as np
 
 from perfkit.analysis.classify import Device, Names, data_loading_rows, within_same_thread
 from perfkit.analysis.steps import Steps
-from perfkit.model import ExposedNs, Loads, StepBreakdown, TotalNs
+from perfkit.model.rank import ExposedNs, Loads, StepBreakdown, TotalNs
 from perfkit.trace.events import Events, Kind
 from perfkit.trace.intervals import EMPTY, Ints, Union, apart, innermost_segments, measure, merge, outermost, union
 

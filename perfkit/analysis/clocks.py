@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfkit.analysis.matching import Matched
-from perfkit.model import HostClock
+from perfkit.model.across import HostClock
 from perfkit.trace.intervals import Ints
 
 _FEWEST_FOR_DRIFT: Final = 9

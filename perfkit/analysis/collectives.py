@@ -19,7 +19,7 @@ from perfkit.analysis.breakdown import Activity
 from perfkit.analysis.classify import Device, Names, at_launch, communicating_candidates
 from perfkit.analysis.issues import in_gradient_hook, issues_of
 from perfkit.analysis.steps import Steps
-from perfkit.model import CollectiveStat
+from perfkit.model.rank import CollectiveStat
 from perfkit.totals import add_collectives
 from perfkit.trace.events import CollectiveArgs, Events, Kind, RecordedCollective
 from perfkit.trace.intervals import Ints, earliest_share, measure, uncovered_from

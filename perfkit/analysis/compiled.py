@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
-from perfkit.model import Compiled, Finding, StepKind
+from perfkit.model.manifest import Compiled, StepKind
+from perfkit.model.terms import Finding
 from perfkit.units import ranges
 
 

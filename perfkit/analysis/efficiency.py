@@ -8,7 +8,8 @@ import numpy as np
 
 from perfkit.analysis.calls import Calls
 from perfkit.analysis.matching import Matched
-from perfkit.model import Efficiency, RankReport, StepBreakdown
+from perfkit.model.rank import RankReport, StepBreakdown
+from perfkit.model.run import Efficiency
 from perfkit.trace.intervals import Ints
 
 

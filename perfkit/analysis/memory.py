@@ -13,7 +13,8 @@ from perfkit.analysis.breakdown import Activity
 from perfkit.analysis.classify import Names
 from perfkit.analysis.phases import phase_rows
 from perfkit.analysis.steps import Steps
-from perfkit.model import CATEGORIES, Category, MemoryCurve, MemoryPeak, MemoryUse
+from perfkit.model.rank import MemoryCurve, MemoryPeak, MemoryUse
+from perfkit.model.terms import CATEGORIES, Category
 from perfkit.trace.events import HOST, Allocations, Events, RankTrace, device_name
 from perfkit.trace.intervals import Ints, innermost, measure
 

@@ -7,7 +7,8 @@ import numpy as np
 from perfkit.analysis.breakdown import Activity
 from perfkit.analysis.classify import Device, Names, data_loading_rows, within_same_thread
 from perfkit.analysis.steps import Steps
-from perfkit.model import Category, OperatorStat
+from perfkit.model.rank import OperatorStat
+from perfkit.model.terms import Category
 from perfkit.trace.events import Events, Kind
 from perfkit.trace.intervals import Ints
 

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from perfkit.model import Finding, RankRecord
+from perfkit.model.manifest import RankRecord
+from perfkit.model.terms import Finding
 
 
 def oversubscription(ranks: Sequence[RankRecord]) -> Iterator[Finding]:

@@ -3,7 +3,8 @@
 from statistics import median
 from typing import Any
 
-from perfkit.model import HostUse, RankRecord, RunManifest, StepKind, StepTimes
+from perfkit.model.manifest import RankRecord, RunManifest, StepKind
+from perfkit.model.run import HostUse, StepTimes
 
 
 def said_of_itself(manifest: RunManifest) -> dict[str, Any]:

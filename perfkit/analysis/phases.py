@@ -4,7 +4,7 @@ import numpy as np
 
 from perfkit.analysis.classify import Names
 from perfkit.analysis.steps import Steps, match_steps
-from perfkit.model import PhaseStat
+from perfkit.model.rank import PhaseStat
 from perfkit.totals import MOST_PHASES
 from perfkit.trace.events import Events, Kind
 from perfkit.trace.intervals import Ints

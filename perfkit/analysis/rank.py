@@ -16,7 +16,8 @@ from perfkit.analysis.operators import tabulate_operators
 from perfkit.analysis.phases import tabulate_phases
 from perfkit.analysis.steps import BEFORE_THE_FIRST, Steps, find_steps
 from perfkit.errors import TraceError, UsageError
-from perfkit.model import CollectiveStat, Finding, MemoryUse, OperatorStat, PhaseStat, StepBreakdown
+from perfkit.model.rank import CollectiveStat, MemoryUse, OperatorStat, PhaseStat, StepBreakdown
+from perfkit.model.terms import Finding
 from perfkit.trace.events import Header, Kind, RankTrace
 
 

@@ -4,7 +4,9 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from perfkit.analysis.compiled import compile_findings
 from perfkit.analysis.oversubscribed import oversubscription
-from perfkit.model import Finding, RankReport, RunManifest
+from perfkit.model.manifest import RunManifest
+from perfkit.model.rank import RankReport
+from perfkit.model.terms import Finding
 from perfkit.units import duration, ranges
 
 

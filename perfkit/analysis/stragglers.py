@@ -14,7 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfkit.analysis.matching import Matched
-from perfkit.model import CATEGORIES, Category, Evidence, LateStep, RankReport, Straggler
+from perfkit.model.across import Evidence, LateStep, Straggler
+from perfkit.model.rank import RankReport
+from perfkit.model.terms import CATEGORIES, Category
 from perfkit.trace.intervals import Ints
 
 _NOTICEABLE: Final = 0.05

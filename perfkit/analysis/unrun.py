@@ -2,7 +2,8 @@
 
 from collections.abc import Collection, Iterator, Sequence
 
-from perfkit.model import Finding, SweepPoint
+from perfkit.model.sweep import SweepPoint
+from perfkit.model.terms import Finding
 
 
 def unrun(sweep: str, points: Sequence[SweepPoint], there: Collection[str]) -> Iterator[Finding]:

@@ -6,19 +6,10 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from perfkit.model import (
-    CATEGORIES,
-    Bound,
-    Category,
-    DataLoading,
-    Efficiency,
-    Finding,
-    LateStep,
-    ProfilerCost,
-    RankReport,
-    Straggler,
-    Verdict,
-)
+from perfkit.model.across import LateStep, Straggler
+from perfkit.model.rank import RankReport
+from perfkit.model.run import Bound, DataLoading, Efficiency, ProfilerCost, Verdict
+from perfkit.model.terms import CATEGORIES, Category, Finding
 from perfkit.units import duration
 
 _WORTH_NAMING: Final = 0.2

@@ -12,7 +12,7 @@ from perfkit.cli.app import App
 from perfkit.cli.output import standard_output
 from perfkit.errors import StoreError, UsageError
 from perfkit.executors import EXECUTORS
-from perfkit.model import Report
+from perfkit.model.report import Report
 from perfkit.report import BINARY_REPORTERS, DEFAULT_TOP, REPORTERS, SUFFIXES, binary_reporter, reporter
 from perfkit.units import plain
 

@@ -11,7 +11,7 @@ from perfkit.errors import GateError, UndecidedGateError, UsageError
 from perfkit.report import COMPARISON_REPORTERS, COMPARISON_SUFFIXES, DEFAULT_TOP, comparison_reporter
 
 if TYPE_CHECKING:
-    from perfkit.model import Comparison
+    from perfkit.model.comparison import Comparison
 
 app = App()
 

@@ -12,7 +12,7 @@ import typer
 from perfkit.cli.options import Layer, command, flag, options, resolve
 from perfkit.errors import RunError, UsageError
 from perfkit.executors.machine import count_cores
-from perfkit.model import SweepPoint
+from perfkit.model.sweep import SweepPoint
 from perfkit.sweep.config import EmitOptions, PointOptions, RunningOptions
 from perfkit.sweep.effective import find_effective
 from perfkit.sweep.folder import SweepFolder

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from perfkit.model import SweepPoint
+from perfkit.model.sweep import SweepPoint
 from perfkit.sweep.points import Point
 from perfkit.units import duration
 

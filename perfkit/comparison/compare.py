@@ -11,7 +11,10 @@ from typing import Any, Final, NamedTuple, get_args
 
 from perfkit.comparison.measures import Measure, Name, measures
 from perfkit.configuration import measured
-from perfkit.model import Change, Finding, MeasureKind, Resampling, RunReport
+from perfkit.model.comparison import Change, MeasureKind
+from perfkit.model.run import RunReport
+from perfkit.model.scaling import Resampling
+from perfkit.model.terms import Finding
 from perfkit.resample import FEWEST_RUNS, FEWEST_STEPS, ratio_interval
 
 _KINDS: Final[tuple[MeasureKind, ...]] = get_args(MeasureKind)

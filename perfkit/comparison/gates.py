@@ -22,7 +22,9 @@ from typing import Final, NamedTuple
 
 from perfkit.comparison.measures import category_share
 from perfkit.errors import UsageError
-from perfkit.model import CATEGORIES, Change, GateResult, GateState, RunReport
+from perfkit.model.comparison import Change, GateResult, GateState
+from perfkit.model.run import RunReport
+from perfkit.model.terms import CATEGORIES
 from perfkit.units import figure, share
 
 _OPERATORS: Final[Mapping[str, Callable[[float, float], bool]]] = {

@@ -12,7 +12,9 @@ from perfkit._version import __version__
 from perfkit.comparison.compare import settings
 from perfkit.comparison.measures import Measure, Name, measures
 from perfkit.comparison.shifts import FEWEST_FOR_SHIFT, find_shifts
-from perfkit.model import Finding, History, HistoryBy, HistoryPoint, Lineage, RunReport, Shift
+from perfkit.model.history import History, HistoryBy, HistoryPoint, Lineage, Shift
+from perfkit.model.run import RunReport
+from perfkit.model.terms import Finding
 from perfkit.resample import FEWEST_RUNS, FEWEST_STEPS, median_interval
 
 _STEP_TIME = Name("run", "step_time")

@@ -8,7 +8,10 @@ from collections.abc import Iterator
 from statistics import fmean, median
 from typing import Final, Literal, NamedTuple
 
-from perfkit.model import CATEGORIES, CollectiveStat, MeasureKind, RunReport, StepBreakdown
+from perfkit.model.comparison import MeasureKind
+from perfkit.model.rank import CollectiveStat, StepBreakdown
+from perfkit.model.run import RunReport
+from perfkit.model.terms import CATEGORIES
 from perfkit.totals import add_collectives, add_operators
 from perfkit.units import size
 

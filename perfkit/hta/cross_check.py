@@ -6,7 +6,10 @@ from msgspec.structs import replace
 
 from perfkit.errors import LaunchEnvironmentError, PerfkitError
 from perfkit.hta.run import run_hta
-from perfkit.model import CATEGORIES, CrossCheck, CrossCheckRow, Finding, PeerTable, RankReport, RunReport
+from perfkit.model.peer import PeerTable
+from perfkit.model.rank import RankReport
+from perfkit.model.run import CrossCheck, CrossCheckRow, RunReport
+from perfkit.model.terms import CATEGORIES, Finding
 
 _ROUNDED_NS: Final = 2000
 """HTA moves the start of an event up and its end down to whole microseconds: so much is lost of each at most."""

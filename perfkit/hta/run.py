@@ -13,7 +13,8 @@ from typing import Any, Final
 import msgspec
 
 from perfkit.errors import LaunchEnvironmentError, PeerError, StoreError, UsageError
-from perfkit.model import PeerTable, RunReport
+from perfkit.model.peer import PeerTable
+from perfkit.model.run import RunReport
 from perfkit.trace.streams import GZIP_MAGIC, SKIPPABLE, ZSTD_MAGIC, BrokenStreamError, Source
 
 _CHILD: Final = Path(__file__).with_name("child.py")

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from perfkit.analysis.clocks import aligned
 from perfkit.analysis.matching import Matched
-from perfkit.model import HostClock
+from perfkit.model.across import HostClock
 from perfkit.trace.intervals import Ints
 
 

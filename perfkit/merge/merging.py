@@ -24,7 +24,9 @@ from perfkit.merge.part import Plan, make_part
 from perfkit.merge.perfetto import PerfettoWriter
 from perfkit.merge.ranges import Ranges
 from perfkit.merge.timeline import Part, Track, Writer
-from perfkit.model import Finding, HostClock, RankReport
+from perfkit.model.across import HostClock
+from perfkit.model.rank import RankReport
+from perfkit.model.terms import Finding
 from perfkit.summaries import Options, task_for
 from perfkit.trace.discover import RunLocation, discover_one
 from perfkit.trace.lanes import MOST_LANES

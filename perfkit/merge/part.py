@@ -14,7 +14,8 @@ from perfkit.analysis.steps import Steps, find_steps
 from perfkit.merge.meetings import Meetings, Spans
 from perfkit.merge.ranges import Ranges
 from perfkit.merge.timeline import Counter, Part, Track
-from perfkit.model import CATEGORIES, HostClock
+from perfkit.model.across import HostClock
+from perfkit.model.terms import CATEGORIES
 from perfkit.trace.events import Detail, Events, Kind, RankTrace, device_name
 from perfkit.trace.intervals import Ints, Union
 

@@ -6,7 +6,10 @@ A new format is a module with `write(report, stream, *, top)` and a row in `REPO
 from importlib import import_module
 from typing import BinaryIO, Final, Protocol, TextIO, TypeVar, cast
 
-from perfkit.model import Comparison, History, PeerTable, Report
+from perfkit.model.comparison import Comparison
+from perfkit.model.history import History
+from perfkit.model.peer import PeerTable
+from perfkit.model.report import Report
 
 REPORTERS: Final[dict[str, str]] = {
     "rich": "perfkit.report.console:write",

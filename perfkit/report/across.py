@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from perfkit.model import RunReport
+from perfkit.model.run import RunReport
 from perfkit.report.document import Cell, Column, Table
 from perfkit.report.names import collective_name
 from perfkit.units import NONE, duration, plain, share, size

@@ -3,7 +3,7 @@
 from typing import TextIO
 
 from perfkit.frames import AXIS_COLUMNS, axis_rows
-from perfkit.model import Report
+from perfkit.model.report import Report
 from perfkit.report.rows import write_rows
 
 

@@ -1,6 +1,8 @@
 """The tables that set several runs side by side."""
 
-from perfkit.model import CATEGORIES, Bound, Category, DataLoading, Report, RunReport
+from perfkit.model.report import Report
+from perfkit.model.run import Bound, DataLoading, RunReport
+from perfkit.model.terms import CATEGORIES, Category
 from perfkit.report import sums
 from perfkit.report.across import efficiency
 from perfkit.report.document import Cell, Column, Table

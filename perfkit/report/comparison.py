@@ -2,7 +2,8 @@
 
 from typing import Any, TextIO
 
-from perfkit.model import Change, Comparison, Finding, GateState, Side
+from perfkit.model.comparison import Change, Comparison, GateState, Side
+from perfkit.model.terms import Finding
 from perfkit.report import console, html, markdown
 from perfkit.report.document import Cell, Column, Document, Remark, Section, Table, Tone
 from perfkit.resample import FEWEST_RUNS

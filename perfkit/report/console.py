@@ -10,7 +10,7 @@ from rich.rule import Rule
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from perfkit.model import Report
+from perfkit.model.report import Report
 from perfkit.report.document import Advice, Cell, Column, Document, Fact, Remark, Section, Table, Tone
 from perfkit.report.layout import document
 from perfkit.report.names import LONGEST, fold, shorten

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from perfkit.model import CrossCheck, CrossCheckRow
+from perfkit.model.run import CrossCheck, CrossCheckRow
 from perfkit.report.document import Cell, Column, Table
 from perfkit.units import difference, duration, plain, share
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from perfkit.model import Severity
+from perfkit.model.terms import Severity
 
 Tone = Literal["plain", "strong", "faint", "good", "info", "warning", "error"]
 """What a piece of text means; a reporter with colours gives it one."""

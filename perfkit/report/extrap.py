@@ -11,7 +11,10 @@ from statistics import median
 from typing import Any, TextIO
 
 from perfkit.errors import UsageError
-from perfkit.model import CATEGORIES, Report, RunReport, ScalingPoint
+from perfkit.model.report import Report
+from perfkit.model.run import RunReport
+from perfkit.model.scaling import ScalingPoint
+from perfkit.model.terms import CATEGORIES
 from perfkit.units import plain
 
 

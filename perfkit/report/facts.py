@@ -3,7 +3,9 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 
-from perfkit.model import Finding, Injection, ProfilerCost, RunReport, Severity, Throughput
+from perfkit.model.manifest import Injection, Throughput
+from perfkit.model.run import ProfilerCost, RunReport
+from perfkit.model.terms import Finding, Severity
 from perfkit.report import sums
 from perfkit.report.document import Fact, Remark
 from perfkit.units import NONE, difference, duration, plain, ranges, rate, share

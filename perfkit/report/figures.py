@@ -7,7 +7,10 @@ from collections.abc import Callable
 from statistics import fmean
 from typing import Any, Final, Literal, NamedTuple
 
-from perfkit.model import CATEGORIES, BandwidthFit, MemoryUse, RankReport, RunReport, SharedCollective
+from perfkit.model.across import BandwidthFit, SharedCollective
+from perfkit.model.rank import MemoryUse, RankReport
+from perfkit.model.run import RunReport
+from perfkit.model.terms import CATEGORIES
 from perfkit.report import sums
 from perfkit.report.tables import LONG, rank_label, step_label
 from perfkit.units import in_ms, plain

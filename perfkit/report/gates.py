@@ -4,7 +4,7 @@ import json
 import xml.etree.ElementTree as ET
 from typing import TextIO
 
-from perfkit.model import Change, Comparison, GateResult
+from perfkit.model.comparison import Change, Comparison, GateResult
 from perfkit.units import plain
 
 

@@ -6,7 +6,7 @@ from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from perfkit.model import History, HistoryPoint, Lineage, Shift
+from perfkit.model.history import History, HistoryPoint, Lineage, Shift
 from perfkit.report import console, html, markdown
 from perfkit.report.document import Cell, Column, Document, Fact, Section, Table
 from perfkit.report.facts import remarks

@@ -16,7 +16,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from perfkit.errors import StoreError
-from perfkit.model import Report
+from perfkit.model.report import Report
 from perfkit.report.document import Document
 from perfkit.report.figures import figures
 from perfkit.report.layout import FOOTNOTES, document

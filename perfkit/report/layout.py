@@ -1,6 +1,7 @@
 """Turns a `Report` into the `Document` that the reporters for people draw."""
 
-from perfkit.model import Bound, Insight, Report, RunReport
+from perfkit.model.report import Insight, Report
+from perfkit.model.run import Bound, RunReport
 from perfkit.report import tables
 from perfkit.report.across import efficiency, fits, shared_collectives
 from perfkit.report.compare import comparison

@@ -2,7 +2,7 @@
 
 from typing import TextIO
 
-from perfkit.model import Report
+from perfkit.model.report import Report
 from perfkit.report.document import Advice, Cell, Column, Document, Fact, Remark, Section, Table
 from perfkit.report.layout import document
 from perfkit.report.names import LONGEST, shorten

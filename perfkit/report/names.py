@@ -5,7 +5,8 @@ from itertools import accumulate
 
 from rich.cells import cell_len, set_cell_size
 
-from perfkit.model import CollectiveStat, SharedCollective
+from perfkit.model.across import SharedCollective
+from perfkit.model.rank import CollectiveStat
 from perfkit.units import plain
 
 LONGEST = 100

@@ -4,7 +4,10 @@ from typing import Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from perfkit.model import Comparison, History, Report, RunReport
+from perfkit.model.comparison import Comparison
+from perfkit.model.history import History
+from perfkit.model.report import Report
+from perfkit.model.run import RunReport
 from perfkit.report import comparison, history
 from perfkit.report.document import Document
 from perfkit.report.layout import document

@@ -18,7 +18,7 @@ from perfkit.frames import (
     point_rows,
     step_rows,
 )
-from perfkit.model import Report
+from perfkit.model.report import Report
 
 
 def installed() -> None:

@@ -3,7 +3,7 @@
 import csv
 from typing import TextIO
 
-from perfkit.model import PeerTable
+from perfkit.model.peer import PeerTable
 from perfkit.report import console
 from perfkit.report.document import Cell, Column, Document, Kind, Section, Table
 from perfkit.report.rows import guard

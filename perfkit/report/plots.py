@@ -3,7 +3,9 @@
 from typing import TYPE_CHECKING, Any, Final
 
 from perfkit.errors import UsageError
-from perfkit.model import CATEGORIES, Report, RunReport
+from perfkit.model.report import Report
+from perfkit.model.run import RunReport
+from perfkit.model.terms import CATEGORIES
 from perfkit.report.figures import CHARTS, ChartName, chart
 
 if TYPE_CHECKING:

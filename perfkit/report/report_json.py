@@ -11,7 +11,12 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import fields
 
-from perfkit.model import Comparison, History, PeerTable, RankReport, Report, RunReport
+from perfkit.model.comparison import Comparison
+from perfkit.model.history import History
+from perfkit.model.peer import PeerTable
+from perfkit.model.rank import RankReport
+from perfkit.model.report import Report
+from perfkit.model.run import RunReport
 from perfkit.units import plain
 
 _INDENT: Final = "  "

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from perfkit.model import (
+from perfkit.model.scaling import (
     Axis,
     AxisRow,
     Estimate,

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from perfkit.model import Estimate, ScalingSeries
+from perfkit.model.scaling import Estimate, ScalingSeries
 from perfkit.report.scaling import PARTS
 from perfkit.units import plain
 

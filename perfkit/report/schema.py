@@ -2,19 +2,25 @@
 
 import ast
 import inspect
+from importlib.resources import files
 from typing import Any
 
 import msgspec
 
-from perfkit import model
+from perfkit.model.comparison import COMPARISON_VERSION, Comparison
+from perfkit.model.history import HISTORY_VERSION, History
+from perfkit.model.manifest import MANIFEST_VERSION, RunManifest
+from perfkit.model.peer import PEER_VERSION, PeerTable
+from perfkit.model.report import REPORT_VERSION, Report
+from perfkit.model.sweep import SWEEP_VERSION, Sweep
 
 RECORDS = {
-    "report": (model.Report, model.REPORT_VERSION, "what `perfkit analyze -f json` writes"),
-    "comparison": (model.Comparison, model.COMPARISON_VERSION, "what `perfkit compare -f json` writes"),
-    "history": (model.History, model.HISTORY_VERSION, "what `perfkit history -f json` writes"),
-    "hta": (model.PeerTable, model.PEER_VERSION, "what `perfkit hta -o FILE.json` writes"),
-    "sweep": (model.Sweep, model.SWEEP_VERSION, "the sweep.json of a folder that `perfkit sweep` has filled"),
-    "run": (model.RunManifest, model.MANIFEST_VERSION, "the run.json of a run folder"),
+    "report": (Report, REPORT_VERSION, "what `perfkit analyze -f json` writes"),
+    "comparison": (Comparison, COMPARISON_VERSION, "what `perfkit compare -f json` writes"),
+    "history": (History, HISTORY_VERSION, "what `perfkit history -f json` writes"),
+    "hta": (PeerTable, PEER_VERSION, "what `perfkit hta -o FILE.json` writes"),
+    "sweep": (Sweep, SWEEP_VERSION, "the sweep.json of a folder that `perfkit sweep` has filled"),
+    "run": (RunManifest, MANIFEST_VERSION, "the run.json of a run folder"),
 }
 
 
@@ -35,7 +41,8 @@ def schema(record: str) -> dict[str, Any]:
 
 def _descriptions() -> dict[str, dict[str, str]]:
     """Return record -> field -> the docstring that stands under the field in the model's source."""
-    tree = ast.parse(inspect.getsource(model))
+    sources = [path for path in files("perfkit.model").iterdir() if path.name.endswith(".py")]
+    nodes = [node for path in sources for node in ast.parse(path.read_text("utf-8")).body]
     return {
         node.name: {
             before.target.id: inspect.cleandoc(after.value.value)
@@ -46,6 +53,6 @@ def _descriptions() -> dict[str, dict[str, str]]:
             and isinstance(after.value, ast.Constant)
             and isinstance(after.value.value, str)
         }
-        for node in tree.body
+        for node in nodes
         if isinstance(node, ast.ClassDef)
     }

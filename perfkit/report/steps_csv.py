@@ -3,7 +3,7 @@
 from typing import TextIO
 
 from perfkit.frames import STEP_COLUMNS, step_rows
-from perfkit.model import Report
+from perfkit.model.report import Report
 from perfkit.report.rows import write_rows
 
 

@@ -7,7 +7,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from statistics import median
 
-from perfkit.model import CATEGORIES, CollectiveStat, OperatorStat, PhaseStat, RunReport, StepBreakdown
+from perfkit.model.rank import CollectiveStat, OperatorStat, PhaseStat, StepBreakdown
+from perfkit.model.run import RunReport
+from perfkit.model.terms import CATEGORIES
 from perfkit.totals import add_collectives, add_operators, add_phases
 
 ACTIVE = CATEGORIES[:-1]

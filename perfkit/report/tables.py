@@ -3,7 +3,10 @@
 from collections.abc import Sequence
 from statistics import median
 
-from perfkit.model import CATEGORIES, Category, FileSpeed, MemoryUse, RankReport, RunReport, StepBreakdown
+from perfkit.model.manifest import FileSpeed
+from perfkit.model.rank import MemoryUse, RankReport, StepBreakdown
+from perfkit.model.run import RunReport
+from perfkit.model.terms import CATEGORIES, Category
 from perfkit.report import sums
 from perfkit.report.document import Cell, Column, Table
 from perfkit.report.names import collective_name

@@ -12,7 +12,9 @@ from typing import Any, TextIO
 from msgspec.structs import asdict
 
 from perfkit.errors import UsageError
-from perfkit.model import Efficiency, RankReport, Report, RunReport
+from perfkit.model.rank import RankReport
+from perfkit.model.report import Report
+from perfkit.model.run import Efficiency, RunReport
 from perfkit.units import plain
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from perfkit.errors import LaunchEnvironmentError
-from perfkit.model import Compiled
+from perfkit.model.manifest import Compiled
 from perfkit.run.team import Team
 
 

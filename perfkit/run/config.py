@@ -11,7 +11,7 @@ from typing import Annotated, Final, Literal
 from msgspec import Meta, Struct
 
 from perfkit.errors import UsageError
-from perfkit.model import Injection
+from perfkit.model.manifest import Injection
 from perfkit.phases import INJECTABLE
 from perfkit.run.schedule import Schedule, default_steps
 

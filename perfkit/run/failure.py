@@ -15,7 +15,7 @@ from typing import Any, Final, NoReturn, Self
 
 from perfkit.errors import PerfkitError, RunError, StoreError
 from perfkit.interrupts import EXIT_INTERRUPTED, accept_as_python
-from perfkit.model import Failure
+from perfkit.model.manifest import Failure
 from perfkit.run.launch import LAST_WORD_S, is_child
 from perfkit.run.meeting import PeerFailedError
 from perfkit.run.orphan import end_now

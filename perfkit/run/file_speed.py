@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from perfkit.model import FileSpeed
+from perfkit.model.manifest import FileSpeed
 
 BLOCK_BYTES: Final = 8 << 20
 MOST_BYTES: Final = 256 << 20

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from msgspec import Struct
 
 from perfkit.executors.machine import count_cores
-from perfkit.model import World
+from perfkit.model.manifest import World
 from perfkit.run.dist import DistInfo
 from perfkit.run.team import Team
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from perfkit._version import __version__
 from perfkit.errors import RunError
-from perfkit.model import Compiled, FileSpeed, Injection, RankRecord, RunManifest, StepKind
+from perfkit.model.manifest import Compiled, FileSpeed, Injection, RankRecord, RunManifest, StepKind
 from perfkit.run.commit import current_commit
 from perfkit.run.devices import find_peak
 from perfkit.run.layout import Layout

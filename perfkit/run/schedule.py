@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from perfkit.errors import UsageError
-from perfkit.model import StepKind
+from perfkit.model.manifest import StepKind
 
 State = Literal["plain", "warmup", "active"]
 

@@ -29,7 +29,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from perfkit.errors import PerfkitError, RunError
 from perfkit.files import replacing
-from perfkit.model import RankRecord, StepKind, World
+from perfkit.model.manifest import RankRecord, StepKind, World
 from perfkit.run.dist import DistInfo
 from perfkit.run.failure import TerminatedError, note_failure
 from perfkit.run.farewell import Farewell

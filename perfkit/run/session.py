@@ -26,7 +26,7 @@ from msgspec import Struct
 from torch import Tensor, profiler
 from torch.profiler import ProfilerActivity, record_function
 
-from perfkit.model import Injection, StepKind
+from perfkit.model.manifest import Injection, StepKind
 from perfkit.phases import Phase, annotation
 from perfkit.run.clock import step_clock
 from perfkit.run.collectives import Collective, recorded_since

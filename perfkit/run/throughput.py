@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from perfkit.model import RankRecord, StepKind, Throughput
+from perfkit.model.manifest import RankRecord, StepKind, Throughput
 
 
 class Work(Struct, frozen=True, kw_only=True):

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from perfkit.errors import StoreError
-from perfkit.model import Failure
+from perfkit.model.manifest import Failure
 from perfkit.run.launch import LAST_WORD_S, is_child
 from perfkit.trace.store import claim_failure, fail, read_failure, read_manifest
 

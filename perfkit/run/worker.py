@@ -16,7 +16,7 @@ from torch.utils.data import DistributedSampler
 from perfkit.analysis.compiled import compile_findings
 from perfkit.analysis.oversubscribed import oversubscription
 from perfkit.errors import UsageError
-from perfkit.model import Compiled, FileSpeed, StepKind
+from perfkit.model.manifest import Compiled, FileSpeed, StepKind
 from perfkit.run.config import RunConfig
 from perfkit.run.failure import Guard
 from perfkit.run.file_speed import file_speed

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from statistics import median
 
-from perfkit.model import BandwidthFit, RunReport
+from perfkit.model.across import BandwidthFit
+from perfkit.model.run import RunReport
 
 
 def all_reduce_ns(runs: Sequence[RunReport], ranks: int) -> float | None:

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from perfkit.errors import UsageError
-from perfkit.model import FailedPoint, RunReport, Scaling, ScalingPoint, ScalingSeries
+from perfkit.model.run import RunReport
+from perfkit.model.scaling import FailedPoint, Scaling, ScalingPoint, ScalingSeries
 from perfkit.scaling.by import axes
 from perfkit.scaling.factors import lost
 from perfkit.scaling.figures import MeasuredOn, common_kind, steps_ns

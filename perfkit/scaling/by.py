@@ -6,7 +6,8 @@ from statistics import fmean, geometric_mean, median
 from typing import Final, NamedTuple
 
 from perfkit.errors import UsageError
-from perfkit.model import Axis, AxisRow, DataLoading, RunReport
+from perfkit.model.run import DataLoading, RunReport
+from perfkit.model.scaling import Axis, AxisRow
 from perfkit.scaling.figures import Sample, common_kind, estimate, figure, quotient, sample
 from perfkit.scaling.series import place
 from perfkit.scaling.settings import COMPANIONS, Settings, differing, key, settings

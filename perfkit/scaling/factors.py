@@ -6,7 +6,8 @@ from itertools import pairwise
 from statistics import fmean
 from typing import Final
 
-from perfkit.model import Estimate, Factors, LostEfficiency, RunReport, ScalingPoint
+from perfkit.model.run import RunReport
+from perfkit.model.scaling import Estimate, Factors, LostEfficiency, ScalingPoint
 from perfkit.resample import FEWEST_RUNS, FEWEST_STEPS, generator, medians
 from perfkit.scaling.figures import estimate
 from perfkit.scaling.series import Group

@@ -4,7 +4,10 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from perfkit.model import CATEGORIES, Axis, Category, RunReport, Scaling, ScalingPoint, ScalingSeries, Straggler
+from perfkit.model.across import Straggler
+from perfkit.model.run import RunReport
+from perfkit.model.scaling import Axis, Scaling, ScalingPoint, ScalingSeries
+from perfkit.model.terms import CATEGORIES, Category
 
 
 class Facts(NamedTuple):

@@ -6,7 +6,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from perfkit.model import Estimate, Resampling, RunReport, StepFigure
+from perfkit.model.run import RunReport
+from perfkit.model.scaling import Estimate, Resampling, StepFigure
 from perfkit.resample import DRAWS, FEWEST_RUNS, FEWEST_STEPS, Floats, generator, interval, medians
 
 MeasuredOn = Literal["plain", "recorded"]

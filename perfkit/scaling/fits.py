@@ -21,7 +21,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from perfkit.model import Estimate, Fit, FitModel, ScalingKind, ScalingPoint
+from perfkit.model.scaling import Estimate, Fit, FitModel, ScalingPoint
+from perfkit.model.sweep import ScalingKind
 from perfkit.resample import DRAWS, Floats, generator, interval
 
 

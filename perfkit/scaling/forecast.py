@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 from msgspec.structs import replace
 
-from perfkit.model import Estimate, Forecast, ScalingPoint
+from perfkit.model.scaling import Estimate, Forecast, ScalingPoint
 from perfkit.resample import Floats, interval
 from perfkit.scaling.all_reduce import all_reduce_ns
 from perfkit.scaling.fits import USL, Fitted, Observations, fit, refusal

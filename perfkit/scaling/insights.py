@@ -4,7 +4,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from perfkit.model import Insight, RunReport, Scaling
+from perfkit.model.report import Insight
+from perfkit.model.run import RunReport
+from perfkit.model.scaling import Scaling
 from perfkit.scaling.facts import Facts, facts
 from perfkit.scaling.rules import RULES, Claim
 from perfkit.scaling.rules_of_several import AXIS_RULES, SERIES_RULES

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from perfkit.model import Estimate, Factors, HostUse, RunReport, ScalingPoint
+from perfkit.model.run import HostUse, RunReport
+from perfkit.model.scaling import Estimate, Factors, ScalingPoint
 from perfkit.resample import Floats
 from perfkit.scaling.factors import Parts, computation, factors
 from perfkit.scaling.figures import MeasuredOn, Sample, estimate, figure, quotient, sample

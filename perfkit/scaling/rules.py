@@ -7,7 +7,8 @@ report names. What it would give back is an upper bound: the exposed time itself
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from perfkit.model import Category, Straggler
+from perfkit.model.across import Straggler
+from perfkit.model.terms import Category
 from perfkit.scaling.facts import Facts, slow_rank
 from perfkit.scaling.points import oversubscribed as shared_cores
 from perfkit.units import duration, plain, share, size

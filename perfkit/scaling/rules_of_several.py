@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from perfkit.model import Axis, AxisRow, LostEfficiency, ScalingPoint, ScalingSeries
+from perfkit.model.scaling import Axis, AxisRow, LostEfficiency, ScalingPoint, ScalingSeries
 from perfkit.scaling.rules import NOTICEABLE, Claim, ranks_of
 from perfkit.units import duration, plain
 

@@ -4,7 +4,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from perfkit.model import RunReport, ScalingKind
+from perfkit.model.run import RunReport
+from perfkit.model.sweep import ScalingKind
 from perfkit.scaling.figures import common_kind, steps_ns
 from perfkit.scaling.settings import Settings, key, settings
 

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 from perfkit.configuration import measured
-from perfkit.model import RunReport
+from perfkit.model.run import RunReport
 
 _UNTOUCHED: Final = frozenset({"steps", "epochs", "peak_tflops", "batch_size"})
 """Options that do not touch how long a warm step takes either; the batch is compared by itself."""

@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal, get_args
 from msgspec import Meta, Struct
 
 from perfkit.errors import UsageError
-from perfkit.model import ScalingKind
+from perfkit.model.sweep import ScalingKind
 from perfkit.run.config import parse_duration
 from perfkit.sweep.plan import Axis, parse_axis, parse_ranks, parse_values
 from perfkit.sweep.sites import SITES, Scheduler

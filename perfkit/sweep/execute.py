@@ -10,7 +10,7 @@ from typing import Final, Protocol
 from msgspec.structs import replace
 
 from perfkit.errors import RunError
-from perfkit.model import SweepPoint
+from perfkit.model.sweep import SweepPoint
 from perfkit.sweep.folder import SweepFolder
 from perfkit.sweep.points import Point
 from perfkit.sweep.process import Signals, run_process

@@ -20,7 +20,8 @@ from typing import Final, Literal
 from msgspec.structs import replace
 
 from perfkit.errors import StoreError
-from perfkit.model import RunManifest, SweepPoint
+from perfkit.model.manifest import RunManifest
+from perfkit.model.sweep import SweepPoint
 from perfkit.sweep.points import Point
 from perfkit.trace.store import MANIFEST_NAME, read_manifest, read_sweep, write_sweep
 

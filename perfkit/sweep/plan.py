@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from perfkit.errors import UsageError
-from perfkit.model import ScalingKind
+from perfkit.model.sweep import ScalingKind
 from perfkit.sweep.points import Point, make_point
 
 OWN_OPTIONS: Final = {

@@ -15,7 +15,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from perfkit.configuration import configuration
-from perfkit.model import RunManifest, ScalingKind
+from perfkit.model.manifest import RunManifest
+from perfkit.model.sweep import ScalingKind
 
 _KEY_DIGITS: Final = 8
 _VALUE_LENGTH: Final = 24

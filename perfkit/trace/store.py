@@ -21,17 +21,8 @@ from msgspec.structs import replace
 
 from perfkit.errors import StoreError
 from perfkit.files import replacing
-from perfkit.model import (
-    FILE_KINDS,
-    MANIFEST_VERSION,
-    SWEEP_VERSION,
-    Failure,
-    FileKind,
-    RunManifest,
-    Sweep,
-    SweepPoint,
-    TraceFile,
-)
+from perfkit.model.manifest import FILE_KINDS, MANIFEST_VERSION, Failure, FileKind, RunManifest, TraceFile
+from perfkit.model.sweep import SWEEP_VERSION, Sweep, SweepPoint
 
 MANIFEST_NAME: Final = "run.json"
 FAILURE_NAME: Final = "failure.json"

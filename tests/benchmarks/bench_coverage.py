@@ -8,7 +8,8 @@ import argparse
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from perfkit.model import Estimate, RunReport, ScalingSeries
+from perfkit.model.run import RunReport
+from perfkit.model.scaling import Estimate, ScalingSeries
 from perfkit.scaling.assemble import scaling
 from tests.scaling_builders import make_strong, make_weak
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import perfkit
-from perfkit.model import Failure
+from perfkit.model.manifest import Failure
 from perfkit.trace.store import MANIFEST_NAME, read_manifest
 from tests.integration.launching import (
     BIN,

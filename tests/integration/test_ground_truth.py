@@ -13,7 +13,8 @@ from statistics import median
 import pytest
 
 import perfkit
-from perfkit.model import CATEGORIES, RunReport
+from perfkit.model.run import RunReport
+from perfkit.model.terms import CATEGORIES
 from tests.integration.launching import PYTHON, TORCHRUN, execute
 
 SIZES = {"layers": 1, "width": 32, "heads": 2, "block": 16, "batch-size": 4, "vocab-size": 64, "samples": 256}

@@ -18,7 +18,7 @@ from perfkit.hta.analyses import ANALYSES
 from perfkit.hta.child import ANALYSES as CHILDS
 from perfkit.hta.cross_check import with_cross_check
 from perfkit.hta.run import rank_files, run_hta
-from perfkit.model import PeerTable
+from perfkit.model.peer import PeerTable
 from perfkit.report.schema import schema
 from tests.report_builders import make_rank, make_run
 from tests.trace_builder import TraceBuilder

@@ -9,7 +9,7 @@ from statistics import median
 import pytest
 
 import perfkit
-from perfkit.model import RunReport
+from perfkit.model.run import RunReport
 from perfkit.trace.store import read_manifest
 from tests.integration.launching import LIMIT_S, PYTHON, ROOT, environment, execute
 

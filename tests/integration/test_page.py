@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from perfkit.model import CATEGORIES, RunReport
+from perfkit.model.run import RunReport
+from perfkit.model.terms import CATEGORIES
 from perfkit.report.html import write
 from perfkit.report.plots import COLOURS
 from tests.histories import make_history

@@ -14,7 +14,7 @@ import pytest
 
 import perfkit
 from perfkit import cache
-from perfkit.model import RunManifest
+from perfkit.model.manifest import RunManifest
 from perfkit.trace.store import MANIFEST_NAME, read_manifest
 from tests.integration.launching import (
     BIN,

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 import perfkit
-from perfkit.model import RunManifest, RunReport
+from perfkit.model.manifest import RunManifest
+from perfkit.model.run import RunReport
 from perfkit.trace.store import MANIFEST_NAME, read_manifest
 from tests.integration.launching import (
     BIN,

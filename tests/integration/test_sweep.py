@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from perfkit.model import Sweep
+from perfkit.model.sweep import Sweep
 from perfkit.trace.store import read_manifest
 from tests.integration.launching import (
     LIMIT_S,

@@ -9,7 +9,9 @@ from statistics import median
 import pytest
 
 import perfkit
-from perfkit.model import RankReport, RunManifest, RunReport
+from perfkit.model.manifest import RunManifest
+from perfkit.model.rank import RankReport
+from perfkit.model.run import RunReport
 from perfkit.trace.store import MANIFEST_NAME, read_manifest
 from tests.integration.launching import LIMIT_S, NOT_THE_MACHINE, PYTHON, ROOT, environment
 from tests.integration.test_run import annotations, check_folder, traces

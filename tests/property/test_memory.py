@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import perfkit
-from perfkit.model import MemoryUse
+from perfkit.model.rank import MemoryUse
 from tests.trace_builder import TraceBuilder
 
 Record = tuple[int, int, int]

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 
 from perfkit.analysis.rank import summarise
 from perfkit.errors import TraceError
-from perfkit.model import CATEGORIES
+from perfkit.model.terms import CATEGORIES
 from perfkit.trace.reader import read_trace
 from tests import reference, trace_builder
 from tests.property import traces

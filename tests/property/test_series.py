@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfkit.model import RunReport
+from perfkit.model.run import RunReport
 from perfkit.scaling.series import groups, repeats, runs_of
 from perfkit.scaling.settings import key
 from perfkit.scaling.settings import settings as setting_of

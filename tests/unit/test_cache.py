@@ -13,7 +13,7 @@ import pytest
 import perfkit
 from perfkit import cache, summaries
 from perfkit.analysis import rank
-from perfkit.model import Report
+from perfkit.model.report import Report
 from tests.many_ranks import copy_sample
 
 

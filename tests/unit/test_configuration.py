@@ -6,7 +6,7 @@ import pytest
 
 from perfkit.comparison.compare import findings
 from perfkit.comparison.history import lineages
-from perfkit.model import RunReport
+from perfkit.model.run import RunReport
 from perfkit.scaling.settings import key, settings
 from perfkit.sweep.points import make_point
 from tests.scaling_builders import make_scaled

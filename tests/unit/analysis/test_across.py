@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 import perfkit
 from perfkit.analysis.efficiency import Join, replay
-from perfkit.model import Across, Efficiency, RunReport
+from perfkit.model.across import Across
+from perfkit.model.run import Efficiency, RunReport
 from tests.trace_builder import TraceBuilder
 
 MS = 1_000_000

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfkit.analysis.bandwidth import fits
-from perfkit.model import SharedCollective
+from perfkit.model.across import SharedCollective
 
 ALPHA_NS, BETA = 20_000.0, 100e9
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from perfkit.analysis.rank import TraceSummary, summarise
-from perfkit.model import CollectiveStat
+from perfkit.model.rank import CollectiveStat
 from perfkit.trace.reader import read_trace
 from tests.trace_builder import BASE_NS, TraceBuilder, collective_args
 

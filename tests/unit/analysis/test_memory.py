@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 import perfkit
-from perfkit.model import MemoryPeak, MemoryUse
+from perfkit.model.rank import MemoryPeak, MemoryUse
 from tests.trace_builder import TraceBuilder
 
 

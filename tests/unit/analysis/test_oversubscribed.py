@@ -3,7 +3,7 @@
 import pytest
 
 from perfkit.analysis.oversubscribed import oversubscription
-from perfkit.model import RankRecord
+from perfkit.model.manifest import RankRecord
 
 
 def rank(number: int, threads: int, cores: int | None, device: str = "cpu") -> RankRecord:

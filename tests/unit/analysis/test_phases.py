@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import perfkit
-from perfkit.model import PhaseStat
+from perfkit.model.rank import PhaseStat
 from perfkit.totals import MOST_PHASES, add_phases
 from tests.trace_builder import TraceBuilder
 

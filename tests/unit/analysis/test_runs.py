@@ -9,7 +9,8 @@ from msgspec.structs import replace
 from perfkit import pipeline
 from perfkit.analysis.verdict import qualify
 from perfkit.errors import TraceError, UsageError
-from perfkit.model import Finding, ProfilerCost, RunReport, Verdict
+from perfkit.model.run import ProfilerCost, RunReport, Verdict
+from perfkit.model.terms import Finding
 from tests.trace_builder import TraceBuilder
 
 

@@ -6,7 +6,9 @@ from numpy.typing import NDArray
 
 from perfkit.analysis.matching import Matched, match
 from perfkit.analysis.stragglers import find_late_steps, find_straggler, lateness
-from perfkit.model import Category, LateStep, RankReport, Straggler
+from perfkit.model.across import LateStep, Straggler
+from perfkit.model.rank import RankReport
+from perfkit.model.terms import Category
 from tests.calls_builder import make_matched
 from tests.report_builders import make_rank, make_step
 

@@ -10,7 +10,7 @@ import jsonschema
 import msgspec
 import pytest
 
-from perfkit.model import Comparison
+from perfkit.model.comparison import Comparison
 from perfkit.report.schema import schema
 from tests.trace_builder import TraceBuilder
 

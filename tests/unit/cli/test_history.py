@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from perfkit.cli import main
-from perfkit.model import History
+from perfkit.model.history import History
 from perfkit.report.schema import schema
 from tests.histories import make_history
 

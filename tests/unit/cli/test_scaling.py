@@ -12,7 +12,7 @@ import pytest
 import perfkit
 from perfkit.cli import main
 from perfkit.errors import UsageError
-from perfkit.model import Failure, RankRecord, RunManifest, World
+from perfkit.model.manifest import Failure, RankRecord, RunManifest, World
 from perfkit.report.schema import schema
 from perfkit.trace.store import create_run_folder, write_manifest
 from tests.report_builders import MS

@@ -12,7 +12,7 @@ import perfkit.cli.sweep as under_test
 from perfkit.cli import main
 from perfkit.cli.effective import answer
 from perfkit.executors.machine import count_cores
-from perfkit.model import Sweep
+from perfkit.model.sweep import Sweep
 from perfkit.sweep.effective import Answer, Question
 from perfkit.sweep.plan import arguments, combinations, plan
 from perfkit.sweep.points import Point

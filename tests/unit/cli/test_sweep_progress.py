@@ -4,7 +4,7 @@ import sys
 import pytest
 
 from perfkit.cli.sweep_progress import clock, progress
-from perfkit.model import SweepPoint
+from perfkit.model.sweep import SweepPoint
 from tests.unit.sweep.building import points_of, wanted
 
 POINTS = points_of(wanted())

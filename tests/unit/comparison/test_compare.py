@@ -10,7 +10,8 @@ import pytest
 from perfkit.comparison.compare import changes, findings
 from perfkit.comparison.gates import check_gates, parse_gate
 from perfkit.comparison.measures import Name, category_share, measures
-from perfkit.model import Change, Comparison, RunReport, Side
+from perfkit.model.comparison import Change, Comparison, Side
+from perfkit.model.run import RunReport
 from perfkit.report.comparison import document
 from perfkit.report.gates import write_benchmark
 from perfkit.report.report_json import write

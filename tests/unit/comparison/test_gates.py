@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from perfkit.comparison.compare import changes
 from perfkit.comparison.gates import check_gates, parse_gate
 from perfkit.errors import UsageError
-from perfkit.model import Finding
+from perfkit.model.terms import Finding
 from tests.unit.comparison.test_compare import steady
 
 # Before: 100 ms a step, 60 of it compute. After: 105 ms, 65 of it compute; 20 ms of communication in both.

@@ -8,7 +8,7 @@ import pytest
 import perfkit
 from perfkit.comparison.shifts import FEWEST_FOR_SHIFT, find_shifts
 from perfkit.errors import TraceError
-from perfkit.model import RunManifest
+from perfkit.model.manifest import RunManifest
 from perfkit.resample import median_interval
 from perfkit.trace.store import read_manifest, write_manifest
 from tests.histories import make_history, make_run_folder

@@ -6,7 +6,7 @@ import re
 import pytest
 from rich.cells import cell_len
 
-from perfkit.model import Finding
+from perfkit.model.terms import Finding
 from perfkit.report import console
 from perfkit.report.names import fold, shorten
 from tests.report_builders import (

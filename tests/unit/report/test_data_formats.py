@@ -11,7 +11,9 @@ import pandas as pd
 import pytest
 
 from perfkit.errors import UsageError
-from perfkit.model import CATEGORIES, Report, RunManifest, World
+from perfkit.model.manifest import RunManifest, World
+from perfkit.model.report import Report
+from perfkit.model.terms import CATEGORIES
 from perfkit.report import REPORTERS, markdown, reporter, rows
 from perfkit.report.schema import schema
 from tests.report_builders import LONG_KERNEL, make_foreign_run, make_operator, make_rank, make_report, make_run

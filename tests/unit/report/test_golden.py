@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from perfkit.model import Report
+from perfkit.model.report import Report
 from perfkit.report import console, markdown
 from tests.report_builders import MS, make_foreign_run, make_loading, make_report, make_run
 from tests.scaling_builders import make_scaling_report

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from perfkit.comparison.compare import changes
-from perfkit.model import Comparison, Report, RunReport, Side
+from perfkit.model.comparison import Comparison, Side
+from perfkit.model.report import Report
+from perfkit.model.run import RunReport
 from perfkit.report.comparison import write_html as write_comparison
 from perfkit.report.figures import MOST_CELLS, figures
 from perfkit.report.html import write

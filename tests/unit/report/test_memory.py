@@ -8,7 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from perfkit.errors import UsageError
-from perfkit.model import MemoryCurve, MemoryPeak, MemoryUse, RunReport
+from perfkit.model.rank import MemoryCurve, MemoryPeak, MemoryUse
+from perfkit.model.run import RunReport
 from perfkit.report import console, markdown
 from perfkit.report.figures import chart
 from tests.report_builders import MS, make_rank, make_report, make_run

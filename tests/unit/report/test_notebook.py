@@ -7,7 +7,7 @@ import pytest
 from perfkit.comparing import compare
 from perfkit.comparison.history import lineages
 from perfkit.errors import UsageError
-from perfkit.model import RunReport
+from perfkit.model.run import RunReport
 from tests.report_builders import make_foreign_run, make_operator, make_rank, make_report, make_run
 from tests.unit.report.test_html import HOSTILE, read
 

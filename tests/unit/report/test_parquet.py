@@ -14,7 +14,7 @@ from pyarrow import parquet
 from perfkit.cli import main
 from perfkit.errors import StoreError
 from perfkit.frames import AXIS_COLUMNS, POINT_COLUMNS, STEP_COLUMNS
-from perfkit.model import Report
+from perfkit.model.report import Report
 from perfkit.report import BINARY_REPORTERS, binary_reporter
 from tests.report_builders import make_foreign_run, make_rank, make_report, make_run, make_step
 from tests.scaling_builders import make_scaling_report, make_strong, make_together

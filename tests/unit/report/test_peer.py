@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from perfkit.model import CrossCheck, CrossCheckRow, PeerTable
+from perfkit.model.peer import PeerTable
+from perfkit.model.run import CrossCheck, CrossCheckRow
 from perfkit.report import console, peer_reporter
 from perfkit.report.cross_check import cross_check
 from tests.hostile import hostile

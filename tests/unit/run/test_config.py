@@ -1,7 +1,7 @@
 import pytest
 
 from perfkit.errors import UsageError
-from perfkit.model import Injection
+from perfkit.model.manifest import Injection
 from perfkit.run.config import RunConfig, parse_duration, parse_injection
 from perfkit.run.schedule import Schedule, default_steps, step_kind
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from perfkit.errors import StoreError
-from perfkit.model import RankRecord
+from perfkit.model.manifest import RankRecord
 from perfkit.run.collectives import message_bytes
 from perfkit.run.devices import PEAKS, find_peak
 from perfkit.run.export import compress

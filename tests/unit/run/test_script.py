@@ -10,7 +10,7 @@ from torch.distributed import HashStore, TCPStore  # type: ignore[attr-defined]
 
 from perfkit.cli.script import is_script, split
 from perfkit.errors import RunError, StoreError, UsageError
-from perfkit.model import RankRecord
+from perfkit.model.manifest import RankRecord
 from perfkit.run.dist import DistInfo
 from perfkit.run.on_import import on_import
 from perfkit.run.script import ScriptConfig

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 import perfkit
-from perfkit.model import Injection, MemoryUse
+from perfkit.model.manifest import Injection
+from perfkit.model.rank import MemoryUse
 from perfkit.run.record import versions
 from perfkit.run.session import Session
 from perfkit.run.team import Team

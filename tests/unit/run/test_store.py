@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from perfkit.errors import StoreError
 from perfkit.files import replacing
-from perfkit.model import MANIFEST_VERSION, Failure, RunManifest, World
+from perfkit.model.manifest import MANIFEST_VERSION, Failure, RunManifest, World
 from perfkit.run.commit import current_commit
 from perfkit.trace.store import (
     MANIFEST_NAME,

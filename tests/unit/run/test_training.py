@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from perfkit.analysis.compiled import compile_findings
 from perfkit.errors import LaunchEnvironmentError, UsageError
-from perfkit.model import Compiled
+from perfkit.model.manifest import Compiled
 from perfkit.run.averaging import buckets
 from perfkit.run.config import RunConfig
 from perfkit.run.nccl_log import collect_log, request_log

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.model import Failure, RunManifest
+from perfkit.model.manifest import Failure, RunManifest
 from perfkit.trace.store import claim_failure, read_manifest, write_manifest
 from tests.unit.run.test_store import MANIFEST
 

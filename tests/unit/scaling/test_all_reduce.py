@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from perfkit.model import BandwidthFit, RunReport, SharedCollective
+from perfkit.model.across import BandwidthFit, SharedCollective
+from perfkit.model.run import RunReport
 from perfkit.report.scaling import scaling as tables
 from perfkit.scaling.all_reduce import all_reduce_ns
 from tests.report_builders import make_across

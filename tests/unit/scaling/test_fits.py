@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from perfkit.model import Fit, Forecast, RunReport, ScalingSeries
+from perfkit.model.run import RunReport
+from perfkit.model.scaling import Fit, Forecast, ScalingSeries
 from perfkit.scaling.assemble import scaling
 from perfkit.scaling.fits import non_negative
 from tests.benchmarks.bench_coverage import cases, coverage, usl_ms

@@ -4,7 +4,10 @@ from typing import Any
 
 import pytest
 
-from perfkit.model import Finding, Insight, ProfilerCost, RunReport, Straggler
+from perfkit.model.across import Straggler
+from perfkit.model.report import Insight
+from perfkit.model.run import ProfilerCost, RunReport
+from perfkit.model.terms import Finding
 from perfkit.scaling.assemble import scaling
 from perfkit.scaling.insights import insights
 from tests.report_builders import MS, make_across, make_efficiency, make_foreign_run, make_loading, make_rank, make_step

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfkit.model import Factors, LostEfficiency
+from perfkit.model.scaling import Factors, LostEfficiency
 from perfkit.report.scaling import tenths
 from perfkit.scaling.assemble import scaling
 from perfkit.scaling.factors import PARTS, logarithmic_mean, lost_between

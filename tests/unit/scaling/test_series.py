@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 
 from perfkit.errors import UsageError
-from perfkit.model import Estimate, Finding, Scaling, ScalingSeries, StepTimes
+from perfkit.model.run import StepTimes
+from perfkit.model.scaling import Estimate, Scaling, ScalingSeries
+from perfkit.model.terms import Finding
 from perfkit.scaling.assemble import scaling
 from tests.report_builders import make_foreign_run, make_run
 from tests.scaling_builders import make_hosts, make_scaled, make_strong, make_weak

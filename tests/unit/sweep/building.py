@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from perfkit.model import Failure, RunManifest, World
+from perfkit.model.manifest import Failure, RunManifest, World
 from perfkit.sweep.plan import Axis, Wanted, combinations, plan
 from perfkit.sweep.points import Point
 from perfkit.trace.store import write_manifest

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from perfkit.errors import StoreError
-from perfkit.model import SweepPoint
+from perfkit.model.sweep import SweepPoint
 from perfkit.sweep import folder as folders
 from perfkit.sweep import process
 from perfkit.sweep.execute import InterruptedSweepError, execute, time_left_s

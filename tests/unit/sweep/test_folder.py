@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from perfkit.errors import StoreError
-from perfkit.model import Sweep
+from perfkit.model.sweep import Sweep
 from perfkit.sweep import folder as folders
 from perfkit.sweep.folder import SweepFolder
 from perfkit.sweep.plan import Axis
