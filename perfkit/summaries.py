@@ -114,8 +114,11 @@ def _key(options: Options) -> bytes:
 def _summarised(task: Task, progress: Progress | None) -> Outcome:
     name = task.file.name
     try:
-        trace = read_trace(task.file, max_bytes=task.options.max_bytes, progress=progress)
-        return Outcome(summary=_encoded(summarise(trace, name, task.options.step_marker)), fresh=True)
+        # Nobody but `summarise` holds the trace: it goes as soon as it has served.
+        summary = summarise(
+            read_trace(task.file, max_bytes=task.options.max_bytes, progress=progress), name, task.options.step_marker
+        )
+        return Outcome(summary=_encoded(summary), fresh=True)
     except TraceError as error:
         # One damaged file of many costs its rank, not the analysis.
         foreign = isinstance(error, NotATraceError)

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfkit.analysis.calls import COLUMNS, Calls
-from perfkit.analysis.collectives import Description
+from perfkit.analysis.description import Description
 from perfkit.analysis.matching import Matched, match
 
 EPOCH_NS = 1_700_000_000_000_000_000
@@ -28,7 +28,7 @@ def make_calls(duration_ns: Sequence[int], ended_ns: Sequence[int], kind: Descri
         "ended_ns": np.array(ended_ns),
     }
     table = np.vstack([columns[name] for name in COLUMNS]).astype(np.int64)
-    return Calls(kinds=[kind], columns=table.tobytes(), progress_ns=0)
+    return Calls(kinds=[kind], columns=bytearray(table), progress_ns=0)
 
 
 def make_matched(

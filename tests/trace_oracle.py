@@ -4,7 +4,7 @@ import json
 from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
 from typing import Any, NamedTuple
 
-from perfkit.trace.events import Events, Kind, RankTrace
+from perfkit.trace.events import CollectiveArgs, Events, Kind, RankTrace
 from perfkit.trace.kineto import kind_of_category, was_annotation
 
 KEPT = (Kind.KERNEL, Kind.COPY, Kind.LAUNCH, Kind.OPERATOR, Kind.ANNOTATION)
@@ -122,4 +122,11 @@ def same(one: Events, other: Events) -> bool:
     """Compare column by column."""
     columns = ("kind", "name", "start_ns", "end_ns", "thread", "correlation")
     equal = all(getattr(one, column).tolist() == getattr(other, column).tolist() for column in columns)
-    return equal and one.names == other.names and one.collectives == other.collectives
+    return equal and one.names == other.names and said(one) == said(other)
+
+
+def said(events: Events) -> list[tuple[int, CollectiveArgs, int]]:
+    """Return what events say of collectives, row by row, with the sequence number."""
+    columns = (events.said.row, events.said.number, events.said.sequence)
+    listed = zip(*(column.tolist() for column in columns), strict=True)
+    return [(row, events.said.args[number], sequence) for row, number, sequence in listed]

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from perfkit.analysis.collectives import Description
+from perfkit.analysis.description import Description
 from perfkit.model.across import BandwidthFit, SharedCollective
 
 _FEWEST_SIZES: Final = 3

@@ -13,9 +13,10 @@ import numpy as np
 from msgspec import Struct
 
 from perfkit.analysis.breakdown import Activity
-from perfkit.analysis.collectives import Collectives, Description
+from perfkit.analysis.collectives import Collectives
+from perfkit.analysis.description import Description
 from perfkit.analysis.steps import Steps
-from perfkit.trace.intervals import Ints, measure, merge
+from perfkit.trace.intervals import Cover, Ints, merge
 
 COLUMNS: Final = (
     "kind",
@@ -28,13 +29,14 @@ COLUMNS: Final = (
     "ended_ns",
 )
 NO_STEP: Final = -1
+_AT_ONCE: Final = 1 << 16
 
 
 class Calls(Struct, frozen=True, kw_only=True):
     """The collectives of one trace, in the order in which the host issued them."""
 
     kinds: list[Description]
-    columns: bytes
+    columns: bytearray
     """int64, `COLUMNS` one after the other, each of shape (c,). `kind` is an index into `kinds`; `step` the step's
     number, or -1; `sequence` the number in the group, or -1; `joined_ns` the rank's progress at its start;
     `blocked_ns` that where its exposed part begins, or -1; `ended_ns` its end, absolute, by the clock of its host."""
@@ -43,40 +45,41 @@ class Calls(Struct, frozen=True, kw_only=True):
 
     def column(self, name: str) -> Ints:
         """Return the column of that name, shape (c,)."""
-        table = np.frombuffer(self.columns, np.int64).reshape(len(COLUMNS), -1)
-        return np.asarray(table[COLUMNS.index(name)])
+        return np.asarray(_rows(self.columns)[COLUMNS.index(name)])
+
+
+def _rows(columns: bytearray) -> Ints:
+    return np.frombuffer(columns, np.int64).reshape(len(COLUMNS), -1)
 
 
 def list_calls(found: Collectives, activity: Activity, steps: Steps) -> Calls:
     """Return the collectives of a trace by issue."""
-    order = np.argsort(found.issued, kind="stable")
-    kinds = list(dict.fromkeys(found.description))
-    number = {kind: index for index, kind in enumerate(kinds)}
     step_number = np.array([NO_STEP if step is None else step for step in steps.number], np.int64)
-    either = merge(activity.compute, activity.communication)
+    both, compute = Cover(merge(activity.compute, activity.communication)), Cover(activity.compute)
+    begin_ns, end_ns = steps.bounds[:1], steps.bounds[-1]
 
     def progress(instant: Ints) -> Ints:
         """Return the time from the first window to each instant, without exposed communication: P_r(x)."""
-        end = np.clip(instant, steps.bounds[0], steps.bounds[-1])
-        start = np.full(len(end), steps.bounds[0])
-        exposed = measure(either, start, end) - measure(activity.compute, start, end)
-        return np.asarray(end - start - exposed)
+        instant = np.clip(instant, begin_ns, end_ns)
+        exposed = (both.until(instant) - both.until(begin_ns)) - (compute.until(instant) - compute.until(begin_ns))
+        return np.asarray(instant - begin_ns - exposed)
 
-    columns = (
-        np.array([number[description] for description in found.description], np.int64),
-        step_number[found.step] if len(found.step) else found.step,
-        found.sequence,
-        found.end - found.start,
-        found.exposed,
-        progress(found.start),
-        np.where(found.blocked >= 0, progress(np.maximum(found.blocked, 0)), -1),
-        found.end,
-    )
-    return Calls(
-        kinds=kinds,
-        columns=np.vstack([column[order] for column in columns]).astype(np.int64).tobytes(),
-        progress_ns=int(progress(steps.bounds[-1:])[0]),
-    )
+    order = np.argsort(found.issued, kind="stable")
+    table = bytearray(len(COLUMNS) * order.nbytes)
+    for begin in range(0, len(order), _AT_ONCE):
+        part = order[begin : begin + _AT_ONCE]
+        start, end, blocked = found.start[part], found.end[part], found.blocked[part]
+        _rows(table)[:, begin : begin + len(part)] = (
+            found.kind[part],
+            step_number[found.step[part]],
+            found.sequence[part],
+            end - start,
+            found.exposed[part],
+            progress(start),
+            np.where(blocked >= 0, progress(np.maximum(blocked, 0)), -1),
+            end,
+        )
+    return Calls(kinds=found.kinds, columns=table, progress_ns=int(progress(steps.bounds[-1:])[0]))
 
 
 def in_sequence(cycles: Sequence[Calls]) -> Calls:
@@ -86,12 +89,12 @@ def in_sequence(cycles: Sequence[Calls]) -> Calls:
     kinds = list(dict.fromkeys(kind for cycle in cycles for kind in cycle.kinds))
     before = [0, *accumulate(cycle.progress_ns for cycle in cycles)]
     tables = [_shifted(cycle, kinds, offset) for cycle, offset in zip(cycles, before, strict=False)]
-    return Calls(kinds=kinds, columns=np.hstack(tables).tobytes(), progress_ns=before[-1])
+    return Calls(kinds=kinds, columns=bytearray(np.hstack(tables)), progress_ns=before[-1])
 
 
 def _shifted(cycle: Calls, kinds: list[Description], offset_ns: int) -> Ints:
     number = np.array([kinds.index(kind) for kind in cycle.kinds] or [0], np.int64)
-    table = np.frombuffer(cycle.columns, np.int64).reshape(len(COLUMNS), -1).copy()
+    table = _rows(cycle.columns).copy()
     kind, joined, blocked = (COLUMNS.index(name) for name in ("kind", "joined_ns", "blocked_ns"))
     table[kind] = number[table[kind]]
     table[joined] += offset_ns

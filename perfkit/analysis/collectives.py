@@ -6,40 +6,33 @@ beside it when shapes were recorded, else in the list of collectives that perfki
 header.
 """
 
-from collections import defaultdict
 from collections.abc import Callable
-from itertools import pairwise
-from math import prod
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from perfkit.analysis import rules
 from perfkit.analysis.breakdown import Activity
 from perfkit.analysis.classify import Device, Names, at_launch, communicating_candidates
+from perfkit.analysis.description import (
+    Description,
+    from_metadata,
+    from_record,
+    from_shapes,
+    marked,
+    number,
+    operator_name,
+    operators,
+    operators_of,
+)
 from perfkit.analysis.issues import in_gradient_hook, issues_of
+from perfkit.analysis.recorded import join_recorded
 from perfkit.analysis.steps import Steps
 from perfkit.model.rank import CollectiveStat
 from perfkit.totals import add_collectives
 from perfkit.trace.events import CollectiveArgs, Events, Kind, RecordedCollective
 from perfkit.trace.intervals import Ints, earliest_share, measure, uncovered_from
 
-
-class Description(NamedTuple):
-    """What is known of a collective; the key of the table."""
-
-    operator: str
-    group: str | None = None
-    group_size: int | None = None
-    bytes: int | None = None
-    dtype: str | None = None
-    ddp_bucket: bool = False
-    members: str | None = None
-    """The group's ranks as the trace writes them: groups of one name may have different ones. Not part of tables."""
-
-    def shown(self) -> dict[str, Any]:
-        """Return what tells rows of tables apart."""
-        return {name: value for name, value in self._asdict().items() if name != "members"}
+_NEVER: Final = np.iinfo(np.int64).max
 
 
 class Collectives(NamedTuple):
@@ -48,7 +41,10 @@ class Collectives(NamedTuple):
     start: Ints
     end: Ints
     exposed: Ints
-    description: list[Description]
+    kinds: list[Description]
+    """Each once, in the order in which they occur."""
+    kind: Ints
+    """Index into `kinds`."""
     step: Ints
     """Index of the step it belongs to."""
     issued: Ints
@@ -82,6 +78,7 @@ def _exposed(start: Ints, end: Ints, activity: Activity, steps: Steps) -> tuple[
     own = earliest_share(start, end)
     first = np.clip(own.start, steps.bounds[0], steps.bounds[-1])
     last = np.clip(own.end, steps.bounds[0], steps.bounds[-1])
+    del own
     exposed = (last - first) - measure(activity.compute, first, last)
     return exposed, np.where(exposed > 0, uncovered_from(activity.compute, first), -1)
 
@@ -92,92 +89,94 @@ def _exposed(start: Ints, end: Ints, activity: Activity, steps: Steps) -> tuple[
 def _device_collectives(events: Events, names: Names, device: Device, activity: Activity, steps: Steps) -> Collectives:
     chosen = np.flatnonzero(device.is_communication)
     chosen = chosen[np.argsort(events.start_ns[device.row[chosen]], kind="stable")]
-    rows = device.row[chosen]
-    exposed, blocked = _exposed(events.start_ns[rows], events.end_ns[rows], activity, steps)
-    inside = np.flatnonzero(steps.device_step[chosen] >= 0)
-    described = _describe_kernels(events, names, rows[inside], device.launch_row[chosen[inside]])
-    groups: dict[tuple[int, int], list[int]] = {}
-    for place, (_, source) in zip(inside.tolist(), described, strict=True):
-        groups.setdefault((source, int(steps.device_step[chosen[place]])), []).append(place)
-    description = {source: what for what, source in described}
-    parts = list(groups.values())
-    launches = np.array([device.launch_row[chosen[part[0]]] for part in parts], np.int64)
-    in_hook = in_gradient_hook(events, launches).tolist()
-    never = np.iinfo(np.int64).max
-    first_blocked = [int(np.where(blocked[part] >= 0, blocked[part], never).min()) for part in parts]
+    exposed, blocked = _exposed(events.start_ns[device.row[chosen]], events.end_ns[device.row[chosen]], activity, steps)
+    inside = steps.device_step[chosen] >= 0
+    chosen, exposed, blocked = chosen[inside], exposed[inside], blocked[inside]
+    rows, launch_row, step = device.row[chosen], device.launch_row[chosen], steps.device_step[chosen]
+    kinds, kind, source = _describe_kernels(events, names, rows, launch_row)
+    first, group = _numbered(source * len(steps.number) + step)
+    in_hook = in_gradient_hook(events, launch_row[first]).astype(np.int64)
+    kind = _last_of_each(source, kind)[first]
+    kinds, kind = number(lambda which, hook: marked(kinds[which], in_hook=hook == 1), kind, in_hook)
+    first_blocked = _least(np.where(blocked >= 0, blocked, _NEVER), group, len(first))
     return Collectives(
-        start=np.array([events.start_ns[rows[part]].min() for part in parts], np.int64),
-        end=np.array([events.end_ns[rows[part]].max() for part in parts], np.int64),
-        exposed=np.array([exposed[part].sum() for part in parts], np.int64),
-        description=[_marked(description[source], hook) for (source, _), hook in zip(groups, in_hook, strict=True)],
-        step=np.array([step for _, step in groups], np.int64),
-        issued=np.array([device.launched_ns[chosen[part]].min() for part in parts], np.int64),
-        sequence=np.array([_sequence(events.collectives.get(source)) for source, _ in groups], np.int64),
-        blocked=np.array([-1 if instant == never else instant for instant in first_blocked], np.int64),
+        start=_least(events.start_ns[rows], group, len(first)),
+        end=-_least(-events.end_ns[rows], group, len(first)),
+        exposed=_sum(exposed, group, len(first)),
+        kinds=kinds,
+        kind=kind,
+        step=step[first],
+        issued=_least(device.launched_ns[chosen], group, len(first)),
+        sequence=events.said.sequence_of(source[first]),
+        blocked=np.where(first_blocked < _NEVER, first_blocked, -1),
     )
 
 
-def _sequence(args: CollectiveArgs | None) -> int:
-    return -1 if args is None or args.sequence is None else args.sequence
+def _numbered(keys: Ints) -> tuple[Ints, Ints]:
+    """Number equal keys in the order in which they occur; return where each occurs first, and each one's number."""
+    _, first, place = np.unique(keys, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    return first[order], np.argsort(order)[place]
 
 
-def _describe_kernels(events: Events, names: Names, rows: Ints, launch_row: Ints) -> list[tuple[Description, int]]:
-    """Return what each kernel is, and the row that says so.
+def _last_of_each(keys: Ints, values: Ints) -> Ints:
+    """Return for each place the value at the last place with the same key."""
+    _, place = np.unique(keys, return_inverse=True)
+    last = np.zeros(len(keys), np.int64)
+    np.maximum.at(last, place, np.arange(len(keys)))
+    return values[last[place]]
+
+
+def _least(values: Ints, group: Ints, count: int) -> Ints:
+    found = np.full(count, _NEVER)
+    np.minimum.at(found, group, values)
+    return found
+
+
+def _sum(values: Ints, group: Ints, count: int) -> Ints:
+    found = np.zeros(count, np.int64)
+    np.add.at(found, group, values)
+    return found
+
+
+def _describe_kernels(
+    events: Events, names: Names, rows: Ints, launch_row: Ints
+) -> tuple[list[Description], Ints, Ints]:
+    """Describe kernels by their own metadata, else by the operator's that launched them, else by names alone.
 
     Kernels that one host event describes are one collective (oneCCL launches several). A kernel that carries its own
     metadata, or that nothing describes, is one by itself.
+
+    Returns:
+        the descriptions, each once; for each kernel the index of its own, and the row that says so.
     """
+    said, args = events.said, events.said.args
     communicating = communicating_candidates(events, names) & names.communication_operator[events.name]
 
-    def innermost(says: Callable[[CollectiveArgs], bool]) -> list[int]:
+    def innermost(says: Callable[[CollectiveArgs], bool]) -> Ints:
         telling = np.zeros(len(communicating), np.bool_)
-        telling[[row for row, args in events.collectives.items() if says(args)]] = True
-        found: list[int] = at_launch(events, launch_row, telling & communicating).tolist()
-        return found
+        telling[said.rows_that_say(says)] = True
+        return at_launch(events, launch_row, telling & communicating)
 
-    counted = innermost(lambda args: args.in_elements is not None)
+    def counts(one: CollectiveArgs) -> bool:
+        return one.in_elements is not None
+
+    source = np.where(np.isin(rows, said.rows_that_say(counts)), rows, innermost(counts))
     # The dims of a `c10d::*` operator are those of all its arguments, outputs too.
-    shaped = innermost(lambda args: args.input_dims is not None and not args.is_dispatch)
-    issued = at_launch(events, launch_row, communicating).tolist()
-    return [_describe_kernel(events, *columns) for columns in zip(rows.tolist(), counted, shaped, issued, strict=True)]
+    shaped = innermost(lambda one: one.input_dims is not None and not one.is_dispatch)
+    described = said.of(source)
+    issued = at_launch(events, launch_row, communicating)
+    operator = np.append(operators(one.operator for one in args), -1)[described]
+    for row in (issued, rows):
+        operator = np.where(operator >= 0, operator, operators_of(events, row))
 
+    def describe(operator: int, described: int, shapes: int) -> Description:
+        if described >= 0:
+            return from_metadata(operator_name(operator), args[described])
+        return from_shapes(operator_name(operator), args[shapes] if shapes >= 0 else None)
 
-def _describe_kernel(events: Events, row: int, counted: int, shaped: int, issued: int) -> tuple[Description, int]:
-    """Describe a kernel by its own metadata, else by the operator's that launched it, else by names alone."""
-    own = events.collectives.get(row)
-    source = row if own is not None and own.in_elements is not None else counted
-    args = events.collectives.get(source)
-    said = (args.operator if args else None, _name(events, issued), _name(events, row))
-    operator = next((known for known in map(rules.collective_operator, filter(None, said)) if known), "unknown")
-    if args is None:
-        return _from_shapes(operator, events.collectives.get(shaped)), shaped if shaped >= 0 else row
-    elements = args.out_elements if operator in _OUTPUT_IS_TOTAL else args.in_elements
-    size = _bytes(elements, args.dtype)
-    described = Description(operator, args.group, args.group_size, size, _dtype(args.dtype), members=args.members)
-    return described, source
-
-
-_OUTPUT_IS_TOTAL: Final = ("all_gather", "gather")
-"""Operators whose size S is what the ranks have together afterwards; of the others, what a rank puts in."""
-
-
-def _name(events: Events, row: int) -> str | None:
-    return events.names[events.name[row]] if row >= 0 else None
-
-
-def _bytes(elements: int | None, dtype: str | None) -> int | None:
-    known = rules.DTYPES.get((dtype or "").lower())
-    size = None if elements is None or known is None else elements * known[1]
-    return size if size is not None and 0 <= size < _LARGEST_BYTES else None
-
-
-_LARGEST_BYTES: Final = 2**53
-"""No message has so many: a number beyond it is damage."""
-
-
-def _dtype(dtype: str | None) -> str | None:
-    """Return perfkit's name of a type; what it does not know stays as the trace has it."""
-    return rules.DTYPES.get(dtype.lower(), (dtype, 0))[0] if dtype else None
+    kinds, kind = number(describe, operator, described, np.where(described >= 0, -1, said.of(shaped)))
+    return kinds, kind, np.where(described >= 0, source, np.where(shaped >= 0, shaped, rows))
 
 
 # ---- on the host ---------------------------------------------------------------------------------------------------
@@ -189,90 +188,40 @@ def _host_collectives(
     rows = np.flatnonzero((events.kind == Kind.ANNOTATION) & names.whole_span_annotation[events.name])
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
     start, end = events.start_ns[rows], events.end_ns[rows]
-    operators = [rules.collective_operator(events.names[name]) or "unknown" for name in events.name[rows].tolist()]
-    matched = _match_recorded(start.tolist(), end.tolist(), operators, recorded)
-    issues = issues_of(events, start, operators)
-    columns = zip(rows.tolist(), operators, matched, in_gradient_hook(events, issues).tolist(), strict=True)
-    description = [
-        _marked(_from_record(operator, record) if record else _from_shapes(operator, events.collectives.get(row)), hook)
-        for row, operator, record, hook in columns
-    ]
-    inside = np.flatnonzero(steps.within(start))
+    operator = operators_of(events, rows)
     exposed, blocked = _exposed(start, end, activity, steps)
-    known = [record if record is not None and record.seq is not None else None for record in matched]
-    seen = np.where(issues >= 0, events.start_ns[issues], start)
-    issued = np.array([r.ns if r else s for r, s in zip(matched, seen.tolist(), strict=True)], np.int64)
-    sequence = np.array([record.seq if record else -1 for record in known], np.int64)
+    record = join_recorded(start, end, operator, recorded)
+    issues = issues_of(events, start, operator)
+    within = steps.within(start)
+    inside = slice(None) if within.all() else np.flatnonzero(within)
+
+    def describe(operator: int, record: int, said: int, hook: int) -> Description:
+        if record >= 0:
+            found = from_record(operator_name(operator), recorded[record])
+        else:
+            found = from_shapes(operator_name(operator), events.said.args[said] if said >= 0 else None)
+        return marked(found, in_hook=hook == 1)
+
+    kinds, kind = number(
+        describe,
+        operator[inside],
+        record.alike[inside],
+        np.where(record.alike >= 0, -1, events.said.of(rows))[inside],
+        in_gradient_hook(events, issues).astype(np.int64)[inside],
+    )
+    issued = np.where(issues >= 0, events.start_ns[issues], start)
     found = Collectives(
         start=start[inside],
         end=end[inside],
         exposed=exposed[inside],
-        description=[description[k] for k in inside.tolist()],
+        kinds=kinds,
+        kind=kind,
         step=np.searchsorted(steps.bounds, start[inside], side="right") - 1,
-        issued=issued[inside],
-        sequence=sequence[inside],
+        issued=np.where(record.alike >= 0, record.issued, issued)[inside],
+        sequence=record.sequence[inside],
         blocked=blocked[inside],
     )
-    return found, not recorded or all(matched)
-
-
-def _match_recorded(
-    start_ns: list[int], end_ns: list[int], operators: list[str], recorded: list[RecordedCollective]
-) -> list[RecordedCollective | None]:
-    """Join spans to the record of their issue.
-
-    Both in order, operator by operator: the backend's queue is first in, first out. Where their numbers differ nothing
-    is joined: a wrong size is worse than none. Nor where collectives of several groups, each of which has a queue of
-    its own, run at once: then one may have overtaken another.
-    """
-    queues: dict[str, list[RecordedCollective]] = defaultdict(list)
-    for record in sorted(recorded, key=lambda record: record.ns):
-        queues[rules.collective_operator(record.op) or "unknown"].append(record)
-    matched: list[RecordedCollective | None] = [None] * len(start_ns)
-    for operator, queue in queues.items():
-        places = [k for k, name in enumerate(operators) if name == operator]
-        # A span cannot begin before its issue: then the two lists do not belong together after all.
-        fits = len(places) == len(queue) and all(r.ns <= start_ns[k] for k, r in zip(places, queue, strict=True))
-        at_once = any(start_ns[after] < end_ns[before] for before, after in pairwise(places))
-        if fits and not (at_once and len({record.group for record in queue}) > 1):
-            for place, record in zip(places, queue, strict=True):
-                matched[place] = record
-    return matched
-
-
-def _from_record(operator: str, record: RecordedCollective) -> Description:
-    return Description(operator, record.group, record.group_size, record.bytes, _dtype(record.dtype))
-
-
-def _from_shapes(operator: str, args: CollectiveArgs | None) -> Description:
-    """Describe a collective by the shapes and types that `record_shapes` puts beside it.
-
-    They are those of this rank's input: the total of an all_gather or a gather is its output, which they do not say.
-    """
-    dims, dtype = (_first(args.input_dims), _first(args.input_type)) if args else (None, None)
-    if not isinstance(dtype, str) or dtype.lower() not in rules.DTYPES:
-        return Description(operator)
-    size = None if operator in _OUTPUT_IS_TOTAL else _bytes(_elements(dims), dtype)
-    return Description(operator, bytes=size, dtype=_dtype(dtype))
-
-
-def _marked(description: Description, in_hook: bool) -> Description:
-    return description._replace(ddp_bucket=in_hook and description.operator == "all_reduce")
-
-
-def _first(values: Any) -> Any:
-    return values[0] if isinstance(values, list) and values else None
-
-
-def _elements(dims: Any) -> int | None:
-    """Return the number of elements of a list of sizes, None where it is no such list."""
-    if not isinstance(dims, list) or not all(isinstance(size, int) and 0 <= size < 2**53 for size in dims):
-        return None
-    return prod(dims[:_MOST_DIMENSIONS])
-
-
-_MOST_DIMENSIONS: Final = 64
-"""As many as torch allows."""
+    return found, not recorded or bool((record.alike >= 0).all())
 
 
 # ---- the table -----------------------------------------------------------------------------------------------------
@@ -280,8 +229,17 @@ _MOST_DIMENSIONS: Final = 64
 
 def tabulate_collectives(found: Collectives) -> list[CollectiveStat]:
     """Sum collectives of one kind, group, size and type."""
-    columns = zip(found.description, (found.end - found.start).tolist(), found.exposed.tolist(), strict=True)
+    count = len(found.kinds)
+    duration = found.end - found.start
+    columns = zip(
+        found.kinds,
+        np.bincount(found.kind, minlength=count).tolist(),
+        _sum(duration, found.kind, count).tolist(),
+        _sum(found.exposed, found.kind, count).tolist(),
+        (-_least(-duration, found.kind, count)).tolist(),
+        strict=True,
+    )
     return add_collectives(
-        CollectiveStat(**description.shown(), count=1, total_ns=duration_ns, exposed_ns=exposed_ns, max_ns=duration_ns)
-        for description, duration_ns, exposed_ns in columns
+        CollectiveStat(**kind.shown(), count=of_kind, total_ns=total_ns, exposed_ns=exposed_ns, max_ns=max_ns)
+        for kind, of_kind, total_ns, exposed_ns, max_ns in columns
     )

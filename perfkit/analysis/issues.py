@@ -4,15 +4,13 @@ DDP's reducer starts the all-reduce of a bucket from the hook of the last gradie
 autograd's `AccumulateGrad`: so do all real traces of DDP show it, on devices and on the CPU.
 """
 
-from collections import defaultdict
-from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from perfkit.analysis import rules
 from perfkit.analysis.classify import within_same_thread
+from perfkit.analysis.description import operators_of
 from perfkit.trace.events import Events, Kind
 from perfkit.trace.intervals import Ints
 
@@ -29,7 +27,7 @@ def in_gradient_hook(events: Events, rows: Ints) -> NDArray[np.bool_]:
     return inside
 
 
-def issues_of(events: Events, start_ns: Ints, operators: Sequence[str]) -> Ints:
+def issues_of(events: Events, start_ns: Ints, operator: Ints) -> Ints:
     """Return for each collective on the CPU the row of the operator that issued it; -1 where that is not known.
 
     Both in order, operator by operator: the backend's queue is first in, first out. Where their numbers differ, or a
@@ -38,15 +36,14 @@ def issues_of(events: Events, start_ns: Ints, operators: Sequence[str]) -> Ints:
     Args:
         events: the trace.
         start_ns: when the backend began each, shape (c,), ascending.
-        operators: what each is.
+        operator: what each is, as in `perfkit.analysis.description`.
     """
     issues = np.full(len(start_ns), -1, np.int64)
     rows = _named(events, [name.startswith(_ISSUE) for name in events.names])
-    queues: dict[str | None, list[int]] = defaultdict(list)
-    for row in rows[np.argsort(events.start_ns[rows], kind="stable")].tolist():
-        queues[rules.collective_operator(events.names[events.name[row]])].append(row)
-    for operator, queue in queues.items():
-        places = np.array([k for k, name in enumerate(operators) if name == operator], np.int64)
+    rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
+    issued = operators_of(events, rows)
+    for which in np.unique(issued[issued >= 0]):
+        queue, places = rows[issued == which], np.flatnonzero(operator == which)
         if len(places) == len(queue) and (events.start_ns[queue] <= start_ns[places]).all():
             issues[places] = queue
     return issues

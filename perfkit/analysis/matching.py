@@ -9,14 +9,14 @@ the shortest duration over the ranks is the transfer, and what a rank spent in i
 clock is compared.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perfkit.analysis.calls import COLUMNS, Calls
-from perfkit.analysis.collectives import Description
+from perfkit.analysis.description import Description
 from perfkit.trace.intervals import Ints
 
 N_TO_N: Final = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"})
@@ -69,52 +69,52 @@ class Matched(NamedTuple):
 def match(ranks: Mapping[int, Calls]) -> Matched:
     """Match the collectives of ranks, given by rank."""
     kinds = list(dict.fromkeys(kind for calls in ranks.values() for kind in calls.kinds))
-    table = _stacked(ranks, kinds)
-    rank, order, kind, step, sequence, duration, exposed, joined, blocked, ended = table
+    columns = _stacked(ranks, kinds)
+    kind, step, sequence = columns["kind"], columns["step"], columns.pop("sequence")
     group, alike = _codes(kinds)
     # A number in the group says by itself which collective it is (sends and receives are numbered apart); a place says
     # so among those that are alike. Coalesced collectives have one number: then they are told by their order.
     apart = np.array([-2 if described.operator in _PAIRED else -1 for described in kinds] or [0], np.int64)
     within = np.where(sequence >= 0, apart[kind], alike[kind])
     key = (np.where(sequence >= 0, -2, step), group[kind], within, np.maximum(sequence, 0))
-    place = _place_in_step(rank, *key)
-    by = np.lexsort((rank, order, place, *reversed(key)))
-    keys = np.vstack((*key, place))[:, by]
-    opens = np.concatenate(([True], (keys[:, 1:] != keys[:, :-1]).any(axis=0))) if len(by) else np.zeros(0, bool)
+    place = _place_in_step(columns["rank"], *key)
+    by = np.lexsort((columns["rank"], columns["order"], place, *reversed(key)))
+    opens = _opens(by, *key, place)
+    del kind, step, sequence, within, key, place
+    for name, column in columns.items():  # one after the other: of thousands of ranks all would be there twice
+        columns[name] = column[by]
+    first = np.flatnonzero(opens)
     members = np.array([described.group_size or _MANY for described in kinds] or [0], np.int64)
-    fits = _fits(np.flatnonzero(opens), rank[by], alike[kind][by], members[kind][by])
+    kind, duration = columns["kind"], columns["duration_ns"]
+    fits = _fits(first, columns["rank"], alike[kind], members[kind])
     number = np.cumsum(opens) - 1
     splitting = np.array([described.operator in N_TO_N for described in kinds], np.bool_)
     fitting = fits[number] if len(by) else np.zeros(0, bool)
-    splits = fitting & splitting[kind[by]] if len(by) else np.zeros(0, bool)
-    shortest = np.minimum.reduceat(duration[by], np.flatnonzero(opens))[number] if len(by) else duration
+    splits = fitting & splitting[kind] if len(by) else np.zeros(0, bool)
+    shortest = np.minimum.reduceat(duration, first)[number] if len(by) else duration
     return Matched(
         kinds=kinds,
-        rank=rank[by],
-        kind=kind[by],
-        step=step[by],
-        duration_ns=duration[by],
-        exposed_ns=exposed[by],
-        joined_ns=joined[by],
-        blocked_ns=blocked[by],
-        ended_ns=ended[by],
         collective=np.where(fitting, number, -1),
-        order=order[by],
         splits=splits,
-        transfer_ns=np.where(splits, shortest, duration[by]),
+        transfer_ns=np.where(splits, shortest, duration),
+        **columns,
     )
 
 
-def _stacked(ranks: Mapping[int, Calls], kinds: list[Description]) -> Ints:
-    """Return the columns of all ranks one after the other: rank, order of issue, and those of `Calls`."""
+def _stacked(ranks: Mapping[int, Calls], kinds: list[Description]) -> dict[str, Ints]:
+    """Return the columns of all ranks one after the other: those of `Calls`, rank, and order of issue."""
     number = {kind: index for index, kind in enumerate(kinds)}
-    parts = [np.zeros((len(COLUMNS) + 2, 0), np.int64)]
-    for rank, calls in ranks.items():
-        own = np.array([number[kind] for kind in calls.kinds] or [0], np.int64)
-        kind = own[calls.column("kind")]
-        columns = [calls.column(name) for name in COLUMNS[1:]]
-        parts.append(np.vstack((np.full(len(kind), rank), np.arange(len(kind)), kind, *columns)))
-    return np.hstack(parts)
+    own = [np.array([number[kind] for kind in calls.kinds] or [0], np.int64) for calls in ranks.values()]
+    counts = [len(calls.column("kind")) for calls in ranks.values()]
+
+    def joined(parts: Iterable[Ints]) -> Ints:
+        return np.concatenate([np.zeros(0, np.int64), *parts])
+
+    columns = {name: joined(calls.column(name) for calls in ranks.values()) for name in COLUMNS[1:]}
+    columns["kind"] = joined(numbers[calls.column("kind")] for numbers, calls in zip(own, ranks.values(), strict=True))
+    columns["rank"] = np.repeat(np.array(list(ranks), np.int64), counts)
+    columns["order"] = joined(np.arange(count) for count in counts)
+    return columns
 
 
 def _codes(kinds: list[Description]) -> tuple[Ints, Ints]:
@@ -135,13 +135,21 @@ def _place_in_step(rank: Ints, *within: Ints) -> Ints:
     """Return the how-manieth of its rank and of what else is given each is; the columns are in order of issue."""
     if not len(rank):
         return rank
-    keys = np.vstack((rank, *within))
-    by = np.lexsort(keys)
-    opens = np.concatenate(([True], (keys[:, by[1:]] != keys[:, by[:-1]]).any(axis=0)))
-    first = np.maximum.accumulate(np.where(opens, np.arange(len(by)), 0))
+    by = np.lexsort((rank, *within))
+    first = np.maximum.accumulate(np.where(_opens(by, rank, *within), np.arange(len(by)), 0))
     place = np.empty(len(by), np.int64)
     place[by] = np.arange(len(by)) - first
     return place
+
+
+def _opens(by: Ints, *keys: Ints) -> NDArray[np.bool_]:
+    """Return at which places, in the given order, any of the keys begins another value."""
+    opens = np.zeros(len(by), np.bool_)
+    opens[:1] = True
+    for key in keys:
+        ordered = key[by]
+        opens[1:] |= ordered[1:] != ordered[:-1]
+    return opens
 
 
 def _fits(first: Ints, rank: Ints, alike: Ints, members: Ints) -> NDArray[np.bool_]:

@@ -70,17 +70,24 @@ def summarise(trace: RankTrace, file: str, step_marker: str | None = None) -> Tr
     findings = [*_damage(trace), *_lost_device(trace, device), *_step_findings(steps, device, step_marker)]
     if not fitted:
         findings.append(_UNFITTED)
+    header, has_device = _without_collectives(trace.header), bool(len(device.row))
+    counts = {kind.name.lower(): count for kind, count in sorted(trace.counts.items())}
+    breakdown = break_down(events, names, activity, steps)
+    operators = tabulate_operators(events, names, device, activity, steps)
+    phases = tabulate_phases(events, names, steps, step_marker)
+    memory = tabulate_memory(trace, names, activity, steps, step_marker)
+    del trace, events, names, device  # of these, as of the collectives, there may be millions: not of both at once
     return TraceSummary(
-        header=_without_collectives(trace.header),
-        has_device=bool(len(device.row)),
-        steps=break_down(events, names, activity, steps),
-        operators=tabulate_operators(events, names, device, activity, steps),
+        header=header,
+        has_device=has_device,
+        steps=breakdown,
+        operators=operators,
         collectives=tabulate_collectives(collectives),
-        phases=tabulate_phases(events, names, steps, step_marker),
-        memory=tabulate_memory(trace, names, activity, steps, step_marker),
+        phases=phases,
+        memory=memory,
         calls=list_calls(collectives, activity, steps),
         communicated=bool(len(activity.communication.start) or len(collectives.start)),
-        counts={kind.name.lower(): count for kind, count in sorted(trace.counts.items())},
+        counts=counts,
         findings=[Finding(code=f.code, severity=f.severity, message=f.message, file=file) for f in findings],
     )
 

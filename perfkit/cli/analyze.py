@@ -121,7 +121,9 @@ def analyze(
     # Last, so that `--help` and a mistyped option do not wait for numpy.
     from perfkit import pipeline
     from perfkit.cli.progress import bar
+    from perfkit.heap import return_large_blocks
 
+    return_large_blocks()
     if any(kind in BINARY_REPORTERS for _, kind in files):
         from perfkit.report.parquet import installed as check_parquet
 

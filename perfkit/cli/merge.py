@@ -51,6 +51,7 @@ def merge(
         raise UsageError(f"-o {output} is no name for --json: use .json or .json.gz")
     # Last, so that `--help` and a mistyped option do not wait for numpy.
     from perfkit.cli.progress import bar
+    from perfkit.heap import return_large_blocks
     from perfkit.merge.merging import merge as merge_run
     from perfkit.trace.names import without_suffix
     from perfkit.units import plain
@@ -58,6 +59,7 @@ def merge(
     whole = path.resolve()
     name = whole.name if whole.is_dir() else without_suffix(whole.name)
     target = output or Path(name + _DEFAULTS[json])
+    return_large_blocks()
     with bar() as progress:
         merged = merge_run(
             path,

@@ -18,6 +18,7 @@ from threading import Lock, Thread
 from typing import Any, Final, NoReturn
 
 from perfkit.errors import LaunchEnvironmentError, WorkerError
+from perfkit.heap import return_large_blocks
 
 _PIECE: Final = 1_000_000
 """Progress (in bytes) is reported in pieces of at least this size."""
@@ -88,6 +89,7 @@ class Child:
 
 def serve(descriptor: int) -> NoReturn:
     """Do in this process what comes through the pipe, until its other end is closed."""
+    return_large_blocks()
     pipe, lock = Connection(descriptor), Lock()
     jobs: SimpleQueue[tuple[Callable[..., Any], tuple[Any, ...], bool]] = SimpleQueue()
 

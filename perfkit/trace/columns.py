@@ -3,26 +3,26 @@
 Within a batch every step is a pass over a whole column; the records are forgotten with their batch.
 """
 
-import functools
 import re
-import sys
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
 from itertools import compress
 from typing import Any, Final, Generic, TypeVar
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from perfkit.trace.details import Details
-from perfkit.trace.events import Allocations, CollectiveArgs, Detail, Events, Kind
+from perfkit.trace.events import Allocations, Detail, Events, Kind
 from perfkit.trace.formats import RawArgs, RawEvent, RawMark
+from perfkit.trace.growing import Growing
 from perfkit.trace.intervals import Ints
 from perfkit.trace.kineto import COMMUNICATION_OPERATORS, kind_of_category, was_annotation
 from perfkit.trace.lanes import ANNOUNCEMENTS, Id, Lanes
 from perfkit.trace.memory import Memory
+from perfkit.trace.said import Sayings
 from perfkit.trace.times import to_nanoseconds
+from perfkit.trace.values import integer
 
 _KEPT: Final = np.array([kind in (0, 1, 2, 3, 4) for kind in Kind])
 _COMMUNICATES: Final = re.compile(COMMUNICATION_OPERATORS)
@@ -37,7 +37,6 @@ _DTYPES: Final[dict[str, type[np.generic]]] = {
     "correlation": np.int64,
     "category": np.int32,
 }
-_LARGEST_ARGUMENT_BYTES: Final = 1 << 16
 
 KeyT = TypeVar("KeyT", bound=Hashable)
 
@@ -58,31 +57,12 @@ class _Interned(dict[KeyT, int], Generic[KeyT]):
         return np.fromiter(map(self.__getitem__, values), np.int32, count)
 
 
-class _Flags(list[bool]):
+class _Flags(bytearray):
     """One answer a number, computed when the number is given."""
 
     def of(self, numbers: NDArray[np.int32]) -> NDArray[np.bool_]:
-        return np.array(self, np.bool_)[numbers]
-
-
-class _Column:
-    """Grows at its end, by a share of itself: parts, freed one by one, would leave holes that nothing fits."""
-
-    def __init__(self, dtype: type[np.generic]) -> None:
-        self._values: NDArray[Any] = np.empty(0, dtype)
-        self._count = 0
-
-    def extend(self, values: NDArray[Any]) -> None:
-        count = self._count + len(values)
-        if count > len(self._values):
-            self._values.resize(count + count // 16, refcheck=False)
-        self._values[self._count : count] = values
-        self._count = count
-
-    def made(self) -> NDArray[Any]:
-        """Return what has been collected; nothing can be added afterwards."""
-        self._values.resize(self._count, refcheck=False)
-        return self._values
+        # Not copied: a program may put a number into each of a million names.
+        return np.frombuffer(self, np.bool_)[numbers]
 
 
 class Columns:
@@ -96,9 +76,9 @@ class Columns:
         self._categories: _Interned[str | None] = _Interned(self._learn_category)
         self._names: _Interned[str] = _Interned(self._learn_name)
         self._threads: _Interned[tuple[int | str, int | str]] = _Interned()
-        self._columns = {name: _Column(dtype) for name, dtype in _DTYPES.items() if detailed or name != "category"}
+        self._columns = {name: Growing(dtype) for name, dtype in _DTYPES.items() if detailed or name != "category"}
         self._rows = 0
-        self._collectives: dict[int, CollectiveArgs] = {}
+        self._sayings = Sayings()
         self._by_category: Counter[int] = Counter()
         self._became_annotations = 0
         self._others = 0
@@ -195,10 +175,10 @@ class Columns:
 
     def _describe(self, args: list[RawArgs], name: NDArray[np.int32]) -> None:
         telling = self._communicates.of(name)
-        saying = [k for k, a in enumerate(args) if a.collective is not None]
-        telling[saying] = True
-        for k in np.flatnonzero(telling).tolist():
-            self._collectives[self._rows + k] = describe(args[k], is_dispatch=self._dispatches[name[k]])
+        telling[[k for k, a in enumerate(args) if a.collective is not None]] = True
+        places = np.flatnonzero(telling)
+        dispatches = self._dispatches.of(name[places]).tolist()
+        self._sayings.add(self._rows + places, [args[k] for k in places.tolist()], dispatches)
 
     # ---- what has been collected -----------------------------------------------------------------------------------
 
@@ -211,7 +191,7 @@ class Columns:
             self._detail.finish(category, self._categories, owners)
         columns["start_ns"] += base_ns
         columns["end_ns"] += base_ns
-        return Events(**columns, names=tuple(self._names), collectives=self._collectives)
+        return Events(**columns, names=tuple(self._names), said=self._sayings.made())
 
     def _without_lanes(self, thread: NDArray[np.int32], lanes: Lanes) -> tuple[NDArray[np.int32], list[tuple[Id, Id]]]:
         """Number threads as they would be numbered if no slice had been moved; also return them by number."""
@@ -248,47 +228,3 @@ class Columns:
             for category, number in self._categories.items()
             if self._category_kind[number] is Kind.UNKNOWN and (count := self._by_category[number])
         }
-
-
-def describe(args: RawArgs, *, is_dispatch: bool) -> CollectiveArgs:
-    """Return what an event says of its collective."""
-    return CollectiveArgs(
-        operator=text(args.collective),
-        in_elements=natural(args.in_elements),
-        out_elements=natural(args.out_elements),
-        dtype=text(args.dtype),
-        group=text(args.group),
-        group_size=natural(args.group_size),
-        sequence=natural(args.sequence),
-        members=text(args.members),
-        input_dims=_decoded(bytes(args.input_dims)),
-        input_type=_decoded(bytes(args.input_type)),
-        is_dispatch=is_dispatch,
-    )
-
-
-@functools.lru_cache(maxsize=64)
-def _decoded(data: bytes) -> Any:
-    """Decode a small value, once for all that are equal; None where there is none, or it is damaged or large."""
-    try:
-        return msgspec.json.decode(data) if 0 < len(data) <= _LARGEST_ARGUMENT_BYTES else None
-    except (ValueError, RecursionError):
-        return None
-
-
-def integer(value: Any, default: int) -> int:
-    """Return an id as int64; `default` where it is missing or is none."""
-    if isinstance(value, str) and value.strip().isdecimal() and len(value) < 20:
-        value = int(value)
-    return value if isinstance(value, int) and 0 <= value < 2**63 else default
-
-
-def natural(value: Any) -> int | None:
-    """Return a count; None where it is missing or is none."""
-    count = integer(value, -1)
-    return None if count < 0 else count
-
-
-def text(value: Any) -> str | None:
-    """Return a word, one for all that are equal; None where it is missing or empty."""
-    return None if value is None or value == "" else sys.intern(str(value))

@@ -1,5 +1,6 @@
 """`Events`: the currency between reading and analysis. Equal-length columns, interned names, integer nanoseconds."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Final
@@ -38,8 +39,6 @@ class CollectiveArgs(Struct, frozen=True, kw_only=True):
     dtype: str | None = None
     group: str | None = None
     group_size: int | None = None
-    sequence: int | None = None
-    """Its number in its process group."""
     members: str | None = None
     """The group's ranks as the trace writes them, abbreviated where they are many."""
     input_dims: Any = None
@@ -48,6 +47,38 @@ class CollectiveArgs(Struct, frozen=True, kw_only=True):
     """`Input type`: a list of types, likewise."""
     is_dispatch: bool = False
     """Whether the event is a `c10d::*` operator, which lists all its arguments, outputs too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """What events with metadata of a collective, and communication operators, say of it; columns of shape (s,)."""
+
+    row: Ints
+    """In `Events`, ascending."""
+    number: NDArray[np.int32]
+    """Index into `args`."""
+    sequence: Ints
+    """The collective's number in its process group; -1 where the event does not say."""
+    args: tuple[CollectiveArgs, ...]
+    """What is said, each once."""
+
+    def of(self, rows: Ints) -> Ints:
+        """Return for each row the index into `args` of what it says; -1 where it says nothing, as no row (-1) does."""
+        return self._at(rows, self.number)
+
+    def sequence_of(self, rows: Ints) -> Ints:
+        """Return for each row the collective's number in its process group; -1 where it does not say."""
+        return self._at(rows, self.sequence)
+
+    def _at(self, rows: Ints, column: NDArray[Any]) -> Ints:
+        if not len(self.row):
+            return np.full(len(rows), -1, np.int64)
+        place = np.minimum(np.searchsorted(self.row, rows), len(self.row) - 1)
+        return np.where(self.row[place] == rows, column[place], -1).astype(np.int64, copy=False)
+
+    def rows_that_say(self, what: Callable[[CollectiveArgs], bool]) -> Ints:
+        """Return the rows that say what `what` is true of."""
+        return self.row[np.array([what(args) for args in self.args], np.bool_)[self.number]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,8 +95,7 @@ class Events:
     correlation: Ints
     """`args.correlation`; -1 where there is none."""
     names: tuple[str, ...]
-    collectives: dict[int, CollectiveArgs]
-    """By row, for events that carry collective metadata or are communication operators."""
+    said: Said
 
     def rows(self, *kinds: Kind) -> Ints:
         """Return the rows of the given kinds, in file order."""

@@ -46,8 +46,30 @@ def merge(*unions: Union) -> Union:
 
 def measure(spans: Union, start: Ints, end: Ints) -> Ints:
     """Return how many nanoseconds of each window `[start, end)` the spans cover; windows with end <= start give 0."""
-    covered: Ints = np.maximum(_covered_until(spans, end) - _covered_until(spans, start), 0)
+    cover = Cover(spans)
+    covered: Ints = np.maximum(cover.until(end) - cover.until(start), 0)
     return covered
+
+
+class Cover:
+    """How much of all time up to an instant some spans cover, to be asked again and again."""
+
+    def __init__(self, spans: Union) -> None:
+        self._spans = spans
+        self._before = np.concatenate((np.zeros(1, np.int64), np.cumsum(spans.end - spans.start)))
+        """By how many spans."""
+
+    def until(self, instant: Ints) -> Ints:
+        """Return the covered time before each instant."""
+        begun = np.searchsorted(self._spans.start, instant, side="left")
+        covered: Ints = self._before[begun]
+        if len(self._spans.end):
+            # Of the last span that has begun, the part that lies after the instant is not covered yet.
+            ahead = self._spans.end[begun - 1]
+            ahead -= instant
+            ahead[(ahead < 0) | (begun == 0)] = 0
+            covered -= ahead
+        return covered
 
 
 def uncovered_from(spans: Union, instant: Ints) -> Ints:
@@ -56,17 +78,6 @@ def uncovered_from(spans: Union, instant: Ints) -> Ints:
         return instant
     last = np.searchsorted(spans.start, instant, side="right") - 1
     return np.where(last >= 0, np.maximum(spans.end[last], instant), instant)
-
-
-def _covered_until(spans: Union, instant: Ints) -> Ints:
-    """Return the covered time before each instant."""
-    if not len(spans.start):
-        return np.zeros(len(instant), np.int64)
-    whole = np.concatenate((np.zeros(1, np.int64), np.cumsum(spans.end - spans.start)))
-    begun = np.searchsorted(spans.start, instant, side="left")
-    # Of the last span that has begun, the part that lies after the instant is not covered yet.
-    ahead = np.where(begun > 0, np.maximum(spans.end[begun - 1] - instant, 0), 0)
-    return np.asarray(whole[begun] - ahead, np.int64)
 
 
 def innermost(start: Ints, end: Ints, instant: Ints) -> Ints:
@@ -169,10 +180,10 @@ def earliest_share(start: Ints, end: Ints) -> Union:
     same instants. A span that has nothing of its own gets an empty part (METRICS section 5).
     """
     order = np.argsort(start, kind="stable")
-    reach = np.maximum.accumulate(end[order])
-    previous = np.concatenate((np.full(min(len(end), 1), np.iinfo(np.int64).min), reach[:-1]))
-    cut = np.empty_like(start)
-    cut[order] = np.maximum(start[order], previous)
+    reach = end[order]
+    np.maximum.accumulate(reach, out=reach)
+    cut = start.copy()
+    cut[order[1:]] = np.maximum(start[order[1:]], reach[:-1])
     return Union(cut, np.maximum(end, cut))
 
 

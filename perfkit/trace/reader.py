@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from perfkit.errors import NotATraceError, TraceError
-from perfkit.trace.columns import Columns, natural, text
+from perfkit.trace.columns import Columns
 from perfkit.trace.document import SLICE_BYTES, Document
 from perfkit.trace.events import Header, PerfkitHeader, RankTrace
 from perfkit.trace.formats import decode_number, decode_value
@@ -15,6 +15,7 @@ from perfkit.trace.lanes import LANES_KEY, MERGED_KEY, decode_lanes
 from perfkit.trace.slices import Text
 from perfkit.trace.streams import Source
 from perfkit.trace.times import LIMIT_NS
+from perfkit.trace.values import natural, text
 
 _MOST_DEVICES: Final = 64
 

@@ -8,11 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfkit.analysis import classify
-from perfkit.trace.events import Events, Kind
+from perfkit.trace.events import Events, Kind, Said
 
 event = st.tuples(st.integers(0, 40), st.integers(0, 12), st.integers(0, 1), st.booleans())
 """Start, duration, thread, whether it is a candidate."""
 
+NONE: Final = np.zeros(0, np.int64)
 EVERY_LAUNCH_BY_ITSELF: Final = (1, 1 << 20)
 ALL_AT_ONCE: Final = (1 << 16, 8)
 
@@ -32,7 +33,7 @@ def test_stretches_of_time_find_what_all_at_once_find(
         thread=thread.astype(np.int32),
         correlation=np.full(len(drawn), -1, np.int64),
         names=("aten::mm",),
-        collectives={},
+        said=Said(row=NONE, number=NONE.astype(np.int32), sequence=NONE, args=()),
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(classify, "_AT_ONCE", limits[0])

@@ -5,7 +5,7 @@ import pytest
 from numpy.typing import NDArray
 
 from perfkit.analysis.clocks import align, aligned
-from perfkit.analysis.collectives import Description
+from perfkit.analysis.description import Description
 from perfkit.analysis.matching import match
 from tests.calls_builder import EPOCH_NS, make_calls, make_matched
 

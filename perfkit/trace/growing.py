@@ -1,0 +1,27 @@
+"""A column that grows at its end."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Growing:
+    """Grows by a share of itself: parts, freed one by one, would leave holes that nothing fits."""
+
+    def __init__(self, dtype: type[np.generic]) -> None:
+        self._values: NDArray[Any] = np.empty(0, dtype)
+        self._count = 0
+
+    def extend(self, values: NDArray[Any]) -> None:
+        """Add values at the end."""
+        count = self._count + len(values)
+        if count > len(self._values):
+            self._values.resize(count + count // 16, refcheck=False)
+        self._values[self._count : count] = values
+        self._count = count
+
+    def made(self) -> NDArray[Any]:
+        """Return what has been collected; nothing can be added afterwards."""
+        self._values.resize(self._count, refcheck=False)
+        return self._values
