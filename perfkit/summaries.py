@@ -132,7 +132,7 @@ def _encoded(summary: TraceSummary) -> bytes:
         return msgspec.msgpack.encode(summary)
     except (UnicodeEncodeError, OverflowError):
         # Names that were not UTF-8 (lone surrogates), sizes beyond 64 bits: damage that no encoding holds.
-        encoded = msgspec.msgpack.encode(_encodable(msgspec.to_builtins(summary)))
+        encoded = msgspec.msgpack.encode(_encodable(msgspec.to_builtins(summary, builtin_types=(bytearray,))))
     try:
         decoded(encoded, "")
     except msgspec.DecodeError as error:

@@ -93,7 +93,7 @@ def _device_collectives(events: Events, names: Names, device: Device, activity: 
     inside = steps.device_step[chosen] >= 0
     chosen, exposed, blocked = chosen[inside], exposed[inside], blocked[inside]
     rows, launch_row, step = device.row[chosen], device.launch_row[chosen], steps.device_step[chosen]
-    kinds, kind, source = _describe_kernels(events, names, rows, launch_row)
+    kinds, kind, source, sequence = _describe_kernels(events, names, rows, launch_row)
     first, group = _numbered(source * len(steps.number) + step)
     in_hook = in_gradient_hook(events, launch_row[first]).astype(np.int64)
     kind = _last_of_each(source, kind)[first]
@@ -107,7 +107,7 @@ def _device_collectives(events: Events, names: Names, device: Device, activity: 
         kind=kind,
         step=step[first],
         issued=_least(device.launched_ns[chosen], group, len(first)),
-        sequence=events.said.sequence_of(source[first]),
+        sequence=sequence[first],
         blocked=np.where(first_blocked < _NEVER, first_blocked, -1),
     )
 
@@ -141,14 +141,15 @@ def _sum(values: Ints, group: Ints, count: int) -> Ints:
 
 def _describe_kernels(
     events: Events, names: Names, rows: Ints, launch_row: Ints
-) -> tuple[list[Description], Ints, Ints]:
+) -> tuple[list[Description], Ints, Ints, Ints]:
     """Describe kernels by their own metadata, else by the operator's that launched them, else by names alone.
 
     Kernels that one host event describes are one collective (oneCCL launches several). A kernel that carries its own
     metadata, or that nothing describes, is one by itself.
 
     Returns:
-        the descriptions, each once; for each kernel the index of its own, and the row that says so.
+        the descriptions, each once; for each kernel the index of its own, the row that says so, and the collective's
+        number in its group, from there or from where it was issued (-1: neither says).
     """
     said, args = events.said, events.said.args
     communicating = communicating_candidates(events, names) & names.communication_operator[events.name]
@@ -161,7 +162,8 @@ def _describe_kernels(
     def counts(one: CollectiveArgs) -> bool:
         return one.in_elements is not None
 
-    source = np.where(np.isin(rows, said.rows_that_say(counts)), rows, innermost(counts))
+    host = innermost(counts)
+    source = np.where(np.isin(rows, said.rows_that_say(counts)), rows, host)
     # The dims of a `c10d::*` operator are those of all its arguments, outputs too.
     shaped = innermost(lambda one: one.input_dims is not None and not one.is_dispatch)
     described = said.of(source)
@@ -176,7 +178,9 @@ def _describe_kernels(
         return from_shapes(operator_name(operator), args[shapes] if shapes >= 0 else None)
 
     kinds, kind = number(describe, operator, described, np.where(described >= 0, -1, said.of(shaped)))
-    return kinds, kind, np.where(described >= 0, source, np.where(shaped >= 0, shaped, rows))
+    source_row = np.where(described >= 0, source, np.where(shaped >= 0, shaped, rows))
+    own, issue = said.sequence_of(source_row), said.sequence_of(host)
+    return kinds, kind, source_row, np.where(own >= 0, own, issue)
 
 
 # ---- on the host ---------------------------------------------------------------------------------------------------

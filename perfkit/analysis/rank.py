@@ -63,7 +63,9 @@ def summarise(trace: RankTrace, file: str, step_marker: str | None = None) -> Tr
     said = trace.header.perfkit
     steps = find_steps(events, device, step_marker, said.steps[1] if said and said.steps else None)
     if steps is None:
-        raise TraceError(f"{file}: holds no host operator, no device activity and no step: nothing to analyse")
+        instead = "; ".join(finding.message for finding in _damage(trace))
+        nothing = f"{file}: holds no host operator, no device activity and no step: nothing to analyse"
+        raise TraceError(f"{nothing} ({instead})" if instead else nothing)
     activity = find_activity(events, names, device, steps)
     recorded = (said.collectives if said else None) or []
     collectives, fitted = find_collectives(events, names, device, activity, steps, recorded)
@@ -140,10 +142,24 @@ def _damage(trace: RankTrace) -> list[Finding]:
         more = f" and {len(trace.unknown) - 5} more" if len(trace.unknown) > 5 else ""
         message = f"{sum(trace.unknown.values())} events of unknown categories were left out: {listed}{more}"
         found.append(Finding(code="unknown_events", severity="warning", message=message))
+    if (hours := _span_ns(trace) / _HOUR_NS) > 1:
+        message = (
+            f"its events lie up to {hours:,.1f} hours apart, and a profile lasts minutes: "
+            "if a time is damaged, so is the step that it falls into"
+        )
+        found.append(Finding(code="times_far_apart", severity="warning", message=message))
     if not trace.counts.get(Kind.OPERATOR) and trace.counts.get(Kind.KERNEL):
         message = "no host operators: collectives can be told by their kernels' names only"
         found.append(Finding(code="no_host_operators", severity="info", message=message))
     return found
+
+
+_HOUR_NS: Final = 3600 * 10**9
+
+
+def _span_ns(trace: RankTrace) -> int:
+    start_ns, end_ns = trace.events.start_ns, trace.events.end_ns
+    return int(end_ns.max()) - int(start_ns.min()) if len(start_ns) else 0
 
 
 def _step_findings(steps: Steps, device: Device, marker: str | None) -> list[Finding]:

@@ -1,14 +1,12 @@
 """Joining the backend's spans on the CPU to what the run's own recorder saw of their issue (header key `perfkit`)."""
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from perfkit.analysis.description import operators
 from perfkit.trace.events import RecordedCollective
 from perfkit.trace.intervals import Ints
-
-_LATEST_NS: Final = 2**62
 
 
 class Joined(NamedTuple):
@@ -33,10 +31,10 @@ def join_recorded(start: Ints, end: Ints, operator: Ints, recorded: list[Recorde
         nothing = np.broadcast_to(np.int64(-1), len(start))
         return Joined(nothing, nothing, nothing)
     found = Joined(*np.full((3, len(start)), -1, np.int64))
-    issued = np.array([max(-_LATEST_NS, min(record.ns, _LATEST_NS)) for record in recorded], np.int64)
+    issued = np.array([record.ns for record in recorded], np.int64)
     first: dict[object, int] = {}
     alike = [first.setdefault(_what(record), place) for place, record in enumerate(recorded)]
-    sequence = [-1 if record.seq is None or not 0 <= record.seq < _LATEST_NS else record.seq for record in recorded]
+    sequence = [-1 if record.seq is None else record.seq for record in recorded]
     in_order = np.argsort(issued, kind="stable")
     of_record = operators(record.op for record in recorded)[in_order]
     for which in np.unique(of_record):

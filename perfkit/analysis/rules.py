@@ -43,7 +43,7 @@ DATA_LOADING: Final = r"enumerate\(DataLoader\)#|perfkit\.data_loading$"
 STEP: Final = r"ProfilerStep#(\d+)"
 
 OPERATORS: Final[tuple[tuple[str, str], ...]] = (
-    (r"all_?reduce", "all_reduce"),
+    (r"all_?reduce|cross_device_reduce_\dstage", "all_reduce"),
     (r"all_?to_?all", "all_to_all"),
     (r"reduce_?scatter", "reduce_scatter"),
     (r"all_?gather", "all_gather"),
@@ -66,7 +66,12 @@ DTYPES: Final = {
         ("float16", 2, ("half", "c10::half")),
         ("bfloat16", 2, ("c10::bfloat16",)),
         ("float8_e4m3fn", 1, ()),
+        ("float8_e4m3fnuz", 1, ()),
         ("float8_e5m2", 1, ()),
+        ("float8_e5m2fnuz", 1, ()),
+        ("float8_e8m0fnu", 1, ()),
+        ("complex128", 16, ("c10::complex<double>", "complexdouble")),
+        ("complex64", 8, ("c10::complex<float>", "complexfloat")),
         ("int64", 8, ("long", "long int")),
         ("int32", 4, ("int",)),
         ("int16", 2, ("short", "short int")),

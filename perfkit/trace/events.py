@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Meta, Struct
 from numpy.typing import NDArray
 
 from perfkit.trace.intervals import Ints
@@ -102,26 +102,30 @@ class Events:
         return np.flatnonzero(np.isin(self.kind, kinds))
 
 
+Whole = Annotated[int, Meta(ge=-(2**61), le=2**61)]
+"""What a column can hold; a header with more than that is none of perfkit's."""
+
+
 class RecordedCollective(Struct, frozen=True, kw_only=True):
     """A collective as the run's own recorder saw it issued (header key `perfkit`)."""
 
-    ns: int
+    ns: Whole
     op: str
-    bytes: int | None = None
+    bytes: Whole | None = None
     dtype: str | None = None
     group: str | None = None
-    group_size: int | None = None
-    seq: int | None = None
+    group_size: Whole | None = None
+    seq: Whole | None = None
 
 
 class PerfkitHeader(Struct, frozen=True, kw_only=True):
     """What perfkit's session put into the header of a trace it wrote."""
 
-    rank: int | None = None
-    world_size: int | None = None
-    cycle: int = 0
+    rank: Whole | None = None
+    world_size: Whole | None = None
+    cycle: Whole = 0
     source: str | None = None
-    steps: tuple[int, int] | None = None
+    steps: tuple[Whole, Whole] | None = None
     """First and last step that were completed while this trace was recorded; None in traces of older versions."""
     collectives: list[RecordedCollective] | None = None
     """None where the run could not record them."""

@@ -43,7 +43,8 @@ def read_trace(
         NotATraceError: the file is JSON, but no trace.
         TraceError: the file cannot be read, nothing in it can be used, or its text is larger than is allowed.
     """
-    pieces = Source(path, max_bytes=max_bytes, progress=progress).pieces()
+    source = Source(path, max_bytes=max_bytes, progress=progress)
+    pieces = source.pieces()
     try:
         document = Document(Text(pieces), slice_bytes, detailed=detailed)
         columns = Columns(detailed=detailed)
@@ -52,6 +53,7 @@ def read_trace(
                 columns = Columns(detailed=detailed)
             else:
                 columns.add(batch)
+                source.check_events(len(columns))
     finally:
         pieces.close()  # type: ignore[attr-defined]
     _check(document, columns, path)

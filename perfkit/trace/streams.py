@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from queue import Empty, Full, Queue
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, NoReturn
 
 from perfkit.errors import TraceError
 
@@ -28,6 +28,8 @@ _AHEAD: Final = 8
 _FREE_BYTES: Final = 256 << 20
 _LARGEST_RATIO: Final = 250
 """Traces compress 10 to 40 times. What expands more, beyond the first 256 MiB, is an attack on memory."""
+_FREE_EVENTS: Final = 200_000
+"""Beyond them an event takes more than a byte of the file: of real ones six at least, for their times differ."""
 _ZSTD_WINDOW_BYTES: Final = 1 << 27
 """zstd's own default: what needs a larger window must be asked for."""
 _ZSTD_INPUT_BYTES: Final = 1 << 10
@@ -102,12 +104,24 @@ class Source:
             self._check_size()
             yield piece
 
+    def check_events(self, kept: int) -> None:
+        """Refuse a file that holds more events than so few bytes can, unless its size is allowed.
+
+        Raises:
+            TraceError: there are more.
+        """
+        if self._max_bytes is None and kept > _FREE_EVENTS + self.read_bytes:
+            self._refuse(f"hold more than {kept:,} events")
+
+    def _refuse(self, what: str) -> NoReturn:
+        raise TraceError(
+            f"{self._path}: {self.read_bytes:,} bytes {what}, as no trace does: "
+            "a decompression bomb? If it is none, allow its size with --max-bytes"
+        )
+
     def _check_size(self) -> None:
         if self._max_bytes is None and self.text_bytes > _FREE_BYTES + _LARGEST_RATIO * self.read_bytes:
-            raise TraceError(
-                f"{self._path}: {self.read_bytes:,} bytes expand to more than {self.text_bytes:,}, as no trace does: "
-                "a decompression bomb? If it is none, allow its size with --max-bytes"
-            )
+            self._refuse(f"expand to more than {self.text_bytes:,}")
         if self.text_bytes > (self._max_bytes or MAX_BYTES):
             raise TraceError(
                 f"{self._path}: holds more than {self._max_bytes or MAX_BYTES:,} bytes of text: "

@@ -8,7 +8,7 @@ def integer(value: Any, default: int) -> int:
     """Return an id as int64; `default` where it is missing or is none."""
     if isinstance(value, str) and value.strip().isdecimal() and len(value) < 20:
         value = int(value)
-    return value if isinstance(value, int) and 0 <= value < 2**63 else default
+    return value if type(value) is int and 0 <= value < 2**63 else default
 
 
 def natural(value: Any) -> int | None:

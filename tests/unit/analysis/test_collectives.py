@@ -29,6 +29,20 @@ def test_a_kernel_is_described_by_what_launched_it(tmp_path: Path) -> None:
     assert (row.count, row.total_ns, row.exposed_ns, row.max_ns) == (1, 40_000, 30_000, 40_000)
 
 
+@pytest.mark.parametrize("on_kernel", [True, False])
+def test_the_number_in_the_group_is_the_kernels_or_that_of_its_issue(tmp_path: Path, on_kernel: bool) -> None:
+    said = collective_args("allreduce", 8, 8, "Float", "0", "default_pg", (0, 1), None)
+    builder = TraceBuilder(world_size=2).step(0, 0, 100)
+    builder.op("record_param_comms", 10, 20, args=said | {"Seq": 41}).launch(7, 12, 2)
+    builder.kernel("ncclDevKernel_Generic(x)", 30, 40, 7, args=said | ({"Seq": 42} if on_kernel else {}))
+    assert summary(builder, tmp_path).calls.column("sequence").tolist() == [42 if on_kernel else 41]
+
+
+def test_vllms_all_reduce_is_one(tmp_path: Path) -> None:
+    builder = TraceBuilder().step(0, 0, 100).kernel("void vllm::cross_device_reduce_1stage<half, 2>(x)", 30, 5)
+    assert [row.operator for row in rows(builder, tmp_path)] == ["all_reduce"]
+
+
 def test_the_size_of_an_all_gather_is_its_output(tmp_path: Path) -> None:
     args = collective_args("_allgather_base", 100, 400, "Float", "1", "tp", (0, 1, 2, 3), None)
     builder = TraceBuilder().step(0, 0, 100).kernel("ncclDevKernel_AllGather_RING_LL(x)", 10, 5, 7, args=args)

@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -11,7 +12,7 @@ from perfkit.analysis.verdict import qualify
 from perfkit.errors import TraceError, UsageError
 from perfkit.model.run import ProfilerCost, RunReport, Verdict
 from perfkit.model.terms import Finding
-from tests.trace_builder import TraceBuilder
+from tests.trace_builder import BASE_NS, TraceBuilder
 
 
 def rank_trace(
@@ -216,6 +217,43 @@ def test_no_single_limit_is_said_so(tmp_path: Path) -> None:
     run = analyse(tmp_path, rank0=builder)
     assert run.verdict.bound == "unknown"
     assert run.verdict.sentence.startswith("no single limit: 43 % of the step computes, the largest loss is")
+
+
+RECORD = {"ns": BASE_NS, "op": "all_reduce", "bytes": 4, "dtype": "Float", "group": "0", "group_size": 2, "seq": 1}
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        {"distributedInfo": {"rank": True, "world_size": True}},
+        {"deviceProperties": [{"id": True, "totalGlobalMem": True}]},
+        {"perfkit": {"rank": 2**70}},
+        {"perfkit": {"rank": 0, "cycle": 2**70}},
+        {"perfkit": {"rank": 0, "steps": [0, 2**70]}},
+        *({"perfkit": {"collectives": [RECORD | {key: value}]}} for key in ("ns", "bytes", "group_size", "seq")
+          for value in (2**63, -(2**70))),
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_numbers_that_no_header_holds_cost_no_trace(tmp_path: Path, header: dict[str, Any]) -> None:
+    builder = TraceBuilder(0, 1, backend="gloo").step(0, 0, 100).op("aten::mm", 5, 10).gloo("all_reduce", 62, 19)
+    run = analyse(tmp_path, rank0=builder.header(**header))
+    assert [step.exposed_ns.communication for rank in run.ranks for step in rank.steps] == [19_000]
+
+
+@pytest.mark.parametrize(
+    ("start_us", "far"), [(5 * 86_400 * 10**6, True), (-7_200 * 10**6, True), (90, False), (60 * 10**6, False)]
+)
+def test_an_event_far_from_all_others_is_a_finding(tmp_path: Path, start_us: int, *, far: bool) -> None:
+    builder = TraceBuilder(0, 1).step(0, 0, 100).op("aten::mm", 5, 10).launch(1, 6, 2)
+    run = analyse(tmp_path, rank0=builder.kernel("gemm", start_us, 5, 1))
+    assert ("times_far_apart" in codes(run)) == far
+
+
+def test_what_a_trace_without_work_holds_instead_is_said(tmp_path: Path) -> None:
+    path = TraceBuilder(0, 1).op("x", 0, 1, cat="npu_kernel").write(tmp_path / "rank0.json")
+    with pytest.raises(TraceError, match=r"nothing to analyse .*1 events of unknown categories .*'npu_kernel'"):
+        pipeline.analyze(path)
 
 
 @pytest.mark.parametrize(

@@ -359,12 +359,16 @@ BOMBS = {
     "a string": (b"x" * (1 << 24), 60),
     "nesting": (b"[" * (1 << 24), 30),
     "small values": (b"[]," * (1 << 22), 60),
+    "events": (b'{"ph":"X","cat":"kernel","name":"nccl_Kernel","ts":1,"dur":1},' * (1 << 16), 60),
+    "steps": (b'{"ph":"X","cat":"user_annotation","name":"ProfilerStep#1","ts":1},' * (1 << 16), 60),
 }
 OPENINGS = {
     "blanks": b'{"traceEvents": [ ',
     "a string": b'{"traceEvents": [{"name": "',
     "nesting": b'{"traceEvents": [{"args": ',
     "small values": b'{"traceEvents": [{"ph": "X", "cat": "kernel", "ts": 1, "pid": [',
+    "events": b"[",
+    "steps": b"[",
 }
 
 
@@ -373,7 +377,7 @@ OPENINGS = {
     ("kind", "pack", "limit"),
     [
         *((kind, gzip.compress, []) for kind in BOMBS),
-        ("nesting", zstandard.compress, []),
+        *((kind, zstandard.compress, []) for kind in ("nesting", "events", "steps")),
         # A limit that allows all of it saves nobody's memory, and need not.
         ("a string", gzip.compress, ["1000000000000"]),
         ("a string", zstandard.compress, ["1000000000000"]),
@@ -421,7 +425,7 @@ def test_memory_follows_the_events_that_are_kept(tmp_path: Path, event: dict[str
     begin = gzip.compress(f"[{json.dumps(OP)},".encode())
     path.write_bytes(begin + repeated((json.dumps(event) + ",").encode() * (1 << 17), 8))
     done = subprocess.run(
-        [sys.executable, "-c", _MEASURE, path], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", _MEASURE, path, "1000000000"], capture_output=True, text=True, check=True, timeout=60
     )
     said, peak_mb = done.stdout.splitlines()
     assert f"the {kept + 1 if event is KERNEL else 1:,} events" in said
