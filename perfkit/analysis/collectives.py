@@ -93,11 +93,13 @@ def _device_collectives(events: Events, names: Names, device: Device, activity: 
     inside = steps.device_step[chosen] >= 0
     chosen, exposed, blocked = chosen[inside], exposed[inside], blocked[inside]
     rows, launch_row, step = device.row[chosen], device.launch_row[chosen], steps.device_step[chosen]
-    kinds, kind, source, sequence = _describe_kernels(events, names, rows, launch_row)
-    first, group = _numbered(source * len(steps.number) + step)
-    in_hook = in_gradient_hook(events, launch_row[first]).astype(np.int64)
-    kind = _last_of_each(source, kind)[first]
-    kinds, kind = number(lambda which, hook: marked(kinds[which], in_hook=hook == 1), kind, in_hook)
+    kernels = _describe_kernels(events, names, rows, launch_row)
+    first, group = _numbered(kernels.source * len(steps.number) + step)
+    kinds, kind = number(
+        lambda kind, hook: marked(kernels.kinds[kind], in_hook=hook == 1),
+        _last_of_each(kernels.source, kernels.kind)[first],
+        in_gradient_hook(events, launch_row[first]).astype(np.int64),
+    )
     first_blocked = _least(np.where(blocked >= 0, blocked, _NEVER), group, len(first))
     return Collectives(
         start=_least(events.start_ns[rows], group, len(first)),
@@ -107,7 +109,7 @@ def _device_collectives(events: Events, names: Names, device: Device, activity: 
         kind=kind,
         step=step[first],
         issued=_least(device.launched_ns[chosen], group, len(first)),
-        sequence=sequence[first],
+        sequence=kernels.sequence[first],
         blocked=np.where(first_blocked < _NEVER, first_blocked, -1),
     )
 
@@ -139,17 +141,23 @@ def _sum(values: Ints, group: Ints, count: int) -> Ints:
     return found
 
 
-def _describe_kernels(
-    events: Events, names: Names, rows: Ints, launch_row: Ints
-) -> tuple[list[Description], Ints, Ints, Ints]:
+class _Described(NamedTuple):
+    """Of each kernel; columns of shape (k,)."""
+
+    kinds: list[Description]
+    kind: Ints
+    """Index into `kinds`."""
+    source: Ints
+    """The row that says so."""
+    sequence: Ints
+    """The collective's number in its group, from there or from where it was issued; -1 where neither says."""
+
+
+def _describe_kernels(events: Events, names: Names, rows: Ints, launch_row: Ints) -> _Described:
     """Describe kernels by their own metadata, else by the operator's that launched them, else by names alone.
 
     Kernels that one host event describes are one collective (oneCCL launches several). A kernel that carries its own
     metadata, or that nothing describes, is one by itself.
-
-    Returns:
-        the descriptions, each once; for each kernel the index of its own, the row that says so, and the collective's
-        number in its group, from there or from where it was issued (-1: neither says).
     """
     said, args = events.said, events.said.args
     communicating = communicating_candidates(events, names) & names.communication_operator[events.name]
@@ -178,9 +186,9 @@ def _describe_kernels(
         return from_shapes(operator_name(operator), args[shapes] if shapes >= 0 else None)
 
     kinds, kind = number(describe, operator, described, np.where(described >= 0, -1, said.of(shaped)))
-    source_row = np.where(described >= 0, source, np.where(shaped >= 0, shaped, rows))
-    own, issue = said.sequence_of(source_row), said.sequence_of(host)
-    return kinds, kind, source_row, np.where(own >= 0, own, issue)
+    source = np.where(described >= 0, source, np.where(shaped >= 0, shaped, rows))
+    sequence = said.sequence_of(source)
+    return _Described(kinds, kind, source, np.where(sequence >= 0, sequence, said.sequence_of(host)))
 
 
 # ---- on the host ---------------------------------------------------------------------------------------------------
