@@ -26,6 +26,8 @@ from perfkit.work import Done, Progress, Work, insist
 
 _UNREADABLE: Final = ("worker_lost", "unreadable_trace", "unreadable_manifest", "not_a_trace")
 """Findings that say why there is nothing to analyse, the most telling first."""
+_TELL_NOTHING: Final = {"not_a_trace", "not_a_file", "no_traces"}
+"""Findings of a folder that is no run."""
 
 
 def analyze(
@@ -88,7 +90,7 @@ def analyze(
         insist(outcomes)
     followed = iter(outcomes)
     runs = [_run(location, followed, rank) for location in locations]
-    telling = [run for run in runs if run.ranks or run.state or _codes(run) - {"not_a_trace", "no_traces"}]
+    telling = [run for run in runs if run.ranks or run.state or _codes(run) - _TELL_NOTHING]
     if not any(map(_tells, telling)):
         raise TraceError(_why_nothing(runs))
     together = scaling(telling, by, forecast)
@@ -103,6 +105,7 @@ def analyze(
 
 def _run(location: RunLocation, outcomes: Iterator[Done], rank: int | None) -> RunReport:
     manifest, lost = _read_manifest(location)
+    lost.extend(_passed_over(location.passed_over))
     summaries: list[NamedSummary] = []
     for file in location.traces:
         done = next(outcomes)
@@ -111,6 +114,14 @@ def _run(location: RunLocation, outcomes: Iterator[Done], rank: int | None) -> R
         elif done.lost:
             lost.append(done.lost)
     return assemble(location.name, str(location.path), summaries, manifest, rank, lost)
+
+
+def _passed_over(names: Sequence[str]) -> Iterator[Finding]:
+    if names:
+        listed = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
+        are = "is no regular file" if len(names) == 1 else "are no regular files"
+        message = f"{listed} {are} and passed over: a pipe is read only if its own path is given"
+        yield Finding(code="not_a_file", severity="info", message=message, file=names[0])
 
 
 def _read_manifest(location: RunLocation) -> tuple[RunManifest | None, list[Finding]]:

@@ -9,7 +9,7 @@ import os
 import stat
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain, count
+from itertools import chain, compress, count
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,6 +30,8 @@ class RunLocation(NamedTuple):
     traces: list[Path]
     """In order of their names."""
     has_manifest: bool
+    passed_over: tuple[str, ...] = ()
+    """Names of what is called as a trace and is no file."""
 
 
 def discover(paths: Iterable[Path]) -> list[RunLocation]:
@@ -113,20 +115,40 @@ def _of_files(files: list[Path]) -> RunLocation:
 
 def _below(root: Path) -> Iterator[RunLocation]:
     found = False
+    passed_over: list[str] = []
     seen: set[Path] = set()
     for folder, below, files in os.walk(root, onerror=_unreadable(root), followlinks=True):
         here = Path(folder).resolve()
         # Links may lead in circles. Hidden folders hold other programs' things. Sorted, the walk goes in order.
         below[:] = [] if here in seen else sorted(name for name in below if not name.startswith("."))
-        traces = [Path(folder, name) for name in sorted(files) if _is_trace(name)]
+        named = [Path(folder, name) for name in sorted(files) if _is_trace(name)]
+        are_files = [_is_file(path) for path in named]
+        traces = list(compress(named, are_files))
+        others = tuple(path.name for path, is_file in zip(named, are_files, strict=True) if not is_file)
+        passed_over.extend(others)
         has_manifest = MANIFEST_NAME in files
         if here not in seen and (traces or has_manifest):
             found = True
-            yield RunLocation(here.name, Path(folder), traces, has_manifest)
+            yield RunLocation(here.name, Path(folder), traces, has_manifest, others)
         seen.add(here)
     if not found:
-        kinds = " or ".join(f"*{suffix}" for suffix in SUFFIXES)
-        raise TraceError(f"{root}: no trace ({kinds}) and no run folder here; record one with `perfkit run`")
+        raise _nothing(root, passed_over)
+
+
+def _nothing(root: Path, passed_over: list[str]) -> TraceError:
+    kinds = " or ".join(f"*{suffix}" for suffix in SUFFIXES)
+    also = ""
+    if passed_over:
+        also = f" ({passed_over[0]} is no regular file: a pipe is read only if its own path is given)"
+    return TraceError(f"{root}: no trace ({kinds}) and no run folder here{also}; record one with `perfkit run`")
+
+
+def _is_file(path: Path) -> bool:
+    """Say whether a file is there: whoever reads a pipe waits for somebody to write, perhaps for ever."""
+    try:
+        return stat.S_ISREG(path.stat().st_mode)
+    except OSError:  # a link to nowhere, say: why it cannot be read is said where it is
+        return True
 
 
 def _is_trace(name: str) -> bool:

@@ -11,7 +11,9 @@
                  failure.json                   only after a failure: the first rank that failed, and why
 """
 
+import errno
 import re
+import stat
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -109,7 +111,7 @@ def read_manifest(folder: Path) -> RunManifest:
     """
     path = folder / MANIFEST_NAME
     try:
-        data = path.read_bytes()
+        data = _bytes_of(path)
         version = msgspec.json.decode(data, type=_Versioned).schema_version
         if version > MANIFEST_VERSION:
             raise StoreError(
@@ -127,7 +129,7 @@ def _with_failure(folder: Path, manifest: RunManifest) -> RunManifest:
     if manifest.state != "running":
         return manifest
     try:
-        said = (folder / FAILURE_NAME).read_bytes()
+        said = _bytes_of(folder / FAILURE_NAME)
     except OSError:  # it goes on, or was killed
         return manifest
     try:
@@ -154,7 +156,7 @@ def read_sweep(folder: Path) -> list[SweepPoint]:
     """
     path = folder / SWEEP_NAME
     try:
-        data = path.read_bytes()
+        data = _bytes_of(path)
         version = msgspec.json.decode(data, type=_Versioned).schema_version
         if version > SWEEP_VERSION:
             raise StoreError(
@@ -167,6 +169,13 @@ def read_sweep(folder: Path) -> list[SweepPoint]:
         raise StoreError(f"cannot read {path}: {error.strerror}") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise StoreError(f"{path} is no valid record of a sweep: {error}; move it away") from error
+
+
+def _bytes_of(path: Path) -> bytes:
+    """Read a file; a pipe of its name would be waited for, perhaps for ever."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+    return path.read_bytes()
 
 
 class _Versioned(msgspec.Struct):
@@ -188,7 +197,7 @@ def claim_failure(folder: Path, failure: Failure) -> bool:
 def read_failure(folder: Path) -> Failure | None:
     """Return what the first rank that failed has left; None where none has, or where it is not whole (yet)."""
     try:
-        return msgspec.json.decode((folder / FAILURE_NAME).read_bytes(), type=Failure)
+        return msgspec.json.decode(_bytes_of(folder / FAILURE_NAME), type=Failure)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return None
 

@@ -2,12 +2,20 @@
 
 import io
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
+from threading import Thread
+
+import pytest
 
 import perfkit
+from perfkit.errors import TraceError
 from perfkit.report.history import write_html
 from perfkit.trace.discover import discover
 from tests.histories import make_history
+from tests.trace_builder import TraceBuilder
 from tests.unit.report.test_html import read
 
 
@@ -47,3 +55,53 @@ def test_sweeps_of_the_same_points_are_one_history_with_a_level_before_and_after
     chart = json.loads(read(stream.getvalue()).data[0])
     assert [(level["from"], level["to"]) for level in chart["levels"]] == [(0, 7), (8, 15)]
     assert len(set(chart["runs"])) == 16
+
+
+def make_folder_with_pipes(folder: Path) -> Path:
+    """A trace, a pipe that nobody writes to, a link to it, and a device; pipes also where perfkit's own files go."""
+    folder.mkdir(parents=True)
+    TraceBuilder(0, 1).step(0, 0, 100).op("aten::mm", 0, 50).write(folder / "rank0.json.gz")
+    for name in ("control.json", "sweep.json", "failure.json"):
+        os.mkfifo(folder / name)
+    (folder / "link.json").symlink_to("control.json")
+    (folder / "null.json").symlink_to(os.devnull)
+    (folder / "gone.json").symlink_to("nowhere")
+    return folder
+
+
+@pytest.mark.parametrize("manifest", [False, True])
+def test_what_is_no_file_is_passed_over_and_named(tmp_path: Path, *, manifest: bool) -> None:
+    folder = make_folder_with_pipes(tmp_path / "x" / "run")
+    if manifest:
+        os.mkfifo(folder / "run.json")
+    (run,) = perfkit.analyze(tmp_path / "x").runs
+    assert [rank.rank for rank in run.ranks] == [0]
+    (finding,) = [finding for finding in run.findings if finding.code == "not_a_file"]
+    assert (finding.severity, finding.file) == ("info", "control.json")
+    assert finding.message.startswith("control.json, link.json, null.json are no regular files and passed over")
+    # A link to nowhere is a trace that is lost.
+    assert [f.file for f in run.findings if f.code == "unreadable_trace"] == ["gone.json"]
+    assert manifest == any("it is no regular file" in finding.message for finding in run.findings)
+
+
+@pytest.mark.parametrize("command", [["merge", "-o", "m.json"], ["compare", "x"], ["history"]])
+def test_no_command_waits_for_a_pipe(tmp_path: Path, command: list[str]) -> None:
+    make_folder_with_pipes(tmp_path / "x")
+    called = [sys.executable, "-m", "perfkit", command[0], "x", *command[1:]]
+    subprocess.run(called, cwd=tmp_path, timeout=60, capture_output=True, check=False)
+
+
+def test_a_folder_of_pipes_alone_is_an_error_that_names_one(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "control.json")
+    with pytest.raises(TraceError, match=r"no trace .*\(control\.json is no regular file"):
+        perfkit.analyze(tmp_path)
+
+
+def test_a_pipe_that_is_named_is_read(tmp_path: Path) -> None:
+    folder = make_folder_with_pipes(tmp_path / "x")
+    text = (folder / "rank0.json.gz").read_bytes()
+    writer = Thread(target=(folder / "control.json").write_bytes, args=(text,), daemon=True)
+    writer.start()
+    (run,) = perfkit.analyze(folder / "control.json").runs
+    writer.join(10)
+    assert [(rank.rank, len(rank.steps)) for rank in run.ranks] == [(0, 1)]
