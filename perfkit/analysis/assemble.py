@@ -14,12 +14,12 @@ from perfkit.analysis.own_clock import median_step_ns, said_of_itself
 from perfkit.analysis.rank import TraceSummary
 from perfkit.analysis.run_findings import run_findings
 from perfkit.analysis.verdict import judge, qualify
+from perfkit.analysis.whose import whose
 from perfkit.model.manifest import RunManifest
 from perfkit.model.rank import RankReport
 from perfkit.model.run import DataLoading, ProfilerCost, RunReport
 from perfkit.model.terms import Finding, Severity
 from perfkit.totals import add_collectives, add_operators, add_phases, join_memory
-from perfkit.trace.names import rank_in_name
 
 
 class NamedSummary(NamedTuple):
@@ -103,13 +103,12 @@ def by_rank(traces: Sequence[NamedSummary], default: int | None = None) -> Ranks
     """Put the traces of each rank together, in order; `default` is the rank of those that do not say theirs."""
     known: dict[int, list[NamedSummary]] = defaultdict(list)
     nameless: list[NamedSummary] = []
-    for named in traces:
-        number = _rank_of(named, default)
+    numbers, findings = whose([(named.file, named.summary.header.rank) for named in traces], default)
+    for named, number in zip(traces, numbers, strict=True):
         if number is None:
             nameless.append(named)
         else:
             known[number].append(named)
-    findings: list[Finding] = []
     reports = []
     calls: dict[int, Calls] = {}
     for number, mine in sorted(known.items()):
@@ -128,39 +127,40 @@ def by_rank(traces: Sequence[NamedSummary], default: int | None = None) -> Ranks
     return Ranks(reports, calls, findings)
 
 
-def _rank_of(named: NamedSummary, default: int | None) -> int | None:
-    if named.summary.header.rank is not None:
-        return named.summary.header.rank
-    in_name = rank_in_name(named.file)
-    return default if in_name is None else in_name
-
-
 def _several(rank: int, traces: list[NamedSummary]) -> list[Finding]:
     """Say so where several traces of one rank do not call themselves its cycles."""
     cycles = {named.summary.header.perfkit.cycle for named in traces if named.summary.header.perfkit}
     if len(cycles) == len(traces) or len(traces) == 1:
         return []
-    message = f"{len(traces)} traces claim rank {rank}: those that follow one another are taken as one run's cycles"
+    follow = "those that follow one another in a world of one size are taken as its cycles"
+    message = f"{len(traces)} traces claim rank {rank}: {follow}"
     return [Finding(code="several_traces", severity="warning", message=message, rank=rank)]
 
 
 def _without_clashes(rank: int, traces: list[NamedSummary], findings: list[Finding]) -> list[NamedSummary]:
-    """Keep the traces of one rank that follow one another; two that overlap in time cannot both be this rank's."""
+    """Keep the traces of one rank that follow one another; those that overlap, or are of other worlds, are not its."""
     kept: list[NamedSummary] = []
-    end_ns = None
     for named in traces:
-        steps = named.summary.steps
-        if end_ns is not None and steps[0].start_ns < end_ns:
-            message = (
-                f"claims rank {rank} at the same time as {kept[-1].file}: left out; give each job a folder of its own"
-            )
+        if clash := _clash(rank, named, kept):
+            message = f"{clash}: left out; give each job a folder of its own"
             findings.append(
                 Finding(code="duplicate_rank", severity="error", message=message, rank=rank, file=named.file)
             )
-            continue
-        kept.append(named)
-        end_ns = steps[-1].start_ns + steps[-1].wall_ns
+        else:
+            kept.append(named)
     return kept
+
+
+def _clash(rank: int, named: NamedSummary, kept: Sequence[NamedSummary]) -> str | None:
+    """Say why a trace cannot be of the same rank of the same job as those before it, if it cannot."""
+    size = named.summary.header.world_size
+    for other in kept:
+        if None not in (size, other_size := other.summary.header.world_size) and size != other_size:
+            return f"claims rank {rank} of a world of {size}, and {other.file} that of one of {other_size}"
+    last = kept[-1].summary.steps[-1] if kept else None
+    if last and named.summary.steps[0].start_ns < last.start_ns + last.wall_ns:
+        return f"claims rank {rank} at the same time as {kept[-1].file}"
+    return None
 
 
 def _rank_report(rank: int | None, traces: list[NamedSummary]) -> RankReport:

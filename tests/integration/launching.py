@@ -34,7 +34,7 @@ NOT_THE_MACHINE = {
     *("damaged_trace", "repaired_events", "unknown_events", "no_host_operators", "missing_traces", "several_traces"),
     *("no_steps", "repeated_steps", "work_before_steps", "compiling_recorded", "not_compiled", "injected_delay"),
     *("duplicate_rank", "rank_out_of_range", "rank_unknown", "ranks_missing", "world_sizes_differ", "mixed_devices"),
-    *("unreadable_manifest", "run_failed", "run_unfinished", "worker_lost"),
+    *("unreadable_manifest", "run_failed", "run_unfinished", "worker_lost", "ranks_by_name", "rank_names_differ"),
 }
 """Findings that a healthy run never has; the others (who was late, whose clock differs) are as the machine has it."""
 

@@ -78,6 +78,74 @@ def test_two_traces_of_one_rank_after_another_are_its_cycles(tmp_path: Path) -> 
     assert run.ranks[0].events["operator"] == 6
 
 
+def traces_of(run: RunReport) -> list[tuple[int | None, list[str]]]:
+    return [(rank.rank, rank.traces) for rank in run.ranks]
+
+
+def found(run: RunReport, code: str) -> Finding:
+    (finding,) = [finding for finding in run.findings if finding.code == code]
+    return finding
+
+
+def test_a_header_counts_before_a_name_that_says_another_rank(tmp_path: Path) -> None:
+    run = analyse(tmp_path, rank0=rank_trace(1), rank1=rank_trace(0))
+    assert traces_of(run) == [(0, ["rank1.json"]), (1, ["rank0.json"])]
+    assert codes(run) == {"rank_names_differ"}
+    differ = found(run, "rank_names_differ")
+    assert differ.severity == "warning"
+    assert differ.message.endswith("which count: rank0.json is of rank 1, rank1.json is of rank 0")
+
+
+def test_names_count_where_the_headers_say_one_rank_for_all(tmp_path: Path) -> None:
+    run = analyse(tmp_path, **{f"rank{rank}": rank_trace(0, 5) for rank in range(5)})
+    assert traces_of(run) == [(rank, [f"rank{rank}.json"]) for rank in range(5)]
+    assert codes(run) == {"ranks_by_name"}
+    by_name = found(run, "ranks_by_name")
+    assert by_name.severity == "warning"
+    assert "say rank 0 in their headers" in by_name.message
+    assert "(rank0.json, rank1.json, rank2.json, …)" in by_name.message
+
+
+def test_headers_that_say_ranks_on_a_host_do_not_count(tmp_path: Path) -> None:
+    traces = {f"rank{rank}": rank_trace(rank % 2, 5) for rank in range(4)}
+    # Nobody else says 2: among headers that know no better, its name counts too.
+    run = analyse(tmp_path, **traces, rank4=rank_trace(2, 5))
+    assert traces_of(run) == [(rank, [f"rank{rank}.json"]) for rank in range(5)]
+    assert codes(run) == {"ranks_by_name"}
+
+
+def test_names_that_count_join_the_cycles_of_a_rank(tmp_path: Path) -> None:
+    traces = {f"rank{rank}.cycle{cycle}": rank_trace(0, 2, at=1000 * cycle) for rank in range(2) for cycle in range(2)}
+    run = analyse(tmp_path, **traces)
+    assert traces_of(run) == [(rank, [f"rank{rank}.cycle{cycle}.json" for cycle in range(2)]) for rank in range(2)]
+    assert codes(run) == {"ranks_by_name", "several_traces"}
+
+
+@pytest.mark.parametrize("names", [("rank0", "x"), ("rank0", "rank0.b"), ("rank7", "rank7.b")])
+def test_names_that_tell_no_two_ranks_do_not_count(tmp_path: Path, names: tuple[str, str]) -> None:
+    first, second = names
+    run = analyse(tmp_path, **{first: rank_trace(0, 1), second: rank_trace(0, 1)})
+    assert [rank.rank for rank in run.ranks] == [0]
+    assert "duplicate_rank" in codes(run)
+    assert "ranks_by_name" not in codes(run)
+    assert (first == "rank7") == ("rank_names_differ" in codes(run))
+
+
+def test_traces_of_two_jobs_are_not_the_cycles_of_one_rank(tmp_path: Path) -> None:
+    jobs = {"a": rank_trace(0, 128), "b": rank_trace(0, 8, at=1000), "c": rank_trace(0, None, at=2000)}
+    run = analyse(tmp_path, **jobs)
+    assert traces_of(run) == [(0, ["a.json", "c.json"])]
+    clash = found(run, "duplicate_rank")
+    assert (clash.severity, clash.file) == ("error", "b.json")
+    assert clash.message.startswith("claims rank 0 of a world of 8, and a.json that of one of 128: left out")
+
+
+def test_traces_of_two_jobs_whose_names_differ_are_not_joined(tmp_path: Path) -> None:
+    run = analyse(tmp_path, rank0=rank_trace(0, 128), rank1=rank_trace(0, 8, at=1000))
+    assert traces_of(run) == [(0, ["rank0.json"]), (1, ["rank1.json"])]
+    assert {"ranks_by_name", "world_sizes_differ"} <= codes(run)
+
+
 def test_a_damaged_trace_costs_its_rank_only(tmp_path: Path) -> None:
     (tmp_path / "rank1.json").write_bytes(b'{"traceEvents": [{"ph": "X"')
     run = analyse(tmp_path, rank0=rank_trace(0))
