@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from perfkit.trace.details import Details
 from perfkit.trace.events import Allocations, Detail, Events, Kind
-from perfkit.trace.formats import RawArgs, RawEvent, RawMark
+from perfkit.trace.formats import NoEvent, RawArgs, RawEvent, RawMark
 from perfkit.trace.growing import Growing
 from perfkit.trace.intervals import Ints
 from perfkit.trace.kineto import COMMUNICATION_OPERATORS, kind_of_category, was_annotation
@@ -82,12 +82,18 @@ class Columns:
         self._by_category: Counter[int] = Counter()
         self._became_annotations = 0
         self._others = 0
+        self._items = self._events = False
         self.repaired: Counter[str] = Counter()
         """Damage that was mended or left out, by what it was, with the number of events."""
         self._memory = Memory(self.repaired)
 
     def __len__(self) -> int:
         return self._rows
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether something was added, and none of it is an event: it is the list of something else."""
+        return self._items and not self._events
 
     def _learn_category(self, category: str | None) -> None:
         self._category_kind.append(Kind.UNKNOWN if category is None else kind_of_category(category))
@@ -100,7 +106,9 @@ class Columns:
     def add(self, batch: list[Any]) -> None:
         """Take the events of a batch: complete ones are of type `RawEvent`; of others only the allocator's are kept."""
         complete = [event for event in batch if event.__class__ is RawEvent]
-        if RawMark in set(map(type, batch)):
+        kinds = set(map(type, batch))
+        self._items, self._events = True, self._events or bool(kinds - {NoEvent})
+        if RawMark in kinds:
             self._memory.add([event for event in batch if event.__class__ is RawMark])
         self._others += len(batch) - len(complete)
         if self._detail:

@@ -74,6 +74,8 @@ class Document:
         """The byte of the text from which on nothing could be read."""
         self.broken_by: str = ""
         self.is_blank = False
+        self.is_followed = False
+        """Whether another document stands behind the first, as in JSON lines."""
 
     def batches(self) -> Iterator[list[Any] | None]:
         """Yield the events in file order, batch by batch; None where those before do not count."""
@@ -106,7 +108,8 @@ class Document:
             yield from self._members()
         else:
             self._other()
-        if self._peek():
+        if behind := self._peek():
+            self.is_followed = behind in (b"{", b"[")
             raise self._break("there is more behind the end")
 
     def _other(self) -> None:

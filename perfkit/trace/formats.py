@@ -84,6 +84,10 @@ class RawName(Struct, gc=False, tag_field="ph", tag="M"):
     args: _NameArgs = _NameArgs()
 
 
+class NoEvent(Struct, gc=False):
+    """An object that is no event: it has no `ph`."""
+
+
 def _decoder(*kinds: type[Struct]) -> msgspec.json.Decoder[list[Any]]:
     """Return a decoder of lists of events of these kinds, and of all others as such."""
     tags = {kind.__struct_config__.tag for kind in kinds}
@@ -132,6 +136,8 @@ def _event(loaded: dict[str, Any]) -> Struct:
     phase = _plain(loaded.get("ph"))
     if phase == "X":
         return _raw_event(loaded)
+    if phase is None:
+        return NoEvent()
     return _raw_mark(loaded) if phase == "i" else _OTHER
 
 

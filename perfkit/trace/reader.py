@@ -79,6 +79,8 @@ def _check(document: Document, columns: Columns, path: Path) -> None:
     if document.is_blank:
         raise TraceError(f"{path}: {document.broken_by or 'the file is empty; was its writer killed?'}")
     broken = document.broken_at is not None
+    if (not broken or document.is_followed) and (lacks := _lacks(document, columns)):
+        raise NotATraceError(f"{path}: is JSON but no trace: {lacks}")
     if broken and not len(columns):
         raise TraceError(
             f"{path}: is no JSON, or not whole: it breaks at byte {document.broken_at:,} of the text "
@@ -86,8 +88,15 @@ def _check(document: Document, columns: Columns, path: Path) -> None:
         )
     if MERGED_KEY in document.header:
         raise NotATraceError(f"{path}: is a timeline that `perfkit merge` wrote: analyse the traces it was made from")
-    if not document.has_events and not broken:
-        raise NotATraceError(f"{path}: is JSON but no trace: it has no list `traceEvents`")
+
+
+def _lacks(document: Document, columns: Columns) -> str | None:
+    """Return what a whole document lacks to be a trace; one that holds nothing at all may be an empty trace."""
+    if not document.has_events:
+        return "it has no list `traceEvents`"
+    if columns.is_foreign and not document.gaps:
+        return "nothing in its list is an event (an object with `ph`)"
+    return None
 
 
 def _damage(document: Document, kept: int) -> list[str]:

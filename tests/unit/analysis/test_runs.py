@@ -421,6 +421,12 @@ def test_files_of_one_folder_are_one_run_and_other_json_is_none(tmp_path: Path) 
     assert [rank.rank for rank in both.ranks] == [0, 1]
     (tmp_path / "settings").mkdir()
     (tmp_path / "settings" / "config.json").write_text("{}")
+    for name, text in {"metrics": '[{"step": 1, "loss": 2.0}]', "timeline": "[[1], [2]]", "lines": "{}\n{}\n"}.items():
+        (tmp_path / f"{name}.json").write_text(text)
+    (run,) = pipeline.analyze(tmp_path, strict=True).runs
+    assert {(f.code, f.severity, f.file) for f in run.findings} == {
+        ("not_a_trace", "info", f"{name}.json") for name in ("metrics", "timeline", "lines")
+    }
     assert [run.run for run in pipeline.analyze(tmp_path).runs] == [tmp_path.name]
     with pytest.raises(TraceError, match="is JSON but no trace"):
         pipeline.analyze(tmp_path / "settings")

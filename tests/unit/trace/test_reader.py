@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from perfkit.errors import TraceError
+from perfkit.errors import NotATraceError, TraceError
 from perfkit.trace.events import Kind, RankTrace
 from perfkit.trace.reader import read_trace
 from tests import trace_oracle as oracle
@@ -164,3 +164,51 @@ def test_what_is_no_trace_gets_one_line(tmp_path: Path, content: bytes, says: st
 def test_a_missing_file_gets_one_line(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="No such file"):
         read_trace(tmp_path / "none.json")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"[1,2,3]",
+        b"[[0, 1], [2.5, null]]",
+        b'[{"step": 1, "loss": 2.0}, {"step": 2, "loss": NaN}]',
+        b'{"traceEvents": ["a", {"name": "x", "ph": null}]}',
+        b'{"a": 1}',
+        b'{"a": 1}\n{"a": 2}\n',
+        b'{"a": 1}{"a":',
+        b"[1, 2]\n[3, 4]\n",
+        b"null",
+    ],
+)
+@pytest.mark.parametrize("slice_bytes", [1, 1 << 19])
+@pytest.mark.parametrize("detailed", [False, True])
+def test_json_that_is_something_else_is_no_trace(
+    tmp_path: Path, content: bytes, slice_bytes: int, *, detailed: bool
+) -> None:
+    path = tmp_path / "metrics.json"
+    path.write_bytes(content)
+    with pytest.raises(NotATraceError, match="is JSON but no trace"):
+        read_trace(path, slice_bytes=slice_bytes, detailed=detailed)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"[]",
+        b"[\n ]",
+        b'{"traceEvents": []}',
+        b'[{"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "python"}}]',
+        b'[1, {"ph": "of tomorrow"}]',
+        json.dumps([1, {}, OP]).encode(),
+        json.dumps({"traceEvents": [OP]}).encode() + b'\n{"a": 1}',
+    ],
+)
+def test_a_trace_is_one_however_little_it_holds(tmp_path: Path, content: bytes) -> None:
+    assert len(read(tmp_path, content).events.start_ns) == content.count(b"aten::mm")
+
+
+@pytest.mark.parametrize("content", [b"[1, 2", b'[{"a": 1}, {"a"', b"[1, }, 2]", b'{"a": 1} b', b"[1, 2] 3", b"[]{}"])
+def test_what_is_not_whole_may_have_been_a_trace(tmp_path: Path, content: bytes) -> None:
+    with pytest.raises(TraceError) as raised:
+        read(tmp_path, content)
+    assert not isinstance(raised.value, NotATraceError)
