@@ -66,10 +66,16 @@ SEED_TEXTS = (
     b'[{"name":"aten::add","ph":"X","cat":"Operator","pid":"1","tid":"a b","ts":"17.25","dur":3,"args":{}},'
     b'{"cat":"Kernel","ph":"X","name":12,"pid":0,"tid":0,"ts":20,"dur":-1,"args":{"correlation":"5"}},'
     b'{"ph":"X","cat":"Memcpy","name":"HtoD \xff\x01","pid":0,"tid":1.5,"ts":21,"dur":NaN}]',
+    b'[{"args":{"list":[{"args":{}},{"a":"}, {"},{"ts":1}],"correlation":4},"cat":"kernel","dur":2,"name":"a","ph":"X",'
+    b'"pid":0,"tid":7,"ts":5},\n{"args":{},"cat":"cpu_op","dur":1,"name":"C:\\\\Users","ph":"X","pid":7,"tid":7,"ts":6},\n'
+    b'{"args":{"x":[{"ph":"X"},{"b":[{}]}]},"cat":"kernel","dur":2,"name":"b","ph":"X","pid":0,"tid":7,"ts":8},\n'
+    b'{"dur":3,"args":{"y":"\\u0012"},"cat":"cpu_op","name":"\\\\c\\n","ph":"X","pid":7,"tid":7,"ts":9}]',
 )
 TOKENS = (
     b'"',
     b"\\",
+    b"\\U",
+    b'\\"',
     b"{",
     b"}",
     b"[",
@@ -93,7 +99,7 @@ SLICES = (17, 200, 1 << 19)
 def damaged(chance: random.Random) -> bytes:
     """Return one input: a trace with a few changes, perhaps compressed, and perhaps changed again."""
     data = bytearray(chance.choice(SEED_TEXTS))
-    for _ in range(chance.choice((0, 1, 1, 2, 5))):
+    for _ in range(chance.choice((0, 1, 1, 2, 5, 15))):
         change(chance, data)
     packed = chance.random()
     if packed < 0.75:

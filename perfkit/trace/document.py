@@ -3,14 +3,21 @@
 What is damaged is damaged at a byte: all that is whole before it, and all events behind it, are kept.
 """
 
-import json
 import re
 from collections.abc import Generator, Iterator
 from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 
-from perfkit.trace.formats import decode_in_detail, decode_leniently, decode_strictly, decode_value
+from perfkit.trace.damage import Gaps, Value, go_to_next, value_at
+from perfkit.trace.formats import (
+    decode_in_detail,
+    decode_leniently,
+    decode_strictly,
+    decode_value,
+    holds_no_event,
+    load_leniently,
+)
 from perfkit.trace.intervals import Ints
 from perfkit.trace.lanes import LANES_KEY, MERGED_KEY
 from perfkit.trace.slices import SPACE, Text, marks
@@ -27,10 +34,13 @@ _BLANKS: Final = re.compile(rb"[ \t\r\n]*")
 _SMALL_BYTES: Final = 256
 _MOST_LISTS: Final = 16
 """Of events in one file, of which the last counts."""
-_NEXT_EVENT: Final = re.compile(rb'\}[ \t\r\n]*,[ \t\r\n]*(?=\{[ \t\r\n]*"(?:ph|name|cat|pid|tid|ts)")')
-_OVERLAP_BYTES: Final = 1 << 12
-_MOST_GAPS: Final = 100
-"""What is damaged in more places is given up."""
+_WASTE_BYTES: Final = 16 << 20
+_MOST_WASTE: Final = 8
+"""How much is looked at in vain for events behind damage: so much, and so many times the text. A torn event costs its
+own length; only where each goes on to the end of the text, as no accident tears it, the square of it would be due."""
+_BATCH: Final = 1 << 12
+_UNREADABLE: Final = "an event cannot be read"
+_UNOPENED: Final = "a bracket closes what it did not open"
 _SCALAR: Final = re.compile(rb"[^\s,\]}]*(?=[\s,\]}])")
 
 HEADER_KEYS: Final = frozenset(
@@ -68,7 +78,7 @@ class Document:
         """Whether there is a list of events."""
         self.repeated: set[str] = set()
         """Keys of the header that occur more than once: the last counts, as in any JSON reader."""
-        self.gaps: list[tuple[int, str]] = []
+        self.gaps = Gaps()
         """Where events could not be read, and why; what follows them could."""
         self.broken_at: int | None = None
         """The byte of the text from which on nothing could be read."""
@@ -76,6 +86,7 @@ class Document:
         self.is_blank = False
         self.is_followed = False
         """Whether another document stands behind the first, as in JSON lines."""
+        self._wasted_bytes = 0
 
     def batches(self) -> Iterator[list[Any] | None]:
         """Yield the events in file order, batch by batch; None where those before do not count."""
@@ -187,7 +198,7 @@ class Document:
             raise self._break("a key of the header was expected")
         raw = self._matching(_STRING)
         try:
-            key = json.loads(raw.decode("utf-8", "replace"), strict=False)
+            key = load_leniently(raw)
         except ValueError:
             raise self._break("a key of the header cannot be read") from None
         if self._peek() != b":":
@@ -283,22 +294,78 @@ class Document:
             try:
                 ended = yield from self._exactly()
             except _BreakError as error:
-                if not self._skip_damage(error):
-                    raise
+                ended = yield from self._behind(error)
         return None
 
-    def _skip_damage(self, error: _BreakError) -> bool:
-        """Go to the next event behind the damage, if there is one: a quote is never bare within a string."""
+    def _behind(self, error: _BreakError) -> Generator[list[Any], None, bool]:
+        """Yield the events behind damage until a whole slice had none; return whether the array has ended."""
+        events: list[Any] = []
+        self._text.drop(error.at - self._text.offset)
+        while True:
+            try:
+                self._resume(error)
+            except _BreakError:
+                yield events
+                raise
+            try:
+                ended = self._one_by_one(events)
+            except _BreakError as later:
+                error = later
+            else:
+                yield events
+                return ended
+            if len(events) >= _BATCH:
+                yield events
+                events = []
+
+    def _resume(self, error: _BreakError) -> None:
+        """Go from the damage at hand to the next event that can be read; raise the error where there is none."""
         text = self._text
-        text.drop(error.at - text.offset + 1)
-        while len(self.gaps) < _MOST_GAPS:
-            if found := _NEXT_EVENT.search(text.data):
-                text.drop(found.end())
-                self.gaps.append((error.at, str(error)))
-                return True
-            text.drop(max(0, len(text) - _OVERLAP_BYTES))
-            if not text.fill(len(text) + _FILL_BYTES):
-                break
+        found = value_at(text, self._slice_bytes)
+        if found.state == "torn" and text.first() != b"}":  # where its brackets seem to lead, says nothing
+            error = _BreakError(error.at, _UNREADABLE)
+        self._waste(found, error)
+        text.drop(min(1, len(text)))
+        while go_to_next(text):
+            found = value_at(text, self._slice_bytes)
+            if found.may_be_event:
+                return self.gaps.add(error.at, str(error))
+            self._waste(found, error)
+        raise error
+
+    def _waste(self, found: Value, error: _BreakError) -> None:
+        """Account for what was looked at in vain."""
+        self._wasted_bytes += found.size
+        if self._wasted_bytes > _WASTE_BYTES + _MOST_WASTE * self._text.offset:
+            raise error
+
+    def _one_by_one(self, events: list[Any]) -> bool:
+        """Append the events of the next slice, or those before what only `_exactly` can tell.
+
+        Return whether the array has ended.
+
+        Raises:
+            _BreakError: one of them cannot be read.
+        """
+        text = self._text
+        upto = text.offset + self._slice_bytes
+        while text.offset < upto:
+            first = self._peek()
+            if first == b"}":
+                raise self._break(_UNOPENED)
+            if first in (b"]", b","):  # nothing between two commas is no event
+                text.drop(1)
+                if first == b"]":
+                    return True
+                continue
+            found = value_at(text, self._slice_bytes)
+            if found.state in ("cut", "unsure"):
+                return False
+            one = self._one(text.head(found.size)) if found.state == "whole" else None
+            if one is None:
+                raise self._break(_UNREADABLE)
+            events.extend(one)
+            text.drop(found.size)
         return False
 
     def _exactly(self) -> Generator[list[Any], None, bool]:
@@ -310,7 +377,7 @@ class Document:
             raise self._ends_within(int(cuts.ends[-1]) + 1 if len(cuts.ends) else 0)
         text.drop(cuts.size)
         if cuts.state == "closes" and text.data[:1] != b"]":
-            raise self._break("a bracket closes what it did not open")
+            raise self._break(_UNOPENED)
         if cuts.state == "closes":
             text.drop(1)
         return cuts.state == "closes"
@@ -352,20 +419,23 @@ class Document:
         yield events
         if bad is not None:
             at = bad + len(data[bad:]) - len(data[bad:].lstrip(SPACE))
-            raise _BreakError(self._text.offset + at, "an event cannot be read")
+            raise _BreakError(self._text.offset + at, _UNREADABLE)
 
     def _decode(self, data: bytes, starts: list[int], ends: list[int], events: list[Any]) -> int | None:
         """Append the events; halve what the strict decoder refuses until the one is found. Return where one fails."""
         if not starts:
             return None
-        found = self._strictly(data[starts[0] : ends[-1]])
+        text = data[starts[0] : ends[-1]]
+        found = self._one(text) if len(starts) == 1 else self._strictly(text)
         if found is None and len(starts) == 1:
-            found = decode_leniently(data[starts[0] : ends[0]])
-            if found is None:
-                return starts[0]
-        if found is not None:
-            events.extend(found)
+            return starts[0]
+        if found is not None or holds_no_event(text):
+            events.extend(found or [])
             return None
         half = len(starts) // 2
         bad = self._decode(data, starts[:half], ends[:half], events)
         return self._decode(data, starts[half:], ends[half:], events) if bad is None else bad
+
+    def _one(self, text: bytes) -> list[Any] | None:
+        found = self._strictly(text)
+        return decode_leniently(text) if found is None else found

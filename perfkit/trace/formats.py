@@ -1,8 +1,9 @@
 """The records of a Chrome trace and their decoding: strict first, lenient for what that refuses.
 
-PyTorch writes traces that are not JSON: invalid UTF-8 and raw control characters inside strings, NaN. The fast path is
-msgspec's typed decoder, which looks only at the fields that are used and passes over all that is no complete event;
-an event that it refuses goes through Python's own lenient decoder, with invalid bytes replaced, into the same record.
+Programs write traces that are not JSON: invalid UTF-8, raw control characters and bare backslashes (of Windows' paths)
+inside strings, NaN. The fast path is msgspec's typed decoder, which looks only at the fields that are used and passes
+over all that is no complete event; an event that it refuses goes through Python's own lenient decoder, with invalid
+bytes replaced, into the same record.
 Each event is decoded for itself: how it is cut out of its file changes nothing.
 """
 
@@ -17,8 +18,10 @@ import msgspec
 from msgspec import Raw, Struct
 
 _NOTHING: Final = Raw(b"")
-_LENIENT_BYTES: Final = 1 << 20
+LENIENT_BYTES: Final = 1 << 20
 """Python's decoder keeps all of what it reads, at up to thirty times its size."""
+
+_ESCAPE: Final = re.compile(r'\\(["\\/bfnrt]|u[0-9a-fA-F]{4})?')
 
 _MOST_DIGITS: Final = 4000
 """Python refuses to convert more than 4300."""
@@ -121,9 +124,20 @@ def _decode(text: bytes, decoder: msgspec.json.Decoder[list[Any]]) -> list[Any] 
         return None
 
 
+def holds_no_event(text: bytes) -> bool:
+    """Tell lists of numbers and the like, of which each alone would have to be decoded to see that it is no event."""
+    if b"{" in text:
+        return False
+    try:
+        msgspec.json.decode(b"[" + text + b"]", type=Raw)  # which builds nothing
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    return True
+
+
 def decode_leniently(text: bytes) -> list[Any] | None:
     """Decode one event; None where nothing can be made of it, an empty list where it is no event."""
-    if len(text) > _LENIENT_BYTES:
+    if len(text) > LENIENT_BYTES:
         return None
     try:
         loaded = load_leniently(text)
@@ -148,13 +162,22 @@ def load_leniently(text: bytes) -> Any:
         ValueError: it is no JSON.
         RecursionError: it is nested too deeply.
     """
-    return json.loads(text.decode("utf-8", "replace"), strict=False, parse_float=_Number, parse_int=_Number)
+    decoded = text.decode("utf-8", "replace")
+    return _LENIENT.decode(_with_whole_escapes(decoded) if "\\" in decoded else decoded)
+
+
+def _with_whole_escapes(text: str) -> str:
+    """Double the backslashes that begin no escape of JSON."""
+    return _ESCAPE.sub(lambda found: found[0] if found[1] else r"\\", text)
 
 
 class _Number(str):
     """The text of a JSON number."""
 
     __slots__ = ()
+
+
+_LENIENT: Final = json.JSONDecoder(strict=False, parse_float=_Number, parse_int=_Number)
 
 
 def _plain(value: Any) -> Any:
@@ -236,7 +259,7 @@ def decode_value(text: bytes) -> Any:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError):
         pass
-    if len(text) > _LENIENT_BYTES:
+    if len(text) > LENIENT_BYTES:
         raise ValueError("too large to be decoded leniently")
     try:
         return _plain(load_leniently(text))

@@ -94,16 +94,16 @@ def _lacks(document: Document, columns: Columns) -> str | None:
     """Return what a whole document lacks to be a trace; one that holds nothing at all may be an empty trace."""
     if not document.has_events:
         return "it has no list `traceEvents`"
-    if columns.is_foreign and not document.gaps:
+    if columns.is_foreign and not document.gaps.first:
         return "nothing in its list is an event (an object with `ph`)"
     return None
 
 
 def _damage(document: Document, kept: int) -> list[str]:
     found = []
-    if document.gaps:
-        at, why = document.gaps[0]
-        places = "1 place" if len(document.gaps) == 1 else f"{len(document.gaps)} places"
+    if document.gaps.first:
+        at, why = document.gaps.first
+        places = "1 place" if document.gaps.count == 1 else f"{document.gaps.count:,} places"
         found.append(
             f"the file is damaged in {places}, first at byte {at:,} of its text ({why}): "
             f"{kept:,} events are whole and analysed, what stood there is left out"

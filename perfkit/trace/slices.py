@@ -114,6 +114,11 @@ class Text:
         found = pattern.match(self._data, self._at)
         return found.group() if found else None
 
+    def find_end(self, pattern: re.Pattern[bytes]) -> int | None:
+        """Return how far behind the cursor the next match ends, None where nothing at hand matches."""
+        found = pattern.search(self._data, self._at)
+        return found.end() - self._at if found else None
+
     def drop(self, count: int) -> None:
         """Move the cursor; what is before it is forgotten."""
         self._at += count

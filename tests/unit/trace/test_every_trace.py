@@ -323,6 +323,86 @@ def flipped(data: bytes) -> bytes:
     return bytes(out)
 
 
+TEARS: dict[str, Callable[[str], str]] = {
+    "a brace is missing": lambda event: event[:-1],
+    "a brace too many": lambda event: event + "}",
+    "a bracket is missing": lambda event: event.replace("]", "", 1),
+    "a quote is missing": lambda event: event.replace('gemm"', "gemm"),
+    "a bare quote": lambda event: event.replace("gemm", 'ge"mm'),
+    "a colon is missing": lambda event: event.replace(":", "", 1),
+    "cut off": lambda event: event[:70],
+    "zeros": lambda event: event[:20] + "\x00" * 40 + event[60:],
+}
+NESTED = {"list": [{"a": 1}, {"args": {}}, {"ts": 2, "x": "}, {"}, {"b": [{}, {"dur": 1}]}], "correlation": 3}
+ORDERS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "as torch writes them": lambda event: event,
+    "sorted": lambda event: dict(sorted(event.items())),
+    "arguments first": lambda event: {"args": event["args"], **event},
+    "duration first": lambda event: {"dur": event["dur"], **event},
+    "a key nobody knows first": lambda event: {"nobody knows": 1, **event},
+}
+
+
+@pytest.mark.parametrize("size", [100, 3000, 1 << 19])
+@pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
+@pytest.mark.parametrize("tear", TEARS.values(), ids=TEARS)
+def test_however_many_events_are_torn_the_others_are_kept(tmp_path: Path, tear: Any, order: Any, size: int) -> None:
+    listed = [json.dumps(order(KERNEL | {"ts": ts, "args": NESTED})) for ts in range(400)]
+    torn = set(range(1, 350, 3)) | set(range(200, 210))
+    text = ", ".join(tear(event) if ts in torn else event for ts, event in enumerate(listed))
+    trace = read(tmp_path, f"[{text}]".encode(), slice_bytes=size)
+    assert {1000 * ts for ts in range(400) if ts not in torn} <= set(trace.events.start_ns.tolist())
+    assert len(trace.events.kind) in (400 - len(torn), 400)
+    (said,) = trace.damage
+    first = len("[, " + listed[0]) + (len(listed[1]) if tear is TEARS["a brace too many"] else 0)
+    assert f"places, first at byte {first:,} " in said
+    assert f"{len(trace.events.kind):,} events are whole" in said
+    assert trace.damage == read(tmp_path, f"[{text}]".encode(), slice_bytes=777).damage
+
+
+def test_events_that_are_torn_one_after_the_other_are_one_place(tmp_path: Path) -> None:
+    event = json.dumps(OP)
+    trace = read(tmp_path, f"[{event}, {event[:-1]}, {event[:-1]}, {event}, {event[:-1]}, {event}]".encode())
+    assert len(trace.events.kind) == 3
+    assert "damaged in 2 places" in trace.damage[0]
+
+
+@pytest.mark.parametrize("size", [100, 1 << 19])
+def test_a_large_event_behind_damage_is_kept(tmp_path: Path, size: int) -> None:
+    event = json.dumps(OP)
+    for large in (300_000, 2_000_000):
+        text = ", ".join([event, event[:-1], json.dumps(OP | {"args": {"note": "x" * large}, "ts": 30}), event])
+        assert [start for start, _ in spans(read(tmp_path, f"[{text}]".encode(), slice_bytes=size))] == [
+            10_000,
+            30_000,
+            10_000,
+        ]
+
+
+@pytest.mark.parametrize(
+    ("written", "name"),
+    [
+        (r"C:\Users\me", r"C:\Users\me"),
+        (r"C:\users\new", "C:\\users\new"),
+        (r"a\\Users\\\q", r"a\Users\\q"),
+        (r"\u12 \u00e9 \\u12", r"\u12 é \u12"),
+        (r"say \"\x\"", r'say "\x"'),
+    ],
+)
+@pytest.mark.parametrize("size", [60, 1 << 19])
+def test_a_bare_backslash_is_one(tmp_path: Path, written: str, name: str, size: int) -> None:
+    event = json.dumps(OP)
+    trace = read(tmp_path, f"[{event}, {event.replace('aten::mm', written)}, {event}]".encode(), slice_bytes=size)
+    assert [trace.events.names[number] for number in trace.events.name] == ["aten::mm", name, "aten::mm"]
+    assert trace.damage == ()
+
+
+def test_a_bare_backslash_in_the_header_costs_nothing(tmp_path: Path) -> None:
+    header = rb'{"C:\Users": 1, "host_name": "C:\Users", "traceEvents": [%s]}'
+    trace = read(tmp_path, header % json.dumps(OP).encode())
+    assert (trace.header.host, trace.damage, trace.header_damage) == (r"C:\Users", (), ())
+
+
 @pytest.mark.parametrize("content", [b"{", b'{"traceEvents": [', b"nonsense", b'{"traceEvents": [}', b"\x00" * 5000])
 def test_nothing_usable_is_one_clear_error(tmp_path: Path, content: bytes) -> None:
     with pytest.raises(TraceError, match=r"no JSON, or not whole: it breaks at byte \d+") as caught:
@@ -430,6 +510,51 @@ def test_memory_follows_the_events_that_are_kept(tmp_path: Path, event: dict[str
     said, peak_mb = done.stdout.splitlines()
     assert f"the {kept + 1 if event is KERNEL else 1:,} events" in said
     assert int(peak_mb) < 120 + 64 * kept / 2**20
+
+
+SHREDS = {
+    "no event is whole": b'{"ph"},',
+    "every other event": b'{"ph": "X", "cat": "kernel", "ts": 1, "dur": 1}, {"ph"}, ',
+    "every other event lacks its end": b'{"ph": "X", "cat": "kernel", "ts": 1, "dur": 1}, {"ph": "B", ',
+    "backslashes": b',{"\\',
+    "each within the one before": b'{"ph":[{},',
+    "too deep": b'{"ph":' + b"[" * 1500 + b",",
+}
+TANGLE = b'{"ph":[{},' * 900 + b"0," * 500_000
+"""Each of its events goes on to the end."""
+
+
+@needs_proc
+@pytest.mark.parametrize(
+    "shreds",
+    [*(piece * (10**6 // len(piece)) for piece in SHREDS.values()), TANGLE],
+    ids=[*SHREDS, "each to the end"],
+)
+def test_shreds_of_events_are_cheap(tmp_path: Path, shreds: bytes) -> None:
+    path = tmp_path / "t.json"
+    path.write_bytes(b"[" + shreds)
+    done = subprocess.run(
+        [sys.executable, "-c", _MEASURE, path], capture_output=True, text=True, check=True, timeout=30
+    )
+    assert int(done.stdout.splitlines()[-1]) < 120
+
+
+@pytest.mark.parametrize("item", [b"1.5,", b"[],", b'"a",', b"null,"])
+def test_a_long_list_of_no_events_is_read_at_once(tmp_path: Path, item: bytes) -> None:
+    before = time.process_time()
+    with suppress(TraceError):
+        read(tmp_path, b"[" + item * (10**7 // len(item)) + b"0]")
+    assert time.process_time() - before < 5  # half a minute, if each were decoded for itself
+
+
+def test_among_numbers_events_are_found_and_what_cannot_be_read(tmp_path: Path) -> None:
+    event = json.dumps(OP).encode()
+    numbers = b"1.5, " * 100
+    for size in (60, 1 << 19):
+        trace = read(tmp_path, b"[%s%s, %s01, %s, 1]" % (numbers, event, numbers, event), slice_bytes=size)
+        assert spans(trace) == [(10_000, 15_000)] * 2
+        at = 1 + 2 * len(numbers) + len(event) + 2
+        assert f"damaged in 1 place, first at byte {at:,}" in trace.damage[0]
 
 
 def test_the_limit_can_be_set(tmp_path: Path) -> None:
