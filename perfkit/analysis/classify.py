@@ -18,7 +18,7 @@ from perfkit.trace.kineto import COMMUNICATION_OPERATORS
 
 _AT_ONCE: Final = 1 << 16
 _MOST_STRETCHES: Final = 8
-"""Each looks at all events: with no more of them, time stays linear in their number."""
+"""Each looks at all events: with about so many for all threads, time stays linear in their number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

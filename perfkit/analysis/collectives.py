@@ -32,7 +32,7 @@ from perfkit.totals import add_collectives
 from perfkit.trace.events import CollectiveArgs, Events, Kind, RecordedCollective
 from perfkit.trace.intervals import Ints, earliest_share, measure, uncovered_from
 
-_NEVER: Final = np.iinfo(np.int64).max
+_NEVER: Final = int(np.iinfo(np.int64).max)
 
 
 class Collectives(NamedTuple):
@@ -97,18 +97,22 @@ def _device_collectives(events: Events, names: Names, device: Device, activity: 
     first, group = _numbered(kernels.source * len(steps.number) + step)
     kinds, kind = number(
         lambda kind, hook: marked(kernels.kinds[kind], in_hook=hook == 1),
-        _last_of_each(kernels.source, kernels.kind)[first],
+        kernels.kind[first],
         in_gradient_hook(events, launch_row[first]).astype(np.int64),
     )
-    first_blocked = _least(np.where(blocked >= 0, blocked, _NEVER), group, len(first))
+
+    def earliest(column: Ints) -> Ints:
+        return _gathered(np.minimum, column, group, len(first), _NEVER)
+
+    first_blocked = earliest(np.where(blocked >= 0, blocked, _NEVER))
     return Collectives(
-        start=_least(events.start_ns[rows], group, len(first)),
-        end=-_least(-events.end_ns[rows], group, len(first)),
-        exposed=_sum(exposed, group, len(first)),
+        start=earliest(events.start_ns[rows]),
+        end=_gathered(np.maximum, events.end_ns[rows], group, len(first), -_NEVER),
+        exposed=_gathered(np.add, exposed, group, len(first)),
         kinds=kinds,
         kind=kind,
         step=step[first],
-        issued=_least(device.launched_ns[chosen], group, len(first)),
+        issued=earliest(device.launched_ns[chosen]),
         sequence=kernels.sequence[first],
         blocked=np.where(first_blocked < _NEVER, first_blocked, -1),
     )
@@ -121,23 +125,10 @@ def _numbered(keys: Ints) -> tuple[Ints, Ints]:
     return first[order], np.argsort(order)[place]
 
 
-def _last_of_each(keys: Ints, values: Ints) -> Ints:
-    """Return for each place the value at the last place with the same key."""
-    _, place = np.unique(keys, return_inverse=True)
-    last = np.zeros(len(keys), np.int64)
-    np.maximum.at(last, place, np.arange(len(keys)))
-    return values[last[place]]
-
-
-def _least(values: Ints, group: Ints, count: int) -> Ints:
-    found = np.full(count, _NEVER)
-    np.minimum.at(found, group, values)
-    return found
-
-
-def _sum(values: Ints, group: Ints, count: int) -> Ints:
-    found = np.zeros(count, np.int64)
-    np.add.at(found, group, values)
+def _gathered(how: np.ufunc, values: Ints, group: Ints, count: int, start: int = 0) -> Ints:
+    """Return for each group what `how` makes of its values, beginning with `start`."""
+    found = np.full(count, start, np.int64)
+    how.at(found, group, values)
     return found
 
 
@@ -148,7 +139,7 @@ class _Described(NamedTuple):
     kind: Ints
     """Index into `kinds`."""
     source: Ints
-    """The row that says so."""
+    """The row of the event that describes it; its own where none does."""
     sequence: Ints
     """The collective's number in its group, from there or from where it was issued; -1 where neither says."""
 
@@ -246,9 +237,9 @@ def tabulate_collectives(found: Collectives) -> list[CollectiveStat]:
     columns = zip(
         found.kinds,
         np.bincount(found.kind, minlength=count).tolist(),
-        _sum(duration, found.kind, count).tolist(),
-        _sum(found.exposed, found.kind, count).tolist(),
-        (-_least(-duration, found.kind, count)).tolist(),
+        _gathered(np.add, duration, found.kind, count).tolist(),
+        _gathered(np.add, found.exposed, found.kind, count).tolist(),
+        _gathered(np.maximum, duration, found.kind, count).tolist(),
         strict=True,
     )
     return add_collectives(

@@ -61,7 +61,7 @@ def number(describe: Callable[..., Description], *deciding: Ints) -> tuple[list[
 
     Args:
         describe: called with a value of each column, once for all collectives of which these are the same.
-        deciding: the columns, of shape (c,); small integers from -1 on.
+        deciding: the columns, of shape (c,); integers from -1 on, whose ranges multiplied fit int64.
 
     Returns:
         the descriptions, each once, in the order in which they occur, and for each collective the index of its own.

@@ -18,7 +18,7 @@ from perfkit.analysis.steps import BEFORE_THE_FIRST, Steps, find_steps
 from perfkit.errors import TraceError, UsageError
 from perfkit.model.rank import CollectiveStat, MemoryUse, OperatorStat, PhaseStat, StepBreakdown
 from perfkit.model.terms import Finding
-from perfkit.trace.events import Header, Kind, RankTrace
+from perfkit.trace.events import Events, Header, Kind, RankTrace
 
 
 class TraceSummary(Struct, frozen=True, kw_only=True):
@@ -70,8 +70,7 @@ def summarise(trace: RankTrace, file: str, step_marker: str | None = None) -> Tr
     recorded = (said.collectives if said else None) or []
     collectives, fitted = find_collectives(events, names, device, activity, steps, recorded)
     findings = [*_damage(trace), *_lost_device(trace, device), *_step_findings(steps, device, step_marker)]
-    if not fitted:
-        findings.append(_UNFITTED)
+    findings += [] if fitted else [_UNFITTED]
     header, has_device = _without_collectives(trace.header), bool(len(device.row))
     counts = {kind.name.lower(): count for kind, count in sorted(trace.counts.items())}
     breakdown = break_down(events, names, activity, steps)
@@ -142,9 +141,9 @@ def _damage(trace: RankTrace) -> list[Finding]:
         more = f" and {len(trace.unknown) - 5} more" if len(trace.unknown) > 5 else ""
         message = f"{sum(trace.unknown.values())} events of unknown categories were left out: {listed}{more}"
         found.append(Finding(code="unknown_events", severity="warning", message=message))
-    if (hours := _span_ns(trace) / _HOUR_NS) > 1:
+    if (hours := _longest_lull_ns(trace.events) / _HOUR_NS) > 1:
         message = (
-            f"its events lie up to {hours:,.1f} hours apart, and a profile lasts minutes: "
+            f"between two of its events, or in one on a device, {hours:,.1f} hours pass: "
             "if a time is damaged, so is the step that it falls into"
         )
         found.append(Finding(code="times_far_apart", severity="warning", message=message))
@@ -157,9 +156,15 @@ def _damage(trace: RankTrace) -> list[Finding]:
 _HOUR_NS: Final = 3600 * 10**9
 
 
-def _span_ns(trace: RankTrace) -> int:
-    start_ns, end_ns = trace.events.start_ns, trace.events.end_ns
-    return int(end_ns.max()) - int(start_ns.min()) if len(start_ns) else 0
+def _longest_lull_ns(events: Events) -> int:
+    """Return for how long nothing begins: the longest time without any event, or in one on a device."""
+    if not len(events.kind) or int(events.end_ns.max()) - int(events.start_ns.min()) < _HOUR_NS:
+        return 0
+    order = np.argsort(events.start_ns, kind="stable")
+    lull_ns = events.start_ns[order][1:] - np.maximum.accumulate(events.end_ns[order])[:-1]
+    on_device = events.rows(Kind.KERNEL, Kind.COPY)
+    longest_ns = (events.end_ns[on_device] - events.start_ns[on_device]).max(initial=0)
+    return int(max(lull_ns.max(initial=0), longest_ns))
 
 
 def _step_findings(steps: Steps, device: Device, marker: str | None) -> list[Finding]:

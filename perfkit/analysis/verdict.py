@@ -102,7 +102,7 @@ def qualify(verdict: Verdict, findings: Collection[Finding], cost: ProfilerCost 
     if "damaged_trace" in codes:
         sentence += "; traces are damaged, and what is lost of them shows as overhead"
     if "times_far_apart" in codes:
-        sentence += "; some events lie hours from the others, and make the steps that they fall into as long"
+        sentence += "; some times lie hours from the others, and make the steps that they fall into as long"
     return replace(verdict, sentence=sentence)
 
 

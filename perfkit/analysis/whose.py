@@ -36,10 +36,10 @@ def whose(headers: Iterable[tuple[str, int | None]], default: int | None) -> tup
     """
     claims = [Claim(file, rank, rank_in_name(file)) for file, rank in headers]
     shared = _shared(claims)
-    if shared:
-        claims = [claim if claim.in_name is None else claim._replace(in_header=claim.in_name) for claim in claims]
-    ranks = [_first(claim.in_header, claim.in_name, default) for claim in claims]
-    return ranks, [_by_name(shared)] if shared else _by_header([claim for claim in claims if claim.differs])
+    differing = [claim for claim in claims if claim.differs]
+    if shared:  # then no header of the run is believed
+        return [_first(claim.in_name, default) for claim in claims], [_by_name(shared, differing)]
+    return [_first(claim.in_header, claim.in_name, default) for claim in claims], _by_header(differing)
 
 
 def _first(*ranks: int | None) -> int | None:
@@ -61,12 +61,14 @@ def _told_apart(claims: Sequence[Claim]) -> bool:
     return len(names) > 1 and None not in names
 
 
-def _by_name(shared: Sequence[Claim]) -> Finding:
-    several = sorted({claim.in_header for claim in shared if claim.in_header is not None})
-    first = [claim.file for claim in shared if claim.in_header == several[0]]
+def _by_name(shared: Sequence[Claim], differing: Sequence[Claim]) -> Finding:
+    several = min(claim.in_header for claim in shared if claim.in_header is not None)
+    first = [claim.file for claim in shared if claim.in_header == several]
+    others = _listed([f"{claim.file} is of rank {claim.in_header}" for claim in differing])
     message = (
-        f"several traces say rank {several[0]} in their headers and different ranks in their names ({_listed(first)}): "
-        "the names count; runs that are of one process each are to have a folder each"
+        f"several traces say rank {several} in their headers and different ranks in their names ({_listed(first)}): "
+        f"in this run the names count, and no header ({others}); "
+        "runs that are of one process each are to have a folder each"
     )
     return Finding(code="ranks_by_name", severity="warning", message=message)
 

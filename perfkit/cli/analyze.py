@@ -70,7 +70,12 @@ def analyze(
     ] = None,
     max_bytes: Annotated[
         int | None,
-        typer.Option(min=1, metavar="<int>", help="Refuse a trace with more text, decompressed.  [default: 64 GiB]"),
+        typer.Option(
+            min=1,
+            metavar="<int>",
+            help="Refuse a trace with more text, decompressed; up to it, allow what looks like a bomb.  "
+            "[default: 64 GiB]",
+        ),
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="Rows in the ranked tables.")] = DEFAULT_TOP,
     executor: Annotated[

@@ -77,8 +77,10 @@ def compare(
     # Last, so that `--help` and a mistyped option do not wait for numpy.
     from perfkit.cli.output import standard_output
     from perfkit.comparing import compare as compare_runs
+    from perfkit.heap import return_large_blocks
     from perfkit.report.files import writing
 
+    return_large_blocks()
     found = compare_runs(before, after, fail_on=fail_on or [], step_marker=step_marker)
     for path, kind in files:
         with writing(path) as stream:

@@ -59,8 +59,10 @@ def history(
     # Last, so that `--help` and a mistyped option do not wait for numpy.
     from perfkit.cli.output import standard_output
     from perfkit.comparing import history as history_of
+    from perfkit.heap import return_large_blocks
     from perfkit.report.files import writing
 
+    return_large_blocks()
     found = history_of(*paths, by=by, step_marker=step_marker)
     for path, kind in files:
         with writing(path) as stream:

@@ -34,7 +34,10 @@ def merge(
         str | None, typer.Option(metavar="REGEX", help="Annotations that mark the steps, in place of `ProfilerStep#N`.")
     ] = None,
     max_bytes: Annotated[
-        int | None, typer.Option(min=1, help="Refuse a trace with more text than this, decompressed (64 GiB).")
+        int | None,
+        typer.Option(
+            min=1, help="Refuse a trace with more text, decompressed; up to it, allow what looks like a bomb (64 GiB)."
+        ),
     ] = None,
 ) -> None:
     """Write all ranks of a run to one timeline for the Perfetto UI.

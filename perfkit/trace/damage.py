@@ -29,7 +29,7 @@ class Value(NamedTuple):
 
     state: Literal["whole", "torn", "cut", "unsure"]
     """Whole, with a comma or a closing bracket behind it; not to be read; cut short by the end of the text; too large
-    or too deeply nested to say."""
+    to say."""
     size: int
     """How much of the text it takes, or how much told that it is not whole."""
     may_be_event: bool = False
@@ -73,7 +73,7 @@ def _value(window: bytes, *, is_rest: bool) -> Value | None:
     try:
         value, end = _STRUCTURE.raw_decode(text)
     except RecursionError:
-        return Value("unsure", LENIENT_BYTES, may_be_event=True)
+        return Value("torn", len(text))
     except json.JSONDecodeError as error:
         if error.pos <= len(text) - _LONGEST_WORD and not error.msg.startswith("Unterminated string"):
             return Value("torn", error.pos + 1)

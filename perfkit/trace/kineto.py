@@ -6,16 +6,18 @@ from typing import Final
 
 from perfkit.trace.events import Kind
 
+_DEVICE: Final = "(gpu|cuda|hip|xpu|mtia|gcu|privateuse1)"
+
 KINDS: Final[tuple[tuple[str, Kind], ...]] = (
     (r"kernel|mtia_ccp_events", Kind.KERNEL),
-    (r"(\w+_)?mem(cpy|set)", Kind.COPY),
+    (rf"({_DEVICE}_)?mem(cpy|set)", Kind.COPY),
     (r"cpu_op|operator", Kind.OPERATOR),
     (r"user_annotation", Kind.ANNOTATION),
     (r"(\w+_)?(runtime|driver)|hpu_op", Kind.LAUNCH),
     (r"python_function", Kind.PYTHON),
     # Copies of host annotations on the device's timeline, and waits: not device work.
-    (r"gpu_user_annotation|\w+_(sync|event)", Kind.OTHER),
-    (r"trace|overhead|external_correlation|collective_comm|\w+_profiler_range", Kind.OTHER),
+    (rf"gpu_user_annotation|{_DEVICE}_(sync|event)", Kind.OTHER),
+    (r"trace|overhead|cpu_instant_event|external_correlation|collective_comm|(cuda|gcu)_profiler_range", Kind.OTHER),
     (r"mtia_(insight|counters|workloadd)|gpu_pm_counter", Kind.OTHER),
     (r"ac2g|async_cpu_to_gpu|async_gpu|fwdbwd|forward_backward|__metadata", Kind.OTHER),
 )

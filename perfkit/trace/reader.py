@@ -164,14 +164,15 @@ def _base_ns(value: bytes, path: Path) -> int:
 def _perfkit_header(value: bytes) -> PerfkitHeader | None:
     try:
         return msgspec.json.decode(value, type=PerfkitHeader | None)
-    except msgspec.ValidationError:  # another program's key of the same name
-        return None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         pass
+    decoded = decode_value(value)
     try:
-        return msgspec.convert(decode_value(value), PerfkitHeader | None)
+        return msgspec.convert(decoded, PerfkitHeader | None)
     except msgspec.ValidationError:
-        return None
+        if isinstance(decoded, dict) and {"rank", "world_size"} <= decoded.keys():
+            raise
+        return None  # another program's key of the same name
 
 
 def _distributed_info(value: bytes) -> dict[str, Any]:

@@ -35,7 +35,7 @@ class Sayings:
     def _number_of(self, args: RawArgs, is_dispatch: bool) -> int:
         fields = _FIELDS(args)
         # 1, 1.0 and True are equal, and not the same.
-        key = (fields, tuple(map(type, fields)), bytes(args.input_dims), bytes(args.input_type), is_dispatch)
+        key = (fields, tuple(map(type, fields)), _small(args.input_dims), _small(args.input_type), is_dispatch)
         try:
             number = self._numbers.setdefault(key, len(self._args))
         except TypeError:  # a list or an object where a word should be
@@ -64,15 +64,20 @@ def describe(args: RawArgs, *, is_dispatch: bool) -> CollectiveArgs:
         group=text(args.group),
         group_size=natural(args.group_size),
         members=text(args.members),
-        input_dims=_decoded(bytes(args.input_dims)),
-        input_type=_decoded(bytes(args.input_type)),
+        input_dims=_decoded(_small(args.input_dims)),
+        input_type=_decoded(_small(args.input_type)),
         is_dispatch=is_dispatch,
     )
 
 
-def _decoded(data: bytes) -> Any:
-    """Decode a small value; None where there is none, or it is damaged or large."""
+def _small(raw: msgspec.Raw) -> bytes:
+    """Return the text of a value; nothing of one that is too large to be kept."""
+    return bytes(raw) if len(bytes(raw)) <= _LARGEST_ARGUMENT_BYTES else b""
+
+
+def _decoded(text: bytes) -> Any:
+    """Decode a value; None where there is none, or it is damaged."""
     try:
-        return msgspec.json.decode(data) if 0 < len(data) <= _LARGEST_ARGUMENT_BYTES else None
+        return msgspec.json.decode(text) if text else None
     except (ValueError, RecursionError):
         return None

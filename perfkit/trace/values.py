@@ -1,6 +1,5 @@
 """Single values as traces write them: an id as a number or a string, a count that may be missing."""
 
-import sys
 from typing import Any
 
 
@@ -18,5 +17,5 @@ def natural(value: Any) -> int | None:
 
 
 def text(value: Any) -> str | None:
-    """Return a word, one for all that are equal; None where it is missing or empty."""
-    return None if value is None or value == "" else sys.intern(str(value))
+    """Return a word; None where it is missing or empty."""
+    return None if value is None or value == "" else str(value)

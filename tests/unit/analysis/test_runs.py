@@ -114,6 +114,14 @@ def test_headers_that_say_ranks_on_a_host_do_not_count(tmp_path: Path) -> None:
     assert codes(run) == {"ranks_by_name"}
 
 
+def test_where_names_count_no_header_does_and_all_are_named(tmp_path: Path) -> None:
+    headers = {"rank0": 0, "rank1": 0, "rank7": 5, "x": 1}
+    run = analyse(tmp_path, **{name: rank_trace(rank, 8) for name, rank in headers.items()})
+    assert traces_of(run) == [(0, ["rank0.json"]), (1, ["rank1.json"]), (7, ["rank7.json"]), (None, ["x.json"])]
+    assert "rank1.json is of rank 0, rank7.json is of rank 5" in found(run, "ranks_by_name").message
+    assert found(run, "rank_unknown").file == "x.json"
+
+
 def test_names_that_count_join_the_cycles_of_a_rank(tmp_path: Path) -> None:
     traces = {f"rank{rank}.cycle{cycle}": rank_trace(0, 2, at=1000 * cycle) for rank in range(2) for cycle in range(2)}
     run = analyse(tmp_path, **traces)
@@ -295,7 +303,7 @@ RECORD = {"ns": BASE_NS, "op": "all_reduce", "bytes": 4, "dtype": "Float", "grou
     [
         {"distributedInfo": {"rank": True, "world_size": True}},
         {"deviceProperties": [{"id": True, "totalGlobalMem": True}]},
-        {"perfkit": {"rank": 2**70}},
+        {"perfkit": {"rank": 2**70, "world_size": 2}},
         {"perfkit": {"rank": 0, "cycle": 2**70}},
         {"perfkit": {"rank": 0, "steps": [0, 2**70]}},
         *({"perfkit": {"collectives": [RECORD | {key: value}]}} for key in ("ns", "bytes", "group_size", "seq")
@@ -316,6 +324,18 @@ def test_an_event_far_from_all_others_is_a_finding(tmp_path: Path, start_us: int
     builder = TraceBuilder(0, 1).step(0, 0, 100).op("aten::mm", 5, 10).launch(1, 6, 2)
     run = analyse(tmp_path, rank0=builder.kernel("gemm", start_us, 5, 1))
     assert ("times_far_apart" in codes(run)) == far
+
+
+def test_hours_full_of_events_are_no_finding(tmp_path: Path) -> None:
+    builder = TraceBuilder(0, 1)
+    for minute in range(70):
+        builder.step(minute, minute * 60 * 10**6, 60 * 10**6).op("aten::mm", minute * 60 * 10**6, 50 * 10**6)
+    assert "times_far_apart" not in codes(analyse(tmp_path, rank0=builder))
+
+
+def test_an_activity_of_hours_on_a_device_is_a_finding(tmp_path: Path) -> None:
+    builder = TraceBuilder(0, 1).step(0, 0, 100).kernel("gemm", 10, 7_200 * 10**6).kernel("gemm", 30 * 10**6, 5)
+    assert "times_far_apart" in codes(analyse(tmp_path, rank0=builder))
 
 
 def test_what_a_trace_without_work_holds_instead_is_said(tmp_path: Path) -> None:

@@ -91,6 +91,17 @@ def test_progress_counts_the_bytes_of_the_file(tmp_path: Path) -> None:
 # ---- forms of events -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("category", ["npu_kernel", "my_user_event", "disk_memcpy", "x_profiler_range"])
+def test_categories_that_nobody_knows_are_told(tmp_path: Path, category: str) -> None:
+    assert read(tmp_path, [OP, OP | {"cat": category}]).unknown == {category: 1}
+
+
+def test_large_shapes_are_not_kept(tmp_path: Path) -> None:
+    event = OP | {"name": "c10d::allreduce_", "args": {"Input Dims": [[7] * 40_000]}}
+    said = read(tmp_path, [event, event | {"args": {"Input Dims": [[8] * 40_000]}}]).events.said
+    assert [args.input_dims for args in said.args] == [None]
+
+
 @pytest.mark.parametrize("ts", ["10", "10.0", "10.000", '"10"', '"10.000"', "1e1", "0.1e+2", "10.0000004"])
 def test_forms_of_times(tmp_path: Path, ts: str) -> None:
     event = json.dumps(OP).replace('"ts": 10', f'"ts": {ts}')
@@ -147,6 +158,7 @@ def test_an_odd_event_nested_however_deeply_costs_no_other(tmp_path: Path, depth
         ("mtia_insight", Kind.OTHER),
         ("mtia_workloadd", Kind.OTHER),
         ("hpu_op", Kind.LAUNCH),
+        ("xpu_memcpy", Kind.COPY),
         ("cuda_event", Kind.OTHER),
         ("cpu_instant_event", Kind.OTHER),
         ("xpu_runtime", Kind.LAUNCH),
@@ -238,6 +250,12 @@ def test_a_header_that_cannot_be_read_is_a_finding(tmp_path: Path) -> None:
     assert trace.header.rank is None
     assert "distributedInfo" in trace.header_damage[0]
     assert "damaged_header" in codes(summarise(trace, "t.json"))
+
+
+def test_perfkits_own_header_that_cannot_be_is_a_finding(tmp_path: Path) -> None:
+    own = {"perfkit": {"rank": 2**70, "world_size": 2}, "traceEvents": [OP]}
+    assert read(tmp_path, own).header_damage == ("the header's perfkit cannot be read and is left out",)
+    assert read(tmp_path, own | {"perfkit": {"rank": "first"}}).header_damage == ()
 
 
 def test_a_header_with_a_key_twice_has_lost_no_events(tmp_path: Path) -> None:
@@ -358,6 +376,12 @@ def test_however_many_events_are_torn_the_others_are_kept(tmp_path: Path, tear: 
     assert f"places, first at byte {first:,} " in said
     assert f"{len(trace.events.kind):,} events are whole" in said
     assert trace.damage == read(tmp_path, f"[{text}]".encode(), slice_bytes=777).damage
+
+
+def test_many_events_that_are_nested_too_deeply_cost_no_other(tmp_path: Path) -> None:
+    event, deep = json.dumps(OP), '{"ph": "X", "args": %s}' % ("[" * 1500 + "]" * 1500)
+    trace = read(tmp_path, f"[{', '.join([event] * 5 + [deep + '}'] * 40 + [event] * 5)}]".encode())
+    assert len(trace.events.kind) == 10
 
 
 def test_events_that_are_torn_one_after_the_other_are_one_place(tmp_path: Path) -> None:
