@@ -103,7 +103,7 @@ class Events:
 
 
 Whole = Annotated[int, Meta(ge=-(2**61), le=2**61)]
-"""What a column can hold; a header with more than that is none of perfkit's."""
+"""What a column can hold, and sums of a few of them; a header with more than that cannot be read."""
 
 
 class RecordedCollective(Struct, frozen=True, kw_only=True):

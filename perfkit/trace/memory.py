@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from perfkit.trace.events import Allocations
 from perfkit.trace.formats import RawMark
+from perfkit.trace.growing import Growing
 from perfkit.trace.intervals import Ints
 from perfkit.trace.times import to_nanoseconds
 
@@ -40,8 +41,8 @@ class Memory:
 
     def __init__(self, repaired: Counter[str]) -> None:
         self._repaired = repaired
-        self._parts: dict[tuple[int, int], list[list[Ints]]] = {}
-        """Of each device times, totals and what is reserved, in pieces."""
+        self._columns: dict[tuple[int, int], tuple[Growing, Growing, Growing]] = {}
+        """Of each device times, totals and what is reserved."""
         self._first: dict[tuple[int, int], tuple[int, int]] = {}
         """Of each device the earliest time, and what was allocated before it."""
 
@@ -58,12 +59,12 @@ class Memory:
         self._repaired["records of memory without a usable time, device or total, left out"] += int((~known).sum())
         for key in sorted(set(zip(kind[known].tolist(), number[known].tolist(), strict=True))):
             chosen = np.flatnonzero(known & (kind == key[0]) & (number == key[1]))
-            if key not in self._parts and len(self._parts) >= _MOST_DEVICES:
+            if key not in self._columns and len(self._columns) >= _MOST_DEVICES:
                 self._repaired[f"records of memory of more than {_MOST_DEVICES} devices, left out"] += len(chosen)
                 continue
-            columns = self._parts.setdefault(key, [[], [], []])
-            for pieces, column in zip(columns, (time_ns, allocated, reserved), strict=True):
-                pieces.append(column[chosen])
+            columns = self._columns.setdefault(key, (Growing(np.int64), Growing(np.int64), Growing(np.int64)))
+            for column, values in zip(columns, (time_ns, allocated, reserved), strict=True):
+                column.extend(values[chosen])
             earliest = chosen[np.argmin(time_ns[chosen])]
             self._begin(key, int(time_ns[earliest]), int(allocated[earliest]), args[earliest].change)
 
@@ -75,12 +76,11 @@ class Memory:
 
     def made(self, base_ns: int) -> dict[tuple[int, int], Allocations]:
         """Return what was collected by type and number of the device, in order of absolute time; then it is gone."""
-        return {key: _joined(self._parts.pop(key), base_ns, self._first[key][1]) for key in sorted(self._parts)}
+        return {key: _made(self._columns.pop(key), base_ns, self._first[key][1]) for key in sorted(self._columns)}
 
 
-def _joined(columns: list[list[Ints]], base_ns: int, before: int) -> Allocations:
-    # One after the other: of millions of records the pieces of all columns would take as much again.
-    time_ns, allocated, reserved = (np.concatenate(columns.pop(0)) for _ in range(3))
+def _made(columns: tuple[Growing, Growing, Growing], base_ns: int, before: int) -> Allocations:
+    time_ns, allocated, reserved = (column.made() for column in columns)
     if (time_ns[1:] < time_ns[:-1]).any():
         order = np.argsort(time_ns, kind="stable")
         time_ns, allocated, reserved = time_ns[order], allocated[order], reserved[order]

@@ -34,14 +34,15 @@ def read_trace(
 
     Args:
         path: the file.
-        max_bytes: refuse a file with more text than this; None: 64 GiB, and no more than any trace can be compressed.
+        max_bytes: refuse a file with more bytes of text than this; None: 64 GiB, and neither more text nor more events
+            than any trace has for the bytes of its file.
         progress: called with the number of bytes of the file read since the last call, perhaps from another thread.
         slice_bytes: how much text is decoded at once; the result does not depend on it.
         detailed: whether to keep events of all kinds, and what a timeline shows of them: `RankTrace.detail`.
 
     Raises:
         NotATraceError: the file is JSON, but no trace.
-        TraceError: the file cannot be read, nothing in it can be used, or its text is larger than is allowed.
+        TraceError: the file cannot be read, nothing in it can be used, or it holds more than is allowed.
     """
     source = Source(path, max_bytes=max_bytes, progress=progress)
     pieces = source.pieces()

@@ -84,11 +84,14 @@ def test_what_is_no_file_is_passed_over_and_named(tmp_path: Path, *, manifest: b
     assert manifest == any("it is no regular file" in finding.message for finding in run.findings)
 
 
-@pytest.mark.parametrize("command", [["merge", "-o", "m.json"], ["compare", "x"], ["history"]])
-def test_no_command_waits_for_a_pipe(tmp_path: Path, command: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("command", "code"), [(["merge", "x", "-o", "m.json"], 0), (["compare", "x", "x"], 0), (["history", "x"], 1)]
+)
+def test_no_command_waits_for_a_pipe(tmp_path: Path, command: list[str], code: int) -> None:
     make_folder_with_pipes(tmp_path / "x")
-    called = [sys.executable, "-m", "perfkit", command[0], "x", *command[1:]]
-    subprocess.run(called, cwd=tmp_path, timeout=60, capture_output=True, check=False)
+    called = [sys.executable, "-m", "perfkit", *command]
+    done = subprocess.run(called, cwd=tmp_path, timeout=60, capture_output=True, text=True, check=False)
+    assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stderr
 
 
 def test_a_folder_of_pipes_alone_is_an_error_that_names_one(tmp_path: Path) -> None:
