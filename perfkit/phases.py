@@ -1,7 +1,7 @@
 """Names of the phases of a training step, shared by the workloads, the session and the rules of the analysis.
 
 The session annotates each phase as `perfkit.<phase>` (a `user_annotation` in the trace); the analysis knows only
-`perfkit.data_loading` by its name (METRICS section 2), the rest are for people who open the trace.
+`perfkit.data_loading` by its name (metrics.md section 2), the rest are for people who open the trace.
 """
 
 from typing import Final, Literal

@@ -1,4 +1,4 @@
-"""A second, slow and obvious implementation of METRICS sections 1 to 4, to check the product
+"""A second, slow and obvious implementation of metrics.md sections 1 to 4, to check the product
 against.
 
 It shares no code with the product and takes the other road wherever there are two: plain Python
@@ -58,7 +58,7 @@ class Event:
 
 @dataclass(frozen=True)
 class ReferenceStep:
-    """What METRICS says of one step of one rank, all in nanoseconds."""
+    """What metrics.md says of one step of one rank, all in nanoseconds."""
 
     step: int | None
     start_ns: int
@@ -153,7 +153,7 @@ def nanoseconds(microseconds_each: Fraction, value: object) -> int | None:
 # "`kernel`, `gpu_memcpy`, `gpu_memset` (and their names on other accelerators)";
 # "`gpu_user_annotation` and `cuda_sync` are not device work". Choice: categories are compared
 # without case; what kineto wrote before 2022 (`Kernel`, `Memcpy`, `Memset`, `Runtime`, beside the
-# `Operator` that METRICS names) counts, and MTIA's on-device events, which kineto has since made an
+# `Operator` that metrics.md names) counts, and MTIA's on-device events, which kineto has since made an
 # alias of `kernel`.
 KERNELS: Final = frozenset({"kernel", "mtia_ccp_events"})
 COPIES: Final = frozenset({"gpu_memcpy", "gpu_memset", "memcpy", "memset"})

@@ -223,7 +223,7 @@ class GPT(Workload[GPTConfig]):
         return self.config.block
 
     def flops_per_token(self, model: nn.Module) -> float:
-        """Return 6 N + 12 L H Q T, forward and backward (METRICS section 8; PaLM, appendix B).
+        """Return 6 N + 12 L H Q T, forward and backward (metrics.md section 8; PaLM, appendix B).
 
         N counts parameters (the tied head once) without position embeddings; H x Q is the width.
         """

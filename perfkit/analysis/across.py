@@ -1,4 +1,4 @@
-"""What matched collectives tell: who waits, how long a transfer takes, how fast it is (METRICS section 5)."""
+"""What matched collectives tell: who waits, how long a transfer takes, how fast it is (metrics.md section 5)."""
 
 from collections.abc import Hashable, Iterator, Sequence
 from statistics import median

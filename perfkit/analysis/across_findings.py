@@ -15,7 +15,7 @@ from perfkit.model.terms import Finding, Severity
 from perfkit.units import duration
 
 _CAP_MATTERS: Final = 1.01
-"""Beyond this ratio of the replay to what was measured, the ranks' timelines do not agree (METRICS section 6)."""
+"""Beyond this ratio of the replay to what was measured, the ranks' timelines do not agree (metrics.md section 6)."""
 _APART_NS: Final = 1_000_000
 """Network time keeps hosts within about so much of each other; traces further apart do not fit side by side."""
 _SKEW: Final = 3.0

@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 def fits(rows: Sequence[SharedCollective]) -> list[BandwidthFit]:
     """Fit t = alpha + factor * S / beta to each operator and group whose transfers and sizes are known.
 
-    By non-negative least squares on relative error (METRICS section 5), a point a size: the mean of the medians of
+    By non-negative least squares on relative error (metrics.md section 5), a point a size: the mean of the medians of
     its rows, by their counts.
     """
     known = [row for row in rows if row.transfer_ns and row.bytes and (row.group_size or 0) > 1]

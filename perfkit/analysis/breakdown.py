@@ -1,4 +1,4 @@
-"""Where a step's time goes: the exclusive breakdown (METRICS section 4), in exact integers.
+"""Where a step's time goes: the exclusive breakdown (metrics.md section 4), in exact integers.
 
 Every category is a union of spans. Because an instant goes to the first category that applies, the exclusive time of a
 category is what it adds to the union of those before it, so the five add up to the window by construction.

@@ -1,8 +1,8 @@
 """A rank's collectives as they are sent to where ranks are compared: a few bytes each, in columns.
 
 Beside what a collective was, each says where the rank's own progress stood when it joined, and when it was blocked by
-it: its time since the first window, without its exposed communication (METRICS section 6). Only `ended_ns` is a time of
-the rank's own clock: by it the clocks are compared, and nothing else.
+it: its time since the first window, without its exposed communication (metrics.md section 6). Only `ended_ns` is a
+time of the rank's own clock: by it the clocks are compared, and nothing else.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Which events are communication, computation, copies and data loading (METRICS section 2).
+"""Which events are communication, computation, copies and data loading (metrics.md section 2).
 
 Names are classified once (a trace has 100,000 events and 1,000 names) and events look their name's answer up.
 """

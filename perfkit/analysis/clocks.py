@@ -1,4 +1,4 @@
-"""The clocks of hosts, aligned by the collectives that they ended together (METRICS section 5).
+"""The clocks of hosts, aligned by the collectives that they ended together (metrics.md section 5).
 
 No rank can leave an n-to-n collective before the last one has joined it, and all leave it at nearly the same time: the
 median of how much earlier or later a host's clock says that was is the host's offset. Clocks that run at different

@@ -1,4 +1,4 @@
-"""One record a collective: what it was, how large, how long, and how much of it nothing hid (METRICS section 5).
+"""One record a collective: what it was, how large, how long, and how much of it nothing hid (metrics.md section 5).
 
 On a device a collective is a communication kernel, joined through its launch to the host events that describe it. On
 the CPU it is the backend's annotation (`gloo:all_reduce`), which spans the wait for the other ranks; its size stands

@@ -1,4 +1,4 @@
-"""Where a run's efficiency goes: POP's multiplicative hierarchy, extended to input and host (METRICS section 6)."""
+"""Where a run's efficiency goes: POP's multiplicative hierarchy, extended to input and host (metrics.md section 6)."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter

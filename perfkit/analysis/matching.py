@@ -1,11 +1,11 @@
-"""The same collective on different ranks: matched, and split into waiting and transfer (METRICS section 5).
+"""The same collective on different ranks: matched, and split into waiting and transfer (metrics.md section 5).
 
 Matched by process group and sequence number where the traces have it, else by the order in which a step's collectives
 of one operator, type and size were issued (but for all_to_all, to which a rank gives as much as it likes, whatever the
 size): those that are not alike cannot be one, and a collective that a trace lost puts no others out of order. A match
 by number must agree in the same, and have no more ranks than the group. Groups that a trace does not name are one here.
-`Comms Id`, which METRICS names beside the number, is not used: torch makes it from the number, and it has no order. A
-group is its name and its ranks: siblings (of a mesh, say) may have one name. Of an n-to-n collective the shortest
+`Comms Id`, which metrics.md names beside the number, is not used: torch makes it from the number, and it has no order.
+A group is its name and its ranks: siblings (of a mesh, say) may have one name. Of an n-to-n collective the shortest
 duration over the ranks is the transfer, and what a rank spent in it beyond that it waited for others. No clock is
 compared.
 """

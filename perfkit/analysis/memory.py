@@ -101,7 +101,7 @@ def _phase(events: Events, rows: Ints, instant_ns: Ints) -> str | None:
 
 
 def _category(activity: Activity, instant_ns: Ints) -> Category:
-    """Return the category that an instant goes to (METRICS section 4)."""
+    """Return the category that an instant goes to (metrics.md section 4)."""
     unions = (activity.compute, activity.communication, activity.memcpy, activity.data_loading)
     covers = [bool(measure(spans, instant_ns, instant_ns + 1)[0]) for spans in unions]
     return CATEGORIES[covers.index(True)] if True in covers else CATEGORIES[-1]

@@ -1,4 +1,4 @@
-"""What a reader must know of a whole run before trusting its numbers (METRICS section 9)."""
+"""What a reader must know of a whole run before trusting its numbers (metrics.md section 9)."""
 
 from collections.abc import Iterable, Iterator, Mapping
 

@@ -1,4 +1,4 @@
-"""Where each step begins and ends, on the host and on the device (METRICS section 3)."""
+"""Where each step begins and ends, on the host and on the device (metrics.md section 3)."""
 
 import re
 from collections.abc import Sequence
@@ -89,7 +89,7 @@ def _number(match: re.Match[str] | None, order: int) -> int:
 
 
 def _bounds(host_start_ns: Ints, last_host_end_ns: int, events: Events, device: Device, device_step: Ints) -> Ints:
-    """Return b_0 … b_last and end; see the formulas of METRICS section 3."""
+    """Return b_0 … b_last and end; see the formulas of metrics.md section 3."""
     count = len(host_start_ns)
     known = device_step >= 0
     first = np.full(count, np.iinfo(np.int64).max)

@@ -1,7 +1,7 @@
 """Is one rank late step after step, or was one late once, so that the others wait for it? And in what is it slow?
 
 The waiting of others shows as *their* communication, so the share of communication alone blames the network for a
-slow rank. Two things tell who is late. Of matched collectives, the straggler is the rank that waits least (METRICS
+slow rank. Two things tell who is late. Of matched collectives, the straggler is the rank that waits least (metrics.md
 section 5). Where too few are matched, a rank's own time (its step without exposed communication) does not contain
 waiting for others: the rank whose own time is longest is the one that is waited for. In what it is slow is where its
 own time exceeds that of the others.

@@ -38,7 +38,7 @@ def measures(run: RunReport) -> dict[Name, Measure]:
 
 
 def category_share(run: RunReport, category: str) -> float | None:
-    """Return the exposed share of a category over all ranks and steps (METRICS section 4); None without steps."""
+    """Return the exposed share of a category over all ranks and steps (metrics.md section 4); None without steps."""
     steps = [step for rank in run.ranks for step in rank.steps]
     wall_ns = sum(step.wall_ns for step in steps)
     return sum(getattr(step.exposed_ns, category) for step in steps) / wall_ns if wall_ns else None
@@ -51,7 +51,7 @@ def _steps(run: RunReport) -> Iterator[tuple[Name, Measure]]:
             by_step[step.step].append(step)
     if not by_step:
         return
-    # The step time of METRICS section 7: a step is as long as its slowest rank's.
+    # The step time of metrics.md section 7: a step is as long as its slowest rank's.
     yield Name("run", "step_time"), _sampled([max(step.wall_ns for step in ranks) for ranks in by_step.values()])
     for category in CATEGORIES:
         samples = [fmean(getattr(step.exposed_ns, category) for step in ranks) for ranks in by_step.values()]

@@ -253,7 +253,7 @@ class _Maker:
 
 
 def exclusive(activity: Activity, steps: Steps, shown: NDArray[np.bool_]) -> Spans:
-    """Cut the shown steps' windows into stretches of one exclusive category each (METRICS section 4)."""
+    """Cut the shown steps' windows into stretches of one exclusive category each (metrics.md section 4)."""
     unions = (activity.compute, activity.communication, activity.memcpy, activity.data_loading)
     cuts = np.unique(np.concatenate([*(edge for spans in unions for edge in spans), steps.bounds]))
     cuts = cuts[(cuts >= steps.bounds[0]) & (cuts <= steps.bounds[-1])]

@@ -106,7 +106,7 @@ class LateStep(Struct, frozen=True, kw_only=True):
 
 
 class BandwidthFit(Struct, frozen=True, kw_only=True):
-    """Latency and bandwidth of one operator in one group: t = alpha + factor * S / beta (METRICS section 5)."""
+    """Latency and bandwidth of one operator in one group: t = alpha + factor * S / beta (metrics.md section 5)."""
 
     operator: str
     group: str | None
@@ -123,7 +123,7 @@ class BandwidthFit(Struct, frozen=True, kw_only=True):
 
 
 class Across(Struct, frozen=True, kw_only=True):
-    """What comparing ranks tells of their collectives (METRICS section 5)."""
+    """What comparing ranks tells of their collectives (metrics.md section 5)."""
 
     collectives: list[SharedCollective]
     """By the time of all ranks in them, largest first."""

@@ -25,7 +25,7 @@ class HistoryPoint(Struct, frozen=True, kw_only=True):
     versions: dict[str, str]
     """Of the last."""
     step_ns: float
-    """Median over steps of the largest wall over ranks (METRICS section 7); of several runs the median."""
+    """Median over steps of the largest wall over ranks (metrics.md section 7); of several runs the median."""
     interval_ns: tuple[float, float] | None
     """95 % bootstrap interval; None of two runs, and of one with fewer than five steps."""
     resampled: Literal["runs", "steps"] | None

@@ -75,7 +75,7 @@ class Throughput(Struct, frozen=True, kw_only=True):
     samples_per_s: float
     tokens_per_s: float | None
     flops_per_s: float | None
-    """Model FLOP/s of the whole run (METRICS section 8)."""
+    """Model FLOP/s of the whole run (metrics.md section 8)."""
     mfu: float | None
     mfu_reason: str | None
     """Why there is no MFU."""

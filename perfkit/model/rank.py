@@ -8,7 +8,7 @@ from perfkit.model.terms import Category
 
 
 class ExposedNs(Struct, frozen=True, kw_only=True, gc=False):
-    """Exclusive time by category; sums to the window exactly (METRICS section 4)."""
+    """Exclusive time by category; sums to the window exactly (metrics.md section 4)."""
 
     compute: int
     communication: int
@@ -78,7 +78,7 @@ class CollectiveStat(Struct, frozen=True, kw_only=True, gc=False):
     group: str | None
     group_size: int | None
     bytes: int | None
-    """Message size S as METRICS section 5 has it; None where the trace does not say."""
+    """Message size S as metrics.md section 5 has it; None where the trace does not say."""
     dtype: str | None
     count: int
     total_ns: int

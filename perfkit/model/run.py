@@ -55,7 +55,7 @@ class Verdict(Struct, frozen=True, kw_only=True):
 
 
 class Efficiency(Struct, frozen=True, kw_only=True):
-    """What became of a run's time, as factors that multiply (METRICS section 6); each in (0, 1], or None."""
+    """What became of a run's time, as factors that multiply (metrics.md section 6); each in (0, 1], or None."""
 
     parallel: float | None
     """Mean compute / wall: the product of the five below."""
@@ -91,7 +91,7 @@ class Efficiency(Struct, frozen=True, kw_only=True):
 
 
 class StepTimes(Struct, frozen=True, kw_only=True):
-    """How long each step took by the run's own clock: the largest wall time over ranks (METRICS section 7)."""
+    """How long each step took by the run's own clock: the largest wall time over ranks (metrics.md section 7)."""
 
     plain_ns: list[int]
     """Warm steps without the profiler."""

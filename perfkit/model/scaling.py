@@ -20,7 +20,7 @@ Resampling = Literal["runs", "steps"]
 
 
 class StepFigure(Struct, frozen=True, kw_only=True):
-    """The step time of runs of one configuration (METRICS section 7)."""
+    """The step time of runs of one configuration (metrics.md section 7)."""
 
     runs: list[str]
     """Repeats."""
@@ -34,7 +34,7 @@ class StepFigure(Struct, frozen=True, kw_only=True):
 
 
 class Factors(Struct, frozen=True, kw_only=True):
-    """Global efficiency of a point and what it is the product of (METRICS section 6); means over its runs."""
+    """Global efficiency of a point and what it is the product of (metrics.md section 6); means over its runs."""
 
     global_efficiency: float
     load_balance: float

@@ -6,7 +6,7 @@ from msgspec import Meta, Struct
 
 Category = Literal["compute", "communication", "memcpy", "data_loading", "overhead"]
 CATEGORIES: Final[tuple[Category, ...]] = get_args(Category)
-"""In the order in which they claim an instant (METRICS section 4)."""
+"""In the order in which they claim an instant (metrics.md section 4)."""
 Severity = Literal["info", "warning", "error"]
 Nanoseconds = Annotated[int, Meta(description="nanoseconds")]
 

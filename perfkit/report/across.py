@@ -8,7 +8,7 @@ from perfkit.report.names import collective_name
 from perfkit.units import NONE, duration, plain, share, size
 
 _LOW: Final = 0.8
-"""A factor below it is called out (METRICS section 6)."""
+"""A factor below it is called out (metrics.md section 6)."""
 _MOST_COLUMNS: Final = 6
 _BLURRED: Final = frozenset({"groups_incomplete", "matches_doubtful", "ranks_missing", "timelines_disagree"})
 """Findings that say that what was waiting and what was transfer is not known."""

@@ -24,7 +24,7 @@ from perfkit.report.document import Cell, Column, Table
 from perfkit.units import NONE, duration, plain, rate, share, size
 
 _LOW: Final = 0.8
-"""An efficiency below it is called out (METRICS section 6)."""
+"""An efficiency below it is called out (metrics.md section 6)."""
 PARTS: Final = {
     "load_balance": "balance",
     "host": "host",

@@ -34,7 +34,7 @@ def total_sums(steps: Iterable[StepBreakdown]) -> list[int]:
 
 
 def hidden(total_ns: int, exposed_ns: int) -> float | None:
-    """Return the hidden share of an active time; None where there was none (METRICS section 4)."""
+    """Return the hidden share of an active time; None where there was none (metrics.md section 4)."""
     return (total_ns - exposed_ns) / total_ns if total_ns else None
 
 
@@ -44,7 +44,7 @@ def median_wall(steps: Sequence[StepBreakdown]) -> float | None:
 
 
 def step_time(run: RunReport) -> float | None:
-    """Return the median over steps of the largest wall time over ranks (ns; METRICS section 7)."""
+    """Return the median over steps of the largest wall time over ranks (ns; metrics.md section 7)."""
     longest: dict[int | None, int] = defaultdict(int)
     for step in steps_of(run):
         longest[step.step] = max(longest[step.step], step.wall_ns)

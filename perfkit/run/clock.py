@@ -44,7 +44,7 @@ class DeviceClock:
     """Steps of an accelerator, timed by events in its own queue, so that nothing waits for it during the run.
 
     The begin is reached when the host has asked for the batch and the device has left the step before: the same
-    definition as that of a step in a trace (METRICS section 3).
+    definition as that of a step in a trace (metrics.md section 3).
     """
 
     def __init__(self, device: torch.device) -> None:

@@ -26,7 +26,7 @@ _BYTES: Final = {
 """The recorder's name of a type: torch's name, and its size."""
 
 _PER_RANK: Final = ("gather", "scatter")
-"""Operators of which a rank may hold only its own part: S is the total over ranks (METRICS section 5)."""
+"""Operators of which a rank may hold only its own part: S is the total over ranks (metrics.md section 5)."""
 
 
 class Collective(Struct, frozen=True, kw_only=True):
@@ -36,7 +36,7 @@ class Collective(Struct, frozen=True, kw_only=True):
     """Absolute time of issue; the clock of the trace."""
     op: str
     bytes: int | None
-    """S as METRICS section 5 has it."""
+    """S as metrics.md section 5 has it."""
     dtype: str | None
     group: str
     group_size: int | None

@@ -1,4 +1,4 @@
-"""Peak FLOP/s of devices, dense, without sparsity: what MFU is measured against (METRICS section 8).
+"""Peak FLOP/s of devices, dense, without sparsity: what MFU is measured against (metrics.md section 8).
 
 A device is known by the exact name torch gives it. One that is not here has no MFU, never a neighbour's.
 """

@@ -1,4 +1,4 @@
-"""Rates of a run from its own clock (METRICS sections 7 and 8)."""
+"""Rates of a run from its own clock (metrics.md sections 7 and 8)."""
 
 import statistics
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What a step's all-reduces would take on more ranks, by their latency and bandwidth (METRICS section 5)."""
+"""What a step's all-reduces would take on more ranks, by their latency and bandwidth (metrics.md section 5)."""
 
 from collections.abc import Sequence
 from statistics import median

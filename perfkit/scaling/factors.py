@@ -1,4 +1,4 @@
-"""Global efficiency of the points of a series, and where it was lost between them (METRICS sections 6 and 7)."""
+"""Global efficiency of the points of a series, and where it was lost between them (metrics.md sections 6 and 7)."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The step time of repeats of one configuration, with its interval (METRICS section 7)."""
+"""The step time of repeats of one configuration, with its interval (metrics.md section 7)."""
 
 from collections.abc import Sequence
 from statistics import median

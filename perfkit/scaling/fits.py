@@ -1,4 +1,4 @@
-"""Laws of scaling, fitted to the runs of a series (METRICS section 7).
+"""Laws of scaling, fitted to the runs of a series (metrics.md section 7).
 
 All three are linear in the time that a sample, or a step, takes:
 

@@ -1,4 +1,4 @@
-"""The points of a series: throughput, speedup and efficiency, each with its interval (METRICS section 7)."""
+"""The points of a series: throughput, speedup and efficiency, each with its interval (metrics.md section 7)."""
 
 from collections.abc import Sequence
 

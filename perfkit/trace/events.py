@@ -14,7 +14,7 @@ from perfkit.trace.lanes import Id
 
 
 class Kind(IntEnum):
-    """What an event is, by the trace's own category (METRICS section 2)."""
+    """What an event is, by the trace's own category (metrics.md section 2)."""
 
     KERNEL = 0
     COPY = 1

@@ -83,7 +83,7 @@ def uncovered_from(spans: Union, instant: Ints) -> Ints:
 def innermost(start: Ints, end: Ints, instant: Ints) -> Ints:
     """Return, for each instant, the index of the innermost span that contains it, or -1.
 
-    Innermost is the latest started; of several, the shortest (METRICS section 2). The spans need not nest: they may
+    Innermost is the latest started; of several, the shortest (metrics.md section 2). The spans need not nest: they may
     cross.
     """
     if not len(start):
@@ -177,7 +177,7 @@ def earliest_share(start: Ints, end: Ints) -> Union:
     """Cut each span to the part in which no earlier-started one runs: each instant is the earliest started's.
 
     Returns columns of the spans' own length and order, not a merged union: pairwise disjoint, together covering the
-    same instants. A span that has nothing of its own gets an empty part (METRICS section 5).
+    same instants. A span that has nothing of its own gets an empty part (metrics.md section 5).
     """
     order = np.argsort(start, kind="stable")
     reach = end[order]

@@ -24,7 +24,7 @@ KINDS: Final[tuple[tuple[str, Kind], ...]] = (
 """Tried without case: before 2022 kineto wrote `Kernel`, `Memcpy`, `Memset`, `Operator`, `Runtime`."""
 
 COMMUNICATION_OPERATORS: Final = r"record_param_comms$|c10d::|_c10d_functional::|(nccl|gloo|mpi|ucc|xccl):"
-"""Host operators, and annotations of backends, that issue or wait for communication (METRICS section 2)."""
+"""Host operators, and annotations of backends, that issue or wait for communication (metrics.md section 2)."""
 
 _OLD_ANNOTATION: Final = re.compile(r"ProfilerStep#\d+$|enumerate\(DataLoader\)#|perfkit\.data_loading$")
 """Before annotations had a category of their own, they were written as `Operator`."""

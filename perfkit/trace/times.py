@@ -1,4 +1,4 @@
-"""Exact conversion of decimal microseconds, as traces write them, to integer nanoseconds (METRICS section 1).
+"""Exact conversion of decimal microseconds, as traces write them, to integer nanoseconds (metrics.md section 1).
 
 A float64 has 53 bits: at epoch scale (1.7e15 us) its grid is 0.25 us wide, so a time that passes through a float
 loses up to hundreds of nanoseconds. The text of the number is therefore converted digit by digit, for all events at

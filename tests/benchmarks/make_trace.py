@@ -1,6 +1,6 @@
 """Make a large trace by repeating a real one: later in time, with its own steps, correlations and flows.
 
-    python -m tests.benchmarks.make_trace ../shared/traces/nccl-metadata-1of2/rank0.json.gz 500 /tmp/large.json
+    python -m tests.benchmarks.make_trace tests/data/traces/nccl-metadata-1of2/rank0.json.gz 500 /tmp/large.json
 
 The text of the events stays as its writer laid it out; only numbers change, at the same width or wider. What comes
 before and after the events is written once. Memory does not follow the size.

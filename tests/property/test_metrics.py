@@ -1,4 +1,4 @@
-"""The analysis against an independent implementation of METRICS sections 1 to 4, on generated and on real traces."""
+"""The analysis against an independent implementation of metrics.md sections 1 to 4, on generated and on real traces."""
 
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from perfkit.trace.reader import read_trace
 from tests import reference, trace_builder
 from tests.property import traces
 
-REAL = Path(__file__).parents[3] / "shared" / "traces"
+REAL = Path(__file__).parents[1] / "data" / "traces"
 
 
 def figures_of_reference(trace: Path | dict[str, Any]) -> list[dict[str, Any]]:
@@ -56,7 +56,6 @@ def test_generated_traces(document: dict[str, Any], tmp_path_factory: pytest.Tem
     assert figures_of_product(path) == figures_of_reference(path)
 
 
-@pytest.mark.skipif(not REAL.is_dir(), reason="real traces are not beside this checkout (../shared/traces)")
 @pytest.mark.parametrize("path", sorted(REAL.rglob("*.json.gz")), ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_real_traces(path: Path) -> None:
     product = figures_of_product(path)

@@ -1,4 +1,4 @@
-"""Hypothesis strategies for small traces with everything that METRICS sections 1 to 4 speak of.
+"""Hypothesis strategies for small traces with everything that metrics.md sections 1 to 4 speak of.
 
 Times are drawn from a short grid, so that spans nest, cross, touch and coincide often, then put at
 the scale of real traces with up to five decimals. Only steps never start together: which of two

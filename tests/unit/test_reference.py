@@ -20,7 +20,7 @@ from tests.reference import (
 )
 from tests.trace_builder import BASE_NS, TraceBuilder, encode
 
-TRACES = Path(__file__).parents[3] / "shared" / "traces"
+TRACES = Path(__file__).parents[1] / "data" / "traces"
 REAL = sorted(TRACES.glob("**/*.json.gz"))
 
 RING = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
@@ -455,14 +455,11 @@ def test_a_later_base_time_moves_the_steps_and_nothing_else(document: dict[str, 
 
 # ---- real traces ---------------------------------------------------------------------------------
 
-needs_traces = pytest.mark.skipif(not REAL, reason="the shared real traces are not here")
-
 
 def one(path: str, step: int) -> ReferenceStep:
     return next(s for s in reference(TRACES / path) if s.step == step)
 
 
-@needs_traces
 def test_published_example_dlrm() -> None:
     step = one("gpu-dlrm-2of128/rank0.json.gz", 551)
     hidden = step.total_ns["communication"] - step.exposed_ns["communication"]
@@ -470,14 +467,12 @@ def test_published_example_dlrm() -> None:
     assert [round(x / 1e6, 2) for x in figures] == [607.36, 106.25, 195.33, 23.07]
 
 
-@needs_traces
 def test_published_example_mi300() -> None:
     step = one("mi300-resnet-ddp-1of8/rank0.json.gz", 16)
     assert round(step.wall_ns / 1e6, 2) == 51.21
     assert round(100 * step.exposed_ns["communication"] / step.wall_ns, 1) == 68.5
 
 
-@needs_traces
 @pytest.mark.parametrize("path", REAL, ids=lambda p: f"{p.parent.name}/{p.name.split('.')[0]}")
 def test_real_traces_tile_and_add_up(path: Path) -> None:
     steps = reference(path)
