@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING, Any, Final
 from perfkit._version import __version__
 
 if TYPE_CHECKING:
-    from perfkit.comparing import compare as compare
-    from perfkit.comparing import history as history
+    from perfkit.capture.profile import profile as profile
+    from perfkit.capture.recording.session import ProfilerOptions as ProfilerOptions
     from perfkit.errors import PerfkitError as PerfkitError
-    from perfkit.model.manifest import RunManifest as RunManifest
-    from perfkit.model.report import Report as Report
-    from perfkit.pipeline import analyze as analyze
-    from perfkit.run.own_loop import profile as profile
-    from perfkit.run.session import ProfilerOptions as ProfilerOptions
+    from perfkit.pipeline.analyze import analyze as analyze
+    from perfkit.pipeline.compare import compare as compare
+    from perfkit.pipeline.compare import history as history
+    from perfkit.schema.manifest import RunManifest as RunManifest
+    from perfkit.schema.report import Report as Report
 
 __all__ = [
     "PerfkitError",
@@ -43,13 +43,13 @@ __all__ = [
 
 _LAZY: Final = {
     "PerfkitError": "perfkit.errors",
-    "ProfilerOptions": "perfkit.run.session",
-    "Report": "perfkit.model.report",
-    "RunManifest": "perfkit.model.manifest",
-    "analyze": "perfkit.pipeline",
-    "compare": "perfkit.comparing",
-    "history": "perfkit.comparing",
-    "profile": "perfkit.run.own_loop",
+    "ProfilerOptions": "perfkit.capture.recording.session",
+    "Report": "perfkit.schema.report",
+    "RunManifest": "perfkit.schema.manifest",
+    "analyze": "perfkit.pipeline.analyze",
+    "compare": "perfkit.pipeline.compare",
+    "history": "perfkit.pipeline.compare",
+    "profile": "perfkit.capture.profile",
 }
 
 

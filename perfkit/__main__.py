@@ -4,7 +4,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from perfkit.interrupts import accept_as_rank, ending_at_once
+from perfkit.util.sigint import accept_as_rank, ending_at_once
 
 __all__ = ["main"]
 
@@ -17,6 +17,6 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    if "PERFKIT_RENDEZVOUS" in os.environ:  # `perfkit.run.dist.RENDEZVOUS_VARIABLE`, which is slower to import
+    if "PERFKIT_RENDEZVOUS" in os.environ:  # launcher_env.RENDEZVOUS_VARIABLE, which is slower to import
         accept_as_rank()
     sys.exit(main())

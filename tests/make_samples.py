@@ -65,7 +65,7 @@ def main() -> None:
 
 def draw(folder: str, target: Path) -> None:
     """Draw the first lines of a report as a terminal shows them."""
-    from perfkit.pipeline import analyze
+    from perfkit.pipeline.analyze import analyze
     from perfkit.report import reporter
 
     colours = Console(file=io.StringIO(), record=True, width=WIDTH, force_terminal=True, color_system="truecolor")

@@ -14,9 +14,9 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from perfkit._version import __version__
-from perfkit.cli.app import App
+from perfkit.cli.typer_app import App
 from perfkit.errors import PerfkitError
-from perfkit.interrupts import EXIT_INTERRUPTED, forget
+from perfkit.util.sigint import EXIT_INTERRUPTED, forget
 
 
 class Row(NamedTuple):
@@ -131,10 +131,10 @@ def _invoke(call: Call) -> int:
 
 
 def _interrupted(call: Call) -> int:
-    from perfkit.run.launch import is_child
+    from perfkit.capture.lifecycle.local_launch import is_child
 
     if is_child():
-        from perfkit.run.orphan import end_now
+        from perfkit.capture.lifecycle.parent_watch import end_now
 
         end_now(-signal.SIGINT)
     forget()
@@ -151,7 +151,7 @@ def _with_hint(error: typer.TyperException) -> str:
 def _fail(message: str, code: int, call: Call) -> int:
     """Print `message` as one line of plain text on stderr, under the traceback with `--debug`."""
     # Names from traces come up in messages: nothing of them may reach the terminal as control.
-    from perfkit.units import plain
+    from perfkit.util.formatting import plain
 
     if call.debug:
         traceback.print_exc()

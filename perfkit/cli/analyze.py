@@ -8,13 +8,13 @@ from typing import Annotated, Literal
 import typer
 from msgspec.structs import replace
 
-from perfkit.cli.app import App
-from perfkit.cli.output import standard_output
+from perfkit.cli.stdout import standard_output
+from perfkit.cli.typer_app import App
 from perfkit.errors import StoreError, UsageError
 from perfkit.executors import EXECUTORS
-from perfkit.model.report import Report
 from perfkit.report import BINARY_REPORTERS, DEFAULT_TOP, REPORTERS, SUFFIXES, binary_reporter, reporter
-from perfkit.units import plain
+from perfkit.schema.report import Report
+from perfkit.util.formatting import plain
 
 app = App()
 
@@ -124,17 +124,17 @@ def analyze(
     files = _files(output or [Path("-")], name)
     sizes = _sizes(forecast)
     # Last, so that `--help` and a mistyped option do not wait for numpy.
-    from perfkit import pipeline
     from perfkit.cli.progress import bar
-    from perfkit.heap import return_large_blocks
+    from perfkit.pipeline import analyze as pipeline
+    from perfkit.util.malloc import return_large_blocks
 
     return_large_blocks()
     if any(kind in BINARY_REPORTERS for _, kind in files):
-        from perfkit.report.parquet import installed as check_parquet
+        from perfkit.report.exporters.parquet import installed as check_parquet
 
         check_parquet()  # better said now than after an hour
     if peer:
-        from perfkit.hta.run import installed
+        from perfkit.external.hta.runner import installed
 
         installed()
     with bar() as progress:
@@ -165,7 +165,7 @@ def analyze(
 
 def _cross_checked(report: Report) -> Report:
     """Return `report` with HTA's figures beside its own, or with a finding that says why there are none."""
-    from perfkit.hta.cross_check import with_cross_check
+    from perfkit.external.hta.cross_check import with_cross_check
 
     return replace(report, runs=[with_cross_check(run) for run in report.runs])
 
@@ -219,7 +219,7 @@ def _write(report: Report, name: str, output: Path, top: int) -> None:
     if str(output) == "-":
         return reporter(name)(report, standard_output(name), top=top)
 
-    from perfkit.report.files import writing, writing_bytes
+    from perfkit.report.output_files import writing, writing_bytes
 
     if name in BINARY_REPORTERS:
         with writing_bytes(output) as file:

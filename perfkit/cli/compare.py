@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perfkit.cli.app import App
+from perfkit.cli.typer_app import App
 from perfkit.errors import GateError, UndecidedGateError, UsageError
 from perfkit.report import COMPARISON_REPORTERS, COMPARISON_SUFFIXES, DEFAULT_TOP, comparison_reporter
 
 if TYPE_CHECKING:
-    from perfkit.model.comparison import Comparison
+    from perfkit.schema.comparison import Comparison
 
 app = App()
 
@@ -75,10 +75,10 @@ def compare(
     """  # noqa: D301  \b marks a paragraph that keeps its lines
     files = [(path, _format_of(path)) for path in output or []]
     # Last, so that `--help` and a mistyped option do not wait for numpy.
-    from perfkit.cli.output import standard_output
-    from perfkit.comparing import compare as compare_runs
-    from perfkit.heap import return_large_blocks
-    from perfkit.report.files import writing
+    from perfkit.cli.stdout import standard_output
+    from perfkit.pipeline.compare import compare as compare_runs
+    from perfkit.report.output_files import writing
+    from perfkit.util.malloc import return_large_blocks
 
     return_large_blocks()
     found = compare_runs(before, after, fail_on=fail_on or [], step_marker=step_marker)

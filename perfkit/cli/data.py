@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from perfkit.cli.app import App
+from perfkit.cli.typer_app import App
 
 app = App(help="Prepare data for the workloads.")
 

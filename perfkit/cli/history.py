@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from perfkit.cli.app import App
+from perfkit.cli.typer_app import App
 from perfkit.errors import UsageError
 from perfkit.report import HISTORY_REPORTERS, HISTORY_SUFFIXES, history_reporter
 
@@ -57,10 +57,10 @@ def history(
     """  # noqa: D301  \b marks a paragraph that keeps its lines
     files = [(path, _format_of(path)) for path in output or []]
     # Last, so that `--help` and a mistyped option do not wait for numpy.
-    from perfkit.cli.output import standard_output
-    from perfkit.comparing import history as history_of
-    from perfkit.heap import return_large_blocks
-    from perfkit.report.files import writing
+    from perfkit.cli.stdout import standard_output
+    from perfkit.pipeline.compare import history as history_of
+    from perfkit.report.output_files import writing
+    from perfkit.util.malloc import return_large_blocks
 
     return_large_blocks()
     found = history_of(*paths, by=by, step_marker=step_marker)

@@ -5,9 +5,9 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from perfkit.cli.app import App
+from perfkit.cli.typer_app import App
 from perfkit.errors import UsageError
-from perfkit.hta.analyses import ANALYSES
+from perfkit.external.hta.analyses import ANALYSES
 from perfkit.report import DEFAULT_TOP, PEER_SUFFIXES, peer_reporter
 
 app = App()
@@ -47,10 +47,10 @@ def hta(
     if step is not None and analysis != "critical-path":
         raise UsageError(f"--step is for critical-path: {analysis} is over all steps")
     kind = _format_of(output)
-    from perfkit.cli.output import standard_output
-    from perfkit.hta.run import installed, run_hta
-    from perfkit.pipeline import analyze
-    from perfkit.report.files import writing
+    from perfkit.cli.stdout import standard_output
+    from perfkit.external.hta.runner import installed, run_hta
+    from perfkit.pipeline.analyze import analyze
+    from perfkit.report.output_files import writing
 
     installed()
     runs = [run for run in analyze(*paths).runs if run.ranks]

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from perfkit.cli.app import App
+from perfkit.cli.typer_app import App
 from perfkit.errors import UsageError
 
 app = App()
@@ -54,10 +54,10 @@ def merge(
         raise UsageError(f"-o {output} is no name for --json: use .json or .json.gz")
     # Last, so that `--help` and a mistyped option do not wait for numpy.
     from perfkit.cli.progress import bar
-    from perfkit.heap import return_large_blocks
-    from perfkit.merge.merging import merge as merge_run
-    from perfkit.trace.names import without_suffix
-    from perfkit.units import plain
+    from perfkit.storage.filenames import without_suffix
+    from perfkit.timeline.merge import merge as merge_run
+    from perfkit.util.formatting import plain
+    from perfkit.util.malloc import return_large_blocks
 
     whole = path.resolve()
     name = whole.name if whole.is_dir() else without_suffix(whole.name)

@@ -17,21 +17,21 @@ from msgspec import Struct
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from perfkit.capture.config import RunConfig
+from perfkit.capture.distributed.launcher_env import LAST_WORD_S, detect, needs_mpi
+from perfkit.capture.lifecycle.local_launch import is_child, launch, refuse_inside_launcher
 from perfkit.cli import script
-from perfkit.cli.app import App
-from perfkit.cli.options import Layer, command, options, read_toml, resolve
+from perfkit.cli.config_options import Layer, command, options, read_toml, resolve
 from perfkit.cli.script import is_script, split
+from perfkit.cli.typer_app import App
 from perfkit.errors import LaunchEnvironmentError, UsageError
-from perfkit.interrupts import ending_at_once
-from perfkit.run.config import RunConfig
-from perfkit.run.dist import detect, needs_mpi
-from perfkit.run.launch import LAST_WORD_S, is_child, launch, refuse_inside_launcher
+from perfkit.util.sigint import ending_at_once
 from workloads import WORKLOADS, load
 from workloads.data import SOURCES, DataOptions
 
 if TYPE_CHECKING:
+    from perfkit.capture.training.worker import Job
     from perfkit.cli import Call
-    from perfkit.run.worker import Job
     from workloads.base import Workload
 
     WorkloadType = type[Workload[Any]]
@@ -138,7 +138,7 @@ def _start(workload: "WorkloadType", call: "Call", given: dict[str, Any]) -> Non
     ranks = given.pop("ranks", None)
     with ending_at_once():  # torch is imported
         job = make_job(workload, given)
-        from perfkit.run.worker import run_rank
+        from perfkit.capture.training.worker import run_rank
     if ranks is None or is_child():
         run_rank(job, call.debug)
     else:
@@ -153,7 +153,7 @@ def make_job(workload: "WorkloadType", values: dict[str, Any]) -> "Job":
     Raises:
         UsageError: An option, a value or a combination that cannot be.
     """
-    from perfkit.run.worker import Job
+    from perfkit.capture.training.worker import Job
 
     file = read_toml(Path(values["config"])) if "config" in values else Layer("", {})
     preset = values.get("preset") or file.values.get("preset") or workload.DEFAULT_PRESET

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from perfkit.cli.options import Layer, command, options, resolve
+from perfkit.capture.lifecycle.local_launch import is_child
+from perfkit.capture.script.config import ScriptConfig
+from perfkit.capture.script.runner import launch_script, run_script
+from perfkit.cli.config_options import Layer, command, options, resolve
 from perfkit.errors import UsageError
-from perfkit.run.launch import is_child
-from perfkit.run.script import ScriptConfig, launch_script, run_script
 
 if TYPE_CHECKING:
     from perfkit.cli import Call

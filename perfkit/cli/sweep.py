@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from perfkit.cli.options import Layer, command, flag, options, resolve
+from perfkit.cli.config_options import Layer, command, flag, options, resolve
 from perfkit.errors import RunError, UsageError
-from perfkit.executors.machine import count_cores
-from perfkit.model.sweep import SweepPoint
+from perfkit.schema.sweep import SweepPoint
+from perfkit.storage.run_folder import SWEEP_NAME
 from perfkit.sweep.config import EmitOptions, PointOptions, RunningOptions
-from perfkit.sweep.effective import find_effective
 from perfkit.sweep.folder import SweepFolder
 from perfkit.sweep.launchers import LAUNCHERS, default_launcher, refuse_inside_launcher
+from perfkit.sweep.option_resolution import find_effective
 from perfkit.sweep.plan import Wanted, arguments, combinations, plan, shuffled
-from perfkit.sweep.points import Point
-from perfkit.trace.store import SWEEP_NAME
+from perfkit.sweep.point import Point
+from perfkit.util.system_limits import count_cores
 
 if TYPE_CHECKING:
     from perfkit.cli import Call
@@ -94,7 +94,7 @@ def _run(folder: SweepFolder, wanted: Wanted, how: RunningOptions) -> None:
             typer.echo(shlex.join(launching(point)))
         return
     from perfkit.cli.sweep_progress import progress
-    from perfkit.sweep.execute import execute
+    from perfkit.sweep.runner import execute
 
     with folder.locked() as lock:
         missing = _missing(folder, points)
@@ -106,7 +106,7 @@ def _run(folder: SweepFolder, wanted: Wanted, how: RunningOptions) -> None:
 
 
 def _emit(folder: SweepFolder, wanted: Wanted, how: RunningOptions, where: EmitOptions) -> None:
-    from perfkit.sweep.emit import check_jobs, write_scripts
+    from perfkit.sweep.job_scripts import check_jobs, write_scripts
 
     for name in ("launcher", "launcher_options", "dry_run"):
         if getattr(how, name):

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from perfkit.model.sweep import SweepPoint
-from perfkit.sweep.points import Point
-from perfkit.units import duration
+from perfkit.schema.sweep import SweepPoint
+from perfkit.sweep.point import Point
+from perfkit.util.formatting import duration
 
 if TYPE_CHECKING:
     from rich.progress import Progress

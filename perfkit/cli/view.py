@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perfkit.cli.app import App
+from perfkit.cli.typer_app import App
 from perfkit.errors import UsageError
 
 if TYPE_CHECKING:
-    from perfkit.view import TraceServer
+    from perfkit.viewer import TraceServer
 
 app = App()
 
@@ -39,8 +39,8 @@ def view(
     """  # noqa: D301  \b marks a paragraph that keeps its lines
     if offline and ui != _PUBLIC:
         raise UsageError("--offline serves the UI itself: leave --ui out")
-    from perfkit.trace.choose import choose_trace
-    from perfkit.view import TraceServer, bundled_ui, origin_of
+    from perfkit.storage.trace_selection import choose_trace
+    from perfkit.viewer import TraceServer, bundled_ui, origin_of
 
     origin_of(ui)
     trace = choose_trace(path, rank)

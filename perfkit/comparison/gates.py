@@ -20,12 +20,12 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import Final, NamedTuple
 
-from perfkit.comparison.measures import category_share
+from perfkit.comparison.metrics import category_share
 from perfkit.errors import UsageError
-from perfkit.model.comparison import Change, GateResult, GateState
-from perfkit.model.run import RunReport
-from perfkit.model.terms import CATEGORIES
-from perfkit.units import figure, share
+from perfkit.schema.common import CATEGORIES
+from perfkit.schema.comparison import Change, GateResult, GateState
+from perfkit.schema.run import RunReport
+from perfkit.util.formatting import figure, share
 
 _OPERATORS: Final[Mapping[str, Callable[[float, float], bool]]] = {
     ">=": operator.ge,

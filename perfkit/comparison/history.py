@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 
 from perfkit._version import __version__
-from perfkit.comparison.compare import settings
-from perfkit.comparison.measures import Measure, Name, measures
-from perfkit.comparison.shifts import FEWEST_FOR_SHIFT, find_shifts
-from perfkit.model.history import History, HistoryBy, HistoryPoint, Lineage, Shift
-from perfkit.model.run import RunReport
-from perfkit.model.terms import Finding
-from perfkit.resample import FEWEST_RUNS, FEWEST_STEPS, median_interval
+from perfkit.comparison.changepoints import FEWEST_FOR_SHIFT, find_shifts
+from perfkit.comparison.changes import settings
+from perfkit.comparison.metrics import Measure, Name, measures
+from perfkit.schema.common import Finding
+from perfkit.schema.history import History, HistoryBy, HistoryPoint, Lineage, Shift
+from perfkit.schema.run import RunReport
+from perfkit.stats.bootstrap import FEWEST_RUNS, FEWEST_STEPS, median_interval
 
 _STEP_TIME = Name("run", "step_time")
 _FACTORS = ("parallel", "load_balance", "host", "input", "serialisation", "transfer")

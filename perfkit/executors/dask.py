@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 from perfkit.errors import LaunchEnvironmentError, WorkerError
 from perfkit.executors import Choice
-from perfkit.executors.child import end_apart, run_apart
-from perfkit.executors.machine import count_cores
+from perfkit.executors.worker_process import end_apart, run_apart
+from perfkit.util.system_limits import count_cores
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from perfkit.errors import LaunchEnvironmentError
 from perfkit.executors import Choice
-from perfkit.executors.child import run_apart
+from perfkit.executors.worker_process import run_apart
 
 T = TypeVar("T")
 

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from perfkit.errors import WorkerError
 from perfkit.executors import Choice
-from perfkit.executors.child import Child, Progress
-from perfkit.executors.machine import count_cores
+from perfkit.executors.worker_process import Child, Progress
+from perfkit.util.system_limits import count_cores
 
 T = TypeVar("T")
 

@@ -6,28 +6,28 @@ A new format is a module with `write(report, stream, *, top)` and a row in `REPO
 from importlib import import_module
 from typing import BinaryIO, Final, Protocol, TextIO, TypeVar, cast
 
-from perfkit.model.comparison import Comparison
-from perfkit.model.history import History
-from perfkit.model.peer import PeerTable
-from perfkit.model.report import Report
+from perfkit.schema.comparison import Comparison
+from perfkit.schema.external_tool import PeerTable
+from perfkit.schema.history import History
+from perfkit.schema.report import Report
 
 REPORTERS: Final[dict[str, str]] = {
-    "rich": "perfkit.report.console:write",
-    "json": "perfkit.report.report_json:write",
-    "markdown": "perfkit.report.markdown:write",
-    "csv": "perfkit.report.steps_csv:write",
-    "points": "perfkit.report.points_csv:write",
-    "axes": "perfkit.report.axes_csv:write",
-    "html": "perfkit.report.html:write",
-    "extrap": "perfkit.report.extrap:write",
-    "talp": "perfkit.report.talp:write",
+    "rich": "perfkit.report.renderers.console:write",
+    "json": "perfkit.report.exporters.json_export:write",
+    "markdown": "perfkit.report.renderers.markdown:write",
+    "csv": "perfkit.report.exporters.steps_csv:write",
+    "points": "perfkit.report.exporters.points_csv:write",
+    "axes": "perfkit.report.exporters.axes_csv:write",
+    "html": "perfkit.report.renderers.html:write",
+    "extrap": "perfkit.report.exporters.extrap:write",
+    "talp": "perfkit.report.exporters.talp:write",
 }
 """Format to `module:function`; a module is imported when its format is asked for."""
 
 BINARY_REPORTERS: Final[dict[str, str]] = {
-    "parquet": "perfkit.report.parquet:write_steps",
-    "points-parquet": "perfkit.report.parquet:write_points",
-    "axes-parquet": "perfkit.report.parquet:write_axes",
+    "parquet": "perfkit.report.exporters.parquet:write_steps",
+    "points-parquet": "perfkit.report.exporters.parquet:write_points",
+    "axes-parquet": "perfkit.report.exporters.parquet:write_axes",
 }
 """The same for what is no text, and goes to files only."""
 
@@ -49,12 +49,12 @@ SUFFIXES: Final[dict[str, str]] = {
 """File suffix to format; the first that fits."""
 
 COMPARISON_REPORTERS: Final[dict[str, str]] = {
-    "rich": "perfkit.report.comparison:write_rich",
-    "markdown": "perfkit.report.comparison:write_markdown",
-    "json": "perfkit.report.report_json:write",
-    "html": "perfkit.report.comparison:write_html",
-    "junit": "perfkit.report.gates:write_junit",
-    "benchmark": "perfkit.report.gates:write_benchmark",
+    "rich": "perfkit.report.views.comparison:write_rich",
+    "markdown": "perfkit.report.views.comparison:write_markdown",
+    "json": "perfkit.report.exporters.json_export:write",
+    "html": "perfkit.report.views.comparison:write_html",
+    "junit": "perfkit.report.exporters.ci:write_junit",
+    "benchmark": "perfkit.report.exporters.ci:write_benchmark",
 }
 """The same for what `perfkit compare` says."""
 
@@ -69,19 +69,19 @@ COMPARISON_SUFFIXES: Final[dict[str, str]] = {
 """File suffix to format; the first that fits."""
 
 HISTORY_REPORTERS: Final[dict[str, str]] = {
-    "rich": "perfkit.report.history:write_rich",
-    "markdown": "perfkit.report.history:write_markdown",
-    "json": "perfkit.report.report_json:write",
-    "html": "perfkit.report.history:write_html",
+    "rich": "perfkit.report.views.history:write_rich",
+    "markdown": "perfkit.report.views.history:write_markdown",
+    "json": "perfkit.report.exporters.json_export:write",
+    "html": "perfkit.report.views.history:write_html",
 }
 """The same for what `perfkit history` says."""
 
 HISTORY_SUFFIXES: Final[dict[str, str]] = {".json": "json", ".md": "markdown", ".html": "html", ".txt": "rich"}
 
 PEER_REPORTERS: Final[dict[str, str]] = {
-    "rich": "perfkit.report.peer:write_rich",
-    "json": "perfkit.report.report_json:write",
-    "csv": "perfkit.report.peer:write_csv",
+    "rich": "perfkit.report.views.external_tool:write_rich",
+    "json": "perfkit.report.exporters.json_export:write",
+    "csv": "perfkit.report.views.external_tool:write_csv",
 }
 """The same for what `perfkit hta` says."""
 

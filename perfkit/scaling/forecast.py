@@ -6,11 +6,11 @@ from typing import Final
 import numpy as np
 from msgspec.structs import replace
 
-from perfkit.model.scaling import Estimate, Forecast, ScalingPoint
-from perfkit.resample import Floats, interval
-from perfkit.scaling.all_reduce import all_reduce_ns
-from perfkit.scaling.fits import USL, Fitted, Observations, fit, refusal
+from perfkit.scaling.allreduce_model import all_reduce_ns
+from perfkit.scaling.laws import USL, Fitted, Observations, fit, refusal
 from perfkit.scaling.series import Group
+from perfkit.schema.scaling import Estimate, Forecast, ScalingPoint
+from perfkit.stats.bootstrap import Floats, interval
 
 DEFAULT_TIMES: Final = (2, 4)
 """Times the largest world size that was measured."""

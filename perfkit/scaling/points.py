@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from perfkit.model.run import HostUse, RunReport
-from perfkit.model.scaling import Estimate, Factors, ScalingPoint
-from perfkit.resample import Floats
-from perfkit.scaling.factors import Parts, computation, factors
-from perfkit.scaling.figures import MeasuredOn, Sample, estimate, figure, quotient, sample
+from perfkit.scaling.efficiency_loss import Parts, computation, factors
 from perfkit.scaling.series import Group
+from perfkit.scaling.step_time import MeasuredOn, Sample, estimate, figure, quotient, sample
+from perfkit.schema.run import HostUse, RunReport
+from perfkit.schema.scaling import Estimate, Factors, ScalingPoint
+from perfkit.stats.bootstrap import Floats
 
 
 def points(group: Group, measured_on: MeasuredOn) -> list[ScalingPoint]:

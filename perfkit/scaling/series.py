@@ -4,10 +4,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from perfkit.model.run import RunReport
-from perfkit.model.sweep import ScalingKind
-from perfkit.scaling.figures import common_kind, steps_ns
-from perfkit.scaling.settings import Settings, key, settings
+from perfkit.scaling.run_settings import Settings, key, settings
+from perfkit.scaling.step_time import common_kind, steps_ns
+from perfkit.schema.run import RunReport
+from perfkit.schema.sweep import ScalingKind
 
 FEWEST_SIZES: Final = 2
 """World sizes of a series."""

@@ -6,9 +6,9 @@ from typing import Annotated, Final, Literal, get_args
 
 from msgspec import Meta, Struct
 
+from perfkit.capture.config import parse_duration
 from perfkit.errors import UsageError
-from perfkit.model.sweep import ScalingKind
-from perfkit.run.config import parse_duration
+from perfkit.schema.sweep import ScalingKind
 from perfkit.sweep.plan import Axis, parse_axis, parse_ranks, parse_values
 from perfkit.sweep.sites import SITES, Scheduler
 

@@ -20,10 +20,10 @@ from typing import Final, Literal
 from msgspec.structs import replace
 
 from perfkit.errors import StoreError
-from perfkit.model.manifest import RunManifest
-from perfkit.model.sweep import SweepPoint
-from perfkit.sweep.points import Point
-from perfkit.trace.store import MANIFEST_NAME, read_manifest, read_sweep, write_sweep
+from perfkit.schema.manifest import RunManifest
+from perfkit.schema.sweep import SweepPoint
+from perfkit.storage.run_folder import MANIFEST_NAME, read_manifest, read_sweep, write_sweep
+from perfkit.sweep.point import Point
 
 _LOCK: Final = ".lock"
 _PATIENCE_S: Final = 3.0

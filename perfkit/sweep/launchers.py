@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+from perfkit.capture.distributed.launcher_env import detect, find_launcher
 from perfkit.errors import LaunchEnvironmentError, UsageError
-from perfkit.run.dist import detect, find_launcher
 
 PERFKIT: Final = (sys.executable, "-m", "perfkit")
 """This perfkit, wherever it is started: a launcher's PATH may have another."""

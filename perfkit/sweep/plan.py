@@ -10,8 +10,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from perfkit.errors import UsageError
-from perfkit.model.sweep import ScalingKind
-from perfkit.sweep.points import Point, make_point
+from perfkit.schema.sweep import ScalingKind
+from perfkit.sweep.point import Point, make_point
 
 OWN_OPTIONS: Final = {
     "ranks": "--ranks of the sweep says how many",

@@ -7,15 +7,15 @@ from typing import Any, Final
 import msgspec
 
 from perfkit.errors import NotATraceError, TraceError
-from perfkit.trace.columns import Columns
-from perfkit.trace.document import SLICE_BYTES, Document
+from perfkit.trace.decompression import Source
+from perfkit.trace.event_decoding import decode_number, decode_value
+from perfkit.trace.event_table import Columns
 from perfkit.trace.events import Header, PerfkitHeader, RankTrace
-from perfkit.trace.formats import decode_number, decode_value
+from perfkit.trace.json_buffer import Text
+from perfkit.trace.json_scanner import SLICE_BYTES, Document
 from perfkit.trace.lanes import LANES_KEY, MERGED_KEY, decode_lanes
-from perfkit.trace.slices import Text
-from perfkit.trace.streams import Source
-from perfkit.trace.times import LIMIT_NS
-from perfkit.trace.values import natural, text
+from perfkit.trace.scalars import natural, text
+from perfkit.trace.timestamps import LIMIT_NS
 
 _MOST_DEVICES: Final = 64
 

@@ -8,10 +8,10 @@ import argparse
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from perfkit.model.run import RunReport
-from perfkit.model.scaling import Estimate, ScalingSeries
-from perfkit.scaling.assemble import scaling
-from tests.scaling_builders import make_strong, make_weak
+from perfkit.scaling.summary import scaling
+from perfkit.schema.run import RunReport
+from perfkit.schema.scaling import Estimate, ScalingSeries
+from tests.support.scaling_builders import make_strong, make_weak
 
 Truth = dict[str, float]
 

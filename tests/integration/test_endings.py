@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.trace.store import read_manifest
-from tests.integration.launching import (
+from perfkit.storage.run_folder import read_manifest
+from tests.support.launching import (
     LIMIT_S,
     PYTHON,
     ROOT,

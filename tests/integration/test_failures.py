@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 import perfkit
-from perfkit.model.manifest import Failure
-from perfkit.trace.store import MANIFEST_NAME, read_manifest
-from tests.integration.launching import (
+from perfkit.schema.manifest import Failure
+from perfkit.storage.run_folder import MANIFEST_NAME, read_manifest
+from tests.support.launching import (
     BIN,
     MPIEXEC,
     ROOT,

@@ -13,9 +13,9 @@ from markdown_it import MarkdownIt
 
 import perfkit
 from perfkit.cli import main
-from tests.hostile import FORMULAS, MARKUP, harmless, hostile, make_runs
-from tests.integration.browser import chromium, needs_chromium
 from tests.integration.test_page import Visit
+from tests.support.browser import chromium, needs_chromium
+from tests.support.hostile import FORMULAS, MARKUP, harmless, hostile, make_runs
 
 FORMATS = {
     "analyze": (".html", ".md", ".txt", ".csv", ".json"),

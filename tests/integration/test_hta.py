@@ -13,15 +13,15 @@ import zstandard
 import perfkit
 from perfkit.cli import main
 from perfkit.errors import PeerError, UsageError
-from perfkit.hta import run as hta
-from perfkit.hta.analyses import ANALYSES
-from perfkit.hta.child import ANALYSES as CHILDS
-from perfkit.hta.cross_check import with_cross_check
-from perfkit.hta.run import rank_files, run_hta
-from perfkit.model.peer import PeerTable
-from perfkit.report.schema import schema
-from tests.report_builders import make_rank, make_run
-from tests.trace_builder import TraceBuilder
+from perfkit.external.hta import runner as hta
+from perfkit.external.hta.analyses import ANALYSES
+from perfkit.external.hta.cross_check import with_cross_check
+from perfkit.external.hta.runner import rank_files, run_hta
+from perfkit.external.hta.subprocess_entry import ANALYSES as CHILDS
+from perfkit.report.json_schema import schema
+from perfkit.schema.external_tool import PeerTable
+from tests.support.report_builders import make_rank, make_run
+from tests.support.trace_builder import TraceBuilder
 
 needs_hta = pytest.mark.skipif(find_spec("hta") is None, reason="HolisticTraceAnalysis is not installed (extra hta)")
 

@@ -9,9 +9,9 @@ from statistics import median
 import pytest
 
 import perfkit
-from perfkit.model.run import RunReport
-from perfkit.trace.store import read_manifest
-from tests.integration.launching import LIMIT_S, PYTHON, ROOT, environment, execute
+from perfkit.schema.run import RunReport
+from perfkit.storage.run_folder import read_manifest
+from tests.support.launching import LIMIT_S, PYTHON, ROOT, environment, execute
 
 
 def record(trace_dir: Path, name: str, *options: str) -> RunReport:

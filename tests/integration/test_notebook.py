@@ -8,7 +8,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from tests.integration.launching import ROOT
+from tests.support.launching import ROOT
 
 NOTEBOOK = ROOT / "reports" / "example.ipynb"
 LIMIT_S = 120

@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from perfkit.model.run import RunReport
-from perfkit.model.terms import CATEGORIES
-from perfkit.report.html import write
-from perfkit.report.plots import COLOURS
-from tests.histories import make_history
-from tests.integration.browser import chromium, needs_chromium
-from tests.integration.launching import PYTHON, ROOT, execute
-from tests.report_builders import make_operator, make_rank, make_report, make_run
-from tests.scaling_builders import make_scaling_report
+from perfkit.report.charts.plotly_figures import COLOURS
+from perfkit.report.renderers.html import write
+from perfkit.schema.common import CATEGORIES
+from perfkit.schema.run import RunReport
+from tests.support.browser import chromium, needs_chromium
+from tests.support.histories import make_history
+from tests.support.launching import PYTHON, ROOT, execute
+from tests.support.report_builders import make_operator, make_rank, make_report, make_run
+from tests.support.scaling_builders import make_scaling_report
 from tests.unit.report.test_html import HOSTILE
-from tests.unit.report.test_memory import GB, make_use, with_memory
+from tests.unit.report.test_memory_content import GB, make_use, with_memory
 
 pytestmark = needs_chromium
 

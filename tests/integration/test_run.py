@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 import perfkit
-from perfkit import cache
-from perfkit.model.manifest import RunManifest
-from perfkit.trace.store import MANIFEST_NAME, read_manifest
-from tests.integration.launching import (
+from perfkit.schema.manifest import RunManifest
+from perfkit.storage import cache
+from perfkit.storage.run_folder import MANIFEST_NAME, read_manifest
+from tests.support.launching import (
     BIN,
     LIMIT_S,
     MPIEXEC,
@@ -321,7 +321,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 import perfkit
 import perfkit
-from perfkit import cache
+from perfkit.storage import cache
 
 dist.init_process_group("gloo", init_method=sys.argv[2] if len(sys.argv) > 2 else "env://",
     rank=int(os.environ.get("RANK", os.environ.get("PMI_RANK"))),

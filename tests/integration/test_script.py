@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 import perfkit
-from perfkit.model.manifest import RunManifest
-from perfkit.model.run import RunReport
-from perfkit.trace.store import MANIFEST_NAME, read_manifest
-from tests.integration.launching import (
+from perfkit.schema.manifest import RunManifest
+from perfkit.schema.run import RunReport
+from perfkit.storage.run_folder import MANIFEST_NAME, read_manifest
+from tests.integration.test_run import annotations, traces
+from tests.support.launching import (
     BIN,
     LIMIT_S,
     MPIEXEC,
@@ -29,7 +30,6 @@ from tests.integration.launching import (
     needs_mpiexec,
     start,
 )
-from tests.integration.test_run import annotations, traces
 
 SCRIPTS = Path(__file__).parent / "scripts"
 BEHAVE = str(SCRIPTS / "behave.py")

@@ -9,8 +9,8 @@ from statistics import median
 import pytest
 
 import perfkit
-from perfkit.trace.store import read_manifest
-from tests.integration.launching import PYTHON, ROOT, environment
+from perfkit.storage.run_folder import read_manifest
+from tests.support.launching import PYTHON, ROOT, environment
 
 CYCLES = int(os.environ.get("PERFKIT_SOAK_CYCLES", "60"))
 STEPS_A_CYCLE = 10

@@ -10,9 +10,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from perfkit.model.sweep import Sweep
-from perfkit.trace.store import read_manifest
-from tests.integration.launching import (
+from perfkit.schema.sweep import Sweep
+from perfkit.storage.run_folder import read_manifest
+from tests.support.launching import (
     LIMIT_S,
     PYTHON,
     alive,

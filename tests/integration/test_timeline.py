@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 import perfkit
-from perfkit.merge.merging import merge
-from perfkit.run.export import compress
-from perfkit.run.lanes import find_edits
+from perfkit.capture.recording.lane_rewriter import find_edits
+from perfkit.capture.recording.trace_export import compress
+from perfkit.timeline.merge import merge
 from perfkit.trace.lanes import MOST_LANES
-from tests.integration.launching import PYTHON, ROOT, execute
-from tests.integration.trace_processor import TraceProcessor, needs_trace_processor
-from tests.trace_builder import BASE_NS, TraceBuilder
-from tests.unit.run.test_lanes import crossing
+from tests.support.launching import PYTHON, ROOT, execute
+from tests.support.trace_builder import BASE_NS, TraceBuilder
+from tests.support.trace_processor import TraceProcessor, needs_trace_processor
+from tests.unit.capture.recording.test_lane_rewriter import crossing
 
 SAMPLE = ROOT / "traces" / "sample-memory"
 FORMATS = (".pftrace", ".json", ".json.gz")

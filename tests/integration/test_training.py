@@ -9,12 +9,12 @@ from statistics import median
 import pytest
 
 import perfkit
-from perfkit.model.manifest import RunManifest
-from perfkit.model.rank import RankReport
-from perfkit.model.run import RunReport
-from perfkit.trace.store import MANIFEST_NAME, read_manifest
-from tests.integration.launching import LIMIT_S, NOT_THE_MACHINE, PYTHON, ROOT, environment
+from perfkit.schema.manifest import RunManifest
+from perfkit.schema.rank import RankReport
+from perfkit.schema.run import RunReport
+from perfkit.storage.run_folder import MANIFEST_NAME, read_manifest
 from tests.integration.test_run import annotations, check_folder, traces
+from tests.support.launching import LIMIT_S, NOT_THE_MACHINE, PYTHON, ROOT, environment
 
 SIZES = {"layers": 2, "width": 64, "heads": 2, "block": 16, "vocab-size": 2048, "samples": 256, "bias": False}
 GPT = ["gpt", *(f"--no-{k}" if v is False else f"--{k}={v}" for k, v in SIZES.items())]

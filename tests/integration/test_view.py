@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.integration.browser import chromium, needs_chromium
-from tests.integration.launching import LIMIT_S, PYTHON, ROOT, environment
+from tests.support.browser import chromium, needs_chromium
+from tests.support.launching import LIMIT_S, PYTHON, ROOT, environment
 
 SAMPLE = ROOT / "traces" / "sample-memory"
 
@@ -30,7 +30,7 @@ FETCH = """async address => {
 # The one port that ui.perfetto.dev may fetch from may be taken; the page here may fetch from any.
 ON_ANY_PORT = """
 import sys
-from perfkit.view import TraceServer
+from perfkit.viewer import TraceServer
 TraceServer.__init__.__kwdefaults__["port"] = 0
 from perfkit.__main__ import main
 sys.exit(main())

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import perfkit
-from perfkit.model.rank import MemoryUse
-from tests.trace_builder import TraceBuilder
+from perfkit.schema.rank import MemoryUse
+from tests.support.trace_builder import TraceBuilder
 
 Record = tuple[int, int, int]
 """When, total, change."""

@@ -7,12 +7,12 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from perfkit.analysis.rank import summarise
+from perfkit.analysis.per_rank.summary import summarise
 from perfkit.errors import TraceError
-from perfkit.model.terms import CATEGORIES
+from perfkit.schema.common import CATEGORIES
 from perfkit.trace.reader import read_trace
-from tests import reference, trace_builder
-from tests.property import traces
+from tests.support import generated_traces as traces
+from tests.support import reference, trace_builder
 
 REAL = Path(__file__).parents[1] / "data" / "traces"
 

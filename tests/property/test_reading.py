@@ -10,10 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from perfkit.trace.reader import read_trace
-from tests import fuzz_reader, trace_oracle
+from tests import fuzz_reader
 from tests.conftest import TRACES
-from tests.property.traces import traces
-from tests.trace_builder import encode
+from tests.support import trace_oracle
+from tests.support.generated_traces import traces
+from tests.support.trace_builder import encode
 
 FOUND = sorted(TRACES.rglob("*.json.gz"))
 

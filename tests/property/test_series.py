@@ -3,11 +3,11 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfkit.model.run import RunReport
+from perfkit.scaling.run_settings import key
+from perfkit.scaling.run_settings import settings as setting_of
 from perfkit.scaling.series import groups, repeats, runs_of
-from perfkit.scaling.settings import key
-from perfkit.scaling.settings import settings as setting_of
-from tests.scaling_builders import make_hosts, make_scaled
+from perfkit.schema.run import RunReport
+from tests.support.scaling_builders import make_hosts, make_scaled
 
 MARKS = {"timeout": "1m", "steps": 9}
 

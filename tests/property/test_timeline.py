@@ -11,10 +11,10 @@ from typing import Any
 from hypothesis import given, reject, settings
 
 from perfkit.errors import TraceError
-from perfkit.merge.merging import merge
+from perfkit.timeline.merge import merge
 from perfkit.trace.reader import read_trace
-from tests.property.traces import Document, traces
-from tests.trace_builder import write
+from tests.support.generated_traces import Document, traces
+from tests.support.trace_builder import write
 
 
 def nanoseconds(text: str) -> int:

@@ -5,7 +5,7 @@ from decimal import ROUND_HALF_EVEN, Decimal
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from perfkit.trace.times import LIMIT_NS, to_nanoseconds
+from perfkit.trace.timestamps import LIMIT_NS, to_nanoseconds
 
 microseconds = st.decimals(min_value=-(10**15), max_value=2 * 10**15, places=6).map(lambda number: f"{number:f}")
 plain = st.integers(-(10**9), 2 * 10**15).map(str)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import perfkit
 from perfkit.errors import PerfkitError
-from perfkit.model.report import Report
+from perfkit.schema.report import Report
 
 
 def test_exported_names() -> None:

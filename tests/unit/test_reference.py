@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.property.traces import cpu_traces, traces
-from tests.reference import (
+from tests.support.generated_traces import cpu_traces, traces
+from tests.support.reference import (
     ORDER,
     Category,
     ReferenceStep,
     is_communication_kernel_name,
     reference,
 )
-from tests.trace_builder import BASE_NS, TraceBuilder, encode
+from tests.support.trace_builder import BASE_NS, TraceBuilder, encode
 
 TRACES = Path(__file__).parents[1] / "data" / "traces"
 REAL = sorted(TRACES.glob("**/*.json.gz"))

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from perfkit.__main__ import main
-from perfkit.run.session import Session
+from perfkit.capture.recording.session import Session
 
 SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "term": signal.SIGTERM}
 

@@ -12,9 +12,9 @@ import jsonschema
 import pytest
 
 from perfkit.cli import main
-from perfkit.report.files import writing
-from perfkit.report.schema import schema
-from tests.trace_builder import TraceBuilder
+from perfkit.report.json_schema import schema
+from perfkit.report.output_files import writing
+from tests.support.trace_builder import TraceBuilder
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ import jsonschema
 import msgspec
 import pytest
 
-from perfkit.model.comparison import Comparison
-from perfkit.report.schema import schema
-from tests.trace_builder import TraceBuilder
+from perfkit.report.json_schema import schema
+from perfkit.schema.comparison import Comparison
+from tests.support.trace_builder import TraceBuilder
 
 ROOT = Path(__file__).parents[3]
 MEMORY, HDF5 = (str(ROOT / "traces" / name) for name in ("sample-memory", "sample-hdf5"))

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from perfkit.cli import main
-from perfkit.model.history import History
-from perfkit.report.schema import schema
-from tests.histories import make_history
+from perfkit.report.json_schema import schema
+from perfkit.schema.history import History
+from tests.support.histories import make_history
 
 STEPS_MS = (100, 101, 102, 100.5, 120, 121, 122, 123)
 

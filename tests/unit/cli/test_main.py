@@ -10,7 +10,7 @@ import typer
 
 import perfkit
 from perfkit.cli import COMMANDS, Row, main
-from perfkit.cli.app import App
+from perfkit.cli.typer_app import App
 from perfkit.errors import PerfkitError, RunError, StoreError, UsageError
 
 HEAVY = {"torch", "pandas", "numpy", "msgspec", "rich", "h5py", "safetensors", "mpi4py", "pydantic", "click"}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.trace_builder import TraceBuilder
+from tests.support.trace_builder import TraceBuilder
 
 ROOT = Path(__file__).parents[3]
 SAMPLE = ROOT / "traces" / "sample-memory"

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from perfkit.cli import main
-from perfkit.model.sweep import PointState, SweepPoint
-from perfkit.trace.store import SWEEP_NAME, write_sweep
+from perfkit.schema.sweep import PointState, SweepPoint
+from perfkit.storage.run_folder import SWEEP_NAME, write_sweep
 
 SAMPLE = Path(__file__).parents[3] / "traces" / "sample-memory"
 

@@ -12,10 +12,10 @@ import pytest
 import perfkit
 from perfkit.cli import main
 from perfkit.errors import UsageError
-from perfkit.model.manifest import Failure, RankRecord, RunManifest, World
-from perfkit.report.schema import schema
-from perfkit.trace.store import create_run_folder, write_manifest
-from tests.report_builders import MS
+from perfkit.report.json_schema import schema
+from perfkit.schema.manifest import Failure, RankRecord, RunManifest, World
+from perfkit.storage.run_folder import create_run_folder, write_manifest
+from tests.support.report_builders import MS
 
 KINDS: list[Any] = ["cold", "plain", "plain", "plain", "plain", "plain", "plain"]
 

@@ -10,13 +10,13 @@ import pytest
 
 import perfkit.cli.sweep as under_test
 from perfkit.cli import main
-from perfkit.cli.effective import answer
-from perfkit.executors.machine import count_cores
-from perfkit.model.sweep import Sweep
-from perfkit.sweep.effective import Answer, Question
+from perfkit.cli.resolve_options import answer
+from perfkit.schema.sweep import Sweep
+from perfkit.sweep.option_resolution import Answer, Question
 from perfkit.sweep.plan import arguments, combinations, plan
-from perfkit.sweep.points import Point
-from tests.unit.sweep.building import leave_run, wanted
+from perfkit.sweep.point import Point
+from perfkit.util.system_limits import count_cores
+from tests.support.sweep_builders import leave_run, wanted
 
 
 def find(commands: Sequence[Sequence[str]], ranks: int) -> Answer:

@@ -4,8 +4,8 @@ import sys
 import pytest
 
 from perfkit.cli.sweep_progress import clock, progress
-from perfkit.model.sweep import SweepPoint
-from tests.unit.sweep.building import points_of, wanted
+from perfkit.schema.sweep import SweepPoint
+from tests.support.sweep_builders import points_of, wanted
 
 POINTS = points_of(wanted())
 DONE, FAILED = (

@@ -3,11 +3,11 @@
 import pytest
 from msgspec.structs import replace
 
-from perfkit.comparison.compare import changes
+from perfkit.comparison.changes import changes
 from perfkit.comparison.gates import check_gates, parse_gate
 from perfkit.errors import UsageError
-from perfkit.model.terms import Finding
-from tests.unit.comparison.test_compare import steady
+from perfkit.schema.common import Finding
+from tests.unit.comparison.test_changes import steady
 
 # Before: 100 ms a step, 60 of it compute. After: 105 ms, 65 of it compute; 20 ms of communication in both.
 BEFORE, AFTER = steady(60), steady(65)

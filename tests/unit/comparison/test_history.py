@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 import perfkit
-from perfkit.comparison.shifts import FEWEST_FOR_SHIFT, find_shifts
+from perfkit.comparison.changepoints import FEWEST_FOR_SHIFT, find_shifts
 from perfkit.errors import TraceError
-from perfkit.model.manifest import RunManifest
-from perfkit.resample import median_interval
-from perfkit.trace.store import read_manifest, write_manifest
-from tests.histories import make_history, make_run_folder
+from perfkit.schema.manifest import RunManifest
+from perfkit.stats.bootstrap import median_interval
+from perfkit.storage.run_folder import read_manifest, write_manifest
+from tests.support.histories import make_history, make_run_folder
 
 LOW = (10, 10.1, 10.2, 10.05)
 HIGH = (12, 12.1, 12.2, 12.3)

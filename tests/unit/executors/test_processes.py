@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from perfkit.errors import UsageError, WorkerError
-from perfkit.executors import EXECUTORS, Choice, check, machine, opened
-from perfkit.executors.child import Child, end_apart, run_apart
-from perfkit.executors.machine import count_cores, free_bytes
+from perfkit.executors import EXECUTORS, Choice, check, opened
 from perfkit.executors.processes import Processes
-from tests.integration.launching import alive, children_of
+from perfkit.executors.worker_process import Child, end_apart, run_apart
+from perfkit.util import system_limits as machine
+from perfkit.util.system_limits import count_cores, free_bytes
+from tests.support.launching import alive, children_of
 
 
 @pytest.mark.parametrize("name", sorted(EXECUTORS.keys() - {"mpi"}))

@@ -6,10 +6,10 @@ import re
 import pytest
 from rich.cells import cell_len
 
-from perfkit.model.terms import Finding
-from perfkit.report import console
-from perfkit.report.names import fold, shorten
-from tests.report_builders import (
+from perfkit.report.content.kernel_names import fold, shorten
+from perfkit.report.renderers import console
+from perfkit.schema.common import Finding
+from tests.support.report_builders import (
     MS,
     make_collective,
     make_foreign_run,

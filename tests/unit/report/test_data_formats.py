@@ -11,13 +11,15 @@ import pandas as pd
 import pytest
 
 from perfkit.errors import UsageError
-from perfkit.model.manifest import RunManifest, World
-from perfkit.model.report import Report
-from perfkit.model.terms import CATEGORIES
-from perfkit.report import REPORTERS, markdown, reporter, rows
-from perfkit.report.schema import schema
-from tests.report_builders import LONG_KERNEL, make_foreign_run, make_operator, make_rank, make_report, make_run
-from tests.scaling_builders import make_scaling_report, make_strong, make_together
+from perfkit.report import REPORTERS, reporter
+from perfkit.report.exporters import csv_rows as rows
+from perfkit.report.json_schema import schema
+from perfkit.report.renderers import markdown
+from perfkit.schema.common import CATEGORIES
+from perfkit.schema.manifest import RunManifest, World
+from perfkit.schema.report import Report
+from tests.support.report_builders import LONG_KERNEL, make_foreign_run, make_operator, make_rank, make_report, make_run
+from tests.support.scaling_builders import make_scaling_report, make_strong, make_together
 
 REPORT = make_report(make_run(), make_foreign_run())
 

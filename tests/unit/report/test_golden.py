@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 import pytest
 
-from perfkit.model.report import Report
-from perfkit.report import console, markdown
-from tests.report_builders import MS, make_foreign_run, make_loading, make_report, make_run
-from tests.scaling_builders import make_scaling_report
+from perfkit.report.renderers import console, markdown
+from perfkit.schema.report import Report
+from tests.support.report_builders import MS, make_foreign_run, make_loading, make_report, make_run
+from tests.support.scaling_builders import make_scaling_report
 
 REPORTS = {
     "one_run": make_report(),

@@ -9,15 +9,23 @@ from typing import Any
 
 import pytest
 
-from perfkit.comparison.compare import changes
-from perfkit.model.comparison import Comparison, Side
-from perfkit.model.report import Report
-from perfkit.model.run import RunReport
-from perfkit.report.comparison import write_html as write_comparison
-from perfkit.report.figures import MOST_CELLS, figures
-from perfkit.report.html import write
-from perfkit.report.plots import COLOURS
-from tests.report_builders import MS, make_foreign_run, make_operator, make_rank, make_report, make_run, make_step
+from perfkit.comparison.changes import changes
+from perfkit.report.charts.plotly_figures import COLOURS
+from perfkit.report.charts.run import MOST_CELLS, figures
+from perfkit.report.renderers.html import write
+from perfkit.report.views.comparison import write_html as write_comparison
+from perfkit.schema.comparison import Comparison, Side
+from perfkit.schema.report import Report
+from perfkit.schema.run import RunReport
+from tests.support.report_builders import (
+    MS,
+    make_foreign_run,
+    make_operator,
+    make_rank,
+    make_report,
+    make_run,
+    make_step,
+)
 
 HOSTILE = "</script></span><img src=x onerror=alert(1)>&\"'{{ 7*7 }}"
 
@@ -113,7 +121,7 @@ def test_charts_of_stacks_have_all_that_the_page_reads() -> None:
     charts = [*figures(make_run()), *(one for one in on_page if "kind" in one)]
     stacks = [chart for chart in charts if chart["kind"] == "stack"]
     assert len(stacks) == 4
-    script = resources.files("perfkit.report").joinpath("page", "report.js").read_text("utf-8")
+    script = resources.files("perfkit.report").joinpath("assets", "report.js").read_text("utf-8")
     (drawing,) = re.findall(r"^function stack\(.*?^}$", script, re.MULTILINE | re.DOTALL)
     for chart in stacks:
         assert set(re.findall(r"\bit\.(\w+)", drawing)) <= chart.keys()

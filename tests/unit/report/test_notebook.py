@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.comparing import compare
 from perfkit.comparison.history import lineages
 from perfkit.errors import UsageError
-from perfkit.model.run import RunReport
-from tests.report_builders import make_foreign_run, make_operator, make_rank, make_report, make_run
+from perfkit.pipeline.compare import compare
+from perfkit.schema.run import RunReport
+from tests.support.report_builders import make_foreign_run, make_operator, make_rank, make_report, make_run
 from tests.unit.report.test_html import HOSTILE, read
 
 

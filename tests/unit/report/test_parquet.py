@@ -13,12 +13,12 @@ from pyarrow import parquet
 
 from perfkit.cli import main
 from perfkit.errors import StoreError
-from perfkit.frames import AXIS_COLUMNS, POINT_COLUMNS, STEP_COLUMNS
-from perfkit.model.report import Report
 from perfkit.report import BINARY_REPORTERS, binary_reporter
-from tests.report_builders import make_foreign_run, make_rank, make_report, make_run, make_step
-from tests.scaling_builders import make_scaling_report, make_strong, make_together
-from tests.trace_builder import TraceBuilder
+from perfkit.report.dataframes import AXIS_COLUMNS, POINT_COLUMNS, STEP_COLUMNS
+from perfkit.schema.report import Report
+from tests.support.report_builders import make_foreign_run, make_rank, make_report, make_run, make_step
+from tests.support.scaling_builders import make_scaling_report, make_strong, make_together
+from tests.support.trace_builder import TraceBuilder
 
 REPORT = make_report(make_run(), make_foreign_run())
 COLUMNS = {"parquet": STEP_COLUMNS, "points-parquet": POINT_COLUMNS, "axes-parquet": AXIS_COLUMNS}
@@ -115,7 +115,7 @@ def test_without_pyarrow_one_line_names_the_extra(
 
 
 def test_a_failure_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from perfkit.report.files import writing_bytes
+    from perfkit.report.output_files import writing_bytes
 
     target = tmp_path / "r.parquet"
     target.write_bytes(b"old")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import perfkit
-from perfkit.report.schema import RECORDS, schema
+from perfkit.report.json_schema import RECORDS, schema
 
 SOURCES = Path(perfkit.__file__).parent
 

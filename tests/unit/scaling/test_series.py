@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from perfkit.errors import UsageError
-from perfkit.model.run import StepTimes
-from perfkit.model.scaling import Estimate, Scaling, ScalingSeries
-from perfkit.model.terms import Finding
-from perfkit.scaling.assemble import scaling
-from tests.report_builders import make_foreign_run, make_run
-from tests.scaling_builders import make_hosts, make_scaled, make_strong, make_weak
+from perfkit.scaling.summary import scaling
+from perfkit.schema.common import Finding
+from perfkit.schema.run import StepTimes
+from perfkit.schema.scaling import Estimate, Scaling, ScalingSeries
+from tests.support.report_builders import make_foreign_run, make_run
+from tests.support.scaling_builders import make_hosts, make_scaled, make_strong, make_weak
 
 
 def found(*arguments: Any, **options: Any) -> Scaling:

@@ -7,12 +7,12 @@ import msgspec
 import pytest
 
 from perfkit.errors import StoreError
-from perfkit.model.sweep import Sweep
+from perfkit.schema.sweep import Sweep
+from perfkit.storage.discovery import discover
 from perfkit.sweep import folder as folders
 from perfkit.sweep.folder import SweepFolder
 from perfkit.sweep.plan import Axis
-from perfkit.trace.discover import discover
-from tests.unit.sweep.building import leave_run, points_of, wanted
+from tests.support.sweep_builders import leave_run, points_of, wanted
 
 
 def test_what_became_of_a_point_is_in_its_run_folder(tmp_path: Path) -> None:

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 import zstandard
 
-from perfkit.analysis.rank import TraceSummary, summarise
+from perfkit.analysis.per_rank.summary import TraceSummary, summarise
 from perfkit.errors import TraceError
 from perfkit.trace.events import Kind, RankTrace
 from perfkit.trace.reader import read_trace
-from tests.trace_builder import TraceBuilder
+from tests.support.trace_builder import TraceBuilder
 
 OP = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 10, "dur": 5}
 LAUNCH = {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 1, "ts": 11, "dur": 1}

@@ -1,0 +1,150 @@
+"""Where a run's efficiency goes: POP's multiplicative hierarchy, extended to input and host (metrics.md section 6)."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
+from typing import NamedTuple
+
+import numpy as np
+
+from perfkit.analysis.cross_rank.matching import Matched
+from perfkit.analysis.per_rank.collective_calls import Calls
+from perfkit.schema.rank import RankReport, StepBreakdown
+from perfkit.schema.run import Efficiency
+from perfkit.trace.intervals import Ints
+
+
+class Join(NamedTuple):
+    """Ranks that join one collective: progress where each joins, and where it is blocked (-1: hidden, not at all)."""
+
+    rank: Ints
+    """Places in the list of ranks."""
+    joined_ns: Ints
+    blocked_ns: Ints
+
+
+def replay(joins: Iterable[Join], progress_ns: Ints) -> int:
+    """Return how long the run would take with every transfer at zero and the arrival order kept.
+
+    Args:
+        joins: the matched n-to-n collectives, in issue order.
+        progress_ns: P_r(end) of each rank, shape (ranks,): its time without its exposed communication.
+
+    With o_r what rank r has waited so far: a collective is complete when the last rank has joined, C = max(A_r + o_r),
+    and a rank that it blocks at Q_r goes on from there: o_r = max(o_r, C - Q_r).
+    """
+    waited = np.zeros(len(progress_ns), np.int64)
+    for rank, joined_ns, blocked_ns in joins:
+        complete = (joined_ns + waited[rank]).max()
+        waited[rank] = np.where(blocked_ns >= 0, np.maximum(waited[rank], complete - blocked_ns), waited[rank])
+    return int((progress_ns + waited).max())
+
+
+def joins_of(matched: Matched, place: Mapping[int, int]) -> list[Join]:
+    """Return the collectives that can be replayed, in an order that is every rank's own order of issue."""
+    rows = np.flatnonzero(matched.splits)
+    rows = rows[np.argsort(matched.collective[rows], kind="stable")]
+    cuts = np.flatnonzero(np.diff(matched.collective[rows])) + 1
+    parts = [part for part in np.split(rows, cuts) if len(part)]
+    ranks, number = np.unique(matched.rank, return_inverse=True)
+    where = np.array([place[rank] for rank in ranks.tolist()] or [0], np.int64)[number]
+    return [Join(where[part], matched.joined_ns[part], matched.blocked_ns[part]) for part in _ordered(matched, parts)]
+
+
+def _ordered(matched: Matched, parts: list[Ints]) -> list[Ints]:
+    """Sort collectives so that no rank's order of issue is broken, where the ranks agree on one."""
+    number = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+    rows = np.concatenate([*parts, np.zeros(0, np.int64)])
+    counted = np.lexsort((number, matched.rank[rows]))
+    forward = np.diff(matched.order[rows[counted]]) > 0
+    if (forward | (np.diff(matched.rank[rows[counted]]) != 0)).all():
+        return parts
+    by = np.lexsort((matched.order[rows], matched.rank[rows]))
+    follows = np.flatnonzero(np.diff(matched.rank[rows[by]]) == 0)
+    sorter = TopologicalSorter[int](dict.fromkeys(range(len(parts)), ()))
+    for before, after in zip(number[by[follows]].tolist(), number[by[follows + 1]].tolist(), strict=True):
+        sorter.add(after, before)
+    try:
+        return [parts[index] for index in sorter.static_order()]
+    except CycleError:  # the ranks contradict each other: then the order in which the collectives were counted
+        return parts
+
+
+class _Times(NamedTuple):
+    """Of every rank, in nanoseconds; shape (ranks,)."""
+
+    wall: Ints
+    compute: Ints
+    host: Ints
+    """memcpy + overhead."""
+    data_loading: Ints
+
+
+def _times(ranks: Sequence[Sequence[StepBreakdown]]) -> _Times:
+    def sums(*categories: str) -> Ints:
+        return np.array(
+            [sum(getattr(step.exposed_ns, c) for step in steps for c in categories) for steps in ranks], np.int64
+        )
+
+    wall = np.array([sum(step.wall_ns for step in steps) for steps in ranks], np.int64)
+    return _Times(wall, sums("compute"), sums("memcpy", "overhead"), sums("data_loading"))
+
+
+def efficiency(ranks: Sequence[RankReport], calls: Mapping[int, Calls], matched: Matched) -> Efficiency | None:
+    """Return the hierarchy of a run; None without steps.
+
+    Args:
+        ranks: those that say which they are, with steps.
+        calls: their collectives, by rank.
+        matched: the same, matched.
+    """
+    if not ranks:
+        return None
+    times = _times([rank.steps for rank in ranks])
+    place = {rank.rank: index for index, rank in enumerate(ranks) if rank.rank is not None}
+    progress = np.array([calls[rank.rank].progress_ns for rank in ranks if rank.rank is not None], np.int64)
+    replayed = replay(joins_of(matched, place), progress)
+    longest = int(times.wall.max())
+    floor = int((times.compute + times.host + times.data_loading).max())
+    ideal = min(max(replayed, floor), longest)
+    wait = int(matched.exposed_wait_ns.sum())
+    communication = sum(step.exposed_ns.communication for rank in ranks for step in rank.steps)
+    factors = _factors(times, ideal, longest)
+    return Efficiency(
+        **factors,
+        au=_utilisation(ranks),
+        t_ns=longest,
+        t_ideal_ns=ideal,
+        replayed_ns=replayed,
+        mean_compute_ns=float(times.compute.mean()),
+        max_compute_ns=int(times.compute.max()),
+        sum_compute_ns=int(times.compute.sum()),
+        wait_ns=wait,
+        transfer_ns=communication - wait,
+        unmatched_ns=communication - int(matched.exposed_ns[matched.splits].sum()),
+        reason=None if factors["parallel"] else "nothing computes in the measured steps",
+    )
+
+
+def _factors(times: _Times, ideal_ns: int, longest_ns: int) -> dict[str, float | None]:
+    """Return the factors from their chain: each is the quotient of two neighbours, so that they multiply exactly."""
+    useful = times.compute
+    chain = (
+        float(useful.mean()),
+        int(useful.max()),
+        int((useful + times.host).max()),
+        int((useful + times.host + times.data_loading).max()),
+        ideal_ns,
+        longest_ns,
+    )
+    names = ("load_balance", "host", "input", "serialisation", "transfer")
+    if not chain[0]:
+        return dict.fromkeys(("parallel", *names))
+    factors: dict[str, float | None] = {name: chain[k] / chain[k + 1] for k, name in enumerate(names)}
+    return factors | {"parallel": chain[0] / chain[-1]}
+
+
+def _utilisation(ranks: Sequence[RankReport]) -> float | None:
+    """Return U / T without the first measured step; None where there is no other."""
+    later = [rank.steps[1:] for rank in ranks]
+    times = _times(later)
+    return float(times.compute.mean()) / int(times.wall.max()) if times.wall.max() else None

@@ -1,0 +1,79 @@
+"""What matched collectives tell: who waits, how long a transfer takes, how fast it is (metrics.md section 5)."""
+
+from collections.abc import Hashable, Iterator, Sequence
+from statistics import median
+
+import numpy as np
+
+from perfkit.analysis.cross_rank.bandwidth import bus_factor, fits
+from perfkit.analysis.cross_rank.clock_alignment import align
+from perfkit.analysis.cross_rank.matching import N_TO_N, Matched
+from perfkit.analysis.cross_rank.stragglers import find_late_steps, find_straggler, lateness
+from perfkit.schema.cross_rank import Across, RankWait, SharedCollective
+from perfkit.schema.rank import RankReport
+from perfkit.trace.intervals import Ints
+
+
+def across(matched: Matched, ranks: Sequence[RankReport]) -> Across:
+    """Sum what was matched by kind of collective and by rank, and say who is late and how the clocks differ."""
+    rows = sorted(_shared(matched), key=lambda row: -row.count * ((row.wait_ns or 0) + (row.transfer_ns or 0)))
+    comparable = len({rank.device for rank in ranks}) == 1
+    late = lateness(ranks, matched) if comparable else None
+    straggler = find_straggler(late) if late else None
+    return Across(
+        collectives=rows,
+        waits=_waits(matched),
+        matched=int((matched.collective >= 0).sum()),
+        unmatched=int((~matched.alone & (matched.collective < 0)).sum()),
+        straggler=straggler,
+        late=find_late_steps(late, straggler) if late else [],
+        clocks=align(matched, {rank.rank: rank.host for rank in ranks if rank.rank is not None}),
+        fits=fits(rows),
+    )
+
+
+def _waits(matched: Matched) -> list[RankWait]:
+    ranks, number = np.unique(matched.rank, return_inverse=True)
+    columns = (matched.wait_ns, matched.exposed_wait_ns, matched.transfer_ns)
+    sums = np.zeros((len(columns), len(ranks)), np.int64)
+    for total, column in zip(sums, columns, strict=True):
+        np.add.at(total, number, column)
+    return [
+        RankWait(rank=rank, wait_ns=wait_ns, exposed_wait_ns=exposed_ns, transfer_ns=transfer_ns)
+        for rank, wait_ns, exposed_ns, transfer_ns in zip(ranks.tolist(), *sums.tolist(), strict=True)
+    ]
+
+
+def _shared(matched: Matched) -> Iterator[SharedCollective]:
+    rows = np.flatnonzero(matched.collective >= 0)
+    rows = rows[np.lexsort((matched.rank[rows], matched.collective[rows]))]
+    # What the lowest rank says of it: in an all_to_all each may give another size.
+    first = np.flatnonzero(np.diff(matched.collective[rows], prepend=-1))
+    shown = _numbered([tuple(kind.shown().values()) for kind in matched.kinds])
+    kind = np.repeat(shown[matched.kind[rows[first]]], np.diff(np.append(first, len(rows))))
+    by = np.argsort(kind, kind="stable")
+    for alike in np.split(rows[by], np.flatnonzero(np.diff(kind[by])) + 1) if len(rows) else ():
+        yield _shared_row(matched, alike)
+
+
+def _numbered(values: Sequence[Hashable]) -> Ints:
+    places = {value: place for place, value in enumerate(dict.fromkeys(values))}
+    return np.array([places[value] for value in values] or [0], np.int64)
+
+
+def _shared_row(matched: Matched, rows: Ints) -> SharedCollective:
+    """Sum the matched collectives of one kind."""
+    described = matched.kinds[matched.kind[rows[0]]]
+    _, first = np.unique(matched.collective[rows], return_index=True)
+    splits = described.operator in N_TO_N
+    transfer_ns = median(matched.transfer_ns[rows[first]].tolist()) if splits else None
+    algbw = described.bytes * 1e9 / transfer_ns if transfer_ns and described.bytes else None
+    factor = bus_factor(described)
+    return SharedCollective(
+        **described.shown(),
+        count=len(first),
+        wait_ns=float(matched.wait_ns[rows].mean()) if splits else None,
+        transfer_ns=transfer_ns,
+        algbw=algbw,
+        busbw=algbw * factor if algbw is not None and factor is not None else None,
+    )

@@ -1,0 +1,1 @@
+"""From the events of one trace to the summary of one rank."""

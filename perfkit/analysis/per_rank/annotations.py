@@ -1,0 +1,33 @@
+"""Spans that the program named itself: forward, backward, optimizer and whatever else it annotates, on the host."""
+
+import numpy as np
+
+from perfkit.analysis.per_rank.classify import Names
+from perfkit.analysis.per_rank.steps import Steps, match_steps
+from perfkit.schema.aggregate import MOST_PHASES
+from perfkit.schema.rank import PhaseStat
+from perfkit.trace.events import Events, Kind
+from perfkit.trace.intervals import Ints
+
+
+def phase_rows(events: Events, names: Names, steps: Steps, step_marker: str | None) -> Ints:
+    """Return the annotations that begin within the steps, without those of steps and collectives."""
+    wanted = ~(names.backend_annotation | names.whole_span_annotation)
+    wanted &= np.array([match is None for match in match_steps(events.names, step_marker)], np.bool_)
+    rows = np.flatnonzero((events.kind == Kind.ANNOTATION) & wanted[events.name])
+    return rows[steps.within(events.start_ns[rows])]
+
+
+def tabulate_phases(events: Events, names: Names, steps: Steps, step_marker: str | None) -> list[PhaseStat]:
+    """Sum the annotations of `phase_rows` by name, largest first."""
+    rows = phase_rows(events, names, steps, step_marker)
+    duration_ns = events.end_ns[rows] - events.start_ns[rows]
+    keys, place = np.unique(events.name[rows], return_inverse=True)
+    total_ns, max_ns = (np.zeros(len(keys), np.int64) for _ in range(2))
+    np.add.at(total_ns, place, duration_ns)
+    np.maximum.at(max_ns, place, duration_ns)
+    count = np.bincount(place, minlength=len(keys))
+    return [
+        PhaseStat(name=events.names[keys[k]], count=int(count[k]), total_ns=int(total_ns[k]), max_ns=int(max_ns[k]))
+        for k in np.lexsort((keys, -total_ns))[:MOST_PHASES].tolist()
+    ]

@@ -1,0 +1,144 @@
+"""Where a step's time goes: the exclusive breakdown (metrics.md section 4), in exact integers.
+
+Every category is a union of spans. Because an instant goes to the first category that applies, the exclusive time of a
+category is what it adds to the union of those before it, so the five add up to the window by construction.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+
+import numpy as np
+
+from perfkit.analysis.per_rank.classify import Device, Names, data_loading_rows, within_same_thread
+from perfkit.analysis.per_rank.steps import Steps
+from perfkit.schema.rank import ExposedNs, Loads, StepBreakdown, TotalNs
+from perfkit.trace.events import Events, Kind
+from perfkit.trace.intervals import EMPTY, Ints, Union, apart, innermost_segments, measure, merge, outermost, union
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activity:
+    """When each category is active at all, whatever else runs."""
+
+    compute: Union
+    communication: Union
+    memcpy: Union
+    data_loading: Union
+    self_ns: Ints
+    """On a CPU-only trace: for how long, within the steps, each event is the innermost operator; shape (events,).
+
+    Empty where there is device activity.
+    """
+
+
+def find_activity(events: Events, names: Names, device: Device, steps: Steps) -> Activity:
+    """Return the spans of each category, by the device where there is any, else by the host."""
+    loading = data_loading_rows(events, names)
+    data_loading = union(events.start_ns[loading], events.end_ns[loading])
+    if len(device.row):
+        return _device_activity(events, device, data_loading)
+    return _host_activity(events, names, loading, data_loading, steps)
+
+
+def _device_activity(events: Events, device: Device, data_loading: Union) -> Activity:
+    def spans(mask: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Union:
+        rows = device.row[mask]
+        return union(events.start_ns[rows], events.end_ns[rows])
+
+    return Activity(
+        compute=spans(device.is_compute),
+        communication=spans(device.is_communication),
+        memcpy=spans(device.is_copy),
+        data_loading=data_loading,
+        self_ns=np.zeros(0, np.int64),
+    )
+
+
+def _host_activity(events: Events, names: Names, loading: Ints, data_loading: Union, steps: Steps) -> Activity:
+    """Give each thread's time to its innermost operators, a stretch after the other: a trace may have millions."""
+    annotated = np.flatnonzero((events.kind == Kind.ANNOTATION) & names.whole_span_annotation[events.name])
+    compute, communication = [EMPTY], [union(events.start_ns[annotated], events.end_ns[annotated])]
+    self_ns = np.zeros(len(events.kind), np.int64)
+    for rows in _operators_apart(events):
+        cut = innermost_segments(events.start_ns[rows], events.end_ns[rows])
+        within = np.clip(cut.end, *steps.bounds[[0, -1]]) - np.clip(cut.start, *steps.bounds[[0, -1]])
+        np.add.at(self_ns, rows[cut.owner], within)
+        # An operator that runs within the loading of data belongs to it, whatever it is.
+        working = ~within_same_thread(events, rows, loading)[cut.owner]
+        communicating = names.communication_operator[events.name[rows]][cut.owner]
+        for parts, of in ((compute, working & ~communicating), (communication, working & communicating)):
+            parts.append(union(cut.start[of], cut.end[of]))
+    return Activity(
+        compute=merge(*compute),
+        communication=merge(*communication),
+        memcpy=EMPTY,
+        data_loading=data_loading,
+        self_ns=self_ns,
+    )
+
+
+def _operators_apart(events: Events) -> Iterator[Ints]:
+    """Yield the rows of host operators: those of one thread, in groups that do not overlap."""
+    is_operator = events.kind == Kind.OPERATOR
+    for thread in np.unique(events.thread[is_operator]):
+        here = np.flatnonzero(is_operator & (events.thread == thread))
+        for group in apart(events.start_ns[here], events.end_ns[here]):
+            yield here[group]
+
+
+def break_down(events: Events, names: Names, activity: Activity, steps: Steps) -> list[StepBreakdown]:
+    """Return one record a step; `exposed_ns` sums to `wall_ns` exactly."""
+    start, end = steps.bounds[:-1], steps.bounds[1:]
+    categories = (activity.compute, activity.communication, activity.memcpy, activity.data_loading)
+    total = [measure(spans, start, end) for spans in categories]
+    upto = [measure(spans, start, end) for spans in accumulate(categories, merge)]
+    exposed = np.diff(np.vstack([np.zeros_like(start), *upto, end - start]), axis=0)
+    loads = _loads(events, names, steps)
+    return [
+        StepBreakdown(
+            step=steps.number[k],
+            start_ns=int(start[k]),
+            wall_ns=int(end[k] - start[k]),
+            exposed_ns=ExposedNs(**_named(ExposedNs, list(exposed[:, k]))),
+            total_ns=TotalNs(**_named(TotalNs, [column[k] for column in total])),
+            loads=loads[k],
+        )
+        for k in range(len(start))
+    ]
+
+
+def _named(record: type[ExposedNs] | type[TotalNs], values: Sequence[np.int64]) -> dict[str, int]:
+    return {name: int(value) for name, value in zip(record.__struct_fields__, values, strict=True)}
+
+
+def _loads(events: Events, names: Names, steps: Steps) -> list[Loads]:
+    """Count the outermost data-loading spans by the host step in which they began.
+
+    perfkit annotates the wait for a batch around the DataLoader's own annotation: one load, two spans.
+    """
+    rows = data_loading_rows(events, names)
+    rows = np.concatenate(
+        [rows[:0]]
+        + [
+            here[outermost(events.start_ns[here], events.end_ns[here])]
+            for here in (rows[events.thread[rows] == thread] for thread in np.unique(events.thread[rows]))
+        ]
+    )
+    rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
+    duration = events.end_ns[rows] - events.start_ns[rows]
+    step = steps.of(events.start_ns[rows])
+    # In order of their start the loads of a step stand together; those after the last window are nobody's.
+    cuts = np.searchsorted(step, np.arange(len(steps.number) + 1))
+    end = np.searchsorted(events.start_ns[rows], steps.bounds[-1]) if steps.from_annotations else len(rows)
+    cuts = np.minimum(cuts, end)
+    return [_load(duration[first:last]) for first, last in pairwise(cuts.tolist())]
+
+
+def _load(duration_ns: Ints) -> Loads:
+    return Loads(
+        count=len(duration_ns),
+        sum_ns=int(duration_ns.sum()),
+        max_ns=int(duration_ns.max()) if len(duration_ns) else 0,
+        spans_ns=duration_ns.tolist(),
+    )

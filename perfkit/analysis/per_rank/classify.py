@@ -1,0 +1,145 @@
+"""Which events are communication, computation, copies and data loading (metrics.md section 2).
+
+Names are classified once (a trace has 100,000 events and 1,000 names) and events look their name's answer up.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfkit.analysis.per_rank import name_patterns as rules
+from perfkit.trace.categories import COMMUNICATION_OPERATORS
+from perfkit.trace.events import Events, Kind
+from perfkit.trace.intervals import Ints, contained, innermost
+
+_AT_ONCE: Final = 1 << 16
+_MOST_STRETCHES: Final = 8
+"""Each looks at all events: with about so many for all threads, time stays linear in their number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Names:
+    """Answers by name; each has shape (number of names,)."""
+
+    communication_kernel: NDArray[np.bool_]
+    copy_kernel: NDArray[np.bool_]
+    communication_operator: NDArray[np.bool_]
+    backend_annotation: NDArray[np.bool_]
+    whole_span_annotation: NDArray[np.bool_]
+    data_loading: NDArray[np.bool_]
+
+
+def classify_names(names: tuple[str, ...]) -> Names:
+    """Answer every question that a name alone decides."""
+
+    def matching(pattern: str) -> NDArray[np.bool_]:
+        return _by_name(names, lambda name: re.match(pattern, name) is not None)
+
+    return Names(
+        communication_kernel=_by_name(names, rules.is_communication_kernel),
+        copy_kernel=matching(rules.COPY_KERNELS),
+        communication_operator=matching(COMMUNICATION_OPERATORS),
+        backend_annotation=matching(rules.BACKEND_ANNOTATIONS),
+        whole_span_annotation=matching(rules.WHOLE_SPAN_ANNOTATIONS),
+        data_loading=matching(rules.DATA_LOADING),
+    )
+
+
+def _by_name(names: tuple[str, ...], decide: Callable[[str], bool]) -> NDArray[np.bool_]:
+    return np.fromiter((decide(name) for name in names), np.bool_, len(names))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """Device activities of a trace and where each was launched; columns of shape (d,)."""
+
+    row: Ints
+    """Row in `Events`."""
+    launch_row: Ints
+    """Row of the earliest launch with the same correlation; -1 where none was recorded."""
+    launched_ns: Ints
+    """Start of that launch; the activity's own start where there is none."""
+    is_copy: NDArray[np.bool_]
+    is_communication: NDArray[np.bool_]
+
+    @property
+    def is_compute(self) -> NDArray[np.bool_]:
+        """Every kernel that is not communication."""
+        return ~self.is_copy & ~self.is_communication
+
+
+def find_device(events: Events, names: Names) -> Device:
+    """Join device activities to their launches and tell communication kernels from the rest."""
+    row = events.rows(Kind.KERNEL, Kind.COPY)
+    launch_row = _join_launches(events, row)
+    is_copy = (events.kind[row] == Kind.COPY) | names.copy_kernel[events.name[row]]
+    launched_by = at_launch(events, launch_row, communicating_candidates(events, names))
+    by_operator = (launched_by >= 0) & names.communication_operator[events.name[launched_by]]
+    by_name = names.communication_kernel[events.name[row]]
+    return Device(
+        row=row,
+        launch_row=launch_row,
+        launched_ns=np.where(launch_row >= 0, events.start_ns[launch_row], events.start_ns[row]),
+        is_copy=is_copy,
+        is_communication=~is_copy & (by_name | by_operator),
+    )
+
+
+def communicating_candidates(events: Events, names: Names) -> NDArray[np.bool_]:
+    """Return which events are operators or backend annotations: the innermost at a launch is looked for among them."""
+    is_annotation = (events.kind == Kind.ANNOTATION) & names.backend_annotation[events.name]
+    return np.asarray((events.kind == Kind.OPERATOR) | is_annotation)
+
+
+def _join_launches(events: Events, device: Ints) -> Ints:
+    """Return for each device row the row of the earliest launch with its correlation, or -1."""
+    launches = events.rows(Kind.LAUNCH)
+    launches = launches[events.correlation[launches] >= 0]
+    if not len(launches):
+        return np.full(len(device), -1, np.int64)
+    launches = launches[np.lexsort((events.start_ns[launches], events.correlation[launches]))]
+    ids = events.correlation[launches]
+    wanted = events.correlation[device]
+    first = np.minimum(np.searchsorted(ids, wanted, side="left"), len(ids) - 1)
+    return np.where(ids[first] == wanted, launches[first], -1)
+
+
+def at_launch(events: Events, launch_row: Ints, is_candidate: NDArray[np.bool_]) -> Ints:
+    """Return, per launch, the row of the innermost candidate at its start on its thread; -1 where none runs.
+
+    A stretch of time after the other, with only the candidates that run in it: a trace may have millions.
+    """
+    found = np.full(len(launch_row), -1, np.int64)
+    for thread in np.unique(events.thread[launch_row[launch_row >= 0]]):
+        of_thread = is_candidate & (events.thread == thread)
+        here = np.flatnonzero((launch_row >= 0) & (events.thread[launch_row] == thread))
+        here = here[np.argsort(events.start_ns[launch_row[here]], kind="stable")]
+        stretches = 1 + int(np.count_nonzero(of_thread)) // max(_AT_ONCE, len(of_thread) // _MOST_STRETCHES)
+        for part in np.array_split(here, min(stretches, len(here))):
+            instant = events.start_ns[launch_row[part]]
+            among = np.flatnonzero(of_thread & (events.start_ns <= instant[-1]) & (events.end_ns > instant[0]))
+            inner = innermost(events.start_ns[among], events.end_ns[among], instant)
+            hit = inner >= 0
+            found[part[hit]] = among[inner[hit]]
+    return found
+
+
+def data_loading_rows(events: Events, names: Names) -> Ints:
+    """Return the rows of data-loading annotations."""
+    return np.flatnonzero((events.kind == Kind.ANNOTATION) & names.data_loading[events.name])
+
+
+def within_same_thread(events: Events, rows: Ints, outer: Ints) -> NDArray[np.bool_]:
+    """Return for each row whether its span lies within the span of an `outer` row on the same thread."""
+    inside = np.zeros(len(rows), np.bool_)
+    for thread in np.unique(events.thread[outer]):
+        here = np.flatnonzero(events.thread[rows] == thread)
+        around = outer[events.thread[outer] == thread]
+        inside[here] = contained(
+            events.start_ns[rows[here]], events.end_ns[rows[here]], events.start_ns[around], events.end_ns[around]
+        )
+    return inside

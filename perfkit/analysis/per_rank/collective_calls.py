@@ -1,0 +1,102 @@
+"""A rank's collectives as they are sent to where ranks are compared: a few bytes each, in columns.
+
+Beside what a collective was, each says where the rank's own progress stood when it joined, and when it was blocked by
+it: its time since the first window, without its exposed communication (metrics.md section 6). Only `ended_ns` is a
+time of the rank's own clock: by it the clocks are compared, and nothing else.
+"""
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Final
+
+import numpy as np
+from msgspec import Struct
+
+from perfkit.analysis.per_rank.breakdown import Activity
+from perfkit.analysis.per_rank.collective_metadata import Description
+from perfkit.analysis.per_rank.collectives import Collectives
+from perfkit.analysis.per_rank.steps import Steps
+from perfkit.trace.intervals import Cover, Ints, merge
+
+COLUMNS: Final = (
+    "kind",
+    "step",
+    "sequence",
+    "duration_ns",
+    "exposed_ns",
+    "joined_ns",
+    "blocked_ns",
+    "ended_ns",
+)
+NO_STEP: Final = -1
+_AT_ONCE: Final = 1 << 16
+
+
+class Calls(Struct, frozen=True, kw_only=True):
+    """The collectives of one trace, in the order in which the host issued them."""
+
+    kinds: list[Description]
+    columns: bytearray
+    """int64, `COLUMNS` one after the other, each of shape (c,). `kind` is an index into `kinds`; `step` the step's
+    number, or -1; `sequence` the number in the group, or -1; `joined_ns` the rank's progress at its start;
+    `blocked_ns` that where its exposed part begins, or -1; `ended_ns` its end, absolute, by the clock of its host."""
+    progress_ns: int
+    """The rank's progress at the end of its last window."""
+
+    def column(self, name: str) -> Ints:
+        """Return the column of that name, shape (c,)."""
+        return np.asarray(_rows(self.columns)[COLUMNS.index(name)])
+
+
+def _rows(columns: bytearray) -> Ints:
+    return np.frombuffer(columns, np.int64).reshape(len(COLUMNS), -1)
+
+
+def list_calls(found: Collectives, activity: Activity, steps: Steps) -> Calls:
+    """Return the collectives of a trace by issue."""
+    step_number = np.array([NO_STEP if step is None else step for step in steps.number], np.int64)
+    both, compute = Cover(merge(activity.compute, activity.communication)), Cover(activity.compute)
+    begin_ns, end_ns = steps.bounds[:1], steps.bounds[-1]
+
+    def progress(instant: Ints) -> Ints:
+        """Return the time from the first window to each instant, without exposed communication: P_r(x)."""
+        instant = np.clip(instant, begin_ns, end_ns)
+        exposed = (both.until(instant) - both.until(begin_ns)) - (compute.until(instant) - compute.until(begin_ns))
+        return np.asarray(instant - begin_ns - exposed)
+
+    order = np.argsort(found.issued, kind="stable")
+    table = bytearray(len(COLUMNS) * order.nbytes)
+    for begin in range(0, len(order), _AT_ONCE):
+        part = order[begin : begin + _AT_ONCE]
+        start, end, blocked = found.start[part], found.end[part], found.blocked[part]
+        _rows(table)[:, begin : begin + len(part)] = (
+            found.kind[part],
+            step_number[found.step[part]],
+            found.sequence[part],
+            end - start,
+            found.exposed[part],
+            progress(start),
+            np.where(blocked >= 0, progress(np.maximum(blocked, 0)), -1),
+            end,
+        )
+    return Calls(kinds=found.kinds, columns=table, progress_ns=int(progress(steps.bounds[-1:])[0]))
+
+
+def in_sequence(cycles: Sequence[Calls]) -> Calls:
+    """Join the collectives of a rank's cycles, in order; progress goes on from one to the next."""
+    if len(cycles) == 1:
+        return cycles[0]
+    kinds = list(dict.fromkeys(kind for cycle in cycles for kind in cycle.kinds))
+    before = [0, *accumulate(cycle.progress_ns for cycle in cycles)]
+    tables = [_shifted(cycle, kinds, offset) for cycle, offset in zip(cycles, before, strict=False)]
+    return Calls(kinds=kinds, columns=bytearray(np.hstack(tables)), progress_ns=before[-1])
+
+
+def _shifted(cycle: Calls, kinds: list[Description], offset_ns: int) -> Ints:
+    number = np.array([kinds.index(kind) for kind in cycle.kinds] or [0], np.int64)
+    table = _rows(cycle.columns).copy()
+    kind, joined, blocked = (COLUMNS.index(name) for name in ("kind", "joined_ns", "blocked_ns"))
+    table[kind] = number[table[kind]]
+    table[joined] += offset_ns
+    table[blocked] = np.where(table[blocked] >= 0, table[blocked] + offset_ns, -1)
+    return table

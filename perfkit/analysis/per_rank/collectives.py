@@ -1,0 +1,248 @@
+"""One record a collective: what it was, how large, how long, and how much of it nothing hid (metrics.md section 5).
+
+On a device a collective is a communication kernel, joined through its launch to the host events that describe it. On
+the CPU it is the backend's annotation (`gloo:all_reduce`), which spans the wait for the other ranks; its size stands
+beside it when shapes were recorded, else in the list of collectives that perfkit's session wrote into the trace's
+header.
+"""
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from perfkit.analysis.per_rank.breakdown import Activity
+from perfkit.analysis.per_rank.classify import Device, Names, at_launch, communicating_candidates
+from perfkit.analysis.per_rank.collective_metadata import (
+    Description,
+    from_metadata,
+    from_record,
+    from_shapes,
+    marked,
+    number,
+    operator_name,
+    operators,
+    operators_of,
+)
+from perfkit.analysis.per_rank.flight_recorder_join import join_recorded
+from perfkit.analysis.per_rank.issue_sites import in_gradient_hook, issues_of
+from perfkit.analysis.per_rank.steps import Steps
+from perfkit.schema.aggregate import add_collectives
+from perfkit.schema.rank import CollectiveStat
+from perfkit.trace.events import CollectiveArgs, Events, Kind, RecordedCollective
+from perfkit.trace.intervals import Ints, earliest_share, measure, uncovered_from
+
+_NEVER: Final = int(np.iinfo(np.int64).max)
+
+
+class Collectives(NamedTuple):
+    """Collectives of one trace, in order of their start; columns of shape (c,)."""
+
+    start: Ints
+    end: Ints
+    exposed: Ints
+    kinds: list[Description]
+    """Each once, in the order in which they occur."""
+    kind: Ints
+    """Index into `kinds`."""
+    step: Ints
+    """Index of the step it belongs to."""
+    issued: Ints
+    """When the host issued it; where that is not recorded, when it started."""
+    sequence: Ints
+    """Its number in its process group; -1 where the trace does not say."""
+    blocked: Ints
+    """When its exposed part begins: from there on nothing hides it; -1 where something hid the whole of it."""
+
+
+def find_collectives(
+    events: Events,
+    names: Names,
+    device: Device,
+    activity: Activity,
+    steps: Steps,
+    recorded: list[RecordedCollective],
+) -> tuple[Collectives, bool]:
+    """Return the collectives within the steps, and whether the recorded sizes (if any) fitted what the trace shows."""
+    if len(device.row):
+        return _device_collectives(events, names, device, activity, steps), True
+    return _host_collectives(events, names, activity, steps, recorded)
+
+
+def _exposed(start: Ints, end: Ints, activity: Activity, steps: Steps) -> tuple[Ints, Ints]:
+    """Return each span's own exposed time, and when that begins (-1 where there is none).
+
+    An instant at which several run is the earliest started's. To be asked about all communication at once, also what
+    belongs to no step: it may hold an instant of a step.
+    """
+    own = earliest_share(start, end)
+    first = np.clip(own.start, steps.bounds[0], steps.bounds[-1])
+    last = np.clip(own.end, steps.bounds[0], steps.bounds[-1])
+    del own
+    exposed = (last - first) - measure(activity.compute, first, last)
+    return exposed, np.where(exposed > 0, uncovered_from(activity.compute, first), -1)
+
+
+# ---- on a device ---------------------------------------------------------------------------------------------------
+
+
+def _device_collectives(events: Events, names: Names, device: Device, activity: Activity, steps: Steps) -> Collectives:
+    chosen = np.flatnonzero(device.is_communication)
+    chosen = chosen[np.argsort(events.start_ns[device.row[chosen]], kind="stable")]
+    exposed, blocked = _exposed(events.start_ns[device.row[chosen]], events.end_ns[device.row[chosen]], activity, steps)
+    inside = steps.device_step[chosen] >= 0
+    chosen, exposed, blocked = chosen[inside], exposed[inside], blocked[inside]
+    rows, launch_row, step = device.row[chosen], device.launch_row[chosen], steps.device_step[chosen]
+    kernels = _describe_kernels(events, names, rows, launch_row)
+    first, group = _numbered(kernels.source * len(steps.number) + step)
+    kinds, kind = number(
+        lambda kind, hook: marked(kernels.kinds[kind], in_hook=hook == 1),
+        kernels.kind[first],
+        in_gradient_hook(events, launch_row[first]).astype(np.int64),
+    )
+
+    def earliest(column: Ints) -> Ints:
+        return _gathered(np.minimum, column, group, len(first), _NEVER)
+
+    first_blocked = earliest(np.where(blocked >= 0, blocked, _NEVER))
+    return Collectives(
+        start=earliest(events.start_ns[rows]),
+        end=_gathered(np.maximum, events.end_ns[rows], group, len(first), -_NEVER),
+        exposed=_gathered(np.add, exposed, group, len(first)),
+        kinds=kinds,
+        kind=kind,
+        step=step[first],
+        issued=earliest(device.launched_ns[chosen]),
+        sequence=kernels.sequence[first],
+        blocked=np.where(first_blocked < _NEVER, first_blocked, -1),
+    )
+
+
+def _numbered(keys: Ints) -> tuple[Ints, Ints]:
+    """Number equal keys in the order in which they occur; return where each occurs first, and each one's number."""
+    _, first, place = np.unique(keys, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    return first[order], np.argsort(order)[place]
+
+
+def _gathered(how: np.ufunc, values: Ints, group: Ints, count: int, start: int = 0) -> Ints:
+    """Return for each group what `how` makes of its values, beginning with `start`."""
+    found = np.full(count, start, np.int64)
+    how.at(found, group, values)
+    return found
+
+
+class _Described(NamedTuple):
+    """Of each kernel; columns of shape (k,)."""
+
+    kinds: list[Description]
+    kind: Ints
+    """Index into `kinds`."""
+    source: Ints
+    """The row of the event that describes it; its own where none does."""
+    sequence: Ints
+    """The collective's number in its group, from there or from where it was issued; -1 where neither says."""
+
+
+def _describe_kernels(events: Events, names: Names, rows: Ints, launch_row: Ints) -> _Described:
+    """Describe kernels by their own metadata, else by the operator's that launched them, else by names alone.
+
+    Kernels that one host event describes are one collective (oneCCL launches several). A kernel that carries its own
+    metadata, or that nothing describes, is one by itself.
+    """
+    said, args = events.said, events.said.args
+    communicating = communicating_candidates(events, names) & names.communication_operator[events.name]
+
+    def innermost(says: Callable[[CollectiveArgs], bool]) -> Ints:
+        telling = np.zeros(len(communicating), np.bool_)
+        telling[said.rows_that_say(says)] = True
+        return at_launch(events, launch_row, telling & communicating)
+
+    def counts(one: CollectiveArgs) -> bool:
+        return one.in_elements is not None
+
+    host = innermost(counts)
+    source = np.where(np.isin(rows, said.rows_that_say(counts)), rows, host)
+    # The dims of a `c10d::*` operator are those of all its arguments, outputs too.
+    shaped = innermost(lambda one: one.input_dims is not None and not one.is_dispatch)
+    described = said.of(source)
+    issued = at_launch(events, launch_row, communicating)
+    operator = np.append(operators(one.operator for one in args), -1)[described]
+    for row in (issued, rows):
+        operator = np.where(operator >= 0, operator, operators_of(events, row))
+
+    def describe(operator: int, described: int, shapes: int) -> Description:
+        if described >= 0:
+            return from_metadata(operator_name(operator), args[described])
+        return from_shapes(operator_name(operator), args[shapes] if shapes >= 0 else None)
+
+    kinds, kind = number(describe, operator, described, np.where(described >= 0, -1, said.of(shaped)))
+    source = np.where(described >= 0, source, np.where(shaped >= 0, shaped, rows))
+    sequence = said.sequence_of(source)
+    return _Described(kinds, kind, source, np.where(sequence >= 0, sequence, said.sequence_of(host)))
+
+
+# ---- on the host ---------------------------------------------------------------------------------------------------
+
+
+def _host_collectives(
+    events: Events, names: Names, activity: Activity, steps: Steps, recorded: list[RecordedCollective]
+) -> tuple[Collectives, bool]:
+    rows = np.flatnonzero((events.kind == Kind.ANNOTATION) & names.whole_span_annotation[events.name])
+    rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
+    start, end = events.start_ns[rows], events.end_ns[rows]
+    operator = operators_of(events, rows)
+    exposed, blocked = _exposed(start, end, activity, steps)
+    record = join_recorded(start, end, operator, recorded)
+    issues = issues_of(events, start, operator)
+    within = steps.within(start)
+    inside = slice(None) if within.all() else np.flatnonzero(within)
+
+    def describe(operator: int, record: int, said: int, hook: int) -> Description:
+        if record >= 0:
+            found = from_record(operator_name(operator), recorded[record])
+        else:
+            found = from_shapes(operator_name(operator), events.said.args[said] if said >= 0 else None)
+        return marked(found, in_hook=hook == 1)
+
+    kinds, kind = number(
+        describe,
+        operator[inside],
+        record.alike[inside],
+        np.where(record.alike >= 0, -1, events.said.of(rows))[inside],
+        in_gradient_hook(events, issues).astype(np.int64)[inside],
+    )
+    issued = np.where(issues >= 0, events.start_ns[issues], start)
+    found = Collectives(
+        start=start[inside],
+        end=end[inside],
+        exposed=exposed[inside],
+        kinds=kinds,
+        kind=kind,
+        step=np.searchsorted(steps.bounds, start[inside], side="right") - 1,
+        issued=np.where(record.alike >= 0, record.issued, issued)[inside],
+        sequence=record.sequence[inside],
+        blocked=blocked[inside],
+    )
+    return found, not recorded or bool((record.alike >= 0).all())
+
+
+# ---- the table -----------------------------------------------------------------------------------------------------
+
+
+def tabulate_collectives(found: Collectives) -> list[CollectiveStat]:
+    """Sum collectives of one kind, group, size and type."""
+    count = len(found.kinds)
+    duration = found.end - found.start
+    columns = zip(
+        found.kinds,
+        np.bincount(found.kind, minlength=count).tolist(),
+        _gathered(np.add, duration, found.kind, count).tolist(),
+        _gathered(np.add, found.exposed, found.kind, count).tolist(),
+        _gathered(np.maximum, duration, found.kind, count).tolist(),
+        strict=True,
+    )
+    return add_collectives(
+        CollectiveStat(**kind.shown(), count=of_kind, total_ns=total_ns, exposed_ns=exposed_ns, max_ns=max_ns)
+        for kind, of_kind, total_ns, exposed_ns, max_ns in columns
+    )

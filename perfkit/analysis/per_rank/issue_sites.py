@@ -1,0 +1,54 @@
+"""Where on the host collectives were issued, and which of them are the buckets of DDP's gradients.
+
+DDP's reducer starts the all-reduce of a bucket from the hook of the last gradient that goes into it, which runs inside
+autograd's `AccumulateGrad`: so do all real traces of DDP show it, on devices and on the CPU.
+"""
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfkit.analysis.per_rank.classify import within_same_thread
+from perfkit.analysis.per_rank.collective_metadata import operators_of
+from perfkit.trace.events import Events, Kind
+from perfkit.trace.intervals import Ints
+
+_GRADIENT_HOOK: Final = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
+_ISSUE: Final = "c10d::"
+
+
+def in_gradient_hook(events: Events, rows: Ints) -> NDArray[np.bool_]:
+    """Return for each row (-1: none) whether it ran inside the hook of a gradient on its thread."""
+    inside = np.zeros(len(rows), np.bool_)
+    hooks = _named(events, [name == _GRADIENT_HOOK for name in events.names])
+    known = np.flatnonzero(rows >= 0)
+    inside[known] = within_same_thread(events, rows[known], hooks)
+    return inside
+
+
+def issues_of(events: Events, start_ns: Ints, operator: Ints) -> Ints:
+    """Return for each collective on the CPU the row of the operator that issued it; -1 where that is not known.
+
+    Both in order, operator by operator: the backend's queue is first in, first out. Where their numbers differ, or a
+    span would begin before its issue, nothing is joined.
+
+    Args:
+        events: the trace.
+        start_ns: when the backend began each, shape (c,), ascending.
+        operator: what each is, as in `perfkit.analysis.per_rank.collective_metadata`.
+    """
+    issues = np.full(len(start_ns), -1, np.int64)
+    rows = _named(events, [name.startswith(_ISSUE) for name in events.names])
+    rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
+    issued = operators_of(events, rows)
+    for which in np.unique(issued[issued >= 0]):
+        queue, places = rows[issued == which], np.flatnonzero(operator == which)
+        if len(places) == len(queue) and (events.start_ns[queue] <= start_ns[places]).all():
+            issues[places] = queue
+    return issues
+
+
+def _named(events: Events, wanted: list[bool]) -> Ints:
+    """Return the rows of operators with a wanted name."""
+    return np.flatnonzero((events.kind == Kind.OPERATOR) & np.array(wanted or [False], np.bool_)[events.name])

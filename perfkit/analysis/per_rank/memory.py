@@ -1,0 +1,123 @@
+"""How much memory the devices of a rank had allocated in each step, where that was recorded (`profile_memory`).
+
+Memory is allocated by the host, ahead of the device: a step here lasts from where the host begins it to where the host
+begins the next.
+"""
+
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from perfkit.analysis.per_rank.annotations import phase_rows
+from perfkit.analysis.per_rank.breakdown import Activity
+from perfkit.analysis.per_rank.classify import Names
+from perfkit.analysis.per_rank.steps import Steps
+from perfkit.schema.common import CATEGORIES, Category
+from perfkit.schema.rank import MemoryCurve, MemoryPeak, MemoryUse
+from perfkit.trace.events import HOST, Allocations, Events, RankTrace, device_name
+from perfkit.trace.intervals import Ints, innermost, measure
+
+_BUCKETS: Final = 64
+"""Of a curve; each leaves at most its least, its greatest and its last level."""
+
+
+class _Levels(NamedTuple):
+    """What was allocated on one device; `bytes[i]` after the first i records, -1 where that is not known."""
+
+    time_ns: Ints
+    bytes: Ints
+
+
+class _Windows(NamedTuple):
+    """The host's steps."""
+
+    start_ns: Ints
+    end_ns: Ints
+
+
+def tabulate_memory(
+    trace: RankTrace, names: Names, activity: Activity, steps: Steps, step_marker: str | None
+) -> list[MemoryUse]:
+    """Return what each device had allocated, the host first; nothing of a device of which nothing is known."""
+    if not trace.memory:
+        return []
+    start_ns = np.maximum(steps.host_start_ns, steps.bounds[0])
+    windows = _Windows(start_ns, np.append(start_ns[1:], max(steps.bounds[-1], start_ns[-1])))
+    phases = phase_rows(trace.events, names, steps, step_marker)
+    found = []
+    for (kind, number), said in trace.memory.items():
+        limit = None if kind == HOST else trace.header.device_bytes.get(max(number, 0))
+        if peaks := _peaks(said, steps.number, windows):
+            order, peak = max(peaks.items(), key=lambda pair: pair[1].allocated_bytes)
+            instant = start_ns[order : order + 1] + peak.at_ns
+            found.append(
+                MemoryUse(
+                    device=device_name(kind, number),
+                    limit_bytes=limit,
+                    steps=list(peaks.values()),
+                    peak=peak,
+                    phase=_phase(trace.events, phases, instant),
+                    category=_category(activity, instant),
+                    curve=_curve(_levels(said), peak.step, int(start_ns[order]), int(windows.end_ns[order])),
+                )
+            )
+    return found
+
+
+def _levels(said: Allocations) -> _Levels:
+    return _Levels(said.time_ns, np.concatenate(([said.before_bytes], said.allocated_bytes)))
+
+
+def _peaks(said: Allocations, numbers: list[int | None], windows: _Windows) -> dict[int, MemoryPeak]:
+    """Return the peak of each step, by its place; without those before anything is known.
+
+    A step begins with what the one before has left.
+    """
+    allocated = _levels(said).bytes
+    reserved = np.concatenate(([-1], said.reserved_bytes))
+    first = np.searchsorted(said.time_ns, windows.start_ns, side="left").tolist()
+    last = np.searchsorted(said.time_ns, windows.end_ns, side="left").tolist()
+    peaks = {}
+    for place, (begin, end) in enumerate(zip(first, last, strict=True)):
+        end = max(begin, end)
+        at = begin + int(allocated[begin : end + 1].argmax())
+        if allocated[at] < 0:
+            continue
+        most_reserved = int(reserved[begin : end + 1].max())
+        peaks[place] = MemoryPeak(
+            step=numbers[place],
+            allocated_bytes=int(allocated[at]),
+            reserved_bytes=most_reserved if most_reserved > 0 else None,
+            at_ns=int(said.time_ns[at - 1] - windows.start_ns[place]) if at > begin else 0,
+        )
+    return peaks
+
+
+def _phase(events: Events, rows: Ints, instant_ns: Ints) -> str | None:
+    """Return the innermost annotation of the program's that runs at an instant."""
+    (found,) = innermost(events.start_ns[rows], events.end_ns[rows], instant_ns).tolist()
+    return events.names[events.name[rows[found]]] if found >= 0 else None
+
+
+def _category(activity: Activity, instant_ns: Ints) -> Category:
+    """Return the category that an instant goes to (metrics.md section 4)."""
+    unions = (activity.compute, activity.communication, activity.memcpy, activity.data_loading)
+    covers = [bool(measure(spans, instant_ns, instant_ns + 1)[0]) for spans in unions]
+    return CATEGORIES[covers.index(True)] if True in covers else CATEGORIES[-1]
+
+
+def _curve(levels: _Levels, step: int | None, start_ns: int, end_ns: int) -> MemoryCurve:
+    """Thin out what was allocated within one step: of each stretch of it the extremes and the last level stay."""
+    edges = [start_ns + (end_ns - start_ns) * k // _BUCKETS for k in range(_BUCKETS + 1)]
+    cuts = np.searchsorted(levels.time_ns, edges, side="left").tolist()
+    kept: set[int] = set()
+    for begin, end in pairwise(cuts):
+        if end > begin:
+            within = levels.bytes[begin + 1 : end + 1]
+            kept |= {begin + 1 + int(within.argmin()), begin + 1 + int(within.argmax()), end}
+    places = sorted(kept)
+    at_ns = [0, *(int(levels.time_ns[place - 1]) - start_ns for place in places), end_ns - start_ns]
+    known = [int(levels.bytes[place]) for place in (cuts[0], *places, places[-1] if places else cuts[0])]
+    shown = [(at, level) for at, level in zip(at_ns, known, strict=True) if level >= 0]
+    return MemoryCurve(step=step, at_ns=[at for at, _ in shown], allocated_bytes=[level for _, level in shown])

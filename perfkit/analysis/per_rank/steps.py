@@ -1,0 +1,122 @@
+"""Where each step begins and ends, on the host and on the device (metrics.md section 3)."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from perfkit.analysis.per_rank import name_patterns as rules
+from perfkit.analysis.per_rank.classify import Device
+from perfkit.trace.events import Events, Kind
+from perfkit.trace.intervals import Ints
+
+_NEVER = np.iinfo(np.int64).min
+
+BEFORE_THE_FIRST: Final = -1
+AFTER_THE_LAST: Final = -2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steps:
+    """Windows of the steps of one trace, in order: step k is `[bounds[k], bounds[k + 1])`."""
+
+    number: list[int | None]
+    """N of `ProfilerStep#N`; None for the whole of a trace without steps."""
+    host_start_ns: Ints
+    """c_k, shape (k,); where the whole trace is one step it has always begun."""
+    bounds: Ints
+    """b_0 … b_k and the end, shape (k + 1,)."""
+    device_step: Ints
+    """Step of each device activity, shape (d,); -1 for what was launched before the first, -2 after the last."""
+    from_annotations: bool
+    """False where the trace has no steps and is taken as one."""
+
+    def of(self, instant_ns: Ints) -> Ints:
+        """Return the host step in which each instant falls; -1 before the first, the last after its start."""
+        return np.searchsorted(self.host_start_ns, instant_ns, side="right") - 1
+
+    def within(self, instant_ns: Ints) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        """Return whether each instant lies in any window."""
+        return np.asarray((instant_ns >= self.bounds[0]) & (instant_ns < self.bounds[-1]))
+
+
+def find_steps(events: Events, device: Device, marker: str | None, completed: int | None = None) -> Steps | None:
+    """Return the steps, or None where the trace holds neither steps nor any work.
+
+    Args:
+        events: the trace.
+        device: its device activities.
+        marker: a regular expression that an annotation's name must match to be a step, instead of `ProfilerStep#N`.
+        completed: the last step that was completed, where the run has said so; a `ProfilerStep#N` beyond it was begun
+            and left, is no step, and neither is what was launched in it.
+    """
+    matches = match_steps(events.names, marker)
+    rows = events.rows(Kind.ANNOTATION)
+    rows = rows[np.array([matches[name] is not None for name in events.name[rows]], np.bool_)]
+    if not len(rows):
+        return _whole_trace(events, device)
+    rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
+    number: list[int | None] = [_number(matches[name], order) for order, name in enumerate(events.name[rows].tolist())]
+    count = len(number)
+    if marker is None and completed is not None:
+        count = sum(step is not None and step <= completed for step in number) or count
+    device_step = np.searchsorted(events.start_ns[rows], device.launched_ns, side="right") - 1
+    device_step[device_step >= count] = AFTER_THE_LAST
+    rows = rows[:count]
+    host_start_ns = events.start_ns[rows]
+    return Steps(
+        number=number[:count],
+        host_start_ns=host_start_ns,
+        bounds=_bounds(host_start_ns, int(events.end_ns[rows[-1]]), events, device, device_step),
+        device_step=device_step,
+        from_annotations=True,
+    )
+
+
+def match_steps(names: Sequence[str], marker: str | None) -> list[re.Match[str] | None]:
+    """Return for each name what makes it that of a step; `marker` as in `find_steps`."""
+    pattern = re.compile(marker or rules.STEP)
+    return [pattern.search(name) if marker else pattern.fullmatch(name) for name in names]
+
+
+def _number(match: re.Match[str] | None, order: int) -> int:
+    """Return the number in the marker's first group, else the last number in what it matched, else the step's order."""
+    text = (match.group(1) if match.re.groups else match.group()) if match else None
+    digits = re.findall(r"\d+", text or "")
+    return int(digits[-1][:18]) if digits else order
+
+
+def _bounds(host_start_ns: Ints, last_host_end_ns: int, events: Events, device: Device, device_step: Ints) -> Ints:
+    """Return b_0 … b_last and end; see the formulas of metrics.md section 3."""
+    count = len(host_start_ns)
+    known = device_step >= 0
+    first = np.full(count, np.iinfo(np.int64).max)
+    np.minimum.at(first, device_step[known], events.start_ns[device.row[known]])
+    last = np.full(count, _NEVER)
+    np.maximum.at(last, device_step[known], events.end_ns[device.row[known]])
+    last = np.maximum.accumulate(last)
+    busy = np.bincount(device_step[known], minlength=count) > 0
+    bounds = [int(host_start_ns[0])]
+    for k in range(1, count):
+        # The device has left the step before: when its last work ended or, if that overlaps, when this step's began.
+        left = min(int(last[k - 1]), int(first[k])) if busy[k] else _NEVER
+        bounds.append(max(int(host_start_ns[k]), left, bounds[-1]))
+    # A last step that is cut off before its own window began has an empty window, not a negative one.
+    bounds.append(max(last_host_end_ns, int(last[-1]), bounds[-1]))
+    return np.array(bounds, np.int64)
+
+
+def _whole_trace(events: Events, device: Device) -> Steps | None:
+    rows = np.union1d(events.rows(Kind.OPERATOR), device.row)
+    if not len(rows):
+        return None
+    bounds = np.array([events.start_ns[rows].min(), events.end_ns[rows].max()], np.int64)
+    return Steps(
+        number=[None],
+        host_start_ns=np.full(1, _NEVER),
+        bounds=bounds,
+        device_step=np.zeros(len(device.row), np.int64),
+        from_annotations=False,
+    )

@@ -1,0 +1,191 @@
+"""All that one trace says, as a small summary: the one function that runs a rank, wherever it runs."""
+
+import re
+from typing import Final
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from perfkit.analysis.per_rank.annotations import tabulate_phases
+from perfkit.analysis.per_rank.breakdown import break_down, find_activity
+from perfkit.analysis.per_rank.classify import Device, classify_names, find_device
+from perfkit.analysis.per_rank.collective_calls import Calls, list_calls
+from perfkit.analysis.per_rank.collectives import find_collectives, tabulate_collectives
+from perfkit.analysis.per_rank.memory import tabulate_memory
+from perfkit.analysis.per_rank.operators import tabulate_operators
+from perfkit.analysis.per_rank.steps import BEFORE_THE_FIRST, Steps, find_steps
+from perfkit.errors import TraceError, UsageError
+from perfkit.schema.common import Finding
+from perfkit.schema.rank import CollectiveStat, MemoryUse, OperatorStat, PhaseStat, StepBreakdown
+from perfkit.trace.events import Events, Header, Kind, RankTrace
+
+
+class TraceSummary(Struct, frozen=True, kw_only=True):
+    """What is kept of a trace: picklable, and small however large the trace."""
+
+    header: Header
+    has_device: bool
+    steps: list[StepBreakdown]
+    operators: list[OperatorStat]
+    collectives: list[CollectiveStat]
+    phases: list[PhaseStat]
+    memory: list[MemoryUse]
+    calls: Calls
+    communicated: bool
+    """Whether any communication was seen."""
+    counts: dict[str, int]
+    findings: list[Finding]
+
+
+def check_step_marker(marker: str | None) -> None:
+    """Raise UsageError unless `marker` is a regular expression."""
+    try:
+        re.compile(marker or "")
+    except re.error as error:
+        raise UsageError(f"--step-marker {marker!r} is no regular expression: {error}") from error
+
+
+def summarise(trace: RankTrace, file: str, step_marker: str | None = None) -> TraceSummary:
+    """Analyse one trace.
+
+    Args:
+        trace: the trace.
+        file: what to call it in findings.
+        step_marker: a regular expression for the names of step annotations, instead of `ProfilerStep#N`.
+
+    Raises:
+        TraceError: the trace holds neither steps nor any work.
+    """
+    events = trace.events
+    names = classify_names(events.names)
+    device = find_device(events, names)
+    said = trace.header.perfkit
+    steps = find_steps(events, device, step_marker, said.steps[1] if said and said.steps else None)
+    if steps is None:
+        instead = "; ".join(finding.message for finding in _damage(trace))
+        nothing = f"{file}: holds no host operator, no device activity and no step: nothing to analyse"
+        raise TraceError(f"{nothing} ({instead})" if instead else nothing)
+    activity = find_activity(events, names, device, steps)
+    recorded = (said.collectives if said else None) or []
+    collectives, fitted = find_collectives(events, names, device, activity, steps, recorded)
+    findings = [*_damage(trace), *_lost_device(trace, device), *_step_findings(steps, device, step_marker)]
+    findings += [] if fitted else [_UNFITTED]
+    header, has_device = _without_collectives(trace.header), bool(len(device.row))
+    counts = {kind.name.lower(): count for kind, count in sorted(trace.counts.items())}
+    breakdown = break_down(events, names, activity, steps)
+    operators = tabulate_operators(events, names, device, activity, steps)
+    phases = tabulate_phases(events, names, steps, step_marker)
+    memory = tabulate_memory(trace, names, activity, steps, step_marker)
+    del trace, events, names, device  # of these, as of the collectives, there may be millions: not of both at once
+    return TraceSummary(
+        header=header,
+        has_device=has_device,
+        steps=breakdown,
+        operators=operators,
+        collectives=tabulate_collectives(collectives),
+        phases=phases,
+        memory=memory,
+        calls=list_calls(collectives, activity, steps),
+        communicated=bool(len(activity.communication.start) or len(collectives.start)),
+        counts=counts,
+        findings=[Finding(code=f.code, severity=f.severity, message=f.message, file=file) for f in findings],
+    )
+
+
+_UNFITTED = Finding(
+    code="collective_sizes_unmatched",
+    severity="info",
+    message="the run's record of collectives does not fit the spans in the trace: their sizes stay unknown",
+)
+
+
+def _without_collectives(header: Header) -> Header:
+    """Drop the one part of the header that grows with the trace."""
+    return replace(header, perfkit=header.perfkit and replace(header.perfkit, collectives=None))
+
+
+def _lost_device(trace: RankTrace, device: Device) -> list[Finding]:
+    """Say so where a program that used a device left no device activity: its host then looks like the work."""
+    if len(device.row):
+        return []
+    signs = {
+        "launches of device work": bool(trace.counts.get(Kind.LAUNCH)),
+        f"the backend {trace.header.backend}": _DEVICE_BACKEND.fullmatch(trace.header.backend or "") is not None,
+        "collectives of a device": any(_DEVICE_COLLECTIVE.match(name) for name in trace.events.names),
+    }
+    seen = [sign for sign, there in signs.items() if there]
+    if not seen:
+        return []
+    message = (
+        f"no device activity, but {' and '.join(seen)}: the device's events were not recorded or were lost, "
+        "and the host's operators are shown as the work"
+    )
+    return [Finding(code="no_device_events", severity="warning", message=message)]
+
+
+_DEVICE_BACKEND: Final = re.compile(r"(\w+:)?(nccl|xccl|hccl)")
+"""One that runs on devices only; torch writes it with or without the device's type."""
+_DEVICE_COLLECTIVE: Final = re.compile(r"record_param_comms$|(nccl|xccl):")
+
+
+def _damage(trace: RankTrace) -> list[Finding]:
+    found = [
+        Finding(code="repaired_events", severity="warning", message=f"{count} {what}")
+        for what, count in trace.repaired.items()
+    ]
+    found.extend(Finding(code="damaged_trace", severity="warning", message=what) for what in trace.damage)
+    found.extend(Finding(code="damaged_header", severity="warning", message=what) for what in trace.header_damage)
+    if trace.unknown:
+        listed = ", ".join(f"{name!r} ({count})" for name, count in sorted(trace.unknown.items())[:5])
+        more = f" and {len(trace.unknown) - 5} more" if len(trace.unknown) > 5 else ""
+        message = f"{sum(trace.unknown.values())} events of unknown categories were left out: {listed}{more}"
+        found.append(Finding(code="unknown_events", severity="warning", message=message))
+    if (hours := _longest_lull_ns(trace.events) / _HOUR_NS) > 1:
+        message = (
+            f"between two of its events, or in one on a device, {hours:,.1f} hours pass: "
+            "if a time is damaged, so is the step that it falls into"
+        )
+        found.append(Finding(code="times_far_apart", severity="warning", message=message))
+    if not trace.counts.get(Kind.OPERATOR) and trace.counts.get(Kind.KERNEL):
+        message = "no host operators: collectives can be told by their kernels' names only"
+        found.append(Finding(code="no_host_operators", severity="info", message=message))
+    return found
+
+
+_HOUR_NS: Final = 3600 * 10**9
+
+
+def _longest_lull_ns(events: Events) -> int:
+    """Return for how long nothing begins: the longest time without any event, or in one on a device."""
+    if not len(events.kind) or int(events.end_ns.max()) - int(events.start_ns.min()) < _HOUR_NS:
+        return 0
+    order = np.argsort(events.start_ns, kind="stable")
+    lull_ns = events.start_ns[order][1:] - np.maximum.accumulate(events.end_ns[order])[:-1]
+    on_device = events.rows(Kind.KERNEL, Kind.COPY)
+    longest_ns = (events.end_ns[on_device] - events.start_ns[on_device]).max(initial=0)
+    return int(max(lull_ns.max(initial=0), longest_ns))
+
+
+def _step_findings(steps: Steps, device: Device, marker: str | None) -> list[Finding]:
+    found = []
+    if not steps.from_annotations:
+        what = f"annotation matches --step-marker {marker!r}" if marker else "ProfilerStep annotation"
+        message = f"no {what}: the whole trace is taken as one step, start-up and all"
+        found.append(Finding(code="no_steps", severity="warning", message=message))
+    repeated = len(steps.number) - len(set(steps.number))
+    if repeated:
+        message = f"{repeated} step numbers occur more than once"
+        found.append(Finding(code="repeated_steps", severity="warning", message=message))
+    idle = int((~np.isin(np.arange(len(steps.number)), steps.device_step)).sum()) if len(device.row) else 0
+    if idle:
+        message = (
+            f"{idle} of {len(steps.number)} steps have no device activity of their own: "
+            "the device's events may have been lost, or the program did not use it there"
+        )
+        found.append(Finding(code="steps_without_device_work", severity="warning", message=message))
+    before = int((steps.device_step == BEFORE_THE_FIRST).sum())
+    if before:
+        message = f"{before} device activities were launched before the first step and belong to none"
+        found.append(Finding(code="work_before_steps", severity="info", message=message))
+    return found

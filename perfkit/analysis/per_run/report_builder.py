@@ -1,0 +1,248 @@
+"""From the summaries of a run's traces to the report of the run."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from statistics import median
+from typing import Final, NamedTuple
+
+from perfkit.analysis.cross_rank.efficiency import efficiency
+from perfkit.analysis.cross_rank.findings import across_findings
+from perfkit.analysis.cross_rank.matching import match
+from perfkit.analysis.cross_rank.summary import across
+from perfkit.analysis.per_rank.collective_calls import Calls, in_sequence
+from perfkit.analysis.per_rank.summary import TraceSummary
+from perfkit.analysis.per_run.findings import run_findings
+from perfkit.analysis.per_run.manifest_metrics import median_step_ns, said_of_itself
+from perfkit.analysis.per_run.rank_assignment import whose
+from perfkit.analysis.per_run.verdict import judge, qualify
+from perfkit.schema.aggregate import add_collectives, add_operators, add_phases, join_memory
+from perfkit.schema.common import Finding, Severity
+from perfkit.schema.manifest import RunManifest
+from perfkit.schema.rank import RankReport
+from perfkit.schema.run import DataLoading, ProfilerCost, RunReport
+
+
+class NamedSummary(NamedTuple):
+    """A trace's summary and the name of its file, relative to the run."""
+
+    file: str
+    summary: TraceSummary
+
+
+def assemble(
+    run: str,
+    path: str,
+    traces: Sequence[NamedSummary],
+    manifest: RunManifest | None,
+    rank: int | None,
+    lost: list[Finding],
+) -> RunReport:
+    """Make the report of one run.
+
+    Args:
+        run: its name.
+        path: where it lies.
+        traces: summaries of its traces; none where it was not profiled, or nothing could be read.
+        manifest: what the run says of itself; None for foreign traces.
+        rank: the rank of traces that do not say theirs.
+        lost: findings about traces that could not be read.
+    """
+    ranks, calls, findings = by_rank(traces, rank)
+    said = [manifest.world.world_size] if manifest else _said_world_sizes(traces)
+    world_size = max(said, default=0) or max((rank.rank for rank in ranks if rank.rank is not None), default=0) + 1
+    loading = _data_loading(ranks, manifest, _source(traces, manifest))
+    matched = match(calls)
+    compared = across(matched, ranks) if len(calls) > 1 else None
+    efficient = efficiency([rank for rank in ranks if rank.rank is not None], calls, matched)
+    communicated = {named.file: named.summary.communicated for named in traces}
+    findings = [
+        *lost,
+        *findings,
+        *run_findings(ranks, communicated, said, world_size, manifest),
+        *(across_findings(matched, compared, efficient) if compared else ()),
+        *(finding for named in traces for finding in named.summary.findings),
+    ]
+    verdict = judge(ranks, loading, compared.straggler if compared else None, efficient)
+    cost = _profiler_cost(manifest) if manifest else None
+    return RunReport(
+        run=run,
+        path=path,
+        workload=manifest.workload if manifest else None,
+        source=_source(traces, manifest),
+        world_size=world_size,
+        state=manifest.state if manifest else None,
+        verdict=qualify(verdict, findings, cost, len(traces)),
+        ranks=ranks,
+        data_loading=loading,
+        profiler_cost=cost,
+        throughput=manifest.throughput if manifest else None,
+        config=manifest.config if manifest else None,
+        injections=manifest.injections if manifest else [],
+        efficiency=efficient,
+        across=compared,
+        findings=sorted(findings, key=lambda finding: _SEVERITY[finding.severity]),
+        **(said_of_itself(manifest) if manifest else {}),
+    )
+
+
+_SEVERITY: Final[dict[Severity, int]] = {"error": 0, "warning": 1, "info": 2}
+
+
+# ---- ranks ---------------------------------------------------------------------------------------------------------
+
+
+class Ranks(NamedTuple):
+    """The ranks of a run, the collectives of those that say which they are, and what was wrong with them."""
+
+    reports: list[RankReport]
+    calls: dict[int, Calls]
+    findings: list[Finding]
+
+
+def by_rank(traces: Sequence[NamedSummary], default: int | None = None) -> Ranks:
+    """Put the traces of each rank together, in order; `default` is the rank of those that do not say theirs."""
+    known: dict[int, list[NamedSummary]] = defaultdict(list)
+    nameless: list[NamedSummary] = []
+    numbers, findings = whose([(named.file, named.summary.header.rank) for named in traces], default)
+    for named, number in zip(traces, numbers, strict=True):
+        if number is None:
+            nameless.append(named)
+        else:
+            known[number].append(named)
+    reports = []
+    calls: dict[int, Calls] = {}
+    for number, mine in sorted(known.items()):
+        cycles = sorted(mine, key=lambda named: (named.summary.steps[0].start_ns, named.file))
+        findings.extend(_several(number, cycles))
+        kept = _without_clashes(number, cycles, findings)
+        reports.append(_rank_report(number, kept))
+        calls[number] = in_sequence([named.summary.calls for named in kept])
+    severity: Severity = "warning" if len(traces) > 1 else "info"
+    message = "says nowhere which rank wrote it (header, file name): give --rank, or name the file rank<N>.json.gz"
+    if len(traces) > 1:
+        message += "; traces of another job are to be analysed apart"
+    for named in nameless:
+        findings.append(Finding(code="rank_unknown", severity=severity, message=message, file=named.file))
+        reports.append(_rank_report(None, [named]))
+    return Ranks(reports, calls, findings)
+
+
+def _several(rank: int, traces: list[NamedSummary]) -> list[Finding]:
+    """Say so where several traces of one rank do not call themselves its cycles."""
+    cycles = {named.summary.header.perfkit.cycle for named in traces if named.summary.header.perfkit}
+    if len(cycles) == len(traces) or len(traces) == 1:
+        return []
+    follow = "those that follow one another in a world of one size are taken as its cycles"
+    message = f"{len(traces)} traces claim rank {rank}: {follow}"
+    return [Finding(code="several_traces", severity="warning", message=message, rank=rank)]
+
+
+def _without_clashes(rank: int, traces: list[NamedSummary], findings: list[Finding]) -> list[NamedSummary]:
+    """Keep the traces of one rank that follow one another; those that overlap, or are of other worlds, are not its."""
+    kept: list[NamedSummary] = []
+    for named in traces:
+        if clash := _clash(rank, named, kept):
+            message = f"{clash}: left out; give each job a folder of its own"
+            findings.append(
+                Finding(code="duplicate_rank", severity="error", message=message, rank=rank, file=named.file)
+            )
+        else:
+            kept.append(named)
+    return kept
+
+
+def _clash(rank: int, named: NamedSummary, kept: Sequence[NamedSummary]) -> str | None:
+    """Say why a trace cannot be of the same rank of the same job as those before it, if it cannot."""
+    size = named.summary.header.world_size
+    for other in kept:
+        if None not in (size, other_size := other.summary.header.world_size) and size != other_size:
+            return f"claims rank {rank} of a world of {size}, and {other.file} that of one of {other_size}"
+    last = kept[-1].summary.steps[-1] if kept else None
+    if last and named.summary.steps[0].start_ns < last.start_ns + last.wall_ns:
+        return f"claims rank {rank} at the same time as {kept[-1].file}"
+    return None
+
+
+def _rank_report(rank: int | None, traces: list[NamedSummary]) -> RankReport:
+    summaries = [named.summary for named in traces]
+    first = summaries[0]
+    return RankReport(
+        rank=rank,
+        traces=[named.file for named in traces],
+        host=first.header.host,
+        device="gpu" if any(summary.has_device for summary in summaries) else "cpu",
+        backend=first.header.backend,
+        steps=[step for summary in summaries for step in summary.steps],
+        operators=add_operators(row for summary in summaries for row in summary.operators),
+        collectives=add_collectives(row for summary in summaries for row in summary.collectives),
+        phases=add_phases(row for summary in summaries for row in summary.phases),
+        memory=join_memory(use for summary in summaries for use in summary.memory),
+        events={
+            kind: sum(summary.counts.get(kind, 0) for summary in summaries)
+            for kind in sorted({kind for summary in summaries for kind in summary.counts})
+        },
+    )
+
+
+# ---- the run -------------------------------------------------------------------------------------------------------
+
+
+def _said_world_sizes(traces: Sequence[NamedSummary]) -> list[int]:
+    return sorted({size for named in traces if (size := named.summary.header.world_size)})
+
+
+def _source(traces: Sequence[NamedSummary], manifest: RunManifest | None) -> str | None:
+    if manifest:
+        return manifest.source
+    return next((own.source for named in traces if (own := named.summary.header.perfkit)), None)
+
+
+def _data_loading(ranks: list[RankReport], manifest: RunManifest | None, source: str | None) -> DataLoading | None:
+    loads = [
+        (span_ns, rank.rank, step.step) for rank in ranks for step in rank.steps for span_ns in step.loads.spans_ns
+    ]
+    if not loads:
+        return None
+    max_ns, max_rank, max_step = max(loads, key=lambda load: load[0])
+    wall_ns = sum(step.wall_ns for rank in ranks for step in rank.steps)
+    exposed_ns = sum(step.exposed_ns.data_loading for rank in ranks for step in rank.steps)
+    sum_ns = sum(span_ns for span_ns, _, _ in loads)
+    rate, speed = _read_rate(manifest, ranks, sum_ns), manifest.file_speed if manifest else None
+    return DataLoading(
+        source=source,
+        count=len(loads),
+        median_ns=round(median(span_ns for span_ns, _, _ in loads)),
+        max_ns=max_ns,
+        max_rank=max_rank,
+        max_step=max_step,
+        exposed_share=exposed_ns / wall_ns if wall_ns else 0.0,
+        read_bytes_per_s=rate,
+        file_speed=speed,
+        file_share=rate / len(ranks) / speed.bytes_per_s if rate and speed and speed.bytes_per_s > 0 else None,
+    )
+
+
+def _read_rate(manifest: RunManifest | None, ranks: list[RankReport], sum_ns: int) -> float | None:
+    """Return bytes of samples a second of waiting for them, summed over ranks.
+
+    By steps and not by loads: the wait that finds the end of an epoch brings no batch.
+    """
+    if manifest is None or manifest.batch_size is None or manifest.sample_bytes is None or not sum_ns:
+        return None
+    if manifest.throughput is None or manifest.throughput.read_bytes_per_s is None:
+        return None  # the waiting is not the reading
+    batches = sum(len(rank.steps) for rank in ranks)
+    return batches * manifest.batch_size * manifest.sample_bytes * 1e9 / (sum_ns / len(ranks))
+
+
+def _profiler_cost(manifest: RunManifest) -> ProfilerCost:
+    plain_ns, recorded_ns = (median_step_ns(manifest, kind) for kind in ("plain", "active"))
+    reason = None
+    if not manifest.ranks:
+        reason = "the run has not written its step times: it is running, or was killed"
+    elif recorded_ns is None:
+        reason = "no step was recorded"
+    elif plain_ns is None:
+        reason = "no warm step ran without the profiler: more --steps than the schedule needs, or a longer wait"
+    ratio = recorded_ns / plain_ns if recorded_ns and plain_ns else None
+    return ProfilerCost(plain_step_ns=plain_ns, recorded_step_ns=recorded_ns, ratio=ratio, reason=reason)

@@ -1,0 +1,307 @@
+"""Who am I among the ranks: the launcher's environment variables -> DistInfo. Pure, without torch or MPI.
+
+`LAUNCHERS` is tried from the top; the first launcher whose mark is in the environment wins. Two traps are in it:
+inside a Slurm batch job every process inherits `SLURM_PROCID=0`, so Slurm is believed only in a step (`SLURM_STEP_ID`)
+whose processes no MPI launcher started; and under Aurora's PALS with PMIx the environment has only the rank, and only
+MPI knows the size.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from msgspec import Struct
+
+from perfkit.errors import LaunchEnvironmentError
+
+RENDEZVOUS_VARIABLE: Final = "PERFKIT_RENDEZVOUS"
+"""Path of the file by which the ranks that `perfkit run -n` starts find each other."""
+
+LAST_WORD_S: Final = 2.0
+"""How long a rank that has nothing to add to another's error waits before it exits."""
+
+Environment = Mapping[str, str]
+
+
+class DistInfo(Struct, frozen=True, kw_only=True):
+    """Place of this process among the ranks."""
+
+    rank: int = 0
+    world_size: int = 1
+    local_rank: int = 0
+    local_world_size: int = 1
+    node_rank: int | None = None
+    """None where the launcher does not say; the ranks then go by their host names."""
+    launcher: str = "none"
+
+    @property
+    def single_host(self) -> bool:
+        """Whether all ranks are on one host."""
+        return self.local_world_size == self.world_size
+
+
+class Launcher(Struct, frozen=True, kw_only=True):
+    """One row: the variables of a launcher. Several names for one value: the first that is set."""
+
+    name: str
+    mark: tuple[str, ...]
+    """Any of them shows the launcher."""
+    unless: tuple[str, ...] = ()
+    """Any of them shows that it is not this launcher after all."""
+    rank: tuple[str, ...]
+    size: tuple[str, ...]
+    local_rank: tuple[str, ...]
+    local_size: tuple[str, ...]
+    node: tuple[str, ...] = ()
+    mpi: bool = False
+    """Whether its processes are ranks of MPI, so that mpi4py can be asked."""
+
+
+LAUNCHERS: Final = (
+    Launcher(
+        name="perfkit",
+        mark=(RENDEZVOUS_VARIABLE,),
+        rank=("RANK",),
+        size=("WORLD_SIZE",),
+        local_rank=("LOCAL_RANK",),
+        local_size=("LOCAL_WORLD_SIZE",),
+    ),
+    Launcher(
+        name="torchrun",
+        mark=("TORCHELASTIC_RUN_ID", "RANK", "WORLD_SIZE"),
+        rank=("RANK",),
+        size=("WORLD_SIZE",),
+        local_rank=("LOCAL_RANK",),
+        local_size=("LOCAL_WORLD_SIZE",),
+        node=("GROUP_RANK",),
+    ),
+    Launcher(
+        name="openmpi",
+        mark=("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+        rank=("OMPI_COMM_WORLD_RANK",),
+        size=("OMPI_COMM_WORLD_SIZE",),
+        local_rank=("OMPI_COMM_WORLD_LOCAL_RANK",),
+        local_size=("OMPI_COMM_WORLD_LOCAL_SIZE",),
+        mpi=True,
+    ),
+    Launcher(
+        name="pals",
+        mark=("PALS_RANKID", "PALS_LOCAL_RANKID", "PALS_APID", "PMI_LOCAL_RANK"),
+        unless=("SLURM_STEP_ID",),
+        rank=("PALS_RANKID", "PMI_RANK", "PMIX_RANK"),
+        size=("PALS_SIZE", "PMI_SIZE"),
+        local_rank=("PALS_LOCAL_RANKID", "PMI_LOCAL_RANK"),
+        local_size=("PALS_LOCAL_SIZE", "PMI_LOCAL_SIZE"),
+        node=("PALS_NODEID",),
+        mpi=True,
+    ),
+    Launcher(
+        name="hydra",
+        mark=("MPI_LOCALRANKID",),
+        rank=("PMI_RANK",),
+        size=("PMI_SIZE",),
+        local_rank=("MPI_LOCALRANKID",),
+        local_size=("MPI_LOCALNRANKS",),
+        mpi=True,
+    ),
+    Launcher(
+        name="hydra",
+        mark=("PMI_RANK", "PMI_SIZE"),
+        unless=("SLURM_STEP_ID",),
+        rank=("PMI_RANK",),
+        size=("PMI_SIZE",),
+        local_rank=("MPI_LOCALRANKID",),
+        local_size=("MPI_LOCALNRANKS",),
+        mpi=True,
+    ),
+    Launcher(
+        name="slurm",
+        mark=("SLURM_STEP_ID",),
+        rank=("SLURM_PROCID",),
+        size=("SLURM_NTASKS", "SLURM_STEP_NUM_TASKS"),
+        local_rank=("SLURM_LOCALID",),
+        local_size=("SLURM_STEP_TASKS_PER_NODE",),
+        node=("SLURM_NODEID",),
+    ),
+)
+
+
+class MpiView(NamedTuple):
+    """What MPI itself says."""
+
+    rank: int
+    size: int
+
+
+def detect(environment: Environment, mpi: MpiView | None = None) -> DistInfo:
+    """Find this process's place among the ranks.
+
+    Args:
+        environment: The environment variables.
+        mpi: What mpi4py says, where it was asked (see `needs_mpi`); checked against the environment.
+
+    Returns:
+        The place; rank 0 of 1 where no launcher is seen.
+
+    Raises:
+        LaunchEnvironmentError: Variables of the launcher are missing, no numbers, or contradict each other.
+    """
+    launcher = find_launcher(environment)
+    if launcher is None:
+        return DistInfo()
+    info = _read(launcher, environment, mpi)
+    _check_ranges(launcher, environment, info)
+    _check_outer_launchers(launcher, environment, info)
+    if mpi is not None:
+        _check_mpi(launcher, environment, info, mpi)
+    return info
+
+
+def find_launcher(environment: Environment) -> Launcher | None:
+    """Return the row of LAUNCHERS that started this process; None if it was started alone."""
+    for launcher in LAUNCHERS:
+        if _present(launcher, environment):
+            return launcher
+    return None
+
+
+def needs_mpi(environment: Environment) -> bool:
+    """Say whether MPI should be asked: the launcher is one of MPI's, or srun with PMI or PMIx."""
+    launcher = find_launcher(environment)
+    if launcher is None:
+        return False
+    srun_with_mpi = launcher.name == "slurm" and _set(environment, ("PMI_RANK", "PMIX_RANK"))
+    return launcher.mpi or srun_with_mpi
+
+
+def _set(environment: Environment, names: tuple[str, ...]) -> bool:
+    return any(environment.get(name) for name in names)
+
+
+def _present(launcher: Launcher, environment: Environment) -> bool:
+    return _set(environment, launcher.mark) and not _set(environment, launcher.unless)
+
+
+def _read(launcher: Launcher, environment: Environment, mpi: MpiView | None) -> DistInfo:
+    node = _number(environment, launcher.node) if _set(environment, launcher.node) else None
+    if mpi is not None and not _set(environment, launcher.size):
+        size = mpi.size
+    else:
+        size = _required(launcher, environment, launcher.size)
+    if launcher.name == "slurm":
+        local_size = _slurm_local_size(launcher, environment, node or 0)
+    else:
+        local_size = _required(launcher, environment, launcher.local_size)
+    return DistInfo(
+        rank=_required(launcher, environment, launcher.rank),
+        world_size=size,
+        local_rank=_required(launcher, environment, launcher.local_rank),
+        local_world_size=local_size,
+        node_rank=node,
+        launcher=launcher.name,
+    )
+
+
+def _required(launcher: Launcher, environment: Environment, names: tuple[str, ...]) -> int:
+    if not _set(environment, names):
+        hint = ""
+        if names == launcher.size and launcher.mpi:
+            hint = " or install mpi4py (perfkit[mpi]), which can ask MPI for it"
+        raise LaunchEnvironmentError(
+            f"{launcher.name} seems to have started this process ({_shown(launcher, environment)}), "
+            f"but {' or '.join(names)} is not set: start all ranks with one launcher{hint}"
+        )
+    return _number(environment, names)
+
+
+def _number(environment: Environment, names: tuple[str, ...]) -> int:
+    name = next(name for name in names if environment.get(name))
+    if not environment[name].isdecimal():
+        raise LaunchEnvironmentError(f"{name}={environment[name]} is no number: unset it")
+    return int(environment[name])
+
+
+def _slurm_local_size(launcher: Launcher, environment: Environment, node: int) -> int:
+    name = launcher.local_size[0]
+    if not environment.get(name):
+        return _required(launcher, environment, launcher.local_size)
+    counts = expand_tasks_per_node(environment[name])
+    if node >= len(counts):
+        raise LaunchEnvironmentError(
+            f"{name}={environment[name]} and SLURM_NODEID={node} contradict each other: start the ranks with srun"
+        )
+    return counts[node]
+
+
+def expand_tasks_per_node(text: str) -> list[int]:
+    """Return the tasks of each node from Slurm's notation: `2(x3),1` is `[2, 2, 2, 1]`.
+
+    Raises:
+        LaunchEnvironmentError: It is not in that notation.
+    """
+    counts: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part.strip())
+        if match is None:
+            raise LaunchEnvironmentError(
+                f"SLURM_STEP_TASKS_PER_NODE={text} is not understood: expected a form like 2(x3),1"
+            )
+        counts += [int(match[1])] * int(match[2] or 1)
+    return counts
+
+
+def _check_ranges(launcher: Launcher, environment: Environment, info: DistInfo) -> None:
+    fits = (
+        info.rank < info.world_size
+        and info.local_rank < info.local_world_size
+        and info.local_rank <= info.rank
+        and info.local_world_size <= info.world_size
+    )
+    if not fits:
+        raise LaunchEnvironmentError(
+            f"the variables of {launcher.name} contradict each other: "
+            f"{_shown(launcher, environment)}: unset the stale ones"
+        )
+
+
+def _check_outer_launchers(launcher: Launcher, environment: Environment, info: DistInfo) -> None:
+    """Compare with a second launcher: one torchrun a node under mpiexec is fine, stale variables are not."""
+    if environment.get("TORCHELASTIC_RUN_ID") or launcher.name == "perfkit":
+        return
+    for other in LAUNCHERS:
+        if other.name == launcher.name or not _present(other, environment):
+            continue
+        if not (_set(environment, other.rank) and _set(environment, other.size)):
+            continue
+        place = _number(environment, other.rank), _number(environment, other.size)
+        stale_slurm = other.name == "slurm"  # hydra starts its daemons with srun
+        if place[1] > 1 and place != (info.rank, info.world_size) and not stale_slurm:
+            raise LaunchEnvironmentError(
+                f"{launcher.name} ({_shown(launcher, environment)}) and {other.name} "
+                f"({_shown(other, environment)}) contradict each other: unset those of one of them"
+            )
+
+
+def _check_mpi(launcher: Launcher, environment: Environment, info: DistInfo, mpi: MpiView) -> None:
+    if (mpi.rank, mpi.size) != (info.rank, info.world_size) and launcher.mpi:
+        raise LaunchEnvironmentError(
+            f"{launcher.name} says rank {info.rank} of {info.world_size} "
+            f"({_shown(launcher, environment)}), mpi4py says {mpi.rank} of {mpi.size}: mpi4py loads "
+            "another MPI than the launcher's; use the mpiexec of its MPI, or torchrun"
+        )
+
+
+def _shown(launcher: Launcher, environment: Environment) -> str:
+    names = dict.fromkeys(
+        name
+        for group in (
+            launcher.rank,
+            launcher.size,
+            launcher.local_rank,
+            launcher.local_size,
+            launcher.mark,
+        )
+        for name in group
+        if environment.get(name)
+    )
+    return ", ".join(f"{name}={environment[name]}" for name in names)

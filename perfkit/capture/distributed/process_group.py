@@ -1,0 +1,218 @@
+"""Start and end of one rank's part in the process group: device, backend, store, threads."""
+
+import gc
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+import torch.distributed as dist
+from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
+
+from perfkit.capture.config import BackendName, DeviceKind, RunConfig
+from perfkit.capture.distributed.launcher_env import DistInfo, detect, needs_mpi
+from perfkit.capture.distributed.nccl_log import request_log
+from perfkit.capture.distributed.rank_group import Team
+from perfkit.capture.distributed.rendezvous import ask_mpi, forget, import_mpi, open_store
+from perfkit.capture.distributed.store_barrier import Meeting
+from perfkit.capture.distributed.topology import Layout, lay_out
+from perfkit.errors import LaunchEnvironmentError
+
+BACKENDS: Final[dict[str, BackendName]] = {"cuda": "nccl", "xpu": "xccl", "cpu": "gloo"}
+"""Backend by kind of device."""
+
+FLIGHT_RECORDER_ENTRIES: Final = 10_000
+"""Collectives that torch's flight recorder keeps: a ring, large enough for one cycle."""
+
+_ONE_RANK_VISIBILITY: Final = (
+    "CUDA_VISIBLE_DEVICES",
+    "HIP_VISIBLE_DEVICES",
+    "ROCR_VISIBLE_DEVICES",
+    "ZE_AFFINITY_MASK",
+)
+_SAME_ENVIRONMENT: Final = ("perfkit", "torchrun")
+"""Launchers whose local ranks all see the same devices."""
+
+
+def locate() -> tuple[DistInfo, Any]:
+    """Find this process's place among the ranks; the second value is `mpi4py.MPI`, or None.
+
+    Raises:
+        LaunchEnvironmentError: Variables of the launcher are missing or contradict each other or MPI.
+    """
+    mpi = import_mpi() if needs_mpi(os.environ) else None
+    return detect(os.environ, ask_mpi(mpi)), mpi
+
+
+@contextmanager
+def process_group(config: RunConfig, info: DistInfo, mpi: Any) -> Iterator[tuple[Team, Layout]]:
+    """Join the other ranks; leave them when the body ends without an error.
+
+    After an error the group is left as it is: destroying it can wait for ranks that are gone.
+
+    Raises:
+        LaunchEnvironmentError: Devices, packages or other ranks are missing.
+        UsageError: An option does not fit the number of ranks.
+        PeerFailedError: Another rank has such an error.
+        RunError: A rank has not come, or is gone.
+    """
+    trace_dir = Path(config.trace_dir)
+    _prepare_environment(info)
+    try:
+        store = open_store(info, mpi, trace_dir, config.timeout_delta)
+        meeting = Meeting(store, info.rank, info.world_size, config.timeout_delta)
+        device, backend = meeting.together(lambda: _choose(config, info, store))
+        team = _join(info, device, backend, store, config, meeting)
+    finally:
+        forget(info, trace_dir)
+    try:
+        yield team, lay_out(team, info, device, config.threads)
+    except RuntimeError as error:
+        explained = meeting.explain(error, team.doing)
+        if explained is None:
+            raise
+        raise explained from error
+    team.close()
+    gc.collect()  # DDP holds the group, and is part of a cycle
+    dist.destroy_process_group()
+
+
+def _choose(config: RunConfig, info: DistInfo, store: Store) -> tuple[torch.device, str]:
+    config.check_world(info.world_size)
+    # Ranks that share a device share its time: no picture of anything, unless somebody wants just that.
+    shared = config.backend == "gloo" and config.device not in ("auto", "cpu")
+    device = choose_device(config.device, info, shared)
+    backend = choose_backend(config.backend, device)
+    config.check_place(device.type, backend)
+    if config.nccl_debug is not None:
+        request_log(config.nccl_debug, Path(config.trace_dir), info.rank)
+    if device.type != "cpu" and not shared:
+        _claim(device, info, store)
+    return device, backend
+
+
+def _claim(device: torch.device, info: DistInfo, store: Store) -> None:
+    """Refuse a device that another rank has, as under a CUDA_VISIBLE_DEVICES that all ranks inherit."""
+    key = f"device/{socket.gethostname()}/{_identity(device)}"
+    holder = bytes(store.compare_set(key, "", str(info.rank))).decode()
+    if holder != str(info.rank):
+        raise LaunchEnvironmentError(
+            f"rank {info.rank} and rank {holder} have the same device ({device}, {_visibility() or 'no variable'}) on "
+            f"{socket.gethostname()}: let each see its own, or all see all; to share one: --device {device.type} "
+            "--backend gloo"
+        )
+
+
+def _identity(device: torch.device) -> str:
+    """Return what tells a device from the others of its host; only NVIDIA's identifiers are known to be unique."""
+    if torch.version.cuda is not None and device.type == "cuda":
+        return str(torch.cuda.get_device_properties(device).uuid)
+    return f"{_visibility()} {device}"
+
+
+def choose_device(kind: DeviceKind, info: DistInfo, shared: bool = False) -> torch.device:
+    """Return the device of this rank: one a local rank.
+
+    Args:
+        kind: The option.
+        info: This rank's place.
+        shared: Whether ranks may share a device where there are too few.
+
+    Raises:
+        LaunchEnvironmentError: There is no such device, or fewer of them than local ranks.
+    """
+    found = default_kind() if kind == "auto" else kind
+    if found == "cpu":
+        return torch.device("cpu")
+    module = torch.get_device_module(found)
+    count = module.device_count() if module.is_available() else 0
+    if count == 0:
+        raise LaunchEnvironmentError(
+            f"--device {kind}: torch {torch.__version__} sees no {found} device on "
+            f"{socket.gethostname()}: use --device cpu, or a torch built for it"
+        )
+    own = count == 1 and info.launcher not in _SAME_ENVIRONMENT and _visibility() is not None
+    if count < info.local_world_size and not own and not shared:
+        raise LaunchEnvironmentError(
+            f"{info.local_world_size} ranks on {socket.gethostname()} but {count} {found} device(s)"
+            f"{f' ({_visibility()})' if _visibility() else ''}: start {count} rank(s) a node, "
+            "or use --device cpu"
+        )
+    device = torch.device(found, 0 if own else info.local_rank % count)
+    module.set_device(device)
+    return device
+
+
+def default_kind() -> str:
+    """Return the kind of device that `auto` stands for on this host."""
+    for kind in ("cuda", "xpu"):
+        if torch.get_device_module(kind).is_available():
+            return kind
+    return "cpu"
+
+
+def _visibility() -> str | None:
+    """Return the variable that restricts the devices this process sees."""
+    for name in _ONE_RANK_VISIBILITY:
+        if os.environ.get(name):
+            return f"{name}={os.environ[name]}"
+    return None
+
+
+def choose_backend(name: BackendName, device: torch.device) -> str:
+    """Return the communication backend.
+
+    Raises:
+        LaunchEnvironmentError: This torch does not have it, or it cannot move data of the device.
+    """
+    backend = BACKENDS[device.type] if name == "auto" else name
+    if not dist.is_available() or not dist.is_backend_available(backend):
+        raise LaunchEnvironmentError(
+            f"torch {torch.__version__} was built without the backend {backend}: "
+            f"choose another --backend, or install a torch that has it"
+        )
+    if backend in ("nccl", "xccl") and device.type == "cpu":
+        raise LaunchEnvironmentError(f"--backend {backend} needs a device: --device cpu uses gloo")
+    return backend
+
+
+def _prepare_environment(info: DistInfo) -> None:
+    """Set what torch reads from the environment once, unless the user has set it."""
+    os.environ.setdefault("TORCH_FR_BUFFER_SIZE", str(FLIGHT_RECORDER_ENTRIES))
+    loopback = next((name for _, name in socket.if_nameindex() if name in ("lo", "lo0")), None)
+    if info.single_host and loopback is not None:
+        # gloo looks the host's own name up otherwise, which need not lead anywhere.
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback)
+
+
+def _join(
+    info: DistInfo, device: torch.device, backend: str, store: Store, config: RunConfig, meeting: Meeting
+) -> Team:
+    # MPI gives the ranks their numbers itself, and takes none.
+    place: dict[str, Any] = {"store": PrefixStore("group", store), "rank": info.rank, "world_size": info.world_size}
+    try:
+        dist.init_process_group(
+            backend,
+            timeout=config.timeout_delta,
+            device_id=device if backend in ("nccl", "xccl") else None,
+            **({} if backend == "mpi" else place),
+        )
+        if (dist.get_rank(), dist.get_world_size()) != (info.rank, info.world_size):
+            raise LaunchEnvironmentError(
+                f"{info.launcher} says rank {info.rank} of {info.world_size}, torch's MPI says {dist.get_rank()} of "
+                f"{dist.get_world_size()}: start the ranks with the mpiexec of that MPI"
+            )
+        return Team(device, config.timeout_delta, meeting)
+    except RuntimeError as error:
+        raise LaunchEnvironmentError(
+            f"cannot join the other {info.world_size - 1} ranks within --timeout {config.timeout}: {first_line(error)}"
+        ) from error
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message, or its type where it has none."""
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__

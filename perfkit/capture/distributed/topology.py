@@ -1,0 +1,94 @@
+"""Where each rank runs, and how the ranks are spread over nodes and cores."""
+
+import os
+import socket
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from msgspec import Struct
+
+from perfkit.capture.distributed.launcher_env import DistInfo
+from perfkit.capture.distributed.rank_group import Team
+from perfkit.schema.manifest import World
+from perfkit.util.system_limits import count_cores
+
+
+class Layout(Struct, frozen=True, kw_only=True):
+    """Where this rank runs, and how all ranks are laid out."""
+
+    device: str
+    """As torch writes it: cpu, cuda:1."""
+    device_name: str
+    backend: str | None
+    host: str
+    threads: int
+    node_cores: int | None
+    """Cores that the ranks of this node may run on, all together; None where that is not known."""
+    local_rank: int
+    node_rank: int
+    world: World
+
+
+def lay_out(team: Team, info: DistInfo, device: torch.device, threads: int | None) -> Layout:
+    """Find out where all ranks run, and set the threads of this one; called by every rank.
+
+    Args:
+        team: The ranks.
+        info: What the launcher says of this one.
+        device: Where it trains.
+        threads: CPU threads to use; None shares the cores fairly.
+    """
+    host = socket.gethostname()
+    node = host if info.node_rank is None else str(info.node_rank)
+    cores = own_cores()
+    places = team.exchange((node, cores))
+    nodes = list(dict.fromkeys(name for name, _ in places))
+    neighbours = [other for name, other in places if name == node]
+    torch.set_num_threads(threads or fair_threads(cores, neighbours, count_cores()))
+    return Layout(
+        device=str(device),
+        device_name=name_device(device),
+        backend=dist.get_backend() if dist.is_available() and dist.is_initialized() else None,
+        host=host,
+        threads=torch.get_num_threads(),
+        node_cores=len(frozenset().union(*neighbours)),
+        local_rank=info.local_rank,
+        node_rank=nodes.index(node),
+        world=World(
+            world_size=team.world_size,
+            nodes=len(nodes),
+            launcher=info.launcher,
+            local_world_sizes=[sum(name == node for name, _ in places) for node in nodes],
+        ),
+    )
+
+
+def own_cores() -> frozenset[int]:
+    """Return the cores this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return frozenset(os.sched_getaffinity(0))
+    return frozenset(range(os.cpu_count() or 1))
+
+
+def fair_threads(cores: frozenset[int], neighbours: list[frozenset[int]], most: int) -> int:
+    """Return the threads of a rank on `cores`: its fair part of them.
+
+    Args:
+        cores: Cores this rank may run on.
+        neighbours: The cores of every rank of the node, this one included. Ranks that the launcher has bound to cores
+            of their own share nothing.
+        most: As many as this rank may use at once: a container may allow fewer than it shows.
+    """
+    sharing = sum(bool(cores & other) for other in neighbours)
+    return max(1, min(len(cores), most) // max(1, sharing))
+
+
+def name_device(device: torch.device) -> str:
+    """Return the model name of a device; for the CPU that of the processor."""
+    if device.type != "cpu":
+        return str(torch.get_device_module(device.type).get_device_name(device))
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else os.uname().machine

@@ -1,0 +1,169 @@
+"""`perfkit.profile`: the session around a training loop that is not perfkit's."""
+
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from perfkit.capture.distributed.launcher_env import DistInfo, detect, find_launcher
+from perfkit.capture.distributed.rank_group import Team
+from perfkit.capture.distributed.topology import Layout, lay_out
+from perfkit.capture.lifecycle.failure_guard import note_failure
+from perfkit.capture.recording.manifest_writer import Subject, complete, known_after_failure, open_run
+from perfkit.capture.recording.session import ProfilerOptions, Session
+from perfkit.capture.recording.throughput import Work
+from perfkit.capture.schedule import Schedule
+from perfkit.errors import LaunchEnvironmentError
+
+
+@contextmanager
+def profile(
+    folder: str | Path,
+    *,
+    schedule: str = "wait=1,warmup=1,active=3",
+    workload: str = "custom",
+    source: str = "custom",
+    model: nn.Module | None = None,
+    work: Work | None = None,
+    device: str | torch.device | None = None,
+    options: ProfilerOptions | None = None,
+) -> Iterator[Session]:
+    """Record your own training loop; every rank enters it, with or without a process group.
+
+    ::
+
+        with perfkit.profile("traces/mine", model=model) as prof:
+            for batch in prof.batches(loader):
+                with prof.phase("forward"):
+                    loss = ...
+                ...
+                prof.step(loss)
+
+    Args:
+        folder: The run's folder; `mine-2`, `mine-3`, … where it exists already. `prof.folder` says which it became.
+        schedule: Which steps are recorded, `wait=1,warmup=1,active=3,repeat=1,skip_first=0`.
+        workload: What to call what is trained.
+        source: What to call where the samples come from.
+        model: Bare or wrapped; for the parameters' number and checksum in the manifest, which must agree over ranks.
+        work: Samples a step and so on, for rates in the manifest.
+        device: Where the model is; by default that of `model`, else the current accelerator if it is in use by now.
+        options: What to record besides operators.
+
+    Raises:
+        UsageError: The schedule cannot be.
+        LaunchEnvironmentError: A launcher has started several ranks, and they have no process group.
+        StoreError: The folder or a trace cannot be written.
+        RunError: The ranks' parameters differ at the end.
+    """
+    _refuse_lonely_rank()
+    plan = Schedule.parse(schedule)
+    place = _find_device(device, model)
+    team = Team(place)
+    layout = lay_out(team, _place(team), place, torch.get_num_threads())
+    subject = Subject(workload=workload, source=source, config={"schedule": schedule})
+    path = Path(folder)
+    made = open_run(team, layout, subject, path.parent, path.name)
+    session = Session(team, place, made, plan, options=options, workload=workload, source=source)
+    with _Noting(session, team, layout, work, model):
+        session.start()
+        yield session
+        session.finish()
+        complete(team, layout, made, session.measured(), work=work, model=model)
+    team.close()
+    if team.rank == 0:
+        sys.stderr.write(_last_word(session, plan) + "\n")
+
+
+def _refuse_lonely_rank() -> None:
+    """Refuse to record each of several ranks as a run of its own."""
+    launcher = find_launcher(os.environ)
+    if launcher is None or (dist.is_available() and dist.is_initialized()):
+        return
+    try:
+        world_size = detect(os.environ).world_size
+    except LaunchEnvironmentError:
+        return  # the variables are the user's business as long as no process group is wanted
+    if world_size > 1:
+        raise LaunchEnvironmentError(
+            f"{launcher.name} has started {world_size} ranks, but there is no process group: call "
+            "torch.distributed.init_process_group() before perfkit.profile()"
+        )
+
+
+def _last_word(session: Session, plan: Schedule) -> str:
+    """Say where the run lies, or why nothing was recorded."""
+    if "active" in session.kinds:
+        return f"{session.folder}: recorded; to see where the time went: perfkit analyze {session.folder}"
+    needed = plan.skip_first + plan.wait + plan.warmup + 1
+    why = f"{session.steps} steps ran, the first one to be recorded is number {needed}"
+    if not session.steps:
+        why = "prof.step() was never called"
+    return f"perfkit: warning: {session.folder}: nothing was recorded: {why}"
+
+
+class _Noting:
+    """After an error: say in the manifest that the run failed, and stop the profiler. The error goes on."""
+
+    def __init__(
+        self, session: Session, team: Team, layout: Layout, work: Work | None, model: nn.Module | None
+    ) -> None:
+        self._session = session
+        self._team = team
+        self._layout = layout
+        self._work = work
+        self._model = model
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            return
+        rank = self._team.rank
+        note_failure(
+            self._session.folder,
+            rank,
+            error,
+            lambda: known_after_failure(
+                rank, self._layout, self._session.measured(wait=False), self._work, self._model
+            ),
+        )
+        # Stopping waits for the device, which may wait for a rank that is gone.
+        if self._team.world_size == 1 or self._layout.device == "cpu":
+            self._session.abandon()
+
+
+def _find_device(device: str | torch.device | None, model: nn.Module | None) -> torch.device:
+    parameter = None if model is None else next(model.parameters(), None)
+    if device is not None:
+        return torch.device(device)
+    if parameter is not None:
+        return parameter.device
+    for kind in ("cuda", "xpu"):
+        module = torch.get_device_module(kind)
+        if module.is_initialized():
+            return torch.device(kind, module.current_device())
+    return torch.device("cpu")
+
+
+def _place(team: Team) -> DistInfo:
+    """Return this process's place among the ranks of its host.
+
+    The process group is the user's, and so are the variables it came from: they need not be complete.
+    """
+    launcher = find_launcher(os.environ)
+    hosts = team.exchange(socket.gethostname())
+    neighbours = [rank for rank, host in enumerate(hosts) if host == hosts[team.rank]]
+    return DistInfo(
+        rank=team.rank,
+        world_size=team.world_size,
+        local_rank=neighbours.index(team.rank),
+        local_world_size=len(neighbours),
+        launcher=launcher.name if launcher else "none",
+    )

@@ -1,0 +1,1 @@
+"""Recording a run: profiler session, step clock, export, and the manifest."""

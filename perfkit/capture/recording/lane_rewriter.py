@@ -1,0 +1,209 @@
+"""Crossing slices of the trace that torch has written, moved to lanes of their own (see `perfkit.trace.lanes`).
+
+torch's `ProfilerStep#N` crosses what runs at its ends, so does DDP's forward: Perfetto would drop them. The file is
+read once, for when and on which thread each slice is, and a list of edits comes of it: a handful of thread numbers in
+place of others. Nothing is decoded and written anew.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from itertools import count, islice
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from perfkit.trace.intervals import Ints
+from perfkit.trace.lanes import LANES_KEY, assign_lanes
+from perfkit.trace.timestamps import to_nanoseconds
+
+_SLICE_BYTES: Final = 1 << 20
+_LARGEST_BYTES: Final = 16 << 20
+_EVENT: Final = b"\n  {"
+"""torch begins each event so; within a string a line break is escaped."""
+_STRING: Final = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+_WHERE: Final = rb'("pid": [^,\n]+,\s+"tid": [^,\n]+)'
+_ENDED: Final = rb"(?=[,\s}])"
+"""Behind a number that is whole, wherever the text is cut."""
+_COMPLETE: Final = re.compile(
+    rb'"ph": "X",\s+"cat": ' + _STRING + rb',\s+"name": ' + _STRING + rb",\s+" + _WHERE + rb',\s+"ts": ([0-9.]+),'
+    rb'\s+"dur": ([0-9.]+)' + _ENDED
+)
+_FLOW: Final = re.compile(rb'"ph": "[stf]",\s+"id": \d+,\s+' + _WHERE + rb',\s+"ts": ([0-9.]+)' + _ENDED)
+_METADATA: Final = re.compile(
+    rb'"(thread_name|thread_sort_index)",\s+(?:"ph": "M",\s+)?"ts": [^,]+,\s+'
+    + _WHERE
+    + rb',\s+"args": \{\s*"\w+": ('
+    + _STRING
+    + rb"|-?\d+)"
+    + _ENDED
+)
+_EVENTS: Final = re.compile(rb'"traceEvents":\s*\[')
+_FIRST_LANE: Final = 1_000_000_000
+"""Beyond the thread numbers of any operating system, and within the 32 bits that Perfetto has for them."""
+
+
+class Edit(NamedTuple):
+    """Bytes of the file to replace."""
+
+    at: int
+    size: int
+    by: bytes
+
+
+class _Thread(NamedTuple):
+    """A thread, as the file writes its numbers (or words)."""
+
+    pid: bytes
+    tid: bytes
+
+
+class _Threads(dict[bytes, tuple[int, int]]):
+    """From the texts that say which thread it is to its number here, and to where in the text its `tid` is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numbers: dict[_Thread, int] = {}
+
+    def __missing__(self, text: bytes) -> tuple[int, int]:
+        pid, tid = (part.partition(b":")[2].strip() for part in text.rsplit(b",", 1))
+        number = self.numbers.setdefault(_Thread(pid, tid), len(self.numbers))
+        self[text] = found = number, len(text) - len(tid)
+        return found
+
+
+class _Rows:
+    """Columns of what matched one pattern: thread, start, end, and where in the file the thread's number stands."""
+
+    def __init__(self, threads: _Threads) -> None:
+        self._threads = threads
+        self._parts: list[Ints] = []
+
+    def add(self, at: int, matches: list[re.Match[bytes]]) -> None:
+        if not matches:
+            return
+        texts, *times = zip(*(match.groups() for match in matches), strict=True)
+        thread, offset = zip(*map(self._threads.__getitem__, texts), strict=True)
+        start_ns, *dur_ns = (to_nanoseconds(column)[0] for column in times)
+        place = np.array([match.start(1) for match in matches]) + np.array(offset) + at
+        self._parts.append(np.vstack((thread, start_ns, start_ns + sum(dur_ns), place)))
+
+    def columns(self) -> Ints:
+        return np.hstack([np.zeros((4, 0), np.int64), *self._parts])
+
+
+class _Scan:
+    """What the file holds that lanes are made of."""
+
+    def __init__(self) -> None:
+        self.threads = _Threads()
+        self.said: dict[tuple[bytes, int], bytes] = {}
+        """What metadata events say of threads, by the event's name and the thread's number."""
+        self.slices, self.flows = _Rows(self.threads), _Rows(self.threads)
+        self.list_at: tuple[int, int] | None = None
+        """Where the list of events has its key, and where its first event is."""
+
+    def see(self, at: int, data: bytes) -> None:
+        if self.list_at is None and (found := _EVENTS.search(data)):
+            self.list_at = at + found.start(), at + found.end()
+        for match in _METADATA.finditer(data):
+            self.said[match[1], self.threads[match[2]][0]] = match[3]
+        self.slices.add(at, list(_COMPLETE.finditer(data)))
+        self.flows.add(at, list(_FLOW.finditer(data)))
+
+
+def find_edits(trace: Path) -> list[Edit]:
+    """Return what to change in the file so that no slice crosses another on its thread, in order of the file.
+
+    What does not look as torch writes it stays as it is.
+
+    Raises:
+        OSError: As reading raises it.
+    """
+    scan = _Scan()
+    for at, data in _pieces(trace):
+        scan.see(at, data)
+    thread, start_ns, end_ns, at = scan.slices.columns()
+    lane = assign_lanes(thread, start_ns, end_ns)
+    moved = np.flatnonzero(lane > 0)
+    if not len(moved) or scan.list_at is None:
+        return []
+    of = list(zip(thread[moved].tolist(), lane[moved].tolist(), strict=True))
+    lanes = _number_lanes(sorted(set(of)), scan)
+    begins = dict(zip(zip(thread[moved].tolist(), start_ns[moved].tolist(), strict=True), of, strict=True))
+    places = [*zip(at[moved].tolist(), of, strict=True), *_moved_flows(scan, begins)]
+    tids = [thread.tid for thread in scan.threads.numbers]
+    header, events = _announcements(lanes, scan)
+    edits = [Edit(place, len(tids[owner]), lanes[owner, number]) for place, (owner, number) in places]
+    return sorted([*edits, Edit(scan.list_at[0], 0, header), Edit(scan.list_at[1], 0, events)])
+
+
+_Lane = tuple[int, int]
+"""A thread's number, and how many lanes stand before it."""
+
+
+def _number_lanes(wanted: list[_Lane], scan: _Scan) -> dict[_Lane, bytes]:
+    """Return a `tid` for each lane that no thread has."""
+    used = {thread.tid for thread in scan.threads.numbers}
+    free = (text for number in count(_FIRST_LANE) if (text := b"%d" % number) not in used)
+    return dict(zip(wanted, islice(free, len(wanted)), strict=True))
+
+
+def _moved_flows(scan: _Scan, begins: dict[tuple[int, int], _Lane]) -> Iterator[tuple[int, _Lane]]:
+    """Yield the arrows that begin or end where a slice that was moved begins, and its lane."""
+    thread, start_ns, _, at = scan.flows.columns()
+    near = np.flatnonzero(np.isin(start_ns, np.array([start for _, start in begins], np.int64)))
+    for owner, start, place in zip(thread[near].tolist(), start_ns[near].tolist(), at[near].tolist(), strict=True):
+        if lane := begins.get((owner, start)):
+            yield place, lane
+
+
+def _announcements(lanes: dict[_Lane, bytes], scan: _Scan) -> tuple[bytes, bytes]:
+    """Return the header's list of lanes, and the events that name them."""
+    threads = list(scan.threads.numbers)
+    rows, events = [], b""
+    for (owner, number), lane in lanes.items():
+        pid, tid = threads[owner]
+        rows.append(b"[%s, %s, %s]" % (pid, lane, tid))
+        name = scan.said.get((b"thread_name", owner), b'"thread %s"' % tid.strip(b'"'))[1:-1].rstrip()
+        order = scan.said.get((b"thread_sort_index", owner), b"0")
+        where = b'"ts": 0, "pid": %s, "tid": %s' % (pid, lane)
+        events += b'\n  {"ph": "M", "name": "thread_name", %s, "args": {"name": "%s (%d)"}},' % (
+            where,
+            name,
+            number + 1,
+        )
+        events += b'\n  {"ph": "M", "name": "thread_sort_index", %s, "args": {"sort_index": %s}},' % (where, order)
+    return b'"%s": [%s],\n    ' % (LANES_KEY.encode(), b", ".join(rows)), events
+
+
+def _pieces(trace: Path) -> Iterator[tuple[int, bytes]]:
+    """Yield the file in pieces that begin with an event, each with its place; what is too large for one, in several."""
+    at, rest = 0, b""
+    with trace.open("rb") as stream:
+        while data := stream.read(_SLICE_BYTES):
+            rest += data
+            cut = rest.rfind(_EVENT)
+            if cut <= 0 and len(rest) > _LARGEST_BYTES:
+                cut = len(rest)
+            if cut > 0:
+                yield at, rest[:cut]
+                at, rest = at + cut, rest[cut:]
+    yield at, rest
+
+
+def edited(pieces: Iterator[bytes], edits: Iterable[Edit]) -> Iterator[bytes]:
+    """Yield the text of a file with the edits made."""
+    waiting = iter(edits)
+    edit, at, skip = next(waiting, None), 0, 0
+    for piece in pieces:
+        end, done = at + len(piece), min(skip, len(piece))
+        skip -= done
+        parts = []
+        while edit and edit.at < end:
+            parts += [piece[done : edit.at - at], edit.by]
+            done = edit.at - at + edit.size
+            edit = next(waiting, None)
+        yield b"".join([*parts, piece[done:]])
+        skip += max(0, done - len(piece))
+        at = end

@@ -1,0 +1,253 @@
+"""The record a run keeps of itself: its folder, and the manifest from "running" to "completed" or "failed"."""
+
+import contextlib
+import hashlib
+import importlib.metadata
+import platform
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import torch
+import torch.distributed as dist
+from msgspec import Struct
+from torch import Tensor, nn
+
+from perfkit._version import __version__
+from perfkit.capture.distributed.rank_group import Team
+from perfkit.capture.distributed.topology import Layout
+from perfkit.capture.recording.git_commit import current_commit
+from perfkit.capture.recording.peak_flops import find_peak
+from perfkit.capture.recording.throughput import Work, measure
+from perfkit.errors import RunError
+from perfkit.schema.manifest import Compiled, FileSpeed, Injection, RankRecord, RunManifest, StepKind
+from perfkit.storage.run_folder import create_run_folder, list_files, read_manifest, write_manifest
+
+_PACKAGES: Final = {"hdf5": "h5py", "safetensors": "safetensors"}
+"""Package by source."""
+
+
+class Measured(Struct, frozen=True, kw_only=True):
+    """What one rank has measured: one entry a step."""
+
+    kinds: list[StepKind]
+    wall_ns: list[int]
+    load_ns: list[int]
+    loss: list[float | None]
+
+
+class Subject(Struct, frozen=True, kw_only=True):
+    """What is run."""
+
+    workload: str
+    source: str
+    config: dict[str, Any]
+    injections: tuple[Injection, ...] = ()
+    unknown: dict[str, str] = {}
+    """Fields of the manifest that stay empty, and why."""
+
+
+def now() -> datetime:
+    """Return the time, UTC."""
+    return datetime.now(UTC)
+
+
+def open_run(team: Team, layout: Layout, subject: Subject, trace_dir: Path, name: str | None) -> Path:
+    """Create the run's folder with a manifest in state "running"; called by every rank.
+
+    Args:
+        team: The ranks.
+        layout: Where they run.
+        subject: What is run.
+        trace_dir: Folder that receives the run's.
+        name: Name of the run; None makes one of workload, source, ranks and time.
+
+    Returns:
+        The folder.
+
+    Raises:
+        StoreError: The folder cannot be made or written.
+    """
+
+    def create() -> str:
+        return str(create_run(team.world_size, layout, subject, trace_dir, name))
+
+    return Path(team.share(team.only(team.rank == 0, create)))
+
+
+def create_run(world_size: int, layout: Layout, subject: Subject, trace_dir: Path, name: str | None) -> Path:
+    """Create the run's folder as `open_run` does; called by one rank.
+
+    Raises:
+        StoreError: The folder cannot be made or written.
+    """
+    started = now()
+    made = f"{subject.workload}-{subject.source}-{world_size}ranks-{started:%Y%m%dT%H%M%SZ}"
+    folder = create_run_folder(trace_dir, name or made)
+    write_manifest(folder, _running(folder.name, layout, subject, started))
+    return folder
+
+
+def _running(run: str, layout: Layout, subject: Subject, started: datetime) -> RunManifest:
+    return RunManifest(
+        run=run,
+        state="running",
+        workload=subject.workload,
+        source=subject.source,
+        started_at=started.isoformat(timespec="seconds"),
+        config=subject.config,
+        versions=versions(subject.source, layout.device.partition(":")[0]),
+        commit=current_commit(),
+        backend=layout.backend,
+        device=layout.device.partition(":")[0],
+        world=layout.world,
+        injections=list(subject.injections),
+        unknown=subject.unknown,
+    )
+
+
+def versions(source: str, device_type: str) -> dict[str, str]:
+    """Return the versions of what a run on such a source and kind of device depends on."""
+    found = {"perfkit": __version__, "python": platform.python_version(), "torch": str(torch.__version__)}
+    for toolkit in ("cuda", "hip", "xpu"):
+        version = getattr(torch.version, toolkit, None)  # xpu: since torch 2.6
+        if version is not None:
+            found[toolkit] = str(version)
+    if device_type == "cuda" and dist.is_available() and dist.is_nccl_available():
+        found["nccl"] = ".".join(str(part) for part in torch.cuda.nccl.version())  # type: ignore[no-untyped-call]
+    if source in _PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # a source of the user's own, called so
+            found[_PACKAGES[source]] = importlib.metadata.version(_PACKAGES[source])
+    return found
+
+
+def complete(
+    team: Team,
+    layout: Layout,
+    folder: Path,
+    measured: Measured,
+    *,
+    work: Work | None = None,
+    model: nn.Module | None = None,
+    peak_tflops: float | None = None,
+    compiled: Compiled | None = None,
+    file_speed: FileSpeed | str | None = None,
+) -> None:
+    """Gather what every rank knows and write the manifest as "completed"; called by every rank.
+
+    Args:
+        team: The ranks.
+        layout: Where they run.
+        folder: The run's folder.
+        measured: What this rank has measured.
+        work: What one rank does in one step; without it there are no rates.
+        model: What was trained; without it there is no checksum.
+        peak_tflops: Of one device, where the user knows better.
+        compiled: What was compiled.
+        file_speed: Of the samples' file, as rank 0 has it; text says why it is not known.
+
+    Raises:
+        RunError: The ranks' parameters differ.
+        StoreError: The manifest cannot be written.
+    """
+    team.doing = "the end of the run"
+    checksum = None if model is None else agreed_checksum(team, model.parameters(), "after the last step")
+    records = team.exchange(rank_record(team.rank, layout, measured))
+
+    def write() -> None:
+        manifest = read_manifest(folder)
+        missing = {"file_speed": file_speed} if isinstance(file_speed, str) else {}
+        manifest = msgspec.structs.replace(
+            manifest,
+            state="completed",
+            finished_at=now().isoformat(timespec="seconds"),
+            parameter_checksum=checksum,
+            compiled=compiled,
+            file_speed=None if isinstance(file_speed, str) else file_speed,
+            unknown={**manifest.unknown, **missing},
+            ranks=records,
+            files=list_files(folder),
+            **facts(measured, work, model),
+        )
+        if work is not None:
+            peak = find_peak(layout.device_name, work.matmul_dtype or matmul_dtype(model), peak_tflops)
+            delayed = any(injection.phase == "data_loading" for injection in manifest.injections)
+            reading = not (delayed or work.loads_ahead)
+            manifest = msgspec.structs.replace(
+                manifest, throughput=measure(measured.kinds, records, work, peak, reading=reading)
+            )
+        write_manifest(folder, manifest)
+
+    team.only(team.rank == 0, write)
+
+
+def known_after_failure(
+    rank: int, layout: Layout, measured: Measured, work: Work | None, model: nn.Module | None
+) -> dict[str, Any]:
+    """Return the fields of a failed run's manifest that `rank` knows."""
+    return {"ranks": [rank_record(rank, layout, measured)], **facts(measured, work, model)}
+
+
+def facts(measured: Measured, work: Work | None, model: nn.Module | None) -> dict[str, Any]:
+    """Return the manifest's fields that any one rank knows."""
+    return {
+        "step_kinds": measured.kinds,
+        "parameters": None if model is None else sum(p.numel() for p in model.parameters()),
+        **({} if work is None else {name: getattr(work, name) for name in _OF_WORK}),
+    }
+
+
+_OF_WORK: Final = ("batch_size", "sample_bytes", "tokens_per_sample", "flops_per_token")
+
+
+def rank_record(rank: int, layout: Layout, measured: Measured) -> RankRecord:
+    """Return one rank's own record of its steps."""
+    return RankRecord(
+        rank=rank,
+        local_rank=layout.local_rank,
+        node_rank=layout.node_rank,
+        host=layout.host,
+        device=layout.device,
+        device_name=layout.device_name,
+        threads=layout.threads,
+        node_cores=layout.node_cores,
+        step_wall_ns=measured.wall_ns,
+        load_ns=measured.load_ns,
+        loss=measured.loss,
+    )
+
+
+def agreed_checksum(team: Team, tensors: Iterable[Tensor], when: str) -> str:
+    """Return the SHA-256 of `tensors`, the same on all ranks.
+
+    Raises:
+        RunError: It is not.
+    """
+    checksums = team.exchange(checksum_of(tensors))
+    differing = [rank for rank, other in enumerate(checksums) if other != checksums[0]]
+    if differing:
+        raise RunError(
+            f"the parameters {when} of rank {differing[0]} differ from those of rank 0: "
+            "the ranks do not train one model; run again, and report it if it stays"
+        )
+    return checksums[0]
+
+
+def checksum_of(tensors: Iterable[Tensor]) -> str:
+    """Return the SHA-256 over the bytes of `tensors`, in order."""
+    digest = hashlib.sha256()
+    for tensor in tensors:
+        flat = tensor.detach().cpu().contiguous().view(-1)
+        digest.update(flat.view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def matmul_dtype(model: nn.Module | None) -> str:
+    """Return the type that matrix products of `model` are computed in."""
+    parameter = None if model is None else next(model.parameters(), None)
+    dtype = torch.float32 if parameter is None else parameter.dtype
+    if dtype == torch.float32 and torch.get_float32_matmul_precision() != "highest":
+        return "tf32"
+    return str(dtype).removeprefix("torch.")

@@ -1,0 +1,320 @@
+"""The instrument: it times steps, annotates phases, and records the steps that the schedule asks for.
+
+`perfkit run` and a user's own loop (`perfkit.profile`) use the same one::
+
+    with perfkit.profile("traces/mine", schedule="wait=1,warmup=1,active=3") as prof:
+        for batch in prof.batches(loader):
+            with prof.phase("forward"):
+                ...
+            prof.step()
+
+A step lasts from asking for its batch to `step()`. Starting and stopping the profiler, lining up the ranks, writing and
+compressing a trace happen inside `step()` after that, so that they lie in no step's time.
+"""
+
+import math
+import os
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, TypeVar
+
+import msgspec
+import torch
+from msgspec import Struct
+from torch import Tensor, profiler
+from torch.profiler import ProfilerActivity, record_function
+
+from perfkit.capture.distributed.rank_group import Team
+from perfkit.capture.recording.flight_recorder import Collective, recorded_since
+from perfkit.capture.recording.manifest_writer import Measured
+from perfkit.capture.recording.side_profilers import Recorder
+from perfkit.capture.recording.step_clock import step_clock
+from perfkit.capture.recording.trace_export import write_key_averages, write_trace
+from perfkit.capture.schedule import Schedule, step_kind
+from perfkit.phases import Phase, annotation
+from perfkit.schema.manifest import Injection, StepKind
+from perfkit.storage.run_folder import file_stem
+
+HEADER_KEY: Final = "perfkit"
+"""Key of perfkit's own metadata in a trace's header."""
+
+HEADER_VERSION: Final = 1
+
+_KINETO_SILENT: Final = "6"
+_END: Final = object()
+_ACTIVITIES: Final = {
+    "cuda": [ProfilerActivity.CPU, ProfilerActivity.CUDA],
+    "xpu": [ProfilerActivity.CPU, ProfilerActivity.XPU],
+    "cpu": [ProfilerActivity.CPU],
+}
+
+Batch = TypeVar("Batch")
+
+
+class ProfilerOptions(Struct, frozen=True, kw_only=True):
+    """What torch.profiler records besides operators."""
+
+    record_shapes: bool = False
+    profile_memory: bool = False
+    """Allocations, for memory over the step."""
+    with_stack: bool = False
+    with_flops: bool = False
+    with_modules: bool = False
+
+
+class Header(Struct, frozen=True, kw_only=True):
+    """perfkit's own metadata in a trace's header."""
+
+    schema_version: int = HEADER_VERSION
+    run: str
+    rank: int
+    world_size: int
+    cycle: int
+    workload: str
+    source: str
+    steps: tuple[int, int]
+    """First and last step that are complete. The trace also holds the begin of the next where the run ended there."""
+    collectives: list[Collective] | None
+    """In order of issue; None where torch does not record them."""
+
+
+class Session:
+    """Times, annotates and records the steps of one rank.
+
+    Args:
+        team: The ranks.
+        device: Where the model is; decides what is recorded and which clock times the steps.
+        folder: The run's folder; its name is the run's.
+        schedule: Which steps are recorded; None records nothing.
+        options: What is recorded besides operators.
+        workload: Name of what is trained, for the trace's header.
+        source: Name of where the samples come from.
+        injections: Delays to put into phases of this rank.
+        recorders: What records the same steps beside torch.profiler.
+    """
+
+    def __init__(
+        self,
+        team: Team,
+        device: torch.device,
+        folder: Path,
+        schedule: Schedule | None,
+        *,
+        options: ProfilerOptions | None = None,
+        workload: str = "custom",
+        source: str = "custom",
+        injections: Iterable[Injection] = (),
+        recorders: Iterable[Recorder] = (),
+    ) -> None:
+        self.folder = folder
+        self._recorders = list(recorders)
+        self._team = team
+        self._device = device
+        self._schedule = schedule
+        self._options = options or ProfilerOptions()
+        self._names = workload, source
+        self._delays_s = {
+            phase: sum(i.delay_ns for i in injections if i.phase == phase and i.rank in (None, team.rank)) / 1e9
+            for phase in {i.phase for i in injections}
+        }
+        self._clock = step_clock(device)
+        if device.type == "cpu":
+            # Kineto announces each start and stop on stderr as if it were an error; without a device it has none.
+            os.environ.setdefault("KINETO_LOG_LEVEL", _KINETO_SILENT)
+        self._profiler: profiler.profile | None = None
+        self._recording = False
+        self._marker: record_function | None = None
+        self._cycle_start_ns = 0
+        self._first_recorded = 0
+        self._delayed: set[Phase] = set()
+        self._asked = False
+        self._waited_ns = 0
+        self._losses: list[Tensor | float | None] = []
+        self.load_ns: list[int] = []
+        """Time that each completed step waited for its batch."""
+        self.kinds: list[StepKind] = []
+        """Kind of each completed step."""
+
+    @property
+    def rank(self) -> int:
+        """This rank."""
+        return self._team.rank
+
+    @property
+    def steps(self) -> int:
+        """Steps that are complete."""
+        return len(self.kinds)
+
+    @property
+    def recording(self) -> bool:
+        """Whether the step that now begins is recorded."""
+        return self._recording
+
+    def start(self) -> None:
+        """Begin the first step."""
+        self._team.doing = "step 0"
+        self._enter(0)
+        self._clock.begin()
+
+    def batches(self, loader: Iterable[Batch]) -> Iterator[Batch]:
+        """Yield the batches of one pass over `loader`, each waited for in the phase data_loading."""
+        batches: Iterator[Batch] | None = None
+        while True:
+            if not self._asked:
+                self._asked = True
+                self._clock.begin()
+            begin_ns = time.perf_counter_ns()
+            with self.phase("data_loading"):
+                # Workers start here, too: waiting for them is waiting for input.
+                batches = iter(loader) if batches is None else batches
+                batch = next(batches, _END)
+            self._waited_ns += time.perf_counter_ns() - begin_ns
+            if batch is _END:
+                return
+            yield batch  # type: ignore[misc]  # no longer the sentinel
+
+    @contextmanager
+    def phase(self, phase: Phase) -> Iterator[None]:
+        """Annotate a phase of the step."""
+        with record_function(annotation(phase)):
+            if phase in self._delays_s and phase not in self._delayed:
+                self._delayed.add(phase)  # a phase in several parts is delayed once a step
+                time.sleep(self._delays_s[phase])
+            yield
+
+    def step(self, loss: Tensor | float | None = None) -> None:
+        """End a step and begin the next one.
+
+        Args:
+            loss: The step's loss, if it is to be in the manifest; a tensor is read only after the run.
+        """
+        done = self.steps
+        self._clock.end()
+        self._mark_end()
+        self.kinds.append(step_kind(self._schedule, done))
+        self.load_ns.append(self._waited_ns)
+        self._losses.append(loss.detach() if isinstance(loss, Tensor) else loss)
+        self._waited_ns = 0
+        self._asked = False
+        self._delayed.clear()
+        self._team.doing = f"step {done + 1}"
+        if self._schedule is not None:
+            if self._schedule.ends_cycle(done):
+                self._write_cycle(self._schedule.cycle(done))
+            self._enter(done + 1)
+        self._clock.begin()
+
+    def finish(self) -> None:
+        """End the run: write a cycle that the loop has left early, as far as it came."""
+        self._team.doing = "the end of the run"
+        self._mark_end()
+        if self._recording and self._schedule is not None and self.kinds[-1:] == ["active"]:
+            self._write_cycle(self._schedule.cycle(self.steps - 1))
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Stop the profiler and drop what it has recorded."""
+        self._mark_end()
+        for recorder in self._recorders:
+            recorder.stop()
+        if self._profiler is not None:
+            if not self._recording:
+                self._profiler.start_trace()  # it was warming up only, and can only stop what it has started
+            self._profiler.stop_trace()
+        self._profiler, self._recording = None, False
+
+    def measured(self, wait: bool = True) -> Measured:
+        """Return what is known of every completed step.
+
+        Args:
+            wait: Whether to wait for the device. After a failure it may never come to an end: then only the steps that
+                it has left are returned, and no loss that it holds.
+        """
+        wall_ns = self._clock.wall_ns(wait)
+        count = len(wall_ns)
+        return Measured(
+            kinds=self.kinds[:count],
+            wall_ns=wall_ns,
+            load_ns=self.load_ns[:count],
+            loss=[_value(loss, wait) for loss in self._losses[:count]],
+        )
+
+    def _enter(self, step: int) -> None:
+        """Bring the profiler into the state that the schedule wants for `step`."""
+        state = self._schedule.state(step) if self._schedule is not None else "plain"
+        if state == "plain":
+            return
+        if self._profiler is None:
+            self._profiler = self._make_profiler()
+            self._profiler.prepare_trace()
+        if state == "warmup":
+            return
+        if not self._recording:
+            # Without this the first recorded collective holds the ranks' different ways of getting here.
+            self._line_up()
+            self._cycle_start_ns = time.time_ns()
+            self._first_recorded = step
+            self._profiler.start_trace()
+            self._recording = True
+            for recorder in self._recorders:
+                recorder.start()
+        self._marker = record_function(f"ProfilerStep#{step}")
+        self._marker.__enter__()  # type: ignore[no-untyped-call]
+
+    def _mark_end(self) -> None:
+        if self._marker is not None:
+            self._marker.__exit__(None, None, None)
+            self._marker = None
+
+    def _line_up(self) -> None:
+        if self._device.type != "cpu":
+            torch.get_device_module(self._device.type).synchronize(self._device)
+        self._team.barrier()
+
+    def _make_profiler(self) -> profiler.profile:
+        return profiler.profile(activities=_ACTIVITIES[self._device.type], **msgspec.structs.asdict(self._options))
+
+    def _write_cycle(self, cycle: int) -> None:
+        torch_profiler = self._profiler
+        if torch_profiler is None or self._schedule is None:
+            return
+        for recorder in self._recorders:
+            recorder.stop()
+        torch_profiler.add_metadata_json(HEADER_KEY, msgspec.json.encode(self._header(cycle)).decode())
+        torch_profiler.stop_trace()
+        self._profiler, self._recording = None, False
+        stem = file_stem(self._team.rank, cycle, self._schedule.repeat)
+
+        def write() -> None:
+            write_trace(torch_profiler, self.folder / f"{stem}.json.gz")
+            write_key_averages(torch_profiler, self.folder / f"{stem}.key_averages.txt", self._options.record_shapes)
+            for recorder in self._recorders:
+                recorder.write(self.folder / stem)
+
+        doing, self._team.doing = self._team.doing, "the writing of traces"
+        self._team.together(write)
+        # Else the ranks that have written sooner would wait for the others in the next step's first collective.
+        self._team.barrier()
+        self._team.doing = doing
+
+    def _header(self, cycle: int) -> Header:
+        workload, source = self._names
+        return Header(
+            run=self.folder.name,
+            rank=self._team.rank,
+            world_size=self._team.world_size,
+            cycle=cycle,
+            workload=workload,
+            source=source,
+            steps=(self._first_recorded, self.steps - 1),
+            collectives=recorded_since(self._cycle_start_ns),
+        )
+
+
+def _value(loss: Tensor | float | None, wait: bool) -> float | None:
+    if loss is None or (isinstance(loss, Tensor) and loss.device.type != "cpu" and not wait):
+        return None
+    value = float(loss)
+    return value if math.isfinite(value) else None

@@ -1,0 +1,106 @@
+"""What records the same steps as torch.profiler beside it: pyinstrument, and torch's memory history."""
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import torch
+
+from perfkit.capture.config import RunConfig
+from perfkit.errors import LaunchEnvironmentError
+from perfkit.util.atomic_write import replacing
+
+MEMORY_EVENTS: Final = 100_000
+"""Allocations and frees that torch's memory history keeps: the latest."""
+
+
+class Recorder(Protocol):
+    """Started before the first recorded step of a cycle and stopped after the last, where it costs no step."""
+
+    def start(self) -> None:
+        """Begin to record."""
+
+    def stop(self) -> None:
+        """Stop recording, and keep what was recorded."""
+
+    def write(self, stem: Path) -> None:
+        """Write it to files whose names begin with `stem`.
+
+        Raises:
+            StoreError: One of them cannot be written.
+        """
+
+
+class PythonProfile:
+    """pyinstrument: which Python code the time of this process goes to, by sampling."""
+
+    def __init__(self) -> None:
+        self._profiler: Any = None
+
+    def start(self) -> None:
+        """Begin to sample the main thread."""
+        from pyinstrument import Profiler
+
+        self._profiler = Profiler(async_mode="disabled")
+        self._profiler.start()
+
+    def stop(self) -> None:
+        """Stop sampling."""
+        if self._profiler is not None and self._profiler.is_running:
+            self._profiler.stop()
+
+    def write(self, stem: Path) -> None:
+        """Write HTML, speedscope's JSON and text."""
+        from pyinstrument.renderers import SpeedscopeRenderer
+
+        texts = {
+            "html": self._profiler.output_html(),
+            "speedscope.json": self._profiler.output(SpeedscopeRenderer()),
+            "txt": self._profiler.output_text(unicode=True, color=False),
+        }
+        for ending, text in texts.items():
+            with replacing(stem.with_name(f"{stem.name}.pyinstrument.{ending}")) as temporary:
+                temporary.write_text(text, encoding="utf-8")
+
+
+class MemoryHistory:
+    """torch's own record of allocations with their stacks, for pytorch.org/memory_viz.
+
+    It begins when this is made, before the model is: so every block of a snapshot says where it came from.
+    """
+
+    def __init__(self) -> None:
+        torch.cuda.memory._record_memory_history(max_entries=MEMORY_EVENTS)
+
+    def start(self) -> None:
+        """Do nothing: the history has begun."""
+
+    def stop(self) -> None:
+        """Do nothing: the history goes on until the run ends."""
+
+    def write(self, stem: Path) -> None:
+        """Write a snapshot."""
+        with replacing(stem.with_name(f"{stem.name}.memory.pickle")) as temporary:
+            torch.cuda.memory._dump_snapshot(str(temporary))  # type: ignore[no-untyped-call]
+
+
+def make_recorders(run: RunConfig, rank: int) -> list[Recorder]:
+    """Make what the run asks for; before the model is built."""
+    recorders: list[Recorder] = []
+    if run.pyinstrument and rank == 0:
+        recorders.append(PythonProfile())
+    if run.memory_snapshot:
+        recorders.append(MemoryHistory())
+    return recorders
+
+
+def check_recorders(run: RunConfig) -> None:
+    """Find out whether what the run asks for is installed.
+
+    Raises:
+        LaunchEnvironmentError: It is not.
+    """
+    if run.pyinstrument and find_spec("pyinstrument") is None:
+        raise LaunchEnvironmentError(
+            "--pyinstrument needs pyinstrument, which is not installed: pip install 'perfkit[run]'"
+        )

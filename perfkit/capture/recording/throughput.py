@@ -1,0 +1,85 @@
+"""Rates of a run from its own clock (metrics.md sections 7 and 8)."""
+
+import statistics
+from collections.abc import Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+from perfkit.schema.manifest import RankRecord, StepKind, Throughput
+
+
+class Work(Struct, frozen=True, kw_only=True):
+    """What one rank does in one step."""
+
+    batch_size: int
+    sample_bytes: int | None = None
+    tokens_per_sample: int | None = None
+    flops_per_token: float | None = None
+    matmul_dtype: str | None = None
+    """Type that matrix products are computed in; None where it is the parameters'."""
+    loads_ahead: bool = False
+    """Whether loader workers read while the step computes: then waiting for a batch is not the time of reading it."""
+
+
+class Peak(Struct, frozen=True, kw_only=True):
+    """Peak of one device, or why it is not known."""
+
+    flops_per_s: float | None
+    reason: str | None = None
+
+
+def measure(
+    kinds: Sequence[StepKind], ranks: Sequence[RankRecord], work: Work, peak: Peak, *, reading: bool = True
+) -> Throughput | None:
+    """Return the rates over the plain steps, else over the active ones; None where there are neither.
+
+    The time of a step is the largest over ranks, and the figure is the median over steps.
+
+    Args:
+        kinds: Kind of each step.
+        ranks: What each rank has measured.
+        work: What one rank does in one step.
+        peak: Of one device.
+        reading: Whether waiting for a batch is the reading of it; without that there is no rate of reading.
+    """
+    measured_on: Literal["plain", "active"] = "plain" if "plain" in kinds else "active"
+    chosen = [step for step, kind in enumerate(kinds) if kind == measured_on]
+    if not chosen:
+        return None
+    walls = [max(rank.step_wall_ns[step] for rank in ranks) for step in chosen]
+    step_ns = max(1, round(statistics.median(walls)))
+    samples_per_s = len(ranks) * work.batch_size * 1e9 / step_ns
+    tokens_per_s = _times(samples_per_s, work.tokens_per_sample)
+    flops_per_s = None if tokens_per_s is None else _times(tokens_per_s, work.flops_per_token)
+    mfu, mfu_reason = _mfu(flops_per_s, len(ranks), peak)
+    return Throughput(
+        samples_per_s=samples_per_s,
+        tokens_per_s=tokens_per_s,
+        flops_per_s=flops_per_s,
+        mfu=mfu,
+        mfu_reason=mfu_reason,
+        read_bytes_per_s=_read_rate(chosen, ranks, work) if reading else None,
+        measured_on=measured_on,
+        step_ns=step_ns,
+    )
+
+
+def _times(rate: float, factor: float | None) -> float | None:
+    return None if factor is None else rate * factor
+
+
+def _mfu(flops_per_s: float | None, devices: int, peak: Peak) -> tuple[float | None, str | None]:
+    if flops_per_s is None:
+        return None, "the workload does not count its FLOPs"
+    if peak.flops_per_s is None:
+        return None, peak.reason
+    return flops_per_s / (devices * peak.flops_per_s), None
+
+
+def _read_rate(chosen: Sequence[int], ranks: Sequence[RankRecord], work: Work) -> float | None:
+    if work.sample_bytes is None:
+        return None
+    delivered = len(chosen) * work.batch_size * work.sample_bytes
+    waits = [sum(rank.load_ns[step] for step in chosen) for rank in ranks]
+    return sum(delivered * 1e9 / max(1, wait) for wait in waits)

@@ -1,0 +1,95 @@
+"""Which steps are recorded: `wait=1,warmup=1,active=3,repeat=1,skip_first=0`, as torch.profiler means it."""
+
+from typing import Annotated, Literal, Self
+
+import msgspec
+from msgspec import Meta, Struct
+
+from perfkit.errors import UsageError
+from perfkit.schema.manifest import StepKind
+
+State = Literal["plain", "warmup", "active"]
+
+PLAIN_STEPS_AFTER = 3
+"""Warm steps without the profiler that a run adds after its schedule, to measure what profiling costs."""
+
+
+class Schedule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`skip_first` plain steps, then `repeat` cycles of `wait` plain, `warmup` and `active` steps."""
+
+    wait: Annotated[int, Meta(ge=0)] = 1
+    warmup: Annotated[int, Meta(ge=0)] = 1
+    active: Annotated[int, Meta(ge=1)] = 3
+    repeat: Annotated[int, Meta(ge=1)] = 1
+    skip_first: Annotated[int, Meta(ge=0)] = 0
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read `key=number,…`; keys that are left out keep their defaults.
+
+        Raises:
+            UsageError: A key is unknown or given twice, or a number is out of range.
+        """
+        try:
+            return msgspec.convert(_pairs(text), cls, strict=False)
+        except msgspec.ValidationError as error:
+            raise UsageError(f"--schedule {text}: {error}") from error
+
+    @property
+    def cycle_steps(self) -> int:
+        """Steps of one cycle."""
+        return self.wait + self.warmup + self.active
+
+    @property
+    def steps(self) -> int:
+        """Steps until the last cycle has been written."""
+        return self.skip_first + self.repeat * self.cycle_steps
+
+    def state(self, step: int) -> State:
+        """Return what the profiler does in `step` (from 0)."""
+        if not self.skip_first <= step < self.steps:
+            return "plain"
+        position = (step - self.skip_first) % self.cycle_steps
+        if position < self.wait:
+            return "plain"
+        return "warmup" if position < self.wait + self.warmup else "active"
+
+    def cycle(self, step: int) -> int:
+        """Return the cycle (from 0) that `step` belongs to."""
+        return max(0, step - self.skip_first) // self.cycle_steps
+
+    def ends_cycle(self, step: int) -> bool:
+        """Say whether `step` is the last of its cycle, after which the trace is written."""
+        inside = self.skip_first <= step < self.steps
+        return inside and (step - self.skip_first + 1) % self.cycle_steps == 0
+
+
+def step_kind(schedule: Schedule | None, step: int) -> StepKind:
+    """Return the kind of `step`; without a schedule nothing is recorded.
+
+    What the profiler does comes first: a warm-up or active step that is the first of all keeps its name.
+    """
+    state: State = "plain" if schedule is None else schedule.state(step)
+    after_export = schedule is not None and step > 0 and schedule.ends_cycle(step - 1)
+    if state == "plain" and (step == 0 or after_export):
+        return "cold"
+    return state
+
+
+def default_steps(schedule: Schedule | None) -> int:
+    """Return how many steps to run where the user does not say: each kind often enough to be measured."""
+    cold = 1
+    return (schedule.steps if schedule else 0) + cold + PLAIN_STEPS_AFTER
+
+
+def _pairs(text: str) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for part in text.split(","):
+        key, equals, value = part.partition("=")
+        key = key.strip().replace("-", "_")
+        if not equals or not key:
+            raise UsageError(f"--schedule {text}: '{part.strip()}' is not of the form key=number")
+        if key in pairs:
+            raise UsageError(f"--schedule {text}: {key} is given twice")
+        pairs[key] = value.strip()
+    return pairs

@@ -1,0 +1,1 @@
+"""`perfkit run SCRIPT`: any training script, unchanged, under the profiler."""

@@ -1,0 +1,61 @@
+"""Options of `perfkit run SCRIPT`: their names, types, defaults, and what cannot be combined."""
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from perfkit.capture.config import parse_duration
+from perfkit.capture.schedule import Schedule
+from perfkit.errors import UsageError
+
+
+class ScriptConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Options of `perfkit run SCRIPT`; checked when they are made."""
+
+    schedule: Annotated[
+        str, Meta(description="Which steps are recorded; it counts from the end of the first step of the optimizer.")
+    ] = "wait=1,warmup=1,active=3,repeat=1,skip_first=0"
+    step_on: Annotated[
+        str | None,
+        Meta(description="Class of the optimizer whose steps count [default: the first optimizer that steps]."),
+    ] = None
+    record_shapes: Annotated[bool, Meta(description="Record operators' shapes (costs half a step and memory).")] = False
+    profile_memory: Annotated[bool, Meta(description="Record allocations: memory over the step.")] = False
+    with_stack: Annotated[bool, Meta(description="Record Python stacks.")] = False
+    with_flops: Annotated[bool, Meta(description="Estimate operators' FLOPs.")] = False
+    with_modules: Annotated[bool, Meta(description="Record module hierarchy.")] = False
+    trace_dir: Annotated[str, Meta(description="Folder that receives the run's folder.")] = "traces"
+    name: Annotated[
+        str | None,
+        Meta(description="Name of the run [default: workload, source, ranks and time]."),
+    ] = None
+    workload: Annotated[str, Meta(description="What to call what is trained [default: the script's name].")] = ""
+    source: Annotated[str, Meta(description="What to call where the samples come from.")] = "custom"
+    timeout: Annotated[
+        str,
+        Meta(description="How long ranks wait for each other, as 90s: at the start, and around a cycle."),
+    ] = "60s"
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be.
+
+        Raises:
+            UsageError: Naming the option.
+        """
+        for option in ("name", "workload", "source"):
+            text = getattr(self, option) or ""
+            if "/" in text or text.startswith("."):
+                raise UsageError(f"--{option} {text}: a folder's name, without '/' or a leading dot")
+        if self.timeout_ns < 10**9:
+            raise UsageError(f"--timeout {self.timeout}: at least 1s")
+        _ = self.plan
+
+    @property
+    def plan(self) -> Schedule:
+        """The schedule."""
+        return Schedule.parse(self.schedule)
+
+    @property
+    def timeout_ns(self) -> int:
+        """How long ranks wait for each other."""
+        return parse_duration(self.timeout, "--timeout")

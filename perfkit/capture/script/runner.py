@@ -1,0 +1,199 @@
+"""`perfkit run train.py`: somebody's training script, run as `python train.py` would run it, and recorded.
+
+The script's exit code, output and signals are its own. torch is not imported before the script imports it.
+"""
+
+import atexit
+import io
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.machinery import SourceFileLoader
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType, TracebackType
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from perfkit.capture.lifecycle.first_failure import LastWord, leave_last_word
+from perfkit.capture.lifecycle.local_launch import launch, refuse_inside_launcher
+from perfkit.capture.lifecycle.parent_watch import watch_parent
+from perfkit.capture.messages import cause_of, describe, say
+from perfkit.capture.script.config import ScriptConfig
+from perfkit.capture.script.import_hook import on_import
+from perfkit.capture.script.rank_environment import launched, tell_place
+from perfkit.errors import StoreError
+from perfkit.util.sigint import accept_as_python, ending_at_once
+from perfkit.util.system_limits import count_cores
+
+if TYPE_CHECKING:
+    from perfkit.capture.script.recorder import ScriptRecorder
+
+FLIGHT_RECORDER_ENTRIES: Final = 10_000
+"""Collectives that torch's flight recorder keeps, for their sizes: a ring, large enough for one cycle."""
+
+_OWN_PACKAGE: Final = "workloads"
+"""A top-level package of perfkit's whose name a script may well use for one of its own."""
+
+
+def launch_script(arguments: Sequence[str], ranks: int) -> None:
+    """Run `perfkit ARGUMENTS` as `ranks` processes on this host, with what torchrun gives its own.
+
+    Raises:
+        UsageError: A launcher has started several ranks already.
+        RunError: A rank was killed by a signal.
+        SystemExit: A rank failed, with its exit code.
+    """
+    refuse_inside_launcher()
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, count_cores() // ranks)))
+    with _store():
+        launch(arguments, ranks, name_failed=True)
+
+
+@contextmanager
+def _store() -> Iterator[None]:
+    """Hold the store for the ranks' process group on a free port, as torchrun does; they find it by `env://`."""
+    if find_spec("torch") is None:
+        yield
+        return
+    with ending_at_once():
+        from torch.distributed import TCPStore  # type: ignore[attr-defined]
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    os.environ |= {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(store.port),
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "TORCHELASTIC_RESTART_COUNT": "0",
+    }
+    yield
+    del store
+
+
+def run_script(script: str, arguments: Sequence[str], config: ScriptConfig) -> NoReturn:
+    """Run a script as `python SCRIPT ARGUMENTS` would, and record it.
+
+    Raises:
+        StoreError: The trace folder cannot be written.
+        SystemExit: As the script ends.
+    """
+    _check_writable(Path(config.trace_dir))
+    watch_parent()
+    _prepare_environment()
+    tell_place(Path(config.trace_dir), config.timeout_ns)
+    accept_as_python()
+    with _Ending(script, arguments, config):
+        _execute(script, arguments)
+    raise SystemExit
+
+
+def _check_writable(folder: Path) -> None:
+    """Find out before the script runs for hours."""
+    existing = folder.resolve()
+    while not existing.exists():
+        existing = existing.parent
+    try:
+        with tempfile.TemporaryFile(dir=existing):
+            pass
+    except OSError as error:
+        raise StoreError(f"cannot write into {folder}: {error.strerror}: choose another --trace-dir") from error
+
+
+def _prepare_environment() -> None:
+    """Set what torch reads when it makes a process group, unless the user has set it."""
+    os.environ.setdefault("TORCH_FR_BUFFER_SIZE", str(FLIGHT_RECORDER_ENTRIES))
+
+
+def _execute(script: str, arguments: Sequence[str]) -> None:
+    """Run the script as the interpreter does: it is `__main__`, then and until the process ends.
+
+    `runpy.run_path` would take `__main__` away when the script's last line has run, before its threads and its
+    functions for `atexit` have.
+    """
+    path = Path(script).absolute()
+    main = ModuleType("__main__")
+    main.__file__ = str(path)
+    main.__loader__ = SourceFileLoader("__main__", str(path))
+    vars(main)["__builtins__"] = sys.modules["builtins"]
+    for name in [name for name in sys.modules if name.partition(".")[0] == _OWN_PACKAGE]:
+        del sys.modules[name]
+    sys.modules["__main__"] = main
+    sys.argv = [script, *arguments]
+    if not sys.flags.safe_path:
+        sys.path[0] = str(path.resolve().parent)
+    with io.open_code(str(path)) as stream:
+        code = compile(stream.read(), str(path), "exec", dont_inherit=True)
+    exec(code, vars(main))  # noqa: S102  # what the user asks for
+
+
+class _Ending:
+    """From the script's first line to its last: finishes the recording, then ends as the script has ended.
+
+    Args:
+        script: As it was given.
+        arguments: Those of the script.
+        config: Options of the recording.
+    """
+
+    def __init__(self, script: str, arguments: Sequence[str], config: ScriptConfig) -> None:
+        self._script = script
+        self._arguments = arguments
+        self._config = config
+        self._pid = os.getpid()
+        self._recorder: ScriptRecorder | None = None
+        self._begin_ns = 0
+        self._last_act = _LastAct()
+
+    def __enter__(self) -> None:
+        self._begin_ns = time.perf_counter_ns()
+        on_import("torch", self._attach)
+
+    def _attach(self) -> None:
+        from perfkit.capture.script.recorder import ScriptRecorder
+
+        self._recorder = ScriptRecorder(self._script, self._arguments, self._config, self._begin_ns)
+        self._recorder.attach()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None and error is not None and kind is not SystemExit:
+            while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+                trace = trace.tb_next  # the frames above the script are perfkit's
+            error.__traceback__ = trace
+            sys.excepthook(kind, error, error.__traceback__)
+        self._finish(error)
+        if error is None or isinstance(error, SystemExit):
+            if self._recorder is not None and self._recorder.missed:
+                raise SystemExit(1)  # nothing was recorded of what was asked for; a code of the script's own stays
+            return
+        if isinstance(error, KeyboardInterrupt) and os.getpid() == self._pid:
+            self._last_act.wanted = True
+        raise SystemExit(1)
+
+    def _finish(self, error: BaseException | None) -> None:
+        ended_well = error is None or (isinstance(error, SystemExit) and error.code in (None, 0))
+        if error is not None and not ended_well:
+            rank = launched().rank
+            leave_last_word(LastWord(rank, f"rank {rank}: {describe(cause_of(error))}"), first=False)
+        if self._recorder is not None:
+            self._recorder.end(None if ended_well else error)
+        elif ended_well and launched().rank == 0:
+            say(f"{self._script} has not imported torch: nothing was recorded")
+
+
+class _LastAct:
+    """Ends the process by SIGINT after all else that happens at its end, if the script was interrupted."""
+
+    def __init__(self) -> None:
+        self.wanted = False
+        atexit.register(self._act)  # before the script registers anything: the last to be called
+
+    def _act(self) -> None:
+        if self.wanted:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGINT)

@@ -1,0 +1,50 @@
+"""Whether torch.compile compiled anything, and when: it falls back to eager execution without a word."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from perfkit.capture.distributed.rank_group import Team
+from perfkit.errors import LaunchEnvironmentError
+from perfkit.schema.manifest import Compiled
+
+
+class CompileWatch:
+    """Counts the graphs that torch compiles, step by step."""
+
+    def __init__(self) -> None:
+        self._before = _graphs()
+        self._steps: list[int] = []
+
+    @contextmanager
+    def watching(self, step: int) -> Iterator[None]:
+        """Note whether anything is compiled in `step`.
+
+        Raises:
+            LaunchEnvironmentError: The compiler fails, or there is none.
+        """
+        from torch._dynamo.exc import BackendCompilerFailed
+
+        begin = _graphs()
+        try:
+            yield
+        except BackendCompilerFailed as error:
+            cause = str(error).strip().splitlines()[0]
+            advice = "install a C++ compiler (CXX names it)" if "compiler" in cause.lower() else "see --debug"
+            raise LaunchEnvironmentError(
+                f"--compile: torch cannot compile the model ({cause}): {advice}, or leave --compile out"
+            ) from error
+        if _graphs() > begin:
+            self._steps.append(step)
+
+    def result(self, team: Team) -> Compiled:
+        """Return what was compiled on every rank; called by all of them."""
+        everyone = team.exchange((_graphs() - self._before, self._steps))
+        steps = sorted({step for _, own in everyone for step in own})
+        return Compiled(graphs=min(graphs for graphs, _ in everyone), steps=steps)
+
+
+def _graphs() -> int:
+    # Imported late: it takes seconds, and only compiled runs need it.
+    from torch._dynamo.utils import counters
+
+    return int(counters["stats"]["unique_graphs"])

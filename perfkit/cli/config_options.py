@@ -1,0 +1,180 @@
+"""From configuration records to options of the command line, and from all their sources to one configuration.
+
+A field `Annotated[int, Meta(ge=1, description="…")]` named `batch_size` becomes `--batch-size <int>` with its
+help. What is not given on the command line does not count as given: defaults < preset < TOML file < command line.
+"""
+
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from inspect import Parameter, Signature, signature
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar
+
+import msgspec
+import typer
+from msgspec import Struct, inspect
+
+from perfkit.cli.typer_app import App, Sectioned
+from perfkit.errors import UsageError
+
+StructT = TypeVar("StructT", bound=Struct)
+Choices = Mapping[str, Sequence[str]]
+
+NOT_IN_A_FILE: Final = ("config",)
+"""Options that make sense on the command line only."""
+
+_BOUNDS: Final = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
+
+
+class Layer(NamedTuple):
+    """Values from one source; later layers win."""
+
+    origin: str
+    """Empty for the command line, else what to say of it: `run.toml`, `preset tiny`."""
+    values: Mapping[str, Any]
+
+
+def options(struct: type[Struct], section: str, choices: Choices) -> list[Parameter]:
+    """Return one parameter of a typer command a field of `struct`; its value is None where it was not given.
+
+    Args:
+        struct: Its fields are int, float, bool, str, Literal, a tuple of str, or any of these or None.
+        section: Where the help lists the options.
+        choices: Allowed values of fields whose type does not tell them.
+    """
+    return [_option(field, section, choices.get(field.name)) for field in msgspec.structs.fields(struct)]
+
+
+def command(start: Callable[[Any, dict[str, Any]], None], parameters: Sequence[Parameter], text: str) -> typer.Typer:
+    """Return an application of one command.
+
+    Args:
+        start: Called with the context's `obj` and what was given on the command line, by name.
+        parameters: What can be given (see `options`).
+        text: Says in the help what the command does.
+    """
+
+    def callback(context: typer.Context, **values: Any) -> None:
+        start(context.obj, {name: value for name, value in values.items() if value is not None})
+
+    context, _ = signature(callback).parameters.values()
+    callback.__signature__ = Signature([context, *parameters])  # type: ignore[attr-defined]  # typer reads it
+    app = App()
+    app.command(cls=Sectioned, help=text)(callback)
+    return app
+
+
+def flag(name: str) -> str:
+    """Return the flag of a field."""
+    return "--" + name.replace("_", "-")
+
+
+def read_toml(path: Path) -> Layer:
+    """Read options from a flat TOML file; keys are the options' names with `-` or `_`.
+
+    Raises:
+        UsageError: It cannot be read, is no TOML, or an option stands in it twice.
+    """
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"--config {path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"--config {path}: no valid TOML: {error}") from error
+    values: dict[str, Any] = {}
+    for key, value in table.items():
+        name = key.replace("-", "_")
+        if name in values:
+            raise UsageError(f"--config {path}: {key} is given twice")
+        if name in NOT_IN_A_FILE:
+            raise UsageError(f"--config {path}: {key} is an option of the command line only")
+        values[name] = value
+    return Layer(str(path), values)
+
+
+def resolve(structs: Sequence[type[Struct]], layers: Sequence[Layer]) -> list[Struct]:
+    """Make one record a type from layered values.
+
+    Args:
+        structs: Record types without a field in common.
+        layers: Values by field name, weakest first; defaults are the types' own.
+
+    Returns:
+        The records, in the order of `structs`.
+
+    Raises:
+        UsageError: A key is unknown, a value is of a wrong type or out of range, or a combination cannot be.
+    """
+    fields = {field.name: field for struct in structs for field in msgspec.structs.fields(struct)}
+    values: dict[str, Any] = {}
+    for layer in layers:
+        for name, value in layer.values.items():
+            if name not in fields:
+                raise UsageError(f"{layer.origin}: there is no option {name}; see --help for those there are")
+            values[name] = _check(layer, fields[name], value)
+    return [_make(struct, values) for struct in structs]
+
+
+def _check(layer: Layer, field: msgspec.structs.FieldInfo, value: Any) -> Any:
+    try:
+        return msgspec.convert(value, field.type)
+    except msgspec.ValidationError as error:
+        where = f"{layer.origin}: {field.name}" if layer.origin else flag(field.name)
+        raise UsageError(f"{where} = {value!r}: {error}") from error
+
+
+def _make(struct: type[StructT], values: Mapping[str, Any]) -> StructT:
+    own = {name: values[name] for name in struct.__struct_fields__ if name in values}
+    try:
+        return struct(**own)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+def _option(field: msgspec.structs.FieldInfo, section: str, choices: Sequence[str] | None) -> Parameter:
+    description, core = _unwrap(field.type)
+    multiple = isinstance(core, inspect.VarTupleType)
+    option = typer.Option(
+        help=_help(description, core, field.default),
+        metavar="<str>" if multiple else None,
+        rich_help_panel=section,
+    )
+    kind = list[str] if multiple else Literal[*choices] if choices else _kind(core)
+    return Parameter(field.name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind, option])
+
+
+def _unwrap(annotation: Any) -> tuple[str, inspect.Type]:
+    """Return the description in a field's type, and the type without `Annotated` and `| None`."""
+    description = ""
+    core: inspect.Type = inspect.type_info(annotation)
+    while isinstance(core, (inspect.Metadata, inspect.UnionType)):
+        if isinstance(core, inspect.Metadata):
+            description = (core.extra_json_schema or {}).get("description", description)
+            core = core.type
+        else:
+            core = next(t for t in core.types if not isinstance(t, inspect.NoneType))
+    return description, core
+
+
+def _kind(core: inspect.Type) -> Any:
+    match core:
+        case inspect.BoolType():
+            return bool
+        case inspect.IntType():
+            return int
+        case inspect.FloatType():
+            return float
+        case inspect.LiteralType():
+            return Literal[*core.values]
+        case _:
+            return str
+
+
+def _help(description: str, core: inspect.Type, default: Any) -> str:
+    # Ranges are for the reader: the record checks them, wherever a value comes from.
+    notes = [f"x{sign}{getattr(core, name)}" for name, sign in _BOUNDS.items() if getattr(core, name, None) is not None]
+    if default is not None and default != () and "[" not in description:
+        shown = {True: "on", False: "off"}[default] if isinstance(default, bool) else default
+        notes.insert(0, f"default: {shown}")
+    text = description[:1].upper() + description[1:].rstrip(".")
+    return f"{text}.  [{'; '.join(notes)}]" if notes else f"{text}."

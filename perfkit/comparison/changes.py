@@ -1,0 +1,141 @@
+"""From two sets of runs to what changed between them.
+
+A change is significant if a bootstrap interval of the ratio, with whole runs resampled, leaves 1 out. With fewer than
+three runs on a side nothing is claimed: the steps of one run share whatever disturbed that run, so the interval that
+they give is shown, and said to be theirs.
+"""
+
+from collections.abc import Iterator, Sequence
+from statistics import median
+from typing import Any, Final, NamedTuple, get_args
+
+from perfkit.comparison.metrics import Measure, Name, measures
+from perfkit.schema.common import Finding
+from perfkit.schema.comparison import Change, MeasureKind
+from perfkit.schema.config_identity import measured
+from perfkit.schema.run import RunReport
+from perfkit.schema.scaling import Resampling
+from perfkit.stats.bootstrap import FEWEST_RUNS, FEWEST_STEPS, ratio_interval
+
+_KINDS: Final[tuple[MeasureKind, ...]] = get_args(MeasureKind)
+
+
+class Resampled(NamedTuple):
+    """A bootstrap interval and what was drawn from."""
+
+    interval: tuple[float, float]
+    drawn: Resampling
+
+
+def changes(before: Sequence[RunReport], after: Sequence[RunReport]) -> list[Change]:
+    """Return every figure of either side, before and after."""
+    sides = ([measures(run) for run in before], [measures(run) for run in after])
+    names = dict.fromkeys(name for side in sides for run in side for name in run)
+    found = [_change(name, *([run[name] for run in side if name in run] for side in sides)) for name in names]
+    return sorted(found, key=_order)
+
+
+def _order(change: Change) -> tuple[int, float]:
+    ranked = change.kind in ("collective", "operator")
+    return _KINDS.index(change.kind), -abs((change.after or 0) - (change.before or 0)) if ranked else 0
+
+
+def _change(name: Name, before: list[Measure], after: list[Measure]) -> Change:
+    old, new = _value(before), _value(after)
+    resampled = _resample(before, after) if old and new else None
+    tellable = resampled is not None and resampled.drawn == "runs"
+    return Change(
+        kind=name.kind,
+        name=name.name,
+        unit=(before or after)[0].unit,
+        before=old,
+        after=new,
+        ratio=new / old if old and new is not None else None,
+        interval=resampled and resampled.interval,
+        resampled=resampled and resampled.drawn,
+        significant=not resampled.interval[0] <= 1 <= resampled.interval[1] if resampled and tellable else None,
+    )
+
+
+def _value(side: list[Measure]) -> float | None:
+    return median(measure.value for measure in side) if side else None
+
+
+def _resample(before: list[Measure], after: list[Measure]) -> Resampled | None:
+    if min(len(before), len(after)) >= FEWEST_RUNS:
+        old, new = ([measure.value for measure in side] for side in (before, after))
+        return _resampled(old, new, "runs")
+    if len(before) == len(after) == 1 and min(len(before[0].samples), len(after[0].samples)) >= FEWEST_STEPS:
+        return _resampled(before[0].samples, after[0].samples, "steps")
+    return None
+
+
+def _resampled(before: Sequence[float], after: Sequence[float], drawn: Resampling) -> Resampled | None:
+    found = ratio_interval(before, after)
+    return found and Resampled(found, drawn)
+
+
+# ---- whether the two are comparable --------------------------------------------------------------------------------
+
+
+def findings(before: Sequence[RunReport], after: Sequence[RunReport]) -> list[Finding]:
+    """Return what a reader must know before believing the comparison."""
+    found = []
+    if min(len(before), len(after)) < FEWEST_RUNS:
+        message = (
+            f"{len(before)} and {len(after)} runs: no change can be told from noise with fewer than {FEWEST_RUNS} "
+            "on each side; repeat the runs"
+        )
+        found.append(Finding(code="too_few_repeats", severity="warning", message=message))
+    for side, runs in (("before", before), ("after", after)):
+        if mixed := _differing(runs):
+            message = f"the runs {side} are not repeats of one another: they differ in {_listed(mixed)}"
+            found.append(Finding(code="mixed_side", severity="warning", message=message))
+    if differing := _differing([before[0], after[0]]):
+        message = f"before and after differ in {_listed(differing)}"
+        found.append(Finding(code="configurations_differ", severity="info", message=message))
+    return [*found, *_surroundings(before, after)]
+
+
+def _surroundings(before: Sequence[RunReport], after: Sequence[RunReport]) -> Iterator[Finding]:
+    """Yield in what else the runs differ, on either side or between the two; what is not known differs in nothing."""
+    sides = (before, after)
+    devices = [{" and ".join(run.device_names) for run in side if run.device_names} for side in sides]
+    if _differ(devices):
+        message = f"the devices differ: {_among(devices)}"
+        yield Finding(code="devices_differ", severity="warning", message=message)
+    versions = {
+        name: [{run.versions[name] for run in side if name in run.versions} for side in sides]
+        for name in sorted({name for side in sides for run in side for name in run.versions})
+    }
+    differing = [f"{name} ({_among(known)})" for name, known in versions.items() if _differ(known)]
+    if differing:
+        message = f"versions differ: {_listed(differing, 'versions')}"
+        yield Finding(code="versions_differ", severity="info", message=message)
+
+
+def _differ(sides: Sequence[set[str]]) -> bool:
+    return all(sides) and len(set.union(*sides)) > 1
+
+
+def _among(sides: Sequence[set[str]]) -> str:
+    """Return what either side has, in one line."""
+    return " / ".join(", ".join(sorted(side)) for side in sides)
+
+
+def _differing(runs: Sequence[RunReport]) -> list[str]:
+    """Return the options in which runs differ, with their values."""
+    known = [settings(run) for run in runs]
+    names = sorted({name for one in known for name in one})
+    values = {name: list(dict.fromkeys(repr(one.get(name)) for one in known)) for name in names}
+    return [f"{name} ({' / '.join(several[:3])})" for name, several in values.items() if len(several) > 1]
+
+
+def settings(run: RunReport) -> dict[str, Any]:
+    """Return what two runs must have in common to be alike: the workload, the ranks and every option that matters."""
+    return {"workload": run.workload, "ranks": run.world_size} | measured(run)
+
+
+def _listed(names: list[str], things: str = "options") -> str:
+    more = f" and {len(names) - 5} more {things}" if len(names) > 5 else ""
+    return ", ".join(names[:5]) + more

@@ -1,0 +1,118 @@
+"""The figures of a run that can be compared with another run's.
+
+Times are per step and rank: a run of twice the steps is not twice as slow.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from statistics import fmean, median
+from typing import Final, Literal, NamedTuple
+
+from perfkit.schema.aggregate import add_collectives, add_operators
+from perfkit.schema.common import CATEGORIES
+from perfkit.schema.comparison import MeasureKind
+from perfkit.schema.rank import CollectiveStat, StepBreakdown
+from perfkit.schema.run import RunReport
+from perfkit.util.formatting import size
+
+
+class Measure(NamedTuple):
+    """One figure of one run."""
+
+    value: float
+    unit: Literal["ns", "1/s", "ratio"]
+    samples: list[float]
+    """The figure of each step, in order; empty where it is known for the run only. Their median is the value."""
+
+
+class Name(NamedTuple):
+    """What a figure is called; the same in every run that has it."""
+
+    kind: MeasureKind
+    name: str
+
+
+def measures(run: RunReport) -> dict[Name, Measure]:
+    """Return every figure of `run` that can be compared; none of a run without traces."""
+    return dict([*_steps(run), *_rates(run), *_loading(run), *_efficiency(run), *_collectives(run), *_operators(run)])
+
+
+def category_share(run: RunReport, category: str) -> float | None:
+    """Return the exposed share of a category over all ranks and steps (metrics.md section 4); None without steps."""
+    steps = [step for rank in run.ranks for step in rank.steps]
+    wall_ns = sum(step.wall_ns for step in steps)
+    return sum(getattr(step.exposed_ns, category) for step in steps) / wall_ns if wall_ns else None
+
+
+def _steps(run: RunReport) -> Iterator[tuple[Name, Measure]]:
+    by_step: dict[int | None, list[StepBreakdown]] = defaultdict(list)
+    for rank in run.ranks:
+        for step in rank.steps:
+            by_step[step.step].append(step)
+    if not by_step:
+        return
+    # The step time of metrics.md section 7: a step is as long as its slowest rank's.
+    yield Name("run", "step_time"), _sampled([max(step.wall_ns for step in ranks) for ranks in by_step.values()])
+    for category in CATEGORIES:
+        samples = [fmean(getattr(step.exposed_ns, category) for step in ranks) for ranks in by_step.values()]
+        yield Name("category", category), _sampled(samples)
+
+
+def _sampled(samples: list[float]) -> Measure:
+    return Measure(median(samples), "ns", samples)
+
+
+def _rates(run: RunReport) -> Iterator[tuple[Name, Measure]]:
+    said = run.throughput
+    if said is None:
+        return
+    yield Name("run", "samples_per_s"), Measure(said.samples_per_s, "1/s", [])
+    if said.tokens_per_s is not None:
+        yield Name("run", "tokens_per_s"), Measure(said.tokens_per_s, "1/s", [])
+    if said.mfu is not None:
+        yield Name("run", "mfu"), Measure(said.mfu, "ratio", [])
+
+
+def _loading(run: RunReport) -> Iterator[tuple[Name, Measure]]:
+    if run.data_loading is not None:
+        yield Name("loading", "load.median"), Measure(run.data_loading.median_ns, "ns", [])
+        yield Name("loading", "load.max"), Measure(run.data_loading.max_ns, "ns", [])
+
+
+_FACTORS: Final = ("parallel", "load_balance", "host", "input", "serialisation", "transfer", "au")
+
+
+def _efficiency(run: RunReport) -> Iterator[tuple[Name, Measure]]:
+    for factor in _FACTORS if run.efficiency else ():
+        value = getattr(run.efficiency, factor)
+        if value is not None:
+            yield Name("efficiency", f"efficiency.{factor}"), Measure(value, "ratio", [])
+
+
+def _collectives(run: RunReport) -> Iterator[tuple[Name, Measure]]:
+    rows = add_collectives(row for rank in run.ranks for row in rank.collectives)
+    times: dict[str, int] = defaultdict(int)
+    for row in rows:
+        times[_collective_name(row)] += row.exposed_ns
+    yield from _per_step("collective", times, run)
+
+
+def _collective_name(row: CollectiveStat) -> str:
+    """Return what tells a collective from others in another run too: its group's name may be new in each."""
+    parts = (row.operator, size(row.bytes) if row.bytes is not None else None, row.dtype)
+    among = f"of {row.group_size}" if row.group_size is not None else None
+    return " ".join(part for part in (*parts, among) if part)
+
+
+def _operators(run: RunReport) -> Iterator[tuple[Name, Measure]]:
+    rows = add_operators(row for rank in run.ranks for row in rank.operators)
+    times: dict[str, int] = defaultdict(int)
+    for row in rows:
+        times[row.name] += row.total_ns
+    yield from _per_step("operator", times, run)
+
+
+def _per_step(kind: MeasureKind, times: dict[str, int], run: RunReport) -> Iterator[tuple[Name, Measure]]:
+    steps = sum(len(rank.steps) for rank in run.ranks)
+    for name, total_ns in times.items() if steps else ():
+        yield Name(kind, name), Measure(total_ns / steps, "ns", [])

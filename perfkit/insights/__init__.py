@@ -1,0 +1,1 @@
+"""Recommendations: rules over one run or several, ranked by the time they could save."""

@@ -1,0 +1,1 @@
+"""Where reading meets analysis: the only package that does both."""

@@ -1,0 +1,1 @@
+"""Charts as specifications, drawn by the page and by notebooks."""

@@ -1,0 +1,66 @@
+"""Sums and medians over the ranks and steps of a run, for showing.
+
+Nothing here is a metric of its own: every figure is a sum, a mean or a median of the report's.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from statistics import median
+
+from perfkit.schema.aggregate import add_collectives, add_operators, add_phases
+from perfkit.schema.common import CATEGORIES
+from perfkit.schema.rank import CollectiveStat, OperatorStat, PhaseStat, StepBreakdown
+from perfkit.schema.run import RunReport
+
+ACTIVE = CATEGORIES[:-1]
+"""The categories that have a total: `overhead` is where none was active."""
+
+
+def steps_of(run: RunReport) -> list[StepBreakdown]:
+    """Return the steps of all ranks."""
+    return [step for rank in run.ranks for step in rank.steps]
+
+
+def exposed_sums(steps: Iterable[StepBreakdown]) -> list[int]:
+    """Return the summed exclusive time a category (ns), in the order of `CATEGORIES`."""
+    rows = [[getattr(s.exposed_ns, c) for c in CATEGORIES] for s in steps]
+    return [sum(column) for column in zip(*rows, strict=True)] if rows else [0] * len(CATEGORIES)
+
+
+def total_sums(steps: Iterable[StepBreakdown]) -> list[int]:
+    """Return the summed active time a category (ns), in the order of `ACTIVE`."""
+    rows = [[getattr(s.total_ns, c) for c in ACTIVE] for s in steps]
+    return [sum(column) for column in zip(*rows, strict=True)] if rows else [0] * len(ACTIVE)
+
+
+def hidden(total_ns: int, exposed_ns: int) -> float | None:
+    """Return the hidden share of an active time; None where there was none (metrics.md section 4)."""
+    return (total_ns - exposed_ns) / total_ns if total_ns else None
+
+
+def median_wall(steps: Sequence[StepBreakdown]) -> float | None:
+    """Return the median wall time (ns); None without steps."""
+    return median(s.wall_ns for s in steps) if steps else None
+
+
+def step_time(run: RunReport) -> float | None:
+    """Return the median over steps of the largest wall time over ranks (ns; metrics.md section 7)."""
+    longest: dict[int | None, int] = defaultdict(int)
+    for step in steps_of(run):
+        longest[step.step] = max(longest[step.step], step.wall_ns)
+    return median(longest.values()) if longest else None
+
+
+def merged_operators(run: RunReport) -> list[OperatorStat]:
+    """Return kernels and operators summed over ranks, largest time first."""
+    return add_operators(row for rank in run.ranks for row in rank.operators)
+
+
+def merged_phases(run: RunReport) -> list[PhaseStat]:
+    """Return the annotated phases over all ranks, largest first."""
+    return add_phases(row for rank in run.ranks for row in rank.phases)
+
+
+def merged_collectives(run: RunReport) -> list[CollectiveStat]:
+    """Return collectives of one kind, group, size and type over all ranks, what nothing hid most first."""
+    return add_collectives(row for rank in run.ranks for row in rank.collectives)

@@ -1,0 +1,69 @@
+"""Another program's figures beside perfkit's own, and why they differ."""
+
+from typing import Final
+
+from perfkit.report.content.document import Cell, Column, Table
+from perfkit.schema.run import CrossCheck, CrossCheckRow
+from perfkit.util.formatting import difference, duration, plain, share
+
+_ALIKE: Final = 0.001
+"""A difference below this share of the window needs no reason."""
+
+
+def cross_check(check: CrossCheck | None, top: int) -> Table | None:
+    """Return perfkit's figures beside the other's, and why they differ: of the ranks that differ most."""
+    if check is None or not check.rows:
+        return None
+    ordered = sorted(check.rows, key=lambda row: -abs(row.idle_ns - row.peer_idle_ns))
+    left = len(ordered) - top
+    return Table(
+        f"Cross-check: {plain(check.tool)}, summed over all steps",
+        (
+            Column("rank"),
+            Column("time", "words"),
+            Column("perfkit"),
+            Column("HTA"),
+            Column("differs by"),
+            Column("because", "words"),
+        ),
+        [line for row in ordered[:top] for line in _lines(row)],
+        f"{left} more ranks, which differ less" if left > 0 else "",
+    )
+
+
+def _lines(row: CrossCheckRow) -> list[tuple[Cell, ...]]:
+    figures = (
+        ("window", row.window_ns, row.peer_window_ns),
+        ("computing", row.compute_ns, row.peer_compute_ns),
+        ("communication, copies", row.other_ns, row.peer_other_ns),
+        ("idle", row.idle_ns, row.peer_idle_ns),
+    )
+    return [
+        (
+            Cell(str(row.rank) if name == "window" else ""),
+            Cell(name),
+            Cell(duration(ours)),
+            Cell(duration(theirs)),
+            Cell(difference(ours - theirs), note=share((ours - theirs) / row.window_ns if row.window_ns else None)),
+            Cell(_reason(name, ours - theirs, row)),
+        )
+        for name, ours, theirs in figures
+    ]
+
+
+def _reason(name: str, differs_ns: int, row: CrossCheckRow) -> str:
+    if abs(differs_ns) <= _ALIKE * row.window_ns:
+        return ""
+    edges = row.window_ns - row.peer_window_ns
+    if name == "window":
+        return _WINDOW if edges >= 0 else _WIDER
+    if name == "idle":
+        return f"{difference(edges)} at the window's edges, {difference(differs_ns - edges)} of what is not idle above"
+    # Rounding inwards can only make another's figure the smaller one.
+    return _ROUNDING if 0 < differs_ns <= row.rounding_ns else _KINDS
+
+
+_WINDOW: Final = "HTA's begins with the first kernel and ends with the last, perfkit's with the host's steps"
+_WIDER: Final = "HTA counts what was launched before the first step, or outlasts the last"
+_ROUNDING: Final = "HTA rounds to µs, each event inwards"
+_KINDS: Final = "HTA goes by names alone, perfkit also by what launched a kernel; HTA counts synchronisation as work"

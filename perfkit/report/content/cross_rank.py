@@ -1,0 +1,119 @@
+"""The tables that comparing ranks gives: the efficiency hierarchy, and collectives split into waiting and transfer."""
+
+from typing import Final
+
+from perfkit.report.content.document import Cell, Column, Table
+from perfkit.report.content.kernel_names import collective_name
+from perfkit.schema.run import RunReport
+from perfkit.util.formatting import NONE, duration, plain, share, size
+
+_LOW: Final = 0.8
+"""A factor below it is called out (metrics.md section 6)."""
+_MOST_COLUMNS: Final = 6
+_BLURRED: Final = frozenset({"groups_incomplete", "matches_doubtful", "ranks_missing", "timelines_disagree"})
+"""Findings that say that what was waiting and what was transfer is not known."""
+INDENT: Final = "\u2003"  # an em space: markdown and HTML would drop an ordinary one
+_ROWS: Final = {
+    "parallel": "parallel efficiency",
+    "load_balance": f"{INDENT}load balance",
+    "host": f"{INDENT}host",
+    "input": f"{INDENT}input",
+    "serialisation": f"{INDENT}serialisation",
+    "transfer": f"{INDENT}transfer",
+    "au": "accelerator utilisation",
+}
+
+
+def efficiency(runs: list[RunReport]) -> Table | None:
+    """Return the hierarchy, a column a run as POP has it; None where no run has one, or too many do."""
+    known = [(run, run.efficiency) for run in runs if run.efficiency and run.efficiency.parallel]
+    if not known or len(known) > _MOST_COLUMNS:
+        return None
+    titles = [plain(run.run) for run, _ in known] if len(known) > 1 else ["share"]
+    rows = [(Cell(label), *(_factor(getattr(found, name)) for _, found in known)) for name, label in _ROWS.items()]
+    columns = [Column(f"{place}" if len(known) > 1 else title) for place, title in enumerate(titles, 1)]
+    legend = "; ".join(f"{place}: {title}" for place, title in enumerate(titles, 1)) if len(known) > 1 else ""
+    remark = "parallel efficiency is the product of the five below it" + (f". {legend}" if legend else "")
+    if any(finding.code in _BLURRED for run, _ in known for finding in run.findings):
+        remark += (
+            f". {'In some runs w' if len(known) > 1 else 'W'}aiting and transfer cannot be told apart here (see the "
+            "findings): of serialisation and transfer only the product holds"
+        )
+    return Table("Efficiency", (Column("factor", "words"), *columns), rows, remark)
+
+
+def _factor(value: float | None) -> Cell:
+    return Cell(share(value), tone="warning" if value is not None and value < _LOW else "plain")
+
+
+def shared_collectives(run: RunReport, top: int) -> Table | None:
+    """Return the collectives that ranks have in common, with what of them was waiting."""
+    if run.across is None or not run.across.collectives:
+        return None
+    rows = run.across.collectives
+    left = len(rows) - top
+    found = run.across
+    remark = f"matched: {found.matched} of {found.matched + found.unmatched} collectives of ranks" + (
+        f"; {left} more rows" if left > 0 else ""
+    )
+    return Table(
+        "Collectives across ranks (a collective: mean waiting of a rank, transfer, bandwidth)",
+        (
+            Column("operator", "name"),
+            Column("ranks"),
+            Column("size"),
+            Column("count"),
+            Column("waiting"),
+            Column("transfer"),
+            Column("algbw"),
+            Column("busbw"),
+        ),
+        [
+            (
+                Cell(collective_name(row)),
+                Cell(NONE if row.group_size is None else str(row.group_size)),
+                Cell(size(row.bytes)),
+                Cell(str(row.count)),
+                Cell(duration(row.wait_ns)),
+                Cell(duration(row.transfer_ns)),
+                Cell(_rate(row.algbw)),
+                Cell(_rate(row.busbw)),
+            )
+            for row in rows[:top]
+        ],
+        remark,
+    )
+
+
+def fits(run: RunReport) -> Table | None:
+    """Return what collectives cost by their size; None where no operator and group has sizes enough."""
+    rows = run.across.fits if run.across else []
+    if not any(row.reason is None for row in rows):
+        return None
+    return Table(
+        "Collectives by size: transfer = latency + bytes on the bus / bandwidth",
+        (
+            Column("operator", "name"),
+            Column("ranks"),
+            Column("sizes"),
+            Column("latency"),
+            Column("bandwidth"),
+            Column("error"),
+        ),
+        [
+            (
+                Cell(plain(row.operator)),
+                Cell(NONE if row.group_size is None else str(row.group_size)),
+                Cell(str(row.sizes)),
+                Cell(duration(row.alpha_ns)),
+                Cell(_rate(row.beta)),
+                Cell(NONE if row.error is None else f"±{share(row.error)}"),
+            )
+            for row in rows
+        ],
+        "error: root mean square over the sizes; an operator of less than three sizes has no fit",
+    )
+
+
+def _rate(bytes_per_s: float | None) -> str:
+    return NONE if bytes_per_s is None else f"{size(bytes_per_s)}/s"

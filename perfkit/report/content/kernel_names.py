@@ -1,0 +1,76 @@
+"""Names as they are shown: long ones of kernels made to fit without losing what tells them apart."""
+
+import re
+from itertools import accumulate
+
+from rich.cells import cell_len, set_cell_size
+
+from perfkit.schema.cross_rank import SharedCollective
+from perfkit.schema.rank import CollectiveStat
+from perfkit.util.formatting import plain
+
+LONGEST = 100
+"""Cells that a name takes at most, however wide the terminal: numbers stay near their names."""
+
+_BREAK = re.compile(r"[ /_-]")
+_QUALIFIER = re.compile(r"\(anonymous namespace\)::|\b[A-Za-z_]\w*::(?=[A-Za-z_(])")
+
+
+def shorten(name: str, width: int) -> str:
+    """Return `name` within `width` terminal cells.
+
+    What is the same in every kernel's name goes first: `void`, parameter list, namespaces. Then the template arguments,
+    unless they are where there is room; a name that is still too long loses its middle.
+    """
+    if cell_len(name) <= width:
+        return name
+    bare = _QUALIFIER.sub("", _without_parameters(name.removeprefix("void ")))
+    if cell_len(bare) <= width:
+        return bare
+    base, bracket, arguments = bare.partition("<")
+    room = width - cell_len(base) - 3
+    if not bracket or room < 0:
+        return _without_middle(base, width)
+    return f"{base}<{_head(arguments, room)}…>"
+
+
+def fold(text: str, width: int) -> str:
+    """Return `text` in lines of at most `width` cells, broken after a space, hyphen, slash or underscore."""
+    lines = []
+    while cell_len(text) > width and len(text) > 1:
+        most = max(1, sum(total <= width for total in accumulate(map(cell_len, text))))
+        end = max((m.end() for m in _BREAK.finditer(text, 0, most)), default=most)
+        lines.append(text[:end].rstrip())
+        text = text[end:].lstrip()
+    return "\n".join([*lines, text])
+
+
+def _without_parameters(name: str) -> str:
+    """Return a C++ function's name up to its parameter list: the first parenthesis outside of angle brackets."""
+    depth = 0
+    for i, character in enumerate(name):
+        if character == "(" and depth == 0 and i > 0 and not name.startswith("(anonymous namespace)", i):
+            return name[:i].rstrip()
+        depth += {"<": 1, ">": -1}.get(character, 0)
+    return name
+
+
+def _without_middle(name: str, width: int) -> str:
+    if cell_len(name) <= width:
+        return name
+    head = _head(name, width // 2)
+    room = width - 1 - cell_len(head)
+    tail = name[max(0, len(name) - room) :]
+    while cell_len(tail) > room:
+        tail = tail[1:]
+    return f"{head}…{tail}"
+
+
+def _head(text: str, cells: int) -> str:
+    """Return as much of the start of `text` as `cells` hold (a wide character takes two)."""
+    return set_cell_size(text, min(cells, cell_len(text))).rstrip()
+
+
+def collective_name(row: CollectiveStat | SharedCollective) -> str:
+    """Return a collective's operator, and that DDP issued it where it is a bucket of gradients."""
+    return plain(row.operator) + (" (DDP)" if row.ddp_bucket else "")

@@ -1,0 +1,71 @@
+"""Turns a `Report` into the `Document` that the reporters for people draw."""
+
+from perfkit.report.content import run_tables as tables
+from perfkit.report.content.cross_check import cross_check
+from perfkit.report.content.cross_rank import efficiency, fits, shared_collectives
+from perfkit.report.content.document import Advice, Document, Section, Tone
+from perfkit.report.content.run_facts import facts, findings, remarks
+from perfkit.report.content.run_overview import comparison
+from perfkit.schema.report import Insight, Report
+from perfkit.schema.run import Bound, RunReport
+from perfkit.util.formatting import duration, plain
+
+FOOTNOTES = (
+    "exposed: every instant of a step belongs to one category, the first of compute, "
+    "communication, memcpy and data loading that was active; the shares add up to the step.",
+    "overhead: none of them was active: launch gaps, Python, synchronisation, waiting.",
+    "active, hidden: how long a category was active at all, and the part of it that an earlier category covered.",
+)
+
+MAX_WHOLE_RUNS = 8
+"""Of more runs than this only the comparison, the verdicts, the facts and the findings are shown."""
+
+_TONES: dict[Bound, Tone] = {"compute": "good", "unknown": "info"}
+
+
+def document(report: Report, top: int) -> Document:
+    """Return everything that is shown of `report`, with at most `top` rows in its ranked tables."""
+    whole = len(report.runs) <= MAX_WHOLE_RUNS
+    alone = len(report.runs) == 1
+    sections = [_section(run, top, whole, alone) for run in report.runs]
+    explained = any(run.ranks for run in report.runs)
+    notes = list(FOOTNOTES) if explained else []
+    if not whole:
+        notes.append(f"Of more than {MAX_WHOLE_RUNS} runs the tables of each are left out: analyze fewer to see them.")
+    advice = [_advice(insight, alone) for insight in report.insights]
+    return Document(comparison(report), sections, notes, advice, remarks(report.findings))
+
+
+def _advice(insight: Insight, alone: bool) -> Advice:
+    gives_back = "" if insight.gives_back_ns is None else f"up to {duration(insight.gives_back_ns)} a step"
+    where = "" if alone else f"{plain(insight.run)}: "
+    return Advice(f"{where}{insight.sentence}", insight.next_step, gives_back)
+
+
+def _section(run: RunReport, top: int, whole: bool, alone: bool) -> Section:
+    first = [tables.breakdown(run) if whole else None, efficiency([run]) if whole and alone else None]
+    candidates = (
+        []
+        if not whole
+        else [
+            tables.ranks(run),
+            tables.slowest_steps(run, top),
+            tables.data_loading(run),
+            tables.memory(run),
+            tables.phases(run, top),
+            tables.operators(run, top),
+            tables.collectives(run, top),
+            shared_collectives(run, top),
+            fits(run),
+            cross_check(run.cross_check, top),
+        ]
+    )
+    return Section(
+        title=plain(run.run),
+        headline=plain(run.verdict.sentence),
+        tone=_TONES.get(run.verdict.bound, "warning"),
+        summary=[table for table in first if table is not None],
+        facts=facts(run),
+        tables=[table for table in candidates if table is not None],
+        findings=findings(run),
+    )

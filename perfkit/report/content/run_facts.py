@@ -1,0 +1,189 @@
+"""The facts of one run that a reader wants before the tables, and its findings."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+
+from perfkit.report.content import aggregates as sums
+from perfkit.report.content.document import Fact, Remark
+from perfkit.schema.common import Finding, Severity
+from perfkit.schema.manifest import Injection, Throughput
+from perfkit.schema.run import ProfilerCost, RunReport
+from perfkit.util.formatting import NONE, difference, duration, plain, ranges, rate, share
+
+FINDINGS_A_CODE = 5
+FILES_A_FINDING = 4
+"""So many are written out, the rest is counted."""
+
+_ORDER: tuple[Severity, ...] = ("info", "warning", "error")
+
+
+def facts(run: RunReport) -> list[Fact]:
+    """Return the facts of a run, without those that are not known and need no reason."""
+    lines = [
+        _workload(run),
+        _ranks(run),
+        _steps(run),
+        _waiting(run),
+        *_throughput(run.throughput),
+        *_cost(run.profiler_cost),
+        *_injections(run.injections),
+        *_state(run),
+        *_warnings(run),
+    ]
+    return [line for line in lines if line is not None]
+
+
+def _workload(run: RunReport) -> Fact | None:
+    if run.workload is None:
+        return None
+    preset = run.config.get("preset") if run.config else None
+    named = plain(run.workload) + (f" ({plain(str(preset))})" if preset else "")
+    if run.source is None or run.source == run.workload == "custom":
+        return Fact("workload", named)
+    return Fact("workload", f"{named}, input from {input_of(run)}")
+
+
+def input_of(run: RunReport) -> str:
+    """Return where a run's input came from, and how it was read where that is a choice."""
+    config = run.config or {}
+    parts = [plain(run.source or NONE)]
+    if run.source not in (None, "memory") and "read" in config:
+        parts.append(plain(str(config["read"])))
+    if workers := config.get("num_workers"):
+        parts.append(f"{plain(str(workers))} workers")
+    return ", ".join(parts)
+
+
+def _ranks(run: RunReport) -> Fact:
+    known = [r.rank for r in run.ranks if r.rank is not None]
+    unknown = len(run.ranks) - len(known)
+    word = "rank" if len(known) == 1 else "ranks"
+    named = [f"{word} {ranges(known)}"] if known and len(known) < run.world_size else []
+    named += [f"{unknown} that do not say which"] if unknown else []
+    which = f" ({', '.join(named)})" if named else ""
+    hosts = {r.host for r in run.ranks if r.host}
+    world = f" of {run.world_size}" if len(run.ranks) <= run.world_size else ""
+    parts = [
+        f"{len(run.ranks)}{world}{which}",
+        *sorted({r.device for r in run.ranks}),
+        *sorted({plain(r.backend) for r in run.ranks if r.backend}),
+        *([f"{len(hosts)} hosts"] if len(hosts) > 1 else []),
+    ]
+    tone = "warning" if len(run.ranks) < run.world_size else "plain"
+    return Fact("ranks", ", ".join(parts), tone)  # type: ignore[arg-type]
+
+
+def _waiting(run: RunReport) -> Fact | None:
+    """Say who waits for whom: the rank that the others wait for waits least."""
+    if run.across is None or not run.across.matched or len(run.across.waits) < 2:
+        return None
+    steps = max((len(rank.steps) for rank in run.ranks), default=0) or 1
+    least, most = (choose(run.across.waits, key=lambda wait: wait.wait_ns) for choose in (min, max))
+    return Fact(
+        "waiting",
+        f"in collectives, a step: rank {least.rank} the least, {duration(least.wait_ns / steps)}; "
+        f"rank {most.rank} the most, {duration(most.wait_ns / steps)}",
+    )
+
+
+def _steps(run: RunReport) -> Fact:
+    numbers = {s.step for s in sums.steps_of(run)}
+    known = [n for n in numbers if n is not None]
+    if not known:
+        return Fact("steps", "none marked: the whole trace is taken as one" if numbers else "none")
+    each = f"median {duration(sums.step_time(run))}"
+    return Fact("steps", f"{len(known)} ({ranges(known)}), {each} on the slowest rank")
+
+
+def _throughput(known: Throughput | None) -> list[Fact]:
+    if known is None:
+        return []
+    where = "without the profiler" if known.measured_on == "plain" else "while recorded"
+    rates = [rate(known.samples_per_s, "samples")]
+    rates += [rate(known.tokens_per_s, "tokens")] if known.tokens_per_s is not None else []
+    rates.append(f"step {duration(known.step_ns)} {where}")
+    lines = [Fact("throughput", ", ".join(rates))]
+    if known.flops_per_s is not None:
+        reason = f" ({plain(known.mfu_reason)})" if known.mfu_reason else ""
+        mfu = f"no MFU{reason}" if known.mfu is None else f"MFU {share(known.mfu)}"
+        lines.append(Fact("model FLOPs", f"{rate(known.flops_per_s, 'FLOP')}, {mfu}"))
+    return lines
+
+
+def _cost(cost: ProfilerCost | None) -> list[Fact]:
+    if cost is None:
+        return []
+    if cost.ratio is None or cost.plain_step_ns is None or cost.recorded_step_ns is None:
+        return [Fact("profiler's cost", f"not known: {plain(cost.reason or 'not measured')}")]
+    extra = difference(cost.recorded_step_ns - cost.plain_step_ns)
+    steps = f"{duration(cost.recorded_step_ns)} against {duration(cost.plain_step_ns)} without"
+    return [Fact("profiler's cost", f"×{cost.ratio:.2f} a step, {extra} ({steps})")]
+
+
+def _injections(injections: list[Injection]) -> list[Fact]:
+    if not injections:
+        return []
+    delays = [
+        f"{duration(i.delay_ns)} in {i.phase} on " + ("every rank" if i.rank is None else f"rank {i.rank}")
+        for i in injections
+    ]
+    return [Fact("injected faults", f"put in on purpose: {'; '.join(delays)}", "warning")]
+
+
+def _state(run: RunReport) -> list[Fact]:
+    if run.state in (None, "completed"):
+        return []
+    return [Fact("state", f"{run.state}: the run did not finish", "error")]
+
+
+def _warnings(run: RunReport) -> list[Fact]:
+    counts = Counter(f.severity for f in _untold(run))
+    serious = [f"{counts[s]} {s}{'s' if counts[s] > 1 else ''}" for s in ("error", "warning") if counts[s]]
+    if not serious:
+        return []
+    tone = "error" if counts["error"] else "warning"
+    return [Fact("data quality", f"{', '.join(serious)}: see the findings below", tone)]  # type: ignore[arg-type]
+
+
+def findings(run: RunReport) -> list[Remark]:
+    """Return the findings of a run, but for what its verdict says already."""
+    return remarks(_untold(run))
+
+
+def remarks(findings: Iterable[Finding]) -> list[Remark]:
+    """Return findings as they are shown, least severe first so that the worst stand last, next to the prompt.
+
+    Those that say the same of several ranks or files are one.
+    """
+    groups: dict[tuple[Severity, str, str], list[Finding]] = defaultdict(list)
+    for finding in sorted(findings, key=lambda f: (_ORDER.index(f.severity), f.code)):
+        groups[finding.severity, finding.code, finding.message].append(finding)
+    of_a_code: dict[tuple[Severity, str], list[str]] = defaultdict(list)
+    for (severity, code, message), group in groups.items():
+        of_a_code[severity, code].append(f"{plain(message)}{_where(group)}")
+    return [
+        Remark(severity, f"{plain(code)}: {text}")
+        for (severity, code), texts in of_a_code.items()
+        for text in _first(texts, FINDINGS_A_CODE)
+    ]
+
+
+def _untold(run: RunReport) -> list[Finding]:
+    """Return the findings but for the one that the verdict says already."""
+    told = "slow_rank" if run.verdict.bound == "imbalance" else None
+    return [finding for finding in run.findings if finding.code != told]
+
+
+def _where(group: list[Finding]) -> str:
+    """Return the ranks and files that a group of equal findings is about."""
+    ranks = [f.rank for f in group if f.rank is not None]
+    word = "rank" if len(ranks) == 1 else "ranks"
+    files = [plain(f.file) for f in group if f.file]
+    where = [*([f"{word} {ranges(ranks)}"] if ranks else []), *_first(files, FILES_A_FINDING)]
+    return f" ({', '.join(where)})" if where else ""
+
+
+def _first(texts: list[str], most: int) -> list[str]:
+    """Return the first texts, and how many there are more."""
+    left = len(texts) - most
+    return [*texts[:most], f"{left} more like this"] if left > 0 else texts

@@ -1,0 +1,90 @@
+"""The tables that set several runs side by side."""
+
+from perfkit.report.content import aggregates as sums
+from perfkit.report.content.cross_rank import efficiency
+from perfkit.report.content.document import Cell, Column, Table
+from perfkit.report.content.run_facts import input_of
+from perfkit.report.content.run_tables import SHORT
+from perfkit.report.content.scaling import scaling
+from perfkit.schema.common import CATEGORIES, Category
+from perfkit.schema.report import Report
+from perfkit.schema.run import Bound, DataLoading, RunReport
+from perfkit.util.formatting import NONE, duration, plain, rate, share, shares
+
+_LIMITS: dict[Bound, Category] = {
+    "compute": "compute",
+    "communication": "communication",
+    "imbalance": "communication",
+    "input": "data_loading",
+    "memcpy": "memcpy",
+    "host": "overhead",
+}
+"""The category in which a verdict shows: the others wait for a slow rank in their collectives."""
+
+
+def comparison(report: Report) -> list[Table]:
+    """Return the tables that compare runs; none for a single run."""
+    runs = report.runs
+    if len(runs) < 2:
+        return []
+    found = report.scaling
+    # A series has a table of its own, with a column a world size; so has the axis of input sources.
+    in_series = found is not None and any(point.factors for series in found.series for point in series.points)
+    by_source = found is not None and any(axis.option == "source" for axis in found.axes)
+    tables = [_steps(runs), None if in_series else efficiency(runs), *([] if by_source else _input(runs))]
+    return [*(table for table in tables if table), *(scaling(found) if found else [])]
+
+
+def _steps(runs: list[RunReport]) -> Table:
+    return Table(
+        "Runs: median step of the slowest rank, and mean exposed shares",
+        (
+            Column("run", "words"),
+            Column("ranks"),
+            Column("step"),
+            *(Column(short) for short in SHORT.values()),
+        ),
+        [_step_row(run) for run in runs],
+    )
+
+
+def _step_row(run: RunReport) -> tuple[Cell, ...]:
+    seen = str(len(run.ranks))
+    whole = len(run.ranks) == run.world_size
+    parts = shares(sums.exposed_sums(sums.steps_of(run)))
+    return (
+        Cell(plain(run.run)),
+        Cell(seen if whole else f"{seen}/{run.world_size}"),
+        Cell(duration(sums.step_time(run))),
+        *(
+            Cell(part, tone="strong" if _LIMITS.get(run.verdict.bound) == category else "plain")
+            for category, part in zip(CATEGORIES, parts, strict=True)
+        ),
+    )
+
+
+def _input(runs: list[RunReport]) -> list[Table]:
+    rows = [_input_row(run, run.data_loading) for run in runs if run.data_loading and run.data_loading.count]
+    if not rows:
+        return []
+    columns = (
+        Column("run", "words"),
+        Column("source", "words"),
+        Column("median load"),
+        Column("largest"),
+        Column("read"),
+        Column("of file"),
+    )
+    remark = "of file: a rank's rate against plain sequential reads of the file after the run"
+    return [Table("Runs: the input", columns, rows, remark)]
+
+
+def _input_row(run: RunReport, loads: DataLoading) -> tuple[Cell, ...]:
+    return (
+        Cell(plain(run.run)),
+        Cell(input_of(run) if run.source else plain(loads.source or NONE)),
+        Cell(duration(loads.median_ns)),
+        Cell(duration(loads.max_ns)),
+        Cell(rate(loads.read_bytes_per_s, "B")),
+        Cell(share(loads.file_share)),
+    )

@@ -1,0 +1,374 @@
+"""The tables of one run."""
+
+from collections.abc import Sequence
+from statistics import median
+
+from perfkit.report.content import aggregates as sums
+from perfkit.report.content.document import Cell, Column, Table
+from perfkit.report.content.kernel_names import collective_name
+from perfkit.schema.common import CATEGORIES, Category
+from perfkit.schema.manifest import FileSpeed
+from perfkit.schema.rank import MemoryUse, RankReport, StepBreakdown
+from perfkit.schema.run import RunReport
+from perfkit.util.formatting import NONE, difference, duration, plain, rate, share, shares, size
+
+BAR_CELLS = 20
+MAX_RANKS = 16
+"""More ranks than this are shown by their extremes."""
+
+SHORT: dict[Category, str] = {
+    "compute": "compute",
+    "communication": "comm",
+    "memcpy": "memcpy",
+    "data_loading": "data",
+    "overhead": "overhead",
+}
+LONG: dict[Category, str] = dict(zip(CATEGORIES, CATEGORIES, strict=True)) | {"data_loading": "data loading"}
+
+
+def step_label(step: int | None) -> str:
+    """Return a step's number; a trace without steps counts as one."""
+    return "all" if step is None else str(step)
+
+
+def rank_label(rank: int | None) -> str:
+    """Return a rank's number, or a dash where the trace does not say."""
+    return NONE if rank is None else str(rank)
+
+
+def _bar(fraction: float) -> str:
+    return "█" * round(BAR_CELLS * fraction) or ("▏" if fraction > 0 else "")
+
+
+def breakdown(run: RunReport) -> Table | None:
+    """Return where the mean step's time goes by category; None without steps."""
+    steps = sums.steps_of(run)
+    if not steps:
+        return None
+    exposed, total = sums.exposed_sums(steps), sums.total_sums(steps)
+    wall = sum(exposed)
+    rows: list[tuple[Cell, ...]] = []
+    for i, category in enumerate(CATEGORIES):
+        active = total[i] if i < len(total) else None
+        rows.append(
+            (
+                Cell(LONG[category]),
+                Cell(duration(exposed[i] / len(steps))),
+                Cell(shares(exposed)[i]),
+                Cell(duration(None if active is None else active / len(steps))),
+                Cell(share(None if active is None else sums.hidden(active, exposed[i]))),
+                Cell(
+                    _bar(exposed[i] / wall if wall else 0),
+                    tone="good" if category == "compute" else "warning",
+                ),
+            )
+        )
+    mean_wall = Cell(duration(wall / len(steps)), tone="strong")
+    rows.append((Cell("step", tone="strong"), mean_wall, Cell("100.0 %"), *[Cell("")] * 3))
+    return Table(
+        f"Where the step's time goes ({_mean_of(run, len(steps))})",
+        (
+            Column("category", "words"),
+            Column("exposed"),
+            Column("share"),
+            Column("active"),
+            Column("hidden"),
+            Column("", "words"),
+        ),
+        rows,
+    )
+
+
+def _mean_of(run: RunReport, steps: int) -> str:
+    if steps == 1:
+        return "one step of one rank"
+    ranks = len(run.ranks)
+    return f"mean over {steps} steps" + (f" of {ranks} ranks" if ranks > 1 else "")
+
+
+def ranks(run: RunReport) -> Table | None:
+    """Return a row a rank: median step, exposed time and share a category, hidden communication."""
+    with_steps = [r for r in run.ranks if r.steps]
+    if not with_steps:
+        return None
+    shown = with_steps if len(with_steps) <= MAX_RANKS else _extremes(with_steps)
+    left = len(with_steps) - len(shown)
+    return Table(
+        "Ranks (mean and median step; mean exposed time a step and its share)",
+        (
+            Column("rank"),
+            Column("steps"),
+            Column("step"),
+            *(Column(SHORT[c]) for c in CATEGORIES),
+            Column("comm hid"),
+        ),
+        [_rank_row(r) for r in shown],
+        f"{left} more ranks; shown: the most and the least of each figure, and the median step" if left else "",
+    )
+
+
+def _rank_row(rank: RankReport) -> tuple[Cell, ...]:
+    exposed = sums.exposed_sums(rank.steps)
+    communication = sums.total_sums(rank.steps)[1]
+    return (
+        Cell(rank_label(rank.rank)),
+        Cell(str(len(rank.steps))),
+        Cell(
+            duration(sum(exposed) / len(rank.steps)),
+            f"med {duration(sums.median_wall(rank.steps))}" if len(rank.steps) > 1 else "",
+        ),
+        *(Cell(duration(ns / len(rank.steps)), part) for ns, part in zip(exposed, shares(exposed), strict=True)),
+        Cell(share(sums.hidden(communication, exposed[1]))),
+    )
+
+
+def _extremes(ranks: Sequence[RankReport]) -> list[RankReport]:
+    """Return the ranks with the least, median and most of the wall time and of each category."""
+    chosen: set[int] = set()
+    for column in zip(*(_means(rank) for rank in ranks), strict=True):
+        order = sorted(range(len(ranks)), key=column.__getitem__)
+        chosen |= {order[0], order[-1]}
+    walls = [_means(rank)[0] for rank in ranks]
+    chosen.add(sorted(range(len(ranks)), key=walls.__getitem__)[len(ranks) // 2])
+    return [ranks[i] for i in sorted(chosen)]
+
+
+def _means(rank: RankReport) -> list[float]:
+    """Return the mean wall time and exposed times of a rank's steps (ns)."""
+    exposed = sums.exposed_sums(rank.steps)
+    return [ns / len(rank.steps) for ns in (sum(exposed), *exposed)]
+
+
+def slowest_steps(run: RunReport, top: int) -> Table | None:
+    """Return the longest steps, each on its slowest rank; None where there is but one step."""
+    longest: dict[int | None, tuple[RankReport, StepBreakdown]] = {}
+    for rank in run.ranks:
+        for step in rank.steps:
+            if step.step not in longest or step.wall_ns > longest[step.step][1].wall_ns:
+                longest[step.step] = (rank, step)
+    if len(longest) < 2:
+        return None
+    ordered = sorted(longest.values(), key=lambda pair: -pair[1].wall_ns)
+    left = len(ordered) - top
+    return Table(
+        "Slowest steps (each on its slowest rank, against that rank's median)",
+        (
+            Column("step"),
+            Column("rank"),
+            Column("wall"),
+            Column("over median"),
+            Column("mostly", "words"),
+            Column("grew most", "words"),
+        ),
+        [_step_row(rank, step) for rank, step in ordered[:top]],
+        f"{left} more steps" if left > 0 else "",
+    )
+
+
+def _step_row(rank: RankReport, step: StepBreakdown) -> tuple[Cell, ...]:
+    parts = {c: getattr(step.exposed_ns, c) for c in CATEGORIES}
+    grown = {c: parts[c] - median(getattr(s.exposed_ns, c) for s in rank.steps) for c in CATEGORIES}
+    mostly, most = max(parts, key=parts.__getitem__), max(grown, key=grown.__getitem__)
+    over = step.wall_ns - median(s.wall_ns for s in rank.steps)
+    return (
+        Cell(step_label(step.step)),
+        Cell(rank_label(rank.rank)),
+        Cell(duration(step.wall_ns)),
+        Cell(difference(over)),
+        Cell(f"{LONG[mostly]} {share(parts[mostly] / step.wall_ns if step.wall_ns else None)}"),
+        Cell(f"{LONG[most]} {difference(grown[most])}" if over > 0 and grown[most] > 0 else NONE),
+    )
+
+
+def data_loading(run: RunReport) -> Table | None:
+    """Return the loads of the run; None where none was recorded."""
+    loads = run.data_loading
+    if loads is None or loads.count == 0:
+        return None
+    where = f"rank {rank_label(loads.max_rank)}, step {step_label(loads.max_step)}"
+    return Table(
+        "Data loading",
+        (
+            Column("source", "words"),
+            Column("loads"),
+            Column("median"),
+            Column("largest"),
+            Column("where", "words"),
+            Column("of the step"),
+            Column("read"),
+            *([Column("of file")] if loads.file_speed else []),
+        ),
+        [
+            (
+                Cell(plain(loads.source or run.source or NONE)),
+                Cell(f"{loads.count:,}"),
+                Cell(duration(loads.median_ns)),
+                Cell(duration(loads.max_ns)),
+                Cell(where),
+                Cell(share(loads.exposed_share)),
+                Cell(rate(loads.read_bytes_per_s, "B")),
+                *([Cell(share(loads.file_share))] if loads.file_speed else []),
+            )
+        ],
+        _of_file(loads.file_speed) if loads.file_speed else "",
+    )
+
+
+def _of_file(speed: FileSpeed) -> str:
+    alone = rate(speed.bytes_per_s, "B")
+    cached = "" if speed.cached_share is None else f", {share(speed.cached_share)} of that from the page cache"
+    return f"of file: a rank's rate against plain sequential reads of the file after the run: {alone}{cached}"
+
+
+def operators(run: RunReport, top: int) -> Table | None:
+    """Return kernels and operators by summed time over all ranks."""
+    merged = sums.merged_operators(run)
+    if not merged:
+        return None
+    wall = sum(s.wall_ns for s in sums.steps_of(run))
+    left = merged[top:]
+    rest = duration(sum(s.total_ns for s in left))
+    return Table(
+        _operators_title(run),
+        (
+            Column("name", "name"),
+            Column("kind", "words"),
+            Column("count"),
+            Column("total"),
+            Column("of wall"),
+            Column("mean"),
+        ),
+        [
+            (
+                Cell(plain(s.name)),
+                Cell(SHORT[s.category]),
+                Cell(f"{s.count:,}"),
+                Cell(duration(s.total_ns)),
+                Cell(share(s.total_ns / wall if wall else None)),
+                Cell(duration(s.total_ns / s.count if s.count else None)),
+            )
+            for s in merged[:top]
+        ],
+        f"{len(left):,} more, together {rest}" if left else "",
+    )
+
+
+def memory(run: RunReport) -> Table | None:
+    """Return the most that was allocated on each rank's devices; None where it was not recorded."""
+    uses = [(rank, use) for rank in run.ranks for use in rank.memory]
+    if not uses:
+        return None
+    # The nearer to its limit the sooner it is shown; of the least used one tells how far apart they are.
+    by_peak = sorted(range(len(uses)), key=lambda i: -uses[i][1].peak.allocated_bytes)
+    chosen = by_peak if len(uses) <= MAX_RANKS else [*by_peak[: MAX_RANKS - 1], by_peak[-1]]
+    left = len(uses) - len(chosen)
+    return Table(
+        "Memory (the most that was allocated at once in a step, and when)",
+        (
+            Column("rank"),
+            Column("device", "words"),
+            Column("peak"),
+            Column("reserved"),
+            Column("step"),
+            Column("after"),
+            Column("phase", "name"),
+            Column("category", "words"),
+        ),
+        [_memory_row(*uses[i]) for i in sorted(chosen)],
+        f"{left} more; shown: the {MAX_RANKS - 1} highest peaks and the lowest" if left else "",
+    )
+
+
+def _memory_row(rank: RankReport, use: MemoryUse) -> tuple[Cell, ...]:
+    peak, limit = use.peak, use.limit_bytes
+    return (
+        Cell(rank_label(rank.rank)),
+        Cell(use.device),
+        Cell(size(peak.allocated_bytes), f"{share(peak.allocated_bytes / limit)} of {size(limit)}" if limit else ""),
+        Cell(size(peak.reserved_bytes)),
+        Cell(step_label(peak.step)),
+        Cell(duration(peak.at_ns)),
+        Cell(plain(use.phase or NONE)),
+        Cell(LONG[use.category]),
+    )
+
+
+def phases(run: RunReport, top: int) -> Table | None:
+    """Return what the program annotated, a mean step of a rank."""
+    merged = sums.merged_phases(run)
+    steps = sum(len(rank.steps) for rank in run.ranks)
+    wall = sum(step.wall_ns for step in sums.steps_of(run))
+    if not merged or not steps or not wall:
+        return None
+    left = len(merged) - top
+    return Table(
+        "Annotated phases on the host (mean step of a rank; nested ones overlap)",
+        (
+            Column("name", "name"),
+            Column("a step"),
+            Column("time"),
+            Column("of wall"),
+            Column("mean"),
+            Column("largest"),
+        ),
+        [
+            (
+                Cell(plain(row.name)),
+                Cell(f"{row.count / steps:.3g}"),
+                Cell(duration(row.total_ns / steps)),
+                Cell(share(row.total_ns / wall)),
+                Cell(duration(row.total_ns / row.count)),
+                Cell(duration(row.max_ns)),
+            )
+            for row in merged[:top]
+        ],
+        f"{left} more" if left > 0 else "",
+    )
+
+
+def _operators_title(run: RunReport) -> str:
+    devices = {r.device for r in run.ranks}
+    kinds = {"gpu": "kernels", "cpu": "operators, by their own time without what they call"}
+    title = " and ".join(kinds[d] for d in ("gpu", "cpu") if d in devices)
+    return f"Top {title}" + (f" (over {len(run.ranks)} ranks)" if len(run.ranks) > 1 else "")
+
+
+def collectives(run: RunReport, top: int) -> Table | None:
+    """Return collectives by operator, group, size and type, summed over all ranks."""
+    merged = sums.merged_collectives(run)
+    if not merged:
+        return None
+    left = merged[top:]
+    rest = duration(sum(s.exposed_ns for s in left))
+    return Table(
+        "Collectives" + (f" (over {len(run.ranks)} ranks)" if len(run.ranks) > 1 else ""),
+        (
+            Column("operator", "name"),
+            Column("group", "name"),
+            Column("size"),
+            Column("type", "name"),
+            Column("count"),
+            Column("total"),
+            Column("exposed"),
+            Column("mean"),
+        ),
+        [
+            (
+                Cell(collective_name(s)),
+                Cell(_group(s.group, s.group_size)),
+                Cell(size(s.bytes, digits=4)),
+                Cell(plain(s.dtype or NONE)),
+                Cell(f"{s.count:,}"),
+                Cell(duration(s.total_ns)),
+                Cell(duration(s.exposed_ns)),
+                Cell(duration(s.total_ns / s.count if s.count else None)),
+            )
+            for s in merged[:top]
+        ],
+        f"{len(left):,} more, together {rest} exposed" if left else "",
+    )
+
+
+def _group(name: str | None, members: int | None) -> str:
+    count = "" if members is None else f"×{members}"
+    return " ".join(part for part in (plain(name or ""), count) if part) or NONE

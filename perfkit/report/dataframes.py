@@ -1,0 +1,292 @@
+"""The tables of a report, flat: rows for CSV, and pandas DataFrames.
+
+pandas is imported only when a DataFrame is made.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+from msgspec.structs import asdict, fields
+
+from perfkit.schema.common import CATEGORIES, Finding
+from perfkit.schema.rank import CollectiveStat, MemoryPeak, OperatorStat, RankReport, StepBreakdown
+from perfkit.schema.report import Report
+from perfkit.schema.run import RunReport
+from perfkit.schema.scaling import AxisRow, Estimate, Factors, ScalingPoint
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+Value = str | int | float | None
+
+STEP_COLUMNS: Final = (
+    "run",
+    "rank",
+    "step",
+    "start_ns",
+    "wall_ns",
+    *(f"exposed_{c}_ns" for c in CATEGORIES),
+    *(f"total_{c}_ns" for c in CATEGORIES[:-1]),
+    "loads_count",
+    "loads_sum_ns",
+    "loads_max_ns",
+)
+RANK_COLUMNS: Final = ("run", "rank", "host", "device", "backend", "steps", *STEP_COLUMNS[4:])
+OPERATOR_COLUMNS: Final = ("run", "rank", *(f.name for f in fields(OperatorStat)))
+COLLECTIVE_COLUMNS: Final = ("run", "rank", *(f.name for f in fields(CollectiveStat)))
+LOAD_COLUMNS: Final = ("run", "source", "rank", "step", "count", "sum_ns", "max_ns", "exposed_ns")
+MEMORY_COLUMNS: Final = ("run", "rank", "device", *(f.name for f in fields(MemoryPeak)), "limit_bytes")
+FINDING_COLUMNS: Final = ("run", *(f.name for f in fields(Finding)))
+
+_ESTIMATES: Final = ("step_ns", "samples_per_s", "speedup", "efficiency", "karp_flatt")
+POINT_COLUMNS: Final = (
+    "series",
+    "kind",
+    "world_size",
+    "nodes",
+    "batch_size",
+    "threads",
+    "oversubscribed",
+    "repeats",
+    "measured_on",
+    "resampled",
+    *(f"{name}{end}" for name in _ESTIMATES for end in ("", "_low", "_high")),
+    "tokens_per_s",
+    *(f.name for f in fields(Factors)),
+)
+
+_AXIS_ESTIMATES: Final = ("step_ns", "samples_per_s", "ratio")
+_AXIS_FIGURES: Final = tuple(f.name for f in fields(AxisRow) if f.name not in {"value", "figure", "ratio"})
+AXIS_COLUMNS: Final = (
+    "option",
+    "name",
+    "world_size",
+    "value",
+    "repeats",
+    "measured_on",
+    "resampled",
+    *(f"{name}{end}" for name in _AXIS_ESTIMATES for end in ("", "_low", "_high")),
+    *_AXIS_FIGURES,
+)
+
+_NULLABLE_INTEGERS: Final[tuple[str, ...]] = (
+    "rank",
+    "step",
+    "group_size",
+    "bytes",
+    "threads",
+    "reserved_bytes",
+    "limit_bytes",
+    "load_max_ns",
+)
+_INTEGERS: Final = ("count", "loads_count", "allocated_bytes")
+
+Kind = Literal["text", "integer", "number"]
+_TEXT: Final = frozenset(
+    {"run", "series", "kind", "oversubscribed", "measured_on", "resampled", "option", "name", "value"},
+)
+_COUNTS: Final = frozenset({"world_size", "nodes", "batch_size", "repeats", "loads_count"}).union(_NULLABLE_INTEGERS)
+
+
+def kind(column: str, columns: Sequence[str]) -> Kind:
+    """Return what a column of `STEP_COLUMNS`, `POINT_COLUMNS` or `AXIS_COLUMNS` holds, whatever its rows know."""
+    if column in _TEXT:
+        return "text"
+    # Several runs' times are medians, which may lie between two nanoseconds.
+    whole = column.endswith("_ns") and columns is STEP_COLUMNS
+    return "integer" if column in _COUNTS or whole else "number"
+
+
+@dataclass(frozen=True)
+class Frames:
+    """DataFrames of a report; times in nanoseconds, a missing value where a figure is not known."""
+
+    steps: "DataFrame"
+    """A row a step of a rank: window, exposed and total time by category, loads."""
+    ranks: "DataFrame"
+    """A row a rank: the sums over its steps (`loads_max_ns`: the largest)."""
+    operators: "DataFrame"
+    """A row a kernel or operator of a rank."""
+    collectives: "DataFrame"
+    """A row a kind, group, size and type of collective of a rank."""
+    loads: "DataFrame"
+    """A row a step of a rank: what it spent loading data."""
+    memory: "DataFrame"
+    """A row a step of a device of a rank: the most that was allocated at once, and when; where it was recorded."""
+    findings: "DataFrame"
+    """A row a finding."""
+    points: "DataFrame"
+    """A row a world size of a series of runs: figures with the ends of their 95 % intervals, and factors."""
+    axes: "DataFrame"
+    """A row a value of an option that runs are set side by side by, such as their source: steps, loads, reading."""
+
+
+def frames(report: Report) -> Frames:
+    """Return the tables of `report` as pandas DataFrames."""
+    return Frames(
+        steps=frame(step_rows(report), STEP_COLUMNS),
+        ranks=frame(rank_rows(report), RANK_COLUMNS),
+        operators=frame(operator_rows(report), OPERATOR_COLUMNS),
+        collectives=frame(collective_rows(report), COLLECTIVE_COLUMNS),
+        loads=frame(load_rows(report), LOAD_COLUMNS),
+        memory=frame(memory_rows(report), MEMORY_COLUMNS),
+        findings=frame(finding_rows(report), FINDING_COLUMNS),
+        points=frame(point_rows(report), POINT_COLUMNS),
+        axes=frame(axis_rows(report), AXIS_COLUMNS),
+    )
+
+
+def frame(rows: Iterable[dict[str, Value]], columns: tuple[str, ...]) -> "DataFrame":
+    """Return rows as a DataFrame of these columns, integers as such."""
+    import pandas as pd
+
+    made = pd.DataFrame([_encodable(row) for row in rows], columns=list(columns))
+    integers = {c: "Int64" for c in _NULLABLE_INTEGERS if c in columns}
+    # Several runs' times are medians, which may lie between two nanoseconds.
+    whole = () if columns in (POINT_COLUMNS, AXIS_COLUMNS) else columns
+    integers |= {c: "int64" for c in whole if c.endswith("_ns") or c in _INTEGERS}
+    return made.astype(integers)
+
+
+def _encodable(row: dict[str, Value]) -> dict[str, Value]:
+    """Write out what was not UTF-8 (lone surrogates): with pyarrow beside it, pandas holds text as UTF-8."""
+    return {
+        key: value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
+        for key, value in row.items()
+    }
+
+
+def _ranks(report: Report) -> Iterator[tuple[RunReport, RankReport]]:
+    return ((run, rank) for run in report.runs for rank in run.ranks)
+
+
+def _times(step: StepBreakdown) -> dict[str, int]:
+    return {
+        "wall_ns": step.wall_ns,
+        **{f"exposed_{k}_ns": v for k, v in asdict(step.exposed_ns).items()},
+        **{f"total_{k}_ns": v for k, v in asdict(step.total_ns).items()},
+        **{f"loads_{k}": v for k, v in _loads(step).items()},
+    }
+
+
+def _loads(step: StepBreakdown) -> dict[str, int]:
+    return {"count": step.loads.count, "sum_ns": step.loads.sum_ns, "max_ns": step.loads.max_ns}
+
+
+def step_rows(report: Report) -> Iterator[dict[str, Value]]:
+    """Yield a row of `STEP_COLUMNS` a step of a rank."""
+    for run, rank in _ranks(report):
+        for step in rank.steps:
+            where: dict[str, Value] = {"run": run.run, "rank": rank.rank, "step": step.step}
+            yield {**where, "start_ns": step.start_ns, **_times(step)}
+
+
+def rank_rows(report: Report) -> Iterator[dict[str, Value]]:
+    """Yield a row of `RANK_COLUMNS` a rank, summed over its steps."""
+    for run, rank in _ranks(report):
+        times = [_times(step) for step in rank.steps]
+        reduce = {"loads_max_ns": lambda values: max(values, default=0)}
+        yield {
+            "run": run.run,
+            "rank": rank.rank,
+            "host": rank.host,
+            "device": rank.device,
+            "backend": rank.backend,
+            "steps": len(rank.steps),
+            **{c: reduce.get(c, sum)(t[c] for t in times) for c in STEP_COLUMNS[4:]},
+        }
+
+
+def operator_rows(report: Report) -> Iterator[dict[str, Value]]:
+    """Yield a row of `OPERATOR_COLUMNS` a kernel or operator of a rank."""
+    for run, rank in _ranks(report):
+        for stat in rank.operators:
+            yield {"run": run.run, "rank": rank.rank, **asdict(stat)}
+
+
+def collective_rows(report: Report) -> Iterator[dict[str, Value]]:
+    """Yield a row of `COLLECTIVE_COLUMNS` a kind of collective of a rank."""
+    for run, rank in _ranks(report):
+        for stat in rank.collectives:
+            yield {"run": run.run, "rank": rank.rank, **asdict(stat)}
+
+
+def load_rows(report: Report) -> Iterator[dict[str, Value]]:
+    """Yield a row of `LOAD_COLUMNS` a step of a rank."""
+    for run, rank in _ranks(report):
+        for step in rank.steps:
+            exposed = step.exposed_ns.data_loading
+            where: dict[str, Value] = {"run": run.run, "source": run.source, "rank": rank.rank}
+            yield {**where, "step": step.step, **_loads(step), "exposed_ns": exposed}
+
+
+def memory_rows(report: Report) -> Iterator[dict[str, Value]]:
+    """Yield a row of `MEMORY_COLUMNS` a step of a device of a rank."""
+    for run, rank in _ranks(report):
+        for use in rank.memory:
+            where: dict[str, Value] = {"run": run.run, "rank": rank.rank, "device": use.device}
+            for peak in use.steps:
+                yield {**where, **asdict(peak), "limit_bytes": use.limit_bytes}
+
+
+def finding_rows(report: Report) -> Iterator[dict[str, Value]]:
+    """Yield a row of `FINDING_COLUMNS` a finding; `run` is None for what is about no one run."""
+    for finding in report.findings:
+        yield {"run": None, **asdict(finding)}
+    for run in report.runs:
+        for finding in run.findings:
+            yield {"run": run.run, **asdict(finding)}
+
+
+def point_rows(report: Report) -> Iterator[dict[str, Value]]:
+    """Yield a row of `POINT_COLUMNS` a world size of a series."""
+    for series in report.scaling.series if report.scaling else ():
+        for point in series.points:
+            estimates = {name: getattr(point, name, None) for name in _ESTIMATES}
+            estimates |= {"step_ns": point.figure.step_ns, "samples_per_s": point.figure.samples_per_s}
+            yield {
+                "series": series.name,
+                "kind": series.kind,
+                **_placed(point),
+                **{key: value for name in _ESTIMATES for key, value in _ends(name, estimates[name]).items()},
+                "tokens_per_s": point.figure.tokens_per_s,
+                **{f.name: getattr(point.factors, f.name, None) for f in fields(Factors)},
+            }
+
+
+def _placed(point: ScalingPoint) -> dict[str, Value]:
+    return {
+        "world_size": point.world_size,
+        "nodes": point.nodes,
+        "batch_size": point.batch_size,
+        "threads": point.threads,
+        "oversubscribed": point.oversubscribed,
+        "repeats": len(point.figure.runs),
+        "measured_on": point.figure.measured_on,
+        "resampled": point.figure.resampled,
+    }
+
+
+def _ends(name: str, found: Estimate | None) -> dict[str, Value]:
+    low, high = (found.interval if found else None) or (None, None)
+    return {name: found.value if found else None, f"{name}_low": low, f"{name}_high": high}
+
+
+def axis_rows(report: Report) -> Iterator[dict[str, Value]]:
+    """Yield a row of `AXIS_COLUMNS` a value of an option that runs are set side by side by."""
+    for axis in report.scaling.axes if report.scaling else ():
+        for row in axis.rows:
+            figure = row.figure
+            estimates = {"step_ns": figure.step_ns, "samples_per_s": figure.samples_per_s, "ratio": row.ratio}
+            yield {
+                "option": axis.option,
+                "name": axis.name,
+                "world_size": axis.world_size,
+                "value": row.value,
+                "repeats": len(figure.runs),
+                "measured_on": figure.measured_on,
+                "resampled": figure.resampled,
+                **{key: value for name in _AXIS_ESTIMATES for key, value in _ends(name, estimates[name]).items()},
+                **{name: getattr(row, name) for name in _AXIS_FIGURES},
+            }

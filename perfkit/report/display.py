@@ -1,0 +1,40 @@
+"""How records show themselves: HTML and text in Jupyter, plotly figures, pandas tables. `schema.display` calls it."""
+
+from typing import TYPE_CHECKING, Any
+
+from perfkit.schema.history import History
+
+if TYPE_CHECKING:
+    from perfkit.report.dataframes import Frames
+
+
+def html(record: Any) -> str:
+    """Return a record as a fragment of HTML."""
+    from perfkit.report.renderers import notebook
+
+    return notebook.html(record)
+
+
+def text(record: Any) -> str:
+    """Return a record as plain text, one line per run."""
+    from perfkit.report.renderers import notebook
+
+    return notebook.text(record)
+
+
+def figure(record: Any, name: Any) -> Any:
+    """Return a chart of a record as a plotly figure."""
+    if isinstance(record, History):
+        from perfkit.report.views.history import plot_steps
+
+        return plot_steps(record)
+    from perfkit.report.charts.plotly_figures import plot
+
+    return plot(record, name)
+
+
+def tables(record: Any) -> "Frames":
+    """Return the tables of a report as pandas DataFrames."""
+    from perfkit.report.dataframes import frames
+
+    return frames(record)

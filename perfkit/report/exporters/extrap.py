@@ -1,0 +1,56 @@
+"""Writes series as JSON Lines for Extra-P, which models how time grows with ranks.
+
+A line is one measurement, `{"params": {"ranks": 2}, "callpath": "gpt weak->step", "metric": "time", "value": 0.1}`, in
+seconds; several lines of one point are its repeats. Series are roots of their own: strong and weak scaling have
+different models. Under `recorded step` stand its categories, mean over steps and ranks.
+"""
+
+import json
+from collections.abc import Iterator
+from statistics import median
+from typing import Any, TextIO
+
+from perfkit.errors import UsageError
+from perfkit.schema.common import CATEGORIES
+from perfkit.schema.report import Report
+from perfkit.schema.run import RunReport
+from perfkit.schema.scaling import ScalingPoint
+from perfkit.util.formatting import plain
+
+
+def write(report: Report, stream: TextIO, *, top: int) -> None:  # noqa: ARG001  every point is written
+    """Write the points of every series of `report` to `stream`.
+
+    Raises:
+        UsageError: it has none.
+    """
+    if report.scaling is None or not report.scaling.series:
+        raise UsageError(
+            "Extra-P models how time grows with ranks: it takes runs of several world sizes, else the same"
+        )
+    runs = {run.run: run for run in report.runs}
+    for series in report.scaling.series:
+        root = plain(series.name).replace("->", "-")
+        for point in series.points:
+            for line in _lines(root, point, [runs[name] for name in point.figure.runs]):
+                stream.write(f"{json.dumps(line)}\n")
+
+
+def _lines(root: str, point: ScalingPoint, runs: list[RunReport]) -> Iterator[dict[str, Any]]:
+    for run in runs:
+        yield _line(root, point, "step", _step_ns(run, point))
+        steps = [step for rank in run.ranks for step in rank.steps]
+        for category in CATEGORIES if steps else ():
+            mean_ns = sum(getattr(step.exposed_ns, category) for step in steps) / len(steps)
+            yield _line(root, point, f"recorded step->{category}", mean_ns)
+
+
+def _step_ns(run: RunReport, point: ScalingPoint) -> float:
+    times = run.step_times
+    walls = times and (times.plain_ns if point.figure.measured_on == "plain" else times.recorded_ns)
+    return median(walls) if walls else point.figure.step_ns.value
+
+
+def _line(root: str, point: ScalingPoint, callpath: str, ns: float) -> dict[str, Any]:
+    params = {"ranks": point.world_size}
+    return {"params": params, "callpath": f"{root}->{callpath}", "metric": "time", "value": ns / 1e9}

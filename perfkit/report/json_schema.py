@@ -1,0 +1,58 @@
+"""JSON Schema of the files that perfkit writes, described by the docstrings in `perfkit.schema`."""
+
+import ast
+import inspect
+from importlib.resources import files
+from typing import Any
+
+import msgspec
+
+from perfkit.schema.comparison import COMPARISON_VERSION, Comparison
+from perfkit.schema.external_tool import PEER_VERSION, PeerTable
+from perfkit.schema.history import HISTORY_VERSION, History
+from perfkit.schema.manifest import MANIFEST_VERSION, RunManifest
+from perfkit.schema.report import REPORT_VERSION, Report
+from perfkit.schema.sweep import SWEEP_VERSION, Sweep
+
+RECORDS = {
+    "report": (Report, REPORT_VERSION, "what `perfkit analyze -f json` writes"),
+    "comparison": (Comparison, COMPARISON_VERSION, "what `perfkit compare -f json` writes"),
+    "history": (History, HISTORY_VERSION, "what `perfkit history -f json` writes"),
+    "hta": (PeerTable, PEER_VERSION, "what `perfkit hta -o FILE.json` writes"),
+    "sweep": (Sweep, SWEEP_VERSION, "the sweep.json of a folder that `perfkit sweep` has filled"),
+    "run": (RunManifest, MANIFEST_VERSION, "the run.json of a run folder"),
+}
+
+
+def schema(record: str) -> dict[str, Any]:
+    """Return the JSON Schema (draft 2020-12) of one of `RECORDS`."""
+    kind, version, what = RECORDS[record]
+    made = msgspec.json.schema(kind)
+    for name, described in _descriptions().items():
+        for field, text in described.items():
+            made["$defs"].get(name, {}).get("properties", {}).get(field, {})["description"] = text
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": f"urn:perfkit:{record}:{version}",
+        "title": f"perfkit {record}, version {version}: {what}",
+        **made,
+    }
+
+
+def _descriptions() -> dict[str, dict[str, str]]:
+    """Return record -> field -> the docstring that stands under the field in the model's source."""
+    sources = [path for path in files("perfkit.schema").iterdir() if path.name.endswith(".py")]
+    nodes = [node for path in sources for node in ast.parse(path.read_text("utf-8")).body]
+    return {
+        node.name: {
+            before.target.id: inspect.cleandoc(after.value.value)
+            for before, after in zip(node.body, node.body[1:], strict=False)
+            if isinstance(before, ast.AnnAssign)
+            and isinstance(before.target, ast.Name)
+            and isinstance(after, ast.Expr)
+            and isinstance(after.value, ast.Constant)
+            and isinstance(after.value.value, str)
+        }
+        for node in nodes
+        if isinstance(node, ast.ClassDef)
+    }

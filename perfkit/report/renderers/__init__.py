@@ -1,0 +1,1 @@
+"""How a document is drawn: terminal, HTML, Markdown, Jupyter."""

@@ -1,0 +1,189 @@
+"""Draws a report on the terminal."""
+
+from collections.abc import Sequence
+from typing import TextIO
+
+from rich import box
+from rich.cells import cell_len
+from rich.console import Console
+from rich.rule import Rule
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from perfkit.report.content.document import Advice, Cell, Column, Document, Fact, Remark, Section, Table, Tone
+from perfkit.report.content.kernel_names import LONGEST, fold, shorten
+from perfkit.report.content.report import document
+from perfkit.schema.report import Report
+
+MIN_WIDTH = 80
+"""Narrower terminals wrap: below this, numbers would have to be cut."""
+
+GAP = 2
+SMALLEST_NAME = 16
+
+STYLES: dict[Tone, str] = {
+    "plain": "",
+    "strong": "bold",
+    "faint": "dim",
+    "good": "green",
+    "info": "cyan",
+    "warning": "yellow",
+    "error": "bold red",
+}
+
+
+def write(report: Report, stream: TextIO, *, top: int, width: int | None = None) -> None:
+    """Draw `report` on `stream`, in colour on a terminal.
+
+    `width` is in columns; if None it is that of the terminal.
+    """
+    draw(document(report, top), stream, width)
+
+
+def draw(doc: Document, stream: TextIO, width: int | None = None) -> None:
+    """Draw a document on `stream`; `width` as in `write`."""
+    console = Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
+    console.width = max(MIN_WIDTH, console.width)
+    for table in doc.comparison:
+        _draw_table(table, console)
+    _draw_findings(doc.findings, console)
+    for section in doc.sections:
+        _draw_section(section, console)
+    _draw_advice(doc.advice, console)
+    for footnote in doc.footnotes:
+        console.print(Text(footnote, style="dim"))
+
+
+def _draw_section(section: Section, console: Console) -> None:
+    title = Text(shorten(section.title, console.width - 8), style="bold")
+    console.print(Rule(title, align="left", characters="─", style="dim"))
+    console.print(Text(section.headline, style=f"bold {STYLES[section.tone]}"))
+    console.print()
+    for table in section.summary:
+        _draw_table(table, console)
+    _draw_facts(section.facts, console)
+    for table in section.tables:
+        _draw_table(table, console)
+    _draw_findings(section.findings, console)
+
+
+def _draw_facts(facts: Sequence[Fact], console: Console) -> None:
+    grid = RichTable.grid(padding=(0, GAP, 0, 0), pad_edge=False)
+    grid.add_column(no_wrap=True, style="dim")
+    grid.add_column(overflow="fold")
+    for fact in facts:
+        grid.add_row(Text(fact.label), Text(fact.value, style=STYLES[fact.tone]))
+    console.print(grid)
+    console.print()
+
+
+def _draw_findings(findings: Sequence[Remark], console: Console) -> None:
+    if not findings:
+        return
+    console.print(Text("Findings about the data", style="bold"))
+    grid = RichTable.grid(padding=(0, GAP, 0, 0), pad_edge=False)
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    for finding in findings:
+        tone = STYLES[finding.severity]
+        grid.add_row(Text(finding.severity, style=tone), Text(finding.text))
+    console.print(grid)
+    console.print()
+
+
+def _draw_advice(advice: Sequence[Advice], console: Console) -> None:
+    if not advice:
+        return
+    console.print(Rule(Text("What would give time back", style="bold"), align="left", characters="─", style="dim"))
+    grid = RichTable.grid(padding=(0, GAP, 0, 0), pad_edge=False)
+    grid.add_column(no_wrap=True, justify="right")
+    grid.add_column(overflow="fold")
+    for number, one in enumerate(advice, 1):
+        text = Text(one.text)
+        text.append(f"\n→ {one.next_step}", style="bold")
+        text.append(f"  ({one.gives_back})" if one.gives_back else "", style="dim")
+        grid.add_row(Text(f"{number}."), text)
+    console.print(grid)
+    console.print()
+
+
+def _draw_table(table: Table, console: Console) -> None:
+    beside = _fits(table, console.width)
+    widths = _widths(table, console.width, beside)
+    notes = _note_widths(table) if beside else [None] * len(widths)
+    drawn = RichTable(
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        padding=(0, GAP - 1, 0, 0),
+        header_style="dim",
+        border_style="dim",
+    )
+    for column, width in zip(table.columns, widths, strict=True):
+        justify = "right" if column.kind == "number" else "left"
+        folds = column.kind == "words"
+        drawn.add_column(
+            Text(column.title),
+            justify=justify,  # type: ignore[arg-type]
+            width=width,
+            no_wrap=not folds,
+            overflow="fold",
+        )
+    for row in table.rows:
+        cells = zip(row, table.columns, widths, notes, strict=True)
+        drawn.add_row(*(_cell(cell, column, width, note) for cell, column, width, note in cells))
+    console.print(Text(table.title, style="bold"))
+    console.print(drawn)
+    if table.remark:
+        console.print(Text(table.remark, style="dim"))
+    console.print()
+
+
+def _cell(cell: Cell, column: Column, width: int, note_width: int | None) -> Text:
+    """Return a cell with its note beside the text, in line with the notes above it, or under it (None)."""
+    fitted = {"name": shorten, "words": fold}.get(column.kind)
+    shown = fitted(cell.text, width) if fitted else cell.text
+    text = Text(shown, style=STYLES[cell.tone])
+    if note_width:
+        text.append(f"  {cell.note:>{note_width}}", style="dim")
+    elif cell.note:
+        text.append(f"\n{cell.note}", style="dim")
+    return text
+
+
+def _note_widths(table: Table) -> list[int]:
+    return [max(cell_len(cell.note) for cell in cells) for cells in zip(*table.rows, strict=True)]
+
+
+def _natural(column: Column, cells: Sequence[Cell], beside: bool) -> int:
+    """Return the width that shows every cell of a column whole."""
+    shown = [shorten(c.text, LONGEST) if column.kind == "name" else c.text for c in cells]
+    text, note = max(map(cell_len, shown)), max(cell_len(cell.note) for cell in cells)
+    both = text + 2 + note if beside and note else max(text, note)
+    return max(cell_len(column.title), both)
+
+
+def _naturals(table: Table, beside: bool) -> list[int]:
+    columns = zip(*table.rows, strict=True)
+    return [_natural(column, cells, beside) for column, cells in zip(table.columns, columns, strict=True)]
+
+
+def _fits(table: Table, width: int) -> bool:
+    """Tell whether notes have room beside their texts."""
+    needed = [
+        natural if column.kind == "number" else min(natural, SMALLEST_NAME)
+        for natural, column in zip(_naturals(table, beside=True), table.columns, strict=True)
+    ]
+    return sum(needed) + GAP * (len(needed) - 1) <= width
+
+
+def _widths(table: Table, width: int, beside: bool) -> list[int]:
+    """Return the columns' widths: numbers whole, and what is left shared evenly by the texts."""
+    widths = _naturals(table, beside)
+    texts = [i for i, column in enumerate(table.columns) if column.kind != "number"]
+    room = width - GAP * (len(widths) - 1)
+    room -= sum(w for i, w in enumerate(widths) if i not in texts)
+    for position, i in enumerate(sorted(texts, key=widths.__getitem__)):
+        widths[i] = min(widths[i], max(room // (len(texts) - position), 1))
+        room -= widths[i]
+    return widths

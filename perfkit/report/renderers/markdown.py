@@ -1,0 +1,99 @@
+"""Writes a report as GitHub-flavoured markdown: the same content as on the terminal."""
+
+from typing import TextIO
+
+from perfkit.report.content.document import Advice, Cell, Column, Document, Fact, Remark, Section, Table
+from perfkit.report.content.kernel_names import LONGEST, shorten
+from perfkit.report.content.report import document
+from perfkit.schema.report import Report
+
+_ESCAPES = str.maketrans(
+    {
+        **{c: f"\\{c}" for c in "\\`*_[]~#"},
+        # Entities rather than backslashes where a backslash would not stop a renderer.
+        "|": "&#124;",
+        "<": "&lt;",
+        ">": "&gt;",
+        "&": "&amp;",
+        "@": "&#64;",
+        "$": "&#36;",
+    }
+)
+
+
+def escape(text: str) -> str:
+    """Return `text` so that markdown shows it as it is: no cell, tag, code, link or mention."""
+    escaped = text.translate(_ESCAPES)
+    return escaped.replace("://", ":&#47;&#47;").replace("www.", "www&#46;")
+
+
+def write(report: Report, stream: TextIO, *, top: int) -> None:
+    """Write `report` to `stream` as markdown."""
+    draw(document(report, top), stream, "perfkit report")
+
+
+def draw(doc: Document, stream: TextIO, title: str) -> None:
+    """Write a document to `stream` under a title."""
+    stream.write(f"# {title}\n")
+    _advice(doc.advice, stream)
+    for table in doc.comparison:
+        _table(table, stream)
+    _findings(doc.findings, stream)
+    for section in doc.sections:
+        _section(section, stream)
+    if doc.footnotes:
+        stream.write("\n---\n")
+    for footnote in doc.footnotes:
+        stream.write(f"\n{escape(footnote)}\n")
+
+
+def _advice(advice: list[Advice], stream: TextIO) -> None:
+    if not advice:
+        return
+    stream.write("\n## What would give time back\n\n")
+    for number, one in enumerate(advice, 1):
+        gives_back = f" ({one.gives_back})" if one.gives_back else ""
+        stream.write(f"{number}. {escape(one.text)}  \n   → **{escape(one.next_step)}**{escape(gives_back)}\n")
+
+
+def _section(section: Section, stream: TextIO) -> None:
+    stream.write(f"\n## {escape(section.title)}\n\n**{escape(section.headline)}**\n")
+    for table in section.summary:
+        _table(table, stream)
+    _facts(section.facts, stream)
+    for table in section.tables:
+        _table(table, stream)
+    _findings(section.findings, stream)
+
+
+def _facts(facts: list[Fact], stream: TextIO) -> None:
+    stream.write("\n")
+    stream.writelines(f"- {fact.label}: {escape(fact.value)}\n" for fact in facts)
+
+
+def _findings(findings: list[Remark], stream: TextIO) -> None:
+    if not findings:
+        return
+    stream.write("\n### Findings about the data\n\n")
+    stream.writelines(f"- **{f.severity}** {escape(f.text)}\n" for f in findings)
+
+
+def _table(table: Table, stream: TextIO) -> None:
+    stream.write(f"\n### {escape(table.title)}\n\n")
+    _row([column.title for column in table.columns], stream)
+    _row(["---:" if column.kind == "number" else "---" for column in table.columns], stream)
+    for row in table.rows:
+        _row([_cell(*pair) for pair in zip(row, table.columns, strict=True)], stream)
+    if table.remark:
+        stream.write(f"\n{escape(table.remark)}\n")
+
+
+def _row(cells: list[str], stream: TextIO) -> None:
+    stream.write(f"| {' | '.join(cells)} |\n")
+
+
+def _cell(cell: Cell, column: Column) -> str:
+    text = escape(shorten(cell.text, LONGEST) if column.kind == "name" else cell.text)
+    if cell.note:
+        return f"{text} ({escape(cell.note)})"
+    return f"**{text}**" if cell.tone == "strong" and text else text

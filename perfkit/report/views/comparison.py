@@ -1,0 +1,153 @@
+"""What `perfkit compare` found, for people: the same tables on the terminal and as markdown."""
+
+from typing import Any, TextIO
+
+from perfkit.report.content.document import Cell, Column, Document, Remark, Section, Table, Tone
+from perfkit.report.renderers import console, html, markdown
+from perfkit.schema.common import Finding
+from perfkit.schema.comparison import Change, Comparison, GateState, Side
+from perfkit.stats.bootstrap import FEWEST_RUNS
+from perfkit.util.formatting import NONE, duration, figure, in_ms, percent_change, plain
+
+_GATE_TONES: dict[GateState, Tone] = {"passed": "good", "failed": "error", "not_evaluated": "warning"}
+_TITLES = {
+    "collective": "Collectives: exposed time a step and rank",
+    "operator": "Kernels and operators, a step and rank",
+}
+_COLUMNS = (Column("before"), Column("after"), Column("ratio"), Column("95 % interval"), Column("change", "words"))
+
+
+def write_rich(report: Comparison, stream: TextIO, *, top: int) -> None:
+    """Draw `report` on the terminal."""
+    console.draw(document(report, top), stream)
+
+
+def write_markdown(report: Comparison, stream: TextIO, *, top: int) -> None:
+    """Write `report` as markdown, such as `$GITHUB_STEP_SUMMARY` takes."""
+    markdown.draw(document(report, top), stream, "perfkit compare")
+
+
+def write_html(report: Comparison, stream: TextIO, *, top: int) -> None:
+    """Write `report` as a page, with a chart of where the step went."""
+    charts = [[chart] if (chart := _chart(report)) else []]
+    html.draw(document(report, top), charts, stream, version=report.perfkit_version, heading="perfkit compare")
+
+
+def _chart(report: Comparison) -> dict[str, Any] | None:
+    changes = [change for change in report.changes if change.kind == "category"]
+    if not changes:
+        return None
+    return {
+        "kind": "stack",
+        "title": "Where the step goes, before and after",
+        "note": "mean over ranks, median over steps and runs",
+        "axis": "",
+        "y": "ms, exposed",
+        "x": ["before", "after"],
+        "series": [
+            {
+                "colour": one.name,
+                "name": one.name.replace("_", " "),
+                "ms": [None if ns is None else in_ms(ns) for ns in (one.before, one.after)],
+            }
+            for one in changes
+        ],
+    }
+
+
+def document(report: Comparison, top: int) -> Document:
+    """Return what is shown of `report`, with at most `top` rows in its ranked tables."""
+    ranked = [table for kind in _TITLES if (table := _ranked(report, kind, top))]
+    gates = [_gates(report)] if report.gates else []
+    section = Section(
+        title=f"{_side(report.before)} → {_side(report.after)}",
+        headline=_headline(report),
+        tone=_tone(report),
+        summary=[_figures(report)],
+        facts=[],
+        tables=[*ranked, *gates],
+        findings=[_remark(finding) for finding in report.findings],
+    )
+    return Document([], [section], [_NOTE])
+
+
+_NOTE = (
+    "interval: of the ratio, by bootstrap: over runs where each side has at least three, else over the steps of the "
+    "two runs (marked: steps), which tells nothing of how two runs of the same would differ."
+)
+
+
+def _side(side: Side) -> str:
+    return plain(side.path) + (f" ({len(side.runs)} runs)" if len(side.runs) > 1 else "")
+
+
+def _headline(report: Comparison) -> str:
+    step = next((change for change in report.changes if change.name == "step_time"), None)
+    if step is None or step.ratio is None:
+        return "There is no step time on both sides."
+    moved = f"The step takes {duration(step.after)} instead of {duration(step.before)} ({percent_change(step.ratio)})"
+    if step.significant is None:
+        few = min(len(report.before.runs), len(report.after.runs)) < FEWEST_RUNS
+        return f"{moved}; whether that is more than noise cannot be told from {'so few' if few else 'these'} runs."
+    return f"{moved}, {'more than' if step.significant else 'no more than'} the runs differ among themselves."
+
+
+def _tone(report: Comparison) -> Tone:
+    states = {gate.state for gate in report.gates}
+    return "error" if "failed" in states else "warning" if "not_evaluated" in states else "info"
+
+
+def _figures(report: Comparison) -> Table:
+    rows = [_row(change) for change in report.changes if change.kind not in _TITLES]
+    return Table("Figures (times are a step's)", (Column("figure", "words"), *_COLUMNS), rows)
+
+
+def _ranked(report: Comparison, kind: str, top: int) -> Table | None:
+    changes = [change for change in report.changes if change.kind == kind]
+    if not changes:
+        return None
+    left = len(changes) - top
+    remark = f"{left} more, which gained or lost less" if left > 0 else ""
+    rows = [_row(change) for change in changes[:top]]
+    return Table(_TITLES[kind], (Column(kind, "name"), *_COLUMNS), rows, remark)
+
+
+def _row(change: Change) -> tuple[Cell, ...]:
+    low_high = f"{change.interval[0]:.3f} to {change.interval[1]:.3f}" if change.interval else NONE
+    return (
+        Cell(plain(change.name)),
+        Cell(figure(change.before, change.unit)),
+        Cell(figure(change.after, change.unit)),
+        Cell(NONE if change.ratio is None else f"{change.ratio:.3f}"),
+        Cell(low_high, note="steps" if change.resampled == "steps" else ""),
+        _judged(change),
+    )
+
+
+def _judged(change: Change) -> Cell:
+    if change.before is None:
+        return Cell("appeared", tone="strong")
+    if change.after is None:
+        return Cell("vanished", tone="strong")
+    if not change.significant or change.ratio is None:
+        return Cell("" if change.significant is None else "within noise", tone="faint")
+    worse = (change.ratio > 1) == (change.unit == "ns")
+    return Cell(percent_change(change.ratio), tone="warning" if worse else "good")
+
+
+def _gates(report: Comparison) -> Table:
+    rows = [
+        (
+            Cell(plain(gate.expression)),
+            Cell(gate.state.replace("_", " "), tone=_GATE_TONES[gate.state]),
+            Cell(plain(gate.message)),
+        )
+        for gate in report.gates
+    ]
+    return Table(
+        "Gates: fail on", (Column("condition", "words"), Column("gate", "words"), Column("figure", "words")), rows
+    )
+
+
+def _remark(finding: Finding) -> Remark:
+    return Remark(finding.severity, plain(finding.message))

@@ -1,0 +1,282 @@
+"""Runs over time, for people: the same tables on the terminal, as markdown and as a page, which has charts too."""
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
+from statistics import median
+from typing import TYPE_CHECKING, Any, Final, TextIO
+
+from perfkit.report.content.document import Cell, Column, Document, Fact, Section, Table
+from perfkit.report.content.run_facts import remarks
+from perfkit.report.renderers import console, html, markdown
+from perfkit.schema.history import History, HistoryPoint, Lineage, Shift
+from perfkit.util.formatting import NONE, duration, in_ms, percent_change, plain, rate, share
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+_COMMIT: Final = 10
+"""Digits of a commit that are shown."""
+_LISTED: Final = 6
+_FACTORS: Final = {
+    "parallel": "parallel",
+    "load_balance": "load bal.",
+    "host": "host",
+    "input": "input",
+    "serialisation": "serial.",
+    "transfer": "transfer",
+}
+_TOOLS: Final = {"perfkit"}
+"""Versions that are no part of what is measured."""
+NOTES: Final = (
+    "step: median over steps of the slowest rank's; in brackets its 95 % bootstrap interval, over the runs of "
+    "a commit where there are three or more, else over the steps of the run.",
+    "A change is claimed where Pettitt's test finds one that chance shows in fewer than one of twenty orders of the "
+    "same runs, and a bootstrap over the runs on either side agrees.",
+)
+
+
+def write_rich(report: History, stream: TextIO, *, top: int) -> None:
+    """Draw `report` on the terminal."""
+    console.draw(document(report, top), stream)
+
+
+def write_markdown(report: History, stream: TextIO, *, top: int) -> None:
+    """Write `report` as markdown."""
+    markdown.draw(document(report, top), stream, "perfkit history")
+
+
+def write_html(report: History, stream: TextIO, *, top: int) -> None:
+    """Write `report` as a page with charts of every run."""
+    charts = [_charts(lineage) for lineage in report.lineages]
+    html.draw(document(report, top), charts, stream, version=report.perfkit_version, heading="perfkit history")
+
+
+def document(report: History, top: int) -> Document:
+    """Return what is shown of `report`: the newest `top` runs or commits of each configuration."""
+    titles = _titles(report.lineages)
+    sections = [_section(lineage, title, top) for lineage, title in zip(report.lineages, titles, strict=True)]
+    return Document([], sections, list(NOTES), findings=remarks(report.findings))
+
+
+def _titles(lineages: Sequence[Lineage]) -> list[str]:
+    """Return what tells each configuration from the others."""
+    short = [_title(lineage) for lineage in lineages]
+    often = {title for title, count in Counter(short).items() if count > 1}
+    names = {name for lineage in lineages for name in lineage.settings} - {"workload", "source", "ranks"}
+    titles = []
+    for lineage, title in zip(lineages, short, strict=True):
+        alike = [one.settings for one, other in zip(lineages, short, strict=True) if other == title]
+        differing = [name for name in sorted(names) if len({repr(one.get(name)) for one in alike}) > 1]
+        said = [f"{name} = {_value(lineage.settings.get(name))}" for name in differing[:_LISTED]]
+        titles.append(plain(f"{title} ({', '.join(said)})" if title in often else title))
+    return titles
+
+
+def _title(lineage: Lineage) -> str:
+    found = lineage.settings
+    ranks = f"{found.get('ranks')} rank" + ("" if found.get("ranks") == 1 else "s")
+    return ", ".join([str(found.get("workload")), f"input from {found.get('source')}", ranks])
+
+
+def _value(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _section(lineage: Lineage, title: str, top: int) -> Section:
+    worse = [shift for shift in lineage.shifts if shift.after_ns > shift.before_ns]
+    return Section(
+        title=title,
+        headline=_headline(lineage),
+        tone="warning" if worse else "good" if lineage.shifts else "info",
+        summary=[],
+        facts=_facts(lineage),
+        tables=[*([_shifts(lineage)] if lineage.shifts else []), _steps(lineage, top), _efficiency(lineage, top)],
+        findings=[],
+    )
+
+
+def _headline(lineage: Lineage) -> str:
+    count = f"{lineage.runs} run" + ("" if lineage.runs == 1 else "s")
+    if lineage.reason:
+        return f"{lineage.reason}."
+    if not lineage.shifts:
+        return f"{count}: the step time has not changed by more than the runs differ among themselves."
+    last = lineage.shifts[-1]
+    more = f" ({len(lineage.shifts)} changes in all)" if len(lineage.shifts) > 1 else ""
+    return (
+        f"{count}: since {plain(last.run)} the step takes {duration(last.after_ns)} instead of "
+        f"{duration(last.before_ns)} ({percent_change(last.after_ns / last.before_ns)}){more}."
+    )
+
+
+def _facts(lineage: Lineage) -> list[Fact]:
+    devices = [str(name) for name in lineage.settings.get("device_names") or lineage.settings.get("devices") or []]
+    first, last = lineage.points[0], lineage.points[-1]
+    steps = [point.step_ns for point in lineage.points]
+    return [
+        Fact("device", plain(", ".join(devices)) or NONE),
+        Fact("time", _when(first) + (f" to {_when(last)}" if first is not last else "")),
+        Fact("step", f"{duration(min(steps))} to {duration(max(steps))}, median {duration(median(steps))}"),
+    ]
+
+
+def _when(point: HistoryPoint) -> str:
+    return plain(point.started_at.replace("T", " ")[:16])
+
+
+def _commit(commit: str | None) -> str:
+    return NONE if commit is None else plain(commit[:_COMMIT])
+
+
+def _name(point: HistoryPoint) -> str:
+    more = f" and {len(point.runs) - 1} more" if len(point.runs) > 1 else ""
+    return plain(point.runs[0]) + more
+
+
+def _shifts(lineage: Lineage) -> Table:
+    rows = [
+        (
+            Cell(plain(shift.run)),
+            Cell(_commit(shift.commit)),
+            Cell(duration(shift.before_ns)),
+            Cell(duration(shift.after_ns)),
+            Cell(percent_change(shift.after_ns / shift.before_ns), tone=_tone(shift)),
+            Cell(f"{shift.interval[0]:.3f} to {shift.interval[1]:.3f}"),
+        )
+        for shift in lineage.shifts
+    ]
+    columns = (
+        Column("since", "words"),
+        Column("commit", "words"),
+        Column("before"),
+        Column("after"),
+        Column("change"),
+        Column("95 % interval"),
+    )
+    return Table("Changes of the step time that last", columns, rows)
+
+
+def _tone(shift: Shift) -> Any:
+    return "warning" if shift.after_ns > shift.before_ns else "good"
+
+
+def _steps(lineage: Lineage, top: int) -> Table:
+    changed = [_changed(before, after) for before, after in pairwise(lineage.points)]
+    rows: list[tuple[Cell, ...]] = [
+        (
+            Cell(_when(point)),
+            Cell(_name(point)),
+            Cell(_commit(point.commit)),
+            Cell(duration(point.step_ns), note=_interval(point)),
+            Cell(rate(point.samples_per_s, "samples").removesuffix(" samples/s")),
+            Cell(what),
+        )
+        for point, what in zip(lineage.points, ["", *changed], strict=True)
+    ]
+    columns: tuple[Column, ...] = (
+        Column("started", "words"),
+        Column("run", "words"),
+        Column("commit", "words"),
+        Column("step"),
+        Column("samples/s"),
+        Column("new versions", "words"),
+    )
+    if not any(changed):
+        columns, rows = columns[:-1], [row[:-1] for row in rows]
+    return Table("Step time", columns, rows[-top:], _left_out(rows, top))
+
+
+def _interval(point: HistoryPoint) -> str:
+    return f"[{duration(point.interval_ns[0])}, {duration(point.interval_ns[1])}]" if point.interval_ns else ""
+
+
+def _changed(before: HistoryPoint, after: HistoryPoint) -> str:
+    names = sorted((before.versions.keys() | after.versions.keys()) - _TOOLS)
+    pairs = [(name, before.versions.get(name, NONE), after.versions.get(name, NONE)) for name in names]
+    return plain(", ".join(f"{name} {old} → {new}" for name, old, new in pairs if old != new))
+
+
+def _left_out(rows: Sequence[object], top: int) -> str:
+    return f"{len(rows) - top} older ones are left out" if len(rows) > top else ""
+
+
+def _efficiency(lineage: Lineage, top: int) -> Table:
+    rows = [
+        (Cell(_name(point)), *(Cell(share(point.efficiency.get(name))) for name in _FACTORS))
+        for point in lineage.points
+    ]
+    columns = (Column("run", "words"), *map(Column, _FACTORS.values()))
+    medians = any(len(point.runs) > 1 for point in lineage.points)
+    remark = "parallel efficiency is the product of the five beside it"
+    remark += "; of several runs each figure is the median of theirs" if medians else ""
+    return Table("Efficiency", columns, rows[-top:], "; ".join(filter(None, (remark, _left_out(rows, top)))))
+
+
+# ---- charts --------------------------------------------------------------------------------------------------------
+
+
+def _charts(lineage: Lineage) -> list[dict[str, Any]]:
+    """Return the charts of a configuration: every run, however many."""
+    points = lineage.points
+    # Of a time or a commit that is none, nothing may be read as markup by the chart.
+    where = [_bare(_when(point)) + (f"<br>{_bare(_commit(point.commit))}" if point.commit else "") for point in points]
+    shared = {"kind": "trend", "note": "", "x": where, "runs": [_name(point) for point in points]}
+    steps = {"name": "step", "y": [in_ms(point.step_ns) for point in points], "interval": list(map(_ends, points))}
+    factors = [
+        {"name": title, "y": [_rounded(point.efficiency.get(name)) for point in points], "interval": []}
+        for name, title in _FACTORS.items()
+    ]
+    charts = [shared | {"title": "Step time", "unit": "ms", "series": [steps], "levels": _levels(lineage)}]
+    if any(value is not None for series in factors for value in series["y"]):
+        charts.append(shared | {"title": "Efficiency and its factors", "unit": "", "series": factors, "levels": []})
+    return charts
+
+
+def _bare(text: str) -> str:
+    return text.replace("&", "").replace("<", "")
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 6)
+
+
+def _ends(point: HistoryPoint) -> list[float] | None:
+    return [in_ms(end) for end in point.interval_ns] if point.interval_ns else None
+
+
+def _levels(lineage: Lineage) -> list[dict[str, Any]]:
+    """Return the level of each stretch between changes: the indices of its first and last point, and its median."""
+    if not lineage.shifts:
+        return []
+    place = {run: index for index, point in enumerate(lineage.points) for run in point.runs}
+    starts = [0, *(place[shift.run] for shift in lineage.shifts)]
+    ends = [*(place[shift.last_before] for shift in lineage.shifts), len(lineage.points) - 1]
+    medians = [lineage.shifts[0].before_ns, *(shift.after_ns for shift in lineage.shifts)]
+    return [{"from": a, "to": b, "ms": in_ms(ns)} for a, b, ns in zip(starts, ends, medians, strict=True)]
+
+
+def plot_steps(report: History) -> "Figure":
+    """Return the step time of every run or commit as a plotly figure, a line a configuration."""
+    from plotly.graph_objects import Figure, Scatter
+
+    figure = Figure()
+    for lineage, title in zip(report.lineages, _titles(report.lineages), strict=True):
+        points = lineage.points
+        ends = [_ends(point) or [in_ms(point.step_ns)] * 2 for point in points]
+        figure.add_trace(
+            Scatter(
+                name=_bare(title),
+                x=[point.started_at for point in points],
+                y=[in_ms(point.step_ns) for point in points],
+                text=[_bare(f"{_name(point)} {_commit(point.commit)}") for point in points],
+                hovertemplate="%{text}: %{y:.6~g} ms<extra></extra>",
+                mode="lines+markers",
+                error_y={
+                    "array": [high - in_ms(point.step_ns) for point, (_, high) in zip(points, ends, strict=True)],
+                    "arrayminus": [in_ms(point.step_ns) - low for point, (low, _) in zip(points, ends, strict=True)],
+                },
+            )
+        )
+    figure.update_layout(title="Step time")
+    return figure.update_yaxes(title="ms", rangemode="tozero")

@@ -1,1 +1,0 @@
-"""Training on many ranks, and recording what they do."""

@@ -1,0 +1,103 @@
+"""Global efficiency of the points of a series, and where it was lost between them (metrics.md sections 6 and 7)."""
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from statistics import fmean
+from typing import Final
+
+from perfkit.scaling.series import Group
+from perfkit.scaling.step_time import estimate
+from perfkit.schema.run import RunReport
+from perfkit.schema.scaling import Estimate, Factors, LostEfficiency, ScalingPoint
+from perfkit.stats.bootstrap import FEWEST_RUNS, FEWEST_STEPS, generator, medians
+
+PARTS: Final = ("load_balance", "host", "input", "serialisation", "transfer", "computation_scaling")
+"""What global efficiency is the product of."""
+
+Parts = Factors | str
+"""The factors, or why there are none."""
+
+
+def factors(group: Group) -> dict[int, Parts]:
+    """Return the factors of every world size of a series, geometric means over its runs, so that they multiply."""
+    known = {size: _unknown(runs) for size, runs in group.points.items()}
+    least = min(known)
+    work = {size: _mean_computation(runs) for size, runs in group.points.items() if known[size] is None}
+    found: dict[int, Parts] = {}
+    for size, runs in group.points.items():
+        reason = known[size] or known[least]
+        grown = 1.0 if group.kind == "strong" else size / least
+        found[size] = reason or _factors(runs, grown * work[least] / work[size])
+    return found
+
+
+def _unknown(runs: Sequence[RunReport]) -> str | None:
+    """Say why there are no factors; None where there are."""
+    for run in runs:
+        if not run.ranks:
+            return "it was not recorded"
+        if len(run.ranks) != run.world_size:
+            return f"only {len(run.ranks)} of {run.world_size} ranks have a trace"
+        if len({len(rank.steps) for rank in run.ranks}) != 1:
+            return "the ranks recorded different numbers of steps"
+        if not run.ranks[0].steps:
+            return "no step was recorded"
+        if run.efficiency is None or run.efficiency.parallel is None:
+            return (run.efficiency and run.efficiency.reason) or "no rank says which it is"
+    return None
+
+
+def computation(runs: Sequence[RunReport], stream: int) -> Estimate | None:
+    """Return the computation of all ranks in a step (ns); None where the ranks are not all there."""
+    if _unknown(runs) is not None:
+        return None
+    draw = generator(stream)
+    if len(runs) >= FEWEST_RUNS:
+        return estimate(_mean_computation(runs), medians([_mean_computation([run]) for run in runs], draw))
+    steps = [[step.exposed_ns.compute for step in rank.steps] for rank in runs[0].ranks]
+    enough = len(runs) == 1 and len(steps[0]) >= FEWEST_STEPS
+    sums = [float(sum(ranks)) for ranks in zip(*steps, strict=True)]
+    return estimate(_mean_computation(runs), medians(sums, draw) if enough else None)
+
+
+def _mean_computation(runs: Sequence[RunReport]) -> float:
+    return _mean([run.efficiency.sum_compute_ns / len(run.ranks[0].steps) for run in runs if run.efficiency])
+
+
+def _factors(runs: Sequence[RunReport], computation_scaling: float) -> Factors:
+    parts = {name: _mean([getattr(run.efficiency, name) for run in runs]) for name in PARTS[:-1]}
+    parts["computation_scaling"] = computation_scaling
+    return Factors(global_efficiency=math.prod(parts.values()), **parts)
+
+
+def _mean(values: list[float]) -> float:
+    """Return the geometric mean: that of products is the product of theirs."""
+    return math.exp(fmean(map(math.log, values)))
+
+
+def lost(points: Sequence[ScalingPoint]) -> list[LostEfficiency]:
+    """Return where efficiency was lost between neighbouring world sizes, where both have factors."""
+    return [
+        lost_between(before.world_size, before.factors, after.world_size, after.factors)
+        for before, after in pairwise(points)
+        if before.factors and after.factors
+    ]
+
+
+def lost_between(from_size: int, before: Factors, to_size: int, after: Factors) -> LostEfficiency:
+    """Attribute the difference of two global efficiencies to their factors, in points.
+
+    With G = product of f, G1 - G2 = L (ln G1 - ln G2) = sum of L (ln f1 - ln f2), where L is the logarithmic mean of G1
+    and G2: each factor's share is that of its logarithm (the logarithmic mean Divisia index, Ang 2004).
+    """
+    mean = logarithmic_mean(before.global_efficiency, after.global_efficiency)
+    parts = {name: 100 * mean * math.log(getattr(before, name) / getattr(after, name)) for name in PARTS}
+    return LostEfficiency(from_size=from_size, to_size=to_size, total=math.fsum(parts.values()), **parts)
+
+
+def logarithmic_mean(a: float, b: float) -> float:
+    """Return (a - b) / ln(a / b), a where they are equal; both above 0."""
+    ratio = math.log(a / b)
+    # Close to 1 the quotient of two tiny differences is noise: its series, a (1 - r/2 + r^2/6), is exact there.
+    return (a - b) / ratio if abs(ratio) > 1e-5 else a * (1 - ratio / 2 + ratio * ratio / 6)

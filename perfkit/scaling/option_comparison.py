@@ -1,0 +1,139 @@
+"""Runs that differ in one option only, side by side."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from statistics import fmean, geometric_mean, median
+from typing import Final, NamedTuple
+
+from perfkit.errors import UsageError
+from perfkit.scaling.run_settings import COMPANIONS, Settings, differing, key, settings
+from perfkit.scaling.series import place
+from perfkit.scaling.step_time import Sample, common_kind, estimate, figure, quotient, sample
+from perfkit.schema.run import DataLoading, RunReport
+from perfkit.schema.scaling import Axis, AxisRow
+
+ALWAYS: Final = "source"
+"""Compared where there are several, asked for or not."""
+_FIRST: Final = ("memory", "off", "none", "float32")
+"""Values that others are compared with; without one of them the first that was run."""
+
+
+class _Member(NamedTuple):
+    run: RunReport
+    setting: Settings
+    value: str
+
+
+def axes(runs: Sequence[RunReport], by: Sequence[str]) -> list[Axis]:
+    """Return the runs side by side by each option.
+
+    Raises:
+        UsageError: no runs differ in an option only.
+    """
+    found = []
+    for option in dict.fromkeys([*by, ALWAYS]):
+        mine = list(_axes(runs, option))
+        if not mine and option in by:
+            raise UsageError(f"--by {option}: no runs here differ in that only; {_what_differs(runs)}")
+        found.extend(mine)
+    return found
+
+
+def _what_differs(runs: Sequence[RunReport]) -> str:
+    known = [setting for run in runs if (setting := settings(run)) is not None]
+    names = differing(known)
+    return f"they differ in {', '.join(names)}" if names else "they do not differ in any option"
+
+
+def _axes(runs: Sequence[RunReport], option: str) -> Iterator[Axis]:
+    without = (option, *COMPANIONS.get(option, ()))
+    alike: dict[tuple[object, ...], list[_Member]] = defaultdict(list)
+    for run in runs:
+        placed = place(run)
+        setting = placed.setting if placed else settings(run)
+        if setting is None or option not in setting or common_kind([run]) is None:
+            continue
+        batch = placed.batch_size if placed else None
+        where = (key(setting, without), run.world_size, len(run.hosts), batch)
+        alike[where].append(_Member(run, setting, setting[option]))
+    several = [members for members in alike.values() if len({member.value for member in members}) > 1]
+    common = [{name: value for name, value in members[0].setting.items() if name not in without} for members in several]
+    varied = differing(common, but=("workload",))
+    for members, shared in zip(several, common, strict=True):
+        axis = _axis(option, members, [f"{name}={shared[name]}" for name in varied if name in shared])
+        if axis is not None:
+            yield axis
+
+
+def _axis(option: str, members: list[_Member], varied: list[str]) -> Axis | None:
+    measured_on = common_kind([member.run for member in members])
+    if measured_on is None:
+        return None
+    rows = _rows(members)
+    samples = {name: sample(runs, measured_on, stream) for stream, (name, runs) in enumerate(rows.items())}
+    first = next(iter(samples.values()))
+    run = first.runs[0]
+    batch = [f"batch {run.batch_size} a rank"] if run.batch_size else []
+    from_memory = rows.get("memory", []) if option == "source" else []
+    return Axis(
+        option=option,
+        name=", ".join([run.workload or "", *varied, *batch]),
+        world_size=run.world_size,
+        rows=[_row(name, found, first, from_memory) for name, found in samples.items()],
+    )
+
+
+def _rows(members: list[_Member]) -> dict[str, list[RunReport]]:
+    """Return the repeats by value; one value with several companions is several rows, and says so."""
+    by_value: dict[str, list[_Member]] = defaultdict(list)
+    for member in sorted(members, key=lambda member: _FIRST.index(member.value) if member.value in _FIRST else 99):
+        by_value[member.value].append(member)
+    rows: dict[str, list[RunReport]] = defaultdict(list)
+    for value, mine in by_value.items():
+        varied = differing([member.setting for member in mine])
+        for member in mine:
+            more = [f"{name}={member.setting.get(name, 'none')}" for name in varied]
+            rows[", ".join([value, *more])].append(member.run)
+    return rows
+
+
+def _row(value: str, found: Sample, first: Sample, from_memory: Sequence[RunReport]) -> AxisRow:
+    runs = found.runs
+    loads = _loads(runs)
+    parallel = [run.efficiency.parallel for run in runs if run.efficiency and run.efficiency.parallel]
+    middle, memory_middle = _load_median(runs), _load_median(from_memory)
+    rate, memory_rate = _read_rate(runs), _read_rate(from_memory)
+    speeds = [load.file_speed for load in loads if load.file_speed]
+    return AxisRow(
+        value=value,
+        figure=figure(found),
+        efficiency=geometric_mean(parallel) if len(parallel) == len(runs) else None,
+        ratio=None if found is first else estimate(*quotient(found, first)),
+        load_median_ns=middle,
+        load_max_ns=max((load.max_ns for load in loads), default=None),
+        exposed_share=fmean(load.exposed_share for load in loads) if loads else None,
+        read_bytes_per_s=rate,
+        load_ratio=middle / memory_middle if middle is not None and memory_middle else None,
+        memory_share=rate / memory_rate if rate is not None and memory_rate else None,
+        file_bytes_per_s=_median(speed.bytes_per_s for speed in speeds),
+        file_cached_share=_median(speed.cached_share for speed in speeds),
+        file_share=_median(load.file_share for load in loads),
+    )
+
+
+def _loads(runs: Sequence[RunReport]) -> list[DataLoading]:
+    return [run.data_loading for run in runs if run.data_loading]
+
+
+def _load_median(runs: Sequence[RunReport]) -> float | None:
+    return _median(load.median_ns for load in _loads(runs))
+
+
+def _read_rate(runs: Sequence[RunReport]) -> float | None:
+    return _median(load.read_bytes_per_s for load in _loads(runs))
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    """Return the median of those that are known; None where none is."""
+    known = [value for value in values if value is not None]
+    return median(known) if known else None

@@ -1,0 +1,108 @@
+"""From the reports of several runs to what they tell together."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from perfkit.errors import UsageError
+from perfkit.scaling.efficiency_loss import lost
+from perfkit.scaling.forecast import forecasts
+from perfkit.scaling.laws import Observations, fits
+from perfkit.scaling.option_comparison import axes
+from perfkit.scaling.points import points
+from perfkit.scaling.run_settings import differing
+from perfkit.scaling.series import Group, groups, measurable, runs_of, why_failed
+from perfkit.scaling.step_time import MeasuredOn, common_kind, steps_ns
+from perfkit.schema.run import RunReport
+from perfkit.schema.scaling import FailedPoint, Scaling, ScalingPoint, ScalingSeries
+from perfkit.util.formatting import ranges
+
+
+def scaling(runs: Sequence[RunReport], by: Sequence[str] = (), forecast: Sequence[int] = ()) -> Scaling | None:
+    """Return what `runs` tell together; None where no two belong together.
+
+    Args:
+        runs: the reports of all.
+        by: options to compare runs by; input sources are compared where there are several, asked for or not.
+        forecast: world sizes to say something of.
+
+    Raises:
+        UsageError: no runs differ in an option of `by` only, or there is no series to forecast.
+    """
+    found = [group for group in groups(runs) if measurable(group)]
+    varied = differing([group.setting for group in found], but=("workload",))
+    series = [_series(group, name, varied, forecast) for group, name in zip(found, _names(found, varied), strict=True)]
+    if forecast and not series:
+        raise UsageError(
+            "--forecast: no runs here differ in nothing but the number of ranks (and their batch): nothing to forecast"
+        )
+    sides = axes(runs, by)
+    return Scaling(series=series, axes=sides) if series or sides else None
+
+
+def _names(found: list[Group], varied: list[str]) -> list[str]:
+    """Return a name a series: workload, kind, and in what it differs from the others."""
+    plain = [_name(group, varied) for group in found]
+    counts = Counter(plain)
+    return [
+        f"{name}, batch {group.batch_size}" if counts[name] > 1 else name
+        for name, group in zip(plain, found, strict=True)
+    ]
+
+
+def _name(group: Group, varied: list[str]) -> str:
+    parts = [f"{name}={group.setting[name]}" for name in varied if name in group.setting]
+    return ", ".join([f"{group.setting['workload']} {group.kind}", *parts])
+
+
+def _series(group: Group, name: str, varied: list[str], forecast: Sequence[int]) -> ScalingSeries:
+    measured_on = common_kind(runs_of(group)) or "recorded"
+    made = points(group, measured_on)
+    observed = _observations(group, made, measured_on)
+    return ScalingSeries(
+        name=name,
+        kind=group.kind,
+        workload=group.setting["workload"],
+        varies={option: group.setting[option] for option in varied if option in group.setting},
+        batch_size=group.batch_size,
+        points=made,
+        lost=lost(made),
+        fits=fits(group.kind, made, observed),
+        forecasts=forecasts(group, made, observed, forecast),
+        failed=[FailedPoint(run=run.run, world_size=run.world_size, reason=why_failed(run)) for run in group.failed],
+        notes=list(_notes(made)),
+    )
+
+
+def _observations(group: Group, made: Sequence[ScalingPoint], measured_on: MeasuredOn) -> Observations:
+    """Return every run of the points whose ranks do not share cores."""
+    rows = [
+        (point.world_size, np.median(steps_ns(run, measured_on)), point.batch_size)
+        for point in made
+        if point.oversubscribed is None
+        for run in group.points[point.world_size]
+    ]
+    ranks, step_ns, batch = (np.array(column, np.float64) for column in zip(*rows, strict=True)) if rows else _NONE
+    return Observations(ranks, step_ns, ranks * batch * 1e9 / step_ns)
+
+
+_NONE = (np.zeros(0), np.zeros(0), np.zeros(0))
+
+
+def _notes(made: Sequence[ScalingPoint]) -> Iterator[str]:
+    for point in made:
+        if point.oversubscribed:
+            yield f"{point.world_size} ranks: {point.oversubscribed}: what is lost there is lost to sharing them first"
+    threads = [point.threads for point in made if point.threads is not None]
+    if len(set(threads)) > 1:
+        several = ", ".join(f"{point.threads} at {point.world_size}" for point in made if point.threads is not None)
+        yield f"CPU threads a rank differ ({several} ranks): that is part of computation scaling; fix it with --threads"
+    if any(point.figure.measured_on == "recorded" for point in made):
+        yield "times are of recorded steps, with the profiler's cost in them: not all runs have plain ones"
+    once = [point.world_size for point in made if point.figure.resampled != "runs"]
+    if once:
+        yield (
+            f"fewer than three repeats at {ranges(once)} ranks: the interval is over steps, and tells nothing of how "
+            "two runs of the same would differ"
+        )

@@ -1,0 +1,92 @@
+"""Rows of operators and collectives added up: over the cycles of a rank, or over the ranks of a run."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Final
+
+from msgspec.structs import replace
+
+from perfkit.schema.rank import CollectiveStat, MemoryUse, OperatorStat, PhaseStat
+
+MOST_PHASES: Final = 100
+"""Names that are kept: a program may put a number into each."""
+
+
+def add_operators(rows: Iterable[OperatorStat]) -> list[OperatorStat]:
+    """Return one row a name and category, largest time first."""
+    groups: dict[tuple[str, str], list[OperatorStat]] = defaultdict(list)
+    for row in rows:
+        groups[row.name, row.category].append(row)
+    # What stands alone stays as it is: of thousands of ranks no row is copied.
+    added = [
+        group[0]
+        if len(group) == 1
+        else OperatorStat(
+            name=group[0].name,
+            category=group[0].category,
+            count=sum(row.count for row in group),
+            total_ns=sum(row.total_ns for row in group),
+            max_ns=max(row.max_ns for row in group),
+        )
+        for group in groups.values()
+    ]
+    return sorted(added, key=lambda row: (-row.total_ns, row.name))
+
+
+def add_phases(rows: Iterable[PhaseStat]) -> list[PhaseStat]:
+    """Return one row a name, largest time first."""
+    groups: dict[str, list[PhaseStat]] = defaultdict(list)
+    for row in rows:
+        groups[row.name].append(row)
+    added = [
+        group[0]
+        if len(group) == 1
+        else PhaseStat(
+            name=name,
+            count=sum(row.count for row in group),
+            total_ns=sum(row.total_ns for row in group),
+            max_ns=max(row.max_ns for row in group),
+        )
+        for name, group in groups.items()
+    ]
+    return sorted(added, key=lambda row: (-row.total_ns, row.name))[:MOST_PHASES]
+
+
+def add_collectives(rows: Iterable[CollectiveStat]) -> list[CollectiveStat]:
+    """Return one row an operator, group, size and type; what nothing hid most first, then the longest."""
+    groups: dict[tuple[object, ...], list[CollectiveStat]] = defaultdict(list)
+    for row in rows:
+        groups[row.operator, row.group, row.group_size, row.bytes, row.dtype, row.ddp_bucket].append(row)
+    added = [
+        group[0]
+        if len(group) == 1
+        else CollectiveStat(
+            operator=group[0].operator,
+            group=group[0].group,
+            group_size=group[0].group_size,
+            bytes=group[0].bytes,
+            dtype=group[0].dtype,
+            count=sum(row.count for row in group),
+            total_ns=sum(row.total_ns for row in group),
+            exposed_ns=sum(row.exposed_ns for row in group),
+            max_ns=max(row.max_ns for row in group),
+            ddp_bucket=group[0].ddp_bucket,
+        )
+        for group in groups.values()
+    ]
+    return sorted(added, key=lambda row: (-row.exposed_ns, -row.total_ns, row.operator, row.bytes or 0))
+
+
+def join_memory(uses: Iterable[MemoryUse]) -> list[MemoryUse]:
+    """Return one record a device, with all steps; peak and curve are the highest's, or of equals the first's."""
+    groups: dict[str, list[MemoryUse]] = defaultdict(list)
+    for use in uses:
+        groups[use.device].append(use)
+    return [
+        group[0]
+        if len(group) == 1
+        else replace(
+            max(group, key=lambda use: use.peak.allocated_bytes), steps=[step for use in group for step in use.steps]
+        )
+        for group in groups.values()
+    ]

@@ -1,0 +1,1 @@
+"""Run folders, discovery of runs under a path, file names, and the cache of trace summaries."""

@@ -1,0 +1,221 @@
+"""Run folders: their names, the manifest `run.json`, and the files a run leaves beside it.
+
+::
+
+    traces/<run>/run.json                       what the run says of itself (RunManifest)
+                 rank<R>[.cycle<C>].json.gz     one trace a rank and cycle
+                 rank<R>[.cycle<C>].key_averages.txt
+                 rank0[.cycle<C>].pyinstrument.{html,speedscope.json,txt}    --pyinstrument
+                 rank<R>[.cycle<C>].memory.pickle                            --memory-snapshot
+                 rank<R>.nccl.log                                            --nccl-debug
+                 failure.json                   only after a failure: the first rank that failed, and why
+"""
+
+import errno
+import re
+import stat
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from perfkit.errors import StoreError
+from perfkit.schema.manifest import FILE_KINDS, MANIFEST_VERSION, Failure, FileKind, RunManifest, TraceFile
+from perfkit.schema.sweep import SWEEP_VERSION, Sweep, SweepPoint
+from perfkit.util.atomic_write import replacing
+
+MANIFEST_NAME: Final = "run.json"
+FAILURE_NAME: Final = "failure.json"
+SWEEP_NAME: Final = "sweep.json"
+"""Of a set of runs, beside their folders."""
+
+_KINDS: Final[dict[str, FileKind]] = {
+    "json.gz": "trace",
+    "key_averages.txt": "key_averages",
+    "pyinstrument.html": "python_profile",
+    "pyinstrument.speedscope.json": "python_profile",
+    "pyinstrument.txt": "python_profile",
+    "memory.pickle": "memory_snapshot",
+    "nccl.log": "nccl_log",
+}
+_ENDS = "|".join(re.escape(end) for end in _KINDS)
+_FILE = re.compile(rf"rank(?P<rank>\d+)(?:\.cycle(?P<cycle>\d+))?\.(?P<end>{_ENDS})")
+
+
+def create_run_folder(trace_dir: Path, name: str) -> Path:
+    """Create `trace_dir/name`, or `name-2`, `name-3`, … where that exists; never reuse a folder.
+
+    Raises:
+        StoreError: `trace_dir` cannot be made or written.
+    """
+    suffix = 1
+    while True:
+        folder = trace_dir / (name if suffix == 1 else f"{name}-{suffix}")
+        try:
+            trace_dir.mkdir(parents=True, exist_ok=True)
+            folder.mkdir()
+        except FileExistsError as error:
+            if not trace_dir.is_dir():
+                raise StoreError(f"{trace_dir} is not a folder: choose another --trace-dir") from error
+            suffix += 1
+        except OSError as error:
+            raise StoreError(
+                f"cannot create the run folder {folder}: {error.strerror}: choose another --trace-dir"
+            ) from error
+        else:
+            return folder
+
+
+def file_stem(rank: int, cycle: int, cycles: int) -> str:
+    """Return the name, without its ending, of what `rank` writes for `cycle` (from 0) of `cycles`."""
+    return f"rank{rank}" if cycles == 1 else f"rank{rank}.cycle{cycle}"
+
+
+def list_files(folder: Path) -> list[TraceFile]:
+    """Return the finished files of a run by rank, cycle and kind; temporary ones are left out."""
+    found = [
+        TraceFile(
+            path=path.name,
+            rank=int(match["rank"]),
+            cycle=int(match["cycle"] or 0),
+            bytes=path.stat().st_size,
+            kind=_KINDS[match["end"]],
+        )
+        for path in folder.iterdir()
+        if (match := _FILE.fullmatch(path.name))
+    ]
+    return sorted(found, key=lambda file: (file.rank, file.cycle, FILE_KINDS.index(file.kind), file.path))
+
+
+def write_manifest(folder: Path, manifest: RunManifest) -> None:
+    """Write `run.json` atomically.
+
+    Raises:
+        StoreError: It cannot be written.
+    """
+    _write_json(folder / MANIFEST_NAME, manifest)
+
+
+def _write_json(path: Path, value: Any) -> None:
+    with replacing(path) as temporary:
+        temporary.write_bytes(msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
+
+
+def read_manifest(folder: Path) -> RunManifest:
+    """Read `run.json` of a run folder, and what became of the run where it could not write that any more.
+
+    Raises:
+        StoreError: It is missing, damaged, or written by a newer perfkit.
+    """
+    path = folder / MANIFEST_NAME
+    try:
+        data = _bytes_of(path)
+        version = msgspec.json.decode(data, type=_Versioned).schema_version
+        if version > MANIFEST_VERSION:
+            raise StoreError(
+                f"{path} has schema version {version}, this perfkit knows {MANIFEST_VERSION}: update perfkit to read it"
+            )
+        return _with_failure(folder, msgspec.json.decode(data, type=RunManifest))
+    except OSError as error:
+        raise StoreError(f"cannot read {path}: {error.strerror}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise StoreError(f"{path} is no valid manifest: {error}") from error
+
+
+def _with_failure(folder: Path, manifest: RunManifest) -> RunManifest:
+    """Return the manifest of a run that failed and could not say so any more in `run.json`: its disk was full."""
+    if manifest.state != "running":
+        return manifest
+    try:
+        said = _bytes_of(folder / FAILURE_NAME)
+    except OSError:  # it goes on, or was killed
+        return manifest
+    try:
+        failure = msgspec.json.decode(said, type=Failure)
+    except msgspec.DecodeError:  # not even that could be written
+        failure = None
+    return replace(manifest, state="failed", failure=failure)
+
+
+def write_sweep(folder: Path, points: list[SweepPoint]) -> None:
+    """Write `sweep.json` atomically.
+
+    Raises:
+        StoreError: It cannot be written.
+    """
+    _write_json(folder / SWEEP_NAME, Sweep(points=points))
+
+
+def read_sweep(folder: Path) -> list[SweepPoint]:
+    """Return the points of `sweep.json` in a folder; none where there is no such file.
+
+    Raises:
+        StoreError: It is damaged, or written by a newer perfkit.
+    """
+    path = folder / SWEEP_NAME
+    try:
+        data = _bytes_of(path)
+        version = msgspec.json.decode(data, type=_Versioned).schema_version
+        if version > SWEEP_VERSION:
+            raise StoreError(
+                f"{path} has schema version {version}, this perfkit knows {SWEEP_VERSION}: update perfkit to read it"
+            )
+        return msgspec.json.decode(data, type=Sweep).points
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise StoreError(f"cannot read {path}: {error.strerror}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise StoreError(f"{path} is no valid record of a sweep: {error}; move it away") from error
+
+
+def _bytes_of(path: Path) -> bytes:
+    """Read a file; a pipe of its name would be waited for, perhaps for ever."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+    return path.read_bytes()
+
+
+class _Versioned(msgspec.Struct):
+    schema_version: int
+
+
+def claim_failure(folder: Path, failure: Failure) -> bool:
+    """Write `failure.json` unless another rank did so first; say whether this rank was the first."""
+    try:
+        with (folder / FAILURE_NAME).open("xb") as stream:
+            stream.write(msgspec.json.encode(failure) + b"\n")
+    except FileExistsError:
+        return False
+    except OSError:
+        return True  # a full disk: better a line too many than none
+    return True
+
+
+def read_failure(folder: Path) -> Failure | None:
+    """Return what the first rank that failed has left; None where none has, or where it is not whole (yet)."""
+    try:
+        return msgspec.json.decode(_bytes_of(folder / FAILURE_NAME), type=Failure)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def fail(folder: Path, failure: Failure, known: dict[str, Any]) -> None:
+    """Write the manifest as "failed", with what is known; called by whoever claimed the failure.
+
+    Raises:
+        StoreError: The manifest cannot be read or written.
+    """
+    write_manifest(
+        folder,
+        msgspec.structs.replace(
+            read_manifest(folder),
+            state="failed",
+            failure=failure,
+            finished_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            files=list_files(folder),
+            **known,
+        ),
+    )

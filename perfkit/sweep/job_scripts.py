@@ -1,0 +1,246 @@
+"""Job scripts in place of runs: one for each number of nodes, which runs its points one after another.
+
+In one job all points of a number of nodes share the same nodes, so that what differs between them is what was varied.
+Whatever comes from the user is quoted (`shlex`), or checked to be one line that only the scheduler reads.
+"""
+
+import os
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from perfkit.errors import StoreError, UsageError
+from perfkit.sweep.config import EmitOptions
+from perfkit.sweep.launchers import PERFKIT, find_mpiexec
+from perfkit.sweep.point import Point
+from perfkit.sweep.sites import SITES, Scheduler, Site
+from perfkit.util.atomic_write import replacing
+
+_POINT: Final = """\
+failed=0
+point() {  # FOLDER COMMAND...: a point that fails does not keep the others from running
+    if [ -e "$1" ]; then
+        echo "$1: is there already"
+    elif ! "${@:2}" < /dev/null; then
+        echo "$1: failed"
+        failed=1
+    fi
+}
+"""
+
+
+class Job(NamedTuple):
+    """The points of one number of nodes."""
+
+    nodes: int
+    points: list[Point]
+    most: int
+    """The most ranks that a node has."""
+
+
+class Place(NamedTuple):
+    """Where the jobs run."""
+
+    options: EmitOptions
+    site: Site | None
+    hosts: Path | None
+    """The hosts of one job; None where the scheduler knows them."""
+
+
+class Kind(NamedTuple):
+    """What differs from scheduler to scheduler."""
+
+    submit: tuple[str, ...]
+    """Submits a script."""
+    prefix: str
+    """Begins a line for the scheduler."""
+    request: Callable[[Job, EmitOptions, Site | None], Iterator[str]]
+    """The lines for the scheduler, without their prefix."""
+    launch: Callable[[Point, int, Place], list[str]]
+    """What comes before `perfkit`, for a point with so many ranks a node."""
+
+
+def make_jobs(points: Sequence[Point], ranks_per_node: int) -> list[Job]:
+    """Return the jobs that run the points, smallest first.
+
+    Raises:
+        UsageError: A number of ranks needs several nodes and leaves the last one partly empty.
+    """
+    by_nodes: dict[int, list[Point]] = {}
+    for point in points:
+        if point.ranks > ranks_per_node and point.ranks % ranks_per_node:
+            raise UsageError(f"--ranks {point.ranks}: nodes of {ranks_per_node} ranks would not all be full")
+        by_nodes.setdefault(-(-point.ranks // ranks_per_node), []).append(point)
+    return [
+        Job(nodes, own, min(ranks_per_node, max(point.ranks for point in own)))
+        for nodes, own in sorted(by_nodes.items())
+    ]
+
+
+def check_jobs(points: Sequence[Point], options: EmitOptions) -> None:
+    """Refuse what no scripts can be written for.
+
+    Raises:
+        UsageError: The ranks do not fill nodes, a file is not there, or there are too few hosts.
+    """
+    _hosts(options, make_jobs(points, _ranks_per_node(options)))
+    _existing(options.setup, "--setup")
+
+
+def write_scripts(folder: Path, points: Sequence[Point], options: EmitOptions, pause_s: float) -> list[list[str]]:
+    """Write the scripts that run the points; return the commands that submit or start them.
+
+    Args:
+        folder: Receives the scripts.
+        points: In the order in which each job is to run its own.
+        options: With `emit`.
+        pause_s: How long to wait between two points.
+
+    Raises:
+        UsageError: As of `check_jobs`.
+        StoreError: A script cannot be written.
+    """
+    assert options.emit is not None  # noqa: S101  # the caller has seen to it
+    kind, site = KINDS[options.emit], None if options.site is None else SITES[options.site]
+    jobs = make_jobs(points, _ranks_per_node(options))
+    hosts = _hosts(options, jobs)
+    setup = _existing(options.setup, "--setup")
+    submits = []
+    for job in jobs:
+        place = Place(options, site, folder.absolute() / f"{job.nodes}nodes.hosts" if hosts else None)
+        if place.hosts is not None:
+            _write(place.hosts, "".join(f"{host}\n" for host in hosts[: job.nodes]))
+        script = folder / f"{job.nodes}nodes.sh"
+        _write(script, _script(job, kind, place, setup, pause_s), executable=True)
+        submits.append([*kind.submit, str(script)])
+    return submits
+
+
+def _script(job: Job, kind: Kind, place: Place, setup: Path | None, pause_s: float) -> str:
+    header = [f"{kind.prefix} {line}" for line in kind.request(job, place.options, place.site)]
+    before = [f"cd {shlex.quote(os.getcwd())} || exit 1"]
+    if setup is not None:
+        before.append(f". {shlex.quote(str(setup))} || exit 1")
+    if place.site is not None:
+        before += [f"export {name}={shlex.quote(value)}" for name, value in place.site.environment]
+    pause = f"sleep {pause_s:g}\n" if pause_s else ""
+    lines = [shlex.join(["point", *_command(point, job, kind, place)]) + "\n" for point in job.points]
+    return "\n".join(["#!/bin/bash -l", *header, "", *before, "", _POINT, pause.join(lines) + "exit $failed\n"])
+
+
+def _command(point: Point, job: Job, kind: Kind, place: Place) -> list[str]:
+    """Return the folder that a point makes, and the command that makes it."""
+    folder = Path(point.trace_dir, point.name)
+    return [str(folder), *kind.launch(point, -(-point.ranks // job.nodes), place), *PERFKIT, *point.command]
+
+
+def _pbs(job: Job, options: EmitOptions, site: Site | None) -> Iterator[str]:
+    yield f"-N sweep-{job.nodes}n"
+    yield "-j oe"
+    if site is None:
+        cores = job.most * (options.cores_per_rank or 1)
+        yield f"-l select={job.nodes}:ncpus={cores}:mpiprocs={job.most}"
+    else:
+        yield ":".join(filter(None, [f"-l select={job.nodes}", site.chunk]))
+        given = {text.partition("=")[0] for text in options.directive}
+        yield from (line for line in site.directives if line.partition("=")[0] not in given)
+    if options.walltime is not None:
+        yield f"-l walltime={options.walltime}"
+    if options.account is not None:
+        yield f"-A {options.account}"
+    if options.queue is not None:
+        yield f"-q {options.queue}"
+    yield from options.directive
+
+
+def _pals(point: Point, per_node: int, place: Place) -> list[str]:
+    launch = ["mpiexec", "-n", str(point.ranks), "-ppn", str(per_node)]
+    if place.site is not None:
+        bound = ":".join(place.site.cores[:per_node])
+        return [*launch, "--depth", str(place.site.depth), "--cpu-bind", f"list:{bound}"]
+    if place.options.cores_per_rank is not None:
+        return [*launch, "--depth", str(place.options.cores_per_rank), "--cpu-bind", "depth"]
+    return launch
+
+
+def _slurm(job: Job, options: EmitOptions, site: Site | None) -> Iterator[str]:  # noqa: ARG001  # no row yet
+    yield f"--job-name=sweep-{job.nodes}n"
+    yield f"--nodes={job.nodes}"
+    yield f"--ntasks-per-node={job.most}"
+    if options.cores_per_rank is not None:
+        yield f"--cpus-per-task={options.cores_per_rank}"
+    yield "--exclusive"
+    if options.walltime is not None:
+        yield f"--time={options.walltime}"
+    if options.account is not None:
+        yield f"--account={options.account}"
+    if options.queue is not None:
+        yield f"--partition={options.queue}"
+    yield from options.directive
+
+
+def _srun(point: Point, per_node: int, place: Place) -> list[str]:
+    nodes = point.ranks // per_node
+    launch = ["srun", f"--nodes={nodes}", f"--ntasks={point.ranks}", f"--ntasks-per-node={per_node}"]
+    if place.options.cores_per_rank is not None:
+        # Since Slurm 22.05 srun does not take it from sbatch.
+        launch += [f"--cpus-per-task={place.options.cores_per_rank}", "--cpu-bind=cores"]
+    return launch
+
+
+def _no_request(_job: Job, _options: EmitOptions, _site: Site | None) -> Iterator[str]:
+    yield from ()
+
+
+def _hydra(point: Point, per_node: int, place: Place) -> list[str]:
+    launch = [find_mpiexec() or "mpiexec", "-f", str(place.hosts), "-n", str(point.ranks), "-ppn", str(per_node)]
+    bound = place.options.cores_per_rank
+    return launch if bound is None else [*launch, "-bind-to", f"core:{bound}"]
+
+
+KINDS: Final[dict[Scheduler, Kind]] = {
+    "pbs": Kind(("qsub",), "#PBS", _pbs, _pals),
+    "slurm": Kind(("sbatch",), "#SBATCH", _slurm, _srun),
+    "hostfile": Kind(("bash",), "#", _no_request, _hydra),
+}
+
+
+def _ranks_per_node(options: EmitOptions) -> int:
+    site = None if options.site is None else len(SITES[options.site].cores)
+    found = options.ranks_per_node or site
+    assert found is not None  # noqa: S101  # `EmitOptions` has seen to it
+    return found
+
+
+def _hosts(options: EmitOptions, jobs: Sequence[Job]) -> list[str]:
+    """Return the hosts of `--hostfile`."""
+    path = _existing(options.hostfile, "--hostfile")
+    if path is None:
+        return []
+    lines = (line.partition("#")[0].strip() for line in path.read_text(encoding="utf-8", errors="replace").splitlines())
+    hosts = [line for line in lines if line]
+    most = max((job.nodes for job in jobs), default=0)
+    if len(hosts) < most:
+        raise UsageError(f"--hostfile {path}: {len(hosts)} hosts, and the largest point needs {most}")
+    return hosts
+
+
+def _existing(text: str | None, option: str) -> Path | None:
+    if text is None:
+        return None
+    path = Path(text).absolute()
+    if not path.is_file():
+        raise UsageError(f"{option} {text}: no such file")
+    return path
+
+
+def _write(path: Path, text: str, *, executable: bool = False) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"cannot create {path.parent}: {error.strerror}") from error
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+        if executable:
+            temporary.chmod(0o755)

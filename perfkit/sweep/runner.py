@@ -1,0 +1,126 @@
+"""Runs the points of a sweep one after another and keeps account of them."""
+
+import os
+import signal
+import statistics
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, Protocol
+
+from msgspec.structs import replace
+
+from perfkit.errors import RunError
+from perfkit.schema.sweep import SweepPoint
+from perfkit.sweep.folder import SweepFolder
+from perfkit.sweep.point import Point
+from perfkit.sweep.subprocess_group import Signals, run_process
+from perfkit.util.formatting import plain
+
+_ERROR: Final = "perfkit: error: "
+_LAST_BYTES: Final = 1 << 16
+_REASON_LENGTH: Final = 500
+
+Command = Callable[[Point], list[str]]
+
+
+class Show(Protocol):
+    """Tells somebody how far the sweep is."""
+
+    def begin(self, point: Point, left_s: float | None) -> None:
+        """Say that a point begins; all that is left, this one included, takes about so long (None: nobody knows)."""
+
+    def end(self, noted: SweepPoint) -> None:
+        """Say what became of it."""
+
+
+class InterruptedSweepError(RunError):
+    """The sweep was asked to end."""
+
+    def __init__(self, number: signal.Signals, ran: int, total: int) -> None:
+        super().__init__(f"ended by {number.name}: {ran} of {total} points ran; the same command goes on there")
+        self.exit_code = 128 + number
+
+
+def execute(
+    folder: SweepFolder,
+    points: Sequence[Point],
+    command: Command,
+    show: Show,
+    *,
+    lock: int | None = None,
+    pause_s: float = 0.0,
+) -> list[SweepPoint]:
+    """Run points in their order, and return what became of each.
+
+    What became of a point is in `sweep.json` before the next begins: a sweep that ends, however, goes on there.
+
+    Args:
+        folder: The sweep's; the caller has locked it.
+        points: Those to run; run folders of earlier tries are set aside.
+        command: Makes the command of a point.
+        show: Told of every point.
+        lock: What holds the folder; the launchers inherit it.
+        pause_s: How long to wait between two points.
+
+    Raises:
+        InterruptedSweepError: A signal asked this process to end; the point that was running has been ended.
+        StoreError: The folder cannot be written.
+    """
+    done: list[SweepPoint] = []
+    with Signals() as signals:
+        for position, point in enumerate(points):
+            if position:
+                signals.sleep(pause_s)
+            if signals.last is None:
+                show.begin(point, time_left_s(points[position:], folder.known, pause_s))
+                noted = _run(folder, point, command(point), signals, lock)
+                folder.record([noted])
+                if noted.state != "planned":
+                    show.end(noted)
+                    done.append(noted)
+            if signals.last is not None:
+                raise InterruptedSweepError(signals.last, len(done), len(points))
+    return done
+
+
+def time_left_s(points: Sequence[Point], known: Sequence[SweepPoint], pause_s: float) -> float | None:
+    """Return about how long points take: as long as their other repeats, else as all on average; None: unknown."""
+    every = [point.wall_ns for point in known if point.wall_ns is not None]
+    if not every:
+        return None
+    average = statistics.fmean(every)
+
+    def expected_ns(point: Point) -> float:
+        same = [other.wall_ns for other in known if other.key == point.key and other.wall_ns is not None]
+        return statistics.fmean(same) if same else average
+
+    return sum(map(expected_ns, points)) / 1e9 + pause_s * (len(points) - 1)
+
+
+def _run(folder: SweepFolder, point: Point, command: list[str], signals: Signals, lock: int | None) -> SweepPoint:
+    """Run one point; its state is `planned` again where it was interrupted."""
+    folder.set_aside(point)
+    log = folder.log(point)
+    before_bytes = log.stat().st_size if log.exists() else 0
+    ended = run_process(command, log, signals, lock)
+    noted = folder.note(point)
+    if noted.state == "completed":
+        return replace(noted, wall_ns=ended.wall_ns)
+    if signals.last is not None:
+        return replace(noted, state="planned", reason=None, wall_ns=None)
+    reason = folder.reason(point) or _last_word(log, before_bytes) or f"exit code {ended.exit_code}"
+    return replace(noted, state="failed", reason=_one_line(reason), wall_ns=None)
+
+
+def _last_word(log: Path, begin: int) -> str | None:
+    """Return perfkit's own last error among what was said, else the last line; None where nothing was."""
+    with log.open("rb") as stream:
+        stream.seek(max(begin, stream.seek(0, os.SEEK_END) - _LAST_BYTES))
+        lines = stream.read().decode(errors="replace").splitlines()
+    errors = [line.removeprefix(_ERROR) for line in lines if line.startswith(_ERROR)]
+    words = [line for line in lines if any(map(str.isalnum, line))]  # Open MPI's last line is a row of dashes
+    return next(reversed(errors or words), None)
+
+
+def _one_line(text: str) -> str:
+    return plain(" ".join(text.split()))[:_REASON_LENGTH]

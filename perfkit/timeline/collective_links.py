@@ -1,0 +1,133 @@
+"""Where ranks met: whom each waited for, who kept the others waiting, and the arrows between their collectives."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfkit.analysis.cross_rank.clock_alignment import aligned
+from perfkit.analysis.cross_rank.matching import Matched
+from perfkit.schema.cross_rank import HostClock
+from perfkit.trace.intervals import Ints
+
+
+class Spans(NamedTuple):
+    """Slices of one rank, by its own clock, each with what it is called."""
+
+    start_ns: Ints
+    end_ns: Ints
+    label: list[str]
+
+
+class Meetings(NamedTuple):
+    """What one rank's collectives have to do with the others'."""
+
+    waits: Spans
+    keeps_waiting: Spans
+    in_flight: tuple[Ints, Ints]
+    """Instants and, from each on, the bytes of the collectives that run; empty where no size is known."""
+    arrows: dict[int, int]
+    """By the start of a collective, the number of the arrow through it."""
+
+
+class Met(NamedTuple):
+    """Of all ranks."""
+
+    by_rank: dict[int, Meetings]
+    arrow_ends: dict[int, tuple[int, int]]
+    """Of each arrow: the first and the last of the ranks it goes through."""
+
+
+def find_meetings(
+    matched: Matched, ranks: Sequence[int], steps: NDArray[np.bool_], clocks: Mapping[int, HostClock]
+) -> Met:
+    """Find what ties the chosen ranks together.
+
+    Args:
+        matched: the collectives of these ranks and perhaps of others, who may be the ones that were waited for.
+        ranks: those that are shown.
+        steps: which of the collectives are shown, by their step; shape (c,).
+        clocks: the clock of each rank's host.
+    """
+    start_ns = matched.ended_ns - matched.duration_ns
+    last, longest_ns = _last_to_join(matched)
+    shown = _rows_by_rank(matched.rank, ranks, steps)
+    arrow, ends = _arrows(matched, shown, start_ns, clocks)
+    by_rank = {}
+    for rank, rows in shown.items():
+        rows = rows[np.argsort(start_ns[rows], kind="stable")]
+        waiting = rows[matched.splits[rows] & (matched.wait_ns[rows] > 0)]
+        late = rows[(last[rows] == rows) & (longest_ns[rows] > 0)]
+        tied = rows[arrow[rows] > 0]
+        for_whom = zip(waiting.tolist(), matched.rank[last[waiting]].tolist(), strict=True)
+        by_rank[rank] = Meetings(
+            waits=Spans(
+                start_ns[waiting],
+                start_ns[waiting] + matched.wait_ns[waiting],
+                [f"waits for rank {who}: {_name(matched, row)}" for row, who in for_whom],
+            ),
+            keeps_waiting=Spans(
+                start_ns[late] - longest_ns[late],
+                start_ns[late],
+                [f"others wait: {_name(matched, row)}" for row in late.tolist()],
+            ),
+            in_flight=_in_flight(matched, rows, start_ns),
+            arrows=dict(zip(start_ns[tied].tolist(), arrow[tied].tolist(), strict=True)),
+        )
+    return Met(by_rank, ends)
+
+
+def _rows_by_rank(rank: Ints, ranks: Sequence[int], shown: NDArray[np.bool_]) -> dict[int, Ints]:
+    """Return the rows of each of the ranks that are shown, in order."""
+    rows = np.flatnonzero(shown)
+    rows = rows[np.argsort(rank[rows], kind="stable")]
+    opens, ends = (np.searchsorted(rank[rows], ranks, side).tolist() for side in ("left", "right"))
+    return {number: rows[a:b] for number, a, b in zip(ranks, opens, ends, strict=True)}
+
+
+def _name(matched: Matched, row: int) -> str:
+    return matched.kinds[int(matched.kind[row])].operator
+
+
+def _last_to_join(matched: Matched) -> tuple[Ints, Ints]:
+    """Return for each row that of the rank that joined its collective last (or -1), and the longest wait in it."""
+    last, longest = np.full(len(matched.rank), -1, np.int64), np.zeros(len(matched.rank), np.int64)
+    rows = np.flatnonzero(matched.splits)
+    rows = rows[np.lexsort((matched.duration_ns[rows], matched.collective[rows]))]
+    if len(rows):
+        opens = np.flatnonzero(np.diff(matched.collective[rows], prepend=-1))
+        count = np.diff(np.append(opens, len(rows)))
+        last[rows] = np.repeat(rows[opens], count)
+        longest[rows] = np.repeat(np.maximum.reduceat(matched.wait_ns[rows], opens), count)
+    return last, longest
+
+
+def _arrows(
+    matched: Matched, rows_by_rank: Mapping[int, Ints], start_ns: Ints, clocks: Mapping[int, HostClock]
+) -> tuple[Ints, dict[int, tuple[int, int]]]:
+    """Number the collectives that several shown ranks share; return each row's number or 0, and where arrows end."""
+    at_ns = start_ns.copy()
+    for rank, rows in rows_by_rank.items():
+        if rank in clocks:
+            at_ns[rows] = aligned(clocks[rank], start_ns[rows])
+    shown = np.concatenate([np.zeros(0, np.int64), *rows_by_rank.values()])
+    shown = shown[(matched.collective[shown] >= 0) & (matched.duration_ns[shown] > 0)]
+    shown = shown[np.lexsort((matched.rank[shown], at_ns[shown], matched.collective[shown]))]
+    opens = np.flatnonzero(np.diff(matched.collective[shown], prepend=-1))
+    count = np.diff(np.append(opens, len(shown)))
+    arrow = np.zeros(len(start_ns), np.int64)
+    arrow[shown] = np.repeat(np.where(count > 1, np.cumsum(count > 1), 0), count)
+    firsts, lasts = shown[opens[count > 1]], shown[(opens + count - 1)[count > 1]]
+    ends = zip(matched.rank[firsts].tolist(), matched.rank[lasts].tolist(), strict=True)
+    return arrow, dict(enumerate(ends, 1))
+
+
+def _in_flight(matched: Matched, rows: Ints, start_ns: Ints) -> tuple[Ints, Ints]:
+    """Return when the bytes of running collectives change, and what they are from then on."""
+    size = np.array([kind.bytes or 0 for kind in matched.kinds] or [0], np.int64)[matched.kind[rows]]
+    rows, size = rows[size > 0], size[size > 0]
+    instants, place = np.unique(np.concatenate((start_ns[rows], matched.ended_ns[rows])), return_inverse=True)
+    change = np.zeros(len(instants), np.int64)
+    np.add.at(change, place, np.concatenate((size, -size)))
+    return instants, np.cumsum(change)

@@ -1,0 +1,292 @@
+"""From one trace of one rank to what is written of it: its threads and streams, and perfkit's own tracks above them."""
+
+from collections import Counter as Tally
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfkit.analysis.cross_rank.clock_alignment import aligned
+from perfkit.analysis.per_rank.breakdown import Activity, find_activity
+from perfkit.analysis.per_rank.classify import Device, Names, classify_names, find_device
+from perfkit.analysis.per_rank.steps import Steps, find_steps
+from perfkit.schema.common import CATEGORIES
+from perfkit.schema.cross_rank import HostClock
+from perfkit.timeline.collective_links import Meetings, Spans
+from perfkit.timeline.tracks import Counter, Part, Track
+from perfkit.trace.events import Detail, Events, Kind, RankTrace, device_name
+from perfkit.trace.intervals import Ints, Union
+from perfkit.util.number_ranges import Ranges
+
+OWN_CATEGORY: Final = "perfkit"
+STEP_TRACK: Final = "perfkit: step"
+CATEGORY_TRACK: Final = "perfkit: where the time goes"
+WAIT_TRACK: Final = "perfkit: waits for another rank"
+LATE_TRACK: Final = "perfkit: others wait for it"
+IN_FLIGHT: Final = "perfkit: bytes in flight"
+MEMORY: Final = "perfkit: memory allocated"
+_FAR_NS: Final = 2**53
+"""104 days from the timeline's zero: no event of the run, and beyond what a float of nanoseconds holds."""
+
+
+class Plan(NamedTuple):
+    """How one trace is to be shown."""
+
+    place: int
+    name: str
+    clock: HostClock | None
+    steps: Ranges | None
+    step_marker: str | None
+    meetings: Meetings | None
+    """None in the second and further traces of a rank."""
+    arrows: dict[int, int]
+    arrow_ends: dict[int, tuple[int, int]]
+    first_launch: int
+    """Number of the first arrow from a launch to what it launched."""
+    base_ns: int
+    """The instant that is zero on the timeline."""
+
+
+class _Labels(dict[str, int]):
+    """Numbers of words beyond those of the trace."""
+
+    def __init__(self, known: tuple[str, ...]) -> None:
+        super().__init__()
+        self.all = list(known)
+
+    def __missing__(self, word: str) -> int:
+        self.all.append(word)
+        self[word] = number = len(self.all) - 1
+        return number
+
+
+def make_part(trace: RankTrace, plan: Plan) -> Part:
+    """Return what is written of a trace that was read in detail."""
+    return _Maker(trace, plan).part()
+
+
+class _Maker:
+    def __init__(self, trace: RankTrace, plan: Plan) -> None:
+        if trace.detail is None:
+            raise ValueError("the trace was not read in detail")
+        self.events: Events = trace.events
+        self.detail: Detail = trace.detail
+        self.memory = trace.memory
+        self.plan = plan
+        self.labels = _Labels(self.events.names)
+        self.names: Names = classify_names(self.events.names)
+        self.device: Device = find_device(self.events, self.names)
+        said = trace.header.perfkit
+        completed = said.steps[1] if said and said.steps else None
+        self.steps = find_steps(self.events, self.device, plan.step_marker, completed)
+        self.far = 0
+
+    def part(self) -> Part:
+        plan = self.plan
+        tracks: list[Track | Counter] = [*self._own_tracks(), *self._counters(), *self._threads()]
+        return Part(
+            place=plan.place,
+            name=plan.name,
+            tracks=tracks,
+            labels=self.labels.all,
+            categories=[*self.detail.categories, OWN_CATEGORY],
+            arrow_ends=plan.arrow_ends,
+            far=self.far,
+        )
+
+    def _aligned(self, time_ns: Ints) -> Ints:
+        return aligned(self.plan.clock, time_ns) if self.plan.clock else time_ns
+
+    def _near(self, time_ns: Ints) -> NDArray[np.bool_]:
+        """Return which instants, aligned, are on the timeline."""
+        base_ns = self.plan.base_ns
+        return (time_ns >= base_ns) & (time_ns < base_ns + _FAR_NS)
+
+    def _kept(self, near: NDArray[np.bool_], wanted: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Return what is both, and count what is wanted and yet off the timeline."""
+        self.far += int(np.count_nonzero(wanted & ~near))
+        return near & wanted
+
+    # ---- what is shown ---------------------------------------------------------------------------------------------
+
+    def _step_shown(self, steps: Steps) -> NDArray[np.bool_]:
+        ranges = self.plan.steps
+        return np.array([ranges is None or (number is not None and number in ranges) for number in steps.number])
+
+    def _windows(self) -> tuple[Ints, Ints]:
+        """Return from when to when the shown steps' host and device are in them."""
+        if self.steps is None or self.plan.steps is None:
+            return np.array([np.iinfo(np.int64).min]), np.array([np.iinfo(np.int64).max])
+        shown = self._step_shown(self.steps)
+        return self.steps.host_start_ns[shown], self.steps.bounds[1:][shown]
+
+    def _rows(self) -> Ints:
+        """Return the events that are shown: of chosen steps those that begin in them, devices' by their launch."""
+        events = self.events
+        rows = _within(events.start_ns, *self._windows())
+        if self.plan.steps is not None and self.steps is not None:
+            shown = self._step_shown(self.steps)
+            step = self.steps.device_step
+            rows[self.device.row] = (step >= 0) & shown[np.maximum(step, 0)]
+        near = self._near(self._aligned(events.start_ns)) & self._near(self._aligned(events.end_ns))
+        return np.flatnonzero(self._kept(near, rows))
+
+    # ---- the trace's own -------------------------------------------------------------------------------------------
+
+    def _threads(self) -> Iterator[Track]:
+        events, rows = self.events, self._rows()
+        launch, collective = self._launch_arrows(rows), self._collective_arrows(rows)
+        rows = rows[np.argsort(events.thread[rows], kind="stable")]
+        cuts = np.flatnonzero(np.diff(events.thread[rows])) + 1
+        tracks = []
+        for number, here in enumerate(np.split(rows, cuts) if len(rows) else ()):
+            thread = int(events.thread[here[0]])
+            kinds = set(np.unique(events.kind[here]).tolist())
+            order = (self._order(kinds, here), number)
+            track = Track(
+                name=self._thread_name(thread, kinds),
+                start_ns=self._aligned(events.start_ns[here]),
+                end_ns=self._aligned(events.end_ns[here]),
+                label=events.name[here].astype(np.int64),
+                category=self.detail.category[here].astype(np.int64),
+                launch=launch[here],
+                collective=collective[here],
+            )
+            tracks.append((order, track))
+        yield from _told_apart([track for _, track in sorted(tracks, key=lambda item: item[0])])
+
+    def _order(self, kinds: set[int], rows: Ints) -> int:
+        """Return where a thread stands: the one with the steps, other threads, devices, what is neither."""
+        if kinds & {Kind.KERNEL, Kind.COPY}:
+            return 2
+        if not kinds - {Kind.OTHER, Kind.UNKNOWN}:
+            return 3
+        steps = self.steps.host_start_ns if self.steps is not None and self.steps.from_annotations else rows[:0]
+        annotations = rows[self.events.kind[rows] == Kind.ANNOTATION]
+        return 0 if np.isin(steps, self.events.start_ns[annotations]).any() else 1
+
+    def _thread_name(self, thread: int, kinds: set[int]) -> str:
+        pid, tid = self.detail.threads[thread]
+        on_device = bool(kinds & {Kind.KERNEL, Kind.COPY})
+        what = "stream" if on_device else "thread"
+        said = self.detail.thread_names.get((pid, tid), "").strip() or str(tid)
+        name = said if said.startswith(what) else f"{what} {said}"
+        return f"{name} (device {pid})" if on_device else name
+
+    def _launch_arrows(self, rows: Ints) -> Ints:
+        """Return the number of the arrow that begins (or, negative, ends) at each event, 0 where there is none.
+
+        Of several activities that one launch started the first has it.
+        """
+        events, device = self.events, self.device
+        arrow = np.zeros(len(events.kind), np.int64)
+        shown = np.zeros(len(events.kind), np.bool_)
+        shown[rows] = True
+        tied = np.flatnonzero((device.launch_row >= 0) & shown[device.row])
+        tied = tied[shown[device.launch_row[tied]]]
+        tied = tied[events.start_ns[device.launch_row[tied]] <= events.start_ns[device.row[tied]]]
+        tied = tied[np.argsort(events.start_ns[device.row[tied]], kind="stable")]
+        lasting = events.end_ns > events.start_ns
+        tied = tied[lasting[device.row[tied]] & lasting[device.launch_row[tied]]]
+        launches, first = np.unique(device.launch_row[tied], return_index=True)
+        number = self.plan.first_launch + np.arange(len(launches))
+        arrow[launches], arrow[device.row[tied[first]]] = number, -number
+        return arrow
+
+    def _collective_arrows(self, rows: Ints) -> Ints:
+        arrow = np.zeros(len(self.events.kind), np.int64)
+        if not self.plan.arrows:
+            return arrow
+        for row in self._communicating(rows).tolist():
+            arrow[row] = self.plan.arrows.pop(int(self.events.start_ns[row]), 0)
+        return arrow
+
+    def _communicating(self, rows: Ints) -> Ints:
+        """Return the events that are collectives: kernels, or annotations of the backend."""
+        if len(self.device.row):
+            return np.intersect1d(self.device.row[self.device.is_communication], rows)
+        annotations: Ints = rows[self.events.kind[rows] == Kind.ANNOTATION]
+        return annotations[self.names.whole_span_annotation[self.events.name[annotations]]]
+
+    # ---- perfkit's -------------------------------------------------------------------------------------------------
+
+    def _own_tracks(self) -> Iterator[Track]:
+        if self.steps is not None:
+            shown = self._step_shown(self.steps)
+            numbers = [number for number, wanted in zip(self.steps.number, shown, strict=True) if wanted]
+            labels = ["the whole trace" if number is None else f"step {number}" for number in numbers]
+            spans = Spans(self.steps.bounds[:-1][shown], self.steps.bounds[1:][shown], labels)
+            yield self._own(STEP_TRACK, spans)
+            activity = find_activity(self.events, self.names, self.device, self.steps)
+            yield self._own(CATEGORY_TRACK, exclusive(activity, self.steps, shown))
+        if self.plan.meetings:
+            yield self._own(WAIT_TRACK, self.plan.meetings.waits)
+            yield self._own(LATE_TRACK, self.plan.meetings.keeps_waiting)
+
+    def _own(self, name: str, spans: Spans) -> Track:
+        start_ns, end_ns = self._aligned(spans.start_ns), self._aligned(spans.end_ns)
+        kept = self._kept(self._near(start_ns) & self._near(end_ns), np.ones(len(start_ns), np.bool_))
+        none = np.zeros(np.count_nonzero(kept), np.int64)
+        return Track(
+            name=name,
+            start_ns=start_ns[kept],
+            end_ns=end_ns[kept],
+            label=np.array([self.labels[label] for label in spans.label], np.int64)[kept],
+            category=none + len(self.detail.categories),
+            launch=none,
+            collective=none,
+        )
+
+    def _counters(self) -> Iterator[Counter]:
+        if self.plan.meetings and len(self.plan.meetings.in_flight[0]):
+            time_ns, value = self.plan.meetings.in_flight
+            yield self._counter(IN_FLIGHT, time_ns, value, np.ones(len(time_ns), np.bool_))
+        for key, said in self.memory.items():
+            shown = _within(said.time_ns, *self._windows())
+            yield self._counter(f"{MEMORY}, {device_name(*key)}", said.time_ns, said.allocated_bytes, shown)
+
+    def _counter(self, name: str, time_ns: Ints, value: Ints, wanted: NDArray[np.bool_]) -> Counter:
+        aligned_ns = self._aligned(time_ns)
+        kept = self._kept(self._near(aligned_ns), wanted)
+        return Counter(name, aligned_ns[kept], value[kept])
+
+
+def exclusive(activity: Activity, steps: Steps, shown: NDArray[np.bool_]) -> Spans:
+    """Cut the shown steps' windows into stretches of one exclusive category each (metrics.md section 4)."""
+    unions = (activity.compute, activity.communication, activity.memcpy, activity.data_loading)
+    cuts = np.unique(np.concatenate([*(edge for spans in unions for edge in spans), steps.bounds]))
+    cuts = cuts[(cuts >= steps.bounds[0]) & (cuts <= steps.bounds[-1])]
+    start = cuts[:-1]
+    category = np.full(len(start), len(unions), np.int64)
+    for number in reversed(range(len(unions))):
+        category[_covered(unions[number], start)] = number
+    step = np.searchsorted(steps.bounds, start, side="right") - 1
+    opens = np.flatnonzero(np.diff(category, prepend=-1) | np.diff(step, prepend=-1))
+    begin, end = start[opens], np.append(start[opens[1:]], cuts[-1:])
+    wanted = shown[step[opens]]
+    return Spans(begin[wanted], end[wanted], [CATEGORIES[number] for number in category[opens][wanted].tolist()])
+
+
+def _covered(spans: Union, instant: Ints) -> NDArray[np.bool_]:
+    if not len(spans.start):
+        return np.zeros(len(instant), np.bool_)
+    last = np.searchsorted(spans.start, instant, side="right") - 1
+    return (last >= 0) & (spans.end[last] > instant)
+
+
+def _within(instant: Ints, start: Ints, end: Ints) -> NDArray[np.bool_]:
+    """Return whether each instant is within any of the spans, which are in order."""
+    if not len(start):
+        return np.zeros(len(instant), np.bool_)
+    last = np.searchsorted(start, instant, side="right") - 1
+    return (last >= 0) & (np.maximum.accumulate(end)[last] > instant)
+
+
+def _told_apart(tracks: list[Track]) -> Iterator[Track]:
+    """Number the tracks that have the same name."""
+    seen: Tally[str] = Tally()
+    for track in tracks:
+        seen[track.name] += 1
+        number = seen[track.name]
+        yield track if number == 1 else track._replace(name=f"{track.name} [{number}]")

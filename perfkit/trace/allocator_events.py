@@ -1,0 +1,119 @@
+"""The allocator's own record: the instants `[memory]` that torch.profiler writes with `profile_memory`."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+from msgspec import Raw, Struct
+from numpy.typing import NDArray
+
+from perfkit.trace.event_decoding import RawMark
+from perfkit.trace.events import Allocations
+from perfkit.trace.growable_array import Growing
+from perfkit.trace.intervals import Ints
+from perfkit.trace.timestamps import to_nanoseconds
+
+NAME: Final = "[memory]"
+_LARGEST_BYTES: Final = 2**53
+_MOST_DEVICES: Final = 16
+_UNKNOWN: Final = -1
+
+
+class _Args(Struct, gc=False, frozen=True):
+    """What is used of an instant's `args`, as it stands."""
+
+    allocated: Any = msgspec.field(name="Total Allocated", default=None)
+    reserved: Any = msgspec.field(name="Total Reserved", default=None)
+    change: Any = msgspec.field(name="Bytes", default=None)
+    kind: Any = msgspec.field(name="Device Type", default=None)
+    number: Any = msgspec.field(name="Device Id", default=None)
+
+
+_MANY: Final = msgspec.json.Decoder(list[_Args])
+_ONE: Final = msgspec.json.Decoder(_Args)
+_NONE: Final = _Args()
+
+
+class Memory:
+    """Collects them, batch by batch."""
+
+    def __init__(self, repaired: Counter[str]) -> None:
+        self._repaired = repaired
+        self._columns: dict[tuple[int, int], tuple[Growing, Growing, Growing]] = {}
+        """Of each device times, totals and what is reserved."""
+        self._first: dict[tuple[int, int], tuple[int, int]] = {}
+        """Of each device the earliest time, and what was allocated before it."""
+
+    def add(self, marks: Sequence[RawMark]) -> None:
+        """Take the marks of a batch, of which some may be called `[memory]`."""
+        marks = [mark for mark in marks if mark.name == NAME]
+        if not marks:
+            return
+        time_ns, placed = to_nanoseconds([mark.ts for mark in marks])
+        args = _decoded([mark.args for mark in marks])
+        kind, number = _counts([a.kind for a in args]), _counts([a.number for a in args])
+        allocated, reserved = _counts([a.allocated for a in args]), _counts([a.reserved for a in args])
+        known = placed & (kind >= 0) & (allocated >= 0)
+        self._repaired["records of memory without a usable time, device or total, left out"] += int((~known).sum())
+        for key in sorted(set(zip(kind[known].tolist(), number[known].tolist(), strict=True))):
+            chosen = np.flatnonzero(known & (kind == key[0]) & (number == key[1]))
+            if key not in self._columns and len(self._columns) >= _MOST_DEVICES:
+                self._repaired[f"records of memory of more than {_MOST_DEVICES} devices, left out"] += len(chosen)
+                continue
+            columns = self._columns.setdefault(key, (Growing(np.int64), Growing(np.int64), Growing(np.int64)))
+            for column, values in zip(columns, (time_ns, allocated, reserved), strict=True):
+                column.extend(values[chosen])
+            earliest = chosen[np.argmin(time_ns[chosen])]
+            self._begin(key, int(time_ns[earliest]), int(allocated[earliest]), args[earliest].change)
+
+    def _begin(self, key: tuple[int, int], time_ns: int, allocated: int, change: Any) -> None:
+        if key in self._first and self._first[key][0] <= time_ns:
+            return
+        before = allocated - change if type(change) is int else _UNKNOWN
+        self._first[key] = (time_ns, before if 0 <= before < _LARGEST_BYTES else _UNKNOWN)
+
+    def made(self, base_ns: int) -> dict[tuple[int, int], Allocations]:
+        """Return what was collected by type and number of the device, in order of absolute time; then it is gone."""
+        return {key: _made(self._columns.pop(key), base_ns, self._first[key][1]) for key in sorted(self._columns)}
+
+
+def _made(columns: tuple[Growing, Growing, Growing], base_ns: int, before: int) -> Allocations:
+    time_ns, allocated, reserved = (column.made() for column in columns)
+    if (time_ns[1:] < time_ns[:-1]).any():
+        order = np.argsort(time_ns, kind="stable")
+        time_ns, allocated, reserved = time_ns[order], allocated[order], reserved[order]
+    time_ns += base_ns
+    return Allocations(time_ns=time_ns, allocated_bytes=allocated, reserved_bytes=reserved, before_bytes=before)
+
+
+def _decoded(texts: list[Raw]) -> list[_Args]:
+    """Decode the `args` of each, together if all are what they should be."""
+    try:
+        decoded = _MANY.decode(b"[" + b",".join(texts) + b"]")
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError):
+        decoded = []
+    # Of one without any the list would be empty.
+    return decoded if len(decoded) == len(texts) else [_decoded_alone(text) for text in texts]
+
+
+def _decoded_alone(text: Raw) -> _Args:
+    try:
+        return _ONE.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError):
+        return _NONE
+
+
+def _counts(values: list[Any]) -> Ints:
+    """Return counts as a column; -1 where it is none, as the host as a device has no number."""
+    column: NDArray[np.int64] | None = None
+    if set(map(type, values)) == {int}:
+        try:
+            column = np.fromiter(values, np.int64, len(values))
+        except OverflowError:
+            column = None
+    if column is None:
+        usable = (value if type(value) is int and 0 <= value < _LARGEST_BYTES else _UNKNOWN for value in values)
+        column = np.fromiter(usable, np.int64, len(values))
+    return np.where((column >= 0) & (column < _LARGEST_BYTES), column, _UNKNOWN)

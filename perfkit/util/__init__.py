@@ -1,0 +1,1 @@
+"""Small helpers that know nothing of traces or runs: formatting, atomic files, system limits, signals."""

@@ -1,0 +1,55 @@
+"""Collectives of ranks with known answers: what each did, who was late by how much, and what its clock said."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfkit.analysis.cross_rank.matching import Matched, match
+from perfkit.analysis.per_rank.collective_calls import COLUMNS, Calls
+from perfkit.analysis.per_rank.collective_metadata import Description
+
+EPOCH_NS = 1_700_000_000_000_000_000
+ALL_REDUCE = Description("all_reduce", "0", None, 4_000_000, "float32")
+
+
+def make_calls(duration_ns: Sequence[int], ended_ns: Sequence[int], kind: Description = ALL_REDUCE) -> Calls:
+    """Return a rank's collectives, one a step, all of it exposed."""
+    count = len(duration_ns)
+    zeros = np.zeros(count, np.int64)
+    columns = {
+        "kind": zeros,
+        "step": np.arange(count),
+        "sequence": np.full(count, -1),
+        "duration_ns": np.array(duration_ns),
+        "exposed_ns": np.array(duration_ns),
+        "joined_ns": zeros,
+        "blocked_ns": zeros,
+        "ended_ns": np.array(ended_ns),
+    }
+    table = np.vstack([columns[name] for name in COLUMNS]).astype(np.int64)
+    return Calls(kinds=[kind], columns=bytearray(table), progress_ns=0)
+
+
+def make_matched(
+    late_ns: NDArray[np.int64],
+    transfer_ns: int = 1000,
+    clock: Callable[[int, NDArray[np.int64]], NDArray[np.int64]] | None = None,
+    jitter_ns: NDArray[np.int64] | None = None,
+) -> Matched:
+    """Return the matched collectives of ranks, one a step of 10 ms.
+
+    Args:
+        late_ns: when each rank joins after the step's begin, shape (ranks, steps).
+        transfer_ns: from the last rank's joining on.
+        clock: what a rank's clock says at true instants.
+        jitter_ns: by how much later than the others' each end is seen, shape (ranks, steps).
+    """
+    begin = EPOCH_NS + np.arange(late_ns.shape[1]) * 10_000_000
+    end = begin + late_ns.max(axis=0) + transfer_ns
+    ranks = {}
+    for rank, late in enumerate(late_ns):
+        seen = end + (jitter_ns[rank] if jitter_ns is not None else 0)
+        told = clock(rank, seen) if clock else seen
+        ranks[rank] = make_calls((seen - begin - late).tolist(), told.tolist())
+    return match(ranks)

@@ -1,0 +1,118 @@
+"""How the tests start perfkit: alone, under each launcher, and what they need to know of its processes."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from perfkit.storage.run_folder import MANIFEST_NAME
+
+ROOT = Path(__file__).parents[2]
+BIN = Path(sys.executable).parent
+PYTHON = [sys.executable, "-m", "perfkit"]
+TORCHRUN = [
+    sys.executable,
+    *(
+        "-m",
+        "torch.distributed.run",
+        "--nproc-per-node",
+        "2",
+        "--rdzv-backend",
+        "c10d",
+        "--rdzv-endpoint",
+        "127.0.0.1:0",
+    ),
+]
+MPIEXEC = [str(BIN / "mpiexec"), "-n", "2"]
+TINY = {"transformer": ["transformer", "--preset", "tiny"], "gpt": ["gpt", "--batch-size", "4", "--samples", "256"]}
+LIMIT_S = 200
+NOT_THE_MACHINE = {
+    *("collective_sizes_unmatched", "collectives_unmatched", "groups_incomplete", "no_collectives", "uneven_steps"),
+    *("damaged_trace", "repaired_events", "unknown_events", "no_host_operators", "missing_traces", "several_traces"),
+    *("no_steps", "repeated_steps", "work_before_steps", "compiling_recorded", "not_compiled", "injected_delay"),
+    *("duplicate_rank", "rank_out_of_range", "rank_unknown", "ranks_missing", "world_sizes_differ", "mixed_devices"),
+    *("unreadable_manifest", "run_failed", "run_unfinished", "worker_lost", "ranks_by_name", "rank_names_differ"),
+}
+"""Findings that a healthy run never has; the others (who was late, whose clock differs) are as the machine has it."""
+
+needs_mpiexec = pytest.mark.skipif(not (BIN / "mpiexec").exists(), reason="no mpiexec beside this python")
+
+
+def environment() -> dict[str, str]:
+    """Return this process's environment without a launcher's variables.
+
+    Without PYTHONUNBUFFERED too: with it a line is written in pieces, which two ranks mix on the pipe they share.
+    """
+    foreign = ("SLURM_", "PMI", "OMPI_", "PYTHONUNBUFFERED")
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+    return clean | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+
+
+def execute(command: list[str], *, limit_s: float = LIMIT_S) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, env=environment(), capture_output=True, text=True, timeout=limit_s, check=False, cwd=ROOT
+    )
+
+
+def start(command: list[str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT
+    )
+
+
+def wait_for_folder(trace_dir: Path) -> Path:
+    """Return the folder of the run that writes into `trace_dir`, as soon as there is one."""
+    deadline = time.monotonic() + LIMIT_S
+    while time.monotonic() < deadline:
+        for path in trace_dir.glob(f"*/{MANIFEST_NAME}"):
+            return path.parent
+        time.sleep(0.1)
+    raise AssertionError("no run folder")
+
+
+def wait_for_steps(parent: subprocess.Popen[str]) -> None:
+    """Return when rank 0 says that it has taken some."""
+    assert parent.stderr is not None
+    while not (line := parent.stderr.readline()).startswith("step "):
+        assert line, "it ended without a step"
+
+
+def wait_for_library(pid: int, name: str) -> None:
+    """Return when a process has begun to load a library, or started another process."""
+    deadline = time.monotonic() + LIMIT_S
+    while name not in _read(Path(f"/proc/{pid}/maps")) and not children_of(pid):
+        assert time.monotonic() < deadline, f"{name} is not loaded"
+        time.sleep(0.01)
+
+
+def children_of(pid: int) -> list[int]:
+    """Return a process's children in order, whichever of its threads started them."""
+    found = [int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in _read(task / "children").split()]
+    return sorted(found)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (FileNotFoundError, ProcessLookupError):  # it has ended
+        return ""
+
+
+def descendants_of(pid: int) -> list[int]:
+    children = children_of(pid)
+    return [*children, *(below for child in children for below in descendants_of(child))]
+
+
+def alive(pids: list[int]) -> list[int]:
+    """Return those processes that have not ended; one that nobody has waited for has."""
+    return [pid for pid in pids if _state(pid) not in (None, "Z", "X")]
+
+
+def _state(pid: int) -> str | None:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return None

@@ -1,0 +1,281 @@
+"""Reports with known numbers, for tests of what reads reports."""
+
+from typing import Any
+
+from perfkit.schema.common import Finding
+from perfkit.schema.cross_rank import Across, BandwidthFit, RankWait, SharedCollective
+from perfkit.schema.manifest import FileSpeed, Injection, Throughput
+from perfkit.schema.rank import (
+    CollectiveStat,
+    ExposedNs,
+    Loads,
+    OperatorStat,
+    PhaseStat,
+    RankReport,
+    StepBreakdown,
+    TotalNs,
+)
+from perfkit.schema.report import Report
+from perfkit.schema.run import DataLoading, Efficiency, ProfilerCost, RunReport, Verdict
+
+MS = 1_000_000
+BASE_NS = 1_770_000_000_000_000_000
+
+
+def make_step(
+    number: int | None = 5,
+    *,
+    start_ns: int = BASE_NS,
+    compute: int = 60 * MS,
+    communication: int = 20 * MS,
+    memcpy: int = 0,
+    data_loading: int = 15 * MS,
+    overhead: int = 5 * MS,
+    hidden: int = 10 * MS,
+) -> StepBreakdown:
+    """A step whose parts are given in ns; `hidden` is added to the communication's total."""
+    exposed = ExposedNs(
+        compute=compute,
+        communication=communication,
+        memcpy=memcpy,
+        data_loading=data_loading,
+        overhead=overhead,
+    )
+    return StepBreakdown(
+        step=number,
+        start_ns=start_ns,
+        wall_ns=compute + communication + memcpy + data_loading + overhead,
+        exposed_ns=exposed,
+        total_ns=TotalNs(
+            compute=compute,
+            communication=communication + hidden,
+            memcpy=memcpy,
+            data_loading=data_loading,
+        ),
+        loads=Loads(count=1, sum_ns=data_loading, max_ns=data_loading, spans_ns=[data_loading]),
+    )
+
+
+def make_rank(rank: int | None = 0, steps: list[StepBreakdown] | None = None, **changes: Any) -> RankReport:
+    """A rank of a CPU run with two steps, an operator, a kernel with a long name and two collectives."""
+    fields: dict[str, Any] = {
+        "rank": rank,
+        "traces": [f"rank{rank}.json.gz"],
+        "host": "node0",
+        "device": "cpu",
+        "backend": "gloo",
+        "steps": [make_step(5), make_step(6, start_ns=BASE_NS + 100 * MS, compute=90 * MS)] if steps is None else steps,
+        "operators": [
+            make_operator("aten::addmm", count=144, total_ns=120 * MS),
+            make_operator(LONG_KERNEL, count=12, total_ns=20 * MS),
+            make_operator("gloo:all_reduce", category="communication", count=4, total_ns=60 * MS),
+        ],
+        "collectives": [
+            make_collective(bytes=4_194_304, count=2, total_ns=50 * MS, exposed_ns=36 * MS),
+            make_collective(bytes=1_024, count=2, total_ns=10 * MS, exposed_ns=4 * MS),
+        ],
+        "events": {"cpu_op": 1234, "user_annotation": 56},
+        "phases": [PhaseStat(name="perfkit.forward", count=2, total_ns=80 * MS, max_ns=45 * MS)],
+    }
+    return RankReport(**(fields | changes))
+
+
+LONG_KERNEL = (
+    "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<float, float, 4>"
+    "(int, float, float const*, float const*, float const*, float*, float*, float*)"
+)
+
+
+def make_operator(name: str, **changes: Any) -> OperatorStat:
+    """A compute operator called `name`."""
+    fields = {"name": name, "category": "compute", "count": 2, "total_ns": 10 * MS, "max_ns": 6 * MS}
+    return OperatorStat(**(fields | changes))  # type: ignore[arg-type]
+
+
+def make_collective(**changes: Any) -> CollectiveStat:
+    """An all_reduce of two ranks."""
+    fields: dict[str, Any] = {
+        "operator": "all_reduce",
+        "group": "default",
+        "group_size": 2,
+        "bytes": 4_194_304,
+        "dtype": "float32",
+        "count": 2,
+        "total_ns": 50 * MS,
+        "exposed_ns": 36 * MS,
+        "max_ns": 30 * MS,
+    }
+    return CollectiveStat(**(fields | changes))
+
+
+def make_run(name: str = "transformer-hdf5-2ranks", **changes: Any) -> RunReport:
+    """A complete run of perfkit's own on two CPU ranks, the second with a slow last step."""
+    slow = [make_step(5), make_step(6, start_ns=BASE_NS + 100 * MS, compute=90 * MS, overhead=35 * MS)]
+    fields: dict[str, Any] = {
+        "run": name,
+        "path": f"traces/{name}",
+        "workload": "transformer",
+        "source": "hdf5",
+        "world_size": 2,
+        "state": "completed",
+        "verdict": Verdict(
+            bound="input",
+            share=0.125,
+            sentence="input-bound: 13 % of the step waits for data; slowest load 15.0 ms on rank 1",
+        ),
+        "ranks": [make_rank(0), make_rank(1, slow)],
+        "data_loading": make_loading(),
+        "profiler_cost": ProfilerCost(plain_step_ns=107 * MS, recorded_step_ns=115 * MS, ratio=115 / 107, reason=None),
+        "config": {"batch_size": 32, "source": "hdf5"},
+        "throughput": Throughput(
+            samples_per_s=598.13,
+            tokens_per_s=12_345.6,
+            flops_per_s=1.234e12,
+            mfu=None,
+            mfu_reason="no peak is known for cpu",
+            read_bytes_per_s=87_400_000.0,
+            measured_on="plain",
+            step_ns=107 * MS,
+        ),
+        "efficiency": make_efficiency(),
+        "across": make_across(),
+        "injections": [Injection(phase="backward", delay_ns=60 * MS, rank=1)],
+        "findings": [
+            Finding(code="missing_sizes", severity="info", message="2 collectives have no size", rank=0),
+            Finding(code="dropped_events", severity="error", message="3 events were dropped", file="rank1.json.gz"),
+            Finding(code="start_skew", severity="warning", message="the first collective holds the start-up skew"),
+        ],
+    }
+    return RunReport(**(fields | changes))
+
+
+def make_efficiency(**changes: Any) -> Efficiency:
+    """Factors with a load balance below 0.8, of two ranks of 260 ms."""
+    fields: dict[str, Any] = {
+        "parallel": 0.75 * 0.9 * 0.95 * 1.0 * 0.88,
+        "load_balance": 0.75,
+        "host": 0.9,
+        "input": 0.95,
+        "serialisation": 1.0,
+        "transfer": 0.88,
+        "au": 0.62,
+        "t_ns": 260 * MS,
+        "t_ideal_ns": 229 * MS,
+        "replayed_ns": 229 * MS,
+        "mean_compute_ns": 146.0 * MS,
+        "max_compute_ns": 195 * MS,
+        "sum_compute_ns": 293 * MS,
+        "wait_ns": 30 * MS,
+        "transfer_ns": 50 * MS,
+        "unmatched_ns": 2 * MS,
+        "reason": None,
+    }
+    return Efficiency(**(fields | changes))
+
+
+def make_across(**changes: Any) -> Across:
+    """Two all_reduces of two ranks, and a broadcast, which does not split."""
+    shared: dict[str, Any] = {"group": "default", "group_size": 2, "dtype": "float32"}
+    rate = 4_194_304 * 1e9 / (12 * MS)
+    small = 1_024 * 1e9 / (1 * MS)
+    rows = [
+        SharedCollective(
+            operator="all_reduce",
+            bytes=4_194_304,
+            count=2,
+            wait_ns=6.5 * MS,
+            transfer_ns=12 * MS,
+            algbw=rate,
+            busbw=rate,
+            ddp_bucket=True,
+            **shared,
+        ),
+        SharedCollective(
+            operator="all_reduce",
+            bytes=1_024,
+            count=2,
+            wait_ns=1 * MS,
+            transfer_ns=1 * MS,
+            algbw=small,
+            busbw=small,
+            **shared,
+        ),
+        SharedCollective(
+            operator="broadcast", bytes=1_024, count=2, wait_ns=None, transfer_ns=None, algbw=None, busbw=None, **shared
+        ),
+    ]
+    waits = [
+        RankWait(rank=0, wait_ns=26 * MS, exposed_wait_ns=20 * MS, transfer_ns=24 * MS),
+        RankWait(rank=1, wait_ns=0, exposed_wait_ns=0, transfer_ns=24 * MS),
+    ]
+    fit = BandwidthFit(
+        operator="all_reduce",
+        group="default",
+        group_size=2,
+        sizes=3,
+        alpha_ns=1.0 * MS,
+        beta=400e6,
+        error=0.05,
+        reason=None,
+    )
+    fields: dict[str, Any] = {"collectives": rows, "waits": waits, "matched": 8, "unmatched": 1, "fits": [fit]}
+    return Across(**(fields | changes))
+
+
+def make_loading(**changes: Any) -> DataLoading:
+    """Four loads from HDF5; from memory there is no file to be fast."""
+    fields: dict[str, Any] = {
+        "source": "hdf5",
+        "count": 4,
+        "median_ns": 15 * MS,
+        "max_ns": 15 * MS,
+        "max_rank": 1,
+        "max_step": 6,
+        "exposed_share": 0.125,
+        "read_bytes_per_s": 87_400_000.0,
+        "file_speed": make_file_speed(),
+        "file_share": 0.02185,
+    }
+    if changes.get("source") == "memory":
+        fields |= {"file_speed": None, "file_share": None}
+    return DataLoading(**(fields | changes))
+
+
+def make_file_speed(**changes: Any) -> FileSpeed:
+    """A file of 200 MB, three quarters of it in the page cache, that is read at 2 GB/s."""
+    fields: dict[str, Any] = {"bytes_per_s": 2e9, "read_bytes": 200_000_000, "wall_ns": 100 * MS, "cached_share": 0.75}
+    return FileSpeed(**(fields | changes))
+
+
+def make_foreign_run(name: str = "foreign", **changes: Any) -> RunReport:
+    """A run that perfkit did not record: one rank of many, a GPU, no manifest, nothing known about its input."""
+    rank = make_rank(
+        3,
+        [make_step(None, memcpy=1 * MS, data_loading=0)],
+        device="gpu",
+        backend="nccl",
+        host=None,
+        collectives=[make_collective(operator="unknown", group=None, group_size=None, bytes=None, dtype=None)],
+    )
+    fields: dict[str, Any] = {
+        "workload": None,
+        "source": None,
+        "world_size": 128,
+        "state": None,
+        "verdict": Verdict(bound="compute", share=0.69, sentence="compute-bound: 69 % of the step computes"),
+        "ranks": [rank],
+        "data_loading": None,
+        "efficiency": None,
+        "across": None,
+        "profiler_cost": None,
+        "throughput": None,
+        "config": None,
+        "injections": [],
+        "findings": [],
+    }
+    return make_run(name, **(fields | changes))
+
+
+def make_report(*runs: RunReport) -> Report:
+    """A report on `runs`, or on the run of `make_run`."""
+    return Report(perfkit_version="0.0.0", runs=list(runs) or [make_run()])

@@ -1,0 +1,132 @@
+"""What the reader must make of a trace, told by Python's own JSON decoder: slow, simple, independent of the reader."""
+
+import json
+from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
+from typing import Any, NamedTuple
+
+from perfkit.trace.categories import kind_of_category, was_annotation
+from perfkit.trace.events import CollectiveArgs, Events, Kind, RankTrace
+
+KEPT = (Kind.KERNEL, Kind.COPY, Kind.LAUNCH, Kind.OPERATOR, Kind.ANNOTATION)
+
+
+class Number(str):
+    """The text of a number."""
+
+    __slots__ = ()
+
+
+class Row(NamedTuple):
+    """One event that is kept."""
+
+    kind: Kind
+    name: str
+    start_ns: int
+    end_ns: int
+    thread: tuple[Any, Any]
+    correlation: int
+
+
+def load(data: bytes) -> Any:
+    """Decode JSON leniently, with numbers as texts; raises ValueError or RecursionError."""
+    text = data.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace")
+    return json.loads(text, strict=False, parse_float=Number, parse_int=Number)
+
+
+def expected(document: Any) -> list[Row] | None:
+    """Return the events of a document, without the base time; None where it is no trace."""
+    events = document.get("traceEvents") if isinstance(document, dict) else document
+    if not isinstance(events, list):
+        return None
+    return [row for event in events if isinstance(event, dict) and (row := _row(event))]
+
+
+def _row(event: dict[str, Any]) -> Row | None:
+    category, name = event.get("cat"), shown(event.get("name"))
+    if str(event.get("ph")) != "X" or isinstance(event.get("ph"), Number) or category is None:
+        return None
+    kind = kind_of_category(shown(category))
+    if kind is Kind.OPERATOR and category != "cpu_op" and was_annotation(name):
+        kind = Kind.ANNOTATION
+    start_ns, dur_ns = nanoseconds(event.get("ts")), nanoseconds(event.get("dur"))
+    if kind not in KEPT or start_ns is None:
+        return None
+    usable = dur_ns is not None and 0 <= dur_ns <= 2**50
+    args = event.get("args")
+    correlation = args.get("correlation") if isinstance(args, dict) else None
+    return Row(
+        kind,
+        name,
+        start_ns,
+        start_ns + (dur_ns or 0 if usable else 0),
+        (identity(event.get("pid")), identity(event.get("tid"))),
+        whole(correlation),
+    )
+
+
+def shown(value: Any) -> str:
+    return str(value).encode("utf-8", "replace").decode()
+
+
+def identity(value: Any) -> Any:
+    """Tell 1 from "1", but not 1 from 01: JSON has no such number."""
+    if isinstance(value, Number):
+        return ("number", str(value).removeprefix("-") if str(value) == "-0" else str(value))
+    return ("text", shown(value))
+
+
+def whole(value: Any) -> int:
+    text = str(value).strip()
+    if not isinstance(value, str) or not text.isdecimal() or (not isinstance(value, Number) and len(value) >= 20):
+        return -1
+    return int(text[:30]) if int(text[:30]) < 2**63 and len(text) < 30 else -1
+
+
+def nanoseconds(value: Any) -> int | None:
+    if not isinstance(value, str) or not str(value).isascii():
+        return None
+    try:
+        number = Decimal(str(value).strip())
+    except InvalidOperation:
+        return None
+    if not number.is_finite() or number.adjusted() > 18:
+        return None
+    exact = int((number * 1000).to_integral_value(ROUND_HALF_EVEN)) if number.adjusted() > -20 else 0
+    return exact if abs(exact) < 2**61 else None
+
+
+def rows(trace: RankTrace) -> list[Row]:
+    """Return what was read, without the base time and with the numbers of threads for their ids."""
+    events, base_ns = trace.events, trace.header.base_ns
+    columns = (events.kind, events.name, events.start_ns - base_ns, events.end_ns - base_ns, events.thread)
+    listed = zip(*(column.tolist() for column in (*columns, events.correlation)), strict=True)
+    return [
+        Row(Kind(kind), events.names[name], start, end, (thread, 0), correlation)
+        for kind, name, start, end, thread, correlation in listed
+    ]
+
+
+def agree(found: list[Row], wanted: list[Row]) -> bool:
+    """Compare all but the names of threads, of which only the partition counts."""
+    return [row._replace(thread=(0, 0)) for row in found] == [
+        row._replace(thread=(0, 0)) for row in wanted
+    ] and _numbered(found) == _numbered(wanted)
+
+
+def _numbered(listed: list[Row]) -> list[int]:
+    numbers: dict[tuple[Any, Any], int] = {}
+    return [numbers.setdefault(row.thread, len(numbers)) for row in listed]
+
+
+def same(one: Events, other: Events) -> bool:
+    """Compare column by column."""
+    columns = ("kind", "name", "start_ns", "end_ns", "thread", "correlation")
+    equal = all(getattr(one, column).tolist() == getattr(other, column).tolist() for column in columns)
+    return equal and one.names == other.names and said(one) == said(other)
+
+
+def said(events: Events) -> list[tuple[int, CollectiveArgs, int]]:
+    """Return what events say of collectives, row by row, with the sequence number."""
+    columns = (events.said.row, events.said.number, events.said.sequence)
+    listed = zip(*(column.tolist() for column in columns), strict=True)
+    return [(row, events.said.args[number], sequence) for row, number, sequence in listed]

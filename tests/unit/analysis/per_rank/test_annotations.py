@@ -1,0 +1,46 @@
+"""Spans that the program named itself."""
+
+from pathlib import Path
+
+import perfkit
+from perfkit.schema.aggregate import MOST_PHASES, add_phases
+from perfkit.schema.rank import PhaseStat
+from tests.support.trace_builder import TraceBuilder
+
+
+def phases_of(builder: TraceBuilder, tmp_path: Path) -> dict[str, tuple[int, int, int]]:
+    (run,) = perfkit.analyze(builder.write(tmp_path / "rank0.json")).runs
+    return {row.name: (row.count, row.total_ns, row.max_ns) for row in run.ranks[0].phases}
+
+
+def test_phases_are_summed_by_name_without_steps_and_collectives(tmp_path: Path) -> None:
+    builder = TraceBuilder(backend="gloo").step(0, 0, 100).step(1, 100, 100).op("aten::mm", 0, 1)
+    builder.annotation("## forward ##", 5, 30).annotation("DistributedDataParallel.forward", 10, 20)
+    builder.annotation("## forward ##", 105, 40).gloo("all_reduce", 60, 10).data_loading(1, 2)
+    builder.annotation("before the steps", -50, 20)
+    found = phases_of(builder, tmp_path)
+    assert found["## forward ##"] == (2, 70_000, 40_000)
+    assert found["DistributedDataParallel.forward"] == (1, 20_000, 20_000)
+    assert next(iter(found)) == "## forward ##"
+    assert not {"ProfilerStep#0", "gloo:all_reduce", "before the steps"} & set(found)
+
+
+def test_steps_of_another_name_are_no_phases(tmp_path: Path) -> None:
+    builder = TraceBuilder().op("aten::mm", 0, 1).annotation("train step 0", 0, 50).annotation("forward", 5, 30)
+    (run,) = perfkit.analyze(builder.write(tmp_path / "rank0.json"), step_marker=r"step (\d+)").runs
+    assert [step.step for step in run.ranks[0].steps] == [0]
+    assert [row.name for row in run.ranks[0].phases] == ["forward"]
+
+
+def test_a_number_in_each_name_does_not_make_the_report_long(tmp_path: Path) -> None:
+    builder = TraceBuilder().step(0, 0, 100_000).op("aten::mm", 0, 1)
+    for number in range(300):
+        builder.annotation(f"batch {number}", 10 * number, number)
+    found = phases_of(builder, tmp_path)
+    assert len(found) == MOST_PHASES
+    assert "batch 299" in found
+
+
+def test_cycles_are_added_up() -> None:
+    rows = [PhaseStat(name="a", count=1, total_ns=5, max_ns=5), PhaseStat(name="a", count=2, total_ns=9, max_ns=7)]
+    assert add_phases(rows) == [PhaseStat(name="a", count=3, total_ns=14, max_ns=7)]

@@ -1,0 +1,146 @@
+from collections.abc import Mapping
+
+import pytest
+
+from perfkit.capture.distributed.launcher_env import (
+    DistInfo,
+    MpiView,
+    detect,
+    expand_tasks_per_node,
+    find_launcher,
+    needs_mpi,
+)
+from perfkit.errors import LaunchEnvironmentError
+
+TORCHRUN = {
+    "TORCHELASTIC_RUN_ID": "none",
+    "RANK": "5",
+    "WORLD_SIZE": "8",
+    "LOCAL_RANK": "1",
+    "LOCAL_WORLD_SIZE": "4",
+    "GROUP_RANK": "1",
+}
+HYDRA = {"PMI_RANK": "1", "PMI_SIZE": "2", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "2", "PMI_FD": "7"}
+OPENMPI = {
+    "OMPI_COMM_WORLD_RANK": "3",
+    "OMPI_COMM_WORLD_SIZE": "4",
+    "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+    "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
+    "PMIX_RANK": "3",
+}
+SLURM = {
+    "SLURM_STEP_ID": "0",
+    "SLURM_PROCID": "6",
+    "SLURM_NTASKS": "7",
+    "SLURM_LOCALID": "0",
+    "SLURM_NODEID": "3",
+    "SLURM_STEP_TASKS_PER_NODE": "2(x3),1",
+}
+PALS = {
+    "PALS_RANKID": "13",
+    "PMI_RANK": "13",
+    "PMI_SIZE": "24",
+    "PALS_LOCAL_RANKID": "1",
+    "PALS_LOCAL_SIZE": "12",
+    "PALS_NODEID": "1",
+}
+PALS_PMI = {"PALS_APID": "a", "PMI_RANK": "13", "PMI_SIZE": "24", "PMI_LOCAL_RANK": "1", "PMI_LOCAL_SIZE": "12"}
+PALS_PMIX = {"PALS_APID": "a", "PMIX_RANK": "13", "PALS_LOCAL_RANKID": "1", "PALS_LOCAL_SIZE": "12"}
+CHILD = {
+    "PERFKIT_RENDEZVOUS": "/tmp/x",
+    "RANK": "1",
+    "WORLD_SIZE": "2",
+    "LOCAL_RANK": "1",
+    "LOCAL_WORLD_SIZE": "2",
+}
+BATCH_JOB = {"SLURM_JOB_ID": "7", "SLURM_PROCID": "0", "SLURM_NTASKS": "8", "SLURM_LOCALID": "0"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "launcher", "place", "node"),
+    [
+        ({}, "none", (0, 1, 0, 1), None),
+        (TORCHRUN, "torchrun", (5, 8, 1, 4), 1),
+        (HYDRA, "hydra", (1, 2, 1, 2), None),
+        (OPENMPI, "openmpi", (3, 4, 1, 2), None),
+        (SLURM, "slurm", (6, 7, 0, 1), 3),
+        (PALS, "pals", (13, 24, 1, 12), 1),
+        (PALS_PMI, "pals", (13, 24, 1, 12), None),
+        (CHILD, "perfkit", (1, 2, 1, 2), None),
+        (BATCH_JOB, "none", (0, 1, 0, 1), None),
+        # hydra starts its own daemons with srun: its ranks see the daemon's Slurm variables.
+        ({**SLURM, "SLURM_PROCID": "0", "SLURM_NTASKS": "2", **HYDRA}, "hydra", (1, 2, 1, 2), None),
+        # srun --mpi=pmi2
+        ({**SLURM, "PMI_RANK": "6", "PMI_SIZE": "7"}, "slurm", (6, 7, 0, 1), 3),
+        # one torchrun a node, started by an MPI launcher
+        ({**HYDRA, **TORCHRUN}, "torchrun", (5, 8, 1, 4), 1),
+        ({**BATCH_JOB, **OPENMPI}, "openmpi", (3, 4, 1, 2), None),
+    ],
+)
+def test_places(
+    environment: Mapping[str, str], launcher: str, place: tuple[int, int, int, int], node: int | None
+) -> None:
+    info = detect(environment)
+    assert info.launcher == launcher
+    assert (info.rank, info.world_size, info.local_rank, info.local_world_size) == place
+    assert info.node_rank == node
+
+
+def test_the_size_that_only_mpi_knows() -> None:
+    info = detect(PALS_PMIX, MpiView(13, 24))
+    assert (info.launcher, info.rank, info.world_size, info.local_world_size) == ("pals", 13, 24, 12)
+    with pytest.raises(LaunchEnvironmentError, match=r"PMIX_RANK=13.*PMI_SIZE is not set.*mpi4py"):
+        detect(PALS_PMIX)
+
+
+@pytest.mark.parametrize(
+    ("environment", "message"),
+    [
+        ({"RANK": "0"}, r"RANK=0.*WORLD_SIZE is not set"),
+        ({"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}, "LOCAL_WORLD_SIZE is not set"),
+        ({"PMI_RANK": "0", "PMI_SIZE": "2"}, "MPI_LOCALNRANKS is not set"),
+        ({**OPENMPI, "OMPI_COMM_WORLD_RANK": "4"}, r"contradict.*OMPI_COMM_WORLD_RANK=4.*OMPI_COMM_WORLD_SIZE=4"),
+        ({**OPENMPI, "OMPI_COMM_WORLD_LOCAL_RANK": "2"}, "contradict.*OMPI_COMM_WORLD_LOCAL_RANK=2"),
+        ({**HYDRA, "PMI_SIZE": "two"}, "PMI_SIZE=two is no number"),
+        ({**SLURM, "SLURM_NODEID": "4"}, r"SLURM_STEP_TASKS_PER_NODE=2\(x3\),1 and SLURM_NODEID=4"),
+        ({**SLURM, "SLURM_STEP_TASKS_PER_NODE": "2x3"}, "SLURM_STEP_TASKS_PER_NODE=2x3 is not understood"),
+        # exported by hand and forgotten
+        (
+            {**HYDRA, "RANK": "0", "WORLD_SIZE": "4", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "4"},
+            r"torchrun \(RANK=0, WORLD_SIZE=4.*hydra \(PMI_RANK=1, PMI_SIZE=2",
+        ),
+    ],
+)
+def test_what_cannot_be(environment: Mapping[str, str], message: str) -> None:
+    with pytest.raises(LaunchEnvironmentError, match=message):
+        detect(environment)
+
+
+def test_mpi_must_agree() -> None:
+    assert detect(HYDRA, MpiView(1, 2)).rank == 1
+    with pytest.raises(LaunchEnvironmentError, match=r"hydra says rank 1 of 2 .*mpi4py says 0 of 1"):
+        detect(HYDRA, MpiView(0, 1))
+    # srun without MPI: every process is rank 0 of 1 of its own
+    assert detect({**SLURM, "PMIX_RANK": "6"}, MpiView(0, 1)).world_size == 7
+
+
+def test_who_is_asked() -> None:
+    assert needs_mpi(HYDRA)
+    assert needs_mpi(OPENMPI)
+    assert needs_mpi(PALS_PMIX)
+    assert needs_mpi({**SLURM, "PMIX_RANK": "6"})
+    assert not needs_mpi(SLURM)
+    assert not needs_mpi(TORCHRUN)
+    assert not needs_mpi({})
+
+
+def test_tasks_per_node() -> None:
+    assert expand_tasks_per_node("2(x3),1") == [2, 2, 2, 1]
+    assert expand_tasks_per_node("4") == [4]
+
+
+def test_single_host() -> None:
+    assert detect(HYDRA).single_host
+    assert not detect(SLURM).single_host
+    assert DistInfo().single_host
+    assert find_launcher({}) is None

@@ -1,0 +1,146 @@
+"""Ranks that wait for each other by the store: threads here, a store of their own kind each."""
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import timedelta
+from itertools import count
+from threading import Barrier
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from torch.distributed import HashStore, Store, TCPStore  # type: ignore[attr-defined]
+
+from perfkit.capture.distributed.store_barrier import Meeting, PeerFailedError
+from perfkit.errors import RunError, StoreError, UsageError
+
+LIMIT = timedelta(seconds=30)
+"""Longer than any thread is kept waiting on a busy machine."""
+SILENCE = timedelta(seconds=3)
+"""For tests that wait for its end."""
+
+
+def connected(limit: timedelta) -> list[Meeting]:
+    server = TCPStore("127.0.0.1", 0, 3, True, wait_for_workers=False)
+    clients = [TCPStore("127.0.0.1", server.port, 3, False, wait_for_workers=False) for _ in range(2)]
+    return [Meeting(store, rank, 3, limit) for rank, store in enumerate([server, *clients])]
+
+
+@pytest.fixture
+def meetings() -> list[Meeting]:
+    return connected(LIMIT)
+
+
+class Disturbed:
+    """A store of two ranks that runs `meanwhile` before the first request called `name`."""
+
+    def __init__(self, name: str, meanwhile: Callable[["Disturbed"], None]) -> None:
+        self._store = HashStore()
+        self._name = name
+        self._meanwhile: Callable[[Disturbed], None] | None = meanwhile
+
+    def __getattr__(self, name: str) -> Any:
+        if name == self._name and self._meanwhile is not None:
+            meanwhile, self._meanwhile = self._meanwhile, None
+            meanwhile(self)
+        return getattr(self._store, name)
+
+    def let_rank_1_come(self) -> None:
+        self._store.set("meeting/1/1", "here")
+        self._store.add("meeting/1/here", 1)
+
+
+def meet(meetings: list[Meeting], actions: list[Callable[[], Any] | None]) -> list[Future[Any]]:
+    """Let every rank that has an action come, and wait until they have parted."""
+    with ThreadPoolExecutor(3) as ranks:
+        return [
+            ranks.submit(meeting.together, action)
+            for meeting, action in zip(meetings, actions, strict=True)
+            if action is not None
+        ]
+
+
+def test_work_may_take_longer_than_the_limit_of_a_collective() -> None:
+    meetings = connected(SILENCE)
+
+    def work() -> str:
+        time.sleep(2 * SILENCE.total_seconds())
+        return "done"
+
+    assert [future.result() for future in meet(meetings, [lambda: 0, work, lambda: 2])] == [0, "done", 2]
+    assert [future.result() for future in meet(meetings, [int, int, int])] == [0, 0, 0]
+
+
+def test_the_first_that_fails_says_why_and_the_others_are_quiet(meetings: list[Meeting]) -> None:
+    def fail() -> None:
+        raise UsageError("no")
+
+    errors = [future.exception() for future in meet(meetings, [int, int, fail])]
+    assert [type(error) for error in errors] == [PeerFailedError, PeerFailedError, UsageError]
+    assert "rank 2" in str(errors[0])
+
+
+def test_an_error_of_any_kind_lets_nobody_wait(meetings: list[Meeting]) -> None:
+    def fail() -> None:
+        raise MemoryError
+
+    began = time.monotonic()
+    errors = [future.exception() for future in meet(meetings, [fail, int, int])]
+    assert [type(error) for error in errors] == [MemoryError, PeerFailedError, PeerFailedError]
+    assert time.monotonic() - began < LIMIT.total_seconds()
+
+
+def test_an_error_of_ones_own_is_told_though_the_store_is_gone() -> None:
+    stores = [TCPStore("127.0.0.1", 0, 2, True, wait_for_workers=False)]
+    client = TCPStore("127.0.0.1", stores[0].port, 2, False, wait_for_workers=False)
+
+    def fail() -> None:
+        stores.clear()  # as when rank 0 has ended
+        raise StoreError("No space left on device")
+
+    with pytest.raises(StoreError, match="No space left on device"):
+        Meeting(client, 1, 2, LIMIT).together(fail)
+
+
+def test_a_silent_rank_is_named_by_one_of_the_others() -> None:
+    errors = [future.exception() for future in meet(connected(SILENCE), [int, None, int])]
+    assert isinstance(errors[1], PeerFailedError)
+    assert type(errors[0]) is RunError
+    assert str(errors[0]).startswith("rank 1 of 3 has not started or is stuck: nothing heard of it for --timeout 3s")
+
+
+def test_a_rank_that_comes_when_the_limit_is_over_has_come() -> None:
+    store = Disturbed("check", Disturbed.let_rank_1_come)  # which is asked first for who is missing
+    assert Meeting(cast("Store", store), 0, 2, timedelta(seconds=0.1)).together(lambda: 7) == 7
+
+
+def test_ones_own_stall_is_no_silence_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    hours, polls = count(step=3600), count(1)
+
+    def sleep(_: float) -> None:
+        if next(polls) == 3:
+            store.let_rank_1_come()
+
+    monkeypatch.setattr(
+        "perfkit.capture.distributed.store_barrier.time", SimpleNamespace(monotonic=lambda: next(hours), sleep=sleep)
+    )
+    store = Disturbed("", Disturbed.let_rank_1_come)
+    assert Meeting(cast("Store", store), 0, 2, LIMIT).together(lambda: 7) == 7
+
+
+def test_a_collective_that_fails_names_the_rank_that_is_missing(
+    meetings: list[Meeting], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = Barrier(2)  # in place of the second that each gives the other
+    monkeypatch.setattr(
+        "perfkit.capture.distributed.store_barrier.time",
+        SimpleNamespace(sleep=lambda _: both.wait(LIMIT.total_seconds())),
+    )
+    errors = {0: "unbound_buffer.cc:78] Timed out waiting 1000ms for recv", 2: "pair.cc:547] Connection closed by peer"}
+    with ThreadPoolExecutor(3) as ranks:
+        told = [ranks.submit(meetings[rank].explain, RuntimeError(text), "step 7") for rank, text in errors.items()]
+    first, other = (future.result() for future in told)
+    assert isinstance(other, PeerFailedError)
+    assert "waited --timeout 30s for a collective in step 7, and rank 1 did not come" in str(first)
+    assert meetings[0].explain(RuntimeError("mat1 and mat2 shapes cannot be multiplied"), "step 7") is None

@@ -1,0 +1,21 @@
+"""The parent of `perfkit run -n`: which of its ranks it takes for the one that failed."""
+
+import signal
+import subprocess
+
+from perfkit.capture.lifecycle.local_launch import wait_for_ranks
+
+
+def test_of_several_failures_a_signal_is_the_one_that_is_told() -> None:
+    ranks = [subprocess.Popen(["sh", "-c", how]) for how in ("exit 0", "exit 1", "kill -KILL $$", "exit 1")]
+    for rank in ranks:
+        rank.wait()
+    assert wait_for_ranks(ranks, []) == 2
+    assert wait_for_ranks(ranks[:2], []) == 1
+    assert wait_for_ranks(ranks[:1], []) is None
+
+
+def test_a_signal_is_passed_on_to_every_rank() -> None:
+    ranks = [subprocess.Popen(["sleep", "1000"]) for _ in range(2)]
+    assert wait_for_ranks(ranks, [signal.SIGTERM]) is not None
+    assert [rank.wait() for rank in ranks] == [-signal.SIGTERM] * 2

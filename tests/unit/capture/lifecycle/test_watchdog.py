@@ -1,0 +1,75 @@
+"""The witness, in this process: what it leaves in the folder of a run whose ranks have ended."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from perfkit.schema.manifest import Failure, RunManifest
+from perfkit.storage.run_folder import claim_failure, read_manifest, write_manifest
+from tests.unit.storage.test_run_folder import MANIFEST
+
+needs_pidfds = pytest.mark.skipif(sys.platform != "linux", reason="there is a witness on Linux only")
+
+
+@contextmanager
+def two_ranks() -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Start two processes that would go on for ever."""
+    ranks = [subprocess.Popen(["sleep", "1000"]) for _ in range(2)]
+    try:
+        yield ranks
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
+
+
+def watch(folder: Path, ranks: list[subprocess.Popen[bytes]]) -> None:
+    """Run the witness as it is run: in a process of its own, whose stdin nobody writes to."""
+    numbers = [f"{number}:{rank.pid}" for number, rank in enumerate(ranks)]
+    command = [sys.executable, "-m", "perfkit.capture.lifecycle.watchdog", str(folder), *numbers]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
+
+
+def on_disk(folder: Path) -> RunManifest:
+    """Return `run.json` as it was written, without what `failure.json` says."""
+    (folder / "failure.json").unlink()
+    return read_manifest(folder)
+
+
+@needs_pidfds
+def test_a_rank_that_was_killed_while_it_said_why_leaves_a_whole_manifest(tmp_path: Path) -> None:
+    write_manifest(tmp_path, MANIFEST)
+    (tmp_path / "rank1.json.gz").write_bytes(b"12")
+    claim_failure(tmp_path, Failure(rank=1, message="boom"))
+    with two_ranks() as ranks:
+        for rank in ranks:
+            rank.kill()
+        watch(tmp_path, ranks)
+    manifest = on_disk(tmp_path)
+    assert (manifest.state, manifest.failure) == ("failed", Failure(rank=1, message="boom"))
+    assert manifest.finished_at is not None
+    assert [file.path for file in manifest.files] == ["rank1.json.gz"]
+
+
+@needs_pidfds
+def test_what_a_rank_of_another_host_may_still_write_is_left_to_it(tmp_path: Path) -> None:
+    write_manifest(tmp_path, MANIFEST)
+    claim_failure(tmp_path, Failure(rank=7, message="boom"))
+    with two_ranks() as ranks:
+        for rank in ranks:
+            rank.kill()
+        watch(tmp_path, ranks)
+    assert on_disk(tmp_path).state == "running"
+
+
+@needs_pidfds
+def test_ranks_that_hang_end_though_nothing_can_be_written(tmp_path: Path) -> None:
+    with two_ranks() as ranks:
+        ranks[1].kill()
+        watch(tmp_path, ranks)
+        assert ranks[0].wait(timeout=60) != 0

@@ -1,0 +1,117 @@
+"""The session in one process: which steps it says it has recorded, what it delays, what it knows after a failure."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+import perfkit
+from perfkit.capture.distributed.rank_group import Team
+from perfkit.capture.recording.manifest_writer import versions
+from perfkit.capture.recording.session import Session
+from perfkit.schema.manifest import Injection
+from perfkit.schema.rank import MemoryUse
+from perfkit.storage.run_folder import read_manifest
+
+CPU = torch.device("cpu")
+
+
+def test_a_loop_that_ends_within_its_active_steps_records_no_step_that_never_was(tmp_path: Path) -> None:
+    with perfkit.profile(tmp_path / "mine", schedule="wait=0,warmup=1,active=5") as prof:
+        for _ in range(3):
+            torch.ones(8) @ torch.ones(8)
+            prof.step()
+        torch.ones(8) @ torch.ones(8)  # after the last step, and in none
+    (run,) = perfkit.analyze(tmp_path).runs
+    (rank,) = run.ranks
+    assert [step.step for step in rank.steps] == [1, 2]
+    assert sum(operator.count for operator in rank.operators if operator.name == "aten::dot") == 2
+
+
+def test_memory_is_recorded_where_it_is_asked_for(tmp_path: Path) -> None:
+    def record(options: perfkit.ProfilerOptions | None) -> list[MemoryUse]:
+        kept = []
+        with perfkit.profile(tmp_path / "mine", schedule="wait=0,warmup=1,active=2", options=options) as prof:
+            for step in range(4):
+                with prof.phase("forward"):
+                    torch.empty(2_000_000, dtype=torch.uint8)
+                kept.append(torch.empty(1_000_000 * step, dtype=torch.uint8))
+                prof.step()
+        return perfkit.analyze(prof.folder).runs[0].ranks[0].memory
+
+    (use,) = record(perfkit.ProfilerOptions(profile_memory=True))
+    assert use.device == "CPU"
+    # What a step leaves is there in the next. The little that is on top is the profiler's own steps' and annotations'.
+    assert [(peak.step, peak.allocated_bytes // 1_000_000) for peak in use.steps] == [(1, 2), (2, 3)]
+    assert (use.peak.step, use.phase) == (2, "perfkit.forward")
+    assert max(use.curve.allocated_bytes) == use.peak.allocated_bytes
+    assert record(None) == []
+
+
+def test_a_delay_is_put_in_once_a_step_across_epochs_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept_s = []
+
+    def sleep(seconds: float, sleep: Callable[[float], None] = time.sleep) -> None:
+        slept_s.append(seconds)
+        sleep(seconds)
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    delay = Injection(phase="data_loading", delay_ns=40_000_000)
+    session = Session(Team(CPU), CPU, Path(), None, injections=[delay])
+    session.start()
+    for _ in range(3):
+        for _ in session.batches([1, 2]):
+            session.step()
+    assert slept_s == [0.04] * 7  # the last one when there was no batch any more
+    assert len(session.load_ns) == 6
+    assert all(load >= 40e6 for load in session.load_ns)
+
+
+def test_a_failed_loop_says_what_it_knows(tmp_path: Path) -> None:
+    model = torch.nn.Linear(4, 4)
+
+    def train() -> None:
+        with perfkit.profile(tmp_path / "mine", schedule="wait=1,warmup=1,active=3", model=model) as prof:
+            for _ in range(3):
+                prof.step(loss=0.5)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        train()
+    manifest = read_manifest(tmp_path / "mine")
+    assert manifest.state == "failed"
+    assert manifest.step_kinds == ["cold", "warmup", "active"]
+    assert manifest.ranks[0].loss == [0.5] * 3
+    assert manifest.parameters == 20
+
+
+def test_versions_are_those_that_matter() -> None:
+    assert "h5py" in versions("hdf5", "cpu")
+    assert "safetensors" in versions("safetensors", "cpu")
+    assert not {"h5py", "nccl"} & versions("memory", "cpu").keys()
+
+
+def test_an_own_loop_says_what_it_recorded_or_why_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    schedule = "wait=0,warmup=1,active=1"
+    with perfkit.profile(tmp_path / "short", schedule=schedule) as prof:
+        prof.step()
+    assert "nothing was recorded: 1 steps ran, the first one to be recorded is number 2" in capsys.readouterr().err
+    with perfkit.profile(tmp_path / "none", schedule=schedule):
+        pass
+    assert "nothing was recorded: prof.step() was never called" in capsys.readouterr().err
+    with perfkit.profile(tmp_path / "whole", schedule=schedule) as prof:
+        for _ in prof.batches(range(2)):
+            prof.step()
+    assert "perfkit analyze" in capsys.readouterr().err
+
+
+def test_ranks_without_a_process_group_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    with (
+        pytest.raises(perfkit.PerfkitError, match="2 ranks, but there is no process group"),
+        perfkit.profile(tmp_path / "lonely"),
+    ):
+        pass

@@ -1,0 +1,138 @@
+import gzip
+import json
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from perfkit.capture.distributed.topology import fair_threads
+from perfkit.capture.recording.flight_recorder import message_bytes
+from perfkit.capture.recording.manifest_writer import checksum_of
+from perfkit.capture.recording.peak_flops import PEAKS, find_peak
+from perfkit.capture.recording.throughput import Peak, Work, measure
+from perfkit.capture.recording.trace_export import compress
+from perfkit.errors import StoreError
+from perfkit.schema.manifest import RankRecord
+
+
+def record(rank: int, wall_ns: list[int], load_ns: list[int]) -> RankRecord:
+    return RankRecord(
+        rank=rank,
+        local_rank=rank,
+        node_rank=0,
+        host="h",
+        device="cpu",
+        device_name="c",
+        threads=1,
+        step_wall_ns=wall_ns,
+        load_ns=load_ns,
+        loss=[None] * len(wall_ns),
+    )
+
+
+def test_throughput_is_the_median_of_the_slowest_rank_over_plain_steps() -> None:
+    ranks = [
+        record(0, [900, 100, 500, 200, 300], [9, 10, 9, 10, 10]),
+        record(1, [100, 400, 500, 100, 100], [9, 5, 9, 5, 5]),
+    ]
+    work = Work(batch_size=2, sample_bytes=8, tokens_per_sample=3, flops_per_token=5.0)
+    found = measure(["cold", "plain", "active", "plain", "plain"], ranks, work, Peak(flops_per_s=1e12))
+    assert found is not None
+    assert (found.measured_on, found.step_ns) == ("plain", 300)  # of 400, 200, 300
+    assert found.samples_per_s == pytest.approx(4 / 300e-9)
+    assert found.tokens_per_s == pytest.approx(12 / 300e-9)
+    assert found.flops_per_s == pytest.approx(60 / 300e-9)
+    assert found.mfu == pytest.approx(60 / 300e-9 / 2e12)
+    assert found.read_bytes_per_s == pytest.approx(3 * 16 / 30e-9 + 3 * 16 / 15e-9)
+    waiting = measure(["plain"], [record(0, [900], [9])], work, Peak(flops_per_s=None), reading=False)
+    assert waiting is not None
+    assert waiting.read_bytes_per_s is None
+
+
+def test_throughput_without_plain_steps_or_figures() -> None:
+    found = measure(["cold", "active"], [record(0, [10, 20], [1, 1])], Work(batch_size=1), Peak(flops_per_s=None))
+    assert found is not None
+    assert (found.measured_on, found.step_ns, found.tokens_per_s, found.mfu) == ("active", 20, None, None)
+    assert found.mfu_reason is not None
+    assert measure(["cold"], [record(0, [10], [1])], Work(batch_size=1), Peak(flops_per_s=None)) is None
+
+
+def test_peaks() -> None:
+    assert find_peak("NVIDIA H200", "bfloat16", None).flops_per_s == 989.5e12
+    assert find_peak("NVIDIA H200", "bfloat16", 2.0).flops_per_s == 2e12
+    unknown = find_peak("NVIDIA H200 NVL", "bfloat16", None)  # a neighbour's name is not enough
+    assert unknown.flops_per_s is None
+    assert "--peak-tflops" in str(unknown.reason)
+    assert len({(row.device, row.dtype) for row in PEAKS}) == len(PEAKS)
+
+
+@pytest.mark.parametrize(
+    ("operator", "inputs", "outputs", "expected"),
+    [
+        ("all_reduce", [[10]], [[10]], 40),
+        ("all_gather", [[4]], [[2, 4]], 32),
+        ("reduce_scatter", [[8]], [[4]], 32),
+        ("gather", [[4]], [], 32),
+        ("scatter", [], [[4]], 32),
+        ("broadcast", [[3, 2]], [[3, 2]], 24),
+        ("barrier", [], [], 0),
+    ],
+)
+def test_sizes_of_collectives(operator: str, inputs: list[list[int]], outputs: list[list[int]], expected: int) -> None:
+    entry = {
+        "input_sizes": inputs,
+        "output_sizes": outputs,
+        "input_dtypes": ["Float"] * len(inputs),
+        "output_dtypes": ["Float"] * len(outputs),
+    }
+    assert message_bytes(operator, entry, 2) == expected
+
+
+def test_an_unknown_type_has_no_size() -> None:
+    entry = {"input_sizes": [[1]], "output_sizes": [], "input_dtypes": ["Strange"], "output_dtypes": []}
+    assert message_bytes("all_reduce", entry, 2) is None
+
+
+def test_compress_keeps_every_byte(tmp_path: Path) -> None:
+    whole = {"a": "x" * (1 << 20), "traceEvents": list(range(100_000)), "traceName": "t"}
+    trace = json.dumps(whole).encode() + b"\n"
+    (tmp_path / "t").write_bytes(trace)
+    compress(tmp_path / "t", tmp_path / "t.gz")
+    assert gzip.decompress((tmp_path / "t.gz").read_bytes()) == trace
+
+
+CUT_AFTER_AN_EVENT = b'{"traceEvents": [{"ph": "X", "args": {"Input Dims": [[1, 2]], "a": {}}}'
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b'{"traceEvents": [1, 2', b'{"other": [], "traceName": ""}', b"[]", CUT_AFTER_AN_EVENT]
+)
+def test_compress_refuses_what_is_no_trace(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "t").write_bytes(content)
+    with pytest.raises(StoreError, match="no trace"):
+        compress(tmp_path / "t", tmp_path / "t.gz")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
+def test_compress_on_a_full_disk(tmp_path: Path) -> None:
+    (tmp_path / "t").write_bytes(b'{"traceEvents": [], "traceName": "t"}')
+    with pytest.raises(OSError, match="No space left"):
+        compress(tmp_path / "t", Path("/dev/full"))
+
+
+def test_threads() -> None:
+    both, left, right = frozenset({0, 1, 2, 3}), frozenset({0, 1}), frozenset({2, 3})
+    assert fair_threads(both, [both, both], 4) == 2
+    assert fair_threads(both, [both, both], 3) == 1  # a quota of three cores
+    assert fair_threads(left, [left, right], 2) == 2  # bound to cores of their own
+    assert fair_threads(left, [left, left, left, right], 2) == 1
+
+
+def test_checksums_tell_any_bit_and_type() -> None:
+    one = checksum_of([torch.zeros(3), torch.ones(2, 2, dtype=torch.bfloat16)])
+    assert one == checksum_of([torch.zeros(3), torch.ones(2, 2, dtype=torch.bfloat16)])
+    changed = torch.zeros(3)
+    changed[2] = 1e-45
+    assert one != checksum_of([changed, torch.ones(2, 2, dtype=torch.bfloat16)])
+    assert checksum_of([torch.tensor(1.0)]) != checksum_of([torch.tensor(2.0)])

@@ -1,0 +1,110 @@
+"""What a script's rank is told where its launcher tells it nothing."""
+
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+from perfkit.capture.distributed.launch_id import launch_key
+from perfkit.capture.distributed.launcher_env import LAUNCHERS, DistInfo
+from perfkit.capture.script import rank_environment as script_place
+from perfkit.capture.script.rank_environment import VARIABLES, launched, launcher_environment, tell_place
+
+SECOND_NS = 10**9
+TOLD = (*VARIABLES, "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+LAUNCHER = {launcher.name: launcher for launcher in LAUNCHERS}
+TWO_HOSTS = DistInfo(rank=0, world_size=2, local_world_size=1)
+
+
+@pytest.fixture(autouse=True)
+def only_this_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Give the test an environment of its own, and no rank's memory of another test."""
+    for name in list(os.environ):
+        if name in TOLD or name.startswith(("PMI", "MPI_", "OMPI_", "PALS_", "SLURM_", "TORCHELASTIC_")):
+            monkeypatch.delenv(name)
+    for name in TOLD:  # so that what is set here is taken away again
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(script_place, "_given", set())
+    held: list[int] = []
+    monkeypatch.setattr(script_place, "_reserved", held)
+    yield
+    for each in held:
+        os.close(each)
+
+
+def as_task(monkeypatch: pytest.MonkeyPatch, rank: int) -> None:
+    task = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_NTASKS": "2", "SLURM_STEP_TASKS_PER_NODE": "2"}
+    for name, value in (task | {"SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank), "SLURM_NODEID": "0"}).items():
+        monkeypatch.setenv(name, value)
+
+
+def told() -> list[str | None]:
+    return [os.environ.get(name) for name in TOLD]
+
+
+def test_ranks_are_told_one_place_and_perfkit_still_knows_the_launcher(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    as_task(monkeypatch, 0)
+    tell_place(tmp_path, SECOND_NS)
+    port = os.environ["MASTER_PORT"]
+    assert told() == ["0", "2", "127.0.0.1", port, "0", "2"]
+    assert launched().launcher == "slurm"
+    assert not set(TOLD) & launcher_environment().keys()
+    for name in TOLD:
+        monkeypatch.delenv(name)
+    as_task(monkeypatch, 1)
+    tell_place(tmp_path, SECOND_NS)
+    assert told() == ["1", "2", "127.0.0.1", port, "1", "2"]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", VARIABLES)
+def test_one_variable_of_the_users_leaves_all_to_the_user(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    as_task(monkeypatch, 0)
+    monkeypatch.setenv(name, "0")
+    before = dict(os.environ)
+    tell_place(tmp_path, SECOND_NS)
+    assert dict(os.environ) == before
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_rank_alone_is_told_nothing(tmp_path: Path) -> None:
+    tell_place(tmp_path, SECOND_NS)
+    assert told() == [None] * len(TOLD)
+
+
+def test_a_folder_that_rank_0_cannot_write_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    as_task(monkeypatch, 0)
+    (tmp_path / "file").touch()
+    tell_place(tmp_path / "file", SECOND_NS)
+    assert told() == [None] * len(TOLD)
+    assert capsys.readouterr().err.startswith("perfkit: warning: ")
+
+
+@pytest.mark.parametrize("use_libuv", [True, False])
+def test_the_store_of_torch_can_listen_on_the_reserved_port_and_nobody_else(use_libuv: bool) -> None:
+    port = script_place._reserve_port()
+    with socket.socket() as other, pytest.raises(OSError, match="in use"):
+        other.bind(("127.0.0.1", port))
+    server = TCPStore("127.0.0.1", port, 2, True, wait_for_workers=False, use_libuv=use_libuv)
+    client = TCPStore("127.0.0.1", port, 2, False, wait_for_workers=False)
+    client.set("key", "value")
+    assert server.get("key") == b"value"
+
+
+def test_launches_on_several_hosts_have_a_name_where_the_launcher_gives_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert launch_key(LAUNCHER["hydra"], TWO_HOSTS) is None
+    assert launch_key(LAUNCHER["openmpi"], TWO_HOSTS) is None
+    monkeypatch.setenv("PMIX_NAMESPACE", "prterun-node/1@1")
+    assert launch_key(LAUNCHER["openmpi"], TWO_HOSTS) == "prterun-node-1@1"
+    monkeypatch.setenv("PALS_APID", "a-b")
+    assert launch_key(LAUNCHER["pals"], TWO_HOSTS) == "a-b"

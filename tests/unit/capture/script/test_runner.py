@@ -1,0 +1,193 @@
+"""How scripts are told from workloads, how their ranks agree, and how torch's import is followed."""
+
+import sys
+import threading
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from torch.distributed import HashStore, TCPStore  # type: ignore[attr-defined]
+
+from perfkit.capture.distributed.launcher_env import DistInfo
+from perfkit.capture.script.config import ScriptConfig
+from perfkit.capture.script.coordination import Board, FileBoard, Ranks, StoreBoard
+from perfkit.capture.script.import_hook import on_import
+from perfkit.capture.script.recorder import place_records
+from perfkit.cli.script import is_script, split
+from perfkit.errors import RunError, StoreError, UsageError
+from perfkit.schema.manifest import RankRecord
+
+SOON = timedelta(seconds=5)
+
+
+def test_options_end_at_the_first_double_dash() -> None:
+    assert split(["--name", "a", "--", "--name", "b", "--", "c"]) == (["--name", "a"], ["--name", "b", "--", "c"])
+    assert split(["--name", "a"]) == (["--name", "a"], [])
+    assert split(["--"]) == ([], [])
+
+
+def test_a_script_is_a_python_path_or_any_file(tmp_path: Path) -> None:
+    (tmp_path / "train").touch()
+    assert is_script("missing.py")
+    assert is_script(str(tmp_path / "train"))
+    assert not is_script(str(tmp_path))
+    assert not is_script("transformer")
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"schedule": "active=0"}, "--schedule active=0"),
+        ({"name": "a/b"}, "--name a/b"),
+        ({"workload": ".hidden"}, "--workload .hidden"),
+        ({"timeout": "1ms"}, "--timeout 1ms"),
+        ({"timeout": "soon"}, "--timeout"),
+    ],
+)
+def test_options_that_cannot_be(values: dict[str, str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        ScriptConfig(**values)  # type: ignore[arg-type]  # str options only
+
+
+def test_on_import_calls_once_the_module_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "followed_module.py").write_text("value = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    finders = list(sys.meta_path)
+    seen: list[object] = []
+    on_import("followed_module", lambda: seen.append(sys.modules["followed_module"].__dict__["value"]))
+    assert seen == []
+    import followed_module  # type: ignore[import-not-found]
+
+    assert seen == [1]
+    assert sys.meta_path == finders
+    assert "exec_module" not in vars(followed_module.__loader__)
+    on_import("followed_module", lambda: seen.append(2))
+    assert seen == [1, 2]
+    del sys.modules["followed_module"]
+
+
+def test_on_import_leaves_a_missing_module_missing() -> None:
+    finders = list(sys.meta_path)
+    on_import("no_such_module", lambda: None)
+    with pytest.raises(ModuleNotFoundError):
+        import no_such_module  # type: ignore[import-not-found]  # noqa: F401
+    sys.meta_path[:] = finders
+
+
+def boards(kind: str, folder: Path) -> list[Board]:
+    store = HashStore()
+    return [StoreBoard(store) if kind == "store" else FileBoard(folder / "board") for _ in range(2)]
+
+
+def ranks(boards: list[Board], timeout: timedelta = SOON) -> list[Ranks]:
+    return [Ranks(DistInfo(rank=rank, world_size=2), board, None, 0, timeout) for rank, board in enumerate(boards)]
+
+
+@pytest.mark.parametrize("kind", ["store", "file"])
+def test_the_first_rank_that_comes_makes_the_folder(kind: str, tmp_path: Path) -> None:
+    zero, one = ranks(boards(kind, tmp_path))
+    assert one.agree(lambda: Path("made by 1")) == Path("made by 1")
+    assert zero.agree(lambda: Path("made by 0")) == Path("made by 1")
+    zero.clear()
+    one.clear()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["store", "file"])
+def test_the_others_hear_that_the_folder_could_not_be_made(kind: str, tmp_path: Path) -> None:
+    def fail() -> Path:
+        raise StoreError("full")
+
+    zero, one = ranks(boards(kind, tmp_path))
+    with pytest.raises(StoreError, match="full"):
+        zero.agree(fail)
+    with pytest.raises(RunError, match="another rank could not create"):
+        one.agree(lambda: Path("never"))
+
+
+@pytest.mark.parametrize("kind", ["store", "file"])
+def test_nobody_waits_for_ever_for_a_rank_that_was_first(kind: str, tmp_path: Path) -> None:
+    first, second = boards(kind, tmp_path)
+    assert first.claim()
+    (_, one) = ranks([first, second], timedelta(seconds=0.2))
+    with pytest.raises(RunError, match=r"within --timeout 0\.2s"):
+        one.agree(lambda: Path("never"))
+
+
+def in_threads(*actions: threading.Thread) -> None:
+    for action in actions:
+        action.start()
+    for action in actions:
+        action.join(10)
+        assert not action.is_alive()
+
+
+def lined_up(timeout: timedelta = SOON) -> list[Ranks]:
+    store = HashStore()
+    return [Ranks(DistInfo(rank=rank, world_size=2), None, store, 3, timeout) for rank in range(2)]
+
+
+def test_ranks_line_up() -> None:
+    zero, one = lined_up()
+    order: list[int] = []
+
+    def late() -> None:
+        order.append(1)
+        one.barrier()
+
+    def early() -> None:
+        zero.barrier()
+        order.append(0)
+
+    waiting = threading.Thread(target=early)
+    waiting.start()
+    in_threads(threading.Thread(target=late))
+    waiting.join(10)
+    assert order == [1, 0]
+
+
+def test_nobody_waits_for_a_rank_that_has_left() -> None:
+    zero, one = lined_up()
+    in_threads(threading.Thread(target=zero.barrier), threading.Thread(target=one.barrier))
+    one.leave()
+    one.barrier()
+    in_threads(threading.Thread(target=zero.barrier), threading.Thread(target=zero.barrier))
+
+
+def test_a_rank_that_does_not_come_is_waited_for_once(capsys: pytest.CaptureFixture[str]) -> None:
+    zero, _ = lined_up(timedelta(seconds=0.2))
+    zero.barrier()
+    zero.barrier()
+    assert capsys.readouterr().err.count("the ranks do not step together") == 1
+
+
+def test_nobody_minds_that_the_rank_with_the_store_has_ended(capsys: pytest.CaptureFixture[str]) -> None:
+    server = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    store = TCPStore("127.0.0.1", server.port, wait_for_workers=False)
+    rank = Ranks(DistInfo(rank=1, world_size=2), None, store, 3, SOON)
+    del server
+    rank.barrier()
+    rank.barrier()
+    rank.leave()
+    assert capsys.readouterr().err.count("the ranks do not step together") == 1
+
+
+def test_places_follow_from_the_hosts() -> None:
+    records = [
+        RankRecord(
+            rank=rank,
+            local_rank=rank,
+            node_rank=0,
+            host=host,
+            device="cpu",
+            device_name="cpu",
+            threads=1,
+            step_wall_ns=[],
+            load_ns=[],
+            loss=[],
+        )
+        for rank, host in enumerate(["b", "a", "b"])
+    ]
+    placed, world = place_records(records, "slurm")
+    assert [(record.node_rank, record.local_rank) for record in placed] == [(0, 0), (1, 0), (0, 1)]
+    assert (world.world_size, world.nodes, world.local_world_sizes) == (3, 2, [2, 1])

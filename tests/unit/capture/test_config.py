@@ -1,0 +1,107 @@
+import pytest
+
+from perfkit.capture.config import RunConfig, parse_duration, parse_injection
+from perfkit.capture.schedule import Schedule, default_steps, step_kind
+from perfkit.errors import UsageError
+from perfkit.schema.manifest import Injection
+
+
+def test_kinds_of_steps() -> None:
+    schedule = Schedule.parse("wait=1, warmup=1,active=2,repeat=2,skip_first=1")
+    kinds = [step_kind(schedule, step) for step in range(12)]
+    assert kinds == [
+        *("cold", "plain", "warmup", "active", "active"),
+        *("cold", "warmup", "active", "active", "cold", "plain", "plain"),
+    ]
+    assert [step for step in range(12) if schedule.ends_cycle(step)] == [4, 8]
+    assert [schedule.cycle(step) for step in (1, 4, 5, 8)] == [0, 0, 1, 1]
+    assert [step_kind(None, step) for step in range(3)] == ["cold", "plain", "plain"]
+
+
+def test_a_schedule_that_records_at_once() -> None:
+    schedule = Schedule.parse("wait=0,warmup=0,active=1")
+    assert [step_kind(schedule, step) for step in range(3)] == ["active", "cold", "plain"]
+
+
+def test_default_steps_leave_three_warm_plain_ones() -> None:
+    for schedule in (Schedule(), None, Schedule(repeat=3)):
+        kinds = [step_kind(schedule, step) for step in range(default_steps(schedule))]
+        assert kinds[-3:] == ["plain"] * 3
+        assert kinds[-4] == "cold"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("active=0", ">= 1"),
+        ("repeat=0", ">= 1"),
+        ("wait=-1", ">= 0"),
+        ("wait=1,wait=2", "wait is given twice"),
+        ("pause=1", "pause"),
+        ("wait", "key=number"),
+        ("", "key=number"),
+        ("active=x", "int"),
+    ],
+)
+def test_schedules_that_cannot_be(text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        Schedule.parse(text)
+
+
+def test_durations() -> None:
+    assert parse_duration("60ms", "x") == 60_000_000
+    assert parse_duration("1.5s", "x") == 1_500_000_000
+    assert parse_duration("10m", "x") == 600 * 10**9
+    for text in ("10", "ms", "-1s", "1d"):
+        with pytest.raises(UsageError, match="no duration"):
+            parse_duration(text, "--timeout")
+
+
+def test_injections() -> None:
+    found = parse_injection("rank=1,phase=backward,delay=60ms")
+    assert found == Injection(rank=1, phase="backward", delay_ns=60_000_000)
+    assert parse_injection("phase=data_loading,delay=1s").rank is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "phase=backward",
+        "delay=1s",
+        "phase=to_device,delay=1s",
+        "phase=backward,delay=0ms",
+        "phase=backward,delay=1s,rank=-1",
+        "phase=backward,delay=1s,delay=2s",
+        "phase=backward,delay=1s,node=1",
+    ],
+)
+def test_injections_that_cannot_be(text: str) -> None:
+    with pytest.raises(UsageError, match="--inject"):
+        parse_injection(text)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"steps": 3, "epochs": 1}, "--steps and --epochs"),
+        ({"steps": 4}, "4 steps are too few.*takes 5"),
+        ({"profile": False, "with_stack": True}, "--with-stack has no effect"),
+        ({"timeout": "10ms"}, "--timeout"),
+        ({"name": "a/b"}, "--name"),
+        ({"inject": ("x",)}, "--inject"),
+    ],
+)
+def test_combinations_that_cannot_be(options: dict[str, object], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        RunConfig(**options)  # type: ignore[arg-type]
+
+
+def test_what_is_known_only_later() -> None:
+    config = RunConfig(epochs=2, inject=("rank=1,phase=forward,delay=1ms",))
+    assert config.total_steps(4) == 8
+    with pytest.raises(UsageError, match="too few"):
+        config.total_steps(2)
+    config.check_world(2)
+    with pytest.raises(UsageError, match="ranks 0 to 0"):
+        config.check_world(1)
+    assert RunConfig(profile=False, steps=2).total_steps(100) == 2

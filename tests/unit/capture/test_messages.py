@@ -1,0 +1,28 @@
+"""Errors of scripts, whatever they say of themselves."""
+
+import pytest
+
+from perfkit.capture.messages import cause_of, describe
+
+
+class MuteError(Exception):
+    """Cannot say what it is."""
+
+    def __str__(self) -> str:
+        """Fail."""
+        raise AttributeError("no text")
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (ValueError("two\nlines"), "ValueError: two lines"),
+        (ValueError("\udcff"), "ValueError: \\udcff"),
+        (MuteError(), "MuteError: its text cannot be had"),
+        (SystemExit("\udcff"), "the script ended with sys.exit('\\\\udcff')"),
+        (SystemExit(3), "the script ended with exit code 3"),
+    ],
+)
+def test_an_error_is_a_line_that_any_file_can_hold(error: BaseException, said: str) -> None:
+    assert describe(cause_of(error)) == said
+    said.encode()

@@ -1,0 +1,175 @@
+"""What changed, by known numbers; and how often a change is claimed where there is none."""
+
+import io
+from collections.abc import Callable
+
+import msgspec
+import numpy as np
+import pytest
+
+from perfkit.comparison.changes import changes, findings
+from perfkit.comparison.gates import check_gates, parse_gate
+from perfkit.comparison.metrics import Name, category_share, measures
+from perfkit.report.exporters.ci import write_benchmark
+from perfkit.report.exporters.json_export import write
+from perfkit.report.views.comparison import document
+from perfkit.schema.comparison import Change, Comparison, Side
+from perfkit.schema.run import RunReport
+from perfkit.util.formatting import NONE
+from tests.support.report_builders import MS, make_collective, make_operator, make_rank, make_run, make_step
+
+
+def steady(compute_ms: float = 60, name: str = "run", **changes: object) -> RunReport:
+    """A run of two ranks and six steps, all alike."""
+    steps = [make_step(number, compute=round(compute_ms * MS)) for number in range(6)]
+    return make_run(name, ranks=[make_rank(0, steps), make_rank(1, steps)], **changes)
+
+
+def the(name: str, found: list[Change]) -> Change:
+    (change,) = [change for change in found if change.name == name]
+    return change
+
+
+def test_a_step_is_as_long_as_its_slowest_rank_and_categories_are_means_over_ranks() -> None:
+    run = make_run()  # rank 0: 100 and 130 ms; rank 1: 100 and 160 ms
+    found = measures(run)
+    assert found[Name("run", "step_time")].samples == [100 * MS, 160 * MS]
+    assert found[Name("run", "step_time")].value == 130 * MS
+    assert found[Name("category", "overhead")].samples == [5 * MS, 20 * MS]
+    # Two ranks of two steps each, with 120 ms of it on each rank.
+    assert found[Name("operator", "aten::addmm")].value == 60 * MS
+    assert found[Name("collective", "all_reduce 4.19 MB float32 of 2")].value == 18 * MS
+    share = category_share(run, "communication")
+    assert share == pytest.approx(80 / 490)
+
+
+def test_what_is_twice_as_long_is_twice_as_long() -> None:
+    found = changes([steady(60)], [steady(160)])
+    step = the("step_time", found)
+    assert (step.before, step.after, step.ratio) == (100 * MS, 200 * MS, 2.0)
+    assert the("compute", found).ratio == pytest.approx(160 / 60)
+    assert the("communication", found).ratio == 1
+    assert the("samples_per_s", found).unit == "1/s"
+
+
+def test_one_run_a_side_claims_nothing() -> None:
+    step = the("step_time", changes([steady(60)], [steady(160)]))
+    assert (step.interval, step.resampled, step.significant) == ((2.0, 2.0), "steps", None)
+    assert [f.code for f in findings([steady()], [steady()])] == ["too_few_repeats"]
+    # Two steps are too few even to say how steps differ.
+    assert the("step_time", changes([make_run()], [make_run()])).interval is None
+
+
+def test_repeats_that_differ_less_than_the_sides_are_significant() -> None:
+    before = [steady(60 + noise) for noise in (0, 1, 2)]
+    faster = the("step_time", changes(before, [steady(40 + noise) for noise in (0, 1, 2)]))
+    assert (faster.resampled, faster.significant) == ("runs", True)
+    assert faster.ratio == pytest.approx(81 / 101)
+    assert faster.interval is not None
+    low, high = faster.interval
+    assert low <= 81 / 101 <= high < 1
+    same = the("step_time", changes(before, [steady(60.5 + noise) for noise in (0, 1, 2)]))
+    assert same.significant is False
+    assert findings(before, before) == []
+
+
+def test_a_change_is_claimed_rarely_where_there_is_none() -> None:
+    draw = np.random.default_rng(7)
+    runs = {
+        count: [[steady(60 * np.exp(draw.normal(0, 0.05))) for _ in range(count)] for _ in range(80)]
+        for count in (3, 5)
+    }
+    claimed = {
+        count: sum(
+            bool(the("step_time", changes(*pair)).significant) for pair in zip(sides[::2], sides[1::2], strict=True)
+        )
+        for count, sides in runs.items()
+    }
+    # Of 40 draws; the documented rates are one in ten and one in twenty.
+    assert claimed[3] <= 9
+    assert claimed[5] <= 6
+
+
+def test_what_appears_and_vanishes_is_said() -> None:
+    old = make_rank(0, operators=[make_operator("aten::mm"), make_operator("aten::add")])
+    new = make_rank(
+        0, operators=[make_operator("aten::mm"), make_operator("triton_fused")], collectives=[make_collective()]
+    )
+    found = changes([make_run(ranks=[old])], [make_run(ranks=[new])])
+    assert (the("triton_fused", found).before, the("triton_fused", found).ratio) == (None, None)
+    assert the("aten::add", found).after is None
+    assert the("aten::mm", found).ratio == 1
+    # What moved most comes first.
+    kinds = [change.name for change in found if change.kind == "operator"]
+    assert set(kinds[:2]) == {"aten::add", "triton_fused"}
+
+
+def test_runs_that_are_not_alike_are_named() -> None:
+    plain = make_run(config={"batch_size": 32, "trace_dir": "a"})
+    other = make_run(config={"batch_size": 64, "trace_dir": "b"})
+    found = {finding.code: finding.message for finding in findings([plain, other], [other])}
+    assert "batch_size (32 / 64)" in found["mixed_side"]
+    assert "batch_size (32 / 64)" in found["configurations_differ"]
+    assert "trace_dir" not in found["configurations_differ"]
+
+
+def test_other_devices_and_versions_are_said_once_each() -> None:
+    old = {"perfkit": "0.1", "torch": "2.7", "h5py": "3.16"}
+    before = [make_run(device_names=["H100"], versions=old)] * 3
+    after = [make_run(device_names=["H200"], versions={"perfkit": "0.2", "torch": torch}) for torch in ("2.7", "2.8")]
+    after.append(after[1])
+    assert [(found.code, found.severity, found.message) for found in findings(before, after)] == [
+        ("devices_differ", "warning", "the devices differ: H100 / H200"),
+        ("versions_differ", "info", "versions differ: perfkit (0.1 / 0.2), torch (2.7 / 2.7, 2.8)"),
+    ]
+    assert findings(before, before) == []
+    # Nor are repeats on two devices repeats, though both sides have the same two.
+    mixed = [make_run(device_names=[name]) for name in ("H100", "H200", "H200")]
+    assert [found.message for found in findings(mixed, mixed)] == ["the devices differ: H100, H200 / H100, H200"]
+    # A foreign trace says neither.
+    assert findings(before, [make_run()] * 3) == []
+
+
+def test_nothing_before_gives_no_ratio() -> None:
+    quiet = [make_step(number, communication=0, hidden=0) for number in range(6)]
+    found = changes([make_run(ranks=[make_rank(0, quiet)])], [steady()])
+    assert (the("communication", found).before, the("communication", found).ratio) == (0, None)
+
+
+def written(write: Callable[..., None], report: Comparison) -> str:
+    stream = io.StringIO()
+    write(report, stream, top=10)
+    return stream.getvalue()
+
+
+def loading(*times_ms: int) -> list[RunReport]:
+    """Repeats that load so long a step."""
+    return [
+        make_run(ranks=[make_rank(0, [make_step(number, data_loading=ms * MS) for number in range(6)])])
+        for ms in times_ms
+    ]
+
+
+def test_what_may_have_been_nothing_before_has_no_interval_in_any_format() -> None:
+    before, after = loading(0, 0, 3, 4, 5), loading(1, 2, 3, 4, 5)
+    found = changes(before, after)
+    change = the("data_loading", found)
+    assert change.ratio == 1
+    assert (change.interval, change.resampled, change.significant) == (None, None, None)
+    gates = check_gates([parse_gate("data_loading > +5%")], found, before, after)
+    assert [gate.state for gate in gates] == ["passed"]  # of the figures, which are the same
+    report = Comparison(
+        perfkit_version="0.0.0",
+        before=Side(path="a", runs=["run"] * 5),
+        after=Side(path="b", runs=["run"] * 5),
+        changes=found,
+        gates=gates,
+        findings=[],
+    )
+    text = written(write, report)
+    assert msgspec.json.decode(text, type=Comparison) == report
+    assert "inf" not in written(write_benchmark, report)
+    (row,) = [
+        row for table in document(report, 10).sections[0].summary for row in table.rows if row[0].text == "data_loading"
+    ]
+    assert [cell.text for cell in row[3:]] == ["1.000", NONE, ""]

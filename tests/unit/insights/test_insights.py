@@ -1,0 +1,277 @@
+"""What is claimed, of what, in which order, and what is not."""
+
+from typing import Any
+
+import pytest
+
+from perfkit.insights.ranking import insights
+from perfkit.scaling.summary import scaling
+from perfkit.schema.common import Finding
+from perfkit.schema.cross_rank import Straggler
+from perfkit.schema.report import Insight
+from perfkit.schema.run import ProfilerCost, RunReport
+from tests.support.report_builders import (
+    MS,
+    make_across,
+    make_efficiency,
+    make_foreign_run,
+    make_loading,
+    make_rank,
+    make_step,
+)
+from tests.support.scaling_builders import make_factored, make_hosts, make_ranks, make_scaled
+
+QUIET = {"compute": 96 * MS, "communication": 1 * MS, "data_loading": 1 * MS, "overhead": 2 * MS}
+"""A step of 100 ms in which nothing is worth a sentence."""
+
+
+def found(*runs: RunReport) -> list[Insight]:
+    return insights(runs, scaling(runs))
+
+
+def the(rule: str, several: list[Insight]) -> Insight:
+    (one,) = [insight for insight in several if insight.rule == rule]
+    return one
+
+
+def run_of(*parts: dict[str, int], **changes: Any) -> RunReport:
+    """A run with a rank a part, on as many cores."""
+    fields: dict[str, Any] = {"across": None, "efficiency": None, "data_loading": make_loading(source="memory")}
+    return make_scaled(len(parts), 100, **(fields | {"ranks": make_ranks([QUIET | part for part in parts])} | changes))
+
+
+def test_nothing_is_claimed_of_a_run_that_computes() -> None:
+    assert found(run_of({}, {})) == []
+
+
+def waiting_run(wait: int, transfer: int, *, slow: bool = True, **changes: Any) -> RunReport:
+    """Two ranks: rank 1 loads 20 ms longer, rank 0 waits for it; `wait` and `transfer` are summed, in ms."""
+    parts = (
+        {"compute": 60 * MS, "communication": 30 * MS, "data_loading": 8 * MS},
+        {"compute": 60 * MS, "communication": 10 * MS, "data_loading": 28 * MS},
+    )
+    late = Straggler(
+        rank=1,
+        evidence="waiting",
+        lag_ns=20 * MS,
+        noise_ns=0,
+        share=0.2,
+        category="data_loading",
+        category_ns=20 * MS,
+        wait_ns=20 * MS,
+        last=4,
+        steps=4,
+    )
+    fields: dict[str, Any] = {
+        "efficiency": make_efficiency(wait_ns=wait * MS, transfer_ns=transfer * MS, unmatched_ns=0),
+        "across": make_across(straggler=late if slow else None),
+    }
+    return run_of(*parts, **(fields | changes))
+
+
+def test_waiting_names_the_rank_its_phase_and_a_next_step() -> None:
+    one = the("waiting", found(waiting_run(128, 32)))
+    assert one.sentence == (
+        "exposed communication costs 20 points of efficiency at 2 ranks, 80 % of it waiting for rank 1, "
+        "whose loader takes 20.0 ms longer a step"
+    )
+    assert one.next_step == "--num-workers 2 loads while the step computes"
+    assert one.gives_back_ns == 20 * MS
+    assert one.evidence["wait_share"] == 0.8
+    assert one.evidence["longer_ns"] == 20 * MS
+
+
+def test_waiting_of_a_partial_set_is_a_lower_bound() -> None:
+    assert (
+        "at least 80 % of it waiting for rank 1" in the("waiting", found(waiting_run(128, 32, world_size=64))).sentence
+    )
+
+
+def test_more_threads_than_cores_are_told_how_many_fit() -> None:
+    one = the("oversubscribed", found(waiting_run(128, 32, hosts=make_hosts(2, cores=4, threads=4))))
+    assert one.sentence.startswith("8 threads on 4 cores of node0 take turns;")
+    assert one.next_step == "--threads 2"
+
+
+def test_what_the_slow_rank_loads_longer_is_not_told_twice() -> None:
+    by_rule = {one.rule: one for one in found(waiting_run(128, 32))}
+    # Both ranks load for 8 ms; the 20 ms more of rank 1 are what rank 0 waits for.
+    assert by_rule["input"].gives_back_ns == 8 * MS
+
+
+def test_reads_one_by_one_are_told_to_be_batched() -> None:
+    one = the("waiting", found(waiting_run(128, 32, config={"read": "per-sample"})))
+    assert one.next_step == "batched reads (--read batched), or --num-workers 2"
+
+
+def test_waiting_without_a_slow_rank_blames_nobody() -> None:
+    one = the("waiting", found(waiting_run(128, 32, slow=False)))
+    assert "waiting for other ranks, no one rank in most steps" in one.sentence
+    assert one.gives_back_ns == 16 * MS
+
+
+def test_start_up_skew_is_not_called_waiting() -> None:
+    skew = Finding(code="start_skew", severity="info", message="it holds the skew")
+    assert "waiting" not in {one.rule for one in found(waiting_run(128, 32, slow=False, findings=[skew]))}
+
+
+def test_transfers_name_the_collective() -> None:
+    one = the("transfer", found(waiting_run(32, 128)))
+    assert one.sentence == (
+        "exposed communication costs 20 points of efficiency at 2 ranks, 80 % of it transfers, "
+        "mostly all_reduce of 4.19 MB"
+    )
+    assert one.gives_back_ns == pytest.approx(16 * MS)
+    assert the("transfer", found(waiting_run(32, 128, config={"overlap": False}))).next_step.startswith("leave --no-ov")
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (
+            {"efficiency": make_efficiency(wait_ns=0, transfer_ns=160 * MS, unmatched_ns=100 * MS)},
+            "most of it has no counterpart on another rank",
+        ),
+        ({"world_size": 128}, "126 ranks have no trace here"),
+        ({"efficiency": None}, "most of it has no counterpart on another rank"),
+    ],
+)
+def test_what_was_not_matched_is_neither_waiting_nor_transfer(change: dict[str, Any], why: str) -> None:
+    several = found(waiting_run(32, 128, **change))
+    assert "waiting" not in {one.rule for one in several}
+    one = the("transfer", several)
+    assert one.sentence.endswith(f"; how much of it is waiting cannot be told: {why}")
+    assert one.gives_back_ns == pytest.approx(20 * MS)
+
+
+def test_input_says_how_far_from_memory_it_is() -> None:
+    slow = run_of(
+        {"compute": 60 * MS, "data_loading": 37 * MS},
+        source="hdf5",
+        data_loading=make_loading(source="hdf5", median_ns=37 * MS),
+        name="slow",
+    )
+    memory = run_of({}, data_loading=make_loading(source="memory", median_ns=1 * MS))
+    one = the("input", found(slow, memory))
+    assert one.run == "slow"
+    assert one.sentence == (
+        "waiting for data takes 37 % of the step: a load from hdf5 takes 37.0 ms in the median, "
+        "37.0 times that from memory"
+    )
+    assert one.gives_back_ns == 37 * MS
+
+
+def test_input_that_is_as_fast_as_its_file_needs_another_file_system() -> None:
+    loading = make_loading(median_ns=37 * MS, file_share=0.81)
+    slow = run_of({"compute": 60 * MS, "data_loading": 37 * MS}, source="hdf5", data_loading=loading)
+    one = the("input", found(slow))
+    assert one.sentence.endswith("in the median, at 81 % of the speed at which its file can be read at all")
+    assert one.evidence["file_share"] == 0.81
+    assert one.next_step.endswith(", or faster storage")
+
+
+def test_the_profilers_cost_is_no_overhead() -> None:
+    busy = {"compute": 68 * MS, "overhead": 30 * MS}
+    cost = ProfilerCost(plain_step_ns=75 * MS, recorded_step_ns=100 * MS, ratio=100 / 75, reason=None)
+    assert the("host", found(run_of(busy))).gives_back_ns == 30 * MS
+    assert found(run_of(busy, profiler_cost=cost)) == []
+
+
+def test_copies() -> None:
+    one = the("copies", found(run_of({"compute": 76 * MS, "memcpy": 20 * MS})))
+    assert (one.gives_back_ns, one.next_step) == (20 * MS, "--pin-memory")
+
+
+def test_shared_cores_explain_the_loss_before_anything_else() -> None:
+    small = make_scaled(1, 50, hosts=make_hosts(1, cores=2))
+    shared = waiting_run(128, 32, hosts=make_hosts(2, cores=1), name="shared")
+    first, *rest = found(small, shared)
+    assert (first.rule, first.run, first.gives_back_ns) == ("oversubscribed", "shared", None)
+    assert first.sentence.startswith("2 ranks on 1 core of node0 take turns: efficiency falls from 100.0 % to 50.0 %")
+    assert first.next_step == "at most 1 rank on node0, or more hosts"
+    assert all(one.run != "shared" for one in rest)
+
+
+IDEAL = dict.fromkeys(("load_balance", "host", "input", "serialisation", "transfer"), 1.0)
+
+
+def test_more_computation_at_more_ranks_is_said_with_its_reason() -> None:
+    runs = [
+        make_factored(size, ms + repeat, IDEAL, batch=64 // size, name=f"{size}-{repeat}")
+        for size, ms in ((1, 100), (2, 200))
+        for repeat in range(3)
+    ]
+    one = the("computation_scaling", found(*runs))
+    assert one.run == "gpt strong"
+    assert one.sentence == (
+        "from 1 to 2 ranks 50 points go to computation: the same work takes 1.99 times as much of it; "
+        "a rank's batch is 32 instead of 64"
+    )
+    assert one.gives_back_ns == pytest.approx(50 * MS, rel=0.02)
+    # Of one run each, with two recorded steps, nobody knows how much is chance.
+    assert "computation_scaling" not in {one.rule for one in found(*runs[::3])}
+
+
+def test_computation_that_varies_as_much_between_repeats_is_not_said() -> None:
+    runs = [
+        make_factored(size, ms * factor, IDEAL, batch=64 // size, name=f"{size}-{factor}")
+        for size, ms in ((1, 100), (2, 130))
+        for factor in (0.7, 1.0, 1.4)
+    ]
+    assert "computation_scaling" not in {one.rule for one in found(*runs)}
+
+
+def test_an_option_is_recommended_only_where_repeats_tell_it_from_noise() -> None:
+    def runs(repeats: int) -> list[RunReport]:
+        return [
+            run_of({}, config={"compile": on}, name=f"{on}{n}", step_times=make_scaled(1, ms + n).step_times)
+            for on, ms in ((False, 100), (True, 80))
+            for n in range(repeats)
+        ]
+
+    several = runs(3)
+    one = the("option", insights(several, scaling(several, ["compile"])))
+    assert one.sentence == "with compile=on a step takes 0.80 times as long as with off at 1 rank"
+    assert one.gives_back_ns == 20 * MS
+    single = runs(1)
+    assert insights(single, scaling(single, ["compile"])) == []
+
+
+def test_of_repeats_the_middle_one_counts_and_most_must_show_it() -> None:
+    def runs(*overheads_ms: int) -> list[RunReport]:
+        return [run_of({"overhead": ms * MS}, name=f"r{n}") for n, ms in enumerate(overheads_ms)]
+
+    assert the("host", found(*runs(30, 90, 40))).run == "r2"
+    assert found(*runs(2, 90, 3)) == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"state": "failed"},
+        {"ranks": []},
+        {"ranks": make_ranks([{"overhead": 90 * MS}])[:0]},
+    ],
+)
+def test_nothing_is_claimed_of_what_is_not_known(change: dict[str, Any]) -> None:
+    assert found(run_of({"overhead": 60 * MS}, **change)) == []
+
+
+def test_one_step_tells_nothing() -> None:
+    assert found(run_of({}, ranks=[make_rank(0, [make_step(3, overhead=90 * MS)])])) == []
+    assert found(make_foreign_run()) == []
+
+
+def test_at_most_five_by_what_they_give_back() -> None:
+    run = waiting_run(32, 128, name="a")
+    others = [
+        run_of({"overhead": 30 * MS}, name="b", workload="b"),
+        run_of({"memcpy": 25 * MS}, name="c", workload="c"),
+        run_of({"data_loading": 90 * MS}, name="d", workload="d"),
+        waiting_run(128, 32, name="e", workload="e"),
+    ]
+    several = found(run, *others)
+    assert len(several) == 5
+    assert several[0].rule == "input"
+    given = [one.gives_back_ns or 0 for one in several]
+    assert given == sorted(given, reverse=True)

@@ -1,0 +1,121 @@
+"""Another program's tables, and its figures beside perfkit's."""
+
+import csv
+import io
+from typing import Any
+
+import pytest
+
+from perfkit.report import peer_reporter
+from perfkit.report.content.cross_check import cross_check
+from perfkit.report.renderers import console
+from perfkit.schema.external_tool import PeerTable
+from perfkit.schema.run import CrossCheck, CrossCheckRow
+from tests.support.hostile import hostile
+from tests.support.report_builders import MS, make_report, make_run
+
+US = 1000
+
+
+def make_row(**changes: Any) -> CrossCheckRow:
+    """A rank of which both say the same, but for 10 ms at the edges of the window."""
+    fields: dict[str, Any] = {
+        "rank": 0,
+        "window_ns": 100 * MS,
+        "compute_ns": 60 * MS,
+        "other_ns": 20 * MS,
+        "idle_ns": 20 * MS,
+        "peer_window_ns": 90 * MS,
+        "peer_compute_ns": 60 * MS,
+        "peer_other_ns": 20 * MS,
+        "peer_idle_ns": 10 * MS,
+        "rounding_ns": 1 * MS,
+    }
+    return CrossCheckRow(**(fields | changes))
+
+
+def reasons(row: CrossCheckRow) -> dict[str, str]:
+    table = cross_check(CrossCheck(tool="HTA 1", rows=[row]), 10)
+    assert table is not None
+    return {cells[1].text: cells[-1].text for cells in table.rows}
+
+
+def test_what_is_alike_needs_no_reason() -> None:
+    said = reasons(make_row(peer_window_ns=100 * MS, peer_idle_ns=20 * MS, peer_compute_ns=60 * MS - 50 * US))
+    assert set(said.values()) == {""}
+
+
+def test_edges_of_the_window_are_idle() -> None:
+    said = reasons(make_row())
+    assert said["window"].startswith("HTA's begins with the first kernel")
+    assert said["idle"] == "+10.0 ms at the window's edges, 0 of what is not idle above"
+    assert said["computing"] == ""
+
+
+@pytest.mark.parametrize(
+    ("peer_ms", "starts"),
+    [
+        (59.5, "HTA rounds to µs"),  # less than ours, within what rounding can take
+        (58, "HTA goes by names alone"),  # more than rounding can take
+        (60.5, "HTA goes by names alone"),  # rounding inwards never adds
+    ],
+)
+def test_rounding_explains_only_what_it_can(peer_ms: float, starts: str) -> None:
+    assert reasons(make_row(peer_compute_ns=round(peer_ms * MS)))["computing"].startswith(starts)
+
+
+def test_of_many_ranks_those_that_differ_most_are_shown() -> None:
+    rows = [make_row(rank=number, peer_idle_ns=(10 + number) * MS) for number in range(20)]
+    table = cross_check(CrossCheck(tool="HTA 1", rows=rows), 2)
+    assert table is not None
+    assert [cells[0].text for cells in table.rows if cells[0].text] == ["0", "1"]
+    assert table.remark == "18 more ranks, which differ less"
+
+
+def test_a_report_shows_it_in_eighty_columns() -> None:
+    run = make_run(cross_check=CrossCheck(tool="HTA 1", rows=[make_row()]))
+    stream = io.StringIO()
+    console.write(make_report(run), stream, top=10, width=80)
+    assert "Cross-check: HTA 1, summed over all steps" in stream.getvalue()
+    assert max(map(len, stream.getvalue().splitlines())) <= 80
+
+
+def make_table(**changes: Any) -> PeerTable:
+    fields: dict[str, Any] = {
+        "tool": "HTA 1",
+        "analysis": "queue-length",
+        "run": "run",
+        "ranks": [0, 1],
+        "columns": ["rank", "name", "queue_length.mean", "idle_time(us)", "idle_time_pctg"],
+        "rows": [[0, "Memcpy", 0.12345, 1222847.0, None], [1, "", 512.7, 3, 12.5]],
+    }
+    return PeerTable(**(fields | changes))
+
+
+def written(table: PeerTable, name: str, top: int = 10) -> str:
+    stream = io.StringIO()
+    peer_reporter(name)(table, stream, top=top)
+    return stream.getvalue()
+
+
+def test_names_are_short_on_the_terminal_and_whole_in_files() -> None:
+    shown = written(make_table(), "rich")
+    assert "queue-length, 2 ranks: queue_length" in shown
+    assert [line.split() for line in shown.splitlines() if line.startswith(("rank", "   0", "   1"))] == [
+        ["rank", "name", "mean", "idle", "µs", "idle", "%"],
+        ["0", "Memcpy", "0.123", "1222847", "–"],
+        ["1", "–", "513", "3", "12.5"],
+    ]
+    rows = list(csv.reader(written(make_table(), "csv").splitlines()))
+    assert rows[0] == make_table().columns
+    assert rows[1] == ["0", "Memcpy", "0.12345", "1222847.0", ""]
+    assert "1 more rows" in written(make_table(), "rich", top=1)
+
+
+def test_a_hostile_table_is_text() -> None:
+    table = make_table(run=hostile(), columns=[hostile(), hostile("@"), "c", "d", "e"], tool=hostile())
+    table.rows[0][1] = hostile("-")
+    for name in ("rich", "csv", "json"):
+        assert {character for character in written(table, name) if not character.isprintable()} <= {"\n"}
+    cells = [cell for row in csv.reader(written(table, "csv").splitlines()) for cell in row]
+    assert not {cell.lstrip()[:1] for cell in cells} & set("=+-@")

@@ -1,0 +1,128 @@
+"""Memory in the reports: the table, the chart, the DataFrame, and nothing where it was not recorded."""
+
+import io
+import json
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from perfkit.errors import UsageError
+from perfkit.report.charts.run import chart
+from perfkit.report.renderers import console, markdown
+from perfkit.schema.rank import MemoryCurve, MemoryPeak, MemoryUse
+from perfkit.schema.run import RunReport
+from tests.support.report_builders import MS, make_rank, make_report, make_run
+from tests.unit.report.test_html import HOSTILE, page, read
+
+GB = 10**9
+
+
+def make_use(peak: int = 60 * GB, **changes: Any) -> MemoryUse:
+    """A device of 80 GB, most of it in use 30 ms into step 6."""
+    most = MemoryPeak(step=6, allocated_bytes=peak, reserved_bytes=peak + 5 * GB, at_ns=30 * MS)
+    fields: dict[str, Any] = {
+        "device": "device 0",
+        "limit_bytes": 80 * GB,
+        "steps": [MemoryPeak(step=5, allocated_bytes=GB, reserved_bytes=None, at_ns=0), most],
+        "peak": most,
+        "phase": "perfkit.backward",
+        "category": "compute",
+        "curve": MemoryCurve(step=6, at_ns=[0, 30 * MS, 60 * MS, 100 * MS], allocated_bytes=[peak // 2, peak, GB, GB]),
+    }
+    return MemoryUse(**(fields | changes))
+
+
+def make_host_use() -> MemoryUse:
+    return make_use(3 * GB, device="CPU", limit_bytes=None, phase=None, category="data_loading")
+
+
+def with_memory(*of_ranks: list[MemoryUse]) -> RunReport:
+    return make_run(ranks=[make_rank(number, memory=uses) for number, uses in enumerate(of_ranks)])
+
+
+def test_the_table_names_when_and_how_near_the_limit() -> None:
+    stream = io.StringIO()
+    markdown.write(make_report(with_memory([make_host_use(), make_use()], [make_use(20 * GB)])), stream, top=10)
+    table = stream.getvalue().partition("### Memory")[2].partition("###")[0].splitlines()
+    assert table[2] == "| rank | device | peak | reserved | step | after | phase | category |"
+    assert table[4:7] == [
+        "| 0 | CPU | 3.00 GB | 8.00 GB | 6 | 30.0 ms | – | data loading |",
+        "| 0 | device 0 | 60.0 GB (75.0 % of 80.0 GB) | 65.0 GB | 6 | 30.0 ms | perfkit.backward | compute |",
+        "| 1 | device 0 | 20.0 GB (25.0 % of 80.0 GB) | 25.0 GB | 6 | 30.0 ms | perfkit.backward | compute |",
+    ]
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_the_terminal_shows_every_figure_whole(width: int) -> None:
+    stream = io.StringIO()
+    console.write(make_report(with_memory([make_use(phase=HOSTILE + "\x1b[31m")])), stream, top=10, width=width)
+    text = stream.getvalue()
+    shown = text.partition("Memory (")[2].partition("\n\n")[0]
+    for figure in ("60.0 GB", "75.0 % of 80.0 GB", "65.0 GB", "30.0 ms"):
+        assert figure in shown
+    assert all(len(line) <= width for line in shown.splitlines()[1:])
+    assert "\x1b[31m" not in text
+
+
+def test_of_many_ranks_the_highest_and_the_lowest_are_shown() -> None:
+    run = with_memory(*[[make_use((10 + number) * GB)] for number in range(40)])
+    stream = io.StringIO()
+    markdown.write(make_report(run), stream, top=10)
+    table = stream.getvalue().partition("### Memory")[2].partition("###")[0]
+    assert [int(line.split("|")[1]) for line in table.splitlines()[4:20]] == [0, *range(25, 40)]
+    assert "24 more; shown: the 15 highest peaks and the lowest" in table
+    drawn = chart(run, "memory")
+    assert drawn
+    assert [one["name"] for one in drawn["series"]] == [f"rank {number}" for number in (39, 38, 37, 36, 35)]
+    assert drawn["note"] == "device 0, step 6. The 5 highest peaks of 40."
+
+
+def test_the_chart_has_the_tables_numbers() -> None:
+    drawn = chart(with_memory([make_host_use(), make_use()]), "memory")
+    assert drawn
+    (line,) = drawn["series"]  # of the device: it is its memory that runs out
+    assert line["ms"] == [0, 30, 60, 100]
+    assert line["bytes"][line["peak"]] == 60 * GB
+    assert drawn["limit"] == 80 * GB
+    json.dumps(drawn, allow_nan=False)
+    far = chart(with_memory([make_use(2 * GB)]), "memory")
+    assert far
+    assert far["limit"] is None
+    host = chart(with_memory([make_host_use()]), "memory")
+    assert host
+    assert host["note"] == "CPU, step 6."
+
+
+def test_lines_are_told_apart_by_what_differs() -> None:
+    later = make_use(70 * GB)
+    later = replace(later, curve=replace(later.curve, step=7))
+    drawn = chart(with_memory([make_use(device="device 3")], [later]), "memory")
+    assert drawn
+    assert [one["name"] for one in drawn["series"]] == ["rank 1, device 0, step 7", "rank 0, device 3, step 6"]
+    assert drawn["note"] == ""
+
+
+def test_a_notebook_has_the_same_chart() -> None:
+    figure = with_memory([make_use()], [make_use(GB)]).plot_memory()
+    assert list(figure.data[0].y) == [30 * GB, 60 * GB, GB, GB]
+    assert figure.data[0].line.shape == "hv"
+    assert figure.layout.shapes[0].y0 == 80 * GB
+    with pytest.raises(UsageError, match="recorded with profile_memory"):
+        make_run().plot_memory()
+
+
+def test_a_row_a_step_and_device_in_pandas() -> None:
+    frame = make_report(with_memory([make_host_use(), make_use()])).tables().memory
+    assert frame["device"].tolist() == ["CPU", "CPU", "device 0", "device 0"]
+    assert frame["allocated_bytes"].tolist() == [GB, 3 * GB, GB, 60 * GB]
+    assert frame["reserved_bytes"].isna().tolist() == [True, False, True, False]
+    assert [str(frame[name].dtype) for name in ("allocated_bytes", "reserved_bytes")] == ["int64", "Int64"]
+    assert make_report().tables().memory.empty
+
+
+def test_where_it_was_not_recorded_nothing_is_shown() -> None:
+    shown = "".join(read(page(make_report())).text)
+    assert "Memory (" not in shown
+    assert "Memory over the step" not in shown
+    assert "What torch's allocators have given out" in shown  # the definitions are the same for all

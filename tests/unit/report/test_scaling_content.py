@@ -1,0 +1,70 @@
+"""The tables and charts of several runs show what the records hold."""
+
+import pytest
+
+from perfkit.report.charts.scaling import series_figures
+from perfkit.report.content.run_overview import comparison
+from perfkit.report.content.scaling import scaling
+from tests.support.report_builders import MS, make_loading
+from tests.support.scaling_builders import make_scaled, make_scaling_report, make_strong, make_together, make_weak
+from tests.unit.scaling.test_laws import usl
+
+REPORT = make_scaling_report()
+SCALING = REPORT.scaling
+
+
+def test_the_shown_parts_of_lost_efficiency_add_up() -> None:
+    assert SCALING is not None
+    tables = [table for table in scaling(SCALING) if table.title.startswith("Where efficiency was lost")]
+    assert len(tables) == 2
+    for table in tables:
+        for row in table.rows:
+            total, *parts = (float(cell.text) for cell in row[2:])
+            assert sum(parts) == pytest.approx(total)
+
+
+def test_a_failed_point_stands_among_the_others() -> None:
+    assert SCALING is not None
+    (table,) = [table for table in scaling(SCALING) if table.title.startswith("Scaling: gpt weak, source=hdf5")]
+    assert [row[0].text for row in table.rows] == ["1", "2", "4", "8"]
+    assert table.rows[-1][2].text == "failed"
+    assert "hdf5-8 failed: the run failed (rank 3: no space left on device)" in table.remark
+
+
+def test_every_table_is_rectangular() -> None:
+    assert SCALING is not None
+    strong = make_together(make_strong(lambda p: 80 / p + 20, [1, 2, 4, 8], repeats=3, noise=0.01), forecast=[16, 7])
+    assert strong.scaling is not None
+    for table in [*scaling(SCALING), *scaling(strong.scaling)]:
+        assert {len(row) for row in table.rows} == {len(table.columns)}, table.title
+
+
+def test_loads_are_set_against_memory_where_runs_differ_in_their_source_alone() -> None:
+    def shown(**config: str) -> list[str]:
+        loads = {"memory": make_loading(source="memory", median_ns=2 * MS), "hdf5": make_loading(median_ns=30 * MS)}
+        memory = make_scaled(2, 100, data_loading=loads["memory"])
+        files = make_scaled(2, 100, source="hdf5", data_loading=loads["hdf5"], config=config)
+        tables = [(table, table.columns) for table in comparison(make_together([memory, files]))]
+        return [
+            row[place].text
+            for table, columns in tables
+            for row in table.rows
+            for place, column in enumerate(columns)
+            if column.title == "× memory"
+        ]
+
+    assert shown() == ["1.00", "15.00"]
+    # As in the records: another way to read is another configuration.
+    assert shown(read="per-sample") == []
+
+
+def test_charts_have_the_ideal_the_intervals_and_the_forecast() -> None:
+    report = make_together(make_weak(usl(0.05, 0.002), [1, 2, 4, 8], repeats=3, noise=0.01), forecast=[16])
+    assert report.scaling is not None
+    throughput, lost = series_figures(report.scaling.series)
+    assert throughput["ideal"]["y"] == pytest.approx([throughput["lines"][0]["y"][0] * p for p in (1, 2, 4, 8, 16)])
+    assert [line["name"] for line in throughput["lines"]] == ["measured", "forecast by the USL"]
+    assert throughput["lines"][1]["x"] == [16]
+    assert all(end >= 0 for line in throughput["lines"] for end in (*line["up"], *line["down"]))
+    assert lost["x"] == ["1 → 2", "2 → 4", "4 → 8"]
+    assert len(lost["series"]) == 6

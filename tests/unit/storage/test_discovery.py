@@ -1,0 +1,110 @@
+"""Runs that are found have names of their own: what several runs tell goes by them."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+import perfkit
+from perfkit.errors import TraceError
+from perfkit.report.views.history import write_html
+from perfkit.storage.discovery import discover
+from tests.support.histories import make_history
+from tests.support.trace_builder import TraceBuilder
+from tests.unit.report.test_html import read
+
+
+def names(*paths: Path) -> list[str]:
+    return [run.name for run in discover(paths)]
+
+
+def make_runs(root: Path, *folders: str) -> None:
+    for folder in folders:
+        (root / folder).mkdir(parents=True)
+        (root / folder / "rank0.json").touch()
+
+
+def test_as_many_folders_stand_before_a_name_as_tell_it_from_the_others(tmp_path: Path) -> None:
+    make_runs(tmp_path, "feb/sweep/x", "jan/sweep/x", "jan/sweep/y", "mar/other/x")
+    assert names(tmp_path) == ["feb/sweep/x", "jan/sweep/x", "y", "other/x"]
+
+
+def test_a_name_within_another_goes_on_to_where_they_differ(tmp_path: Path) -> None:
+    make_runs(tmp_path, "a/x", "b/a/x")
+    assert names(tmp_path) == [f"{tmp_path.name}/a/x", "b/a/x"]
+
+
+def test_a_trace_beside_a_folder_of_its_name_has_a_number(tmp_path: Path) -> None:
+    make_runs(tmp_path, "x", "x#2", "there/x")
+    (tmp_path / "x.json").touch()
+    paths = [tmp_path / name for name in ("x", "x.json", "x#2", "there")]
+    assert names(*paths) == [f"{tmp_path.name}/x", "x#2", "there/x", "x#3"]
+
+
+def test_sweeps_of_the_same_points_are_one_history_with_a_level_before_and_after(tmp_path: Path) -> None:
+    for number, ms in enumerate((10, 12)):
+        steps = [ms + 0.1 * (day % 3) for day in range(8)]
+        make_history(tmp_path / f"month-{number}" / "sweep", steps, first_day=30 * number)
+    stream = io.StringIO()
+    write_html(perfkit.history(tmp_path), stream, top=20)
+    chart = json.loads(read(stream.getvalue()).data[0])
+    assert [(level["from"], level["to"]) for level in chart["levels"]] == [(0, 7), (8, 15)]
+    assert len(set(chart["runs"])) == 16
+
+
+def make_folder_with_pipes(folder: Path) -> Path:
+    """A trace, a pipe that nobody writes to, a link to it, and a device; pipes also where perfkit's own files go."""
+    folder.mkdir(parents=True)
+    TraceBuilder(0, 1).step(0, 0, 100).op("aten::mm", 0, 50).write(folder / "rank0.json.gz")
+    for name in ("control.json", "sweep.json", "failure.json"):
+        os.mkfifo(folder / name)
+    (folder / "link.json").symlink_to("control.json")
+    (folder / "null.json").symlink_to(os.devnull)
+    (folder / "gone.json").symlink_to("nowhere")
+    return folder
+
+
+@pytest.mark.parametrize("manifest", [False, True])
+def test_what_is_no_file_is_passed_over_and_named(tmp_path: Path, *, manifest: bool) -> None:
+    folder = make_folder_with_pipes(tmp_path / "x" / "run")
+    if manifest:
+        os.mkfifo(folder / "run.json")
+    (run,) = perfkit.analyze(tmp_path / "x").runs
+    assert [rank.rank for rank in run.ranks] == [0]
+    (finding,) = [finding for finding in run.findings if finding.code == "not_a_file"]
+    assert (finding.severity, finding.file) == ("info", "control.json")
+    assert finding.message.startswith("control.json, link.json, null.json are no regular files and passed over")
+    # A link to nowhere is a trace that is lost.
+    assert [f.file for f in run.findings if f.code == "unreadable_trace"] == ["gone.json"]
+    assert manifest == any("it is no regular file" in finding.message for finding in run.findings)
+
+
+@pytest.mark.parametrize(
+    ("command", "code"), [(["merge", "x", "-o", "m.json"], 0), (["compare", "x", "x"], 0), (["history", "x"], 1)]
+)
+def test_no_command_waits_for_a_pipe(tmp_path: Path, command: list[str], code: int) -> None:
+    make_folder_with_pipes(tmp_path / "x")
+    called = [sys.executable, "-m", "perfkit", *command]
+    done = subprocess.run(called, cwd=tmp_path, timeout=60, capture_output=True, text=True, check=False)
+    assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stderr
+
+
+def test_a_folder_of_pipes_alone_is_an_error_that_names_one(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "control.json")
+    with pytest.raises(TraceError, match=r"no trace .*\(control\.json is no regular file"):
+        perfkit.analyze(tmp_path)
+
+
+def test_a_pipe_that_is_named_is_read(tmp_path: Path) -> None:
+    folder = make_folder_with_pipes(tmp_path / "x")
+    text = (folder / "rank0.json.gz").read_bytes()
+    writer = Thread(target=(folder / "control.json").write_bytes, args=(text,), daemon=True)
+    writer.start()
+    (run,) = perfkit.analyze(folder / "control.json").runs
+    writer.join(10)
+    assert [(rank.rank, len(rank.steps)) for rank in run.ranks] == [(0, 1)]

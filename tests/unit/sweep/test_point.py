@@ -1,0 +1,48 @@
+from collections.abc import Mapping
+from pathlib import Path
+
+from perfkit.schema.config_identity import configuration
+from perfkit.sweep.plan import Axis
+from perfkit.sweep.point import make_point
+from tests.support.sweep_builders import CONFIG, points_of, wanted
+
+
+def name(config: Mapping[str, object], shown: dict[str, str] | None = None, ranks: int = 2) -> str:
+    return make_point("gpt", ranks, {**CONFIG, "trace_dir": "t", **config}, [], shown or {}).name
+
+
+def test_a_name_says_what_it_is_and_stays() -> None:
+    # Written down: a name that changes loses the points of every sweep that there is.
+    assert name({"data_dir": "t/.data"}) == "gpt-memory-2ranks-batch16-2fd4bd3d-r1"
+    varied = points_of(wanted(axes=(Axis("source", ("hdf5",)), Axis("compile", ("true",)))))
+    assert varied[1].title == "gpt-hdf5-2ranks-batch16-compile=true"
+
+
+def test_each_option_and_the_ranks_tell_points_apart() -> None:
+    names = [name({}), name({"steps": 9}), name({"source": "hdf5"}), name({}, ranks=4), name({"inject": ["x"]})]
+    assert len({text[-11:] for text in names}) == len(names)
+
+
+def test_where_a_run_lies_does_not() -> None:
+    here = {"trace_dir": "a", "data_dir": "a/.data", "name": None, "config": "x.toml"}
+    there = {"trace_dir": "/b", "data_dir": "/b/.data", "name": "y", "config": None}
+    assert name(here) == name(there)
+    assert name(here) != name(here | {"data_dir": "/fast"})
+    assert configuration(there | {"steps": 3}) == {"steps": 3, "data_dir": None}
+
+
+def test_any_value_makes_a_name_of_a_folder() -> None:
+    title = name({}, {"text": "../a b/'$(x)'\n" + 300 * "y", "inject": "rank=1,phase=backward,delay=60ms"})
+    assert "/" not in title
+    assert "text=" + 24 * "y" in title
+    assert title.isascii()
+    assert title.isprintable()
+    long = name({}, {f"option{number}": 30 * "z" for number in range(20)})
+    assert len(long) < 200
+    assert long.endswith("-r1")
+
+
+def test_repeats_share_a_key_and_nothing_else() -> None:
+    (first, _), (again, _) = points_of(wanted()), points_of(wanted(trace_dir=str(Path("elsewhere"))))
+    assert first.again(2).name == first.name.removesuffix("1") + "2"
+    assert first.again(2).key == first.key == again.key

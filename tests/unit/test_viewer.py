@@ -1,0 +1,158 @@
+"""The server of `perfkit view`, asked as a browser would ask it, and as it must not be asked."""
+
+import http.client
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from perfkit.errors import UsageError, ViewError
+from perfkit.viewer import PUBLIC_UI, PUBLIC_UI_PORT, TraceServer, bundled_ui, origin_of
+
+CONTENT = b'{"traceEvents": []}'
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    path = tmp_path / "rank 0 #1.json"
+    path.write_bytes(CONTENT)
+    return path
+
+
+@contextmanager
+def serving(server: TraceServer) -> Iterator[TraceServer]:
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def ask(server: TraceServer, path: str, method: str = "GET", **headers: str) -> tuple[int, dict[str, str], bytes]:
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=10)
+    try:
+        connection.request(method, path, headers={name.replace("_", "-"): value for name, value in headers.items()})
+        answer = connection.getresponse()
+        return answer.status, dict(answer.getheaders()), answer.read()
+    finally:
+        connection.close()
+
+
+def await_true(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 10
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.01)
+    assert condition()
+
+
+@pytest.fixture
+def public(trace: Path) -> Iterator[TraceServer]:
+    with serving(TraceServer(trace, port=0)) as server:
+        yield server
+
+
+@pytest.fixture
+def offline(trace: Path, tmp_path: Path) -> Iterator[TraceServer]:
+    ui = tmp_path / "ui"
+    (ui / "v1").mkdir(parents=True)
+    (ui / "index.html").write_text("<title>UI</title>")
+    (ui / "v1" / "main.js").write_text("1")
+    (tmp_path / "secret").write_text("secret")
+    with serving(TraceServer(trace, ui=None, ui_files=ui)) as server:
+        yield server
+
+
+def test_the_public_ui_may_fetch_from_one_port(trace: Path) -> None:
+    try:
+        server = TraceServer(trace)
+    except ViewError as error:
+        pytest.skip(str(error))
+    with server:
+        assert server.link == f"{PUBLIC_UI}/#!/?url=http://127.0.0.1:9001/trace/rank%200%20%231.json"
+
+
+def test_the_ui_fetches_the_trace(public: TraceServer) -> None:
+    path = "/trace/rank%200%20%231.json"
+    assert public.link == f"{PUBLIC_UI}/#!/?url=http://127.0.0.1:{public.server_port}{path}"
+    status, headers, content = ask(public, path, Origin=PUBLIC_UI)
+    assert (status, content) == (200, CONTENT)
+    assert headers["Access-Control-Allow-Origin"] == PUBLIC_UI
+    # The last byte reaches the client before the server's thread goes on to the next line.
+    await_true(lambda: public.exchange.fetched)
+
+
+def test_asking_whether_it_may_is_not_fetching(public: TraceServer) -> None:
+    asked = {"Origin": PUBLIC_UI, "Access_Control_Request_Private_Network": "true"}
+    status, headers, _ = ask(public, public.exchange.path, "OPTIONS", **asked)
+    assert (status, headers["Access-Control-Allow-Private-Network"]) == (204, "true")
+    status, headers, content = ask(public, public.exchange.path, "HEAD", Origin=PUBLIC_UI)
+    assert (status, headers["Content-Length"], content) == (200, str(len(CONTENT)), b"")
+    assert not public.exchange.fetched
+
+
+@pytest.mark.parametrize("origin", ["https://example.org", "https://ui.perfetto.dev.example.org", "null", None])
+@pytest.mark.parametrize("method", ["GET", "OPTIONS"])
+def test_no_other_page_is_answered(public: TraceServer, origin: str | None, method: str) -> None:
+    headers = {} if origin is None else {"Origin": origin}
+    status, given, content = ask(public, public.exchange.path, method, **headers)
+    assert status == 403
+    assert "Access-Control-Allow-Origin" not in given
+    assert CONTENT not in content
+    assert not public.exchange.fetched
+
+
+def test_another_name_for_loopback_is_refused(public: TraceServer, offline: TraceServer) -> None:
+    for server, origin in ((public, {"Origin": PUBLIC_UI}), (offline, {})):
+        assert ask(server, server.exchange.path, Host=f"evil.example:{server.server_port}", **origin)[0] == 403
+
+
+@pytest.mark.parametrize("path", ["/", "/status", "/trace/", "/trace/other.json", "/etc/passwd", "/../secret"])
+def test_there_is_one_file(public: TraceServer, path: str) -> None:
+    assert ask(public, path, Origin=PUBLIC_UI)[0] == 404
+
+
+def test_the_ui_of_its_own_is_served_on_any_port(offline: TraceServer) -> None:
+    assert offline.server_port != PUBLIC_UI_PORT
+    assert ask(offline, "/")[2] == b"<title>UI</title>"
+    assert ask(offline, "/v1/main.js")[1]["Content-Type"] == "text/javascript"
+    assert ask(offline, offline.exchange.path, Sec_Fetch_Site="same-origin")[2] == CONTENT
+    assert ask(offline, offline.exchange.path, Sec_Fetch_Site="cross-site")[0] == 403
+    for path in ("/../secret", "/%2e%2e/secret", "/v1/../../secret", "/" + "%2e%2e/" * 9 + "etc/passwd"):
+        assert ask(offline, path)[0] == 404
+
+
+def test_a_taken_port_is_named(public: TraceServer, trace: Path) -> None:
+    with pytest.raises(ViewError, match=rf"port {public.server_port} of 127\.0\.0\.1 is taken"):
+        TraceServer(trace, port=public.server_port)
+
+
+def test_a_nul_in_a_path_is_no_crash(offline: TraceServer) -> None:
+    assert ask(offline, "/a%00b")[0] == 404
+
+
+def test_nothing_is_opened_for_a_file_that_cannot_be_shown(tmp_path: Path) -> None:
+    with pytest.raises(ViewError, match="No such file"):
+        TraceServer(tmp_path / "none.json")
+    (tmp_path / "empty.json").touch()
+    with pytest.raises(ViewError, match="the file is empty"):
+        TraceServer(tmp_path / "empty.json")
+
+
+def test_the_address_of_a_ui() -> None:
+    assert origin_of("https://ui.example:8080/perfetto/#!/") == "https://ui.example:8080"
+    assert origin_of("HTTPS://Ui.Example:443") == "https://ui.example"
+    assert origin_of("http://user@ui.example:80/") == "http://ui.example"
+    assert origin_of("http://[::1]:443/") == "http://[::1]:443"
+    for wrong in ("ui.perfetto.dev", "file:///ui", "javascript:alert(1)", "http://:80", "http://a:b", "http://[", ""):
+        with pytest.raises(UsageError, match="--ui"):
+            origin_of(wrong)
+
+
+def test_the_bundled_ui_is_found() -> None:
+    assert (bundled_ui() / "index.html").is_file()

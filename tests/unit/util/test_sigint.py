@@ -1,0 +1,64 @@
+"""Ctrl-C at moments that nobody can hit on purpose: each process here sends itself its own."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from perfkit.util.sigint import held_back
+
+INTERRUPT = "import os, signal; os.kill(os.getpid(), signal.SIGINT)"
+
+
+def run(folder: Path, code: str) -> subprocess.CompletedProcess[str]:
+    """Run a program as a module: then the interpreter chooses the exit code by what it remembers, too."""
+    (folder / "program.py").write_text(f"import sys\nfrom perfkit.util.sigint import *\n{code}")
+    command = [sys.executable, "-m", "program"]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+
+
+CAUGHT = f"""
+try:
+    exec({INTERRUPT!r})
+except KeyboardInterrupt:
+    forget()
+sys.exit(130)
+"""
+
+
+def test_an_interrupt_that_was_caught_does_not_decide_the_exit_code(tmp_path: Path) -> None:
+    assert run(tmp_path, CAUGHT).returncode == 130
+
+
+SWALLOWED = f"""
+{{first}}
+with ending_at_once():
+    try:
+        {INTERRUPT}
+    except:
+        pass
+print("on")
+"""
+
+
+def test_an_interrupt_while_torch_is_imported_cannot_be_swallowed(tmp_path: Path) -> None:
+    done = run(tmp_path, SWALLOWED.format(first=""))
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "perfkit: error: interrupted\n")
+
+
+def test_a_process_that_is_not_to_be_interrupted_is_not(tmp_path: Path) -> None:
+    ignore = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
+    done = run(tmp_path, SWALLOWED.format(first=ignore))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "on\n", "")
+
+
+def test_a_rank_that_is_interrupted_while_python_starts_ends_quietly_by_it(tmp_path: Path) -> None:
+    with held_back():
+        done = run(tmp_path, f"{INTERRUPT}\nprint('still', flush=True)\naccept_as_rank()\nprint('on', flush=True)\n")
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "still\n", "")
+
+
+def test_a_rank_with_something_to_clean_up_is_told(tmp_path: Path) -> None:
+    code = f"accept_as_rank()\naccept_as_python()\ntry:\n    {INTERRUPT}\nexcept KeyboardInterrupt:\n    sys.exit(7)\n"
+    done = run(tmp_path, code)
+    assert (done.returncode, done.stderr) == (7, "")
