@@ -11,6 +11,7 @@
     ├── WorkerError               exit 1  a process that analysed a trace died
     ├── ViewError                 exit 1  a trace that cannot be shown: a taken port, a missing viewer
     ├── PeerError                 exit 1  another program, asked to analyse the same traces, failed
+    ├── PluginError               exit 1  a plug-in of another package that cannot be loaded
     ├── GateError                 exit 3  a condition of `--fail-on` holds
     │   └── UndecidedGateError    exit 4  none holds, but one could not be decided
     └── RunError                  exit 1  a training run that failed
@@ -60,8 +61,12 @@ class ViewError(PerfkitError):
     """A trace that cannot be shown: a taken port, a missing viewer."""
 
 
-class PeerError(PerfkitError):
+class ExternalToolError(PerfkitError):
     """Another program, asked to analyse the same traces, failed."""
+
+
+class PluginError(PerfkitError):
+    """A plug-in of another package cannot be loaded, or is not what its entry point says."""
 
 
 class GateError(PerfkitError):

@@ -5,12 +5,12 @@ import sys
 from perfkit.errors import PerfkitError, RunError
 
 
-def say(text: str) -> None:
+def print_status(text: str) -> None:
     """Say something in one line on stderr."""
     sys.stderr.write(f"perfkit: {' '.join(text.split())}\n")
 
 
-def describe(error: BaseException) -> str:
+def one_line(error: BaseException) -> str:
     """Return an error as one line."""
     if isinstance(error, KeyboardInterrupt):
         return "interrupted"
@@ -29,7 +29,7 @@ def _text_of(value: object) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def cause_of(error: BaseException) -> BaseException:
+def exit_cause(error: BaseException) -> BaseException:
     """Return what ended a script, where it has ended itself as an error that says how."""
     if not isinstance(error, SystemExit):
         return error

@@ -11,13 +11,18 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from perfkit.capture.distributed.launcher_env import DistInfo, detect, find_launcher
-from perfkit.capture.distributed.rank_group import Team
-from perfkit.capture.distributed.topology import Layout, lay_out
-from perfkit.capture.lifecycle.failure_guard import note_failure
-from perfkit.capture.recording.manifest_writer import Subject, complete, known_after_failure, open_run
+from perfkit.capture.distributed.launcher_env import RankInfo, detect_rank, find_launcher
+from perfkit.capture.distributed.rank_group import RankGroup
+from perfkit.capture.distributed.topology import Topology, discover_topology
+from perfkit.capture.lifecycle.failure_guard import record_failure
+from perfkit.capture.recording.manifest_writer import (
+    RunDescription,
+    manifest_fields_after_failure,
+    open_run,
+    write_completed_manifest,
+)
 from perfkit.capture.recording.session import ProfilerOptions, Session
-from perfkit.capture.recording.throughput import Work
+from perfkit.capture.recording.throughput import StepWork
 from perfkit.capture.schedule import Schedule
 from perfkit.errors import LaunchEnvironmentError
 
@@ -30,7 +35,7 @@ def profile(
     workload: str = "custom",
     source: str = "custom",
     model: nn.Module | None = None,
-    work: Work | None = None,
+    work: StepWork | None = None,
     device: str | torch.device | None = None,
     options: ProfilerOptions | None = None,
 ) -> Iterator[Session]:
@@ -64,20 +69,20 @@ def profile(
     _refuse_lonely_rank()
     plan = Schedule.parse(schedule)
     place = _find_device(device, model)
-    team = Team(place)
-    layout = lay_out(team, _place(team), place, torch.get_num_threads())
-    subject = Subject(workload=workload, source=source, config={"schedule": schedule})
+    team = RankGroup(place)
+    layout = discover_topology(team, _run_place(team), place, torch.get_num_threads())
+    subject = RunDescription(workload=workload, source=source, config={"schedule": schedule})
     path = Path(folder)
     made = open_run(team, layout, subject, path.parent, path.name)
     session = Session(team, place, made, plan, options=options, workload=workload, source=source)
-    with _Noting(session, team, layout, work, model):
+    with _MarkFailed(session, team, layout, work, model):
         session.start()
         yield session
         session.finish()
-        complete(team, layout, made, session.measured(), work=work, model=model)
+        write_completed_manifest(team, layout, made, session.measurements(), work=work, model=model)
     team.close()
     if team.rank == 0:
-        sys.stderr.write(_last_word(session, plan) + "\n")
+        sys.stderr.write(_record_failure(session, plan) + "\n")
 
 
 def _refuse_lonely_rank() -> None:
@@ -86,7 +91,7 @@ def _refuse_lonely_rank() -> None:
     if launcher is None or (dist.is_available() and dist.is_initialized()):
         return
     try:
-        world_size = detect(os.environ).world_size
+        world_size = detect_rank(os.environ).world_size
     except LaunchEnvironmentError:
         return  # the variables are the user's business as long as no process group is wanted
     if world_size > 1:
@@ -96,7 +101,7 @@ def _refuse_lonely_rank() -> None:
         )
 
 
-def _last_word(session: Session, plan: Schedule) -> str:
+def _record_failure(session: Session, plan: Schedule) -> str:
     """Say where the run lies, or why nothing was recorded."""
     if "active" in session.kinds:
         return f"{session.folder}: recorded; to see where the time went: perfkit analyze {session.folder}"
@@ -107,11 +112,11 @@ def _last_word(session: Session, plan: Schedule) -> str:
     return f"perfkit: warning: {session.folder}: nothing was recorded: {why}"
 
 
-class _Noting:
+class _MarkFailed:
     """After an error: say in the manifest that the run failed, and stop the profiler. The error goes on."""
 
     def __init__(
-        self, session: Session, team: Team, layout: Layout, work: Work | None, model: nn.Module | None
+        self, session: Session, team: RankGroup, layout: Topology, work: StepWork | None, model: nn.Module | None
     ) -> None:
         self._session = session
         self._team = team
@@ -126,17 +131,17 @@ class _Noting:
         if error is None:
             return
         rank = self._team.rank
-        note_failure(
+        record_failure(
             self._session.folder,
             rank,
             error,
-            lambda: known_after_failure(
-                rank, self._layout, self._session.measured(wait=False), self._work, self._model
+            lambda: manifest_fields_after_failure(
+                rank, self._layout, self._session.measurements(wait=False), self._work, self._model
             ),
         )
         # Stopping waits for the device, which may wait for a rank that is gone.
         if self._team.world_size == 1 or self._layout.device == "cpu":
-            self._session.abandon()
+            self._session.discard()
 
 
 def _find_device(device: str | torch.device | None, model: nn.Module | None) -> torch.device:
@@ -152,15 +157,15 @@ def _find_device(device: str | torch.device | None, model: nn.Module | None) -> 
     return torch.device("cpu")
 
 
-def _place(team: Team) -> DistInfo:
+def _run_place(team: RankGroup) -> RankInfo:
     """Return this process's place among the ranks of its host.
 
     The process group is the user's, and so are the variables it came from: they need not be complete.
     """
     launcher = find_launcher(os.environ)
-    hosts = team.exchange(socket.gethostname())
+    hosts = team.all_gather(socket.gethostname())
     neighbours = [rank for rank, host in enumerate(hosts) if host == hosts[team.rank]]
-    return DistInfo(
+    return RankInfo(
         rank=team.rank,
         world_size=team.world_size,
         local_rank=neighbours.index(team.rank),

@@ -16,7 +16,7 @@ from typer.main import get_command
 from perfkit._version import __version__
 from perfkit.cli.typer_app import App
 from perfkit.errors import PerfkitError
-from perfkit.util.sigint import EXIT_INTERRUPTED, forget
+from perfkit.util.sigint import EXIT_INTERRUPTED, clear_pending_interrupt
 
 
 class Row(NamedTuple):
@@ -134,10 +134,10 @@ def _interrupted(call: Call) -> int:
     from perfkit.capture.lifecycle.local_launch import is_child
 
     if is_child():
-        from perfkit.capture.lifecycle.parent_watch import end_now
+        from perfkit.capture.lifecycle.parent_watch import exit_now
 
-        end_now(-signal.SIGINT)
-    forget()
+        exit_now(-signal.SIGINT)
+    clear_pending_interrupt()
     return _fail("interrupted", EXIT_INTERRUPTED, call)
 
 
@@ -151,9 +151,9 @@ def _with_hint(error: typer.TyperException) -> str:
 def _fail(message: str, code: int, call: Call) -> int:
     """Print `message` as one line of plain text on stderr, under the traceback with `--debug`."""
     # Names from traces come up in messages: nothing of them may reach the terminal as control.
-    from perfkit.util.formatting import plain
+    from perfkit.util.formatting import escape_unprintable
 
     if call.debug:
         traceback.print_exc()
-    typer.echo(f"perfkit: error: {plain(' '.join(message.split()))}", err=True)
+    typer.echo(f"perfkit: error: {escape_unprintable(' '.join(message.split()))}", err=True)
     return code

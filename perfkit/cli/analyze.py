@@ -14,7 +14,7 @@ from perfkit.errors import StoreError, UsageError
 from perfkit.executors import EXECUTORS
 from perfkit.report import BINARY_REPORTERS, DEFAULT_TOP, REPORTERS, SUFFIXES, binary_reporter, reporter
 from perfkit.schema.report import Report
-from perfkit.util.formatting import plain
+from perfkit.util.formatting import escape_unprintable
 
 app = App()
 
@@ -126,9 +126,9 @@ def analyze(
     # Last, so that `--help` and a mistyped option do not wait for numpy.
     from perfkit.cli.progress import bar
     from perfkit.pipeline import analyze as pipeline
-    from perfkit.util.malloc import return_large_blocks
+    from perfkit.util.malloc import trim_large_allocations
 
-    return_large_blocks()
+    trim_large_allocations()
     if any(kind in BINARY_REPORTERS for _, kind in files):
         from perfkit.report.exporters.parquet import installed as check_parquet
 
@@ -155,7 +155,7 @@ def analyze(
     report = _cross_checked(report) if peer else report
     for path, kind in files:
         _write(report, kind, path, top)
-    written = ", ".join(plain(str(path)) for path, _ in files if str(path) != "-")
+    written = ", ".join(escape_unprintable(str(path)) for path, _ in files if str(path) != "-")
     if written and sys.stderr.isatty():
         typer.echo(f"perfkit: the report is {written}", err=True)
     unasked = html is None and not output and name is None and len(report.runs) > 1
@@ -187,9 +187,9 @@ def _write_page(report: Report, paths: list[str], top: int, unasked: bool) -> No
     except StoreError as error:
         if not unasked:
             raise
-        typer.echo(f"perfkit: no page: {plain(str(error))}", err=True)
+        typer.echo(f"perfkit: no page: {escape_unprintable(str(error))}", err=True)
     else:
-        typer.echo(f"perfkit: the page is {plain(str(page))}", err=True)
+        typer.echo(f"perfkit: the page is {escape_unprintable(str(page))}", err=True)
 
 
 def _launched() -> str | None:

@@ -78,9 +78,9 @@ def compare(
     from perfkit.cli.stdout import standard_output
     from perfkit.pipeline.compare import compare as compare_runs
     from perfkit.report.output_files import writing
-    from perfkit.util.malloc import return_large_blocks
+    from perfkit.util.malloc import trim_large_allocations
 
-    return_large_blocks()
+    trim_large_allocations()
     found = compare_runs(before, after, fail_on=fail_on or [], step_marker=step_marker)
     for path, kind in files:
         with writing(path) as stream:

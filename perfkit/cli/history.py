@@ -60,9 +60,9 @@ def history(
     from perfkit.cli.stdout import standard_output
     from perfkit.pipeline.compare import history as history_of
     from perfkit.report.output_files import writing
-    from perfkit.util.malloc import return_large_blocks
+    from perfkit.util.malloc import trim_large_allocations
 
-    return_large_blocks()
+    trim_large_allocations()
     found = history_of(*paths, by=by, step_marker=step_marker)
     for path, kind in files:
         with writing(path) as stream:

@@ -56,13 +56,13 @@ def merge(
     from perfkit.cli.progress import bar
     from perfkit.storage.filenames import without_suffix
     from perfkit.timeline.merge import merge as merge_run
-    from perfkit.util.formatting import plain
-    from perfkit.util.malloc import return_large_blocks
+    from perfkit.util.formatting import escape_unprintable
+    from perfkit.util.malloc import trim_large_allocations
 
     whole = path.resolve()
     name = whole.name if whole.is_dir() else without_suffix(whole.name)
     target = output or Path(name + _DEFAULTS[json])
-    return_large_blocks()
+    trim_large_allocations()
     with bar() as progress:
         merged = merge_run(
             path,
@@ -74,6 +74,6 @@ def merge(
             progress=progress,
         )
     for warning in merged.warnings:
-        typer.echo(f"perfkit: warning: {plain(warning)}", err=True)
+        typer.echo(f"perfkit: warning: {escape_unprintable(warning)}", err=True)
     what = "1 rank" if merged.ranks == 1 else f"{merged.ranks} ranks"
     typer.echo(f"{target}: {what}, {merged.slices:,} slices, {merged.bytes / 1e6:,.1f} MB; look: perfkit view {target}")

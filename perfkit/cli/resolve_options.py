@@ -1,6 +1,6 @@
 """Says what options of `perfkit run` come to, without running: the process behind `perfkit.sweep.option_resolution`.
 
-It reads a `Question` from stdin and writes an `Answer` to stdout, both as JSON.
+It reads a `ResolveRequest` from stdin and writes an `ResolveResponse` to stdout, both as JSON.
 """
 
 import sys
@@ -12,20 +12,20 @@ from typer.main import get_command
 
 from perfkit.cli.run import application, load_workload, make_job
 from perfkit.errors import PerfkitError, UsageError
-from perfkit.sweep.option_resolution import Answer, Question
+from perfkit.sweep.option_resolution import ResolveRequest, ResolveResponse
 
 
-def answer(question: Question) -> Answer:
+def answer(question: ResolveRequest) -> ResolveResponse:
     """Return the effective configuration of each command, or the first error."""
     try:
         configs = [_config(command, question.ranks) for command in question.commands]
-        return Answer(configs=configs, threads_by_ranks=any(map(_leaves_threads, configs)))
+        return ResolveResponse(configs=configs, threads_by_ranks=any(map(_leaves_threads, configs)))
     except UsageError as error:
-        return Answer(error=str(error), usage=True)
+        return ResolveResponse(error=str(error), usage=True)
     except typer.TyperException as error:
-        return Answer(error=error.format_message().rstrip("."), usage=True)
+        return ResolveResponse(error=error.format_message().rstrip("."), usage=True)
     except PerfkitError as error:
-        return Answer(error=str(error))
+        return ResolveResponse(error=str(error))
 
 
 def _config(command: list[str], ranks: int) -> dict[str, Any]:
@@ -49,7 +49,7 @@ def _leaves_threads(config: dict[str, Any]) -> bool:
 
 def main() -> None:
     """Answer one question."""
-    question = msgspec.json.decode(sys.stdin.buffer.read(), type=Question)
+    question = msgspec.json.decode(sys.stdin.buffer.read(), type=ResolveRequest)
     sys.stdout.buffer.write(msgspec.json.encode(answer(question)))
 
 

@@ -18,14 +18,14 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from perfkit.capture.config import RunConfig
-from perfkit.capture.distributed.launcher_env import LAST_WORD_S, detect, needs_mpi
+from perfkit.capture.distributed.launcher_env import FAILURE_GRACE_S, detect_rank, needs_mpi
 from perfkit.capture.lifecycle.local_launch import is_child, launch, refuse_inside_launcher
 from perfkit.cli import script
 from perfkit.cli.config_options import Layer, command, options, read_toml, resolve
 from perfkit.cli.script import is_script, split
 from perfkit.cli.typer_app import App
 from perfkit.errors import LaunchEnvironmentError, UsageError
-from perfkit.util.sigint import ending_at_once
+from perfkit.util.sigint import exit_on_sigint
 from workloads import WORKLOADS, load
 from workloads.data import SOURCES, DataOptions
 
@@ -71,7 +71,7 @@ class Workloads(TyperGroup):
             own, arguments = split(args[1:])
             return args[0], get_command(script.application(args[0], arguments, _RANKS)), own
         name, _, rest = super().resolve_command(ctx, args)
-        with ending_at_once():
+        with exit_on_sigint():
             return name, get_command(application(load_workload(str(name)))), rest
 
     def invoke(self, ctx: Any) -> Any:
@@ -136,7 +136,7 @@ def application(workload: "WorkloadType", start: Callable[[Any, dict[str, Any]],
 
 def _start(workload: "WorkloadType", call: "Call", given: dict[str, Any]) -> None:
     ranks = given.pop("ranks", None)
-    with ending_at_once():  # torch is imported
+    with exit_on_sigint():  # torch is imported
         job = make_job(workload, given)
         from perfkit.capture.training.worker import run_rank
     if ranks is None or is_child():
@@ -176,9 +176,9 @@ def _leave_it_to_rank_0() -> None:
     """End the ranks that would only repeat what rank 0 says of the same command line."""
     if is_child() or needs_mpi(os.environ) or "RANK" in os.environ:
         try:
-            rank = detect(os.environ).rank
+            rank = detect_rank(os.environ).rank
         except LaunchEnvironmentError:
             return
         if rank > 0:
-            time.sleep(LAST_WORD_S)  # a launcher may kill rank 0 as soon as this one has ended
+            time.sleep(FAILURE_GRACE_S)  # a launcher may kill rank 0 as soon as this one has ended
             raise SystemExit(EXIT_USAGE)

@@ -16,8 +16,8 @@ from perfkit.storage.run_folder import SWEEP_NAME
 from perfkit.sweep.config import EmitOptions, PointOptions, RunningOptions
 from perfkit.sweep.folder import SweepFolder
 from perfkit.sweep.launchers import LAUNCHERS, default_launcher, refuse_inside_launcher
-from perfkit.sweep.option_resolution import find_effective
-from perfkit.sweep.plan import Wanted, arguments, combinations, plan, shuffled
+from perfkit.sweep.option_resolution import resolve_options
+from perfkit.sweep.plan import SweepSpec, arguments, combinations, plan, shuffled
 from perfkit.sweep.point import Point
 from perfkit.util.system_limits import count_cores
 
@@ -50,7 +50,7 @@ def _start(_call: "Call", given: dict[str, Any]) -> None:
     assert isinstance(what, PointOptions)  # noqa: S101  # resolve keeps the order
     assert isinstance(how, RunningOptions)  # noqa: S101
     assert isinstance(where, EmitOptions)  # noqa: S101
-    wanted = Wanted(
+    wanted = SweepSpec(
         workload=workload,
         ranks=what.world_sizes,
         scaling=what.scalings,
@@ -79,7 +79,7 @@ app = command(
 )
 
 
-def _run(folder: SweepFolder, wanted: Wanted, how: RunningOptions) -> None:
+def _run(folder: SweepFolder, wanted: SweepSpec, how: RunningOptions) -> None:
     launcher = how.launcher or default_launcher()
 
     def launching(point: Point) -> list[str]:
@@ -105,7 +105,7 @@ def _run(folder: SweepFolder, wanted: Wanted, how: RunningOptions) -> None:
     _conclude(folder, len(points), [point for point in noted if point.state == "failed"])
 
 
-def _emit(folder: SweepFolder, wanted: Wanted, how: RunningOptions, where: EmitOptions) -> None:
+def _emit(folder: SweepFolder, wanted: SweepSpec, how: RunningOptions, where: EmitOptions) -> None:
     from perfkit.sweep.job_scripts import check_jobs, write_scripts
 
     for name in ("launcher", "launcher_options", "dry_run"):
@@ -127,10 +127,10 @@ def _emit(folder: SweepFolder, wanted: Wanted, how: RunningOptions, where: EmitO
         typer.echo(shlex.join(submit))
 
 
-def _points(wanted: Wanted, how: RunningOptions) -> tuple[list[Point], bool]:
+def _points(wanted: SweepSpec, how: RunningOptions) -> tuple[list[Point], bool]:
     """Return the points in their order, all their options checked, and whether their threads go by their ranks."""
     commands = [arguments(wanted, varied) for varied in combinations(wanted)]
-    found = find_effective(commands, wanted.ranks[0])
+    found = resolve_options(commands, wanted.ranks[0])
     points = plan(wanted, found.configs)
     return shuffled(points, how.order_seed or 0) if how.random_order else points, found.threads_by_ranks
 

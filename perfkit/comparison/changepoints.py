@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from perfkit.stats.bootstrap import FEWEST_RUNS, ratio_interval
 
-FEWEST_FOR_SHIFT: Final = 8
+FEWEST_FOR_CHANGE_POINT: Final = 8
 """Runs in which a shift can be told from noise."""
 _DRAWS: Final = 4000
 _FEWEST_DRAWS: Final = 400
@@ -34,7 +34,7 @@ class Found(NamedTuple):
     """95 % bootstrap interval of median after / median before, up to the shifts next to it."""
 
 
-def find_shifts(values: Sequence[float]) -> list[Found]:
+def find_change_points(values: Sequence[float]) -> list[Found]:
     """Return the shifts of a series in order."""
     places = sorted(_places(values, 0, _LIMIT))
     ends = [0, *(place for place, _ in places), len(values)]
@@ -47,7 +47,7 @@ def find_shifts(values: Sequence[float]) -> list[Found]:
 
 
 def _places(values: Sequence[float], start: int, limit: float) -> Iterator[tuple[int, float]]:
-    if len(values) < FEWEST_FOR_SHIFT:
+    if len(values) < FEWEST_FOR_CHANGE_POINT:
         return
     place, p_value = _test(values)
     if p_value > limit:

@@ -9,15 +9,15 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import Any, Final, NamedTuple, get_args
 
-from perfkit.comparison.metrics import Measure, Name, measures
+from perfkit.comparison.metrics import Metric, MetricName, metrics
 from perfkit.schema.common import Finding
-from perfkit.schema.comparison import Change, MeasureKind
-from perfkit.schema.config_identity import measured
+from perfkit.schema.comparison import Change, MetricKind
+from perfkit.schema.config_identity import performance_options
 from perfkit.schema.run import RunReport
 from perfkit.schema.scaling import Resampling
 from perfkit.stats.bootstrap import FEWEST_RUNS, FEWEST_STEPS, ratio_interval
 
-_KINDS: Final[tuple[MeasureKind, ...]] = get_args(MeasureKind)
+_KINDS: Final[tuple[MetricKind, ...]] = get_args(MetricKind)
 
 
 class Resampled(NamedTuple):
@@ -29,7 +29,7 @@ class Resampled(NamedTuple):
 
 def changes(before: Sequence[RunReport], after: Sequence[RunReport]) -> list[Change]:
     """Return every figure of either side, before and after."""
-    sides = ([measures(run) for run in before], [measures(run) for run in after])
+    sides = ([metrics(run) for run in before], [metrics(run) for run in after])
     names = dict.fromkeys(name for side in sides for run in side for name in run)
     found = [_change(name, *([run[name] for run in side if name in run] for side in sides)) for name in names]
     return sorted(found, key=_order)
@@ -40,7 +40,7 @@ def _order(change: Change) -> tuple[int, float]:
     return _KINDS.index(change.kind), -abs((change.after or 0) - (change.before or 0)) if ranked else 0
 
 
-def _change(name: Name, before: list[Measure], after: list[Measure]) -> Change:
+def _change(name: MetricName, before: list[Metric], after: list[Metric]) -> Change:
     old, new = _value(before), _value(after)
     resampled = _resample(before, after) if old and new else None
     tellable = resampled is not None and resampled.drawn == "runs"
@@ -57,11 +57,11 @@ def _change(name: Name, before: list[Measure], after: list[Measure]) -> Change:
     )
 
 
-def _value(side: list[Measure]) -> float | None:
+def _value(side: list[Metric]) -> float | None:
     return median(measure.value for measure in side) if side else None
 
 
-def _resample(before: list[Measure], after: list[Measure]) -> Resampled | None:
+def _resample(before: list[Metric], after: list[Metric]) -> Resampled | None:
     if min(len(before), len(after)) >= FEWEST_RUNS:
         old, new = ([measure.value for measure in side] for side in (before, after))
         return _resampled(old, new, "runs")
@@ -90,7 +90,7 @@ def findings(before: Sequence[RunReport], after: Sequence[RunReport]) -> list[Fi
     for side, runs in (("before", before), ("after", after)):
         if mixed := _differing(runs):
             message = f"the runs {side} are not repeats of one another: they differ in {_listed(mixed)}"
-            found.append(Finding(code="mixed_side", severity="warning", message=message))
+            found.append(Finding(code="mixed_configurations", severity="warning", message=message))
     if differing := _differing([before[0], after[0]]):
         message = f"before and after differ in {_listed(differing)}"
         found.append(Finding(code="configurations_differ", severity="info", message=message))
@@ -133,7 +133,7 @@ def _differing(runs: Sequence[RunReport]) -> list[str]:
 
 def settings(run: RunReport) -> dict[str, Any]:
     """Return what two runs must have in common to be alike: the workload, the ranks and every option that matters."""
-    return {"workload": run.workload, "ranks": run.world_size} | measured(run)
+    return {"workload": run.workload, "ranks": run.world_size} | performance_options(run)
 
 
 def _listed(names: list[str], things: str = "options") -> str:

@@ -2,8 +2,8 @@
 
 ::
 
-    expression = figure operator limit
-    figure     = step_time | samples_per_s | tokens_per_s | mfu | load.median | load.max | a category
+    expression = metric operator limit
+    metric     = step_time | samples_per_s | tokens_per_s | mfu | load.median | load.max | a category
                | efficiency.FACTOR, such as efficiency.transfer
     operator   = > | >= | < | <=
     limit      = 12ms | 1.5s | 800us | 90ns      a time
@@ -25,7 +25,7 @@ from perfkit.errors import UsageError
 from perfkit.schema.common import CATEGORIES
 from perfkit.schema.comparison import Change, GateResult, GateState
 from perfkit.schema.run import RunReport
-from perfkit.util.formatting import figure, share
+from perfkit.util.formatting import format_percent, format_value
 
 _OPERATORS: Final[Mapping[str, Callable[[float, float], bool]]] = {
     ">=": operator.ge,
@@ -36,7 +36,7 @@ _OPERATORS: Final[Mapping[str, Callable[[float, float], bool]]] = {
 _UNITS: Final = {"ns": 1.0, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9, "": 1.0}
 _TIMES: Final = frozenset({"ns", "us", "µs", "ms", "s"})
 _EXPRESSION: Final = re.compile(
-    r"\s*(?P<figure>[a-z_]+(?:\.[a-z_]+)?)\s*(?P<operator>>=|<=|>|<)\s*"
+    r"\s*(?P<metric>[a-z_]+(?:\.[a-z_]+)?)\s*(?P<operator>>=|<=|>|<)\s*"
     r"(?P<sign>[+-]?)(?P<number>\d{1,15}(?:\.\d{1,15})?)\s*(?P<unit>ns|us|µs|ms|s|%)?\s*",
     re.ASCII,
 )
@@ -51,7 +51,7 @@ class Gate(NamedTuple):
     """A condition, read."""
 
     expression: str
-    figure: str
+    metric: str
     operator: str
     limit: float
     """Nanoseconds for a time, a fraction for per cent."""
@@ -85,7 +85,7 @@ def parse_gate(text: str) -> Gate:
     number = float(f"{sign}{found['number']}")
     # Divided, because 35 * 0.01 is more than 0.35.
     limit = number / 100 if unit == "%" else number * _UNITS[unit]
-    return Gate(text, found["figure"], found["operator"], limit, unit, bool(sign))
+    return Gate(text, found["metric"], found["operator"], limit, unit, bool(sign))
 
 
 def check_gates(
@@ -118,24 +118,24 @@ def _result(gate: Gate, decision: Decision) -> GateResult:
 
 
 def _decide(gate: Gate, known: Mapping[str, Change], after: Sequence[RunReport]) -> Decision:
-    change = known.get(gate.figure)
+    change = known.get(gate.metric)
     if change is None:
-        return Decision(None, f"no figure {gate.figure} in these runs; there are {', '.join(sorted(known)) or 'none'}")
+        return Decision(None, f"no figure {gate.metric} in these runs; there are {', '.join(sorted(known)) or 'none'}")
     if gate.relative:
         return _relative(change)
     if change.after is None:
-        return Decision(None, f"{gate.figure} is not known of the runs after")
-    if gate.unit == "%" and gate.figure in CATEGORIES:
-        shares = [part for run in after if (part := category_share(run, gate.figure)) is not None]
-        return Decision(median(shares), f"{share(median(shares))} of the step")
+        return Decision(None, f"{gate.metric} is not known of the runs after")
+    if gate.unit == "%" and gate.metric in CATEGORIES:
+        shares = [part for run in after if (part := category_share(run, gate.metric)) is not None]
+        return Decision(median(shares), f"{format_percent(median(shares))} of the step")
     if gate.unit == "%" and change.unit == "1/s":
-        return Decision(None, f"{gate.figure} is compared with a number, or a change (-5%)")
+        return Decision(None, f"{gate.metric} is compared with a number, or a change (-5%)")
     wants_time = gate.unit in _TIMES
     if wants_time != (change.unit == "ns"):
         wanted = "a time (12ms), or a change (+5%)" if change.unit == "ns" else "a number, or a change (+5%)"
-        wanted += ", or a share of the step (30%)" if gate.figure in CATEGORIES else ""
-        return Decision(None, f"{gate.figure} is compared with {wanted}")
-    return Decision(change.after, figure(change.after, change.unit))
+        wanted += ", or a share of the step (30%)" if gate.metric in CATEGORIES else ""
+        return Decision(None, f"{gate.metric} is compared with {wanted}")
+    return Decision(change.after, format_value(change.after, change.unit))
 
 
 def _relative(change: Change) -> Decision:
@@ -144,5 +144,5 @@ def _relative(change: Change) -> Decision:
         return Decision(None, f"{change.name} has no figure {missing}: no change to speak of")
     # Of the two figures, not 1 less than their ratio: 105 against 100 is 5 %, not 5.000000000000004 %.
     moved = ((change.after or 0) - (change.before or 0)) / (change.before or 1)
-    figures = f"{figure(change.before, change.unit)} before, {figure(change.after, change.unit)} after"
+    figures = f"{format_value(change.before, change.unit)} before, {format_value(change.after, change.unit)} after"
     return Decision(moved, f"{100 * moved:+.1f} % ({figures})")

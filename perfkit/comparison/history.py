@@ -9,19 +9,19 @@ from typing import Any
 import msgspec
 
 from perfkit._version import __version__
-from perfkit.comparison.changepoints import FEWEST_FOR_SHIFT, find_shifts
+from perfkit.comparison.changepoints import FEWEST_FOR_CHANGE_POINT, find_change_points
 from perfkit.comparison.changes import settings
-from perfkit.comparison.metrics import Measure, Name, measures
+from perfkit.comparison.metrics import Metric, MetricName, metrics
 from perfkit.schema.common import Finding
-from perfkit.schema.history import History, HistoryBy, HistoryPoint, Lineage, Shift
+from perfkit.schema.history import ChangePoint, ConfigHistory, History, HistoryBy, HistoryPoint
 from perfkit.schema.run import RunReport
 from perfkit.stats.bootstrap import FEWEST_RUNS, FEWEST_STEPS, median_interval
 
-_STEP_TIME = Name("run", "step_time")
+_STEP_TIME = MetricName("run", "step_time")
 _FACTORS = ("parallel", "load_balance", "host", "input", "serialisation", "transfer")
 
 
-def lineages(runs: Iterable[RunReport], by: HistoryBy) -> History:
+def config_histories(runs: Iterable[RunReport], by: HistoryBy) -> History:
     """Return the history of runs, those of one configuration together.
 
     Args:
@@ -33,12 +33,14 @@ def lineages(runs: Iterable[RunReport], by: HistoryBy) -> History:
     for run in runs:
         if reason := _unusable(run):
             message = f"{run.run} is left out: {reason}"
-            findings.append(Finding(code="left_out", severity="info", message=message))
+            findings.append(Finding(code="run_excluded", severity="info", message=message))
         else:
             groups[msgspec.json.encode(_settings(run), order="sorted")].append(run)
     ordered = [sorted(group, key=_started) for group in groups.values()]
-    known = [_lineage(group, by) for group in sorted(ordered, key=lambda group: (-len(group), _started(group[0])))]
-    return History(perfkit_version=__version__, by=by, lineages=known, findings=findings)
+    known = [
+        _build_history(group, by) for group in sorted(ordered, key=lambda group: (-len(group), _started(group[0])))
+    ]
+    return History(perfkit_version=__version__, by=by, configurations=known, findings=findings)
 
 
 def _unusable(run: RunReport) -> str | None:
@@ -50,7 +52,7 @@ def _unusable(run: RunReport) -> str | None:
         _started(run)
     except ValueError:
         return "its run.json does not say when it started"
-    return None if _STEP_TIME in measures(run) else "it has no recorded step"
+    return None if _STEP_TIME in metrics(run) else "it has no recorded step"
 
 
 def _started(run: RunReport) -> datetime:
@@ -64,18 +66,18 @@ def _settings(run: RunReport) -> dict[str, Any]:
     return settings(run) | {"source": run.source, "device_names": run.device_names, "devices": devices}
 
 
-def _lineage(runs: Sequence[RunReport], by: HistoryBy) -> Lineage:
-    found = {id(run): measures(run) for run in runs}
+def _build_history(runs: Sequence[RunReport], by: HistoryBy) -> ConfigHistory:
+    found = {id(run): metrics(run) for run in runs}
     steps = [found[id(run)][_STEP_TIME].value for run in runs]
-    told = len(runs) >= FEWEST_FOR_SHIFT
-    return Lineage(
+    told = len(runs) >= FEWEST_FOR_CHANGE_POINT
+    return ConfigHistory(
         settings=_settings(runs[0]),
         runs=len(runs),
         points=[_point(group, [found[id(run)] for run in group]) for group in _grouped(runs, by)],
-        shifts=_shifts(runs, steps),
+        change_points=_change_points(runs, steps),
         reason=None
         if told
-        else f"{_count(len(runs))}: a change cannot be told from noise with fewer than {FEWEST_FOR_SHIFT}",
+        else f"{_count(len(runs))}: a change cannot be told from noise with fewer than {FEWEST_FOR_CHANGE_POINT}",
     )
 
 
@@ -91,7 +93,7 @@ def _grouped(runs: Sequence[RunReport], by: HistoryBy) -> list[list[RunReport]]:
     return list(groups.values())
 
 
-def _point(runs: Sequence[RunReport], known: Sequence[dict[Name, Measure]]) -> HistoryPoint:
+def _point(runs: Sequence[RunReport], known: Sequence[dict[MetricName, Metric]]) -> HistoryPoint:
     steps = [one[_STEP_TIME] for one in known]
     interval, resampled = None, None
     if len(runs) >= FEWEST_RUNS:
@@ -106,21 +108,21 @@ def _point(runs: Sequence[RunReport], known: Sequence[dict[Name, Measure]]) -> H
         step_ns=median(step.value for step in steps),
         interval_ns=interval,
         resampled=resampled,  # type: ignore[arg-type]
-        samples_per_s=_median(known, Name("run", "samples_per_s")),
-        efficiency={factor: _median(known, Name("efficiency", f"efficiency.{factor}")) for factor in _FACTORS},
+        samples_per_s=_median(known, MetricName("run", "samples_per_s")),
+        efficiency={factor: _median(known, MetricName("efficiency", f"efficiency.{factor}")) for factor in _FACTORS},
     )
 
 
-def _median(known: Sequence[dict[Name, Measure]], name: Name) -> float | None:
+def _median(known: Sequence[dict[MetricName, Metric]], name: MetricName) -> float | None:
     values = [one[name].value for one in known if name in one]
     return median(values) if values else None
 
 
-def _shifts(runs: Sequence[RunReport], steps: Sequence[float]) -> list[Shift]:
-    found = find_shifts(steps)
+def _change_points(runs: Sequence[RunReport], steps: Sequence[float]) -> list[ChangePoint]:
+    found = find_change_points(steps)
     places = [0, *(shift.place for shift in found), len(steps)]
     return [
-        Shift(
+        ChangePoint(
             run=runs[shift.place].run,
             commit=runs[shift.place].commit,
             last_before=runs[shift.place - 1].run,

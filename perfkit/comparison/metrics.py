@@ -10,13 +10,13 @@ from typing import Final, Literal, NamedTuple
 
 from perfkit.schema.aggregate import add_collectives, add_operators
 from perfkit.schema.common import CATEGORIES
-from perfkit.schema.comparison import MeasureKind
+from perfkit.schema.comparison import MetricKind
 from perfkit.schema.rank import CollectiveStat, StepBreakdown
 from perfkit.schema.run import RunReport
 from perfkit.util.formatting import size
 
 
-class Measure(NamedTuple):
+class Metric(NamedTuple):
     """One figure of one run."""
 
     value: float
@@ -25,14 +25,14 @@ class Measure(NamedTuple):
     """The figure of each step, in order; empty where it is known for the run only. Their median is the value."""
 
 
-class Name(NamedTuple):
+class MetricName(NamedTuple):
     """What a figure is called; the same in every run that has it."""
 
-    kind: MeasureKind
+    kind: MetricKind
     name: str
 
 
-def measures(run: RunReport) -> dict[Name, Measure]:
+def metrics(run: RunReport) -> dict[MetricName, Metric]:
     """Return every figure of `run` that can be compared; none of a run without traces."""
     return dict([*_steps(run), *_rates(run), *_loading(run), *_efficiency(run), *_collectives(run), *_operators(run)])
 
@@ -44,7 +44,7 @@ def category_share(run: RunReport, category: str) -> float | None:
     return sum(getattr(step.exposed_ns, category) for step in steps) / wall_ns if wall_ns else None
 
 
-def _steps(run: RunReport) -> Iterator[tuple[Name, Measure]]:
+def _steps(run: RunReport) -> Iterator[tuple[MetricName, Metric]]:
     by_step: dict[int | None, list[StepBreakdown]] = defaultdict(list)
     for rank in run.ranks:
         for step in rank.steps:
@@ -52,44 +52,44 @@ def _steps(run: RunReport) -> Iterator[tuple[Name, Measure]]:
     if not by_step:
         return
     # The step time of metrics.md section 7: a step is as long as its slowest rank's.
-    yield Name("run", "step_time"), _sampled([max(step.wall_ns for step in ranks) for ranks in by_step.values()])
+    yield MetricName("run", "step_time"), _sampled([max(step.wall_ns for step in ranks) for ranks in by_step.values()])
     for category in CATEGORIES:
         samples = [fmean(getattr(step.exposed_ns, category) for step in ranks) for ranks in by_step.values()]
-        yield Name("category", category), _sampled(samples)
+        yield MetricName("category", category), _sampled(samples)
 
 
-def _sampled(samples: list[float]) -> Measure:
-    return Measure(median(samples), "ns", samples)
+def _sampled(samples: list[float]) -> Metric:
+    return Metric(median(samples), "ns", samples)
 
 
-def _rates(run: RunReport) -> Iterator[tuple[Name, Measure]]:
+def _rates(run: RunReport) -> Iterator[tuple[MetricName, Metric]]:
     said = run.throughput
     if said is None:
         return
-    yield Name("run", "samples_per_s"), Measure(said.samples_per_s, "1/s", [])
+    yield MetricName("run", "samples_per_s"), Metric(said.samples_per_s, "1/s", [])
     if said.tokens_per_s is not None:
-        yield Name("run", "tokens_per_s"), Measure(said.tokens_per_s, "1/s", [])
+        yield MetricName("run", "tokens_per_s"), Metric(said.tokens_per_s, "1/s", [])
     if said.mfu is not None:
-        yield Name("run", "mfu"), Measure(said.mfu, "ratio", [])
+        yield MetricName("run", "mfu"), Metric(said.mfu, "ratio", [])
 
 
-def _loading(run: RunReport) -> Iterator[tuple[Name, Measure]]:
+def _loading(run: RunReport) -> Iterator[tuple[MetricName, Metric]]:
     if run.data_loading is not None:
-        yield Name("loading", "load.median"), Measure(run.data_loading.median_ns, "ns", [])
-        yield Name("loading", "load.max"), Measure(run.data_loading.max_ns, "ns", [])
+        yield MetricName("loading", "load.median"), Metric(run.data_loading.median_ns, "ns", [])
+        yield MetricName("loading", "load.max"), Metric(run.data_loading.max_ns, "ns", [])
 
 
 _FACTORS: Final = ("parallel", "load_balance", "host", "input", "serialisation", "transfer", "au")
 
 
-def _efficiency(run: RunReport) -> Iterator[tuple[Name, Measure]]:
+def _efficiency(run: RunReport) -> Iterator[tuple[MetricName, Metric]]:
     for factor in _FACTORS if run.efficiency else ():
         value = getattr(run.efficiency, factor)
         if value is not None:
-            yield Name("efficiency", f"efficiency.{factor}"), Measure(value, "ratio", [])
+            yield MetricName("efficiency", f"efficiency.{factor}"), Metric(value, "ratio", [])
 
 
-def _collectives(run: RunReport) -> Iterator[tuple[Name, Measure]]:
+def _collectives(run: RunReport) -> Iterator[tuple[MetricName, Metric]]:
     rows = add_collectives(row for rank in run.ranks for row in rank.collectives)
     times: dict[str, int] = defaultdict(int)
     for row in rows:
@@ -104,7 +104,7 @@ def _collective_name(row: CollectiveStat) -> str:
     return " ".join(part for part in (*parts, among) if part)
 
 
-def _operators(run: RunReport) -> Iterator[tuple[Name, Measure]]:
+def _operators(run: RunReport) -> Iterator[tuple[MetricName, Metric]]:
     rows = add_operators(row for rank in run.ranks for row in rank.operators)
     times: dict[str, int] = defaultdict(int)
     for row in rows:
@@ -112,7 +112,7 @@ def _operators(run: RunReport) -> Iterator[tuple[Name, Measure]]:
     yield from _per_step("operator", times, run)
 
 
-def _per_step(kind: MeasureKind, times: dict[str, int], run: RunReport) -> Iterator[tuple[Name, Measure]]:
+def _per_step(kind: MetricKind, times: dict[str, int], run: RunReport) -> Iterator[tuple[MetricName, Metric]]:
     steps = sum(len(rank.steps) for rank in run.ranks)
     for name, total_ns in times.items() if steps else ():
-        yield Name(kind, name), Measure(total_ns / steps, "ns", [])
+        yield MetricName(kind, name), Metric(total_ns / steps, "ns", [])

@@ -21,7 +21,7 @@ EXECUTORS: Final[dict[str, str]] = {
 """Name to `module:function`; a module is imported when its executor is asked for."""
 
 
-class Choice(NamedTuple):
+class ExecutorOptions(NamedTuple):
     """What a user chose of an executor."""
 
     workers: int | None = None
@@ -30,14 +30,14 @@ class Choice(NamedTuple):
     """Address of a running dask scheduler."""
 
 
-class Opener(Protocol):
+class ExecutorFactory(Protocol):
     """A function that opens an executor."""
 
-    def __call__(self, choice: Choice) -> AbstractContextManager[Executor]:
+    def __call__(self, choice: ExecutorOptions) -> AbstractContextManager[Executor]:
         """Return the executor; leaving it after an error or an interrupt abandons the work at once."""
 
 
-def check(executor: str | Executor | None, choice: Choice) -> None:
+def check(executor: str | Executor | None, choice: ExecutorOptions) -> None:
     """Refuse what does not fit together.
 
     Raises:
@@ -62,8 +62,8 @@ def check(executor: str | Executor | None, choice: Choice) -> None:
 
 
 @contextmanager
-def opened(name: str, choice: Choice) -> Iterator[Executor]:
+def open_executor(name: str, choice: ExecutorOptions) -> Iterator[Executor]:
     """Open the executor called `name` in `EXECUTORS`."""
     module, _, function = EXECUTORS[name].partition(":")
-    with cast("Opener", getattr(import_module(module), function))(choice) as executor:
+    with cast("ExecutorFactory", getattr(import_module(module), function))(choice) as executor:
         yield executor

@@ -8,8 +8,8 @@ from importlib import import_module
 from typing import Any, TypeVar
 
 from perfkit.errors import LaunchEnvironmentError, WorkerError
-from perfkit.executors import Choice
-from perfkit.executors.worker_process import end_apart, run_apart
+from perfkit.executors import ExecutorOptions
+from perfkit.executors.worker_process import run_in_worker_process, stop_worker_processes
 from perfkit.util.system_limits import count_cores
 
 T = TypeVar("T")
@@ -29,7 +29,7 @@ class _Dask(Executor):
         """Queue `function(*args)`."""
         future: Future[T] = Future()
         try:
-            remote = self._client.submit(run_apart, function, *args, pure=False)
+            remote = self._client.submit(run_in_worker_process, function, *args, pure=False)
         # dask's errors have no common root, and those of a scheduler that is gone differ by version.
         except Exception as error:  # noqa: BLE001
             _fail(future, WorkerError(f"the cluster does not take it ({error})"))
@@ -79,7 +79,7 @@ def _quiet(logger: logging.Logger) -> Iterator[None]:
 
 
 @contextmanager
-def open_dask(choice: Choice) -> Iterator[Executor]:
+def open_dask(choice: ExecutorOptions) -> Iterator[Executor]:
     """Return an executor on the cluster of `choice.scheduler`, or on a new local one of `choice.workers` workers.
 
     Raises:
@@ -110,5 +110,5 @@ def open_dask(choice: Choice) -> Iterator[Executor]:
         except (OSError, ValueError, TimeoutError) as error:
             raise LaunchEnvironmentError(f"--scheduler {address}: no dask scheduler answers there ({error})") from error
         if choice.scheduler is None:
-            stack.callback(end_apart)  # its threads are of this process, and so are their children
+            stack.callback(stop_worker_processes)  # its threads are of this process, and so are their children
         yield _Dask(client)

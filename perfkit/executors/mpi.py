@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from perfkit.errors import LaunchEnvironmentError
-from perfkit.executors import Choice
-from perfkit.executors.worker_process import run_apart
+from perfkit.executors import ExecutorOptions
+from perfkit.executors.worker_process import run_in_worker_process
 
 T = TypeVar("T")
 
@@ -23,11 +23,11 @@ class _Apart(Executor):
 
     def submit(self, function: Callable[..., T], /, *args: Any, **_: Any) -> "Future[T]":
         """Queue `function(*args)`."""
-        return self._pool.submit(run_apart, function, *args)
+        return self._pool.submit(run_in_worker_process, function, *args)
 
 
 @contextmanager
-def open_mpi(choice: Choice) -> Iterator[Executor]:  # noqa: ARG001  mpiexec has the options
+def open_mpi(choice: ExecutorOptions) -> Iterator[Executor]:  # noqa: ARG001  mpiexec has the options
     """Return rank 0's executor, whose workers are the other ranks.
 
     Raises:

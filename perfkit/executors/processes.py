@@ -8,8 +8,8 @@ from threading import Lock, Thread
 from typing import Any, NamedTuple, TypeVar
 
 from perfkit.errors import WorkerError
-from perfkit.executors import Choice
-from perfkit.executors.worker_process import Child, Progress
+from perfkit.executors import ExecutorOptions
+from perfkit.executors.worker_process import Progress, WorkerProcess
 from perfkit.util.system_limits import count_cores
 
 T = TypeVar("T")
@@ -34,7 +34,7 @@ class Processes(Executor):
         self._workers = workers
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._threads: list[Thread] = []
-        self._children: set[Child] = set()
+        self._children: set[WorkerProcess] = set()
         self._lock = Lock()
         self._abandoned = False
 
@@ -61,11 +61,11 @@ class Processes(Executor):
                     child = None
                 job.future.set_exception(error)
 
-    def _start(self) -> Child:
+    def _start(self) -> WorkerProcess:
         with self._lock:
             if self._abandoned:
                 raise WorkerError("the work was abandoned")
-            child = Child()
+            child = WorkerProcess()
             self._children.add(child)
             return child
 
@@ -94,7 +94,7 @@ class Processes(Executor):
 
 
 @contextmanager
-def open_processes(choice: Choice) -> Iterator[Processes]:
+def open_processes(choice: ExecutorOptions) -> Iterator[Processes]:
     """Return an executor of `choice.workers` processes, or one a core."""
     pool = Processes(choice.workers or count_cores())
     try:

@@ -5,7 +5,7 @@ from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from perfkit.executors import Choice
+from perfkit.executors import ExecutorOptions
 
 T = TypeVar("T")
 
@@ -28,6 +28,6 @@ class Serial(Executor):
 
 
 @contextmanager
-def open_serial(choice: Choice) -> Iterator[Serial]:  # noqa: ARG001  it has no options
+def open_serial(choice: ExecutorOptions) -> Iterator[Serial]:  # noqa: ARG001  it has no options
     """Return the executor that works in this process."""
     yield Serial()

@@ -18,7 +18,7 @@ from threading import Lock, Thread
 from typing import Any, Final, NoReturn
 
 from perfkit.errors import LaunchEnvironmentError, WorkerError
-from perfkit.util.malloc import return_large_blocks
+from perfkit.util.malloc import trim_large_allocations
 
 _PIECE: Final = 1_000_000
 """Progress (in bytes) is reported in pieces of at least this size."""
@@ -26,7 +26,7 @@ _PIECE: Final = 1_000_000
 Progress = Callable[[int], None]
 
 
-class Child:
+class WorkerProcess:
     """A child process.
 
     Raises:
@@ -89,7 +89,7 @@ class Child:
 
 def serve(descriptor: int) -> NoReturn:
     """Do in this process what comes through the pipe, until its other end is closed."""
-    return_large_blocks()
+    trim_large_allocations()
     pipe, lock = Connection(descriptor), Lock()
     jobs: SimpleQueue[tuple[Callable[..., Any], tuple[Any, ...], bool]] = SimpleQueue()
 
@@ -136,12 +136,12 @@ def _in_pieces(report: Progress) -> Progress:
     return add
 
 
-_idle: list[Child] = []
-_apart: set[Child] = set()
-"""All that `run_apart` started, at work or idle."""
+_idle: list[WorkerProcess] = []
+_apart: set[WorkerProcess] = set()
+"""All that `run_in_worker_process` started, at work or idle."""
 
 
-def run_apart(function: Callable[..., Any], *args: Any) -> Any:
+def run_in_worker_process(function: Callable[..., Any], *args: Any) -> Any:
     """Return `function(*args)` from a child of this process, which is kept for the next call.
 
     For workers that others started (an MPI rank, a dask worker): what is killed for its memory, or holds Python's lock
@@ -150,7 +150,7 @@ def run_apart(function: Callable[..., Any], *args: Any) -> Any:
     try:
         child = _idle.pop()
     except IndexError:
-        child = Child()
+        child = WorkerProcess()
         _apart.add(child)
     try:
         return child.call(function, *args)
@@ -162,8 +162,8 @@ def run_apart(function: Callable[..., Any], *args: Any) -> Any:
 
 
 @atexit.register
-def end_apart() -> None:
-    """End the children of `run_apart`."""
+def stop_worker_processes() -> None:
+    """End the children of `run_in_worker_process`."""
     _idle.clear()
     while _apart:
         _apart.pop().end()

@@ -3,26 +3,26 @@
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from perfkit.insights.run_rules import NOTICEABLE, Claim, ranks_of
-from perfkit.schema.scaling import Axis, AxisRow, LostEfficiency, ScalingPoint, ScalingSeries
-from perfkit.util.formatting import duration, plain
+from perfkit.insights.run_rules import NOTICEABLE, InsightDraft, ranks_of
+from perfkit.schema.scaling import LostEfficiency, OptionComparison, OptionRow, ScalingPoint, ScalingSeries
+from perfkit.util.formatting import duration, escape_unprintable
 
 
 class SeriesRule(NamedTuple):
     """A rule over the step from one world size to the next."""
 
     name: str
-    claims: Callable[[ScalingSeries, LostEfficiency], Claim | None]
+    claims: Callable[[ScalingSeries, LostEfficiency], InsightDraft | None]
 
 
 class AxisRule(NamedTuple):
     """A rule over one value of an option, against the first."""
 
     name: str
-    claims: Callable[[Axis, AxisRow], Claim | None]
+    claims: Callable[[OptionComparison, OptionRow], InsightDraft | None]
 
 
-def _computation(series: ScalingSeries, lost: LostEfficiency) -> Claim | None:
+def _computation(series: ScalingSeries, lost: LostEfficiency) -> InsightDraft | None:
     points = {point.world_size: point for point in series.points}
     before, after = points[lost.from_size], points[lost.to_size]
     factors = after.factors
@@ -33,12 +33,12 @@ def _computation(series: ScalingSeries, lost: LostEfficiency) -> Claim | None:
     grown = before.factors.computation_scaling / factors.computation_scaling
     why, step = _why_more_computation(series, lost, before.threads, after.threads)
     kept = factors.global_efficiency / (factors.global_efficiency + lost.computation_scaling / 100)
-    return Claim(
+    return InsightDraft(
         f"from {lost.from_size} to {lost.to_size} ranks {lost.computation_scaling:.0f} points go to computation: the "
         f"same work takes {grown:.2f} times as much of it{why}",
         {"points": lost.computation_scaling, "times": grown},
         step,
-        after.figure.step_ns.value * (1 - kept),
+        after.step_time.step_ns.value * (1 - kept),
     )
 
 
@@ -67,42 +67,42 @@ SERIES_RULES: Final = (SeriesRule("computation_scaling", _computation),)
 """Over each step from one world size to the next."""
 
 
-def _source(axis: Axis, row: AxisRow) -> Claim | None:
+def _source(axis: OptionComparison, row: OptionRow) -> InsightDraft | None:
     first = axis.rows[0]
     if axis.option != "source" or first.value != "memory" or not _told_apart(row) or row.ratio is None:
         return None
-    longer_ns = row.figure.step_ns.value - first.figure.step_ns.value
-    if longer_ns < NOTICEABLE * row.figure.step_ns.value:
+    longer_ns = row.step_time.step_ns.value - first.step_time.step_ns.value
+    if longer_ns < NOTICEABLE * row.step_time.step_ns.value:
         return None
-    return Claim(
-        f"from {plain(row.value)} a step takes {row.ratio.value:.2f} times as long as from memory at "
-        f"{ranks_of(axis.world_size)} ({duration(row.figure.step_ns.value)} against "
-        f"{duration(first.figure.step_ns.value)})",
+    return InsightDraft(
+        f"from {escape_unprintable(row.value)} a step takes {row.ratio.value:.2f} times as long as from memory at "
+        f"{ranks_of(axis.world_size)} ({duration(row.step_time.step_ns.value)} against "
+        f"{duration(first.step_time.step_ns.value)})",
         {"ratio": row.ratio.value, "longer_ns": longer_ns},
         "batched reads, loader workers, or the data in memory",
         longer_ns,
     )
 
 
-def _option(axis: Axis, row: AxisRow) -> Claim | None:
+def _option(axis: OptionComparison, row: OptionRow) -> InsightDraft | None:
     first = axis.rows[0]
     if axis.option == "source" or not _told_apart(row) or row.ratio is None:
         return None
-    shorter_ns = first.figure.step_ns.value - row.figure.step_ns.value
-    if shorter_ns < NOTICEABLE * first.figure.step_ns.value:
+    shorter_ns = first.step_time.step_ns.value - row.step_time.step_ns.value
+    if shorter_ns < NOTICEABLE * first.step_time.step_ns.value:
         return None
-    return Claim(
-        f"with {axis.option}={plain(row.value)} a step takes {row.ratio.value:.2f} times as long as with "
-        f"{plain(first.value)} at {ranks_of(axis.world_size)}",
+    return InsightDraft(
+        f"with {axis.option}={escape_unprintable(row.value)} a step takes {row.ratio.value:.2f} times as long as with "
+        f"{escape_unprintable(first.value)} at {ranks_of(axis.world_size)}",
         {"ratio": row.ratio.value, "shorter_ns": shorter_ns},
-        f"use {axis.option}={plain(row.value)}, if the training allows it",
+        f"use {axis.option}={escape_unprintable(row.value)}, if the training allows it",
         shorter_ns,
     )
 
 
-def _told_apart(row: AxisRow) -> bool:
+def _told_apart(row: OptionRow) -> bool:
     """Say whether repeats tell the difference from noise."""
-    if row.ratio is None or row.ratio.interval is None or row.figure.resampled != "runs":
+    if row.ratio is None or row.ratio.interval is None or row.step_time.resampled != "runs":
         return False
     low, high = row.ratio.interval
     return not low <= 1 <= high

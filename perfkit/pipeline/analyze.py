@@ -8,12 +8,12 @@ from typing import Final
 
 from perfkit._version import __version__
 from perfkit.analysis.per_rank.summary import check_step_marker
-from perfkit.analysis.per_run.report_builder import NamedSummary, assemble
-from perfkit.analysis.per_run.sweep_check import unrun
+from perfkit.analysis.per_run.report_builder import NamedSummary, build_run_report
+from perfkit.analysis.per_run.sweep_check import missing_sweep_points
 from perfkit.errors import StoreError, TraceError, UsageError
-from perfkit.executors import Choice, check, opened
+from perfkit.executors import ExecutorOptions, check, open_executor
 from perfkit.insights.ranking import insights
-from perfkit.pipeline.scheduler import Done, Progress, Work, insist
+from perfkit.pipeline.scheduler import Progress, TraceResult, TraceScheduler, raise_if_lost
 from perfkit.pipeline.summarize import Options, task_for
 from perfkit.scaling.summary import scaling
 from perfkit.schema.common import Finding
@@ -21,12 +21,12 @@ from perfkit.schema.manifest import RunManifest
 from perfkit.schema.report import Report
 from perfkit.schema.run import RunReport
 from perfkit.storage import cache as results
-from perfkit.storage.discovery import RunLocation, discover
+from perfkit.storage.discovery import RunLocation, find_runs
 from perfkit.storage.run_folder import read_manifest, read_sweep
 
 _UNREADABLE: Final = ("worker_lost", "unreadable_trace", "unreadable_manifest", "not_a_trace")
 """Findings that say why there is nothing to analyse, the most telling first."""
-_TELL_NOTHING: Final = {"not_a_trace", "not_a_file", "no_traces"}
+_TELL_NOTHING: Final = {"not_a_trace", "not_a_regular_file", "no_traces"}
 """Findings of a folder that is no run."""
 
 
@@ -74,20 +74,20 @@ def analyze(
     if not paths:
         raise UsageError("nothing to analyse: give a trace, a run folder, or a folder of them")
     check_step_marker(step_marker)
-    choice = Choice(workers, scheduler)
+    choice = ExecutorOptions(workers, scheduler)
     check(executor, choice)
     with ExitStack() as stack:
         if executor == "mpi":
             # Before anything that can fail on one rank alone: the others wait in there.
-            executor = stack.enter_context(opened("mpi", choice))
-        locations = discover(map(Path, paths))
+            executor = stack.enter_context(open_executor("mpi", choice))
+        locations = find_runs(map(Path, paths))
         options = Options(step_marker=step_marker, max_bytes=max_bytes)
         tasks = [task_for(file, options, cache) for location in locations for file in location.traces]
-        outcomes = Work(tasks, progress).done(executor, choice)
+        outcomes = TraceScheduler(tasks, progress).done(executor, choice)
     if cache:
         results.prune(task.file for task, outcome in zip(tasks, outcomes, strict=True) if outcome.fresh)
     if strict:
-        insist(outcomes)
+        raise_if_lost(outcomes)
     followed = iter(outcomes)
     runs = [_run(location, followed, rank) for location in locations]
     telling = [run for run in runs if run.ranks or run.state or _codes(run) - _TELL_NOTHING]
@@ -98,14 +98,14 @@ def analyze(
         perfkit_version=__version__,
         runs=telling,
         findings=list(_of_sweeps(locations, set(map(Path, paths)))),
-        scaling=together,
+        multi_run=together,
         insights=insights(telling, together),
     )
 
 
-def _run(location: RunLocation, outcomes: Iterator[Done], rank: int | None) -> RunReport:
+def _run(location: RunLocation, outcomes: Iterator[TraceResult], rank: int | None) -> RunReport:
     manifest, lost = _read_manifest(location)
-    lost.extend(_passed_over(location.passed_over))
+    lost.extend(_skipped_file_findings(location.skipped_files))
     summaries: list[NamedSummary] = []
     for file in location.traces:
         done = next(outcomes)
@@ -113,15 +113,15 @@ def _run(location: RunLocation, outcomes: Iterator[Done], rank: int | None) -> R
             summaries.append(NamedSummary(file.name, done.summary))
         elif done.lost:
             lost.append(done.lost)
-    return assemble(location.name, str(location.path), summaries, manifest, rank, lost)
+    return build_run_report(location.name, str(location.path), summaries, manifest, rank, lost)
 
 
-def _passed_over(names: Sequence[str]) -> Iterator[Finding]:
+def _skipped_file_findings(names: Sequence[str]) -> Iterator[Finding]:
     if names:
         listed = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
         are = "is no regular file" if len(names) == 1 else "are no regular files"
         message = f"{listed} {are} and passed over: a pipe is read only if its own path is given"
-        yield Finding(code="not_a_file", severity="info", message=message, file=names[0])
+        yield Finding(code="not_a_regular_file", severity="info", message=message, file=names[0])
 
 
 def _read_manifest(location: RunLocation) -> tuple[RunManifest | None, list[Finding]]:
@@ -140,7 +140,9 @@ def _of_sweeps(locations: Sequence[RunLocation], asked_for: Set[Path]) -> Iterat
     for folder in dict.fromkeys(run.parent for run in runs):
         name = folder.resolve().name
         try:
-            yield from unrun(name, read_sweep(folder), {run.name for run in runs if run.parent == folder})
+            yield from missing_sweep_points(
+                name, read_sweep(folder), {run.name for run in runs if run.parent == folder}
+            )
         except StoreError as error:
             yield Finding(code="unreadable_sweep", severity="warning", message=str(error))
 

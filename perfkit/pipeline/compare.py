@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from perfkit._version import __version__
 from perfkit.comparison.changes import changes, findings
 from perfkit.comparison.gates import check_gates, parse_gate
-from perfkit.comparison.history import lineages
+from perfkit.comparison.history import config_histories
 from perfkit.errors import TraceError
 from perfkit.pipeline.analyze import analyze
 from perfkit.schema.common import Finding
@@ -76,8 +76,8 @@ def history(*paths: str | Path, by: HistoryBy = "run", step_marker: str | None =
         TraceError: none of the runs says when it was made and how, or none can be read.
         UsageError: `step_marker` cannot be read.
     """
-    found = lineages(analyze(*paths, step_marker=step_marker).runs, by)
-    if not found.lineages:
+    found = config_histories(analyze(*paths, step_marker=step_marker).runs, by)
+    if not found.configurations:
         more = f" (and {len(found.findings) - 1} more)" if len(found.findings) > 1 else ""
         raise TraceError(f"no run to put into a history: {found.findings[0].message}{more}")
     return found

@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 
 from perfkit.analysis.per_rank.summary import TraceSummary
 from perfkit.errors import TraceError, WorkerError
-from perfkit.executors import Choice, opened
-from perfkit.pipeline.summarize import Outcome, Task, decoded, recall, summarise_file
+from perfkit.executors import ExecutorOptions, open_executor
+from perfkit.pipeline.summarize import SummarizeResult, Task, decoded, load_cached, summarize_file
 from perfkit.schema.common import Finding
 from perfkit.storage.filenames import rank_in_name
 from perfkit.util.system_limits import count_cores, free_bytes
@@ -20,7 +20,7 @@ Progress = Callable[[int, int], None]
 """Called with the bytes that are done and those of all traces; perhaps from another thread."""
 
 
-class Done(NamedTuple):
+class TraceResult(NamedTuple):
     """What is kept of a task: its summary, or why it is lost."""
 
     summary: TraceSummary | None = None
@@ -44,38 +44,38 @@ _COMPRESSION: Final = 14
 """Bytes of JSON in a byte of .gz: 12 to 15 in the traces that PyTorch writes."""
 
 
-class Work:
+class TraceScheduler:
     """The tasks of one analysis, in the order of the report; done in any."""
 
     def __init__(self, tasks: list[Task], progress: Progress | None) -> None:
         self._tasks = tasks
         self._progress = progress
-        self._done: dict[int, Done] = {}
+        self._done: dict[int, TraceResult] = {}
         self._total = sum(task.bytes for task in tasks)
         self._bytes = 0
         self._read: dict[int, int] = {}
         self._lock = Lock()
 
-    def done(self, executor: str | Executor | None, choice: Choice) -> list[Done]:
+    def done(self, executor: str | Executor | None, choice: ExecutorOptions) -> list[TraceResult]:
         """Return what came of each task."""
         for number, task in enumerate(self._tasks):
-            if summary := recall(task):
-                self._done[number] = Done(summary)
+            if summary := load_cached(task):
+                self._done[number] = TraceResult(summary)
                 self._add(number, task.bytes)
         # A pipe can be read here only.
-        self._submit_all([n for n in self._left() if not self._tasks[n].file.is_file()], "serial", Choice())
+        self._submit_all([n for n in self._left() if not self._tasks[n].file.is_file()], "serial", ExecutorOptions())
         if left := self._left():
             self._submit_all(left, executor or self._choose(left, choice), choice)
         if lost := self._left():
             # Whoever died, died of one of these, or of all of them at once: one after the other they show which.
-            self._submit_all(lost, "processes", Choice(workers=1), last=True)
+            self._submit_all(lost, "processes", ExecutorOptions(workers=1), last=True)
         return [self._done[number] for number in range(len(self._tasks))]
 
     def _left(self) -> list[int]:
         """Return the tasks that are not done, the largest first: so no worker is left with one at the end."""
         return sorted(set(range(len(self._tasks))) - self._done.keys(), key=lambda n: (-self._tasks[n].bytes, n))
 
-    def _choose(self, left: Sequence[int], choice: Choice) -> str:
+    def _choose(self, left: Sequence[int], choice: ExecutorOptions) -> str:
         if choice.workers is None and (
             sum(self._json_bytes(number) for number in left) < _SMALL_BYTES or self._fitting(left) == 1
         ):
@@ -92,20 +92,22 @@ class Work:
         free = free_bytes()
         return max(1, min(count_cores(), len(left), len(left) if free is None else int(0.8 * free / largest)))
 
-    def _submit_all(self, numbers: list[int], executor: str | Executor, choice: Choice, last: bool = False) -> None:
+    def _submit_all(
+        self, numbers: list[int], executor: str | Executor, choice: ExecutorOptions, last: bool = False
+    ) -> None:
         if not numbers:
             return
         with ExitStack() as stack:
             if isinstance(executor, str):
                 if choice.workers is None and choice.scheduler is None:
-                    choice = Choice(workers=self._fitting(numbers))
-                executor = stack.enter_context(opened(executor, choice))
+                    choice = ExecutorOptions(workers=self._fitting(numbers))
+                executor = stack.enter_context(open_executor(executor, choice))
             for number, future in self._completed(numbers, executor):
                 self._take(number, future, last)
 
-    def _completed(self, numbers: Iterable[int], pool: Executor) -> Iterator[tuple[int, "Future[Outcome]"]]:
+    def _completed(self, numbers: Iterable[int], pool: Executor) -> Iterator[tuple[int, "Future[SummarizeResult]"]]:
         """Yield each task with its future as it is done."""
-        finished: SimpleQueue[tuple[int, Future[Outcome]]] = SimpleQueue()
+        finished: SimpleQueue[tuple[int, Future[SummarizeResult]]] = SimpleQueue()
         waiting = 0
         for number in numbers:
             try:
@@ -120,22 +122,22 @@ class Work:
         for _ in range(waiting):
             yield finished.get()
 
-    def _submit(self, number: int, pool: Executor) -> "Future[Outcome]":
+    def _submit(self, number: int, pool: Executor) -> "Future[SummarizeResult]":
         task = self._tasks[number]
         if self._progress and getattr(pool, "takes_progress", False):
-            return pool.submit(summarise_file, task, progress=partial(self._add, number))
-        return pool.submit(summarise_file, task)
+            return pool.submit(summarize_file, task, progress=partial(self._add, number))
+        return pool.submit(summarize_file, task)
 
-    def _take(self, number: int, future: "Future[Outcome]", last: bool) -> None:
+    def _take(self, number: int, future: "Future[SummarizeResult]", last: bool) -> None:
         task = self._tasks[number]
         try:
             outcome = future.result()
         except _DEATHS as error:
             if last:
-                self._done[number] = Done(lost=_lost(task, error))
+                self._done[number] = TraceResult(lost=_lost(task, error))
             return
         summary = None if outcome.summary is None else decoded(outcome.summary, task.file.name)
-        self._done[number] = Done(summary, outcome.lost, outcome.fresh)
+        self._done[number] = TraceResult(summary, outcome.lost, outcome.fresh)
         self._add(number, task.bytes)
 
     def _add(self, number: int, count: int) -> None:
@@ -162,7 +164,7 @@ def _lost(task: Task, error: BaseException) -> Finding:
 _LOST: Final = ("worker_lost", "unreadable_trace")
 
 
-def insist(outcomes: list[Done]) -> None:
+def raise_if_lost(outcomes: list[TraceResult]) -> None:
     """Raise TraceError if any trace is lost."""
     lost = [done.lost for done in outcomes if done.lost and done.lost.code in _LOST]
     if lost:

@@ -10,12 +10,12 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
-from perfkit.analysis.per_rank.summary import TraceSummary, summarise
+from perfkit.analysis.per_rank.summary import TraceSummary, summarize_trace
 from perfkit.errors import NotATraceError, TraceError
 from perfkit.schema.common import Finding
 from perfkit.storage import cache
 from perfkit.trace.reader import read_trace
-from perfkit.util.formatting import plain
+from perfkit.util.formatting import escape_unprintable
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -44,7 +44,7 @@ class Task(Struct, frozen=True, kw_only=True):
         return Path(self.folder, self.path)
 
 
-class Outcome(Struct, frozen=True, kw_only=True):
+class SummarizeResult(Struct, frozen=True, kw_only=True):
     """What came of a task."""
 
     summary: bytes | None = None
@@ -58,14 +58,14 @@ class Outcome(Struct, frozen=True, kw_only=True):
 Progress = Callable[[int], None]
 
 
-def recall(task: Task) -> TraceSummary | None:
+def load_cached(task: Task) -> TraceSummary | None:
     """Return the summary of an earlier analysis of a file that has not changed since; None if the work must be done."""
-    known = cache.seen_before(task.file) if task.cached else None
+    known = cache.known_fingerprint(task.file) if task.cached else None
     summary = cache.load(known, _key(task.options)) if known else None
     return _checked(summary, task) if summary else None
 
 
-def summarise_file(task: Task, progress: Progress | None = None) -> Outcome:
+def summarize_file(task: Task, progress: Progress | None = None) -> SummarizeResult:
     """Read and summarise one trace.
 
     Args:
@@ -75,12 +75,12 @@ def summarise_file(task: Task, progress: Progress | None = None) -> Outcome:
     known = cache.fingerprint(task.file) if task.cached else None
     summary = cache.load(known, _key(task.options)) if known else None
     if known and summary and _checked(summary, task):
-        cache.remember(known)
-        return Outcome(summary=summary)
+        cache.store_stat(known)
+        return SummarizeResult(summary=summary)
     outcome = _summarised(task, progress)
     if known and outcome.summary and cache.unchanged(known):
         cache.store(known, _key(task.options), outcome.summary)
-        cache.remember(known)
+        cache.store_stat(known)
     return outcome
 
 
@@ -111,20 +111,20 @@ def _key(options: Options) -> bytes:
     return msgspec.msgpack.encode(options)
 
 
-def _summarised(task: Task, progress: Progress | None) -> Outcome:
+def _summarised(task: Task, progress: Progress | None) -> SummarizeResult:
     name = task.file.name
     try:
         # Nobody but `summarise` holds the trace: it goes as soon as it has served.
-        summary = summarise(
+        summary = summarize_trace(
             read_trace(task.file, max_bytes=task.options.max_bytes, progress=progress), name, task.options.step_marker
         )
-        return Outcome(summary=_encoded(summary), fresh=True)
+        return SummarizeResult(summary=_encoded(summary), fresh=True)
     except TraceError as error:
         # One damaged file of many costs its rank, not the analysis.
         foreign = isinstance(error, NotATraceError)
         message = str(error).replace(str(task.file), task.path)
         code, severity = ("not_a_trace", "info") if foreign else ("unreadable_trace", "error")
-        return Outcome(lost=Finding(code=code, severity=severity, message=message, file=name))  # type: ignore[arg-type]
+        return SummarizeResult(lost=Finding(code=code, severity=severity, message=message, file=name))  # type: ignore[arg-type]
 
 
 def _encoded(summary: TraceSummary) -> bytes:
@@ -146,7 +146,7 @@ def _encodable(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_encodable(part) for part in value]
     if isinstance(value, str):
-        return value if value.isprintable() else plain(value)
+        return value if value.isprintable() else escape_unprintable(value)
     if isinstance(value, int) and not -(2**63) <= value < 2**64:
         return None
     return value

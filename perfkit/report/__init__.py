@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import BinaryIO, Final, Protocol, TextIO, TypeVar, cast
 
 from perfkit.schema.comparison import Comparison
-from perfkit.schema.external_tool import PeerTable
+from perfkit.schema.external_tool import ExternalTable
 from perfkit.schema.history import History
 from perfkit.schema.report import Report
 
@@ -127,9 +127,9 @@ def history_reporter(name: str) -> Reporter[History]:
     return cast("Reporter[History]", _load(HISTORY_REPORTERS[name]))
 
 
-def peer_reporter(name: str) -> Reporter[PeerTable]:
+def peer_reporter(name: str) -> Reporter[ExternalTable]:
     """Return the reporter called `name` in `PEER_REPORTERS`."""
-    return cast("Reporter[PeerTable]", _load(PEER_REPORTERS[name]))
+    return cast("Reporter[ExternalTable]", _load(PEER_REPORTERS[name]))
 
 
 def _load(target: str) -> object:

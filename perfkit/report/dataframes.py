@@ -13,7 +13,7 @@ from perfkit.schema.common import CATEGORIES, Finding
 from perfkit.schema.rank import CollectiveStat, MemoryPeak, OperatorStat, RankReport, StepBreakdown
 from perfkit.schema.report import Report
 from perfkit.schema.run import RunReport
-from perfkit.schema.scaling import AxisRow, Estimate, Factors, ScalingPoint
+from perfkit.schema.scaling import Estimate, Factors, OptionRow, ScalingPoint
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -57,7 +57,7 @@ POINT_COLUMNS: Final = (
 )
 
 _AXIS_ESTIMATES: Final = ("step_ns", "samples_per_s", "ratio")
-_AXIS_FIGURES: Final = tuple(f.name for f in fields(AxisRow) if f.name not in {"value", "figure", "ratio"})
+_AXIS_FIGURES: Final = tuple(f.name for f in fields(OptionRow) if f.name not in {"value", "step_time", "ratio"})
 AXIS_COLUMNS: Final = (
     "option",
     "name",
@@ -99,7 +99,7 @@ def kind(column: str, columns: Sequence[str]) -> Kind:
 
 
 @dataclass(frozen=True)
-class Frames:
+class DataFrames:
     """DataFrames of a report; times in nanoseconds, a missing value where a figure is not known."""
 
     steps: "DataFrame"
@@ -122,22 +122,22 @@ class Frames:
     """A row a value of an option that runs are set side by side by, such as their source: steps, loads, reading."""
 
 
-def frames(report: Report) -> Frames:
+def dataframes(report: Report) -> DataFrames:
     """Return the tables of `report` as pandas DataFrames."""
-    return Frames(
-        steps=frame(step_rows(report), STEP_COLUMNS),
-        ranks=frame(rank_rows(report), RANK_COLUMNS),
-        operators=frame(operator_rows(report), OPERATOR_COLUMNS),
-        collectives=frame(collective_rows(report), COLLECTIVE_COLUMNS),
-        loads=frame(load_rows(report), LOAD_COLUMNS),
-        memory=frame(memory_rows(report), MEMORY_COLUMNS),
-        findings=frame(finding_rows(report), FINDING_COLUMNS),
-        points=frame(point_rows(report), POINT_COLUMNS),
-        axes=frame(axis_rows(report), AXIS_COLUMNS),
+    return DataFrames(
+        steps=dataframe(step_rows(report), STEP_COLUMNS),
+        ranks=dataframe(rank_rows(report), RANK_COLUMNS),
+        operators=dataframe(operator_rows(report), OPERATOR_COLUMNS),
+        collectives=dataframe(collective_rows(report), COLLECTIVE_COLUMNS),
+        loads=dataframe(load_rows(report), LOAD_COLUMNS),
+        memory=dataframe(memory_rows(report), MEMORY_COLUMNS),
+        findings=dataframe(finding_rows(report), FINDING_COLUMNS),
+        points=dataframe(point_rows(report), POINT_COLUMNS),
+        axes=dataframe(axis_rows(report), AXIS_COLUMNS),
     )
 
 
-def frame(rows: Iterable[dict[str, Value]], columns: tuple[str, ...]) -> "DataFrame":
+def dataframe(rows: Iterable[dict[str, Value]], columns: tuple[str, ...]) -> "DataFrame":
     """Return rows as a DataFrame of these columns, integers as such."""
     import pandas as pd
 
@@ -241,16 +241,16 @@ def finding_rows(report: Report) -> Iterator[dict[str, Value]]:
 
 def point_rows(report: Report) -> Iterator[dict[str, Value]]:
     """Yield a row of `POINT_COLUMNS` a world size of a series."""
-    for series in report.scaling.series if report.scaling else ():
+    for series in report.multi_run.series if report.multi_run else ():
         for point in series.points:
             estimates = {name: getattr(point, name, None) for name in _ESTIMATES}
-            estimates |= {"step_ns": point.figure.step_ns, "samples_per_s": point.figure.samples_per_s}
+            estimates |= {"step_ns": point.step_time.step_ns, "samples_per_s": point.step_time.samples_per_s}
             yield {
                 "series": series.name,
                 "kind": series.kind,
                 **_placed(point),
                 **{key: value for name in _ESTIMATES for key, value in _ends(name, estimates[name]).items()},
-                "tokens_per_s": point.figure.tokens_per_s,
+                "tokens_per_s": point.step_time.tokens_per_s,
                 **{f.name: getattr(point.factors, f.name, None) for f in fields(Factors)},
             }
 
@@ -262,9 +262,9 @@ def _placed(point: ScalingPoint) -> dict[str, Value]:
         "batch_size": point.batch_size,
         "threads": point.threads,
         "oversubscribed": point.oversubscribed,
-        "repeats": len(point.figure.runs),
-        "measured_on": point.figure.measured_on,
-        "resampled": point.figure.resampled,
+        "repeats": len(point.step_time.runs),
+        "measured_on": point.step_time.measured_on,
+        "resampled": point.step_time.resampled,
     }
 
 
@@ -275,9 +275,9 @@ def _ends(name: str, found: Estimate | None) -> dict[str, Value]:
 
 def axis_rows(report: Report) -> Iterator[dict[str, Value]]:
     """Yield a row of `AXIS_COLUMNS` a value of an option that runs are set side by side by."""
-    for axis in report.scaling.axes if report.scaling else ():
+    for axis in report.multi_run.option_comparisons if report.multi_run else ():
         for row in axis.rows:
-            figure = row.figure
+            figure = row.step_time
             estimates = {"step_ns": figure.step_ns, "samples_per_s": figure.samples_per_s, "ratio": row.ratio}
             yield {
                 "option": axis.option,

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from perfkit.schema.history import History
 
 if TYPE_CHECKING:
-    from perfkit.report.dataframes import Frames
+    from perfkit.report.dataframes import DataFrames
 
 
 def html(record: Any) -> str:
@@ -33,8 +33,8 @@ def figure(record: Any, name: Any) -> Any:
     return plot(record, name)
 
 
-def tables(record: Any) -> "Frames":
+def tables(record: Any) -> "DataFrames":
     """Return the tables of a report as pandas DataFrames."""
-    from perfkit.report.dataframes import frames
+    from perfkit.report.dataframes import dataframes
 
-    return frames(record)
+    return dataframes(record)

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from perfkit.schema.comparison import COMPARISON_VERSION, Comparison
-from perfkit.schema.external_tool import PEER_VERSION, PeerTable
+from perfkit.schema.external_tool import EXTERNAL_TABLE_VERSION, ExternalTable
 from perfkit.schema.history import HISTORY_VERSION, History
 from perfkit.schema.manifest import MANIFEST_VERSION, RunManifest
 from perfkit.schema.report import REPORT_VERSION, Report
@@ -18,7 +18,7 @@ RECORDS = {
     "report": (Report, REPORT_VERSION, "what `perfkit analyze -f json` writes"),
     "comparison": (Comparison, COMPARISON_VERSION, "what `perfkit compare -f json` writes"),
     "history": (History, HISTORY_VERSION, "what `perfkit history -f json` writes"),
-    "hta": (PeerTable, PEER_VERSION, "what `perfkit hta -o FILE.json` writes"),
+    "hta": (ExternalTable, EXTERNAL_TABLE_VERSION, "what `perfkit hta -o FILE.json` writes"),
     "sweep": (Sweep, SWEEP_VERSION, "the sweep.json of a folder that `perfkit sweep` has filled"),
     "run": (RunManifest, MANIFEST_VERSION, "the run.json of a run folder"),
 }

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import BinaryIO, TextIO
 
 from perfkit.errors import StoreError
-from perfkit.util.atomic_write import replacing
+from perfkit.util.atomic_write import atomic_write
 
 
 @contextmanager
@@ -44,5 +44,5 @@ def _target(path: Path) -> Iterator[Path]:
         raise
     except OSError as error:
         raise StoreError(f"cannot write {path}: {error.strerror or error}") from error
-    with replacing(path.resolve()) as temporary:
+    with atomic_write(path.resolve()) as temporary:
         yield temporary

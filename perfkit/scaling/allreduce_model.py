@@ -29,9 +29,11 @@ def all_reduce_ns(runs: Sequence[RunReport], ranks: int) -> float | None:
 def _of_run(run: RunReport, ranks: int) -> float | None:
     steps = max((len(rank.steps) for rank in run.ranks), default=0)
     fit = _fit(run)
-    if fit is None or fit.alpha_ns is None or not steps or run.across is None:
+    if fit is None or fit.alpha_ns is None or not steps or run.cross_rank is None:
         return None
-    rows = [row for row in run.across.collectives if row.operator == "all_reduce" and row.group_size == run.world_size]
+    rows = [
+        row for row in run.cross_rank.collectives if row.operator == "all_reduce" and row.group_size == run.world_size
+    ]
     if not rows or any(row.bytes is None for row in rows):
         return None
     a_byte_ns = 2 * (ranks - 1) / ranks * 1e9 / fit.beta if fit.beta else 0.0
@@ -42,7 +44,7 @@ def _fit(run: RunReport) -> BandwidthFit | None:
     """Return the fit of the all-reduces among all ranks; None where there are several groups of them, or none."""
     fits = [
         fit
-        for fit in (run.across.fits if run.across else ())
+        for fit in (run.cross_rank.bandwidth_fits if run.cross_rank else ())
         if fit.operator == "all_reduce" and fit.group_size == run.world_size
     ]
     return fits[0] if len(fits) == 1 else None

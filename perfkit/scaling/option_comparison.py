@@ -8,9 +8,9 @@ from typing import Final, NamedTuple
 from perfkit.errors import UsageError
 from perfkit.scaling.run_settings import COMPANIONS, Settings, differing, key, settings
 from perfkit.scaling.series import place
-from perfkit.scaling.step_time import Sample, common_kind, estimate, figure, quotient, sample
+from perfkit.scaling.step_time import StepTimeSample, common_kind, estimate, ratio, sample, to_record
 from perfkit.schema.run import DataLoading, RunReport
-from perfkit.schema.scaling import Axis, AxisRow
+from perfkit.schema.scaling import OptionComparison, OptionRow
 
 ALWAYS: Final = "source"
 """Compared where there are several, asked for or not."""
@@ -24,7 +24,7 @@ class _Member(NamedTuple):
     value: str
 
 
-def axes(runs: Sequence[RunReport], by: Sequence[str]) -> list[Axis]:
+def option_comparisons(runs: Sequence[RunReport], by: Sequence[str]) -> list[OptionComparison]:
     """Return the runs side by side by each option.
 
     Raises:
@@ -45,7 +45,7 @@ def _what_differs(runs: Sequence[RunReport]) -> str:
     return f"they differ in {', '.join(names)}" if names else "they do not differ in any option"
 
 
-def _axes(runs: Sequence[RunReport], option: str) -> Iterator[Axis]:
+def _axes(runs: Sequence[RunReport], option: str) -> Iterator[OptionComparison]:
     without = (option, *COMPANIONS.get(option, ()))
     alike: dict[tuple[object, ...], list[_Member]] = defaultdict(list)
     for run in runs:
@@ -65,7 +65,7 @@ def _axes(runs: Sequence[RunReport], option: str) -> Iterator[Axis]:
             yield axis
 
 
-def _axis(option: str, members: list[_Member], varied: list[str]) -> Axis | None:
+def _axis(option: str, members: list[_Member], varied: list[str]) -> OptionComparison | None:
     measured_on = common_kind([member.run for member in members])
     if measured_on is None:
         return None
@@ -75,7 +75,7 @@ def _axis(option: str, members: list[_Member], varied: list[str]) -> Axis | None
     run = first.runs[0]
     batch = [f"batch {run.batch_size} a rank"] if run.batch_size else []
     from_memory = rows.get("memory", []) if option == "source" else []
-    return Axis(
+    return OptionComparison(
         option=option,
         name=", ".join([run.workload or "", *varied, *batch]),
         world_size=run.world_size,
@@ -97,18 +97,18 @@ def _rows(members: list[_Member]) -> dict[str, list[RunReport]]:
     return rows
 
 
-def _row(value: str, found: Sample, first: Sample, from_memory: Sequence[RunReport]) -> AxisRow:
+def _row(value: str, found: StepTimeSample, first: StepTimeSample, from_memory: Sequence[RunReport]) -> OptionRow:
     runs = found.runs
     loads = _loads(runs)
     parallel = [run.efficiency.parallel for run in runs if run.efficiency and run.efficiency.parallel]
     middle, memory_middle = _load_median(runs), _load_median(from_memory)
     rate, memory_rate = _read_rate(runs), _read_rate(from_memory)
-    speeds = [load.file_speed for load in loads if load.file_speed]
-    return AxisRow(
+    speeds = [load.file_bandwidth for load in loads if load.file_bandwidth]
+    return OptionRow(
         value=value,
-        figure=figure(found),
+        step_time=to_record(found),
         efficiency=geometric_mean(parallel) if len(parallel) == len(runs) else None,
-        ratio=None if found is first else estimate(*quotient(found, first)),
+        ratio=None if found is first else estimate(*ratio(found, first)),
         load_median_ns=middle,
         load_max_ns=max((load.max_ns for load in loads), default=None),
         exposed_share=fmean(load.exposed_share for load in loads) if loads else None,

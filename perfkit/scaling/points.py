@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from perfkit.scaling.efficiency_loss import Parts, computation, factors
 from perfkit.scaling.series import Group
-from perfkit.scaling.step_time import MeasuredOn, Sample, estimate, figure, quotient, sample
-from perfkit.schema.run import HostUse, RunReport
+from perfkit.scaling.step_time import MeasuredOn, StepTimeSample, estimate, ratio, sample, to_record
+from perfkit.schema.run import HostUsage, RunReport
 from perfkit.schema.scaling import Estimate, Factors, ScalingPoint
 from perfkit.stats.bootstrap import Floats
 
@@ -18,11 +18,11 @@ def points(group: Group, measured_on: MeasuredOn) -> list[ScalingPoint]:
     return [_point(group, found, reference, parts[size]) for size, found in samples.items()]
 
 
-def _point(group: Group, found: Sample, reference: Sample, parts: Parts) -> ScalingPoint:
+def _point(group: Group, found: StepTimeSample, reference: StepTimeSample, parts: Parts) -> ScalingPoint:
     run = found.runs[0]
     size, least = run.world_size, reference.runs[0].world_size
     # In steps: of strong scaling t_ref / t; of weak, a step of p ranks does p / p_ref times as much.
-    faster, draws = quotient(reference, found)
+    faster, draws = ratio(reference, found)
     work = 1.0 if group.kind == "strong" else size / least
     per_rank = work * least / size
     return ScalingPoint(
@@ -31,7 +31,7 @@ def _point(group: Group, found: Sample, reference: Sample, parts: Parts) -> Scal
         batch_size=group.batch_size // size if group.kind == "strong" else group.batch_size,
         threads=threads(found.runs),
         oversubscribed=oversubscribed(run.hosts),
-        figure=figure(found),
+        step_time=to_record(found),
         speedup=_scaled(faster, draws, work),
         efficiency=_scaled(faster, draws, per_rank),
         karp_flatt=_karp_flatt(faster, draws, size / least) if group.kind == "strong" and size > least else None,
@@ -61,7 +61,7 @@ def threads(runs: Sequence[RunReport]) -> int | None:
     return each.pop() if len(each) == 1 and all(threads % ranks == 0 for threads, ranks in counts) else None
 
 
-def oversubscribed(hosts: Sequence[HostUse]) -> str | None:
+def oversubscribed(hosts: Sequence[HostUsage]) -> str | None:
     """Say which host's cores are shared by more ranks or threads than there are; None where none is."""
     for host in hosts:
         if host.cores is None:

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
-from perfkit.schema.config_identity import measured
+from perfkit.schema.config_identity import performance_options
 from perfkit.schema.run import RunReport
 
 _UNTOUCHED: Final = frozenset({"steps", "epochs", "peak_tflops", "batch_size"})
@@ -25,7 +25,7 @@ def settings(run: RunReport) -> Settings | None:
     """Return what tells the configuration of `run` from others, but for ranks and batch; None without a manifest."""
     if run.config is None:
         return None
-    found = {name: shown(value) for name, value in measured(run).items() if name not in _UNTOUCHED}
+    found = {name: shown(value) for name, value in performance_options(run).items() if name not in _UNTOUCHED}
     if run.source is not None:
         found["source"] = run.source
     devices = sorted({host.device_name for host in run.hosts})

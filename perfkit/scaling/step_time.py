@@ -7,13 +7,13 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from perfkit.schema.run import RunReport
-from perfkit.schema.scaling import Estimate, Resampling, StepFigure
+from perfkit.schema.scaling import Estimate, Resampling, StepTimeEstimate
 from perfkit.stats.bootstrap import DRAWS, FEWEST_RUNS, FEWEST_STEPS, Floats, generator, interval, medians
 
 MeasuredOn = Literal["plain", "recorded"]
 
 
-class Sample(NamedTuple):
+class StepTimeSample(NamedTuple):
     """The step time of repeats."""
 
     runs: Sequence[RunReport]
@@ -44,17 +44,17 @@ def common_kind(runs: Sequence[RunReport]) -> MeasuredOn | None:
     return next((kind for kind in kinds if all(steps_ns(run, kind) for run in runs)), None)
 
 
-def sample(runs: Sequence[RunReport], measured_on: MeasuredOn, stream: int) -> Sample:
+def sample(runs: Sequence[RunReport], measured_on: MeasuredOn, stream: int) -> StepTimeSample:
     """Return the step time of repeats; `stream` tells its random numbers from those of other figures."""
     steps = [steps_ns(run, measured_on) for run in runs]
     by_run: list[float] = [median(walls) for walls in steps]
     draw = generator(stream)
     if len(runs) >= FEWEST_RUNS:
-        return Sample(runs, measured_on, by_run, medians(by_run, draw), "runs")
+        return StepTimeSample(runs, measured_on, by_run, medians(by_run, draw), "runs")
     if min(map(len, steps)) < FEWEST_STEPS:
-        return Sample(runs, measured_on, by_run, None, None)
+        return StepTimeSample(runs, measured_on, by_run, None, None)
     draws: Floats = np.median([medians(walls, draw) for walls in steps], axis=0)
-    return Sample(runs, measured_on, by_run, draws, "steps")
+    return StepTimeSample(runs, measured_on, by_run, draws, "steps")
 
 
 def estimate(value: float, draws: Floats | None) -> Estimate:
@@ -62,7 +62,7 @@ def estimate(value: float, draws: Floats | None) -> Estimate:
     return Estimate(value=value, interval=None if draws is None else interval(draws))
 
 
-def quotient(above: Sample, below: Sample) -> tuple[float, Floats | None]:
+def ratio(above: StepTimeSample, below: StepTimeSample) -> tuple[float, Floats | None]:
     """Return the ratio of two step times, and its draws."""
     value = above.value_ns / below.value_ns
     if above is below:
@@ -73,13 +73,13 @@ def quotient(above: Sample, below: Sample) -> tuple[float, Floats | None]:
     return value, ratios
 
 
-def figure(found: Sample) -> StepFigure:
+def to_record(found: StepTimeSample) -> StepTimeEstimate:
     """Return the record of a step time."""
     run = found.runs[0]
     step_ns, draws = found.value_ns, found.draws
     samples = None if run.batch_size is None else run.batch_size * run.world_size * 1e9
     tokens = run.throughput and run.throughput.tokens_per_s
-    return StepFigure(
+    return StepTimeEstimate(
         runs=[run.run for run in found.runs],
         measured_on=found.measured_on,
         resampled=found.resampled,

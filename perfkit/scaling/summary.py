@@ -9,17 +9,17 @@ from perfkit.errors import UsageError
 from perfkit.scaling.efficiency_loss import lost
 from perfkit.scaling.forecast import forecasts
 from perfkit.scaling.laws import Observations, fits
-from perfkit.scaling.option_comparison import axes
+from perfkit.scaling.option_comparison import option_comparisons
 from perfkit.scaling.points import points
 from perfkit.scaling.run_settings import differing
 from perfkit.scaling.series import Group, groups, measurable, runs_of, why_failed
 from perfkit.scaling.step_time import MeasuredOn, common_kind, steps_ns
 from perfkit.schema.run import RunReport
-from perfkit.schema.scaling import FailedPoint, Scaling, ScalingPoint, ScalingSeries
+from perfkit.schema.scaling import FailedPoint, MultiRunSummary, ScalingPoint, ScalingSeries
 from perfkit.util.formatting import ranges
 
 
-def scaling(runs: Sequence[RunReport], by: Sequence[str] = (), forecast: Sequence[int] = ()) -> Scaling | None:
+def scaling(runs: Sequence[RunReport], by: Sequence[str] = (), forecast: Sequence[int] = ()) -> MultiRunSummary | None:
     """Return what `runs` tell together; None where no two belong together.
 
     Args:
@@ -37,8 +37,8 @@ def scaling(runs: Sequence[RunReport], by: Sequence[str] = (), forecast: Sequenc
         raise UsageError(
             "--forecast: no runs here differ in nothing but the number of ranks (and their batch): nothing to forecast"
         )
-    sides = axes(runs, by)
-    return Scaling(series=series, axes=sides) if series or sides else None
+    sides = option_comparisons(runs, by)
+    return MultiRunSummary(series=series, option_comparisons=sides) if series or sides else None
 
 
 def _names(found: list[Group], varied: list[str]) -> list[str]:
@@ -98,9 +98,9 @@ def _notes(made: Sequence[ScalingPoint]) -> Iterator[str]:
     if len(set(threads)) > 1:
         several = ", ".join(f"{point.threads} at {point.world_size}" for point in made if point.threads is not None)
         yield f"CPU threads a rank differ ({several} ranks): that is part of computation scaling; fix it with --threads"
-    if any(point.figure.measured_on == "recorded" for point in made):
+    if any(point.step_time.measured_on == "recorded" for point in made):
         yield "times are of recorded steps, with the profiler's cost in them: not all runs have plain ones"
-    once = [point.world_size for point in made if point.figure.resampled != "runs"]
+    once = [point.world_size for point in made if point.step_time.resampled != "runs"]
     if once:
         yield (
             f"fewer than three repeats at {ranges(once)} ranks: the interval is over steps, and tells nothing of how "

@@ -5,17 +5,17 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from perfkit.schema.common import Finding
-from perfkit.schema.display import Shown
+from perfkit.schema.display import NotebookDisplay
 from perfkit.schema.scaling import Resampling
 
-COMPARISON_VERSION: Final = 1
-MeasureKind = Literal["run", "category", "loading", "efficiency", "collective", "operator"]
+COMPARISON_VERSION: Final = 2
+MetricKind = Literal["run", "category", "loading", "efficiency", "collective", "operator"]
 
 
 class Change(Struct, frozen=True, kw_only=True):
     """One figure before and after."""
 
-    kind: MeasureKind
+    kind: MetricKind
     name: str
     """What a gate calls it, for every kind but collectives and operators."""
     unit: Literal["ns", "1/s", "ratio"]
@@ -51,7 +51,7 @@ class Side(Struct, frozen=True, kw_only=True):
     runs: list[str]
 
 
-class Comparison(Shown, Struct, frozen=True, kw_only=True):
+class Comparison(NotebookDisplay, Struct, frozen=True, kw_only=True):
     """`perfkit compare`: two runs, or two sets of repeats."""
 
     schema_version: int = COMPARISON_VERSION

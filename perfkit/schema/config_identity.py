@@ -14,7 +14,7 @@ _PLACES: Final = ("config", "name", "trace_dir")
 """Options that say where a run lies or was read from, and nothing of what it is."""
 
 
-def configuration(config: Mapping[str, Any]) -> dict[str, Any]:
+def identity_options(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return a configuration without what says where its run lies: a moved sweep is still the same sweep.
 
     The `data_dir` that a run has where it is given none, beside the runs, is None.
@@ -26,7 +26,7 @@ def configuration(config: Mapping[str, Any]) -> dict[str, Any]:
     return own
 
 
-def measured(run: RunReport) -> dict[str, Any]:
+def performance_options(run: RunReport) -> dict[str, Any]:
     """Return the options of `run` that touch what is measured; none without a manifest."""
     idle = {"timeout", "data_dir"} if run.source == "memory" else {"timeout"}
-    return {name: value for name, value in configuration(run.config or {}).items() if name not in idle}
+    return {name: value for name, value in identity_options(run.config or {}).items() if name not in idle}

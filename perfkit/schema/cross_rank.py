@@ -7,7 +7,7 @@ from msgspec import Struct
 from perfkit.schema.common import Category
 
 
-class SharedCollective(Struct, frozen=True, kw_only=True):
+class MatchedCollectiveStat(Struct, frozen=True, kw_only=True):
     """Matched collectives of one operator, group and size, over all ranks."""
 
     operator: str
@@ -83,18 +83,18 @@ class Straggler(Struct, frozen=True, kw_only=True):
     """How much more, a step in the median."""
     wait_ns: int
     """How much more exposed communication the others have, a step in the median."""
-    last: int
+    steps_last: int
     """Steps in which it was the last ..."""
     steps: int
     """... of so many that all ranks recorded."""
 
     @property
-    def awaited(self) -> bool:
+    def delays_others(self) -> bool:
         """Whether the others' exposed communication shows that waiting for the rank costs them time."""
         return 2 * self.wait_ns >= self.lag_ns
 
 
-class LateStep(Struct, frozen=True, kw_only=True):
+class OneOffStraggler(Struct, frozen=True, kw_only=True):
     """A step in which one rank kept the others waiting, though it does not do so in general."""
 
     rank: int
@@ -122,19 +122,19 @@ class BandwidthFit(Struct, frozen=True, kw_only=True):
     """Why there is no fit."""
 
 
-class Across(Struct, frozen=True, kw_only=True):
+class CrossRankSummary(Struct, frozen=True, kw_only=True):
     """What comparing ranks tells of their collectives (metrics.md section 5)."""
 
-    collectives: list[SharedCollective]
+    collectives: list[MatchedCollectiveStat]
     """By the time of all ranks in them, largest first."""
-    waits: list[RankWait]
+    rank_waits: list[RankWait]
     matched: int
     """Collectives of ranks that were matched with another rank's."""
     unmatched: int
     straggler: Straggler | None = None
     """None where no rank stands out."""
-    late: list[LateStep] = []
+    one_off_stragglers: list[OneOffStraggler] = []
     """Steps in which a rank was late for once, the longest first."""
     clocks: list[HostClock] = []
     """The reference's host first."""
-    fits: list[BandwidthFit] = []
+    bandwidth_fits: list[BandwidthFit] = []

@@ -6,7 +6,7 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 
-class Shown:
+class NotebookDisplay:
     """Shows itself in Jupyter."""
 
     __slots__ = ()
@@ -33,7 +33,7 @@ class Shown:
         return display.tables(self)
 
 
-class Plotted(Shown):
+class RunPlots(NotebookDisplay):
     """Has figures of where the time of its steps goes; plotly is imported when one is made.
 
     All raise UsageError where there is no such figure: for too few ranks or steps, or a report of several runs.

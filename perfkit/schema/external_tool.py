@@ -1,16 +1,16 @@
-"""What `perfkit hta` says. A change to it bumps `PEER_VERSION`."""
+"""What `perfkit hta` says. A change to it bumps `EXTERNAL_TABLE_VERSION`."""
 
 from typing import Final
 
 from msgspec import Struct
 
-PEER_VERSION: Final = 1
+EXTERNAL_TABLE_VERSION: Final = 2
 
 
-class PeerTable(Struct, frozen=True, kw_only=True):
+class ExternalTable(Struct, frozen=True, kw_only=True):
     """A table of another program's, as it is."""
 
-    schema_version: int = PEER_VERSION
+    schema_version: int = EXTERNAL_TABLE_VERSION
     tool: str
     """Its package and version."""
     analysis: str

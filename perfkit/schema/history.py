@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from msgspec import Struct
 
 from perfkit.schema.common import Finding
-from perfkit.schema.display import Shown
+from perfkit.schema.display import NotebookDisplay
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-HISTORY_VERSION: Final = 1
+HISTORY_VERSION: Final = 2
 HistoryBy = Literal["run", "commit"]
 
 
@@ -35,7 +35,7 @@ class HistoryPoint(Struct, frozen=True, kw_only=True):
     """Factors by the names that they have in `Efficiency`."""
 
 
-class Shift(Struct, frozen=True, kw_only=True):
+class ChangePoint(Struct, frozen=True, kw_only=True):
     """A place where the step time changed for good, by more than the runs differ among themselves."""
 
     run: str
@@ -53,7 +53,7 @@ class Shift(Struct, frozen=True, kw_only=True):
     """How often chance alone would show a shift as clear in these runs, anywhere among them (Pettitt's test)."""
 
 
-class Lineage(Struct, frozen=True, kw_only=True):
+class ConfigHistory(Struct, frozen=True, kw_only=True):
     """Runs of one configuration on one kind of device."""
 
     settings: dict[str, Any]
@@ -61,18 +61,18 @@ class Lineage(Struct, frozen=True, kw_only=True):
     runs: int
     points: list[HistoryPoint]
     """In order of time."""
-    shifts: list[Shift]
+    change_points: list[ChangePoint]
     reason: str | None
     """Why none can be told; None where one would have been found."""
 
 
-class History(Shown, Struct, frozen=True, kw_only=True):
+class History(NotebookDisplay, Struct, frozen=True, kw_only=True):
     """`perfkit history`: runs over time, like with like."""
 
     schema_version: int = HISTORY_VERSION
     perfkit_version: str
     by: HistoryBy
-    lineages: list[Lineage]
+    configurations: list[ConfigHistory]
     """Those of the most runs first."""
     findings: list[Finding]
 

@@ -6,7 +6,7 @@ from msgspec import Meta, Struct
 
 from perfkit.phases import Phase
 
-MANIFEST_VERSION: Final = 1
+MANIFEST_VERSION: Final = 2
 
 
 class Injection(Struct, frozen=True, kw_only=True):
@@ -103,7 +103,7 @@ class Compiled(Struct, frozen=True, kw_only=True):
     """Steps in which something was compiled, on any rank."""
 
 
-class FileSpeed(Struct, frozen=True, kw_only=True):
+class FileBandwidth(Struct, frozen=True, kw_only=True):
     """How fast the file of the samples can be read: large blocks one after the other by one process, rank 0's.
 
     Measured right after the last step, from the file's beginning, as the run has left it in the page cache.
@@ -154,7 +154,7 @@ class RunManifest(Struct, frozen=True, kw_only=True):
     """One a step, the same on all ranks; of a failed run as far as `ranks` go."""
     ranks: list[RankRecord] = []
     throughput: Throughput | None = None
-    file_speed: FileSpeed | None = None
+    file_bandwidth: FileBandwidth | None = None
     """None where the samples come from no file of perfkit's, or it could not be read (then `unknown` says why)."""
     unknown: dict[str, str] = {}
     """Fields here and in `ranks` that cannot be known of this run, and why: they are None, or an empty list."""

@@ -5,16 +5,16 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from perfkit.schema.common import Finding
-from perfkit.schema.display import Plotted
+from perfkit.schema.display import RunPlots
 from perfkit.schema.run import RunReport
-from perfkit.schema.scaling import Scaling
+from perfkit.schema.scaling import MultiRunSummary
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from perfkit.report.dataframes import Frames
+    from perfkit.report.dataframes import DataFrames
 
-REPORT_VERSION: Final = 1
+REPORT_VERSION: Final = 2
 
 
 class Insight(Struct, frozen=True, kw_only=True):
@@ -26,12 +26,12 @@ class Insight(Struct, frozen=True, kw_only=True):
     sentence: str
     evidence: dict[str, float]
     """The figures it rests on, by name; times in ns, shares of one."""
-    next_step: str
-    gives_back_ns: float | None
+    recommendation: str
+    potential_saving_ns: float | None
     """Of a step, at most; None where that cannot be told."""
 
 
-class Report(Plotted, Struct, frozen=True, kw_only=True):
+class Report(RunPlots, Struct, frozen=True, kw_only=True):
     """`report.json`: the result of one analysis."""
 
     schema_version: int = REPORT_VERSION
@@ -39,14 +39,14 @@ class Report(Plotted, Struct, frozen=True, kw_only=True):
     runs: list[RunReport]
     findings: list[Finding] = []
     """About no one run: points of a sweep that left none."""
-    scaling: Scaling | None = None
+    multi_run: MultiRunSummary | None = None
     """None where no runs belong together."""
     insights: list[Insight] = []
     """At most five, by the time they would give back; what makes the others doubtful comes first."""
 
-    def tables(self) -> "Frames":
+    def tables(self) -> "DataFrames":
         """Return the report's tables as pandas DataFrames."""
-        tables: Frames = self._tables()
+        tables: DataFrames = self._tables()
         return tables
 
     @property

@@ -5,9 +5,9 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from perfkit.schema.common import Finding
-from perfkit.schema.cross_rank import Across
-from perfkit.schema.display import Plotted
-from perfkit.schema.manifest import FileSpeed, Injection, Throughput
+from perfkit.schema.cross_rank import CrossRankSummary
+from perfkit.schema.display import RunPlots
+from perfkit.schema.manifest import FileBandwidth, Injection, Throughput
 from perfkit.schema.rank import RankReport
 
 
@@ -25,7 +25,7 @@ class DataLoading(Struct, frozen=True, kw_only=True):
     read_bytes_per_s: float | None
     """Bytes of samples delivered per second of waiting for them, summed over ranks; None without a manifest, and where
     the run's own rate is None (see `Throughput`)."""
-    file_speed: FileSpeed | None = None
+    file_bandwidth: FileBandwidth | None = None
     """The manifest's."""
     file_share: float | None = None
     """What a rank reads a second, in the mean, against the file's own speed. Above one where the file holds the samples
@@ -99,7 +99,7 @@ class StepTimes(Struct, frozen=True, kw_only=True):
     """Recorded steps."""
 
 
-class HostUse(Struct, frozen=True, kw_only=True):
+class HostUsage(Struct, frozen=True, kw_only=True):
     """What a run's ranks use of one host."""
 
     host: str
@@ -124,11 +124,11 @@ class CrossCheckRow(Struct, frozen=True, kw_only=True):
     """Exposed communication and copies."""
     idle_ns: int
     """Overhead and exposed data loading: the device does nothing."""
-    peer_window_ns: int
+    external_window_ns: int
     """From the start of the first device event to the end of the last."""
-    peer_compute_ns: int
-    peer_other_ns: int
-    peer_idle_ns: int
+    external_compute_ns: int
+    external_other_ns: int
+    external_idle_ns: int
     rounding_ns: int
     """By so much the other's rounding can change a sum at most."""
 
@@ -140,7 +140,7 @@ class CrossCheck(Struct, frozen=True, kw_only=True):
     rows: list[CrossCheckRow]
 
 
-class RunReport(Plotted, Struct, frozen=True, kw_only=True):
+class RunReport(RunPlots, Struct, frozen=True, kw_only=True):
     """Everything about one run."""
 
     run: str
@@ -167,14 +167,14 @@ class RunReport(Plotted, Struct, frozen=True, kw_only=True):
     injections: list[Injection]
     efficiency: Efficiency | None
     """None without steps of known ranks."""
-    across: Across | None
+    cross_rank: CrossRankSummary | None
     """None for a single rank."""
     cross_check: CrossCheck | None = None
     """None where it was not asked for, or where the other program could not."""
     findings: list[Finding]
     batch_size: int | None = None
     """Samples a rank and step; None where the run does not say."""
-    hosts: list[HostUse] = []
+    hosts: list[HostUsage] = []
     """Empty without a manifest, or where the run did not come so far."""
     step_times: StepTimes | None = None
     """None without a manifest, or where the run did not come so far."""

@@ -19,7 +19,7 @@ Resampling = Literal["runs", "steps"]
 """What a bootstrap interval was drawn from. Steps of one run share whatever disturbed that run."""
 
 
-class StepFigure(Struct, frozen=True, kw_only=True):
+class StepTimeEstimate(Struct, frozen=True, kw_only=True):
     """The step time of runs of one configuration (metrics.md section 7)."""
 
     runs: list[str]
@@ -57,7 +57,7 @@ class ScalingPoint(Struct, frozen=True, kw_only=True):
     """CPU threads a rank; None where they are not known or differ."""
     oversubscribed: str | None
     """What is shared by more than there is of it, such as "4 ranks on 2 cores"."""
-    figure: StepFigure
+    step_time: StepTimeEstimate
     speedup: Estimate
     """Strong: of the step; weak: of the throughput. Against the smallest world size."""
     efficiency: Estimate
@@ -147,11 +147,11 @@ class ScalingSeries(Struct, frozen=True, kw_only=True):
     """What must be known before the figures are believed."""
 
 
-class AxisRow(Struct, frozen=True, kw_only=True):
+class OptionRow(Struct, frozen=True, kw_only=True):
     """The runs with one value of an option."""
 
     value: str
-    figure: StepFigure
+    step_time: StepTimeEstimate
     efficiency: float | None
     """Parallel efficiency, geometric mean over runs."""
     ratio: Estimate | None
@@ -166,25 +166,25 @@ class AxisRow(Struct, frozen=True, kw_only=True):
     memory_share: float | None = None
     """`read_bytes_per_s` against that from memory."""
     file_bytes_per_s: float | None = None
-    """The file's own speed (see `FileSpeed`); as the two below the median over runs."""
+    """The file's own speed (see `FileBandwidth`); as the two below the median over runs."""
     file_cached_share: float | None = None
     file_share: float | None = None
     """What a rank reads a second against the file's own speed (see `DataLoading`)."""
 
 
-class Axis(Struct, frozen=True, kw_only=True):
+class OptionComparison(Struct, frozen=True, kw_only=True):
     """Runs that differ in one option only (and in what it brings with it)."""
 
     option: str
     name: str
     """What the runs have in common, as far as it differs between axes."""
     world_size: int
-    rows: list[AxisRow]
+    rows: list[OptionRow]
     """The first is what the others are compared with."""
 
 
-class Scaling(Struct, frozen=True, kw_only=True):
+class MultiRunSummary(Struct, frozen=True, kw_only=True):
     """What several runs tell together."""
 
     series: list[ScalingSeries]
-    axes: list[Axis]
+    option_comparisons: list[OptionComparison]

@@ -4,7 +4,7 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-SWEEP_VERSION: Final = 1
+SWEEP_VERSION: Final = 2
 ScalingKind = Literal["strong", "weak"]
 """What stays as ranks are added: the batch of all ranks together, or that of one rank."""
 PointState = Literal["planned", "completed", "failed"]

@@ -3,7 +3,7 @@
 ::
 
     <folder of the trace>/.perfkit-cache/<key>.result      a result: its checksum, then the bytes
-                                         <name>.seen       what a file was when it was last read (see `Seen`)
+                                         <name>.seen       what a file was when it was last read (see `FileStat`)
 
 A key stands for the content of a file, the code that analyses it and its options, so a copy of a trace is known and an
 edited one is not. Everything is rewritten where it is missing, old or damaged; the folder can be deleted at any time.
@@ -25,7 +25,7 @@ from msgspec import Struct
 
 from perfkit._version import __version__
 from perfkit.errors import StoreError
-from perfkit.util.atomic_write import replacing
+from perfkit.util.atomic_write import atomic_write
 
 FOLDER: Final = ".perfkit-cache"
 FOLDER_VARIABLE: Final = "PERFKIT_CACHE_DIR"
@@ -42,7 +42,7 @@ _ANALYZER: Final = ("trace", "analysis", "schema", "util/formatting.py", "phases
 """The code that decides what a result is."""
 
 
-class Seen(Struct, frozen=True, array_like=True):
+class FileStat(Struct, frozen=True, array_like=True):
     """What the operating system said of a file, and the digest of its content then.
 
     Content cannot change without changing `ctime_ns`, which no program can set: where all of it is as it was, the file
@@ -60,18 +60,18 @@ class Fingerprint(Struct, frozen=True):
     """A file's content, and what the operating system said when it was read."""
 
     path: str
-    seen: Seen
+    stat: FileStat
 
 
-def seen_before(path: Path) -> Fingerprint | None:
+def known_fingerprint(path: Path) -> Fingerprint | None:
     """Return the fingerprint of a file that has not changed since it was last read, without reading it."""
     try:
         status = path.stat()
     except OSError:
         return None
     for folder in _folders(path):
-        seen = _read_seen(folder / (_name_key(path) + _SEEN))
-        if seen and seen == _seen(status, seen.content):
+        seen = _read_stat(folder / (_name_key(path) + _SEEN))
+        if seen and seen == _file_stat(status, seen.content):
             return Fingerprint(str(path), seen)
     return None
 
@@ -86,12 +86,12 @@ def fingerprint(path: Path) -> Fingerprint | None:
             content = hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=_DIGEST_BYTES)).hexdigest()
     except OSError:
         return None
-    return Fingerprint(str(path), _seen(status, content))
+    return Fingerprint(str(path), _file_stat(status, content))
 
 
 def load(print_: Fingerprint, options: bytes) -> bytes | None:
     """Return the result for a content and options; None where there is none that is whole."""
-    key = _key(print_.seen.content, options)
+    key = _key(print_.stat.content, options)
     for folder in _folders(Path(print_.path)):
         with suppress(OSError):
             data = (folder / (key + _RESULT)).read_bytes()
@@ -103,13 +103,13 @@ def load(print_: Fingerprint, options: bytes) -> bytes | None:
 
 def store(print_: Fingerprint, options: bytes, result: bytes) -> None:
     """Keep a result, in the first folder that can be written; an analysis never fails because none can."""
-    key = _key(print_.seen.content, options)
+    key = _key(print_.stat.content, options)
     _write(print_, key + _RESULT, _checksum(key, result) + result)
 
 
-def remember(print_: Fingerprint) -> None:
+def store_stat(print_: Fingerprint) -> None:
     """Keep what a file looked like when it was read, so that next time it need not be; not where it is too fresh."""
-    seen = print_.seen
+    seen = print_.stat
     if max(seen.mtime_ns, seen.ctime_ns) < time.time_ns() - _RACY_NS:
         _write(print_, _name_key(Path(print_.path)) + _SEEN, msgspec.msgpack.encode(seen))
 
@@ -117,7 +117,7 @@ def remember(print_: Fingerprint) -> None:
 def unchanged(print_: Fingerprint) -> bool:
     """Tell whether a file is still what its fingerprint says."""
     try:
-        return print_.seen == _seen(Path(print_.path).stat(), print_.seen.content)
+        return print_.stat == _file_stat(Path(print_.path).stat(), print_.stat.content)
     except OSError:
         return False
 
@@ -180,13 +180,13 @@ def _checksum(key: str, result: bytes) -> bytes:
     return _digest(key.encode(), result)
 
 
-def _seen(status: os.stat_result, content: str) -> Seen:
-    return Seen(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, content)
+def _file_stat(status: os.stat_result, content: str) -> FileStat:
+    return FileStat(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, content)
 
 
-def _read_seen(path: Path) -> Seen | None:
+def _read_stat(path: Path) -> FileStat | None:
     try:
-        return msgspec.msgpack.decode(path.read_bytes(), type=Seen)
+        return msgspec.msgpack.decode(path.read_bytes(), type=FileStat)
     except (OSError, msgspec.DecodeError):
         return None
 
@@ -195,7 +195,7 @@ def _write(print_: Fingerprint, name: str, data: bytes) -> None:
     for folder in _folders(Path(print_.path)):
         with suppress(OSError, StoreError):
             _prepare(folder)
-            with replacing(folder / name) as temporary:
+            with atomic_write(folder / name) as temporary:
                 temporary.write_bytes(data)
             return
 

@@ -30,11 +30,11 @@ class RunLocation(NamedTuple):
     traces: list[Path]
     """In order of their names."""
     has_manifest: bool
-    passed_over: tuple[str, ...] = ()
+    skipped_files: tuple[str, ...] = ()
     """Names of what is called as a trace and is no file."""
 
 
-def discover(paths: Iterable[Path]) -> list[RunLocation]:
+def find_runs(paths: Iterable[Path]) -> list[RunLocation]:
     """Return the runs under the paths, in the order given and then by name, each once.
 
     Raises:
@@ -44,23 +44,23 @@ def discover(paths: Iterable[Path]) -> list[RunLocation]:
     files: dict[Path, list[Path]] = {}
     for path in paths:
         if _is_folder(path):
-            for location in _below(path):
+            for location in _trace_files_below(path):
                 runs.setdefault(location.path.resolve(), location)
         else:
             files.setdefault(path.resolve().parent, []).append(path)
     # A file that a folder given beside it holds already is not read twice.
     singles = [_of_files(group) for folder, group in files.items() if folder not in runs]
-    return _told_apart([*runs.values(), *singles])
+    return _unique_names([*runs.values(), *singles])
 
 
-def discover_one(path: Path) -> RunLocation:
+def find_run(path: Path) -> RunLocation:
     """Return the one run under a path that wrote traces.
 
     Raises:
         TraceError: the path does not exist, cannot be looked into, or holds no trace.
         UsageError: it holds several runs.
     """
-    runs = [run for run in discover([path]) if run.traces]
+    runs = [run for run in find_runs([path]) if run.traces]
     if not runs:
         raise TraceError(f"{path}: the run there wrote no trace")
     if len(runs) > 1:
@@ -69,7 +69,7 @@ def discover_one(path: Path) -> RunLocation:
     return runs[0]
 
 
-def _told_apart(runs: list[RunLocation]) -> list[RunLocation]:
+def _unique_names(runs: list[RunLocation]) -> list[RunLocation]:
     """Make the names unique, by which runs are known from here on: before those that several have goes the folder.
 
     As many folders as it takes: sweeps of the same points in two folders have runs of the same names.
@@ -113,7 +113,7 @@ def _of_files(files: list[Path]) -> RunLocation:
     return RunLocation(name, files[0] if alone else files[0].parent, sorted(files), has_manifest=False)
 
 
-def _below(root: Path) -> Iterator[RunLocation]:
+def _trace_files_below(root: Path) -> Iterator[RunLocation]:
     found = False
     passed_over: list[str] = []
     seen: set[Path] = set()
@@ -132,10 +132,10 @@ def _below(root: Path) -> Iterator[RunLocation]:
             yield RunLocation(here.name, Path(folder), traces, has_manifest, others)
         seen.add(here)
     if not found:
-        raise _nothing(root, passed_over)
+        raise _no_traces_error(root, passed_over)
 
 
-def _nothing(root: Path, passed_over: list[str]) -> TraceError:
+def _no_traces_error(root: Path, passed_over: list[str]) -> TraceError:
     kinds = " or ".join(f"*{suffix}" for suffix in SUFFIXES)
     also = ""
     if passed_over:

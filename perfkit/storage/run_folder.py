@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from perfkit.errors import StoreError
 from perfkit.schema.manifest import FILE_KINDS, MANIFEST_VERSION, Failure, FileKind, RunManifest, TraceFile
 from perfkit.schema.sweep import SWEEP_VERSION, Sweep, SweepPoint
-from perfkit.util.atomic_write import replacing
+from perfkit.util.atomic_write import atomic_write
 
 MANIFEST_NAME: Final = "run.json"
 FAILURE_NAME: Final = "failure.json"
@@ -99,7 +99,7 @@ def write_manifest(folder: Path, manifest: RunManifest) -> None:
 
 
 def _write_json(path: Path, value: Any) -> None:
-    with replacing(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_bytes(msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from perfkit.errors import TraceError, UsageError
-from perfkit.storage.discovery import discover_one
+from perfkit.storage.discovery import find_run
 from perfkit.storage.filenames import rank_in_name
 
 
@@ -18,7 +18,7 @@ def choose_trace(path: Path, rank: int | None) -> Path:
         if rank is not None:
             raise UsageError(f"--rank {rank} chooses among the traces of a folder, and {path} is a file")
         return path
-    run = discover_one(path)
+    run = find_run(path)
     return _of_rank(run.path, run.traces, rank)
 
 

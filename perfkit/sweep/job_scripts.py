@@ -15,7 +15,7 @@ from perfkit.sweep.config import EmitOptions
 from perfkit.sweep.launchers import PERFKIT, find_mpiexec
 from perfkit.sweep.point import Point
 from perfkit.sweep.sites import SITES, Scheduler, Site
-from perfkit.util.atomic_write import replacing
+from perfkit.util.atomic_write import atomic_write
 
 _POINT: Final = """\
 failed=0
@@ -240,7 +240,7 @@ def _write(path: Path, text: str, *, executable: bool = False) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StoreError(f"cannot create {path.parent}: {error.strerror}") from error
-    with replacing(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
         if executable:
             temporary.chmod(0o755)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from perfkit.capture.distributed.launcher_env import detect, find_launcher
+from perfkit.capture.distributed.launcher_env import detect_rank, find_launcher
 from perfkit.errors import LaunchEnvironmentError, UsageError
 
 PERFKIT: Final = (sys.executable, "-m", "perfkit")
@@ -59,7 +59,7 @@ def refuse_inside_launcher() -> None:
         UsageError: It has.
     """
     launcher = find_launcher(os.environ)
-    if launcher is not None and detect(os.environ).world_size > 1:
+    if launcher is not None and detect_rank(os.environ).world_size > 1:
         raise UsageError(
             f"perfkit sweep inside {launcher.name}, which has started several of it: start it alone; it starts the "
             "ranks of each point itself"

@@ -13,7 +13,7 @@ from perfkit.errors import PerfkitError, UsageError
 _CHILD: Final = "perfkit.cli.resolve_options"
 
 
-class Question(Struct, frozen=True, kw_only=True):
+class ResolveRequest(Struct, frozen=True, kw_only=True):
     """What the process is asked."""
 
     commands: list[list[str]]
@@ -22,7 +22,7 @@ class Question(Struct, frozen=True, kw_only=True):
     """The fewest that any of them runs on."""
 
 
-class Answer(Struct, frozen=True, kw_only=True):
+class ResolveResponse(Struct, frozen=True, kw_only=True):
     """What it says: the effective configurations, or why there are none."""
 
     configs: list[dict[str, Any]] = []
@@ -33,7 +33,7 @@ class Answer(Struct, frozen=True, kw_only=True):
     """Whether the error is one of the options."""
 
 
-def find_effective(commands: Sequence[Sequence[str]], ranks: int) -> Answer:
+def resolve_options(commands: Sequence[Sequence[str]], ranks: int) -> ResolveResponse:
     """Return the effective configuration of each command, every option by its name.
 
     Args:
@@ -44,12 +44,12 @@ def find_effective(commands: Sequence[Sequence[str]], ranks: int) -> Answer:
         UsageError: An option that `perfkit run` does not have or refuses.
         PerfkitError: torch is missing, or the process failed.
     """
-    question = Question(commands=[list(command) for command in commands], ranks=ranks)
+    question = ResolveRequest(commands=[list(command) for command in commands], ranks=ranks)
     done = subprocess.run(
         [sys.executable, "-m", _CHILD], input=msgspec.json.encode(question), capture_output=True, check=False
     )
     try:
-        answer = msgspec.json.decode(done.stdout, type=Answer)
+        answer = msgspec.json.decode(done.stdout, type=ResolveResponse)
     except msgspec.DecodeError as error:
         said = done.stderr.decode(errors="replace").strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
         raise PerfkitError(f"the options of the runs could not be checked: {said[0]}") from error

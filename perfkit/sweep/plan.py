@@ -32,7 +32,7 @@ class Axis(Struct, frozen=True):
     values: tuple[str, ...]
 
 
-class Wanted(Struct, frozen=True, kw_only=True):
+class SweepSpec(Struct, frozen=True, kw_only=True):
     """What a sweep is asked to run."""
 
     workload: str
@@ -105,19 +105,19 @@ def parse_ranks(text: str) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-def combinations(wanted: Wanted) -> list[dict[str, str]]:
+def combinations(wanted: SweepSpec) -> list[dict[str, str]]:
     """Return every combination of the axes' values, by option."""
     names = [axis.option for axis in wanted.axes]
     return [dict(zip(names, values, strict=True)) for values in product(*(axis.values for axis in wanted.axes))]
 
 
-def arguments(wanted: Wanted, varied: Mapping[str, str]) -> list[str]:
+def arguments(wanted: SweepSpec, varied: Mapping[str, str]) -> list[str]:
     """Return what follows `perfkit run` for a combination, at the smallest number of ranks."""
     flags = [token for option, value in varied.items() for token in _flag(option, value)]
     return [wanted.workload, *wanted.options, *flags, "--trace-dir", wanted.trace_dir]
 
 
-def plan(wanted: Wanted, configs: Sequence[Mapping[str, Any]]) -> list[Point]:
+def plan(wanted: SweepSpec, configs: Sequence[Mapping[str, Any]]) -> list[Point]:
     """Return the points of a sweep, repeat by repeat.
 
     The smallest number of ranks has the batch size of the options; from there strong scaling keeps the batch of all
@@ -159,7 +159,7 @@ def _batch_of_rank(scaling: ScalingKind, batch_size: int, smallest: int, ranks: 
     return together // ranks
 
 
-def _point(wanted: Wanted, varied: Mapping[str, str], config: Mapping[str, Any], ranks: int, batch: int) -> Point:
+def _point(wanted: SweepSpec, varied: Mapping[str, str], config: Mapping[str, Any], ranks: int, batch: int) -> Point:
     resized = [] if batch == config["batch_size"] else ["--batch-size", str(batch)]
     shown = {option: value for option, value in varied.items() if option not in ("source", "batch_size")}
     return make_point(

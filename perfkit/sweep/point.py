@@ -14,7 +14,7 @@ from typing import Any, Final, Self
 from msgspec import Struct
 from msgspec.structs import replace
 
-from perfkit.schema.config_identity import configuration
+from perfkit.schema.config_identity import identity_options
 from perfkit.schema.manifest import RunManifest
 from perfkit.schema.sweep import ScalingKind
 
@@ -66,7 +66,7 @@ class Point(Struct, frozen=True, kw_only=True):
     def is_run_by(self, manifest: RunManifest) -> bool:
         """Say whether a manifest is that of this point, completed or not."""
         same_ranks = manifest.world.world_size == self.ranks
-        return same_ranks and manifest.workload == self.workload and configuration(manifest.config) == self.config
+        return same_ranks and manifest.workload == self.workload and identity_options(manifest.config) == self.config
 
 
 def make_point(
@@ -81,7 +81,7 @@ def make_point(
         arguments: What follows `perfkit run`.
         shown: Options to say in the name besides source and batch size, with their values.
     """
-    own = configuration(config)
+    own = identity_options(config)
     canonical = json.dumps([workload, ranks, own], sort_keys=True, separators=(",", ":"))
     parts = [workload, str(config["source"]), f"{ranks}ranks", f"batch{config['batch_size']}"]
     parts += [f"{option}={_short(value)}" for option, value in shown.items()]

@@ -14,7 +14,7 @@ from perfkit.schema.sweep import SweepPoint
 from perfkit.sweep.folder import SweepFolder
 from perfkit.sweep.point import Point
 from perfkit.sweep.subprocess_group import Signals, run_process
-from perfkit.util.formatting import plain
+from perfkit.util.formatting import escape_unprintable
 
 _ERROR: Final = "perfkit: error: "
 _LAST_BYTES: Final = 1 << 16
@@ -71,15 +71,15 @@ def execute(
         for position, point in enumerate(points):
             if position:
                 signals.sleep(pause_s)
-            if signals.last is None:
+            if signals.steps_last is None:
                 show.begin(point, time_left_s(points[position:], folder.known, pause_s))
                 noted = _run(folder, point, command(point), signals, lock)
                 folder.record([noted])
                 if noted.state != "planned":
                     show.end(noted)
                     done.append(noted)
-            if signals.last is not None:
-                raise InterruptedSweepError(signals.last, len(done), len(points))
+            if signals.steps_last is not None:
+                raise InterruptedSweepError(signals.steps_last, len(done), len(points))
     return done
 
 
@@ -106,7 +106,7 @@ def _run(folder: SweepFolder, point: Point, command: list[str], signals: Signals
     noted = folder.note(point)
     if noted.state == "completed":
         return replace(noted, wall_ns=ended.wall_ns)
-    if signals.last is not None:
+    if signals.steps_last is not None:
         return replace(noted, state="planned", reason=None, wall_ns=None)
     reason = folder.reason(point) or _last_word(log, before_bytes) or f"exit code {ended.exit_code}"
     return replace(noted, state="failed", reason=_one_line(reason), wall_ns=None)
@@ -123,4 +123,4 @@ def _last_word(log: Path, begin: int) -> str | None:
 
 
 def _one_line(text: str) -> str:
-    return plain(" ".join(text.split()))[:_REASON_LENGTH]
+    return escape_unprintable(" ".join(text.split()))[:_REASON_LENGTH]

@@ -20,7 +20,7 @@ class Signals:
     """While it is open, notes the signals that ask this process to end, in place of ending it."""
 
     def __init__(self) -> None:
-        self.last: signal.Signals | None = None
+        self.steps_last: signal.Signals | None = None
         self.count = 0
 
     def __enter__(self) -> Self:
@@ -37,24 +37,24 @@ class Signals:
             signal.signal(number, handler)
 
     def _note(self, number: int, _frame: FrameType | None) -> None:
-        self.last = signal.Signals(number)
+        self.steps_last = signal.Signals(number)
         self.count += 1
 
     def sleep(self, seconds: float) -> None:
         """Sleep, but not on after a signal."""
         deadline = time.monotonic() + seconds
-        while self.last is None and (left := deadline - time.monotonic()) > 0:
+        while self.steps_last is None and (left := deadline - time.monotonic()) > 0:
             time.sleep(min(left, _POLL_S))
 
 
-class Ended(NamedTuple):
+class ProcessResult(NamedTuple):
     """How the processes of a point ended."""
 
     exit_code: int
     wall_ns: int
 
 
-def run_process(command: Sequence[str], log: Path, signals: Signals, lock: int | None) -> Ended:
+def run_process(command: Sequence[str], log: Path, signals: Signals, lock: int | None) -> ProcessResult:
     """Run a launcher to its end; signals that come meanwhile are passed on to it.
 
     Args:
@@ -80,17 +80,17 @@ def run_process(command: Sequence[str], log: Path, signals: Signals, lock: int |
         if process.poll() is None:
             _kill([process.pid, *descendants(process.pid)])
         process.wait()
-    return Ended(process.returncode, time.monotonic_ns() - begin_ns)
+    return ProcessResult(process.returncode, time.monotonic_ns() - begin_ns)
 
 
 def _wait(process: subprocess.Popen[bytes], signals: Signals) -> None:
     """Wait until a process ends; where it was told to, for a while."""
     passed_on, deadline = 0, None
     while process.poll() is None and (deadline is None or time.monotonic() < deadline):
-        if signals.last is not None and signals.count > passed_on:
+        if signals.steps_last is not None and signals.count > passed_on:
             passed_on, deadline = signals.count, deadline or time.monotonic() + _PATIENCE_S
             # A launcher may take SIGHUP for something else.
-            process.send_signal(signal.SIGTERM if signals.last == signal.SIGHUP else signals.last)
+            process.send_signal(signal.SIGTERM if signals.steps_last == signal.SIGHUP else signals.steps_last)
         time.sleep(_POLL_S)
 
 

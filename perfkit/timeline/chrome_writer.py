@@ -1,11 +1,11 @@
-"""Chrome's JSON trace format, for viewers that know no other; what reads it gets back what `Part`s hold."""
+"""Chrome's JSON trace format, for viewers that know no other; what reads it gets back what `RankTracks`s hold."""
 
 import json
 from collections.abc import Iterator
 from itertools import islice
 from typing import BinaryIO, Final
 
-from perfkit.timeline.tracks import FIRST_PROCESS, Counter, Part, Threads, Track, lane_name, lanes
+from perfkit.timeline.tracks import FIRST_PROCESS, Counter, RankTracks, Threads, Track, lane_name, lanes
 from perfkit.trace.intervals import Ints
 from perfkit.trace.lanes import MERGED_KEY
 
@@ -29,7 +29,7 @@ class ChromeWriter:
         stream.write(json.dumps(header)[:-1].encode() + b', "traceEvents": [\n')
         self._before = ""
 
-    def write(self, part: Part) -> int:
+    def write(self, part: RankTracks) -> int:
         """Write one part, and return of how many slices."""
         written = 0
         process = f'"pid": {FIRST_PROCESS + part.place}, "tid": '
@@ -79,7 +79,7 @@ class ChromeWriter:
                 f'"ts": {self._time(start)}, "dur": {_micros(end - start)}}}'
             )
 
-    def _arrows(self, slices: Track, where: str, part: Part) -> Iterator[str]:
+    def _arrows(self, slices: Track, where: str, part: RankTracks) -> Iterator[str]:
         lasting = slices.end_ns > slices.start_ns  # an empty slice encloses no arrow
         for column, name in ((slices.launch, "launch"), (slices.collective, "collective")):
             rows = (column != 0) & lasting
@@ -95,7 +95,7 @@ def _rows(*columns: Ints) -> Iterator[tuple[int, ...]]:
         yield from zip(*(column[first : first + _BLOCK_ROWS].tolist() for column in columns), strict=True)
 
 
-def _phase(part: Part, arrow: int) -> str:
+def _phase(part: RankTracks, arrow: int) -> str:
     first, last = part.arrow_ends[arrow]
     return "s" if part.place == first else "f" if part.place == last else "t"
 

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfkit.analysis.cross_rank.clock_alignment import aligned
-from perfkit.analysis.cross_rank.matching import Matched
+from perfkit.analysis.cross_rank.matching import MatchedCollectives
 from perfkit.schema.cross_rank import HostClock
 from perfkit.trace.intervals import Ints
 
@@ -20,28 +20,28 @@ class Spans(NamedTuple):
     label: list[str]
 
 
-class Meetings(NamedTuple):
+class CollectiveLinks(NamedTuple):
     """What one rank's collectives have to do with the others'."""
 
     waits: Spans
-    keeps_waiting: Spans
+    delays_others: Spans
     in_flight: tuple[Ints, Ints]
     """Instants and, from each on, the bytes of the collectives that run; empty where no size is known."""
     arrows: dict[int, int]
     """By the start of a collective, the number of the arrow through it."""
 
 
-class Met(NamedTuple):
+class RunLinks(NamedTuple):
     """Of all ranks."""
 
-    by_rank: dict[int, Meetings]
+    by_rank: dict[int, CollectiveLinks]
     arrow_ends: dict[int, tuple[int, int]]
     """Of each arrow: the first and the last of the ranks it goes through."""
 
 
-def find_meetings(
-    matched: Matched, ranks: Sequence[int], steps: NDArray[np.bool_], clocks: Mapping[int, HostClock]
-) -> Met:
+def find_links(
+    matched: MatchedCollectives, ranks: Sequence[int], steps: NDArray[np.bool_], clocks: Mapping[int, HostClock]
+) -> RunLinks:
     """Find what ties the chosen ranks together.
 
     Args:
@@ -61,13 +61,13 @@ def find_meetings(
         late = rows[(last[rows] == rows) & (longest_ns[rows] > 0)]
         tied = rows[arrow[rows] > 0]
         for_whom = zip(waiting.tolist(), matched.rank[last[waiting]].tolist(), strict=True)
-        by_rank[rank] = Meetings(
+        by_rank[rank] = CollectiveLinks(
             waits=Spans(
                 start_ns[waiting],
                 start_ns[waiting] + matched.wait_ns[waiting],
                 [f"waits for rank {who}: {_name(matched, row)}" for row, who in for_whom],
             ),
-            keeps_waiting=Spans(
+            delays_others=Spans(
                 start_ns[late] - longest_ns[late],
                 start_ns[late],
                 [f"others wait: {_name(matched, row)}" for row in late.tolist()],
@@ -75,7 +75,7 @@ def find_meetings(
             in_flight=_in_flight(matched, rows, start_ns),
             arrows=dict(zip(start_ns[tied].tolist(), arrow[tied].tolist(), strict=True)),
         )
-    return Met(by_rank, ends)
+    return RunLinks(by_rank, ends)
 
 
 def _rows_by_rank(rank: Ints, ranks: Sequence[int], shown: NDArray[np.bool_]) -> dict[int, Ints]:
@@ -86,11 +86,11 @@ def _rows_by_rank(rank: Ints, ranks: Sequence[int], shown: NDArray[np.bool_]) ->
     return {number: rows[a:b] for number, a, b in zip(ranks, opens, ends, strict=True)}
 
 
-def _name(matched: Matched, row: int) -> str:
+def _name(matched: MatchedCollectives, row: int) -> str:
     return matched.kinds[int(matched.kind[row])].operator
 
 
-def _last_to_join(matched: Matched) -> tuple[Ints, Ints]:
+def _last_to_join(matched: MatchedCollectives) -> tuple[Ints, Ints]:
     """Return for each row that of the rank that joined its collective last (or -1), and the longest wait in it."""
     last, longest = np.full(len(matched.rank), -1, np.int64), np.zeros(len(matched.rank), np.int64)
     rows = np.flatnonzero(matched.splits)
@@ -104,7 +104,7 @@ def _last_to_join(matched: Matched) -> tuple[Ints, Ints]:
 
 
 def _arrows(
-    matched: Matched, rows_by_rank: Mapping[int, Ints], start_ns: Ints, clocks: Mapping[int, HostClock]
+    matched: MatchedCollectives, rows_by_rank: Mapping[int, Ints], start_ns: Ints, clocks: Mapping[int, HostClock]
 ) -> tuple[Ints, dict[int, tuple[int, int]]]:
     """Number the collectives that several shown ranks share; return each row's number or 0, and where arrows end."""
     at_ns = start_ns.copy()
@@ -123,7 +123,7 @@ def _arrows(
     return arrow, dict(enumerate(ends, 1))
 
 
-def _in_flight(matched: Matched, rows: Ints, start_ns: Ints) -> tuple[Ints, Ints]:
+def _in_flight(matched: MatchedCollectives, rows: Ints, start_ns: Ints) -> tuple[Ints, Ints]:
     """Return when the bytes of running collectives change, and what they are from then on."""
     size = np.array([kind.bytes or 0 for kind in matched.kinds] or [0], np.int64)[matched.kind[rows]]
     rows, size = rows[size > 0], size[size > 0]

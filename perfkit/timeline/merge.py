@@ -13,24 +13,24 @@ from msgspec import Struct, structs
 from perfkit.analysis.cross_rank.clock_alignment import align, aligned
 from perfkit.analysis.cross_rank.matching import match
 from perfkit.analysis.per_rank.summary import check_step_marker
-from perfkit.analysis.per_run.report_builder import NamedSummary, by_rank
+from perfkit.analysis.per_run.report_builder import NamedSummary, group_by_rank
 from perfkit.errors import StoreError, TraceError, UsageError
-from perfkit.executors import Choice
-from perfkit.pipeline.scheduler import Progress, Work
+from perfkit.executors import ExecutorOptions
+from perfkit.pipeline.scheduler import Progress, TraceScheduler
 from perfkit.pipeline.summarize import Options, task_for
 from perfkit.schema.common import Finding
 from perfkit.schema.cross_rank import HostClock
 from perfkit.schema.rank import RankReport
 from perfkit.storage import cache as results
-from perfkit.storage.discovery import RunLocation, discover_one
+from perfkit.storage.discovery import RunLocation, find_run
 from perfkit.timeline.chrome_writer import ChromeWriter
-from perfkit.timeline.collective_links import Met, find_meetings
+from perfkit.timeline.collective_links import RunLinks, find_links
 from perfkit.timeline.perfetto_writer import PerfettoWriter
-from perfkit.timeline.rank_tracks import Plan, make_part
-from perfkit.timeline.tracks import Part, Track, Writer
+from perfkit.timeline.rank_tracks import Plan, build_rank_tracks
+from perfkit.timeline.tracks import RankTracks, Track, Writer
 from perfkit.trace.lanes import MOST_LANES
 from perfkit.trace.reader import read_trace
-from perfkit.util.atomic_write import replacing
+from perfkit.util.atomic_write import atomic_write
 from perfkit.util.number_ranges import Ranges
 
 PERFETTO_SUFFIXES: Final = (".pftrace", ".perfetto-trace")
@@ -65,7 +65,7 @@ class _Run(NamedTuple):
     """What the summaries of a run's traces say."""
 
     ranks: list[_Rank]
-    met: Met
+    met: RunLinks
     base_ns: int
     """The instant that is zero on the timeline."""
     warnings: list[str]
@@ -101,7 +101,7 @@ def merge(
     check_step_marker(step_marker)
     wanted_ranks = Ranges("--ranks", ranks) if ranks is not None else None
     wanted_steps = Ranges("--steps", steps) if steps is not None else None
-    location = discover_one(path)
+    location = find_run(path)
     if output.resolve() in {file.resolve() for file in location.traces}:
         raise UsageError(f"-o {output} is one of the traces: give the timeline another name")
     options = Options(step_marker=step_marker, max_bytes=max_bytes)
@@ -111,7 +111,7 @@ def merge(
         for part in _parts(run, options, wanted_steps):
             written = writer.write(part)
             slices += written
-            far[part.name] += part.far
+            far[part.name] += part.out_of_range
             crossing[part.name] += sum(len(t.start_ns) for t in part.tracks if isinstance(t, Track)) - written
             del part  # before the next is read
     warnings = [*run.warnings, *_left_out(far, crossing)]
@@ -151,7 +151,7 @@ def _looked_at(
     progress: Progress | None,
 ) -> _Run:
     found, lost = _summaries(location, options, progress)
-    known = by_rank(found)
+    known = group_by_rank(found)
     hosts = {report.rank: report.host for report in known.reports if report.rank is not None}
     reports = _chosen(known.reports, location, wanted, steps)
     matched = match(known.calls)
@@ -160,7 +160,7 @@ def _looked_at(
     clocks |= {rank: _moved(clocks[rank], by_ns) for rank, by_ns in moved_ns.items()}
     ranks = [_rank(place, report, location, clocks) for place, report in enumerate(reports)]
     shown = np.array([steps is None or step in steps for step in matched.step.tolist()], np.bool_)
-    met = find_meetings(matched, [rank.number for rank in ranks if rank.number is not None], shown, clocks)
+    met = find_links(matched, [rank.number for rank in ranks if rank.number is not None], shown, clocks)
     begins = [_aligned(rank.clock, report.steps[0].start_ns) for rank, report in zip(ranks, reports, strict=True)]
     # Viewers that keep times as floats hold nanoseconds for a hundred days from there.
     base_ns = (min(begins) - _DAY_NS) // _DAY_NS * _DAY_NS
@@ -172,7 +172,7 @@ def _summaries(
 ) -> tuple[list[NamedSummary], list[str]]:
     """Return the summaries of a run's traces, and why others are lost."""
     tasks = [task_for(file, options, cached=True) for file in location.traces]
-    outcomes = Work(tasks, progress).done(None, Choice())
+    outcomes = TraceScheduler(tasks, progress).done(None, ExecutorOptions())
     results.prune(task.file for task, outcome in zip(tasks, outcomes, strict=True) if outcome.fresh)
     lost = [done.lost for done in outcomes if done.lost]
     named = zip(location.traces, outcomes, strict=True)
@@ -247,7 +247,7 @@ def _warnings(findings: list[Finding], ranks: list[_Rank], moved_ns: Mapping[int
 # ---- rank by rank --------------------------------------------------------------------------------------------------
 
 
-def _parts(run: _Run, options: Options, steps: Ranges | None) -> Iterator[Part]:
+def _parts(run: _Run, options: Options, steps: Ranges | None) -> Iterator[RankTracks]:
     places = {rank.number: rank.place for rank in run.ranks}
     ends = {arrow: (places[first], places[last]) for arrow, (first, last) in run.met.arrow_ends.items()}
     next_arrow = len(ends) + 1
@@ -268,7 +268,7 @@ def _parts(run: _Run, options: Options, steps: Ranges | None) -> Iterator[Part]:
                 first_launch=next_arrow,
                 base_ns=run.base_ns,
             )
-            part = make_part(trace, plan)
+            part = build_rank_tracks(trace, plan)
             del trace
             next_arrow += sum(
                 int(np.count_nonzero(track.launch > 0)) for track in part.tracks if isinstance(track, Track)
@@ -284,7 +284,7 @@ def _open(output: Path, base_ns: int) -> Iterator[Writer]:
     name = output.name.lower()
     kind = PerfettoWriter if name.endswith(PERFETTO_SUFFIXES) else ChromeWriter
     _make_folder(output.parent)
-    with replacing(output.resolve()) as temporary, _stream(temporary, name.endswith(".gz")) as stream:
+    with atomic_write(output.resolve()) as temporary, _stream(temporary, name.endswith(".gz")) as stream:
         writer = kind(stream, base_ns)
         yield writer
         writer.close()

@@ -13,8 +13,8 @@ import numpy as np
 from isal import isal_zlib
 from numpy.typing import NDArray
 
-from perfkit.timeline.protobuf_columns import Column, message, number, text
-from perfkit.timeline.tracks import FIRST_PROCESS, Counter, Part, Threads, Track, lane_name, lanes
+from perfkit.timeline.protobuf_columns import ProtobufColumn, message, number, text
+from perfkit.timeline.tracks import FIRST_PROCESS, Counter, RankTracks, Threads, Track, lane_name, lanes
 from perfkit.trace.intervals import Ints
 
 _BLOCK_ROWS: Final = 1 << 16
@@ -72,7 +72,7 @@ class PerfettoWriter:
         if base_ns > 0:  # so that the UI can tell the time of day
             self._packet(message(_Packet.CLOCKS, _clock(_BOOT, 0), _clock(_REAL, base_ns)))
 
-    def write(self, part: Part) -> int:
+    def write(self, part: RankTracks) -> int:
         """Write one part, and return of how many slices."""
         self._sequence += 1
         self._process(part)
@@ -105,16 +105,16 @@ class PerfettoWriter:
 
     # ---- tracks ----------------------------------------------------------------------------------------------------
 
-    def _process(self, part: Part) -> None:
+    def _process(self, part: RankTracks) -> None:
         """Describe the rank, where it is new."""
         self._track(message(3, number(1, FIRST_PROCESS + part.place), text(6, part.name)), "process", part.place)
 
-    def _thread(self, part: Part, name: str) -> int:
+    def _thread(self, part: RankTracks, name: str) -> int:
         tid, _ = self._threads.number(part.place, name)
         thread = message(4, number(1, FIRST_PROCESS + part.place), number(2, tid), text(5, name))
         return self._track(thread, "thread", part.place, name)
 
-    def _counter(self, part: Part, name: str) -> int:
+    def _counter(self, part: RankTracks, name: str) -> int:
         """Return the track of a counter, which has a thread to itself: so it stands where it belongs."""
         thread = number(5, self._thread(part, name))
         return self._track(text(2, name) + thread + message(8, number(3, _BYTES_UNIT)), "counter", part.place, name)
@@ -128,7 +128,7 @@ class PerfettoWriter:
 
     # ---- events ----------------------------------------------------------------------------------------------------
 
-    def _events(self, part: Part, table: "_Table") -> None:
+    def _events(self, part: RankTracks, table: "_Table") -> None:
         if not len(table):
             return
         time_ns, kind, row, columns = table.in_order()
@@ -163,19 +163,21 @@ class PerfettoWriter:
 
     def _encoded(self, elapsed: Ints, kind: NDArray[np.uint8], row: Ints, columns: "_Columns") -> bytes:
         begins, counts = kind == _BEGIN, kind == _COUNT
-        event = [Column.numbers(_Event.TYPE, kind), Column.numbers(_Event.TRACK, columns.track[row])]
-        event.append(Column.numbers(_Event.NAME, columns.label[row], begins))
-        event.append(Column.numbers(_Event.CATEGORY, columns.category[row], begins))
+        event = [ProtobufColumn.numbers(_Event.TYPE, kind), ProtobufColumn.numbers(_Event.TRACK, columns.track[row])]
+        event.append(ProtobufColumn.numbers(_Event.NAME, columns.label[row], begins))
+        event.append(ProtobufColumn.numbers(_Event.CATEGORY, columns.category[row], begins))
         if counts.any():
-            event.append(Column.numbers(_Event.COUNT, columns.value[row], counts))
+            event.append(ProtobufColumn.numbers(_Event.COUNT, columns.value[row], counts))
         flows = (columns.launch[row], columns.collective[row])
-        event += [Column.fixed64(_Event.FLOW, np.abs(flow), begins & (flow != 0)) for flow in flows if flow.any()]
+        event += [
+            ProtobufColumn.fixed64(_Event.FLOW, np.abs(flow), begins & (flow != 0)) for flow in flows if flow.any()
+        ]
         packet = (
-            Column.numbers(_Packet.TIMESTAMP, elapsed),
-            Column.numbers(_Packet.SEQUENCE, np.full(len(kind), self._sequence)),
-            Column.joined(event).within(_Packet.EVENT),
+            ProtobufColumn.numbers(_Packet.TIMESTAMP, elapsed),
+            ProtobufColumn.numbers(_Packet.SEQUENCE, np.full(len(kind), self._sequence)),
+            ProtobufColumn.joined(event).as_submessage(_Packet.EVENT),
         )
-        return Column.joined(packet).within(_Packet.PACKET).to_bytes()
+        return ProtobufColumn.joined(packet).as_submessage(_Packet.PACKET).to_bytes()
 
 
 class _Columns(NamedTuple):

@@ -41,14 +41,14 @@ def text(field: int, value: str) -> bytes:
     return message(field, value.encode("utf-8", "replace"))
 
 
-class Column:
+class ProtobufColumn:
     """Bytes of one field of many messages: a table of shape (n, width), and which of its bytes are there."""
 
     def __init__(self, table: NDArray[np.uint8], there: NDArray[np.bool_]) -> None:
         self.table, self.there = table, there
 
     @classmethod
-    def numbers(cls, field: int, values: NDArray[Any], present: NDArray[np.bool_] | None = None) -> "Column":
+    def numbers(cls, field: int, values: NDArray[Any], present: NDArray[np.bool_] | None = None) -> "ProtobufColumn":
         """Encode a number a message, none of them negative; none where it is not `present`."""
         tag = varint(field << 3 | _VARINT)
         rest = values.astype(np.uint64)
@@ -65,7 +65,7 @@ class Column:
         return cls(table, there if present is None else there & present[:, None])
 
     @classmethod
-    def fixed64(cls, field: int, values: NDArray[np.int64], present: NDArray[np.bool_]) -> "Column":
+    def fixed64(cls, field: int, values: NDArray[np.int64], present: NDArray[np.bool_]) -> "ProtobufColumn":
         """Encode a number of eight bytes a message."""
         tag = np.frombuffer(varint(field << 3 | _FIXED64), np.uint8)
         table = np.empty((len(values), len(tag) + 8), np.uint8)
@@ -74,18 +74,18 @@ class Column:
         return cls(table, np.broadcast_to(present[:, None], table.shape))
 
     @classmethod
-    def joined(cls, columns: Sequence["Column"]) -> "Column":
+    def joined(cls, columns: Sequence["ProtobufColumn"]) -> "ProtobufColumn":
         """Put fields one after the other."""
         return cls(np.hstack([c.table for c in columns]), np.hstack([c.there for c in columns]))
 
-    def within(self, field: int) -> "Column":
+    def as_submessage(self, field: int) -> "ProtobufColumn":
         """Make each row a message that is a field itself; none may be longer than 127 bytes."""
         size = self.there.sum(axis=1)
         if int(size.max(initial=0)) > 0x7F:
             raise OverflowError("a message is longer than 127 bytes")
         head = np.empty((len(size), 2), np.uint8)
         head[:, 0], head[:, 1] = field << 3 | _BYTES, size
-        return Column.joined([Column(head, np.ones_like(head, np.bool_)), self])
+        return ProtobufColumn.joined([ProtobufColumn(head, np.ones_like(head, np.bool_)), self])
 
     def to_bytes(self) -> bytes:
         """Return all rows, one after the other."""

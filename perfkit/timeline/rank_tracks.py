@@ -13,9 +13,9 @@ from perfkit.analysis.per_rank.classify import Device, Names, classify_names, fi
 from perfkit.analysis.per_rank.steps import Steps, find_steps
 from perfkit.schema.common import CATEGORIES
 from perfkit.schema.cross_rank import HostClock
-from perfkit.timeline.collective_links import Meetings, Spans
-from perfkit.timeline.tracks import Counter, Part, Track
-from perfkit.trace.events import Detail, Events, Kind, RankTrace, device_name
+from perfkit.timeline.collective_links import CollectiveLinks, Spans
+from perfkit.timeline.tracks import Counter, RankTracks, Track
+from perfkit.trace.events import EventKind, Events, RankTrace, TimelineDetail, device_name
 from perfkit.trace.intervals import Ints, Union
 from perfkit.util.number_ranges import Ranges
 
@@ -38,7 +38,7 @@ class Plan(NamedTuple):
     clock: HostClock | None
     steps: Ranges | None
     step_marker: str | None
-    meetings: Meetings | None
+    meetings: CollectiveLinks | None
     """None in the second and further traces of a rank."""
     arrows: dict[int, int]
     arrow_ends: dict[int, tuple[int, int]]
@@ -61,7 +61,7 @@ class _Labels(dict[str, int]):
         return number
 
 
-def make_part(trace: RankTrace, plan: Plan) -> Part:
+def build_rank_tracks(trace: RankTrace, plan: Plan) -> RankTracks:
     """Return what is written of a trace that was read in detail."""
     return _Maker(trace, plan).part()
 
@@ -71,7 +71,7 @@ class _Maker:
         if trace.detail is None:
             raise ValueError("the trace was not read in detail")
         self.events: Events = trace.events
-        self.detail: Detail = trace.detail
+        self.detail: TimelineDetail = trace.detail
         self.memory = trace.memory
         self.plan = plan
         self.labels = _Labels(self.events.names)
@@ -80,19 +80,19 @@ class _Maker:
         said = trace.header.perfkit
         completed = said.steps[1] if said and said.steps else None
         self.steps = find_steps(self.events, self.device, plan.step_marker, completed)
-        self.far = 0
+        self.out_of_range = 0
 
-    def part(self) -> Part:
+    def part(self) -> RankTracks:
         plan = self.plan
         tracks: list[Track | Counter] = [*self._own_tracks(), *self._counters(), *self._threads()]
-        return Part(
+        return RankTracks(
             place=plan.place,
             name=plan.name,
             tracks=tracks,
             labels=self.labels.all,
             categories=[*self.detail.categories, OWN_CATEGORY],
             arrow_ends=plan.arrow_ends,
-            far=self.far,
+            out_of_range=self.out_of_range,
         )
 
     def _aligned(self, time_ns: Ints) -> Ints:
@@ -105,7 +105,7 @@ class _Maker:
 
     def _kept(self, near: NDArray[np.bool_], wanted: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Return what is both, and count what is wanted and yet off the timeline."""
-        self.far += int(np.count_nonzero(wanted & ~near))
+        self.out_of_range += int(np.count_nonzero(wanted & ~near))
         return near & wanted
 
     # ---- what is shown ---------------------------------------------------------------------------------------------
@@ -158,17 +158,17 @@ class _Maker:
 
     def _order(self, kinds: set[int], rows: Ints) -> int:
         """Return where a thread stands: the one with the steps, other threads, devices, what is neither."""
-        if kinds & {Kind.KERNEL, Kind.COPY}:
+        if kinds & {EventKind.KERNEL, EventKind.COPY}:
             return 2
-        if not kinds - {Kind.OTHER, Kind.UNKNOWN}:
+        if not kinds - {EventKind.OTHER, EventKind.UNKNOWN}:
             return 3
         steps = self.steps.host_start_ns if self.steps is not None and self.steps.from_annotations else rows[:0]
-        annotations = rows[self.events.kind[rows] == Kind.ANNOTATION]
+        annotations = rows[self.events.kind[rows] == EventKind.ANNOTATION]
         return 0 if np.isin(steps, self.events.start_ns[annotations]).any() else 1
 
     def _thread_name(self, thread: int, kinds: set[int]) -> str:
         pid, tid = self.detail.threads[thread]
-        on_device = bool(kinds & {Kind.KERNEL, Kind.COPY})
+        on_device = bool(kinds & {EventKind.KERNEL, EventKind.COPY})
         what = "stream" if on_device else "thread"
         said = self.detail.thread_names.get((pid, tid), "").strip() or str(tid)
         name = said if said.startswith(what) else f"{what} {said}"
@@ -206,7 +206,7 @@ class _Maker:
         """Return the events that are collectives: kernels, or annotations of the backend."""
         if len(self.device.row):
             return np.intersect1d(self.device.row[self.device.is_communication], rows)
-        annotations: Ints = rows[self.events.kind[rows] == Kind.ANNOTATION]
+        annotations: Ints = rows[self.events.kind[rows] == EventKind.ANNOTATION]
         return annotations[self.names.whole_span_annotation[self.events.name[annotations]]]
 
     # ---- perfkit's -------------------------------------------------------------------------------------------------
@@ -222,7 +222,7 @@ class _Maker:
             yield self._own(CATEGORY_TRACK, exclusive(activity, self.steps, shown))
         if self.plan.meetings:
             yield self._own(WAIT_TRACK, self.plan.meetings.waits)
-            yield self._own(LATE_TRACK, self.plan.meetings.keeps_waiting)
+            yield self._own(LATE_TRACK, self.plan.meetings.delays_others)
 
     def _own(self, name: str, spans: Spans) -> Track:
         start_ns, end_ns = self._aligned(spans.start_ns), self._aligned(spans.end_ns)

@@ -34,7 +34,7 @@ class Counter(NamedTuple):
     value: Ints
 
 
-class Part(NamedTuple):
+class RankTracks(NamedTuple):
     """One trace of one rank."""
 
     place: int
@@ -47,7 +47,7 @@ class Part(NamedTuple):
     """In the order in which they are to be seen."""
     arrow_ends: dict[int, tuple[int, int]]
     """Of each arrow through a collective: the first and the last place it touches."""
-    far: int
+    out_of_range: int
     """How many events, perfkit's own among them, are left out because their times are off the timeline."""
 
 
@@ -71,7 +71,7 @@ class Threads:
 class Writer(Protocol):
     """Writes parts to a file."""
 
-    def write(self, part: Part) -> int:
+    def write(self, part: RankTracks) -> int:
         """Write one part, and return of how many slices; those of one rank follow one another."""
 
     def close(self) -> None:

@@ -9,9 +9,9 @@ import numpy as np
 from msgspec import Raw, Struct
 from numpy.typing import NDArray
 
-from perfkit.trace.event_decoding import RawMark
-from perfkit.trace.events import Allocations
-from perfkit.trace.growable_array import Growing
+from perfkit.trace.event_decoding import RawInstant
+from perfkit.trace.events import AllocatorTimeline
+from perfkit.trace.growable_array import GrowableArray
 from perfkit.trace.intervals import Ints
 from perfkit.trace.timestamps import to_nanoseconds
 
@@ -36,17 +36,17 @@ _ONE: Final = msgspec.json.Decoder(_Args)
 _NONE: Final = _Args()
 
 
-class Memory:
+class AllocatorEventCollector:
     """Collects them, batch by batch."""
 
     def __init__(self, repaired: Counter[str]) -> None:
         self._repaired = repaired
-        self._columns: dict[tuple[int, int], tuple[Growing, Growing, Growing]] = {}
+        self._columns: dict[tuple[int, int], tuple[GrowableArray, GrowableArray, GrowableArray]] = {}
         """Of each device times, totals and what is reserved."""
         self._first: dict[tuple[int, int], tuple[int, int]] = {}
         """Of each device the earliest time, and what was allocated before it."""
 
-    def add(self, marks: Sequence[RawMark]) -> None:
+    def add(self, marks: Sequence[RawInstant]) -> None:
         """Take the marks of a batch, of which some may be called `[memory]`."""
         marks = [mark for mark in marks if mark.name == NAME]
         if not marks:
@@ -62,7 +62,9 @@ class Memory:
             if key not in self._columns and len(self._columns) >= _MOST_DEVICES:
                 self._repaired[f"records of memory of more than {_MOST_DEVICES} devices, left out"] += len(chosen)
                 continue
-            columns = self._columns.setdefault(key, (Growing(np.int64), Growing(np.int64), Growing(np.int64)))
+            columns = self._columns.setdefault(
+                key, (GrowableArray(np.int64), GrowableArray(np.int64), GrowableArray(np.int64))
+            )
             for column, values in zip(columns, (time_ns, allocated, reserved), strict=True):
                 column.extend(values[chosen])
             earliest = chosen[np.argmin(time_ns[chosen])]
@@ -74,18 +76,22 @@ class Memory:
         before = allocated - change if type(change) is int else _UNKNOWN
         self._first[key] = (time_ns, before if 0 <= before < _LARGEST_BYTES else _UNKNOWN)
 
-    def made(self, base_ns: int) -> dict[tuple[int, int], Allocations]:
+    def build(self, base_ns: int) -> dict[tuple[int, int], AllocatorTimeline]:
         """Return what was collected by type and number of the device, in order of absolute time; then it is gone."""
-        return {key: _made(self._columns.pop(key), base_ns, self._first[key][1]) for key in sorted(self._columns)}
+        return {
+            key: _from_columns(self._columns.pop(key), base_ns, self._first[key][1]) for key in sorted(self._columns)
+        }
 
 
-def _made(columns: tuple[Growing, Growing, Growing], base_ns: int, before: int) -> Allocations:
-    time_ns, allocated, reserved = (column.made() for column in columns)
+def _from_columns(
+    columns: tuple[GrowableArray, GrowableArray, GrowableArray], base_ns: int, before: int
+) -> AllocatorTimeline:
+    time_ns, allocated, reserved = (column.build() for column in columns)
     if (time_ns[1:] < time_ns[:-1]).any():
         order = np.argsort(time_ns, kind="stable")
         time_ns, allocated, reserved = time_ns[order], allocated[order], reserved[order]
     time_ns += base_ns
-    return Allocations(time_ns=time_ns, allocated_bytes=allocated, reserved_bytes=reserved, before_bytes=before)
+    return AllocatorTimeline(time_ns=time_ns, allocated_bytes=allocated, reserved_bytes=reserved, before_bytes=before)
 
 
 def _decoded(texts: list[Raw]) -> list[_Args]:

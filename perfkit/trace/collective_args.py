@@ -8,8 +8,8 @@ import msgspec
 import numpy as np
 
 from perfkit.trace.event_decoding import RawArgs
-from perfkit.trace.events import CollectiveArgs, Said
-from perfkit.trace.growable_array import Growing
+from perfkit.trace.events import CollectiveArgs, CollectiveArgsColumns
+from perfkit.trace.growable_array import GrowableArray
 from perfkit.trace.intervals import Ints
 from perfkit.trace.scalars import integer, natural, text
 
@@ -17,13 +17,17 @@ _LARGEST_ARGUMENT_BYTES: Final = 1 << 16
 _FIELDS: Final = attrgetter("collective", "in_elements", "out_elements", "dtype", "group", "group_size", "members")
 
 
-class Sayings:
+class CollectiveArgsBuilder:
     """Collects them."""
 
     def __init__(self) -> None:
         self._numbers: dict[Hashable, int] = {}
         self._args: list[CollectiveArgs] = []
-        self._row, self._number, self._sequence = Growing(np.int64), Growing(np.int32), Growing(np.int64)
+        self._row, self._number, self._sequence = (
+            GrowableArray(np.int64),
+            GrowableArray(np.int32),
+            GrowableArray(np.int64),
+        )
 
     def add(self, rows: Ints, args: list[RawArgs], dispatches: list[bool]) -> None:
         """Take what the events of some rows say, later ones than before; `dispatches` as in `CollectiveArgs`."""
@@ -44,12 +48,12 @@ class Sayings:
             self._args.append(describe(args, is_dispatch=is_dispatch))
         return number
 
-    def made(self) -> Said:
+    def build(self) -> CollectiveArgsColumns:
         """Return what has been collected; nothing can be added afterwards."""
-        return Said(
-            row=self._row.made(),
-            number=self._number.made(),
-            sequence=self._sequence.made(),
+        return CollectiveArgsColumns(
+            row=self._row.build(),
+            number=self._number.build(),
+            sequence=self._sequence.build(),
             args=tuple(self._args),
         )
 

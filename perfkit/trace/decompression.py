@@ -41,7 +41,7 @@ class BrokenStreamError(Exception):
     """The compressed data ends too soon or is damaged; its text up to there has been given out."""
 
 
-class Source:
+class TraceText:
     """The text of one file.
 
     Args:
@@ -72,9 +72,9 @@ class Source:
             with self._path.open("rb") as file:
                 magic = file.peek(4)[:4]
                 if magic.startswith(GZIP_MAGIC):
-                    yield from _ahead(self._counted(self._gunzip(file)))
+                    yield from _prefetched(self._counted(self._gunzip(file)))
                 elif magic.startswith((ZSTD_MAGIC, *SKIPPABLE)):
-                    yield from _ahead(self._counted(_unzstd(self._raw(file))))
+                    yield from _prefetched(self._counted(_unzstd(self._raw(file))))
                 else:
                     yield from self._counted(self._raw(file))
         except OSError as error:
@@ -104,7 +104,7 @@ class Source:
             self._check_size()
             yield piece
 
-    def check_events(self, kept: int) -> None:
+    def check_event_count(self, kept: int) -> None:
         """Refuse a file that holds more events than so few bytes can, unless its size is allowed.
 
         Raises:
@@ -200,7 +200,7 @@ def _unzstd(raw: Iterator[bytes]) -> Iterator[bytes]:
         raise BrokenStreamError("damaged zstd data: it ends too soon")
 
 
-def _ahead(pieces: Iterator[bytes]) -> Iterator[bytes]:
+def _prefetched(pieces: Iterator[bytes]) -> Iterator[bytes]:
     """Run the iterator in a thread, a few pieces ahead; what it raises is raised here."""
     queue: Queue[bytes | BaseException | None] = Queue(_AHEAD)
     stopped = threading.Event()

@@ -65,7 +65,7 @@ _OTHERS: Final = tuple(
 """Events that are neither complete nor read for what else they say: flows, counters. Nothing of them is kept."""
 
 
-class RawMark(Struct, gc=False, tag_field="ph", tag="i"):
+class RawInstant(Struct, gc=False, tag_field="ph", tag="i"):
     """An instant, such as `[memory]`."""
 
     name: Any = None
@@ -78,7 +78,7 @@ class _NameArgs(Struct, gc=False, frozen=True):
     name: Any = None
 
 
-class RawName(Struct, gc=False, tag_field="ph", tag="M"):
+class RawMetadata(Struct, gc=False, tag_field="ph", tag="M"):
     """Metadata, such as `thread_name`."""
 
     name: Any = None
@@ -87,7 +87,7 @@ class RawName(Struct, gc=False, tag_field="ph", tag="M"):
     args: _NameArgs = _NameArgs()
 
 
-class NoEvent(Struct, gc=False):
+class NotAnEvent(Struct, gc=False):
     """An object that is no event: it has no `ph`."""
 
 
@@ -98,8 +98,8 @@ def _decoder(*kinds: type[Struct]) -> msgspec.json.Decoder[list[Any]]:
     return msgspec.json.Decoder(list[functools.reduce(operator.or_, (*kinds, *others))])  # type: ignore[misc]
 
 
-_DECODER: Final = _decoder(RawEvent, RawMark)
-_DETAILED: Final = _decoder(RawEvent, RawMark, RawName)
+_DECODER: Final = _decoder(RawEvent, RawInstant)
+_DETAILED: Final = _decoder(RawEvent, RawInstant, RawMetadata)
 
 _OTHER: Final = _OTHERS[0]()
 
@@ -107,13 +107,13 @@ _OTHER: Final = _OTHERS[0]()
 def decode_strictly(text: bytes) -> list[Any] | None:
     """Decode events separated by commas; None where they are no JSON, or not of the types they should be.
 
-    Those of type `RawEvent` are complete events, those of type `RawMark` instants.
+    Those of type `RawEvent` are complete events, those of type `RawInstant` instants.
     """
     return _decode(text, _DECODER)
 
 
-def decode_in_detail(text: bytes) -> list[Any] | None:
-    """Decode likewise, with names as `RawName`."""
+def decode_with_metadata(text: bytes) -> list[Any] | None:
+    """Decode likewise, with names as `RawMetadata`."""
     return _decode(text, _DETAILED)
 
 
@@ -124,7 +124,7 @@ def _decode(text: bytes, decoder: msgspec.json.Decoder[list[Any]]) -> list[Any] 
         return None
 
 
-def holds_no_event(text: bytes) -> bool:
+def contains_no_object(text: bytes) -> bool:
     """Tell lists of numbers and the like, of which each alone would have to be decoded to see that it is no event."""
     if b"{" in text:
         return False
@@ -151,8 +151,8 @@ def _event(loaded: dict[str, Any]) -> Struct:
     if phase == "X":
         return _raw_event(loaded)
     if phase is None:
-        return NoEvent()
-    return _raw_mark(loaded) if phase == "i" else _OTHER
+        return NotAnEvent()
+    return _raw_instant(loaded) if phase == "i" else _OTHER
 
 
 def load_leniently(text: bytes) -> Any:
@@ -212,8 +212,10 @@ def _raw_event(event: dict[str, Any]) -> RawEvent:
     )
 
 
-def _raw_mark(event: dict[str, Any]) -> RawMark:
-    return RawMark(name=_plain(event.get("name")), ts=_raw_text(event.get("ts")), args=_re_encoded(event.get("args")))
+def _raw_instant(event: dict[str, Any]) -> RawInstant:
+    return RawInstant(
+        name=_plain(event.get("name")), ts=_raw_text(event.get("ts")), args=_re_encoded(event.get("args"))
+    )
 
 
 def _id(value: Any) -> int | str:

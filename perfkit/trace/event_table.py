@@ -12,19 +12,19 @@ from typing import Any, Final, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from perfkit.trace.allocator_events import Memory
-from perfkit.trace.categories import COMMUNICATION_OPERATORS, kind_of_category, was_annotation
-from perfkit.trace.collective_args import Sayings
-from perfkit.trace.event_decoding import NoEvent, RawArgs, RawEvent, RawMark
-from perfkit.trace.events import Allocations, Detail, Events, Kind
-from perfkit.trace.growable_array import Growing
+from perfkit.trace.allocator_events import AllocatorEventCollector
+from perfkit.trace.categories import COMMUNICATION_OPERATORS, is_legacy_annotation, kind_of
+from perfkit.trace.collective_args import CollectiveArgsBuilder
+from perfkit.trace.event_decoding import NotAnEvent, RawArgs, RawEvent, RawInstant
+from perfkit.trace.events import AllocatorTimeline, EventKind, Events, TimelineDetail
+from perfkit.trace.growable_array import GrowableArray
 from perfkit.trace.intervals import Ints
 from perfkit.trace.lanes import ANNOUNCEMENTS, Id, Lanes
 from perfkit.trace.scalars import integer
-from perfkit.trace.thread_names import Details
+from perfkit.trace.thread_names import ThreadNameCollector
 from perfkit.trace.timestamps import to_nanoseconds
 
-_KEPT: Final = np.array([kind in (0, 1, 2, 3, 4) for kind in Kind])
+_KEPT: Final = np.array([kind in (0, 1, 2, 3, 4) for kind in EventKind])
 _COMMUNICATES: Final = re.compile(COMMUNICATION_OPERATORS)
 _LONGEST_NS: Final = 2**50
 """Durations beyond it (13 days) are damage; so many of the longest add up within int64 as matter."""
@@ -65,27 +65,29 @@ class _Flags(bytearray):
         return np.frombuffer(self, np.bool_)[numbers]
 
 
-class Columns:
+class EventTableBuilder:
     """Collects the events of one trace."""
 
     def __init__(self, *, detailed: bool = False) -> None:
-        self._detail = Details() if detailed else None
+        self._detail = ThreadNameCollector() if detailed else None
         self._wanted = np.ones_like(_KEPT) if detailed else _KEPT
         self._old_annotation, self._communicates, self._dispatches = _Flags(), _Flags(), _Flags()
-        self._category_kind: list[Kind] = []
+        self._category_kind: list[EventKind] = []
         self._categories: _Interned[str | None] = _Interned(self._learn_category)
         self._names: _Interned[str] = _Interned(self._learn_name)
         self._threads: _Interned[tuple[int | str, int | str]] = _Interned()
-        self._columns = {name: Growing(dtype) for name, dtype in _DTYPES.items() if detailed or name != "category"}
+        self._columns = {
+            name: GrowableArray(dtype) for name, dtype in _DTYPES.items() if detailed or name != "category"
+        }
         self._rows = 0
-        self._sayings = Sayings()
+        self._sayings = CollectiveArgsBuilder()
         self._by_category: Counter[int] = Counter()
         self._became_annotations = 0
         self._others = 0
         self._items = self._events = False
         self.repaired: Counter[str] = Counter()
         """Damage that was mended or left out, by what it was, with the number of events."""
-        self._memory = Memory(self.repaired)
+        self._memory = AllocatorEventCollector(self.repaired)
 
     def __len__(self) -> int:
         return self._rows
@@ -96,10 +98,10 @@ class Columns:
         return self._items and not self._events
 
     def _learn_category(self, category: str | None) -> None:
-        self._category_kind.append(Kind.UNKNOWN if category is None else kind_of_category(category))
+        self._category_kind.append(EventKind.UNKNOWN if category is None else kind_of(category))
 
     def _learn_name(self, name: str) -> None:
-        self._old_annotation.append(was_annotation(name))
+        self._old_annotation.append(is_legacy_annotation(name))
         self._communicates.append(_COMMUNICATES.match(name) is not None)
         self._dispatches.append(name.startswith(("c10d::", "_c10d_functional::")))
 
@@ -107,9 +109,9 @@ class Columns:
         """Take the events of a batch: complete ones are of type `RawEvent`; of others only the allocator's are kept."""
         complete = [event for event in batch if event.__class__ is RawEvent]
         kinds = set(map(type, batch))
-        self._items, self._events = True, self._events or bool(kinds - {NoEvent})
-        if RawMark in kinds:
-            self._memory.add([event for event in batch if event.__class__ is RawMark])
+        self._items, self._events = True, self._events or bool(kinds - {NotAnEvent})
+        if RawInstant in kinds:
+            self._memory.add([event for event in batch if event.__class__ is RawInstant])
         self._others += len(batch) - len(complete)
         if self._detail:
             self._detail.add(batch)
@@ -160,12 +162,12 @@ class Columns:
         self, kind: NDArray[np.uint8], category: NDArray[np.int32], name: NDArray[np.int32]
     ) -> NDArray[np.uint8]:
         """Tell the annotations among the events of category `Operator`."""
-        old = (kind == Kind.OPERATOR) & (category != self._categories.get("cpu_op", -1))
+        old = (kind == EventKind.OPERATOR) & (category != self._categories.get("cpu_op", -1))
         if not old.any():
             return kind
         old &= self._old_annotation.of(name)
         self._became_annotations += int(np.count_nonzero(old))
-        return np.where(old, np.uint8(Kind.ANNOTATION), kind)
+        return np.where(old, np.uint8(EventKind.ANNOTATION), kind)
 
     def _correlations(self, args: list[RawArgs]) -> Ints:
         values = [a.correlation for a in args]
@@ -192,14 +194,14 @@ class Columns:
 
     def events(self, base_ns: int, lanes: Lanes) -> Events:
         """Return the columns, with lanes taken back to their threads; nothing can be added afterwards."""
-        columns = {key: column.made() for key, column in self._columns.items()}
+        columns = {key: column.build() for key, column in self._columns.items()}
         category = columns.pop("category", columns["kind"])
         columns["thread"], owners = self._without_lanes(columns["thread"], lanes)
         if self._detail:
             self._detail.finish(category, self._categories, owners)
         columns["start_ns"] += base_ns
         columns["end_ns"] += base_ns
-        return Events(**columns, names=tuple(self._names), said=self._sayings.made())
+        return Events(**columns, names=tuple(self._names), collective_args=self._sayings.build())
 
     def _without_lanes(self, thread: NDArray[np.int32], lanes: Lanes) -> tuple[NDArray[np.int32], list[tuple[Id, Id]]]:
         """Number threads as they would be numbered if no slice had been moved; also return them by number."""
@@ -212,21 +214,21 @@ class Columns:
         keys = list(owners)
         return np.asarray(np.argsort(by_first)[number], np.int32), [keys[k] for k in seen[by_first].tolist()]
 
-    def memory(self, base_ns: int) -> dict[tuple[int, int], Allocations]:
+    def memory(self, base_ns: int) -> dict[tuple[int, int], AllocatorTimeline]:
         """Return what the allocators said, by type and number of their device."""
-        return self._memory.made(base_ns)
+        return self._memory.build(base_ns)
 
-    def detail(self) -> Detail | None:
+    def detail(self) -> TimelineDetail | None:
         """Return what a timeline shows beyond the events; after `events`."""
-        return self._detail.made() if self._detail else None
+        return self._detail.build() if self._detail else None
 
-    def counts(self, lanes: Lanes) -> dict[Kind, int]:
+    def counts(self, lanes: Lanes) -> dict[EventKind, int]:
         """Return the number of events by kind, kept or not; those that announce lanes are not of the trace."""
-        counts: Counter[Kind] = Counter({Kind.OTHER: max(0, self._others - ANNOUNCEMENTS * len(lanes))})
+        counts: Counter[EventKind] = Counter({EventKind.OTHER: max(0, self._others - ANNOUNCEMENTS * len(lanes))})
         for number, count in self._by_category.items():
             counts[self._category_kind[number]] += count
-        counts[Kind.ANNOTATION] += self._became_annotations
-        counts[Kind.OPERATOR] -= self._became_annotations
+        counts[EventKind.ANNOTATION] += self._became_annotations
+        counts[EventKind.OPERATOR] -= self._became_annotations
         return dict(+counts)
 
     def unknown(self) -> dict[str, int]:
@@ -234,5 +236,5 @@ class Columns:
         return {
             str(category): count
             for category, number in self._categories.items()
-            if self._category_kind[number] is Kind.UNKNOWN and (count := self._by_category[number])
+            if self._category_kind[number] is EventKind.UNKNOWN and (count := self._by_category[number])
         }

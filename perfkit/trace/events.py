@@ -13,7 +13,7 @@ from perfkit.trace.intervals import Ints
 from perfkit.trace.lanes import Id
 
 
-class Kind(IntEnum):
+class EventKind(IntEnum):
     """What an event is, by the trace's own category (metrics.md section 2)."""
 
     KERNEL = 0
@@ -50,7 +50,7 @@ class CollectiveArgs(Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class CollectiveArgsColumns:
     """What events with metadata of a collective, and communication operators, say of it; columns of shape (s,)."""
 
     row: Ints
@@ -62,7 +62,7 @@ class Said:
     args: tuple[CollectiveArgs, ...]
     """What is said, each once."""
 
-    def of(self, rows: Ints) -> Ints:
+    def args_index(self, rows: Ints) -> Ints:
         """Return for each row the index into `args` of what it says; -1 where it says nothing, as no row (-1) does."""
         return self._at(rows, self.number)
 
@@ -76,7 +76,7 @@ class Said:
         place = np.minimum(np.searchsorted(self.row, rows), len(self.row) - 1)
         return np.where(self.row[place] == rows, column[place], -1).astype(np.int64, copy=False)
 
-    def rows_that_say(self, what: Callable[[CollectiveArgs], bool]) -> Ints:
+    def rows_where(self, what: Callable[[CollectiveArgs], bool]) -> Ints:
         """Return the rows that say what `what` is true of."""
         return self.row[np.array([what(args) for args in self.args], np.bool_)[self.number]]
 
@@ -95,9 +95,9 @@ class Events:
     correlation: Ints
     """`args.correlation`; -1 where there is none."""
     names: tuple[str, ...]
-    said: Said
+    collective_args: CollectiveArgsColumns
 
-    def rows(self, *kinds: Kind) -> Ints:
+    def rows(self, *kinds: EventKind) -> Ints:
         """Return the rows of the given kinds, in file order."""
         return np.flatnonzero(np.isin(self.kind, kinds))
 
@@ -145,7 +145,7 @@ class Header(Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Detail:
+class TimelineDetail:
     """What a timeline shows beyond what the analysis uses."""
 
     category: NDArray[np.int32]
@@ -166,7 +166,7 @@ def device_name(kind: int, number: int) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Allocations:
+class AllocatorTimeline:
     """What the allocator of one device held after each allocation and release, in order of time; columns of shape (m,).
 
     Only what torch's own allocators know of; that of the CPU counts from when memory was first recorded.
@@ -186,7 +186,7 @@ class RankTrace:
 
     header: Header
     events: Events
-    counts: dict[Kind, int]
+    counts: dict[EventKind, int]
     """Events in the file, by kind, kept or not."""
     unknown: dict[str, int] = field(default_factory=dict)
     """Categories that no row knows, with the number of complete events of each."""
@@ -196,7 +196,7 @@ class RankTrace:
     """Where events are missing, as sentences: where the file broke, or had its events twice."""
     header_damage: tuple[str, ...] = ()
     """What is wrong with the header alone, as sentences; no event is missing for it."""
-    memory: dict[tuple[int, int], Allocations] = field(default_factory=dict)
+    memory: dict[tuple[int, int], AllocatorTimeline] = field(default_factory=dict)
     """By type and number of a device; empty where it was not recorded (`profile_memory`)."""
-    detail: Detail | None = None
+    detail: TimelineDetail | None = None
     """Only where it was asked for; then `events` holds the complete events of all kinds."""

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-class Growing:
+class GrowableArray:
     """Grows by a share of itself: parts, freed one by one, would leave holes that nothing fits."""
 
     def __init__(self, dtype: type[np.generic]) -> None:
@@ -21,7 +21,7 @@ class Growing:
         self._values[self._count : count] = values
         self._count = count
 
-    def made(self) -> NDArray[Any]:
+    def build(self) -> NDArray[Any]:
         """Return what has been collected; nothing can be added afterwards."""
         self._values.resize(self._count, refcheck=False)
         return self._values

@@ -46,12 +46,12 @@ def merge(*unions: Union) -> Union:
 
 def measure(spans: Union, start: Ints, end: Ints) -> Ints:
     """Return how many nanoseconds of each window `[start, end)` the spans cover; windows with end <= start give 0."""
-    cover = Cover(spans)
+    cover = Coverage(spans)
     covered: Ints = np.maximum(cover.until(end) - cover.until(start), 0)
     return covered
 
 
-class Cover:
+class Coverage:
     """How much of all time up to an instant some spans cover, to be asked again and again."""
 
     def __init__(self, spans: Union) -> None:
@@ -147,7 +147,7 @@ def innermost_segments(start: Ints, end: Ints) -> Segments:
     return Segments(cuts[:-1][inside], cuts[1:][inside], owner[inside])
 
 
-def apart(start: Ints, end: Ints, at_once: int = 1 << 16) -> Iterator[Ints]:
+def disjoint_groups(start: Ints, end: Ints, at_once: int = 1 << 16) -> Iterator[Ints]:
     """Yield all spans by their indices, in order of start, in groups that share no instant with each other.
 
     Each has `at_once` spans, or as many more as it takes to come to an instant at which none runs: what is asked of
@@ -173,7 +173,7 @@ def _distinct(values: Ints) -> Ints:
     return np.asarray(ordered[fresh])
 
 
-def earliest_share(start: Ints, end: Ints) -> Union:
+def split_overlap_to_earliest(start: Ints, end: Ints) -> Union:
     """Cut each span to the part in which no earlier-started one runs: each instant is the earliest started's.
 
     Returns columns of the spans' own length and order, not a merged union: pairwise disjoint, together covering the

@@ -28,7 +28,7 @@ _GUESS_BYTES: Final = 1 << 13
 SPACE: Final = b" \t\r\n"
 
 
-class Marks(NamedTuple):
+class Structure(NamedTuple):
     """Brackets and commas outside of strings; columns of shape (m,)."""
 
     at: Ints
@@ -40,10 +40,10 @@ class Marks(NamedTuple):
     escaping: bool
 
 
-def marks(text: bytes, *, in_string: bool = False, escaped: bool = False) -> Marks:
+def find_structure(text: bytes, *, in_string: bool = False, escaped: bool = False) -> Structure:
     """Return the structure of a text that begins in the given state."""
     if escaped:  # as if the backslash before it were here
-        found = marks(b"\\" + text, in_string=in_string)
+        found = find_structure(b"\\" + text, in_string=in_string)
         return found._replace(at=found.at - 1)
     chars = np.frombuffer(text, np.uint8)
     quotes = np.flatnonzero(chars == _QUOTE)
@@ -51,7 +51,7 @@ def marks(text: bytes, *, in_string: bool = False, escaped: bool = False) -> Mar
     quotes = quotes[~np.isin(quotes, escapes)] if len(escapes) else quotes
     at = np.flatnonzero(_IS_MARK[chars])
     at = at[(np.searchsorted(quotes, at) + in_string) % 2 == 0]
-    return Marks(
+    return Structure(
         at=at,
         char=chars[at],
         depth=np.cumsum(_STEP[chars[at]], dtype=np.int64),
@@ -68,7 +68,7 @@ def _escaped(chars: NDArray[np.uint8]) -> Ints:
     return np.asarray(at[run % 2 == 1] + 1, np.int64)
 
 
-class Text:
+class TextBuffer:
     """A text that arrives in pieces, read from a cursor that only moves forward."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:

@@ -9,7 +9,7 @@ import re
 from typing import Any, Final, Literal, NamedTuple
 
 from perfkit.trace.event_decoding import LENIENT_BYTES
-from perfkit.trace.json_buffer import Text
+from perfkit.trace.json_buffer import TextBuffer
 
 _NEXT: Final = re.compile(rb',[ \t\r\n]*+(?=\{[ \t\r\n]*+")')
 """A quote is never bare within a string, so that this stands between two objects, or looks like it in torn text."""
@@ -36,7 +36,7 @@ class Value(NamedTuple):
     """Whether it is an object with a phase, as no object within an event's arguments is."""
 
 
-class Gaps:
+class DamagedRegions:
     """Places where events could not be read, while what follows them could."""
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class Gaps:
         self.count += 1
 
 
-def value_at(text: Text, slice_bytes: int) -> Value:
+def probe_value(text: TextBuffer, slice_bytes: int) -> Value:
     """Look at as much of the text as it takes to tell what stands at its cursor."""
     size = min(slice_bytes, _WINDOW_BYTES)
     while True:
@@ -92,7 +92,7 @@ def _followed(value: Any, end: int, text: str, *, is_rest: bool) -> Value | None
     return Value("whole", end, may_be_event=has_phase)
 
 
-def go_to_next(text: Text) -> bool:
+def seek_next_event(text: TextBuffer) -> bool:
     """Go to the next place behind the cursor where an event may begin, if there is one."""
     while (size := text.find_end(_NEXT)) is None:
         text.drop(max(0, len(text) - _OVERLAP_BYTES))

@@ -10,16 +10,16 @@ from typing import Any, Final, Literal, NamedTuple
 import numpy as np
 
 from perfkit.trace.event_decoding import (
-    decode_in_detail,
+    contains_no_object,
     decode_leniently,
     decode_strictly,
     decode_value,
-    holds_no_event,
+    decode_with_metadata,
     load_leniently,
 )
 from perfkit.trace.intervals import Ints
-from perfkit.trace.json_buffer import SPACE, Text, marks
-from perfkit.trace.json_recovery import Gaps, Value, go_to_next, value_at
+from perfkit.trace.json_buffer import SPACE, TextBuffer, find_structure
+from perfkit.trace.json_recovery import DamagedRegions, Value, probe_value, seek_next_event
 from perfkit.trace.lanes import LANES_KEY, MERGED_KEY
 
 SLICE_BYTES: Final = 1 << 19
@@ -48,7 +48,7 @@ HEADER_KEYS: Final = frozenset(
 )
 
 
-class _BreakError(Exception):
+class _MalformedError(Exception):
     """The text cannot be read from here on."""
 
     def __init__(self, at: int, what: str, *, at_end: bool = False) -> None:
@@ -65,12 +65,12 @@ class _Cuts(NamedTuple):
     state: Literal["goes on", "closes", "ends"]
 
 
-class Document:
+class JsonScanner:
     """One trace's text. After `batches` has been exhausted the other attributes are final."""
 
-    def __init__(self, text: Text, slice_bytes: int = SLICE_BYTES, *, detailed: bool = False) -> None:
+    def __init__(self, text: TextBuffer, slice_bytes: int = SLICE_BYTES, *, detailed: bool = False) -> None:
         self._text = text
-        self._strictly = decode_in_detail if detailed else decode_strictly
+        self._strictly = decode_with_metadata if detailed else decode_strictly
         self._slice_bytes = slice_bytes
         self.header: dict[str, bytes] = {}
         """The texts of the wanted values of the header."""
@@ -78,7 +78,7 @@ class Document:
         """Whether there is a list of events."""
         self.repeated: set[str] = set()
         """Keys of the header that occur more than once: the last counts, as in any JSON reader."""
-        self.gaps = Gaps()
+        self.gaps = DamagedRegions()
         """Where events could not be read, and why; what follows them could."""
         self.broken_at: int | None = None
         """The byte of the text from which on nothing could be read."""
@@ -92,7 +92,7 @@ class Document:
         """Yield the events in file order, batch by batch; None where those before do not count."""
         try:
             yield from self._document()
-        except _BreakError as error:
+        except _MalformedError as error:
             self._text.exhaust()  # whether its compression is damaged too, is known at its end only
             reasons = [] if self._text.broken and error.at_end else [str(error)]
             self.broken_at = error.at
@@ -128,7 +128,7 @@ class Document:
         try:
             decode_value(self._value(keep=True))
         except ValueError:
-            raise _BreakError(0, "it is no JSON") from None
+            raise _MalformedError(0, "it is no JSON") from None
 
     def _members(self) -> Iterator[list[Any] | None]:
         text = self._text
@@ -161,23 +161,23 @@ class Document:
 
     # ---- values ----------------------------------------------------------------------------------------------------
 
-    def _break(self, what: str) -> _BreakError:
+    def _break(self, what: str) -> _MalformedError:
         """Return the error for the byte at hand; the end of the text goes before any other reason."""
         if self._text.ended and not len(self._text):
             return self._ends()
-        return _BreakError(self._text.offset, what)
+        return _MalformedError(self._text.offset, what)
 
-    def _ends(self) -> _BreakError:
-        return _BreakError(self._text.end, "the text ends too soon; was its writer killed?", at_end=True)
+    def _ends(self) -> _MalformedError:
+        return _MalformedError(self._text.end, "the text ends too soon; was its writer killed?", at_end=True)
 
-    def _ends_within(self, begin: int) -> _BreakError:
+    def _ends_within(self, begin: int) -> _MalformedError:
         """Return the error for a text whose last event, or what is behind it, begins at `begin` and is not whole."""
         rest = self._text.data[begin:]
         begin += len(rest) - len(rest.lstrip(SPACE))
         if begin >= len(self._text.data):
             return self._ends()
         what = "the event that begins there is not whole; was its writer killed?"
-        return _BreakError(self._text.offset + begin, what, at_end=True)
+        return _MalformedError(self._text.offset + begin, what, at_end=True)
 
     def _peek(self) -> bytes:
         """Go to the next character that is not blank and return it; nothing at the end."""
@@ -244,7 +244,7 @@ class Document:
         """Take an array or object; one that is not wanted is forgotten piece by piece."""
         text, size = self._text, _SMALL_BYTES
         while size < _FILL_BYTES:  # most values are small, and there may be very many
-            found = marks(text.head(size))
+            found = find_structure(text.head(size))
             if len(closes := np.flatnonzero(found.depth == 0)):
                 value = text.head(int(found.at[closes[0]]) + 1)
                 text.drop(len(value))
@@ -258,7 +258,7 @@ class Document:
         in_string = escaped = False
         depth = have = 0
         while True:
-            found = marks(text.data, in_string=in_string, escaped=escaped)
+            found = find_structure(text.data, in_string=in_string, escaped=escaped)
             closes = np.flatnonzero(found.depth + depth == 0)
             size = int(found.at[closes[0]]) + 1 if len(closes) else len(text.data)
             have += size
@@ -293,23 +293,23 @@ class Document:
                 continue
             try:
                 ended = yield from self._exactly()
-            except _BreakError as error:
-                ended = yield from self._behind(error)
+            except _MalformedError as error:
+                ended = yield from self._recover(error)
         return None
 
-    def _behind(self, error: _BreakError) -> Generator[list[Any], None, bool]:
+    def _recover(self, error: _MalformedError) -> Generator[list[Any], None, bool]:
         """Yield the events behind damage until a whole slice had none; return whether the array has ended."""
         events: list[Any] = []
         self._text.drop(error.at - self._text.offset)
         while True:
             try:
                 self._resume(error)
-            except _BreakError:
+            except _MalformedError:
                 yield events
                 raise
             try:
                 ended = self._one_by_one(events)
-            except _BreakError as later:
+            except _MalformedError as later:
                 error = later
             else:
                 yield events
@@ -318,22 +318,22 @@ class Document:
                 yield events
                 events = []
 
-    def _resume(self, error: _BreakError) -> None:
+    def _resume(self, error: _MalformedError) -> None:
         """Go from the damage at hand to the next event that can be read; raise the error where there is none."""
         text = self._text
-        found = value_at(text, self._slice_bytes)
+        found = probe_value(text, self._slice_bytes)
         if found.state == "torn" and text.first() != b"}":  # where its brackets seem to lead, says nothing
-            error = _BreakError(error.at, _UNREADABLE)
-        self._waste(found, error)
+            error = _MalformedError(error.at, _UNREADABLE)
+        self._charge_scan_budget(found, error)
         text.drop(min(1, len(text)))
-        while go_to_next(text):
-            found = value_at(text, self._slice_bytes)
+        while seek_next_event(text):
+            found = probe_value(text, self._slice_bytes)
             if found.may_be_event:
                 return self.gaps.add(error.at, str(error))
-            self._waste(found, error)
+            self._charge_scan_budget(found, error)
         raise error
 
-    def _waste(self, found: Value, error: _BreakError) -> None:
+    def _charge_scan_budget(self, found: Value, error: _MalformedError) -> None:
         """Account for what was looked at in vain."""
         self._wasted_bytes += found.size
         if self._wasted_bytes > _WASTE_BYTES + _MOST_WASTE * self._text.offset:
@@ -358,7 +358,7 @@ class Document:
                 if first == b"]":
                     return True
                 continue
-            found = value_at(text, self._slice_bytes)
+            found = probe_value(text, self._slice_bytes)
             if found.state in ("cut", "unsure"):
                 return False
             one = self._one(text.head(found.size)) if found.state == "whole" else None
@@ -387,7 +387,7 @@ class Document:
         text, size = self._text, self._slice_bytes
         while True:
             text.fill(size)
-            found = marks(text.data[:size])
+            found = find_structure(text.data[:size])
             closes = np.flatnonzero(found.depth < 0)
             upto = int(closes[0]) if len(closes) else len(found.at)
             commas = found.at[:upto][(found.char[:upto] == b","[0]) & (found.depth[:upto] == 0)]
@@ -419,7 +419,7 @@ class Document:
         yield events
         if bad is not None:
             at = bad + len(data[bad:]) - len(data[bad:].lstrip(SPACE))
-            raise _BreakError(self._text.offset + at, _UNREADABLE)
+            raise _MalformedError(self._text.offset + at, _UNREADABLE)
 
     def _decode(self, data: bytes, starts: list[int], ends: list[int], events: list[Any]) -> int | None:
         """Append the events; halve what the strict decoder refuses until the one is found. Return where one fails."""
@@ -429,7 +429,7 @@ class Document:
         found = self._one(text) if len(starts) == 1 else self._strictly(text)
         if found is None and len(starts) == 1:
             return starts[0]
-        if found is not None or holds_no_event(text):
+        if found is not None or contains_no_object(text):
             events.extend(found or [])
             return None
         half = len(starts) // 2

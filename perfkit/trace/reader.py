@@ -7,12 +7,12 @@ from typing import Any, Final
 import msgspec
 
 from perfkit.errors import NotATraceError, TraceError
-from perfkit.trace.decompression import Source
+from perfkit.trace.decompression import TraceText
 from perfkit.trace.event_decoding import decode_number, decode_value
-from perfkit.trace.event_table import Columns
+from perfkit.trace.event_table import EventTableBuilder
 from perfkit.trace.events import Header, PerfkitHeader, RankTrace
-from perfkit.trace.json_buffer import Text
-from perfkit.trace.json_scanner import SLICE_BYTES, Document
+from perfkit.trace.json_buffer import TextBuffer
+from perfkit.trace.json_scanner import SLICE_BYTES, JsonScanner
 from perfkit.trace.lanes import LANES_KEY, MERGED_KEY, decode_lanes
 from perfkit.trace.scalars import natural, text
 from perfkit.trace.timestamps import LIMIT_NS
@@ -44,17 +44,17 @@ def read_trace(
         NotATraceError: the file is JSON, but no trace.
         TraceError: the file cannot be read, nothing in it can be used, or it holds more than is allowed.
     """
-    source = Source(path, max_bytes=max_bytes, progress=progress)
+    source = TraceText(path, max_bytes=max_bytes, progress=progress)
     pieces = source.pieces()
     try:
-        document = Document(Text(pieces), slice_bytes, detailed=detailed)
-        columns = Columns(detailed=detailed)
+        document = JsonScanner(TextBuffer(pieces), slice_bytes, detailed=detailed)
+        columns = EventTableBuilder(detailed=detailed)
         for batch in document.batches():
             if batch is None:
-                columns = Columns(detailed=detailed)
+                columns = EventTableBuilder(detailed=detailed)
             else:
                 columns.add(batch)
-                source.check_events(len(columns))
+                source.check_event_count(len(columns))
     finally:
         pieces.close()  # type: ignore[attr-defined]
     _check(document, columns, path)
@@ -75,7 +75,7 @@ def read_trace(
     )
 
 
-def _check(document: Document, columns: Columns, path: Path) -> None:
+def _check(document: JsonScanner, columns: EventTableBuilder, path: Path) -> None:
     """Raise where the file holds nothing that can be used."""
     if document.is_blank:
         raise TraceError(f"{path}: {document.broken_by or 'the file is empty; was its writer killed?'}")
@@ -91,7 +91,7 @@ def _check(document: Document, columns: Columns, path: Path) -> None:
         raise NotATraceError(f"{path}: is a timeline that `perfkit merge` wrote: analyse the traces it was made from")
 
 
-def _lacks(document: Document, columns: Columns) -> str | None:
+def _lacks(document: JsonScanner, columns: EventTableBuilder) -> str | None:
     """Return what a whole document lacks to be a trace; one that holds nothing at all may be an empty trace."""
     if not document.has_events:
         return "it has no list `traceEvents`"
@@ -100,7 +100,7 @@ def _lacks(document: Document, columns: Columns) -> str | None:
     return None
 
 
-def _damage(document: Document, kept: int) -> list[str]:
+def _damage(document: JsonScanner, kept: int) -> list[str]:
     found = []
     if document.gaps.first:
         at, why = document.gaps.first

@@ -6,14 +6,14 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from perfkit.trace.event_decoding import RawName
-from perfkit.trace.events import Detail
+from perfkit.trace.event_decoding import RawMetadata
+from perfkit.trace.events import TimelineDetail
 from perfkit.trace.lanes import Id
 
 _MOST_NAMES: Final = 100_000
 
 
-class Details:
+class ThreadNameCollector:
     """Collects them, batch by batch."""
 
     def __init__(self) -> None:
@@ -25,10 +25,10 @@ class Details:
     def add(self, batch: list[Any]) -> None:
         """Take the names of a batch."""
         for event in batch:
-            if event.__class__ is RawName and event.name == "thread_name":
+            if event.__class__ is RawMetadata and event.name == "thread_name":
                 self._add_name(event)
 
-    def _add_name(self, event: RawName) -> None:
+    def _add_name(self, event: RawMetadata) -> None:
         key, name = (event.pid, event.tid), event.args.name
         if (
             isinstance(name, str)
@@ -44,9 +44,9 @@ class Details:
         self._category, self._threads = category, tuple(threads)
         self._categories = tuple("" if name is None else name for name in categories)
 
-    def made(self) -> Detail:
+    def build(self) -> TimelineDetail:
         """Return what was collected."""
-        return Detail(
+        return TimelineDetail(
             category=self._category,
             categories=self._categories,
             threads=self._threads,

@@ -34,19 +34,19 @@ def to_nanoseconds(texts: Sequence[bytes | Raw]) -> tuple[NDArray[np.int64], NDA
     """
     if not texts:
         return np.zeros(0, np.int64), np.zeros(0, np.bool_)
-    if (alike := _alike(texts)) is not None:
+    if (alike := _same_width(texts)) is not None:
         return alike, np.ones(len(texts), np.bool_)
     texts = [bytes(text) for text in texts]
     width = max(map(len, texts))
     # Wider than any sane number: an attack on memory (n x width bytes) or damage. One by one, then.
     if width > 40:
-        return _slowly(texts, np.arange(len(texts)), np.zeros(len(texts), np.int64))
+        return _one_by_one(texts, np.arange(len(texts)), np.zeros(len(texts), np.int64))
     chars = np.array(texts, dtype=f"S{max(width, 1)}").view(np.uint8).reshape(len(texts), -1)
     value, regular = _digit_by_digit(chars)
-    return _slowly(texts, np.flatnonzero(~regular), value)
+    return _one_by_one(texts, np.flatnonzero(~regular), value)
 
 
-def _alike(texts: Sequence[bytes | Raw]) -> NDArray[np.int64] | None:
+def _same_width(texts: Sequence[bytes | Raw]) -> NDArray[np.int64] | None:
     """Convert texts that are all plain integers, or all have three decimals, as one profiler writes them; else None."""
     joined = b",".join(texts)
     chars = np.frombuffer(joined, np.uint8)
@@ -89,7 +89,7 @@ def _digit_by_digit(chars: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArra
     return np.where(chars[:, 0] == _MINUS, -value, value), regular
 
 
-def _slowly(
+def _one_by_one(
     texts: Sequence[bytes], rows: NDArray[np.int64], value: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Convert the given rows with exact decimals, into `value`."""

@@ -9,7 +9,7 @@ from perfkit.errors import StoreError
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def atomic_write(path: Path) -> Iterator[Path]:
     """Give a temporary name beside `path`; rename it to `path` at the end, remove it after an error.
 
     Raises:

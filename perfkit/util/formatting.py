@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-NONE = "–"
+MISSING = "–"
 """Stands where a figure is not known."""
 
 _TIME = ((1, "ns"), (10**3, "µs"), (10**6, "ms"), (10**9, "s"))
@@ -30,7 +30,7 @@ def _scaled(value: float, scales: Sequence[tuple[int, str]], digits: int = 3) ->
 def duration(ns: float | None) -> str:
     """Return nanoseconds in the unit that suits them: `12.3 ms`."""
     if ns is None:
-        return NONE
+        return MISSING
     return "0" if ns == 0 else " ".join(_scaled(ns, _TIME))
 
 
@@ -52,7 +52,7 @@ def percent_change(ratio: float) -> str:
 def size(count: float | None, digits: int = 3) -> str:
     """Return bytes in decimal units: `4.19 MB` (1 MB = 1,000,000 bytes)."""
     if count is None:
-        return NONE
+        return MISSING
     figure, prefix = _scaled(count, _SI, digits)
     return f"{figure} {prefix}B"
 
@@ -63,33 +63,33 @@ def rate(per_second: float | None, unit: str) -> str:
     Prefixes are for the units that take them (`B`, `FLOP`); things that are counted keep their digits.
     """
     if per_second is None:
-        return NONE
+        return MISSING
     if unit in {"B", "FLOP"}:
         digits, prefix = _scaled(per_second, _SI)
         return f"{digits} {prefix}{unit}/s"
     return f"{f'{per_second:,.0f}' if per_second >= 999.5 else _digits(per_second)} {unit}/s"
 
 
-def figure(value: float | None, unit: str) -> str:
+def format_value(value: float | None, unit: str) -> str:
     """Return a figure of unit `ns`, `1/s` or `ratio`: `12.3 ms`, `1,234/s`, `0.41`."""
     if value is None:
-        return NONE
+        return MISSING
     return duration(value) if unit == "ns" else f"{value:,.4g}" + ("/s" if unit == "1/s" else "")
 
 
-def share(fraction: float | None) -> str:
+def format_percent(fraction: float | None) -> str:
     """Return a fraction of one as per cent with one decimal."""
-    return NONE if fraction is None else f"{100 * fraction:.1f} %"
+    return MISSING if fraction is None else f"{100 * fraction:.1f} %"
 
 
-def shares(parts: Sequence[int]) -> list[str]:
+def format_percents(parts: Sequence[int]) -> list[str]:
     """Return each part's share of their sum as per cent with one decimal; together they show exactly 100.0.
 
     Tenths that rounding down leaves over go to the largest remainders (Hamilton's method).
     """
     total = sum(parts)
     if total == 0:
-        return [NONE] * len(parts)
+        return [MISSING] * len(parts)
     tenths = [1000 * part // total for part in parts]
     by_remainder = sorted(range(len(parts)), key=lambda i: -(1000 * parts[i] % total))
     for i in by_remainder[: 1000 - sum(tenths)]:
@@ -105,7 +105,7 @@ def ranges(numbers: Iterable[int]) -> str:
     return ", ".join(str(r[0]) if len(r) == 1 else f"{r[0]}-{r[-1]}" for r in runs)
 
 
-def plain(text: str) -> str:
+def escape_unprintable(text: str) -> str:
     r"""Return `text` from a trace as something that is safe to print: what does not print is written out (`\x1b`).
 
     That covers terminal escapes, line breaks, invisible and direction-changing characters, and what was not UTF-8.

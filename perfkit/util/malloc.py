@@ -8,7 +8,7 @@ _M_MMAP_THRESHOLD: Final = -3
 _LARGE_BYTES: Final = 1 << 20
 
 
-def return_large_blocks() -> None:
+def trim_large_allocations() -> None:
     """Have large arrays go back to the system as soon as they are freed.
 
     glibc learns from the first that is freed to keep those of its size (up to 32 MiB) in its heap, where they leave

@@ -17,7 +17,7 @@ _LINE: Final = b"perfkit: error: interrupted\n"
 
 
 @contextmanager
-def ending_at_once() -> Iterator[None]:
+def exit_on_sigint() -> Iterator[None]:
     """Let SIGINT end the process with one line and no exception, unless somebody has decided otherwise."""
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
@@ -35,8 +35,8 @@ def _end(_number: int, _frame: FrameType | None) -> NoReturn:
 
 
 @contextmanager
-def held_back() -> Iterator[None]:
-    """Hold SIGINT back from this thread, and from a process that it starts until that calls `accept_as_rank`."""
+def sigint_blocked() -> Iterator[None]:
+    """Hold SIGINT back from this thread, and from a process that it starts until that calls `use_default_sigint`."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         yield
@@ -44,13 +44,13 @@ def held_back() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def accept_as_rank() -> None:
+def use_default_sigint() -> None:
     """End by SIGINT silently from here on, as a rank; one that was held back ends it now."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
 
 
-def accept_as_python() -> None:
+def raise_keyboard_interrupt() -> None:
     """Let SIGINT raise KeyboardInterrupt where it has silently ended the process: there is something to clean up."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -63,7 +63,7 @@ def end_as_rank() -> NoReturn:
     os._exit(EXIT_INTERRUPTED)  # not reached
 
 
-def forget() -> None:
+def clear_pending_interrupt() -> None:
     """Let the process end with the exit code that it is given, though a KeyboardInterrupt was caught.
 
     CPython remembers one that has passed through code compiled from a string, as in the making of a dataclass, until

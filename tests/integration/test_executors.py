@@ -21,7 +21,7 @@ import pytest
 
 import perfkit
 from perfkit.errors import WorkerError
-from perfkit.executors import EXECUTORS, Choice, opened
+from perfkit.executors import EXECUTORS, ExecutorOptions, open_executor
 from tests.support.launching import (
     BIN,
     LIMIT_S,
@@ -99,7 +99,7 @@ def test_a_running_dask_cluster(run: Path, cluster: Cluster) -> None:
 
 @pytest.mark.slow
 def test_a_scheduler_that_dies_leaves_nobody_waiting(cluster: Cluster) -> None:
-    with opened("dask", Choice(scheduler=cluster.address)) as pool:
+    with open_executor("dask", ExecutorOptions(scheduler=cluster.address)) as pool:
         assert pool.submit(math.factorial, 5).result(LIMIT_S) == 120
         lost = [pool.submit(time.sleep, 600) for _ in range(3)]
         cluster.scheduler.kill()

@@ -107,10 +107,10 @@ def test_a_delay_is_found_where_it_is_and_nothing_else_moves(
 
 def test_a_late_rank_is_named_and_the_others_communication_is_waiting_for_it(tmp_path: Path) -> None:
     run = record(tmp_path, f"rank=1,phase=backward,delay={DELAY_MS}ms")
-    assert run.across is not None
-    straggler, waits = run.across.straggler, run.across.waits
+    assert run.cross_rank is not None
+    straggler, waits = run.cross_rank.straggler, run.cross_rank.rank_waits
     assert straggler is not None
-    assert (straggler.rank, straggler.evidence, straggler.last) == (1, "waiting", straggler.steps)
+    assert (straggler.rank, straggler.evidence, straggler.steps_last) == (1, "waiting", straggler.steps)
     # The delay is a sleep on the host, before backward.
     assert straggler.category == "overhead"
     assert straggler.lag_ns == pytest.approx(DELAY_MS * MS, rel=SIZE)
@@ -124,8 +124,8 @@ def test_a_late_rank_is_named_and_the_others_communication_is_waiting_for_it(tmp
 def test_without_a_delay_nobody_is_named_in_ten_runs_of_ten(tmp_path: Path) -> None:
     for number in range(10):
         run = record(tmp_path / str(number))
-        assert run.across is not None
-        assert run.across.straggler is None
+        assert run.cross_rank is not None
+        assert run.cross_rank.straggler is None
         assert run.verdict.bound != "imbalance"
 
 

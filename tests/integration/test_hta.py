@@ -12,14 +12,14 @@ import zstandard
 
 import perfkit
 from perfkit.cli import main
-from perfkit.errors import PeerError, UsageError
+from perfkit.errors import ExternalToolError, UsageError
 from perfkit.external.hta import runner as hta
 from perfkit.external.hta.analyses import ANALYSES
 from perfkit.external.hta.cross_check import with_cross_check
 from perfkit.external.hta.runner import rank_files, run_hta
 from perfkit.external.hta.subprocess_entry import ANALYSES as CHILDS
 from perfkit.report.json_schema import schema
-from perfkit.schema.external_tool import PeerTable
+from perfkit.schema.external_tool import ExternalTable
 from tests.support.report_builders import make_rank, make_run
 from tests.support.trace_builder import TraceBuilder
 
@@ -58,9 +58,9 @@ def test_the_two_agree_where_they_mean_the_same(run_folder: Path) -> None:
     assert run.cross_check is not None
     assert [row.rank for row in run.cross_check.rows] == [0, 1]
     for row in run.cross_check.rows:
-        assert (row.compute_ns, row.other_ns) == (row.peer_compute_ns, row.peer_other_ns) == (300_000, 150_000)
-        assert (row.window_ns, row.peer_window_ns) == (3_000_000, 2_250_000)
-        assert row.idle_ns - row.peer_idle_ns == 750_000  # before the first kernel, and after the last
+        assert (row.compute_ns, row.other_ns) == (row.external_compute_ns, row.external_other_ns) == (300_000, 150_000)
+        assert (row.window_ns, row.external_window_ns) == (3_000_000, 2_250_000)
+        assert row.idle_ns - row.external_idle_ns == 750_000  # before the first kernel, and after the last
 
 
 @needs_hta
@@ -69,8 +69,8 @@ def test_on_real_traces_they_agree_to_the_nanosecond(real_traces: Path) -> None:
     run = with_cross_check(perfkit.analyze(real_traces / "gpu-dlrm-2of128").runs[0])
     assert run.cross_check is not None
     for row in run.cross_check.rows:  # recorded in whole microseconds: nothing to round
-        assert (row.compute_ns, row.other_ns) == (row.peer_compute_ns, row.peer_other_ns)
-        assert row.idle_ns - row.peer_idle_ns == row.window_ns - row.peer_window_ns > 0
+        assert (row.compute_ns, row.other_ns) == (row.external_compute_ns, row.external_other_ns)
+        assert row.idle_ns - row.external_idle_ns == row.window_ns - row.external_window_ns > 0
 
 
 @needs_hta
@@ -91,7 +91,7 @@ def test_tables_are_written_and_read_back(run_folder: Path, tmp_path: Path, caps
     for file in files:
         assert main(["hta", "idle-time", str(run_folder), "-o", str(file)]) == 0
     jsonschema.Draft202012Validator(schema("hta")).validate(json.loads(files[0].read_text()))
-    table = msgspec.json.decode(files[0].read_bytes(), type=PeerTable)
+    table = msgspec.json.decode(files[0].read_bytes(), type=ExternalTable)
     assert table.ranks == [0, 1]
     with files[1].open() as stream:
         assert len(list(csv.DictReader(stream))) == len(table.rows)
@@ -119,7 +119,7 @@ def test_a_crash_of_hta_is_a_line_and_a_finding(real_traces: Path, capsys: pytes
 def test_ids_that_could_be_code_are_refused(tmp_path: Path) -> None:
     trace = traced().event("cpu_op", "aten::add", 10, 5, pid=1000, tid="@pd.io.common.os.getpid()")
     run = perfkit.analyze(trace.write(tmp_path / "rank0.json")).runs[0]
-    with pytest.raises(PeerError, match="rank 0 has a tid that is no plain name"):
+    with pytest.raises(ExternalToolError, match="rank 0 has a tid that is no plain name"):
         run_hta(run, "critical-path")
 
 

@@ -139,9 +139,9 @@ def test_two_ranks(launcher: list[str] | None, workload: str, source: str, tmp_p
 def check_file_speed(folder: Path, manifest: RunManifest) -> None:
     """Check that input from a file was measured against that file, and that from memory against none."""
     (report,) = perfkit.analyze(folder, cache=False).runs
-    loads, speed = report.data_loading, manifest.file_speed
+    loads, speed = report.data_loading, manifest.file_bandwidth
     assert loads is not None
-    assert (loads.file_speed, manifest.unknown) == (speed, {})
+    assert (loads.file_bandwidth, manifest.unknown) == (speed, {})
     if speed is None:
         assert (manifest.source, loads.file_share) == ("memory", None)
         return

@@ -17,12 +17,12 @@ def test_runs_of_one_and_two_ranks_are_a_weak_series(tmp_path: Path) -> None:
         done = execute([*TRAIN, "-n", str(size), "--trace-dir", str(tmp_path), "--name", f"gpt-{size}"])
         assert done.returncode == 0, done.stderr
     report = perfkit.analyze(tmp_path)
-    assert report.scaling is not None
-    (series,) = report.scaling.series
+    assert report.multi_run is not None
+    (series,) = report.multi_run.series
     assert (series.kind, series.batch_size, [point.world_size for point in series.points]) == ("weak", 4, [1, 2])
     one, two = series.points
-    assert (one.figure.measured_on, one.threads, two.threads) == ("plain", 1, 1)
-    assert two.speedup.value == pytest.approx(2 * one.figure.step_ns.value / two.figure.step_ns.value)
+    assert (one.step_time.measured_on, one.threads, two.threads) == ("plain", 1, 1)
+    assert two.speedup.value == pytest.approx(2 * one.step_time.step_ns.value / two.step_time.step_ns.value)
     assert one.factors is not None
     assert two.factors is not None
     (lost,) = series.lost

@@ -194,4 +194,4 @@ def test_compiling_in_recorded_steps_is_said(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "perfkit: warning: torch compiled in recorded steps (0)" in done.stderr
     (run,) = perfkit.analyze(tmp_path).runs
-    assert "compiling_recorded" in {finding.code for finding in run.findings}
+    assert "compilation_recorded" in {finding.code for finding in run.findings}

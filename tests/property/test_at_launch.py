@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfkit.analysis.per_rank import classify
-from perfkit.trace.events import Events, Kind, Said
+from perfkit.trace.events import CollectiveArgsColumns, EventKind, Events
 
 event = st.tuples(st.integers(0, 40), st.integers(0, 12), st.integers(0, 1), st.booleans())
 """Start, duration, thread, whether it is a candidate."""
@@ -26,19 +26,19 @@ def test_stretches_of_time_find_what_all_at_once_find(
     launches = data.draw(st.lists(st.integers(-1, len(drawn) - 1), max_size=24))
     start, duration, thread, candidate = (np.array(column, np.int64) for column in zip(*drawn, strict=True))
     events = Events(
-        kind=np.full(len(drawn), Kind.OPERATOR, np.uint8),
+        kind=np.full(len(drawn), EventKind.OPERATOR, np.uint8),
         name=np.zeros(len(drawn), np.int32),
         start_ns=start,
         end_ns=start + duration,
         thread=thread.astype(np.int32),
         correlation=np.full(len(drawn), -1, np.int64),
         names=("aten::mm",),
-        said=Said(row=NONE, number=NONE.astype(np.int32), sequence=NONE, args=()),
+        collective_args=CollectiveArgsColumns(row=NONE, number=NONE.astype(np.int32), sequence=NONE, args=()),
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(classify, "_AT_ONCE", limits[0])
         patch.setattr(classify, "_MOST_STRETCHES", limits[1])
-        found = classify.at_launch(events, np.array(launches, np.int64), candidate.astype(np.bool_)).tolist()
+        found = classify.innermost_at_launch(events, np.array(launches, np.int64), candidate.astype(np.bool_)).tolist()
     for launch, row in zip(launches, found, strict=True):
         running = [
             other

@@ -74,7 +74,7 @@ def test_innermost_segments_give_each_running_instant_to_its_innermost(these: Sp
 
 @given(spans, st.integers(1, 5))
 def test_groups_apart_share_no_instant_and_hold_all(these: Spans, at_once: int) -> None:
-    groups = [group.tolist() for group in intervals.apart(*columns(these), at_once)]
+    groups = [group.tolist() for group in intervals.disjoint_groups(*columns(these), at_once)]
     assert sorted(k for group in groups for k in group) == list(range(len(these)))
     running = [instants([these[k] for k in group]) for group in groups]
     assert sum(map(len, running)) == len(instants(these))
@@ -83,7 +83,7 @@ def test_groups_apart_share_no_instant_and_hold_all(these: Spans, at_once: int) 
 
 @given(spans, offsets)
 def test_earliest_share_gives_each_instant_to_the_earliest_started(these: Spans, offset: int) -> None:
-    start, end = intervals.earliest_share(*columns(these, offset))
+    start, end = intervals.split_overlap_to_earliest(*columns(these, offset))
     own = [set(range(a - offset, b - offset)) for a, b in zip(start.tolist(), end.tolist(), strict=True)]
     for k, span in enumerate(these):
         before = [other for j, other in enumerate(these) if (other[0], j) < (span[0], k)]

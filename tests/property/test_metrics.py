@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from perfkit.analysis.per_rank.summary import summarise
+from perfkit.analysis.per_rank.summary import summarize_trace
 from perfkit.errors import TraceError
 from perfkit.schema.common import CATEGORIES
 from perfkit.trace.reader import read_trace
@@ -33,7 +33,7 @@ def figures_of_reference(trace: Path | dict[str, Any]) -> list[dict[str, Any]]:
 
 def figures_of_product(path: Path) -> list[dict[str, Any]]:
     try:
-        summary = summarise(read_trace(path), path.name)
+        summary = summarize_trace(read_trace(path), path.name)
     except TraceError:  # no step and no work: the reference says so with an empty list
         return []
     return [

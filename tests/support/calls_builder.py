@@ -5,15 +5,17 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from perfkit.analysis.cross_rank.matching import Matched, match
-from perfkit.analysis.per_rank.collective_calls import COLUMNS, Calls
-from perfkit.analysis.per_rank.collective_metadata import Description
+from perfkit.analysis.cross_rank.matching import MatchedCollectives, match
+from perfkit.analysis.per_rank.collective_calls import COLUMNS, CollectiveCalls
+from perfkit.analysis.per_rank.collective_metadata import CollectiveKey
 
 EPOCH_NS = 1_700_000_000_000_000_000
-ALL_REDUCE = Description("all_reduce", "0", None, 4_000_000, "float32")
+ALL_REDUCE = CollectiveKey("all_reduce", "0", None, 4_000_000, "float32")
 
 
-def make_calls(duration_ns: Sequence[int], ended_ns: Sequence[int], kind: Description = ALL_REDUCE) -> Calls:
+def make_calls(
+    duration_ns: Sequence[int], ended_ns: Sequence[int], kind: CollectiveKey = ALL_REDUCE
+) -> CollectiveCalls:
     """Return a rank's collectives, one a step, all of it exposed."""
     count = len(duration_ns)
     zeros = np.zeros(count, np.int64)
@@ -28,7 +30,7 @@ def make_calls(duration_ns: Sequence[int], ended_ns: Sequence[int], kind: Descri
         "ended_ns": np.array(ended_ns),
     }
     table = np.vstack([columns[name] for name in COLUMNS]).astype(np.int64)
-    return Calls(kinds=[kind], columns=bytearray(table), progress_ns=0)
+    return CollectiveCalls(kinds=[kind], columns=bytearray(table), progress_ns=0)
 
 
 def make_matched(
@@ -36,7 +38,7 @@ def make_matched(
     transfer_ns: int = 1000,
     clock: Callable[[int, NDArray[np.int64]], NDArray[np.int64]] | None = None,
     jitter_ns: NDArray[np.int64] | None = None,
-) -> Matched:
+) -> MatchedCollectives:
     """Return the matched collectives of ranks, one a step of 10 ms.
 
     Args:

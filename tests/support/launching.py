@@ -31,10 +31,12 @@ TINY = {"transformer": ["transformer", "--preset", "tiny"], "gpt": ["gpt", "--ba
 LIMIT_S = 200
 NOT_THE_MACHINE = {
     *("collective_sizes_unmatched", "collectives_unmatched", "groups_incomplete", "no_collectives", "uneven_steps"),
-    *("damaged_trace", "repaired_events", "unknown_events", "no_host_operators", "missing_traces", "several_traces"),
-    *("no_steps", "repeated_steps", "work_before_steps", "compiling_recorded", "not_compiled", "injected_delay"),
+    *("damaged_trace", "repaired_events", "unknown_events", "no_host_operators", "missing_traces"),
+    *("multiple_traces_per_rank",),
+    *("no_steps", "repeated_steps", "work_before_steps", "compilation_recorded", "not_compiled", "injected_delay"),
     *("duplicate_rank", "rank_out_of_range", "rank_unknown", "ranks_missing", "world_sizes_differ", "mixed_devices"),
-    *("unreadable_manifest", "run_failed", "run_unfinished", "worker_lost", "ranks_by_name", "rank_names_differ"),
+    *("unreadable_manifest", "run_failed", "run_unfinished", "worker_lost"),
+    *("header_ranks_ignored", "rank_name_mismatch"),
 }
 """Findings that a healthy run never has; the others (who was late, whose clock differs) are as the machine has it."""
 

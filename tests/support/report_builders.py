@@ -3,8 +3,8 @@
 from typing import Any
 
 from perfkit.schema.common import Finding
-from perfkit.schema.cross_rank import Across, BandwidthFit, RankWait, SharedCollective
-from perfkit.schema.manifest import FileSpeed, Injection, Throughput
+from perfkit.schema.cross_rank import BandwidthFit, CrossRankSummary, MatchedCollectiveStat, RankWait
+from perfkit.schema.manifest import FileBandwidth, Injection, Throughput
 from perfkit.schema.rank import (
     CollectiveStat,
     ExposedNs,
@@ -138,7 +138,7 @@ def make_run(name: str = "transformer-hdf5-2ranks", **changes: Any) -> RunReport
             step_ns=107 * MS,
         ),
         "efficiency": make_efficiency(),
-        "across": make_across(),
+        "cross_rank": make_across(),
         "injections": [Injection(phase="backward", delay_ns=60 * MS, rank=1)],
         "findings": [
             Finding(code="missing_sizes", severity="info", message="2 collectives have no size", rank=0),
@@ -173,13 +173,13 @@ def make_efficiency(**changes: Any) -> Efficiency:
     return Efficiency(**(fields | changes))
 
 
-def make_across(**changes: Any) -> Across:
+def make_across(**changes: Any) -> CrossRankSummary:
     """Two all_reduces of two ranks, and a broadcast, which does not split."""
     shared: dict[str, Any] = {"group": "default", "group_size": 2, "dtype": "float32"}
     rate = 4_194_304 * 1e9 / (12 * MS)
     small = 1_024 * 1e9 / (1 * MS)
     rows = [
-        SharedCollective(
+        MatchedCollectiveStat(
             operator="all_reduce",
             bytes=4_194_304,
             count=2,
@@ -190,7 +190,7 @@ def make_across(**changes: Any) -> Across:
             ddp_bucket=True,
             **shared,
         ),
-        SharedCollective(
+        MatchedCollectiveStat(
             operator="all_reduce",
             bytes=1_024,
             count=2,
@@ -200,7 +200,7 @@ def make_across(**changes: Any) -> Across:
             busbw=small,
             **shared,
         ),
-        SharedCollective(
+        MatchedCollectiveStat(
             operator="broadcast", bytes=1_024, count=2, wait_ns=None, transfer_ns=None, algbw=None, busbw=None, **shared
         ),
     ]
@@ -218,8 +218,9 @@ def make_across(**changes: Any) -> Across:
         error=0.05,
         reason=None,
     )
-    fields: dict[str, Any] = {"collectives": rows, "waits": waits, "matched": 8, "unmatched": 1, "fits": [fit]}
-    return Across(**(fields | changes))
+    fields: dict[str, Any] = {"collectives": rows, "rank_waits": waits, "matched": 8, "unmatched": 1}
+    fields["bandwidth_fits"] = [fit]
+    return CrossRankSummary(**(fields | changes))
 
 
 def make_loading(**changes: Any) -> DataLoading:
@@ -233,18 +234,18 @@ def make_loading(**changes: Any) -> DataLoading:
         "max_step": 6,
         "exposed_share": 0.125,
         "read_bytes_per_s": 87_400_000.0,
-        "file_speed": make_file_speed(),
+        "file_bandwidth": make_file_speed(),
         "file_share": 0.02185,
     }
     if changes.get("source") == "memory":
-        fields |= {"file_speed": None, "file_share": None}
+        fields |= {"file_bandwidth": None, "file_share": None}
     return DataLoading(**(fields | changes))
 
 
-def make_file_speed(**changes: Any) -> FileSpeed:
+def make_file_speed(**changes: Any) -> FileBandwidth:
     """A file of 200 MB, three quarters of it in the page cache, that is read at 2 GB/s."""
     fields: dict[str, Any] = {"bytes_per_s": 2e9, "read_bytes": 200_000_000, "wall_ns": 100 * MS, "cached_share": 0.75}
-    return FileSpeed(**(fields | changes))
+    return FileBandwidth(**(fields | changes))
 
 
 def make_foreign_run(name: str = "foreign", **changes: Any) -> RunReport:
@@ -266,7 +267,7 @@ def make_foreign_run(name: str = "foreign", **changes: Any) -> RunReport:
         "ranks": [rank],
         "data_loading": None,
         "efficiency": None,
-        "across": None,
+        "cross_rank": None,
         "profiler_cost": None,
         "throughput": None,
         "config": None,

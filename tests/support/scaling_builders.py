@@ -11,7 +11,7 @@ from perfkit.schema.common import Finding
 from perfkit.schema.manifest import Throughput
 from perfkit.schema.rank import RankReport
 from perfkit.schema.report import Report
-from perfkit.schema.run import HostUse, ProfilerCost, RunReport, StepTimes
+from perfkit.schema.run import HostUsage, ProfilerCost, RunReport, StepTimes
 from tests.support.report_builders import MS, make_across, make_efficiency, make_loading, make_rank, make_run, make_step
 
 CONFIG: dict[str, Any] = {
@@ -30,10 +30,10 @@ CONFIG: dict[str, Any] = {
 }
 
 
-def make_hosts(ranks: int, *, cores: int | None = 64, threads: int = 1, a_host: int = 64) -> list[HostUse]:
+def make_hosts(ranks: int, *, cores: int | None = 64, threads: int = 1, a_host: int = 64) -> list[HostUsage]:
     """Hosts that are filled one after another."""
     return [
-        HostUse(
+        HostUsage(
             host=f"node{number}",
             device="cpu",
             device_name="cpu model",
@@ -73,7 +73,7 @@ def make_scaled(
         "data_loading": make_loading(source=source),
         "profiler_cost": ProfilerCost(plain_step_ns=None, recorded_step_ns=None, ratio=None, reason="not measured"),
         "efficiency": make_efficiency(),
-        "across": make_across() if size > 1 else None,
+        "cross_rank": make_across() if size > 1 else None,
         "injections": [],
         "findings": [],
     }
@@ -156,7 +156,7 @@ def make_ranks(parts: Sequence[dict[str, int]]) -> list[RankReport]:
 def make_together(runs: Sequence[RunReport], by: Sequence[str] = (), forecast: Sequence[int] = ()) -> Report:
     """A report on `runs` and what they tell together."""
     together = scaling(runs, by, forecast)
-    return Report(perfkit_version="0.0.0", runs=list(runs), scaling=together, insights=insights(runs, together))
+    return Report(perfkit_version="0.0.0", runs=list(runs), multi_run=together, insights=insights(runs, together))
 
 
 def make_scaling_report() -> Report:
@@ -173,7 +173,7 @@ def make_scaling_report() -> Report:
             name=f"{source}-{size}-{repeat}",
             hosts=make_hosts(size, cores=4),
             data_loading=make_loading(source=source, median_ns=(2 if source == "memory" else 30) * MS),
-            across=None,
+            cross_rank=None,
         )
         for source, sizes in steps_ms.items()
         for size, ms in sizes.items()

@@ -7,13 +7,13 @@ import msgspec
 
 from perfkit.schema.manifest import Failure, RunManifest, World
 from perfkit.storage.run_folder import write_manifest
-from perfkit.sweep.plan import Axis, Wanted, combinations, plan
+from perfkit.sweep.plan import Axis, SweepSpec, combinations, plan
 from perfkit.sweep.point import Point
 
 CONFIG: dict[str, Any] = {"batch_size": 16, "source": "memory", "steps": 8, "compile": False, "inject": []}
 
 
-def wanted(**given: Any) -> Wanted:
+def wanted(**given: Any) -> SweepSpec:
     defaults: dict[str, Any] = {
         "workload": "gpt",
         "ranks": (1, 2),
@@ -23,16 +23,16 @@ def wanted(**given: Any) -> Wanted:
         "options": (),
         "trace_dir": "traces/s",
     }
-    return Wanted(**(defaults | given))
+    return SweepSpec(**(defaults | given))
 
 
-def config_of(asked: Wanted, varied: dict[str, str]) -> dict[str, Any]:
+def config_of(asked: SweepSpec, varied: dict[str, str]) -> dict[str, Any]:
     """Return what `perfkit run` would make of a combination."""
     place = {"trace_dir": asked.trace_dir, "data_dir": f"{asked.trace_dir}/.data", "name": None, "config": None}
     return CONFIG | place | varied
 
 
-def points_of(asked: Wanted) -> list[Point]:
+def points_of(asked: SweepSpec) -> list[Point]:
     return plan(asked, [config_of(asked, varied) for varied in combinations(asked)])
 
 

@@ -4,10 +4,10 @@ import json
 from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
 from typing import Any, NamedTuple
 
-from perfkit.trace.categories import kind_of_category, was_annotation
-from perfkit.trace.events import CollectiveArgs, Events, Kind, RankTrace
+from perfkit.trace.categories import is_legacy_annotation, kind_of
+from perfkit.trace.events import CollectiveArgs, EventKind, Events, RankTrace
 
-KEPT = (Kind.KERNEL, Kind.COPY, Kind.LAUNCH, Kind.OPERATOR, Kind.ANNOTATION)
+KEPT = (EventKind.KERNEL, EventKind.COPY, EventKind.LAUNCH, EventKind.OPERATOR, EventKind.ANNOTATION)
 
 
 class Number(str):
@@ -19,7 +19,7 @@ class Number(str):
 class Row(NamedTuple):
     """One event that is kept."""
 
-    kind: Kind
+    kind: EventKind
     name: str
     start_ns: int
     end_ns: int
@@ -45,9 +45,9 @@ def _row(event: dict[str, Any]) -> Row | None:
     category, name = event.get("cat"), shown(event.get("name"))
     if str(event.get("ph")) != "X" or isinstance(event.get("ph"), Number) or category is None:
         return None
-    kind = kind_of_category(shown(category))
-    if kind is Kind.OPERATOR and category != "cpu_op" and was_annotation(name):
-        kind = Kind.ANNOTATION
+    kind = kind_of(shown(category))
+    if kind is EventKind.OPERATOR and category != "cpu_op" and is_legacy_annotation(name):
+        kind = EventKind.ANNOTATION
     start_ns, dur_ns = nanoseconds(event.get("ts")), nanoseconds(event.get("dur"))
     if kind not in KEPT or start_ns is None:
         return None
@@ -101,7 +101,7 @@ def rows(trace: RankTrace) -> list[Row]:
     columns = (events.kind, events.name, events.start_ns - base_ns, events.end_ns - base_ns, events.thread)
     listed = zip(*(column.tolist() for column in (*columns, events.correlation)), strict=True)
     return [
-        Row(Kind(kind), events.names[name], start, end, (thread, 0), correlation)
+        Row(EventKind(kind), events.names[name], start, end, (thread, 0), correlation)
         for kind, name, start, end, thread, correlation in listed
     ]
 
@@ -127,6 +127,6 @@ def same(one: Events, other: Events) -> bool:
 
 def said(events: Events) -> list[tuple[int, CollectiveArgs, int]]:
     """Return what events say of collectives, row by row, with the sequence number."""
-    columns = (events.said.row, events.said.number, events.said.sequence)
+    columns = (events.collective_args.row, events.collective_args.number, events.collective_args.sequence)
     listed = zip(*(column.tolist() for column in columns), strict=True)
-    return [(row, events.said.args[number], sequence) for row, number, sequence in listed]
+    return [(row, events.collective_args.args[number], sequence) for row, number, sequence in listed]

@@ -7,15 +7,15 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from perfkit.analysis.per_rank.collective_metadata import Description
-from perfkit.schema.cross_rank import BandwidthFit, SharedCollective
+from perfkit.analysis.per_rank.collective_metadata import CollectiveKey
+from perfkit.schema.cross_rank import BandwidthFit, MatchedCollectiveStat
 
 _FEWEST_SIZES: Final = 3
 
 Floats = NDArray[np.float64]
 
 
-def fits(rows: Sequence[SharedCollective]) -> list[BandwidthFit]:
+def fits(rows: Sequence[MatchedCollectiveStat]) -> list[BandwidthFit]:
     """Fit t = alpha + factor * S / beta to each operator and group whose transfers and sizes are known.
 
     By non-negative least squares on relative error (metrics.md section 5), a point a size: the mean of the medians of
@@ -25,15 +25,15 @@ def fits(rows: Sequence[SharedCollective]) -> list[BandwidthFit]:
     return [_fit(list(alike)) for _, alike in groupby(sorted(known, key=_key), key=_key)]
 
 
-def _key(row: SharedCollective) -> tuple[str, str, int]:
+def _key(row: MatchedCollectiveStat) -> tuple[str, str, int]:
     return row.operator, row.group or "", row.group_size or 0
 
 
-def _fit(rows: list[SharedCollective]) -> BandwidthFit:
+def _fit(rows: list[MatchedCollectiveStat]) -> BandwidthFit:
     first = rows[0]
     points = dict(_points(rows))
     alpha_ns, beta, error, reason = None, None, None, None
-    factor = bus_factor(Description(first.operator, first.group, first.group_size)) or 0.0
+    factor = bus_factor(CollectiveKey(first.operator, first.group, first.group_size)) or 0.0
     if len(points) < _FEWEST_SIZES:
         reason = f"{len(points)} distinct sizes: a latency and a bandwidth need {_FEWEST_SIZES}"
     else:
@@ -54,7 +54,7 @@ def _fit(rows: list[SharedCollective]) -> BandwidthFit:
     )
 
 
-def bus_factor(described: Description) -> float | None:
+def bus_factor(described: CollectiveKey) -> float | None:
     """Return busbw / algbw as nccl-tests has it; None where the group's size is not known."""
     size = described.group_size
     if described.operator in ("broadcast", "reduce", "send", "recv"):
@@ -65,9 +65,9 @@ def bus_factor(described: Description) -> float | None:
     return 2 * share if described.operator == "all_reduce" else share
 
 
-def _points(rows: list[SharedCollective]) -> Iterator[tuple[int, float]]:
+def _points(rows: list[MatchedCollectiveStat]) -> Iterator[tuple[int, float]]:
     """Yield each size and its transfer; types of one size are one point, by their counts."""
-    by_size: dict[int, list[SharedCollective]] = {}
+    by_size: dict[int, list[MatchedCollectiveStat]] = {}
     for row in rows:
         by_size.setdefault(row.bytes or 0, []).append(row)
     for size, alike in by_size.items():

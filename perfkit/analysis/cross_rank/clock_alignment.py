@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from perfkit.analysis.cross_rank.matching import Matched
+from perfkit.analysis.cross_rank.matching import MatchedCollectives
 from perfkit.schema.cross_rank import HostClock
 from perfkit.trace.intervals import Ints
 
@@ -26,7 +26,7 @@ class _Host(NamedTuple):
     ranks: list[int]
 
 
-def align(matched: Matched, hosts: Mapping[int, str | None]) -> list[HostClock]:
+def align(matched: MatchedCollectives, hosts: Mapping[int, str | None]) -> list[HostClock]:
     """Return the clock of each host as against that of the lowest rank's host, which comes first.
 
     Hosts that share no collective with the reference are aligned through those that do; one that nothing leads to has

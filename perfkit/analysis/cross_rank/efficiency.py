@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from perfkit.analysis.cross_rank.matching import Matched
-from perfkit.analysis.per_rank.collective_calls import Calls
+from perfkit.analysis.cross_rank.matching import MatchedCollectives
+from perfkit.analysis.per_rank.collective_calls import CollectiveCalls
 from perfkit.schema.rank import RankReport, StepBreakdown
 from perfkit.schema.run import Efficiency
 from perfkit.trace.intervals import Ints
@@ -39,7 +39,7 @@ def replay(joins: Iterable[Join], progress_ns: Ints) -> int:
     return int((progress_ns + waited).max())
 
 
-def joins_of(matched: Matched, place: Mapping[int, int]) -> list[Join]:
+def joins_of(matched: MatchedCollectives, place: Mapping[int, int]) -> list[Join]:
     """Return the collectives that can be replayed, in an order that is every rank's own order of issue."""
     rows = np.flatnonzero(matched.splits)
     rows = rows[np.argsort(matched.collective[rows], kind="stable")]
@@ -50,7 +50,7 @@ def joins_of(matched: Matched, place: Mapping[int, int]) -> list[Join]:
     return [Join(where[part], matched.joined_ns[part], matched.blocked_ns[part]) for part in _ordered(matched, parts)]
 
 
-def _ordered(matched: Matched, parts: list[Ints]) -> list[Ints]:
+def _ordered(matched: MatchedCollectives, parts: list[Ints]) -> list[Ints]:
     """Sort collectives so that no rank's order of issue is broken, where the ranks agree on one."""
     number = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
     rows = np.concatenate([*parts, np.zeros(0, np.int64)])
@@ -89,7 +89,9 @@ def _times(ranks: Sequence[Sequence[StepBreakdown]]) -> _Times:
     return _Times(wall, sums("compute"), sums("memcpy", "overhead"), sums("data_loading"))
 
 
-def efficiency(ranks: Sequence[RankReport], calls: Mapping[int, Calls], matched: Matched) -> Efficiency | None:
+def efficiency(
+    ranks: Sequence[RankReport], calls: Mapping[int, CollectiveCalls], matched: MatchedCollectives
+) -> Efficiency | None:
     """Return the hierarchy of a run; None without steps.
 
     Args:

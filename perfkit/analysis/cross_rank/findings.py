@@ -7,10 +7,10 @@ from typing import Final
 import numpy as np
 
 from perfkit.analysis.cross_rank.clock_alignment import align_ranks
-from perfkit.analysis.cross_rank.matching import Matched
-from perfkit.analysis.cross_rank.stragglers import describe, slow_in
+from perfkit.analysis.cross_rank.matching import MatchedCollectives
+from perfkit.analysis.cross_rank.stragglers import slow_in, straggler_sentence
 from perfkit.schema.common import Finding, Severity
-from perfkit.schema.cross_rank import Across, HostClock
+from perfkit.schema.cross_rank import CrossRankSummary, HostClock
 from perfkit.schema.run import Efficiency
 from perfkit.util.formatting import duration
 
@@ -22,18 +22,20 @@ _SKEW: Final = 3.0
 """The first collective's waiting is start-up skew from so many times the others' median on."""
 
 
-def across_findings(matched: Matched, found: Across, efficiency: Efficiency | None) -> Iterator[Finding]:
+def cross_rank_findings(
+    matched: MatchedCollectives, found: CrossRankSummary, efficiency: Efficiency | None
+) -> Iterator[Finding]:
     """Yield what must be known of the comparison before it is trusted."""
     if found.straggler:
-        severity: Severity = "warning" if found.straggler.awaited else "info"
-        message = describe(found.straggler)
-        yield Finding(code="slow_rank", severity=severity, message=message, rank=found.straggler.rank)
-    for late in found.late:
+        severity: Severity = "warning" if found.straggler.delays_others else "info"
+        message = straggler_sentence(found.straggler)
+        yield Finding(code="straggler", severity=severity, message=message, rank=found.straggler.rank)
+    for late in found.one_off_stragglers:
         message = (
             f"the other ranks waited {duration(late.lag_ns)} for it in step {late.step} ({slow_in(late)}); "
             "in the others by far less"
         )
-        yield Finding(code="late_once", severity="info", message=message, rank=late.rank)
+        yield Finding(code="one_off_straggler", severity="info", message=message, rank=late.rank)
     yield from _partial(matched)
     yield from _apart(matched, found.clocks)
     yield from _clocks(found.clocks)
@@ -52,7 +54,7 @@ def across_findings(matched: Matched, found: Across, efficiency: Efficiency | No
         yield Finding(code="timelines_disagree", severity="warning", message=message)
 
 
-def _partial(matched: Matched) -> list[Finding]:
+def _partial(matched: MatchedCollectives) -> list[Finding]:
     """Say what cannot be known where ranks of a group are missing."""
     rows = np.flatnonzero(matched.splits)
     size = np.array([kind.group_size or 0 for kind in matched.kinds] or [0], np.int64)[matched.kind[rows]]
@@ -69,7 +71,7 @@ def _partial(matched: Matched) -> list[Finding]:
     return [Finding(code="groups_incomplete", severity="info", message=message)]
 
 
-def _apart(matched: Matched, clocks: Sequence[HostClock]) -> list[Finding]:
+def _apart(matched: MatchedCollectives, clocks: Sequence[HostClock]) -> list[Finding]:
     """Say so where matches by order contradict the clocks: nobody leaves an n-to-n collective before the last joins."""
     rows = np.flatnonzero(matched.splits)
     if not len(rows):
@@ -86,7 +88,7 @@ def _apart(matched: Matched, clocks: Sequence[HostClock]) -> list[Finding]:
         f"{apart} of {len(first)} matched collectives were over on one rank before another joined: the traces do not "
         "hold the same collectives in the same order, and waiting is not to be trusted here"
     )
-    return [Finding(code="matches_doubtful", severity="warning", message=message)]
+    return [Finding(code="suspect_matches", severity="warning", message=message)]
 
 
 def _clocks(clocks: Sequence[HostClock]) -> list[Finding]:
@@ -104,7 +106,7 @@ def _clocks(clocks: Sequence[HostClock]) -> list[Finding]:
     return [Finding(code="clocks_differ", severity="info", message=message)]
 
 
-def _skew(matched: Matched) -> list[Finding]:
+def _skew(matched: MatchedCollectives) -> list[Finding]:
     """Say so where the first collective holds the ranks' start-up skew."""
     waits = _longest_waits(matched)
     if len(waits) < 3 or waits[0] <= max(_SKEW * median(waits[1:]), 1_000_000):
@@ -116,7 +118,7 @@ def _skew(matched: Matched) -> list[Finding]:
     return [Finding(code="start_skew", severity="info", message=message)]
 
 
-def _longest_waits(matched: Matched) -> Sequence[int]:
+def _longest_waits(matched: MatchedCollectives) -> Sequence[int]:
     """Return the longest waiting in each collective that splits, in order."""
     rows = np.flatnonzero(matched.splits)
     if not len(rows):

@@ -16,8 +16,8 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from perfkit.analysis.per_rank.collective_calls import COLUMNS, Calls
-from perfkit.analysis.per_rank.collective_metadata import Description
+from perfkit.analysis.per_rank.collective_calls import COLUMNS, CollectiveCalls
+from perfkit.analysis.per_rank.collective_metadata import CollectiveKey
 from perfkit.trace.intervals import Ints
 
 N_TO_N: Final = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"})
@@ -25,10 +25,10 @@ _MANY: Final = np.iinfo(np.int64).max
 _PAIRED: Final = frozenset({"send", "recv"})
 
 
-class Matched(NamedTuple):
+class MatchedCollectives(NamedTuple):
     """Every collective of every rank, those that are one collective side by side; columns of shape (c,)."""
 
-    kinds: list[Description]
+    kinds: list[CollectiveKey]
     rank: Ints
     kind: Ints
     step: Ints
@@ -67,7 +67,7 @@ class Matched(NamedTuple):
         return np.minimum(np.rint(self.exposed_ns * share).astype(np.int64), self.exposed_ns)
 
 
-def match(ranks: Mapping[int, Calls]) -> Matched:
+def match(ranks: Mapping[int, CollectiveCalls]) -> MatchedCollectives:
     """Match the collectives of ranks, given by rank."""
     kinds = list(dict.fromkeys(kind for calls in ranks.values() for kind in calls.kinds))
     columns = _stacked(ranks, kinds)
@@ -78,22 +78,22 @@ def match(ranks: Mapping[int, Calls]) -> Matched:
     apart = np.array([-2 if described.operator in _PAIRED else -1 for described in kinds] or [0], np.int64)
     within = np.where(sequence >= 0, apart[kind], alike[kind])
     key = (np.where(sequence >= 0, -2, step), group[kind], within, np.maximum(sequence, 0))
-    place = _place_in_step(columns["rank"], *key)
+    place = _ordinal_in_step(columns["rank"], *key)
     by = np.lexsort((columns["rank"], columns["order"], place, *reversed(key)))
-    opens = _opens(by, *key, place)
+    opens = _group_starts(by, *key, place)
     del kind, step, sequence, within, key, place
     for name, column in columns.items():  # one after the other: of thousands of ranks all would be there twice
         columns[name] = column[by]
     first = np.flatnonzero(opens)
     members = np.array([described.group_size or _MANY for described in kinds] or [0], np.int64)
     kind, duration = columns["kind"], columns["duration_ns"]
-    fits = _fits(first, columns["rank"], alike[kind], members[kind])
+    fits = _is_valid_match(first, columns["rank"], alike[kind], members[kind])
     number = np.cumsum(opens) - 1
     splitting = np.array([described.operator in N_TO_N for described in kinds], np.bool_)
     fitting = fits[number] if len(by) else np.zeros(0, bool)
     splits = fitting & splitting[kind] if len(by) else np.zeros(0, bool)
     shortest = np.minimum.reduceat(duration, first)[number] if len(by) else duration
-    return Matched(
+    return MatchedCollectives(
         kinds=kinds,
         collective=np.where(fitting, number, -1),
         splits=splits,
@@ -102,8 +102,8 @@ def match(ranks: Mapping[int, Calls]) -> Matched:
     )
 
 
-def _stacked(ranks: Mapping[int, Calls], kinds: list[Description]) -> dict[str, Ints]:
-    """Return the columns of all ranks one after the other: those of `Calls`, rank, and order of issue."""
+def _stacked(ranks: Mapping[int, CollectiveCalls], kinds: list[CollectiveKey]) -> dict[str, Ints]:
+    """Return the columns of all ranks one after the other: those of `CollectiveCalls`, rank, and order of issue."""
     number = {kind: index for index, kind in enumerate(kinds)}
     own = [np.array([number[kind] for kind in calls.kinds] or [0], np.int64) for calls in ranks.values()]
     counts = [len(calls.column("kind")) for calls in ranks.values()]
@@ -118,7 +118,7 @@ def _stacked(ranks: Mapping[int, Calls], kinds: list[Description]) -> dict[str, 
     return columns
 
 
-def _codes(kinds: list[Description]) -> tuple[Ints, Ints]:
+def _codes(kinds: list[CollectiveKey]) -> tuple[Ints, Ints]:
     """Return for each kind the number of its group, and of what must agree in a match."""
 
     def number(values: list[object]) -> Ints:
@@ -132,18 +132,18 @@ def _codes(kinds: list[Description]) -> tuple[Ints, Ints]:
     )
 
 
-def _place_in_step(rank: Ints, *within: Ints) -> Ints:
+def _ordinal_in_step(rank: Ints, *within: Ints) -> Ints:
     """Return the how-manieth of its rank and of what else is given each is; the columns are in order of issue."""
     if not len(rank):
         return rank
     by = np.lexsort((rank, *within))
-    first = np.maximum.accumulate(np.where(_opens(by, rank, *within), np.arange(len(by)), 0))
+    first = np.maximum.accumulate(np.where(_group_starts(by, rank, *within), np.arange(len(by)), 0))
     place = np.empty(len(by), np.int64)
     place[by] = np.arange(len(by)) - first
     return place
 
 
-def _opens(by: Ints, *keys: Ints) -> NDArray[np.bool_]:
+def _group_starts(by: Ints, *keys: Ints) -> NDArray[np.bool_]:
     """Return at which places, in the given order, any of the keys begins another value."""
     opens = np.zeros(len(by), np.bool_)
     opens[:1] = True
@@ -153,7 +153,7 @@ def _opens(by: Ints, *keys: Ints) -> NDArray[np.bool_]:
     return opens
 
 
-def _fits(first: Ints, rank: Ints, alike: Ints, members: Ints) -> NDArray[np.bool_]:
+def _is_valid_match(first: Ints, rank: Ints, alike: Ints, members: Ints) -> NDArray[np.bool_]:
     """Return for each candidate, which starts at `first`, whether it is one collective of several ranks."""
     if not len(first):
         return np.zeros(0, np.bool_)

@@ -13,9 +13,9 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from perfkit.analysis.cross_rank.matching import Matched
+from perfkit.analysis.cross_rank.matching import MatchedCollectives
 from perfkit.schema.common import CATEGORIES, Category
-from perfkit.schema.cross_rank import Evidence, LateStep, Straggler
+from perfkit.schema.cross_rank import Evidence, OneOffStraggler, Straggler
 from perfkit.schema.rank import RankReport
 from perfkit.trace.intervals import Ints
 from perfkit.util.formatting import duration
@@ -40,7 +40,7 @@ _OWN: Final[tuple[Category, ...]] = ("compute", "memcpy", "data_loading", "overh
 _PLACE: Final = {category: place for place, category in enumerate(CATEGORIES)}
 
 
-class Lateness(NamedTuple):
+class StepDelays(NamedTuple):
     """How late each rank was in each step that all of them recorded."""
 
     evidence: Evidence
@@ -57,7 +57,7 @@ class Lateness(NamedTuple):
         return float(np.median(self.exposed_ns.sum(axis=2).max(axis=0)))
 
 
-def lateness(ranks: Sequence[RankReport], matched: Matched) -> Lateness | None:
+def step_delays(ranks: Sequence[RankReport], matched: MatchedCollectives) -> StepDelays | None:
     """Return how late each rank was, by matched collectives where they tell; None where ranks cannot be compared."""
     table = {rank.rank: {step.step: step for step in rank.steps} for rank in ranks if rank.rank is not None}
     if len(table) < 2:
@@ -71,12 +71,12 @@ def lateness(ranks: Sequence[RankReport], matched: Matched) -> Lateness | None:
     )
     waited = _waited(list(table), steps, matched)
     if waited is not None:
-        return Lateness("waiting", list(table), steps, -waited, exposed)
+        return StepDelays("waiting", list(table), steps, -waited, exposed)
     own = exposed.sum(axis=2) - exposed[:, :, _PLACE["communication"]]
-    return Lateness("own_time", list(table), steps, own, exposed)
+    return StepDelays("own_time", list(table), steps, own, exposed)
 
 
-def _waited(ranks: list[int], steps: list[int], matched: Matched) -> Ints | None:
+def _waited(ranks: list[int], steps: list[int], matched: MatchedCollectives) -> Ints | None:
     """Return how long each rank waited in each step, shape (ranks, steps); None unless all of them could have."""
     rows = np.flatnonzero(matched.splits & np.isin(matched.rank, ranks) & np.isin(matched.step, steps))
     by_rank = np.argsort(ranks)
@@ -90,7 +90,7 @@ def _waited(ranks: list[int], steps: list[int], matched: Matched) -> Ints | None
     return waited if count.all() else None
 
 
-def find_straggler(found: Lateness) -> Straggler | None:
+def find_straggler(found: StepDelays) -> Straggler | None:
     """Return the rank that the others wait for, or None where none stands out.
 
     It must be the last in three of four steps, late by a noticeable share of the step, and by more than twice what its
@@ -99,13 +99,13 @@ def find_straggler(found: Lateness) -> Straggler | None:
     last = found.late_ns.argmax(axis=0)
     place = int(np.bincount(last, minlength=len(found.ranks)).argmax())
     times = int((last == place).sum())
-    lags = _beyond(found.late_ns, place)
+    lags = _excess_over_median(found.late_ns, place)
     lag_ns = float(np.median(lags))
     noise_ns = float(np.median(np.abs(lags - lag_ns)))
     often = times >= _OFTEN * len(found.steps)
     if not often or lag_ns <= 0 or lag_ns < max(_NOTICEABLE * found.wall_ns, _NOISES * noise_ns):
         return None
-    more = np.median(_beyond(found.exposed_ns, place), axis=0)
+    more = np.median(_excess_over_median(found.exposed_ns, place), axis=0)
     category, category_ns = _slow_in(more, lag_ns)
     return Straggler(
         rank=found.ranks[place],
@@ -116,12 +116,12 @@ def find_straggler(found: Lateness) -> Straggler | None:
         category=category,
         category_ns=category_ns,
         wait_ns=-round(float(more[_PLACE["communication"]])),
-        last=times,
+        steps_last=times,
         steps=len(found.steps),
     )
 
 
-def find_late_steps(found: Lateness, straggler: Straggler | None) -> list[LateStep]:
+def find_one_off_stragglers(found: StepDelays, straggler: Straggler | None) -> list[OneOffStraggler]:
     """Return the steps in which one rank was late for once, the longest first.
 
     A step that follows none of the trace is left out: it holds the skew with which the ranks began to record.
@@ -129,22 +129,22 @@ def find_late_steps(found: Lateness, straggler: Straggler | None) -> list[LateSt
     return sorted(_late_steps(found, straggler), key=lambda late: -late.lag_ns)[:_MOST_LATE]
 
 
-def _late_steps(found: Lateness, straggler: Straggler | None) -> Iterator[LateStep]:
+def _late_steps(found: StepDelays, straggler: Straggler | None) -> Iterator[OneOffStraggler]:
     last = found.late_ns.argmax(axis=0).tolist()
-    lags = [float(_beyond(found.late_ns[:, [k]], place)[0]) for k, place in enumerate(last)]
+    lags = [float(_excess_over_median(found.late_ns[:, [k]], place)[0]) for k, place in enumerate(last)]
     usual_ns = max(float(np.median(lags)), straggler.lag_ns if straggler else 0)
     least_ns = max(_ONCE_NOTICEABLE * found.wall_ns, _ONCE_BEYOND * usual_ns)
     known = set(found.steps)
     for k, (step, place, lag_ns) in enumerate(zip(found.steps, last, lags, strict=True)):
         if lag_ns < least_ns or step - 1 not in known:
             continue
-        category, category_ns = _slow_in(_beyond(found.exposed_ns[:, k], place), lag_ns)
-        yield LateStep(
+        category, category_ns = _slow_in(_excess_over_median(found.exposed_ns[:, k], place), lag_ns)
+        yield OneOffStraggler(
             rank=found.ranks[place], step=step, lag_ns=round(lag_ns), category=category, category_ns=category_ns
         )
 
 
-def _beyond(values: Ints, place: int) -> NDArray[np.float64]:
+def _excess_over_median(values: Ints, place: int) -> NDArray[np.float64]:
     """Return by how much one rank exceeds the median of the others; ranks are the first axis."""
     beyond: NDArray[np.float64] = values[place] - np.median(np.delete(values, place, axis=0), axis=0)
     return beyond
@@ -157,11 +157,13 @@ def _slow_in(more_ns: NDArray[np.float64], lag_ns: float) -> tuple[Category | No
     return (category, round(ns)) if ns >= _EXPLAINS * lag_ns else (None, 0)
 
 
-def describe(straggler: Straggler) -> str:
+def straggler_sentence(straggler: Straggler) -> str:
     """Say which rank is late, by how much, in what, and how often."""
     lag = duration(straggler.lag_ns)
     if straggler.evidence == "own_time":
-        waiting = f", which wait {duration(straggler.wait_ns)} for it in communication" if straggler.awaited else ""
+        waiting = (
+            f", which wait {duration(straggler.wait_ns)} for it in communication" if straggler.delays_others else ""
+        )
         return (
             f"rank {straggler.rank} takes {lag} a step longer by itself than the other ranks "
             f"({slow_in(straggler)}){waiting}"
@@ -171,11 +173,11 @@ def describe(straggler: Straggler) -> str:
     return (
         f"rank {straggler.rank} keeps the other ranks waiting {lag} a step in collectives{exposed} "
         f"({slow_in(straggler)}); "
-        f"it is the last in {straggler.last} of {straggler.steps} steps"
+        f"it is the last in {straggler.steps_last} of {straggler.steps} steps"
     )
 
 
-def slow_in(late: Straggler | LateStep) -> str:
+def slow_in(late: Straggler | OneOffStraggler) -> str:
     """Say where a late rank takes longer than the others."""
     if late.category is None:
         return "its own time does not show in what"

@@ -7,32 +7,32 @@ import numpy as np
 
 from perfkit.analysis.cross_rank.bandwidth import bus_factor, fits
 from perfkit.analysis.cross_rank.clock_alignment import align
-from perfkit.analysis.cross_rank.matching import N_TO_N, Matched
-from perfkit.analysis.cross_rank.stragglers import find_late_steps, find_straggler, lateness
-from perfkit.schema.cross_rank import Across, RankWait, SharedCollective
+from perfkit.analysis.cross_rank.matching import N_TO_N, MatchedCollectives
+from perfkit.analysis.cross_rank.stragglers import find_one_off_stragglers, find_straggler, step_delays
+from perfkit.schema.cross_rank import CrossRankSummary, MatchedCollectiveStat, RankWait
 from perfkit.schema.rank import RankReport
 from perfkit.trace.intervals import Ints
 
 
-def across(matched: Matched, ranks: Sequence[RankReport]) -> Across:
+def summarize_cross_rank(matched: MatchedCollectives, ranks: Sequence[RankReport]) -> CrossRankSummary:
     """Sum what was matched by kind of collective and by rank, and say who is late and how the clocks differ."""
     rows = sorted(_shared(matched), key=lambda row: -row.count * ((row.wait_ns or 0) + (row.transfer_ns or 0)))
     comparable = len({rank.device for rank in ranks}) == 1
-    late = lateness(ranks, matched) if comparable else None
+    late = step_delays(ranks, matched) if comparable else None
     straggler = find_straggler(late) if late else None
-    return Across(
+    return CrossRankSummary(
         collectives=rows,
-        waits=_waits(matched),
+        rank_waits=_waits(matched),
         matched=int((matched.collective >= 0).sum()),
         unmatched=int((~matched.alone & (matched.collective < 0)).sum()),
         straggler=straggler,
-        late=find_late_steps(late, straggler) if late else [],
+        one_off_stragglers=find_one_off_stragglers(late, straggler) if late else [],
         clocks=align(matched, {rank.rank: rank.host for rank in ranks if rank.rank is not None}),
-        fits=fits(rows),
+        bandwidth_fits=fits(rows),
     )
 
 
-def _waits(matched: Matched) -> list[RankWait]:
+def _waits(matched: MatchedCollectives) -> list[RankWait]:
     ranks, number = np.unique(matched.rank, return_inverse=True)
     columns = (matched.wait_ns, matched.exposed_wait_ns, matched.transfer_ns)
     sums = np.zeros((len(columns), len(ranks)), np.int64)
@@ -44,12 +44,12 @@ def _waits(matched: Matched) -> list[RankWait]:
     ]
 
 
-def _shared(matched: Matched) -> Iterator[SharedCollective]:
+def _shared(matched: MatchedCollectives) -> Iterator[MatchedCollectiveStat]:
     rows = np.flatnonzero(matched.collective >= 0)
     rows = rows[np.lexsort((matched.rank[rows], matched.collective[rows]))]
     # What the lowest rank says of it: in an all_to_all each may give another size.
     first = np.flatnonzero(np.diff(matched.collective[rows], prepend=-1))
-    shown = _numbered([tuple(kind.shown().values()) for kind in matched.kinds])
+    shown = _numbered([tuple(kind.as_columns().values()) for kind in matched.kinds])
     kind = np.repeat(shown[matched.kind[rows[first]]], np.diff(np.append(first, len(rows))))
     by = np.argsort(kind, kind="stable")
     for alike in np.split(rows[by], np.flatnonzero(np.diff(kind[by])) + 1) if len(rows) else ():
@@ -61,7 +61,7 @@ def _numbered(values: Sequence[Hashable]) -> Ints:
     return np.array([places[value] for value in values] or [0], np.int64)
 
 
-def _shared_row(matched: Matched, rows: Ints) -> SharedCollective:
+def _shared_row(matched: MatchedCollectives, rows: Ints) -> MatchedCollectiveStat:
     """Sum the matched collectives of one kind."""
     described = matched.kinds[matched.kind[rows[0]]]
     _, first = np.unique(matched.collective[rows], return_index=True)
@@ -69,8 +69,8 @@ def _shared_row(matched: Matched, rows: Ints) -> SharedCollective:
     transfer_ns = median(matched.transfer_ns[rows[first]].tolist()) if splits else None
     algbw = described.bytes * 1e9 / transfer_ns if transfer_ns and described.bytes else None
     factor = bus_factor(described)
-    return SharedCollective(
-        **described.shown(),
+    return MatchedCollectiveStat(
+        **described.as_columns(),
         count=len(first),
         wait_ns=float(matched.wait_ns[rows].mean()) if splits else None,
         transfer_ns=transfer_ns,

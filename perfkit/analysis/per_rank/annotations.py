@@ -6,21 +6,21 @@ from perfkit.analysis.per_rank.classify import Names
 from perfkit.analysis.per_rank.steps import Steps, match_steps
 from perfkit.schema.aggregate import MOST_PHASES
 from perfkit.schema.rank import PhaseStat
-from perfkit.trace.events import Events, Kind
+from perfkit.trace.events import EventKind, Events
 from perfkit.trace.intervals import Ints
 
 
-def phase_rows(events: Events, names: Names, steps: Steps, step_marker: str | None) -> Ints:
+def annotation_rows(events: Events, names: Names, steps: Steps, step_marker: str | None) -> Ints:
     """Return the annotations that begin within the steps, without those of steps and collectives."""
     wanted = ~(names.backend_annotation | names.whole_span_annotation)
     wanted &= np.array([match is None for match in match_steps(events.names, step_marker)], np.bool_)
-    rows = np.flatnonzero((events.kind == Kind.ANNOTATION) & wanted[events.name])
+    rows = np.flatnonzero((events.kind == EventKind.ANNOTATION) & wanted[events.name])
     return rows[steps.within(events.start_ns[rows])]
 
 
 def tabulate_phases(events: Events, names: Names, steps: Steps, step_marker: str | None) -> list[PhaseStat]:
-    """Sum the annotations of `phase_rows` by name, largest first."""
-    rows = phase_rows(events, names, steps, step_marker)
+    """Sum the annotations of `annotation_rows` by name, largest first."""
+    rows = annotation_rows(events, names, steps, step_marker)
     duration_ns = events.end_ns[rows] - events.start_ns[rows]
     keys, place = np.unique(events.name[rows], return_inverse=True)
     total_ns, max_ns = (np.zeros(len(keys), np.int64) for _ in range(2))

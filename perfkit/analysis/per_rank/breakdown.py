@@ -10,11 +10,21 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 
-from perfkit.analysis.per_rank.classify import Device, Names, data_loading_rows, within_same_thread
+from perfkit.analysis.per_rank.classify import Device, Names, data_loading_rows, nested_on_thread
 from perfkit.analysis.per_rank.steps import Steps
 from perfkit.schema.rank import ExposedNs, Loads, StepBreakdown, TotalNs
-from perfkit.trace.events import Events, Kind
-from perfkit.trace.intervals import EMPTY, Ints, Union, apart, innermost_segments, measure, merge, outermost, union
+from perfkit.trace.events import EventKind, Events
+from perfkit.trace.intervals import (
+    EMPTY,
+    Ints,
+    Union,
+    disjoint_groups,
+    innermost_segments,
+    measure,
+    merge,
+    outermost,
+    union,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +67,7 @@ def _device_activity(events: Events, device: Device, data_loading: Union) -> Act
 
 def _host_activity(events: Events, names: Names, loading: Ints, data_loading: Union, steps: Steps) -> Activity:
     """Give each thread's time to its innermost operators, a stretch after the other: a trace may have millions."""
-    annotated = np.flatnonzero((events.kind == Kind.ANNOTATION) & names.whole_span_annotation[events.name])
+    annotated = np.flatnonzero((events.kind == EventKind.ANNOTATION) & names.whole_span_annotation[events.name])
     compute, communication = [EMPTY], [union(events.start_ns[annotated], events.end_ns[annotated])]
     self_ns = np.zeros(len(events.kind), np.int64)
     for rows in _operators_apart(events):
@@ -65,7 +75,7 @@ def _host_activity(events: Events, names: Names, loading: Ints, data_loading: Un
         within = np.clip(cut.end, *steps.bounds[[0, -1]]) - np.clip(cut.start, *steps.bounds[[0, -1]])
         np.add.at(self_ns, rows[cut.owner], within)
         # An operator that runs within the loading of data belongs to it, whatever it is.
-        working = ~within_same_thread(events, rows, loading)[cut.owner]
+        working = ~nested_on_thread(events, rows, loading)[cut.owner]
         communicating = names.communication_operator[events.name[rows]][cut.owner]
         for parts, of in ((compute, working & ~communicating), (communication, working & communicating)):
             parts.append(union(cut.start[of], cut.end[of]))
@@ -80,10 +90,10 @@ def _host_activity(events: Events, names: Names, loading: Ints, data_loading: Un
 
 def _operators_apart(events: Events) -> Iterator[Ints]:
     """Yield the rows of host operators: those of one thread, in groups that do not overlap."""
-    is_operator = events.kind == Kind.OPERATOR
+    is_operator = events.kind == EventKind.OPERATOR
     for thread in np.unique(events.thread[is_operator]):
         here = np.flatnonzero(is_operator & (events.thread == thread))
-        for group in apart(events.start_ns[here], events.end_ns[here]):
+        for group in disjoint_groups(events.start_ns[here], events.end_ns[here]):
             yield here[group]
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from perfkit.analysis.per_rank import name_patterns as rules
 from perfkit.trace.categories import COMMUNICATION_OPERATORS
-from perfkit.trace.events import Events, Kind
+from perfkit.trace.events import EventKind, Events
 from perfkit.trace.intervals import Ints, contained, innermost
 
 _AT_ONCE: Final = 1 << 16
@@ -74,10 +74,10 @@ class Device:
 
 def find_device(events: Events, names: Names) -> Device:
     """Join device activities to their launches and tell communication kernels from the rest."""
-    row = events.rows(Kind.KERNEL, Kind.COPY)
+    row = events.rows(EventKind.KERNEL, EventKind.COPY)
     launch_row = _join_launches(events, row)
-    is_copy = (events.kind[row] == Kind.COPY) | names.copy_kernel[events.name[row]]
-    launched_by = at_launch(events, launch_row, communicating_candidates(events, names))
+    is_copy = (events.kind[row] == EventKind.COPY) | names.copy_kernel[events.name[row]]
+    launched_by = innermost_at_launch(events, launch_row, communicating_candidates(events, names))
     by_operator = (launched_by >= 0) & names.communication_operator[events.name[launched_by]]
     by_name = names.communication_kernel[events.name[row]]
     return Device(
@@ -91,13 +91,13 @@ def find_device(events: Events, names: Names) -> Device:
 
 def communicating_candidates(events: Events, names: Names) -> NDArray[np.bool_]:
     """Return which events are operators or backend annotations: the innermost at a launch is looked for among them."""
-    is_annotation = (events.kind == Kind.ANNOTATION) & names.backend_annotation[events.name]
-    return np.asarray((events.kind == Kind.OPERATOR) | is_annotation)
+    is_annotation = (events.kind == EventKind.ANNOTATION) & names.backend_annotation[events.name]
+    return np.asarray((events.kind == EventKind.OPERATOR) | is_annotation)
 
 
 def _join_launches(events: Events, device: Ints) -> Ints:
     """Return for each device row the row of the earliest launch with its correlation, or -1."""
-    launches = events.rows(Kind.LAUNCH)
+    launches = events.rows(EventKind.LAUNCH)
     launches = launches[events.correlation[launches] >= 0]
     if not len(launches):
         return np.full(len(device), -1, np.int64)
@@ -108,7 +108,7 @@ def _join_launches(events: Events, device: Ints) -> Ints:
     return np.where(ids[first] == wanted, launches[first], -1)
 
 
-def at_launch(events: Events, launch_row: Ints, is_candidate: NDArray[np.bool_]) -> Ints:
+def innermost_at_launch(events: Events, launch_row: Ints, is_candidate: NDArray[np.bool_]) -> Ints:
     """Return, per launch, the row of the innermost candidate at its start on its thread; -1 where none runs.
 
     A stretch of time after the other, with only the candidates that run in it: a trace may have millions.
@@ -130,10 +130,10 @@ def at_launch(events: Events, launch_row: Ints, is_candidate: NDArray[np.bool_])
 
 def data_loading_rows(events: Events, names: Names) -> Ints:
     """Return the rows of data-loading annotations."""
-    return np.flatnonzero((events.kind == Kind.ANNOTATION) & names.data_loading[events.name])
+    return np.flatnonzero((events.kind == EventKind.ANNOTATION) & names.data_loading[events.name])
 
 
-def within_same_thread(events: Events, rows: Ints, outer: Ints) -> NDArray[np.bool_]:
+def nested_on_thread(events: Events, rows: Ints, outer: Ints) -> NDArray[np.bool_]:
     """Return for each row whether its span lies within the span of an `outer` row on the same thread."""
     inside = np.zeros(len(rows), np.bool_)
     for thread in np.unique(events.thread[outer]):

@@ -13,10 +13,10 @@ import numpy as np
 from msgspec import Struct
 
 from perfkit.analysis.per_rank.breakdown import Activity
-from perfkit.analysis.per_rank.collective_metadata import Description
+from perfkit.analysis.per_rank.collective_metadata import CollectiveKey
 from perfkit.analysis.per_rank.collectives import Collectives
 from perfkit.analysis.per_rank.steps import Steps
-from perfkit.trace.intervals import Cover, Ints, merge
+from perfkit.trace.intervals import Coverage, Ints, merge
 
 COLUMNS: Final = (
     "kind",
@@ -32,10 +32,10 @@ NO_STEP: Final = -1
 _AT_ONCE: Final = 1 << 16
 
 
-class Calls(Struct, frozen=True, kw_only=True):
+class CollectiveCalls(Struct, frozen=True, kw_only=True):
     """The collectives of one trace, in the order in which the host issued them."""
 
-    kinds: list[Description]
+    kinds: list[CollectiveKey]
     columns: bytearray
     """int64, `COLUMNS` one after the other, each of shape (c,). `kind` is an index into `kinds`; `step` the step's
     number, or -1; `sequence` the number in the group, or -1; `joined_ns` the rank's progress at its start;
@@ -52,10 +52,10 @@ def _rows(columns: bytearray) -> Ints:
     return np.frombuffer(columns, np.int64).reshape(len(COLUMNS), -1)
 
 
-def list_calls(found: Collectives, activity: Activity, steps: Steps) -> Calls:
+def collect_calls(found: Collectives, activity: Activity, steps: Steps) -> CollectiveCalls:
     """Return the collectives of a trace by issue."""
     step_number = np.array([NO_STEP if step is None else step for step in steps.number], np.int64)
-    both, compute = Cover(merge(activity.compute, activity.communication)), Cover(activity.compute)
+    both, compute = Coverage(merge(activity.compute, activity.communication)), Coverage(activity.compute)
     begin_ns, end_ns = steps.bounds[:1], steps.bounds[-1]
 
     def progress(instant: Ints) -> Ints:
@@ -79,20 +79,20 @@ def list_calls(found: Collectives, activity: Activity, steps: Steps) -> Calls:
             np.where(blocked >= 0, progress(np.maximum(blocked, 0)), -1),
             end,
         )
-    return Calls(kinds=found.kinds, columns=table, progress_ns=int(progress(steps.bounds[-1:])[0]))
+    return CollectiveCalls(kinds=found.kinds, columns=table, progress_ns=int(progress(steps.bounds[-1:])[0]))
 
 
-def in_sequence(cycles: Sequence[Calls]) -> Calls:
+def concatenate_cycles(cycles: Sequence[CollectiveCalls]) -> CollectiveCalls:
     """Join the collectives of a rank's cycles, in order; progress goes on from one to the next."""
     if len(cycles) == 1:
         return cycles[0]
     kinds = list(dict.fromkeys(kind for cycle in cycles for kind in cycle.kinds))
     before = [0, *accumulate(cycle.progress_ns for cycle in cycles)]
     tables = [_shifted(cycle, kinds, offset) for cycle, offset in zip(cycles, before, strict=False)]
-    return Calls(kinds=kinds, columns=bytearray(np.hstack(tables)), progress_ns=before[-1])
+    return CollectiveCalls(kinds=kinds, columns=bytearray(np.hstack(tables)), progress_ns=before[-1])
 
 
-def _shifted(cycle: Calls, kinds: list[Description], offset_ns: int) -> Ints:
+def _shifted(cycle: CollectiveCalls, kinds: list[CollectiveKey], offset_ns: int) -> Ints:
     number = np.array([kinds.index(kind) for kind in cycle.kinds] or [0], np.int64)
     table = _rows(cycle.columns).copy()
     kind, joined, blocked = (COLUMNS.index(name) for name in ("kind", "joined_ns", "blocked_ns"))

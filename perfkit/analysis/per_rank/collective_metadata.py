@@ -22,7 +22,7 @@ _MOST_DIMENSIONS: Final = 64
 """As many as torch allows."""
 
 
-class Description(NamedTuple):
+class CollectiveKey(NamedTuple):
     """What is known of a collective; the key of the table."""
 
     operator: str
@@ -34,7 +34,7 @@ class Description(NamedTuple):
     members: str | None = None
     """The group's ranks as the trace writes them: groups of one name may have different ones. Not part of tables."""
 
-    def shown(self) -> dict[str, Any]:
+    def as_columns(self) -> dict[str, Any]:
         """Return what tells rows of tables apart."""
         return {name: value for name, value in self._asdict().items() if name != "members"}
 
@@ -56,7 +56,7 @@ def operator_name(operator: int) -> str:
     return OPERATORS[operator] if operator >= 0 else "unknown"
 
 
-def number(describe: Callable[..., Description], *deciding: Ints) -> tuple[list[Description], Ints]:
+def intern_descriptions(describe: Callable[..., CollectiveKey], *deciding: Ints) -> tuple[list[CollectiveKey], Ints]:
     """Describe all collectives of which some columns decide what they are.
 
     Args:
@@ -66,7 +66,7 @@ def number(describe: Callable[..., Description], *deciding: Ints) -> tuple[list[
     Returns:
         the descriptions, each once, in the order in which they occur, and for each collective the index of its own.
     """
-    found: dict[Description, int] = {}
+    found: dict[CollectiveKey, int] = {}
     known: dict[tuple[int, ...], int] = {}
     kind = np.empty(len(deciding[0]), np.int64)
     for begin in range(0, len(kind), _AT_ONCE):
@@ -85,31 +85,31 @@ def number(describe: Callable[..., Description], *deciding: Ints) -> tuple[list[
     return list(found), kind
 
 
-def from_metadata(operator: str, args: CollectiveArgs) -> Description:
+def from_metadata(operator: str, args: CollectiveArgs) -> CollectiveKey:
     """Describe a collective by its metadata."""
     elements = args.out_elements if operator in _OUTPUT_IS_TOTAL else args.in_elements
     size = _bytes(elements, args.dtype)
-    return Description(operator, args.group, args.group_size, size, _dtype(args.dtype), members=args.members)
+    return CollectiveKey(operator, args.group, args.group_size, size, _dtype(args.dtype), members=args.members)
 
 
-def from_record(operator: str, record: RecordedCollective) -> Description:
+def from_record(operator: str, record: RecordedCollective) -> CollectiveKey:
     """Describe a collective by what the run's own recorder saw."""
-    return Description(operator, record.group, record.group_size, record.bytes, _dtype(record.dtype))
+    return CollectiveKey(operator, record.group, record.group_size, record.bytes, _dtype(record.dtype))
 
 
-def from_shapes(operator: str, args: CollectiveArgs | None) -> Description:
+def from_shapes(operator: str, args: CollectiveArgs | None) -> CollectiveKey:
     """Describe a collective by the shapes and types that `record_shapes` puts beside it.
 
     They are those of this rank's input: the total of an all_gather or a gather is its output, which they do not say.
     """
     dims, dtype = (_first(args.input_dims), _first(args.input_type)) if args else (None, None)
     if not isinstance(dtype, str) or dtype.lower() not in rules.DTYPES:
-        return Description(operator)
+        return CollectiveKey(operator)
     size = None if operator in _OUTPUT_IS_TOTAL else _bytes(_elements(dims), dtype)
-    return Description(operator, bytes=size, dtype=_dtype(dtype))
+    return CollectiveKey(operator, bytes=size, dtype=_dtype(dtype))
 
 
-def marked(description: Description, *, in_hook: bool) -> Description:
+def with_ddp_flag(description: CollectiveKey, *, in_hook: bool) -> CollectiveKey:
     """Return the description, as that of a bucket of DDP's if an all_reduce was issued from the hook of a gradient."""
     return description._replace(ddp_bucket=in_hook and description.operator == "all_reduce")
 

@@ -12,25 +12,25 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from perfkit.analysis.per_rank.breakdown import Activity
-from perfkit.analysis.per_rank.classify import Device, Names, at_launch, communicating_candidates
+from perfkit.analysis.per_rank.classify import Device, Names, communicating_candidates, innermost_at_launch
 from perfkit.analysis.per_rank.collective_metadata import (
-    Description,
+    CollectiveKey,
     from_metadata,
     from_record,
     from_shapes,
-    marked,
-    number,
+    intern_descriptions,
     operator_name,
     operators,
     operators_of,
+    with_ddp_flag,
 )
-from perfkit.analysis.per_rank.flight_recorder_join import join_recorded
-from perfkit.analysis.per_rank.issue_sites import in_gradient_hook, issues_of
+from perfkit.analysis.per_rank.flight_recorder_join import join_flight_recorder
+from perfkit.analysis.per_rank.issue_sites import find_issue_sites, in_gradient_hook
 from perfkit.analysis.per_rank.steps import Steps
 from perfkit.schema.aggregate import add_collectives
 from perfkit.schema.rank import CollectiveStat
-from perfkit.trace.events import CollectiveArgs, Events, Kind, RecordedCollective
-from perfkit.trace.intervals import Ints, earliest_share, measure, uncovered_from
+from perfkit.trace.events import CollectiveArgs, EventKind, Events, RecordedCollective
+from perfkit.trace.intervals import Ints, measure, split_overlap_to_earliest, uncovered_from
 
 _NEVER: Final = int(np.iinfo(np.int64).max)
 
@@ -41,7 +41,7 @@ class Collectives(NamedTuple):
     start: Ints
     end: Ints
     exposed: Ints
-    kinds: list[Description]
+    kinds: list[CollectiveKey]
     """Each once, in the order in which they occur."""
     kind: Ints
     """Index into `kinds`."""
@@ -75,7 +75,7 @@ def _exposed(start: Ints, end: Ints, activity: Activity, steps: Steps) -> tuple[
     An instant at which several run is the earliest started's. To be asked about all communication at once, also what
     belongs to no step: it may hold an instant of a step.
     """
-    own = earliest_share(start, end)
+    own = split_overlap_to_earliest(start, end)
     first = np.clip(own.start, steps.bounds[0], steps.bounds[-1])
     last = np.clip(own.end, steps.bounds[0], steps.bounds[-1])
     del own
@@ -95,8 +95,8 @@ def _device_collectives(events: Events, names: Names, device: Device, activity: 
     rows, launch_row, step = device.row[chosen], device.launch_row[chosen], steps.device_step[chosen]
     kernels = _describe_kernels(events, names, rows, launch_row)
     first, group = _numbered(kernels.source * len(steps.number) + step)
-    kinds, kind = number(
-        lambda kind, hook: marked(kernels.kinds[kind], in_hook=hook == 1),
+    kinds, kind = intern_descriptions(
+        lambda kind, hook: with_ddp_flag(kernels.kinds[kind], in_hook=hook == 1),
         kernels.kind[first],
         in_gradient_hook(events, launch_row[first]).astype(np.int64),
     )
@@ -135,7 +135,7 @@ def _gathered(how: np.ufunc, values: Ints, group: Ints, count: int, start: int =
 class _Described(NamedTuple):
     """Of each kernel; columns of shape (k,)."""
 
-    kinds: list[Description]
+    kinds: list[CollectiveKey]
     kind: Ints
     """Index into `kinds`."""
     source: Ints
@@ -150,33 +150,35 @@ def _describe_kernels(events: Events, names: Names, rows: Ints, launch_row: Ints
     Kernels that one host event describes are one collective (oneCCL launches several). A kernel that carries its own
     metadata, or that nothing describes, is one by itself.
     """
-    said, args = events.said, events.said.args
+    said, args = events.collective_args, events.collective_args.args
     communicating = communicating_candidates(events, names) & names.communication_operator[events.name]
 
     def innermost(says: Callable[[CollectiveArgs], bool]) -> Ints:
         telling = np.zeros(len(communicating), np.bool_)
-        telling[said.rows_that_say(says)] = True
-        return at_launch(events, launch_row, telling & communicating)
+        telling[said.rows_where(says)] = True
+        return innermost_at_launch(events, launch_row, telling & communicating)
 
     def counts(one: CollectiveArgs) -> bool:
         return one.in_elements is not None
 
     host = innermost(counts)
-    source = np.where(np.isin(rows, said.rows_that_say(counts)), rows, host)
+    source = np.where(np.isin(rows, said.rows_where(counts)), rows, host)
     # The dims of a `c10d::*` operator are those of all its arguments, outputs too.
     shaped = innermost(lambda one: one.input_dims is not None and not one.is_dispatch)
-    described = said.of(source)
-    issued = at_launch(events, launch_row, communicating)
+    described = said.args_index(source)
+    issued = innermost_at_launch(events, launch_row, communicating)
     operator = np.append(operators(one.operator for one in args), -1)[described]
     for row in (issued, rows):
         operator = np.where(operator >= 0, operator, operators_of(events, row))
 
-    def describe(operator: int, described: int, shapes: int) -> Description:
+    def describe(operator: int, described: int, shapes: int) -> CollectiveKey:
         if described >= 0:
             return from_metadata(operator_name(operator), args[described])
         return from_shapes(operator_name(operator), args[shapes] if shapes >= 0 else None)
 
-    kinds, kind = number(describe, operator, described, np.where(described >= 0, -1, said.of(shaped)))
+    kinds, kind = intern_descriptions(
+        describe, operator, described, np.where(described >= 0, -1, said.args_index(shaped))
+    )
     source = np.where(described >= 0, source, np.where(shaped >= 0, shaped, rows))
     sequence = said.sequence_of(source)
     return _Described(kinds, kind, source, np.where(sequence >= 0, sequence, said.sequence_of(host)))
@@ -188,28 +190,28 @@ def _describe_kernels(events: Events, names: Names, rows: Ints, launch_row: Ints
 def _host_collectives(
     events: Events, names: Names, activity: Activity, steps: Steps, recorded: list[RecordedCollective]
 ) -> tuple[Collectives, bool]:
-    rows = np.flatnonzero((events.kind == Kind.ANNOTATION) & names.whole_span_annotation[events.name])
+    rows = np.flatnonzero((events.kind == EventKind.ANNOTATION) & names.whole_span_annotation[events.name])
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
     start, end = events.start_ns[rows], events.end_ns[rows]
     operator = operators_of(events, rows)
     exposed, blocked = _exposed(start, end, activity, steps)
-    record = join_recorded(start, end, operator, recorded)
-    issues = issues_of(events, start, operator)
+    record = join_flight_recorder(start, end, operator, recorded)
+    issues = find_issue_sites(events, start, operator)
     within = steps.within(start)
     inside = slice(None) if within.all() else np.flatnonzero(within)
 
-    def describe(operator: int, record: int, said: int, hook: int) -> Description:
+    def describe(operator: int, record: int, said: int, hook: int) -> CollectiveKey:
         if record >= 0:
             found = from_record(operator_name(operator), recorded[record])
         else:
-            found = from_shapes(operator_name(operator), events.said.args[said] if said >= 0 else None)
-        return marked(found, in_hook=hook == 1)
+            found = from_shapes(operator_name(operator), events.collective_args.args[said] if said >= 0 else None)
+        return with_ddp_flag(found, in_hook=hook == 1)
 
-    kinds, kind = number(
+    kinds, kind = intern_descriptions(
         describe,
         operator[inside],
-        record.alike[inside],
-        np.where(record.alike >= 0, -1, events.said.of(rows))[inside],
+        record.record_index[inside],
+        np.where(record.record_index >= 0, -1, events.collective_args.args_index(rows))[inside],
         in_gradient_hook(events, issues).astype(np.int64)[inside],
     )
     issued = np.where(issues >= 0, events.start_ns[issues], start)
@@ -220,11 +222,11 @@ def _host_collectives(
         kinds=kinds,
         kind=kind,
         step=np.searchsorted(steps.bounds, start[inside], side="right") - 1,
-        issued=np.where(record.alike >= 0, record.issued, issued)[inside],
+        issued=np.where(record.record_index >= 0, record.issued, issued)[inside],
         sequence=record.sequence[inside],
         blocked=blocked[inside],
     )
-    return found, not recorded or bool((record.alike >= 0).all())
+    return found, not recorded or bool((record.record_index >= 0).all())
 
 
 # ---- the table -----------------------------------------------------------------------------------------------------
@@ -243,6 +245,6 @@ def tabulate_collectives(found: Collectives) -> list[CollectiveStat]:
         strict=True,
     )
     return add_collectives(
-        CollectiveStat(**kind.shown(), count=of_kind, total_ns=total_ns, exposed_ns=exposed_ns, max_ns=max_ns)
+        CollectiveStat(**kind.as_columns(), count=of_kind, total_ns=total_ns, exposed_ns=exposed_ns, max_ns=max_ns)
         for kind, of_kind, total_ns, exposed_ns, max_ns in columns
     )

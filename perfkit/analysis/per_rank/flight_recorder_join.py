@@ -9,10 +9,10 @@ from perfkit.trace.events import RecordedCollective
 from perfkit.trace.intervals import Ints
 
 
-class Joined(NamedTuple):
+class RecorderMatch(NamedTuple):
     """What was recorded of spans; columns of shape (c,)."""
 
-    alike: Ints
+    record_index: Ints
     """Index of a record that says the same of what the collective is; -1 for a span without one."""
     issued: Ints
     """When it was issued."""
@@ -20,7 +20,7 @@ class Joined(NamedTuple):
     """Its number in its process group; -1 where the record does not say."""
 
 
-def join_recorded(start: Ints, end: Ints, operator: Ints, recorded: list[RecordedCollective]) -> Joined:
+def join_flight_recorder(start: Ints, end: Ints, operator: Ints, recorded: list[RecordedCollective]) -> RecorderMatch:
     """Join spans, in order of start, to the record of their issue.
 
     Both in order, operator by operator: the backend's queue is first in, first out. Where their numbers differ nothing
@@ -29,8 +29,8 @@ def join_recorded(start: Ints, end: Ints, operator: Ints, recorded: list[Recorde
     """
     if not recorded:
         nothing = np.broadcast_to(np.int64(-1), len(start))
-        return Joined(nothing, nothing, nothing)
-    found = Joined(*np.full((3, len(start)), -1, np.int64))
+        return RecorderMatch(nothing, nothing, nothing)
+    found = RecorderMatch(*np.full((3, len(start)), -1, np.int64))
     issued = np.array([record.ns for record in recorded], np.int64)
     first: dict[object, int] = {}
     alike = [first.setdefault(_what(record), place) for place, record in enumerate(recorded)]
@@ -43,7 +43,7 @@ def join_recorded(start: Ints, end: Ints, operator: Ints, recorded: list[Recorde
         fits = len(places) == len(queue) and bool((issued[queue] <= start[places]).all())
         at_once = bool((start[places][1:] < end[places][:-1]).any())
         if fits and not (at_once and len({recorded[place].group for place in queue.tolist()}) > 1):
-            found.alike[places] = np.array(alike, np.int64)[queue]
+            found.record_index[places] = np.array(alike, np.int64)[queue]
             found.issued[places] = issued[queue]
             found.sequence[places] = np.array(sequence, np.int64)[queue]
     return found

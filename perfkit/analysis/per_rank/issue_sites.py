@@ -9,9 +9,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from perfkit.analysis.per_rank.classify import within_same_thread
+from perfkit.analysis.per_rank.classify import nested_on_thread
 from perfkit.analysis.per_rank.collective_metadata import operators_of
-from perfkit.trace.events import Events, Kind
+from perfkit.trace.events import EventKind, Events
 from perfkit.trace.intervals import Ints
 
 _GRADIENT_HOOK: Final = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
@@ -23,11 +23,11 @@ def in_gradient_hook(events: Events, rows: Ints) -> NDArray[np.bool_]:
     inside = np.zeros(len(rows), np.bool_)
     hooks = _named(events, [name == _GRADIENT_HOOK for name in events.names])
     known = np.flatnonzero(rows >= 0)
-    inside[known] = within_same_thread(events, rows[known], hooks)
+    inside[known] = nested_on_thread(events, rows[known], hooks)
     return inside
 
 
-def issues_of(events: Events, start_ns: Ints, operator: Ints) -> Ints:
+def find_issue_sites(events: Events, start_ns: Ints, operator: Ints) -> Ints:
     """Return for each collective on the CPU the row of the operator that issued it; -1 where that is not known.
 
     Both in order, operator by operator: the backend's queue is first in, first out. Where their numbers differ, or a
@@ -51,4 +51,4 @@ def issues_of(events: Events, start_ns: Ints, operator: Ints) -> Ints:
 
 def _named(events: Events, wanted: list[bool]) -> Ints:
     """Return the rows of operators with a wanted name."""
-    return np.flatnonzero((events.kind == Kind.OPERATOR) & np.array(wanted or [False], np.bool_)[events.name])
+    return np.flatnonzero((events.kind == EventKind.OPERATOR) & np.array(wanted or [False], np.bool_)[events.name])

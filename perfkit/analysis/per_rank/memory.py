@@ -9,13 +9,13 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from perfkit.analysis.per_rank.annotations import phase_rows
+from perfkit.analysis.per_rank.annotations import annotation_rows
 from perfkit.analysis.per_rank.breakdown import Activity
 from perfkit.analysis.per_rank.classify import Names
 from perfkit.analysis.per_rank.steps import Steps
 from perfkit.schema.common import CATEGORIES, Category
 from perfkit.schema.rank import MemoryCurve, MemoryPeak, MemoryUse
-from perfkit.trace.events import HOST, Allocations, Events, RankTrace, device_name
+from perfkit.trace.events import HOST, AllocatorTimeline, Events, RankTrace, device_name
 from perfkit.trace.intervals import Ints, innermost, measure
 
 _BUCKETS: Final = 64
@@ -44,7 +44,7 @@ def tabulate_memory(
         return []
     start_ns = np.maximum(steps.host_start_ns, steps.bounds[0])
     windows = _Windows(start_ns, np.append(start_ns[1:], max(steps.bounds[-1], start_ns[-1])))
-    phases = phase_rows(trace.events, names, steps, step_marker)
+    phases = annotation_rows(trace.events, names, steps, step_marker)
     found = []
     for (kind, number), said in trace.memory.items():
         limit = None if kind == HOST else trace.header.device_bytes.get(max(number, 0))
@@ -65,11 +65,11 @@ def tabulate_memory(
     return found
 
 
-def _levels(said: Allocations) -> _Levels:
+def _levels(said: AllocatorTimeline) -> _Levels:
     return _Levels(said.time_ns, np.concatenate(([said.before_bytes], said.allocated_bytes)))
 
 
-def _peaks(said: Allocations, numbers: list[int | None], windows: _Windows) -> dict[int, MemoryPeak]:
+def _peaks(said: AllocatorTimeline, numbers: list[int | None], windows: _Windows) -> dict[int, MemoryPeak]:
     """Return the peak of each step, by its place; without those before anything is known.
 
     A step begins with what the one before has left.

@@ -5,11 +5,11 @@ from typing import Final, get_args
 import numpy as np
 
 from perfkit.analysis.per_rank.breakdown import Activity
-from perfkit.analysis.per_rank.classify import Device, Names, data_loading_rows, within_same_thread
+from perfkit.analysis.per_rank.classify import Device, Names, data_loading_rows, nested_on_thread
 from perfkit.analysis.per_rank.steps import Steps
 from perfkit.schema.common import Category
 from perfkit.schema.rank import OperatorStat
-from perfkit.trace.events import Events, Kind
+from perfkit.trace.events import EventKind, Events
 from perfkit.trace.intervals import Ints
 
 _CATEGORIES: Final[tuple[Category, ...]] = get_args(Category)
@@ -25,10 +25,10 @@ def tabulate_operators(
         category = np.select([device.is_copy, device.is_communication], [_MEMCPY, _COMMUNICATION], _COMPUTE)[mine]
         rows = device.row[mine]
         return _sum(events, rows, category, events.end_ns[rows] - events.start_ns[rows])
-    rows = events.rows(Kind.OPERATOR)
+    rows = events.rows(EventKind.OPERATOR)
     rows = rows[steps.within(events.start_ns[rows])]
     communicating = names.communication_operator[events.name[rows]]
-    loading = within_same_thread(events, rows, data_loading_rows(events, names))
+    loading = nested_on_thread(events, rows, data_loading_rows(events, names))
     category = np.select([loading, communicating], [_DATA_LOADING, _COMMUNICATION], _COMPUTE)
     return _sum(events, rows, category, activity.self_ns[rows])
 

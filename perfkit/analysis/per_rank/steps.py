@@ -9,7 +9,7 @@ import numpy as np
 
 from perfkit.analysis.per_rank import name_patterns as rules
 from perfkit.analysis.per_rank.classify import Device
-from perfkit.trace.events import Events, Kind
+from perfkit.trace.events import EventKind, Events
 from perfkit.trace.intervals import Ints
 
 _NEVER = np.iinfo(np.int64).min
@@ -53,7 +53,7 @@ def find_steps(events: Events, device: Device, marker: str | None, completed: in
             and left, is no step, and neither is what was launched in it.
     """
     matches = match_steps(events.names, marker)
-    rows = events.rows(Kind.ANNOTATION)
+    rows = events.rows(EventKind.ANNOTATION)
     rows = rows[np.array([matches[name] is not None for name in events.name[rows]], np.bool_)]
     if not len(rows):
         return _whole_trace(events, device)
@@ -109,7 +109,7 @@ def _bounds(host_start_ns: Ints, last_host_end_ns: int, events: Events, device: 
 
 
 def _whole_trace(events: Events, device: Device) -> Steps | None:
-    rows = np.union1d(events.rows(Kind.OPERATOR), device.row)
+    rows = np.union1d(events.rows(EventKind.OPERATOR), device.row)
     if not len(rows):
         return None
     bounds = np.array([events.start_ns[rows].min(), events.end_ns[rows].max()], np.int64)

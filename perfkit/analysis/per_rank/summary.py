@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from perfkit.analysis.per_rank.annotations import tabulate_phases
 from perfkit.analysis.per_rank.breakdown import break_down, find_activity
 from perfkit.analysis.per_rank.classify import Device, classify_names, find_device
-from perfkit.analysis.per_rank.collective_calls import Calls, list_calls
+from perfkit.analysis.per_rank.collective_calls import CollectiveCalls, collect_calls
 from perfkit.analysis.per_rank.collectives import find_collectives, tabulate_collectives
 from perfkit.analysis.per_rank.memory import tabulate_memory
 from perfkit.analysis.per_rank.operators import tabulate_operators
@@ -18,7 +18,7 @@ from perfkit.analysis.per_rank.steps import BEFORE_THE_FIRST, Steps, find_steps
 from perfkit.errors import TraceError, UsageError
 from perfkit.schema.common import Finding
 from perfkit.schema.rank import CollectiveStat, MemoryUse, OperatorStat, PhaseStat, StepBreakdown
-from perfkit.trace.events import Events, Header, Kind, RankTrace
+from perfkit.trace.events import EventKind, Events, Header, RankTrace
 
 
 class TraceSummary(Struct, frozen=True, kw_only=True):
@@ -31,7 +31,7 @@ class TraceSummary(Struct, frozen=True, kw_only=True):
     collectives: list[CollectiveStat]
     phases: list[PhaseStat]
     memory: list[MemoryUse]
-    calls: Calls
+    calls: CollectiveCalls
     communicated: bool
     """Whether any communication was seen."""
     counts: dict[str, int]
@@ -46,7 +46,7 @@ def check_step_marker(marker: str | None) -> None:
         raise UsageError(f"--step-marker {marker!r} is no regular expression: {error}") from error
 
 
-def summarise(trace: RankTrace, file: str, step_marker: str | None = None) -> TraceSummary:
+def summarize_trace(trace: RankTrace, file: str, step_marker: str | None = None) -> TraceSummary:
     """Analyse one trace.
 
     Args:
@@ -86,7 +86,7 @@ def summarise(trace: RankTrace, file: str, step_marker: str | None = None) -> Tr
         collectives=tabulate_collectives(collectives),
         phases=phases,
         memory=memory,
-        calls=list_calls(collectives, activity, steps),
+        calls=collect_calls(collectives, activity, steps),
         communicated=bool(len(activity.communication.start) or len(collectives.start)),
         counts=counts,
         findings=[Finding(code=f.code, severity=f.severity, message=f.message, file=file) for f in findings],
@@ -110,7 +110,7 @@ def _lost_device(trace: RankTrace, device: Device) -> list[Finding]:
     if len(device.row):
         return []
     signs = {
-        "launches of device work": bool(trace.counts.get(Kind.LAUNCH)),
+        "launches of device work": bool(trace.counts.get(EventKind.LAUNCH)),
         f"the backend {trace.header.backend}": _DEVICE_BACKEND.fullmatch(trace.header.backend or "") is not None,
         "collectives of a device": any(_DEVICE_COLLECTIVE.match(name) for name in trace.events.names),
     }
@@ -141,13 +141,13 @@ def _damage(trace: RankTrace) -> list[Finding]:
         more = f" and {len(trace.unknown) - 5} more" if len(trace.unknown) > 5 else ""
         message = f"{sum(trace.unknown.values())} events of unknown categories were left out: {listed}{more}"
         found.append(Finding(code="unknown_events", severity="warning", message=message))
-    if (hours := _longest_lull_ns(trace.events) / _HOUR_NS) > 1:
+    if (hours := _longest_gap_ns(trace.events) / _HOUR_NS) > 1:
         message = (
             f"between two of its events, or in one on a device, {hours:,.1f} hours pass: "
             "if a time is damaged, so is the step that it falls into"
         )
-        found.append(Finding(code="times_far_apart", severity="warning", message=message))
-    if not trace.counts.get(Kind.OPERATOR) and trace.counts.get(Kind.KERNEL):
+        found.append(Finding(code="timestamp_gap", severity="warning", message=message))
+    if not trace.counts.get(EventKind.OPERATOR) and trace.counts.get(EventKind.KERNEL):
         message = "no host operators: collectives can be told by their kernels' names only"
         found.append(Finding(code="no_host_operators", severity="info", message=message))
     return found
@@ -156,13 +156,13 @@ def _damage(trace: RankTrace) -> list[Finding]:
 _HOUR_NS: Final = 3600 * 10**9
 
 
-def _longest_lull_ns(events: Events) -> int:
+def _longest_gap_ns(events: Events) -> int:
     """Return for how long nothing begins: the longest time without any event, or in one on a device."""
     if not len(events.kind) or int(events.end_ns.max()) - int(events.start_ns.min()) < _HOUR_NS:
         return 0
     order = np.argsort(events.start_ns, kind="stable")
     lull_ns = events.start_ns[order][1:] - np.maximum.accumulate(events.end_ns[order])[:-1]
-    on_device = events.rows(Kind.KERNEL, Kind.COPY)
+    on_device = events.rows(EventKind.KERNEL, EventKind.COPY)
     longest_ns = (events.end_ns[on_device] - events.start_ns[on_device]).max(initial=0)
     return int(max(lull_ns.max(initial=0), longest_ns))
 

@@ -24,4 +24,4 @@ def compile_findings(compiled: Compiled | None, kinds: Sequence[StepKind]) -> It
             f"torch compiled in recorded steps ({ranges(recorded)}): their times are those of compiling; "
             f"let the schedule begin later, with skip_first={recorded[-1] + 1}"
         )
-        yield Finding(code="compiling_recorded", severity="warning", message=message)
+        yield Finding(code="compilation_recorded", severity="warning", message=message)

@@ -4,10 +4,10 @@ from statistics import median
 from typing import Any
 
 from perfkit.schema.manifest import RankRecord, RunManifest, StepKind
-from perfkit.schema.run import HostUse, StepTimes
+from perfkit.schema.run import HostUsage, StepTimes
 
 
-def said_of_itself(manifest: RunManifest) -> dict[str, Any]:
+def manifest_metrics(manifest: RunManifest) -> dict[str, Any]:
     """Return the fields of a run's report that come from its manifest alone."""
     return {
         "batch_size": manifest.batch_size,
@@ -15,7 +15,7 @@ def said_of_itself(manifest: RunManifest) -> dict[str, Any]:
         "commit": manifest.commit,
         "versions": manifest.versions,
         "device_names": sorted({rank.device_name for rank in manifest.ranks}),
-        "hosts": host_use(manifest.ranks) if _all_ranks(manifest) else [],
+        "hosts": host_usage(manifest.ranks) if _all_ranks(manifest) else [],
         "step_times": _step_times(manifest) if _all_ranks(manifest) else None,
     }
 
@@ -26,13 +26,13 @@ def median_step_ns(manifest: RunManifest, kind: StepKind) -> int | None:
     return round(median(walls)) if walls else None
 
 
-def host_use(ranks: list[RankRecord]) -> list[HostUse]:
+def host_usage(ranks: list[RankRecord]) -> list[HostUsage]:
     """Return what ranks use of each host."""
     used = []
     for host in dict.fromkeys(rank.host for rank in ranks):
         here = [rank for rank in ranks if rank.host == host]
         used.append(
-            HostUse(
+            HostUsage(
                 host=host,
                 device=here[0].device.partition(":")[0],
                 device_name=here[0].device_name,

@@ -6,15 +6,15 @@ from statistics import median
 from typing import Final, NamedTuple
 
 from perfkit.analysis.cross_rank.efficiency import efficiency
-from perfkit.analysis.cross_rank.findings import across_findings
+from perfkit.analysis.cross_rank.findings import cross_rank_findings
 from perfkit.analysis.cross_rank.matching import match
-from perfkit.analysis.cross_rank.summary import across
-from perfkit.analysis.per_rank.collective_calls import Calls, in_sequence
+from perfkit.analysis.cross_rank.summary import summarize_cross_rank
+from perfkit.analysis.per_rank.collective_calls import CollectiveCalls, concatenate_cycles
 from perfkit.analysis.per_rank.summary import TraceSummary
 from perfkit.analysis.per_run.findings import run_findings
-from perfkit.analysis.per_run.manifest_metrics import median_step_ns, said_of_itself
-from perfkit.analysis.per_run.rank_assignment import whose
-from perfkit.analysis.per_run.verdict import judge, qualify
+from perfkit.analysis.per_run.manifest_metrics import manifest_metrics, median_step_ns
+from perfkit.analysis.per_run.rank_assignment import assign_ranks
+from perfkit.analysis.per_run.verdict import add_caveats, classify_bottleneck
 from perfkit.schema.aggregate import add_collectives, add_operators, add_phases, join_memory
 from perfkit.schema.common import Finding, Severity
 from perfkit.schema.manifest import RunManifest
@@ -29,7 +29,7 @@ class NamedSummary(NamedTuple):
     summary: TraceSummary
 
 
-def assemble(
+def build_run_report(
     run: str,
     path: str,
     traces: Sequence[NamedSummary],
@@ -47,22 +47,22 @@ def assemble(
         rank: the rank of traces that do not say theirs.
         lost: findings about traces that could not be read.
     """
-    ranks, calls, findings = by_rank(traces, rank)
+    ranks, calls, findings = group_by_rank(traces, rank)
     said = [manifest.world.world_size] if manifest else _said_world_sizes(traces)
     world_size = max(said, default=0) or max((rank.rank for rank in ranks if rank.rank is not None), default=0) + 1
     loading = _data_loading(ranks, manifest, _source(traces, manifest))
     matched = match(calls)
-    compared = across(matched, ranks) if len(calls) > 1 else None
+    compared = summarize_cross_rank(matched, ranks) if len(calls) > 1 else None
     efficient = efficiency([rank for rank in ranks if rank.rank is not None], calls, matched)
     communicated = {named.file: named.summary.communicated for named in traces}
     findings = [
         *lost,
         *findings,
         *run_findings(ranks, communicated, said, world_size, manifest),
-        *(across_findings(matched, compared, efficient) if compared else ()),
+        *(cross_rank_findings(matched, compared, efficient) if compared else ()),
         *(finding for named in traces for finding in named.summary.findings),
     ]
-    verdict = judge(ranks, loading, compared.straggler if compared else None, efficient)
+    verdict = classify_bottleneck(ranks, loading, compared.straggler if compared else None, efficient)
     cost = _profiler_cost(manifest) if manifest else None
     return RunReport(
         run=run,
@@ -71,7 +71,7 @@ def assemble(
         source=_source(traces, manifest),
         world_size=world_size,
         state=manifest.state if manifest else None,
-        verdict=qualify(verdict, findings, cost, len(traces)),
+        verdict=add_caveats(verdict, findings, cost, len(traces)),
         ranks=ranks,
         data_loading=loading,
         profiler_cost=cost,
@@ -79,9 +79,9 @@ def assemble(
         config=manifest.config if manifest else None,
         injections=manifest.injections if manifest else [],
         efficiency=efficient,
-        across=compared,
+        cross_rank=compared,
         findings=sorted(findings, key=lambda finding: _SEVERITY[finding.severity]),
-        **(said_of_itself(manifest) if manifest else {}),
+        **(manifest_metrics(manifest) if manifest else {}),
     )
 
 
@@ -95,28 +95,28 @@ class Ranks(NamedTuple):
     """The ranks of a run, the collectives of those that say which they are, and what was wrong with them."""
 
     reports: list[RankReport]
-    calls: dict[int, Calls]
+    calls: dict[int, CollectiveCalls]
     findings: list[Finding]
 
 
-def by_rank(traces: Sequence[NamedSummary], default: int | None = None) -> Ranks:
+def group_by_rank(traces: Sequence[NamedSummary], default: int | None = None) -> Ranks:
     """Put the traces of each rank together, in order; `default` is the rank of those that do not say theirs."""
     known: dict[int, list[NamedSummary]] = defaultdict(list)
     nameless: list[NamedSummary] = []
-    numbers, findings = whose([(named.file, named.summary.header.rank) for named in traces], default)
+    numbers, findings = assign_ranks([(named.file, named.summary.header.rank) for named in traces], default)
     for named, number in zip(traces, numbers, strict=True):
         if number is None:
             nameless.append(named)
         else:
             known[number].append(named)
     reports = []
-    calls: dict[int, Calls] = {}
+    calls: dict[int, CollectiveCalls] = {}
     for number, mine in sorted(known.items()):
         cycles = sorted(mine, key=lambda named: (named.summary.steps[0].start_ns, named.file))
         findings.extend(_several(number, cycles))
         kept = _without_clashes(number, cycles, findings)
         reports.append(_rank_report(number, kept))
-        calls[number] = in_sequence([named.summary.calls for named in kept])
+        calls[number] = concatenate_cycles([named.summary.calls for named in kept])
     severity: Severity = "warning" if len(traces) > 1 else "info"
     message = "says nowhere which rank wrote it (header, file name): give --rank, or name the file rank<N>.json.gz"
     if len(traces) > 1:
@@ -134,7 +134,7 @@ def _several(rank: int, traces: list[NamedSummary]) -> list[Finding]:
         return []
     follow = "those that follow one another in a world of one size are taken as its cycles"
     message = f"{len(traces)} traces claim rank {rank}: {follow}"
-    return [Finding(code="several_traces", severity="warning", message=message, rank=rank)]
+    return [Finding(code="multiple_traces_per_rank", severity="warning", message=message, rank=rank)]
 
 
 def _without_clashes(rank: int, traces: list[NamedSummary], findings: list[Finding]) -> list[NamedSummary]:
@@ -207,7 +207,7 @@ def _data_loading(ranks: list[RankReport], manifest: RunManifest | None, source:
     wall_ns = sum(step.wall_ns for rank in ranks for step in rank.steps)
     exposed_ns = sum(step.exposed_ns.data_loading for rank in ranks for step in rank.steps)
     sum_ns = sum(span_ns for span_ns, _, _ in loads)
-    rate, speed = _read_rate(manifest, ranks, sum_ns), manifest.file_speed if manifest else None
+    rate, speed = _read_rate(manifest, ranks, sum_ns), manifest.file_bandwidth if manifest else None
     return DataLoading(
         source=source,
         count=len(loads),
@@ -217,7 +217,7 @@ def _data_loading(ranks: list[RankReport], manifest: RunManifest | None, source:
         max_step=max_step,
         exposed_share=exposed_ns / wall_ns if wall_ns else 0.0,
         read_bytes_per_s=rate,
-        file_speed=speed,
+        file_bandwidth=speed,
         file_share=rate / len(ranks) / speed.bytes_per_s if rate and speed and speed.bytes_per_s > 0 else None,
     )
 

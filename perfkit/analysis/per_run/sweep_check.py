@@ -6,7 +6,7 @@ from perfkit.schema.common import Finding
 from perfkit.schema.sweep import SweepPoint
 
 
-def unrun(sweep: str, points: Sequence[SweepPoint], there: Collection[str]) -> Iterator[Finding]:
+def missing_sweep_points(sweep: str, points: Sequence[SweepPoint], there: Collection[str]) -> Iterator[Finding]:
     """Yield a finding a point that failed without leaving a run, and one for all that are yet to be run.
 
     Args:
@@ -22,4 +22,4 @@ def unrun(sweep: str, points: Sequence[SweepPoint], there: Collection[str]) -> I
     left = sum(point.state != "failed" for point in absent)
     if left:
         message = f"{sweep}: {left} of {len(points)} points are not here; the same `perfkit sweep` again runs them"
-        yield Finding(code="points_left", severity="info", message=message)
+        yield Finding(code="sweep_points_pending", severity="info", message=message)

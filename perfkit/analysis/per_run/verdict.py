@@ -6,7 +6,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from perfkit.analysis.cross_rank.stragglers import describe
+from perfkit.analysis.cross_rank.stragglers import straggler_sentence
 from perfkit.schema.common import CATEGORIES, Category, Finding
 from perfkit.schema.cross_rank import Straggler
 from perfkit.schema.rank import RankReport
@@ -52,7 +52,7 @@ def exposed_shares(ranks: list[RankReport]) -> dict[Category, float]:
     }
 
 
-def judge(
+def classify_bottleneck(
     ranks: list[RankReport],
     loading: DataLoading | None,
     straggler: Straggler | None,
@@ -68,8 +68,15 @@ def judge(
         return Verdict(bound="unknown", share=0.0, sentence="no verdict: no step has any duration")
     loss = max(_BOUNDS, key=lambda category: shares[category])
     waits = shares["communication"] * _mean_wall(ranks)
-    if straggler and straggler.awaited and straggler.lag_ns >= 0.5 * waits and straggler.share >= shares[loss] / 2:
-        return Verdict(bound="imbalance", share=straggler.share, sentence=f"imbalanced: {describe(straggler)}")
+    if (
+        straggler
+        and straggler.delays_others
+        and straggler.lag_ns >= 0.5 * waits
+        and straggler.share >= shares[loss] / 2
+    ):
+        return Verdict(
+            bound="imbalance", share=straggler.share, sentence=f"imbalanced: {straggler_sentence(straggler)}"
+        )
     if shares[loss] < _WORTH_NAMING:
         return _computing(shares, loss)
     sentence = _loss_sentence(loss, shares[loss], ranks, loading)
@@ -78,7 +85,7 @@ def judge(
     return Verdict(bound=_BOUNDS[loss], share=shares[loss], sentence=sentence)
 
 
-def qualify(verdict: Verdict, findings: Collection[Finding], cost: ProfilerCost | None, traces: int) -> Verdict:
+def add_caveats(verdict: Verdict, findings: Collection[Finding], cost: ProfilerCost | None, traces: int) -> Verdict:
     """Return a verdict that says what makes it doubtful, or none where what it would be about was not recorded.
 
     Args:
@@ -100,7 +107,7 @@ def qualify(verdict: Verdict, findings: Collection[Finding], cost: ProfilerCost 
         sentence += f"; the profiler itself adds {added} to a step"
     if "damaged_trace" in codes:
         sentence += "; traces are damaged, and what is lost of them shows as overhead"
-    if "times_far_apart" in codes:
+    if "timestamp_gap" in codes:
         sentence += "; some times lie hours from the others, and make the steps that they fall into as long"
     return replace(verdict, sentence=sentence)
 

@@ -2,11 +2,11 @@
 
 import socket
 
-from perfkit.capture.distributed.launcher_env import DistInfo
+from perfkit.capture.distributed.launcher_env import RankInfo
 from perfkit.errors import LaunchEnvironmentError
 
 
-def own_address(info: DistInfo) -> str:
+def own_address(info: RankInfo) -> str:
     """Return an address at which the other ranks reach this host.
 
     Raises:

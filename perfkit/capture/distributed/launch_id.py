@@ -4,13 +4,13 @@ import os
 from pathlib import Path
 from typing import Final
 
-from perfkit.capture.distributed.launcher_env import RENDEZVOUS_VARIABLE, DistInfo, Launcher
+from perfkit.capture.distributed.launcher_env import RENDEZVOUS_VARIABLE, Launcher, RankInfo
 
 _LAUNCH: Final = {"openmpi": "PMIX_NAMESPACE", "pals": "PALS_APID"}
 """Variable that tells one launch from another on whatever host; Hydra has none."""
 
 
-def launch_key(launcher: Launcher, info: DistInfo) -> str | None:
+def launch_id(launcher: Launcher, info: RankInfo) -> str | None:
     """Return that name; None where the ranks on several hosts cannot know it."""
     if launcher.name == "perfkit":
         return Path(os.environ[RENDEZVOUS_VARIABLE]).parent.name

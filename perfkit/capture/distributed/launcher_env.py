@@ -1,4 +1,4 @@
-"""Who am I among the ranks: the launcher's environment variables -> DistInfo. Pure, without torch or MPI.
+"""Who am I among the ranks: the launcher's environment variables -> RankInfo. Pure, without torch or MPI.
 
 `LAUNCHERS` is tried from the top; the first launcher whose mark is in the environment wins. Two traps are in it:
 inside a Slurm batch job every process inherits `SLURM_PROCID=0`, so Slurm is believed only in a step (`SLURM_STEP_ID`)
@@ -17,13 +17,13 @@ from perfkit.errors import LaunchEnvironmentError
 RENDEZVOUS_VARIABLE: Final = "PERFKIT_RENDEZVOUS"
 """Path of the file by which the ranks that `perfkit run -n` starts find each other."""
 
-LAST_WORD_S: Final = 2.0
+FAILURE_GRACE_S: Final = 2.0
 """How long a rank that has nothing to add to another's error waits before it exits."""
 
 Environment = Mapping[str, str]
 
 
-class DistInfo(Struct, frozen=True, kw_only=True):
+class RankInfo(Struct, frozen=True, kw_only=True):
     """Place of this process among the ranks."""
 
     rank: int = 0
@@ -133,7 +133,7 @@ class MpiView(NamedTuple):
     size: int
 
 
-def detect(environment: Environment, mpi: MpiView | None = None) -> DistInfo:
+def detect_rank(environment: Environment, mpi: MpiView | None = None) -> RankInfo:
     """Find this process's place among the ranks.
 
     Args:
@@ -148,7 +148,7 @@ def detect(environment: Environment, mpi: MpiView | None = None) -> DistInfo:
     """
     launcher = find_launcher(environment)
     if launcher is None:
-        return DistInfo()
+        return RankInfo()
     info = _read(launcher, environment, mpi)
     _check_ranges(launcher, environment, info)
     _check_outer_launchers(launcher, environment, info)
@@ -182,7 +182,7 @@ def _present(launcher: Launcher, environment: Environment) -> bool:
     return _set(environment, launcher.mark) and not _set(environment, launcher.unless)
 
 
-def _read(launcher: Launcher, environment: Environment, mpi: MpiView | None) -> DistInfo:
+def _read(launcher: Launcher, environment: Environment, mpi: MpiView | None) -> RankInfo:
     node = _number(environment, launcher.node) if _set(environment, launcher.node) else None
     if mpi is not None and not _set(environment, launcher.size):
         size = mpi.size
@@ -192,7 +192,7 @@ def _read(launcher: Launcher, environment: Environment, mpi: MpiView | None) -> 
         local_size = _slurm_local_size(launcher, environment, node or 0)
     else:
         local_size = _required(launcher, environment, launcher.local_size)
-    return DistInfo(
+    return RankInfo(
         rank=_required(launcher, environment, launcher.rank),
         world_size=size,
         local_rank=_required(launcher, environment, launcher.local_rank),
@@ -208,7 +208,7 @@ def _required(launcher: Launcher, environment: Environment, names: tuple[str, ..
         if names == launcher.size and launcher.mpi:
             hint = " or install mpi4py (perfkit[mpi]), which can ask MPI for it"
         raise LaunchEnvironmentError(
-            f"{launcher.name} seems to have started this process ({_shown(launcher, environment)}), "
+            f"{launcher.name} seems to have started this process ({_variable_value(launcher, environment)}), "
             f"but {' or '.join(names)} is not set: start all ranks with one launcher{hint}"
         )
     return _number(environment, names)
@@ -250,7 +250,7 @@ def expand_tasks_per_node(text: str) -> list[int]:
     return counts
 
 
-def _check_ranges(launcher: Launcher, environment: Environment, info: DistInfo) -> None:
+def _check_ranges(launcher: Launcher, environment: Environment, info: RankInfo) -> None:
     fits = (
         info.rank < info.world_size
         and info.local_rank < info.local_world_size
@@ -260,11 +260,11 @@ def _check_ranges(launcher: Launcher, environment: Environment, info: DistInfo) 
     if not fits:
         raise LaunchEnvironmentError(
             f"the variables of {launcher.name} contradict each other: "
-            f"{_shown(launcher, environment)}: unset the stale ones"
+            f"{_variable_value(launcher, environment)}: unset the stale ones"
         )
 
 
-def _check_outer_launchers(launcher: Launcher, environment: Environment, info: DistInfo) -> None:
+def _check_outer_launchers(launcher: Launcher, environment: Environment, info: RankInfo) -> None:
     """Compare with a second launcher: one torchrun a node under mpiexec is fine, stale variables are not."""
     if environment.get("TORCHELASTIC_RUN_ID") or launcher.name == "perfkit":
         return
@@ -277,21 +277,21 @@ def _check_outer_launchers(launcher: Launcher, environment: Environment, info: D
         stale_slurm = other.name == "slurm"  # hydra starts its daemons with srun
         if place[1] > 1 and place != (info.rank, info.world_size) and not stale_slurm:
             raise LaunchEnvironmentError(
-                f"{launcher.name} ({_shown(launcher, environment)}) and {other.name} "
-                f"({_shown(other, environment)}) contradict each other: unset those of one of them"
+                f"{launcher.name} ({_variable_value(launcher, environment)}) and {other.name} "
+                f"({_variable_value(other, environment)}) contradict each other: unset those of one of them"
             )
 
 
-def _check_mpi(launcher: Launcher, environment: Environment, info: DistInfo, mpi: MpiView) -> None:
+def _check_mpi(launcher: Launcher, environment: Environment, info: RankInfo, mpi: MpiView) -> None:
     if (mpi.rank, mpi.size) != (info.rank, info.world_size) and launcher.mpi:
         raise LaunchEnvironmentError(
             f"{launcher.name} says rank {info.rank} of {info.world_size} "
-            f"({_shown(launcher, environment)}), mpi4py says {mpi.rank} of {mpi.size}: mpi4py loads "
+            f"({_variable_value(launcher, environment)}), mpi4py says {mpi.rank} of {mpi.size}: mpi4py loads "
             "another MPI than the launcher's; use the mpiexec of its MPI, or torchrun"
         )
 
 
-def _shown(launcher: Launcher, environment: Environment) -> str:
+def _variable_value(launcher: Launcher, environment: Environment) -> str:
     names = dict.fromkeys(
         name
         for group in (

@@ -13,12 +13,12 @@ import torch.distributed as dist
 from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
 
 from perfkit.capture.config import BackendName, DeviceKind, RunConfig
-from perfkit.capture.distributed.launcher_env import DistInfo, detect, needs_mpi
+from perfkit.capture.distributed.launcher_env import RankInfo, detect_rank, needs_mpi
 from perfkit.capture.distributed.nccl_log import request_log
-from perfkit.capture.distributed.rank_group import Team
-from perfkit.capture.distributed.rendezvous import ask_mpi, forget, import_mpi, open_store
-from perfkit.capture.distributed.store_barrier import Meeting
-from perfkit.capture.distributed.topology import Layout, lay_out
+from perfkit.capture.distributed.rank_group import RankGroup
+from perfkit.capture.distributed.rendezvous import ask_mpi, import_mpi, open_store, remove_endpoint_files
+from perfkit.capture.distributed.store_barrier import StoreBarrier
+from perfkit.capture.distributed.topology import Topology, discover_topology
 from perfkit.errors import LaunchEnvironmentError
 
 BACKENDS: Final[dict[str, BackendName]] = {"cuda": "nccl", "xpu": "xccl", "cpu": "gloo"}
@@ -37,18 +37,18 @@ _SAME_ENVIRONMENT: Final = ("perfkit", "torchrun")
 """Launchers whose local ranks all see the same devices."""
 
 
-def locate() -> tuple[DistInfo, Any]:
+def locate() -> tuple[RankInfo, Any]:
     """Find this process's place among the ranks; the second value is `mpi4py.MPI`, or None.
 
     Raises:
         LaunchEnvironmentError: Variables of the launcher are missing or contradict each other or MPI.
     """
     mpi = import_mpi() if needs_mpi(os.environ) else None
-    return detect(os.environ, ask_mpi(mpi)), mpi
+    return detect_rank(os.environ, ask_mpi(mpi)), mpi
 
 
 @contextmanager
-def process_group(config: RunConfig, info: DistInfo, mpi: Any) -> Iterator[tuple[Team, Layout]]:
+def process_group(config: RunConfig, info: RankInfo, mpi: Any) -> Iterator[tuple[RankGroup, Topology]]:
     """Join the other ranks; leave them when the body ends without an error.
 
     After an error the group is left as it is: destroying it can wait for ranks that are gone.
@@ -63,15 +63,15 @@ def process_group(config: RunConfig, info: DistInfo, mpi: Any) -> Iterator[tuple
     _prepare_environment(info)
     try:
         store = open_store(info, mpi, trace_dir, config.timeout_delta)
-        meeting = Meeting(store, info.rank, info.world_size, config.timeout_delta)
-        device, backend = meeting.together(lambda: _choose(config, info, store))
+        meeting = StoreBarrier(store, info.rank, info.world_size, config.timeout_delta)
+        device, backend = meeting.run_on_all(lambda: _choose(config, info, store))
         team = _join(info, device, backend, store, config, meeting)
     finally:
-        forget(info, trace_dir)
+        remove_endpoint_files(info, trace_dir)
     try:
-        yield team, lay_out(team, info, device, config.threads)
+        yield team, discover_topology(team, info, device, config.threads)
     except RuntimeError as error:
-        explained = meeting.explain(error, team.doing)
+        explained = meeting.explain_collective_error(error, team.current_activity)
         if explained is None:
             raise
         raise explained from error
@@ -80,7 +80,7 @@ def process_group(config: RunConfig, info: DistInfo, mpi: Any) -> Iterator[tuple
     dist.destroy_process_group()
 
 
-def _choose(config: RunConfig, info: DistInfo, store: Store) -> tuple[torch.device, str]:
+def _choose(config: RunConfig, info: RankInfo, store: Store) -> tuple[torch.device, str]:
     config.check_world(info.world_size)
     # Ranks that share a device share its time: no picture of anything, unless somebody wants just that.
     shared = config.backend == "gloo" and config.device not in ("auto", "cpu")
@@ -94,7 +94,7 @@ def _choose(config: RunConfig, info: DistInfo, store: Store) -> tuple[torch.devi
     return device, backend
 
 
-def _claim(device: torch.device, info: DistInfo, store: Store) -> None:
+def _claim(device: torch.device, info: RankInfo, store: Store) -> None:
     """Refuse a device that another rank has, as under a CUDA_VISIBLE_DEVICES that all ranks inherit."""
     key = f"device/{socket.gethostname()}/{_identity(device)}"
     holder = bytes(store.compare_set(key, "", str(info.rank))).decode()
@@ -113,7 +113,7 @@ def _identity(device: torch.device) -> str:
     return f"{_visibility()} {device}"
 
 
-def choose_device(kind: DeviceKind, info: DistInfo, shared: bool = False) -> torch.device:
+def choose_device(kind: DeviceKind, info: RankInfo, shared: bool = False) -> torch.device:
     """Return the device of this rank: one a local rank.
 
     Args:
@@ -179,7 +179,7 @@ def choose_backend(name: BackendName, device: torch.device) -> str:
     return backend
 
 
-def _prepare_environment(info: DistInfo) -> None:
+def _prepare_environment(info: RankInfo) -> None:
     """Set what torch reads from the environment once, unless the user has set it."""
     os.environ.setdefault("TORCH_FR_BUFFER_SIZE", str(FLIGHT_RECORDER_ENTRIES))
     loopback = next((name for _, name in socket.if_nameindex() if name in ("lo", "lo0")), None)
@@ -189,8 +189,8 @@ def _prepare_environment(info: DistInfo) -> None:
 
 
 def _join(
-    info: DistInfo, device: torch.device, backend: str, store: Store, config: RunConfig, meeting: Meeting
-) -> Team:
+    info: RankInfo, device: torch.device, backend: str, store: Store, config: RunConfig, meeting: StoreBarrier
+) -> RankGroup:
     # MPI gives the ranks their numbers itself, and takes none.
     place: dict[str, Any] = {"store": PrefixStore("group", store), "rank": info.rank, "world_size": info.world_size}
     try:
@@ -205,7 +205,7 @@ def _join(
                 f"{info.launcher} says rank {info.rank} of {info.world_size}, torch's MPI says {dist.get_rank()} of "
                 f"{dist.get_world_size()}: start the ranks with the mpiexec of that MPI"
             )
-        return Team(device, config.timeout_delta, meeting)
+        return RankGroup(device, config.timeout_delta, meeting)
     except RuntimeError as error:
         raise LaunchEnvironmentError(
             f"cannot join the other {info.world_size - 1} ranks within --timeout {config.timeout}: {first_line(error)}"

@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 import torch
 import torch.distributed as dist
 
-from perfkit.capture.distributed.store_barrier import Meeting, PeerFailedError
+from perfkit.capture.distributed.store_barrier import PeerFailedError, StoreBarrier
 from perfkit.errors import PerfkitError
 
 T = TypeVar("T")
@@ -16,7 +16,7 @@ _ON_DEVICES: Final = ("nccl", "xccl")
 """Backends whose barrier is a kernel, and must be told on which device."""
 
 
-class Team:
+class RankGroup:
     """The ranks of the default process group; a team of one where there is none.
 
     With gloo it talks in a group of its own, which `close` ends. The default group lives as long as the user's model,
@@ -28,8 +28,10 @@ class Team:
         meeting: How the ranks wait for what has no limit; without one every wait is an exchange.
     """
 
-    def __init__(self, device: torch.device, timeout: timedelta | None = None, meeting: Meeting | None = None) -> None:
-        self.doing = "the preparation"
+    def __init__(
+        self, device: torch.device, timeout: timedelta | None = None, meeting: StoreBarrier | None = None
+    ) -> None:
+        self.current_activity = "the preparation"
         """What the ranks are about, for messages."""
         self._meeting = meeting
         self._grouped = dist.is_available() and dist.is_initialized()
@@ -51,7 +53,7 @@ class Team:
         if self._grouped:
             dist.barrier(self._group, device_ids=self._devices)
 
-    def exchange(self, value: T) -> list[T]:
+    def all_gather(self, value: T) -> list[T]:
         """Return every rank's `value`, by rank."""
         if self.world_size == 1:
             return [value]
@@ -59,7 +61,7 @@ class Team:
         dist.all_gather_object(values, value, self._group)
         return values
 
-    def share(self, value: T | None) -> T:
+    def broadcast(self, value: T | None) -> T:
         """Return rank 0's `value` on every rank."""
         if self.world_size == 1:
             return value  # type: ignore[return-value]  # rank 0 has one
@@ -68,7 +70,7 @@ class Team:
         shared: T = values[0]
         return shared
 
-    def together(self, action: Callable[[], T]) -> T:
+    def run_on_all(self, action: Callable[[], T]) -> T:
         """Run `action` on every rank; go on only if it succeeded on all, so that nobody waits for a rank that is gone.
 
         Raises:
@@ -76,20 +78,20 @@ class Team:
             PeerFailedError: Another rank has one.
         """
         if self._meeting is not None:
-            return self._meeting.together(action)
+            return self._meeting.run_on_all(action)
         try:
             result = action()
         except PerfkitError as error:
-            self.exchange(error.args[:1])
+            self.all_gather(error.args[:1])
             raise
-        failed = [rank for rank, error in enumerate(self.exchange(())) if error]
+        failed = [rank for rank, error in enumerate(self.all_gather(())) if error]
         if failed:
             raise PeerFailedError(f"rank {failed[0]} failed")
         return result
 
-    def only(self, chosen: bool, action: Callable[[], T]) -> T | None:
+    def run_on(self, chosen: bool, action: Callable[[], T]) -> T | None:
         """Run `action` on the ranks with `chosen`, while the others wait; None on those."""
-        return self.together(action if chosen else lambda: None)
+        return self.run_on_all(action if chosen else lambda: None)
 
 
 def _index(device: torch.device) -> int:

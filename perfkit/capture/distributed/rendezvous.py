@@ -30,10 +30,10 @@ from torch.distributed import (  # type: ignore[attr-defined]
 )
 
 from perfkit.capture.distributed.host_address import own_address
-from perfkit.capture.distributed.launcher_env import RENDEZVOUS_VARIABLE, DistInfo, MpiView
+from perfkit.capture.distributed.launcher_env import RENDEZVOUS_VARIABLE, MpiView, RankInfo
 from perfkit.capture.distributed.store_barrier import PeerFailedError
 from perfkit.errors import LaunchEnvironmentError, StoreError
-from perfkit.util.atomic_write import replacing
+from perfkit.util.atomic_write import atomic_write
 
 _POLL_S: Final = 0.02
 _SIOCGIFADDR: Final = 0x8915
@@ -57,7 +57,7 @@ def ask_mpi(mpi: Any) -> MpiView | None:
     return None if mpi is None else MpiView(mpi.COMM_WORLD.rank, mpi.COMM_WORLD.size)
 
 
-def open_store(info: DistInfo, mpi: Any, trace_dir: Path, timeout: timedelta) -> Store:
+def open_store(info: RankInfo, mpi: Any, trace_dir: Path, timeout: timedelta) -> Store:
     """Connect this rank to the store that rank 0 opens.
 
     Args:
@@ -77,7 +77,7 @@ def open_store(info: DistInfo, mpi: Any, trace_dir: Path, timeout: timedelta) ->
     return _agreed_store(info, _publisher(info, mpi, trace_dir, timeout), timeout)
 
 
-def _explicit_store(info: DistInfo, address: str | None, port: str | None, timeout: timedelta) -> Store:
+def _explicit_store(info: RankInfo, address: str | None, port: str | None, timeout: timedelta) -> Store:
     if not address or not port or not port.isdecimal():
         raise LaunchEnvironmentError(
             f"MASTER_ADDR={address or ''} and MASTER_PORT={port or ''} are half set: set both to rank "
@@ -90,7 +90,7 @@ def _explicit_store(info: DistInfo, address: str | None, port: str | None, timeo
     return PrefixStore(f"perfkit/{attempt}", store)
 
 
-def _agreed_store(info: DistInfo, publish: Publish, timeout: timedelta) -> Store:
+def _agreed_store(info: RankInfo, publish: Publish, timeout: timedelta) -> Store:
     if info.rank == 0:
         host = own_address(info)
         store = _connect(info, host, 0, True, timeout)
@@ -100,7 +100,7 @@ def _agreed_store(info: DistInfo, publish: Publish, timeout: timedelta) -> Store
     return _connect(info, host, int(port), False, timeout)
 
 
-def _connect(info: DistInfo, host: str, port: int, master: bool, timeout: timedelta) -> TCPStore:
+def _connect(info: RankInfo, host: str, port: int, master: bool, timeout: timedelta) -> TCPStore:
     if not info.single_host:
         _let_gloo_use_the_way_to(host)
     try:
@@ -144,7 +144,7 @@ def _address_of(any_socket: socket.socket, interface: str) -> str | None:
     return socket.inet_ntoa(answer[20:24])
 
 
-def _publisher(info: DistInfo, mpi: Any, trace_dir: Path, timeout: timedelta) -> Publish:
+def _publisher(info: RankInfo, mpi: Any, trace_dir: Path, timeout: timedelta) -> Publish:
     if info.launcher == "perfkit":
         return _by_file(Path(os.environ[RENDEZVOUS_VARIABLE]), timeout)
     if mpi is not None and mpi.COMM_WORLD.size == info.world_size:
@@ -165,7 +165,7 @@ def slurm_file(trace_dir: Path) -> Path:
     return trace_dir / (".rendezvous-" + ".".join(os.environ.get(name, "0") for name in names))
 
 
-def forget(info: DistInfo, trace_dir: Path) -> None:
+def remove_endpoint_files(info: RankInfo, trace_dir: Path) -> None:
     """Remove what the ranks needed only to find each other; called once all have."""
     if info.launcher == "slurm" and info.rank == 0:
         slurm_file(trace_dir).unlink(missing_ok=True)
@@ -186,7 +186,7 @@ def _write(path: Path, text: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StoreError(f"cannot create {path.parent}: {error.strerror}") from error
-    with replacing(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 

@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 
 from torch.distributed import Store  # type: ignore[attr-defined]
 
-from perfkit.capture.distributed.launcher_env import LAST_WORD_S
+from perfkit.capture.distributed.launcher_env import FAILURE_GRACE_S
 from perfkit.errors import PerfkitError, RunError
 
 T = TypeVar("T")
@@ -34,7 +34,7 @@ class PeerFailedError(RunError):
     """Another rank failed and reports it; this one ends quietly."""
 
 
-class Meeting:
+class StoreBarrier:
     """The ranks of a run, connected by its store.
 
     Args:
@@ -54,7 +54,7 @@ class Meeting:
         # short. So another thread asks.
         self._asking = ThreadPoolExecutor(1)
 
-    def together(self, action: Callable[[], T]) -> T:
+    def run_on_all(self, action: Callable[[], T]) -> T:
         """Run `action` on every rank, however long it takes; go on only if it succeeded on all.
 
         Raises:
@@ -69,7 +69,7 @@ class Meeting:
         own: PerfkitError | None = None
         result: T | None = None
         try:
-            with self._beating():
+            with self._heartbeat():
                 result = action()
         except BaseException as error:  # whatever it is, the others must hear of it before it goes on its way
             with suppress(RunError):  # the store may be gone; this error still is the one to tell
@@ -83,7 +83,7 @@ class Meeting:
         self._conclude(name, own)
         return result  # type: ignore[return-value]  # nobody failed
 
-    def explain(self, error: RuntimeError, doing: str) -> PerfkitError | None:
+    def explain_collective_error(self, error: RuntimeError, doing: str) -> PerfkitError | None:
         """Return a collective's error as one line that names the ranks that are missing; None for any other error.
 
         Every rank that is alive comes here within moments: the first whose limit is over closes its connections.
@@ -96,7 +96,7 @@ class Meeting:
         kind = "late" if "timed out" in text or "timeout" in text else "lost"
         if self._world_size == 1 or (kind == "lost" and not any(sign in text for sign in _BROKEN)):
             return None
-        found = self._gather_survivors(kind)
+        found = self._responding_ranks(kind)
         late = [rank for rank, other in found.items() if other == "late"]
         if found and self._rank != min(late or found):
             return PeerFailedError(f"rank {min(late or found)} says why")
@@ -121,7 +121,7 @@ class Meeting:
         try:
             self._wait_for_all(name)
             if self._ask(lambda: self._store.check([f"{name}/failed"])):
-                self._part(name, own)
+                self._raise_first_failure(name, own)
         except RunError as error:
             if own is None or isinstance(error, PeerFailedError):
                 raise
@@ -138,31 +138,31 @@ class Meeting:
             silent_s = silent_s + min(since, _BEAT_S) if heard == seen else 0.0
             seen = heard
             if silent_s > self._limit_s:
-                self._name_the_silent(name)
+                self._raise_missing_ranks(name)
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_POLL_S)
 
-    def _name_the_silent(self, name: str) -> None:
+    def _raise_missing_ranks(self, name: str) -> None:
         """Raise who is missing; return if the last one has come just now."""
         here = self._ask(lambda: [rank for rank in range(self._world_size) if self._store.check([f"{name}/{rank}"])])
         missing = [rank for rank in range(self._world_size) if rank not in here]
         if missing and self._rank == min(here):
-            raise self._unheard(_named(missing))
+            raise self._timeout_error(_named(missing))
         if missing:
             raise PeerFailedError(f"rank {min(here)} says who is missing")
 
-    def _unheard(self, who: str) -> RunError:
+    def _timeout_error(self, who: str) -> RunError:
         return RunError(
             f"{who} of {self._world_size} has not started or is stuck: nothing heard of it for {self._limit}: "
             "see what became of it, or raise --timeout"
         )
 
-    def _part(self, name: str, own: PerfkitError | None) -> None:
+    def _raise_first_failure(self, name: str, own: PerfkitError | None) -> None:
         """Raise what the first to fail has to say; rank 0, whose process may hold the store, leaves last."""
         first = int(self._ask(lambda: self._store.get(f"{name}/failed")))
         self._ask(lambda: self._store.add(f"{name}/heard", 1))
         if self._rank == 0:
-            deadline = time.monotonic() + LAST_WORD_S
+            deadline = time.monotonic() + FAILURE_GRACE_S
             heard = 0
             while heard < self._world_size and time.monotonic() < deadline:
                 heard = self._ask(lambda: self._store.add(f"{name}/heard", 0))
@@ -171,12 +171,12 @@ class Meeting:
             raise own
         raise PeerFailedError(f"rank {first} failed")
 
-    def _gather_survivors(self, kind: str) -> dict[int, str]:
+    def _responding_ranks(self, kind: str) -> dict[int, str]:
         """Say how this rank failed and return how each did that is alive; nothing where the store does not answer."""
 
         def gather() -> dict[int, str]:
             self._store.set(f"end/{self._rank}", kind)
-            time.sleep(LAST_WORD_S / 2)
+            time.sleep(FAILURE_GRACE_S / 2)
             ranks = [rank for rank in range(self._world_size) if self._store.check([f"end/{rank}"])]
             return {rank: bytes(self._store.get(f"end/{rank}")).decode() for rank in ranks}
 
@@ -194,14 +194,14 @@ class Meeting:
             if wait([answer], self._limit_s / _PARTS).done:
                 break
         else:
-            raise self._unheard("rank 0")
+            raise self._timeout_error("rank 0")
         try:
             return answer.result()
         except RuntimeError as error:
             raise RunError("lost the connection to rank 0: see what became of it") from error
 
     @contextmanager
-    def _beating(self) -> Iterator[None]:
+    def _heartbeat(self) -> Iterator[None]:
         """Let the others hear that this rank is alive."""
         stop = threading.Event()
 

@@ -8,13 +8,13 @@ import torch
 import torch.distributed as dist
 from msgspec import Struct
 
-from perfkit.capture.distributed.launcher_env import DistInfo
-from perfkit.capture.distributed.rank_group import Team
+from perfkit.capture.distributed.launcher_env import RankInfo
+from perfkit.capture.distributed.rank_group import RankGroup
 from perfkit.schema.manifest import World
 from perfkit.util.system_limits import count_cores
 
 
-class Layout(Struct, frozen=True, kw_only=True):
+class Topology(Struct, frozen=True, kw_only=True):
     """Where this rank runs, and how all ranks are laid out."""
 
     device: str
@@ -30,7 +30,7 @@ class Layout(Struct, frozen=True, kw_only=True):
     world: World
 
 
-def lay_out(team: Team, info: DistInfo, device: torch.device, threads: int | None) -> Layout:
+def discover_topology(team: RankGroup, info: RankInfo, device: torch.device, threads: int | None) -> Topology:
     """Find out where all ranks run, and set the threads of this one; called by every rank.
 
     Args:
@@ -42,11 +42,11 @@ def lay_out(team: Team, info: DistInfo, device: torch.device, threads: int | Non
     host = socket.gethostname()
     node = host if info.node_rank is None else str(info.node_rank)
     cores = own_cores()
-    places = team.exchange((node, cores))
+    places = team.all_gather((node, cores))
     nodes = list(dict.fromkeys(name for name, _ in places))
     neighbours = [other for name, other in places if name == node]
-    torch.set_num_threads(threads or fair_threads(cores, neighbours, count_cores()))
-    return Layout(
+    torch.set_num_threads(threads or threads_per_rank(cores, neighbours, count_cores()))
+    return Topology(
         device=str(device),
         device_name=name_device(device),
         backend=dist.get_backend() if dist.is_available() and dist.is_initialized() else None,
@@ -71,7 +71,7 @@ def own_cores() -> frozenset[int]:
     return frozenset(range(os.cpu_count() or 1))
 
 
-def fair_threads(cores: frozenset[int], neighbours: list[frozenset[int]], most: int) -> int:
+def threads_per_rank(cores: frozenset[int], neighbours: list[frozenset[int]], most: int) -> int:
     """Return the threads of a rank on `cores`: its fair part of them.
 
     Args:

@@ -13,17 +13,17 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Final, NoReturn, Self
 
-from perfkit.capture.distributed.launcher_env import LAST_WORD_S
+from perfkit.capture.distributed.launcher_env import FAILURE_GRACE_S
 from perfkit.capture.distributed.store_barrier import PeerFailedError
 from perfkit.capture.lifecycle.local_launch import is_child
-from perfkit.capture.lifecycle.parent_watch import end_now
-from perfkit.capture.messages import describe
+from perfkit.capture.lifecycle.parent_watch import exit_now
+from perfkit.capture.messages import one_line
 from perfkit.errors import PerfkitError, RunError, StoreError
 from perfkit.schema.manifest import Failure
 from perfkit.storage.run_folder import claim_failure, fail, read_failure
-from perfkit.util.sigint import EXIT_INTERRUPTED, accept_as_python
+from perfkit.util.sigint import EXIT_INTERRUPTED, raise_keyboard_interrupt
 
-_FIRST_WORD_S: Final = 0.15
+_CAUSE_WAIT_S: Final = 0.15
 """How long a rank that was told to end waits for one who knows why."""
 
 
@@ -33,7 +33,7 @@ class TerminatedError(RunError):
     exit_code = 143  # 128 + SIGTERM
 
 
-class Guard:
+class FailureGuard:
     """Around one rank's life: turns an error into one line, a failed manifest and an exit code.
 
     Args:
@@ -53,13 +53,13 @@ class Guard:
         """Stops the profiler, once there is one."""
         self.known: Callable[[], dict[str, Any]] | None = None
         """Returns the manifest's fields that this rank knows, without waiting for anybody or any device."""
-        self.doing: Callable[[], str] | None = None
+        self.current_activity: Callable[[], str] | None = None
         """Returns what the ranks are about."""
 
     def __enter__(self) -> Self:
         self._before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
         signal.signal(signal.SIGTERM, _terminated)
-        accept_as_python()
+        raise_keyboard_interrupt()
         return self
 
     def __exit__(
@@ -76,20 +76,20 @@ class Guard:
         first = not isinstance(error, PeerFailedError)
         told = isinstance(error, (KeyboardInterrupt, TerminatedError))
         if told and self._world_size > 1:
-            self._hear_others()
+            self._wait_for_peer_failure()
         if self.folder is not None and first:
-            first = note_failure(self.folder, self._rank, error, self.known)
+            first = record_failure(self.folder, self._rank, error, self.known)
         elif told:
             first = self._rank == 0  # all were told to end, and one says so
         code = error.exit_code if isinstance(error, PerfkitError) else 1
         if isinstance(error, KeyboardInterrupt):
             code = EXIT_INTERRUPTED
         if self._world_size > 1:
-            self._leave(error, first, code)
+            self._exit_process(error, first, code)
         if self.stop is not None:
             self.stop()
         if not isinstance(error, (PerfkitError, KeyboardInterrupt)):
-            raise RunError(f"rank {self._rank}: {describe(error)}") from error
+            raise RunError(f"rank {self._rank}: {one_line(error)}") from error
 
     def _restore_handlers(self) -> None:
         for number, handler in self._before.items():
@@ -97,46 +97,46 @@ class Guard:
 
     @property
     def _doing(self) -> str:
-        return self.doing() if self.doing else "the preparation"
+        return self.current_activity() if self.current_activity else "the preparation"
 
-    def _hear_others(self) -> None:
+    def _wait_for_peer_failure(self) -> None:
         """Let the witness speak first, who knows more: a launcher ends all ranks when one has died.
 
         Another signal meanwhile must not cut this short: the first one is being obeyed.
         """
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
-        deadline = time.monotonic() + _FIRST_WORD_S
+        deadline = time.monotonic() + _CAUSE_WAIT_S
         while time.monotonic() < deadline:
             if self.folder is not None and read_failure(self.folder) is not None:
                 return
             time.sleep(0.01)
 
-    def _leave(self, error: BaseException, first: bool, code: int) -> NoReturn:
+    def _exit_process(self, error: BaseException, first: bool, code: int) -> NoReturn:
         if self._debug:
             traceback.print_exception(error)
         if isinstance(error, KeyboardInterrupt) and is_child():
-            end_now(-signal.SIGINT)  # the parent says so
+            exit_now(-signal.SIGINT)  # the parent says so
         if first:
             # All were told to end, most likely, and whichever came to it first says so: it is no fault of its own.
             told = isinstance(error, (KeyboardInterrupt, TerminatedError))
             who = "" if told else f"rank {self._rank}: "
-            sys.stderr.write(f"perfkit: error: {who}{describe(error)}\n")
+            sys.stderr.write(f"perfkit: error: {who}{one_line(error)}\n")
         else:
             # A launcher may kill all ranks as soon as one has ended: let the first say why.
-            time.sleep(LAST_WORD_S)
-        end_now(code)
+            time.sleep(FAILURE_GRACE_S)
+        exit_now(code)
 
 
-def note_failure(folder: Path, rank: int, error: BaseException, known: Callable[[], dict[str, Any]] | None) -> bool:
+def record_failure(folder: Path, rank: int, error: BaseException, known: Callable[[], dict[str, Any]] | None) -> bool:
     """Write `failure.json` and the manifest as "failed", unless another rank was first; say whether this one was."""
-    failure = Failure(rank=rank, message=describe(error))
+    failure = Failure(rank=rank, message=one_line(error))
     if not claim_failure(folder, failure):
         return False
     try:
         fail(folder, failure, known() if known else {})
     except (StoreError, RuntimeError) as second:  # a full disk, a lost device: the first error is the one that counts
-        sys.stderr.write(f"perfkit: warning: the manifest stays as it was: {describe(second)}\n")
+        sys.stderr.write(f"perfkit: warning: the manifest stays as it was: {one_line(second)}\n")
     return True
 
 

@@ -11,19 +11,19 @@ from typing import Final, NamedTuple
 
 from perfkit.capture.distributed.launcher_env import RENDEZVOUS_VARIABLE
 from perfkit.errors import StoreError
-from perfkit.util.atomic_write import replacing
+from perfkit.util.atomic_write import atomic_write
 
 _NAME: Final = "failure"
 
 
-class LastWord(NamedTuple):
+class FirstFailure(NamedTuple):
     """What the parent says at the end."""
 
     rank: int
     line: str
 
 
-def leave_last_word(word: LastWord, *, first: bool) -> None:
+def write_first_failure(word: FirstFailure, *, first: bool) -> None:
     """Leave a line for the parent; without effect where there is none.
 
     Args:
@@ -40,14 +40,14 @@ def leave_last_word(word: LastWord, *, first: bool) -> None:
             with path.open("x", encoding="utf-8") as stream:
                 stream.write(text)
             return
-        with replacing(path) as temporary:
+        with atomic_write(path) as temporary:
             temporary.write_text(text, encoding="utf-8")
 
 
-def hear_last_word(folder: Path) -> LastWord | None:
+def read_first_failure(folder: Path) -> FirstFailure | None:
     """Return what the rank that failed first has left in the parent's temporary folder; None if none has."""
     try:
         rank, _, line = (folder / _NAME).read_text(encoding="utf-8").partition(" ")
     except (OSError, UnicodeDecodeError):
         return None
-    return LastWord(int(rank), line) if rank.isdecimal() else None
+    return FirstFailure(int(rank), line) if rank.isdecimal() else None

@@ -12,11 +12,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
-from perfkit.capture.distributed.launcher_env import RENDEZVOUS_VARIABLE, detect, find_launcher
-from perfkit.capture.lifecycle.first_failure import LastWord, hear_last_word
-from perfkit.capture.messages import say
+from perfkit.capture.distributed.launcher_env import RENDEZVOUS_VARIABLE, detect_rank, find_launcher
+from perfkit.capture.lifecycle.first_failure import FirstFailure, read_first_failure
+from perfkit.capture.messages import print_status
 from perfkit.errors import RunError, UsageError
-from perfkit.util.sigint import held_back
+from perfkit.util.sigint import sigint_blocked
 
 STDIN_VARIABLE: Final = "PERFKIT_STDIN"
 """Descriptor by which rank 0 finds the stdin of its parent."""
@@ -44,13 +44,13 @@ def launch(arguments: Sequence[str], ranks: int, *, name_failed: bool = False) -
     with tempfile.TemporaryDirectory(prefix="perfkit-") as folder:
         children: _Children = []
         try:
-            with _noting() as noted:
+            with _forwarding() as noted:
                 for rank in range(ranks):
                     children.append(_start(arguments, rank, ranks, Path(folder) / "rendezvous"))
                 failed = wait_for_ranks(children, noted)
         finally:
             _end(children)
-        word = hear_last_word(Path(folder))
+        word = read_first_failure(Path(folder))
     if failed is None:
         return
     codes = [child.returncode for child in children]
@@ -59,12 +59,12 @@ def launch(arguments: Sequence[str], ranks: int, *, name_failed: bool = False) -
     _report(failed, codes[failed])
 
 
-def _name(failed: int, codes: list[int], word: LastWord | None) -> int:
+def _name(failed: int, codes: list[int], word: FirstFailure | None) -> int:
     """Say which rank failed first, and return it: by its own word where it left one."""
     if word is not None and word.rank < len(codes) and codes[word.rank] > 0:
-        say(f"error: {word.line}")
+        print_status(f"error: {word.line}")
         return word.rank
-    say(f"error: rank {failed} ended with exit code {codes[failed]}")
+    print_status(f"error: rank {failed} ended with exit code {codes[failed]}")
     return failed
 
 
@@ -80,7 +80,7 @@ def refuse_inside_launcher() -> None:
         UsageError: It has.
     """
     launcher = find_launcher(os.environ)
-    if launcher is not None and detect(os.environ).world_size > 1:
+    if launcher is not None and detect_rank(os.environ).world_size > 1:
         raise UsageError(
             f"-n inside {launcher.name}, which has started several ranks already: leave -n out, "
             f"or leave {launcher.name} out"
@@ -104,8 +104,8 @@ def _start(arguments: Sequence[str], rank: int, ranks: int, rendezvous: Path) ->
     if stdin is not None:
         environment[STDIN_VARIABLE] = str(stdin)
     # A session of its own: a Ctrl-C of the terminal reaches the ranks once, through the parent.
-    # The pipe on stdin tells a rank that the parent has died (see `watch_parent`).
-    with held_back():  # or Python would end with a traceback while it starts
+    # The pipe on stdin tells a rank that the parent has died (see `exit_with_parent`).
+    with sigint_blocked():  # or Python would end with a traceback while it starts
         return subprocess.Popen(
             [sys.executable, "-m", "perfkit", *arguments],
             env=environment,
@@ -124,7 +124,7 @@ def _own_stdin() -> int | None:
 
 
 @contextlib.contextmanager
-def _noting() -> Iterator[list[int]]:
+def _forwarding() -> Iterator[list[int]]:
     """Yield the signals that arrive, for the ranks once all have been started."""
     noted: list[int] = []
 

@@ -14,7 +14,7 @@ from perfkit.util.sigint import end_as_rank
 _STDIN = 0
 
 
-def watch_parent() -> None:
+def exit_with_parent() -> None:
     """End this process once the parent's end of its stdin is closed; its stdin becomes what the parent was given."""
     if is_child():
         pipe = os.dup(_STDIN)
@@ -28,10 +28,10 @@ def watch_parent() -> None:
 def _wait_for_end(descriptor: int) -> None:
     while os.read(descriptor, 1):
         pass
-    end_now(1)
+    exit_now(1)
 
 
-def end_now(code: int) -> NoReturn:
+def exit_now(code: int) -> NoReturn:
     """End this process without waiting for other ranks, and its loader workers with it.
 
     Args:

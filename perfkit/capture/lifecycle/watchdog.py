@@ -17,23 +17,23 @@ import time
 from pathlib import Path
 from typing import Final
 
-from perfkit.capture.distributed.launcher_env import LAST_WORD_S
+from perfkit.capture.distributed.launcher_env import FAILURE_GRACE_S
 from perfkit.capture.lifecycle.local_launch import is_child
 from perfkit.errors import StoreError
 from perfkit.schema.manifest import Failure
 from perfkit.storage.run_folder import claim_failure, fail, read_failure, read_manifest
 
-PATIENCE_S: Final = LAST_WORD_S + 3.0
+SHUTDOWN_TIMEOUT_S: Final = FAILURE_GRACE_S + 3.0
 """How long the ranks of a failed run have to end by themselves."""
 
-_LOOK_S: Final = 0.5
+_POLL_S: Final = 0.5
 """How often to look whether a rank of another host has failed."""
 
 _DISMISSED: Final = b"done"
 _GONE: Final = "was killed, or ended without a word (see the system's log: out of memory?)"
 
 
-def own_place() -> tuple[str, int]:
+def process_identity() -> tuple[str, int]:
     """Return where this process can be watched from, the same for all that see each other, and its number there.
 
     The place is empty where nobody can watch.
@@ -46,12 +46,12 @@ def own_place() -> tuple[str, int]:
         return "", 0
 
 
-class Witness:
+class Watchdog:
     """The ranks' end of a witness: starts it, and dismisses it when the run has ended well.
 
     Args:
         rank: This rank.
-        places: Every rank's `own_place()`.
+        places: Every rank's `process_identity()`.
         folder: The run's folder.
     """
 
@@ -74,7 +74,7 @@ class Witness:
             self._process.communicate(_DISMISSED)
 
 
-def watch(folder: Path, ranks: dict[int, int]) -> None:
+def watch_ranks(folder: Path, ranks: dict[int, int]) -> None:
     """Watch the ranks of this host until they have ended, well or not.
 
     Args:
@@ -88,7 +88,7 @@ def watch(folder: Path, ranks: dict[int, int]) -> None:
         poll.register(descriptor, select.POLLIN)
     deadline: float | None = None
     while watched:
-        ready = [descriptor for descriptor, _ in poll.poll(_LOOK_S * 1000)]
+        ready = [descriptor for descriptor, _ in poll.poll(_POLL_S * 1000)]
         if 0 in ready:
             if os.read(0, len(_DISMISSED)) == _DISMISSED:
                 return
@@ -99,9 +99,9 @@ def watch(folder: Path, ranks: dict[int, int]) -> None:
                 poll.unregister(descriptor)
         if gone and deadline is None:
             with contextlib.suppress(StoreError):  # the folder is gone, or full: what hangs must end all the same
-                _testify(folder, gone)
+                _record_failure(folder, gone)
         if deadline is None and (gone or read_failure(folder) is not None):
-            deadline = time.monotonic() + PATIENCE_S
+            deadline = time.monotonic() + SHUTDOWN_TIMEOUT_S
         if deadline is not None and time.monotonic() > deadline:
             _end(list(watched))
     with contextlib.suppress(StoreError):
@@ -119,7 +119,7 @@ def _open(ranks: dict[int, int]) -> tuple[dict[int, int], list[int]]:
     return watched, gone
 
 
-def _testify(folder: Path, gone: list[int]) -> None:
+def _record_failure(folder: Path, gone: list[int]) -> None:
     """Say which ranks have ended, unless the run itself has said why by now."""
     if read_manifest(folder).state != "running":
         return
@@ -156,7 +156,7 @@ def main() -> None:
     """Watch what the command line says: the folder, and RANK:PID of each rank."""
     folder, *ranks = sys.argv[1:]
     pairs = [text.split(":") for text in ranks]
-    watch(Path(folder), {int(rank): int(pid) for rank, pid in pairs})
+    watch_ranks(Path(folder), {int(rank): int(pid) for rank, pid in pairs})
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ class Collective(Struct, frozen=True, kw_only=True):
     seq: int
 
 
-def recorded_since(start_ns: int) -> list[Collective] | None:
+def collectives_since(start_ns: int) -> list[Collective] | None:
     """Return the collectives issued since `start_ns`, in order of issue.
 
     Returns:

@@ -97,7 +97,7 @@ class _Scan:
 
     def __init__(self) -> None:
         self.threads = _Threads()
-        self.said: dict[tuple[bytes, int], bytes] = {}
+        self.collective_args: dict[tuple[bytes, int], bytes] = {}
         """What metadata events say of threads, by the event's name and the thread's number."""
         self.slices, self.flows = _Rows(self.threads), _Rows(self.threads)
         self.list_at: tuple[int, int] | None = None
@@ -107,7 +107,7 @@ class _Scan:
         if self.list_at is None and (found := _EVENTS.search(data)):
             self.list_at = at + found.start(), at + found.end()
         for match in _METADATA.finditer(data):
-            self.said[match[1], self.threads[match[2]][0]] = match[3]
+            self.collective_args[match[1], self.threads[match[2]][0]] = match[3]
         self.slices.add(at, list(_COMPLETE.finditer(data)))
         self.flows.add(at, list(_FLOW.finditer(data)))
 
@@ -165,8 +165,8 @@ def _announcements(lanes: dict[_Lane, bytes], scan: _Scan) -> tuple[bytes, bytes
     for (owner, number), lane in lanes.items():
         pid, tid = threads[owner]
         rows.append(b"[%s, %s, %s]" % (pid, lane, tid))
-        name = scan.said.get((b"thread_name", owner), b'"thread %s"' % tid.strip(b'"'))[1:-1].rstrip()
-        order = scan.said.get((b"thread_sort_index", owner), b"0")
+        name = scan.collective_args.get((b"thread_name", owner), b'"thread %s"' % tid.strip(b'"'))[1:-1].rstrip()
+        order = scan.collective_args.get((b"thread_sort_index", owner), b"0")
         where = b'"ts": 0, "pid": %s, "tid": %s' % (pid, lane)
         events += b'\n  {"ph": "M", "name": "thread_name", %s, "args": {"name": "%s (%d)"}},' % (
             where,
@@ -192,7 +192,7 @@ def _pieces(trace: Path) -> Iterator[tuple[int, bytes]]:
     yield at, rest
 
 
-def edited(pieces: Iterator[bytes], edits: Iterable[Edit]) -> Iterator[bytes]:
+def apply_edits(pieces: Iterator[bytes], edits: Iterable[Edit]) -> Iterator[bytes]:
     """Yield the text of a file with the edits made."""
     waiting = iter(edits)
     edit, at, skip = next(waiting, None), 0, 0

@@ -16,20 +16,20 @@ from msgspec import Struct
 from torch import Tensor, nn
 
 from perfkit._version import __version__
-from perfkit.capture.distributed.rank_group import Team
-from perfkit.capture.distributed.topology import Layout
+from perfkit.capture.distributed.rank_group import RankGroup
+from perfkit.capture.distributed.topology import Topology
 from perfkit.capture.recording.git_commit import current_commit
 from perfkit.capture.recording.peak_flops import find_peak
-from perfkit.capture.recording.throughput import Work, measure
+from perfkit.capture.recording.throughput import StepWork, measure_throughput
 from perfkit.errors import RunError
-from perfkit.schema.manifest import Compiled, FileSpeed, Injection, RankRecord, RunManifest, StepKind
+from perfkit.schema.manifest import Compiled, FileBandwidth, Injection, RankRecord, RunManifest, StepKind
 from perfkit.storage.run_folder import create_run_folder, list_files, read_manifest, write_manifest
 
 _PACKAGES: Final = {"hdf5": "h5py", "safetensors": "safetensors"}
 """Package by source."""
 
 
-class Measured(Struct, frozen=True, kw_only=True):
+class StepMeasurements(Struct, frozen=True, kw_only=True):
     """What one rank has measured: one entry a step."""
 
     kinds: list[StepKind]
@@ -38,7 +38,7 @@ class Measured(Struct, frozen=True, kw_only=True):
     loss: list[float | None]
 
 
-class Subject(Struct, frozen=True, kw_only=True):
+class RunDescription(Struct, frozen=True, kw_only=True):
     """What is run."""
 
     workload: str
@@ -49,12 +49,12 @@ class Subject(Struct, frozen=True, kw_only=True):
     """Fields of the manifest that stay empty, and why."""
 
 
-def now() -> datetime:
+def utc_now() -> datetime:
     """Return the time, UTC."""
     return datetime.now(UTC)
 
 
-def open_run(team: Team, layout: Layout, subject: Subject, trace_dir: Path, name: str | None) -> Path:
+def open_run(team: RankGroup, layout: Topology, subject: RunDescription, trace_dir: Path, name: str | None) -> Path:
     """Create the run's folder with a manifest in state "running"; called by every rank.
 
     Args:
@@ -74,23 +74,23 @@ def open_run(team: Team, layout: Layout, subject: Subject, trace_dir: Path, name
     def create() -> str:
         return str(create_run(team.world_size, layout, subject, trace_dir, name))
 
-    return Path(team.share(team.only(team.rank == 0, create)))
+    return Path(team.broadcast(team.run_on(team.rank == 0, create)))
 
 
-def create_run(world_size: int, layout: Layout, subject: Subject, trace_dir: Path, name: str | None) -> Path:
+def create_run(world_size: int, layout: Topology, subject: RunDescription, trace_dir: Path, name: str | None) -> Path:
     """Create the run's folder as `open_run` does; called by one rank.
 
     Raises:
         StoreError: The folder cannot be made or written.
     """
-    started = now()
+    started = utc_now()
     made = f"{subject.workload}-{subject.source}-{world_size}ranks-{started:%Y%m%dT%H%M%SZ}"
     folder = create_run_folder(trace_dir, name or made)
     write_manifest(folder, _running(folder.name, layout, subject, started))
     return folder
 
 
-def _running(run: str, layout: Layout, subject: Subject, started: datetime) -> RunManifest:
+def _running(run: str, layout: Topology, subject: RunDescription, started: datetime) -> RunManifest:
     return RunManifest(
         run=run,
         state="running",
@@ -123,17 +123,17 @@ def versions(source: str, device_type: str) -> dict[str, str]:
     return found
 
 
-def complete(
-    team: Team,
-    layout: Layout,
+def write_completed_manifest(
+    team: RankGroup,
+    layout: Topology,
     folder: Path,
-    measured: Measured,
+    measured: StepMeasurements,
     *,
-    work: Work | None = None,
+    work: StepWork | None = None,
     model: nn.Module | None = None,
     peak_tflops: float | None = None,
     compiled: Compiled | None = None,
-    file_speed: FileSpeed | str | None = None,
+    file_speed: FileBandwidth | str | None = None,
 ) -> None:
     """Gather what every rank knows and write the manifest as "completed"; called by every rank.
 
@@ -152,45 +152,45 @@ def complete(
         RunError: The ranks' parameters differ.
         StoreError: The manifest cannot be written.
     """
-    team.doing = "the end of the run"
-    checksum = None if model is None else agreed_checksum(team, model.parameters(), "after the last step")
-    records = team.exchange(rank_record(team.rank, layout, measured))
+    team.current_activity = "the end of the run"
+    checksum = None if model is None else checksum_on_all_ranks(team, model.parameters(), "after the last step")
+    records = team.all_gather(rank_record(team.rank, layout, measured))
 
     def write() -> None:
         manifest = read_manifest(folder)
-        missing = {"file_speed": file_speed} if isinstance(file_speed, str) else {}
+        missing = {"file_bandwidth": file_speed} if isinstance(file_speed, str) else {}
         manifest = msgspec.structs.replace(
             manifest,
             state="completed",
-            finished_at=now().isoformat(timespec="seconds"),
+            finished_at=utc_now().isoformat(timespec="seconds"),
             parameter_checksum=checksum,
             compiled=compiled,
-            file_speed=None if isinstance(file_speed, str) else file_speed,
+            file_bandwidth=None if isinstance(file_speed, str) else file_speed,
             unknown={**manifest.unknown, **missing},
             ranks=records,
             files=list_files(folder),
-            **facts(measured, work, model),
+            **manifest_fields(measured, work, model),
         )
         if work is not None:
             peak = find_peak(layout.device_name, work.matmul_dtype or matmul_dtype(model), peak_tflops)
             delayed = any(injection.phase == "data_loading" for injection in manifest.injections)
             reading = not (delayed or work.loads_ahead)
             manifest = msgspec.structs.replace(
-                manifest, throughput=measure(measured.kinds, records, work, peak, reading=reading)
+                manifest, throughput=measure_throughput(measured.kinds, records, work, peak, reading=reading)
             )
         write_manifest(folder, manifest)
 
-    team.only(team.rank == 0, write)
+    team.run_on(team.rank == 0, write)
 
 
-def known_after_failure(
-    rank: int, layout: Layout, measured: Measured, work: Work | None, model: nn.Module | None
+def manifest_fields_after_failure(
+    rank: int, layout: Topology, measured: StepMeasurements, work: StepWork | None, model: nn.Module | None
 ) -> dict[str, Any]:
     """Return the fields of a failed run's manifest that `rank` knows."""
-    return {"ranks": [rank_record(rank, layout, measured)], **facts(measured, work, model)}
+    return {"ranks": [rank_record(rank, layout, measured)], **manifest_fields(measured, work, model)}
 
 
-def facts(measured: Measured, work: Work | None, model: nn.Module | None) -> dict[str, Any]:
+def manifest_fields(measured: StepMeasurements, work: StepWork | None, model: nn.Module | None) -> dict[str, Any]:
     """Return the manifest's fields that any one rank knows."""
     return {
         "step_kinds": measured.kinds,
@@ -202,7 +202,7 @@ def facts(measured: Measured, work: Work | None, model: nn.Module | None) -> dic
 _OF_WORK: Final = ("batch_size", "sample_bytes", "tokens_per_sample", "flops_per_token")
 
 
-def rank_record(rank: int, layout: Layout, measured: Measured) -> RankRecord:
+def rank_record(rank: int, layout: Topology, measured: StepMeasurements) -> RankRecord:
     """Return one rank's own record of its steps."""
     return RankRecord(
         rank=rank,
@@ -219,13 +219,13 @@ def rank_record(rank: int, layout: Layout, measured: Measured) -> RankRecord:
     )
 
 
-def agreed_checksum(team: Team, tensors: Iterable[Tensor], when: str) -> str:
+def checksum_on_all_ranks(team: RankGroup, tensors: Iterable[Tensor], when: str) -> str:
     """Return the SHA-256 of `tensors`, the same on all ranks.
 
     Raises:
         RunError: It is not.
     """
-    checksums = team.exchange(checksum_of(tensors))
+    checksums = team.all_gather(checksum_of(tensors))
     differing = [rank for rank, other in enumerate(checksums) if other != checksums[0]]
     if differing:
         raise RunError(

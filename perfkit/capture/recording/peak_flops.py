@@ -7,10 +7,10 @@ from typing import Final
 
 from msgspec import Struct
 
-from perfkit.capture.recording.throughput import Peak
+from perfkit.capture.recording.throughput import PeakFlops
 
 
-class PeakRow(Struct, frozen=True):
+class PeakFlopsRow(Struct, frozen=True):
     """Peak of one device as torch counts devices, for one type of matrix product."""
 
     device: str
@@ -27,8 +27,8 @@ _MI300X = "AMD Instinct MI300X datasheet"
 _A100_NAMES = ("NVIDIA A100-SXM4-40GB", "NVIDIA A100-SXM4-80GB", "NVIDIA A100-PCIE-40GB", "NVIDIA A100 80GB PCIe")
 
 
-def _rows(device: str, source: str, **tflops: float) -> list[PeakRow]:
-    return [PeakRow(device, dtype, value, source) for dtype, value in tflops.items()]
+def _rows(device: str, source: str, **tflops: float) -> list[PeakFlopsRow]:
+    return [PeakFlopsRow(device, dtype, value, source) for dtype, value in tflops.items()]
 
 
 PEAKS: Final = (
@@ -41,14 +41,14 @@ PEAKS: Final = (
 )
 
 
-def find_peak(device_name: str, dtype: str, given_tflops: float | None) -> Peak:
+def find_peak(device_name: str, dtype: str, given_tflops: float | None) -> PeakFlops:
     """Return the peak of one device: the one given, else the table's, else the reason why there is none."""
     if given_tflops is not None:
-        return Peak(flops_per_s=given_tflops * 1e12)
+        return PeakFlops(flops_per_s=given_tflops * 1e12)
     for row in PEAKS:
         if (row.device, row.dtype) == (device_name, dtype):
-            return Peak(flops_per_s=row.tflops * 1e12)
-    return Peak(
+            return PeakFlops(flops_per_s=row.tflops * 1e12)
+    return PeakFlops(
         flops_per_s=None,
         reason=f"no known {dtype} peak for {device_name}: run with --peak-tflops",
     )

@@ -26,9 +26,9 @@ from msgspec import Struct
 from torch import Tensor, profiler
 from torch.profiler import ProfilerActivity, record_function
 
-from perfkit.capture.distributed.rank_group import Team
-from perfkit.capture.recording.flight_recorder import Collective, recorded_since
-from perfkit.capture.recording.manifest_writer import Measured
+from perfkit.capture.distributed.rank_group import RankGroup
+from perfkit.capture.recording.flight_recorder import Collective, collectives_since
+from perfkit.capture.recording.manifest_writer import StepMeasurements
 from perfkit.capture.recording.side_profilers import Recorder
 from perfkit.capture.recording.step_clock import step_clock
 from perfkit.capture.recording.trace_export import write_key_averages, write_trace
@@ -97,7 +97,7 @@ class Session:
 
     def __init__(
         self,
-        team: Team,
+        team: RankGroup,
         device: torch.device,
         folder: Path,
         schedule: Schedule | None,
@@ -154,8 +154,8 @@ class Session:
 
     def start(self) -> None:
         """Begin the first step."""
-        self._team.doing = "step 0"
-        self._enter(0)
+        self._team.current_activity = "step 0"
+        self._prepare_step(0)
         self._clock.begin()
 
     def batches(self, loader: Iterable[Batch]) -> Iterator[Batch]:
@@ -199,22 +199,22 @@ class Session:
         self._waited_ns = 0
         self._asked = False
         self._delayed.clear()
-        self._team.doing = f"step {done + 1}"
+        self._team.current_activity = f"step {done + 1}"
         if self._schedule is not None:
             if self._schedule.ends_cycle(done):
                 self._write_cycle(self._schedule.cycle(done))
-            self._enter(done + 1)
+            self._prepare_step(done + 1)
         self._clock.begin()
 
     def finish(self) -> None:
         """End the run: write a cycle that the loop has left early, as far as it came."""
-        self._team.doing = "the end of the run"
+        self._team.current_activity = "the end of the run"
         self._mark_end()
         if self._recording and self._schedule is not None and self.kinds[-1:] == ["active"]:
             self._write_cycle(self._schedule.cycle(self.steps - 1))
-        self.abandon()
+        self.discard()
 
-    def abandon(self) -> None:
+    def discard(self) -> None:
         """Stop the profiler and drop what it has recorded."""
         self._mark_end()
         for recorder in self._recorders:
@@ -225,7 +225,7 @@ class Session:
             self._profiler.stop_trace()
         self._profiler, self._recording = None, False
 
-    def measured(self, wait: bool = True) -> Measured:
+    def measurements(self, wait: bool = True) -> StepMeasurements:
         """Return what is known of every completed step.
 
         Args:
@@ -234,14 +234,14 @@ class Session:
         """
         wall_ns = self._clock.wall_ns(wait)
         count = len(wall_ns)
-        return Measured(
+        return StepMeasurements(
             kinds=self.kinds[:count],
             wall_ns=wall_ns,
             load_ns=self.load_ns[:count],
             loss=[_value(loss, wait) for loss in self._losses[:count]],
         )
 
-    def _enter(self, step: int) -> None:
+    def _prepare_step(self, step: int) -> None:
         """Bring the profiler into the state that the schedule wants for `step`."""
         state = self._schedule.state(step) if self._schedule is not None else "plain"
         if state == "plain":
@@ -253,7 +253,7 @@ class Session:
             return
         if not self._recording:
             # Without this the first recorded collective holds the ranks' different ways of getting here.
-            self._line_up()
+            self._synchronize_ranks()
             self._cycle_start_ns = time.time_ns()
             self._first_recorded = step
             self._profiler.start_trace()
@@ -268,7 +268,7 @@ class Session:
             self._marker.__exit__(None, None, None)
             self._marker = None
 
-    def _line_up(self) -> None:
+    def _synchronize_ranks(self) -> None:
         if self._device.type != "cpu":
             torch.get_device_module(self._device.type).synchronize(self._device)
         self._team.barrier()
@@ -293,11 +293,11 @@ class Session:
             for recorder in self._recorders:
                 recorder.write(self.folder / stem)
 
-        doing, self._team.doing = self._team.doing, "the writing of traces"
-        self._team.together(write)
+        doing, self._team.current_activity = self._team.current_activity, "the writing of traces"
+        self._team.run_on_all(write)
         # Else the ranks that have written sooner would wait for the others in the next step's first collective.
         self._team.barrier()
-        self._team.doing = doing
+        self._team.current_activity = doing
 
     def _header(self, cycle: int) -> Header:
         workload, source = self._names
@@ -309,7 +309,7 @@ class Session:
             workload=workload,
             source=source,
             steps=(self._first_recorded, self.steps - 1),
-            collectives=recorded_since(self._cycle_start_ns),
+            collectives=collectives_since(self._cycle_start_ns),
         )
 
 

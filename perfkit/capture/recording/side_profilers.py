@@ -8,7 +8,7 @@ import torch
 
 from perfkit.capture.config import RunConfig
 from perfkit.errors import LaunchEnvironmentError
-from perfkit.util.atomic_write import replacing
+from perfkit.util.atomic_write import atomic_write
 
 MEMORY_EVENTS: Final = 100_000
 """Allocations and frees that torch's memory history keeps: the latest."""
@@ -59,7 +59,7 @@ class PythonProfile:
             "txt": self._profiler.output_text(unicode=True, color=False),
         }
         for ending, text in texts.items():
-            with replacing(stem.with_name(f"{stem.name}.pyinstrument.{ending}")) as temporary:
+            with atomic_write(stem.with_name(f"{stem.name}.pyinstrument.{ending}")) as temporary:
                 temporary.write_text(text, encoding="utf-8")
 
 
@@ -80,7 +80,7 @@ class MemoryHistory:
 
     def write(self, stem: Path) -> None:
         """Write a snapshot."""
-        with replacing(stem.with_name(f"{stem.name}.memory.pickle")) as temporary:
+        with atomic_write(stem.with_name(f"{stem.name}.memory.pickle")) as temporary:
             torch.cuda.memory._dump_snapshot(str(temporary))  # type: ignore[no-untyped-call]
 
 

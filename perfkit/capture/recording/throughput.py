@@ -9,7 +9,7 @@ from msgspec import Struct
 from perfkit.schema.manifest import RankRecord, StepKind, Throughput
 
 
-class Work(Struct, frozen=True, kw_only=True):
+class StepWork(Struct, frozen=True, kw_only=True):
     """What one rank does in one step."""
 
     batch_size: int
@@ -22,15 +22,15 @@ class Work(Struct, frozen=True, kw_only=True):
     """Whether loader workers read while the step computes: then waiting for a batch is not the time of reading it."""
 
 
-class Peak(Struct, frozen=True, kw_only=True):
+class PeakFlops(Struct, frozen=True, kw_only=True):
     """Peak of one device, or why it is not known."""
 
     flops_per_s: float | None
     reason: str | None = None
 
 
-def measure(
-    kinds: Sequence[StepKind], ranks: Sequence[RankRecord], work: Work, peak: Peak, *, reading: bool = True
+def measure_throughput(
+    kinds: Sequence[StepKind], ranks: Sequence[RankRecord], work: StepWork, peak: PeakFlops, *, reading: bool = True
 ) -> Throughput | None:
     """Return the rates over the plain steps, else over the active ones; None where there are neither.
 
@@ -69,7 +69,7 @@ def _times(rate: float, factor: float | None) -> float | None:
     return None if factor is None else rate * factor
 
 
-def _mfu(flops_per_s: float | None, devices: int, peak: Peak) -> tuple[float | None, str | None]:
+def _mfu(flops_per_s: float | None, devices: int, peak: PeakFlops) -> tuple[float | None, str | None]:
     if flops_per_s is None:
         return None, "the workload does not count its FLOPs"
     if peak.flops_per_s is None:
@@ -77,7 +77,7 @@ def _mfu(flops_per_s: float | None, devices: int, peak: Peak) -> tuple[float | N
     return flops_per_s / (devices * peak.flops_per_s), None
 
 
-def _read_rate(chosen: Sequence[int], ranks: Sequence[RankRecord], work: Work) -> float | None:
+def _read_rate(chosen: Sequence[int], ranks: Sequence[RankRecord], work: StepWork) -> float | None:
     if work.sample_bytes is None:
         return None
     delivered = len(chosen) * work.batch_size * work.sample_bytes

@@ -13,9 +13,9 @@ from typing import Final
 
 from torch.profiler import profile
 
-from perfkit.capture.recording.lane_rewriter import Edit, edited, find_edits
+from perfkit.capture.recording.lane_rewriter import Edit, apply_edits, find_edits
 from perfkit.errors import StoreError
-from perfkit.util.atomic_write import replacing
+from perfkit.util.atomic_write import atomic_write
 
 _LEVEL: Final = 3
 _SLICE_BYTES: Final = 1 << 20
@@ -39,7 +39,7 @@ def write_trace(profiler: profile, target: Path) -> None:
         if not plain.is_file():
             raise StoreError(f"torch wrote no trace into {target.parent}: {_HINT}")
         edits = _edits(plain)
-        with replacing(target) as packed:
+        with atomic_write(target) as packed:
             compress(plain, packed, edits)
     finally:
         plain.unlink(missing_ok=True)
@@ -72,7 +72,7 @@ def compress(source: Path, target: Path, edits: Sequence[Edit] = ()) -> None:
     packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP)
     check = _TraceCheck()
     with source.open("rb") as reader, target.open("wb") as writer:
-        for data in edited(iter(partial(reader.read, _SLICE_BYTES), b""), edits):
+        for data in apply_edits(iter(partial(reader.read, _SLICE_BYTES), b""), edits):
             check.see(data)
             writer.write(packer.compress(data))
         writer.write(packer.flush())
@@ -118,5 +118,5 @@ def write_key_averages(profiler: profile, target: Path, by_shape: bool) -> None:
     if any(getattr(row, "self_device_time_total", 0) for row in averages):
         order = "self_device_time_total"
     table = averages.table(sort_by=order, row_limit=_ROWS)
-    with replacing(target) as temporary:
+    with atomic_write(target) as temporary:
         temporary.write_text(table, encoding="utf-8")

@@ -16,12 +16,12 @@ from typing import Final, Protocol, TypeVar
 import torch.distributed as dist
 from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
 
-from perfkit.capture.distributed.launch_id import launch_key
-from perfkit.capture.distributed.launcher_env import DistInfo, Launcher, find_launcher
-from perfkit.capture.distributed.rank_group import Team
-from perfkit.capture.script.rank_environment import launched, launcher_environment
+from perfkit.capture.distributed.launch_id import launch_id
+from perfkit.capture.distributed.launcher_env import Launcher, RankInfo, find_launcher
+from perfkit.capture.distributed.rank_group import RankGroup
+from perfkit.capture.script.rank_environment import launcher_environment, launcher_rank
 from perfkit.errors import RunError
-from perfkit.util.atomic_write import replacing
+from perfkit.util.atomic_write import atomic_write
 
 T = TypeVar("T")
 
@@ -29,7 +29,7 @@ _POLL_S: Final = 0.02
 _PREFIX: Final = "perfkit/script"
 
 
-class Board(Protocol):
+class FolderExchange(Protocol):
     """Where the first rank that comes leaves the run's folder for the others."""
 
     def claim(self) -> bool:
@@ -49,7 +49,7 @@ class Board(Protocol):
         """Remove what would be left behind; called once all ranks have read it."""
 
 
-class StoreBoard:
+class StoreFolderExchange:
     """In the store of the script's process group."""
 
     def __init__(self, store: Store) -> None:
@@ -68,14 +68,14 @@ class StoreBoard:
         try:
             self._store.wait(["folder"], timeout)
         except dist.DistStoreError as error:
-            raise _nothing_left(timeout) from error
+            raise _rank_0_left(timeout) from error
         return bytes(self._store.get("folder")).decode()
 
     def clear(self) -> None:
         """Do nothing: the store ends with the script."""
 
 
-class FileBoard:
+class FileFolderExchange:
     """In a folder that no other run has the name of."""
 
     def __init__(self, folder: Path) -> None:
@@ -93,7 +93,7 @@ class FileBoard:
 
     def publish(self, text: str) -> None:
         """Leave `text` for the others."""
-        with replacing(self._note) as temporary:
+        with atomic_write(self._note) as temporary:
             temporary.write_text(text, encoding="utf-8")
 
     def read(self, timeout: timedelta) -> str:
@@ -104,7 +104,7 @@ class FileBoard:
                 return self._note.read_text(encoding="utf-8")
             except FileNotFoundError:
                 time.sleep(_POLL_S)
-        raise _nothing_left(timeout)
+        raise _rank_0_left(timeout)
 
     def clear(self) -> None:
         """Remove the folder."""
@@ -113,11 +113,11 @@ class FileBoard:
             self._folder.rmdir()
 
 
-def _nothing_left(timeout: timedelta) -> RunError:
+def _rank_0_left(timeout: timedelta) -> RunError:
     return RunError(f"no rank has made the run's folder within --timeout {timeout.total_seconds():g}s")
 
 
-class Ranks(Team):
+class ScriptRankGroup(RankGroup):
     """The ranks of a script, which may come and go as they like.
 
     Args:
@@ -129,10 +129,10 @@ class Ranks(Team):
     """
 
     def __init__(
-        self, info: DistInfo, board: Board | None, store: Store | None, meetings: int, timeout: timedelta
+        self, info: RankInfo, board: FolderExchange | None, store: Store | None, meetings: int, timeout: timedelta
     ) -> None:
         # Not the base's own: it would talk over the process group.
-        self.doing = ""
+        self.current_activity = ""
         self._meeting = None
         self.info = info
         self.rank = info.rank
@@ -145,7 +145,7 @@ class Ranks(Team):
         self._timeout = timeout
         self._met = 0
 
-    def agree(self, create: Callable[[], Path]) -> Path:
+    def agree_on_folder(self, create: Callable[[], Path]) -> Path:
         """Return the run's folder, which the first rank that comes here creates.
 
         Raises:
@@ -179,13 +179,13 @@ class Ranks(Team):
                 f"perfkit: warning: rank {self.rank}: the ranks do not step together: "
                 "the first collective of a trace may hold the time that one waits for another\n"
             )
-            self.leave()
+            self.stop_waiting()
 
-    def together(self, action: Callable[[], T]) -> T:
+    def run_on_all(self, action: Callable[[], T]) -> T:
         """Run `action` on this rank: the others may be anywhere."""
         return action()
 
-    def leave(self) -> None:
+    def stop_waiting(self) -> None:
         """Let nobody wait for this rank again."""
         missed = range(self._met + 1, self._meetings + 1)
         self._met = self._meetings
@@ -203,7 +203,7 @@ class Ranks(Team):
             self._store.set(f"go/{meeting}", "")
 
 
-def find_ranks(trace_dir: Path, label: str, meetings: int, timeout: timedelta) -> Ranks:
+def open_script_group(trace_dir: Path, label: str, meetings: int, timeout: timedelta) -> ScriptRankGroup:
     """Find out who the ranks are: those of the script's process group by now, else those of the launcher.
 
     Args:
@@ -216,23 +216,23 @@ def find_ranks(trace_dir: Path, label: str, meetings: int, timeout: timedelta) -
     if dist.is_available() and dist.is_initialized():
         info = _grouped(launcher)
         store = _group_store() if info.world_size > 1 else None
-        board = None if store is None else StoreBoard(store)
-        return Ranks(info, board, store, meetings, timeout)
-    info = launched()
+        board = None if store is None else StoreFolderExchange(store)
+        return ScriptRankGroup(info, board, store, meetings, timeout)
+    info = launcher_rank()
     folder = None if launcher is None or info.world_size == 1 else _board_folder(trace_dir, label, launcher, info)
     if folder is None:  # nobody to agree with, or no way to: a run of its own
-        return Ranks(DistInfo(launcher=info.launcher), None, None, meetings, timeout)
-    return Ranks(info, FileBoard(folder), None, meetings, timeout)
+        return ScriptRankGroup(RankInfo(launcher=info.launcher), None, None, meetings, timeout)
+    return ScriptRankGroup(info, FileFolderExchange(folder), None, meetings, timeout)
 
 
-def _grouped(launcher: Launcher | None) -> DistInfo:
+def _grouped(launcher: Launcher | None) -> RankInfo:
     rank, size = dist.get_rank(), dist.get_world_size()
-    info = launched()
+    info = launcher_rank()
     if (info.rank, info.world_size) == (rank, size):
         return info
     # How they lie on hosts turns out when all have left their record.
     name = launcher.name if launcher else "none"
-    return DistInfo(rank=rank, world_size=size, local_rank=rank, local_world_size=size, launcher=name)
+    return RankInfo(rank=rank, world_size=size, local_rank=rank, local_world_size=size, launcher=name)
 
 
 def _group_store() -> Store | None:
@@ -241,7 +241,7 @@ def _group_store() -> Store | None:
     return PrefixStore(_PREFIX, store) if isinstance(store, Store) else None
 
 
-def _board_folder(trace_dir: Path, label: str, launcher: Launcher, info: DistInfo) -> Path | None:
+def _board_folder(trace_dir: Path, label: str, launcher: Launcher, info: RankInfo) -> Path | None:
     """Return a folder whose name the ranks of this launch share; None if there is no such name."""
-    key = launch_key(launcher, info)
+    key = launch_id(launcher, info)
     return None if key is None else trace_dir / f".{label}-{launcher.name}-{key}"

@@ -11,15 +11,15 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 
-def on_import(name: str, then: Callable[[], None]) -> None:
+def run_after_import(name: str, then: Callable[[], None]) -> None:
     """Call `then` once the top-level module `name` has been imported; at once if it is there already."""
     if name in sys.modules:
         then()
     else:
-        sys.meta_path.insert(0, _Finder(name, then))
+        sys.meta_path.insert(0, _ImportHook(name, then))
 
 
-class _Finder(MetaPathFinder):
+class _ImportHook(MetaPathFinder):
     """Leaves finding the module to the other finders, and calls `then` after the loader has run it."""
 
     def __init__(self, name: str, then: Callable[[], None]) -> None:

@@ -16,15 +16,15 @@ from pathlib import Path
 from typing import Final
 
 from perfkit.capture.distributed.host_address import own_address
-from perfkit.capture.distributed.launch_id import launch_key
-from perfkit.capture.distributed.launcher_env import DistInfo, detect, find_launcher
-from perfkit.capture.messages import say
+from perfkit.capture.distributed.launch_id import launch_id
+from perfkit.capture.distributed.launcher_env import RankInfo, detect_rank, find_launcher
+from perfkit.capture.messages import print_status
 from perfkit.errors import LaunchEnvironmentError
 
 VARIABLES: Final = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 """Where the user has set one of these, all are left to the user."""
 
-_TELLING: Final = ("perfkit", "torchrun")
+_RENDEZVOUS_VARIABLES: Final = ("perfkit", "torchrun")
 """Launchers that tell all of it themselves."""
 _POLL_S: Final = 0.02
 _MOST_POLL_S: Final = 0.5
@@ -40,42 +40,44 @@ def launcher_environment() -> Mapping[str, str]:
     return {name: value for name, value in os.environ.items() if name not in _given}
 
 
-def launched() -> DistInfo:
+def launcher_rank() -> RankInfo:
     """Return this process's place by the launcher's variables; alone where they make no sense."""
     try:
-        return detect(launcher_environment())
+        return detect_rank(launcher_environment())
     except LaunchEnvironmentError:
-        return DistInfo()
+        return RankInfo()
 
 
-def tell_place(trace_dir: Path, timeout_ns: int) -> None:
+def set_rank_environment(trace_dir: Path, timeout_ns: int) -> None:
     """Set the variables where a launcher has started several ranks and set none of them.
 
-    Ranks that cannot agree (see `launch_key`), or do not, are left as the launcher has started them; the latter with a
+    Ranks that cannot agree (see `launch_id`), or do not, are left as the launcher has started them; the latter with a
     warning.
 
     Args:
         trace_dir: A folder that the ranks share.
         timeout_ns: How long to wait for rank 0's word.
     """
-    launcher, info = find_launcher(os.environ), launched()
-    if launcher is None or launcher.name in _TELLING or info.world_size == 1:
+    launcher, info = find_launcher(os.environ), launcher_rank()
+    if launcher is None or launcher.name in _RENDEZVOUS_VARIABLES or info.world_size == 1:
         return
-    key = None if any(name in os.environ for name in VARIABLES) else launch_key(launcher, info)
+    key = None if any(name in os.environ for name in VARIABLES) else launch_id(launcher, info)
     if key is None:
         return
     notes = trace_dir.resolve() / f".place-{launcher.name}-{key}"
     try:
-        place = _leave_word(notes, info, timeout_ns) if info.rank == 0 else _hear(notes, info, timeout_ns)
+        place = (
+            _publish_endpoint(notes, info, timeout_ns) if info.rank == 0 else _read_endpoint(notes, info, timeout_ns)
+        )
     except (LaunchEnvironmentError, OSError) as error:
         if info.rank <= 1:  # one says it: rank 0 if it is here
-            say(f"warning: {error}; the script runs without {', '.join(VARIABLES)}")
+            print_status(f"warning: {error}; the script runs without {', '.join(VARIABLES)}")
         return
     if len(told := place.split()) == 2:
         _set(info, *told)
 
 
-def _set(info: DistInfo, address: str, port: str) -> None:
+def _set(info: RankInfo, address: str, port: str) -> None:
     values = {
         "RANK": str(info.rank),
         "WORLD_SIZE": str(info.world_size),
@@ -90,7 +92,7 @@ def _set(info: DistInfo, address: str, port: str) -> None:
             _given.add(name)
 
 
-def _leave_word(notes: Path, info: DistInfo, timeout_ns: int) -> str:
+def _publish_endpoint(notes: Path, info: RankInfo, timeout_ns: int) -> str:
     """Leave a note for every other rank, all at once; return what it says.
 
     Raises:
@@ -103,11 +105,11 @@ def _leave_word(notes: Path, info: DistInfo, timeout_ns: int) -> str:
         _write(notes, info, "")
         raise
     _write(notes, info, place)
-    threading.Thread(target=_name_the_missing, args=(notes, timeout_ns), daemon=True).start()
+    threading.Thread(target=_warn_of_missing_ranks, args=(notes, timeout_ns), daemon=True).start()
     return place
 
 
-def _write(notes: Path, info: DistInfo, text: str) -> None:
+def _write(notes: Path, info: RankInfo, text: str) -> None:
     draft = notes.with_name(f"{notes.name}.tmp")
     for stale in (draft, notes):
         shutil.rmtree(stale, ignore_errors=True)
@@ -134,7 +136,7 @@ def _reserve_port() -> int:
     return port
 
 
-def _hear(notes: Path, info: DistInfo, timeout_ns: int) -> str:
+def _read_endpoint(notes: Path, info: RankInfo, timeout_ns: int) -> str:
     """Return what the note for this rank says, and remove it; the last to do so removes the folder.
 
     Raises:
@@ -159,7 +161,7 @@ def _hear(notes: Path, info: DistInfo, timeout_ns: int) -> str:
     )
 
 
-def _name_the_missing(notes: Path, timeout_ns: int) -> None:
+def _warn_of_missing_ranks(notes: Path, timeout_ns: int) -> None:
     """Say once the time is over which ranks have not started: the script's own wait for them may be much longer."""
     deadline = time.monotonic() + timeout_ns / 1e9
     while notes.is_dir() and time.monotonic() < deadline:
@@ -171,7 +173,7 @@ def _name_the_missing(notes: Path, timeout_ns: int) -> None:
     shutil.rmtree(notes, ignore_errors=True)  # nobody waits for them any more
     if missing:
         shown = ", ".join(map(str, missing[:10])) + (", …" if len(missing) > 10 else "")
-        say(
+        print_status(
             f"warning: rank{'s' if len(missing) > 1 else ''} {shown} of the script did not start within --timeout "
             f"{timeout_ns / 1e9:g}s, or did not see {notes.parent}"
         )

@@ -27,22 +27,22 @@ from msgspec import Struct
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from perfkit.capture.distributed.launcher_env import DistInfo
-from perfkit.capture.distributed.topology import Layout, name_device, own_cores
-from perfkit.capture.lifecycle.failure_guard import TerminatedError, note_failure
-from perfkit.capture.lifecycle.first_failure import LastWord, leave_last_word
+from perfkit.capture.distributed.launcher_env import RankInfo
+from perfkit.capture.distributed.topology import Topology, name_device, own_cores
+from perfkit.capture.lifecycle.failure_guard import TerminatedError, record_failure
+from perfkit.capture.lifecycle.first_failure import FirstFailure, write_first_failure
 from perfkit.capture.lifecycle.local_launch import is_child
-from perfkit.capture.messages import cause_of, describe, say
-from perfkit.capture.recording.manifest_writer import Measured, Subject, create_run, now, rank_record
+from perfkit.capture.messages import exit_cause, one_line, print_status
+from perfkit.capture.recording.manifest_writer import RunDescription, StepMeasurements, create_run, rank_record, utc_now
 from perfkit.capture.recording.session import ProfilerOptions, Session
 from perfkit.capture.script.config import ScriptConfig
-from perfkit.capture.script.coordination import Ranks, find_ranks
-from perfkit.capture.script.rank_environment import launched
-from perfkit.capture.script.sigterm_hook import Farewell
+from perfkit.capture.script.coordination import ScriptRankGroup, open_script_group
+from perfkit.capture.script.rank_environment import launcher_rank
+from perfkit.capture.script.sigterm_hook import SigtermHook
 from perfkit.errors import PerfkitError, RunError
 from perfkit.schema.manifest import RankRecord, StepKind, World
 from perfkit.storage.run_folder import FAILURE_NAME, MANIFEST_NAME, list_files, read_manifest, write_manifest
-from perfkit.util.atomic_write import replacing
+from perfkit.util.atomic_write import atomic_write
 
 TIMED_AFTER: Final = 100
 """Steps that are timed after the schedule: enough for a median, and an end to what is kept in memory."""
@@ -59,11 +59,11 @@ UNKNOWN: Final = {
 _CLOSING_S: Final = 5.0
 """How long a rank waits for another one that writes the manifest."""
 
-LEFT: Final = ".rank{}.left"
+EXIT_RECORD_SUFFIX: Final = ".rank{}.left"
 """Name of what each rank leaves in the run's folder, until all have."""
 
 
-class _Leaving(Struct, frozen=True, kw_only=True):
+class _RankExitRecord(Struct, frozen=True, kw_only=True):
     """What a rank leaves in the run's folder when its script has ended."""
 
     record: RankRecord
@@ -99,10 +99,10 @@ class ScriptRecorder:
         self._told = False
         self.missed = False
         """Whether the script has ended well, and the optimizer that was asked for has never stepped."""
-        self._ranks: Ranks | None = None
+        self._ranks: ScriptRankGroup | None = None
         self._session: Session | None = None
-        self._layout: Layout | None = None
-        self._measured: Measured | None = None
+        self._layout: Topology | None = None
+        self._measured: StepMeasurements | None = None
 
     def attach(self) -> None:
         """Begin to listen to torch."""
@@ -118,7 +118,7 @@ class ScriptRecorder:
             self._say_why_nothing(error)
             return
         if self._busy:  # a signal has come while a trace was being written
-            note_failure(self._session.folder, self._ranks.rank, error or RunError("ended"), None)
+            record_failure(self._session.folder, self._ranks.rank, error or RunError("ended"), None)
             return
         with self._harmless():
             self._stop(error)
@@ -154,17 +154,19 @@ class ScriptRecorder:
     def _open(self, optimizer: Optimizer) -> Session:
         self._first_ns = time.perf_counter_ns()
         timeout = timedelta(microseconds=self._config.timeout_ns / 1000)
-        ranks = find_ranks(self._trace_dir, self._config.workload, 2 * self._schedule.repeat, timeout)
+        ranks = open_script_group(self._trace_dir, self._config.workload, 2 * self._schedule.repeat, timeout)
         device = _device_of(optimizer)
         layout = _lay_out(ranks.info, device)
         config = {"script": self._script, "arguments": self._arguments, "optimizer": type(optimizer).__name__}
-        subject = Subject(
+        subject = RunDescription(
             workload=self._config.workload,
             source=self._config.source,
             config=config | msgspec.to_builtins(self._config),
             unknown=UNKNOWN,
         )
-        folder = ranks.agree(lambda: create_run(ranks.world_size, layout, subject, self._trace_dir, self._config.name))
+        folder = ranks.agree_on_folder(
+            lambda: create_run(ranks.world_size, layout, subject, self._trace_dir, self._config.name)
+        )
         self._ranks, self._layout = ranks, layout
         session = Session(
             ranks,
@@ -177,7 +179,7 @@ class ScriptRecorder:
             workload=subject.workload,
             source=subject.source,
         )
-        Farewell(self._terminated, self._terminated_while_stuck).install()
+        SigtermHook(self._terminated, self._terminated_while_stuck).install()
         session.start()
         return session
 
@@ -187,84 +189,88 @@ class ScriptRecorder:
     def _terminated_while_stuck(self) -> None:
         """Say in the manifest what can be said without the main thread, which does not come back."""
         if self._session is not None and self._ranks is not None:
-            note_failure(self._session.folder, self._ranks.rank, TerminatedError("ended by SIGTERM, stuck"), None)
+            record_failure(self._session.folder, self._ranks.rank, TerminatedError("ended by SIGTERM, stuck"), None)
 
     def _stop(self, error: BaseException | None) -> None:
         """Stop recording and timing; the run's folder is finished when the script ends."""
         if self._over or self._session is None or self._ranks is None:
             return
         self._over = True
-        self._ranks.leave()
+        self._ranks.stop_waiting()
         # Stopping waits for the device, which may wait for a rank that is gone.
         patient = error is None or self._ranks.world_size == 1 or self._session_on_cpu
         if patient:
             self._session.finish()
-        self._measured = self._trim(self._session.measured(wait=patient))
+        self._measured = self._trim(self._session.measurements(wait=patient))
 
     @property
     def _session_on_cpu(self) -> bool:
         return self._layout is not None and self._layout.device == "cpu"
 
-    def _trim(self, measured: Measured) -> Measured:
+    def _trim(self, measured: StepMeasurements) -> StepMeasurements:
         """Leave out what cannot be known of a script, and time step 0 from the script's start."""
         first = [self._first_ns - self._begin_ns] if measured.wall_ns else []
         return msgspec.structs.replace(measured, wall_ns=first + measured.wall_ns[1:], load_ns=[], loss=[])
 
-    def _leave_record(self, session: Session, ranks: Ranks, layout: Layout, error: BaseException | None) -> None:
-        measured = self._measured or self._trim(session.measured(wait=False))
+    def _leave_record(
+        self, session: Session, ranks: ScriptRankGroup, layout: Topology, error: BaseException | None
+    ) -> None:
+        measured = self._measured or self._trim(session.measurements(wait=False))
         record = rank_record(ranks.rank, layout, measured)
         if error is not None:
             known = {"ranks": [record], "step_kinds": measured.kinds}
-            if note_failure(session.folder, ranks.rank, cause_of(error), lambda: known):
+            if record_failure(session.folder, ranks.rank, exit_cause(error), lambda: known):
                 self._say_failure(session.folder, ranks, error)
-            for path in session.folder.glob(LEFT.format("*")):
+            for path in session.folder.glob(EXIT_RECORD_SUFFIX.format("*")):
                 path.unlink(missing_ok=True)
             return
         if (session.folder / FAILURE_NAME).exists():
             return
-        leaving = _Leaving(record=record, kinds=measured.kinds)
-        with replacing(session.folder / LEFT.format(ranks.rank)) as temporary:
+        leaving = _RankExitRecord(record=record, kinds=measured.kinds)
+        with atomic_write(session.folder / EXIT_RECORD_SUFFIX.format(ranks.rank)) as temporary:
             temporary.write_bytes(msgspec.json.encode(leaving))
         if _complete(session.folder, ranks):
             ranks.clear()
             self._say_end(session.folder, f"{self._steps} steps")
 
-    def _say_failure(self, folder: Path, ranks: Ranks, error: BaseException) -> None:
+    def _say_failure(self, folder: Path, ranks: ScriptRankGroup, error: BaseException) -> None:
         # Those that were told to end were all told: it is no fault of this one.
         if ranks.world_size == 1 or isinstance(error, (KeyboardInterrupt, TerminatedError)):
             self._say_end(folder, f"failed after {self._steps} steps")
             return
-        line = f"rank {ranks.rank}: {describe(cause_of(error))} ({folder / MANIFEST_NAME})"
+        line = f"rank {ranks.rank}: {one_line(exit_cause(error))} ({folder / MANIFEST_NAME})"
         if any(file.kind == "trace" for file in list_files(folder)):
             line += f"; what was recorded before: perfkit analyze {folder}"
         if is_child():  # the parent says it, after what the other ranks have to say
-            leave_last_word(LastWord(ranks.rank, line), first=True)
+            write_first_failure(FirstFailure(ranks.rank, line), first=True)
         else:
-            say(f"error: {line}")
+            print_status(f"error: {line}")
 
     def _say_end(self, folder: Path, what: str) -> None:
         traces = [file for file in list_files(folder) if file.kind == "trace"]
         if traces:
-            say(f"{self._script}: {what}; to see where the time went: perfkit analyze {folder}")
+            print_status(f"{self._script}: {what}; to see where the time went: perfkit analyze {folder}")
         elif not self._told:
             needed = self._schedule.skip_first + self._schedule.cycle_steps
-            say(
+            print_status(
                 f"{self._script}: {what}, and no trace: the first one takes {needed} steps with "
                 f"--schedule {self._config.schedule} ({folder})"
             )
 
     def _say_why_nothing(self, error: BaseException | None) -> None:
         self.missed = error is None and bool(self._seen) and self._config.step_on is not None and not self._told
-        if self._told or launched().rank > 0 or error is not None:
+        if self._told or launcher_rank().rank > 0 or error is not None:
             return
         if not self._seen:
-            say(
+            print_status(
                 f"{self._script}: no optimizer of torch has stepped in this process: nothing was recorded "
                 "(processes that the script starts are not recorded: start its ranks with mpiexec, torchrun or -n)"
             )
         elif self._config.step_on is not None:
             seen = ", ".join(f"{name} ({count} steps)" for name, count in self._seen.items())
-            say(f"error: --step-on {self._config.step_on}: no such optimizer has stepped; those that have: {seen}")
+            print_status(
+                f"error: --step-on {self._config.step_on}: no such optimizer has stepped; those that have: {seen}"
+            )
 
     def _profiled_elsewhere(self) -> None:
         if self._busy or self._over or os.getpid() != self._pid:
@@ -274,10 +280,10 @@ class ScriptRecorder:
         else:
             self._told = True
             with self._harmless():
-                self._session.abandon()
+                self._session.discard()
                 self._stop(None)
-        if launched().rank == 0:
-            say(f"{self._script} profiles itself with torch.profiler: perfkit does not record it beside that")
+        if launcher_rank().rank == 0:
+            print_status(f"{self._script} profiles itself with torch.profiler: perfkit does not record it beside that")
 
     @contextmanager
     def _harmless(self) -> Iterator[None]:
@@ -287,7 +293,7 @@ class ScriptRecorder:
             yield
         except (PerfkitError, RuntimeError, OSError) as error:
             self._over = self._told = True
-            say(f"error: {describe(error)}: {self._script} is not recorded any further")
+            print_status(f"error: {one_line(error)}: {self._script} is not recorded any further")
             self._give_up(error)
         finally:
             self._busy = False
@@ -297,11 +303,11 @@ class ScriptRecorder:
             return
         session, ranks = self._session, self._ranks
         try:
-            ranks.leave()
-            session.abandon()
+            ranks.stop_waiting()
+            session.discard()
         except RuntimeError:  # what is broken stays broken
             pass
-        note_failure(session.folder, ranks.rank, error, None)
+        record_failure(session.folder, ranks.rank, error, None)
 
 
 def _outside_compilation(hook: Callable[..., None]) -> Callable[..., None]:
@@ -341,9 +347,9 @@ def _device_of(optimizer: Optimizer) -> torch.device:
     return found if isinstance(found, torch.device) else torch.device("cpu")
 
 
-def _lay_out(info: DistInfo, device: torch.device) -> Layout:
+def _lay_out(info: RankInfo, device: torch.device) -> Topology:
     sizes = [info.local_world_size] * (info.world_size // info.local_world_size)
-    return Layout(
+    return Topology(
         device=str(device),
         device_name=name_device(device),
         backend=dist.get_backend() if dist.is_available() and dist.is_initialized() else None,
@@ -357,7 +363,7 @@ def _lay_out(info: DistInfo, device: torch.device) -> Layout:
     )
 
 
-def _complete(folder: Path, ranks: Ranks) -> bool:
+def _complete(folder: Path, ranks: ScriptRankGroup) -> bool:
     """Write the manifest as "completed" with the ranks that have ended by now; say whether this rank is the last.
 
     Another rank may never step, and so never come here: the manifest must not wait for it.
@@ -366,10 +372,10 @@ def _complete(folder: Path, ranks: Ranks) -> bool:
     if not _claim(closing):
         return False
     try:
-        left = sorted(folder.glob(LEFT.format("*")))
+        left = sorted(folder.glob(EXIT_RECORD_SUFFIX.format("*")))
         if not left:  # a rank that came at the same time was the last
             return False
-        leavings = [msgspec.json.decode(path.read_bytes(), type=_Leaving) for path in left]
+        leavings = [msgspec.json.decode(path.read_bytes(), type=_RankExitRecord) for path in left]
         _write_completed(folder, sorted(leavings, key=lambda leaving: leaving.record.rank), ranks)
         if len(left) < ranks.world_size:
             return False
@@ -393,7 +399,7 @@ def _claim(lock: Path) -> bool:
     return False
 
 
-def _write_completed(folder: Path, leavings: Sequence[_Leaving], ranks: Ranks) -> None:
+def _write_completed(folder: Path, leavings: Sequence[_RankExitRecord], ranks: ScriptRankGroup) -> None:
     before = read_manifest(folder)
     records, world, unknown = [leaving.record for leaving in leavings], before.world, dict(UNKNOWN)
     if len(records) == ranks.world_size:
@@ -404,7 +410,7 @@ def _write_completed(folder: Path, leavings: Sequence[_Leaving], ranks: Ranks) -
         before,
         unknown=unknown,
         state="completed",
-        finished_at=now().isoformat(timespec="seconds"),
+        finished_at=utc_now().isoformat(timespec="seconds"),
         world=world,
         step_kinds=min((leaving.kinds for leaving in leavings), key=len),
         ranks=records,

@@ -18,15 +18,15 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from perfkit.capture.lifecycle.first_failure import LastWord, leave_last_word
+from perfkit.capture.lifecycle.first_failure import FirstFailure, write_first_failure
 from perfkit.capture.lifecycle.local_launch import launch, refuse_inside_launcher
-from perfkit.capture.lifecycle.parent_watch import watch_parent
-from perfkit.capture.messages import cause_of, describe, say
+from perfkit.capture.lifecycle.parent_watch import exit_with_parent
+from perfkit.capture.messages import exit_cause, one_line, print_status
 from perfkit.capture.script.config import ScriptConfig
-from perfkit.capture.script.import_hook import on_import
-from perfkit.capture.script.rank_environment import launched, tell_place
+from perfkit.capture.script.import_hook import run_after_import
+from perfkit.capture.script.rank_environment import launcher_rank, set_rank_environment
 from perfkit.errors import StoreError
-from perfkit.util.sigint import accept_as_python, ending_at_once
+from perfkit.util.sigint import exit_on_sigint, raise_keyboard_interrupt
 from perfkit.util.system_limits import count_cores
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def _store() -> Iterator[None]:
     if find_spec("torch") is None:
         yield
         return
-    with ending_at_once():
+    with exit_on_sigint():
         from torch.distributed import TCPStore  # type: ignore[attr-defined]
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     os.environ |= {
@@ -80,11 +80,11 @@ def run_script(script: str, arguments: Sequence[str], config: ScriptConfig) -> N
         SystemExit: As the script ends.
     """
     _check_writable(Path(config.trace_dir))
-    watch_parent()
+    exit_with_parent()
     _prepare_environment()
-    tell_place(Path(config.trace_dir), config.timeout_ns)
-    accept_as_python()
-    with _Ending(script, arguments, config):
+    set_rank_environment(Path(config.trace_dir), config.timeout_ns)
+    raise_keyboard_interrupt()
+    with _ScriptContext(script, arguments, config):
         _execute(script, arguments)
     raise SystemExit
 
@@ -128,7 +128,7 @@ def _execute(script: str, arguments: Sequence[str]) -> None:
     exec(code, vars(main))  # noqa: S102  # what the user asks for
 
 
-class _Ending:
+class _ScriptContext:
     """From the script's first line to its last: finishes the recording, then ends as the script has ended.
 
     Args:
@@ -144,11 +144,11 @@ class _Ending:
         self._pid = os.getpid()
         self._recorder: ScriptRecorder | None = None
         self._begin_ns = 0
-        self._last_act = _LastAct()
+        self._last_act = _ExitBySigint()
 
     def __enter__(self) -> None:
         self._begin_ns = time.perf_counter_ns()
-        on_import("torch", self._attach)
+        run_after_import("torch", self._attach)
 
     def _attach(self) -> None:
         from perfkit.capture.script.recorder import ScriptRecorder
@@ -176,15 +176,15 @@ class _Ending:
     def _finish(self, error: BaseException | None) -> None:
         ended_well = error is None or (isinstance(error, SystemExit) and error.code in (None, 0))
         if error is not None and not ended_well:
-            rank = launched().rank
-            leave_last_word(LastWord(rank, f"rank {rank}: {describe(cause_of(error))}"), first=False)
+            rank = launcher_rank().rank
+            write_first_failure(FirstFailure(rank, f"rank {rank}: {one_line(exit_cause(error))}"), first=False)
         if self._recorder is not None:
             self._recorder.end(None if ended_well else error)
-        elif ended_well and launched().rank == 0:
-            say(f"{self._script} has not imported torch: nothing was recorded")
+        elif ended_well and launcher_rank().rank == 0:
+            print_status(f"{self._script} has not imported torch: nothing was recorded")
 
 
-class _LastAct:
+class _ExitBySigint:
     """Ends the process by SIGINT after all else that happens at its end, if the script was interrupted."""
 
     def __init__(self) -> None:

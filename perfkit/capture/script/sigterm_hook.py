@@ -17,7 +17,7 @@ GRACE_S: Final = 3.0
 _EXIT_CODE: Final = 128 + signal.SIGTERM
 
 
-class Farewell:
+class SigtermHook:
     """Calls `say` on SIGTERM, unless the script has a handler of its own.
 
     Args:

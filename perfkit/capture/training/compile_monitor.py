@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from perfkit.capture.distributed.rank_group import Team
+from perfkit.capture.distributed.rank_group import RankGroup
 from perfkit.errors import LaunchEnvironmentError
 from perfkit.schema.manifest import Compiled
 
 
-class CompileWatch:
+class CompileMonitor:
     """Counts the graphs that torch compiles, step by step."""
 
     def __init__(self) -> None:
@@ -36,9 +36,9 @@ class CompileWatch:
         if _graphs() > begin:
             self._steps.append(step)
 
-    def result(self, team: Team) -> Compiled:
+    def result(self, team: RankGroup) -> Compiled:
         """Return what was compiled on every rank; called by all of them."""
-        everyone = team.exchange((_graphs() - self._before, self._steps))
+        everyone = team.all_gather((_graphs() - self._before, self._steps))
         steps = sorted({step for _, own in everyone for step in own})
         return Compiled(graphs=min(graphs for graphs, _ in everyone), steps=steps)
 

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from perfkit.schema.manifest import FileSpeed
+from perfkit.schema.manifest import FileBandwidth
 
 BLOCK_BYTES: Final = 8 << 20
 MOST_BYTES: Final = 256 << 20
@@ -48,7 +48,7 @@ class _Pass(NamedTuple):
         return self.wall_ns / max(1, self.read_bytes)
 
 
-def file_speed(path: Path, most_ns: int = MOST_NS) -> FileSpeed | None:
+def measure_file_bandwidth(path: Path, most_ns: int = MOST_NS) -> FileBandwidth | None:
     """Read the beginning of a file, one large block after the other; None of an empty one.
 
     What lies in the page cache whole is read several times, and the median counts: a short file takes less time than
@@ -73,7 +73,7 @@ def file_speed(path: Path, most_ns: int = MOST_NS) -> FileSpeed | None:
             _drop(file.fileno(), ~cached)
     if not read:
         return None
-    return FileSpeed(
+    return FileBandwidth(
         bytes_per_s=read * 1e9 / wall_ns,
         read_bytes=read,
         wall_ns=wall_ns,

@@ -14,9 +14,9 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, DistributedSampler
 
 from perfkit.capture.config import RunConfig
-from perfkit.capture.distributed.rank_group import Team
+from perfkit.capture.distributed.rank_group import RankGroup
 from perfkit.capture.recording.session import Session
-from perfkit.capture.training.compile_monitor import CompileWatch
+from perfkit.capture.training.compile_monitor import CompileMonitor
 from perfkit.capture.training.gradient_averaging import average_gradients
 from perfkit.capture.training.progress import Show
 from workloads.base import Optimization, Workload
@@ -45,14 +45,14 @@ class Trainer:
         steps: Steps to train.
     """
 
-    def __init__(self, workload: Workload[Any], run: RunConfig, team: Team, model: nn.Module, steps: int) -> None:
+    def __init__(self, workload: Workload[Any], run: RunConfig, team: RankGroup, model: nn.Module, steps: int) -> None:
         self._workload = workload
         self._run = run
         self._steps = steps
         self._device = next(model.parameters()).device
         if run.checkpoint_activations:
             checkpoint_activations(workload.layers(model))
-        self.compiled = CompileWatch() if run.compile else None
+        self.compiled = CompileMonitor() if run.compile else None
         """What was compiled when; None where nothing should be."""
         self._model = wrap(model, run)
         self._optimization: Optimization = workload.optimization(

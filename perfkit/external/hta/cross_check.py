@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from perfkit.errors import LaunchEnvironmentError, PerfkitError
 from perfkit.external.hta.runner import run_hta
 from perfkit.schema.common import CATEGORIES, Finding
-from perfkit.schema.external_tool import PeerTable
+from perfkit.schema.external_tool import ExternalTable
 from perfkit.schema.rank import RankReport
 from perfkit.schema.run import CrossCheck, CrossCheckRow, RunReport
 
@@ -34,7 +34,7 @@ def with_cross_check(run: RunReport) -> RunReport:
     return replace(run, cross_check=_beside(run, table))
 
 
-def _beside(run: RunReport, table: PeerTable) -> CrossCheck:
+def _beside(run: RunReport, table: ExternalTable) -> CrossCheck:
     said = {row["rank"]: row for row in (dict(zip(table.columns, values, strict=True)) for values in table.rows)}
     alone = len(run.ranks) == 1
     rows = []
@@ -60,10 +60,10 @@ def _row(number: int, rank: RankReport, theirs: dict[str, int]) -> CrossCheckRow
         compute_ns=compute,
         other_ns=other,
         idle_ns=window - compute - other,
-        peer_window_ns=theirs["kernel_time(us)"],
-        peer_compute_ns=theirs["compute_time(us)"],
-        peer_other_ns=theirs["non_compute_time(us)"],
-        peer_idle_ns=theirs["idle_time(us)"],
+        external_window_ns=theirs["kernel_time(us)"],
+        external_compute_ns=theirs["compute_time(us)"],
+        external_other_ns=theirs["non_compute_time(us)"],
+        external_idle_ns=theirs["idle_time(us)"],
         rounding_ns=sum(rank.events.get(kind, 0) for kind in _DEVICE_KINDS) * _ROUNDED_NS,
     )
 

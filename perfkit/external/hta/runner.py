@@ -12,18 +12,18 @@ from typing import Any, Final
 
 import msgspec
 
-from perfkit.errors import LaunchEnvironmentError, PeerError, StoreError, UsageError
-from perfkit.schema.external_tool import PeerTable
+from perfkit.errors import ExternalToolError, LaunchEnvironmentError, StoreError, UsageError
+from perfkit.schema.external_tool import ExternalTable
 from perfkit.schema.run import RunReport
-from perfkit.trace.decompression import GZIP_MAGIC, SKIPPABLE, ZSTD_MAGIC, BrokenStreamError, Source
+from perfkit.trace.decompression import GZIP_MAGIC, SKIPPABLE, ZSTD_MAGIC, BrokenStreamError, TraceText
 
 _CHILD: Final = Path(__file__).with_name("child.py")
 _PACKAGES: Final = ("HolisticTraceAnalysis", "traceinsight")
 """HTA, and what its authors publish it as since."""
-_LAST_WORDS: Final = 300
+_ERROR_TAIL: Final = 300
 
 
-class _Said(msgspec.Struct):
+class _Output(msgspec.Struct):
     """What the process leaves."""
 
     error: str | None = None
@@ -47,7 +47,7 @@ def installed() -> str:
     return "hta"
 
 
-def run_hta(run: RunReport, analysis: str, step: int | None = None) -> PeerTable:
+def run_hta(run: RunReport, analysis: str, step: int | None = None) -> ExternalTable:
     """Run one of HTA's analyses on the traces of a run.
 
     Args:
@@ -72,8 +72,8 @@ def run_hta(run: RunReport, analysis: str, step: int | None = None) -> PeerTable
     except OSError as error:
         raise StoreError(f"{run.run}: cannot hand the traces to {tool}: {error}") from error
     if said.error is not None:
-        raise PeerError(f"{run.run}: {tool} says of {analysis}: {' '.join(said.error.split())}")
-    return PeerTable(
+        raise ExternalToolError(f"{run.run}: {tool} says of {analysis}: {' '.join(said.error.split())}")
+    return ExternalTable(
         tool=tool, analysis=analysis, run=run.run, ranks=sorted(files), columns=said.columns, rows=said.rows
     )
 
@@ -120,9 +120,9 @@ def _named(file: Path, scratch: Path, rank: int) -> Path:
         plain = scratch / f"rank{rank}.json"
         try:
             with plain.open("wb") as out:
-                out.writelines(Source(file).pieces())
+                out.writelines(TraceText(file).pieces())
         except BrokenStreamError as error:
-            raise PeerError(f"{file}: HTA reads no damaged trace: {error}") from error
+            raise ExternalToolError(f"{file}: HTA reads no damaged trace: {error}") from error
         return plain
     link = scratch / f"rank{rank}.json{'.gz' if magic.startswith(GZIP_MAGIC) else ''}"
     try:
@@ -132,7 +132,7 @@ def _named(file: Path, scratch: Path, rank: int) -> Path:
     return link
 
 
-def _do(job: dict[str, Any], scratch: Path) -> _Said:
+def _do(job: dict[str, Any], scratch: Path) -> _Output:
     result = scratch / "result.json"
     done = subprocess.run(
         [sys.executable, "-P", str(_CHILD)],
@@ -146,5 +146,5 @@ def _do(job: dict[str, Any], scratch: Path) -> _Said:
     if not result.exists():
         how = f"it was killed by signal {-done.returncode}" if done.returncode < 0 else f"exit code {done.returncode}"
         last = next((line for line in reversed(done.stderr.splitlines()) if line.strip()), "")
-        return _Said(error=f"{how}; {last[-_LAST_WORDS:]}" if last else how)
-    return msgspec.json.decode(result.read_bytes(), type=_Said)
+        return _Output(error=f"{how}; {last[-_ERROR_TAIL:]}" if last else how)
+    return msgspec.json.decode(result.read_bytes(), type=_Output)

@@ -10,10 +10,10 @@ from typing import Any, Final, Literal, NamedTuple
 from perfkit.report.content import aggregates as sums
 from perfkit.report.content.run_tables import LONG, rank_label, step_label
 from perfkit.schema.common import CATEGORIES
-from perfkit.schema.cross_rank import BandwidthFit, SharedCollective
+from perfkit.schema.cross_rank import BandwidthFit, MatchedCollectiveStat
 from perfkit.schema.rank import MemoryUse, RankReport
 from perfkit.schema.run import RunReport
-from perfkit.util.formatting import in_ms, plain
+from perfkit.util.formatting import escape_unprintable, in_ms
 
 MOST_CELLS: Final = 20_000
 """Of the heat map; of more ranks and steps the ranks with the longest steps are shown."""
@@ -121,7 +121,7 @@ def _heat_map(ranks: list[RankReport]) -> dict[str, Any] | None:
 
 def _waiting(run: RunReport) -> dict[str, Any] | None:
     """Return what a rank's collectives are made of: the rank that waits least is the one that is waited for."""
-    waits = run.across.waits if run.across and run.across.matched else []
+    waits = run.cross_rank.rank_waits if run.cross_rank and run.cross_rank.matched else []
     if len(waits) < 2:
         return None
     steps = {rank.rank: len(rank.steps) or 1 for rank in run.ranks}
@@ -147,13 +147,17 @@ def _waiting(run: RunReport) -> dict[str, Any] | None:
 
 def _bandwidth(run: RunReport) -> dict[str, Any] | None:
     """Return bandwidth against size, a series an operator and group, with what the fit says."""
-    rows = [row for row in run.across.collectives if row.busbw and row.bytes] if run.across else []
+    rows = [row for row in run.cross_rank.collectives if row.busbw and row.bytes] if run.cross_rank else []
     if len({row.bytes for row in rows}) < 2:
         return None
-    series: dict[tuple[str, str | None, int | None], list[SharedCollective]] = {}
+    series: dict[tuple[str, str | None, int | None], list[MatchedCollectiveStat]] = {}
     for row in sorted(rows, key=lambda row: row.bytes or 0):
         series.setdefault((row.operator, row.group, row.group_size), []).append(row)
-    fits = {(fit.operator, fit.group, fit.group_size): fit for fit in run.across.fits} if run.across else {}
+    fits = (
+        {(fit.operator, fit.group, fit.group_size): fit for fit in run.cross_rank.bandwidth_fits}
+        if run.cross_rank
+        else {}
+    )
     return {
         "kind": "scatter",
         "title": "Bandwidth of collectives by size",
@@ -162,7 +166,7 @@ def _bandwidth(run: RunReport) -> dict[str, Any] | None:
         else "",
         "series": [
             {
-                "name": f"{plain(alike[0].operator)} \u00d7{alike[0].group_size}",
+                "name": f"{escape_unprintable(alike[0].operator)} \u00d7{alike[0].group_size}",
                 "bytes": [row.bytes for row in alike],
                 "busbw": [row.busbw for row in alike],
                 "fit": _fitted(fits.get(key), alike),
@@ -172,7 +176,7 @@ def _bandwidth(run: RunReport) -> dict[str, Any] | None:
     }
 
 
-def _fitted(fit: BandwidthFit | None, rows: list[SharedCollective]) -> list[float] | None:
+def _fitted(fit: BandwidthFit | None, rows: list[MatchedCollectiveStat]) -> list[float] | None:
     """Return the busbw that the fit gives at each size: factor * S / (alpha + factor * S / beta)."""
     if fit is None or fit.alpha_ns is None or len(rows) < 2:
         return None

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from perfkit.report.content.scaling import PARTS
 from perfkit.schema.scaling import Estimate, ScalingSeries
-from perfkit.util.formatting import plain
+from perfkit.util.formatting import escape_unprintable
 
 _LONG: Final = {"serialisation": "serialisation", "load_balance": "load balance", "computation_scaling": "computation"}
 
@@ -18,9 +18,9 @@ def series_figures(several: Sequence[ScalingSeries]) -> list[dict[str, Any]]:
 
 def _throughput(series: ScalingSeries) -> dict[str, Any] | None:
     known = [
-        (point.world_size, point.figure.samples_per_s)
+        (point.world_size, point.step_time.samples_per_s)
         for point in series.points
-        if point.figure.samples_per_s is not None
+        if point.step_time.samples_per_s is not None
     ]
     if len(known) < 2:
         return None
@@ -30,7 +30,7 @@ def _throughput(series: ScalingSeries) -> dict[str, Any] | None:
     lines = [_line("measured", known), _line("forecast by the USL", forecast)]
     return {
         "kind": "lines",
-        "title": f"Throughput against ranks: {plain(series.name)}",
+        "title": f"Throughput against ranks: {escape_unprintable(series.name)}",
         "note": "with 95 % intervals; both axes are logarithmic",
         "axis": "ranks",
         "unit": "samples/s",
@@ -55,7 +55,7 @@ def _lost(series: ScalingSeries) -> dict[str, Any] | None:
         return None
     return {
         "kind": "bars",
-        "title": f"Efficiency lost between world sizes: {plain(series.name)}",
+        "title": f"Efficiency lost between world sizes: {escape_unprintable(series.name)}",
         "note": "points of global efficiency; below zero: gained",
         "axis": "ranks",
         "unit": "points",

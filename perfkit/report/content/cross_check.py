@@ -4,7 +4,7 @@ from typing import Final
 
 from perfkit.report.content.document import Cell, Column, Table
 from perfkit.schema.run import CrossCheck, CrossCheckRow
-from perfkit.util.formatting import difference, duration, plain, share
+from perfkit.util.formatting import difference, duration, escape_unprintable, format_percent
 
 _ALIKE: Final = 0.001
 """A difference below this share of the window needs no reason."""
@@ -14,10 +14,10 @@ def cross_check(check: CrossCheck | None, top: int) -> Table | None:
     """Return perfkit's figures beside the other's, and why they differ: of the ranks that differ most."""
     if check is None or not check.rows:
         return None
-    ordered = sorted(check.rows, key=lambda row: -abs(row.idle_ns - row.peer_idle_ns))
+    ordered = sorted(check.rows, key=lambda row: -abs(row.idle_ns - row.external_idle_ns))
     left = len(ordered) - top
     return Table(
-        f"Cross-check: {plain(check.tool)}, summed over all steps",
+        f"Cross-check: {escape_unprintable(check.tool)}, summed over all steps",
         (
             Column("rank"),
             Column("time", "words"),
@@ -33,10 +33,10 @@ def cross_check(check: CrossCheck | None, top: int) -> Table | None:
 
 def _lines(row: CrossCheckRow) -> list[tuple[Cell, ...]]:
     figures = (
-        ("window", row.window_ns, row.peer_window_ns),
-        ("computing", row.compute_ns, row.peer_compute_ns),
-        ("communication, copies", row.other_ns, row.peer_other_ns),
-        ("idle", row.idle_ns, row.peer_idle_ns),
+        ("window", row.window_ns, row.external_window_ns),
+        ("computing", row.compute_ns, row.external_compute_ns),
+        ("communication, copies", row.other_ns, row.external_other_ns),
+        ("idle", row.idle_ns, row.external_idle_ns),
     )
     return [
         (
@@ -44,7 +44,10 @@ def _lines(row: CrossCheckRow) -> list[tuple[Cell, ...]]:
             Cell(name),
             Cell(duration(ours)),
             Cell(duration(theirs)),
-            Cell(difference(ours - theirs), note=share((ours - theirs) / row.window_ns if row.window_ns else None)),
+            Cell(
+                difference(ours - theirs),
+                note=format_percent((ours - theirs) / row.window_ns if row.window_ns else None),
+            ),
             Cell(_reason(name, ours - theirs, row)),
         )
         for name, ours, theirs in figures
@@ -54,7 +57,7 @@ def _lines(row: CrossCheckRow) -> list[tuple[Cell, ...]]:
 def _reason(name: str, differs_ns: int, row: CrossCheckRow) -> str:
     if abs(differs_ns) <= _ALIKE * row.window_ns:
         return ""
-    edges = row.window_ns - row.peer_window_ns
+    edges = row.window_ns - row.external_window_ns
     if name == "window":
         return _WINDOW if edges >= 0 else _WIDER
     if name == "idle":

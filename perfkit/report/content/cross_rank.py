@@ -5,12 +5,12 @@ from typing import Final
 from perfkit.report.content.document import Cell, Column, Table
 from perfkit.report.content.kernel_names import collective_name
 from perfkit.schema.run import RunReport
-from perfkit.util.formatting import NONE, duration, plain, share, size
+from perfkit.util.formatting import MISSING, duration, escape_unprintable, format_percent, size
 
 _LOW: Final = 0.8
 """A factor below it is called out (metrics.md section 6)."""
 _MOST_COLUMNS: Final = 6
-_BLURRED: Final = frozenset({"groups_incomplete", "matches_doubtful", "ranks_missing", "timelines_disagree"})
+_BLURRED: Final = frozenset({"groups_incomplete", "suspect_matches", "ranks_missing", "timelines_disagree"})
 """Findings that say that what was waiting and what was transfer is not known."""
 INDENT: Final = "\u2003"  # an em space: markdown and HTML would drop an ordinary one
 _ROWS: Final = {
@@ -29,7 +29,7 @@ def efficiency(runs: list[RunReport]) -> Table | None:
     known = [(run, run.efficiency) for run in runs if run.efficiency and run.efficiency.parallel]
     if not known or len(known) > _MOST_COLUMNS:
         return None
-    titles = [plain(run.run) for run, _ in known] if len(known) > 1 else ["share"]
+    titles = [escape_unprintable(run.run) for run, _ in known] if len(known) > 1 else ["share"]
     rows = [(Cell(label), *(_factor(getattr(found, name)) for _, found in known)) for name, label in _ROWS.items()]
     columns = [Column(f"{place}" if len(known) > 1 else title) for place, title in enumerate(titles, 1)]
     legend = "; ".join(f"{place}: {title}" for place, title in enumerate(titles, 1)) if len(known) > 1 else ""
@@ -43,16 +43,16 @@ def efficiency(runs: list[RunReport]) -> Table | None:
 
 
 def _factor(value: float | None) -> Cell:
-    return Cell(share(value), tone="warning" if value is not None and value < _LOW else "plain")
+    return Cell(format_percent(value), tone="warning" if value is not None and value < _LOW else "plain")
 
 
 def shared_collectives(run: RunReport, top: int) -> Table | None:
     """Return the collectives that ranks have in common, with what of them was waiting."""
-    if run.across is None or not run.across.collectives:
+    if run.cross_rank is None or not run.cross_rank.collectives:
         return None
-    rows = run.across.collectives
+    rows = run.cross_rank.collectives
     left = len(rows) - top
-    found = run.across
+    found = run.cross_rank
     remark = f"matched: {found.matched} of {found.matched + found.unmatched} collectives of ranks" + (
         f"; {left} more rows" if left > 0 else ""
     )
@@ -71,7 +71,7 @@ def shared_collectives(run: RunReport, top: int) -> Table | None:
         [
             (
                 Cell(collective_name(row)),
-                Cell(NONE if row.group_size is None else str(row.group_size)),
+                Cell(MISSING if row.group_size is None else str(row.group_size)),
                 Cell(size(row.bytes)),
                 Cell(str(row.count)),
                 Cell(duration(row.wait_ns)),
@@ -87,7 +87,7 @@ def shared_collectives(run: RunReport, top: int) -> Table | None:
 
 def fits(run: RunReport) -> Table | None:
     """Return what collectives cost by their size; None where no operator and group has sizes enough."""
-    rows = run.across.fits if run.across else []
+    rows = run.cross_rank.bandwidth_fits if run.cross_rank else []
     if not any(row.reason is None for row in rows):
         return None
     return Table(
@@ -102,12 +102,12 @@ def fits(run: RunReport) -> Table | None:
         ),
         [
             (
-                Cell(plain(row.operator)),
-                Cell(NONE if row.group_size is None else str(row.group_size)),
+                Cell(escape_unprintable(row.operator)),
+                Cell(MISSING if row.group_size is None else str(row.group_size)),
                 Cell(str(row.sizes)),
                 Cell(duration(row.alpha_ns)),
                 Cell(_rate(row.beta)),
-                Cell(NONE if row.error is None else f"±{share(row.error)}"),
+                Cell(MISSING if row.error is None else f"±{format_percent(row.error)}"),
             )
             for row in rows
         ],
@@ -116,4 +116,4 @@ def fits(run: RunReport) -> Table | None:
 
 
 def _rate(bytes_per_s: float | None) -> str:
-    return NONE if bytes_per_s is None else f"{size(bytes_per_s)}/s"
+    return MISSING if bytes_per_s is None else f"{size(bytes_per_s)}/s"

@@ -1,6 +1,6 @@
 """What a report for people consists of before it is drawn: facts, tables and findings.
 
-The rich and the markdown reporter differ only in how they draw a `Document`.
+The rich and the markdown reporter differ only in how they draw a `JsonScanner`.
 """
 
 from collections.abc import Sequence
@@ -45,7 +45,7 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Fact:
+class KeyValue:
     """A labelled line."""
 
     label: str
@@ -54,7 +54,7 @@ class Fact:
 
 
 @dataclass(frozen=True, slots=True)
-class Remark:
+class FindingLine:
     """A finding as it is shown."""
 
     severity: Severity
@@ -62,13 +62,13 @@ class Remark:
 
 
 @dataclass(frozen=True, slots=True)
-class Advice:
+class InsightItem:
     """An insight as it is shown."""
 
     text: str
     """The sentence, and what run it is about where there are several."""
-    next_step: str
-    gives_back: str
+    recommendation: str
+    potential_saving: str
     """Empty where it is not known."""
 
 
@@ -81,9 +81,9 @@ class Section:
     tone: Tone
     summary: list[Table]
     """What belongs on the first screen."""
-    facts: list[Fact]
+    key_values: list[KeyValue]
     tables: list[Table]
-    findings: list[Remark]
+    findings: list[FindingLine]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +93,6 @@ class Document:
     comparison: list[Table]
     sections: list[Section]
     footnotes: list[str] = field(default_factory=list)
-    advice: list[Advice] = field(default_factory=list)
-    findings: list[Remark] = field(default_factory=list)
+    advice: list[InsightItem] = field(default_factory=list)
+    findings: list[FindingLine] = field(default_factory=list)
     """About no one section."""

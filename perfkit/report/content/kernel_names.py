@@ -5,9 +5,9 @@ from itertools import accumulate
 
 from rich.cells import cell_len, set_cell_size
 
-from perfkit.schema.cross_rank import SharedCollective
+from perfkit.schema.cross_rank import MatchedCollectiveStat
 from perfkit.schema.rank import CollectiveStat
-from perfkit.util.formatting import plain
+from perfkit.util.formatting import escape_unprintable
 
 LONGEST = 100
 """Cells that a name takes at most, however wide the terminal: numbers stay near their names."""
@@ -71,6 +71,6 @@ def _head(text: str, cells: int) -> str:
     return set_cell_size(text, min(cells, cell_len(text))).rstrip()
 
 
-def collective_name(row: CollectiveStat | SharedCollective) -> str:
+def collective_name(row: CollectiveStat | MatchedCollectiveStat) -> str:
     """Return a collective's operator, and that DDP issued it where it is a bucket of gradients."""
-    return plain(row.operator) + (" (DDP)" if row.ddp_bucket else "")
+    return escape_unprintable(row.operator) + (" (DDP)" if row.ddp_bucket else "")

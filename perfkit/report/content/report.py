@@ -1,14 +1,14 @@
-"""Turns a `Report` into the `Document` that the reporters for people draw."""
+"""Turns a `Report` into the `JsonScanner` that the reporters for people draw."""
 
 from perfkit.report.content import run_tables as tables
 from perfkit.report.content.cross_check import cross_check
 from perfkit.report.content.cross_rank import efficiency, fits, shared_collectives
-from perfkit.report.content.document import Advice, Document, Section, Tone
-from perfkit.report.content.run_facts import facts, findings, remarks
+from perfkit.report.content.document import Document, InsightItem, Section, Tone
+from perfkit.report.content.run_facts import finding_lines, findings, key_values
 from perfkit.report.content.run_overview import comparison
 from perfkit.schema.report import Insight, Report
 from perfkit.schema.run import Bound, RunReport
-from perfkit.util.formatting import duration, plain
+from perfkit.util.formatting import duration, escape_unprintable
 
 FOOTNOTES = (
     "exposed: every instant of a step belongs to one category, the first of compute, "
@@ -33,13 +33,13 @@ def document(report: Report, top: int) -> Document:
     if not whole:
         notes.append(f"Of more than {MAX_WHOLE_RUNS} runs the tables of each are left out: analyze fewer to see them.")
     advice = [_advice(insight, alone) for insight in report.insights]
-    return Document(comparison(report), sections, notes, advice, remarks(report.findings))
+    return Document(comparison(report), sections, notes, advice, finding_lines(report.findings))
 
 
-def _advice(insight: Insight, alone: bool) -> Advice:
-    gives_back = "" if insight.gives_back_ns is None else f"up to {duration(insight.gives_back_ns)} a step"
-    where = "" if alone else f"{plain(insight.run)}: "
-    return Advice(f"{where}{insight.sentence}", insight.next_step, gives_back)
+def _advice(insight: Insight, alone: bool) -> InsightItem:
+    gives_back = "" if insight.potential_saving_ns is None else f"up to {duration(insight.potential_saving_ns)} a step"
+    where = "" if alone else f"{escape_unprintable(insight.run)}: "
+    return InsightItem(f"{where}{insight.sentence}", insight.recommendation, gives_back)
 
 
 def _section(run: RunReport, top: int, whole: bool, alone: bool) -> Section:
@@ -61,11 +61,11 @@ def _section(run: RunReport, top: int, whole: bool, alone: bool) -> Section:
         ]
     )
     return Section(
-        title=plain(run.run),
-        headline=plain(run.verdict.sentence),
+        title=escape_unprintable(run.run),
+        headline=escape_unprintable(run.verdict.sentence),
         tone=_TONES.get(run.verdict.bound, "warning"),
         summary=[table for table in first if table is not None],
-        facts=facts(run),
+        key_values=key_values(run),
         tables=[table for table in candidates if table is not None],
         findings=findings(run),
     )

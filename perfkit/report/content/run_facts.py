@@ -4,11 +4,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 
 from perfkit.report.content import aggregates as sums
-from perfkit.report.content.document import Fact, Remark
+from perfkit.report.content.document import FindingLine, KeyValue
 from perfkit.schema.common import Finding, Severity
 from perfkit.schema.manifest import Injection, Throughput
 from perfkit.schema.run import ProfilerCost, RunReport
-from perfkit.util.formatting import NONE, difference, duration, plain, ranges, rate, share
+from perfkit.util.formatting import MISSING, difference, duration, escape_unprintable, format_percent, ranges, rate
 
 FINDINGS_A_CODE = 5
 FILES_A_FINDING = 4
@@ -17,7 +17,7 @@ FILES_A_FINDING = 4
 _ORDER: tuple[Severity, ...] = ("info", "warning", "error")
 
 
-def facts(run: RunReport) -> list[Fact]:
+def key_values(run: RunReport) -> list[KeyValue]:
     """Return the facts of a run, without those that are not known and need no reason."""
     lines = [
         _workload(run),
@@ -33,28 +33,28 @@ def facts(run: RunReport) -> list[Fact]:
     return [line for line in lines if line is not None]
 
 
-def _workload(run: RunReport) -> Fact | None:
+def _workload(run: RunReport) -> KeyValue | None:
     if run.workload is None:
         return None
     preset = run.config.get("preset") if run.config else None
-    named = plain(run.workload) + (f" ({plain(str(preset))})" if preset else "")
+    named = escape_unprintable(run.workload) + (f" ({escape_unprintable(str(preset))})" if preset else "")
     if run.source is None or run.source == run.workload == "custom":
-        return Fact("workload", named)
-    return Fact("workload", f"{named}, input from {input_of(run)}")
+        return KeyValue("workload", named)
+    return KeyValue("workload", f"{named}, input from {input_of(run)}")
 
 
 def input_of(run: RunReport) -> str:
     """Return where a run's input came from, and how it was read where that is a choice."""
     config = run.config or {}
-    parts = [plain(run.source or NONE)]
+    parts = [escape_unprintable(run.source or MISSING)]
     if run.source not in (None, "memory") and "read" in config:
-        parts.append(plain(str(config["read"])))
+        parts.append(escape_unprintable(str(config["read"])))
     if workers := config.get("num_workers"):
-        parts.append(f"{plain(str(workers))} workers")
+        parts.append(f"{escape_unprintable(str(workers))} workers")
     return ", ".join(parts)
 
 
-def _ranks(run: RunReport) -> Fact:
+def _ranks(run: RunReport) -> KeyValue:
     known = [r.rank for r in run.ranks if r.rank is not None]
     unknown = len(run.ranks) - len(known)
     word = "rank" if len(known) == 1 else "ranks"
@@ -66,91 +66,91 @@ def _ranks(run: RunReport) -> Fact:
     parts = [
         f"{len(run.ranks)}{world}{which}",
         *sorted({r.device for r in run.ranks}),
-        *sorted({plain(r.backend) for r in run.ranks if r.backend}),
+        *sorted({escape_unprintable(r.backend) for r in run.ranks if r.backend}),
         *([f"{len(hosts)} hosts"] if len(hosts) > 1 else []),
     ]
     tone = "warning" if len(run.ranks) < run.world_size else "plain"
-    return Fact("ranks", ", ".join(parts), tone)  # type: ignore[arg-type]
+    return KeyValue("ranks", ", ".join(parts), tone)  # type: ignore[arg-type]
 
 
-def _waiting(run: RunReport) -> Fact | None:
+def _waiting(run: RunReport) -> KeyValue | None:
     """Say who waits for whom: the rank that the others wait for waits least."""
-    if run.across is None or not run.across.matched or len(run.across.waits) < 2:
+    if run.cross_rank is None or not run.cross_rank.matched or len(run.cross_rank.rank_waits) < 2:
         return None
     steps = max((len(rank.steps) for rank in run.ranks), default=0) or 1
-    least, most = (choose(run.across.waits, key=lambda wait: wait.wait_ns) for choose in (min, max))
-    return Fact(
+    least, most = (choose(run.cross_rank.rank_waits, key=lambda wait: wait.wait_ns) for choose in (min, max))
+    return KeyValue(
         "waiting",
         f"in collectives, a step: rank {least.rank} the least, {duration(least.wait_ns / steps)}; "
         f"rank {most.rank} the most, {duration(most.wait_ns / steps)}",
     )
 
 
-def _steps(run: RunReport) -> Fact:
+def _steps(run: RunReport) -> KeyValue:
     numbers = {s.step for s in sums.steps_of(run)}
     known = [n for n in numbers if n is not None]
     if not known:
-        return Fact("steps", "none marked: the whole trace is taken as one" if numbers else "none")
+        return KeyValue("steps", "none marked: the whole trace is taken as one" if numbers else "none")
     each = f"median {duration(sums.step_time(run))}"
-    return Fact("steps", f"{len(known)} ({ranges(known)}), {each} on the slowest rank")
+    return KeyValue("steps", f"{len(known)} ({ranges(known)}), {each} on the slowest rank")
 
 
-def _throughput(known: Throughput | None) -> list[Fact]:
+def _throughput(known: Throughput | None) -> list[KeyValue]:
     if known is None:
         return []
     where = "without the profiler" if known.measured_on == "plain" else "while recorded"
     rates = [rate(known.samples_per_s, "samples")]
     rates += [rate(known.tokens_per_s, "tokens")] if known.tokens_per_s is not None else []
     rates.append(f"step {duration(known.step_ns)} {where}")
-    lines = [Fact("throughput", ", ".join(rates))]
+    lines = [KeyValue("throughput", ", ".join(rates))]
     if known.flops_per_s is not None:
-        reason = f" ({plain(known.mfu_reason)})" if known.mfu_reason else ""
-        mfu = f"no MFU{reason}" if known.mfu is None else f"MFU {share(known.mfu)}"
-        lines.append(Fact("model FLOPs", f"{rate(known.flops_per_s, 'FLOP')}, {mfu}"))
+        reason = f" ({escape_unprintable(known.mfu_reason)})" if known.mfu_reason else ""
+        mfu = f"no MFU{reason}" if known.mfu is None else f"MFU {format_percent(known.mfu)}"
+        lines.append(KeyValue("model FLOPs", f"{rate(known.flops_per_s, 'FLOP')}, {mfu}"))
     return lines
 
 
-def _cost(cost: ProfilerCost | None) -> list[Fact]:
+def _cost(cost: ProfilerCost | None) -> list[KeyValue]:
     if cost is None:
         return []
     if cost.ratio is None or cost.plain_step_ns is None or cost.recorded_step_ns is None:
-        return [Fact("profiler's cost", f"not known: {plain(cost.reason or 'not measured')}")]
+        return [KeyValue("profiler's cost", f"not known: {escape_unprintable(cost.reason or 'not measured')}")]
     extra = difference(cost.recorded_step_ns - cost.plain_step_ns)
     steps = f"{duration(cost.recorded_step_ns)} against {duration(cost.plain_step_ns)} without"
-    return [Fact("profiler's cost", f"×{cost.ratio:.2f} a step, {extra} ({steps})")]
+    return [KeyValue("profiler's cost", f"×{cost.ratio:.2f} a step, {extra} ({steps})")]
 
 
-def _injections(injections: list[Injection]) -> list[Fact]:
+def _injections(injections: list[Injection]) -> list[KeyValue]:
     if not injections:
         return []
     delays = [
         f"{duration(i.delay_ns)} in {i.phase} on " + ("every rank" if i.rank is None else f"rank {i.rank}")
         for i in injections
     ]
-    return [Fact("injected faults", f"put in on purpose: {'; '.join(delays)}", "warning")]
+    return [KeyValue("injected faults", f"put in on purpose: {'; '.join(delays)}", "warning")]
 
 
-def _state(run: RunReport) -> list[Fact]:
+def _state(run: RunReport) -> list[KeyValue]:
     if run.state in (None, "completed"):
         return []
-    return [Fact("state", f"{run.state}: the run did not finish", "error")]
+    return [KeyValue("state", f"{run.state}: the run did not finish", "error")]
 
 
-def _warnings(run: RunReport) -> list[Fact]:
+def _warnings(run: RunReport) -> list[KeyValue]:
     counts = Counter(f.severity for f in _untold(run))
     serious = [f"{counts[s]} {s}{'s' if counts[s] > 1 else ''}" for s in ("error", "warning") if counts[s]]
     if not serious:
         return []
     tone = "error" if counts["error"] else "warning"
-    return [Fact("data quality", f"{', '.join(serious)}: see the findings below", tone)]  # type: ignore[arg-type]
+    return [KeyValue("data quality", f"{', '.join(serious)}: see the findings below", tone)]  # type: ignore[arg-type]
 
 
-def findings(run: RunReport) -> list[Remark]:
+def findings(run: RunReport) -> list[FindingLine]:
     """Return the findings of a run, but for what its verdict says already."""
-    return remarks(_untold(run))
+    return finding_lines(_untold(run))
 
 
-def remarks(findings: Iterable[Finding]) -> list[Remark]:
+def finding_lines(findings: Iterable[Finding]) -> list[FindingLine]:
     """Return findings as they are shown, least severe first so that the worst stand last, next to the prompt.
 
     Those that say the same of several ranks or files are one.
@@ -160,9 +160,9 @@ def remarks(findings: Iterable[Finding]) -> list[Remark]:
         groups[finding.severity, finding.code, finding.message].append(finding)
     of_a_code: dict[tuple[Severity, str], list[str]] = defaultdict(list)
     for (severity, code, message), group in groups.items():
-        of_a_code[severity, code].append(f"{plain(message)}{_where(group)}")
+        of_a_code[severity, code].append(f"{escape_unprintable(message)}{_where(group)}")
     return [
-        Remark(severity, f"{plain(code)}: {text}")
+        FindingLine(severity, f"{escape_unprintable(code)}: {text}")
         for (severity, code), texts in of_a_code.items()
         for text in _first(texts, FINDINGS_A_CODE)
     ]
@@ -170,7 +170,7 @@ def remarks(findings: Iterable[Finding]) -> list[Remark]:
 
 def _untold(run: RunReport) -> list[Finding]:
     """Return the findings but for the one that the verdict says already."""
-    told = "slow_rank" if run.verdict.bound == "imbalance" else None
+    told = "straggler" if run.verdict.bound == "imbalance" else None
     return [finding for finding in run.findings if finding.code != told]
 
 
@@ -178,7 +178,7 @@ def _where(group: list[Finding]) -> str:
     """Return the ranks and files that a group of equal findings is about."""
     ranks = [f.rank for f in group if f.rank is not None]
     word = "rank" if len(ranks) == 1 else "ranks"
-    files = [plain(f.file) for f in group if f.file]
+    files = [escape_unprintable(f.file) for f in group if f.file]
     where = [*([f"{word} {ranges(ranks)}"] if ranks else []), *_first(files, FILES_A_FINDING)]
     return f" ({', '.join(where)})" if where else ""
 

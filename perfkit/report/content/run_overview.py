@@ -9,7 +9,7 @@ from perfkit.report.content.scaling import scaling
 from perfkit.schema.common import CATEGORIES, Category
 from perfkit.schema.report import Report
 from perfkit.schema.run import Bound, DataLoading, RunReport
-from perfkit.util.formatting import NONE, duration, plain, rate, share, shares
+from perfkit.util.formatting import MISSING, duration, escape_unprintable, format_percent, format_percents, rate
 
 _LIMITS: dict[Bound, Category] = {
     "compute": "compute",
@@ -27,10 +27,10 @@ def comparison(report: Report) -> list[Table]:
     runs = report.runs
     if len(runs) < 2:
         return []
-    found = report.scaling
+    found = report.multi_run
     # A series has a table of its own, with a column a world size; so has the axis of input sources.
     in_series = found is not None and any(point.factors for series in found.series for point in series.points)
-    by_source = found is not None and any(axis.option == "source" for axis in found.axes)
+    by_source = found is not None and any(axis.option == "source" for axis in found.option_comparisons)
     tables = [_steps(runs), None if in_series else efficiency(runs), *([] if by_source else _input(runs))]
     return [*(table for table in tables if table), *(scaling(found) if found else [])]
 
@@ -51,9 +51,9 @@ def _steps(runs: list[RunReport]) -> Table:
 def _step_row(run: RunReport) -> tuple[Cell, ...]:
     seen = str(len(run.ranks))
     whole = len(run.ranks) == run.world_size
-    parts = shares(sums.exposed_sums(sums.steps_of(run)))
+    parts = format_percents(sums.exposed_sums(sums.steps_of(run)))
     return (
-        Cell(plain(run.run)),
+        Cell(escape_unprintable(run.run)),
         Cell(seen if whole else f"{seen}/{run.world_size}"),
         Cell(duration(sums.step_time(run))),
         *(
@@ -81,10 +81,10 @@ def _input(runs: list[RunReport]) -> list[Table]:
 
 def _input_row(run: RunReport, loads: DataLoading) -> tuple[Cell, ...]:
     return (
-        Cell(plain(run.run)),
-        Cell(input_of(run) if run.source else plain(loads.source or NONE)),
+        Cell(escape_unprintable(run.run)),
+        Cell(input_of(run) if run.source else escape_unprintable(loads.source or MISSING)),
         Cell(duration(loads.median_ns)),
         Cell(duration(loads.max_ns)),
         Cell(rate(loads.read_bytes_per_s, "B")),
-        Cell(share(loads.file_share)),
+        Cell(format_percent(loads.file_share)),
     )

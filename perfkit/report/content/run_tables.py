@@ -7,10 +7,19 @@ from perfkit.report.content import aggregates as sums
 from perfkit.report.content.document import Cell, Column, Table
 from perfkit.report.content.kernel_names import collective_name
 from perfkit.schema.common import CATEGORIES, Category
-from perfkit.schema.manifest import FileSpeed
+from perfkit.schema.manifest import FileBandwidth
 from perfkit.schema.rank import MemoryUse, RankReport, StepBreakdown
 from perfkit.schema.run import RunReport
-from perfkit.util.formatting import NONE, difference, duration, plain, rate, share, shares, size
+from perfkit.util.formatting import (
+    MISSING,
+    difference,
+    duration,
+    escape_unprintable,
+    format_percent,
+    format_percents,
+    rate,
+    size,
+)
 
 BAR_CELLS = 20
 MAX_RANKS = 16
@@ -33,7 +42,7 @@ def step_label(step: int | None) -> str:
 
 def rank_label(rank: int | None) -> str:
     """Return a rank's number, or a dash where the trace does not say."""
-    return NONE if rank is None else str(rank)
+    return MISSING if rank is None else str(rank)
 
 
 def _bar(fraction: float) -> str:
@@ -54,9 +63,9 @@ def breakdown(run: RunReport) -> Table | None:
             (
                 Cell(LONG[category]),
                 Cell(duration(exposed[i] / len(steps))),
-                Cell(shares(exposed)[i]),
+                Cell(format_percents(exposed)[i]),
                 Cell(duration(None if active is None else active / len(steps))),
-                Cell(share(None if active is None else sums.hidden(active, exposed[i]))),
+                Cell(format_percent(None if active is None else sums.hidden(active, exposed[i]))),
                 Cell(
                     _bar(exposed[i] / wall if wall else 0),
                     tone="good" if category == "compute" else "warning",
@@ -117,8 +126,11 @@ def _rank_row(rank: RankReport) -> tuple[Cell, ...]:
             duration(sum(exposed) / len(rank.steps)),
             f"med {duration(sums.median_wall(rank.steps))}" if len(rank.steps) > 1 else "",
         ),
-        *(Cell(duration(ns / len(rank.steps)), part) for ns, part in zip(exposed, shares(exposed), strict=True)),
-        Cell(share(sums.hidden(communication, exposed[1]))),
+        *(
+            Cell(duration(ns / len(rank.steps)), part)
+            for ns, part in zip(exposed, format_percents(exposed), strict=True)
+        ),
+        Cell(format_percent(sums.hidden(communication, exposed[1]))),
     )
 
 
@@ -175,8 +187,8 @@ def _step_row(rank: RankReport, step: StepBreakdown) -> tuple[Cell, ...]:
         Cell(rank_label(rank.rank)),
         Cell(duration(step.wall_ns)),
         Cell(difference(over)),
-        Cell(f"{LONG[mostly]} {share(parts[mostly] / step.wall_ns if step.wall_ns else None)}"),
-        Cell(f"{LONG[most]} {difference(grown[most])}" if over > 0 and grown[most] > 0 else NONE),
+        Cell(f"{LONG[mostly]} {format_percent(parts[mostly] / step.wall_ns if step.wall_ns else None)}"),
+        Cell(f"{LONG[most]} {difference(grown[most])}" if over > 0 and grown[most] > 0 else MISSING),
     )
 
 
@@ -196,27 +208,27 @@ def data_loading(run: RunReport) -> Table | None:
             Column("where", "words"),
             Column("of the step"),
             Column("read"),
-            *([Column("of file")] if loads.file_speed else []),
+            *([Column("of file")] if loads.file_bandwidth else []),
         ),
         [
             (
-                Cell(plain(loads.source or run.source or NONE)),
+                Cell(escape_unprintable(loads.source or run.source or MISSING)),
                 Cell(f"{loads.count:,}"),
                 Cell(duration(loads.median_ns)),
                 Cell(duration(loads.max_ns)),
                 Cell(where),
-                Cell(share(loads.exposed_share)),
+                Cell(format_percent(loads.exposed_share)),
                 Cell(rate(loads.read_bytes_per_s, "B")),
-                *([Cell(share(loads.file_share))] if loads.file_speed else []),
+                *([Cell(format_percent(loads.file_share))] if loads.file_bandwidth else []),
             )
         ],
-        _of_file(loads.file_speed) if loads.file_speed else "",
+        _of_file(loads.file_bandwidth) if loads.file_bandwidth else "",
     )
 
 
-def _of_file(speed: FileSpeed) -> str:
+def _of_file(speed: FileBandwidth) -> str:
     alone = rate(speed.bytes_per_s, "B")
-    cached = "" if speed.cached_share is None else f", {share(speed.cached_share)} of that from the page cache"
+    cached = "" if speed.cached_share is None else f", {format_percent(speed.cached_share)} of that from the page cache"
     return f"of file: a rank's rate against plain sequential reads of the file after the run: {alone}{cached}"
 
 
@@ -240,11 +252,11 @@ def operators(run: RunReport, top: int) -> Table | None:
         ),
         [
             (
-                Cell(plain(s.name)),
+                Cell(escape_unprintable(s.name)),
                 Cell(SHORT[s.category]),
                 Cell(f"{s.count:,}"),
                 Cell(duration(s.total_ns)),
-                Cell(share(s.total_ns / wall if wall else None)),
+                Cell(format_percent(s.total_ns / wall if wall else None)),
                 Cell(duration(s.total_ns / s.count if s.count else None)),
             )
             for s in merged[:top]
@@ -284,11 +296,14 @@ def _memory_row(rank: RankReport, use: MemoryUse) -> tuple[Cell, ...]:
     return (
         Cell(rank_label(rank.rank)),
         Cell(use.device),
-        Cell(size(peak.allocated_bytes), f"{share(peak.allocated_bytes / limit)} of {size(limit)}" if limit else ""),
+        Cell(
+            size(peak.allocated_bytes),
+            f"{format_percent(peak.allocated_bytes / limit)} of {size(limit)}" if limit else "",
+        ),
         Cell(size(peak.reserved_bytes)),
         Cell(step_label(peak.step)),
         Cell(duration(peak.at_ns)),
-        Cell(plain(use.phase or NONE)),
+        Cell(escape_unprintable(use.phase or MISSING)),
         Cell(LONG[use.category]),
     )
 
@@ -313,10 +328,10 @@ def phases(run: RunReport, top: int) -> Table | None:
         ),
         [
             (
-                Cell(plain(row.name)),
+                Cell(escape_unprintable(row.name)),
                 Cell(f"{row.count / steps:.3g}"),
                 Cell(duration(row.total_ns / steps)),
-                Cell(share(row.total_ns / wall)),
+                Cell(format_percent(row.total_ns / wall)),
                 Cell(duration(row.total_ns / row.count)),
                 Cell(duration(row.max_ns)),
             )
@@ -357,7 +372,7 @@ def collectives(run: RunReport, top: int) -> Table | None:
                 Cell(collective_name(s)),
                 Cell(_group(s.group, s.group_size)),
                 Cell(size(s.bytes, digits=4)),
-                Cell(plain(s.dtype or NONE)),
+                Cell(escape_unprintable(s.dtype or MISSING)),
                 Cell(f"{s.count:,}"),
                 Cell(duration(s.total_ns)),
                 Cell(duration(s.exposed_ns)),
@@ -371,4 +386,4 @@ def collectives(run: RunReport, top: int) -> Table | None:
 
 def _group(name: str | None, members: int | None) -> str:
     count = "" if members is None else f"×{members}"
-    return " ".join(part for part in (plain(name or ""), count) if part) or NONE
+    return " ".join(part for part in (escape_unprintable(name or ""), count) if part) or MISSING

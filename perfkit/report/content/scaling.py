@@ -7,8 +7,6 @@ from typing import Final
 from perfkit.report.content.cross_rank import INDENT
 from perfkit.report.content.document import Cell, Column, Table
 from perfkit.schema.scaling import (
-    Axis,
-    AxisRow,
     Estimate,
     Factors,
     FailedPoint,
@@ -16,12 +14,14 @@ from perfkit.schema.scaling import (
     FitModel,
     Forecast,
     LostEfficiency,
-    Scaling,
+    MultiRunSummary,
+    OptionComparison,
+    OptionRow,
     ScalingPoint,
     ScalingSeries,
-    StepFigure,
+    StepTimeEstimate,
 )
-from perfkit.util.formatting import NONE, duration, plain, rate, share, size
+from perfkit.util.formatting import MISSING, duration, escape_unprintable, format_percent, rate, size
 
 _LOW: Final = 0.8
 """An efficiency below it is called out (metrics.md section 6)."""
@@ -58,27 +58,36 @@ _INPUT: Final = frozenset({"source", "read", "num_workers", "prefetch", "pin_mem
 """Options that change how samples are read: their loads are of interest."""
 
 
-def scaling(found: Scaling) -> list[Table]:
+def scaling(found: MultiRunSummary) -> list[Table]:
     """Return all tables, series first."""
-    by_option: dict[str, list[Axis]] = {}
-    for axis in found.axes:
+    by_option: dict[str, list[OptionComparison]] = {}
+    for axis in found.option_comparisons:
         by_option.setdefault(axis.option, []).append(axis)
     series = [table for one in found.series for table in _series(one)]
     return [*series, *(table for option, axes in by_option.items() for table in _axes(option, axes))]
 
 
 def _series(series: ScalingSeries) -> list[Table]:
-    tables = [_points(series), _hierarchy(series), _lost(series), _laws(series.fits, series.name), _forecasts(series)]
+    tables = [
+        _points(series),
+        _hierarchy(series),
+        _lost(series),
+        _laws(series.fits, series.name),
+        _forecasts(series),
+    ]
     return [table for table in tables if table is not None]
 
 
 def _points(series: ScalingSeries) -> Table:
     batch = f"batch {series.batch_size} " + ("of all ranks" if series.kind == "strong" else "a rank")
-    remarks = [*series.notes, *(f"{plain(one.run)} failed: {plain(one.reason)}" for one in series.failed)]
+    remarks = [
+        *series.notes,
+        *(f"{escape_unprintable(one.run)} failed: {escape_unprintable(one.reason)}" for one in series.failed),
+    ]
     least = series.points[0].world_size
     rows = [*(_point_row(point, least) for point in series.points), *map(_failed_row, series.failed)]
     return Table(
-        f"Scaling: {plain(series.name)} ({batch})",
+        f"Scaling: {escape_unprintable(series.name)} ({batch})",
         (
             Column("ranks"),
             Column("n"),
@@ -98,18 +107,18 @@ def _serial(series: ScalingSeries) -> list[tuple[Cell, ...]]:
     """Return the cells of Karp and Flatt's serial fraction; none for weak scaling."""
     if series.kind == "weak":
         return []
-    cells: list[tuple[Cell, ...]] = [(estimated(point.karp_flatt, share),) for point in series.points]
-    return cells + [(Cell(NONE),)] * len(series.failed)
+    cells: list[tuple[Cell, ...]] = [(estimated(point.karp_flatt, format_percent),) for point in series.points]
+    return cells + [(Cell(MISSING),)] * len(series.failed)
 
 
 def _intervals(series: ScalingSeries) -> str:
-    where = "without the profiler" if series.points[0].figure.measured_on == "plain" else "while recorded"
+    where = "without the profiler" if series.points[0].step_time.measured_on == "plain" else "while recorded"
     more = "; serial: the serial fraction by Karp and Flatt" if series.kind == "strong" else ""
-    drawn = _drawn([point.figure for point in series.points])
+    drawn = _drawn([point.step_time for point in series.points])
     return f"times are of steps {where}; below or beside a figure its 95 % interval, {drawn}; n: repeats{more}"
 
 
-def _drawn(figures: Sequence[StepFigure]) -> str:
+def _drawn(figures: Sequence[StepTimeEstimate]) -> str:
     """Say what intervals were drawn from."""
     kinds = {figure.resampled for figure in figures}
     if kinds == {"runs"}:
@@ -122,23 +131,23 @@ def _drawn(figures: Sequence[StepFigure]) -> str:
 def _point_row(point: ScalingPoint, least: int) -> tuple[Cell, ...]:
     return (
         Cell(str(point.world_size), tone="warning" if point.oversubscribed else "plain"),
-        Cell(str(len(point.figure.runs))),
-        estimated(point.figure.step_ns, duration),
-        estimated(point.figure.samples_per_s, _whole),
+        Cell(str(len(point.step_time.runs))),
+        estimated(point.step_time.step_ns, duration),
+        estimated(point.step_time.samples_per_s, _whole),
         estimated(point.speedup, _two),
         Cell(f"{point.world_size / least:.3g}", tone="faint"),
-        estimated(point.efficiency, share, low=_LOW),
+        estimated(point.efficiency, format_percent, low=_LOW),
     )
 
 
 def _failed_row(failed: FailedPoint) -> tuple[Cell, ...]:
-    return (Cell(str(failed.world_size)), Cell("1"), Cell("failed", tone="error"), *[Cell(NONE)] * 4)
+    return (Cell(str(failed.world_size)), Cell("1"), Cell("failed", tone="error"), *[Cell(MISSING)] * 4)
 
 
 def estimated(found: Estimate | None, show: Callable[[float], str], low: float | None = None) -> Cell:
     """Return a figure with its interval as the note; below `low` it is called out."""
     if found is None:
-        return Cell(NONE)
+        return Cell(MISSING)
     called_out = low is not None and found.value < low
     return Cell(show(found.value), _band(found.interval, show), "warning" if called_out else "plain")
 
@@ -173,12 +182,12 @@ def _hierarchy(series: ScalingSeries) -> Table | None:
     rows = [(Cell(label), *(_factor(factors, names) for _, factors in known)) for label, names in _HIERARCHY.items()]
     columns = (Column("factor", "words"), *(Column(str(number)) for number, _ in known))
     remark = "a column a world size; a factor is the product of those indented below it"
-    return Table(f"Efficiency: {plain(series.name)}", columns, rows, remark)
+    return Table(f"Efficiency: {escape_unprintable(series.name)}", columns, rows, remark)
 
 
 def _factor(factors: Factors, names: Sequence[str]) -> Cell:
     value = math.prod(getattr(factors, name) for name in names)
-    return Cell(share(value), tone="warning" if value < _LOW else "plain")
+    return Cell(format_percent(value), tone="warning" if value < _LOW else "plain")
 
 
 def _lost(series: ScalingSeries) -> Table | None:
@@ -191,13 +200,13 @@ def _lost(series: ScalingSeries) -> Table | None:
         Column("lost"),
         *(Column(title) for title in PARTS.values()),
     )
-    plain_steps = any(point.figure.measured_on == "plain" for point in series.points)
+    plain_steps = any(point.step_time.measured_on == "plain" for point in series.points)
     unlike = ", unlike the times above" if plain_steps else ""
     remark = (
         f"points of global efficiency of the recorded steps{unlike}, which add up; negative: gained; compute: the same "
         "work takes more computation; serial.: waiting although no rank computes more over all"
     )
-    return Table(f"Where efficiency was lost: {plain(series.name)}", columns, rows, remark)
+    return Table(f"Where efficiency was lost: {escape_unprintable(series.name)}", columns, rows, remark)
 
 
 def _lost_row(lost: LostEfficiency, points: Sequence[ScalingPoint]) -> tuple[Cell, ...]:
@@ -219,7 +228,7 @@ def _lost_row(lost: LostEfficiency, points: Sequence[ScalingPoint]) -> tuple[Cel
 
 def _from_to(before: Factors | None, after: Factors | None) -> str:
     if before is None or after is None:
-        return NONE
+        return MISSING
     return f"{100 * before.global_efficiency:.1f} → {100 * after.global_efficiency:.1f}"
 
 
@@ -238,25 +247,27 @@ def _laws(fits: Sequence[Fit], name: str) -> Table | None:
     columns = (Column("law", "words"), Column("parameter", "words"), Column("value"), Column("95 % interval"))
     peaks = [f"by the USL throughput is largest at {fit.peak:.0f} ranks" for fit in fits if fit.peak]
     missed = [
-        f"{LAWS[fit.model]} misses a run by {share(fit.residual)} (rms)" for fit in fits if fit.residual is not None
+        f"{LAWS[fit.model]} misses a run by {format_percent(fit.residual)} (rms)"
+        for fit in fits
+        if fit.residual is not None
     ]
     remark = _sentences([*missed, *peaks, *(fit.reason for fit in fits if fit.reason and fit.parameters)])
-    return Table(f"Laws of scaling: {plain(name)}", columns, rows, remark) if rows else None
+    return Table(f"Laws of scaling: {escape_unprintable(name)}", columns, rows, remark) if rows else None
 
 
-_SHOWN: Final[dict[str, Callable[[float], str]]] = {"serial_fraction": share}
+_SHOWN: Final[dict[str, Callable[[float], str]]] = {"serial_fraction": format_percent}
 
 
 def _fit_rows(fit: Fit) -> list[tuple[Cell, ...]]:
     law = Cell(LAWS[fit.model])
     if not fit.parameters:
-        return [(law, Cell(f"no fit: {fit.reason}", tone="faint"), Cell(NONE), Cell(NONE))]
+        return [(law, Cell(f"no fit: {fit.reason}", tone="faint"), Cell(MISSING), Cell(MISSING))]
     return [
         (
             law,
             Cell(_PARAMETERS[name]),
             Cell(_SHOWN.get(name, _three)(found.value)),
-            Cell(_band(found.interval, _SHOWN.get(name, _three)) or NONE),
+            Cell(_band(found.interval, _SHOWN.get(name, _three)) or MISSING),
         )
         for name, found in fit.parameters.items()
     ]
@@ -278,14 +289,14 @@ def _forecasts(series: ScalingSeries) -> Table | None:
         *(["all-reduces: a step's, at least, by their latency and bandwidth as measured"] if modelled else []),
     ]
     rows = [_forecast_row(forecast, modelled) for forecast in series.forecasts]
-    return Table(f"Forecast: {plain(series.name)}", columns, rows, _sentences(remarks))
+    return Table(f"Forecast: {escape_unprintable(series.name)}", columns, rows, _sentences(remarks))
 
 
 def _forecast_row(forecast: Forecast, modelled: bool) -> tuple[Cell, ...]:
     return (
         Cell(str(forecast.world_size)),
         estimated(forecast.samples_per_s, _whole),
-        estimated(forecast.efficiency, share, low=_LOW),
+        estimated(forecast.efficiency, format_percent, low=_LOW),
         *((Cell(duration(forecast.all_reduce_ns)),) if modelled else ()),
         Cell(f"no forecast: {forecast.reason}" if forecast.reason else "", tone="faint"),
     )
@@ -294,13 +305,17 @@ def _forecast_row(forecast: Forecast, modelled: bool) -> tuple[Cell, ...]:
 # ---- options side by side ------------------------------------------------------------------------------------------
 
 
-def _axes(option: str, axes: Sequence[Axis]) -> list[Table]:
+def _axes(option: str, axes: Sequence[OptionComparison]) -> list[Table]:
     rows = [(axis, row) for axis in axes for row in axis.rows]
     names = {axis.name for axis in axes}
-    alike = f" ({plain(names.pop())})" if len(names) == 1 else ""
-    shared = (*(() if alike else (Column("runs", "words"),)), Column("ranks"), Column(plain(option), "words"))
+    alike = f" ({escape_unprintable(names.pop())})" if len(names) == 1 else ""
+    shared = (
+        *(() if alike else (Column("runs", "words"),)),
+        Column("ranks"),
+        Column(escape_unprintable(option), "words"),
+    )
     steps = Table(
-        f"By {plain(option)}: runs that differ in nothing else{alike}",
+        f"By {escape_unprintable(option)}: runs that differ in nothing else{alike}",
         (
             *shared,
             Column("n"),
@@ -311,7 +326,7 @@ def _axes(option: str, axes: Sequence[Axis]) -> list[Table]:
         ),
         [(*_shared(axis, row, bool(alike)), *_axis_row(row)) for axis, row in rows],
         "× first: step time against the first row's; below or beside a figure its 95 % interval, "
-        + _drawn([row.figure for _, row in rows]),
+        + _drawn([row.step_time for _, row in rows]),
     )
     if option not in _INPUT or all(row.load_median_ns is None for _, row in rows):
         return [steps]
@@ -320,22 +335,22 @@ def _axes(option: str, axes: Sequence[Axis]) -> list[Table]:
     read = any(row.read_bytes_per_s is not None or row.file_bytes_per_s is not None for _, row in rows)
     return [
         steps,
-        _loads(f"By {plain(option)}: the input{alike}", shared, loads),
-        *([_rates(f"By {plain(option)}: bytes a second{alike}", shared, rates)] if read else []),
+        _loads(f"By {escape_unprintable(option)}: the input{alike}", shared, loads),
+        *([_rates(f"By {escape_unprintable(option)}: bytes a second{alike}", shared, rates)] if read else []),
     ]
 
 
-def _shared(axis: Axis, row: AxisRow, alike: bool) -> tuple[Cell, ...]:
-    name = () if alike else (Cell(plain(axis.name)),)
-    return *name, Cell(str(axis.world_size)), Cell(plain(row.value))
+def _shared(axis: OptionComparison, row: OptionRow, alike: bool) -> tuple[Cell, ...]:
+    name = () if alike else (Cell(escape_unprintable(axis.name)),)
+    return *name, Cell(str(axis.world_size)), Cell(escape_unprintable(row.value))
 
 
-def _axis_row(row: AxisRow) -> tuple[Cell, ...]:
+def _axis_row(row: OptionRow) -> tuple[Cell, ...]:
     return (
-        Cell(str(len(row.figure.runs))),
-        estimated(row.figure.step_ns, duration),
-        estimated(row.figure.samples_per_s, _whole),
-        Cell(share(row.efficiency)),
+        Cell(str(len(row.step_time.runs))),
+        estimated(row.step_time.step_ns, duration),
+        estimated(row.step_time.samples_per_s, _whole),
+        Cell(format_percent(row.efficiency)),
         estimated(row.ratio, _two) if row.ratio else Cell("1"),
     )
 
@@ -346,12 +361,12 @@ def _loads(title: str, shared: tuple[Column, ...], rows: Sequence[tuple[Cell, ..
     return Table(title, (*shared, *map(Column, own)), rows, remark)
 
 
-def _loads_row(row: AxisRow) -> tuple[Cell, ...]:
+def _loads_row(row: OptionRow) -> tuple[Cell, ...]:
     return (
         Cell(duration(row.load_median_ns)),
         Cell(duration(row.load_max_ns)),
-        Cell(share(row.exposed_share)),
-        Cell(NONE if row.load_ratio is None else f"{row.load_ratio:.2f}"),
+        Cell(format_percent(row.exposed_share)),
+        Cell(MISSING if row.load_ratio is None else f"{row.load_ratio:.2f}"),
     )
 
 
@@ -364,13 +379,13 @@ def _rates(title: str, shared: tuple[Column, ...], rows: Sequence[tuple[Cell, ..
     return Table(title, (*shared, *map(Column, own)), rows, remark)
 
 
-def _rates_row(row: AxisRow) -> tuple[Cell, ...]:
+def _rates_row(row: OptionRow) -> tuple[Cell, ...]:
     return (
         Cell(rate(row.read_bytes_per_s, "B")),
-        Cell(share(row.memory_share)),
+        Cell(format_percent(row.memory_share)),
         Cell(rate(row.file_bytes_per_s, "B")),
-        Cell(share(row.file_cached_share)),
-        Cell(share(row.file_share)),
+        Cell(format_percent(row.file_cached_share)),
+        Cell(format_percent(row.file_share)),
     )
 
 

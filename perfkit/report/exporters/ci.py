@@ -5,7 +5,7 @@ import xml.etree.ElementTree as ET
 from typing import TextIO
 
 from perfkit.schema.comparison import Change, Comparison, GateResult
-from perfkit.util.formatting import plain
+from perfkit.util.formatting import escape_unprintable
 
 
 def write_junit(report: Comparison, stream: TextIO, *, top: int) -> None:  # noqa: ARG001  every gate is a case
@@ -22,8 +22,8 @@ def write_junit(report: Comparison, stream: TextIO, *, top: int) -> None:  # noq
 
 def _case(suite: ET.Element, gate: GateResult) -> None:
     # What XML cannot hold (control characters) is written out.
-    case = ET.SubElement(suite, "testcase", {"classname": "perfkit.gates", "name": plain(gate.expression)})
-    text = plain(gate.message)
+    case = ET.SubElement(suite, "testcase", {"classname": "perfkit.gates", "name": escape_unprintable(gate.expression)})
+    text = escape_unprintable(gate.message)
     if gate.state == "passed":
         ET.SubElement(case, "system-out").text = text
     else:

@@ -5,17 +5,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, TextIO
 
 from perfkit.report.dataframes import Value
-from perfkit.util.formatting import plain
+from perfkit.util.formatting import escape_unprintable
 
 _FORMULAS: Final = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 """Some spreadsheets pass over blanks, and take the wide forms for the others."""
 
 
-def guard(value: Value) -> Value:
+def escape_formula(value: Value) -> Value:
     """Return `value`, with an apostrophe before text that a spreadsheet would take for a formula."""
     if not isinstance(value, str):
         return value
-    text = plain(value)
+    text = escape_unprintable(value)
     return f"'{text}" if text.lstrip().startswith(_FORMULAS) else text
 
 
@@ -24,4 +24,4 @@ def write_rows(columns: Sequence[str], rows: Iterable[Mapping[str, Value]], stre
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(columns)
     for row in rows:
-        writer.writerow([guard(row[column]) for column in columns])
+        writer.writerow([escape_formula(row[column]) for column in columns])

@@ -15,7 +15,7 @@ from perfkit.schema.common import CATEGORIES
 from perfkit.schema.report import Report
 from perfkit.schema.run import RunReport
 from perfkit.schema.scaling import ScalingPoint
-from perfkit.util.formatting import plain
+from perfkit.util.formatting import escape_unprintable
 
 
 def write(report: Report, stream: TextIO, *, top: int) -> None:  # noqa: ARG001  every point is written
@@ -24,15 +24,15 @@ def write(report: Report, stream: TextIO, *, top: int) -> None:  # noqa: ARG001 
     Raises:
         UsageError: it has none.
     """
-    if report.scaling is None or not report.scaling.series:
+    if report.multi_run is None or not report.multi_run.series:
         raise UsageError(
             "Extra-P models how time grows with ranks: it takes runs of several world sizes, else the same"
         )
     runs = {run.run: run for run in report.runs}
-    for series in report.scaling.series:
-        root = plain(series.name).replace("->", "-")
+    for series in report.multi_run.series:
+        root = escape_unprintable(series.name).replace("->", "-")
         for point in series.points:
-            for line in _lines(root, point, [runs[name] for name in point.figure.runs]):
+            for line in _lines(root, point, [runs[name] for name in point.step_time.runs]):
                 stream.write(f"{json.dumps(line)}\n")
 
 
@@ -47,8 +47,8 @@ def _lines(root: str, point: ScalingPoint, runs: list[RunReport]) -> Iterator[di
 
 def _step_ns(run: RunReport, point: ScalingPoint) -> float:
     times = run.step_times
-    walls = times and (times.plain_ns if point.figure.measured_on == "plain" else times.recorded_ns)
-    return median(walls) if walls else point.figure.step_ns.value
+    walls = times and (times.plain_ns if point.step_time.measured_on == "plain" else times.recorded_ns)
+    return median(walls) if walls else point.step_time.step_ns.value
 
 
 def _line(root: str, point: ScalingPoint, callpath: str, ns: float) -> dict[str, Any]:

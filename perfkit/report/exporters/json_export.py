@@ -12,19 +12,19 @@ from msgspec import Struct
 from msgspec.structs import fields
 
 from perfkit.schema.comparison import Comparison
-from perfkit.schema.external_tool import PeerTable
+from perfkit.schema.external_tool import ExternalTable
 from perfkit.schema.history import History
 from perfkit.schema.rank import RankReport
 from perfkit.schema.report import Report
 from perfkit.schema.run import RunReport
-from perfkit.util.formatting import plain
+from perfkit.util.formatting import escape_unprintable
 
 _INDENT: Final = "  "
 _OPENED: Final = (Report, RunReport, RankReport)
 """Records that are written a field at a time, and their lists a record at a time."""
 
 
-def write(report: Report | Comparison | History | PeerTable, stream: TextIO, *, top: int) -> None:  # noqa: ARG001  all of it is written
+def write(report: Report | Comparison | History | ExternalTable, stream: TextIO, *, top: int) -> None:  # noqa: ARG001  all of it is written
     """Write the whole of `report` to `stream`, indented, with a line end after it."""
     stream.writelines(_pieces(report, "\n"))
     stream.write("\n")
@@ -76,5 +76,5 @@ def _encodable(value: Any) -> Any:
     if isinstance(value, list):
         return [_encodable(part) for part in value]
     if isinstance(value, str) and not value.isprintable():
-        return plain(value)
+        return escape_unprintable(value)
     return value

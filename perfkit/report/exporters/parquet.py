@@ -13,7 +13,7 @@ from perfkit.report.dataframes import (
     STEP_COLUMNS,
     Value,
     axis_rows,
-    frame,
+    dataframe,
     kind,
     point_rows,
     step_rows,
@@ -55,7 +55,7 @@ def _write(rows: Iterable[dict[str, Value]], columns: tuple[str, ...], stream: B
     types = {"text": pyarrow.string(), "integer": pyarrow.int64(), "number": pyarrow.float64()}
     schema = pyarrow.schema([(column, types[kind(column, columns)]) for column in columns])
     try:
-        table = pyarrow.Table.from_pandas(frame(rows, columns), schema, preserve_index=False)
+        table = pyarrow.Table.from_pandas(dataframe(rows, columns), schema, preserve_index=False)
     except (pyarrow.ArrowException, OverflowError) as error:
         reason = str(error).splitlines()[0]
         raise StoreError(f"a run says what no Parquet file can hold ({reason}): write CSV or JSON") from error

@@ -15,7 +15,7 @@ from perfkit.errors import UsageError
 from perfkit.schema.rank import RankReport
 from perfkit.schema.report import Report
 from perfkit.schema.run import Efficiency, RunReport
-from perfkit.util.formatting import plain
+from perfkit.util.formatting import escape_unprintable
 
 
 def write(report: Report, stream: TextIO, *, top: int) -> None:  # noqa: ARG001  there is one record
@@ -29,7 +29,7 @@ def write(report: Report, stream: TextIO, *, top: int) -> None:  # noqa: ARG001 
     run = report.runs[0]
     if run.efficiency is None or run.efficiency.parallel is None or not run.efficiency.t_ns:
         reason = (run.efficiency and run.efficiency.reason) or "no rank says which it is"
-        raise UsageError(f"{plain(run.run)}: no efficiency to write for TALP: {reason}")
+        raise UsageError(f"{escape_unprintable(run.run)}: no efficiency to write for TALP: {reason}")
     stream.write(json.dumps(_document(run, run.efficiency), indent=2) + "\n")
 
 
@@ -40,7 +40,7 @@ def _document(run: RunReport, efficiency: Efficiency) -> dict[str, Any]:
         "timestamp": run.started_at,
         "resources": {"numCpus": len(ranks), "numNodes": len(_by_host(ranks)), "numMpiRanks": len(ranks)},
         "Application": {"Global": _region(ranks, efficiency)},
-        "perfkit": {"run": plain(run.run), "efficiency": asdict(efficiency)},
+        "perfkit": {"run": escape_unprintable(run.run), "efficiency": asdict(efficiency)},
     }
 
 

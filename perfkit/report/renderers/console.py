@@ -10,7 +10,17 @@ from rich.rule import Rule
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from perfkit.report.content.document import Advice, Cell, Column, Document, Fact, Remark, Section, Table, Tone
+from perfkit.report.content.document import (
+    Cell,
+    Column,
+    Document,
+    FindingLine,
+    InsightItem,
+    KeyValue,
+    Section,
+    Table,
+    Tone,
+)
 from perfkit.report.content.kernel_names import LONGEST, fold, shorten
 from perfkit.report.content.report import document
 from perfkit.schema.report import Report
@@ -61,13 +71,13 @@ def _draw_section(section: Section, console: Console) -> None:
     console.print()
     for table in section.summary:
         _draw_table(table, console)
-    _draw_facts(section.facts, console)
+    _draw_facts(section.key_values, console)
     for table in section.tables:
         _draw_table(table, console)
     _draw_findings(section.findings, console)
 
 
-def _draw_facts(facts: Sequence[Fact], console: Console) -> None:
+def _draw_facts(facts: Sequence[KeyValue], console: Console) -> None:
     grid = RichTable.grid(padding=(0, GAP, 0, 0), pad_edge=False)
     grid.add_column(no_wrap=True, style="dim")
     grid.add_column(overflow="fold")
@@ -77,7 +87,7 @@ def _draw_facts(facts: Sequence[Fact], console: Console) -> None:
     console.print()
 
 
-def _draw_findings(findings: Sequence[Remark], console: Console) -> None:
+def _draw_findings(findings: Sequence[FindingLine], console: Console) -> None:
     if not findings:
         return
     console.print(Text("Findings about the data", style="bold"))
@@ -91,7 +101,7 @@ def _draw_findings(findings: Sequence[Remark], console: Console) -> None:
     console.print()
 
 
-def _draw_advice(advice: Sequence[Advice], console: Console) -> None:
+def _draw_advice(advice: Sequence[InsightItem], console: Console) -> None:
     if not advice:
         return
     console.print(Rule(Text("What would give time back", style="bold"), align="left", characters="─", style="dim"))
@@ -100,8 +110,8 @@ def _draw_advice(advice: Sequence[Advice], console: Console) -> None:
     grid.add_column(overflow="fold")
     for number, one in enumerate(advice, 1):
         text = Text(one.text)
-        text.append(f"\n→ {one.next_step}", style="bold")
-        text.append(f"  ({one.gives_back})" if one.gives_back else "", style="dim")
+        text.append(f"\n→ {one.recommendation}", style="bold")
+        text.append(f"  ({one.potential_saving})" if one.potential_saving else "", style="dim")
         grid.add_row(Text(f"{number}."), text)
     console.print(grid)
     console.print()

@@ -68,7 +68,7 @@ def write(report: Report, stream: TextIO, *, top: int) -> None:
     doc = document(report, top)
     notes = [note for note in doc.footnotes if note not in FOOTNOTES]  # the definitions say the same
     charts = list(map(figures, report.runs))
-    of_series = series_figures(report.scaling.series) if report.scaling else []
+    of_series = series_figures(report.multi_run.series) if report.multi_run else []
     about = {"version": report.perfkit_version, "heading": "perfkit report"}
     draw(replace(doc, footnotes=notes), charts, stream, of_series=of_series, **about)
 

@@ -2,7 +2,7 @@
 
 from typing import TextIO
 
-from perfkit.report.content.document import Advice, Cell, Column, Document, Fact, Remark, Section, Table
+from perfkit.report.content.document import Cell, Column, Document, FindingLine, InsightItem, KeyValue, Section, Table
 from perfkit.report.content.kernel_names import LONGEST, shorten
 from perfkit.report.content.report import document
 from perfkit.schema.report import Report
@@ -47,31 +47,31 @@ def draw(doc: Document, stream: TextIO, title: str) -> None:
         stream.write(f"\n{escape(footnote)}\n")
 
 
-def _advice(advice: list[Advice], stream: TextIO) -> None:
+def _advice(advice: list[InsightItem], stream: TextIO) -> None:
     if not advice:
         return
     stream.write("\n## What would give time back\n\n")
     for number, one in enumerate(advice, 1):
-        gives_back = f" ({one.gives_back})" if one.gives_back else ""
-        stream.write(f"{number}. {escape(one.text)}  \n   → **{escape(one.next_step)}**{escape(gives_back)}\n")
+        gives_back = f" ({one.potential_saving})" if one.potential_saving else ""
+        stream.write(f"{number}. {escape(one.text)}  \n   → **{escape(one.recommendation)}**{escape(gives_back)}\n")
 
 
 def _section(section: Section, stream: TextIO) -> None:
     stream.write(f"\n## {escape(section.title)}\n\n**{escape(section.headline)}**\n")
     for table in section.summary:
         _table(table, stream)
-    _facts(section.facts, stream)
+    _facts(section.key_values, stream)
     for table in section.tables:
         _table(table, stream)
     _findings(section.findings, stream)
 
 
-def _facts(facts: list[Fact], stream: TextIO) -> None:
+def _facts(facts: list[KeyValue], stream: TextIO) -> None:
     stream.write("\n")
     stream.writelines(f"- {fact.label}: {escape(fact.value)}\n" for fact in facts)
 
 
-def _findings(findings: list[Remark], stream: TextIO) -> None:
+def _findings(findings: list[FindingLine], stream: TextIO) -> None:
     if not findings:
         return
     stream.write("\n### Findings about the data\n\n")

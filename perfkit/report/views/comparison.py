@@ -2,12 +2,12 @@
 
 from typing import Any, TextIO
 
-from perfkit.report.content.document import Cell, Column, Document, Remark, Section, Table, Tone
+from perfkit.report.content.document import Cell, Column, Document, FindingLine, Section, Table, Tone
 from perfkit.report.renderers import console, html, markdown
 from perfkit.schema.common import Finding
 from perfkit.schema.comparison import Change, Comparison, GateState, Side
 from perfkit.stats.bootstrap import FEWEST_RUNS
-from perfkit.util.formatting import NONE, duration, figure, in_ms, percent_change, plain
+from perfkit.util.formatting import MISSING, duration, escape_unprintable, format_value, in_ms, percent_change
 
 _GATE_TONES: dict[GateState, Tone] = {"passed": "good", "failed": "error", "not_evaluated": "warning"}
 _TITLES = {
@@ -64,7 +64,7 @@ def document(report: Comparison, top: int) -> Document:
         headline=_headline(report),
         tone=_tone(report),
         summary=[_figures(report)],
-        facts=[],
+        key_values=[],
         tables=[*ranked, *gates],
         findings=[_remark(finding) for finding in report.findings],
     )
@@ -78,7 +78,7 @@ _NOTE = (
 
 
 def _side(side: Side) -> str:
-    return plain(side.path) + (f" ({len(side.runs)} runs)" if len(side.runs) > 1 else "")
+    return escape_unprintable(side.path) + (f" ({len(side.runs)} runs)" if len(side.runs) > 1 else "")
 
 
 def _headline(report: Comparison) -> str:
@@ -113,12 +113,12 @@ def _ranked(report: Comparison, kind: str, top: int) -> Table | None:
 
 
 def _row(change: Change) -> tuple[Cell, ...]:
-    low_high = f"{change.interval[0]:.3f} to {change.interval[1]:.3f}" if change.interval else NONE
+    low_high = f"{change.interval[0]:.3f} to {change.interval[1]:.3f}" if change.interval else MISSING
     return (
-        Cell(plain(change.name)),
-        Cell(figure(change.before, change.unit)),
-        Cell(figure(change.after, change.unit)),
-        Cell(NONE if change.ratio is None else f"{change.ratio:.3f}"),
+        Cell(escape_unprintable(change.name)),
+        Cell(format_value(change.before, change.unit)),
+        Cell(format_value(change.after, change.unit)),
+        Cell(MISSING if change.ratio is None else f"{change.ratio:.3f}"),
         Cell(low_high, note="steps" if change.resampled == "steps" else ""),
         _judged(change),
     )
@@ -138,9 +138,9 @@ def _judged(change: Change) -> Cell:
 def _gates(report: Comparison) -> Table:
     rows = [
         (
-            Cell(plain(gate.expression)),
+            Cell(escape_unprintable(gate.expression)),
             Cell(gate.state.replace("_", " "), tone=_GATE_TONES[gate.state]),
-            Cell(plain(gate.message)),
+            Cell(escape_unprintable(gate.message)),
         )
         for gate in report.gates
     ]
@@ -149,5 +149,5 @@ def _gates(report: Comparison) -> Table:
     )
 
 
-def _remark(finding: Finding) -> Remark:
-    return Remark(finding.severity, plain(finding.message))
+def _remark(finding: Finding) -> FindingLine:
+    return FindingLine(finding.severity, escape_unprintable(finding.message))

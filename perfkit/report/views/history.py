@@ -6,11 +6,11 @@ from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from perfkit.report.content.document import Cell, Column, Document, Fact, Section, Table
-from perfkit.report.content.run_facts import remarks
+from perfkit.report.content.document import Cell, Column, Document, KeyValue, Section, Table
+from perfkit.report.content.run_facts import finding_lines
 from perfkit.report.renderers import console, html, markdown
-from perfkit.schema.history import History, HistoryPoint, Lineage, Shift
-from perfkit.util.formatting import NONE, duration, in_ms, percent_change, plain, rate, share
+from perfkit.schema.history import ChangePoint, ConfigHistory, History, HistoryPoint
+from perfkit.util.formatting import MISSING, duration, escape_unprintable, format_percent, in_ms, percent_change, rate
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -48,18 +48,18 @@ def write_markdown(report: History, stream: TextIO, *, top: int) -> None:
 
 def write_html(report: History, stream: TextIO, *, top: int) -> None:
     """Write `report` as a page with charts of every run."""
-    charts = [_charts(lineage) for lineage in report.lineages]
+    charts = [_charts(lineage) for lineage in report.configurations]
     html.draw(document(report, top), charts, stream, version=report.perfkit_version, heading="perfkit history")
 
 
 def document(report: History, top: int) -> Document:
     """Return what is shown of `report`: the newest `top` runs or commits of each configuration."""
-    titles = _titles(report.lineages)
-    sections = [_section(lineage, title, top) for lineage, title in zip(report.lineages, titles, strict=True)]
-    return Document([], sections, list(NOTES), findings=remarks(report.findings))
+    titles = _titles(report.configurations)
+    sections = [_section(lineage, title, top) for lineage, title in zip(report.configurations, titles, strict=True)]
+    return Document([], sections, list(NOTES), findings=finding_lines(report.findings))
 
 
-def _titles(lineages: Sequence[Lineage]) -> list[str]:
+def _titles(lineages: Sequence[ConfigHistory]) -> list[str]:
     """Return what tells each configuration from the others."""
     short = [_title(lineage) for lineage in lineages]
     often = {title for title, count in Counter(short).items() if count > 1}
@@ -69,11 +69,11 @@ def _titles(lineages: Sequence[Lineage]) -> list[str]:
         alike = [one.settings for one, other in zip(lineages, short, strict=True) if other == title]
         differing = [name for name in sorted(names) if len({repr(one.get(name)) for one in alike}) > 1]
         said = [f"{name} = {_value(lineage.settings.get(name))}" for name in differing[:_LISTED]]
-        titles.append(plain(f"{title} ({', '.join(said)})" if title in often else title))
+        titles.append(escape_unprintable(f"{title} ({', '.join(said)})" if title in often else title))
     return titles
 
 
-def _title(lineage: Lineage) -> str:
+def _title(lineage: ConfigHistory) -> str:
     found = lineage.settings
     ranks = f"{found.get('ranks')} rank" + ("" if found.get("ranks") == 1 else "s")
     return ", ".join([str(found.get("workload")), f"input from {found.get('source')}", ranks])
@@ -83,68 +83,72 @@ def _value(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _section(lineage: Lineage, title: str, top: int) -> Section:
-    worse = [shift for shift in lineage.shifts if shift.after_ns > shift.before_ns]
+def _section(lineage: ConfigHistory, title: str, top: int) -> Section:
+    worse = [shift for shift in lineage.change_points if shift.after_ns > shift.before_ns]
     return Section(
         title=title,
         headline=_headline(lineage),
-        tone="warning" if worse else "good" if lineage.shifts else "info",
+        tone="warning" if worse else "good" if lineage.change_points else "info",
         summary=[],
-        facts=_facts(lineage),
-        tables=[*([_shifts(lineage)] if lineage.shifts else []), _steps(lineage, top), _efficiency(lineage, top)],
+        key_values=_facts(lineage),
+        tables=[
+            *([_shifts(lineage)] if lineage.change_points else []),
+            _steps(lineage, top),
+            _efficiency(lineage, top),
+        ],
         findings=[],
     )
 
 
-def _headline(lineage: Lineage) -> str:
+def _headline(lineage: ConfigHistory) -> str:
     count = f"{lineage.runs} run" + ("" if lineage.runs == 1 else "s")
     if lineage.reason:
         return f"{lineage.reason}."
-    if not lineage.shifts:
+    if not lineage.change_points:
         return f"{count}: the step time has not changed by more than the runs differ among themselves."
-    last = lineage.shifts[-1]
-    more = f" ({len(lineage.shifts)} changes in all)" if len(lineage.shifts) > 1 else ""
+    last = lineage.change_points[-1]
+    more = f" ({len(lineage.change_points)} changes in all)" if len(lineage.change_points) > 1 else ""
     return (
-        f"{count}: since {plain(last.run)} the step takes {duration(last.after_ns)} instead of "
+        f"{count}: since {escape_unprintable(last.run)} the step takes {duration(last.after_ns)} instead of "
         f"{duration(last.before_ns)} ({percent_change(last.after_ns / last.before_ns)}){more}."
     )
 
 
-def _facts(lineage: Lineage) -> list[Fact]:
+def _facts(lineage: ConfigHistory) -> list[KeyValue]:
     devices = [str(name) for name in lineage.settings.get("device_names") or lineage.settings.get("devices") or []]
     first, last = lineage.points[0], lineage.points[-1]
     steps = [point.step_ns for point in lineage.points]
     return [
-        Fact("device", plain(", ".join(devices)) or NONE),
-        Fact("time", _when(first) + (f" to {_when(last)}" if first is not last else "")),
-        Fact("step", f"{duration(min(steps))} to {duration(max(steps))}, median {duration(median(steps))}"),
+        KeyValue("device", escape_unprintable(", ".join(devices)) or MISSING),
+        KeyValue("time", _when(first) + (f" to {_when(last)}" if first is not last else "")),
+        KeyValue("step", f"{duration(min(steps))} to {duration(max(steps))}, median {duration(median(steps))}"),
     ]
 
 
 def _when(point: HistoryPoint) -> str:
-    return plain(point.started_at.replace("T", " ")[:16])
+    return escape_unprintable(point.started_at.replace("T", " ")[:16])
 
 
 def _commit(commit: str | None) -> str:
-    return NONE if commit is None else plain(commit[:_COMMIT])
+    return MISSING if commit is None else escape_unprintable(commit[:_COMMIT])
 
 
 def _name(point: HistoryPoint) -> str:
     more = f" and {len(point.runs) - 1} more" if len(point.runs) > 1 else ""
-    return plain(point.runs[0]) + more
+    return escape_unprintable(point.runs[0]) + more
 
 
-def _shifts(lineage: Lineage) -> Table:
+def _shifts(lineage: ConfigHistory) -> Table:
     rows = [
         (
-            Cell(plain(shift.run)),
+            Cell(escape_unprintable(shift.run)),
             Cell(_commit(shift.commit)),
             Cell(duration(shift.before_ns)),
             Cell(duration(shift.after_ns)),
             Cell(percent_change(shift.after_ns / shift.before_ns), tone=_tone(shift)),
             Cell(f"{shift.interval[0]:.3f} to {shift.interval[1]:.3f}"),
         )
-        for shift in lineage.shifts
+        for shift in lineage.change_points
     ]
     columns = (
         Column("since", "words"),
@@ -157,11 +161,11 @@ def _shifts(lineage: Lineage) -> Table:
     return Table("Changes of the step time that last", columns, rows)
 
 
-def _tone(shift: Shift) -> Any:
+def _tone(shift: ChangePoint) -> Any:
     return "warning" if shift.after_ns > shift.before_ns else "good"
 
 
-def _steps(lineage: Lineage, top: int) -> Table:
+def _steps(lineage: ConfigHistory, top: int) -> Table:
     changed = [_changed(before, after) for before, after in pairwise(lineage.points)]
     rows: list[tuple[Cell, ...]] = [
         (
@@ -193,17 +197,17 @@ def _interval(point: HistoryPoint) -> str:
 
 def _changed(before: HistoryPoint, after: HistoryPoint) -> str:
     names = sorted((before.versions.keys() | after.versions.keys()) - _TOOLS)
-    pairs = [(name, before.versions.get(name, NONE), after.versions.get(name, NONE)) for name in names]
-    return plain(", ".join(f"{name} {old} → {new}" for name, old, new in pairs if old != new))
+    pairs = [(name, before.versions.get(name, MISSING), after.versions.get(name, MISSING)) for name in names]
+    return escape_unprintable(", ".join(f"{name} {old} → {new}" for name, old, new in pairs if old != new))
 
 
 def _left_out(rows: Sequence[object], top: int) -> str:
     return f"{len(rows) - top} older ones are left out" if len(rows) > top else ""
 
 
-def _efficiency(lineage: Lineage, top: int) -> Table:
+def _efficiency(lineage: ConfigHistory, top: int) -> Table:
     rows = [
-        (Cell(_name(point)), *(Cell(share(point.efficiency.get(name))) for name in _FACTORS))
+        (Cell(_name(point)), *(Cell(format_percent(point.efficiency.get(name))) for name in _FACTORS))
         for point in lineage.points
     ]
     columns = (Column("run", "words"), *map(Column, _FACTORS.values()))
@@ -216,7 +220,7 @@ def _efficiency(lineage: Lineage, top: int) -> Table:
 # ---- charts --------------------------------------------------------------------------------------------------------
 
 
-def _charts(lineage: Lineage) -> list[dict[str, Any]]:
+def _charts(lineage: ConfigHistory) -> list[dict[str, Any]]:
     """Return the charts of a configuration: every run, however many."""
     points = lineage.points
     # Of a time or a commit that is none, nothing may be read as markup by the chart.
@@ -245,14 +249,14 @@ def _ends(point: HistoryPoint) -> list[float] | None:
     return [in_ms(end) for end in point.interval_ns] if point.interval_ns else None
 
 
-def _levels(lineage: Lineage) -> list[dict[str, Any]]:
+def _levels(lineage: ConfigHistory) -> list[dict[str, Any]]:
     """Return the level of each stretch between changes: the indices of its first and last point, and its median."""
-    if not lineage.shifts:
+    if not lineage.change_points:
         return []
     place = {run: index for index, point in enumerate(lineage.points) for run in point.runs}
-    starts = [0, *(place[shift.run] for shift in lineage.shifts)]
-    ends = [*(place[shift.last_before] for shift in lineage.shifts), len(lineage.points) - 1]
-    medians = [lineage.shifts[0].before_ns, *(shift.after_ns for shift in lineage.shifts)]
+    starts = [0, *(place[shift.run] for shift in lineage.change_points)]
+    ends = [*(place[shift.last_before] for shift in lineage.change_points), len(lineage.points) - 1]
+    medians = [lineage.change_points[0].before_ns, *(shift.after_ns for shift in lineage.change_points)]
     return [{"from": a, "to": b, "ms": in_ms(ns)} for a, b, ns in zip(starts, ends, medians, strict=True)]
 
 
@@ -261,7 +265,7 @@ def plot_steps(report: History) -> "Figure":
     from plotly.graph_objects import Figure, Scatter
 
     figure = Figure()
-    for lineage, title in zip(report.lineages, _titles(report.lineages), strict=True):
+    for lineage, title in zip(report.configurations, _titles(report.configurations), strict=True):
         points = lineage.points
         ends = [_ends(point) or [in_ms(point.step_ns)] * 2 for point in points]
         figure.add_trace(

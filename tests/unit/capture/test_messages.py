@@ -2,7 +2,7 @@
 
 import pytest
 
-from perfkit.capture.messages import cause_of, describe
+from perfkit.capture.messages import exit_cause, one_line
 
 
 class MuteError(Exception):
@@ -24,5 +24,5 @@ class MuteError(Exception):
     ],
 )
 def test_an_error_is_a_line_that_any_file_can_hold(error: BaseException, said: str) -> None:
-    assert describe(cause_of(error)) == said
+    assert one_line(exit_cause(error)) == said
     said.encode()

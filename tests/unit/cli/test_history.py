@@ -36,7 +36,7 @@ def test_every_format_is_written(runs: Path, tmp_path: Path, capsys: pytest.Capt
     data = json.loads(files[0].read_text())
     jsonschema.Draft202012Validator(schema("history")).validate(data)
     found = msgspec.json.decode(files[0].read_bytes(), type=History)
-    assert [[len(point.runs) for point in one.points] for one in found.lineages] == [[4, 4], [1]]
+    assert [[len(point.runs) for point in one.points] for one in found.configurations] == [[4, 4], [1]]
     for file in files[1:]:
         assert "+20." in file.read_text()
     assert capsys.readouterr().out == files[3].read_text()

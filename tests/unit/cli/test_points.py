@@ -41,7 +41,7 @@ def findings(*paths: Path, capsys: pytest.CaptureFixture[str]) -> list[tuple[str
 
 
 def test_a_sweep_is_told_of_where_its_folder_was_searched(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    told = [("point_failed", "error"), ("points_left", "info")]
+    told = [("point_failed", "error"), ("sweep_points_pending", "info")]
     assert findings(sweep, capsys=capsys) == told
     assert findings(sweep.parent, capsys=capsys) == told
     assert findings(sweep / "here", capsys=capsys) == []

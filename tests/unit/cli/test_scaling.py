@@ -82,9 +82,10 @@ def test_json_holds_the_series_and_is_valid(runs: Path, tmp_path: Path) -> None:
     assert main(["analyze", str(runs), "--forecast", "16, 32", "-o", str(out)]) == 0
     report = json.loads(out.read_text())
     jsonschema.Draft202012Validator(schema("report")).validate(report)
-    (series,) = report["scaling"]["series"]
-    assert [point["figure"]["step_ns"]["value"] for point in series["points"]] == [100.5e6, 105.5e6, 118.5e6, 160.5e6]
-    assert {point["figure"]["measured_on"] for point in series["points"]} == {"plain"}
+    (series,) = report["multi_run"]["series"]
+    steps_ns = [point["step_time"]["step_ns"]["value"] for point in series["points"]]
+    assert steps_ns == [100.5e6, 105.5e6, 118.5e6, 160.5e6]
+    assert {point["step_time"]["measured_on"] for point in series["points"]} == {"plain"}
     assert series["points"][0]["factors_reason"] == "it was not recorded"
     assert [one["world_size"] for one in series["forecasts"]] == [16, 32]
     assert [one["world_size"] for one in series["failed"]] == [6]
@@ -110,9 +111,9 @@ def test_by_an_option(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shown = capsys.readouterr().out
     assert "By compile: runs that differ in nothing else (gpt, batch 16 a rank)" in shown
     assert main(["analyze", str(runs), "--by", "--compile"]) == 0
-    axes = perfkit.analyze(runs, by=["compile"]).scaling
+    axes = perfkit.analyze(runs, by=["compile"]).multi_run
     assert axes is not None
-    assert [row.value for row in axes.axes[0].rows] == ["off", "on"]
+    assert [row.value for row in axes.option_comparisons[0].rows] == ["off", "on"]
 
 
 @pytest.mark.parametrize(

@@ -12,23 +12,23 @@ import perfkit.cli.sweep as under_test
 from perfkit.cli import main
 from perfkit.cli.resolve_options import answer
 from perfkit.schema.sweep import Sweep
-from perfkit.sweep.option_resolution import Answer, Question
+from perfkit.sweep.option_resolution import ResolveRequest, ResolveResponse
 from perfkit.sweep.plan import arguments, combinations, plan
 from perfkit.sweep.point import Point
 from perfkit.util.system_limits import count_cores
 from tests.support.sweep_builders import leave_run, wanted
 
 
-def find(commands: Sequence[Sequence[str]], ranks: int) -> Answer:
+def find(commands: Sequence[Sequence[str]], ranks: int) -> ResolveResponse:
     """Check options in this process: another would import torch anew in every test."""
-    said = answer(Question(commands=[list(command) for command in commands], ranks=ranks))
+    said = answer(ResolveRequest(commands=[list(command) for command in commands], ranks=ranks))
     assert said.error is None
-    return msgspec.json.decode(msgspec.json.encode(said), type=Answer)
+    return msgspec.json.decode(msgspec.json.encode(said), type=ResolveResponse)
 
 
 @pytest.fixture(autouse=True)
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(under_test, "find_effective", find)
+    monkeypatch.setattr(under_test, "resolve_options", find)
     for name in [name for name in os.environ if name.startswith(("PMI", "OMPI_", "SLURM_"))]:
         monkeypatch.delenv(name)
 

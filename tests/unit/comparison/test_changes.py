@@ -9,13 +9,13 @@ import pytest
 
 from perfkit.comparison.changes import changes, findings
 from perfkit.comparison.gates import check_gates, parse_gate
-from perfkit.comparison.metrics import Name, category_share, measures
+from perfkit.comparison.metrics import MetricName, category_share, metrics
 from perfkit.report.exporters.ci import write_benchmark
 from perfkit.report.exporters.json_export import write
 from perfkit.report.views.comparison import document
 from perfkit.schema.comparison import Change, Comparison, Side
 from perfkit.schema.run import RunReport
-from perfkit.util.formatting import NONE
+from perfkit.util.formatting import MISSING
 from tests.support.report_builders import MS, make_collective, make_operator, make_rank, make_run, make_step
 
 
@@ -32,13 +32,13 @@ def the(name: str, found: list[Change]) -> Change:
 
 def test_a_step_is_as_long_as_its_slowest_rank_and_categories_are_means_over_ranks() -> None:
     run = make_run()  # rank 0: 100 and 130 ms; rank 1: 100 and 160 ms
-    found = measures(run)
-    assert found[Name("run", "step_time")].samples == [100 * MS, 160 * MS]
-    assert found[Name("run", "step_time")].value == 130 * MS
-    assert found[Name("category", "overhead")].samples == [5 * MS, 20 * MS]
+    found = metrics(run)
+    assert found[MetricName("run", "step_time")].samples == [100 * MS, 160 * MS]
+    assert found[MetricName("run", "step_time")].value == 130 * MS
+    assert found[MetricName("category", "overhead")].samples == [5 * MS, 20 * MS]
     # Two ranks of two steps each, with 120 ms of it on each rank.
-    assert found[Name("operator", "aten::addmm")].value == 60 * MS
-    assert found[Name("collective", "all_reduce 4.19 MB float32 of 2")].value == 18 * MS
+    assert found[MetricName("operator", "aten::addmm")].value == 60 * MS
+    assert found[MetricName("collective", "all_reduce 4.19 MB float32 of 2")].value == 18 * MS
     share = category_share(run, "communication")
     assert share == pytest.approx(80 / 490)
 
@@ -108,7 +108,7 @@ def test_runs_that_are_not_alike_are_named() -> None:
     plain = make_run(config={"batch_size": 32, "trace_dir": "a"})
     other = make_run(config={"batch_size": 64, "trace_dir": "b"})
     found = {finding.code: finding.message for finding in findings([plain, other], [other])}
-    assert "batch_size (32 / 64)" in found["mixed_side"]
+    assert "batch_size (32 / 64)" in found["mixed_configurations"]
     assert "batch_size (32 / 64)" in found["configurations_differ"]
     assert "trace_dir" not in found["configurations_differ"]
 
@@ -172,4 +172,4 @@ def test_what_may_have_been_nothing_before_has_no_interval_in_any_format() -> No
     (row,) = [
         row for table in document(report, 10).sections[0].summary for row in table.rows if row[0].text == "data_loading"
     ]
-    assert [cell.text for cell in row[3:]] == ["1.000", NONE, ""]
+    assert [cell.text for cell in row[3:]] == ["1.000", MISSING, ""]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import perfkit
-from perfkit.comparison.changepoints import FEWEST_FOR_SHIFT, find_shifts
+from perfkit.comparison.changepoints import FEWEST_FOR_CHANGE_POINT, find_change_points
 from perfkit.errors import TraceError
 from perfkit.schema.manifest import RunManifest
 from perfkit.stats.bootstrap import median_interval
@@ -18,7 +18,7 @@ HIGH = (12, 12.1, 12.2, 12.3)
 
 
 def test_a_step_up_is_found_where_it_is() -> None:
-    (found,) = find_shifts([*LOW, *HIGH])
+    (found,) = find_change_points([*LOW, *HIGH])
     assert found.place == 4
     assert found.p_value == pytest.approx(2 / 70, abs=0.01)  # two of the orders of 4 and 4 part them wholly
     assert found.interval[0] < np.median(HIGH) / np.median(LOW) < found.interval[1]
@@ -27,22 +27,22 @@ def test_a_step_up_is_found_where_it_is() -> None:
 def test_up_and_down_again_are_two() -> None:
     draw = np.random.default_rng(3)
     levels = [draw.normal(level, 0.2, count) for level, count in ((10, 12), (11, 15), (10, 9))]
-    assert [shift.place for shift in find_shifts(np.concatenate(levels).tolist())] == [12, 27]
+    assert [shift.place for shift in find_change_points(np.concatenate(levels).tolist())] == [12, 27]
 
 
-@pytest.mark.parametrize("values", [[], [5.0], [*LOW, *HIGH][: FEWEST_FOR_SHIFT - 1], [1.0] * 20, [*LOW, *LOW]])
+@pytest.mark.parametrize("values", [[], [5.0], [*LOW, *HIGH][: FEWEST_FOR_CHANGE_POINT - 1], [1.0] * 20, [*LOW, *LOW]])
 def test_nothing_is_said_of_too_few_or_of_what_stays(values: list[float]) -> None:
-    assert find_shifts(values) == []
+    assert find_change_points(values) == []
 
 
 def test_a_change_is_claimed_rarely_where_there_is_none() -> None:
     draw = np.random.default_rng(11)
-    claimed = sum(bool(find_shifts(np.exp(draw.normal(0, 0.05, 12)).tolist())) for _ in range(100))
+    claimed = sum(bool(find_change_points(np.exp(draw.normal(0, 0.05, 12)).tolist())) for _ in range(100))
     assert claimed <= 12  # one in twenty is expected
 
 
 def test_one_bad_run_is_no_change() -> None:
-    assert find_shifts([*LOW, 50, *LOW, *LOW]) == []
+    assert find_change_points([*LOW, 50, *LOW, *LOW]) == []
 
 
 def test_the_interval_of_a_median_holds_it() -> None:
@@ -52,11 +52,11 @@ def test_the_interval_of_a_median_holds_it() -> None:
 
 def test_runs_are_in_the_order_of_their_time_and_the_change_names_its_run(tmp_path: Path) -> None:
     commits = ["a" * 40] * 4 + ["b" * 40] * 4
-    (lineage,) = perfkit.history(make_history(tmp_path, [*LOW, *HIGH], commits)).lineages
+    (lineage,) = perfkit.history(make_history(tmp_path, [*LOW, *HIGH], commits)).configurations
     assert [point.runs for point in lineage.points] == [[f"run-{number:02d}"] for number in range(8)]
     assert lineage.points[0].step_ns == pytest.approx(10e6, rel=0.01)
     assert lineage.points[0].resampled == "steps"
-    (shift,) = lineage.shifts
+    (shift,) = lineage.change_points
     assert (shift.last_before, shift.run, shift.commit) == ("run-03", "run-04", "b" * 40)
     assert shift.after_ns / shift.before_ns == pytest.approx(12.15 / 10.075, rel=0.01)
     assert lineage.reason is None
@@ -64,7 +64,7 @@ def test_runs_are_in_the_order_of_their_time_and_the_change_names_its_run(tmp_pa
 
 def test_the_runs_of_a_commit_are_one_point(tmp_path: Path) -> None:
     commits = ["a" * 40, "b" * 40, "a" * 40, "a" * 40, None, None]
-    (lineage,) = perfkit.history(make_history(tmp_path, [10, 12, 11, 10, 9, 9], commits), by="commit").lineages
+    (lineage,) = perfkit.history(make_history(tmp_path, [10, 12, 11, 10, 9, 9], commits), by="commit").configurations
     assert [len(point.runs) for point in lineage.points] == [3, 1, 1, 1]  # unknown commits are not one commit
     assert [point.resampled for point in lineage.points] == ["runs", "steps", "steps", "steps"]
     assert lineage.points[0].step_ns == pytest.approx(10e6, rel=0.01)
@@ -79,7 +79,7 @@ def test_only_like_is_beside_like(tmp_path: Path) -> None:
     foreign = make_run_folder(tmp_path / "left" / "foreign", 10)
     (foreign / "run.json").unlink()
     history = perfkit.history(tmp_path)
-    assert [(one.settings["batch_size"], one.runs) for one in history.lineages] == [(4, 2), (8, 1)]
+    assert [(one.settings["batch_size"], one.runs) for one in history.configurations] == [(4, 2), (8, 1)]
     said = {finding.message.partition(" is left out: ")[::2] for finding in history.findings}
     assert said == {
         ("running", "it is running"),
@@ -98,7 +98,7 @@ def test_the_default_data_folder_beside_the_runs_is_no_difference(tmp_path: Path
     make_run_folder(tmp_path / "sunday", 10, source="hdf5", config=slashed)
     elsewhere = {"trace_dir": "traces", "data_dir": "/slow/disk"}
     make_run_folder(tmp_path / "other", 10, source="hdf5", config=elsewhere)
-    assert [one.runs for one in perfkit.history(tmp_path).lineages] == [3, 1]
+    assert [one.runs for one in perfkit.history(tmp_path).configurations] == [3, 1]
 
 
 def test_a_manifest_of_before_there_were_commits_reads(tmp_path: Path) -> None:
@@ -109,4 +109,4 @@ def test_a_manifest_of_before_there_were_commits_reads(tmp_path: Path) -> None:
     text = (folder / "run.json").read_text()
     (folder / "run.json").write_text(text.replace('  "commit": null,\n', ""))
     assert "commit" not in (folder / "run.json").read_text()
-    assert perfkit.history(folder).lineages[0].points[0].commit is None
+    assert perfkit.history(folder).configurations[0].points[0].commit is None

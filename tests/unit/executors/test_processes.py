@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from perfkit.errors import UsageError, WorkerError
-from perfkit.executors import EXECUTORS, Choice, check, opened
+from perfkit.executors import EXECUTORS, ExecutorOptions, check, open_executor
 from perfkit.executors.processes import Processes
-from perfkit.executors.worker_process import Child, end_apart, run_apart
+from perfkit.executors.worker_process import WorkerProcess, run_in_worker_process, stop_worker_processes
 from perfkit.util import system_limits as machine
 from perfkit.util.system_limits import count_cores, free_bytes
 from tests.support.launching import alive, children_of
@@ -20,7 +20,7 @@ from tests.support.launching import alive, children_of
 
 @pytest.mark.parametrize("name", sorted(EXECUTORS.keys() - {"mpi"}))
 def test_every_executor_computes_and_raises(name: str) -> None:
-    with opened(name, Choice()) as pool:
+    with open_executor(name, ExecutorOptions()) as pool:
         done = pool.submit(math.factorial, 20)
         failed = pool.submit(math.factorial, -1)
         assert done.result(60) == math.factorial(20)
@@ -29,7 +29,7 @@ def test_every_executor_computes_and_raises(name: str) -> None:
 
 
 def test_a_worker_that_dies_costs_only_what_it_did() -> None:
-    with opened("processes", Choice(workers=1)) as pool:
+    with open_executor("processes", ExecutorOptions(workers=1)) as pool:
         before = pool.submit(os.getpid)
         killed = pool.submit(os._exit, 7)
         after = pool.submit(os.getpid)
@@ -39,27 +39,27 @@ def test_a_worker_that_dies_costs_only_what_it_did() -> None:
 
 
 def test_a_killed_worker_says_so() -> None:
-    child = Child()
+    child = WorkerProcess()
     with pytest.raises(WorkerError, match=r"was killed.*memory"):
         child.call(signal.raise_signal, signal.SIGKILL)
     assert alive([child.process.pid]) == []
 
 
 def test_children_are_kept_and_die_with_their_work() -> None:
-    first = run_apart(os.getpid)
-    assert run_apart(os.getpid) == first
+    first = run_in_worker_process(os.getpid)
+    assert run_in_worker_process(os.getpid) == first
     with pytest.raises(WorkerError):
-        run_apart(os._exit, 1)
-    last = run_apart(os.getpid)
+        run_in_worker_process(os._exit, 1)
+    last = run_in_worker_process(os.getpid)
     assert last not in {first, os.getpid()}
-    end_apart()
+    stop_worker_processes()
     assert alive([first, last]) == []
 
 
 def test_leaving_in_the_middle_ends_every_child_at_once() -> None:
     before = set(children_of(os.getpid()))
     begun = time.monotonic()
-    with pytest.raises(KeyboardInterrupt), opened("processes", Choice(workers=2)) as pool:  # noqa: PT012
+    with pytest.raises(KeyboardInterrupt), open_executor("processes", ExecutorOptions(workers=2)) as pool:  # noqa: PT012
         ready = [pool.submit(os.getpid) for _ in range(4)]
         assert [future.result(60) for future in ready]
         sleeping = [pool.submit(time.sleep, 600) for _ in range(4)]
@@ -72,7 +72,7 @@ def test_leaving_in_the_middle_ends_every_child_at_once() -> None:
 def test_what_lies_in_the_folder_is_not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "msgspec.py").write_text("raise SystemExit(9)")
     monkeypatch.chdir(tmp_path)
-    child = Child()
+    child = WorkerProcess()
     assert child.call(_module_file, "msgspec") != str(tmp_path / "msgspec.py")
     child.end()
 
@@ -82,7 +82,7 @@ def test_folders_may_have_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     odd.mkdir()
     (odd / "only_there.py").touch()
     monkeypatch.syspath_prepend(str(odd))
-    child = Child()
+    child = WorkerProcess()
     assert child.call(_module_file, "only_there") == str(odd / "only_there.py")
     child.end()
 
@@ -102,7 +102,7 @@ def _report(count: int, progress: object = None) -> int:
 
 def test_progress_comes_up_in_pieces() -> None:
     seen: list[int] = []
-    with opened("processes", Choice(workers=1)) as pool:
+    with open_executor("processes", ExecutorOptions(workers=1)) as pool:
         assert isinstance(pool, Processes)
         assert pool.submit(_report, 7, progress=seen.append).result(60) == 7
     assert seen == [1_200_000, 1_200_000]
@@ -171,20 +171,22 @@ def test_the_limits_of_a_job_or_container_hold(tmp_path: Path, monkeypatch: pyte
 @pytest.mark.parametrize(
     ("executor", "choice", "named"),
     [
-        ("threads", Choice(), "threads"),
-        ("processes", Choice(scheduler="tcp://h:1"), "--scheduler"),
-        (None, Choice(scheduler="tcp://h:1"), "--scheduler"),
-        ("serial", Choice(workers=2), "--workers"),
-        ("mpi", Choice(workers=2), "--workers"),
-        ("dask", Choice(workers=2, scheduler="tcp://h:1"), "--workers"),
-        ("processes", Choice(workers=0), "--workers 0"),
+        ("threads", ExecutorOptions(), "threads"),
+        ("processes", ExecutorOptions(scheduler="tcp://h:1"), "--scheduler"),
+        (None, ExecutorOptions(scheduler="tcp://h:1"), "--scheduler"),
+        ("serial", ExecutorOptions(workers=2), "--workers"),
+        ("mpi", ExecutorOptions(workers=2), "--workers"),
+        ("dask", ExecutorOptions(workers=2, scheduler="tcp://h:1"), "--workers"),
+        ("processes", ExecutorOptions(workers=0), "--workers 0"),
     ],
 )
-def test_what_does_not_fit_together_is_refused(executor: str | Executor | None, choice: Choice, named: str) -> None:
+def test_what_does_not_fit_together_is_refused(
+    executor: str | Executor | None, choice: ExecutorOptions, named: str
+) -> None:
     with pytest.raises(UsageError, match=named):
         check(executor, choice)
 
 
 def test_an_open_executor_has_no_options() -> None:
-    with opened("serial", Choice()) as pool, pytest.raises(UsageError, match="open already"):
-        check(pool, Choice(workers=2))
+    with open_executor("serial", ExecutorOptions()) as pool, pytest.raises(UsageError, match="open already"):
+        check(pool, ExecutorOptions(workers=2))

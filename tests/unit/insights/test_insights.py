@@ -36,7 +36,7 @@ def the(rule: str, several: list[Insight]) -> Insight:
 
 def run_of(*parts: dict[str, int], **changes: Any) -> RunReport:
     """A run with a rank a part, on as many cores."""
-    fields: dict[str, Any] = {"across": None, "efficiency": None, "data_loading": make_loading(source="memory")}
+    fields: dict[str, Any] = {"cross_rank": None, "efficiency": None, "data_loading": make_loading(source="memory")}
     return make_scaled(len(parts), 100, **(fields | {"ranks": make_ranks([QUIET | part for part in parts])} | changes))
 
 
@@ -59,12 +59,12 @@ def waiting_run(wait: int, transfer: int, *, slow: bool = True, **changes: Any) 
         category="data_loading",
         category_ns=20 * MS,
         wait_ns=20 * MS,
-        last=4,
+        steps_last=4,
         steps=4,
     )
     fields: dict[str, Any] = {
         "efficiency": make_efficiency(wait_ns=wait * MS, transfer_ns=transfer * MS, unmatched_ns=0),
-        "across": make_across(straggler=late if slow else None),
+        "cross_rank": make_across(straggler=late if slow else None),
     }
     return run_of(*parts, **(fields | changes))
 
@@ -75,8 +75,8 @@ def test_waiting_names_the_rank_its_phase_and_a_next_step() -> None:
         "exposed communication costs 20 points of efficiency at 2 ranks, 80 % of it waiting for rank 1, "
         "whose loader takes 20.0 ms longer a step"
     )
-    assert one.next_step == "--num-workers 2 loads while the step computes"
-    assert one.gives_back_ns == 20 * MS
+    assert one.recommendation == "--num-workers 2 loads while the step computes"
+    assert one.potential_saving_ns == 20 * MS
     assert one.evidence["wait_share"] == 0.8
     assert one.evidence["longer_ns"] == 20 * MS
 
@@ -90,24 +90,24 @@ def test_waiting_of_a_partial_set_is_a_lower_bound() -> None:
 def test_more_threads_than_cores_are_told_how_many_fit() -> None:
     one = the("oversubscribed", found(waiting_run(128, 32, hosts=make_hosts(2, cores=4, threads=4))))
     assert one.sentence.startswith("8 threads on 4 cores of node0 take turns;")
-    assert one.next_step == "--threads 2"
+    assert one.recommendation == "--threads 2"
 
 
 def test_what_the_slow_rank_loads_longer_is_not_told_twice() -> None:
     by_rule = {one.rule: one for one in found(waiting_run(128, 32))}
     # Both ranks load for 8 ms; the 20 ms more of rank 1 are what rank 0 waits for.
-    assert by_rule["input"].gives_back_ns == 8 * MS
+    assert by_rule["input"].potential_saving_ns == 8 * MS
 
 
 def test_reads_one_by_one_are_told_to_be_batched() -> None:
     one = the("waiting", found(waiting_run(128, 32, config={"read": "per-sample"})))
-    assert one.next_step == "batched reads (--read batched), or --num-workers 2"
+    assert one.recommendation == "batched reads (--read batched), or --num-workers 2"
 
 
 def test_waiting_without_a_slow_rank_blames_nobody() -> None:
     one = the("waiting", found(waiting_run(128, 32, slow=False)))
     assert "waiting for other ranks, no one rank in most steps" in one.sentence
-    assert one.gives_back_ns == 16 * MS
+    assert one.potential_saving_ns == 16 * MS
 
 
 def test_start_up_skew_is_not_called_waiting() -> None:
@@ -121,8 +121,10 @@ def test_transfers_name_the_collective() -> None:
         "exposed communication costs 20 points of efficiency at 2 ranks, 80 % of it transfers, "
         "mostly all_reduce of 4.19 MB"
     )
-    assert one.gives_back_ns == pytest.approx(16 * MS)
-    assert the("transfer", found(waiting_run(32, 128, config={"overlap": False}))).next_step.startswith("leave --no-ov")
+    assert one.potential_saving_ns == pytest.approx(16 * MS)
+    assert the("transfer", found(waiting_run(32, 128, config={"overlap": False}))).recommendation.startswith(
+        "leave --no-ov"
+    )
 
 
 @pytest.mark.parametrize(
@@ -141,7 +143,7 @@ def test_what_was_not_matched_is_neither_waiting_nor_transfer(change: dict[str, 
     assert "waiting" not in {one.rule for one in several}
     one = the("transfer", several)
     assert one.sentence.endswith(f"; how much of it is waiting cannot be told: {why}")
-    assert one.gives_back_ns == pytest.approx(20 * MS)
+    assert one.potential_saving_ns == pytest.approx(20 * MS)
 
 
 def test_input_says_how_far_from_memory_it_is() -> None:
@@ -158,7 +160,7 @@ def test_input_says_how_far_from_memory_it_is() -> None:
         "waiting for data takes 37 % of the step: a load from hdf5 takes 37.0 ms in the median, "
         "37.0 times that from memory"
     )
-    assert one.gives_back_ns == 37 * MS
+    assert one.potential_saving_ns == 37 * MS
 
 
 def test_input_that_is_as_fast_as_its_file_needs_another_file_system() -> None:
@@ -167,28 +169,28 @@ def test_input_that_is_as_fast_as_its_file_needs_another_file_system() -> None:
     one = the("input", found(slow))
     assert one.sentence.endswith("in the median, at 81 % of the speed at which its file can be read at all")
     assert one.evidence["file_share"] == 0.81
-    assert one.next_step.endswith(", or faster storage")
+    assert one.recommendation.endswith(", or faster storage")
 
 
 def test_the_profilers_cost_is_no_overhead() -> None:
     busy = {"compute": 68 * MS, "overhead": 30 * MS}
     cost = ProfilerCost(plain_step_ns=75 * MS, recorded_step_ns=100 * MS, ratio=100 / 75, reason=None)
-    assert the("host", found(run_of(busy))).gives_back_ns == 30 * MS
+    assert the("host", found(run_of(busy))).potential_saving_ns == 30 * MS
     assert found(run_of(busy, profiler_cost=cost)) == []
 
 
 def test_copies() -> None:
     one = the("copies", found(run_of({"compute": 76 * MS, "memcpy": 20 * MS})))
-    assert (one.gives_back_ns, one.next_step) == (20 * MS, "--pin-memory")
+    assert (one.potential_saving_ns, one.recommendation) == (20 * MS, "--pin-memory")
 
 
 def test_shared_cores_explain_the_loss_before_anything_else() -> None:
     small = make_scaled(1, 50, hosts=make_hosts(1, cores=2))
     shared = waiting_run(128, 32, hosts=make_hosts(2, cores=1), name="shared")
     first, *rest = found(small, shared)
-    assert (first.rule, first.run, first.gives_back_ns) == ("oversubscribed", "shared", None)
+    assert (first.rule, first.run, first.potential_saving_ns) == ("oversubscribed", "shared", None)
     assert first.sentence.startswith("2 ranks on 1 core of node0 take turns: efficiency falls from 100.0 % to 50.0 %")
-    assert first.next_step == "at most 1 rank on node0, or more hosts"
+    assert first.recommendation == "at most 1 rank on node0, or more hosts"
     assert all(one.run != "shared" for one in rest)
 
 
@@ -207,7 +209,7 @@ def test_more_computation_at_more_ranks_is_said_with_its_reason() -> None:
         "from 1 to 2 ranks 50 points go to computation: the same work takes 1.99 times as much of it; "
         "a rank's batch is 32 instead of 64"
     )
-    assert one.gives_back_ns == pytest.approx(50 * MS, rel=0.02)
+    assert one.potential_saving_ns == pytest.approx(50 * MS, rel=0.02)
     # Of one run each, with two recorded steps, nobody knows how much is chance.
     assert "computation_scaling" not in {one.rule for one in found(*runs[::3])}
 
@@ -232,7 +234,7 @@ def test_an_option_is_recommended_only_where_repeats_tell_it_from_noise() -> Non
     several = runs(3)
     one = the("option", insights(several, scaling(several, ["compile"])))
     assert one.sentence == "with compile=on a step takes 0.80 times as long as with off at 1 rank"
-    assert one.gives_back_ns == 20 * MS
+    assert one.potential_saving_ns == 20 * MS
     single = runs(1)
     assert insights(single, scaling(single, ["compile"])) == []
 
@@ -273,5 +275,5 @@ def test_at_most_five_by_what_they_give_back() -> None:
     several = found(run, *others)
     assert len(several) == 5
     assert several[0].rule == "input"
-    given = [one.gives_back_ns or 0 for one in several]
+    given = [one.potential_saving_ns or 0 for one in several]
     assert given == sorted(given, reverse=True)

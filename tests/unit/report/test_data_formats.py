@@ -131,7 +131,7 @@ def test_csv_is_no_formula(name: str) -> None:
 
 def test_csv_keeps_a_hostile_name_on_its_line() -> None:
     text = written("csv", make_report(make_run('a,"b"\n\x1b=1')))
-    assert rows.guard("\t=1") == r"\t=1"
+    assert rows.escape_formula("\t=1") == r"\t=1"
     assert len(text.splitlines()) == 5
     assert next(csv.DictReader(io.StringIO(text)))["run"] == r'a,"b"\n\x1b=1'
 

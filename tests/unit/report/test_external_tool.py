@@ -9,7 +9,7 @@ import pytest
 from perfkit.report import peer_reporter
 from perfkit.report.content.cross_check import cross_check
 from perfkit.report.renderers import console
-from perfkit.schema.external_tool import PeerTable
+from perfkit.schema.external_tool import ExternalTable
 from perfkit.schema.run import CrossCheck, CrossCheckRow
 from tests.support.hostile import hostile
 from tests.support.report_builders import MS, make_report, make_run
@@ -25,10 +25,10 @@ def make_row(**changes: Any) -> CrossCheckRow:
         "compute_ns": 60 * MS,
         "other_ns": 20 * MS,
         "idle_ns": 20 * MS,
-        "peer_window_ns": 90 * MS,
-        "peer_compute_ns": 60 * MS,
-        "peer_other_ns": 20 * MS,
-        "peer_idle_ns": 10 * MS,
+        "external_window_ns": 90 * MS,
+        "external_compute_ns": 60 * MS,
+        "external_other_ns": 20 * MS,
+        "external_idle_ns": 10 * MS,
         "rounding_ns": 1 * MS,
     }
     return CrossCheckRow(**(fields | changes))
@@ -41,7 +41,9 @@ def reasons(row: CrossCheckRow) -> dict[str, str]:
 
 
 def test_what_is_alike_needs_no_reason() -> None:
-    said = reasons(make_row(peer_window_ns=100 * MS, peer_idle_ns=20 * MS, peer_compute_ns=60 * MS - 50 * US))
+    said = reasons(
+        make_row(external_window_ns=100 * MS, external_idle_ns=20 * MS, external_compute_ns=60 * MS - 50 * US)
+    )
     assert set(said.values()) == {""}
 
 
@@ -61,11 +63,11 @@ def test_edges_of_the_window_are_idle() -> None:
     ],
 )
 def test_rounding_explains_only_what_it_can(peer_ms: float, starts: str) -> None:
-    assert reasons(make_row(peer_compute_ns=round(peer_ms * MS)))["computing"].startswith(starts)
+    assert reasons(make_row(external_compute_ns=round(peer_ms * MS)))["computing"].startswith(starts)
 
 
 def test_of_many_ranks_those_that_differ_most_are_shown() -> None:
-    rows = [make_row(rank=number, peer_idle_ns=(10 + number) * MS) for number in range(20)]
+    rows = [make_row(rank=number, external_idle_ns=(10 + number) * MS) for number in range(20)]
     table = cross_check(CrossCheck(tool="HTA 1", rows=rows), 2)
     assert table is not None
     assert [cells[0].text for cells in table.rows if cells[0].text] == ["0", "1"]
@@ -80,7 +82,7 @@ def test_a_report_shows_it_in_eighty_columns() -> None:
     assert max(map(len, stream.getvalue().splitlines())) <= 80
 
 
-def make_table(**changes: Any) -> PeerTable:
+def make_table(**changes: Any) -> ExternalTable:
     fields: dict[str, Any] = {
         "tool": "HTA 1",
         "analysis": "queue-length",
@@ -89,10 +91,10 @@ def make_table(**changes: Any) -> PeerTable:
         "columns": ["rank", "name", "queue_length.mean", "idle_time(us)", "idle_time_pctg"],
         "rows": [[0, "Memcpy", 0.12345, 1222847.0, None], [1, "", 512.7, 3, 12.5]],
     }
-    return PeerTable(**(fields | changes))
+    return ExternalTable(**(fields | changes))
 
 
-def written(table: PeerTable, name: str, top: int = 10) -> str:
+def written(table: ExternalTable, name: str, top: int = 10) -> str:
     stream = io.StringIO()
     peer_reporter(name)(table, stream, top=top)
     return stream.getvalue()

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.comparison.history import lineages
+from perfkit.comparison.history import config_histories
 from perfkit.errors import UsageError
 from perfkit.pipeline.compare import compare
 from perfkit.schema.run import RunReport
@@ -16,10 +16,10 @@ class Printer:
     """As much of IPython's as is used."""
 
     def __init__(self) -> None:
-        self.said = ""
+        self.collective_args = ""
 
     def text(self, text: str) -> None:
-        self.said += text
+        self.collective_args += text
 
 
 def test_a_report_shows_its_runs_closed_and_one_run_open() -> None:
@@ -53,14 +53,14 @@ def test_a_report_of_very_many_runs_shows_the_first() -> None:
 def test_where_only_text_is_shown_it_is_a_line_a_run() -> None:
     printer = Printer()
     make_report(make_run("one"), make_run("\x1b[31mtwo"))._repr_pretty_(printer, False)
-    assert [line.partition(":")[0] for line in printer.said.splitlines()] == ["one", r"\x1b[31mtwo"]
+    assert [line.partition(":")[0] for line in printer.collective_args.splitlines()] == ["one", r"\x1b[31mtwo"]
 
 
 def test_comparisons_and_histories_show_themselves(real_traces: Path) -> None:
     trace = real_traces / "gpu-dlrm-2of128"
     assert "Figures (times are a step&#39;s)" in compare(trace, trace)._repr_html_()
     run = make_run(started_at="2026-01-01T00:00:00Z")
-    assert "1 run: a change cannot be told" in lineages([run], "run")._repr_html_()
+    assert "1 run: a change cannot be told" in config_histories([run], "run")._repr_html_()
 
 
 def test_the_tables_wanted_most() -> None:
@@ -108,7 +108,7 @@ def test_a_figure_that_cannot_be_says_what_it_needs(figure: str, needs: str) -> 
 def test_a_history_has_a_figure_of_its_step_times() -> None:
     runs = [make_run(f"run-{day}", started_at=f"2026-01-0{day}T00:00:00Z", commit="<b>" * 14) for day in (2, 1)]
     other = make_run("other", started_at="2026-01-03T00:00:00Z", config={"batch_size": 64})
-    figure = lineages([*runs, other], "run").plot_steps()
+    figure = config_histories([*runs, other], "run").plot_steps()
     assert [list(line.x) for line in figure.data] == [
         ["2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"],
         [other.started_at],

@@ -10,7 +10,7 @@ from tests.support.scaling_builders import make_scaled, make_scaling_report, mak
 from tests.unit.scaling.test_laws import usl
 
 REPORT = make_scaling_report()
-SCALING = REPORT.scaling
+SCALING = REPORT.multi_run
 
 
 def test_the_shown_parts_of_lost_efficiency_add_up() -> None:
@@ -34,8 +34,8 @@ def test_a_failed_point_stands_among_the_others() -> None:
 def test_every_table_is_rectangular() -> None:
     assert SCALING is not None
     strong = make_together(make_strong(lambda p: 80 / p + 20, [1, 2, 4, 8], repeats=3, noise=0.01), forecast=[16, 7])
-    assert strong.scaling is not None
-    for table in [*scaling(SCALING), *scaling(strong.scaling)]:
+    assert strong.multi_run is not None
+    for table in [*scaling(SCALING), *scaling(strong.multi_run)]:
         assert {len(row) for row in table.rows} == {len(table.columns)}, table.title
 
 
@@ -60,8 +60,8 @@ def test_loads_are_set_against_memory_where_runs_differ_in_their_source_alone() 
 
 def test_charts_have_the_ideal_the_intervals_and_the_forecast() -> None:
     report = make_together(make_weak(usl(0.05, 0.002), [1, 2, 4, 8], repeats=3, noise=0.01), forecast=[16])
-    assert report.scaling is not None
-    throughput, lost = series_figures(report.scaling.series)
+    assert report.multi_run is not None
+    throughput, lost = series_figures(report.multi_run.series)
     assert throughput["ideal"]["y"] == pytest.approx([throughput["lines"][0]["y"][0] * p for p in (1, 2, 4, 8, 16)])
     assert [line["name"] for line in throughput["lines"]] == ["measured", "forecast by the USL"]
     assert throughput["lines"][1]["x"] == [16]

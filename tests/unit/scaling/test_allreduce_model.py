@@ -6,7 +6,7 @@ import pytest
 
 from perfkit.report.content.scaling import scaling as tables
 from perfkit.scaling.allreduce_model import all_reduce_ns
-from perfkit.schema.cross_rank import BandwidthFit, SharedCollective
+from perfkit.schema.cross_rank import BandwidthFit, MatchedCollectiveStat
 from perfkit.schema.run import RunReport
 from tests.support.report_builders import make_across
 from tests.support.scaling_builders import make_scaled, make_together, make_weak
@@ -18,7 +18,7 @@ def reduced(size: int = 4, **changes: Any) -> dict[str, Any]:
     fit: dict[str, Any] = {"operator": "all_reduce", "group": "default", "group_size": size, "sizes": 3}
     fit |= {"error": 0.01, "reason": None}
     rows = [
-        SharedCollective(
+        MatchedCollectiveStat(
             operator="all_reduce",
             group="default",
             group_size=size,
@@ -33,7 +33,7 @@ def reduced(size: int = 4, **changes: Any) -> dict[str, Any]:
         for number, count in ((1_000_000, 6), (10_000, 2))
     ]
     fitted = BandwidthFit(**(fit | {"alpha_ns": 20_000.0, "beta": 1e9} | changes))
-    return {"across": make_across(collectives=rows, fits=[fitted])}
+    return {"cross_rank": make_across(collectives=rows, bandwidth_fits=[fitted])}
 
 
 def run_of(**changes: Any) -> RunReport:
@@ -56,11 +56,11 @@ def test_without_a_fit_of_all_ranks_there_is_none(change: dict[str, Any]) -> Non
 
 
 def test_it_stands_beside_the_forecast() -> None:
-    runs = make_weak(usl(0.05, 0.002), [1, 2, 4], repeats=2, noise=0.01, across=None)
+    runs = make_weak(usl(0.05, 0.002), [1, 2, 4], repeats=2, noise=0.01, cross_rank=None)
     runs += make_weak(usl(0.05, 0.002), [8], repeats=2, noise=0.01, seed=1, **reduced(8))
     report = make_together(runs, forecast=[16])
-    assert report.scaling is not None
-    (forecast,) = report.scaling.series[0].forecasts
+    assert report.multi_run is not None
+    (forecast,) = report.multi_run.series[0].forecasts
     assert forecast.all_reduce_ns == pytest.approx(4 * 20e3 + 3.01e6 * 2 * 15 / 16)
-    (table,) = [table for table in tables(report.scaling) if table.title.startswith("Forecast")]
+    (table,) = [table for table in tables(report.multi_run) if table.title.startswith("Forecast")]
     assert [cell.text for cell in table.rows[0]][3] == "5.72 ms"

@@ -3,7 +3,7 @@
 import pytest
 
 from perfkit.errors import UsageError
-from perfkit.scaling.option_comparison import axes
+from perfkit.scaling.option_comparison import option_comparisons
 from perfkit.scaling.summary import scaling
 from tests.support.report_builders import MS, make_file_speed, make_foreign_run, make_loading
 from tests.support.scaling_builders import make_scaled
@@ -15,7 +15,7 @@ def test_sources_are_compared_unasked_against_memory() -> None:
     runs = [make_scaled(2, 150, source="hdf5", data_loading=slow), make_scaled(2, 100, data_loading=quick)]
     together = scaling(runs)
     assert together is not None
-    (axis,) = together.axes
+    (axis,) = together.option_comparisons
     memory, hdf5 = axis.rows
     assert (axis.option, axis.world_size, axis.name) == ("source", 2, "gpt, batch 32 a rank")
     assert (memory.value, memory.ratio, memory.load_ratio) == ("memory", None, 1.0)
@@ -36,14 +36,14 @@ def test_sources_are_compared_with_memory_and_with_their_file() -> None:
             data_loading=make_loading(
                 source="hdf5",
                 read_bytes_per_s=4e7,
-                file_speed=make_file_speed(bytes_per_s=alone, cached_share=cached),
+                file_bandwidth=make_file_speed(bytes_per_s=alone, cached_share=cached),
                 file_share=part,
             ),
         )
         for number, (alone, part, cached) in enumerate(shares)
     ]
     memory = make_scaled(2, 100, data_loading=make_loading(source="memory", read_bytes_per_s=8e7))
-    (axis,) = axes([*hdf5, memory], [])
+    (axis,) = option_comparisons([*hdf5, memory], [])
     first, second = axis.rows
     assert (first.memory_share, first.file_share, first.file_bytes_per_s) == (1.0, None, None)
     assert (second.memory_share, second.file_share, second.file_bytes_per_s) == (0.5, 0.03, 2e9)
@@ -53,7 +53,7 @@ def test_sources_are_compared_with_memory_and_with_their_file() -> None:
 def test_what_is_not_known_of_the_reading_stays_unknown() -> None:
     waiting = make_loading(read_bytes_per_s=None, file_share=None)  # loader workers read ahead
     runs = [make_scaled(2, 150, source="hdf5", data_loading=waiting), make_scaled(2, 100)]
-    (axis,) = axes(runs, [])
+    (axis,) = option_comparisons(runs, [])
     hdf5 = axis.rows[1]
     assert (hdf5.read_bytes_per_s, hdf5.memory_share, hdf5.file_share) == (None, None, None)
     assert hdf5.file_bytes_per_s == 2e9
@@ -61,8 +61,8 @@ def test_what_is_not_known_of_the_reading_stays_unknown() -> None:
 
 def test_any_option_can_be_the_axis() -> None:
     runs = [make_scaled(2, 80, config={"compile": True}, name="compiled"), make_scaled(2, 100)]
-    assert axes(runs, []) == []
-    (axis,) = axes(runs, ["compile"])
+    assert option_comparisons(runs, []) == []
+    (axis,) = option_comparisons(runs, ["compile"])
     assert [row.value for row in axis.rows] == ["off", "on"]
     assert axis.rows[1].ratio is not None
     assert axis.rows[1].ratio.value == 0.8
@@ -74,9 +74,9 @@ def test_repeats_are_one_row_with_an_interval_over_runs() -> None:
         for precision, times in (("bfloat16", (50, 52, 54)), ("float32", (100, 101, 102)))
         for ms in times
     ]
-    (axis,) = axes(runs, ["precision"])
+    (axis,) = option_comparisons(runs, ["precision"])
     first, second = axis.rows
-    assert (first.value, len(first.figure.runs), first.figure.resampled) == ("float32", 3, "runs")
+    assert (first.value, len(first.step_time.runs), first.step_time.resampled) == ("float32", 3, "runs")
     assert second.ratio is not None
     assert second.ratio.interval is not None
     assert second.ratio.interval[1] < 0.6
@@ -88,7 +88,7 @@ def test_other_world_sizes_and_batches_are_other_axes() -> None:
         for p, batch in ((1, 32), (2, 32), (2, 16))
         for source in ("memory", "safetensors")
     ]
-    assert [(axis.world_size, axis.name[-9:]) for axis in axes(runs, [])] == [
+    assert [(axis.world_size, axis.name[-9:]) for axis in option_comparisons(runs, [])] == [
         (1, "32 a rank"),
         (2, "32 a rank"),
         (2, "16 a rank"),
@@ -101,13 +101,13 @@ def test_what_comes_with_a_value_is_never_mixed_in_one_row() -> None:
         make_scaled(1, 120, source="hdf5", config={"hdf5_chunk": None}, name="a"),
         make_scaled(1, 300, source="hdf5", config={"hdf5_chunk": 32}, name="b"),
     ]
-    (axis,) = axes(runs, ["source"])
+    (axis,) = option_comparisons(runs, ["source"])
     assert [row.value for row in axis.rows] == ["memory", "hdf5, hdf5_chunk=none", "hdf5, hdf5_chunk=32"]
 
 
 def test_an_option_that_no_runs_differ_in_alone_is_refused_with_those_that_do() -> None:
     runs = [make_scaled(1, 100), make_scaled(1, 90, config={"precision": "bfloat16", "compile": True})]
     with pytest.raises(UsageError, match=r"--by overlap: no runs here differ in that only; they differ in .*compile"):
-        axes(runs, ["overlap"])
+        option_comparisons(runs, ["overlap"])
     with pytest.raises(UsageError, match="they do not differ in any option"):
-        axes([make_foreign_run()], ["compile"])
+        option_comparisons([make_foreign_run()], ["compile"])

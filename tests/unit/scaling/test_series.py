@@ -9,18 +9,18 @@ from perfkit.errors import UsageError
 from perfkit.scaling.summary import scaling
 from perfkit.schema.common import Finding
 from perfkit.schema.run import StepTimes
-from perfkit.schema.scaling import Estimate, Scaling, ScalingSeries
+from perfkit.schema.scaling import Estimate, MultiRunSummary, ScalingSeries
 from tests.support.report_builders import make_foreign_run, make_run
 from tests.support.scaling_builders import make_hosts, make_scaled, make_strong, make_weak
 
 
-def found(*arguments: Any, **options: Any) -> Scaling:
+def found(*arguments: Any, **options: Any) -> MultiRunSummary:
     made = scaling(*arguments, **options)
     assert made is not None
     return made
 
 
-def the(series: Scaling) -> ScalingSeries:
+def the(series: MultiRunSummary) -> ScalingSeries:
     (one,) = series.series
     return one
 
@@ -33,10 +33,10 @@ def test_strong_scaling_is_the_same_global_batch() -> None:
     series = the(found(make_strong(lambda p: 80 / p + 20, [1, 2, 4])))
     assert (series.kind, series.batch_size, series.name) == ("strong", 512, "gpt strong")
     assert [point.batch_size for point in series.points] == [512, 256, 128]
-    assert [point.figure.step_ns.value for point in series.points] == [100e6, 60e6, 40e6]
+    assert [point.step_time.step_ns.value for point in series.points] == [100e6, 60e6, 40e6]
     assert values([point.speedup for point in series.points]) == pytest.approx([1, 100 / 60, 2.5])
     assert values([point.efficiency for point in series.points]) == pytest.approx([1, 100 / 120, 0.625])
-    rates = [point.figure.samples_per_s for point in series.points]
+    rates = [point.step_time.samples_per_s for point in series.points]
     assert values(rates) == pytest.approx([5120, 512 / 0.06, 12800])
     # A fifth of the work is serial.
     assert values([point.karp_flatt for point in series.points]) == [None, pytest.approx(0.2), pytest.approx(0.2)]
@@ -48,7 +48,7 @@ def test_weak_scaling_is_the_same_batch_a_rank() -> None:
     assert values([point.speedup for point in series.points]) == pytest.approx([1, 1.6])
     assert values([point.efficiency for point in series.points]) == pytest.approx([1, 0.8])
     assert [point.karp_flatt for point in series.points] == [None, None]
-    assert series.points[1].figure.tokens_per_s == pytest.approx(64 * 4 * 32 / 0.125)
+    assert series.points[1].step_time.tokens_per_s == pytest.approx(64 * 4 * 32 / 0.125)
 
 
 def test_one_run_starts_a_strong_and_a_weak_series() -> None:
@@ -77,7 +77,7 @@ def test_configurations_are_never_mixed(change: dict[str, Any]) -> None:
     both = [make_scaled(p, 100 + p, **extra) for p in (1, 2) for extra in ({}, change)]
     series = found(both).series
     assert [[point.world_size for point in one.points] for one in series] == [[1, 2], [1, 2]]
-    assert all(len(point.figure.runs) == 1 for one in series for point in one.points)
+    assert all(len(point.step_time.runs) == 1 for one in series for point in one.points)
 
 
 def test_options_that_touch_no_step_do_not_tell_runs_apart() -> None:
@@ -144,8 +144,8 @@ def test_a_failed_point_alone_makes_no_series() -> None:
 def test_repeats_give_the_interval_over_runs() -> None:
     runs = [make_scaled(p, ms / p, name=f"{p}-{ms}", batch=64 // p) for p in (1, 2) for ms in (90, 100, 130)]
     one, two = the(found(runs)).points
-    assert (one.figure.resampled, one.figure.step_ns) == ("runs", Estimate(value=100e6, interval=(90e6, 130e6)))
-    assert len(one.figure.runs) == 3
+    assert (one.step_time.resampled, one.step_time.step_ns) == ("runs", Estimate(value=100e6, interval=(90e6, 130e6)))
+    assert len(one.step_time.runs) == 3
     assert two.speedup.value == 2
     assert two.speedup.interval is not None
     low, high = two.speedup.interval
@@ -155,22 +155,22 @@ def test_repeats_give_the_interval_over_runs() -> None:
 def test_without_repeats_the_interval_is_over_steps_and_says_so() -> None:
     walls = [[100, 90, 110, 95, 105, 100, 99], [50, 45, 55, 50, 51, 49, 50]]
     series = the(found([make_scaled(p, 0, walls_ms=ms, batch=64 // p) for p, ms in zip((1, 2), walls, strict=True)]))
-    assert [point.figure.resampled for point in series.points] == ["steps", "steps"]
+    assert [point.step_time.resampled for point in series.points] == ["steps", "steps"]
     assert any("over steps" in note for note in series.notes)
-    assert series.points[0].figure.step_ns.interval is not None
+    assert series.points[0].step_time.step_ns.interval is not None
 
 
 def test_few_steps_give_no_interval() -> None:
     series = the(found([make_scaled(p, 0, walls_ms=[100, 101], batch=64 // p) for p in (1, 2)]))
-    assert [point.figure.step_ns.interval for point in series.points] == [None, None]
+    assert [point.step_time.step_ns.interval for point in series.points] == [None, None]
     assert series.points[1].speedup.interval is None
 
 
 def test_recorded_steps_are_compared_only_with_recorded_ones() -> None:
     only_recorded = make_scaled(2, 1, step_times=StepTimes(plain_ns=[], recorded_ns=[240_000_000] * 3))
     series = the(found([make_scaled(1, 100), only_recorded]))
-    assert [point.figure.measured_on for point in series.points] == ["recorded", "recorded"]
-    assert [point.figure.step_ns.value for point in series.points] == [200e6, 240e6]
+    assert [point.step_time.measured_on for point in series.points] == ["recorded", "recorded"]
+    assert [point.step_time.step_ns.value for point in series.points] == [200e6, 240e6]
     assert any("profiler's cost" in note for note in series.notes)
     neither = make_scaled(2, 1, step_times=StepTimes(plain_ns=[], recorded_ns=[]))
     assert scaling([make_scaled(1, 100), neither]) is None
@@ -202,7 +202,7 @@ def test_numbers_that_no_run_writes_place_it_nowhere(change: dict[str, int]) -> 
 def test_a_clock_that_stands_still_breaks_nothing() -> None:
     still = StepTimes(plain_ns=[0] * 6, recorded_ns=[])
     series = the(found([make_scaled(1, 100), make_scaled(2, 100, step_times=still)]))
-    assert series.points[1].figure.step_ns.value == 1
+    assert series.points[1].step_time.step_ns.value == 1
 
 
 def test_forecast_without_a_series_is_refused() -> None:

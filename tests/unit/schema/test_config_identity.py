@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from perfkit.comparison.changes import findings
-from perfkit.comparison.history import lineages
+from perfkit.comparison.history import config_histories
 from perfkit.scaling.run_settings import key, settings
 from perfkit.schema.run import RunReport
 from perfkit.sweep.point import make_point
@@ -35,12 +35,12 @@ def test_all_agree(source: str, change: dict[str, Any], same: bool) -> None:
     assert (keys[0] == keys[1]) is same
     told = [settings(run) for run in (one, other)]
     assert (key(told[0] or {}) == key(told[1] or {})) is same
-    assert (len(lineages([one, other], "run").lineages) == 1) is same
+    assert (len(config_histories([one, other], "run").configurations) == 1) is same
     assert ("configurations_differ" not in {found.code for found in findings([one], [other])}) is same
 
 
 def test_what_is_read_from_memory_has_no_folder() -> None:
     one, other = made(HERE, "memory"), made(HERE | {"data_dir": "/fast"}, "memory")
     assert settings(one) == settings(other)
-    assert len(lineages([one, other], "run").lineages) == 1
+    assert len(config_histories([one, other], "run").configurations) == 1
     assert [found.code for found in findings([one], [other])] == ["too_few_repeats"]

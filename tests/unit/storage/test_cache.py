@@ -30,13 +30,13 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the traces that are really analysed."""
     names: list[str] = []
-    whole = rank.summarise
+    whole = rank.summarize_trace
 
     def counting(trace: object, file: str, *rest: object) -> object:
         names.append(file)
         return whole(trace, file, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(summaries, "summarise", counting)
+    monkeypatch.setattr(summaries, "summarize_trace", counting)
     return names
 
 
@@ -61,7 +61,7 @@ def test_looking_again_analyses_nothing(run: Path, made: list[str]) -> None:
 def test_what_has_settled_is_not_even_read(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settle(run)
     first = perfkit.analyze(run)
-    monkeypatch.setattr(summaries, "summarise_file", None)
+    monkeypatch.setattr(summaries, "summarize_file", None)
     monkeypatch.setattr(cache, "fingerprint", None)
     assert same(first, perfkit.analyze(run))
 
@@ -99,7 +99,8 @@ def test_an_edited_trace_is_read_again_though_size_and_time_are_kept(run: Path, 
     assert (trace.stat().st_size, trace.stat().st_mtime_ns) == (before.st_size, before.st_mtime_ns)
     report = perfkit.analyze(run)
     assert len(made) == 3
-    assert "ranks_by_name" in {finding.code for finding in report.runs[0].findings}  # both headers say rank 0 now
+    # both headers say rank 0 now
+    assert "header_ranks_ignored" in {finding.code for finding in report.runs[0].findings}
 
 
 def test_options_and_code_have_results_of_their_own(

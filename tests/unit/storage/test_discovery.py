@@ -13,14 +13,14 @@ import pytest
 import perfkit
 from perfkit.errors import TraceError
 from perfkit.report.views.history import write_html
-from perfkit.storage.discovery import discover
+from perfkit.storage.discovery import find_runs
 from tests.support.histories import make_history
 from tests.support.trace_builder import TraceBuilder
 from tests.unit.report.test_html import read
 
 
 def names(*paths: Path) -> list[str]:
-    return [run.name for run in discover(paths)]
+    return [run.name for run in find_runs(paths)]
 
 
 def make_runs(root: Path, *folders: str) -> None:
@@ -76,7 +76,7 @@ def test_what_is_no_file_is_passed_over_and_named(tmp_path: Path, *, manifest: b
         os.mkfifo(folder / "run.json")
     (run,) = perfkit.analyze(tmp_path / "x").runs
     assert [rank.rank for rank in run.ranks] == [0]
-    (finding,) = [finding for finding in run.findings if finding.code == "not_a_file"]
+    (finding,) = [finding for finding in run.findings if finding.code == "not_a_regular_file"]
     assert (finding.severity, finding.file) == ("info", "control.json")
     assert finding.message.startswith("control.json, link.json, null.json are no regular files and passed over")
     # A link to nowhere is a trace that is lost.

@@ -17,7 +17,7 @@ from perfkit.storage.run_folder import (
     read_manifest,
     write_manifest,
 )
-from perfkit.util.atomic_write import replacing
+from perfkit.util.atomic_write import atomic_write
 
 MANIFEST = RunManifest(
     run="r",
@@ -59,7 +59,7 @@ def test_manifests_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / MANIFEST_NAME).write_bytes(msgspec.json.encode(newer))
     with pytest.raises(StoreError, match=f"schema version {MANIFEST_VERSION + 1}.*update perfkit"):
         read_manifest(tmp_path)
-    for damaged in (b"{", b"[]", b'{"schema_version": 1}', b"\xff"):
+    for damaged in (b"{", b"[]", b'{"schema_version": 2}', b"\xff"):
         (tmp_path / MANIFEST_NAME).write_bytes(damaged)
         with pytest.raises(StoreError, match="no valid manifest"):
             read_manifest(tmp_path)
@@ -83,7 +83,7 @@ def test_a_file_that_fails_half_way_leaves_the_old_one(tmp_path: Path) -> None:
     target.write_text("old")
 
     def write() -> None:
-        with replacing(target) as temporary:
+        with atomic_write(target) as temporary:
             temporary.write_text("ne")
             raise OSError(28, "No space left on device")
 

@@ -8,7 +8,7 @@ import pytest
 
 from perfkit.errors import StoreError
 from perfkit.schema.sweep import Sweep
-from perfkit.storage.discovery import discover
+from perfkit.storage.discovery import find_runs
 from perfkit.sweep import folder as folders
 from perfkit.sweep.folder import SweepFolder
 from perfkit.sweep.plan import Axis
@@ -74,7 +74,7 @@ def test_what_a_try_left_is_kept_and_not_analysed(tmp_path: Path) -> None:
     assert folder.state(one) == "absent"
     folder.record([folder.note(two)])
     folder.log(two).write_text("said\n")
-    assert [run.name for run in discover([tmp_path])] == [two.name]
+    assert [run.name for run in find_runs([tmp_path])] == [two.name]
 
 
 def test_the_record_keeps_the_points_of_other_calls(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_the_record_keeps_the_points_of_other_calls(tmp_path: Path) -> None:
         (2, "planned", None),
         (4, "planned", None),
     ]
-    assert read.schema_version == 1
+    assert read.schema_version == 2
     assert read.points[2].arguments == list(added.arguments)
 
 
@@ -118,8 +118,8 @@ def test_a_point_of_both_scalings_stays_one(tmp_path: Path) -> None:
     ("content", "why"),
     [
         ("{", "no valid record of a sweep"),
-        ('{"schema_version": 1, "points": [{}]}', "no valid record"),
-        ('{"schema_version": 2}', "has schema version 2, this perfkit knows 1"),
+        ('{"schema_version": 2, "points": [{}]}', "no valid record"),
+        ('{"schema_version": 1}', "has schema version 1, this perfkit knows 2"),
     ],
 )
 def test_a_record_that_cannot_be_read_is_not_written_over(tmp_path: Path, content: str, why: str) -> None:

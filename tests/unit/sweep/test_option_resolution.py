@@ -6,14 +6,14 @@ import pytest
 
 from perfkit.cli.resolve_options import answer
 from perfkit.errors import UsageError
-from perfkit.sweep.option_resolution import Question, find_effective
+from perfkit.sweep.option_resolution import ResolveRequest, resolve_options
 
 PLACE = ("--trace-dir", "t")
 
 
 def test_options_come_to_what_a_run_writes_into_its_manifest() -> None:
     tiny = ["transformer", "--preset", "tiny", "--source=hdf5", "--no-overlap", *PLACE]
-    said = answer(Question(commands=[tiny], ranks=1))
+    said = answer(ResolveRequest(commands=[tiny], ranks=1))
     (config,) = said.configs
     expected = {"batch_size": 8, "d_model": 32, "source": "hdf5", "overlap": False, "data_dir": "t/.data"}
     assert {name: config[name] for name in expected} == expected
@@ -24,7 +24,7 @@ def test_options_come_to_what_a_run_writes_into_its_manifest() -> None:
     [((), True), (("--threads", "1"), False)],
 )
 def test_it_is_known_who_decides_on_threads(options: tuple[str, ...], left: bool) -> None:
-    assert answer(Question(commands=[["gpt", "--device", "cpu", *options]], ranks=1)).threads_by_ranks is left
+    assert answer(ResolveRequest(commands=[["gpt", "--device", "cpu", *options]], ranks=1)).threads_by_ranks is left
 
 
 @pytest.mark.parametrize(
@@ -40,11 +40,11 @@ def test_it_is_known_who_decides_on_threads(options: tuple[str, ...], left: bool
     ],
 )
 def test_an_option_that_cannot_be_is_said_as_perfkit_run_says_it(command: list[str], error: str) -> None:
-    said = answer(Question(commands=[["gpt"], command], ranks=1))
+    said = answer(ResolveRequest(commands=[["gpt"], command], ranks=1))
     assert error in str(said.error)
     assert said.usage
 
 
 def test_a_process_of_its_own_answers() -> None:
     with pytest.raises(UsageError, match=re.escape("unknown workload 'nothing'")):
-        find_effective([["nothing"]], 1)
+        resolve_options([["nothing"]], 1)

@@ -1,7 +1,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from perfkit.schema.config_identity import configuration
+from perfkit.schema.config_identity import identity_options
 from perfkit.sweep.plan import Axis
 from perfkit.sweep.point import make_point
 from tests.support.sweep_builders import CONFIG, points_of, wanted
@@ -28,7 +28,7 @@ def test_where_a_run_lies_does_not() -> None:
     there = {"trace_dir": "/b", "data_dir": "/b/.data", "name": "y", "config": None}
     assert name(here) == name(there)
     assert name(here) != name(here | {"data_dir": "/fast"})
-    assert configuration(there | {"steps": 3}) == {"steps": 3, "data_dir": None}
+    assert identity_options(there | {"steps": 3}) == {"steps": 3, "data_dir": None}
 
 
 def test_any_value_makes_a_name_of_a_folder() -> None:

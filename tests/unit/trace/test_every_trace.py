@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import zstandard
 
-from perfkit.analysis.per_rank.summary import TraceSummary, summarise
+from perfkit.analysis.per_rank.summary import TraceSummary, summarize_trace
 from perfkit.errors import TraceError
-from perfkit.trace.events import Kind, RankTrace
+from perfkit.trace.events import EventKind, RankTrace
 from perfkit.trace.reader import read_trace
 from tests.support.trace_builder import TraceBuilder
 
@@ -31,7 +31,7 @@ def read(tmp_path: Path, content: Any, name: str = "t.json", **options: Any) -> 
 
 
 def analyse(tmp_path: Path, events: list[dict[str, Any]]) -> TraceSummary:
-    return summarise(read(tmp_path, {"traceEvents": events}), "t.json")
+    return summarize_trace(read(tmp_path, {"traceEvents": events}), "t.json")
 
 
 def codes(summary: TraceSummary) -> set[str]:
@@ -98,7 +98,7 @@ def test_categories_that_nobody_knows_are_told(tmp_path: Path, category: str) ->
 
 def test_large_shapes_are_not_kept(tmp_path: Path) -> None:
     event = OP | {"name": "c10d::allreduce_", "args": {"Input Dims": [[7] * 40_000]}}
-    said = read(tmp_path, [event, event | {"args": {"Input Dims": [[8] * 40_000]}}]).events.said
+    said = read(tmp_path, [event, event | {"args": {"Input Dims": [[8] * 40_000]}}]).events.collective_args
     assert [args.input_dims for args in said.args] == [None]
 
 
@@ -153,23 +153,23 @@ def test_an_odd_event_nested_however_deeply_costs_no_other(tmp_path: Path, depth
 @pytest.mark.parametrize(
     ("category", "kind"),
     [
-        ("mtia_ccp_events", Kind.KERNEL),
-        ("mtia_runtime", Kind.LAUNCH),
-        ("mtia_insight", Kind.OTHER),
-        ("mtia_workloadd", Kind.OTHER),
-        ("hpu_op", Kind.LAUNCH),
-        ("xpu_memcpy", Kind.COPY),
-        ("cuda_event", Kind.OTHER),
-        ("cpu_instant_event", Kind.OTHER),
-        ("xpu_runtime", Kind.LAUNCH),
-        ("xpu_driver", Kind.LAUNCH),
-        ("privateuse1_runtime", Kind.LAUNCH),
-        ("hip_runtime", Kind.LAUNCH),
-        ("gpu_memset", Kind.COPY),
-        ("Operator", Kind.OPERATOR),
+        ("mtia_ccp_events", EventKind.KERNEL),
+        ("mtia_runtime", EventKind.LAUNCH),
+        ("mtia_insight", EventKind.OTHER),
+        ("mtia_workloadd", EventKind.OTHER),
+        ("hpu_op", EventKind.LAUNCH),
+        ("xpu_memcpy", EventKind.COPY),
+        ("cuda_event", EventKind.OTHER),
+        ("cpu_instant_event", EventKind.OTHER),
+        ("xpu_runtime", EventKind.LAUNCH),
+        ("xpu_driver", EventKind.LAUNCH),
+        ("privateuse1_runtime", EventKind.LAUNCH),
+        ("hip_runtime", EventKind.LAUNCH),
+        ("gpu_memset", EventKind.COPY),
+        ("Operator", EventKind.OPERATOR),
     ],
 )
-def test_categories_of_accelerators(tmp_path: Path, category: str, kind: Kind) -> None:
+def test_categories_of_accelerators(tmp_path: Path, category: str, kind: EventKind) -> None:
     trace = read(tmp_path, [OP | {"cat": category}])
     assert trace.counts == {kind: 1}
     assert trace.unknown == {}
@@ -242,14 +242,14 @@ def test_keys_that_occur_twice_are_a_finding_and_the_last_counts(tmp_path: Path)
     assert spans(trace) == [(10_000, 15_000)]
     (said,) = trace.damage
     assert "distributedInfo, traceEvents" in said
-    assert "damaged_trace" in codes(summarise(trace, "t.json"))
+    assert "damaged_trace" in codes(summarize_trace(trace, "t.json"))
 
 
 def test_a_header_that_cannot_be_read_is_a_finding(tmp_path: Path) -> None:
     trace = read(tmp_path, b'{"distributedInfo": {"rank" 1}, "traceEvents": [%s]}' % json.dumps(OP).encode())
     assert trace.header.rank is None
     assert "distributedInfo" in trace.header_damage[0]
-    assert "damaged_header" in codes(summarise(trace, "t.json"))
+    assert "damaged_header" in codes(summarize_trace(trace, "t.json"))
 
 
 def test_perfkits_own_header_that_cannot_be_is_a_finding(tmp_path: Path) -> None:
@@ -289,7 +289,7 @@ def test_what_is_whole_in_a_truncated_file_is_kept(tmp_path: Path, share: float,
     begin = text.rindex(b'{"ph', 0, cut)
     assert f"at byte {begin:,} of its text" in trace.damage[0]
     assert f"the {kept:,} events" in trace.damage[0]
-    assert "damaged_trace" in codes(summarise(trace, "t.json"))
+    assert "damaged_trace" in codes(summarize_trace(trace, "t.json"))
 
 
 @pytest.mark.parametrize("size", [100, 1 << 19])

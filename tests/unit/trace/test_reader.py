@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from perfkit.errors import NotATraceError, TraceError
-from perfkit.trace.events import Kind, RankTrace
+from perfkit.trace.events import EventKind, RankTrace
 from perfkit.trace.reader import read_trace
 from tests.support import trace_oracle as oracle
 
@@ -113,24 +113,24 @@ def test_damage_is_counted(tmp_path: Path) -> None:
 
 def test_kinds(tmp_path: Path) -> None:
     categories = {
-        "kernel": Kind.KERNEL,
-        "gpu_memcpy": Kind.COPY,
-        "gpu_memset": Kind.COPY,
-        "Operator": Kind.OPERATOR,
-        "user_annotation": Kind.ANNOTATION,
-        "cuda_runtime": Kind.LAUNCH,
-        "hip_runtime": Kind.LAUNCH,
-        "xpu_driver": Kind.LAUNCH,
-        "python_function": Kind.PYTHON,
-        "gpu_user_annotation": Kind.OTHER,
-        "cuda_sync": Kind.OTHER,
-        "tomorrow's": Kind.UNKNOWN,
+        "kernel": EventKind.KERNEL,
+        "gpu_memcpy": EventKind.COPY,
+        "gpu_memset": EventKind.COPY,
+        "Operator": EventKind.OPERATOR,
+        "user_annotation": EventKind.ANNOTATION,
+        "cuda_runtime": EventKind.LAUNCH,
+        "hip_runtime": EventKind.LAUNCH,
+        "xpu_driver": EventKind.LAUNCH,
+        "python_function": EventKind.PYTHON,
+        "gpu_user_annotation": EventKind.OTHER,
+        "cuda_sync": EventKind.OTHER,
+        "tomorrow's": EventKind.UNKNOWN,
     }
     trace = read(tmp_path, [event(cat=category) for category in categories])
-    kept = {Kind.KERNEL, Kind.COPY, Kind.OPERATOR, Kind.ANNOTATION, Kind.LAUNCH}
+    kept = {EventKind.KERNEL, EventKind.COPY, EventKind.OPERATOR, EventKind.ANNOTATION, EventKind.LAUNCH}
     assert trace.events.kind.tolist() == [kind for kind in categories.values() if kind in kept]
     assert trace.unknown == {"tomorrow's": 1}
-    assert trace.counts[Kind.OTHER] == 2
+    assert trace.counts[EventKind.OTHER] == 2
 
 
 def test_names_and_threads_of_any_type(tmp_path: Path) -> None:

@@ -57,9 +57,9 @@ def test_rate(value: float | None, unit: str, shown: str) -> None:
 
 @given(st.lists(st.integers(0, 10**18), min_size=1, max_size=8))
 def test_shares_add_up_to_100(parts: list[int]) -> None:
-    shown = units.shares(parts)
+    shown = units.format_percents(parts)
     if sum(parts) == 0:
-        assert set(shown) == {units.NONE}
+        assert set(shown) == {units.MISSING}
         return
     tenths = [int(s.removesuffix(" %").replace(".", "")) for s in shown]
     assert sum(tenths) == 1000
@@ -76,7 +76,7 @@ def test_ranges(numbers: list[int], shown: str) -> None:
 
 @given(st.text() | st.text(st.characters(categories=["Cc", "Cf", "Cs", "Zl", "Zp"])))
 def test_plain_text_is_printable_and_encodable(text: str) -> None:
-    shown = units.plain(text)
+    shown = units.escape_unprintable(text)
     assert shown.isprintable()
     shown.encode("utf-8")
     assert text != shown or text.isprintable()

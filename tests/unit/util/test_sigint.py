@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from perfkit.util.sigint import held_back
+from perfkit.util.sigint import sigint_blocked
 
 INTERRUPT = "import os, signal; os.kill(os.getpid(), signal.SIGINT)"
 
@@ -21,7 +21,7 @@ CAUGHT = f"""
 try:
     exec({INTERRUPT!r})
 except KeyboardInterrupt:
-    forget()
+    clear_pending_interrupt()
 sys.exit(130)
 """
 
@@ -32,7 +32,7 @@ def test_an_interrupt_that_was_caught_does_not_decide_the_exit_code(tmp_path: Pa
 
 SWALLOWED = f"""
 {{first}}
-with ending_at_once():
+with exit_on_sigint():
     try:
         {INTERRUPT}
     except:
@@ -53,12 +53,15 @@ def test_a_process_that_is_not_to_be_interrupted_is_not(tmp_path: Path) -> None:
 
 
 def test_a_rank_that_is_interrupted_while_python_starts_ends_quietly_by_it(tmp_path: Path) -> None:
-    with held_back():
-        done = run(tmp_path, f"{INTERRUPT}\nprint('still', flush=True)\naccept_as_rank()\nprint('on', flush=True)\n")
+    with sigint_blocked():
+        done = run(
+            tmp_path, f"{INTERRUPT}\nprint('still', flush=True)\nuse_default_sigint()\nprint('on', flush=True)\n"
+        )
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "still\n", "")
 
 
 def test_a_rank_with_something_to_clean_up_is_told(tmp_path: Path) -> None:
-    code = f"accept_as_rank()\naccept_as_python()\ntry:\n    {INTERRUPT}\nexcept KeyboardInterrupt:\n    sys.exit(7)\n"
+    handlers = "use_default_sigint()\nraise_keyboard_interrupt()\n"
+    code = f"{handlers}try:\n    {INTERRUPT}\nexcept KeyboardInterrupt:\n    sys.exit(7)\n"
     done = run(tmp_path, code)
     assert (done.returncode, done.stderr) == (7, "")

@@ -6,13 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfkit.analysis.cross_rank.bandwidth import fits
-from perfkit.schema.cross_rank import SharedCollective
+from perfkit.schema.cross_rank import MatchedCollectiveStat
 
 ALPHA_NS, BETA = 20_000.0, 100e9
 
 
-def row(size: int, transfer_ns: float, *, group: str = "0", ranks: int = 8, count: int = 1) -> SharedCollective:
-    return SharedCollective(
+def row(size: int, transfer_ns: float, *, group: str = "0", ranks: int = 8, count: int = 1) -> MatchedCollectiveStat:
+    return MatchedCollectiveStat(
         operator="all_reduce",
         group=group,
         group_size=ranks,

@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 
 from perfkit.analysis.cross_rank.clock_alignment import align, aligned
 from perfkit.analysis.cross_rank.matching import match
-from perfkit.analysis.per_rank.collective_metadata import Description
+from perfkit.analysis.per_rank.collective_metadata import CollectiveKey
 from tests.support.calls_builder import EPOCH_NS, make_calls, make_matched
 
 STEPS = 300
@@ -60,12 +60,12 @@ def test_a_few_wrong_matches_do_not_move_the_offset() -> None:
 
 
 def test_hosts_that_meet_only_through_others_and_not_at_all() -> None:
-    def group(name: str) -> Description:
-        return Description("all_reduce", name, 2, 1000, "float32")
+    def group(name: str) -> CollectiveKey:
+        return CollectiveKey("all_reduce", name, 2, 1000, "float32")
 
     ends = (EPOCH_NS + np.arange(5) * 1_000_000).tolist()
 
-    def calls(kind: Description, behind_ns: int) -> object:
+    def calls(kind: CollectiveKey, behind_ns: int) -> object:
         return make_calls([1000] * 5, [end - behind_ns for end in ends], kind)
 
     # Host a's rank 0 meets b's rank 1; b's rank 2 meets c's rank 3; d's ranks 4 and 5 meet only each other.
@@ -76,7 +76,7 @@ def test_hosts_that_meet_only_through_others_and_not_at_all() -> None:
 
 
 def test_the_reference_is_not_compared_with_itself() -> None:
-    kind = Description("all_reduce", "x", 2, 1000, "float32")
+    kind = CollectiveKey("all_reduce", "x", 2, 1000, "float32")
     ends = (EPOCH_NS + np.arange(5) * 1_000_000).tolist()
     matched = match({rank: make_calls([1000] * 5, ends, kind) for rank in (1, 2)})
     reference, other = align(matched, {0: "a", 1: "b", 2: "a", 3: "b"})

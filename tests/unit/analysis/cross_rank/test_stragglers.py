@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from perfkit.analysis.cross_rank.matching import Matched, match
-from perfkit.analysis.cross_rank.stragglers import find_late_steps, find_straggler, lateness
+from perfkit.analysis.cross_rank.matching import MatchedCollectives, match
+from perfkit.analysis.cross_rank.stragglers import find_one_off_stragglers, find_straggler, step_delays
 from perfkit.schema.common import Category
-from perfkit.schema.cross_rank import LateStep, Straggler
+from perfkit.schema.cross_rank import OneOffStraggler, Straggler
 from perfkit.schema.rank import RankReport
 from tests.support.calls_builder import make_matched
 from tests.support.report_builders import make_rank, make_step
@@ -36,11 +36,11 @@ def make_ranks(late_ns: NDArray[np.int64], category: Category = "compute") -> li
     ]
 
 
-def find(ranks: list[RankReport], matched: Matched) -> tuple[Straggler | None, list[LateStep]]:
-    found = lateness(ranks, matched)
+def find(ranks: list[RankReport], matched: MatchedCollectives) -> tuple[Straggler | None, list[OneOffStraggler]]:
+    found = step_delays(ranks, matched)
     assert found is not None
     straggler = find_straggler(found)
-    return straggler, find_late_steps(found, straggler)
+    return straggler, find_one_off_stragglers(found, straggler)
 
 
 @pytest.mark.parametrize("category", ["compute", "data_loading", "overhead", "memcpy"])
@@ -52,7 +52,7 @@ def test_a_rank_that_is_always_late_is_named_with_the_phase(category: Category) 
     assert (straggler.rank, straggler.evidence, straggler.category) == (2, "waiting", category)
     assert straggler.lag_ns == pytest.approx(3 * MS, abs=0.2 * MS)
     assert straggler.category_ns == pytest.approx(3 * MS, abs=0.2 * MS)
-    assert (straggler.last, straggler.steps) == (STEPS, STEPS)
+    assert (straggler.steps_last, straggler.steps) == (STEPS, STEPS)
     assert steps == []
 
 
@@ -87,7 +87,7 @@ def test_both_are_told_apart() -> None:
     late[0, 11] += 40 * MS
     straggler, steps = find(make_ranks(late), make_matched(late))
     assert straggler is not None
-    assert (straggler.rank, straggler.last) == (2, STEPS - 1)
+    assert (straggler.rank, straggler.steps_last) == (2, STEPS - 1)
     assert [(step.rank, step.step) for step in steps] == [(0, 11)]
 
 
@@ -107,5 +107,5 @@ def test_late_for_a_reason_that_its_own_time_does_not_show() -> None:
 
 def test_one_step_or_one_rank_tells_nothing() -> None:
     late = noise(steps=1)
-    assert lateness(make_ranks(late), make_matched(late)) is None
-    assert lateness(make_ranks(noise(ranks=1)), match({})) is None
+    assert step_delays(make_ranks(late), make_matched(late)) is None
+    assert step_delays(make_ranks(noise(ranks=1)), match({})) is None

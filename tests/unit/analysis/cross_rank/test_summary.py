@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import perfkit
 from perfkit.analysis.cross_rank.efficiency import Join, replay
-from perfkit.schema.cross_rank import Across
+from perfkit.schema.cross_rank import CrossRankSummary
 from perfkit.schema.run import Efficiency, RunReport
 from tests.support.trace_builder import TraceBuilder
 
@@ -48,10 +48,10 @@ def run_of(tmp_path: Path, *builders: TraceBuilder) -> RunReport:
     return run
 
 
-def known(run: RunReport) -> tuple[Efficiency, Across]:
+def known(run: RunReport) -> tuple[Efficiency, CrossRankSummary]:
     assert run.efficiency is not None
-    assert run.across is not None
-    return run.efficiency, run.across
+    assert run.cross_rank is not None
+    return run.efficiency, run.cross_rank
 
 
 def cpu_rank(rank: int, computes: list[int], ends: list[int], skew_us: int = 0) -> TraceBuilder:
@@ -71,7 +71,7 @@ def test_waiting_and_transfer_without_a_common_clock(tmp_path: Path) -> None:
     ends = [110, 220, 330, 440]
     run = run_of(tmp_path, cpu_rank(0, slow, ends), cpu_rank(1, fast, ends, skew_us=5_000_000))
     found, across = known(run)
-    assert [(wait.rank, wait.wait_ns) for wait in across.waits] == [(0, 60_000), (1, 110_000)]
+    assert [(wait.rank, wait.wait_ns) for wait in across.rank_waits] == [(0, 60_000), (1, 110_000)]
     assert (across.matched, across.unmatched) == (8, 0)
     (row,) = across.collectives
     assert (row.operator, row.count, row.transfer_ns, row.wait_ns) == ("all_reduce", 4, 10_000, 170_000 / 8)
@@ -143,14 +143,14 @@ def test_groups_and_sequence_numbers_tell_collectives_apart(tmp_path: Path) -> N
     )
     _, across = known(run)
     assert (across.matched, across.unmatched) == (6, 1)
-    assert {wait.rank: wait.wait_ns for wait in across.waits} == {0: 0, 1: 50_000, 2: 50_000, 3: 0}
+    assert {wait.rank: wait.wait_ns for wait in across.rank_waits} == {0: 0, 1: 50_000, 2: 50_000, 3: 0}
 
 
 def test_sibling_groups_of_one_name_are_two(tmp_path: Path) -> None:
     ranks = [nccl_rank(rank, "1", [(1, 100, 200 if rank < 2 else 700)], members=m) for rank, m in enumerate(MESH)]
     _, across = known(run_of(tmp_path, *ranks))
     assert (across.matched, across.unmatched) == (4, 0)
-    assert [wait.wait_ns for wait in across.waits] == [0, 0, 0, 0]
+    assert [wait.wait_ns for wait in across.rank_waits] == [0, 0, 0, 0]
     (row,) = across.collectives
     assert (row.group, row.count) == ("1", 2)
 
@@ -194,7 +194,7 @@ def test_coalesced_collectives_share_a_number(tmp_path: Path) -> None:
     calls = [[(5, 100, 200), (5, 300, 310)], [(5, 150, 200), (5, 250, 310)]]
     _, across = known(run_of(tmp_path, *(nccl_rank(rank, "0", own) for rank, own in enumerate(calls))))
     assert (across.matched, across.unmatched) == (4, 0)
-    assert [wait.wait_ns for wait in across.waits] == [50_000, 50_000]
+    assert [wait.wait_ns for wait in across.rank_waits] == [50_000, 50_000]
 
 
 def test_what_has_no_counterpart_is_counted_and_is_transfer(tmp_path: Path) -> None:
@@ -235,7 +235,7 @@ def test_matches_that_the_clocks_contradict_are_said(tmp_path: Path) -> None:
     calls = [(0, *span) for span in times]
     odd = [*calls[:4], *((0, start + 20_000, end + 20_000) for _, start, end in calls[4:7]), calls[7]]
     run = run_of(tmp_path, nccl_rank(0, "0", calls, numbered=False), nccl_rank(1, "0", odd, numbered=False))
-    (message,) = messages(run, "matches_doubtful")
+    (message,) = messages(run, "suspect_matches")
     assert message.startswith("3 of 8 matched collectives were over on one rank before another joined")
 
 
@@ -248,7 +248,7 @@ def test_clocks_that_are_far_apart_are_said(tmp_path: Path) -> None:
 
 def test_one_rank_has_an_efficiency_and_nobody_to_wait_for(tmp_path: Path) -> None:
     run = run_of(tmp_path, cpu_rank(0, [60, 60], [100, 200]))
-    assert run.across is None
+    assert run.cross_rank is None
     assert run.efficiency is not None
     assert run.efficiency.parallel == pytest.approx(0.6)
     assert run.efficiency.transfer == pytest.approx(0.6)
@@ -273,7 +273,7 @@ def test_factors_multiply_and_parts_add_up(tmp_path_factory: pytest.TempPathFact
     # A step's slowest rank never waits: without transfers the run takes the sum of the slowest.
     assert found.t_ideal_ns == np.max(computes, axis=0).sum() * 1000
     waits = np.max(computes, axis=0) - np.array(computes)
-    assert [wait.wait_ns for wait in across.waits] == (waits.sum(axis=1) * 1000).tolist()
+    assert [wait.wait_ns for wait in across.rank_waits] == (waits.sum(axis=1) * 1000).tolist()
 
 
 def test_the_ranks_of_a_public_gpu_run_are_matched(real_traces: Path) -> None:
@@ -287,7 +287,7 @@ def test_the_ranks_of_a_public_gpu_run_are_matched(real_traces: Path) -> None:
     # All but one of the pairs end together, by clocks that nothing here was matched by.
     assert across.clocks[1].residual_ns is not None
     assert across.clocks[1].residual_ns < 1_000_000
-    assert [message[:6] for message in messages(run, "matches_doubtful")] == ["1 of 6"]
+    assert [message[:6] for message in messages(run, "suspect_matches")] == ["1 of 6"]
     exposed = sum(step.exposed_ns.communication for rank in run.ranks for step in rank.steps)
     assert found.wait_ns + found.transfer_ns == exposed
     assert found.unmatched_ns > 0

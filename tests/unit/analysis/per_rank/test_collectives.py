@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.analysis.per_rank.summary import TraceSummary, summarise
+from perfkit.analysis.per_rank.summary import TraceSummary, summarize_trace
 from perfkit.schema.rank import CollectiveStat
 from perfkit.trace.reader import read_trace
 from tests.support.trace_builder import BASE_NS, TraceBuilder, collective_args
 
 
 def summary(builder: TraceBuilder, tmp_path: Path) -> TraceSummary:
-    return summarise(read_trace(builder.write(tmp_path / "rank0.json")), "rank0.json")
+    return summarize_trace(read_trace(builder.write(tmp_path / "rank0.json")), "rank0.json")
 
 
 def rows(builder: TraceBuilder, tmp_path: Path) -> list[CollectiveStat]:

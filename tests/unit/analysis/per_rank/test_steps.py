@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from perfkit.analysis.per_rank.summary import summarise
+from perfkit.analysis.per_rank.summary import summarize_trace
 from perfkit.trace.reader import read_trace
 from tests.support.trace_builder import TraceBuilder, write
 
@@ -15,7 +15,7 @@ def test_a_step_beyond_the_last_completed_one_is_left_out(tmp_path: Path) -> Non
     document = builder.to_dict()
     for steps, expected in ((None, [3, 4, 5]), ([3, 4], [3, 4])):
         document["perfkit"] = {"rank": 0, "world_size": 1, "steps": steps}
-        summary = summarise(read_trace(write(document, tmp_path / "rank0.json")), "rank0.json")
+        summary = summarize_trace(read_trace(write(document, tmp_path / "rank0.json")), "rank0.json")
         assert [step.step for step in summary.steps] == expected
     last = summary.steps[-1]
     assert last.wall_ns == 120_000  # until the kernel of its own has ended, not the annotation of the next

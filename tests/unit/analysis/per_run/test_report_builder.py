@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from perfkit.analysis.per_run.verdict import qualify
+from perfkit.analysis.per_run.verdict import add_caveats
 from perfkit.errors import TraceError, UsageError
 from perfkit.pipeline import analyze as pipeline
 from perfkit.schema.common import Finding
@@ -73,7 +73,7 @@ def test_two_traces_of_one_rank_after_another_are_its_cycles(tmp_path: Path) -> 
     run = analyse(tmp_path, a=rank_trace(0, 1, at=1000), b=rank_trace(0, 1))
     assert run.ranks[0].traces == ["b.json", "a.json"]
     assert len(run.ranks[0].steps) == 6
-    assert codes(run) == {"several_traces"}
+    assert codes(run) == {"multiple_traces_per_rank"}
     assert run.ranks[0].collectives[0].count == 6
     assert run.ranks[0].events["operator"] == 6
 
@@ -90,8 +90,8 @@ def found(run: RunReport, code: str) -> Finding:
 def test_a_header_counts_before_a_name_that_says_another_rank(tmp_path: Path) -> None:
     run = analyse(tmp_path, rank0=rank_trace(1), rank1=rank_trace(0))
     assert traces_of(run) == [(0, ["rank1.json"]), (1, ["rank0.json"])]
-    assert codes(run) == {"rank_names_differ"}
-    differ = found(run, "rank_names_differ")
+    assert codes(run) == {"rank_name_mismatch"}
+    differ = found(run, "rank_name_mismatch")
     assert differ.severity == "warning"
     assert differ.message.endswith("which count: rank0.json is of rank 1, rank1.json is of rank 0")
 
@@ -99,8 +99,8 @@ def test_a_header_counts_before_a_name_that_says_another_rank(tmp_path: Path) ->
 def test_names_count_where_the_headers_say_one_rank_for_all(tmp_path: Path) -> None:
     run = analyse(tmp_path, **{f"rank{rank}": rank_trace(0, 5) for rank in range(5)})
     assert traces_of(run) == [(rank, [f"rank{rank}.json"]) for rank in range(5)]
-    assert codes(run) == {"ranks_by_name"}
-    by_name = found(run, "ranks_by_name")
+    assert codes(run) == {"header_ranks_ignored"}
+    by_name = found(run, "header_ranks_ignored")
     assert by_name.severity == "warning"
     assert "say rank 0 in their headers" in by_name.message
     assert "(rank0.json, rank1.json, rank2.json, …)" in by_name.message
@@ -111,14 +111,14 @@ def test_headers_that_say_ranks_on_a_host_do_not_count(tmp_path: Path) -> None:
     # Nobody else says 2: among headers that know no better, its name counts too.
     run = analyse(tmp_path, **traces, rank4=rank_trace(2, 5))
     assert traces_of(run) == [(rank, [f"rank{rank}.json"]) for rank in range(5)]
-    assert codes(run) == {"ranks_by_name"}
+    assert codes(run) == {"header_ranks_ignored"}
 
 
 def test_where_names_count_no_header_does_and_all_are_named(tmp_path: Path) -> None:
     headers = {"rank0": 0, "rank1": 0, "rank7": 5, "x": 1}
     run = analyse(tmp_path, **{name: rank_trace(rank, 8) for name, rank in headers.items()})
     assert traces_of(run) == [(0, ["rank0.json"]), (1, ["rank1.json"]), (7, ["rank7.json"]), (None, ["x.json"])]
-    assert "rank1.json is of rank 0, rank7.json is of rank 5" in found(run, "ranks_by_name").message
+    assert "rank1.json is of rank 0, rank7.json is of rank 5" in found(run, "header_ranks_ignored").message
     assert found(run, "rank_unknown").file == "x.json"
 
 
@@ -126,7 +126,7 @@ def test_names_that_count_join_the_cycles_of_a_rank(tmp_path: Path) -> None:
     traces = {f"rank{rank}.cycle{cycle}": rank_trace(0, 2, at=1000 * cycle) for rank in range(2) for cycle in range(2)}
     run = analyse(tmp_path, **traces)
     assert traces_of(run) == [(rank, [f"rank{rank}.cycle{cycle}.json" for cycle in range(2)]) for rank in range(2)]
-    assert codes(run) == {"ranks_by_name", "several_traces"}
+    assert codes(run) == {"header_ranks_ignored", "multiple_traces_per_rank"}
 
 
 @pytest.mark.parametrize("names", [("rank0", "x"), ("rank0", "rank0.b"), ("rank7", "rank7.b")])
@@ -135,8 +135,8 @@ def test_names_that_tell_no_two_ranks_do_not_count(tmp_path: Path, names: tuple[
     run = analyse(tmp_path, **{first: rank_trace(0, 1), second: rank_trace(0, 1)})
     assert [rank.rank for rank in run.ranks] == [0]
     assert "duplicate_rank" in codes(run)
-    assert "ranks_by_name" not in codes(run)
-    assert (first == "rank7") == ("rank_names_differ" in codes(run))
+    assert "header_ranks_ignored" not in codes(run)
+    assert (first == "rank7") == ("rank_name_mismatch" in codes(run))
 
 
 def test_traces_of_two_jobs_are_not_the_cycles_of_one_rank(tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_traces_of_two_jobs_are_not_the_cycles_of_one_rank(tmp_path: Path) -> No
 def test_traces_of_two_jobs_whose_names_differ_are_not_joined(tmp_path: Path) -> None:
     run = analyse(tmp_path, rank0=rank_trace(0, 128), rank1=rank_trace(0, 8, at=1000))
     assert traces_of(run) == [(0, ["rank0.json"]), (1, ["rank1.json"])]
-    assert {"ranks_by_name", "world_sizes_differ"} <= codes(run)
+    assert {"header_ranks_ignored", "world_sizes_differ"} <= codes(run)
 
 
 def test_a_damaged_trace_costs_its_rank_only(tmp_path: Path) -> None:
@@ -205,7 +205,7 @@ def test_a_slow_rank_is_blamed_and_not_the_network(tmp_path: Path) -> None:
         "imbalanced: rank 1 keeps the other ranks waiting 30.0 µs a step in collectives (compute +30.0 µs); "
         "it is the last in 3 of 3 steps"
     )
-    assert {finding.rank for finding in run.findings if finding.code == "slow_rank"} == {1}
+    assert {finding.rank for finding in run.findings if finding.code == "straggler"} == {1}
 
 
 def test_step_marker_names_other_annotations(tmp_path: Path) -> None:
@@ -258,7 +258,7 @@ def test_a_rank_whose_device_events_are_lost_is_not_blamed(tmp_path: Path) -> No
     whole = with_launch(0).kernel("gemm", 10, 80, 1).kernel("gemm", 110, 80, 2)
     run = analyse(tmp_path, rank0=whole, rank1=with_launch(1))
     assert {"no_device_events", "mixed_devices"} <= codes(run)
-    assert "slow_rank" not in codes(run)
+    assert "straggler" not in codes(run)
 
 
 def test_nobody_is_said_to_wait_who_does_not(tmp_path: Path) -> None:
@@ -272,7 +272,7 @@ def test_nobody_is_said_to_wait_who_does_not(tmp_path: Path) -> None:
     run = analyse(tmp_path, rank0=steps_of(0, 100), rank1=steps_of(1, 150))
     assert run.verdict.bound != "imbalance"
     # Rank 1's steps are longer, and yet rank 0's collectives are as short as its own.
-    assert "slow_rank" not in codes(run)
+    assert "straggler" not in codes(run)
 
 
 def test_a_rank_that_is_slow_only_now_and_then_is_not_called_slow(tmp_path: Path) -> None:
@@ -284,7 +284,7 @@ def test_a_rank_that_is_slow_only_now_and_then_is_not_called_slow(tmp_path: Path
         return builder
 
     run = analyse(tmp_path, rank0=with_loads(0, (50, 60, 55)), rank1=with_loads(1, (90, 62, 30)))
-    assert "slow_rank" not in codes(run)
+    assert "straggler" not in codes(run)
 
 
 def test_no_single_limit_is_said_so(tmp_path: Path) -> None:
@@ -323,19 +323,19 @@ def test_numbers_that_no_header_holds_cost_no_trace(tmp_path: Path, header: dict
 def test_an_event_far_from_all_others_is_a_finding(tmp_path: Path, start_us: int, *, far: bool) -> None:
     builder = TraceBuilder(0, 1).step(0, 0, 100).op("aten::mm", 5, 10).launch(1, 6, 2)
     run = analyse(tmp_path, rank0=builder.kernel("gemm", start_us, 5, 1))
-    assert ("times_far_apart" in codes(run)) == far
+    assert ("timestamp_gap" in codes(run)) == far
 
 
 def test_hours_full_of_events_are_no_finding(tmp_path: Path) -> None:
     builder = TraceBuilder(0, 1)
     for minute in range(70):
         builder.step(minute, minute * 60 * 10**6, 60 * 10**6).op("aten::mm", minute * 60 * 10**6, 50 * 10**6)
-    assert "times_far_apart" not in codes(analyse(tmp_path, rank0=builder))
+    assert "timestamp_gap" not in codes(analyse(tmp_path, rank0=builder))
 
 
 def test_an_activity_of_hours_on_a_device_is_a_finding(tmp_path: Path) -> None:
     builder = TraceBuilder(0, 1).step(0, 0, 100).kernel("gemm", 10, 7_200 * 10**6).kernel("gemm", 30 * 10**6, 5)
-    assert "times_far_apart" in codes(analyse(tmp_path, rank0=builder))
+    assert "timestamp_gap" in codes(analyse(tmp_path, rank0=builder))
 
 
 def test_what_a_trace_without_work_holds_instead_is_said(tmp_path: Path) -> None:
@@ -365,7 +365,7 @@ def test_what_was_not_recorded_gets_no_verdict(tmp_path: Path) -> None:
 def test_one_rank_without_its_device_leaves_the_others_their_verdict() -> None:
     verdict = Verdict(bound="compute", share=0.85, sentence="compute-bound: 85 % of the step computes")
     lost = Finding(code="no_device_events", severity="warning", message="", file="rank3.json")
-    said = qualify(verdict, [lost], None, 4)
+    said = add_caveats(verdict, [lost], None, 4)
     assert (said.bound, said.share) == ("compute", 0.85)
     assert said.sentence.endswith("; 1 of 4 traces have lost what the device did")
 
@@ -384,9 +384,9 @@ def test_a_damaged_trace_makes_its_verdict_doubtful(tmp_path: Path) -> None:
 def test_the_profilers_part_in_overhead_is_said(plain_ns: int, said: str) -> None:
     verdict = Verdict(bound="host", share=0.5, sentence="host-bound: launch gaps, Python, synchronisation")
     cost = ProfilerCost(plain_step_ns=plain_ns, recorded_step_ns=100_000, ratio=100_000 / plain_ns, reason=None)
-    assert qualify(verdict, [], cost, 1).sentence.endswith(said)
+    assert add_caveats(verdict, [], cost, 1).sentence.endswith(said)
     other = replace(verdict, bound="compute")
-    assert qualify(other, [], cost, 1) == other
+    assert add_caveats(other, [], cost, 1) == other
 
 
 @pytest.mark.parametrize("content", [b"", b"no trace"])

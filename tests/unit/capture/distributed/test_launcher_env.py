@@ -3,9 +3,9 @@ from collections.abc import Mapping
 import pytest
 
 from perfkit.capture.distributed.launcher_env import (
-    DistInfo,
     MpiView,
-    detect,
+    RankInfo,
+    detect_rank,
     expand_tasks_per_node,
     find_launcher,
     needs_mpi,
@@ -80,17 +80,17 @@ BATCH_JOB = {"SLURM_JOB_ID": "7", "SLURM_PROCID": "0", "SLURM_NTASKS": "8", "SLU
 def test_places(
     environment: Mapping[str, str], launcher: str, place: tuple[int, int, int, int], node: int | None
 ) -> None:
-    info = detect(environment)
+    info = detect_rank(environment)
     assert info.launcher == launcher
     assert (info.rank, info.world_size, info.local_rank, info.local_world_size) == place
     assert info.node_rank == node
 
 
 def test_the_size_that_only_mpi_knows() -> None:
-    info = detect(PALS_PMIX, MpiView(13, 24))
+    info = detect_rank(PALS_PMIX, MpiView(13, 24))
     assert (info.launcher, info.rank, info.world_size, info.local_world_size) == ("pals", 13, 24, 12)
     with pytest.raises(LaunchEnvironmentError, match=r"PMIX_RANK=13.*PMI_SIZE is not set.*mpi4py"):
-        detect(PALS_PMIX)
+        detect_rank(PALS_PMIX)
 
 
 @pytest.mark.parametrize(
@@ -113,15 +113,15 @@ def test_the_size_that_only_mpi_knows() -> None:
 )
 def test_what_cannot_be(environment: Mapping[str, str], message: str) -> None:
     with pytest.raises(LaunchEnvironmentError, match=message):
-        detect(environment)
+        detect_rank(environment)
 
 
 def test_mpi_must_agree() -> None:
-    assert detect(HYDRA, MpiView(1, 2)).rank == 1
+    assert detect_rank(HYDRA, MpiView(1, 2)).rank == 1
     with pytest.raises(LaunchEnvironmentError, match=r"hydra says rank 1 of 2 .*mpi4py says 0 of 1"):
-        detect(HYDRA, MpiView(0, 1))
+        detect_rank(HYDRA, MpiView(0, 1))
     # srun without MPI: every process is rank 0 of 1 of its own
-    assert detect({**SLURM, "PMIX_RANK": "6"}, MpiView(0, 1)).world_size == 7
+    assert detect_rank({**SLURM, "PMIX_RANK": "6"}, MpiView(0, 1)).world_size == 7
 
 
 def test_who_is_asked() -> None:
@@ -140,7 +140,7 @@ def test_tasks_per_node() -> None:
 
 
 def test_single_host() -> None:
-    assert detect(HYDRA).single_host
-    assert not detect(SLURM).single_host
-    assert DistInfo().single_host
+    assert detect_rank(HYDRA).single_host
+    assert not detect_rank(SLURM).single_host
+    assert RankInfo().single_host
     assert find_launcher({}) is None

@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 from torch.distributed import HashStore, Store, TCPStore  # type: ignore[attr-defined]
 
-from perfkit.capture.distributed.store_barrier import Meeting, PeerFailedError
+from perfkit.capture.distributed.store_barrier import PeerFailedError, StoreBarrier
 from perfkit.errors import RunError, StoreError, UsageError
 
 LIMIT = timedelta(seconds=30)
@@ -21,14 +21,14 @@ SILENCE = timedelta(seconds=3)
 """For tests that wait for its end."""
 
 
-def connected(limit: timedelta) -> list[Meeting]:
+def connected(limit: timedelta) -> list[StoreBarrier]:
     server = TCPStore("127.0.0.1", 0, 3, True, wait_for_workers=False)
     clients = [TCPStore("127.0.0.1", server.port, 3, False, wait_for_workers=False) for _ in range(2)]
-    return [Meeting(store, rank, 3, limit) for rank, store in enumerate([server, *clients])]
+    return [StoreBarrier(store, rank, 3, limit) for rank, store in enumerate([server, *clients])]
 
 
 @pytest.fixture
-def meetings() -> list[Meeting]:
+def meetings() -> list[StoreBarrier]:
     return connected(LIMIT)
 
 
@@ -51,11 +51,11 @@ class Disturbed:
         self._store.add("meeting/1/here", 1)
 
 
-def meet(meetings: list[Meeting], actions: list[Callable[[], Any] | None]) -> list[Future[Any]]:
+def meet(meetings: list[StoreBarrier], actions: list[Callable[[], Any] | None]) -> list[Future[Any]]:
     """Let every rank that has an action come, and wait until they have parted."""
     with ThreadPoolExecutor(3) as ranks:
         return [
-            ranks.submit(meeting.together, action)
+            ranks.submit(meeting.run_on_all, action)
             for meeting, action in zip(meetings, actions, strict=True)
             if action is not None
         ]
@@ -72,7 +72,7 @@ def test_work_may_take_longer_than_the_limit_of_a_collective() -> None:
     assert [future.result() for future in meet(meetings, [int, int, int])] == [0, 0, 0]
 
 
-def test_the_first_that_fails_says_why_and_the_others_are_quiet(meetings: list[Meeting]) -> None:
+def test_the_first_that_fails_says_why_and_the_others_are_quiet(meetings: list[StoreBarrier]) -> None:
     def fail() -> None:
         raise UsageError("no")
 
@@ -81,7 +81,7 @@ def test_the_first_that_fails_says_why_and_the_others_are_quiet(meetings: list[M
     assert "rank 2" in str(errors[0])
 
 
-def test_an_error_of_any_kind_lets_nobody_wait(meetings: list[Meeting]) -> None:
+def test_an_error_of_any_kind_lets_nobody_wait(meetings: list[StoreBarrier]) -> None:
     def fail() -> None:
         raise MemoryError
 
@@ -100,7 +100,7 @@ def test_an_error_of_ones_own_is_told_though_the_store_is_gone() -> None:
         raise StoreError("No space left on device")
 
     with pytest.raises(StoreError, match="No space left on device"):
-        Meeting(client, 1, 2, LIMIT).together(fail)
+        StoreBarrier(client, 1, 2, LIMIT).run_on_all(fail)
 
 
 def test_a_silent_rank_is_named_by_one_of_the_others() -> None:
@@ -112,7 +112,7 @@ def test_a_silent_rank_is_named_by_one_of_the_others() -> None:
 
 def test_a_rank_that_comes_when_the_limit_is_over_has_come() -> None:
     store = Disturbed("check", Disturbed.let_rank_1_come)  # which is asked first for who is missing
-    assert Meeting(cast("Store", store), 0, 2, timedelta(seconds=0.1)).together(lambda: 7) == 7
+    assert StoreBarrier(cast("Store", store), 0, 2, timedelta(seconds=0.1)).run_on_all(lambda: 7) == 7
 
 
 def test_ones_own_stall_is_no_silence_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,11 +126,11 @@ def test_ones_own_stall_is_no_silence_of_the_others(monkeypatch: pytest.MonkeyPa
         "perfkit.capture.distributed.store_barrier.time", SimpleNamespace(monotonic=lambda: next(hours), sleep=sleep)
     )
     store = Disturbed("", Disturbed.let_rank_1_come)
-    assert Meeting(cast("Store", store), 0, 2, LIMIT).together(lambda: 7) == 7
+    assert StoreBarrier(cast("Store", store), 0, 2, LIMIT).run_on_all(lambda: 7) == 7
 
 
 def test_a_collective_that_fails_names_the_rank_that_is_missing(
-    meetings: list[Meeting], monkeypatch: pytest.MonkeyPatch
+    meetings: list[StoreBarrier], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     both = Barrier(2)  # in place of the second that each gives the other
     monkeypatch.setattr(
@@ -139,8 +139,14 @@ def test_a_collective_that_fails_names_the_rank_that_is_missing(
     )
     errors = {0: "unbound_buffer.cc:78] Timed out waiting 1000ms for recv", 2: "pair.cc:547] Connection closed by peer"}
     with ThreadPoolExecutor(3) as ranks:
-        told = [ranks.submit(meetings[rank].explain, RuntimeError(text), "step 7") for rank, text in errors.items()]
+        told = [
+            ranks.submit(meetings[rank].explain_collective_error, RuntimeError(text), "step 7")
+            for rank, text in errors.items()
+        ]
     first, other = (future.result() for future in told)
     assert isinstance(other, PeerFailedError)
     assert "waited --timeout 30s for a collective in step 7, and rank 1 did not come" in str(first)
-    assert meetings[0].explain(RuntimeError("mat1 and mat2 shapes cannot be multiplied"), "step 7") is None
+    assert (
+        meetings[0].explain_collective_error(RuntimeError("mat1 and mat2 shapes cannot be multiplied"), "step 7")
+        is None
+    )

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from perfkit.analysis.per_rank.summary import summarise
+from perfkit.analysis.per_rank.summary import summarize_trace
 from perfkit.capture.recording import lane_rewriter as lanes
-from perfkit.capture.recording.lane_rewriter import Edit, edited, find_edits
+from perfkit.capture.recording.lane_rewriter import Edit, apply_edits, find_edits
 from perfkit.capture.recording.trace_export import compress, write_trace
 from perfkit.trace.lanes import MOST_LANES, assign_lanes, decode_lanes
 from perfkit.trace.reader import read_trace
@@ -66,7 +66,7 @@ def test_edits_are_made_wherever_the_text_is_cut(text: bytes, data: st.DataObjec
     pieces = (text[at : at + size] for at in range(0, max(len(text), 1), size))
     # An edit right behind the last byte has no piece to be made in; a trace ends with a bracket.
     if not any(edit.at == len(text) for edit in edits):
-        assert b"".join(edited(pieces, edits)) == expected
+        assert b"".join(apply_edits(pieces, edits)) == expected
 
 
 def crossing(folder: Path) -> tuple[Path, Path]:
@@ -99,7 +99,7 @@ def test_the_analysis_reads_a_trace_with_lanes_as_the_one_without(tmp_path: Path
         np.array_equal(getattr(before.events, name), getattr(after.events, name))
         for name in ("kind", "name", "start_ns", "end_ns", "thread", "correlation")
     )
-    assert summarise(before, "a") == summarise(after, "a")
+    assert summarize_trace(before, "a") == summarize_trace(after, "a")
 
 
 def test_a_lane_in_detail_is_its_thread(tmp_path: Path) -> None:
@@ -172,6 +172,6 @@ def test_real_traces_of_devices_keep_their_figures(name: str, real_traces: Path,
     plain, laned = tmp_path / "plain.json", tmp_path / "laned.json"
     plain.write_bytes(gzip.decompress((real_traces / f"{name}.json.gz").read_bytes()))
     edits = find_edits(plain)
-    laned.write_bytes(b"".join(edited(iter([plain.read_bytes()]), edits)))
+    laned.write_bytes(b"".join(apply_edits(iter([plain.read_bytes()]), edits)))
     assert (len(edits) > 0) == name.startswith("mi300")
-    assert summarise(read_trace(plain), "a") == summarise(read_trace(laned), "a")
+    assert summarize_trace(read_trace(plain), "a") == summarize_trace(read_trace(laned), "a")

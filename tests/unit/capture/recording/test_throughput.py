@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from perfkit.capture.distributed.topology import fair_threads
+from perfkit.capture.distributed.topology import threads_per_rank
 from perfkit.capture.recording.flight_recorder import message_bytes
 from perfkit.capture.recording.manifest_writer import checksum_of
 from perfkit.capture.recording.peak_flops import PEAKS, find_peak
-from perfkit.capture.recording.throughput import Peak, Work, measure
+from perfkit.capture.recording.throughput import PeakFlops, StepWork, measure_throughput
 from perfkit.capture.recording.trace_export import compress
 from perfkit.errors import StoreError
 from perfkit.schema.manifest import RankRecord
@@ -36,8 +36,8 @@ def test_throughput_is_the_median_of_the_slowest_rank_over_plain_steps() -> None
         record(0, [900, 100, 500, 200, 300], [9, 10, 9, 10, 10]),
         record(1, [100, 400, 500, 100, 100], [9, 5, 9, 5, 5]),
     ]
-    work = Work(batch_size=2, sample_bytes=8, tokens_per_sample=3, flops_per_token=5.0)
-    found = measure(["cold", "plain", "active", "plain", "plain"], ranks, work, Peak(flops_per_s=1e12))
+    work = StepWork(batch_size=2, sample_bytes=8, tokens_per_sample=3, flops_per_token=5.0)
+    found = measure_throughput(["cold", "plain", "active", "plain", "plain"], ranks, work, PeakFlops(flops_per_s=1e12))
     assert found is not None
     assert (found.measured_on, found.step_ns) == ("plain", 300)  # of 400, 200, 300
     assert found.samples_per_s == pytest.approx(4 / 300e-9)
@@ -45,17 +45,22 @@ def test_throughput_is_the_median_of_the_slowest_rank_over_plain_steps() -> None
     assert found.flops_per_s == pytest.approx(60 / 300e-9)
     assert found.mfu == pytest.approx(60 / 300e-9 / 2e12)
     assert found.read_bytes_per_s == pytest.approx(3 * 16 / 30e-9 + 3 * 16 / 15e-9)
-    waiting = measure(["plain"], [record(0, [900], [9])], work, Peak(flops_per_s=None), reading=False)
+    waiting = measure_throughput(["plain"], [record(0, [900], [9])], work, PeakFlops(flops_per_s=None), reading=False)
     assert waiting is not None
     assert waiting.read_bytes_per_s is None
 
 
 def test_throughput_without_plain_steps_or_figures() -> None:
-    found = measure(["cold", "active"], [record(0, [10, 20], [1, 1])], Work(batch_size=1), Peak(flops_per_s=None))
+    found = measure_throughput(
+        ["cold", "active"], [record(0, [10, 20], [1, 1])], StepWork(batch_size=1), PeakFlops(flops_per_s=None)
+    )
     assert found is not None
     assert (found.measured_on, found.step_ns, found.tokens_per_s, found.mfu) == ("active", 20, None, None)
     assert found.mfu_reason is not None
-    assert measure(["cold"], [record(0, [10], [1])], Work(batch_size=1), Peak(flops_per_s=None)) is None
+    assert (
+        measure_throughput(["cold"], [record(0, [10], [1])], StepWork(batch_size=1), PeakFlops(flops_per_s=None))
+        is None
+    )
 
 
 def test_peaks() -> None:
@@ -123,10 +128,10 @@ def test_compress_on_a_full_disk(tmp_path: Path) -> None:
 
 def test_threads() -> None:
     both, left, right = frozenset({0, 1, 2, 3}), frozenset({0, 1}), frozenset({2, 3})
-    assert fair_threads(both, [both, both], 4) == 2
-    assert fair_threads(both, [both, both], 3) == 1  # a quota of three cores
-    assert fair_threads(left, [left, right], 2) == 2  # bound to cores of their own
-    assert fair_threads(left, [left, left, left, right], 2) == 1
+    assert threads_per_rank(both, [both, both], 4) == 2
+    assert threads_per_rank(both, [both, both], 3) == 1  # a quota of three cores
+    assert threads_per_rank(left, [left, right], 2) == 2  # bound to cores of their own
+    assert threads_per_rank(left, [left, left, left, right], 2) == 1
 
 
 def test_checksums_tell_any_bit_and_type() -> None:

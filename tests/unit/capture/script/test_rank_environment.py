@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-from perfkit.capture.distributed.launch_id import launch_key
-from perfkit.capture.distributed.launcher_env import LAUNCHERS, DistInfo
+from perfkit.capture.distributed.launch_id import launch_id
+from perfkit.capture.distributed.launcher_env import LAUNCHERS, RankInfo
 from perfkit.capture.script import rank_environment as script_place
-from perfkit.capture.script.rank_environment import VARIABLES, launched, launcher_environment, tell_place
+from perfkit.capture.script.rank_environment import VARIABLES, launcher_environment, launcher_rank, set_rank_environment
 
 SECOND_NS = 10**9
 TOLD = (*VARIABLES, "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 LAUNCHER = {launcher.name: launcher for launcher in LAUNCHERS}
-TWO_HOSTS = DistInfo(rank=0, world_size=2, local_world_size=1)
+TWO_HOSTS = RankInfo(rank=0, world_size=2, local_world_size=1)
 
 
 @pytest.fixture(autouse=True)
@@ -50,15 +50,15 @@ def test_ranks_are_told_one_place_and_perfkit_still_knows_the_launcher(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     as_task(monkeypatch, 0)
-    tell_place(tmp_path, SECOND_NS)
+    set_rank_environment(tmp_path, SECOND_NS)
     port = os.environ["MASTER_PORT"]
     assert told() == ["0", "2", "127.0.0.1", port, "0", "2"]
-    assert launched().launcher == "slurm"
+    assert launcher_rank().launcher == "slurm"
     assert not set(TOLD) & launcher_environment().keys()
     for name in TOLD:
         monkeypatch.delenv(name)
     as_task(monkeypatch, 1)
-    tell_place(tmp_path, SECOND_NS)
+    set_rank_environment(tmp_path, SECOND_NS)
     assert told() == ["1", "2", "127.0.0.1", port, "1", "2"]
     assert list(tmp_path.iterdir()) == []
 
@@ -70,13 +70,13 @@ def test_one_variable_of_the_users_leaves_all_to_the_user(
     as_task(monkeypatch, 0)
     monkeypatch.setenv(name, "0")
     before = dict(os.environ)
-    tell_place(tmp_path, SECOND_NS)
+    set_rank_environment(tmp_path, SECOND_NS)
     assert dict(os.environ) == before
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_rank_alone_is_told_nothing(tmp_path: Path) -> None:
-    tell_place(tmp_path, SECOND_NS)
+    set_rank_environment(tmp_path, SECOND_NS)
     assert told() == [None] * len(TOLD)
 
 
@@ -85,7 +85,7 @@ def test_a_folder_that_rank_0_cannot_write_is_a_warning(
 ) -> None:
     as_task(monkeypatch, 0)
     (tmp_path / "file").touch()
-    tell_place(tmp_path / "file", SECOND_NS)
+    set_rank_environment(tmp_path / "file", SECOND_NS)
     assert told() == [None] * len(TOLD)
     assert capsys.readouterr().err.startswith("perfkit: warning: ")
 
@@ -102,9 +102,9 @@ def test_the_store_of_torch_can_listen_on_the_reserved_port_and_nobody_else(use_
 
 
 def test_launches_on_several_hosts_have_a_name_where_the_launcher_gives_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert launch_key(LAUNCHER["hydra"], TWO_HOSTS) is None
-    assert launch_key(LAUNCHER["openmpi"], TWO_HOSTS) is None
+    assert launch_id(LAUNCHER["hydra"], TWO_HOSTS) is None
+    assert launch_id(LAUNCHER["openmpi"], TWO_HOSTS) is None
     monkeypatch.setenv("PMIX_NAMESPACE", "prterun-node/1@1")
-    assert launch_key(LAUNCHER["openmpi"], TWO_HOSTS) == "prterun-node-1@1"
+    assert launch_id(LAUNCHER["openmpi"], TWO_HOSTS) == "prterun-node-1@1"
     monkeypatch.setenv("PALS_APID", "a-b")
-    assert launch_key(LAUNCHER["pals"], TWO_HOSTS) == "a-b"
+    assert launch_id(LAUNCHER["pals"], TWO_HOSTS) == "a-b"

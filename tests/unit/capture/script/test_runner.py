@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from torch.distributed import HashStore, TCPStore  # type: ignore[attr-defined]
 
-from perfkit.capture.distributed.launcher_env import DistInfo
+from perfkit.capture.distributed.launcher_env import RankInfo
 from perfkit.capture.script.config import ScriptConfig
-from perfkit.capture.script.coordination import Board, FileBoard, Ranks, StoreBoard
-from perfkit.capture.script.import_hook import on_import
+from perfkit.capture.script.coordination import FileFolderExchange, FolderExchange, ScriptRankGroup, StoreFolderExchange
+from perfkit.capture.script.import_hook import run_after_import
 from perfkit.capture.script.recorder import place_records
 from perfkit.cli.script import is_script, split
 from perfkit.errors import RunError, StoreError, UsageError
@@ -54,40 +54,42 @@ def test_on_import_calls_once_the_module_is_there(tmp_path: Path, monkeypatch: p
     monkeypatch.syspath_prepend(tmp_path)
     finders = list(sys.meta_path)
     seen: list[object] = []
-    on_import("followed_module", lambda: seen.append(sys.modules["followed_module"].__dict__["value"]))
+    run_after_import("followed_module", lambda: seen.append(sys.modules["followed_module"].__dict__["value"]))
     assert seen == []
     import followed_module  # type: ignore[import-not-found]
 
     assert seen == [1]
     assert sys.meta_path == finders
     assert "exec_module" not in vars(followed_module.__loader__)
-    on_import("followed_module", lambda: seen.append(2))
+    run_after_import("followed_module", lambda: seen.append(2))
     assert seen == [1, 2]
     del sys.modules["followed_module"]
 
 
 def test_on_import_leaves_a_missing_module_missing() -> None:
     finders = list(sys.meta_path)
-    on_import("no_such_module", lambda: None)
+    run_after_import("no_such_module", lambda: None)
     with pytest.raises(ModuleNotFoundError):
         import no_such_module  # type: ignore[import-not-found]  # noqa: F401
     sys.meta_path[:] = finders
 
 
-def boards(kind: str, folder: Path) -> list[Board]:
+def boards(kind: str, folder: Path) -> list[FolderExchange]:
     store = HashStore()
-    return [StoreBoard(store) if kind == "store" else FileBoard(folder / "board") for _ in range(2)]
+    return [StoreFolderExchange(store) if kind == "store" else FileFolderExchange(folder / "board") for _ in range(2)]
 
 
-def ranks(boards: list[Board], timeout: timedelta = SOON) -> list[Ranks]:
-    return [Ranks(DistInfo(rank=rank, world_size=2), board, None, 0, timeout) for rank, board in enumerate(boards)]
+def ranks(boards: list[FolderExchange], timeout: timedelta = SOON) -> list[ScriptRankGroup]:
+    return [
+        ScriptRankGroup(RankInfo(rank=rank, world_size=2), board, None, 0, timeout) for rank, board in enumerate(boards)
+    ]
 
 
 @pytest.mark.parametrize("kind", ["store", "file"])
 def test_the_first_rank_that_comes_makes_the_folder(kind: str, tmp_path: Path) -> None:
     zero, one = ranks(boards(kind, tmp_path))
-    assert one.agree(lambda: Path("made by 1")) == Path("made by 1")
-    assert zero.agree(lambda: Path("made by 0")) == Path("made by 1")
+    assert one.agree_on_folder(lambda: Path("made by 1")) == Path("made by 1")
+    assert zero.agree_on_folder(lambda: Path("made by 0")) == Path("made by 1")
     zero.clear()
     one.clear()
     assert list(tmp_path.iterdir()) == []
@@ -100,9 +102,9 @@ def test_the_others_hear_that_the_folder_could_not_be_made(kind: str, tmp_path: 
 
     zero, one = ranks(boards(kind, tmp_path))
     with pytest.raises(StoreError, match="full"):
-        zero.agree(fail)
+        zero.agree_on_folder(fail)
     with pytest.raises(RunError, match="another rank could not create"):
-        one.agree(lambda: Path("never"))
+        one.agree_on_folder(lambda: Path("never"))
 
 
 @pytest.mark.parametrize("kind", ["store", "file"])
@@ -111,7 +113,7 @@ def test_nobody_waits_for_ever_for_a_rank_that_was_first(kind: str, tmp_path: Pa
     assert first.claim()
     (_, one) = ranks([first, second], timedelta(seconds=0.2))
     with pytest.raises(RunError, match=r"within --timeout 0\.2s"):
-        one.agree(lambda: Path("never"))
+        one.agree_on_folder(lambda: Path("never"))
 
 
 def in_threads(*actions: threading.Thread) -> None:
@@ -122,9 +124,9 @@ def in_threads(*actions: threading.Thread) -> None:
         assert not action.is_alive()
 
 
-def lined_up(timeout: timedelta = SOON) -> list[Ranks]:
+def lined_up(timeout: timedelta = SOON) -> list[ScriptRankGroup]:
     store = HashStore()
-    return [Ranks(DistInfo(rank=rank, world_size=2), None, store, 3, timeout) for rank in range(2)]
+    return [ScriptRankGroup(RankInfo(rank=rank, world_size=2), None, store, 3, timeout) for rank in range(2)]
 
 
 def test_ranks_line_up() -> None:
@@ -149,7 +151,7 @@ def test_ranks_line_up() -> None:
 def test_nobody_waits_for_a_rank_that_has_left() -> None:
     zero, one = lined_up()
     in_threads(threading.Thread(target=zero.barrier), threading.Thread(target=one.barrier))
-    one.leave()
+    one.stop_waiting()
     one.barrier()
     in_threads(threading.Thread(target=zero.barrier), threading.Thread(target=zero.barrier))
 
@@ -164,11 +166,11 @@ def test_a_rank_that_does_not_come_is_waited_for_once(capsys: pytest.CaptureFixt
 def test_nobody_minds_that_the_rank_with_the_store_has_ended(capsys: pytest.CaptureFixture[str]) -> None:
     server = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     store = TCPStore("127.0.0.1", server.port, wait_for_workers=False)
-    rank = Ranks(DistInfo(rank=1, world_size=2), None, store, 3, SOON)
+    rank = ScriptRankGroup(RankInfo(rank=1, world_size=2), None, store, 3, SOON)
     del server
     rank.barrier()
     rank.barrier()
-    rank.leave()
+    rank.stop_waiting()
     assert capsys.readouterr().err.count("the ranks do not step together") == 1
 
 

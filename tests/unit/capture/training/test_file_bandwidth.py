@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from perfkit.capture.distributed.rank_group import Team
-from perfkit.capture.training.file_bandwidth import BLOCK_BYTES, cached_pages, file_speed
+from perfkit.capture.distributed.rank_group import RankGroup
+from perfkit.capture.training.file_bandwidth import BLOCK_BYTES, cached_pages, measure_file_bandwidth
 from perfkit.capture.training.worker import _file_speed
 
 SIZE = 3 * BLOCK_BYTES + 12_345
@@ -51,7 +51,7 @@ def cold(samples: Path) -> Iterator[int]:
 
 def test_a_file_is_read_whole_and_from_the_cache_where_it_lies(samples: Path) -> None:
     samples.read_bytes()
-    found = file_speed(samples)
+    found = measure_file_bandwidth(samples)
     assert found is not None
     assert found.read_bytes == SIZE
     assert found.bytes_per_s == pytest.approx(SIZE * 1e9 / found.wall_ns)
@@ -61,7 +61,7 @@ def test_a_file_is_read_whole_and_from_the_cache_where_it_lies(samples: Path) ->
 
 
 def test_measuring_leaves_what_was_not_cached_where_it_was(samples: Path, cold: int) -> None:
-    found = file_speed(samples)
+    found = measure_file_bandwidth(samples)
     assert found is not None
     assert found.read_bytes == SIZE
     assert found.cached_share is not None
@@ -74,7 +74,7 @@ def test_what_was_cached_stays_cached(samples: Path, cold: int) -> None:
     os.pread(cold, BLOCK_BYTES, BLOCK_BYTES)
     before = cached(samples)
     assert 0.2 < before < 0.5
-    found = file_speed(samples)
+    found = measure_file_bandwidth(samples)
     assert found is not None
     assert found.cached_share == pytest.approx(before, abs=0.1)
     with samples.open("rb") as file:
@@ -86,7 +86,7 @@ def test_what_was_cached_stays_cached(samples: Path, cold: int) -> None:
 
 
 def test_it_ends_with_the_block_that_is_under_way_when_time_is_up(samples: Path) -> None:
-    found = file_speed(samples, most_ns=1)
+    found = measure_file_bandwidth(samples, most_ns=1)
     assert found is not None
     assert found.read_bytes == BLOCK_BYTES
 
@@ -94,7 +94,7 @@ def test_it_ends_with_the_block_that_is_under_way_when_time_is_up(samples: Path)
 def test_nothing_to_read(tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.touch()
-    assert file_speed(empty) is None
+    assert measure_file_bandwidth(empty) is None
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
@@ -109,6 +109,6 @@ def test_who_may_not_know_what_is_cached_is_not_told_a_guess(samples: Path) -> N
 
 
 def test_a_file_that_is_gone_does_not_fail_the_run(tmp_path: Path) -> None:
-    team = Team(torch.device("cpu"))
+    team = RankGroup(torch.device("cpu"))
     assert _file_speed(team, tmp_path / "gone") == f"{tmp_path}/gone: cannot be read again (No such file or directory)"
     assert _file_speed(team, None) is None

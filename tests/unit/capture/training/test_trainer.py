@@ -17,7 +17,7 @@ from perfkit.capture.training.gradient_averaging import buckets
 from perfkit.capture.training.trainer import checkpoint_activations
 from perfkit.errors import LaunchEnvironmentError, UsageError
 from perfkit.schema.manifest import Compiled
-from perfkit.storage.discovery import discover
+from perfkit.storage.discovery import find_runs
 from perfkit.storage.run_folder import list_files
 from tests.unit.workloads.conftest import make
 from workloads.base import RateScale, scale_rate
@@ -117,7 +117,7 @@ def test_what_a_compiled_run_must_say() -> None:
     assert codes(None) == []
     assert codes(Compiled(graphs=2, steps=[0, 1])) == []
     assert codes(Compiled(graphs=0, steps=[])) == ["not_compiled"]
-    assert codes(Compiled(graphs=1, steps=[0, 2])) == ["compiling_recorded"]
+    assert codes(Compiled(graphs=1, steps=[0, 2])) == ["compilation_recorded"]
     (finding,) = compile_findings(Compiled(graphs=1, steps=[0, 2, 3]), kinds)  # type: ignore[arg-type]
     assert "(2-3)" in finding.message
     assert "skip_first=4" in finding.message
@@ -143,7 +143,7 @@ def test_the_python_profile_is_three_files_and_no_trace(tmp_path: Path) -> None:
     assert "_busy_for_a_while" in {frame["name"] for frame in frames}
     assert "<html" in (tmp_path / f"{stem}.html").read_text()
     (tmp_path / "rank0.json").write_text("{}")
-    assert [path.name for location in discover([tmp_path]) for path in location.traces] == ["rank0.json"]
+    assert [path.name for location in find_runs([tmp_path]) for path in location.traces] == ["rank0.json"]
 
 
 def _busy_for_a_while() -> None:

@@ -1,0 +1,105 @@
+"""Registries of what can be added to perfkit: built-in tables of names, and entry points of installed packages.
+
+A package adds to a registry in its `pyproject.toml`::
+
+    [project.entry-points."perfkit.workloads"]
+    mlp = "mypackage.mlp:MLP"
+
+Names are listed without importing anything. A built-in name cannot be overridden: such an entry point is ignored with a
+warning. A plug-in that cannot be loaded costs one line, and nothing but itself.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Final, Generic, TypeVar
+
+from perfkit.errors import PluginError, UsageError
+
+T = TypeVar("T")
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+class Registry(Generic[T]):
+    """Names and what they stand for.
+
+    Args:
+        group: The entry-point group, `perfkit.workloads` say.
+        noun: What an entry is, for messages: 'workload'.
+        builtin: Name to `module:attribute`, in the order in which names are listed.
+        is_valid: Whether a loaded object is what the registry holds; a plug-in's that is not is a `PluginError`.
+    """
+
+    def __init__(self, group: str, noun: str, builtin: Mapping[str, str], is_valid: Callable[[Any], bool]) -> None:
+        self.group = group
+        self.noun = noun
+        self.builtin: Final = dict(builtin)
+        self._is_valid = is_valid
+
+    def names(self) -> tuple[str, ...]:
+        """Return all names: built-in ones in their order, then those of plug-ins. Imports no plug-in."""
+        return (*self.builtin, *self._plugins)
+
+    def plugin_names(self) -> tuple[str, ...]:
+        """Return the names that installed packages add, sorted."""
+        return tuple(self._plugins)
+
+    def plugin_versions(self) -> tuple[str, ...]:
+        """Return `name=package version` of each plug-in: what a cached result that used them depends on."""
+        return tuple(f"{name}={entry.value} {_origin(entry)}" for name, entry in self._plugins.items())
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.builtin or name in self._plugins
+
+    def load(self, name: str) -> T:
+        """Import what `name` stands for.
+
+        Raises:
+            UsageError: there is no such name.
+            PluginError: a package adds it, and it cannot be imported or is something else.
+        """
+        if name in self.builtin:
+            module, _, attribute = self.builtin[name].partition(":")
+            found: T = getattr(import_module(module), attribute)
+            return found
+        if name not in self._plugins:
+            raise UsageError(f"unknown {self.noun} {name!r}: choose from {', '.join(self.names())}")
+        return self._load_plugin(self._plugins[name])
+
+    def load_plugins(self) -> Iterator[tuple[str, T]]:
+        """Yield name and object of every plug-in that can be loaded; the others are one warning each."""
+        for name, entry in self._plugins.items():
+            try:
+                yield name, self._load_plugin(entry)
+            except PluginError as error:
+                _LOG.warning("%s", error)
+
+    def _load_plugin(self, entry: EntryPoint) -> T:
+        where = f"{self.noun} {entry.name!r} of {_origin(entry)}"
+        try:
+            found: T = entry.load()
+        except Exception as error:  # foreign code: whatever is wrong with it is one line
+            raise PluginError(f"{where} cannot be loaded: {type(error).__name__}: {error}") from error
+        if not self._is_valid(found):
+            raise PluginError(f"{where} is not a {self.noun}: {entry.value} is a {type(found).__name__}")
+        return found
+
+    @cached_property
+    def _plugins(self) -> dict[str, EntryPoint]:
+        added: dict[str, EntryPoint] = {}
+        for entry in sorted(entry_points(group=self.group), key=lambda entry: (entry.name, _origin(entry))):
+            if entry.name in self.builtin or entry.name in added:
+                owner = _origin(added[entry.name]) if entry.name in added else "perfkit"
+                message = "%s %r of %s is ignored: %s already has one of that name"
+                _LOG.warning(message, self.noun, entry.name, _origin(entry), owner)
+            else:
+                added[entry.name] = entry
+        return added
+
+
+def _origin(entry: EntryPoint) -> str:
+    """Return the package and version that an entry point comes from."""
+    return f"{entry.dist.name} {entry.dist.version}" if entry.dist else "an unknown package"
