@@ -11,7 +11,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from perfkit.accelerators import device_types
 from perfkit.capture.distributed.launcher_env import RankInfo, detect_rank, find_launcher
+from perfkit.capture.distributed.process_group import is_available
 from perfkit.capture.distributed.rank_group import RankGroup
 from perfkit.capture.distributed.topology import Topology, discover_topology
 from perfkit.capture.lifecycle.failure_guard import record_failure
@@ -150,7 +152,7 @@ def _find_device(device: str | torch.device | None, model: nn.Module | None) -> 
         return torch.device(device)
     if parameter is not None:
         return parameter.device
-    for kind in ("cuda", "xpu"):
+    for kind in filter(is_available, device_types()):
         module = torch.get_device_module(kind)
         if module.is_initialized():
             return torch.device(kind, module.current_device())

@@ -1,47 +1,75 @@
-"""Categories of events as PyTorch's profiler (kineto) names them: one ordered table, first match wins."""
+"""Categories of events as PyTorch's profiler (kineto) names them: one ordered table, the first match wins."""
 
 import re
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Final
 
+from perfkit.accelerators import accelerators, device_backends
 from perfkit.trace.events import EventKind
 
-_DEVICE: Final = "(gpu|cuda|hip|xpu|mtia|gcu|privateuse1)"
+_UNLISTED_PREFIXES: Final = ("gpu", "gcu")
+"""What categories of devices begin with, beside those of the known accelerators."""
 
-KINDS: Final[tuple[tuple[str, EventKind], ...]] = (
-    (r"kernel|mtia_ccp_events", EventKind.KERNEL),
-    (rf"({_DEVICE}_)?mem(cpy|set)", EventKind.COPY),
-    (r"cpu_op|operator", EventKind.OPERATOR),
-    (r"user_annotation", EventKind.ANNOTATION),
-    (r"(\w+_)?(runtime|driver)|hpu_op", EventKind.LAUNCH),
-    (r"python_function", EventKind.PYTHON),
-    # Copies of host annotations on the device's timeline, and waits: not device work.
-    (rf"gpu_user_annotation|{_DEVICE}_(sync|event)", EventKind.OTHER),
-    (
-        r"trace|overhead|cpu_instant_event|external_correlation|collective_comm|(cuda|gcu)_profiler_range",
-        EventKind.OTHER,
-    ),
-    (r"mtia_(insight|counters|workloadd)|gpu_pm_counter", EventKind.OTHER),
-    (r"ac2g|async_cpu_to_gpu|async_gpu|fwdbwd|forward_backward|__metadata", EventKind.OTHER),
-)
-"""Tried without case: before 2022 kineto wrote `Kernel`, `Memcpy`, `Memset`, `Operator`, `Runtime`."""
+_HOST_BACKENDS: Final = ("gloo", "mpi", "ucc")
+"""Backends that communicate on the host."""
 
-COMMUNICATION_OPERATORS: Final = r"record_param_comms$|c10d::|_c10d_functional::|(nccl|gloo|mpi|ucc|xccl):"
-"""Host operators, and annotations of backends, that issue or wait for communication (metrics.md section 2)."""
-
-_OLD_ANNOTATION: Final = re.compile(r"ProfilerStep#\d+$|enumerate\(DataLoader\)#|perfkit\.data_loading$")
+_LEGACY_ANNOTATION: Final = re.compile(r"ProfilerStep#\d+$|enumerate\(DataLoader\)#|perfkit\.data_loading$")
 """Before annotations had a category of their own, they were written as `Operator`."""
 
 
 def is_legacy_annotation(name: str) -> bool:
-    """Return whether an event of category `Operator` (and not `cpu_op`) with this name is an annotation."""
-    return _OLD_ANNOTATION.match(name) is not None
+    """Return whether an event of category `Operator` (not `cpu_op`) with this name is an annotation."""
+    return _LEGACY_ANNOTATION.match(name) is not None
 
 
 @lru_cache(maxsize=256)
 def kind_of(category: str) -> EventKind:
     """Return the kind of complete events (`ph == "X"`) of a category; see `is_legacy_annotation` for the exception."""
-    for pattern, kind in KINDS:
-        if re.fullmatch(pattern, category, re.IGNORECASE):
+    for pattern, kind in _kinds():
+        if pattern.fullmatch(category):
             return kind
     return EventKind.UNKNOWN
+
+
+@cache
+def communication_operators() -> "re.Pattern[str]":
+    """Return what matches operators and annotations that issue or wait for communication (metrics.md section 2)."""
+    return re.compile(rf"record_param_comms$|c10d::|_c10d_functional::|({'|'.join(_backends())}):")
+
+
+@cache
+def backend_annotations() -> "re.Pattern[str]":
+    """Return what matches annotations that count as operators when the innermost one at a launch is searched for."""
+    return re.compile(rf"({'|'.join(_backends())}):")
+
+
+@cache
+def whole_span_annotations() -> "re.Pattern[str]":
+    """Return what matches annotations that, in a CPU-only trace, are communication for their whole span."""
+    return re.compile(rf"({'|'.join(_HOST_BACKENDS)}):")
+
+
+def _backends() -> tuple[str, ...]:
+    return *device_backends(), *_HOST_BACKENDS
+
+
+@cache
+def _kinds() -> "tuple[tuple[re.Pattern[str], EventKind], ...]":
+    """Compile the table; matched without case: before 2022 kineto wrote `Kernel`, `Memcpy`, `Operator`, `Runtime`."""
+    rows = accelerators()
+    device = "|".join(dict.fromkeys((*_UNLISTED_PREFIXES, *(row.category for row in rows))))
+    launches = [category for row in rows for category in row.launch_categories]
+    table = (
+        ("|".join(["kernel", *(category for row in rows for category in row.kernel_categories)]), EventKind.KERNEL),
+        (rf"(({device})_)?mem(cpy|set)", EventKind.COPY),
+        (r"cpu_op|operator", EventKind.OPERATOR),
+        (r"user_annotation", EventKind.ANNOTATION),
+        ("|".join([r"(\w+_)?(runtime|driver)", *launches]), EventKind.LAUNCH),
+        (r"python_function", EventKind.PYTHON),
+        # Copies of host annotations on the device's timeline, and waits: not device work.
+        (rf"gpu_user_annotation|({device})_(sync|event)", EventKind.OTHER),
+        (r"trace|overhead|cpu_instant_event|external_correlation|collective_comm|gcu_profiler_range", EventKind.OTHER),
+        ("|".join(category for row in rows for category in row.other_categories), EventKind.OTHER),
+        (r"ac2g|async_cpu_to_gpu|async_gpu|fwdbwd|forward_backward|__metadata", EventKind.OTHER),
+    )
+    return tuple((re.compile(pattern, re.IGNORECASE), kind) for pattern, kind in table)

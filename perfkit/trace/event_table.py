@@ -3,7 +3,6 @@
 Within a batch every step is a pass over a whole column; the records are forgotten with their batch.
 """
 
-import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
 from itertools import compress
@@ -13,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfkit.trace.allocator_events import AllocatorEventCollector
-from perfkit.trace.categories import COMMUNICATION_OPERATORS, is_legacy_annotation, kind_of
+from perfkit.trace.categories import communication_operators, is_legacy_annotation, kind_of
 from perfkit.trace.collective_args import CollectiveArgsBuilder
 from perfkit.trace.event_decoding import NotAnEvent, RawArgs, RawEvent, RawInstant
 from perfkit.trace.events import AllocatorTimeline, EventKind, Events, TimelineDetail
@@ -25,7 +24,6 @@ from perfkit.trace.thread_names import ThreadNameCollector
 from perfkit.trace.timestamps import to_nanoseconds
 
 _KEPT: Final = np.array([kind in (0, 1, 2, 3, 4) for kind in EventKind])
-_COMMUNICATES: Final = re.compile(COMMUNICATION_OPERATORS)
 _LONGEST_NS: Final = 2**50
 """Durations beyond it (13 days) are damage; so many of the longest add up within int64 as matter."""
 _DTYPES: Final[dict[str, type[np.generic]]] = {
@@ -102,7 +100,7 @@ class EventTableBuilder:
 
     def _learn_name(self, name: str) -> None:
         self._old_annotation.append(is_legacy_annotation(name))
-        self._communicates.append(_COMMUNICATES.match(name) is not None)
+        self._communicates.append(communication_operators().match(name) is not None)
         self._dispatches.append(name.startswith(("c10d::", "_c10d_functional::")))
 
     def add(self, batch: list[Any]) -> None:

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
+from perfkit.accelerators import accelerators
 from perfkit.errors import NotATraceError, TraceError
 from perfkit.trace.decompression import TraceText
 from perfkit.trace.event_decoding import decode_number, decode_value
@@ -192,7 +193,11 @@ def _device_bytes(value: bytes) -> dict[int, int]:
     """Return the memory of each device."""
     devices = decode_value(value)
     found = [device for device in devices if isinstance(device, dict)] if isinstance(devices, list) else []
-    known = ((natural(device.get("id")), natural(device.get("totalGlobalMem"))) for device in found[:_MOST_DEVICES])
+    keys = dict.fromkeys(row.memory_property for row in accelerators())
+    known = (
+        (natural(device.get("id")), next((size for key in keys if (size := natural(device.get(key)))), None))
+        for device in found[:_MOST_DEVICES]
+    )
     return {number: size for number, size in known if number is not None and size}
 
 

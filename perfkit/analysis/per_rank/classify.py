@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfkit.analysis.per_rank import name_patterns as rules
-from perfkit.trace.categories import COMMUNICATION_OPERATORS
+from perfkit.trace.categories import backend_annotations, communication_operators, whole_span_annotations
 from perfkit.trace.events import EventKind, Events
 from perfkit.trace.intervals import Ints, contained, innermost
 
@@ -36,16 +36,16 @@ class Names:
 def classify_names(names: tuple[str, ...]) -> Names:
     """Answer every question that a name alone decides."""
 
-    def matching(pattern: str) -> NDArray[np.bool_]:
-        return _by_name(names, lambda name: re.match(pattern, name) is not None)
+    def matching(pattern: "re.Pattern[str]") -> NDArray[np.bool_]:
+        return _by_name(names, lambda name: pattern.match(name) is not None)
 
     return Names(
         communication_kernel=_by_name(names, rules.is_communication_kernel),
-        copy_kernel=matching(rules.COPY_KERNELS),
-        communication_operator=matching(COMMUNICATION_OPERATORS),
-        backend_annotation=matching(rules.BACKEND_ANNOTATIONS),
-        whole_span_annotation=matching(rules.WHOLE_SPAN_ANNOTATIONS),
-        data_loading=matching(rules.DATA_LOADING),
+        copy_kernel=matching(rules.copy_kernels()),
+        communication_operator=matching(communication_operators()),
+        backend_annotation=matching(backend_annotations()),
+        whole_span_annotation=matching(whole_span_annotations()),
+        data_loading=matching(re.compile(rules.DATA_LOADING)),
     )
 
 

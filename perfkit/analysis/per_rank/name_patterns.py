@@ -1,16 +1,17 @@
-"""What names mean: ordered tables of patterns, first match wins. A new collective library is one row here."""
+"""What names mean: ordered tables of patterns, the first match wins.
+
+A collective library that belongs to one vendor is part of its row in `perfkit.accelerators`; any other is a row here.
+"""
 
 import re
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Final
 
+from perfkit.accelerators import accelerators
+
 COMMUNICATION_KERNELS: Final[tuple[tuple[str, str], ...]] = (
-    (r"nccl\w*Kernel", "NCCL, RCCL: ncclAllReduceRingLLKernel_*, ncclKernel_*, ncclDevKernel_*, ncclSymkDevKernel_*"),
-    (r"_Z\d+nccl\w*Kernel", "the same, where a tool left the name mangled"),
-    (r"mscclKernel|mscclpp(::|_)", "MSCCL in RCCL, MSCCL++"),
+    (r"mscclpp(::|_)", "MSCCL++"),
     (r"mcclKernel", "MCCL, of Moore Threads"),
-    (r"oneccl_", "oneCCL's SYCL kernels"),
-    (r"(allreduce|allgatherv?|reduce_scatter|alltoallv?)_(small|medium|large)_", "oneCCL's device algorithms"),
     (r"cross_device_reduce_[12]stage", "custom all-reduce of vLLM, SGLang, AITER"),
     (r"allreduce_prototype_(one|two)shot", "quick reduce in AITER, vLLM, SGLang"),
     (r"reduce_scatter_cross_device", "custom reduce-scatter of AITER"),
@@ -27,16 +28,7 @@ COMMUNICATION_KERNELS: Final[tuple[tuple[str, str], ...]] = (
     (r"(\w+::)*deep_ep::", "DeepEP's dispatch and combine"),
     (r"k?userbuffers_", "Transformer Engine"),
 )
-"""Start of a kernel's own or qualified name, and whose it is; every other kernel goes by what launched it."""
-
-COPY_KERNELS: Final = r"dma_request"
-"""Device activities that are copies though their category is that of kernels: on MTIA."""
-
-BACKEND_ANNOTATIONS: Final = r"(nccl|gloo|mpi|ucc|xccl):"
-"""Annotations that count as operators where the innermost operator at a launch is looked for."""
-
-WHOLE_SPAN_ANNOTATIONS: Final = r"(gloo|mpi|ucc):"
-"""Annotations that, on a CPU-only trace, are communication for their whole span."""
+"""Start of a kernel's own or qualified name, and whose it is; every other kernel is classified by what launched it."""
 
 DATA_LOADING: Final = r"enumerate\(DataLoader\)#|perfkit\.data_loading$"
 
@@ -83,7 +75,18 @@ DTYPES: Final = {
 }
 """Types of elements in the spellings that traces use (in lower case): perfkit's name, and bytes an element."""
 
-_COMMUNICATION_KERNEL = re.compile("|".join(f"(?:{pattern})" for pattern, _ in COMMUNICATION_KERNELS))
+
+@cache
+def copy_kernels() -> "re.Pattern[str]":
+    """Return what matches device activities that are copies though their category is that of kernels."""
+    patterns = [pattern for row in accelerators() for pattern in row.copy_kernels]
+    return re.compile("|".join(patterns) or r"(?!)")
+
+
+@cache
+def _communication_kernels() -> "re.Pattern[str]":
+    rows = (*(rule for row in accelerators() for rule in row.collective_kernels), *COMMUNICATION_KERNELS)
+    return re.compile("|".join(f"(?:{pattern})" for pattern, _ in dict(rows).items()))
 
 
 def is_communication_kernel(name: str) -> bool:
@@ -95,7 +98,7 @@ def is_communication_kernel(name: str) -> bool:
     bare = re.split(r"[<(]", name.replace("(anonymous namespace)::", ""), maxsplit=1)[0].strip()
     qualified = bare.rsplit(" ", 1)[-1]
     own = qualified.rsplit("::", 1)[-1]
-    return any(_COMMUNICATION_KERNEL.match(candidate) for candidate in (qualified, own))
+    return any(_communication_kernels().match(candidate) for candidate in (qualified, own))
 
 
 @lru_cache(maxsize=1024)

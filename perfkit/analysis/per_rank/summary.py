@@ -7,6 +7,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from perfkit.accelerators import device_backends
 from perfkit.analysis.per_rank.annotations import tabulate_phases
 from perfkit.analysis.per_rank.breakdown import break_down, find_activity
 from perfkit.analysis.per_rank.classify import Device, classify_names, find_device
@@ -111,8 +112,8 @@ def _lost_device(trace: RankTrace, device: Device) -> list[Finding]:
         return []
     signs = {
         "launches of device work": bool(trace.counts.get(EventKind.LAUNCH)),
-        f"the backend {trace.header.backend}": _DEVICE_BACKEND.fullmatch(trace.header.backend or "") is not None,
-        "collectives of a device": any(_DEVICE_COLLECTIVE.match(name) for name in trace.events.names),
+        f"the backend {trace.header.backend}": _is_device_backend(trace.header.backend or ""),
+        "collectives of a device": any(map(_is_device_collective, trace.events.names)),
     }
     seen = [sign for sign, there in signs.items() if there]
     if not seen:
@@ -124,9 +125,13 @@ def _lost_device(trace: RankTrace, device: Device) -> list[Finding]:
     return [Finding(code="no_device_events", severity="warning", message=message)]
 
 
-_DEVICE_BACKEND: Final = re.compile(r"(\w+:)?(nccl|xccl|hccl)")
-"""One that runs on devices only; torch writes it with or without the device's type."""
-_DEVICE_COLLECTIVE: Final = re.compile(r"record_param_comms$|(nccl|xccl):")
+def _is_device_backend(backend: str) -> bool:
+    """Return whether a backend runs on devices only; torch writes it with or without the device's type."""
+    return re.fullmatch(rf"(\w+:)?({'|'.join(device_backends())})", backend) is not None
+
+
+def _is_device_collective(name: str) -> bool:
+    return re.match(rf"record_param_comms$|({'|'.join(device_backends())}):", name) is not None
 
 
 def _damage(trace: RankTrace) -> list[Finding]:

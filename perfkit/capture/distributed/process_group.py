@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
 
+from perfkit.accelerators import accelerators, device_backends, device_types, of_device
 from perfkit.capture.config import BackendName, DeviceKind, RunConfig
 from perfkit.capture.distributed.launcher_env import RankInfo, detect_rank, needs_mpi
 from perfkit.capture.distributed.nccl_log import request_log
@@ -21,18 +22,9 @@ from perfkit.capture.distributed.store_barrier import StoreBarrier
 from perfkit.capture.distributed.topology import Topology, discover_topology
 from perfkit.errors import LaunchEnvironmentError
 
-BACKENDS: Final[dict[str, BackendName]] = {"cuda": "nccl", "xpu": "xccl", "cpu": "gloo"}
-"""Backend by kind of device."""
-
 FLIGHT_RECORDER_ENTRIES: Final = 10_000
 """Collectives that torch's flight recorder keeps: a ring, large enough for one cycle."""
 
-_ONE_RANK_VISIBILITY: Final = (
-    "CUDA_VISIBLE_DEVICES",
-    "HIP_VISIBLE_DEVICES",
-    "ROCR_VISIBLE_DEVICES",
-    "ZE_AFFINITY_MASK",
-)
 _SAME_ENVIRONMENT: Final = ("perfkit", "torchrun")
 """Launchers whose local ranks all see the same devices."""
 
@@ -127,8 +119,7 @@ def choose_device(kind: DeviceKind, info: RankInfo, shared: bool = False) -> tor
     found = default_kind() if kind == "auto" else kind
     if found == "cpu":
         return torch.device("cpu")
-    module = torch.get_device_module(found)
-    count = module.device_count() if module.is_available() else 0
+    count = torch.get_device_module(found).device_count() if is_available(found) else 0
     if count == 0:
         raise LaunchEnvironmentError(
             f"--device {kind}: torch {torch.__version__} sees no {found} device on "
@@ -142,21 +133,26 @@ def choose_device(kind: DeviceKind, info: RankInfo, shared: bool = False) -> tor
             "or use --device cpu"
         )
     device = torch.device(found, 0 if own else info.local_rank % count)
-    module.set_device(device)
+    torch.get_device_module(found).set_device(device)
     return device
+
+
+def is_available(kind: str) -> bool:
+    """Return whether this torch has support for a type of device, and there is at least one."""
+    try:
+        return bool(torch.get_device_module(kind).is_available())
+    except (RuntimeError, AttributeError):  # torch was built without it, or the vendor's package is not installed
+        return False
 
 
 def default_kind() -> str:
     """Return the kind of device that `auto` stands for on this host."""
-    for kind in ("cuda", "xpu"):
-        if torch.get_device_module(kind).is_available():
-            return kind
-    return "cpu"
+    return next(filter(is_available, device_types()), "cpu")
 
 
 def _visibility() -> str | None:
     """Return the variable that restricts the devices this process sees."""
-    for name in _ONE_RANK_VISIBILITY:
+    for name in (name for row in accelerators() for name in row.visibility):
         if os.environ.get(name):
             return f"{name}={os.environ[name]}"
     return None
@@ -168,14 +164,26 @@ def choose_backend(name: BackendName, device: torch.device) -> str:
     Raises:
         LaunchEnvironmentError: This torch does not have it, or it cannot move data of the device.
     """
-    backend = BACKENDS[device.type] if name == "auto" else name
+    backend = default_backend(device.type) if name == "auto" else name
     if not dist.is_available() or not dist.is_backend_available(backend):
         raise LaunchEnvironmentError(
             f"torch {torch.__version__} was built without the backend {backend}: "
             f"choose another --backend, or install a torch that has it"
         )
-    if backend in ("nccl", "xccl") and device.type == "cpu":
+    if backend in device_backends() and device.type == "cpu":
         raise LaunchEnvironmentError(f"--backend {backend} needs a device: --device cpu uses gloo")
+    return backend
+
+
+def default_backend(kind: str) -> str:
+    """Return the backend that moves the data of a type of device.
+
+    Raises:
+        LaunchEnvironmentError: torch has none for it by default.
+    """
+    backend = "gloo" if kind == "cpu" else of_device(kind).backend
+    if backend is None:
+        raise LaunchEnvironmentError(f"no communication backend is known for {kind} devices: name one with --backend")
     return backend
 
 
@@ -197,7 +205,7 @@ def _join(
         dist.init_process_group(
             backend,
             timeout=config.timeout_delta,
-            device_id=device if backend in ("nccl", "xccl") else None,
+            device_id=device if backend in device_backends() else None,
             **({} if backend == "mpi" else place),
         )
         if (dist.get_rank(), dist.get_world_size()) != (info.rank, info.world_size):

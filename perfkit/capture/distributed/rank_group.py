@@ -2,18 +2,16 @@
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 
+from perfkit.accelerators import device_backends
 from perfkit.capture.distributed.store_barrier import PeerFailedError, StoreBarrier
 from perfkit.errors import PerfkitError
 
 T = TypeVar("T")
-
-_ON_DEVICES: Final = ("nccl", "xccl")
-"""Backends whose barrier is a kernel, and must be told on which device."""
 
 
 class RankGroup:
@@ -38,7 +36,7 @@ class RankGroup:
         self.rank: int = dist.get_rank() if self._grouped else 0
         self.world_size: int = dist.get_world_size() if self._grouped else 1
         backend = dist.get_backend() if self._grouped else None
-        self._devices = [_index(device)] if backend in _ON_DEVICES and device.type != "cpu" else None
+        self._devices = [_index(device)] if backend in device_backends() and device.type != "cpu" else None
         self._own = backend == "gloo"
         self._group = dist.new_group(backend="gloo", timeout=timeout) if self._own else None
 

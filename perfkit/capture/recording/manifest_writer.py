@@ -16,6 +16,7 @@ from msgspec import Struct
 from torch import Tensor, nn
 
 from perfkit._version import __version__
+from perfkit.accelerators import accelerators
 from perfkit.capture.distributed.rank_group import RankGroup
 from perfkit.capture.distributed.topology import Topology
 from perfkit.capture.recording.git_commit import current_commit
@@ -111,8 +112,8 @@ def _running(run: str, layout: Topology, subject: RunDescription, started: datet
 def versions(source: str, device_type: str) -> dict[str, str]:
     """Return the versions of what a run on such a source and kind of device depends on."""
     found = {"perfkit": __version__, "python": platform.python_version(), "torch": str(torch.__version__)}
-    for toolkit in ("cuda", "hip", "xpu"):
-        version = getattr(torch.version, toolkit, None)  # xpu: since torch 2.6
+    for toolkit in dict.fromkeys(row.toolkit for row in accelerators() if row.toolkit):
+        version = getattr(torch.version, toolkit, None)
         if version is not None:
             found[toolkit] = str(version)
     if device_type == "cuda" and dist.is_available() and dist.is_nccl_available():

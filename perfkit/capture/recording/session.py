@@ -26,6 +26,7 @@ from msgspec import Struct
 from torch import Tensor, profiler
 from torch.profiler import ProfilerActivity, record_function
 
+from perfkit.accelerators import of_device
 from perfkit.capture.distributed.rank_group import RankGroup
 from perfkit.capture.recording.flight_recorder import Collective, collectives_since
 from perfkit.capture.recording.manifest_writer import StepMeasurements
@@ -44,11 +45,6 @@ HEADER_VERSION: Final = 1
 
 _KINETO_SILENT: Final = "6"
 _END: Final = object()
-_ACTIVITIES: Final = {
-    "cuda": [ProfilerActivity.CPU, ProfilerActivity.CUDA],
-    "xpu": [ProfilerActivity.CPU, ProfilerActivity.XPU],
-    "cpu": [ProfilerActivity.CPU],
-}
 
 Batch = TypeVar("Batch")
 
@@ -274,7 +270,7 @@ class Session:
         self._team.barrier()
 
     def _make_profiler(self) -> profiler.profile:
-        return profiler.profile(activities=_ACTIVITIES[self._device.type], **msgspec.structs.asdict(self._options))
+        return profiler.profile(activities=_activities(self._device.type), **msgspec.structs.asdict(self._options))
 
     def _write_cycle(self, cycle: int) -> None:
         torch_profiler = self._profiler
@@ -318,3 +314,8 @@ def _value(loss: Tensor | float | None, wait: bool) -> float | None:
         return None
     value = float(loss)
     return value if math.isfinite(value) else None
+
+
+def _activities(device: str) -> list[ProfilerActivity]:
+    own = [] if device == "cpu" else [getattr(ProfilerActivity, of_device(device).activity)]
+    return [ProfilerActivity.CPU, *own]

@@ -166,7 +166,7 @@ def test_markdown_tables_are_rectangular() -> None:
 def test_schema_is_a_schema_with_descriptions(name: str) -> None:
     made = schema(name)
     jsonschema.Draft202012Validator.check_schema(made)
-    assert made["$id"] == f"urn:perfkit:{name}:1"
+    assert made["$id"] == f"urn:perfkit:{name}:2"
     assert made["title"].startswith(f"perfkit {name}, version 1")
 
 

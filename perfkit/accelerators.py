@@ -1,0 +1,151 @@
+"""Accelerators, one row per vendor: what recording needs to use one, and how its work is named in a trace.
+
+A new accelerator is one row here, or a plug-in: an `Accelerator` under the entry-point group `perfkit.accelerators`.
+Importing this module imports neither torch nor a plug-in; plug-ins are loaded when a table is first asked for.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Final
+
+from perfkit.plugins import Registry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accelerator:
+    """One vendor's device, as torch and its profiler name it."""
+
+    title: str
+    device: str
+    """Type of `torch.device`."""
+    backend: str | None
+    """Backend of `torch.distributed` that moves the device's data; None if torch has none by default."""
+    activity: str
+    """Name in `torch.profiler.ProfilerActivity`."""
+    category: str
+    """What the profiler's categories of this device begin with: `cuda` for `cuda_runtime`, `cuda_sync`."""
+    kernel_categories: tuple[str, ...] = ()
+    """Further categories of device work."""
+    launch_categories: tuple[str, ...] = ()
+    """Further categories of host calls that launch work, beside `*_runtime` and `*_driver`."""
+    other_categories: tuple[str, ...] = ()
+    """Categories (regular expressions) that are neither work nor launches: counters, waits, external records."""
+    collective_kernels: tuple[tuple[str, str], ...] = ()
+    """Start of the names of its collective library's kernels (regular expressions), and whose they are."""
+    copy_kernels: tuple[str, ...] = ()
+    """Names (regular expressions) of copies that the trace lists as kernels."""
+    visibility: tuple[str, ...] = ()
+    """Environment variables that restrict which devices a process sees."""
+    toolkit: str | None = None
+    """Attribute of `torch.version` with the version of the toolkit."""
+    memory_property: str = "totalGlobalMem"
+    """Key of a device's memory limit, in bytes, in the trace's `deviceProperties`."""
+
+
+_NCCL: Final = (
+    (r"nccl\w*Kernel", "NCCL, RCCL: ncclAllReduceRingLLKernel_*, ncclKernel_*, ncclDevKernel_*, ncclSymkDevKernel_*"),
+    (r"_Z\d+nccl\w*Kernel", "the same with a mangled name"),
+)
+
+CUDA: Final = Accelerator(
+    title="NVIDIA GPU",
+    device="cuda",
+    backend="nccl",
+    activity="CUDA",
+    category="cuda",
+    other_categories=("cuda_profiler_range", "gpu_pm_counter"),
+    collective_kernels=_NCCL,
+    visibility=("CUDA_VISIBLE_DEVICES",),
+    toolkit="cuda",
+)
+ROCM: Final = Accelerator(
+    title="AMD GPU",
+    device="cuda",  # torch's ROCm build calls its devices so
+    backend="nccl",  # which is RCCL there
+    activity="CUDA",
+    category="hip",
+    collective_kernels=(*_NCCL, (r"mscclKernel", "MSCCL in RCCL")),
+    visibility=("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"),
+    toolkit="hip",
+)
+XPU: Final = Accelerator(
+    title="Intel GPU",
+    device="xpu",
+    backend="xccl",
+    activity="XPU",
+    category="xpu",
+    collective_kernels=(
+        (r"oneccl_", "oneCCL's SYCL kernels"),
+        (r"(allreduce|allgatherv?|reduce_scatter|alltoallv?)_(small|medium|large)_", "oneCCL's device algorithms"),
+    ),
+    visibility=("ZE_AFFINITY_MASK",),
+    toolkit="xpu",  # since torch 2.6
+)
+MTIA: Final = Accelerator(
+    title="Meta MTIA",
+    device="mtia",
+    backend=None,
+    activity="MTIA",
+    category="mtia",
+    kernel_categories=("mtia_ccp_events",),
+    other_categories=("mtia_(insight|counters|workloadd)",),
+    copy_kernels=("dma_request",),
+)
+HPU: Final = Accelerator(
+    title="Intel Gaudi",
+    device="hpu",
+    backend="hccl",
+    activity="HPU",
+    category="hpu",
+    launch_categories=("hpu_op",),
+    collective_kernels=((r"hccl", "HCCL"),),
+    visibility=("HABANA_VISIBLE_DEVICES", "HABANA_VISIBLE_MODULES"),
+)
+NPU: Final = Accelerator(
+    title="Huawei Ascend",
+    device="npu",
+    backend="hccl",
+    activity="PrivateUse1",
+    category="privateuse1",
+    collective_kernels=((r"hcom_|[hH]ccl", "HCCL"),),
+    visibility=("ASCEND_RT_VISIBLE_DEVICES",),
+)
+
+ACCELERATORS: Final[Registry[Accelerator]] = Registry(
+    "perfkit.accelerators",
+    "accelerator",
+    {name: f"perfkit.accelerators:{name.upper()}" for name in ("cuda", "rocm", "xpu", "mtia", "hpu", "npu")},
+    lambda found: isinstance(found, Accelerator),
+)
+"""In the order in which `--device auto` tries them."""
+
+
+@cache
+def accelerators() -> tuple[Accelerator, ...]:
+    """Return all rows, built-in ones first; a plug-in that cannot be loaded is a warning."""
+    builtin = (ACCELERATORS.load(name) for name in ACCELERATORS.builtin)
+    return (*builtin, *(row for _, row in ACCELERATORS.load_plugins()))
+
+
+@cache
+def device_types() -> tuple[str, ...]:
+    """Return the types of `torch.device` that are accelerators, each once."""
+    return tuple(dict.fromkeys(row.device for row in accelerators()))
+
+
+@cache
+def device_backends() -> tuple[str, ...]:
+    """Return the backends that move data between devices only, each once."""
+    return tuple(dict.fromkeys(row.backend for row in accelerators() if row.backend))
+
+
+def of_device(device: str) -> Accelerator:
+    """Return the first row of a type of `torch.device`.
+
+    Raises:
+        KeyError: no row has it.
+    """
+    for row in accelerators():
+        if row.device == device:
+            return row
+    raise KeyError(device)

@@ -1,0 +1,81 @@
+"""Every row of the table of accelerators serves recording and analysis alike."""
+
+import dataclasses
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+from torch.profiler import ProfilerActivity
+
+from perfkit import accelerators as under_test
+from perfkit.accelerators import ACCELERATORS, CUDA, Accelerator, accelerators, device_backends, device_types, of_device
+from perfkit.analysis.per_rank import name_patterns
+from perfkit.trace import categories
+from perfkit.trace.categories import communication_operators, kind_of
+from perfkit.trace.events import EventKind
+
+ROWS = [ACCELERATORS.load(name) for name in ACCELERATORS.builtin]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.title)
+def test_a_row_is_known_everywhere(row: Accelerator) -> None:
+    assert hasattr(ProfilerActivity, row.activity)
+    assert row.device in device_types()
+    assert [kind_of(f"{row.category}_{call}") for call in ("runtime", "driver")] == [EventKind.LAUNCH] * 2
+    assert kind_of(f"{row.category}_sync") is EventKind.OTHER
+    assert {kind_of(category) for category in row.kernel_categories} <= {EventKind.KERNEL}
+    assert {kind_of(category) for category in row.launch_categories} <= {EventKind.LAUNCH}
+    if row.backend is not None:
+        assert row.backend in device_backends()
+        assert communication_operators().match(f"{row.backend}:all_reduce")
+
+
+def test_names_of_collective_kernels() -> None:
+    kernels = (
+        "ncclDevKernel_AllReduce_Sum_f32",
+        "oneccl_allreduce",
+        "hcom_allReduce__1",
+        "HcclAllGather",
+        "mscclKernel",
+    )
+    assert [name_patterns.is_communication_kernel(name) for name in kernels] == [True] * len(kernels)
+    assert name_patterns.copy_kernels().match("dma_request")
+
+
+def test_the_first_row_of_a_type_of_device_counts() -> None:
+    assert of_device("cuda") is CUDA
+    with pytest.raises(KeyError):
+        of_device("tpu")
+
+
+@pytest.fixture
+def toy(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A plug-in accelerator: everything that was computed from the table is computed anew."""
+    tables = (accelerators, device_types, device_backends, categories._kinds, categories.communication_operators)
+    caches = (*tables, categories.backend_annotations, kind_of, name_patterns._communication_kernels)
+    row = dataclasses.replace(
+        CUDA, title="Toy", device="toy", backend="tccl", category="toy", collective_kernels=((r"tccl", "TCCL"),)
+    )
+    monkeypatch.setattr(ACCELERATORS, "load_plugins", lambda: iter([("toy", row)]))
+    for cached in caches:
+        cached.cache_clear()
+    yield
+    monkeypatch.undo()
+    for cached in caches:
+        cached.cache_clear()
+
+
+@pytest.mark.usefixtures("toy")
+def test_a_plugin_row_is_known_everywhere() -> None:
+    assert device_types()[-1] == "toy"
+    assert kind_of("toy_memcpy") is EventKind.COPY
+    assert communication_operators().match("tccl:all_gather")
+    assert name_patterns.is_communication_kernel("tcclRing")
+    assert of_device("toy").title == "Toy"
+
+
+def test_the_table_imports_no_torch() -> None:
+    script = f"import sys, {under_test.__name__} as a; a.accelerators(); print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "False\n"
