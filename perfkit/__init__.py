@@ -8,10 +8,14 @@
         ...
     report = perfkit.analyze("traces/")        # the report, as records
     report.tables().steps                      # the same as pandas DataFrames
+    perfkit.load_report("report.json")         # a report that was written earlier
     perfkit.compare("traces/a", "traces/b")    # what changed
-    perfkit.history("traces/")                 # how it went over time
+    perfkit.history("traces/")                 # step time and efficiency over runs
+    perfkit.merge("traces/a", "a.pftrace")     # all ranks on one timeline
 
-Importing perfkit is cheap: each name is imported when it is first used, torch only by `profile` and its options.
+Every error that perfkit raises on purpose derives from `perfkit.PerfkitError`; `perfkit.errors` draws the tree.
+Importing perfkit is cheap: each name is imported when it is first used, and torch only by `profile`, `Session`,
+`ProfilerOptions` and `StepWork`.
 """
 
 from importlib import import_module
@@ -22,35 +26,95 @@ from perfkit._version import __version__
 if TYPE_CHECKING:
     from perfkit.capture.profile import profile as profile
     from perfkit.capture.recording.session import ProfilerOptions as ProfilerOptions
+    from perfkit.capture.recording.session import Session as Session
+    from perfkit.capture.recording.throughput import StepWork as StepWork
+    from perfkit.errors import ExternalToolError as ExternalToolError
+    from perfkit.errors import GateError as GateError
+    from perfkit.errors import LaunchEnvironmentError as LaunchEnvironmentError
+    from perfkit.errors import NotATraceError as NotATraceError
     from perfkit.errors import PerfkitError as PerfkitError
+    from perfkit.errors import PluginError as PluginError
+    from perfkit.errors import RunError as RunError
+    from perfkit.errors import StoreError as StoreError
+    from perfkit.errors import TraceError as TraceError
+    from perfkit.errors import UndecidedGateError as UndecidedGateError
+    from perfkit.errors import UsageError as UsageError
+    from perfkit.errors import ViewError as ViewError
+    from perfkit.errors import WorkerError as WorkerError
     from perfkit.pipeline.analyze import analyze as analyze
     from perfkit.pipeline.compare import compare as compare
     from perfkit.pipeline.compare import history as history
+    from perfkit.schema.common import Finding as Finding
+    from perfkit.schema.comparison import Comparison as Comparison
+    from perfkit.schema.history import History as History
     from perfkit.schema.manifest import RunManifest as RunManifest
+    from perfkit.schema.rank import RankReport as RankReport
+    from perfkit.schema.report import Insight as Insight
     from perfkit.schema.report import Report as Report
+    from perfkit.schema.run import RunReport as RunReport
+    from perfkit.storage.report_file import load_report as load_report
+    from perfkit.timeline.merge import Merged as Merged
+    from perfkit.timeline.merge import merge as merge
+
+_ERRORS: Final = (
+    *("ExternalToolError", "GateError", "LaunchEnvironmentError", "NotATraceError", "PerfkitError", "PluginError"),
+    *("RunError", "StoreError", "TraceError", "UndecidedGateError", "UsageError", "ViewError", "WorkerError"),
+)
+_LAZY: Final = dict.fromkeys(_ERRORS, "perfkit.errors") | {
+    "Comparison": "perfkit.schema.comparison",
+    "Finding": "perfkit.schema.common",
+    "History": "perfkit.schema.history",
+    "Insight": "perfkit.schema.report",
+    "Merged": "perfkit.timeline.merge",
+    "ProfilerOptions": "perfkit.capture.recording.session",
+    "RankReport": "perfkit.schema.rank",
+    "Report": "perfkit.schema.report",
+    "RunManifest": "perfkit.schema.manifest",
+    "RunReport": "perfkit.schema.run",
+    "Session": "perfkit.capture.recording.session",
+    "StepWork": "perfkit.capture.recording.throughput",
+    "analyze": "perfkit.pipeline.analyze",
+    "compare": "perfkit.pipeline.compare",
+    "history": "perfkit.pipeline.compare",
+    "load_report": "perfkit.storage.report_file",
+    "merge": "perfkit.timeline.merge",
+    "profile": "perfkit.capture.profile",
+}
 
 __all__ = [
+    "Comparison",
+    "ExternalToolError",
+    "Finding",
+    "GateError",
+    "History",
+    "Insight",
+    "LaunchEnvironmentError",
+    "Merged",
+    "NotATraceError",
     "PerfkitError",
+    "PluginError",
     "ProfilerOptions",
+    "RankReport",
     "Report",
+    "RunError",
     "RunManifest",
+    "RunReport",
+    "Session",
+    "StepWork",
+    "StoreError",
+    "TraceError",
+    "UndecidedGateError",
+    "UsageError",
+    "ViewError",
+    "WorkerError",
     "__version__",
     "analyze",
     "compare",
     "history",
+    "load_report",
+    "merge",
     "profile",
 ]
-
-_LAZY: Final = {
-    "PerfkitError": "perfkit.errors",
-    "ProfilerOptions": "perfkit.capture.recording.session",
-    "Report": "perfkit.schema.report",
-    "RunManifest": "perfkit.schema.manifest",
-    "analyze": "perfkit.pipeline.analyze",
-    "compare": "perfkit.pipeline.compare",
-    "history": "perfkit.pipeline.compare",
-    "profile": "perfkit.capture.profile",
-}
 
 
 def __getattr__(name: str) -> Any:

@@ -12,6 +12,7 @@
     ├── ViewError                 exit 1  a trace that cannot be shown: a taken port, a missing viewer
     ├── PeerError                 exit 1  another program, asked to analyse the same traces, failed
     ├── PluginError               exit 1  a plug-in of another package that cannot be loaded
+    ├── PluginError               exit 1  a plug-in of another package that cannot be loaded
     ├── GateError                 exit 3  a condition of `--fail-on` holds
     │   └── UndecidedGateError    exit 4  none holds, but one could not be decided
     └── RunError                  exit 1  a training run that failed

@@ -72,8 +72,8 @@ class _Run(NamedTuple):
 
 
 def merge(
-    path: Path,
-    output: Path,
+    path: str | Path,
+    output: str | Path,
     *,
     ranks: str | None = None,
     steps: str | None = None,
@@ -97,6 +97,7 @@ def merge(
         UsageError: there is no such rank or step, the folder holds several runs, or the suffix is none.
         StoreError: the file cannot be written.
     """
+    path, output = Path(path), Path(output)
     check_suffix(output)
     check_step_marker(step_marker)
     wanted_ranks = Ranges("--ranks", ranks) if ranks is not None else None

@@ -167,7 +167,7 @@ def test_schema_is_a_schema_with_descriptions(name: str) -> None:
     made = schema(name)
     jsonschema.Draft202012Validator.check_schema(made)
     assert made["$id"] == f"urn:perfkit:{name}:2"
-    assert made["title"].startswith(f"perfkit {name}, version 1")
+    assert made["title"].startswith(f"perfkit {name}, version 2")
 
 
 def test_the_models_docstrings_are_in_the_schema() -> None:

@@ -1,0 +1,44 @@
+"""Read a report back: `report.json`, as `perfkit analyze -o report.json` writes it."""
+
+from pathlib import Path
+
+import msgspec
+
+from perfkit.errors import StoreError
+from perfkit.schema.report import REPORT_VERSION, Report
+
+
+class _Versioned(msgspec.Struct):
+    """The part of the file that is read first."""
+
+    schema_version: int
+
+
+def load_report(path: str | Path) -> Report:
+    """Read the JSON file of a report.
+
+    Args:
+        path: what `perfkit analyze -o FILE.json` or `-f json` wrote.
+
+    Returns:
+        The report, with its tables and charts (see `perfkit.Report`).
+
+    Raises:
+        StoreError: the file cannot be read, is not a report, or was written by a perfkit with another schema version.
+    """
+    file = Path(path)
+    try:
+        if not file.is_file():  # a pipe or a device could block, or never end
+            raise StoreError(f"{file}: no such file" if not file.exists() else f"{file}: not a regular file")
+        data = file.read_bytes()
+        version = msgspec.json.decode(data, type=_Versioned).schema_version
+        if version != REPORT_VERSION:
+            raise StoreError(
+                f"{file}: written with schema version {version}, this perfkit reads {REPORT_VERSION}: "
+                "analyze the traces again"
+            )
+        return msgspec.json.decode(data, type=Report)
+    except OSError as error:
+        raise StoreError(f"{file}: cannot be read: {error.strerror}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise StoreError(f"{file}: not a perfkit report: {error}") from error
