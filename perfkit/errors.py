@@ -1,17 +1,16 @@
-"""What can go wrong, as one tree.
+"""Exception hierarchy.
 
 ::
 
     PerfkitError                  exit 1  the base of everything perfkit raises on purpose
-    ├── UsageError                exit 2  an option, a value or a combination that cannot be
+    ├── UsageError                exit 2  an invalid option, value or combination
     ├── TraceError                exit 1  a trace that cannot be read at all
     │   └── NotATraceError                a JSON file that is something else
     ├── StoreError                exit 1  a run folder, manifest or data file that cannot be read or written
     ├── LaunchEnvironmentError    exit 1  contradicting launcher variables, a missing package or device
     ├── WorkerError               exit 1  a process that analysed a trace died
     ├── ViewError                 exit 1  a trace that cannot be shown: a taken port, a missing viewer
-    ├── PeerError                 exit 1  another program, asked to analyse the same traces, failed
-    ├── PluginError               exit 1  a plug-in of another package that cannot be loaded
+    ├── ExternalToolError         exit 1  another program, run on the same traces, failed
     ├── PluginError               exit 1  a plug-in of another package that cannot be loaded
     ├── GateError                 exit 3  a condition of `--fail-on` holds
     │   └── UndecidedGateError    exit 4  none holds, but one could not be decided
