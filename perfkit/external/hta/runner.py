@@ -17,7 +17,7 @@ from perfkit.schema.external_tool import ExternalTable
 from perfkit.schema.run import RunReport
 from perfkit.trace.decompression import GZIP_MAGIC, SKIPPABLE, ZSTD_MAGIC, BrokenStreamError, TraceText
 
-_CHILD: Final = Path(__file__).with_name("child.py")
+_CHILD: Final = Path(__file__).with_name("subprocess_entry.py")
 _PACKAGES: Final = ("HolisticTraceAnalysis", "traceinsight")
 """HTA, and what its authors publish it as since."""
 _ERROR_TAIL: Final = 300
