@@ -81,7 +81,7 @@ def analyze(
     executor: Annotated[
         str | None,
         typer.Option(
-            metavar=f"<{'|'.join(EXECUTORS)}>",
+            metavar=f"<{'|'.join(EXECUTORS.names())}>",
             help="Where the traces are read; without it here, in as many processes as help.",
         ),
     ] = None,
