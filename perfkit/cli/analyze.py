@@ -3,7 +3,7 @@
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 from msgspec.structs import replace
@@ -12,6 +12,7 @@ from perfkit.cli.stdout import standard_output
 from perfkit.cli.typer_app import App
 from perfkit.errors import StoreError, UsageError
 from perfkit.executors import EXECUTORS
+from perfkit.external.cross_checks import CROSS_CHECKS, with_cross_check
 from perfkit.report import BINARY_REPORTERS, DEFAULT_TOP, REPORTERS, SUFFIXES, binary_reporter, reporter
 from perfkit.schema.report import Report
 from perfkit.util.formatting import escape_unprintable
@@ -28,6 +29,12 @@ PAGES = "reports"
 def _known(name: str | None) -> str | None:
     if name is not None and name not in REPORTERS:
         raise typer.BadParameter(f"'{name}' is none of {', '.join(REPORTERS)}")
+    return name
+
+
+def _known_cross_check(name: str | None) -> str | None:
+    if name is not None and name not in CROSS_CHECKS:
+        raise typer.BadParameter(f"'{name}' is none of {', '.join(CROSS_CHECKS.names())}")
     return name
 
 
@@ -81,7 +88,7 @@ def analyze(
     executor: Annotated[
         str | None,
         typer.Option(
-            metavar=f"<{'|'.join(EXECUTORS)}>",
+            metavar=f"<{'|'.join(EXECUTORS.names())}>",
             help="Where the traces are read; without it here, in as many processes as help.",
         ),
     ] = None,
@@ -102,9 +109,13 @@ def analyze(
         str | None,
         typer.Option(metavar="N,N", help="World sizes to forecast the throughput of, from a series of at least four."),
     ] = None,
-    peer: Annotated[
-        Literal["hta"] | None,
-        typer.Option("--cross-check", help="Set another program's breakdown beside it (needs the extra `hta`)."),
+    cross_check: Annotated[
+        str | None,
+        typer.Option(
+            metavar=f"<{'|'.join(CROSS_CHECKS.names())}>",
+            callback=_known_cross_check,
+            help="Compare with the breakdown of another tool (`hta` needs the extra `hta`).",
+        ),
     ] = None,
     no_cache: Annotated[
         bool, typer.Option("--no-cache", help="Neither use the results of earlier analyses nor keep this one's.")
@@ -133,10 +144,8 @@ def analyze(
         from perfkit.report.exporters.parquet import installed as check_parquet
 
         check_parquet()  # better said now than after an hour
-    if peer:
-        from perfkit.external.hta.runner import installed
-
-        installed()
+    if cross_check:
+        CROSS_CHECKS.load(cross_check).check_installed()
     with bar() as progress:
         report = pipeline.analyze(
             *paths,
@@ -152,7 +161,8 @@ def analyze(
             by=[option.removeprefix("--").replace("-", "_") for option in by or []],
             forecast=sizes,
         )
-    report = _cross_checked(report) if peer else report
+    if cross_check:
+        report = replace(report, runs=[with_cross_check(run, cross_check) for run in report.runs])
     for path, kind in files:
         _write(report, kind, path, top)
     written = ", ".join(escape_unprintable(str(path)) for path, _ in files if str(path) != "-")
@@ -161,13 +171,6 @@ def analyze(
     unasked = html is None and not output and name is None and len(report.runs) > 1
     if html or unasked:
         _write_page(report, paths, top, unasked)
-
-
-def _cross_checked(report: Report) -> Report:
-    """Return `report` with HTA's figures beside its own, or with a finding that says why there are none."""
-    from perfkit.external.hta.cross_check import with_cross_check
-
-    return replace(report, runs=[with_cross_check(run) for run in report.runs])
 
 
 def _sizes(text: str | None) -> list[int]:

@@ -7,7 +7,7 @@ import typer
 
 from perfkit.cli.typer_app import App
 from perfkit.errors import UsageError
-from perfkit.external.hta.analyses import ANALYSES
+from perfkit.external.hta.runner import ANALYSES, installed, run_hta
 from perfkit.report import DEFAULT_TOP, PEER_SUFFIXES, peer_reporter
 
 app = App()
@@ -48,7 +48,6 @@ def hta(
         raise UsageError(f"--step is for critical-path: {analysis} is over all steps")
     kind = _format_of(output)
     from perfkit.cli.stdout import standard_output
-    from perfkit.external.hta.runner import installed, run_hta
     from perfkit.pipeline.analyze import analyze
     from perfkit.report.output_files import writing
 

@@ -1,69 +1,96 @@
-"""Where the work on the traces runs: each row is a `concurrent.futures.Executor`, opened by name.
+"""Executors of the work on the traces: each is a `concurrent.futures.Executor`, opened by name.
 
-A new executor is a module with `open_(choice)`, a context manager, and a row in `EXECUTORS`. Nothing here knows what
-the work is: a function and its argument, both picklable, and a small result.
+To add one, write a function that takes `ExecutorOptions` and returns a context manager of an executor, and a row in
+`EXECUTORS`, or an entry point of the group `perfkit.executors`. Nothing here depends on what the work is: a picklable
+function, a picklable argument and a small result.
 """
 
 from collections.abc import Iterator
 from concurrent.futures import Executor
-from contextlib import AbstractContextManager, contextmanager
-from importlib import import_module
-from typing import Final, NamedTuple, Protocol, cast
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Final, NamedTuple, Protocol
 
-from perfkit.errors import UsageError
-
-EXECUTORS: Final[dict[str, str]] = {
-    "serial": "perfkit.executors.serial:open_serial",
-    "processes": "perfkit.executors.processes:open_processes",
-    "mpi": "perfkit.executors.mpi:open_mpi",
-    "dask": "perfkit.executors.dask:open_dask",
-}
-"""Name to `module:function`; a module is imported when its executor is asked for."""
+from perfkit.errors import PerfkitError, PluginError, UsageError
+from perfkit.plugins import Registry
 
 
 class ExecutorOptions(NamedTuple):
-    """What a user chose of an executor."""
+    """Options of an executor."""
 
     workers: int | None = None
-    """None: as many as fit."""
+    """Number of workers; None for as many as cores and memory allow."""
     scheduler: str | None = None
-    """Address of a running dask scheduler."""
+    """Address of a running scheduler."""
 
 
 class ExecutorFactory(Protocol):
     """A function that opens an executor."""
 
-    def __call__(self, choice: ExecutorOptions) -> AbstractContextManager[Executor]:
-        """Return the executor; leaving it after an error or an interrupt abandons the work at once."""
+    def __call__(self, options: ExecutorOptions, /) -> AbstractContextManager[Executor]:
+        """Return the executor; leaving its context after an error or an interrupt abandons the work at once."""
 
 
-def check(executor: str | Executor | None, choice: ExecutorOptions) -> None:
-    """Refuse what does not fit together.
+EXECUTORS: Final[Registry[ExecutorFactory]] = Registry(
+    "perfkit.executors",
+    "executor",
+    {
+        "serial": "perfkit.executors.serial:open_serial",
+        "processes": "perfkit.executors.processes:open_processes",
+        "mpi": "perfkit.executors.mpi:open_mpi",
+        "dask": "perfkit.executors.dask:open_dask",
+    },
+    callable,
+)
+
+
+def check(executor: str | Executor | None, options: ExecutorOptions) -> None:
+    """Check that an executor and its options fit together. An executor of a plug-in checks its own.
 
     Raises:
         UsageError: an unknown name, or an option that the executor does not have.
     """
     if isinstance(executor, str) and executor not in EXECUTORS:
-        raise UsageError(f"--executor {executor}: is none of {', '.join(EXECUTORS)}")
-    if isinstance(executor, Executor) and (choice.workers is not None or choice.scheduler is not None):
-        raise UsageError("`workers` and `scheduler` are for executors by name: this one is open already")
-    if choice.scheduler is not None and executor != "dask":
-        raise UsageError("--scheduler is the address of a dask scheduler: it needs --executor dask")
-    if choice.workers is None:
+        raise UsageError(f"--executor {executor}: choose from {', '.join(EXECUTORS.names())}")
+    if isinstance(executor, Executor) and (options.workers is not None or options.scheduler is not None):
+        raise UsageError("`workers` and `scheduler` need the name of an executor: this one is already open")
+    if options.workers is not None and options.workers < 1:
+        raise UsageError(f"--workers {options.workers}: at least one is needed")
+    if executor in EXECUTORS.plugin_names():
         return
-    if choice.workers < 1:
-        raise UsageError(f"--workers {choice.workers}: at least one must work")
+    if options.scheduler is not None and executor != "dask":
+        raise UsageError("--scheduler is the address of a dask scheduler: it needs --executor dask")
+    if options.workers is None:
+        return
     if executor == "serial":
         raise UsageError("--workers does not go with --executor serial, which has none")
     if executor == "mpi":
-        raise UsageError("--workers does not go with --executor mpi: `mpiexec -n` says how many there are")
-    if choice.scheduler is not None:
+        raise UsageError("--workers does not go with --executor mpi: set the number of ranks with `mpiexec -n`")
+    if options.scheduler is not None:
         raise UsageError("--workers does not go with --scheduler: the cluster has its own")
 
 
 @contextmanager
-def open_executor(name: str, choice: ExecutorOptions) -> Iterator[Executor]:
-    """Open the executor called `name` in `EXECUTORS`."""
-    module, _, function = EXECUTORS[name].partition(":")
-    with cast("ExecutorFactory", getattr(import_module(module), function))(choice) as executor:
-        yield executor
+def open_executor(name: str, options: ExecutorOptions) -> Iterator[Executor]:
+    """Open the executor called `name` in `EXECUTORS`.
+
+    Raises:
+        PluginError: an installed package adds it, and it cannot be loaded or opened.
+    """
+    factory = EXECUTORS.load(name)
+    with ExitStack() as stack:
+        yield (
+            stack.enter_context(factory(options)) if name in EXECUTORS.builtin else _open(name, factory, options, stack)
+        )
+
+
+def _open(name: str, factory: ExecutorFactory, options: ExecutorOptions, stack: ExitStack) -> Executor:
+    try:
+        executor: object = stack.enter_context(factory(options))
+    except PerfkitError:
+        raise
+    except Exception as error:  # foreign code: one line for whatever is wrong with it
+        raise PluginError(f"executor {name!r} cannot be opened: {type(error).__name__}: {error}") from error
+    if isinstance(executor, Executor):
+        return executor
+    kind = type(executor).__name__
+    raise PluginError(f"executor {name!r} is a {kind}, not a context manager of a concurrent.futures.Executor")

@@ -1,8 +1,8 @@
-"""A dask cluster: a running one by the address of its scheduler, or one on this machine."""
+"""Run on a dask cluster: a running one, by the address of its scheduler, or a local one."""
 
 import logging
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future, InvalidStateError
+from concurrent.futures import CancelledError, Executor, Future, InvalidStateError
 from contextlib import ExitStack, contextmanager, suppress
 from importlib import import_module
 from typing import Any, TypeVar
@@ -17,38 +17,43 @@ T = TypeVar("T")
 _CONNECT_S = 10
 
 
-class _Dask(Executor):
-    """Sends work to a cluster whose workers each keep children for it."""
+class _DaskExecutor(Executor):
+    """dask's own executor, with a `WorkerError` for whatever the cluster loses.
+
+    dask's executor cancels the futures of a scheduler that died, raises from `submit` once it is closed, and never
+    completes what is submitted while it closes.
+    """
 
     def __init__(self, client: Any) -> None:
         self._client = client
-        self._remote: set[Any] = set()
-        """dask forgets a task whose future nobody holds."""
+        self._pool: Executor = client.get_executor(pure=False)
 
     def submit(self, function: Callable[..., T], /, *args: Any, **_: Any) -> "Future[T]":
-        """Queue `function(*args)`."""
+        """Queue `function(*args)` for a child process of a dask worker."""
         future: Future[T] = Future()
         try:
-            remote = self._client.submit(run_in_worker_process, function, *args, pure=False)
+            pending = self._pool.submit(run_in_worker_process, function, *args)
         # dask's errors have no common root, and those of a scheduler that is gone differ by version.
         except Exception as error:  # noqa: BLE001
-            _fail(future, WorkerError(f"the cluster does not take it ({error})"))
+            future.set_exception(WorkerError(f"the dask cluster does not accept work ({error})"))
             return future
-        self._remote.add(remote)
-        remote.add_done_callback(lambda done: self._settle(future, done))
-        # While it closes, a client takes work and forgets it.
+        pending.add_done_callback(lambda done: _copy_outcome(done, future))
         if self._client.status in ("closing", "closed"):
-            _fail(future, WorkerError("the cluster is gone"))
+            _fail(future, WorkerError("the dask cluster is gone"))
         return future
 
-    def _settle(self, future: "Future[Any]", done: Any) -> None:
-        try:
-            _pass_on(done, future)
-        # Whoever waits for the future would wait for ever.
-        except Exception as error:  # noqa: BLE001
-            _fail(future, WorkerError(f"the cluster lost what came of it ({error})"))
-        finally:
-            self._remote.discard(done)
+
+def _copy_outcome(done: "Future[T]", future: "Future[T]") -> None:
+    try:
+        result = done.result()
+    except CancelledError:
+        _fail(future, WorkerError("the dask cluster dropped it"))
+    except BaseException as error:  # noqa: BLE001  it belongs to whoever waits for the future
+        killed = type(error).__name__ == "KilledWorker"
+        _fail(future, WorkerError("its dask worker died repeatedly") if killed else error)
+    else:
+        with suppress(InvalidStateError):
+            future.set_result(result)
 
 
 def _fail(future: "Future[Any]", error: BaseException) -> None:
@@ -56,59 +61,47 @@ def _fail(future: "Future[Any]", error: BaseException) -> None:
         future.set_exception(error)
 
 
-def _pass_on(done: Any, future: "Future[Any]") -> None:
-    if done.cancelled():
-        return _fail(future, WorkerError("the cluster gave it up"))
-    error = done.exception()
-    if type(error).__name__ == "KilledWorker":
-        error = WorkerError("its dask worker died again and again")
-    if error is not None:
-        return _fail(future, error)
-    return future.set_result(done.result())
-
-
 @contextmanager
-def _quiet(logger: logging.Logger) -> Iterator[None]:
-    """Let a logger say nothing: what becomes of the work is known from its futures, and tracebacks help nobody."""
-    before = logger.level
-    logger.setLevel(logging.CRITICAL)
+def _silenced(*names: str) -> Iterator[None]:
+    """Silence loggers: futures report every failure, and dask's tracebacks help nobody."""
+    levels = {logger: logger.level for logger in map(logging.getLogger, names)}
+    for logger in levels:
+        logger.setLevel(logging.CRITICAL)
     try:
         yield
     finally:
-        logger.setLevel(before)
+        for logger, level in levels.items():
+            logger.setLevel(level)
 
 
 @contextmanager
-def open_dask(choice: ExecutorOptions) -> Iterator[Executor]:
-    """Return an executor on the cluster of `choice.scheduler`, or on a new local one of `choice.workers` workers.
+def open_dask(options: ExecutorOptions) -> Iterator[Executor]:
+    """Return an executor on the cluster at `options.scheduler`, or on a new local one of `options.workers` workers.
 
     Raises:
-        LaunchEnvironmentError: no dask, or no scheduler at the address.
+        LaunchEnvironmentError: dask is not installed, or no scheduler answers at the address.
     """
     try:
         distributed: Any = import_module("distributed")
     except ImportError as error:
         raise LaunchEnvironmentError("--executor dask needs dask: pip install 'perfkit[dask]'") from error
     with ExitStack() as stack:
-        for name in ("distributed", "distributed.client"):
-            stack.enter_context(_quiet(logging.getLogger(name)))
-        address: Any = choice.scheduler
+        stack.enter_context(_silenced("distributed", "distributed.client"))
+        address: Any = options.scheduler
         if address is None:
-            # Threads do: each hands its work to a child process.
-            workers = choice.workers or count_cores()
-            address = stack.enter_context(
-                distributed.LocalCluster(
-                    n_workers=1,
-                    threads_per_worker=workers,
-                    processes=False,
-                    dashboard_address=None,
-                    silence_logs=logging.CRITICAL,
-                )
+            # Threads suffice: each hands its work to a child process.
+            address = distributed.LocalCluster(
+                n_workers=1,
+                threads_per_worker=options.workers or count_cores(),
+                processes=False,
+                dashboard_address=None,
+                silence_logs=logging.CRITICAL,
             )
+            stack.enter_context(address)
         try:
             client = stack.enter_context(distributed.Client(address, timeout=_CONNECT_S, set_as_default=False))
         except (OSError, ValueError, TimeoutError) as error:
             raise LaunchEnvironmentError(f"--scheduler {address}: no dask scheduler answers there ({error})") from error
-        if choice.scheduler is None:
-            stack.callback(stop_worker_processes)  # its threads are of this process, and so are their children
-        yield _Dask(client)
+        if options.scheduler is None:
+            stack.callback(stop_worker_processes)  # the cluster's threads are of this process, so are their children
+        yield _DaskExecutor(client)

@@ -1,4 +1,4 @@
-"""The ranks of an MPI job: rank 0 hands out the work and goes on, the others do it and end."""
+"""Run on the ranks of an MPI job: rank 0 submits the work and continues, the others do it and exit."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -12,11 +12,11 @@ from perfkit.executors.worker_process import run_in_worker_process
 
 T = TypeVar("T")
 
-_HOW = "mpiexec -n 16 perfkit analyze --executor mpi ..."
+_EXAMPLE = "mpiexec -n 16 perfkit analyze --executor mpi ..."
 
 
-class _Apart(Executor):
-    """Sends work to an executor whose workers each keep a child for it."""
+class _MpiExecutor(Executor):
+    """Submits to an MPI pool whose workers each run the work in a child process."""
 
     def __init__(self, pool: Executor) -> None:
         self._pool = pool
@@ -27,32 +27,32 @@ class _Apart(Executor):
 
 
 @contextmanager
-def open_mpi(choice: ExecutorOptions) -> Iterator[Executor]:  # noqa: ARG001  mpiexec has the options
-    """Return rank 0's executor, whose workers are the other ranks.
+def open_mpi(options: ExecutorOptions) -> Iterator[Executor]:  # noqa: ARG001  mpiexec sets them
+    """Return an executor on rank 0 whose workers are the other ranks.
 
     Raises:
-        LaunchEnvironmentError: no mpi4py, no MPI, or only one rank.
-        SystemExit: on the other ranks, once they have served.
+        LaunchEnvironmentError: mpi4py or MPI is missing, or there is only one rank.
+        SystemExit: on the other ranks, when all work is done.
     """
     try:
         from mpi4py import MPI
         from mpi4py.futures import MPICommExecutor
     except ImportError as error:
         raise LaunchEnvironmentError("--executor mpi needs mpi4py: pip install 'perfkit[mpi]'") from error
-    except RuntimeError as error:  # mpi4py without an MPI library
+    except RuntimeError as error:  # mpi4py is installed, an MPI library is not
         raise LaunchEnvironmentError(f"--executor mpi: mpi4py finds no MPI library ({error})") from error
     world = MPI.COMM_WORLD
     if world.Get_size() < 2:
-        raise LaunchEnvironmentError(f"--executor mpi: this is the only MPI rank; start several: {_HOW}")
+        raise LaunchEnvironmentError(f"--executor mpi: this is the only MPI rank; start several: {_EXAMPLE}")
     pool: Any
     with MPICommExecutor(world, root=0) as pool:
         if pool is not None:
             try:
-                yield _Apart(pool)
+                yield _MpiExecutor(pool)
             except KeyboardInterrupt:
-                world.Abort(130)  # the others may be in the middle of a long trace
+                world.Abort(130)  # the others may be reading a long trace
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
     if pool is None:
-        sys.exit(0)  # served; MPI ends in an orderly way on the way out
+        sys.exit(0)  # a worker that is done; MPI is finalised at exit

@@ -1,4 +1,4 @@
-"""Several processes on this machine."""
+"""Run in several processes on this machine."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
@@ -23,9 +23,9 @@ class _Job(NamedTuple):
 
 
 class Processes(Executor):
-    """Runs what is submitted in child processes; one that dies costs what it was doing and nothing else.
+    """Runs tasks in child processes; one that dies costs its own task and no other.
 
-    Each child has a thread here that waits for it. Children are started as work comes.
+    A thread of this process waits for each child. Children are started as tasks are submitted.
     """
 
     takes_progress = True
@@ -39,7 +39,7 @@ class Processes(Executor):
         self._abandoned = False
 
     def submit(self, function: Callable[..., T], /, *args: Any, **options: Any) -> "Future[T]":
-        """Queue `function(*args)`; its reports of progress come to `progress`, in a thread of this process."""
+        """Queue `function(*args)`; the option `progress` is called with its progress, in a thread of this process."""
         future: Future[T] = Future()
         self._jobs.put(_Job(future, function, args, **options))
         if len(self._threads) < self._workers:
@@ -55,7 +55,7 @@ class Processes(Executor):
             try:
                 child = child or self._start()
                 job.future.set_result(child.call(job.function, *job.args, progress=job.progress))
-            # Whatever it is belongs to whoever waits for the future; this thread goes on.
+            # Any error belongs to the future; this thread continues.
             except BaseException as error:  # noqa: BLE001
                 if isinstance(error, WorkerError):
                     child = None
@@ -70,7 +70,7 @@ class Processes(Executor):
             return child
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End the children: when all is done, or at once with `cancel_futures`."""
+        """Stop the children: when all tasks are done, or at once with `cancel_futures`."""
         if cancel_futures:
             self._abandon()
         for _ in self._threads:
@@ -84,7 +84,7 @@ class Processes(Executor):
         with self._lock:
             self._abandoned = True
             for child in self._children:
-                child.end()
+                child.kill()
             self._children.clear()
         with suppress(Empty):
             while True:
@@ -94,11 +94,11 @@ class Processes(Executor):
 
 
 @contextmanager
-def open_processes(choice: ExecutorOptions) -> Iterator[Processes]:
-    """Return an executor of `choice.workers` processes, or one a core."""
-    pool = Processes(choice.workers or count_cores())
+def open_processes(options: ExecutorOptions) -> Iterator[Processes]:
+    """Return an executor of `options.workers` processes, by default one per core."""
+    pool = Processes(options.workers or count_cores())
     try:
         yield pool
     finally:
-        # What is not done by now never will be wanted: an error or an interrupt ended the wait.
+        # Tasks that are not done by now are not needed: an error or an interrupt ended the wait.
         pool.shutdown(cancel_futures=True)

@@ -1,8 +1,8 @@
-"""A Python process that works for this one: started plainly, and not by `multiprocessing`.
+"""Worker subprocess driven over a pipe, without `multiprocessing`.
 
 multiprocessing's `fork` copies a process whose threads may hold locks, its `spawn` and `forkserver` run the user's main
-script again, its pool breaks as a whole where one process is killed, and its processes outlive a parent that is. Here a
-child has one pipe: it serves what comes through it, and ends when the other end does, however that came about.
+script again, one killed process breaks its whole pool, and its processes outlive a killed parent. Here a child serves
+one pipe, and exits when the other end is closed, for whatever reason.
 """
 
 import atexit
@@ -20,8 +20,8 @@ from typing import Any, Final, NoReturn
 from perfkit.errors import LaunchEnvironmentError, WorkerError
 from perfkit.util.malloc import trim_large_allocations
 
-_PIECE: Final = 1_000_000
-"""Progress (in bytes) is reported in pieces of at least this size."""
+_PROGRESS_BYTES: Final = 1_000_000
+"""Least progress (in bytes) to report at once."""
 
 Progress = Callable[[int], None]
 
@@ -34,29 +34,29 @@ class WorkerProcess:
     """
 
     def __init__(self) -> None:
-        self._pipe, theirs = Pipe()
-        # -P: what lies in the current folder, traces of others, is not imported.
-        serve_here = f"from perfkit.executors.worker_process import serve; serve({theirs.fileno()})"
+        self._pipe, child_end = Pipe()
+        # -P: nothing is imported from the current folder, which may hold anything.
+        serve_here = f"from perfkit.executors.worker_process import serve; serve({child_end.fileno()})"
         try:
-            with theirs:
+            with child_end:
                 self.process = subprocess.Popen(
                     [sys.executable, "-P", "-c", f"import sys; sys.path[:] = {sys.path!r}; {serve_here}"],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
-                    pass_fds=(theirs.fileno(),),
-                    process_group=0,  # Ctrl-C is for the parent, which then ends its children
+                    pass_fds=(child_end.fileno(),),
+                    process_group=0,  # Ctrl-C goes to the parent, which then stops its children
                 )
         except OSError as error:
             self._pipe.close()
             raise LaunchEnvironmentError(f"cannot start a worker process: {error.strerror or error}") from error
 
     def call(self, function: Callable[..., Any], *args: Any, progress: Progress | None = None) -> Any:
-        """Return what `function(*args)` returns there, or raise what it raises.
+        """Run `function(*args)` in the child and return its result, or raise its error.
 
         Args:
-            function: picklable by its name.
-            args: picklable.
-            progress: called here with what `function` reports to its own argument `progress`.
+            function: must be picklable by name.
+            args: must be picklable.
+            progress: called here with what `function` passes to its own argument `progress`.
 
         Raises:
             WorkerError: the child died.
@@ -72,23 +72,23 @@ class WorkerProcess:
                 if progress:
                     progress(value)
         except (EOFError, BrokenPipeError, ConnectionResetError) as error:
-            raise WorkerError(f"its worker process {self._fate()}") from error
+            raise WorkerError(f"its worker process {self._exit_cause()}") from error
 
-    def _fate(self) -> str:
+    def _exit_cause(self) -> str:
         self._pipe.close()
         code = self.process.wait()
         if code == -signal.SIGKILL:
-            return "was killed (SIGKILL): was memory short? Fewer --workers need less"
-        return f"died of {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+            return "was killed (SIGKILL), perhaps for its memory: try fewer --workers"
+        return f"died from {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 
-    def end(self) -> None:
-        """End the child at once and wait until it has; harmless where it has ended."""
+    def kill(self) -> None:
+        """Kill the child and wait for its exit; harmless if it has exited."""
         self.process.kill()
         self.process.wait()
 
 
 def serve(descriptor: int) -> NoReturn:
-    """Do in this process what comes through the pipe, until its other end is closed."""
+    """Run the jobs that arrive through the pipe, until its other end is closed."""
     trim_large_allocations()
     pipe, lock = Connection(descriptor), Lock()
     jobs: SimpleQueue[tuple[Callable[..., Any], tuple[Any, ...], bool]] = SimpleQueue()
@@ -97,11 +97,11 @@ def serve(descriptor: int) -> NoReturn:
         with lock:
             pipe.send((kind, value))
 
-    # A thread waits for the parent's end, so that its death stops the work in the middle.
+    # A thread waits for the pipe to close, so that the parent's death stops a running job.
     Thread(target=_receive, args=(pipe, jobs), daemon=True).start()
     while True:
-        function, args, reports = jobs.get()
-        options = {"progress": _in_pieces(lambda count: send("progress", count))} if reports else {}
+        function, args, reports_progress = jobs.get()
+        options = {"progress": _in_batches(lambda count: send("progress", count))} if reports_progress else {}
         try:
             kind, value = "result", function(*args, **options)
         # The outermost boundary of this process: the parent raises it again.
@@ -111,7 +111,7 @@ def serve(descriptor: int) -> NoReturn:
         try:
             send(kind, value)
         except OSError:
-            os._exit(0)  # nobody is there to hear it
+            os._exit(0)  # the parent is gone
 
 
 def _receive(pipe: Connection, jobs: "SimpleQueue[Any]") -> None:
@@ -122,14 +122,14 @@ def _receive(pipe: Connection, jobs: "SimpleQueue[Any]") -> None:
         os._exit(0)
 
 
-def _in_pieces(report: Progress) -> Progress:
-    """Return a progress callback that passes on sums of at least `_PIECE`."""
+def _in_batches(report: Progress) -> Progress:
+    """Return a progress callback that passes on sums of at least `_PROGRESS_BYTES`."""
     held = 0
 
     def add(count: int) -> None:
         nonlocal held
         held += count
-        if held >= _PIECE:
+        if held >= _PROGRESS_BYTES:
             report(held)
             held = 0
 
@@ -137,33 +137,33 @@ def _in_pieces(report: Progress) -> Progress:
 
 
 _idle: list[WorkerProcess] = []
-_apart: set[WorkerProcess] = set()
-"""All that `run_in_worker_process` started, at work or idle."""
+_children: set[WorkerProcess] = set()
+"""All children of `run_in_worker_process`, busy or idle."""
 
 
 def run_in_worker_process(function: Callable[..., Any], *args: Any) -> Any:
-    """Return `function(*args)` from a child of this process, which is kept for the next call.
+    """Run `function(*args)` in a child of this process, which is kept for the next call.
 
-    For workers that others started (an MPI rank, a dask worker): what is killed for its memory, or holds Python's lock
-    for long, is then the child and not the worker.
+    For workers that others started (an MPI rank, a dask worker): it is then the child, not the worker, that is killed
+    for its memory or holds the GIL for long.
     """
     try:
         child = _idle.pop()
     except IndexError:
         child = WorkerProcess()
-        _apart.add(child)
+        _children.add(child)
     try:
         return child.call(function, *args)
     finally:
         if child.process.poll() is None:
             _idle.append(child)
         else:
-            _apart.discard(child)
+            _children.discard(child)
 
 
 @atexit.register
 def stop_worker_processes() -> None:
-    """End the children of `run_in_worker_process`."""
+    """Kill the children of `run_in_worker_process`."""
     _idle.clear()
-    while _apart:
-        _apart.pop().end()
+    while _children:
+        _children.pop().kill()

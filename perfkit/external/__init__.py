@@ -1,1 +1,1 @@
-"""Other programs, run on the same traces."""
+"""Other tools on the traces and ranks that perfkit finds, each in a process of its own."""

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from perfkit.analysis.per_rank.summary import TraceSummary
 from perfkit.errors import TraceError, WorkerError
-from perfkit.executors import ExecutorOptions, open_executor
+from perfkit.executors import EXECUTORS, ExecutorOptions, open_executor
 from perfkit.pipeline.summarize import SummarizeResult, Task, decoded, load_cached, summarize_file
 from perfkit.schema.common import Finding
 from perfkit.storage.filenames import rank_in_name
@@ -99,7 +99,7 @@ class TraceScheduler:
             return
         with ExitStack() as stack:
             if isinstance(executor, str):
-                if choice.workers is None and choice.scheduler is None:
+                if choice.workers is None and choice.scheduler is None and executor in EXECUTORS.builtin:
                     choice = ExecutorOptions(workers=self._fitting(numbers))
                 executor = stack.enter_context(open_executor(executor, choice))
             for number, future in self._completed(numbers, executor):

@@ -13,10 +13,9 @@ import zstandard
 import perfkit
 from perfkit.cli import main
 from perfkit.errors import ExternalToolError, UsageError
+from perfkit.external.cross_checks import with_cross_check
 from perfkit.external.hta import runner as hta
-from perfkit.external.hta.analyses import ANALYSES
-from perfkit.external.hta.cross_check import with_cross_check
-from perfkit.external.hta.runner import rank_files, run_hta
+from perfkit.external.hta.runner import ANALYSES, rank_files, run_hta
 from perfkit.external.hta.subprocess_entry import ANALYSES as CHILDS
 from perfkit.report.json_schema import schema
 from perfkit.schema.external_tool import ExternalTable
@@ -54,7 +53,7 @@ def test_every_analysis_is_described() -> None:
 @needs_hta
 @pytest.mark.slow
 def test_the_two_agree_where_they_mean_the_same(run_folder: Path) -> None:
-    run = with_cross_check(perfkit.analyze(run_folder).runs[0])
+    run = with_cross_check(perfkit.analyze(run_folder).runs[0], "hta")
     assert run.cross_check is not None
     assert [row.rank for row in run.cross_check.rows] == [0, 1]
     for row in run.cross_check.rows:
@@ -66,7 +65,7 @@ def test_the_two_agree_where_they_mean_the_same(run_folder: Path) -> None:
 @needs_hta
 @pytest.mark.slow
 def test_on_real_traces_they_agree_to_the_nanosecond(real_traces: Path) -> None:
-    run = with_cross_check(perfkit.analyze(real_traces / "gpu-dlrm-2of128").runs[0])
+    run = with_cross_check(perfkit.analyze(real_traces / "gpu-dlrm-2of128").runs[0], "hta")
     assert run.cross_check is not None
     for row in run.cross_check.rows:  # recorded in whole microseconds: nothing to round
         assert (row.compute_ns, row.other_ns) == (row.external_compute_ns, row.external_other_ns)
@@ -106,7 +105,7 @@ def test_a_crash_of_hta_is_a_line_and_a_finding(real_traces: Path, capsys: pytes
     assert main(["hta", "temporal-breakdown", trace]) == 1
     said = capsys.readouterr().err
     assert said.startswith("perfkit: error: cpu-gloo-1of300: ")
-    assert "says of temporal-breakdown: IndexError" in said
+    assert "failed in temporal-breakdown: IndexError" in said
     assert said.count("\n") == 1
     assert main(["analyze", trace, "--cross-check", "hta", "-f", "json"]) == 0
     (run,) = json.loads(capsys.readouterr().out)["runs"]
@@ -119,7 +118,7 @@ def test_a_crash_of_hta_is_a_line_and_a_finding(real_traces: Path, capsys: pytes
 def test_ids_that_could_be_code_are_refused(tmp_path: Path) -> None:
     trace = traced().event("cpu_op", "aten::add", 10, 5, pid=1000, tid="@pd.io.common.os.getpid()")
     run = perfkit.analyze(trace.write(tmp_path / "rank0.json")).runs[0]
-    with pytest.raises(ExternalToolError, match="rank 0 has a tid that is no plain name"):
+    with pytest.raises(ExternalToolError, match="rank 0 has a tid that is not a plain name"):
         run_hta(run, "critical-path")
 
 
@@ -142,7 +141,7 @@ def test_traces_are_given_by_rank(tmp_path: Path) -> None:
     cycles = make_rank(0, traces=["a.cycle0.json.gz", "a.cycle1.json.gz"])
     with pytest.raises(UsageError, match=r"rank 0 has 2 traces.*such as a\.cycle0\.json\.gz"):
         rank_files(make_run(ranks=[cycles]))
-    with pytest.raises(UsageError, match="no trace says its rank"):
+    with pytest.raises(UsageError, match="rank of its traces is unknown"):
         rank_files(make_run(ranks=[make_rank(None), make_rank(None)]))
 
 

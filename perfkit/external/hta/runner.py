@@ -1,4 +1,4 @@
-"""From a run to what Holistic Trace Analysis says of it."""
+"""Run Holistic Trace Analysis on the traces of a run."""
 
 import json
 import shutil
@@ -17,14 +17,24 @@ from perfkit.schema.external_tool import ExternalTable
 from perfkit.schema.run import RunReport
 from perfkit.trace.decompression import GZIP_MAGIC, SKIPPABLE, ZSTD_MAGIC, BrokenStreamError, TraceText
 
-_CHILD: Final = Path(__file__).with_name("child.py")
+ANALYSES: Final[dict[str, str]] = {
+    "temporal-breakdown": "idle, compute and non-compute time of each rank, from its first to its last device event",
+    "idle-time": "why each stream was idle: waiting for the host, between kernels, or other",
+    "launch-stats": "each launch: duration of the call, of the kernel, and the delay between them",
+    "queue-length": "outstanding operations per stream",
+    "memory-bandwidth": "copies and memsets, GB/s",
+    "critical-path": "composition of a step's critical path",
+}
+"""The analyses that `perfkit hta` runs, with their help."""
+
+_SUBPROCESS: Final = Path(__file__).with_name("subprocess_entry.py")
 _PACKAGES: Final = ("HolisticTraceAnalysis", "traceinsight")
-"""HTA, and what its authors publish it as since."""
+"""HTA, and the name its authors publish it under since."""
 _ERROR_TAIL: Final = 300
 
 
 class _Output(msgspec.Struct):
-    """What the process leaves."""
+    """The result that the process writes."""
 
     error: str | None = None
     columns: list[str] = []
@@ -32,10 +42,10 @@ class _Output(msgspec.Struct):
 
 
 def installed() -> str:
-    """Return which HTA there is.
+    """Return the package and version of the installed HTA.
 
     Raises:
-        LaunchEnvironmentError: there is none.
+        LaunchEnvironmentError: it is not installed.
     """
     if find_spec("hta") is None:
         raise LaunchEnvironmentError("Holistic Trace Analysis is not installed: pip install 'perfkit[hta]'")
@@ -51,30 +61,30 @@ def run_hta(run: RunReport, analysis: str, step: int | None = None) -> ExternalT
     """Run one of HTA's analyses on the traces of a run.
 
     Args:
-        run: perfkit's report of it, which says the rank of each trace.
-        analysis: a name in `perfkit.external.hta.analyses.ANALYSES`.
-        step: of `critical-path`, the number of the step; if None the second, else the only one.
+        run: perfkit's report, which has the rank of each trace.
+        analysis: a name in `ANALYSES`.
+        step: for `critical-path`, the number of the step; None for the second, or for the only one.
 
     Raises:
         LaunchEnvironmentError: HTA is not installed.
-        PeerError: HTA crashed, or cannot do it.
-        StoreError: there is no room for temporary files.
-        UsageError: there is no such step or no rank, or a rank has several traces.
+        ExternalToolError: HTA crashed, or cannot run this analysis.
+        StoreError: temporary files cannot be written.
+        UsageError: the step does not exist, no trace has a known rank, or a rank has several traces.
     """
     tool = installed()
     files = rank_files(run)
-    # HTA takes instances of an annotation, from 0.
+    # HTA counts the instances of an annotation from 0.
     job = {"analysis": analysis, "instance": _instance(run, step) if analysis == "critical-path" else None}
     try:
         with TemporaryDirectory(prefix="perfkit-hta-") as scratch:
-            named = {rank: str(_named(file, Path(scratch), rank)) for rank, file in files.items()}
-            said = _do(job | {"files": named}, Path(scratch))
+            named = {rank: str(_link_for_hta(file, Path(scratch), rank)) for rank, file in files.items()}
+            output = _run_subprocess(job | {"files": named}, Path(scratch))
     except OSError as error:
-        raise StoreError(f"{run.run}: cannot hand the traces to {tool}: {error}") from error
-    if said.error is not None:
-        raise ExternalToolError(f"{run.run}: {tool} says of {analysis}: {' '.join(said.error.split())}")
+        raise StoreError(f"{run.run}: cannot pass the traces to {tool}: {error}") from error
+    if output.error is not None:
+        raise ExternalToolError(f"{run.run}: {tool} failed in {analysis}: {' '.join(output.error.split())}")
     return ExternalTable(
-        tool=tool, analysis=analysis, run=run.run, ranks=sorted(files), columns=said.columns, rows=said.rows
+        tool=tool, analysis=analysis, run=run.run, ranks=sorted(files), columns=output.columns, rows=output.rows
     )
 
 
@@ -82,24 +92,26 @@ def rank_files(run: RunReport) -> dict[int, Path]:
     """Return the trace of each rank.
 
     Raises:
-        UsageError: no trace says its rank, or a rank has several, of which HTA could take only one.
+        UsageError: no trace has a known rank, or a rank has several traces; HTA takes one.
     """
     several = next((rank for rank in run.ranks if len(rank.traces) > 1), None)
     if several is not None:
         raise UsageError(
-            f"{run.run}: rank {several.rank} has {len(several.traces)} traces, one a cycle, and HTA takes one a rank: "
-            f"give those of one cycle, such as {several.traces[0]}"
+            f"{run.run}: rank {several.rank} has {len(several.traces)} traces, one per cycle, and HTA takes one per "
+            f"rank: give those of one cycle, such as {several.traces[0]}"
         )
     root = Path(run.path)
     folder = root if root.is_dir() else root.parent
-    alone = len(run.ranks) == 1
+    is_only_rank = len(run.ranks) == 1
     files = {
         rank.rank or 0: folder / rank.traces[0]
         for rank in run.ranks
-        if rank.traces and (rank.rank is not None or alone)
+        if rank.traces and (rank.rank is not None or is_only_rank)
     }
     if not files:
-        raise UsageError(f"{run.run}: no trace says its rank, and HTA must know: analyze them one by one with --rank")
+        raise UsageError(
+            f"{run.run}: the rank of its traces is unknown, and HTA needs it: analyze them one by one with --rank"
+        )
     return files
 
 
@@ -112,8 +124,8 @@ def _instance(run: RunReport, step: int | None) -> int:
     return numbers.index(step)
 
 
-def _named(file: Path, scratch: Path, rank: int) -> Path:
-    """Return a name for a trace by which HTA knows how to read it, which it takes from nothing but the name."""
+def _link_for_hta(file: Path, scratch: Path, rank: int) -> Path:
+    """Link a trace under a name with the right suffix: HTA knows a file's compression only by its name."""
     with file.open("rb") as stream:
         magic = stream.read(4)
     if magic.startswith((ZSTD_MAGIC, *SKIPPABLE)):
@@ -122,7 +134,7 @@ def _named(file: Path, scratch: Path, rank: int) -> Path:
             with plain.open("wb") as out:
                 out.writelines(TraceText(file).pieces())
         except BrokenStreamError as error:
-            raise ExternalToolError(f"{file}: HTA reads no damaged trace: {error}") from error
+            raise ExternalToolError(f"{file}: HTA cannot read a damaged trace: {error}") from error
         return plain
     link = scratch / f"rank{rank}.json{'.gz' if magic.startswith(GZIP_MAGIC) else ''}"
     try:
@@ -132,10 +144,10 @@ def _named(file: Path, scratch: Path, rank: int) -> Path:
     return link
 
 
-def _do(job: dict[str, Any], scratch: Path) -> _Output:
+def _run_subprocess(job: dict[str, Any], scratch: Path) -> _Output:
     result = scratch / "result.json"
     done = subprocess.run(
-        [sys.executable, "-P", str(_CHILD)],
+        [sys.executable, "-P", str(_SUBPROCESS)],
         input=json.dumps(job | {"result": str(result)}),
         cwd=scratch,
         capture_output=True,

@@ -1,7 +1,7 @@
-"""Runs Holistic Trace Analysis: a job as JSON on stdin, what HTA says to the file that the job names.
+"""Run Holistic Trace Analysis: read a job as JSON from stdin, write HTA's table to the file that the job names.
 
 A process of its own, which imports nothing of perfkit: HTA logs to stdout, forks, reads settings from the working
-directory and prints while it computes; and where it crashes or needs more memory than there is, only this ends.
+directory and prints while it computes. If it crashes or runs out of memory, only this process ends.
 """
 
 import json
@@ -16,33 +16,33 @@ Job = dict[str, Any]
 
 
 def main() -> None:
-    """Do the job on stdin."""
+    """Run the job on stdin."""
     job = json.load(sys.stdin)
     try:
-        said = run(job)
-    # The one boundary: whatever HTA raises is what it has to say.
+        result = run(job)
+    # The outermost boundary: any error of HTA is the result.
     except Exception as error:  # noqa: BLE001
         frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "hta" in Path(frame.filename).parts]
         where = f" (hta, {Path(frames[-1].filename).name} line {frames[-1].lineno})" if frames else ""
-        said = {"error": f"{type(error).__name__}: {error}{where}"}
-    Path(job["result"]).write_text(json.dumps(said), encoding="utf-8")
+        result = {"error": f"{type(error).__name__}: {error}{where}"}
+    Path(job["result"]).write_text(json.dumps(result), encoding="utf-8")
 
 
 def run(job: Job) -> dict[str, Any]:
     """Return HTA's table as columns and rows."""
     from hta.trace_analysis import TraceAnalysis
 
-    _let_drop_take_both()
+    _allow_drop_with_axis()
     files = {int(rank): path for rank, path in job["files"].items()}
-    # HTA leaves out the last step by default; perfkit's windows have it.
+    # HTA omits the last step by default; perfkit's windows include it.
     analysis = TraceAnalysis(trace_files=files, include_last_profiler_step=True)
     _refuse_expressions(analysis)
     table = ANALYSES[job["analysis"]](analysis, job)
     if table is None:
-        return {"error": "it found nothing to say"}
+        return {"error": "it returned no table"}
     flat = table.reset_index() if any(table.index.names) else table
     columns = [".".join(filter(None, name)) if isinstance(name, tuple) else str(name) for name in flat.columns]
-    # pandas writes what JSON cannot say (NaN, infinity) as null.
+    # pandas writes NaN and infinity, which JSON lacks, as null.
     rows = json.loads(flat.set_axis(range(len(columns)), axis=1).to_json(orient="values", double_precision=15))
     return {"columns": columns, "rows": rows}
 
@@ -53,15 +53,15 @@ def _refuse_expressions(analysis: Any) -> None:
         for name in _IDS:
             for value in frame[name].unique() if name in frame else ():
                 if isinstance(value, str) and not _HARMLESS.fullmatch(value):
-                    raise ValueError(f"rank {rank} has a {name} that is no plain name: {value[:40]!r}")
+                    raise ValueError(f"rank {rank} has a {name} that is not a plain name: {value[:40]!r}")
 
 
 _IDS: Final = ("pid", "tid", "stream", "device", "gpu", "correlation", "index")
 _HARMLESS: Final = re.compile(r"[\w .:#-]{0,80}")
 
 
-def _let_drop_take_both() -> None:
-    """Let `DataFrame.drop` take `axis` beside `columns`, as HTA gives it and pandas before 3 took it."""
+def _allow_drop_with_axis() -> None:
+    """Let `DataFrame.drop` accept `axis` with `columns`, as HTA calls it and pandas before 3 allowed."""
     from pandas import DataFrame
 
     drop = DataFrame.drop

@@ -18,7 +18,7 @@ from perfkit.util.system_limits import count_cores, free_bytes
 from tests.support.launching import alive, children_of
 
 
-@pytest.mark.parametrize("name", sorted(EXECUTORS.keys() - {"mpi"}))
+@pytest.mark.parametrize("name", sorted({*EXECUTORS.builtin} - {"mpi"}))
 def test_every_executor_computes_and_raises(name: str) -> None:
     with open_executor(name, ExecutorOptions()) as pool:
         done = pool.submit(math.factorial, 20)
@@ -74,7 +74,7 @@ def test_what_lies_in_the_folder_is_not_imported(tmp_path: Path, monkeypatch: py
     monkeypatch.chdir(tmp_path)
     child = WorkerProcess()
     assert child.call(_module_file, "msgspec") != str(tmp_path / "msgspec.py")
-    child.end()
+    child.kill()
 
 
 def test_folders_may_have_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,7 +84,7 @@ def test_folders_may_have_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.syspath_prepend(str(odd))
     child = WorkerProcess()
     assert child.call(_module_file, "only_there") == str(odd / "only_there.py")
-    child.end()
+    child.kill()
 
 
 def _module_file(name: str) -> str:
@@ -188,5 +188,5 @@ def test_what_does_not_fit_together_is_refused(
 
 
 def test_an_open_executor_has_no_options() -> None:
-    with open_executor("serial", ExecutorOptions()) as pool, pytest.raises(UsageError, match="open already"):
+    with open_executor("serial", ExecutorOptions()) as pool, pytest.raises(UsageError, match="already open"):
         check(pool, ExecutorOptions(workers=2))
