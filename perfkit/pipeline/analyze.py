@@ -8,8 +8,8 @@ from typing import Final
 
 from perfkit._version import __version__
 from perfkit.analysis.per_rank.summary import check_step_marker
+from perfkit.analysis.per_run.manifest_checks import missing_sweep_points
 from perfkit.analysis.per_run.report_builder import NamedSummary, build_run_report
-from perfkit.analysis.per_run.sweep_check import missing_sweep_points
 from perfkit.errors import StoreError, TraceError, UsageError
 from perfkit.executors import ExecutorOptions, check, open_executor
 from perfkit.insights.ranking import insights
