@@ -51,6 +51,10 @@ class Registry(Generic[T]):
         """Return `name=package version` of each plug-in: what a cached result that used them depends on."""
         return tuple(f"{name}={entry.value} {_origin(entry)}" for name, entry in self._plugins.items())
 
+    def origin(self, name: str) -> str:
+        """Return the package and version that add the plug-in `name`."""
+        return _origin(self._plugins[name])
+
     def __contains__(self, name: str) -> bool:
         return name in self.builtin or name in self._plugins
 

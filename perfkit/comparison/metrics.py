@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from statistics import fmean, median
 from typing import Final, Literal, NamedTuple
 
-from perfkit.schema.aggregate import add_collectives, add_operators
+from perfkit.schema.aggregate import add_collectives, add_operators, traced_step_ns
 from perfkit.schema.common import CATEGORIES
 from perfkit.schema.comparison import MetricKind
 from perfkit.schema.rank import CollectiveStat, StepBreakdown
@@ -51,8 +51,7 @@ def _steps(run: RunReport) -> Iterator[tuple[MetricName, Metric]]:
             by_step[step.step].append(step)
     if not by_step:
         return
-    # The step time of metrics.md section 7: a step is as long as its slowest rank's.
-    yield MetricName("run", "step_time"), _sampled([max(step.wall_ns for step in ranks) for ranks in by_step.values()])
+    yield MetricName("run", "step_time"), _sampled(list(traced_step_ns(run.ranks).values()))
     for category in CATEGORIES:
         samples = [fmean(getattr(step.exposed_ns, category) for step in ranks) for ranks in by_step.values()]
         yield MetricName("category", category), _sampled(samples)

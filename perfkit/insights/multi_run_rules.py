@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from perfkit.insights.run_rules import NOTICEABLE, InsightDraft, ranks_of
+from perfkit.insights.rule import InsightDraft
+from perfkit.insights.run_rules import NOTICEABLE, ranks_of
 from perfkit.schema.scaling import LostEfficiency, OptionComparison, OptionRow, ScalingPoint, ScalingSeries
 from perfkit.util.formatting import duration, escape_unprintable
 
@@ -12,14 +13,14 @@ class SeriesRule(NamedTuple):
     """A rule over the step from one world size to the next."""
 
     name: str
-    claims: Callable[[ScalingSeries, LostEfficiency], InsightDraft | None]
+    evaluate: Callable[[ScalingSeries, LostEfficiency], InsightDraft | None]
 
 
-class AxisRule(NamedTuple):
+class OptionRule(NamedTuple):
     """A rule over one value of an option, against the first."""
 
     name: str
-    claims: Callable[[OptionComparison, OptionRow], InsightDraft | None]
+    evaluate: Callable[[OptionComparison, OptionRow], InsightDraft | None]
 
 
 def _computation(series: ScalingSeries, lost: LostEfficiency) -> InsightDraft | None:
@@ -63,8 +64,9 @@ def _why_more_computation(
     return "", "see what the ranks share: memory bandwidth, caches, power"
 
 
-SERIES_RULES: Final = (SeriesRule("computation_scaling", _computation),)
-"""Over each step from one world size to the next."""
+COMPUTATION_SCALING: Final = SeriesRule("computation_scaling", _computation)
+SERIES_RULES: Final = (COMPUTATION_SCALING,)
+"""Evaluated between neighbouring world sizes of a series."""
 
 
 def _source(axis: OptionComparison, row: OptionRow) -> InsightDraft | None:
@@ -108,5 +110,7 @@ def _told_apart(row: OptionRow) -> bool:
     return not low <= 1 <= high
 
 
-AXIS_RULES: Final = (AxisRule("input", _source), AxisRule("option", _option))
-"""Over each value of an option."""
+SOURCE: Final = OptionRule("input", _source)
+OPTION: Final = OptionRule("option", _option)
+OPTION_RULES: Final = (SOURCE, OPTION)
+"""Evaluated on each value of an option."""

@@ -1,75 +1,112 @@
-"""At most five sentences on what would give time back, by how much it would."""
+"""Evaluate all insight rules and rank the results by potential saving."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Any, Final, NamedTuple
 
-from perfkit.insights.multi_run_rules import AXIS_RULES, SERIES_RULES
+from perfkit.errors import PluginError
+from perfkit.insights.multi_run_rules import OPTION_RULES, SERIES_RULES
+from perfkit.insights.registry import INSIGHT_RULES, plugin_rules
+from perfkit.insights.rule import InsightDraft, Rule
 from perfkit.insights.run_context import RunContext, run_context
-from perfkit.insights.run_rules import RULES, InsightDraft
+from perfkit.insights.run_rules import RULES
+from perfkit.plugins import Registry
 from perfkit.scaling.series import repeats
+from perfkit.schema.common import Finding
 from perfkit.schema.report import Insight
 from perfkit.schema.run import RunReport
 from perfkit.schema.scaling import MultiRunSummary
 
-MOST: Final = 5
+MAX_INSIGHTS: Final = 5
 
 
-def insights(runs: Sequence[RunReport], together: MultiRunSummary | None) -> list[Insight]:
-    """Return what rules claim of `runs`: of each rule what gives back most, and what casts doubt on the rest first."""
+class Insights(NamedTuple):
+    """The ranked insights of some runs, and findings about plug-in rules that failed."""
+
+    insights: list[Insight]
+    findings: list[Finding]
+
+
+def find_insights(
+    runs: Sequence[RunReport], multi_run: MultiRunSummary | None, registry: Registry[Any] = INSIGHT_RULES
+) -> Insights:
+    """Return the insights of `runs`, largest saving first; of each rule only the one with the largest.
+
+    An insight without a saving casts doubt on the others and comes first. A plug-in rule that fails on any run
+    costs one finding, and none of its insights are kept.
+    """
+    evaluator = _Evaluator((*RULES, *plugin_rules(registry)))
     best: dict[str, Insight] = {}
-    for found in (*_of_runs(runs, together), *(_of_several(together) if together else ())):
-        known = best.get(found.rule)
-        if known is None or _worth(found) > _worth(known):
-            best[found.rule] = found
-    return sorted(best.values(), key=_worth, reverse=True)[:MOST]
+    for insight in (*_of_runs(runs, multi_run, evaluator), *(_of_multi_run(multi_run) if multi_run else ())):
+        other = best.get(insight.rule)
+        if other is None or _saving(insight) > _saving(other):
+            best[insight.rule] = insight
+    kept = [insight for insight in best.values() if insight.rule not in evaluator.failed]
+    return Insights(sorted(kept, key=_saving, reverse=True)[:MAX_INSIGHTS], list(evaluator.failed.values()))
 
 
-def _worth(insight: Insight) -> float:
+class _Evaluator:
+    """Evaluates rules on runs and remembers the plug-ins that failed."""
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self._rules = rules
+        self.failed: dict[str, Finding] = {}
+
+    def insights(self, context: RunContext) -> Iterator[Insight]:
+        for rule in self._rules:
+            if rule.name in self.failed:
+                continue
+            try:
+                draft = rule.evaluate(context)
+            except PluginError as error:
+                message = f"{error}; its insights are left out"
+                self.failed[rule.name] = Finding(code="insight_rule_failed", severity="warning", message=message)
+                continue
+            if draft is not None:
+                yield _insight(rule.name, context.run.run, draft)
+                if rule.explains_all:
+                    break
+
+
+def _saving(insight: Insight) -> float:
     return float("inf") if insight.potential_saving_ns is None else insight.potential_saving_ns
 
 
-def _of_runs(runs: Sequence[RunReport], together: MultiRunSummary | None) -> Iterator[Insight]:
-    """Yield what rules claim of most repeats of a configuration, by the middle one: the worst would be chance."""
-    for alike in repeats(runs):
-        claimed: dict[str, list[Insight]] = defaultdict(list)
-        judged = [known for run in alike if (known := run_context(run, together))]
-        for known in judged:
-            for insight in _of_run(known):
-                claimed[insight.rule].append(insight)
-        for several in claimed.values():
-            if 2 * len(several) > len(judged):
-                yield sorted(several, key=_worth)[(len(several) - 1) // 2]
+def _of_runs(runs: Sequence[RunReport], multi_run: MultiRunSummary | None, evaluator: _Evaluator) -> Iterator[Insight]:
+    """Yield the insights that most repeats of a configuration show, of the repeat with the median saving.
+
+    The repeat with the largest saving would be an outlier.
+    """
+    for group in repeats(runs):
+        by_rule: dict[str, list[Insight]] = defaultdict(list)
+        contexts = [context for run in group if (context := run_context(run, multi_run))]
+        for context in contexts:
+            for insight in evaluator.insights(context):
+                by_rule[insight.rule].append(insight)
+        for several in by_rule.values():
+            if 2 * len(several) > len(contexts):
+                yield sorted(several, key=_saving)[(len(several) - 1) // 2]
 
 
-def _of_run(known: RunContext) -> Iterator[Insight]:
-    for rule in RULES:
-        claim = rule.claims(known)
-        if claim is not None:
-            yield _insight(rule.name, known.run.run, claim)
-            if rule.explains_all:
-                break
-
-
-def _of_several(together: MultiRunSummary) -> Iterator[Insight]:
-    for series in together.series:
+def _of_multi_run(multi_run: MultiRunSummary) -> Iterator[Insight]:
+    for series in multi_run.series:
         for rule in SERIES_RULES:
             for lost in series.lost:
-                if claim := rule.claims(series, lost):
-                    yield _insight(rule.name, series.name, claim)
-    for axis in together.option_comparisons:
-        for axis_rule in AXIS_RULES:
-            for row in axis.rows[1:]:
-                if claim := axis_rule.claims(axis, row):
-                    yield _insight(axis_rule.name, axis.name, claim)
+                if draft := rule.evaluate(series, lost):
+                    yield _insight(rule.name, series.name, draft)
+    for comparison in multi_run.option_comparisons:
+        for option_rule in OPTION_RULES:
+            for row in comparison.rows[1:]:
+                if draft := option_rule.evaluate(comparison, row):
+                    yield _insight(option_rule.name, comparison.name, draft)
 
 
-def _insight(rule: str, about: str, claim: InsightDraft) -> Insight:
+def _insight(rule: str, subject: str, draft: InsightDraft) -> Insight:
     return Insight(
         rule=rule,
-        run=about,
-        sentence=claim.sentence,
-        evidence=claim.evidence,
-        recommendation=claim.recommendation,
-        potential_saving_ns=claim.potential_saving_ns,
+        run=subject,
+        sentence=draft.sentence,
+        evidence=draft.evidence,
+        recommendation=draft.recommendation,
+        potential_saving_ns=draft.potential_saving_ns,
     )

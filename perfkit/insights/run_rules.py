@@ -4,9 +4,9 @@ A rule claims only what was measured: a share of the step that is exposed, and a
 report names. What it would give back is an upper bound: the exposed time itself.
 """
 
-from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final
 
+from perfkit.insights.rule import InsightDraft, Rule
 from perfkit.insights.run_context import RunContext, slow_rank
 from perfkit.scaling.points import oversubscribed as shared_cores
 from perfkit.schema.common import Category
@@ -20,24 +20,6 @@ _HOST_NOTICEABLE: Final = 0.1
 _MOSTLY: Final = 0.5
 
 _WORDS: Final = {"compute": "computation", "memcpy": "copying", "data_loading": "loader", "overhead": "host"}
-
-
-class InsightDraft(NamedTuple):
-    """What a rule says."""
-
-    sentence: str
-    evidence: dict[str, float]
-    recommendation: str
-    potential_saving_ns: float | None
-
-
-class Rule(NamedTuple):
-    """A rule over one run."""
-
-    name: str
-    claims: Callable[[RunContext], InsightDraft | None]
-    explains_all: bool = False
-    """Whether the rules below have nothing to say where it claims: what they look at follows from it."""
 
 
 def _oversubscribed(facts: RunContext) -> InsightDraft | None:
@@ -260,15 +242,14 @@ def _copies(facts: RunContext) -> InsightDraft | None:
     )
 
 
-RULES: Final = (
-    Rule("oversubscribed", _oversubscribed, explains_all=True),
-    Rule("waiting", _waiting),
-    Rule("transfer", _transfer),
-    Rule("input", _input),
-    Rule("host", _host),
-    Rule("copies", _copies),
-)
-"""Over each run, in order."""
+OVERSUBSCRIBED: Final = Rule("oversubscribed", _oversubscribed, explains_all=True)
+WAITING: Final = Rule("waiting", _waiting)
+TRANSFER: Final = Rule("transfer", _transfer)
+INPUT: Final = Rule("input", _input)
+HOST: Final = Rule("host", _host)
+COPIES: Final = Rule("copies", _copies)
+RULES: Final = (OVERSUBSCRIBED, WAITING, TRANSFER, INPUT, HOST, COPIES)
+"""Evaluated on each run, in this order."""
 
 
 def percent(fraction: float) -> str:

@@ -8,11 +8,11 @@ from typing import Final
 
 from perfkit._version import __version__
 from perfkit.analysis.per_rank.summary import check_step_marker
+from perfkit.analysis.per_run.manifest_checks import missing_sweep_points
 from perfkit.analysis.per_run.report_builder import NamedSummary, build_run_report
-from perfkit.analysis.per_run.sweep_check import missing_sweep_points
 from perfkit.errors import StoreError, TraceError, UsageError
 from perfkit.executors import ExecutorOptions, check, open_executor
-from perfkit.insights.ranking import insights
+from perfkit.insights.ranking import find_insights
 from perfkit.pipeline.scheduler import Progress, TraceResult, TraceScheduler, raise_if_lost
 from perfkit.pipeline.summarize import Options, task_for
 from perfkit.scaling.summary import scaling
@@ -94,12 +94,13 @@ def analyze(
     if not any(map(_tells, telling)):
         raise TraceError(_why_nothing(runs))
     together = scaling(telling, by, forecast)
+    insights = find_insights(telling, together)
     return Report(
         perfkit_version=__version__,
         runs=telling,
-        findings=list(_of_sweeps(locations, set(map(Path, paths)))),
+        findings=[*_of_sweeps(locations, set(map(Path, paths))), *insights.findings],
         multi_run=together,
-        insights=insights(telling, together),
+        insights=insights.insights,
     )
 
 

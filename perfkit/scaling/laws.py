@@ -16,7 +16,6 @@ nothing is left to tell the scatter from, and there is no interval.
 
 import math
 from collections.abc import Callable, Sequence
-from itertools import combinations
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -24,6 +23,7 @@ import numpy as np
 from perfkit.schema.scaling import Estimate, Fit, FitModel, ScalingPoint
 from perfkit.schema.sweep import ScalingKind
 from perfkit.stats.bootstrap import DRAWS, Floats, generator, interval
+from perfkit.stats.nnls import nnls
 
 
 class Observations(NamedTuple):
@@ -99,7 +99,7 @@ def refusal(law: Law, points: Sequence[ScalingPoint]) -> str | None:
 def fit(law: Law, observed: Observations) -> Fitted | None:
     """Fit a law; None where the USL leaves no time to the work itself, so that one rank would be infinitely fast."""
     columns, target = law.columns(observed.ranks), law.observed(observed)
-    values = non_negative(columns, target[None])[0]
+    values = nnls(columns, target[None])[0]
     if law is USL and not values[0] > 0:
         return None
     fitted = columns @ values
@@ -118,44 +118,7 @@ def _redrawn(columns: Floats, fitted: Floats, scatter: float, free: int) -> Floa
     scale = scatter * np.sqrt(free / draw.chisquare(free, size=(DRAWS, 1)))
     # Capped: with one degree of freedom a draw in a thousand would be beyond what a float holds.
     error = np.clip(scale * draw.standard_normal((DRAWS, len(fitted))), -20, 20)
-    return non_negative(columns, fitted * np.exp(error))
-
-
-def non_negative(columns: Floats, targets: Floats) -> Floats:
-    """Return the coefficients >= 0 with the least squares of the relative error, for each target.
-
-    With so few coefficients every subset that may be above zero is solved; of the solutions without a negative one that
-    with the least error is the optimum (the active set of Lawson and Hanson's NNLS, by trying all).
-
-    Args:
-        columns: shape (runs, coefficients), none of them negative.
-        targets: above 0, shape (sets, runs).
-
-    Returns:
-        Shape (sets, coefficients).
-    """
-    weighted = columns[None] / targets[..., None]
-    count = columns.shape[1]
-    best = np.zeros((len(targets), count))
-    least = np.full(len(targets), float(targets.shape[1]))  # of all zeros: every relative error is one
-    for size in range(1, count + 1):
-        for chosen in map(list, combinations(range(count), size)):
-            solved = _least_squares(weighted[..., chosen])
-            error = ((np.einsum("sij,sj->si", weighted[..., chosen], solved) - 1) ** 2).sum(axis=1)
-            better = (solved >= 0).all(axis=1) & (error < least)
-            least[better] = error[better]
-            best[better] = 0
-            best[np.ix_(better, chosen)] = solved[better]
-    return best
-
-
-def _least_squares(weighted: Floats) -> Floats:
-    """Solve weighted @ x = 1 for each set; columns are scaled, for their sizes lie orders of magnitude apart."""
-    scale = np.sqrt((weighted**2).sum(axis=1))
-    scale[scale == 0] = 1
-    inverse = np.linalg.pinv(weighted / scale[:, None])
-    solved: Floats = inverse.sum(axis=2) / scale
-    return solved
+    return nnls(columns, fitted * np.exp(error))
 
 
 def parameters(law: Law, found: Fitted) -> dict[str, Estimate]:

@@ -1,12 +1,20 @@
-"""Rows of operators and collectives added up: over the cycles of a rank, or over the ranks of a run."""
+"""Aggregates of records: rows summed over the cycles of a rank or the ranks of a run, and the step time.
+
+The step time (metrics.md section 7) is the median over steps of the largest wall time over ranks. It has two sources,
+which differ: the run's own clock times every step, with and without the profiler (`clock_step_times`); traces contain
+the recorded steps only, and the windows of their steps (`traced_step_ns`).
+"""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
+from statistics import median
 from typing import Final
 
 from msgspec.structs import replace
 
-from perfkit.schema.rank import CollectiveStat, MemoryUse, OperatorStat, PhaseStat
+from perfkit.schema.manifest import RankRecord, StepKind
+from perfkit.schema.rank import CollectiveStat, MemoryUse, OperatorStat, PhaseStat, RankReport
+from perfkit.schema.run import StepTimes
 
 MOST_PHASES: Final = 100
 """Names that are kept: a program may put a number into each."""
@@ -90,3 +98,35 @@ def join_memory(uses: Iterable[MemoryUse]) -> list[MemoryUse]:
         )
         for group in groups.values()
     ]
+
+
+# ---- step time -----------------------------------------------------------------------------------------------------
+
+
+def clock_step_times(ranks: Sequence[RankRecord], kinds: Sequence[StepKind]) -> StepTimes:
+    """Return the wall time of each step by the run's own clock: the largest over ranks, of steps all ranks completed.
+
+    Args:
+        ranks: record of each rank, from the manifest.
+        kinds: kind of each step.
+    """
+    completed = min((len(rank.step_wall_ns) for rank in ranks), default=0)
+    walls_ns = [(kind, max(rank.step_wall_ns[step] for rank in ranks)) for step, kind in enumerate(kinds[:completed])]
+    return StepTimes(
+        plain_ns=[wall_ns for kind, wall_ns in walls_ns if kind == "plain"],
+        recorded_ns=[wall_ns for kind, wall_ns in walls_ns if kind == "active"],
+    )
+
+
+def traced_step_ns(ranks: Iterable[RankReport]) -> dict[int | None, int]:
+    """Return the wall time of each recorded step (ns), by step number: the largest over ranks, from their traces."""
+    largest_ns: dict[int | None, int] = {}
+    for rank in ranks:
+        for step in rank.steps:
+            largest_ns[step.step] = max(largest_ns.get(step.step, 0), step.wall_ns)
+    return largest_ns
+
+
+def step_time_ns(walls_ns: Collection[int]) -> float | None:
+    """Return the step time, the median of the steps' wall times (ns); None without steps."""
+    return median(walls_ns) if walls_ns else None

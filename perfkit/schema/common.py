@@ -1,4 +1,4 @@
-"""What the records have in common: categories, units and findings."""
+"""Types that the records share: categories, units and findings."""
 
 from typing import Annotated, Final, Literal, get_args
 
@@ -6,15 +6,16 @@ from msgspec import Meta, Struct
 
 Category = Literal["compute", "communication", "memcpy", "data_loading", "overhead"]
 CATEGORIES: Final[tuple[Category, ...]] = get_args(Category)
-"""In the order in which they claim an instant (metrics.md section 4)."""
+"""By priority: an instant counts for the first category active at it (metrics.md section 4)."""
 Severity = Literal["info", "warning", "error"]
 Nanoseconds = Annotated[int, Meta(description="nanoseconds")]
 
 
 class Finding(Struct, frozen=True, kw_only=True):
-    """Something about the data that a reader must know before trusting the numbers."""
+    """A data-quality problem or anomaly that affects how far the numbers can be trusted."""
 
     code: str
+    """One of `perfkit.schema.findings.FINDING_CODES`; of a plug-in, prefixed with its package's name and a dot."""
     severity: Severity
     message: str
     rank: int | None = None

@@ -1,1 +1,1 @@
-"""Statistics: bootstrap intervals, non-negative least squares, a test for change points."""
+"""Statistics: bootstrap intervals, non-negative least squares, a change-point test."""

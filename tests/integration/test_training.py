@@ -145,7 +145,7 @@ def test_lower_precision_with_checkpointed_activations(workload: str, precision:
 def test_silent_eager_is_said(tmp_path: Path) -> None:
     done = execute(tmp_path, *GPT, "--compile", TORCHDYNAMO_DISABLE="1")
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count("perfkit: warning: --compile compiled nothing") == 1
+    assert done.stderr.count("perfkit: warning: --compile compiled no graph") == 1
     (run,) = perfkit.analyze(tmp_path).runs
     assert [finding.code for finding in run.findings if finding.severity != "info"] == ["not_compiled"]
     compiled = read_manifest(Path(run.path)).compiled
@@ -192,6 +192,6 @@ def test_compiled(workload: str, tmp_path: Path) -> None:
 def test_compiling_in_recorded_steps_is_said(tmp_path: Path) -> None:
     done = execute(tmp_path, *GPT, "--compile", "--schedule", "wait=0,warmup=0,active=3", limit_s=580)
     assert done.returncode == 0, done.stderr
-    assert "perfkit: warning: torch compiled in recorded steps (0)" in done.stderr
+    assert "perfkit: warning: torch compiled during recorded steps (0)" in done.stderr
     (run,) = perfkit.analyze(tmp_path).runs
     assert "compilation_recorded" in {finding.code for finding in run.findings}

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from perfkit.insights.ranking import insights
+from perfkit.insights.ranking import find_insights
 from perfkit.scaling.summary import scaling
 from perfkit.schema.common import Finding
 from perfkit.schema.manifest import Throughput
@@ -156,7 +156,9 @@ def make_ranks(parts: Sequence[dict[str, int]]) -> list[RankReport]:
 def make_together(runs: Sequence[RunReport], by: Sequence[str] = (), forecast: Sequence[int] = ()) -> Report:
     """A report on `runs` and what they tell together."""
     together = scaling(runs, by, forecast)
-    return Report(perfkit_version="0.0.0", runs=list(runs), multi_run=together, insights=insights(runs, together))
+    return Report(
+        perfkit_version="0.0.0", runs=list(runs), multi_run=together, insights=find_insights(runs, together).insights
+    )
 
 
 def make_scaling_report() -> Report:

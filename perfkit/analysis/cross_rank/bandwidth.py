@@ -5,14 +5,12 @@ from itertools import groupby
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from perfkit.analysis.per_rank.collective_metadata import CollectiveKey
 from perfkit.schema.cross_rank import BandwidthFit, MatchedCollectiveStat
+from perfkit.stats.nnls import nnls
 
 _FEWEST_SIZES: Final = 3
-
-Floats = NDArray[np.float64]
 
 
 def fits(rows: Sequence[MatchedCollectiveStat]) -> list[BandwidthFit]:
@@ -39,7 +37,7 @@ def _fit(rows: list[MatchedCollectiveStat]) -> BandwidthFit:
     else:
         sizes = factor * np.array(list(points), np.float64)
         times = np.array(list(points.values()), np.float64)
-        alpha_ns, slope = non_negative(1 / times, sizes / times)
+        alpha_ns, slope = nnls(np.column_stack((np.ones_like(sizes), sizes)), times[None])[0].tolist()
         beta = 1e9 / slope if slope else None
         error = float(np.sqrt(np.mean(((alpha_ns + slope * sizes) / times - 1) ** 2)))
     return BandwidthFit(
@@ -72,19 +70,3 @@ def _points(rows: list[MatchedCollectiveStat]) -> Iterator[tuple[int, float]]:
         by_size.setdefault(row.bytes or 0, []).append(row)
     for size, alike in by_size.items():
         yield size, float(np.average([row.transfer_ns or 0 for row in alike], weights=[row.count for row in alike]))
-
-
-def non_negative(first: Floats, second: Floats) -> tuple[float, float]:
-    """Return a, b >= 0 that minimise the sum of (a * first + b * second - 1)^2.
-
-    The minimum lies inside, or on one of the two axes: the three are compared.
-    """
-    candidates = [_along(first), 0.0], [0.0, _along(second)]
-    inside = np.linalg.lstsq(np.column_stack((first, second)), np.ones(len(first)), rcond=None)[0]
-    allowed = [*candidates, inside.tolist()] if (inside >= 0).all() else list(candidates)
-    best = min(allowed, key=lambda pair: float(((pair[0] * first + pair[1] * second - 1) ** 2).sum()))
-    return best[0], best[1]
-
-
-def _along(axis: Floats) -> float:
-    return float(axis.sum() / (axis**2).sum())

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from perfkit.analysis.per_run.compile_check import compile_findings
-from perfkit.analysis.per_run.oversubscription_check import oversubscription
+from perfkit.analysis.per_run.manifest_checks import compile_findings, oversubscription
 from perfkit.schema.common import Finding
 from perfkit.schema.manifest import RunManifest
 from perfkit.schema.rank import RankReport

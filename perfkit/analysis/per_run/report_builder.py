@@ -12,10 +12,17 @@ from perfkit.analysis.cross_rank.summary import summarize_cross_rank
 from perfkit.analysis.per_rank.collective_calls import CollectiveCalls, concatenate_cycles
 from perfkit.analysis.per_rank.summary import TraceSummary
 from perfkit.analysis.per_run.findings import run_findings
-from perfkit.analysis.per_run.manifest_metrics import manifest_metrics, median_step_ns
+from perfkit.analysis.per_run.manifest_metrics import manifest_metrics
 from perfkit.analysis.per_run.rank_assignment import assign_ranks
 from perfkit.analysis.per_run.verdict import add_caveats, classify_bottleneck
-from perfkit.schema.aggregate import add_collectives, add_operators, add_phases, join_memory
+from perfkit.schema.aggregate import (
+    add_collectives,
+    add_operators,
+    add_phases,
+    clock_step_times,
+    join_memory,
+    step_time_ns,
+)
 from perfkit.schema.common import Finding, Severity
 from perfkit.schema.manifest import RunManifest
 from perfkit.schema.rank import RankReport
@@ -236,7 +243,8 @@ def _read_rate(manifest: RunManifest | None, ranks: list[RankReport], sum_ns: in
 
 
 def _profiler_cost(manifest: RunManifest) -> ProfilerCost:
-    plain_ns, recorded_ns = (median_step_ns(manifest, kind) for kind in ("plain", "active"))
+    times = clock_step_times(manifest.ranks, manifest.step_kinds)
+    plain_ns, recorded_ns = _rounded(step_time_ns(times.plain_ns)), _rounded(step_time_ns(times.recorded_ns))
     reason = None
     if not manifest.ranks:
         reason = "the run has not written its step times: it is running, or was killed"
@@ -246,3 +254,7 @@ def _profiler_cost(manifest: RunManifest) -> ProfilerCost:
         reason = "no warm step ran without the profiler: more --steps than the schedule needs, or a longer wait"
     ratio = recorded_ns / plain_ns if recorded_ns and plain_ns else None
     return ProfilerCost(plain_step_ns=plain_ns, recorded_step_ns=recorded_ns, ratio=ratio, reason=reason)
+
+
+def _rounded(value: float | None) -> int | None:
+    return None if value is None else round(value)

@@ -1,11 +1,11 @@
 """Rates of a run from its own clock (metrics.md sections 7 and 8)."""
 
-import statistics
 from collections.abc import Sequence
 from typing import Literal
 
 from msgspec import Struct
 
+from perfkit.schema.aggregate import clock_step_times, step_time_ns
 from perfkit.schema.manifest import RankRecord, StepKind, Throughput
 
 
@@ -45,10 +45,11 @@ def measure_throughput(
     """
     measured_on: Literal["plain", "active"] = "plain" if "plain" in kinds else "active"
     chosen = [step for step, kind in enumerate(kinds) if kind == measured_on]
-    if not chosen:
+    times = clock_step_times(ranks, kinds)
+    median_ns = step_time_ns(times.plain_ns if measured_on == "plain" else times.recorded_ns)
+    if median_ns is None:
         return None
-    walls = [max(rank.step_wall_ns[step] for rank in ranks) for step in chosen]
-    step_ns = max(1, round(statistics.median(walls)))
+    step_ns = max(1, round(median_ns))
     samples_per_s = len(ranks) * work.batch_size * 1e9 / step_ns
     tokens_per_s = _times(samples_per_s, work.tokens_per_sample)
     flops_per_s = None if tokens_per_s is None else _times(tokens_per_s, work.flops_per_token)

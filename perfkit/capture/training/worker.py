@@ -13,8 +13,7 @@ from msgspec import Struct
 from torch import nn
 from torch.utils.data import DistributedSampler
 
-from perfkit.analysis.per_run.compile_check import compile_findings
-from perfkit.analysis.per_run.oversubscription_check import oversubscription
+from perfkit.analysis.per_run.manifest_checks import compile_findings, oversubscription
 from perfkit.capture.config import RunConfig
 from perfkit.capture.distributed.nccl_log import collect_log
 from perfkit.capture.distributed.process_group import locate, process_group

@@ -3,11 +3,10 @@
 Nothing here is a metric of its own: every figure is a sum, a mean or a median of the report's.
 """
 
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from statistics import median
 
-from perfkit.schema.aggregate import add_collectives, add_operators, add_phases
+from perfkit.schema.aggregate import add_collectives, add_operators, add_phases, step_time_ns, traced_step_ns
 from perfkit.schema.common import CATEGORIES
 from perfkit.schema.rank import CollectiveStat, OperatorStat, PhaseStat, StepBreakdown
 from perfkit.schema.run import RunReport
@@ -45,10 +44,7 @@ def median_wall(steps: Sequence[StepBreakdown]) -> float | None:
 
 def step_time(run: RunReport) -> float | None:
     """Return the median over steps of the largest wall time over ranks (ns; metrics.md section 7)."""
-    longest: dict[int | None, int] = defaultdict(int)
-    for step in steps_of(run):
-        longest[step.step] = max(longest[step.step], step.wall_ns)
-    return median(longest.values()) if longest else None
+    return step_time_ns(traced_step_ns(run.ranks).values())
 
 
 def merged_operators(run: RunReport) -> list[OperatorStat]:

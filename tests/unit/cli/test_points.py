@@ -31,8 +31,8 @@ def test_points_without_a_run_are_in_every_report(sweep: Path, suffix: str) -> N
     output = sweep.parent / f"report.{suffix}"
     assert main(["analyze", str(sweep), "-o", str(output), "--no-cache"]) == 0
     text = " ".join(output.read_text("utf-8").split())
-    assert "sweep-gpt: gone is not here, its run failed: rank 1: no such device" in text
-    assert "sweep-gpt: 2 of 4 points are not here" in text
+    assert "sweep-gpt: gone is missing because its run failed: rank 1: no such device" in text
+    assert "sweep-gpt: 2 of 4 points have not run yet" in text
 
 
 def findings(*paths: Path, capsys: pytest.CaptureFixture[str]) -> list[tuple[str, str]]:

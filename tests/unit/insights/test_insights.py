@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from perfkit.insights.ranking import insights
+from perfkit.insights.ranking import find_insights
 from perfkit.scaling.summary import scaling
 from perfkit.schema.common import Finding
 from perfkit.schema.cross_rank import Straggler
@@ -26,7 +26,7 @@ QUIET = {"compute": 96 * MS, "communication": 1 * MS, "data_loading": 1 * MS, "o
 
 
 def found(*runs: RunReport) -> list[Insight]:
-    return insights(runs, scaling(runs))
+    return find_insights(runs, scaling(runs)).insights
 
 
 def the(rule: str, several: list[Insight]) -> Insight:
@@ -232,11 +232,11 @@ def test_an_option_is_recommended_only_where_repeats_tell_it_from_noise() -> Non
         ]
 
     several = runs(3)
-    one = the("option", insights(several, scaling(several, ["compile"])))
+    one = the("option", find_insights(several, scaling(several, ["compile"])).insights)
     assert one.sentence == "with compile=on a step takes 0.80 times as long as with off at 1 rank"
     assert one.potential_saving_ns == 20 * MS
     single = runs(1)
-    assert insights(single, scaling(single, ["compile"])) == []
+    assert find_insights(single, scaling(single, ["compile"])).insights == []
 
 
 def test_of_repeats_the_middle_one_counts_and_most_must_show_it() -> None:

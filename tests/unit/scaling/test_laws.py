@@ -2,13 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
-import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from hypothesis.extra import numpy as arrays
 
-from perfkit.scaling.laws import non_negative
 from perfkit.scaling.summary import scaling
 from perfkit.schema.run import RunReport
 from perfkit.schema.scaling import Fit, Forecast, ScalingSeries
@@ -156,27 +151,6 @@ def test_a_band_that_says_nothing_is_no_forecast() -> None:
     series = series_of(make_weak(usl(0.05, 0.0), [1, 2, 3, 4], noise=0.09, seed=1), [4096])
     assert forecast_at(4096, series).samples_per_s is None
     assert "anything from" in (forecast_at(4096, series).reason or "")
-
-
-# ---- least squares -------------------------------------------------------------------------------------------------
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    columns=arrays.arrays(np.float64, (6, 3), elements=st.floats(0.01, 100)),
-    target=arrays.arrays(np.float64, (6,), elements=st.floats(0.1, 100)),
-)
-def test_no_non_negative_coefficients_are_closer(columns: np.ndarray, target: np.ndarray) -> None:
-    best = non_negative(columns, target[None])[0]
-    assert (best >= 0).all()
-
-    def error(coefficients: np.ndarray) -> float:
-        return float(((columns @ coefficients / target - 1) ** 2).sum())
-
-    draw = np.random.default_rng(0)
-    for scale in (1e-3, 1e-2, 0.1, 1.0):
-        others = np.maximum(best + draw.normal(0, scale, (50, 3)), 0)
-        assert min(map(error, others)) >= error(best) - 1e-7
 
 
 @pytest.mark.slow

@@ -2,7 +2,7 @@
 
 import pytest
 
-from perfkit.analysis.per_run.oversubscription_check import oversubscription
+from perfkit.analysis.per_run.manifest_checks import oversubscription
 from perfkit.schema.manifest import RankRecord
 
 

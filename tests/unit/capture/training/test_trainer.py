@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from perfkit.analysis.per_run.compile_check import compile_findings
+from perfkit.analysis.per_run.manifest_checks import compile_findings
 from perfkit.capture.config import RunConfig
 from perfkit.capture.distributed.nccl_log import collect_log, request_log
 from perfkit.capture.recording.side_profilers import PythonProfile, check_recorders, make_recorders

@@ -1,0 +1,70 @@
+"""Data-quality findings from run.json and sweep.json: compilation, oversubscribed hosts, missing sweep points."""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+
+from perfkit.schema.common import Finding
+from perfkit.schema.manifest import Compiled, RankRecord, StepKind
+from perfkit.schema.sweep import SweepPoint
+from perfkit.util.formatting import ranges
+
+
+def compile_findings(compiled: Compiled | None, kinds: Sequence[StepKind]) -> Iterable[Finding]:
+    """Yield what went wrong in a run that asked for compilation.
+
+    Args:
+        compiled: what was compiled in which steps; None without `--compile`.
+        kinds: kind of each step.
+    """
+    if compiled is None:
+        return
+    if compiled.graphs == 0:
+        message = "--compile compiled no graph: the model ran in eager mode"
+        yield Finding(code="not_compiled", severity="warning", message=message)
+    if recorded := [step for step in compiled.steps if kinds[step] == "active"]:
+        message = (
+            f"torch compiled during recorded steps ({ranges(recorded)}): their times include compilation; "
+            f"start recording later, with skip_first={recorded[-1] + 1}"
+        )
+        yield Finding(code="compilation_recorded", severity="warning", message=message)
+
+
+def oversubscription(ranks: Sequence[RankRecord]) -> Iterator[Finding]:
+    """Yield one finding per host that computes on its CPU with more threads than cores.
+
+    Threads that spin while they wait slow each other down.
+
+    Args:
+        ranks: record of each rank; hosts with an unknown number of cores are skipped.
+    """
+    for host in dict.fromkeys(rank.host for rank in ranks):
+        local = [rank for rank in ranks if rank.host == host and rank.device == "cpu"]
+        threads, cores = sum(rank.threads for rank in local), local[0].node_cores if local else None
+        # Single-threaded ranks only share the cores: no thread spins while it waits for one without a core.
+        if cores is not None and threads > max(cores, len(local)):
+            message = (
+                f"the {len(local)} ranks on {host} use {threads} threads on {cores} cores: waiting OpenMP threads "
+                "spin, which can make steps many times longer; use --threads or OMP_NUM_THREADS"
+            )
+            yield Finding(code="oversubscribed", severity="warning", message=message)
+
+
+def missing_sweep_points(sweep: str, points: Sequence[SweepPoint], analyzed: Collection[str]) -> Iterator[Finding]:
+    """Yield one finding per point that failed without leaving a run, and one for all pending points.
+
+    Args:
+        sweep: name of the sweep's folder.
+        points: points of its `sweep.json`.
+        analyzed: names of the run folders that are analyzed; their own reports contain their failures.
+    """
+    absent = [point for point in points if point.run not in analyzed]
+    for point in absent:
+        if point.state == "failed":
+            message = f"{sweep}: {point.run} is missing because its run failed: {point.reason or 'cause unknown'}"
+            yield Finding(code="point_failed", severity="error", message=message)
+    pending = sum(point.state != "failed" for point in absent)
+    if pending:
+        message = (
+            f"{sweep}: {pending} of {len(points)} points have not run yet; repeat the same `perfkit sweep` command to "
+            "run them"
+        )
+        yield Finding(code="sweep_points_pending", severity="info", message=message)

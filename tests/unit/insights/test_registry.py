@@ -1,0 +1,95 @@
+"""Insight rules from plug-ins: evaluated after the built-in ones, and each failure costs one finding."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perfkit.insights.multi_run_rules import OPTION_RULES, SERIES_RULES
+from perfkit.insights.ranking import Insights, find_insights
+from perfkit.insights.registry import INSIGHT_RULES, is_rule
+from perfkit.insights.run_rules import RULES
+from perfkit.plugins import Registry
+from tests.support.report_builders import MS
+from tests.support.scaling_builders import make_ranks, make_scaled
+
+SOURCE = """
+from perfkit.insights import InsightDraft, Rule, RunContext
+
+def busy(context: RunContext) -> InsightDraft | None:
+    if context.share(context.exposed_ns["compute"]) < 0.5:
+        return None
+    return InsightDraft("it computes", {"compute_ns": context.exposed_ns["compute"]}, "a faster device", SAVING)
+
+def broken(context):
+    raise KeyError("peak")
+
+BUSY, BROKEN = Rule("any name", busy), Rule("broken", broken)
+TEXT = Rule("text", lambda context: "it computes")
+TYPES = Rule("types", lambda context: InsightDraft("it computes", {"a": "b"}, "", None))
+SAVING = 3e6
+"""
+
+
+def install(folder: Path, monkeypatch: pytest.MonkeyPatch, entries: dict[str, str], package: str) -> Registry[Any]:
+    """Install a package with rules as pip would leave it."""
+    monkeypatch.syspath_prepend(str(folder))
+    (folder / f"{package}.py").write_text(SOURCE)
+    metadata = folder / f"{package}-1.2.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.2\n")
+    lines = "\n".join(f"{name} = {package}:{attribute}" for name, attribute in entries.items())
+    (metadata / "entry_points.txt").write_text(f"[perfkit.insights]\n{lines}\n")
+    return Registry("perfkit.insights", "insight rule", INSIGHT_RULES.builtin, is_rule)
+
+
+def evaluate(registry: Registry[Any], runs: int = 1) -> Insights:
+    parts = [{"compute": 80 * MS, "communication": 0, "data_loading": 0, "overhead": 20 * MS}]
+    several = [
+        make_scaled(1, 100, ranks=make_ranks(parts), cross_rank=None, efficiency=None, name=f"run{n}", workload=f"w{n}")
+        for n in range(runs)
+    ]
+    return find_insights(several, None, registry)
+
+
+def test_a_plugin_rule_is_ranked_with_the_built_in_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = evaluate(install(tmp_path, monkeypatch, {"busy": "BUSY"}, "pk_busy"))
+    assert [insight.rule for insight in found.insights] == ["host", "busy"]
+    assert found.insights[1].evidence == {"compute_ns": 80e6}
+    assert found.findings == []
+
+
+@pytest.mark.parametrize(
+    ("attribute", "why"),
+    [
+        ("BROKEN", "KeyError: 'peak'"),
+        ("TEXT", "TypeError: returned a str, not an InsightDraft"),
+        ("TYPES", "ValidationError: Expected `float`, got `str`"),
+    ],
+)
+def test_a_rule_that_fails_costs_one_finding(
+    attribute: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = f"pk_{attribute.lower()}"
+    found = evaluate(install(tmp_path, monkeypatch, {"odd": attribute, "busy": "BUSY"}, package), runs=2)
+    assert [insight.rule for insight in found.insights] == ["host", "busy"]
+    (finding,) = found.findings
+    assert (finding.code, finding.severity) == ("insight_rule_failed", "warning")
+    assert finding.message.startswith(f"insight rule 'odd' of {package} 1.2 failed on run0: {why}")
+
+
+def test_builtin_rules_are_not_guarded(monkeypatch: pytest.MonkeyPatch) -> None:
+    def boom(context: object) -> None:
+        raise ZeroDivisionError
+
+    rules = (RULES[0]._replace(evaluate=boom),)
+    monkeypatch.setattr("perfkit.insights.ranking.RULES", rules)
+    with pytest.raises(ZeroDivisionError):
+        evaluate(INSIGHT_RULES)
+
+
+def test_names_of_built_in_rules_are_taken() -> None:
+    tables = (*RULES, *SERIES_RULES, *OPTION_RULES)
+    assert set(INSIGHT_RULES.builtin) == {rule.name for rule in tables}
+    for name in INSIGHT_RULES.builtin:
+        assert INSIGHT_RULES.load(name).name == name

@@ -1,0 +1,52 @@
+"""The step time, from the run's own clock and from traces."""
+
+from collections.abc import Sequence
+
+from perfkit.schema.aggregate import clock_step_times, step_time_ns, traced_step_ns
+from perfkit.schema.manifest import RankRecord, StepKind
+from perfkit.schema.rank import StepBreakdown
+from perfkit.schema.run import StepTimes
+from tests.support.report_builders import make_rank, make_step
+
+KINDS: list[StepKind] = ["cold", "plain", "active", "plain", "active"]
+
+
+def record(rank: int, walls_ns: Sequence[int]) -> RankRecord:
+    return RankRecord(
+        rank=rank,
+        local_rank=rank,
+        node_rank=0,
+        host="a",
+        device="cpu",
+        device_name="",
+        threads=1,
+        step_wall_ns=list(walls_ns),
+        load_ns=[],
+        loss=[],
+    )
+
+
+def step(number: int, wall_ns: int) -> StepBreakdown:
+    return make_step(number, compute=wall_ns, communication=0, data_loading=0, overhead=0, hidden=0)
+
+
+def test_a_step_is_as_long_as_on_its_slowest_rank() -> None:
+    times = clock_step_times([record(0, [9, 1, 5, 4, 7]), record(1, [8, 2, 6, 3, 5])], KINDS)
+    assert times == StepTimes(plain_ns=[2, 4], recorded_ns=[6, 7])
+
+
+def test_steps_that_some_rank_did_not_complete_do_not_count() -> None:
+    times = clock_step_times([record(0, [9, 1, 5, 4, 7]), record(1, [8, 2, 6])], KINDS)
+    assert times == StepTimes(plain_ns=[2], recorded_ns=[6])
+    assert clock_step_times([], KINDS) == StepTimes(plain_ns=[], recorded_ns=[])
+
+
+def test_traced_steps_are_matched_by_number() -> None:
+    ranks = [make_rank(0, [step(3, 10), step(4, 20)]), make_rank(1, [step(4, 25), step(5, 5)])]
+    assert traced_step_ns(ranks) == {3: 10, 4: 25, 5: 5}
+    assert step_time_ns(traced_step_ns(ranks).values()) == 10
+
+
+def test_no_steps_have_no_step_time() -> None:
+    assert step_time_ns([]) is None
+    assert step_time_ns([4, 1]) == 2.5
