@@ -15,7 +15,7 @@ from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
 from perfkit.capture.config import BackendName, DeviceKind, RunConfig
 from perfkit.capture.distributed.launcher_env import RankInfo, detect_rank, needs_mpi
 from perfkit.capture.distributed.nccl_log import request_log
-from perfkit.capture.distributed.rank_group import RankGroup
+from perfkit.capture.distributed.rank_group import ProcessRankGroup
 from perfkit.capture.distributed.rendezvous import ask_mpi, import_mpi, open_store, remove_endpoint_files
 from perfkit.capture.distributed.store_barrier import StoreBarrier
 from perfkit.capture.distributed.topology import Topology, discover_topology
@@ -48,7 +48,7 @@ def locate() -> tuple[RankInfo, Any]:
 
 
 @contextmanager
-def process_group(config: RunConfig, info: RankInfo, mpi: Any) -> Iterator[tuple[RankGroup, Topology]]:
+def process_group(config: RunConfig, info: RankInfo, mpi: Any) -> Iterator[tuple[ProcessRankGroup, Topology]]:
     """Join the other ranks; leave them when the body ends without an error.
 
     After an error the group is left as it is: destroying it can wait for ranks that are gone.
@@ -190,7 +190,7 @@ def _prepare_environment(info: RankInfo) -> None:
 
 def _join(
     info: RankInfo, device: torch.device, backend: str, store: Store, config: RunConfig, meeting: StoreBarrier
-) -> RankGroup:
+) -> ProcessRankGroup:
     # MPI gives the ranks their numbers itself, and takes none.
     place: dict[str, Any] = {"store": PrefixStore("group", store), "rank": info.rank, "world_size": info.world_size}
     try:
@@ -205,7 +205,7 @@ def _join(
                 f"{info.launcher} says rank {info.rank} of {info.world_size}, torch's MPI says {dist.get_rank()} of "
                 f"{dist.get_world_size()}: start the ranks with the mpiexec of that MPI"
             )
-        return RankGroup(device, config.timeout_delta, meeting)
+        return ProcessRankGroup(device, config.timeout_delta, meeting)
     except RuntimeError as error:
         raise LaunchEnvironmentError(
             f"cannot join the other {info.world_size - 1} ranks within --timeout {config.timeout}: {first_line(error)}"

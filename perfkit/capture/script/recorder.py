@@ -101,7 +101,7 @@ class ScriptRecorder:
         """Whether the script has ended well, and the optimizer that was asked for has never stepped."""
         self._ranks: ScriptRankGroup | None = None
         self._session: Session | None = None
-        self._layout: Topology | None = None
+        self._topology: Topology | None = None
         self._measured: StepMeasurements | None = None
 
     def attach(self) -> None:
@@ -113,7 +113,7 @@ class ScriptRecorder:
         """Write what is known once the script has ended, or is about to: `error` is how, None if well."""
         if os.getpid() != self._pid:
             return
-        if self._session is None or self._ranks is None or self._layout is None:
+        if self._session is None or self._ranks is None or self._topology is None:
             self._over = True
             self._say_why_nothing(error)
             return
@@ -122,7 +122,7 @@ class ScriptRecorder:
             return
         with self._harmless():
             self._stop(error)
-            self._leave_record(self._session, self._ranks, self._layout, error)
+            self._leave_record(self._session, self._ranks, self._topology, error)
 
     def _stepped(self, optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
         if os.getpid() != self._pid:  # a forked child trains something of its own
@@ -156,18 +156,18 @@ class ScriptRecorder:
         timeout = timedelta(microseconds=self._config.timeout_ns / 1000)
         ranks = open_script_group(self._trace_dir, self._config.workload, 2 * self._schedule.repeat, timeout)
         device = _device_of(optimizer)
-        layout = _lay_out(ranks.info, device)
+        topology = _script_topology(ranks.info, device)
         config = {"script": self._script, "arguments": self._arguments, "optimizer": type(optimizer).__name__}
-        subject = RunDescription(
+        description = RunDescription(
             workload=self._config.workload,
             source=self._config.source,
             config=config | msgspec.to_builtins(self._config),
             unknown=UNKNOWN,
         )
         folder = ranks.agree_on_folder(
-            lambda: create_run(ranks.world_size, layout, subject, self._trace_dir, self._config.name)
+            lambda: create_run(ranks.world_size, topology, description, self._trace_dir, self._config.name)
         )
-        self._ranks, self._layout = ranks, layout
+        self._ranks, self._topology = ranks, topology
         session = Session(
             ranks,
             device,
@@ -176,8 +176,8 @@ class ScriptRecorder:
             options=ProfilerOptions(
                 **{name: getattr(self._config, name) for name in ProfilerOptions.__struct_fields__}
             ),
-            workload=subject.workload,
-            source=subject.source,
+            workload=description.workload,
+            source=description.source,
         )
         SigtermHook(self._terminated, self._terminated_while_stuck).install()
         session.start()
@@ -205,7 +205,7 @@ class ScriptRecorder:
 
     @property
     def _session_on_cpu(self) -> bool:
-        return self._layout is not None and self._layout.device == "cpu"
+        return self._topology is not None and self._topology.device == "cpu"
 
     def _trim(self, measured: StepMeasurements) -> StepMeasurements:
         """Leave out what cannot be known of a script, and time step 0 from the script's start."""
@@ -213,10 +213,10 @@ class ScriptRecorder:
         return msgspec.structs.replace(measured, wall_ns=first + measured.wall_ns[1:], load_ns=[], loss=[])
 
     def _leave_record(
-        self, session: Session, ranks: ScriptRankGroup, layout: Topology, error: BaseException | None
+        self, session: Session, ranks: ScriptRankGroup, topology: Topology, error: BaseException | None
     ) -> None:
         measured = self._measured or self._trim(session.measurements(wait=False))
-        record = rank_record(ranks.rank, layout, measured)
+        record = rank_record(ranks.rank, topology, measured)
         if error is not None:
             known = {"ranks": [record], "step_kinds": measured.kinds}
             if record_failure(session.folder, ranks.rank, exit_cause(error), lambda: known):
@@ -347,7 +347,7 @@ def _device_of(optimizer: Optimizer) -> torch.device:
     return found if isinstance(found, torch.device) else torch.device("cpu")
 
 
-def _lay_out(info: RankInfo, device: torch.device) -> Topology:
+def _script_topology(info: RankInfo, device: torch.device) -> Topology:
     sizes = [info.local_world_size] * (info.world_size // info.local_world_size)
     return Topology(
         device=str(device),
