@@ -117,19 +117,3 @@ def _pass_barrier(ranks: RankGroup) -> tuple[int, int, int]:
     own = ranks.run_on_all(lambda: ranks.rank)
     ranks.barrier()
     return ranks.rank, ranks.world_size, own
-
-
-def test_a_script_rank_that_stops_waiting_keeps_nobody_waiting() -> None:
-    store = HashStore()
-    leaver, other = (script_ranks(rank, 2, store) for rank in range(2))
-    leaver.stop_waiting()
-    other.barrier()
-    other.barrier()
-
-
-def test_a_script_rank_that_waited_in_vain_warns_once_and_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
-    info = RankInfo(rank=1, world_size=2, local_rank=1, local_world_size=2)
-    ranks = ScriptRankGroup(info, None, HashStore(), 3, timedelta(milliseconds=50))
-    for _ in range(3):
-        ranks.barrier()
-    assert capsys.readouterr().err.count("warning: rank 1: the ranks do not step together") == 1
