@@ -19,13 +19,11 @@ from perfkit.capture.distributed.rank_group import ProcessRankGroup
 from perfkit.capture.distributed.rendezvous import ask_mpi, import_mpi, open_store, remove_endpoint_files
 from perfkit.capture.distributed.store_barrier import StoreBarrier
 from perfkit.capture.distributed.topology import Topology, discover_topology
+from perfkit.capture.distributed.torch_environment import enlarge_flight_recorder
 from perfkit.errors import LaunchEnvironmentError
 
 BACKENDS: Final[dict[str, BackendName]] = {"cuda": "nccl", "xpu": "xccl", "cpu": "gloo"}
 """Backend by kind of device."""
-
-FLIGHT_RECORDER_ENTRIES: Final = 10_000
-"""Collectives that torch's flight recorder keeps: a ring, large enough for one cycle."""
 
 _ONE_RANK_VISIBILITY: Final = (
     "CUDA_VISIBLE_DEVICES",
@@ -181,7 +179,7 @@ def choose_backend(name: BackendName, device: torch.device) -> str:
 
 def _prepare_environment(info: RankInfo) -> None:
     """Set what torch reads from the environment once, unless the user has set it."""
-    os.environ.setdefault("TORCH_FR_BUFFER_SIZE", str(FLIGHT_RECORDER_ENTRIES))
+    enlarge_flight_recorder()
     loopback = next((name for _, name in socket.if_nameindex() if name in ("lo", "lo0")), None)
     if info.single_host and loopback is not None:
         # gloo looks the host's own name up otherwise, which need not lead anywhere.

@@ -27,7 +27,7 @@ from torch import Tensor, profiler
 from torch.profiler import ProfilerActivity, record_function
 
 from perfkit.capture.distributed.rank_group import RankGroup
-from perfkit.capture.recording.flight_recorder import Collective, collectives_since
+from perfkit.capture.recording.flight_recorder import collectives_since
 from perfkit.capture.recording.manifest_writer import StepMeasurements
 from perfkit.capture.recording.side_profilers import Recorder
 from perfkit.capture.recording.step_clock import step_clock
@@ -35,12 +35,8 @@ from perfkit.capture.recording.trace_export import write_key_averages, write_tra
 from perfkit.capture.schedule import Schedule, step_kind
 from perfkit.phases import Phase, annotation
 from perfkit.schema.manifest import Injection, StepKind
+from perfkit.schema.trace_header import HEADER_KEY, PerfkitHeader
 from perfkit.storage.run_folder import file_stem
-
-HEADER_KEY: Final = "perfkit"
-"""Key of perfkit's own metadata in a trace's header."""
-
-HEADER_VERSION: Final = 1
 
 _KINETO_SILENT: Final = "6"
 _END: Final = object()
@@ -62,22 +58,6 @@ class ProfilerOptions(Struct, frozen=True, kw_only=True):
     with_stack: bool = False
     with_flops: bool = False
     with_modules: bool = False
-
-
-class Header(Struct, frozen=True, kw_only=True):
-    """perfkit's own metadata in a trace's header."""
-
-    schema_version: int = HEADER_VERSION
-    run: str
-    rank: int
-    world_size: int
-    cycle: int
-    workload: str
-    source: str
-    steps: tuple[int, int]
-    """First and last step that are complete. The trace also holds the begin of the next where the run ended there."""
-    collectives: list[Collective] | None
-    """In order of issue; None where torch does not record them."""
 
 
 class Session:
@@ -299,9 +279,9 @@ class Session:
         self._ranks.barrier()
         self._ranks.current_activity = doing
 
-    def _header(self, cycle: int) -> Header:
+    def _header(self, cycle: int) -> PerfkitHeader:
         workload, source = self._names
-        return Header(
+        return PerfkitHeader(
             run=self.folder.name,
             rank=self._ranks.rank,
             world_size=self._ranks.world_size,
