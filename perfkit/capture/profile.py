@@ -2,7 +2,6 @@
 
 import os
 import socket
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +14,7 @@ from perfkit.capture.distributed.launcher_env import RankInfo, detect_rank, find
 from perfkit.capture.distributed.rank_group import ProcessRankGroup
 from perfkit.capture.distributed.topology import Topology, discover_topology
 from perfkit.capture.lifecycle.failure_guard import record_failure
+from perfkit.capture.messages import print_status, print_warning
 from perfkit.capture.recording.manifest_writer import (
     RunDescription,
     manifest_fields_after_failure,
@@ -82,7 +82,7 @@ def profile(
         write_completed_manifest(ranks, topology, made, session.measurements(), work=work, model=model)
     ranks.close()
     if ranks.rank == 0:
-        sys.stderr.write(_record_failure(session, plan) + "\n")
+        _report_outcome(session, plan)
 
 
 def _refuse_lonely_rank() -> None:
@@ -101,15 +101,17 @@ def _refuse_lonely_rank() -> None:
         )
 
 
-def _record_failure(session: Session, plan: Schedule) -> str:
-    """Say where the run lies, or why nothing was recorded."""
+def _report_outcome(session: Session, plan: Schedule) -> None:
+    """Print where the run is, or why nothing was recorded."""
     if "active" in session.kinds:
-        return f"{session.folder}: recorded; to see where the time went: perfkit analyze {session.folder}"
+        done = f"{session.folder}: recorded; to see where the time went: perfkit analyze {session.folder}"
+        print_status(done, bare=True)
+        return
     needed = plan.skip_first + plan.wait + plan.warmup + 1
     why = f"{session.steps} steps ran, the first one to be recorded is number {needed}"
     if not session.steps:
         why = "prof.step() was never called"
-    return f"perfkit: warning: {session.folder}: nothing was recorded: {why}"
+    print_warning(f"{session.folder}: nothing was recorded: {why}")
 
 
 class _MarkFailed:

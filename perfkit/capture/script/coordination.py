@@ -6,7 +6,6 @@ Every wait is short, because any rank may never reach it.
 """
 
 import contextlib
-import sys
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -18,6 +17,7 @@ from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
 
 from perfkit.capture.distributed.launch_id import launch_id
 from perfkit.capture.distributed.launcher_env import Launcher, RankInfo, find_launcher
+from perfkit.capture.messages import print_warning
 from perfkit.capture.script.rank_environment import launcher_environment, launcher_rank
 from perfkit.errors import RunError
 from perfkit.util.atomic_write import atomic_write
@@ -170,9 +170,9 @@ class ScriptRankGroup:
             self._arrive(self._passed)
             self._store.wait([f"released/{self._passed}"], self._timeout)
         except RuntimeError:  # timeout, or the rank that hosts the store has ended
-            sys.stderr.write(
-                f"perfkit: warning: rank {self.rank}: the ranks do not step together: "
-                "the first collective of a trace may include the time that one rank waits for another\n"
+            print_warning(
+                f"rank {self.rank}: the ranks do not step together: "
+                "the first collective of a trace may include the time that one rank waits for another"
             )
             self.stop_waiting()
 

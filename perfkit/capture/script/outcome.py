@@ -7,7 +7,7 @@ from typing import Final
 from perfkit.capture.lifecycle.failure_guard import TerminatedError
 from perfkit.capture.lifecycle.first_failure import FirstFailure, write_first_failure
 from perfkit.capture.lifecycle.local_launch import is_child
-from perfkit.capture.messages import exit_cause, one_line, print_status
+from perfkit.capture.messages import exit_cause, one_line, print_error, print_status
 from perfkit.capture.schedule import Schedule
 from perfkit.capture.script.config import ScriptConfig
 from perfkit.storage.run_folder import MANIFEST_NAME, list_files
@@ -57,7 +57,7 @@ class OutcomeReporter:
         if is_child():  # the parent prints it, after the output of the other ranks
             write_first_failure(FirstFailure(rank, line), first=True)
         else:
-            print_status(f"error: {line}")
+            print_error(line)
 
     def report_nothing_recorded(self, seen: Counter[str]) -> None:
         """Print why the recording never began; `seen` are the steps by class of optimizer."""
@@ -65,8 +65,8 @@ class OutcomeReporter:
             print_status(f"{self._script}: {_NO_STEPS}")
         elif self._config.step_on is not None:
             optimizers = ", ".join(f"{name} ({count} steps)" for name, count in seen.items())
-            print_status(
-                f"error: --step-on {self._config.step_on}: no such optimizer has stepped; those that have: {optimizers}"
+            print_error(
+                f"--step-on {self._config.step_on}: no such optimizer has stepped; those that have: {optimizers}"
             )
 
     def report_own_profiler(self) -> None:
@@ -75,7 +75,7 @@ class OutcomeReporter:
 
     def report_error(self, error: BaseException) -> None:
         """Print that an error of perfkit's own has ended the recording."""
-        print_status(f"error: {one_line(error)}: {self._script} is not recorded any further")
+        print_error(f"{one_line(error)}: {self._script} is not recorded any further")
 
 
 def _has_trace(folder: Path) -> bool:

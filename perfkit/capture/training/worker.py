@@ -23,6 +23,7 @@ from perfkit.capture.distributed.topology import Topology
 from perfkit.capture.lifecycle.failure_guard import FailureGuard
 from perfkit.capture.lifecycle.parent_watch import exit_with_parent
 from perfkit.capture.lifecycle.watchdog import Watchdog, process_identity
+from perfkit.capture.messages import print_warning
 from perfkit.capture.recording.manifest_writer import (
     RunDescription,
     StepMeasurements,
@@ -116,12 +117,12 @@ def _warn_of_threads(ranks: ProcessRankGroup, topology: Topology) -> None:
     nothing = StepMeasurements(kinds=[], wall_ns=[], load_ns=[], loss=[])
     records = ranks.all_gather(rank_record(ranks.rank, topology, nothing))
     for finding in oversubscription(records) if ranks.rank == 0 else ():
-        sys.stderr.write(f"perfkit: warning: {finding.message}\n")
+        print_warning(finding.message)
 
 
 def _warn_of_compiling(compiled: Compiled, kinds: list[StepKind]) -> None:
     for finding in compile_findings(compiled, kinds):
-        sys.stderr.write(f"perfkit: warning: {finding.message}\n")
+        print_warning(finding.message)
 
 
 def _train(job: Job, ranks: ProcessRankGroup, topology: Topology, folder: Path, guard: FailureGuard) -> None:
