@@ -1,13 +1,30 @@
-"""What perfkit says beside a script, whose stdout is its own; errors in one line."""
+"""Status lines, warnings and errors of a recording: one line each on stderr, since stdout may be a script's own.
 
-import sys
+They go through the logger `perfkit.capture`, which shows them whether or not the program configures `logging`.
+"""
+
+import logging
+from typing import Final
 
 from perfkit.errors import PerfkitError, RunError
+from perfkit.util.log import STATUS, always_show
+
+_LOG: Final = always_show("perfkit.capture")
 
 
-def print_status(text: str) -> None:
-    """Say something in one line on stderr."""
-    sys.stderr.write(f"perfkit: {' '.join(text.split())}\n")
+def print_status(text: str, *, bare: bool = False) -> None:
+    """Print a status line, `perfkit: TEXT`; `bare` leaves the prefix out."""
+    _LOG.log(STATUS, "%s", text, extra={"bare": bare})
+
+
+def print_warning(text: str) -> None:
+    """Print `perfkit: warning: TEXT`."""
+    _LOG.log(logging.WARNING, "%s", text)
+
+
+def print_error(text: str) -> None:
+    """Print `perfkit: error: TEXT`."""
+    _LOG.log(logging.ERROR, "%s", text)
 
 
 def one_line(error: BaseException) -> str:
@@ -21,18 +38,18 @@ def one_line(error: BaseException) -> str:
 
 
 def _text_of(value: object) -> str:
-    """Return what a script's error says of itself, as text that any file can hold; its `__str__` may fail."""
+    """Return the text of a script's error, encodable in UTF-8; the script's `__str__` may fail."""
     try:
         text = str(value)
     except Exception:  # noqa: BLE001  a script's own code
-        text = "its text cannot be had"
+        text = "its message cannot be shown"
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 def exit_cause(error: BaseException) -> BaseException:
-    """Return what ended a script, where it has ended itself as an error that says how."""
+    """Return what ended a script; a `SystemExit` becomes an error that names the exit code."""
     if not isinstance(error, SystemExit):
         return error
-    # As the interpreter has it: a number is the exit code, anything else is printed and the code is 1.
+    # As in the interpreter: a number is the exit code, anything else is printed and the code is 1.
     how = f"exit code {error.code}" if isinstance(error.code, int) else f"sys.exit({_text_of(error.code)!r})"
     return RunError(f"the script ended with {how}")

@@ -2,7 +2,6 @@
 
 import os
 import socket
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,9 +13,10 @@ from torch import nn
 from perfkit.accelerators import device_types
 from perfkit.capture.distributed.launcher_env import RankInfo, detect_rank, find_launcher
 from perfkit.capture.distributed.process_group import is_available
-from perfkit.capture.distributed.rank_group import RankGroup
+from perfkit.capture.distributed.rank_group import ProcessRankGroup
 from perfkit.capture.distributed.topology import Topology, discover_topology
 from perfkit.capture.lifecycle.failure_guard import record_failure
+from perfkit.capture.messages import print_status, print_warning
 from perfkit.capture.recording.manifest_writer import (
     RunDescription,
     manifest_fields_after_failure,
@@ -71,20 +71,20 @@ def profile(
     _refuse_lonely_rank()
     plan = Schedule.parse(schedule)
     place = _find_device(device, model)
-    team = RankGroup(place)
-    layout = discover_topology(team, _run_place(team), place, torch.get_num_threads())
-    subject = RunDescription(workload=workload, source=source, config={"schedule": schedule})
+    ranks = ProcessRankGroup(place)
+    topology = discover_topology(ranks, _run_place(ranks), place, torch.get_num_threads())
+    description = RunDescription(workload=workload, source=source, config={"schedule": schedule})
     path = Path(folder)
-    made = open_run(team, layout, subject, path.parent, path.name)
-    session = Session(team, place, made, plan, options=options, workload=workload, source=source)
-    with _MarkFailed(session, team, layout, work, model):
+    made = open_run(ranks, topology, description, path.parent, path.name)
+    session = Session(ranks, place, made, plan, options=options, workload=workload, source=source)
+    with _MarkFailed(session, ranks, topology, work, model):
         session.start()
         yield session
         session.finish()
-        write_completed_manifest(team, layout, made, session.measurements(), work=work, model=model)
-    team.close()
-    if team.rank == 0:
-        sys.stderr.write(_record_failure(session, plan) + "\n")
+        write_completed_manifest(ranks, topology, made, session.measurements(), work=work, model=model)
+    ranks.close()
+    if ranks.rank == 0:
+        _report_outcome(session, plan)
 
 
 def _refuse_lonely_rank() -> None:
@@ -103,26 +103,33 @@ def _refuse_lonely_rank() -> None:
         )
 
 
-def _record_failure(session: Session, plan: Schedule) -> str:
-    """Say where the run lies, or why nothing was recorded."""
+def _report_outcome(session: Session, plan: Schedule) -> None:
+    """Print where the run is, or why nothing was recorded."""
     if "active" in session.kinds:
-        return f"{session.folder}: recorded; to see where the time went: perfkit analyze {session.folder}"
+        done = f"{session.folder}: recorded; to see where the time went: perfkit analyze {session.folder}"
+        print_status(done, bare=True)
+        return
     needed = plan.skip_first + plan.wait + plan.warmup + 1
     why = f"{session.steps} steps ran, the first one to be recorded is number {needed}"
     if not session.steps:
         why = "prof.step() was never called"
-    return f"perfkit: warning: {session.folder}: nothing was recorded: {why}"
+    print_warning(f"{session.folder}: nothing was recorded: {why}")
 
 
 class _MarkFailed:
     """After an error: say in the manifest that the run failed, and stop the profiler. The error goes on."""
 
     def __init__(
-        self, session: Session, team: RankGroup, layout: Topology, work: StepWork | None, model: nn.Module | None
+        self,
+        session: Session,
+        ranks: ProcessRankGroup,
+        topology: Topology,
+        work: StepWork | None,
+        model: nn.Module | None,
     ) -> None:
         self._session = session
-        self._team = team
-        self._layout = layout
+        self._ranks = ranks
+        self._topology = topology
         self._work = work
         self._model = model
 
@@ -132,17 +139,17 @@ class _MarkFailed:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if error is None:
             return
-        rank = self._team.rank
+        rank = self._ranks.rank
         record_failure(
             self._session.folder,
             rank,
             error,
             lambda: manifest_fields_after_failure(
-                rank, self._layout, self._session.measurements(wait=False), self._work, self._model
+                rank, self._topology, self._session.measurements(wait=False), self._work, self._model
             ),
         )
         # Stopping waits for the device, which may wait for a rank that is gone.
-        if self._team.world_size == 1 or self._layout.device == "cpu":
+        if self._ranks.world_size == 1 or self._topology.device == "cpu":
             self._session.discard()
 
 
@@ -159,18 +166,18 @@ def _find_device(device: str | torch.device | None, model: nn.Module | None) -> 
     return torch.device("cpu")
 
 
-def _run_place(team: RankGroup) -> RankInfo:
+def _run_place(ranks: ProcessRankGroup) -> RankInfo:
     """Return this process's place among the ranks of its host.
 
     The process group is the user's, and so are the variables it came from: they need not be complete.
     """
     launcher = find_launcher(os.environ)
-    hosts = team.all_gather(socket.gethostname())
-    neighbours = [rank for rank, host in enumerate(hosts) if host == hosts[team.rank]]
+    hosts = ranks.all_gather(socket.gethostname())
+    neighbours = [rank for rank, host in enumerate(hosts) if host == hosts[ranks.rank]]
     return RankInfo(
-        rank=team.rank,
-        world_size=team.world_size,
-        local_rank=neighbours.index(team.rank),
+        rank=ranks.rank,
+        world_size=ranks.world_size,
+        local_rank=neighbours.index(ranks.rank),
         local_world_size=len(neighbours),
         launcher=launcher.name if launcher else "none",
     )

@@ -3,12 +3,13 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 import numpy as np
-from msgspec import Meta, Struct
+from msgspec import Struct
 from numpy.typing import NDArray
 
+from perfkit.schema.trace_header import PerfkitHeader
 from perfkit.trace.intervals import Ints
 from perfkit.trace.lanes import Id
 
@@ -100,35 +101,6 @@ class Events:
     def rows(self, *kinds: EventKind) -> Ints:
         """Return the rows of the given kinds, in file order."""
         return np.flatnonzero(np.isin(self.kind, kinds))
-
-
-Whole = Annotated[int, Meta(ge=-(2**61), le=2**61)]
-"""What a column can hold, and sums of a few of them; a header with more than that cannot be read."""
-
-
-class RecordedCollective(Struct, frozen=True, kw_only=True):
-    """A collective as the run's own recorder saw it issued (header key `perfkit`)."""
-
-    ns: Whole
-    op: str
-    bytes: Whole | None = None
-    dtype: str | None = None
-    group: str | None = None
-    group_size: Whole | None = None
-    seq: Whole | None = None
-
-
-class PerfkitHeader(Struct, frozen=True, kw_only=True):
-    """What perfkit's session put into the header of a trace it wrote."""
-
-    rank: Whole | None = None
-    world_size: Whole | None = None
-    cycle: Whole = 0
-    source: str | None = None
-    steps: tuple[Whole, Whole] | None = None
-    """First and last step that were completed while this trace was recorded; None in traces of older versions."""
-    collectives: list[RecordedCollective] | None = None
-    """None where the run could not record them."""
 
 
 class Header(Struct, frozen=True, kw_only=True):

@@ -8,10 +8,11 @@ import msgspec
 
 from perfkit.accelerators import accelerators
 from perfkit.errors import NotATraceError, TraceError
+from perfkit.schema.trace_header import HEADER_KEY, PerfkitHeader
 from perfkit.trace.decompression import TraceText
 from perfkit.trace.event_decoding import decode_number, decode_value
 from perfkit.trace.event_table import EventTableBuilder
-from perfkit.trace.events import Header, PerfkitHeader, RankTrace
+from perfkit.trace.events import Header, RankTrace
 from perfkit.trace.json_buffer import TextBuffer
 from perfkit.trace.json_scanner import SLICE_BYTES, JsonScanner
 from perfkit.trace.lanes import LANES_KEY, MERGED_KEY, decode_lanes
@@ -131,7 +132,7 @@ def _header(values: dict[str, bytes], path: Path, damage: list[str]) -> Header:
     }
     info: dict[str, Any] = decoded.get("distributedInfo") or {}
     # A single process has no process group that torch could write down; perfkit's session does.
-    own: PerfkitHeader | None = decoded.get("perfkit")
+    own: PerfkitHeader | None = decoded.get(HEADER_KEY)
     said = {"rank": own.rank, "world_size": own.world_size} | info if own else info
     return Header(
         rank=natural(said.get("rank")),
@@ -202,7 +203,7 @@ def _device_bytes(value: bytes) -> dict[int, int]:
 
 
 _DECODERS: Final[dict[str, Callable[[bytes], Any]]] = {
-    "perfkit": _perfkit_header,
+    HEADER_KEY: _perfkit_header,
     "distributedInfo": _distributed_info,
     "deviceProperties": _device_bytes,
 }

@@ -7,8 +7,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from perfkit.analysis.per_rank import name_patterns as rules
-from perfkit.trace.events import CollectiveArgs, Events, RecordedCollective
+from perfkit.schema.trace_header import RecordedCollective
+from perfkit.trace.events import CollectiveArgs, Events
 from perfkit.trace.intervals import Ints
+from perfkit.util.dtypes import DTYPES
 
 OPERATORS: Final = tuple(name for _, name in rules.OPERATORS)
 """A column of operators has indices into it; -1 for what is not known."""
@@ -103,7 +105,7 @@ def from_shapes(operator: str, args: CollectiveArgs | None) -> CollectiveKey:
     They are those of this rank's input: the total of an all_gather or a gather is its output, which they do not say.
     """
     dims, dtype = (_first(args.input_dims), _first(args.input_type)) if args else (None, None)
-    if not isinstance(dtype, str) or dtype.lower() not in rules.DTYPES:
+    if not isinstance(dtype, str) or dtype.lower() not in DTYPES:
         return CollectiveKey(operator)
     size = None if operator in _OUTPUT_IS_TOTAL else _bytes(_elements(dims), dtype)
     return CollectiveKey(operator, bytes=size, dtype=_dtype(dtype))
@@ -115,14 +117,14 @@ def with_ddp_flag(description: CollectiveKey, *, in_hook: bool) -> CollectiveKey
 
 
 def _bytes(elements: int | None, dtype: str | None) -> int | None:
-    known = rules.DTYPES.get((dtype or "").lower())
+    known = DTYPES.get((dtype or "").lower())
     size = None if elements is None or known is None else elements * known[1]
     return size if size is not None and 0 <= size < _LARGEST_BYTES else None
 
 
 def _dtype(dtype: str | None) -> str | None:
     """Return perfkit's name of a type; what it does not know stays as the trace has it."""
-    return rules.DTYPES.get(dtype.lower(), (dtype, 0))[0] if dtype else None
+    return DTYPES.get(dtype.lower(), (dtype, 0))[0] if dtype else None
 
 
 def _first(values: Any) -> Any:

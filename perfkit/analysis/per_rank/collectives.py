@@ -29,7 +29,8 @@ from perfkit.analysis.per_rank.issue_sites import find_issue_sites, in_gradient_
 from perfkit.analysis.per_rank.steps import Steps
 from perfkit.schema.aggregate import add_collectives
 from perfkit.schema.rank import CollectiveStat
-from perfkit.trace.events import CollectiveArgs, EventKind, Events, RecordedCollective
+from perfkit.schema.trace_header import RecordedCollective
+from perfkit.trace.events import CollectiveArgs, EventKind, Events
 from perfkit.trace.intervals import Ints, measure, split_overlap_to_earliest, uncovered_from
 
 _NEVER: Final = int(np.iinfo(np.int64).max)

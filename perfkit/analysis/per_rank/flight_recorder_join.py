@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from perfkit.analysis.per_rank.collective_metadata import operators
-from perfkit.trace.events import RecordedCollective
+from perfkit.schema.trace_header import RecordedCollective
 from perfkit.trace.intervals import Ints
 
 

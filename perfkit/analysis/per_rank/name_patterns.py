@@ -50,31 +50,6 @@ OPERATORS: Final[tuple[tuple[str, str], ...]] = (
 )
 """What a collective is called, in whatever spelling, and perfkit's name of it; longer names before their parts."""
 
-DTYPES: Final = {
-    spelling: (name, size)
-    for name, size, spellings in (
-        ("float64", 8, ("double",)),
-        ("float32", 4, ("float",)),
-        ("float16", 2, ("half", "c10::half")),
-        ("bfloat16", 2, ("c10::bfloat16",)),
-        ("float8_e4m3fn", 1, ()),
-        ("float8_e4m3fnuz", 1, ()),
-        ("float8_e5m2", 1, ()),
-        ("float8_e5m2fnuz", 1, ()),
-        ("float8_e8m0fnu", 1, ()),
-        ("complex128", 16, ("c10::complex<double>", "complexdouble")),
-        ("complex64", 8, ("c10::complex<float>", "complexfloat")),
-        ("int64", 8, ("long", "long int")),
-        ("int32", 4, ("int",)),
-        ("int16", 2, ("short", "short int")),
-        ("int8", 1, ("char", "signed char")),
-        ("uint8", 1, ("byte", "unsigned char")),
-        ("bool", 1, ()),
-    )
-    for spelling in (name, *spellings)
-}
-"""Types of elements in the spellings that traces use (in lower case): perfkit's name, and bytes an element."""
-
 
 @cache
 def copy_kernels() -> "re.Pattern[str]":

@@ -16,14 +16,12 @@ from perfkit.accelerators import accelerators, device_backends, device_types, of
 from perfkit.capture.config import BackendName, DeviceKind, RunConfig
 from perfkit.capture.distributed.launcher_env import RankInfo, detect_rank, needs_mpi
 from perfkit.capture.distributed.nccl_log import request_log
-from perfkit.capture.distributed.rank_group import RankGroup
+from perfkit.capture.distributed.rank_group import ProcessRankGroup
 from perfkit.capture.distributed.rendezvous import ask_mpi, import_mpi, open_store, remove_endpoint_files
 from perfkit.capture.distributed.store_barrier import StoreBarrier
 from perfkit.capture.distributed.topology import Topology, discover_topology
+from perfkit.capture.distributed.torch_environment import enlarge_flight_recorder
 from perfkit.errors import LaunchEnvironmentError
-
-FLIGHT_RECORDER_ENTRIES: Final = 10_000
-"""Collectives that torch's flight recorder keeps: a ring, large enough for one cycle."""
 
 _SAME_ENVIRONMENT: Final = ("perfkit", "torchrun")
 """Launchers whose local ranks all see the same devices."""
@@ -40,7 +38,7 @@ def locate() -> tuple[RankInfo, Any]:
 
 
 @contextmanager
-def process_group(config: RunConfig, info: RankInfo, mpi: Any) -> Iterator[tuple[RankGroup, Topology]]:
+def process_group(config: RunConfig, info: RankInfo, mpi: Any) -> Iterator[tuple[ProcessRankGroup, Topology]]:
     """Join the other ranks; leave them when the body ends without an error.
 
     After an error the group is left as it is: destroying it can wait for ranks that are gone.
@@ -189,7 +187,7 @@ def default_backend(kind: str) -> str:
 
 def _prepare_environment(info: RankInfo) -> None:
     """Set what torch reads from the environment once, unless the user has set it."""
-    os.environ.setdefault("TORCH_FR_BUFFER_SIZE", str(FLIGHT_RECORDER_ENTRIES))
+    enlarge_flight_recorder()
     loopback = next((name for _, name in socket.if_nameindex() if name in ("lo", "lo0")), None)
     if info.single_host and loopback is not None:
         # gloo looks the host's own name up otherwise, which need not lead anywhere.
@@ -198,7 +196,7 @@ def _prepare_environment(info: RankInfo) -> None:
 
 def _join(
     info: RankInfo, device: torch.device, backend: str, store: Store, config: RunConfig, meeting: StoreBarrier
-) -> RankGroup:
+) -> ProcessRankGroup:
     # MPI gives the ranks their numbers itself, and takes none.
     place: dict[str, Any] = {"store": PrefixStore("group", store), "rank": info.rank, "world_size": info.world_size}
     try:
@@ -213,7 +211,7 @@ def _join(
                 f"{info.launcher} says rank {info.rank} of {info.world_size}, torch's MPI says {dist.get_rank()} of "
                 f"{dist.get_world_size()}: start the ranks with the mpiexec of that MPI"
             )
-        return RankGroup(device, config.timeout_delta, meeting)
+        return ProcessRankGroup(device, config.timeout_delta, meeting)
     except RuntimeError as error:
         raise LaunchEnvironmentError(
             f"cannot join the other {info.world_size - 1} ranks within --timeout {config.timeout}: {first_line(error)}"

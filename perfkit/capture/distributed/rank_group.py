@@ -1,8 +1,13 @@
-"""What the ranks say to each other besides gradients: names, outcomes, records, and waiting for each other."""
+"""What the ranks exchange besides gradients: objects, outcomes, and waiting for each other.
+
+`RankGroup` is what a recording session needs. `ProcessRankGroup` is the one of a default process group, with
+collectives of its own; `perfkit.capture.script.coordination.ScriptRankGroup` is the one of a script that must not see
+any collective but its own.
+"""
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -14,45 +19,66 @@ from perfkit.errors import PerfkitError
 T = TypeVar("T")
 
 
-class RankGroup:
-    """The ranks of the default process group; a team of one where there is none.
+class RankGroup(Protocol):
+    """The ranks of a run, as a recording session sees them."""
 
-    With gloo it talks in a group of its own, which `close` ends. The default group lives as long as the user's model,
-    and a thread of gloo's that lets go of a Python tensor while the interpreter shuts down aborts the process.
+    current_activity: str
+    """What the ranks are doing, for error messages."""
+
+    @property
+    def rank(self) -> int:
+        """This rank."""
+
+    @property
+    def world_size(self) -> int:
+        """Number of ranks."""
+
+    def barrier(self) -> None:
+        """Wait for the other ranks."""
+
+    def run_on_all(self, action: Callable[[], T]) -> T:
+        """Run `action` on this rank and return its result, once it has succeeded on all ranks that are waited for."""
+
+
+class ProcessRankGroup:
+    """The ranks of the default process group; a single rank if there is none.
+
+    With gloo it communicates in a group of its own, which `close` destroys. The default group lives as long as the
+    user's model, and a gloo thread that releases a Python tensor while the interpreter shuts down aborts the process.
 
     Args:
         device: Where this rank computes.
         timeout: Limit of each exchange; None is torch's own.
-        meeting: How the ranks wait for what has no limit; without one every wait is an exchange.
+        barrier: How the ranks wait for work of unlimited duration; without it every wait is an exchange.
     """
 
     def __init__(
-        self, device: torch.device, timeout: timedelta | None = None, meeting: StoreBarrier | None = None
+        self, device: torch.device, timeout: timedelta | None = None, barrier: StoreBarrier | None = None
     ) -> None:
         self.current_activity = "the preparation"
-        """What the ranks are about, for messages."""
-        self._meeting = meeting
-        self._grouped = dist.is_available() and dist.is_initialized()
-        self.rank: int = dist.get_rank() if self._grouped else 0
-        self.world_size: int = dist.get_world_size() if self._grouped else 1
-        backend = dist.get_backend() if self._grouped else None
-        self._devices = [_index(device)] if backend in device_backends() and device.type != "cpu" else None
-        self._own = backend == "gloo"
-        self._group = dist.new_group(backend="gloo", timeout=timeout) if self._own else None
+        """What the ranks are doing, for error messages."""
+        self._store_barrier = barrier
+        self._distributed = dist.is_available() and dist.is_initialized()
+        self.rank: int = dist.get_rank() if self._distributed else 0
+        self.world_size: int = dist.get_world_size() if self._distributed else 1
+        backend = dist.get_backend() if self._distributed else None
+        self._device_ids = [_device_index(device)] if backend in device_backends() and device.type != "cpu" else None
+        self._owns_group = backend == "gloo"
+        self._group = dist.new_group(backend="gloo", timeout=timeout) if self._owns_group else None
 
     def close(self) -> None:
-        """End the group; the team is of no use afterwards."""
-        if self._own:
+        """Destroy the group's own process group; this object cannot be used afterwards."""
+        if self._owns_group:
             dist.destroy_process_group(self._group)
             self._group = None
 
     def barrier(self) -> None:
         """Wait for all ranks."""
-        if self._grouped:
-            dist.barrier(self._group, device_ids=self._devices)
+        if self._distributed:
+            dist.barrier(self._group, device_ids=self._device_ids)
 
     def all_gather(self, value: T) -> list[T]:
-        """Return every rank's `value`, by rank."""
+        """Return every rank's `value`, ordered by rank."""
         if self.world_size == 1:
             return [value]
         values: list[Any] = [None] * self.world_size
@@ -69,14 +95,14 @@ class RankGroup:
         return shared
 
     def run_on_all(self, action: Callable[[], T]) -> T:
-        """Run `action` on every rank; go on only if it succeeded on all, so that nobody waits for a rank that is gone.
+        """Run `action` on every rank; continue only if it succeeded on all, so that no rank waits for one that is gone.
 
         Raises:
             PerfkitError: This rank's own error.
-            PeerFailedError: Another rank has one.
+            PeerFailedError: `action` failed on another rank.
         """
-        if self._meeting is not None:
-            return self._meeting.run_on_all(action)
+        if self._store_barrier is not None:
+            return self._store_barrier.run_on_all(action)
         try:
             result = action()
         except PerfkitError as error:
@@ -88,11 +114,11 @@ class RankGroup:
         return result
 
     def run_on(self, chosen: bool, action: Callable[[], T]) -> T | None:
-        """Run `action` on the ranks with `chosen`, while the others wait; None on those."""
+        """Run `action` on the ranks with `chosen` while the others wait; returns None on those."""
         return self.run_on_all(action if chosen else lambda: None)
 
 
-def _index(device: torch.device) -> int:
-    """Return the device's number; one without is the current one."""
+def _device_index(device: torch.device) -> int:
+    """Return the device's index; that of the current device if it has none."""
     index: int | None = device.index
     return int(torch.get_device_module(device.type).current_device()) if index is None else index

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from msgspec import Struct
 
 from perfkit.capture.distributed.launcher_env import RankInfo
-from perfkit.capture.distributed.rank_group import RankGroup
+from perfkit.capture.distributed.rank_group import ProcessRankGroup
 from perfkit.schema.manifest import World
 from perfkit.util.system_limits import count_cores
 
@@ -30,11 +30,11 @@ class Topology(Struct, frozen=True, kw_only=True):
     world: World
 
 
-def discover_topology(team: RankGroup, info: RankInfo, device: torch.device, threads: int | None) -> Topology:
+def discover_topology(ranks: ProcessRankGroup, info: RankInfo, device: torch.device, threads: int | None) -> Topology:
     """Find out where all ranks run, and set the threads of this one; called by every rank.
 
     Args:
-        team: The ranks.
+        ranks: The ranks.
         info: What the launcher says of this one.
         device: Where it trains.
         threads: CPU threads to use; None shares the cores fairly.
@@ -42,7 +42,7 @@ def discover_topology(team: RankGroup, info: RankInfo, device: torch.device, thr
     host = socket.gethostname()
     node = host if info.node_rank is None else str(info.node_rank)
     cores = own_cores()
-    places = team.all_gather((node, cores))
+    places = ranks.all_gather((node, cores))
     nodes = list(dict.fromkeys(name for name, _ in places))
     neighbours = [other for name, other in places if name == node]
     torch.set_num_threads(threads or threads_per_rank(cores, neighbours, count_cores()))
@@ -56,7 +56,7 @@ def discover_topology(team: RankGroup, info: RankInfo, device: torch.device, thr
         local_rank=info.local_rank,
         node_rank=nodes.index(node),
         world=World(
-            world_size=team.world_size,
+            world_size=ranks.world_size,
             nodes=len(nodes),
             launcher=info.launcher,
             local_world_sizes=[sum(name == node for name, _ in places) for node in nodes],

@@ -5,7 +5,6 @@ of it ("connection closed by peer"), and has nothing to add.
 """
 
 import signal
-import sys
 import time
 import traceback
 from collections.abc import Callable
@@ -17,7 +16,7 @@ from perfkit.capture.distributed.launcher_env import FAILURE_GRACE_S
 from perfkit.capture.distributed.store_barrier import PeerFailedError
 from perfkit.capture.lifecycle.local_launch import is_child
 from perfkit.capture.lifecycle.parent_watch import exit_now
-from perfkit.capture.messages import one_line
+from perfkit.capture.messages import one_line, print_error, print_warning
 from perfkit.errors import PerfkitError, RunError, StoreError
 from perfkit.schema.manifest import Failure
 from perfkit.storage.run_folder import claim_failure, fail, read_failure
@@ -121,7 +120,7 @@ class FailureGuard:
             # All were told to end, most likely, and whichever came to it first says so: it is no fault of its own.
             told = isinstance(error, (KeyboardInterrupt, TerminatedError))
             who = "" if told else f"rank {self._rank}: "
-            sys.stderr.write(f"perfkit: error: {who}{one_line(error)}\n")
+            print_error(f"{who}{one_line(error)}")
         else:
             # A launcher may kill all ranks as soon as one has ended: let the first say why.
             time.sleep(FAILURE_GRACE_S)
@@ -136,7 +135,7 @@ def record_failure(folder: Path, rank: int, error: BaseException, known: Callabl
     try:
         fail(folder, failure, known() if known else {})
     except (StoreError, RuntimeError) as second:  # a full disk, a lost device: the first error is the one that counts
-        sys.stderr.write(f"perfkit: warning: the manifest stays as it was: {one_line(second)}\n")
+        print_warning(f"the manifest stays as it was: {one_line(second)}")
     return True
 
 

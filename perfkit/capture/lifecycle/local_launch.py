@@ -14,7 +14,7 @@ from typing import Final
 
 from perfkit.capture.distributed.launcher_env import RENDEZVOUS_VARIABLE, detect_rank, find_launcher
 from perfkit.capture.lifecycle.first_failure import FirstFailure, read_first_failure
-from perfkit.capture.messages import print_status
+from perfkit.capture.messages import print_error
 from perfkit.errors import RunError, UsageError
 from perfkit.util.sigint import sigint_blocked
 
@@ -62,9 +62,9 @@ def launch(arguments: Sequence[str], ranks: int, *, name_failed: bool = False) -
 def _name(failed: int, codes: list[int], word: FirstFailure | None) -> int:
     """Say which rank failed first, and return it: by its own word where it left one."""
     if word is not None and word.rank < len(codes) and codes[word.rank] > 0:
-        print_status(f"error: {word.line}")
+        print_error(word.line)
         return word.rank
-    print_status(f"error: rank {failed} ended with exit code {codes[failed]}")
+    print_error(f"rank {failed} ended with exit code {codes[failed]}")
     return failed
 
 

@@ -19,6 +19,7 @@ from typing import Final
 
 from perfkit.capture.distributed.launcher_env import FAILURE_GRACE_S
 from perfkit.capture.lifecycle.local_launch import is_child
+from perfkit.capture.messages import print_error
 from perfkit.errors import StoreError
 from perfkit.schema.manifest import Failure
 from perfkit.storage.run_folder import claim_failure, fail, read_failure, read_manifest
@@ -129,9 +130,7 @@ def _record_failure(folder: Path, gone: list[int]) -> None:
         return
     fail(folder, failure, {})
     if not is_child():  # else the parent says so, and knows the signal
-        with contextlib.suppress(BrokenPipeError):  # the launcher has ended, too
-            sys.stderr.write(f"perfkit: error: {who} {_GONE}; the cycles written before are kept\n")
-            sys.stderr.flush()
+        print_error(f"{who} {_GONE}; the cycles written before are kept")
 
 
 def _end(descriptors: list[int]) -> None:

@@ -5,45 +5,15 @@ from typing import Any, Final
 
 import torch
 import torch.distributed as dist
-from msgspec import Struct
 
-_BYTES: Final = {
-    "Byte": ("uint8", 1),
-    "Char": ("int8", 1),
-    "Short": ("int16", 2),
-    "Int": ("int32", 4),
-    "Long": ("int64", 8),
-    "Half": ("float16", 2),
-    "BFloat16": ("bfloat16", 2),
-    "Float": ("float32", 4),
-    "Double": ("float64", 8),
-    "Bool": ("bool", 1),
-    "ComplexFloat": ("complex64", 8),
-    "ComplexDouble": ("complex128", 16),
-    "Float8_e4m3fn": ("float8_e4m3fn", 1),
-    "Float8_e5m2": ("float8_e5m2", 1),
-}
-"""The recorder's name of a type: torch's name, and its size."""
+from perfkit.schema.trace_header import RecordedCollective
+from perfkit.util.dtypes import DTYPES
 
 _PER_RANK: Final = ("gather", "scatter")
 """Operators of which a rank may hold only its own part: S is the total over ranks (metrics.md section 5)."""
 
 
-class Collective(Struct, frozen=True, kw_only=True):
-    """One collective as it was issued."""
-
-    ns: int
-    """Absolute time of issue; the clock of the trace."""
-    op: str
-    bytes: int | None
-    """S as metrics.md section 5 has it."""
-    dtype: str | None
-    group: str
-    group_size: int | None
-    seq: int
-
-
-def collectives_since(start_ns: int) -> list[Collective] | None:
+def collectives_since(start_ns: int) -> list[RecordedCollective] | None:
     """Return the collectives issued since `start_ns`, in order of issue.
 
     Returns:
@@ -64,16 +34,16 @@ def _group_sizes() -> dict[str, int]:
     return {str(group["pg_name"]): int(group["group_size"]) for group in config}
 
 
-def _read(entry: dict[str, Any], group_sizes: dict[str, int]) -> Collective:
+def _read(entry: dict[str, Any], group_sizes: dict[str, int]) -> RecordedCollective:
     operator = str(entry["profiling_name"]).rpartition(":")[2]
     group = str(entry["process_group"][0])
     group_size = group_sizes.get(group)
     dtypes = entry["input_dtypes"] or entry["output_dtypes"]
-    return Collective(
+    return RecordedCollective(
         ns=int(entry["time_created_ns"]),
         op=operator,
         bytes=message_bytes(operator, entry, group_size),
-        dtype=_BYTES.get(dtypes[0], (None,))[0] if dtypes else None,
+        dtype=DTYPES.get(dtypes[0].lower(), (None,))[0] if dtypes else None,
         group=group,
         group_size=group_size,
         seq=int(entry["p2p_seq_id"] if entry["is_p2p"] else entry["collective_seq_id"]),
@@ -95,9 +65,9 @@ def message_bytes(operator: str, entry: dict[str, Any], group_size: int | None) 
 def _sum_bytes(sizes: list[list[int]], dtypes: list[str]) -> int | None:
     total = 0
     for shape, dtype in zip(sizes, dtypes, strict=False):
-        if dtype not in _BYTES:
+        if dtype.lower() not in DTYPES:
             return None
-        count = _BYTES[dtype][1]
+        count = DTYPES[dtype.lower()][1]
         for length in shape:
             count *= length
         total += count

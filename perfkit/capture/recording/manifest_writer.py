@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from perfkit._version import __version__
 from perfkit.accelerators import accelerators
-from perfkit.capture.distributed.rank_group import RankGroup
+from perfkit.capture.distributed.rank_group import ProcessRankGroup
 from perfkit.capture.distributed.topology import Topology
 from perfkit.capture.recording.git_commit import current_commit
 from perfkit.capture.recording.peak_flops import find_peak
@@ -55,13 +55,15 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-def open_run(team: RankGroup, layout: Topology, subject: RunDescription, trace_dir: Path, name: str | None) -> Path:
+def open_run(
+    ranks: ProcessRankGroup, topology: Topology, description: RunDescription, trace_dir: Path, name: str | None
+) -> Path:
     """Create the run's folder with a manifest in state "running"; called by every rank.
 
     Args:
-        team: The ranks.
-        layout: Where they run.
-        subject: What is run.
+        ranks: The ranks.
+        topology: Where they run.
+        description: What is run.
         trace_dir: Folder that receives the run's.
         name: Name of the run; None makes one of workload, source, ranks and time.
 
@@ -73,39 +75,41 @@ def open_run(team: RankGroup, layout: Topology, subject: RunDescription, trace_d
     """
 
     def create() -> str:
-        return str(create_run(team.world_size, layout, subject, trace_dir, name))
+        return str(create_run(ranks.world_size, topology, description, trace_dir, name))
 
-    return Path(team.broadcast(team.run_on(team.rank == 0, create)))
+    return Path(ranks.broadcast(ranks.run_on(ranks.rank == 0, create)))
 
 
-def create_run(world_size: int, layout: Topology, subject: RunDescription, trace_dir: Path, name: str | None) -> Path:
+def create_run(
+    world_size: int, topology: Topology, description: RunDescription, trace_dir: Path, name: str | None
+) -> Path:
     """Create the run's folder as `open_run` does; called by one rank.
 
     Raises:
         StoreError: The folder cannot be made or written.
     """
     started = utc_now()
-    made = f"{subject.workload}-{subject.source}-{world_size}ranks-{started:%Y%m%dT%H%M%SZ}"
+    made = f"{description.workload}-{description.source}-{world_size}ranks-{started:%Y%m%dT%H%M%SZ}"
     folder = create_run_folder(trace_dir, name or made)
-    write_manifest(folder, _running(folder.name, layout, subject, started))
+    write_manifest(folder, _running(folder.name, topology, description, started))
     return folder
 
 
-def _running(run: str, layout: Topology, subject: RunDescription, started: datetime) -> RunManifest:
+def _running(run: str, topology: Topology, description: RunDescription, started: datetime) -> RunManifest:
     return RunManifest(
         run=run,
         state="running",
-        workload=subject.workload,
-        source=subject.source,
+        workload=description.workload,
+        source=description.source,
         started_at=started.isoformat(timespec="seconds"),
-        config=subject.config,
-        versions=versions(subject.source, layout.device.partition(":")[0]),
+        config=description.config,
+        versions=versions(description.source, topology.device.partition(":")[0]),
         commit=current_commit(),
-        backend=layout.backend,
-        device=layout.device.partition(":")[0],
-        world=layout.world,
-        injections=list(subject.injections),
-        unknown=subject.unknown,
+        backend=topology.backend,
+        device=topology.device.partition(":")[0],
+        world=topology.world,
+        injections=list(description.injections),
+        unknown=description.unknown,
     )
 
 
@@ -125,8 +129,8 @@ def versions(source: str, device_type: str) -> dict[str, str]:
 
 
 def write_completed_manifest(
-    team: RankGroup,
-    layout: Topology,
+    ranks: ProcessRankGroup,
+    topology: Topology,
     folder: Path,
     measured: StepMeasurements,
     *,
@@ -139,8 +143,8 @@ def write_completed_manifest(
     """Gather what every rank knows and write the manifest as "completed"; called by every rank.
 
     Args:
-        team: The ranks.
-        layout: Where they run.
+        ranks: The ranks.
+        topology: Where they run.
         folder: The run's folder.
         measured: What this rank has measured.
         work: What one rank does in one step; without it there are no rates.
@@ -153,9 +157,9 @@ def write_completed_manifest(
         RunError: The ranks' parameters differ.
         StoreError: The manifest cannot be written.
     """
-    team.current_activity = "the end of the run"
-    checksum = None if model is None else checksum_on_all_ranks(team, model.parameters(), "after the last step")
-    records = team.all_gather(rank_record(team.rank, layout, measured))
+    ranks.current_activity = "the end of the run"
+    checksum = None if model is None else checksum_on_all_ranks(ranks, model.parameters(), "after the last step")
+    records = ranks.all_gather(rank_record(ranks.rank, topology, measured))
 
     def write() -> None:
         manifest = read_manifest(folder)
@@ -173,7 +177,7 @@ def write_completed_manifest(
             **manifest_fields(measured, work, model),
         )
         if work is not None:
-            peak = find_peak(layout.device_name, work.matmul_dtype or matmul_dtype(model), peak_tflops)
+            peak = find_peak(topology.device_name, work.matmul_dtype or matmul_dtype(model), peak_tflops)
             delayed = any(injection.phase == "data_loading" for injection in manifest.injections)
             reading = not (delayed or work.loads_ahead)
             manifest = msgspec.structs.replace(
@@ -181,14 +185,14 @@ def write_completed_manifest(
             )
         write_manifest(folder, manifest)
 
-    team.run_on(team.rank == 0, write)
+    ranks.run_on(ranks.rank == 0, write)
 
 
 def manifest_fields_after_failure(
-    rank: int, layout: Topology, measured: StepMeasurements, work: StepWork | None, model: nn.Module | None
+    rank: int, topology: Topology, measured: StepMeasurements, work: StepWork | None, model: nn.Module | None
 ) -> dict[str, Any]:
     """Return the fields of a failed run's manifest that `rank` knows."""
-    return {"ranks": [rank_record(rank, layout, measured)], **manifest_fields(measured, work, model)}
+    return {"ranks": [rank_record(rank, topology, measured)], **manifest_fields(measured, work, model)}
 
 
 def manifest_fields(measured: StepMeasurements, work: StepWork | None, model: nn.Module | None) -> dict[str, Any]:
@@ -203,30 +207,30 @@ def manifest_fields(measured: StepMeasurements, work: StepWork | None, model: nn
 _OF_WORK: Final = ("batch_size", "sample_bytes", "tokens_per_sample", "flops_per_token")
 
 
-def rank_record(rank: int, layout: Topology, measured: StepMeasurements) -> RankRecord:
+def rank_record(rank: int, topology: Topology, measured: StepMeasurements) -> RankRecord:
     """Return one rank's own record of its steps."""
     return RankRecord(
         rank=rank,
-        local_rank=layout.local_rank,
-        node_rank=layout.node_rank,
-        host=layout.host,
-        device=layout.device,
-        device_name=layout.device_name,
-        threads=layout.threads,
-        node_cores=layout.node_cores,
+        local_rank=topology.local_rank,
+        node_rank=topology.node_rank,
+        host=topology.host,
+        device=topology.device,
+        device_name=topology.device_name,
+        threads=topology.threads,
+        node_cores=topology.node_cores,
         step_wall_ns=measured.wall_ns,
         load_ns=measured.load_ns,
         loss=measured.loss,
     )
 
 
-def checksum_on_all_ranks(team: RankGroup, tensors: Iterable[Tensor], when: str) -> str:
+def checksum_on_all_ranks(ranks: ProcessRankGroup, tensors: Iterable[Tensor], when: str) -> str:
     """Return the SHA-256 of `tensors`, the same on all ranks.
 
     Raises:
         RunError: It is not.
     """
-    checksums = team.all_gather(checksum_of(tensors))
+    checksums = ranks.all_gather(checksum_of(tensors))
     differing = [rank for rank, other in enumerate(checksums) if other != checksums[0]]
     if differing:
         raise RunError(

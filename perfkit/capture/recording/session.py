@@ -28,7 +28,7 @@ from torch.profiler import ProfilerActivity, record_function
 
 from perfkit.accelerators import of_device
 from perfkit.capture.distributed.rank_group import RankGroup
-from perfkit.capture.recording.flight_recorder import Collective, collectives_since
+from perfkit.capture.recording.flight_recorder import collectives_since
 from perfkit.capture.recording.manifest_writer import StepMeasurements
 from perfkit.capture.recording.side_profilers import Recorder
 from perfkit.capture.recording.step_clock import step_clock
@@ -36,12 +36,8 @@ from perfkit.capture.recording.trace_export import write_key_averages, write_tra
 from perfkit.capture.schedule import Schedule, step_kind
 from perfkit.phases import Phase, annotation
 from perfkit.schema.manifest import Injection, StepKind
+from perfkit.schema.trace_header import HEADER_KEY, PerfkitHeader
 from perfkit.storage.run_folder import file_stem
-
-HEADER_KEY: Final = "perfkit"
-"""Key of perfkit's own metadata in a trace's header."""
-
-HEADER_VERSION: Final = 1
 
 _KINETO_SILENT: Final = "6"
 _END: Final = object()
@@ -60,27 +56,11 @@ class ProfilerOptions(Struct, frozen=True, kw_only=True):
     with_modules: bool = False
 
 
-class Header(Struct, frozen=True, kw_only=True):
-    """perfkit's own metadata in a trace's header."""
-
-    schema_version: int = HEADER_VERSION
-    run: str
-    rank: int
-    world_size: int
-    cycle: int
-    workload: str
-    source: str
-    steps: tuple[int, int]
-    """First and last step that are complete. The trace also holds the begin of the next where the run ended there."""
-    collectives: list[Collective] | None
-    """In order of issue; None where torch does not record them."""
-
-
 class Session:
     """Times, annotates and records the steps of one rank.
 
     Args:
-        team: The ranks.
+        ranks: The ranks.
         device: Where the model is; decides what is recorded and which clock times the steps.
         folder: The run's folder; its name is the run's.
         schedule: Which steps are recorded; None records nothing.
@@ -93,7 +73,7 @@ class Session:
 
     def __init__(
         self,
-        team: RankGroup,
+        ranks: RankGroup,
         device: torch.device,
         folder: Path,
         schedule: Schedule | None,
@@ -106,13 +86,13 @@ class Session:
     ) -> None:
         self.folder = folder
         self._recorders = list(recorders)
-        self._team = team
+        self._ranks = ranks
         self._device = device
         self._schedule = schedule
         self._options = options or ProfilerOptions()
         self._names = workload, source
         self._delays_s = {
-            phase: sum(i.delay_ns for i in injections if i.phase == phase and i.rank in (None, team.rank)) / 1e9
+            phase: sum(i.delay_ns for i in injections if i.phase == phase and i.rank in (None, ranks.rank)) / 1e9
             for phase in {i.phase for i in injections}
         }
         self._clock = step_clock(device)
@@ -136,7 +116,7 @@ class Session:
     @property
     def rank(self) -> int:
         """This rank."""
-        return self._team.rank
+        return self._ranks.rank
 
     @property
     def steps(self) -> int:
@@ -150,7 +130,7 @@ class Session:
 
     def start(self) -> None:
         """Begin the first step."""
-        self._team.current_activity = "step 0"
+        self._ranks.current_activity = "step 0"
         self._prepare_step(0)
         self._clock.begin()
 
@@ -195,7 +175,7 @@ class Session:
         self._waited_ns = 0
         self._asked = False
         self._delayed.clear()
-        self._team.current_activity = f"step {done + 1}"
+        self._ranks.current_activity = f"step {done + 1}"
         if self._schedule is not None:
             if self._schedule.ends_cycle(done):
                 self._write_cycle(self._schedule.cycle(done))
@@ -204,7 +184,7 @@ class Session:
 
     def finish(self) -> None:
         """End the run: write a cycle that the loop has left early, as far as it came."""
-        self._team.current_activity = "the end of the run"
+        self._ranks.current_activity = "the end of the run"
         self._mark_end()
         if self._recording and self._schedule is not None and self.kinds[-1:] == ["active"]:
             self._write_cycle(self._schedule.cycle(self.steps - 1))
@@ -267,7 +247,7 @@ class Session:
     def _synchronize_ranks(self) -> None:
         if self._device.type != "cpu":
             torch.get_device_module(self._device.type).synchronize(self._device)
-        self._team.barrier()
+        self._ranks.barrier()
 
     def _make_profiler(self) -> profiler.profile:
         return profiler.profile(activities=_activities(self._device.type), **msgspec.structs.asdict(self._options))
@@ -281,7 +261,7 @@ class Session:
         torch_profiler.add_metadata_json(HEADER_KEY, msgspec.json.encode(self._header(cycle)).decode())
         torch_profiler.stop_trace()
         self._profiler, self._recording = None, False
-        stem = file_stem(self._team.rank, cycle, self._schedule.repeat)
+        stem = file_stem(self._ranks.rank, cycle, self._schedule.repeat)
 
         def write() -> None:
             write_trace(torch_profiler, self.folder / f"{stem}.json.gz")
@@ -289,18 +269,18 @@ class Session:
             for recorder in self._recorders:
                 recorder.write(self.folder / stem)
 
-        doing, self._team.current_activity = self._team.current_activity, "the writing of traces"
-        self._team.run_on_all(write)
+        doing, self._ranks.current_activity = self._ranks.current_activity, "the writing of traces"
+        self._ranks.run_on_all(write)
         # Else the ranks that have written sooner would wait for the others in the next step's first collective.
-        self._team.barrier()
-        self._team.current_activity = doing
+        self._ranks.barrier()
+        self._ranks.current_activity = doing
 
-    def _header(self, cycle: int) -> Header:
+    def _header(self, cycle: int) -> PerfkitHeader:
         workload, source = self._names
-        return Header(
+        return PerfkitHeader(
             run=self.folder.name,
-            rank=self._team.rank,
-            world_size=self._team.world_size,
+            rank=self._ranks.rank,
+            world_size=self._ranks.world_size,
             cycle=cycle,
             workload=workload,
             source=source,

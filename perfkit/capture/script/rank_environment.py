@@ -18,7 +18,7 @@ from typing import Final
 from perfkit.capture.distributed.host_address import own_address
 from perfkit.capture.distributed.launch_id import launch_id
 from perfkit.capture.distributed.launcher_env import RankInfo, detect_rank, find_launcher
-from perfkit.capture.messages import print_status
+from perfkit.capture.messages import print_warning
 from perfkit.errors import LaunchEnvironmentError
 
 VARIABLES: Final = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -71,7 +71,7 @@ def set_rank_environment(trace_dir: Path, timeout_ns: int) -> None:
         )
     except (LaunchEnvironmentError, OSError) as error:
         if info.rank <= 1:  # one says it: rank 0 if it is here
-            print_status(f"warning: {error}; the script runs without {', '.join(VARIABLES)}")
+            print_warning(f"{error}; the script runs without {', '.join(VARIABLES)}")
         return
     if len(told := place.split()) == 2:
         _set(info, *told)
@@ -173,7 +173,7 @@ def _warn_of_missing_ranks(notes: Path, timeout_ns: int) -> None:
     shutil.rmtree(notes, ignore_errors=True)  # nobody waits for them any more
     if missing:
         shown = ", ".join(map(str, missing[:10])) + (", …" if len(missing) > 10 else "")
-        print_status(
-            f"warning: rank{'s' if len(missing) > 1 else ''} {shown} of the script did not start within --timeout "
+        print_warning(
+            f"rank{'s' if len(missing) > 1 else ''} {shown} of the script did not start within --timeout "
             f"{timeout_ns / 1e9:g}s, or did not see {notes.parent}"
         )

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Final, NoReturn
 
+from perfkit.capture.distributed.torch_environment import enlarge_flight_recorder
 from perfkit.capture.lifecycle.first_failure import FirstFailure, write_first_failure
 from perfkit.capture.lifecycle.local_launch import launch, refuse_inside_launcher
 from perfkit.capture.lifecycle.parent_watch import exit_with_parent
@@ -31,9 +32,6 @@ from perfkit.util.system_limits import count_cores
 
 if TYPE_CHECKING:
     from perfkit.capture.script.recorder import ScriptRecorder
-
-FLIGHT_RECORDER_ENTRIES: Final = 10_000
-"""Collectives that torch's flight recorder keeps, for their sizes: a ring, large enough for one cycle."""
 
 _OWN_PACKAGE: Final = "workloads"
 """A top-level package of perfkit's whose name a script may well use for one of its own."""
@@ -81,7 +79,7 @@ def run_script(script: str, arguments: Sequence[str], config: ScriptConfig) -> N
     """
     _check_writable(Path(config.trace_dir))
     exit_with_parent()
-    _prepare_environment()
+    enlarge_flight_recorder()
     set_rank_environment(Path(config.trace_dir), config.timeout_ns)
     raise_keyboard_interrupt()
     with _ScriptContext(script, arguments, config):
@@ -99,11 +97,6 @@ def _check_writable(folder: Path) -> None:
             pass
     except OSError as error:
         raise StoreError(f"cannot write into {folder}: {error.strerror}: choose another --trace-dir") from error
-
-
-def _prepare_environment() -> None:
-    """Set what torch reads when it makes a process group, unless the user has set it."""
-    os.environ.setdefault("TORCH_FR_BUFFER_SIZE", str(FLIGHT_RECORDER_ENTRIES))
 
 
 def _execute(script: str, arguments: Sequence[str]) -> None:

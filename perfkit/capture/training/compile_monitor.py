@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from perfkit.capture.distributed.rank_group import RankGroup
+from perfkit.capture.distributed.rank_group import ProcessRankGroup
 from perfkit.errors import LaunchEnvironmentError
 from perfkit.schema.manifest import Compiled
 
@@ -36,9 +36,9 @@ class CompileMonitor:
         if _graphs() > begin:
             self._steps.append(step)
 
-    def result(self, team: RankGroup) -> Compiled:
+    def result(self, ranks: ProcessRankGroup) -> Compiled:
         """Return what was compiled on every rank; called by all of them."""
-        everyone = team.all_gather((_graphs() - self._before, self._steps))
+        everyone = ranks.all_gather((_graphs() - self._before, self._steps))
         steps = sorted({step for _, own in everyone for step in own})
         return Compiled(graphs=min(graphs for graphs, _ in everyone), steps=steps)
 

@@ -8,6 +8,8 @@ from typing import Final, Protocol
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from perfkit.capture.messages import print_status
+
 _LINES: Final = 10
 """Plain lines a run, at most about."""
 
@@ -37,7 +39,7 @@ def progress(total: int, visible: bool) -> Iterator[Show]:
 
         def line(done: int) -> None:
             if done % every == 0 or done == total:
-                sys.stderr.write(f"step {done}/{total}\n")
+                print_status(f"step {done}/{total}", bare=True)
 
         yield line
 

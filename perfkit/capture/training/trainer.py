@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, DistributedSampler
 
 from perfkit.capture.config import RunConfig
-from perfkit.capture.distributed.rank_group import RankGroup
+from perfkit.capture.distributed.rank_group import ProcessRankGroup
 from perfkit.capture.recording.session import Session
 from perfkit.capture.training.compile_monitor import CompileMonitor
 from perfkit.capture.training.gradient_averaging import average_gradients
@@ -40,12 +40,14 @@ class Trainer:
     Args:
         workload: What is trained.
         run: How.
-        team: The ranks.
+        ranks: The ranks.
         model: Bare, on its device, the same on every rank.
         steps: Steps to train.
     """
 
-    def __init__(self, workload: Workload[Any], run: RunConfig, team: RankGroup, model: nn.Module, steps: int) -> None:
+    def __init__(
+        self, workload: Workload[Any], run: RunConfig, ranks: ProcessRankGroup, model: nn.Module, steps: int
+    ) -> None:
         self._workload = workload
         self._run = run
         self._steps = steps
@@ -57,7 +59,7 @@ class Trainer:
         self._model = wrap(model, run)
         self._optimization: Optimization = workload.optimization(
             model,
-            world_size=team.world_size,
+            world_size=ranks.world_size,
             accumulate=run.accumulate,
             total_steps=steps,
             device_type=self._device.type,

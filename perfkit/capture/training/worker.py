@@ -17,11 +17,12 @@ from perfkit.analysis.per_run.manifest_checks import compile_findings, oversubsc
 from perfkit.capture.config import RunConfig
 from perfkit.capture.distributed.nccl_log import collect_log
 from perfkit.capture.distributed.process_group import locate, process_group
-from perfkit.capture.distributed.rank_group import RankGroup
+from perfkit.capture.distributed.rank_group import ProcessRankGroup
 from perfkit.capture.distributed.topology import Topology
 from perfkit.capture.lifecycle.failure_guard import FailureGuard
 from perfkit.capture.lifecycle.parent_watch import exit_with_parent
 from perfkit.capture.lifecycle.watchdog import Watchdog, process_identity
+from perfkit.capture.messages import print_warning
 from perfkit.capture.recording.manifest_writer import (
     RunDescription,
     StepMeasurements,
@@ -68,29 +69,29 @@ def run_rank(job: Job, debug: bool = False) -> None:
     info, mpi = locate()
     with (
         FailureGuard(info.rank, info.world_size, debug) as guard,
-        process_group(job.run, info, mpi) as (team, layout),
+        process_group(job.run, info, mpi) as (ranks, topology),
     ):
-        _check_options(job, team)
-        team.run_on_all(lambda: check_recorders(job.run))
-        _warn_of_threads(team, layout)
-        folder = open_run(team, layout, _subject(job), job.trace_dir, job.run.name)
-        guard.folder, guard.current_activity = folder, lambda: team.current_activity
-        witness = Watchdog(info.rank, team.all_gather(process_identity()), folder)
+        _check_options(job, ranks)
+        ranks.run_on_all(lambda: check_recorders(job.run))
+        _warn_of_threads(ranks, topology)
+        folder = open_run(ranks, topology, _describe_run(job), job.trace_dir, job.run.name)
+        guard.folder, guard.current_activity = folder, lambda: ranks.current_activity
+        watchdog = Watchdog(info.rank, ranks.all_gather(process_identity()), folder)
         if job.run.nccl_debug is not None:
-            team.run_on_all(lambda: collect_log(job.trace_dir, folder, info.rank))
-        _train(job, team, layout, folder, guard)
-        witness.dismiss()
+            ranks.run_on_all(lambda: collect_log(job.trace_dir, folder, info.rank))
+        _train(job, ranks, topology, folder, guard)
+        watchdog.dismiss()
     if info.rank == 0:
         sys.stdout.write(f"{folder}: done; to see where the time went: perfkit analyze {folder}\n")
 
 
-def _check_options(job: Job, team: RankGroup) -> None:
+def _check_options(job: Job, ranks: ProcessRankGroup) -> None:
     """Refuse ranks that were started with different options: they would wait for each other for ever.
 
     Raises:
         UsageError: Naming the options, on the ranks that differ from rank 0.
     """
-    reference = team.broadcast(job.effective)
+    reference = ranks.broadcast(job.effective)
 
     def check() -> None:
         differing = [name for name, value in job.effective.items() if reference.get(name) != value]
@@ -98,10 +99,10 @@ def _check_options(job: Job, team: RankGroup) -> None:
             flags = ", ".join("--" + name.replace("_", "-") for name in differing)
             raise UsageError(f"other options than rank 0 ({flags}): start all ranks with the same ones")
 
-    team.run_on_all(check)
+    ranks.run_on_all(check)
 
 
-def _subject(job: Job) -> RunDescription:
+def _describe_run(job: Job) -> RunDescription:
     return RunDescription(
         workload=job.workload.name,
         source=job.data.source,
@@ -110,28 +111,28 @@ def _subject(job: Job) -> RunDescription:
     )
 
 
-def _warn_of_threads(team: RankGroup, layout: Topology) -> None:
+def _warn_of_threads(ranks: ProcessRankGroup, topology: Topology) -> None:
     """Say before the run that its ranks use more threads than there are cores."""
     nothing = StepMeasurements(kinds=[], wall_ns=[], load_ns=[], loss=[])
-    records = team.all_gather(rank_record(team.rank, layout, nothing))
-    for finding in oversubscription(records) if team.rank == 0 else ():
-        sys.stderr.write(f"perfkit: warning: {finding.message}\n")
+    records = ranks.all_gather(rank_record(ranks.rank, topology, nothing))
+    for finding in oversubscription(records) if ranks.rank == 0 else ():
+        print_warning(finding.message)
 
 
 def _warn_of_compiling(compiled: Compiled, kinds: list[StepKind]) -> None:
     for finding in compile_findings(compiled, kinds):
-        sys.stderr.write(f"perfkit: warning: {finding.message}\n")
+        print_warning(finding.message)
 
 
-def _train(job: Job, team: RankGroup, layout: Topology, folder: Path, guard: FailureGuard) -> None:
-    device = torch.device(layout.device)
+def _train(job: Job, ranks: ProcessRankGroup, topology: Topology, folder: Path, guard: FailureGuard) -> None:
+    device = torch.device(topology.device)
     spec = job.workload.data_spec(job.run.seed)
-    path = _prepare_data(job, team, layout, spec)
-    data = team.run_on_all(lambda: _open_input(job, team, spec, path))
-    recorders = make_recorders(job.run, team.rank)
-    model = _build(job, team, device)
-    trainer = Trainer(job.workload, job.run, team, model, data.steps)
-    session = _session(job, team, device, folder, recorders)
+    path = _prepare_data(job, ranks, topology, spec)
+    data = ranks.run_on_all(lambda: _open_input(job, ranks, spec, path))
+    recorders = make_recorders(job.run, ranks.rank)
+    model = _build(job, ranks, device)
+    trainer = Trainer(job.workload, job.run, ranks, model, data.steps)
+    session = _session(job, ranks, device, folder, recorders)
     work = StepWork(
         batch_size=job.run.batch_size * job.run.accumulate,
         sample_bytes=spec.sample_bytes,
@@ -142,18 +143,18 @@ def _train(job: Job, team: RankGroup, layout: Topology, folder: Path, guard: Fai
     )
     guard.stop = session.discard
     guard.known = lambda: manifest_fields_after_failure(
-        team.rank, layout, session.measurements(wait=False), work, model
+        ranks.rank, topology, session.measurements(wait=False), work, model
     )
-    with progress(data.steps, visible=team.rank == 0) as show:
+    with progress(data.steps, visible=ranks.rank == 0) as show:
         trainer.train(data, session, show)
     session.finish()
-    speed = _file_speed(team, path)
-    compiled = None if trainer.compiled is None else trainer.compiled.result(team)
-    if team.rank == 0 and compiled is not None:
+    speed = _file_speed(ranks, path)
+    compiled = None if trainer.compiled is None else trainer.compiled.result(ranks)
+    if ranks.rank == 0 and compiled is not None:
         _warn_of_compiling(compiled, session.kinds)
     write_completed_manifest(
-        team,
-        layout,
+        ranks,
+        topology,
         folder,
         session.measurements(),
         work=work,
@@ -164,14 +165,14 @@ def _train(job: Job, team: RankGroup, layout: Topology, folder: Path, guard: Fai
     )
 
 
-def _file_speed(team: RankGroup, path: Path | None) -> FileBandwidth | str | None:
+def _file_speed(ranks: ProcessRankGroup, path: Path | None) -> FileBandwidth | str | None:
     """Let rank 0 measure how fast the samples' file can be read; the others wait for it without a limit.
 
     Returns:
         The speed, or why it is not known: a run that is trained does not fail for it. None on the other ranks, and
         where there is no file.
     """
-    team.current_activity = "the end of the run"
+    ranks.current_activity = "the end of the run"
 
     def measure() -> FileBandwidth | str | None:
         try:
@@ -179,10 +180,10 @@ def _file_speed(team: RankGroup, path: Path | None) -> FileBandwidth | str | Non
         except OSError as error:
             return f"{path}: cannot be read again ({error.strerror or error})"
 
-    return team.run_on(team.rank == 0, measure)
+    return ranks.run_on(ranks.rank == 0, measure)
 
 
-def _prepare_data(job: Job, team: RankGroup, layout: Topology, spec: DataSpec) -> Path | None:
+def _prepare_data(job: Job, ranks: ProcessRankGroup, topology: Topology, spec: DataSpec) -> Path | None:
     """Write the data set once; first rank 0, then one rank of every other node.
 
     Where the nodes share the folder, the others find rank 0's file and take it.
@@ -192,18 +193,18 @@ def _prepare_data(job: Job, team: RankGroup, layout: Topology, spec: DataSpec) -
     def prepare() -> Path | None:
         return source.prepare(job.workload, spec, job.data)
 
-    path = team.run_on(team.rank == 0, prepare)
-    elsewhere = team.run_on(layout.local_rank == 0 and layout.node_rank > 0, prepare)
-    own = layout.node_rank, path or elsewhere
-    return next((found for node, found in team.all_gather(own) if found and node == own[0]), None)
+    path = ranks.run_on(ranks.rank == 0, prepare)
+    elsewhere = ranks.run_on(topology.local_rank == 0 and topology.node_rank > 0, prepare)
+    own = topology.node_rank, path or elsewhere
+    return next((found for node, found in ranks.all_gather(own) if found and node == own[0]), None)
 
 
-def _open_input(job: Job, team: RankGroup, spec: DataSpec, path: Path | None) -> Input:
+def _open_input(job: Job, ranks: ProcessRankGroup, spec: DataSpec, path: Path | None) -> Input:
     dataset = load_source(job.data.source).dataset(job.workload, spec, path, job.data)
     sampler: DistributedSampler[Any] = DistributedSampler(
         dataset,
-        num_replicas=team.world_size,
-        rank=team.rank,
+        num_replicas=ranks.world_size,
+        rank=ranks.rank,
         shuffle=True,
         seed=job.run.seed,
         drop_last=True,
@@ -213,19 +214,21 @@ def _open_input(job: Job, team: RankGroup, spec: DataSpec, path: Path | None) ->
     return Input(loader=loader, sampler=sampler, steps=steps)
 
 
-def _build(job: Job, team: RankGroup, device: torch.device) -> nn.Module:
+def _build(job: Job, ranks: ProcessRankGroup, device: torch.device) -> nn.Module:
     """Build the same model on every rank, and check that it is the same; then let the ranks' dropouts differ."""
     torch.manual_seed(job.run.seed)
     model = job.workload.build().to(device)
-    checksum_on_all_ranks(team, model.state_dict().values(), "before the first step")
-    torch.manual_seed(job.run.seed + 1 + team.rank)
+    checksum_on_all_ranks(ranks, model.state_dict().values(), "before the first step")
+    torch.manual_seed(job.run.seed + 1 + ranks.rank)
     return model
 
 
-def _session(job: Job, team: RankGroup, device: torch.device, folder: Path, recorders: list[Recorder]) -> Session:
+def _session(
+    job: Job, ranks: ProcessRankGroup, device: torch.device, folder: Path, recorders: list[Recorder]
+) -> Session:
     options = ProfilerOptions(**{name: getattr(job.run, name) for name in ProfilerOptions.__struct_fields__})
     return Session(
-        team,
+        ranks,
         device,
         folder,
         job.run.plan,

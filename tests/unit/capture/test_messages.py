@@ -18,7 +18,7 @@ class MuteError(Exception):
     [
         (ValueError("two\nlines"), "ValueError: two lines"),
         (ValueError("\udcff"), "ValueError: \\udcff"),
-        (MuteError(), "MuteError: its text cannot be had"),
+        (MuteError(), "MuteError: its message cannot be shown"),
         (SystemExit("\udcff"), "the script ended with sys.exit('\\\\udcff')"),
         (SystemExit(3), "the script ended with exit code 3"),
     ],

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import perfkit
-from perfkit.capture.distributed.rank_group import RankGroup
+from perfkit.capture.distributed.rank_group import ProcessRankGroup
 from perfkit.capture.recording.manifest_writer import versions
 from perfkit.capture.recording.session import Session
 from perfkit.schema.manifest import Injection
@@ -59,7 +59,7 @@ def test_a_delay_is_put_in_once_a_step_across_epochs_too(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(time, "sleep", sleep)
     delay = Injection(phase="data_loading", delay_ns=40_000_000)
-    session = Session(RankGroup(CPU), CPU, Path(), None, injections=[delay])
+    session = Session(ProcessRankGroup(CPU), CPU, Path(), None, injections=[delay])
     session.start()
     for _ in range(3):
         for _ in session.batches([1, 2]):

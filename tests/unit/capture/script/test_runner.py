@@ -12,10 +12,8 @@ from perfkit.capture.distributed.launcher_env import RankInfo
 from perfkit.capture.script.config import ScriptConfig
 from perfkit.capture.script.coordination import FileFolderExchange, FolderExchange, ScriptRankGroup, StoreFolderExchange
 from perfkit.capture.script.import_hook import run_after_import
-from perfkit.capture.script.recorder import place_records
 from perfkit.cli.script import is_script, split
 from perfkit.errors import RunError, StoreError, UsageError
-from perfkit.schema.manifest import RankRecord
 
 SOON = timedelta(seconds=5)
 
@@ -172,24 +170,3 @@ def test_nobody_minds_that_the_rank_with_the_store_has_ended(capsys: pytest.Capt
     rank.barrier()
     rank.stop_waiting()
     assert capsys.readouterr().err.count("the ranks do not step together") == 1
-
-
-def test_places_follow_from_the_hosts() -> None:
-    records = [
-        RankRecord(
-            rank=rank,
-            local_rank=rank,
-            node_rank=0,
-            host=host,
-            device="cpu",
-            device_name="cpu",
-            threads=1,
-            step_wall_ns=[],
-            load_ns=[],
-            loss=[],
-        )
-        for rank, host in enumerate(["b", "a", "b"])
-    ]
-    placed, world = place_records(records, "slurm")
-    assert [(record.node_rank, record.local_rank) for record in placed] == [(0, 0), (1, 0), (0, 1)]
-    assert (world.world_size, world.nodes, world.local_world_sizes) == (3, 2, [2, 1])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from perfkit.capture.distributed.rank_group import RankGroup
+from perfkit.capture.distributed.rank_group import ProcessRankGroup
 from perfkit.capture.training.file_bandwidth import BLOCK_BYTES, cached_pages, measure_file_bandwidth
 from perfkit.capture.training.worker import _file_speed
 
@@ -109,6 +109,6 @@ def test_who_may_not_know_what_is_cached_is_not_told_a_guess(samples: Path) -> N
 
 
 def test_a_file_that_is_gone_does_not_fail_the_run(tmp_path: Path) -> None:
-    team = RankGroup(torch.device("cpu"))
-    assert _file_speed(team, tmp_path / "gone") == f"{tmp_path}/gone: cannot be read again (No such file or directory)"
-    assert _file_speed(team, None) is None
+    ranks = ProcessRankGroup(torch.device("cpu"))
+    assert _file_speed(ranks, tmp_path / "gone") == f"{tmp_path}/gone: cannot be read again (No such file or directory)"
+    assert _file_speed(ranks, None) is None

@@ -1,0 +1,82 @@
+"""The one line at the end of a recorded script: what was recorded and where, or why nothing was."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Final
+
+from perfkit.capture.lifecycle.failure_guard import TerminatedError
+from perfkit.capture.lifecycle.first_failure import FirstFailure, write_first_failure
+from perfkit.capture.lifecycle.local_launch import is_child
+from perfkit.capture.messages import exit_cause, one_line, print_error, print_status
+from perfkit.capture.schedule import Schedule
+from perfkit.capture.script.config import ScriptConfig
+from perfkit.storage.run_folder import MANIFEST_NAME, list_files
+
+_NO_STEPS: Final = (
+    "no optimizer of torch has stepped in this process: nothing was recorded (processes that the script starts are not "
+    "recorded: start its ranks with mpiexec, torchrun or -n)"
+)
+
+
+class OutcomeReporter:
+    """Prints how the recording of a script has ended.
+
+    Args:
+        script: As the user gave it.
+        config: Options of the recording.
+        schedule: Which steps are recorded, step 0 included.
+    """
+
+    def __init__(self, script: str, config: ScriptConfig, schedule: Schedule) -> None:
+        self._script = script
+        self._config = config
+        self._schedule = schedule
+        self.explained = False
+        """Whether the user has been told why no more is recorded: then an empty recording needs no other line."""
+
+    def report_end(self, folder: Path, what: str) -> None:
+        """Print where the traces are, or why there are none; `what` is how the script has ended."""
+        if _has_trace(folder):
+            print_status(f"{self._script}: {what}; to see where the time went: perfkit analyze {folder}")
+        elif not self.explained:
+            needed = self._schedule.skip_first + self._schedule.cycle_steps
+            print_status(
+                f"{self._script}: {what}, and no trace: the first one takes {needed} steps with "
+                f"--schedule {self._config.schedule} ({folder})"
+            )
+
+    def report_failure(self, folder: Path, rank: int, world_size: int, steps: int, error: BaseException) -> None:
+        """Print why the script failed on `rank`, which is the first rank that did."""
+        # An interrupt or SIGTERM reaches all ranks: it is not a failure of this one.
+        if world_size == 1 or isinstance(error, (KeyboardInterrupt, TerminatedError)):
+            self.report_end(folder, f"failed after {steps} steps")
+            return
+        line = f"rank {rank}: {one_line(exit_cause(error))} ({folder / MANIFEST_NAME})"
+        if _has_trace(folder):
+            line += f"; what was recorded before: perfkit analyze {folder}"
+        if is_child():  # the parent prints it, after the output of the other ranks
+            write_first_failure(FirstFailure(rank, line), first=True)
+        else:
+            print_error(line)
+
+    def report_nothing_recorded(self, seen: Counter[str]) -> None:
+        """Print why the recording never began; `seen` are the steps by class of optimizer."""
+        if not seen:
+            print_status(f"{self._script}: {_NO_STEPS}")
+        elif self._config.step_on is not None:
+            optimizers = ", ".join(f"{name} ({count} steps)" for name, count in seen.items())
+            print_error(
+                f"--step-on {self._config.step_on}: no such optimizer has stepped; those that have: {optimizers}"
+            )
+
+    def report_own_profiler(self) -> None:
+        """Print that the script profiles itself."""
+        print_status(f"{self._script} profiles itself with torch.profiler: perfkit does not record it beside that")
+
+    def report_error(self, error: BaseException) -> None:
+        """Print that an error of perfkit's own has ended the recording."""
+        print_error(f"{one_line(error)}: {self._script} is not recorded any further")
+
+
+def _has_trace(folder: Path) -> bool:
+    return any(file.kind == "trace" for file in list_files(folder))

@@ -1,0 +1,47 @@
+"""perfkit's own metadata in the header of a trace: written when a cycle is recorded, read by the analysis.
+
+All fields but those of a collective's identity are optional, so that headers of other versions can be read.
+"""
+
+from typing import Annotated, Final
+
+from msgspec import Meta, Struct
+
+HEADER_KEY: Final = "perfkit"
+"""Key of the metadata in the trace's header."""
+
+HEADER_VERSION: Final = 1
+
+Whole = Annotated[int, Meta(ge=-(2**61), le=2**61)]
+"""An integer that fits a column, as do sums of a few of them; a header with a larger one cannot be read."""
+
+
+class RecordedCollective(Struct, frozen=True, kw_only=True):
+    """One collective, as torch's flight recorder saw it issued."""
+
+    ns: Whole
+    """Absolute time of issue, by the clock of the trace."""
+    op: str
+    bytes: Whole | None = None
+    """Message size S (metrics.md section 5)."""
+    dtype: str | None = None
+    group: str | None = None
+    group_size: Whole | None = None
+    seq: Whole | None = None
+
+
+class PerfkitHeader(Struct, frozen=True, kw_only=True):
+    """What perfkit's session puts into the header of a trace."""
+
+    schema_version: int = HEADER_VERSION
+    run: str | None = None
+    rank: Whole | None = None
+    world_size: Whole | None = None
+    cycle: Whole = 0
+    workload: str | None = None
+    source: str | None = None
+    steps: tuple[Whole, Whole] | None = None
+    """First and last completed step; the trace may also contain the beginning of the next one. None in traces of older
+    versions."""
+    collectives: list[RecordedCollective] | None = None
+    """In order of issue; None if the run could not record them."""

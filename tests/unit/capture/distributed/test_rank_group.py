@@ -1,0 +1,119 @@
+"""The contract of `RankGroup`, over each of its implementations: alone, and as one of two ranks."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.distributed import HashStore, Store  # type: ignore[attr-defined]
+
+from perfkit.capture.distributed.launcher_env import RankInfo
+from perfkit.capture.distributed.rank_group import ProcessRankGroup, RankGroup
+from perfkit.capture.recording.session import Session
+from perfkit.capture.script.coordination import ScriptRankGroup
+from perfkit.errors import StoreError
+
+CPU = torch.device("cpu")
+TIMEOUT = timedelta(seconds=30)
+
+Make = Callable[[], RankGroup]
+
+
+def process_ranks() -> RankGroup:
+    return ProcessRankGroup(CPU)
+
+
+def script_ranks(rank: int = 0, size: int = 1, store: Store | None = None, barriers: int = 2) -> ScriptRankGroup:
+    info = RankInfo(rank=rank, world_size=size, local_rank=rank, local_world_size=size)
+    return ScriptRankGroup(info, None, store, barriers, TIMEOUT)
+
+
+@pytest.mark.parametrize("make", [process_ranks, script_ranks])
+class TestOneRank:
+    """A group of one rank."""
+
+    def test_it_is_rank_0_of_1(self, make: Make) -> None:
+        ranks = make()
+        assert (ranks.rank, ranks.world_size) == (0, 1)
+
+    def test_the_activity_can_be_set(self, make: Make) -> None:
+        ranks = make()
+        assert isinstance(ranks.current_activity, str)
+        ranks.current_activity = "step 1"
+        assert ranks.current_activity == "step 1"
+
+    def test_a_barrier_returns(self, make: Make) -> None:
+        ranks = make()
+        for _ in range(3):
+            ranks.barrier()
+
+    def test_an_action_runs_and_its_result_is_returned(self, make: Make) -> None:
+        assert make().run_on_all(lambda: 3) == 3
+
+    def test_an_error_of_the_action_is_raised(self, make: Make) -> None:
+        def action() -> None:
+            raise StoreError("the disk is full")
+
+        with pytest.raises(StoreError, match="the disk is full"):
+            make().run_on_all(action)
+
+    def test_every_public_method_works(self, make: Make) -> None:
+        """No method that is inherited fails for an attribute that was never set."""
+        ranks = make()
+        arguments: dict[str, tuple[Any, ...]] = {
+            "all_gather": (1,),
+            "broadcast": (1,),
+            "run_on_all": (int,),
+            "run_on": (True, int),
+            "agree_on_folder": (lambda: Path("run"),),
+        }
+        methods = [name for name in dir(ranks) if not name.startswith("_") and callable(getattr(ranks, name))]
+        for name in sorted(methods, key="close".__eq__):
+            getattr(ranks, name)(*arguments.get(name, ()))
+
+    def test_a_session_takes_it(self, make: Make, tmp_path: Path) -> None:
+        session = Session(make(), CPU, tmp_path, None)
+        session.start()
+        session.step()
+        session.finish()
+        assert session.kinds == ["cold"]
+
+
+def _in_two_processes(check: Callable[[RankGroup], Any], folder: Path) -> list[Any]:
+    context = get_context("spawn")
+    with context.Pool(2) as pool:
+        return pool.starmap(_as_process_rank, [(check, rank, folder) for rank in range(2)])
+
+
+def _as_process_rank(check: Callable[[RankGroup], Any], rank: int, folder: Path) -> Any:
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2, timeout=TIMEOUT)
+    try:
+        ranks = ProcessRankGroup(CPU, TIMEOUT)
+        result = check(ranks)
+        ranks.close()
+    finally:
+        dist.destroy_process_group()
+    return result
+
+
+def _in_two_threads(check: Callable[[RankGroup], Any], _: Path) -> list[Any]:
+    store = HashStore()
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(lambda rank: check(script_ranks(rank, 2, store)), range(2)))
+
+
+@pytest.mark.parametrize("run", [_in_two_processes, _in_two_threads], ids=["process", "script"])
+def test_two_ranks_meet_at_a_barrier(run: Callable[..., list[Any]], tmp_path: Path) -> None:
+    assert run(_pass_barrier, tmp_path) == [(0, 2, 0), (1, 2, 1)]
+
+
+def _pass_barrier(ranks: RankGroup) -> tuple[int, int, int]:
+    ranks.barrier()
+    own = ranks.run_on_all(lambda: ranks.rank)
+    ranks.barrier()
+    return ranks.rank, ranks.world_size, own

@@ -1,0 +1,54 @@
+"""What is kept of a collective that torch's flight recorder saw, and how it is written into a trace's header."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from perfkit.capture.recording.flight_recorder import message_bytes
+from perfkit.schema.trace_header import PerfkitHeader, RecordedCollective
+
+
+def entry(inputs: list[list[int]], outputs: list[list[int]], dtype: str = "Float") -> dict[str, Any]:
+    return {
+        "input_sizes": inputs,
+        "input_dtypes": [dtype] * len(inputs),
+        "output_sizes": outputs,
+        "output_dtypes": [dtype] * len(outputs),
+    }
+
+
+@pytest.mark.parametrize(
+    ("dtype", "size"),
+    [("Byte", 1), ("Half", 2), ("BFloat16", 2), ("Float", 4), ("Long", 8), ("ComplexDouble", 16), ("Float8_e5m2", 1)],
+)
+def test_sizes_of_types_as_the_recorder_spells_them(dtype: str, size: int) -> None:
+    assert message_bytes("all_reduce", entry([[3, 5]], [[3, 5]], dtype), 2) == 15 * size
+
+
+def test_a_message_is_the_larger_of_what_goes_in_and_out() -> None:
+    assert message_bytes("all_gather", entry([[10]], [[10], [10]]), 2) == 80
+    assert message_bytes("reduce_scatter", entry([[10], [10]], [[10]]), 2) == 80
+
+
+def test_of_a_gather_or_scatter_only_the_own_part_is_known() -> None:
+    assert message_bytes("gather", entry([[10]], []), 4) == 160
+    assert message_bytes("scatter", entry([], [[10]]), 4) == 160
+    assert message_bytes("scatter", entry([], [[10]]), None) is None
+
+
+def test_an_unknown_type_has_no_size() -> None:
+    assert message_bytes("all_reduce", entry([[10]], [[10]], "Quaternion"), 2) is None
+
+
+def test_the_header_is_written_as_traces_have_it() -> None:
+    collective = RecordedCollective(ns=1, op="all_reduce", bytes=4, dtype="float32", group="0", group_size=2, seq=3)
+    header = PerfkitHeader(
+        run="r", rank=0, world_size=2, cycle=0, workload="w", source="s", steps=(2, 4), collectives=[collective]
+    )
+    text = msgspec.json.encode(header)
+    assert text == (
+        b'{"schema_version":1,"run":"r","rank":0,"world_size":2,"cycle":0,"workload":"w","source":"s","steps":[2,4],'
+        b'"collectives":[{"ns":1,"op":"all_reduce","bytes":4,"dtype":"float32","group":"0","group_size":2,"seq":3}]}'
+    )
+    assert msgspec.json.decode(text, type=PerfkitHeader) == header

@@ -1,0 +1,86 @@
+"""The manifest of a script's run, from the records of ranks that end at any time."""
+
+from pathlib import Path
+
+import pytest
+
+from perfkit.capture.script import manifest_assembly
+from perfkit.capture.script.manifest_assembly import (
+    UNKNOWN_FIELDS,
+    assemble_manifest,
+    place_records,
+    remove_exit_records,
+    write_exit_record,
+)
+from perfkit.schema.manifest import RankRecord, RunManifest, StepKind, World
+from perfkit.storage.run_folder import MANIFEST_NAME, read_manifest, write_manifest
+
+
+def record(rank: int, host: str = "a") -> RankRecord:
+    return RankRecord(
+        rank=rank,
+        local_rank=rank,
+        node_rank=0,
+        host=host,
+        device="cpu",
+        device_name="cpu",
+        threads=1,
+        step_wall_ns=[],
+        load_ns=[],
+        loss=[],
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    manifest = RunManifest(
+        run="r",
+        state="running",
+        workload="w",
+        source="custom",
+        started_at="2026-01-01T00:00:00+00:00",
+        config={},
+        versions={},
+        backend="gloo",
+        device="cpu",
+        world=World(world_size=2, nodes=1, launcher="none", local_world_sizes=[2]),
+        unknown=UNKNOWN_FIELDS,
+    )
+    write_manifest(tmp_path, manifest)
+    return tmp_path
+
+
+def test_places_follow_from_the_hosts() -> None:
+    placed, world = place_records([record(rank, host) for rank, host in enumerate(["b", "a", "b"])], "slurm")
+    assert [(each.node_rank, each.local_rank) for each in placed] == [(0, 0), (1, 0), (0, 1)]
+    assert (world.world_size, world.nodes, world.local_world_sizes) == (3, 2, [2, 1])
+
+
+def test_the_last_rank_completes_the_manifest_and_removes_the_records(folder: Path) -> None:
+    long: list[StepKind] = ["cold", "active", "plain"]
+    write_exit_record(folder, record(1, "b"), long)
+    assert not assemble_manifest(folder, 2, "slurm")
+    partial = read_manifest(folder)
+    assert (partial.state, [each.rank for each in partial.ranks], partial.step_kinds) == ("completed", [1], long)
+    assert partial.unknown.keys() == {*UNKNOWN_FIELDS, "ranks"}
+    write_exit_record(folder, record(0, "a"), long[:2])
+    assert assemble_manifest(folder, 2, "slurm")
+    whole = read_manifest(folder)
+    assert [each.node_rank for each in whole.ranks] == [0, 1]
+    assert (whole.step_kinds, whole.unknown, whole.world.launcher) == (long[:2], UNKNOWN_FIELDS, "slurm")
+    assert [path.name for path in folder.iterdir()] == [MANIFEST_NAME]
+
+
+def test_without_records_nothing_is_written(folder: Path) -> None:
+    write_exit_record(folder, record(0), ["cold"])
+    remove_exit_records(folder)
+    assert not assemble_manifest(folder, 2, "none")
+    assert read_manifest(folder).state == "running"
+
+
+def test_a_rank_that_holds_the_lock_for_ever_is_not_waited_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(manifest_assembly, "_LOCK_TIMEOUT_S", 0.05)
+    (folder / ".closing").touch()
+    write_exit_record(folder, record(0), ["cold"])
+    assert not assemble_manifest(folder, 1, "none")
+    assert read_manifest(folder).state == "running"
