@@ -148,7 +148,7 @@ def _find_source(arguments: Sequence[str]) -> str | None:
 
 def _value_of(option: str, arguments: Sequence[str]) -> str | None:
     value = None
-    for token, following in zip(arguments, [*arguments[1:], None], strict=True):
+    for token, following in zip(arguments, [*arguments[1:], None], strict=False):
         name, equals, text = token.partition("=")
         if name == flag(option):
             value = text if equals else following
