@@ -1,33 +1,34 @@
-"""The models that perfkit trains, one a file, and the registry that names them.
+"""The workloads that perfkit trains, and the registry of their names.
 
-A new workload is one file with a `Workload` subclass and one row in `WORKLOADS`.
+A new workload is one file with a `Workload` subclass and one row in `WORKLOADS`. Another package adds one through an
+entry point in its `pyproject.toml`::
+
+    [project.entry-points."perfkit.workloads"]
+    mlp = "mypackage.mlp:MLP"
 """
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any, Final
 
-from perfkit.errors import UsageError
+from perfkit.plugins import Registry
 
 if TYPE_CHECKING:
     from workloads.base import Workload
 
-WORKLOADS: Final[dict[str, str]] = {
-    "transformer": "workloads.transformer:Transformer",
-    "gpt": "workloads.gpt:GPT",
-}
-"""Name to `module:attribute`; nothing is imported before it is asked for."""
+
+def _is_workload(found: Any) -> bool:
+    from workloads.base import Workload  # numpy: not needed to list the names
+
+    return isinstance(found, type) and issubclass(found, Workload)
 
 
-def load(name: str) -> type[Workload[Any]]:
-    """Import the workload called `name` (and torch with it).
-
-    Raises:
-        UsageError: there is no such workload.
-    """
-    if name not in WORKLOADS:
-        raise UsageError(f"unknown workload {name!r}: choose from {', '.join(WORKLOADS)}")
-    module, _, attribute = WORKLOADS[name].partition(":")
-    found: type[Workload[Any]] = getattr(importlib.import_module(module), attribute)
-    return found
+WORKLOADS: Final[Registry[type[Workload[Any]]]] = Registry(
+    "perfkit.workloads",
+    "workload",
+    {
+        "transformer": "workloads.transformer:Transformer",
+        "gpt": "workloads.gpt:GPT",
+    },
+    _is_workload,
+)

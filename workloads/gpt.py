@@ -1,22 +1,18 @@
-"""A decoder of the GPT-2 family, whole in this file: configuration, model, data, loss, optimizer.
+"""The GPT workload: next-token prediction. Its modules are in `workloads.gpt_model`.
 
-The architecture is that of Radford et al., "Language Models are Unsupervised Multitask Learners" (2019):
-learned positions, pre-norm blocks, causal attention, a GELU MLP four times as wide, and an output head
-that shares its weights with the token embedding.
+Importing this file does not import torch: the command line builds its options from `GPTConfig` and the presets.
 """
+
+from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Annotated, ClassVar, Final
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final
 
 import numpy as np
-import torch
 from msgspec import Meta, Struct
-from torch import Tensor, nn
-from torch.nn import functional
-from torch.optim.lr_scheduler import LambdaLR
 
 from perfkit.errors import UsageError
 from workloads.base import (
@@ -31,7 +27,9 @@ from workloads.base import (
 )
 from workloads.data.text import Text, load_text
 
-INIT_STD: Final = 0.02
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
 BETAS: Final = (0.9, 0.95)
 NOISE: Final = 1 / 8
 """Share of synthetic tokens that no context predicts."""
@@ -64,104 +62,6 @@ class GPTConfig(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.width % self.heads:
             raise ValueError(f"width {self.width} is not divisible by heads {self.heads}")
-
-
-# ---- the model -----------------------------------------------------------------------------------
-
-
-class Attention(nn.Module):
-    """Causal self-attention; queries, keys and values come from one projection."""
-
-    def __init__(self, config: GPTConfig) -> None:
-        super().__init__()
-        self.heads, self.dropout = config.heads, config.dropout
-        self.qkv = nn.Linear(config.width, 3 * config.width, bias=config.bias)
-        self.residual = nn.Linear(config.width, config.width, bias=config.bias)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Map (batch, tokens, width) to the same shape."""
-        batch, tokens, width = x.shape
-        split = self.qkv(x).view(batch, tokens, 3, self.heads, width // self.heads)
-        query, key, value = split.permute(2, 0, 3, 1, 4)  # each (batch, heads, tokens, head size)
-        mixed = functional.scaled_dot_product_attention(
-            query, key, value, is_causal=True, dropout_p=self.dropout if self.training else 0.0
-        )
-        merged = mixed.transpose(1, 2).reshape(batch, tokens, width)
-        return functional.dropout(self.residual(merged), self.dropout, self.training)
-
-
-class MLP(nn.Module):
-    """Two linear layers around a GELU (its tanh form, as GPT-2 has it)."""
-
-    def __init__(self, config: GPTConfig) -> None:
-        super().__init__()
-        self.dropout = config.dropout
-        self.expand = nn.Linear(config.width, 4 * config.width, bias=config.bias)
-        self.residual = nn.Linear(4 * config.width, config.width, bias=config.bias)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Map (batch, tokens, width) to the same shape."""
-        hidden = functional.gelu(self.expand(x), approximate="tanh")
-        return functional.dropout(self.residual(hidden), self.dropout, self.training)
-
-
-class Block(nn.Module):
-    """Attention and MLP, each on a normalised copy of the residual stream."""
-
-    def __init__(self, config: GPTConfig) -> None:
-        super().__init__()
-        self.norm_1 = nn.LayerNorm(config.width, bias=config.bias)
-        self.attention = Attention(config)
-        self.norm_2 = nn.LayerNorm(config.width, bias=config.bias)
-        self.mlp = MLP(config)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Map (batch, tokens, width) to the same shape."""
-        x = x + self.attention(self.norm_1(x))
-        out: Tensor = x + self.mlp(self.norm_2(x))
-        return out
-
-
-class Decoder(nn.Module):
-    """Token ids (batch, tokens) to logits (batch, tokens, vocabulary)."""
-
-    def __init__(self, config: GPTConfig, vocab_size: int) -> None:
-        super().__init__()
-        self.dropout = config.dropout
-        self.tokens = nn.Embedding(vocab_size, config.width)
-        self.positions = nn.Embedding(config.block, config.width)
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
-        self.norm = nn.LayerNorm(config.width, bias=config.bias)
-        self.head = nn.Linear(config.width, vocab_size, bias=False)
-        self.head.weight = self.tokens.weight
-        self._initialise(config.layers)
-
-    def _initialise(self, layers: int) -> None:
-        """Draw weights from N(0, 0.02); residual projections from N(0, 0.02 / sqrt(2 x layers)).
-
-        Each of the 2 x layers projections adds to the residual stream, so that its variance would grow
-        with the depth otherwise.
-        """
-        for name, parameter in self.named_parameters():
-            if name.endswith("bias"):
-                nn.init.zeros_(parameter)
-            elif name.endswith("residual.weight"):
-                nn.init.normal_(parameter, std=INIT_STD / math.sqrt(2 * layers))
-            elif parameter.dim() == 2:
-                nn.init.normal_(parameter, std=INIT_STD)
-
-    def forward(self, ids: Tensor) -> Tensor:
-        """Return the logits of the token that follows each position."""
-        places = torch.arange(ids.shape[1], device=ids.device)
-        x = self.tokens(ids) + self.positions(places)
-        x = functional.dropout(x, self.dropout, self.training)
-        for block in self.blocks:
-            x = block(x)
-        logits: Tensor = self.head(self.norm(x))
-        return logits
-
-
-# ---- the workload --------------------------------------------------------------------------------
 
 
 def _gpt2(layers: int, heads: int, width: int) -> dict[str, object]:
@@ -262,10 +162,14 @@ class GPT(Workload[GPTConfig]):
 
     def build(self) -> nn.Module:
         """Build the model; the preset gpt2 has 124,439,808 parameters."""
+        from workloads.gpt_model import Decoder
+
         return Decoder(self.config, self.vocab_size)
 
     def layers(self, model: nn.Module) -> list[nn.Module]:
-        """Return the blocks."""
+        """Return the transformer blocks."""
+        from workloads.gpt_model import Decoder
+
         assert isinstance(model, Decoder)  # noqa: S101
         return list(model.blocks)
 
@@ -276,6 +180,8 @@ class GPT(Workload[GPTConfig]):
             model: the decoder, bare or wrapped.
             batch: `tokens`, int32 (batch, block + 1).
         """
+        from torch.nn import functional
+
         tokens = batch["tokens"].long()
         logits: Tensor = model(tokens[:, :-1])
         return functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
@@ -289,7 +195,12 @@ class GPT(Workload[GPTConfig]):
         device_type: str,
         accumulate: int = 1,
     ) -> Optimization:
-        """Make AdamW that decays matrices and embeddings only, with warm-up and cosine decay."""
+        """Build AdamW with weight decay on matrices and embeddings only, and a warm-up and cosine schedule."""
+        from torch.optim import AdamW
+        from torch.optim.lr_scheduler import LambdaLR
+
+        from workloads.gpt_model import fused_adamw_works
+
         config = self.config
         parameters = [p for p in model.parameters() if p.requires_grad]
         groups = [
@@ -297,7 +208,7 @@ class GPT(Workload[GPTConfig]):
             {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
         ]
         peak = scale_rate(config.learning_rate, config.lr_scale, world_size * accumulate)
-        optimizer = torch.optim.AdamW(groups, lr=peak, betas=BETAS, fused=fused_adamw_works(device_type))
+        optimizer = AdamW(groups, lr=peak, betas=BETAS, fused=fused_adamw_works(device_type))
         schedule = partial(
             rate_factor,
             warmup_steps=config.warmup_steps,
@@ -316,20 +227,6 @@ def rate_factor(step: int, *, warmup_steps: int, total_steps: int, final: float)
         return (step + 1) / (warmup_steps + 1)
     progress = min(1.0, (step - warmup_steps) / max(1, total_steps - 1 - warmup_steps))
     return final + (1 - final) * 0.5 * (1 + math.cos(math.pi * progress))
-
-
-def fused_adamw_works(device_type: str) -> bool:
-    """Find out by one step on one number whether AdamW has a fused kernel on this device.
-
-    Which devices have one differs between versions of torch, and no public function tells.
-    """
-    probe = nn.Parameter(torch.zeros(1, device=device_type))
-    probe.grad = torch.zeros_like(probe)
-    try:
-        torch.optim.AdamW([probe], fused=True).step()
-    except RuntimeError:
-        return False
-    return True
 
 
 def _synthetic(

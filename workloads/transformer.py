@@ -1,14 +1,13 @@
 """`torch.nn.Transformer` on random tensors: a plain, communication-heavy load whose every dimension is an option."""
 
+from __future__ import annotations
+
 import warnings
 from collections.abc import Mapping
-from typing import Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
-import torch
 from msgspec import Meta, Struct
 from numpy.random import default_rng
-from torch import Tensor, nn
-from torch.nn import functional
 
 from workloads.base import (
     Arrays,
@@ -20,6 +19,9 @@ from workloads.base import (
     generate_blocks,
     scale_rate,
 )
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 
 class TransformerConfig(Struct, frozen=True, kw_only=True):
@@ -89,6 +91,8 @@ class Transformer(Workload[TransformerConfig]):
 
     def build(self) -> nn.Module:
         """Build the model: 44,140,544 parameters by default."""
+        from torch import nn
+
         config = self.config
         with warnings.catch_warnings():
             # Of an odd number of heads torch says that inference will not use nested tensors.
@@ -105,6 +109,8 @@ class Transformer(Workload[TransformerConfig]):
 
     def layers(self, model: nn.Module) -> list[nn.Module]:
         """Return the layers of the encoder, then those of the decoder."""
+        from torch import nn
+
         assert isinstance(model, nn.Transformer)  # noqa: S101
         return [*model.encoder.layers, *model.decoder.layers]
 
@@ -115,6 +121,8 @@ class Transformer(Workload[TransformerConfig]):
         target's row of d_model entries is its (not normalised) distribution. Rows of uniform numbers
         sum to about d_model / 2, so the loss starts near d_model / 2 x ln(d_model).
         """
+        from torch.nn import functional
+
         output: Tensor = model(batch["source"], batch["target"])
         return functional.cross_entropy(output.flatten(0, 1), batch["target"].flatten(0, 1))
 
@@ -128,5 +136,7 @@ class Transformer(Workload[TransformerConfig]):
         accumulate: int = 1,
     ) -> Optimization:
         """Make Adam, its learning rate scaled by the batches that a step averages over."""
+        from torch.optim import Adam
+
         rate = scale_rate(self.config.learning_rate, self.config.lr_scale, world_size * accumulate)
-        return Optimization(torch.optim.Adam(model.parameters(), lr=rate))
+        return Optimization(Adam(model.parameters(), lr=rate))

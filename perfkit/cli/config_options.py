@@ -93,25 +93,43 @@ def read_toml(path: Path) -> Layer:
 
 
 def resolve(structs: Sequence[type[Struct]], layers: Sequence[Layer]) -> list[Struct]:
-    """Make one record a type from layered values.
+    """Build one record per type from layered values.
 
     Args:
         structs: Record types without a field in common.
-        layers: Values by field name, weakest first; defaults are the types' own.
+        layers: Values by field name, weakest first; defaults are those of the types.
 
     Returns:
         The records, in the order of `structs`.
 
     Raises:
-        UsageError: A key is unknown, a value is of a wrong type or out of range, or a combination cannot be.
+        UsageError: A key is unknown, a value has the wrong type or is out of range, or a combination is invalid.
+    """
+    return make_records(structs, merge_layers(structs, layers))
+
+
+def merge_layers(structs: Sequence[type[Struct]], layers: Sequence[Layer]) -> dict[str, Any]:
+    """Return the value of every field that a layer sets; later layers win.
+
+    Raises:
+        UsageError: A key is not a field of any of `structs`, or a value has the wrong type or is out of range.
     """
     fields = {field.name: field for struct in structs for field in msgspec.structs.fields(struct)}
     values: dict[str, Any] = {}
     for layer in layers:
         for name, value in layer.values.items():
             if name not in fields:
-                raise UsageError(f"{layer.origin}: there is no option {name}; see --help for those there are")
+                raise UsageError(f"{layer.origin}: there is no option {name}; see --help for the list")
             values[name] = _check(layer, fields[name], value)
+    return values
+
+
+def make_records(structs: Sequence[type[Struct]], values: Mapping[str, Any]) -> list[Struct]:
+    """Build one record per type from checked values; values of other fields are ignored.
+
+    Raises:
+        UsageError: A combination is invalid.
+    """
     return [_make(struct, values) for struct in structs]
 
 

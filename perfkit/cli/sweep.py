@@ -10,18 +10,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from perfkit.cli.config_options import Layer, command, flag, options, resolve
+from perfkit.cli.run_options import check_packages, parse_job
 from perfkit.errors import RunError, UsageError
 from perfkit.schema.sweep import SweepPoint
 from perfkit.storage.run_folder import SWEEP_NAME
 from perfkit.sweep.config import EmitOptions, PointOptions, RunningOptions
 from perfkit.sweep.folder import SweepFolder
 from perfkit.sweep.launchers import LAUNCHERS, default_launcher, refuse_inside_launcher
-from perfkit.sweep.option_resolution import resolve_options
 from perfkit.sweep.plan import SweepSpec, arguments, combinations, plan, shuffled
 from perfkit.sweep.point import Point
 from perfkit.util.system_limits import count_cores
 
 if TYPE_CHECKING:
+    from perfkit.capture.training.job import Job
     from perfkit.cli import Call
 
 _HELP: Final = """Run a workload on several numbers of ranks, with several sources and options, and keep account of it.
@@ -86,9 +87,12 @@ def _run(folder: SweepFolder, wanted: SweepSpec, how: RunningOptions) -> None:
         return LAUNCHERS[launcher](point.ranks, how.launcher_tokens, point.command)
 
     refuse_inside_launcher()
-    points, threads_by_ranks = _points(wanted, how)
-    launching(points[0])  # a launcher that is not there is said before anything is written
-    _warn_of_cores(wanted.ranks, threads_by_ranks)
+    jobs = _jobs(wanted)
+    for job in jobs:
+        check_packages(job)
+    points = _points(wanted, how, jobs)
+    launching(points[0])  # raises if the launcher is missing, before anything is written
+    _warn_of_cores(wanted.ranks, any(map(_leaves_threads, jobs)))
     if how.dry_run:
         for point in _missing(folder, points):
             typer.echo(shlex.join(launching(point)))
@@ -111,7 +115,7 @@ def _emit(folder: SweepFolder, wanted: SweepSpec, how: RunningOptions, where: Em
     for name in ("launcher", "launcher_options", "dry_run"):
         if getattr(how, name):
             raise UsageError(f"{flag(name)} has no effect with --emit: leave one of them out")
-    points, _ = _points(wanted, how)
+    points = _points(wanted, how, _jobs(wanted))
     check_jobs(points, where)
     with folder.locked():
         running = [point for point in points if folder.state(point) == "running"]
@@ -127,12 +131,24 @@ def _emit(folder: SweepFolder, wanted: SweepSpec, how: RunningOptions, where: Em
         typer.echo(shlex.join(submit))
 
 
-def _points(wanted: SweepSpec, how: RunningOptions) -> tuple[list[Point], bool]:
-    """Return the points in their order, all their options checked, and whether their threads go by their ranks."""
-    commands = [arguments(wanted, varied) for varied in combinations(wanted)]
-    found = resolve_options(commands, wanted.ranks[0])
-    points = plan(wanted, found.configs)
-    return shuffled(points, how.order_seed or 0) if how.random_order else points, found.threads_by_ranks
+def _jobs(wanted: SweepSpec) -> list["Job"]:
+    """Return the job of each combination of options, checked for the smallest number of ranks."""
+    jobs = [parse_job(arguments(wanted, varied)) for varied in combinations(wanted)]
+    for job in jobs:
+        job.run.check_world(wanted.ranks[0])
+    return jobs
+
+
+def _points(wanted: SweepSpec, how: RunningOptions, jobs: Sequence["Job"]) -> list[Point]:
+    """Return the points in the order in which they run."""
+    points = plan(wanted, [job.effective for job in jobs])
+    return shuffled(points, how.order_seed or 0) if how.random_order else points
+
+
+def _leaves_threads(job: "Job") -> bool:
+    """Return whether a run may be on the CPU and divide the cores among its ranks. Does not import torch."""
+    accelerator = any(Path("/dev").glob("nvidia[0-9]*")) or Path("/dev/kfd").exists()
+    return job.run.threads is None and (job.run.device == "cpu" or (job.run.device == "auto" and not accelerator))
 
 
 def _missing(folder: SweepFolder, points: Sequence[Point]) -> list[Point]:

@@ -6,9 +6,9 @@ from statistics import fmean, geometric_mean, median
 from typing import Final, NamedTuple
 
 from perfkit.errors import UsageError
-from perfkit.scaling.run_settings import COMPANIONS, Settings, differing, key, settings
 from perfkit.scaling.series import place
 from perfkit.scaling.step_time import StepTimeSample, common_kind, estimate, ratio, sample, to_record
+from perfkit.schema.config_identity import Settings, companions, differing, key, settings
 from perfkit.schema.run import DataLoading, RunReport
 from perfkit.schema.scaling import OptionComparison, OptionRow
 
@@ -46,7 +46,7 @@ def _what_differs(runs: Sequence[RunReport]) -> str:
 
 
 def _axes(runs: Sequence[RunReport], option: str) -> Iterator[OptionComparison]:
-    without = (option, *COMPANIONS.get(option, ()))
+    without = (option, *companions(option, ({"source": run.source} for run in runs if run.source)))
     alike: dict[tuple[object, ...], list[_Member]] = defaultdict(list)
     for run in runs:
         placed = place(run)

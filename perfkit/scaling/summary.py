@@ -11,9 +11,9 @@ from perfkit.scaling.forecast import forecasts
 from perfkit.scaling.laws import Observations, fits
 from perfkit.scaling.option_comparison import option_comparisons
 from perfkit.scaling.points import points
-from perfkit.scaling.run_settings import differing
 from perfkit.scaling.series import Group, groups, measurable, runs_of, why_failed
 from perfkit.scaling.step_time import MeasuredOn, common_kind, steps_ns
+from perfkit.schema.config_identity import differing
 from perfkit.schema.run import RunReport
 from perfkit.schema.scaling import FailedPoint, MultiRunSummary, ScalingPoint, ScalingSeries
 from perfkit.util.formatting import ranges

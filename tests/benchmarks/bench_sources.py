@@ -17,8 +17,9 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, RandomSampler
 
+from tests.unit.workloads.conftest import make_source
 from workloads.base import Workload
-from workloads.data import DataOptions, load_source, make_loader
+from workloads.data.loader import make_loader
 from workloads.transformer import Transformer, TransformerConfig
 
 LAYOUTS: dict[str, dict[str, Any]] = {
@@ -67,13 +68,8 @@ def measure(
     workload: Workload[Any], layout: str, read: str, folder: str, arguments: argparse.Namespace
 ) -> tuple[float, float]:
     """Return the seconds of a first epoch from disk, and of the fastest of those after it."""
-    options = DataOptions(
-        **LAYOUTS[layout],
-        read=read,  # type: ignore[arg-type]
-        data_dir=folder,
-        num_workers=arguments.workers,
-    )
-    spec, source = workload.data_spec(0), load_source(options.source)
+    source, options = make_source(**LAYOUTS[layout], read=read, data_dir=folder, num_workers=arguments.workers)
+    spec = workload.data_spec(0)
     path = source.prepare(workload, spec, options)
     if path is not None:
         forget(path)

@@ -44,14 +44,16 @@ import json, resource, sys
 from pathlib import Path
 import torch
 from torch.utils.data import RandomSampler
-from workloads.data import DataOptions, load_source
+from workloads.data import SOURCES, DataOptions
 from workloads.data.loader import make_loader
 from workloads.transformer import Transformer, TransformerConfig
 
 source, samples, folder = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 workload = Transformer(TransformerConfig(samples=samples))
 spec, options = workload.data_spec(0), DataOptions(source=source, data_dir=folder)
-path = load_source(source).prepare(workload, spec, options)
+reader = SOURCES.load(source)
+reader = reader(reader.Config())
+path = reader.prepare(workload, spec, options)
 
 def anonymous():
     fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
@@ -59,7 +61,7 @@ def anonymous():
 
 # What a process may have of its own; pages of a mapped file are the kernel's to take away again.
 before = anonymous()
-dataset = load_source(source).dataset(workload, spec, path, options)
+dataset = reader.dataset(workload, spec, path, options)
 most = 0
 for batch in make_loader(dataset, RandomSampler(dataset), options, 32):
     most = max(most, anonymous() - before)

@@ -3,9 +3,9 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfkit.scaling.run_settings import key
-from perfkit.scaling.run_settings import settings as setting_of
 from perfkit.scaling.series import groups, repeats, runs_of
+from perfkit.schema.config_identity import key
+from perfkit.schema.config_identity import settings as setting_of
 from perfkit.schema.run import RunReport
 from tests.support.scaling_builders import make_hosts, make_scaled
 

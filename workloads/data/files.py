@@ -1,28 +1,36 @@
-"""What sources with a file share: written once, atomically, recognised by a stamp, checked before it is reused."""
+"""The base of sources with one file per data set: written once and atomically, stamped, and checked before reuse."""
+
+from __future__ import annotations
 
 import errno
 import fcntl
 import os
 import socket
 import zlib
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 import numpy as np
 from msgspec import Meta, Struct
 from numpy.typing import NDArray
-from torch.utils.data import Dataset
 
 from perfkit.errors import StoreError, UsageError
 from workloads.base import DataSpec, Workload
 from workloads.data import DataOptions
-from workloads.data.source import Read, Sample, SampleDataset
+from workloads.data.source import ConfigT, Source
+
+if TYPE_CHECKING:
+    from torch.utils.data import Dataset
+
+    from workloads.data.source import Read, Sample
+
+    Opener = Callable[[Path, DataSpec], Read]
 
 STAMP: Final = "perfkit_samples"
 """Name of the attribute or metadata entry that holds the stamp."""
@@ -37,7 +45,6 @@ CHECKED_BYTES: Final = 256 << 20
 """Files up to this size are checked whole when they are reused, larger ones in evenly spaced slabs."""
 
 ELSEWHERE: Final = "remove it or choose another --data-dir"
-Opener = Callable[[Path, DataSpec], Read]
 
 NO_LOCKS: Final = {errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK}
 
@@ -65,24 +72,34 @@ class Stored:
     """(name, start, stop) to samples."""
 
 
-class FileSource(ABC):
-    """A source whose samples lie in one file a data set."""
+class FileSource(Source[ConfigT]):
+    """A source with one file per data set."""
+
+    @property
+    def compresses(self) -> bool:
+        """Whether the file may be smaller than the samples."""
+        return False
 
     @abstractmethod
-    def file_name(self, spec: DataSpec, options: DataOptions) -> str:
-        """Return the name of the file; it differs where content or layout differ."""
+    def file_name(self, spec: DataSpec) -> str:
+        """Return the name of the file; different content or layout gives a different name."""
 
     @abstractmethod
-    def write(self, path: Path, workload: Workload[Any], spec: DataSpec, options: DataOptions) -> None:
+    def write(self, path: Path, workload: Workload[Any], spec: DataSpec) -> None:
         """Write the samples and a stamp to `path`, slab by slab, and close it."""
 
     @abstractmethod
     def open(self, path: Path) -> AbstractContextManager[Stored]:
-        """Open a file to check it; raises OSError or ValueError where it is none of this format."""
+        """Open a file to check it.
+
+        Raises:
+            OSError: It cannot be read.
+            ValueError: It is not of this format.
+        """
 
     @abstractmethod
     def opener(self, options: DataOptions) -> Opener:
-        """Return what opens a file's samples in the process that calls it."""
+        """Return the function that opens a file's samples, in the process that calls it."""
 
     def dataset(
         self,
@@ -92,20 +109,22 @@ class FileSource(ABC):
         options: DataOptions,
     ) -> Dataset[Sample]:
         """Return the samples of the file at `path`, which is what `prepare` returned."""
+        from workloads.data.dataset import SampleDataset
+
         if path is None:
             raise TypeError("a source with a file needs the path that prepare returned")
         return SampleDataset(spec.samples, partial(self.opener(options), path, spec))
 
     def prepare(self, workload: Workload[Any], spec: DataSpec, options: DataOptions) -> Path:
-        """Write the file unless it is there already; of two writers the second waits.
+        """Write the file unless it exists; of two writers the second waits.
 
         Raises:
-            StoreError: it cannot be written, or what stands in its place is foreign, stale or damaged.
-            UsageError: no folder was chosen.
+            StoreError: It cannot be written, or a foreign, stale or damaged file is in its place.
+            UsageError: No folder was chosen.
         """
         if options.data_dir is None:
             raise UsageError(f"source {options.source} needs a folder: set data_dir")
-        path = Path(options.data_dir) / self.file_name(spec, options)
+        path = Path(options.data_dir) / self.file_name(spec)
         # A finished file appears by a rename, so it is read without the lock (and from read-only folders).
         if path.exists():
             self._check(path, spec)
@@ -116,35 +135,35 @@ class FileSource(ABC):
                 if not path.exists():
                     if alone:
                         self._clear(path)
-                    self._write(path, workload, spec, options)
+                    self._write(path, workload, spec)
                     return path
         except OSError as error:
             raise StoreError(f"cannot write {path}: {_reason(error)}; set another --data-dir") from error
         self._check(path, spec)
         return path
 
-    def _write(self, path: Path, workload: Workload[Any], spec: DataSpec, options: DataOptions) -> None:
-        """Write to a temporary name beside `path`, then rename it."""
+    def _write(self, path: Path, workload: Workload[Any], spec: DataSpec) -> None:
+        """Write to a temporary name in the same folder, then rename."""
         temporary = path.with_name(f"{_prefix(path)}{os.getpid()}.tmp")
         try:
-            if options.hdf5_compression == "none":
+            if not self.compresses:
                 _check_room(temporary, spec)
-            self.write(temporary, workload, spec, options)
+            self.write(temporary, workload, spec)
             _to_disk(temporary)
             temporary.rename(path)
         finally:
             temporary.unlink(missing_ok=True)
 
     def _clear(self, path: Path) -> None:
-        """Remove what a writer on this host that was killed has left; for whoever holds the lock."""
+        """Remove what a killed writer on this host left behind; the caller holds the lock."""
         for left_over in path.parent.glob(f"{_prefix(path)}*.tmp"):
             left_over.unlink()
 
     def _check(self, path: Path, spec: DataSpec) -> None:
-        """Refuse a file that does not hold `spec`, whole.
+        """Refuse a file that does not contain all samples of `spec`.
 
         Raises:
-            StoreError: the file is foreign, stale or damaged.
+            StoreError: The file is foreign, stale or damaged.
         """
         try:
             with self.open(path) as stored:

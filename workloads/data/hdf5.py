@@ -1,164 +1,76 @@
-"""Samples in an HDF5 file: one dataset a field, contiguous or chunked."""
+"""The source `hdf5`: samples in an HDF5 file, one dataset per field. `workloads.data.hdf5_file` reads and writes it."""
 
-import mmap
-from collections.abc import Iterator
-from contextlib import contextmanager
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import h5py
-import msgspec
-import numpy as np
-import torch
-from numpy.typing import NDArray
+from msgspec import Meta, Struct
 
-from perfkit.errors import UsageError
 from workloads.base import DataSpec, Workload
 from workloads.data import DataOptions
-from workloads.data.files import STAMP, FileSource, Opener, Readahead, Stored, slab_samples, spare_room, write_slabs
-from workloads.data.memory import pick_batch
-from workloads.data.source import Read, Sample
+from workloads.data.files import FileSource, Stored
 
-ALIGNMENT: Final = 4096
-MAX_CHUNK_BYTES: Final = (1 << 32) - 1
-"""HDF5's own limit."""
-
-CACHE_BYTES: Final = 1 << 30
-"""Most that one process keeps of the decompressed chunks of a field. A shuffle comes back to every chunk with almost
-every batch, so that only a cache of the whole dataset saves work; beyond this size every sample costs a chunk."""
+if TYPE_CHECKING:
+    from workloads.data.files import Opener
 
 
-class Hdf5(FileSource):
-    """HDF5, with files that every version since 1.10 can read."""
+class Hdf5Config(Struct, frozen=True, kw_only=True):
+    """Layout of the HDF5 file.
 
-    def file_name(self, spec: DataSpec, options: DataOptions) -> str:
+    Raises:
+        ValueError: Compression without chunks.
+    """
+
+    hdf5_chunk: Annotated[
+        Annotated[int, Meta(ge=1)] | None,
+        Meta(description="samples per chunk of the HDF5 file [default: contiguous]"),
+    ] = None
+    hdf5_compression: Annotated[
+        Literal["none", "gzip", "lzf"], Meta(description="compression of the HDF5 file's chunks")
+    ] = "none"
+
+    def __post_init__(self) -> None:
+        if self.hdf5_compression != "none" and self.hdf5_chunk is None:
+            raise ValueError("hdf5_compression needs chunks: set hdf5_chunk too (1 suits a shuffle)")
+
+
+class Hdf5(FileSource[Hdf5Config]):
+    """HDF5 files that every version since 1.10 can read."""
+
+    Config = Hdf5Config
+    DEPENDENT = {"hdf5_compression": ("hdf5_chunk",)}  # noqa: RUF012  # declared as ClassVar by the base class
+    package = "h5py"
+
+    @property
+    def compresses(self) -> bool:
+        """Whether the file may be smaller than the samples."""
+        return self.config.hdf5_compression != "none"
+
+    def file_name(self, spec: DataSpec) -> str:
         """Return workload, fingerprint and layout."""
-        layout = f"-chunk{options.hdf5_chunk}" if options.hdf5_chunk else ""
-        if options.hdf5_compression != "none":
-            layout += f"-{options.hdf5_compression}"
+        layout = f"-chunk{self.config.hdf5_chunk}" if self.config.hdf5_chunk else ""
+        if self.compresses:
+            layout += f"-{self.config.hdf5_compression}"
         return f"{spec.workload}-{spec.fingerprint[:12]}{layout}.h5"
 
-    def write(self, path: Path, workload: Workload[Any], spec: DataSpec, options: DataOptions) -> None:
-        """Write one dataset a field; contiguous ones begin on a page, ready to be mapped."""
-        aligned = {"alignment_threshold": 1, "alignment_interval": ALIGNMENT}
-        # Whole chunks are written, at once: those in a cache could not be when the disk is full.
-        layout = {"rdcc_nbytes": 0} if options.hdf5_chunk else aligned
-        try:
-            with (
-                spare_room(path, spec) as free,
-                h5py.File(path, "w", libver=("v110", "v110"), locking=False, **layout) as file,
-            ):
-                try:
-                    _fill(file, workload, spec, options)
-                finally:
-                    free()
-        except RuntimeError as error:  # h5py's, of closing a file that could not be written
-            first = error.__context__
-            raise first if isinstance(first, OSError) else OSError(error.args[0]) from error
+    def write(self, path: Path, workload: Workload[Any], spec: DataSpec) -> None:
+        """Write one dataset per field."""
+        from workloads.data.hdf5_file import write_file
 
-    @contextmanager
-    def open(self, path: Path) -> Iterator[Stored]:
+        write_file(path, workload, spec, self.config)
+
+    def open(self, path: Path) -> AbstractContextManager[Stored]:
         """Open a file to check it."""
-        try:
-            with _opened(path) as file:
-                fields = {
-                    name: (tuple(item.shape), str(item.dtype))
-                    for name, item in file.items()
-                    if isinstance(item, h5py.Dataset)
-                }
+        from workloads.data.hdf5_file import open_file
 
-                def read(name: str, start: int, stop: int) -> NDArray[Any]:
-                    samples: NDArray[Any] = file[name][start:stop]
-                    return samples
-
-                yield Stored(stamp=file.attrs.get(STAMP), fields=fields, read=read)
-        except (KeyError, RuntimeError) as error:  # what h5py makes of damaged metadata
-            raise ValueError(error.args[0]) from error
+        return open_file(path)
 
     def opener(self, options: DataOptions) -> Opener:
-        """Return how to read samples, or batches from chunked or from contiguous datasets."""
+        """Return the function that opens the file for reads of samples, or of batches by the file's layout."""
+        from workloads.data.hdf5_file import open_chunked, open_mapped, open_per_sample
+
         if options.read == "per-sample":
-            return _open_per_sample
-        return _open_chunked if options.hdf5_chunk else _open_mapped
-
-
-def _fill(file: h5py.File, workload: Workload[Any], spec: DataSpec, options: DataOptions) -> None:
-    """Write the samples and the stamp into an empty file."""
-    chunk = options.hdf5_chunk
-    compression = None if options.hdf5_compression == "none" else options.hdf5_compression
-    for field in spec.fields:
-        if chunk and chunk * field.sample_bytes > MAX_CHUNK_BYTES:
-            raise UsageError(f"hdf5_chunk {chunk} makes chunks of 4 GiB or more of {field.name}: choose fewer")
-        shape = (spec.samples, *field.shape)
-        chunks = (min(chunk, spec.samples), *field.shape) if chunk else None
-        file.create_dataset(field.name, shape, field.dtype, chunks=chunks, compression=compression)
-
-    def put(name: str, start: int, samples: NDArray[Any]) -> None:
-        file[name][start : start + len(samples)] = samples
-
-    slab = slab_samples(spec, multiple_of=chunk or spec.block_samples)
-    stamp = write_slabs(workload, spec, slab, put)
-    file.attrs[STAMP] = msgspec.json.encode(stamp).decode()
-
-
-def _opened(path: Path, **cache: Any) -> h5py.File:
-    """Open to read. Files never change once they have their name, and some file systems have no locks."""
-    return h5py.File(path, "r", locking=False, **cache)
-
-
-def _open_per_sample(path: Path, spec: DataSpec) -> Read:
-    """Read one sample of each field at a time, through HDF5 with its default settings."""
-    file = _opened(path)
-    datasets = {field.name: file[field.name] for field in spec.fields}
-
-    def read(index: int) -> Sample:
-        return {name: torch.from_numpy(dataset[index]) for name, dataset in datasets.items()}
-
-    return read
-
-
-def _open_mapped(path: Path, spec: DataSpec) -> Read:
-    """Map the file and copy samples straight out of the page cache, past HDF5."""
-    with _opened(path) as file:
-        offsets = {field.name: file[field.name].id.get_offset() for field in spec.fields}
-    tensors = {}
-    with path.open("rb") as raw:
-        # Private and writable: torch refuses to promise not to write to a read-only mapping.
-        content = mmap.mmap(raw.fileno(), 0, flags=mmap.MAP_PRIVATE)
-    for field in spec.fields:
-        shape = (spec.samples, *field.shape)
-        array = np.ndarray(shape, field.dtype, buffer=content, offset=offsets[field.name])
-        tensors[field.name] = torch.from_numpy(array)
-    fields = [(offsets[field.name], field.sample_bytes) for field in spec.fields]
-    readahead = Readahead(path, fields, spec.samples)
-
-    def read(indices: list[int]) -> Sample:
-        readahead.ask(indices)
-        return pick_batch(tensors, indices)
-
-    return read
-
-
-def _open_chunked(path: Path, spec: DataSpec) -> Read:
-    """Read the samples of a batch in the file's order, compressed chunks through a cache of the whole dataset."""
-    largest = max(spec.fields, key=lambda field: field.sample_bytes)
-    with _opened(path) as file:
-        compressed = file[largest.name].compression is not None
-    # Without a cache HDF5 reads the wanted part of an uncompressed chunk, and the kernel caches for all ranks at once.
-    cache = min(CACHE_BYTES, spec.samples * largest.sample_bytes) if compressed else 0
-    # The smallest chunk is one sample; HDF5 wants some hundred slots a chunk held against collisions.
-    slots = 100 * min(spec.samples, 10_000) + 1
-    file = _opened(path, rdcc_nbytes=cache, rdcc_nslots=slots, rdcc_w0=1.0)
-    datasets = [(field, file[field.name]) for field in spec.fields]
-
-    def read(indices: list[int]) -> Sample:
-        order = sorted(range(len(indices)), key=indices.__getitem__)
-        made = {}
-        for field, dataset in datasets:
-            samples = np.empty((len(indices), *field.shape), field.dtype)
-            for place in order:
-                samples[place] = dataset[indices[place]]
-            made[field.name] = torch.from_numpy(samples)
-        return made
-
-    return read
+            return open_per_sample
+        return open_chunked if self.config.hdf5_chunk else open_mapped

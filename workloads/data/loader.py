@@ -62,7 +62,7 @@ def _workers(options: DataOptions) -> dict[str, Any]:
         return {"num_workers": 0}
     context = processes.get_context(options.worker_start)
     if options.worker_start == "forkserver":
-        context.set_forkserver_preload(["workloads.data.source", "workloads.data.loader"])
+        context.set_forkserver_preload(["workloads.data.dataset", "workloads.data.loader"])
     return {
         "num_workers": options.num_workers,
         "prefetch_factor": options.prefetch,

@@ -1,25 +1,25 @@
-"""Samples in a safetensors file: one tensor a field.
+"""The source `safetensors`: samples in a safetensors file, one tensor per field.
 
 The format is an eight-byte little-endian length, a JSON header of that length, and the tensors without gaps. It is
-written here by hand because the library wants all tensors in memory at once.
+written here by hand because the library needs all tensors in memory at once.
 """
+
+from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
 
 from workloads.base import DataSpec, Workload
 from workloads.data import DataOptions
 from workloads.data.files import (
     STAMP,
     FileSource,
-    Opener,
     Readahead,
     Stamp,
     Stored,
@@ -27,29 +27,28 @@ from workloads.data.files import (
     slab_samples,
     write_slabs,
 )
-from workloads.data.memory import pick_batch
-from workloads.data.source import Read, Sample
+from workloads.data.source import NoOptions
+
+if TYPE_CHECKING:
+    from workloads.data.files import Opener
+    from workloads.data.source import Read, Sample
 
 DTYPES: Final = {"float32": "F32", "int32": "I32"}
 NUMPY_DTYPES: Final = {code: name for name, code in DTYPES.items()}
 ALIGNMENT: Final = 64
 
 
-class Safetensors(FileSource):
-    """safetensors, readable with the library and anything else that knows the format."""
+class Safetensors(FileSource[NoOptions]):
+    """Files that the safetensors library, and anything else that reads the format, can open."""
 
-    def file_name(self, spec: DataSpec, options: DataOptions) -> str:  # noqa: ARG002
+    package = "safetensors"
+
+    def file_name(self, spec: DataSpec) -> str:
         """Return workload and fingerprint."""
         return f"{spec.workload}-{spec.fingerprint[:12]}.safetensors"
 
-    def write(
-        self,
-        path: Path,
-        workload: Workload[Any],
-        spec: DataSpec,
-        options: DataOptions,  # noqa: ARG002
-    ) -> None:
-        """Write the tensors, then the header, whose size is known but for the checksums' values."""
+    def write(self, path: Path, workload: Workload[Any], spec: DataSpec) -> None:
+        """Write the tensors, then the header: its size is known before the checksums are."""
         slab = slab_samples(spec, multiple_of=spec.block_samples)
         slabs = -(-spec.samples // slab)
         blank = _header(make_stamp(spec, slab, "0" * 8 * slabs * len(spec.fields)))
@@ -68,6 +67,8 @@ class Safetensors(FileSource):
     @contextmanager
     def open(self, path: Path) -> Iterator[Stored]:
         """Open a file to check it."""
+        from safetensors import SafetensorError, safe_open
+
         try:
             with safe_open(path, framework="numpy") as file:
                 slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
@@ -86,7 +87,7 @@ class Safetensors(FileSource):
             raise ValueError(str(error)) from error
 
     def opener(self, options: DataOptions) -> Opener:
-        """Return how to read samples or batches."""
+        """Return the function that opens the file for reads of samples or batches."""
         return _open_per_sample if options.read == "per-sample" else _open_mapped
 
 
@@ -117,6 +118,8 @@ def _offsets(spec: DataSpec, header_bytes: int) -> dict[str, int]:
 
 def _open_per_sample(path: Path, spec: DataSpec) -> Read:
     """Read one sample of each field at a time through a slice of the file."""
+    from safetensors import safe_open
+
     file: Any = safe_open(path, framework="pt")
     slices = {field.name: file.get_slice(field.name) for field in spec.fields}
 
@@ -128,6 +131,10 @@ def _open_per_sample(path: Path, spec: DataSpec) -> Read:
 
 def _open_mapped(path: Path, spec: DataSpec) -> Read:
     """Copy samples straight out of the page cache: the library's tensors are mappings of the file."""
+    from safetensors import safe_open
+
+    from workloads.data.dataset import pick_batch
+
     file: Any = safe_open(path, framework="pt")
     tensors = {field.name: file.get_tensor(field.name) for field in spec.fields}
     with path.open("rb") as raw:

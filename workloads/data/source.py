@@ -1,69 +1,74 @@
-"""What an input source is, and the one data set class that all of them share."""
+"""The base class of input sources.
 
-import os
-from collections.abc import Callable
+Importing this module, or a module that defines a source, imports neither torch nor the source's own package.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-from torch import Tensor
-from torch.utils.data import Dataset
+from msgspec import Struct
 
 from workloads.base import DataSpec, Workload
 from workloads.data import DataOptions
 
-Sample = dict[str, Tensor]
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.utils.data import Dataset
 
-Read = Callable[[Any], Sample]
-"""Takes a sample number or, where `read` is `batched`, a list of them; returns tensors by field."""
+    Sample = dict[str, Tensor]
+
+    Read = Callable[[Any], Sample]
+    """Takes a sample number or, if `read` is `batched`, a list of them; returns tensors by field."""
+
+ConfigT = TypeVar("ConfigT", bound=Struct)
 
 
-class Source(Protocol):
-    """Somewhere that samples come from."""
+class NoOptions(Struct, frozen=True, kw_only=True):
+    """The options of a source that has none."""
 
+
+class Source(ABC, Generic[ConfigT]):
+    """A place that samples come from.
+
+    Import torch, and the package that reads the files, inside methods or in a second module: the command line imports
+    the class for its options. Every field of `Config` has a default and a `msgspec.Meta` that describes and bounds it.
+    Its name begins with the source's, so that it clashes with no other option: `hdf5_chunk`.
+    """
+
+    Config: ClassVar[type[Struct]] = NoOptions
+    DEPENDENT: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """Options that have an effect with some values of another option only, by that option."""
+    package: ClassVar[str | None] = None
+    """Distribution and module that reads the files; its version is recorded in the manifest."""
+
+    def __init__(self, config: ConfigT) -> None:
+        self.config = config
+
+    @abstractmethod
     def prepare(self, workload: Workload[Any], spec: DataSpec, options: DataOptions) -> Path | None:
         """Write what is needed, once; called by one rank while the others wait.
 
         Returns:
-            The file that holds the samples; None where there is none.
+            The file of the samples; None if there is no file.
 
         Raises:
-            StoreError: it cannot be written, or something else stands in its place.
-            UsageError: options that this source cannot serve.
+            StoreError: It cannot be written, or something else is in its place.
+            UsageError: This source does not support the options.
         """
 
+    @abstractmethod
     def dataset(
         self, workload: Workload[Any], spec: DataSpec, path: Path | None, options: DataOptions
     ) -> Dataset[Sample]:
-        """Return the samples, to be read as `options.read` says; called by every rank."""
+        """Return the samples, for reading by `options.read`; called by every rank.
 
-
-class SampleDataset(Dataset[Sample]):
-    """Samples behind a `Read` that is opened on first use, once a process.
-
-    Handles of files neither survive a fork nor can be pickled, so that a process only ever uses those it
-    opened itself, and none travels to a spawned worker.
-
-    Args:
-        samples: how many there are.
-        open_read: opens the samples; it is what is pickled.
-    """
-
-    def __init__(self, samples: int, open_read: Callable[[], Read]) -> None:
-        self._samples = samples
-        self._open = open_read
-        self._read: Read | None = None
-        self._pid = 0
-
-    def __len__(self) -> int:
-        return self._samples
-
-    def __getitem__(self, index: int | list[int]) -> Sample:
-        if self._pid != os.getpid():
-            self._read = None  # closes what a fork brought along: HDF5 would share its descriptor
-            self._pid = os.getpid()
-        if self._read is None:
-            self._read = self._open()
-        return self._read(index)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_read": None}
+        Args:
+            workload: Generates the samples.
+            spec: Describes them.
+            path: What `prepare` returned.
+            options: How the samples are read.
+        """

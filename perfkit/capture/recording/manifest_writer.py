@@ -26,9 +26,6 @@ from perfkit.errors import RunError
 from perfkit.schema.manifest import Compiled, FileBandwidth, Injection, RankRecord, RunManifest, StepKind
 from perfkit.storage.run_folder import create_run_folder, list_files, read_manifest, write_manifest
 
-_PACKAGES: Final = {"hdf5": "h5py", "safetensors": "safetensors"}
-"""Package by source."""
-
 
 class StepMeasurements(Struct, frozen=True, kw_only=True):
     """What one rank has measured: one entry a step."""
@@ -44,6 +41,8 @@ class RunDescription(Struct, frozen=True, kw_only=True):
 
     workload: str
     source: str
+    source_package: str | None = None
+    """Distribution that reads the samples."""
     config: dict[str, Any]
     injections: tuple[Injection, ...] = ()
     unknown: dict[str, str] = {}
@@ -103,7 +102,7 @@ def _running(run: str, topology: Topology, description: RunDescription, started:
         source=description.source,
         started_at=started.isoformat(timespec="seconds"),
         config=description.config,
-        versions=versions(description.source, topology.device.partition(":")[0]),
+        versions=versions(description.source_package, topology.device.partition(":")[0]),
         commit=current_commit(),
         backend=topology.backend,
         device=topology.device.partition(":")[0],
@@ -113,8 +112,13 @@ def _running(run: str, topology: Topology, description: RunDescription, started:
     )
 
 
-def versions(source: str, device_type: str) -> dict[str, str]:
-    """Return the versions of what a run on such a source and kind of device depends on."""
+def versions(source_package: str | None, device_type: str) -> dict[str, str]:
+    """Return the versions of the software that a run depends on.
+
+    Args:
+        source_package: Distribution that reads the samples; None if there is none.
+        device_type: Kind of device, as torch names it.
+    """
     found = {"perfkit": __version__, "python": platform.python_version(), "torch": str(torch.__version__)}
     for toolkit in dict.fromkeys(row.toolkit for row in accelerators() if row.toolkit):
         version = getattr(torch.version, toolkit, None)
@@ -122,9 +126,9 @@ def versions(source: str, device_type: str) -> dict[str, str]:
             found[toolkit] = str(version)
     if device_type == "cuda" and dist.is_available() and dist.is_nccl_available():
         found["nccl"] = ".".join(str(part) for part in torch.cuda.nccl.version())  # type: ignore[no-untyped-call]
-    if source in _PACKAGES:
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # a source of the user's own, called so
-            found[_PACKAGES[source]] = importlib.metadata.version(_PACKAGES[source])
+    if source_package is not None:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # of a plug-in: a module of its own
+            found[source_package] = importlib.metadata.version(source_package)
     return found
 
 

@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from msgspec import Struct
 from torch import nn
 from torch.utils.data import DistributedSampler
 
 from perfkit.analysis.per_run.manifest_checks import compile_findings, oversubscription
-from perfkit.capture.config import RunConfig
 from perfkit.capture.distributed.nccl_log import collect_log
 from perfkit.capture.distributed.process_group import locate, process_group
 from perfkit.capture.distributed.rank_group import ProcessRankGroup
@@ -36,27 +34,13 @@ from perfkit.capture.recording.session import ProfilerOptions, Session
 from perfkit.capture.recording.side_profilers import Recorder, check_recorders, make_recorders
 from perfkit.capture.recording.throughput import StepWork
 from perfkit.capture.training.file_bandwidth import measure_file_bandwidth
+from perfkit.capture.training.job import Job
 from perfkit.capture.training.progress import progress
 from perfkit.capture.training.trainer import Input, Trainer
 from perfkit.errors import UsageError
 from perfkit.schema.manifest import Compiled, FileBandwidth, StepKind
-from workloads.base import DataSpec, Workload
-from workloads.data import DataOptions, load_source, make_loader
-
-
-class Job(Struct, frozen=True, kw_only=True):
-    """What to run, checked as far as it can be without the other ranks."""
-
-    workload: Workload[Any]
-    run: RunConfig
-    data: DataOptions
-    effective: dict[str, Any]
-    """Every option by name, for the manifest."""
-
-    @property
-    def trace_dir(self) -> Path:
-        """Folder that receives the run's."""
-        return Path(self.run.trace_dir)
+from workloads.base import DataSpec
+from workloads.data.loader import make_loader
 
 
 def run_rank(job: Job, debug: bool = False) -> None:
@@ -106,6 +90,7 @@ def _describe_run(job: Job) -> RunDescription:
     return RunDescription(
         workload=job.workload.name,
         source=job.data.source,
+        source_package=job.source.package,
         config=job.effective,
         injections=job.run.injections,
     )
@@ -188,10 +173,9 @@ def _prepare_data(job: Job, ranks: ProcessRankGroup, topology: Topology, spec: D
 
     Where the nodes share the folder, the others find rank 0's file and take it.
     """
-    source = load_source(job.data.source)
 
     def prepare() -> Path | None:
-        return source.prepare(job.workload, spec, job.data)
+        return job.source.prepare(job.workload, spec, job.data)
 
     path = ranks.run_on(ranks.rank == 0, prepare)
     elsewhere = ranks.run_on(topology.local_rank == 0 and topology.node_rank > 0, prepare)
@@ -200,7 +184,7 @@ def _prepare_data(job: Job, ranks: ProcessRankGroup, topology: Topology, spec: D
 
 
 def _open_input(job: Job, ranks: ProcessRankGroup, spec: DataSpec, path: Path | None) -> Input:
-    dataset = load_source(job.data.source).dataset(job.workload, spec, path, job.data)
+    dataset = job.source.dataset(job.workload, spec, path, job.data)
     sampler: DistributedSampler[Any] = DistributedSampler(
         dataset,
         num_replicas=ranks.world_size,

@@ -6,6 +6,7 @@ from typing import Final
 
 from perfkit.report.content.cross_rank import INDENT
 from perfkit.report.content.document import Cell, Column, Table
+from perfkit.schema.config_identity import is_input_option
 from perfkit.schema.scaling import (
     Estimate,
     Factors,
@@ -54,8 +55,6 @@ _PARAMETERS: Final = {
     "s": "s, contention",
     "k": "k, coherence",
 }
-_INPUT: Final = frozenset({"source", "read", "num_workers", "prefetch", "pin_memory", "hdf5_chunk", "hdf5_compression"})
-"""Options that change how samples are read: their loads are of interest."""
 
 
 def scaling(found: MultiRunSummary) -> list[Table]:
@@ -328,7 +327,7 @@ def _axes(option: str, axes: Sequence[OptionComparison]) -> list[Table]:
         "× first: step time against the first row's; below or beside a figure its 95 % interval, "
         + _drawn([row.step_time for _, row in rows]),
     )
-    if option not in _INPUT or all(row.load_median_ns is None for _, row in rows):
+    if not is_input_option(option) or all(row.load_median_ns is None for _, row in rows):
         return [steps]
     loads = [(*_shared(axis, row, bool(alike)), *_loads_row(row)) for axis, row in rows]
     rates = [(*_shared(axis, row, bool(alike)), *_rates_row(row)) for axis, row in rows]

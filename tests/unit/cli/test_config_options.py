@@ -7,10 +7,10 @@ from typer.testing import CliRunner, Result
 
 from perfkit.capture.config import RunConfig
 from perfkit.cli.config_options import Layer, command, options, read_toml, resolve
-from perfkit.cli.run import make_job
+from perfkit.cli.run_options import make_job
 from perfkit.errors import UsageError
-from workloads import WORKLOADS, load
-from workloads.data import DataOptions
+from workloads import WORKLOADS
+from workloads.data import SOURCES, DataOptions
 
 
 class Sample(Struct, frozen=True, kw_only=True):
@@ -117,13 +117,18 @@ def test_files_that_cannot_be(content: str, message: str, tmp_path: Path) -> Non
         read_toml(tmp_path / "none.toml")
 
 
-@pytest.mark.parametrize("name", WORKLOADS)
-def test_no_option_has_two_meanings_and_every_preset_fits(name: str) -> None:
-    workload = load(name)
-    names = [field for struct in (RunConfig, DataOptions, workload.Config) for field in struct.__struct_fields__]
+@pytest.mark.parametrize("source", SOURCES.builtin)
+@pytest.mark.parametrize("name", WORKLOADS.builtin)
+def test_no_option_has_two_meanings_and_every_preset_fits(name: str, source: str) -> None:
+    workload = WORKLOADS.load(name)
+    names = [
+        field
+        for struct in (RunConfig, DataOptions, SOURCES.load(source).Config, workload.Config)
+        for field in struct.__struct_fields__
+    ]
     assert len(set(names)) == len(names)
     for preset in workload.PRESETS:
-        job = make_job(workload, {"preset": preset})
+        job = make_job(workload, {"preset": preset, "source": source})
         assert job.effective["preset"] == preset
         assert set(names) == set(job.effective)
 
@@ -131,7 +136,7 @@ def test_no_option_has_two_meanings_and_every_preset_fits(name: str) -> None:
 def test_precedence_of_presets(tmp_path: Path) -> None:
     file = tmp_path / "run.toml"
     file.write_text('preset = "tiny"\nbatch_size = 5\n')
-    transformer = load("transformer")
+    transformer = WORKLOADS.load("transformer")
     job = make_job(transformer, {"config": str(file), "d_model": 64})
     assert (job.effective["preset"], job.run.batch_size, job.effective["d_model"]) == ("tiny", 5, 64)
     assert job.effective["heads"] == 4  # the preset's

@@ -1,6 +1,7 @@
 """The command line: what it imports, how it ends, and what it says on the way out."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -41,6 +42,27 @@ def test_help_imports_nothing_heavy() -> None:
 def test_help_of_commands_imports_neither_torch_nor_pandas(command: str) -> None:
     loaded = modules_after(f"from perfkit.cli import main\nmain(['{command}', '--help'])")
     assert not loaded & {"torch", "pandas", "numpy", "h5py", "mpi4py"}
+
+
+WITHOUT_TORCH = [
+    (["run", "gpt", "--help"], 0),
+    (["run", "transformer", "--source", "hdf5", "--help"], 0),
+    (["run", "gpt", "--stpes", "3"], 2),
+    (["run", "gpt", "--width", "3"], 2),
+    (["run", "gpt", "--hdf5-chunk", "3"], 2),
+    (["run", "gpt", "--text", "/dev/null"], 1),
+    (["run", "gpt", "-n", "1", "--inject", "rank=1,phase=backward,delay=5ms"], 2),
+    (["run", "gpt", "-n", "2"], 0),  # the ranks are those of STUB
+    (["sweep", "gpt", "--source", "memory,hdf5", "--launcher", "perfkit", "--dry-run"], 0),
+    (["sweep", "gpt", "--source", "tape", "--dry-run"], 2),
+]
+STUB = f"sys.executable = {shutil.which('true')!r}"  # what `-n` starts in place of ranks
+
+
+def test_options_of_a_run_are_described_and_checked_without_torch() -> None:
+    checks = [f"assert main({command}) == {code}, {command}" for command, code in WITHOUT_TORCH]
+    loaded = modules_after("\n".join(["from perfkit.cli import main", STUB, *checks]))
+    assert not loaded & {"torch", "h5py", "safetensors", "mpi4py"}
 
 
 def test_analyze_imports_neither_torch_nor_pandas(real_traces: Path) -> None:

@@ -2,33 +2,22 @@
 
 import os
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 import pytest
 
-import perfkit.cli.sweep as under_test
 from perfkit.cli import main
-from perfkit.cli.resolve_options import answer
+from perfkit.cli.run_options import parse_job
 from perfkit.schema.sweep import Sweep
-from perfkit.sweep.option_resolution import ResolveRequest, ResolveResponse
 from perfkit.sweep.plan import arguments, combinations, plan
 from perfkit.sweep.point import Point
 from perfkit.util.system_limits import count_cores
 from tests.support.sweep_builders import leave_run, wanted
 
 
-def find(commands: Sequence[Sequence[str]], ranks: int) -> ResolveResponse:
-    """Check options in this process: another would import torch anew in every test."""
-    said = answer(ResolveRequest(commands=[list(command) for command in commands], ranks=ranks))
-    assert said.error is None
-    return msgspec.json.decode(msgspec.json.encode(said), type=ResolveResponse)
-
-
 @pytest.fixture(autouse=True)
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(under_test, "resolve_options", find)
     for name in [name for name in os.environ if name.startswith(("PMI", "OMPI_", "SLURM_"))]:
         monkeypatch.delenv(name)
 
@@ -36,7 +25,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 def points_in(folder: Path) -> list[Point]:
     """Return the points of `perfkit sweep gpt` without options but this folder."""
     asked = wanted(trace_dir=str(folder))
-    return plan(asked, find([arguments(asked, varied) for varied in combinations(asked)], 1).configs)
+    return plan(asked, [parse_job(arguments(asked, varied)).effective for varied in combinations(asked)])
 
 
 def states(folder: Path) -> list[str]:
@@ -123,6 +112,9 @@ def test_job_scripts_are_for_what_is_missing(tmp_path: Path, capsys: pytest.Capt
         (["--emit", "pbs", "--ranks-per-node", "2", "--setup", "no"], 2, "--setup no: no such file"),
         (["--steps", "3"], 2, "No such option: --steps"),
         (["--repeat", "0"], 2, "--repeat = 0"),
+        (["--", "--stpes", "3"], 2, "No such option: --stpes"),
+        (["--", "--inject=rank=1,phase=backward,delay=5ms"], 2, "--inject rank=1,phase=backward,delay=5ms: this run"),
+        (["--source", "tape"], 2, "Invalid value for '--source': Value error, 'tape' is not one of"),
         (["--vary", "compile"], 2, "--vary compile: write it as OPTION=VALUE,VALUE"),
     ],
 )

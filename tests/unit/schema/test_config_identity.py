@@ -6,7 +6,7 @@ import pytest
 
 from perfkit.comparison.changes import findings
 from perfkit.comparison.history import config_histories
-from perfkit.scaling.run_settings import key, settings
+from perfkit.schema.config_identity import companions, is_input_option, key, settings
 from perfkit.schema.run import RunReport
 from perfkit.sweep.point import make_point
 from tests.support.scaling_builders import make_scaled
@@ -44,3 +44,19 @@ def test_what_is_read_from_memory_has_no_folder() -> None:
     assert settings(one) == settings(other)
     assert len(config_histories([one, other], "run").configurations) == 1
     assert [found.code for found in findings([one], [other])] == ["too_few_repeats"]
+
+
+def test_options_that_come_with_another() -> None:
+    hdf5, memory = settings(made(HERE, "hdf5")) or {}, settings(made(HERE, "memory")) or {}
+    both = {"hdf5_chunk", "hdf5_compression", "data_dir", "version.h5py"}
+    assert set(companions("source", [hdf5, memory])) == both
+    assert set(companions("source", [memory, {"source": "tape"}])) == {"data_dir"}
+    assert companions("hdf5_compression", [hdf5]) == ("hdf5_chunk",)
+    assert companions("num_workers", []) == ("prefetch", "worker_start")
+    assert companions("precision", [hdf5]) == ()
+
+
+def test_options_of_the_input() -> None:
+    given = ("source", "read", "num_workers", "prefetch", "pin_memory", "hdf5_chunk", "hdf5_compression")
+    assert all(map(is_input_option, given))
+    assert not any(map(is_input_option, ("batch_size", "zarr_chunk", "hdf5_nothing", "overlap")))

@@ -1,16 +1,27 @@
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 
-from workloads import load
+from workloads import WORKLOADS
 from workloads.base import Workload
+from workloads.data import SOURCES, DataOptions
+from workloads.data.source import Source
 
 
 def make(name: str, **options: object) -> Workload[Any]:
-    workload = load(name)
+    workload = WORKLOADS.load(name)
     return workload(workload.Config(**options))
+
+
+def make_source(**values: object) -> tuple[Source[Any], DataOptions]:
+    """Return a source and the options of reading it; `values` may be of either."""
+    source = SOURCES.load(str(values.get("source", "memory")))
+    own = {name: values[name] for name in source.Config.__struct_fields__ if name in values}
+    general = {name: value for name, value in values.items() if name not in own}
+    return source(msgspec.convert(own, source.Config)), msgspec.convert(general, DataOptions)
 
 
 @pytest.fixture(autouse=True)

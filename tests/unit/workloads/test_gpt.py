@@ -12,7 +12,8 @@ from perfkit.errors import StoreError, UsageError
 from tests.unit.workloads.conftest import make
 from workloads.base import Workload
 from workloads.data.text import prepare_text
-from workloads.gpt import GPT, INIT_STD, GPTConfig, fused_adamw_works, rate_factor
+from workloads.gpt import GPT, GPTConfig, rate_factor
+from workloads.gpt_model import INIT_STD, fused_adamw_works
 
 
 def of_preset(preset: str) -> Workload[GPTConfig]:

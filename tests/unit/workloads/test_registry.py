@@ -6,9 +6,11 @@ import msgspec
 import pytest
 
 from perfkit.errors import UsageError
-from workloads import WORKLOADS, load
+from tests.unit.workloads.conftest import make_source
+from workloads import WORKLOADS
 from workloads.base import DataSpec, Field, Workload
-from workloads.data import SOURCES, DataOptions, load_source
+from workloads.data import SOURCES, DataOptions
+from workloads.data.source import Source
 
 GENERAL = {
     "workload",
@@ -49,17 +51,18 @@ GENERAL = {
 
 
 def configured(name: str, preset: str) -> Workload[Any]:
-    workload = load(name)
+    workload = WORKLOADS.load(name)
     values = {k: v for k, v in workload.PRESETS[preset].items() if k != "batch_size"}
     return workload(msgspec.convert(values, workload.Config))
 
 
-PRESETS = [(name, preset) for name in WORKLOADS for preset in load(name).PRESETS]
+CONFIGS = [DataOptions, *(registry.load(name).Config for registry in (WORKLOADS, SOURCES) for name in registry.builtin)]
+PRESETS = [(name, preset) for name in WORKLOADS.builtin for preset in WORKLOADS.load(name).PRESETS]
 
 
-@pytest.mark.parametrize("name", WORKLOADS)
+@pytest.mark.parametrize("name", WORKLOADS.builtin)
 def test_every_row_loads_a_workload_of_that_name(name: str) -> None:
-    workload = load(name)
+    workload = WORKLOADS.load(name)
     assert issubclass(workload, Workload)
     assert workload.name == name
     assert workload.DEFAULT_PRESET in workload.PRESETS
@@ -67,20 +70,23 @@ def test_every_row_loads_a_workload_of_that_name(name: str) -> None:
 
 def test_unknown_workload_names_the_known_ones() -> None:
     with pytest.raises(UsageError, match=r"'gtp'.*transformer, gpt"):
-        load("gtp")
+        WORKLOADS.load("gtp")
 
 
 def test_unknown_source_names_the_known_ones() -> None:
     with pytest.raises(UsageError, match=r"'zarr'.*memory, hdf5, safetensors"):
-        load_source("zarr")
+        SOURCES.load("zarr")
 
 
-@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("source", SOURCES.builtin)
 def test_every_row_loads_a_source(source: str) -> None:
-    assert callable(load_source(source).prepare)
+    loaded = SOURCES.load(source)
+    assert issubclass(loaded, Source)
+    assert all(name.startswith(f"{source}_") for name in loaded.Config.__struct_fields__)
+    assert loaded(loaded.Config()).config == loaded.Config()
 
 
-@pytest.mark.parametrize("config", [DataOptions, *(load(name).Config for name in WORKLOADS)])
+@pytest.mark.parametrize("config", CONFIGS)
 def test_every_option_has_a_default_and_one_line_of_help(config: type[msgspec.Struct]) -> None:
     hints = get_type_hints(config, include_extras=True)
     for field in msgspec.structs.fields(config):
@@ -90,9 +96,9 @@ def test_every_option_has_a_default_and_one_line_of_help(config: type[msgspec.St
         assert "\n" not in described[-1]
 
 
-@pytest.mark.parametrize("name", WORKLOADS)
+@pytest.mark.parametrize("name", WORKLOADS.builtin)
 def test_options_of_a_workload_clash_with_no_general_option(name: str) -> None:
-    assert not {field.name for field in msgspec.structs.fields(load(name).Config)} & GENERAL
+    assert not {field.name for field in msgspec.structs.fields(WORKLOADS.load(name).Config)} & GENERAL
 
 
 @pytest.mark.parametrize(("name", "preset"), PRESETS)
@@ -122,18 +128,25 @@ def test_fingerprint_depends_on_every_part_of_the_spec() -> None:
 
 
 def test_options_and_text_preparation_import_no_torch() -> None:
-    code = "import sys, workloads.base, workloads.data, workloads.data.text; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    code = """
+import sys
+import workloads.data.text
+from workloads import WORKLOADS
+from workloads.data import SOURCES
+for registry in (WORKLOADS, SOURCES):
+    for name in registry.builtin:
+        registry.load(name)
+sys.exit(", ".join({"torch", "h5py", "safetensors"} & set(sys.modules)) or 0)
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stderr.strip()) == (0, "")
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"source": "zarr"}, "unknown source 'zarr'"),
         ({"prefetch": 4}, "prefetch has no effect without workers"),
         ({"worker_start": "fork"}, "worker_start has no effect without workers"),
-        ({"hdf5_chunk": 8}, "hdf5_chunk is for source hdf5, not memory"),
-        ({"hdf5_compression": "gzip"}, "hdf5_compression is for source hdf5"),
         ({"source": "hdf5", "hdf5_compression": "gzip"}, "hdf5_compression needs chunks"),
         ({"source": "hdf5", "hdf5_chunk": 0}, ">= 1.*hdf5_chunk"),
         ({"num_workers": -1}, ">= 0.*num_workers"),
@@ -141,7 +154,12 @@ def test_options_and_text_preparation_import_no_torch() -> None:
 )
 def test_options_that_cannot_go_together_are_refused_by_name(options: dict[str, object], message: str) -> None:
     with pytest.raises(msgspec.ValidationError, match=message):
-        msgspec.convert(options, DataOptions)
+        make_source(**options)
+
+
+def test_an_unknown_source_is_refused_with_the_other_options() -> None:
+    with pytest.raises(msgspec.ValidationError, match="unknown source 'zarr': choose from memory, hdf5, safetensors"):
+        msgspec.convert({"source": "zarr"}, DataOptions)
 
 
 def test_options_that_can_go_together_are_not_refused() -> None:
@@ -153,4 +171,5 @@ def test_options_that_can_go_together_are_not_refused() -> None:
         "prefetch": 4,
         "worker_start": "spawn",
     }
-    assert msgspec.convert(options, DataOptions).prefetch == 4
+    source, general = make_source(**options)
+    assert (source.config.hdf5_compression, general.prefetch) == ("lzf", 4)

@@ -12,26 +12,31 @@ from pathlib import Path
 from typing import Any
 
 import h5py
-import msgspec
 import pytest
 import safetensors
 import torch
 from torch.utils.data import DistributedSampler, RandomSampler, SequentialSampler
 
 from perfkit.errors import StoreError, UsageError
-from tests.unit.workloads.conftest import make
+from tests.unit.workloads.conftest import make, make_source
 from workloads.base import Workload
-from workloads.data import DataOptions, load_source, make_loader
+from workloads.data import SOURCES, DataOptions
+from workloads.data.files import FileSource
+from workloads.data.loader import make_loader
+from workloads.data.source import Source
 
-LAYOUTS: dict[str, dict[str, Any]] = {
-    "memory": {"source": "memory"},
-    "hdf5": {"source": "hdf5"},
+LAYOUTS: dict[str, dict[str, Any]] = {name: {"source": name} for name in SOURCES.builtin} | {
     "hdf5-chunked": {"source": "hdf5", "hdf5_chunk": 7},
     "hdf5-gzip": {"source": "hdf5", "hdf5_chunk": 1, "hdf5_compression": "gzip"},
     "hdf5-lzf": {"source": "hdf5", "hdf5_chunk": 500, "hdf5_compression": "lzf"},
-    "safetensors": {"source": "safetensors"},
 }
-FILES = [name for name in LAYOUTS if name != "memory"]
+"""Every source with its defaults, and more layouts of some."""
+
+FILES = [name for name, layout in LAYOUTS.items() if issubclass(SOURCES.load(layout["source"]), FileSource)]
+FORMATS = [name for name in FILES if LAYOUTS[name]["source"] in ("hdf5", "safetensors")]
+"""Files that these tests can read and damage by other means than perfkit's."""
+
+FILE_SOURCES = [name for name in FILES if name in SOURCES]
 WORKERS: dict[str, dict[str, Any]] = {
     "0": {},
     "2-fork": {"num_workers": 2, "worker_start": "fork"},
@@ -41,8 +46,11 @@ WORKERS: dict[str, dict[str, Any]] = {
 SEED = 5
 
 
-def loader_of(workload: Workload[Any], options: DataOptions, *, rank: int = 0) -> Any:
-    source, spec = load_source(options.source), workload.data_spec(SEED)
+Reader = tuple[Source[Any], DataOptions]
+
+
+def loader_of(workload: Workload[Any], reader: Reader, *, rank: int = 0) -> Any:
+    (source, options), spec = reader, workload.data_spec(SEED)
     dataset = source.dataset(workload, spec, source.prepare(workload, spec, options), options)
     sampler: Any = DistributedSampler(dataset, num_replicas=2, rank=rank, seed=SEED)
     sampler.set_epoch(1)
@@ -73,14 +81,12 @@ def expected(workload: Workload[Any], *, rank: int = 0) -> list[dict[str, torch.
 
 @pytest.mark.parametrize("workers", WORKERS)
 @pytest.mark.parametrize("read", ["per-sample", "batched"])
-@pytest.mark.parametrize("source", ["memory", "hdf5", "safetensors"])
+@pytest.mark.parametrize("source", SOURCES.builtin)
 def test_batches_are_the_same_however_they_are_read(
     source: str, read: str, workers: str, small: Workload[Any], tmp_path: Path
 ) -> None:
-    options = msgspec.convert(
-        {**LAYOUTS[source], **WORKERS[workers], "read": read, "data_dir": str(tmp_path)}, DataOptions
-    )
-    loader = loader_of(small, options)
+    reader = make_source(**LAYOUTS[source], **WORKERS[workers], read=read, data_dir=str(tmp_path))
+    loader = loader_of(small, reader)
     assert same(batches_of(loader), expected(small))
     assert same(batches_of(loader), expected(small)), "a second epoch of the same loader"
 
@@ -91,15 +97,14 @@ def test_batches_are_the_same_however_they_are_read(
 def test_batches_are_the_same_for_every_layout(
     rank: int, layout: str, read: str, small: Workload[Any], tmp_path: Path
 ) -> None:
-    options = msgspec.convert({**LAYOUTS[layout], "read": read, "data_dir": str(tmp_path)}, DataOptions)
-    assert same(batches_of(loader_of(small, options, rank=rank)), expected(small, rank=rank))
+    reader = make_source(**LAYOUTS[layout], read=read, data_dir=str(tmp_path))
+    assert same(batches_of(loader_of(small, reader, rank=rank)), expected(small, rank=rank))
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_tokens_too(layout: str, tmp_path: Path) -> None:
     workload = make("gpt", samples=100)
-    options = msgspec.convert({**LAYOUTS[layout], "data_dir": str(tmp_path)}, DataOptions)
-    found = batches_of(loader_of(workload, options))
+    found = batches_of(loader_of(workload, make_source(**LAYOUTS[layout], data_dir=str(tmp_path))))
     assert same(found, expected(workload))
     assert found[0]["tokens"].dtype == torch.int32
 
@@ -109,10 +114,8 @@ def test_tokens_too(layout: str, tmp_path: Path) -> None:
 def test_what_was_opened_before_a_fork_is_not_used_after_it(
     read: str, layout: str, small: Workload[Any], tmp_path: Path
 ) -> None:
-    options = msgspec.convert(
-        {**LAYOUTS[layout], **WORKERS["2-fork"], "read": read, "data_dir": str(tmp_path)}, DataOptions
-    )
-    loader = loader_of(small, options)
+    reader = make_source(**LAYOUTS[layout], **WORKERS["2-fork"], read=read, data_dir=str(tmp_path))
+    loader = loader_of(small, reader)
     first = loader.dataset[3 if read == "per-sample" else [3]]
     assert same(batches_of(loader), expected(small))
     again = loader.dataset[3 if read == "per-sample" else [3]]
@@ -122,8 +125,7 @@ def test_what_was_opened_before_a_fork_is_not_used_after_it(
 def test_a_batch_is_a_copy(small: Workload[Any], tmp_path: Path) -> None:
     """Writing into a batch changes neither the next epoch nor the file."""
     for layout in LAYOUTS:
-        options = msgspec.convert({**LAYOUTS[layout], "data_dir": str(tmp_path)}, DataOptions)
-        loader = loader_of(small, options)
+        loader = loader_of(small, make_source(**LAYOUTS[layout], data_dir=str(tmp_path)))
         for batch in loader:
             batch["source"].zero_()
         assert same(batches_of(loader), expected(small))
@@ -132,8 +134,8 @@ def test_a_batch_is_a_copy(small: Workload[Any], tmp_path: Path) -> None:
 def test_batches_that_are_not_full_are_left_out_and_none_at_all_is_refused(
     small: Workload[Any],
 ) -> None:
-    source, spec, options = load_source("memory"), small.data_spec(0), DataOptions()
-    dataset: Any = source.dataset(small, spec, None, options)
+    source, options = make_source()
+    dataset: Any = source.dataset(small, small.data_spec(0), None, options)
     assert len(make_loader(dataset, SequentialSampler(dataset), options, 64)) == 4
     assert len(make_loader(dataset, SequentialSampler(dataset), options, 300)) == 1
     with pytest.raises(UsageError, match="batch_size 301 exceeds the 300 samples"):
@@ -142,8 +144,8 @@ def test_batches_that_are_not_full_are_left_out_and_none_at_all_is_refused(
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is an accelerator")
 def test_pinned_memory_needs_an_accelerator(small: Workload[Any]) -> None:
-    options = DataOptions(pin_memory=True)
-    dataset: Any = load_source("memory").dataset(small, small.data_spec(0), None, options)
+    source, options = make_source(pin_memory=True)
+    dataset: Any = source.dataset(small, small.data_spec(0), None, options)
     with pytest.raises(UsageError, match="pin_memory needs an accelerator"):
         make_loader(dataset, SequentialSampler(dataset), options, 4)
 
@@ -152,22 +154,25 @@ def test_pinned_memory_needs_an_accelerator(small: Workload[Any]) -> None:
 
 
 def prepare(workload: Workload[Any], layout: str, folder: Path, seed: int = SEED) -> Path:
-    options = msgspec.convert({**LAYOUTS[layout], "data_dir": str(folder)}, DataOptions)
-    path = load_source(options.source).prepare(workload, workload.data_spec(seed), options)
+    source, options = make_source(**LAYOUTS[layout], data_dir=str(folder))
+    path = source.prepare(workload, workload.data_spec(seed), options)
     assert path is not None
     return path
 
 
 def test_memory_writes_nothing(small: Workload[Any]) -> None:
-    assert load_source("memory").prepare(small, small.data_spec(0), DataOptions()) is None
+    source, options = make_source()
+    assert source.prepare(small, small.data_spec(0), options) is None
 
 
-def test_a_source_with_files_needs_a_folder(small: Workload[Any]) -> None:
-    with pytest.raises(UsageError, match="source hdf5 needs a folder"):
-        load_source("hdf5").prepare(small, small.data_spec(0), DataOptions(source="hdf5"))
+@pytest.mark.parametrize("name", FILE_SOURCES)
+def test_a_source_with_files_needs_a_folder(name: str, small: Workload[Any]) -> None:
+    source, options = make_source(source=name)
+    with pytest.raises(UsageError, match=f"source {name} needs a folder"):
+        source.prepare(small, small.data_spec(0), options)
 
 
-@pytest.mark.parametrize("layout", FILES)
+@pytest.mark.parametrize("layout", FORMATS)
 def test_files_can_be_read_by_anyone(layout: str, small: Workload[Any], tmp_path: Path) -> None:
     path = prepare(small, layout, tmp_path)
     arrays = small.generate(small.data_spec(SEED), 0, 300)
@@ -210,7 +215,7 @@ def test_other_samples_get_another_file_and_a_stale_one_is_refused(
     assert "--data-dir" in str(caught.value)
 
 
-@pytest.mark.parametrize("layout", FILES)
+@pytest.mark.parametrize("layout", FORMATS)
 def test_a_foreign_file_is_refused(layout: str, small: Workload[Any], tmp_path: Path) -> None:
     path = prepare(small, layout, tmp_path)
     if path.suffix == ".h5":
@@ -239,7 +244,7 @@ def test_a_truncated_file_is_refused(layout: str, small: Workload[Any], tmp_path
         assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("layout", FILES)
+@pytest.mark.parametrize("layout", FORMATS)
 def test_a_changed_sample_is_found(layout: str, small: Workload[Any], tmp_path: Path) -> None:
     path = prepare(small, layout, tmp_path)
     if path.suffix == ".h5":
@@ -253,14 +258,14 @@ def test_a_changed_sample_is_found(layout: str, small: Workload[Any], tmp_path: 
         prepare(small, layout, tmp_path)
 
 
-@pytest.mark.parametrize("layout", ["hdf5", "safetensors"])
+@pytest.mark.parametrize("layout", FILE_SOURCES)
 def test_data_larger_than_a_slab(layout: str, tmp_path: Path) -> None:
     """34 MB: the second slab is not full, and is checked as well."""
     workload = make("transformer", samples=401, d_model=1024)
     path = prepare(workload, layout, tmp_path)
     assert path == prepare(workload, layout, tmp_path)
-    options = msgspec.convert({**LAYOUTS[layout], "data_dir": str(tmp_path)}, DataOptions)
-    assert same(batches_of(loader_of(workload, options)), expected(workload))
+    reader = make_source(**LAYOUTS[layout], data_dir=str(tmp_path))
+    assert same(batches_of(loader_of(workload, reader)), expected(workload))
     content = bytearray(path.read_bytes())
     content[content.rindex(b"\x3f")] ^= 8
     path.write_bytes(content)
@@ -275,7 +280,7 @@ def _prepare_after(barrier: Any, results: Any, folder: Path, layout: str) -> Non
     results.put(path.stat().st_ino)
 
 
-@pytest.mark.parametrize("layout", ["hdf5", "safetensors"])
+@pytest.mark.parametrize("layout", FILE_SOURCES)
 def test_of_two_writers_the_second_waits(layout: str, tmp_path: Path) -> None:
     context = multiprocessing.get_context("fork")
     barrier, results = context.Barrier(2), context.Queue()
@@ -292,7 +297,7 @@ def test_of_two_writers_the_second_waits(layout: str, tmp_path: Path) -> None:
 
 KILLED = """
 import sys, time
-from tests.unit.workloads.conftest import make
+from tests.unit.workloads.conftest import make, make_source
 from tests.unit.workloads.test_sources import prepare
 from pathlib import Path
 workload = make("transformer", samples=300, d_model=16, heads=2, target_length=3)
@@ -306,7 +311,7 @@ prepare(workload, "{layout}", Path("{folder}"))
 """
 
 
-@pytest.mark.parametrize("layout", ["hdf5", "safetensors"])
+@pytest.mark.parametrize("layout", FILE_SOURCES)
 def test_a_writer_that_is_killed_leaves_nothing_in_the_way(layout: str, small: Workload[Any], tmp_path: Path) -> None:
     code = KILLED.format(layout=layout, folder=tmp_path)
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as writer:
@@ -325,7 +330,7 @@ FULL = """
 import resource, sys
 from pathlib import Path
 from perfkit.errors import StoreError
-from tests.unit.workloads.conftest import make
+from tests.unit.workloads.conftest import make, make_source
 from tests.unit.workloads.test_sources import FILES, prepare
 resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
 for layout in FILES:
@@ -357,6 +362,6 @@ def test_an_unusable_folder_is_one_clear_line(small: Workload[Any], tmp_path: Pa
 
 def test_chunks_beyond_the_formats_limit_are_refused(tmp_path: Path) -> None:
     workload = make("transformer", samples=1 << 20, d_model=1024, target_length=1)
-    options = DataOptions(source="hdf5", hdf5_chunk=1 << 20, data_dir=str(tmp_path))
+    source, options = make_source(source="hdf5", hdf5_chunk=1 << 20, data_dir=str(tmp_path))
     with pytest.raises(UsageError, match="4 GiB"):
-        load_source("hdf5").prepare(workload, workload.data_spec(0), options)
+        source.prepare(workload, workload.data_spec(0), options)

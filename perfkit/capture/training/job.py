@@ -1,0 +1,27 @@
+"""What a rank trains: the checked options of `perfkit run WORKLOAD`. Does not import torch."""
+
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from perfkit.capture.config import RunConfig
+from workloads.base import Workload
+from workloads.data import DataOptions
+from workloads.data.source import Source
+
+
+class Job(Struct, frozen=True, kw_only=True):
+    """What to run, checked as far as possible without torch and the other ranks."""
+
+    workload: Workload[Any]
+    source: Source[Any]
+    run: RunConfig
+    data: DataOptions
+    effective: dict[str, Any]
+    """Every option by name, as the manifest records it."""
+
+    @property
+    def trace_dir(self) -> Path:
+        """Folder in which the run's folder is created."""
+        return Path(self.run.trace_dir)

@@ -1,0 +1,186 @@
+"""The options of `perfkit run WORKLOAD`, and the job that they describe.
+
+Does not import torch: `perfkit run WORKLOAD --help`, the parent of `-n N` and `perfkit sweep` need only the options.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from importlib.util import find_spec
+from inspect import Parameter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import typer
+from msgspec import Struct
+from typer.main import get_command
+
+from perfkit.capture.config import RunConfig
+from perfkit.cli.config_options import Layer, command, flag, make_records, merge_layers, options, read_toml
+from perfkit.errors import LaunchEnvironmentError, PluginError, UsageError
+from workloads import WORKLOADS
+from workloads.data import SOURCES, DataOptions
+
+if TYPE_CHECKING:
+    from perfkit.capture.training.job import Job
+    from workloads.base import Workload
+
+    WorkloadType = type[Workload[Any]]
+
+Start = Callable[[Any, dict[str, Any]], None]
+
+
+def load_workload(name: str) -> "WorkloadType":
+    """Import a workload's class.
+
+    Raises:
+        UsageError: There is no such workload.
+        PluginError: It is a plug-in that cannot be loaded or used.
+    """
+    # torch reads this on import, and a plug-in may import it: users can do nothing about its warnings.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    workload = WORKLOADS.load(name)
+    if workload.name != name:
+        raise PluginError(f"workload {name!r}: its class {workload.__qualname__} has the name {workload.name!r}")
+    return workload
+
+
+def application(
+    workload: "WorkloadType", arguments: Sequence[str], start: Start, more: Sequence[Parameter] = ()
+) -> typer.Typer:
+    """Return the command `perfkit run NAME`, with the options of the run, the input sources and the workload.
+
+    Args:
+        workload: What to train.
+        arguments: What follows the workload's name: they select the source plug-in that adds its options.
+        start: Called with the context's `obj` and the options that were given.
+        more: Options of the command that are no part of the configuration.
+    """
+    sources = _known_sources(_find_source(arguments))
+    _refuse_clashes([RunConfig, DataOptions, workload.Config, *sources.values()])
+    parameters = [
+        *more,
+        *options(RunConfig, "Run", {"preset": list(workload.PRESETS)}),
+        *options(DataOptions, "Input", {"source": SOURCES.names()}),
+        *(parameter for name, config in sources.items() for parameter in options(config, f"Input ({name})", {})),
+        *options(workload.Config, f"Workload (preset {workload.DEFAULT_PRESET})", {}),
+    ]
+    return command(start, parameters, (workload.__doc__ or "").partition("\n\n")[0])
+
+
+def make_job(workload: "WorkloadType", values: dict[str, Any]) -> "Job":
+    """Build the job from defaults, preset, TOML file and command line; later ones win.
+
+    Raises:
+        UsageError: An option, a value or a combination is invalid.
+        PluginError: The source is a plug-in that cannot be loaded.
+    """
+    from perfkit.capture.training.job import Job  # numpy: not for `perfkit run --help`
+
+    layers = _layers(workload, values)
+    name = next((value for layer in reversed(layers) if isinstance(value := layer.values.get("source"), str)), None)
+    source = SOURCES.load(name or _default_source())
+    sources = _known_sources(name)
+    merged = merge_layers((RunConfig, DataOptions, workload.Config, *sources.values()), layers)
+    _refuse_other_sources(name or _default_source(), sources, merged)
+    run, data, of_source, config = make_records((RunConfig, DataOptions, source.Config, workload.Config), merged)
+    assert isinstance(run, RunConfig)  # noqa: S101  # make_records keeps the order
+    assert isinstance(data, DataOptions)  # noqa: S101
+    if data.data_dir is None:
+        data = msgspec.structs.replace(data, data_dir=str(Path(run.trace_dir) / ".data"))
+    return Job(
+        workload=workload(config),
+        source=source(of_source),
+        run=run,
+        data=data,
+        effective=_flat((run, data, of_source, config)),
+    )
+
+
+def parse_job(arguments: Sequence[str]) -> "Job":
+    """Return the job of `perfkit run ARGUMENTS`, without `--ranks`.
+
+    Raises:
+        UsageError: An option, a value or a combination is invalid.
+        PluginError: The workload or the source is a plug-in that cannot be loaded.
+        typer.TyperException: There is no such option, or a value has the wrong type.
+    """
+    name, *given = arguments
+    workload = load_workload(name)
+    values: dict[str, Any] = {}
+    parser = get_command(application(workload, given, lambda _, parsed: values.update(parsed)))
+    with parser.make_context(f"perfkit run {name}", given) as context:
+        parser.invoke(context)
+    return make_job(workload, values)
+
+
+def check_packages(job: "Job") -> None:
+    """Refuse a job whose packages are not installed.
+
+    Raises:
+        LaunchEnvironmentError: Naming the package.
+    """
+    for package in ("torch", job.source.package):
+        if package is not None and find_spec(package) is None:
+            extra = "'perfkit[run]'" if job.data.source in SOURCES.builtin else package
+            raise LaunchEnvironmentError(f"`perfkit run` needs {package}, which is not installed: pip install {extra}")
+
+
+def _layers(workload: "WorkloadType", values: dict[str, Any]) -> list[Layer]:
+    file = read_toml(Path(values["config"])) if "config" in values else Layer("", {})
+    preset = values.get("preset") or file.values.get("preset") or workload.DEFAULT_PRESET
+    if preset not in workload.PRESETS:
+        raise UsageError(f"{file.origin}: preset {preset!r}: choose from {', '.join(workload.PRESETS)}")
+    return [Layer(f"preset {preset}", workload.PRESETS[preset]), file, Layer("", values | {"preset": preset})]
+
+
+def _default_source() -> str:
+    return str(next(field.default for field in msgspec.structs.fields(DataOptions) if field.name == "source"))
+
+
+def _find_source(arguments: Sequence[str]) -> str | None:
+    """Return the source that a command line or its TOML file names, before it is parsed; None if neither does."""
+    source, file = _value_of("source", arguments), _value_of("config", arguments)
+    if source is None and file is not None:
+        source = read_toml(Path(file)).values.get("source")
+    return source if isinstance(source, str) else None
+
+
+def _value_of(option: str, arguments: Sequence[str]) -> str | None:
+    value = None
+    for token, following in zip(arguments, [*arguments[1:], None], strict=False):
+        name, equals, text = token.partition("=")
+        if name == flag(option):
+            value = text if equals else following
+    return value
+
+
+def _known_sources(name: str | None) -> dict[str, type[Struct]]:
+    """Return the options by source: of the built-in ones, and of `name` if it is a plug-in."""
+    known = [*SOURCES.builtin, *(plugin for plugin in SOURCES.plugin_names() if plugin == name)]
+    return {known_name: SOURCES.load(known_name).Config for known_name in known}
+
+
+def _refuse_other_sources(name: str, sources: dict[str, type[Struct]], values: dict[str, Any]) -> None:
+    for other, config in sources.items():
+        for field in msgspec.structs.fields(config):
+            if other != name and values.get(field.name, field.default) != field.default:
+                raise UsageError(f"{field.name} is for source {other}, not {name}")
+
+
+def _refuse_clashes(configs: Iterable[type[Struct]]) -> None:
+    """Refuse two options of one name: those of perfkit never clash, those of a plug-in may."""
+    owners: dict[str, type[Struct]] = {}
+    for config in configs:
+        for name in config.__struct_fields__:
+            if name in owners:
+                both = f"{owners[name].__qualname__} and {config.__qualname__}"
+                raise PluginError(f"option {name} is defined twice, by {both}: rename it in the plug-in")
+            owners[name] = config
+
+
+def _flat(records: Sequence[Struct]) -> dict[str, Any]:
+    """Return all options by name, with values as JSON has them: equal to what a manifest contains."""
+    return {
+        name: value for record in records for name, value in msgspec.json.decode(msgspec.json.encode(record)).items()
+    }

@@ -1,0 +1,99 @@
+"""Workloads and sources of other packages on the command line, working and broken."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.plugin_package import install
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    install(folder)
+    return folder
+
+
+def python(installed: Path, code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", f"import sys\nfrom perfkit.cli import main\n{code}"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(installed), "COLUMNS": "80"},
+    )
+
+
+def test_names_are_listed_without_importing_a_plugin(installed: Path) -> None:
+    done = python(installed, "main(['run', '--help'])\nsys.exit('pk_plugins' in sys.modules)")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "`perfkit run mlp --help` lists its options." in done.stdout
+    assert "broken" in done.stdout
+
+
+def test_a_plugin_has_options_without_torch(installed: Path) -> None:
+    done = python(
+        installed, "assert main(['run', 'mlp', '--source', 'ram', '--help']) == 0\nsys.exit('torch' in sys.modules)"
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    words = " ".join(done.stdout.split())
+    for part in (
+        "Usage: perfkit run mlp",
+        "Regression with one hidden layer.",
+        "--preset <default|wide>",
+        "--width <int> Features of the hidden layer. [default: 8; x>=1]",
+        "--source <memory|hdf5|safetensors|broken|ram>",
+        "Input (ram): --ram-banks <int> Banks of memory. [default: 1; x>=1]",
+    ):
+        assert part in words
+
+
+def test_a_plugin_source_brings_its_options(installed: Path, tmp_path: Path) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text('source = "ram"\nram_banks = 2\n')
+    done = python(
+        installed,
+        f"""
+from perfkit.cli.run_options import parse_job
+jobs = [parse_job(["mlp", *options]) for options in (
+    ["--source=ram", "--ram-banks", "2"], ["--config", {str(file)!r}], ["--config={file}", "--ram-banks=3"], [],
+)]
+print([job.effective.get("ram_banks") for job in jobs], jobs[0].source.config.ram_banks)
+""",
+    )
+    assert (done.stdout, done.stderr) == ("[2, 2, 3, None] 2\n", "")
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "error"),
+    [
+        (["broken"], 1, "workload 'broken' of pk_plugins 1.2 cannot be loaded: ZeroDivisionError: division by zero"),
+        (["source"], 1, "workload 'source' of pk_plugins 1.2 is not a workload: pk_plugins:Ram is a ABCMeta"),
+        (["misnamed"], 1, "workload 'misnamed': its class MLP has the name 'mlp'"),
+        (["greedy"], 1, "option seed is defined twice, by RunConfig and Greedy.Config: rename it in the plug-in"),
+        (["gpt", "--source", "broken"], 1, "source 'broken' of pk_plugins 1.2 cannot be loaded: ZeroDivisionError"),
+        (["gpt", "--ram-banks", "2"], 2, "No such option: --ram-banks"),
+        (["gpt", "--source", "ram", "--ram-banks", "0"], 2, "--ram-banks = 0: Expected `int` >= 1"),
+        (["gpt", "--source", "tape"], 2, "'tape' is not one of 'memory', 'hdf5', 'safetensors', 'broken', 'ram'"),
+    ],
+)
+def test_errors_of_plugins_are_one_line(installed: Path, command: list[str], code: int, error: str) -> None:
+    done = python(installed, f"sys.exit(main({['run', *command]}))")
+    assert (done.returncode, done.stdout) == (code, "")
+    assert done.stderr.count("\n") == 1
+    assert error in done.stderr
+
+
+def test_a_broken_plugin_costs_no_other_workload_anything(installed: Path) -> None:
+    done = python(installed, "sys.exit(main(['run', 'gpt', '--help']))")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_sweep_resolves_options_of_plugins(installed: Path) -> None:
+    code = "sys.exit(main(['sweep', 'mlp', '--source', 'memory,ram', '--launcher', 'perfkit', '--dry-run']))"
+    done = python(installed, code)
+    assert (done.returncode, len(done.stdout.splitlines())) == (0, 4), done.stderr

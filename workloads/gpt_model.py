@@ -1,0 +1,123 @@
+"""The modules of the GPT workload (`workloads.gpt`): a decoder of the GPT-2 family.
+
+The architecture follows Radford et al., "Language Models are Unsupervised Multitask Learners" (2019): learned
+positions, pre-norm blocks, causal attention, a GELU MLP of four times the width, and an output head that shares its
+weights with the token embedding.
+"""
+
+import math
+from typing import Final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from workloads.gpt import GPTConfig
+
+INIT_STD: Final = 0.02
+
+
+class Attention(nn.Module):
+    """Causal self-attention; queries, keys and values come from one projection."""
+
+    def __init__(self, config: GPTConfig) -> None:
+        super().__init__()
+        self.heads, self.dropout = config.heads, config.dropout
+        self.qkv = nn.Linear(config.width, 3 * config.width, bias=config.bias)
+        self.residual = nn.Linear(config.width, config.width, bias=config.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (batch, tokens, width) to the same shape."""
+        batch, tokens, width = x.shape
+        split = self.qkv(x).view(batch, tokens, 3, self.heads, width // self.heads)
+        query, key, value = split.permute(2, 0, 3, 1, 4)  # each (batch, heads, tokens, head size)
+        mixed = functional.scaled_dot_product_attention(
+            query, key, value, is_causal=True, dropout_p=self.dropout if self.training else 0.0
+        )
+        merged = mixed.transpose(1, 2).reshape(batch, tokens, width)
+        return functional.dropout(self.residual(merged), self.dropout, self.training)
+
+
+class MLP(nn.Module):
+    """Two linear layers around a GELU (its tanh form, as GPT-2 has it)."""
+
+    def __init__(self, config: GPTConfig) -> None:
+        super().__init__()
+        self.dropout = config.dropout
+        self.expand = nn.Linear(config.width, 4 * config.width, bias=config.bias)
+        self.residual = nn.Linear(4 * config.width, config.width, bias=config.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (batch, tokens, width) to the same shape."""
+        hidden = functional.gelu(self.expand(x), approximate="tanh")
+        return functional.dropout(self.residual(hidden), self.dropout, self.training)
+
+
+class Block(nn.Module):
+    """Attention and MLP, each on a normalised copy of the residual stream."""
+
+    def __init__(self, config: GPTConfig) -> None:
+        super().__init__()
+        self.norm_1 = nn.LayerNorm(config.width, bias=config.bias)
+        self.attention = Attention(config)
+        self.norm_2 = nn.LayerNorm(config.width, bias=config.bias)
+        self.mlp = MLP(config)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (batch, tokens, width) to the same shape."""
+        x = x + self.attention(self.norm_1(x))
+        out: Tensor = x + self.mlp(self.norm_2(x))
+        return out
+
+
+class Decoder(nn.Module):
+    """Token ids (batch, tokens) to logits (batch, tokens, vocabulary)."""
+
+    def __init__(self, config: GPTConfig, vocab_size: int) -> None:
+        super().__init__()
+        self.dropout = config.dropout
+        self.tokens = nn.Embedding(vocab_size, config.width)
+        self.positions = nn.Embedding(config.block, config.width)
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
+        self.norm = nn.LayerNorm(config.width, bias=config.bias)
+        self.head = nn.Linear(config.width, vocab_size, bias=False)
+        self.head.weight = self.tokens.weight
+        self._initialise(config.layers)
+
+    def _initialise(self, layers: int) -> None:
+        """Draw weights from N(0, 0.02); residual projections from N(0, 0.02 / sqrt(2 x layers)).
+
+        Each of the 2 x layers projections adds to the residual stream, so that its variance would grow
+        with the depth otherwise.
+        """
+        for name, parameter in self.named_parameters():
+            if name.endswith("bias"):
+                nn.init.zeros_(parameter)
+            elif name.endswith("residual.weight"):
+                nn.init.normal_(parameter, std=INIT_STD / math.sqrt(2 * layers))
+            elif parameter.dim() == 2:
+                nn.init.normal_(parameter, std=INIT_STD)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Return the logits of the token that follows each position."""
+        places = torch.arange(ids.shape[1], device=ids.device)
+        x = self.tokens(ids) + self.positions(places)
+        x = functional.dropout(x, self.dropout, self.training)
+        for block in self.blocks:
+            x = block(x)
+        logits: Tensor = self.head(self.norm(x))
+        return logits
+
+
+def fused_adamw_works(device_type: str) -> bool:
+    """Find out by one step on one number whether AdamW has a fused kernel on this device.
+
+    Which devices have one differs between versions of torch, and no public function tells.
+    """
+    probe = nn.Parameter(torch.zeros(1, device=device_type))
+    probe.grad = torch.zeros_like(probe)
+    try:
+        torch.optim.AdamW([probe], fused=True).step()
+    except RuntimeError:
+        return False
+    return True
