@@ -90,6 +90,7 @@ class Section:
 class Document:
     """A whole report."""
 
+    title: str
     comparison: list[Table]
     sections: list[Section]
     footnotes: list[str] = field(default_factory=list)

@@ -33,7 +33,12 @@ def document(report: Report, top: int) -> Document:
     if not whole:
         notes.append(f"Of more than {MAX_WHOLE_RUNS} runs the tables of each are left out: analyze fewer to see them.")
     advice = [_advice(insight, alone) for insight in report.insights]
-    return Document(comparison(report), sections, notes, advice, finding_lines(report.findings))
+    return Document("perfkit report", comparison(report), sections, notes, advice, finding_lines(report.findings))
+
+
+def run_document(run: RunReport, top: int) -> Document:
+    """Return everything that is shown of one run."""
+    return document(Report(perfkit_version="", runs=[run]), top)
 
 
 def _advice(insight: Insight, alone: bool) -> InsightItem:

@@ -1,7 +1,7 @@
-"""Draws a report on the terminal."""
+"""Draws a record on the terminal."""
 
 from collections.abc import Sequence
-from typing import TextIO
+from typing import Any, TextIO
 
 from rich import box
 from rich.cells import cell_len
@@ -10,6 +10,7 @@ from rich.rule import Rule
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from perfkit.report import build_document
 from perfkit.report.content.document import (
     Cell,
     Column,
@@ -22,8 +23,6 @@ from perfkit.report.content.document import (
     Tone,
 )
 from perfkit.report.content.kernel_names import LONGEST, fold, shorten
-from perfkit.report.content.report import document
-from perfkit.schema.report import Report
 
 MIN_WIDTH = 80
 """Narrower terminals wrap: below this, numbers would have to be cut."""
@@ -42,16 +41,12 @@ STYLES: dict[Tone, str] = {
 }
 
 
-def write(report: Report, stream: TextIO, *, top: int, width: int | None = None) -> None:
-    """Draw `report` on `stream`, in colour on a terminal.
-
-    `width` is in columns; if None it is that of the terminal.
-    """
-    draw(document(report, top), stream, width)
+def write(record: Any, stream: TextIO, *, top: int, width: int | None = None) -> None:
+    """Draw `record` on `stream`, in color on a terminal; `width` is in columns, None for that of the terminal."""
+    _draw(build_document(record, top), stream, width)
 
 
-def draw(doc: Document, stream: TextIO, width: int | None = None) -> None:
-    """Draw a document on `stream`; `width` as in `write`."""
+def _draw(doc: Document, stream: TextIO, width: int | None) -> None:
     console = Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
     console.width = max(MIN_WIDTH, console.width)
     for table in doc.comparison:

@@ -1,11 +1,10 @@
-"""Writes a report as GitHub-flavoured markdown: the same content as on the terminal."""
+"""Writes a record as GitHub-flavored markdown: the same content as on the terminal."""
 
-from typing import TextIO
+from typing import Any, TextIO
 
-from perfkit.report.content.document import Cell, Column, Document, FindingLine, InsightItem, KeyValue, Section, Table
+from perfkit.report import build_document
+from perfkit.report.content.document import Cell, Column, FindingLine, InsightItem, KeyValue, Section, Table
 from perfkit.report.content.kernel_names import LONGEST, shorten
-from perfkit.report.content.report import document
-from perfkit.schema.report import Report
 
 _ESCAPES = str.maketrans(
     {
@@ -27,14 +26,10 @@ def escape(text: str) -> str:
     return escaped.replace("://", ":&#47;&#47;").replace("www.", "www&#46;")
 
 
-def write(report: Report, stream: TextIO, *, top: int) -> None:
-    """Write `report` to `stream` as markdown."""
-    draw(document(report, top), stream, "perfkit report")
-
-
-def draw(doc: Document, stream: TextIO, title: str) -> None:
-    """Write a document to `stream` under a title."""
-    stream.write(f"# {title}\n")
+def write(record: Any, stream: TextIO, *, top: int) -> None:
+    """Write `record` to `stream` as markdown."""
+    doc = build_document(record, top)
+    stream.write(f"# {doc.title}\n")
     _advice(doc.advice, stream)
     for table in doc.comparison:
         _table(table, stream)

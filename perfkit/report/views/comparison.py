@@ -1,9 +1,8 @@
 """What `perfkit compare` found, for people: the same tables on the terminal and as markdown."""
 
-from typing import Any, TextIO
-
+from perfkit.report.charts import specs
+from perfkit.report.charts.specs import PageCharts
 from perfkit.report.content.document import Cell, Column, Document, FindingLine, Section, Table, Tone
-from perfkit.report.renderers import console, html, markdown
 from perfkit.schema.common import Finding
 from perfkit.schema.comparison import Change, Comparison, GateState, Side
 from perfkit.stats.bootstrap import FEWEST_RUNS
@@ -17,42 +16,21 @@ _TITLES = {
 _COLUMNS = (Column("before"), Column("after"), Column("ratio"), Column("95 % interval"), Column("change", "words"))
 
 
-def write_rich(report: Comparison, stream: TextIO, *, top: int) -> None:
-    """Draw `report` on the terminal."""
-    console.draw(document(report, top), stream)
-
-
-def write_markdown(report: Comparison, stream: TextIO, *, top: int) -> None:
-    """Write `report` as markdown, such as `$GITHUB_STEP_SUMMARY` takes."""
-    markdown.draw(document(report, top), stream, "perfkit compare")
-
-
-def write_html(report: Comparison, stream: TextIO, *, top: int) -> None:
-    """Write `report` as a page, with a chart of where the step went."""
-    charts = [[chart] if (chart := _chart(report)) else []]
-    html.draw(document(report, top), charts, stream, version=report.perfkit_version, heading="perfkit compare")
-
-
-def _chart(report: Comparison) -> dict[str, Any] | None:
+def page_charts(report: Comparison) -> PageCharts:
+    """Return the charts of the page: where the step goes, before and after."""
     changes = [change for change in report.changes if change.kind == "category"]
     if not changes:
-        return None
-    return {
-        "kind": "stack",
-        "title": "Where the step goes, before and after",
-        "note": "mean over ranks, median over steps and runs",
-        "axis": "",
-        "y": "ms, exposed",
-        "x": ["before", "after"],
-        "series": [
-            {
-                "colour": one.name,
-                "name": one.name.replace("_", " "),
-                "ms": [None if ns is None else in_ms(ns) for ns in (one.before, one.after)],
-            }
-            for one in changes
-        ],
-    }
+        return PageCharts([], [[]])
+    series = [
+        specs.Bars(
+            one.name, one.name.replace("_", " "), [None if ns is None else in_ms(ns) for ns in (one.before, one.after)]
+        )
+        for one in changes
+    ]
+    note = "Mean over ranks, median over steps and runs."
+    return PageCharts(
+        [], [[specs.stacked_bars("Time per step, before and after", ["before", "after"], series, note=note)]]
+    )
 
 
 def document(report: Comparison, top: int) -> Document:
@@ -68,7 +46,7 @@ def document(report: Comparison, top: int) -> Document:
         tables=[*ranked, *gates],
         findings=[_remark(finding) for finding in report.findings],
     )
-    return Document([], [section], [_NOTE])
+    return Document("perfkit compare", [], [section], [_NOTE])
 
 
 _NOTE = (

@@ -1,11 +1,6 @@
 """Tables of another program's, on the terminal and as CSV."""
 
-import csv
-from typing import TextIO
-
 from perfkit.report.content.document import Cell, Column, Document, Kind, Section, Table
-from perfkit.report.exporters.csv_rows import escape_formula
-from perfkit.report.renderers import console
 from perfkit.schema.external_tool import ExternalTable
 from perfkit.util.formatting import MISSING, escape_unprintable
 
@@ -14,17 +9,9 @@ _WHOLE = 100
 """Larger figures are shown without what is behind the point."""
 
 
-def write_rich(report: ExternalTable, stream: TextIO, *, top: int) -> None:
-    """Draw `report` on the terminal."""
-    console.draw(Document([], [_section(report, top)]), stream)
-
-
-def write_csv(report: ExternalTable, stream: TextIO, *, top: int) -> None:  # noqa: ARG001  every row is written
-    """Write all rows of `report`; an empty cell is "not known"."""
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow([escape_formula(name) for name in report.columns])
-    for row in report.rows:
-        writer.writerow([escape_formula(value) if isinstance(value, str) else value for value in row])
+def document(report: ExternalTable, top: int) -> Document:
+    """Return what is shown of `report`, with at most `top` rows."""
+    return Document("perfkit hta", [], [_section(report, top)])
 
 
 def _section(report: ExternalTable, top: int) -> Section:

@@ -4,11 +4,11 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 from statistics import median
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final
 
+from perfkit.report.charts.specs import Chart, Line, PageCharts, timeline, trend
 from perfkit.report.content.document import Cell, Column, Document, KeyValue, Section, Table
 from perfkit.report.content.run_facts import finding_lines
-from perfkit.report.renderers import console, html, markdown
 from perfkit.schema.history import ChangePoint, ConfigHistory, History, HistoryPoint
 from perfkit.util.formatting import MISSING, duration, escape_unprintable, format_percent, in_ms, percent_change, rate
 
@@ -36,27 +36,11 @@ NOTES: Final = (
 )
 
 
-def write_rich(report: History, stream: TextIO, *, top: int) -> None:
-    """Draw `report` on the terminal."""
-    console.draw(document(report, top), stream)
-
-
-def write_markdown(report: History, stream: TextIO, *, top: int) -> None:
-    """Write `report` as markdown."""
-    markdown.draw(document(report, top), stream, "perfkit history")
-
-
-def write_html(report: History, stream: TextIO, *, top: int) -> None:
-    """Write `report` as a page with charts of every run."""
-    charts = [_charts(lineage) for lineage in report.configurations]
-    html.draw(document(report, top), charts, stream, version=report.perfkit_version, heading="perfkit history")
-
-
 def document(report: History, top: int) -> Document:
     """Return what is shown of `report`: the newest `top` runs or commits of each configuration."""
     titles = _titles(report.configurations)
     sections = [_section(lineage, title, top) for lineage, title in zip(report.configurations, titles, strict=True)]
-    return Document([], sections, list(NOTES), findings=finding_lines(report.findings))
+    return Document("perfkit history", [], sections, list(NOTES), findings=finding_lines(report.findings))
 
 
 def _titles(lineages: Sequence[ConfigHistory]) -> list[str]:
@@ -220,67 +204,59 @@ def _efficiency(lineage: ConfigHistory, top: int) -> Table:
 # ---- charts --------------------------------------------------------------------------------------------------------
 
 
-def _charts(lineage: ConfigHistory) -> list[dict[str, Any]]:
-    """Return the charts of a configuration: every run, however many."""
+def page_charts(report: History) -> PageCharts:
+    """Return the charts of every configuration, with all of its runs."""
+    return PageCharts([], [_charts(lineage) for lineage in report.configurations])
+
+
+def _charts(lineage: ConfigHistory) -> list[Chart]:
     points = lineage.points
-    # Of a time or a commit that is none, nothing may be read as markup by the chart.
-    where = [_bare(_when(point)) + (f"<br>{_bare(_commit(point.commit))}" if point.commit else "") for point in points]
-    shared = {"kind": "trend", "note": "", "x": where, "runs": [_name(point) for point in points]}
-    steps = {"name": "step", "y": [in_ms(point.step_ns) for point in points], "interval": list(map(_ends, points))}
+    times = [_html(_when(point)) + (f"<br>{_html(_commit(point.commit))}" if point.commit else "") for point in points]
+    names = [_html(_name(point)) for point in points]
+    step = Line("step", [in_ms(point.step_ns) for point in points], [_interval_ms(point) for point in points])
     factors = [
-        {"name": title, "y": [_rounded(point.efficiency.get(name)) for point in points], "interval": []}
-        for name, title in _FACTORS.items()
+        Line(title, [_rounded(point.efficiency.get(name)) for point in points], []) for name, title in _FACTORS.items()
     ]
-    charts = [shared | {"title": "Step time", "unit": "ms", "series": [steps], "levels": _levels(lineage)}]
-    if any(value is not None for series in factors for value in series["y"]):
-        charts.append(shared | {"title": "Efficiency and its factors", "unit": "", "series": factors, "levels": []})
+    charts = [trend("Step time", times, names, [step], unit="ms", medians=_medians(lineage))]
+    if any(value is not None for line in factors for value in line.y):
+        charts.append(trend("Efficiency and its factors", times, names, factors, unit=""))
     return charts
 
 
-def _bare(text: str) -> str:
-    return text.replace("&", "").replace("<", "")
+def _html(text: str) -> str:
+    """Escape text for plotly, which takes labels as HTML."""
+    return text.translate({ord(character): f"&#{ord(character)};" for character in "&<>"})
 
 
 def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 6)
 
 
-def _ends(point: HistoryPoint) -> list[float] | None:
-    return [in_ms(end) for end in point.interval_ns] if point.interval_ns else None
+def _interval_ms(point: HistoryPoint) -> tuple[float, float] | None:
+    return (in_ms(point.interval_ns[0]), in_ms(point.interval_ns[1])) if point.interval_ns else None
 
 
-def _levels(lineage: ConfigHistory) -> list[dict[str, Any]]:
-    """Return the level of each stretch between changes: the indices of its first and last point, and its median."""
+def _medians(lineage: ConfigHistory) -> list[tuple[int, int, float]]:
+    """Return the indices of the first and last point between change points, and the median there (ms)."""
     if not lineage.change_points:
         return []
     place = {run: index for index, point in enumerate(lineage.points) for run in point.runs}
-    starts = [0, *(place[shift.run] for shift in lineage.change_points)]
-    ends = [*(place[shift.last_before] for shift in lineage.change_points), len(lineage.points) - 1]
-    medians = [lineage.change_points[0].before_ns, *(shift.after_ns for shift in lineage.change_points)]
-    return [{"from": a, "to": b, "ms": in_ms(ns)} for a, b, ns in zip(starts, ends, medians, strict=True)]
+    starts = [0, *(place[change.run] for change in lineage.change_points)]
+    ends = [*(place[change.last_before] for change in lineage.change_points), len(lineage.points) - 1]
+    medians = [lineage.change_points[0].before_ns, *(change.after_ns for change in lineage.change_points)]
+    return [(start, end, in_ms(ns)) for start, end, ns in zip(starts, ends, medians, strict=True)]
 
 
 def plot_steps(report: History) -> "Figure":
-    """Return the step time of every run or commit as a plotly figure, a line a configuration."""
-    from plotly.graph_objects import Figure, Scatter
-
-    figure = Figure()
-    for lineage, title in zip(report.configurations, _titles(report.configurations), strict=True):
-        points = lineage.points
-        ends = [_ends(point) or [in_ms(point.step_ns)] * 2 for point in points]
-        figure.add_trace(
-            Scatter(
-                name=_bare(title),
-                x=[point.started_at for point in points],
-                y=[in_ms(point.step_ns) for point in points],
-                text=[_bare(f"{_name(point)} {_commit(point.commit)}") for point in points],
-                hovertemplate="%{text}: %{y:.6~g} ms<extra></extra>",
-                mode="lines+markers",
-                error_y={
-                    "array": [high - in_ms(point.step_ns) for point, (_, high) in zip(points, ends, strict=True)],
-                    "arrayminus": [in_ms(point.step_ns) - low for point, (low, _) in zip(points, ends, strict=True)],
-                },
-            )
+    """Return the step time of every run or commit over time as a plotly figure, one line per configuration."""
+    titles = _titles(report.configurations)
+    lines = [
+        timeline(
+            Line(_html(title), [in_ms(p.step_ns) for p in lineage.points], [_interval_ms(p) for p in lineage.points]),
+            [point.started_at for point in lineage.points],
+            [_html(f"{_name(point)} {_commit(point.commit)}") for point in lineage.points],
         )
-    figure.update_layout(title="Step time")
-    return figure.update_yaxes(title="ms", rangemode="tozero")
+        for lineage, title in zip(report.configurations, titles, strict=True)
+    ]
+    layout = {"yaxis": {"title": {"text": "ms"}, "rangemode": "tozero"}}
+    return Chart("Step time", "", {"data": lines, "layout": layout}).figure()

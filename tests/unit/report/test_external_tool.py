@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from perfkit.report import peer_reporter
+from perfkit.report import reporter
 from perfkit.report.content.cross_check import cross_check
 from perfkit.report.renderers import console
 from perfkit.schema.external_tool import ExternalTable
@@ -96,7 +96,7 @@ def make_table(**changes: Any) -> ExternalTable:
 
 def written(table: ExternalTable, name: str, top: int = 10) -> str:
     stream = io.StringIO()
-    peer_reporter(name)(table, stream, top=top)
+    reporter(ExternalTable, name).write(table, stream, top=top)
     return stream.getvalue()
 
 

@@ -93,8 +93,8 @@ def test_figures_hold_the_reports_numbers() -> None:
         ("plot_steps", "two or more"),
         ("plot_ranks", "two or more"),
         ("plot_heat_map", "two or more"),
-        ("plot_waiting", "collectives that several ranks have in common"),
-        ("plot_bandwidth", "collectives of two or more sizes"),
+        ("plot_waiting", "collectives matched across ranks"),
+        ("plot_bandwidth", "matched collectives of two or more sizes"),
     ],
 )
 def test_a_figure_that_cannot_be_says_what_it_needs(figure: str, needs: str) -> None:
@@ -114,5 +114,5 @@ def test_a_history_has_a_figure_of_its_step_times() -> None:
         [other.started_at],
     ]
     assert list(figure.data[0].y) == [130.0, 130.0]
-    assert "<" not in figure.data[0].text[0]
+    assert "<" not in figure.data[0].customdata[0]
     assert "batch_size = 64" in figure.data[1].name
