@@ -99,13 +99,18 @@ def stacked_bars(
 def signed_bars(
     title: str, x: Sequence[str], series: Sequence[tuple[str, Values]], *, axis: str, unit: str, note: str
 ) -> Chart:
-    """Return one bar per entry of `x`, stacked up from zero for gains and down for losses."""
+    """Return one bar per entry of `x`, stacked: positive values above zero, negative ones below."""
     data = [
         _bar(name, x, values, _HUES[place], _SHAPES[place])
         | {"hovertemplate": f"%{{x}}: %{{y:.1f}} {unit}<extra>{name}</extra>"}
         for place, (name, values) in enumerate(series)
     ]
-    layout = {"barmode": "relative", "xaxis": _axis(axis, type="category"), "yaxis": _axis(unit)}
+    layout = {
+        "barmode": "relative",
+        "legend": {"y": -0.25},
+        "xaxis": _axis(axis, type="category"),
+        "yaxis": _axis(unit),
+    }
     return Chart(title, note, {"data": data, "layout": layout})
 
 
@@ -276,6 +281,7 @@ def throughput(
     data.append({"type": "scatter", "name": ideal.name, "x": ideal.x, "y": ideal.y} | straight)
     sizes = sorted({size for line in lines for size in line.x})
     layout = {
+        "legend": {"y": -0.25},
         "xaxis": _axis(axis, type="log", tickvals=sizes, ticktext=[str(size) for size in sizes]),
         "yaxis": _axis(unit, type="log"),
     }

@@ -54,7 +54,7 @@ def test_sweeps_of_the_same_points_are_one_history_with_a_level_before_and_after
     html.write(perfkit.history(tmp_path), stream, top=20)
     chart = json.loads(read(stream.getvalue()).data[0])
     assert [(line["x0"], line["x1"]) for line in chart["layout"]["shapes"]] == [(-0.4, 7.4), (7.6, 15.4)]
-    assert len(set(chart["runs"])) == 16
+    assert len(set(chart["data"][0]["customdata"])) == 16
 
 
 def make_folder_with_pipes(folder: Path) -> Path:
