@@ -71,7 +71,7 @@ def test_the_samples_are_shown_whole(browser: Any, tmp_path: Path, width: int, s
     assert done.returncode == 0, done.stderr
     visit = Visit(browser, path, width, color_scheme=scheme)
     assert visit.page.eval_on_selector_all("h2", "all => all.map(one => one.textContent)") == [
-        "What would give time back",
+        "Recommendations (estimated savings)",
         "Runs side by side",
         "sample-memory",
         "sample-hdf5",
@@ -121,9 +121,9 @@ def test_series_are_charted(browser: Any, tmp_path: Path, width: int, scheme: st
     assert ticks == ["1", "2", "4"]
     assert charts.nth(1).locator(".legendtext").all_text_contents() == [
         "load balance",
-        "host",
+        "host / launch",
         "input",
-        "serialisation",
+        "dependency (serialisation)",
         "transfer",
         "computation",
     ]

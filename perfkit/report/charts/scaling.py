@@ -8,7 +8,12 @@ from perfkit.report.content.scaling import PARTS
 from perfkit.schema.scaling import Estimate, ScalingSeries
 from perfkit.util.formatting import escape_unprintable
 
-_LONG: Final = {"serialisation": "serialisation", "load_balance": "load balance", "computation_scaling": "computation"}
+_LONG: Final = {
+    "host": "host / launch",
+    "serialisation": "dependency (serialisation)",
+    "load_balance": "load balance",
+    "computation_scaling": "computation",
+}
 
 
 def series_charts(series: Sequence[ScalingSeries]) -> list[Chart]:

@@ -3,13 +3,23 @@
 from typing import Any, TextIO
 
 from perfkit.report import build_document
-from perfkit.report.content.document import Cell, Column, FindingLine, InsightItem, KeyValue, Section, Table
+from perfkit.report.content.document import (
+    FINDINGS,
+    RECOMMENDATIONS,
+    Cell,
+    Column,
+    FindingLine,
+    InsightItem,
+    KeyValue,
+    Section,
+    Table,
+)
 from perfkit.report.content.kernel_names import LONGEST, shorten
 
 _ESCAPES = str.maketrans(
     {
         **{c: f"\\{c}" for c in "\\`*_[]~#"},
-        # Entities rather than backslashes where a backslash would not stop a renderer.
+        # Entities where renderers ignore a backslash.
         "|": "&#124;",
         "<": "&lt;",
         ">": "&gt;",
@@ -21,7 +31,7 @@ _ESCAPES = str.maketrans(
 
 
 def escape(text: str) -> str:
-    """Return `text` so that markdown shows it as it is: no cell, tag, code, link or mention."""
+    """Return `text` escaped so that markdown shows it literally: no cell, tag, code, link or mention."""
     escaped = text.translate(_ESCAPES)
     return escaped.replace("://", ":&#47;&#47;").replace("www.", "www&#46;")
 
@@ -45,10 +55,10 @@ def write(record: Any, stream: TextIO, *, top: int) -> None:
 def _advice(advice: list[InsightItem], stream: TextIO) -> None:
     if not advice:
         return
-    stream.write("\n## What would give time back\n\n")
+    stream.write(f"\n## {RECOMMENDATIONS}\n\n")
     for number, one in enumerate(advice, 1):
-        gives_back = f" ({one.potential_saving})" if one.potential_saving else ""
-        stream.write(f"{number}. {escape(one.text)}  \n   → **{escape(one.recommendation)}**{escape(gives_back)}\n")
+        saving = f" ({one.potential_saving})" if one.potential_saving else ""
+        stream.write(f"{number}. {escape(one.text)}  \n   → **{escape(one.recommendation)}**{escape(saving)}\n")
 
 
 def _section(section: Section, stream: TextIO) -> None:
@@ -69,7 +79,7 @@ def _facts(facts: list[KeyValue], stream: TextIO) -> None:
 def _findings(findings: list[FindingLine], stream: TextIO) -> None:
     if not findings:
         return
-    stream.write("\n### Findings about the data\n\n")
+    stream.write(f"\n### {FINDINGS}\n\n")
     stream.writelines(f"- **{f.severity}** {escape(f.text)}\n" for f in findings)
 
 

@@ -103,7 +103,7 @@ def test_the_charts_are_the_reports_numbers() -> None:
     by_rank, by_step, heat, waiting, bandwidth = run_charts(make_run())
     assert [chart.spec["data"][0]["x"] for chart in (by_rank, by_step)] == [["0", "1"], ["5", "6"]]
     assert series(by_step)["compute"] == [60.0, 90.0]
-    assert series(by_rank)["overhead"] == [5.0, 20.0]
+    assert series(by_rank)["idle"] == [5.0, 20.0]
     whole = heat.spec["data"][0]
     assert (whole["name"], whole["visible"], whole["z"]) == ("whole step", True, [[100.0, 130.0], [100.0, 160.0]])
     # Over two steps.

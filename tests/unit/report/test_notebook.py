@@ -58,7 +58,7 @@ def test_where_only_text_is_shown_it_is_a_line_a_run() -> None:
 
 def test_comparisons_and_histories_show_themselves(real_traces: Path) -> None:
     trace = real_traces / "gpu-dlrm-2of128"
-    assert "Figures (times are a step&#39;s)" in compare(trace, trace)._repr_html_()
+    assert "Metrics (times are per step)" in compare(trace, trace)._repr_html_()
     run = make_run(started_at="2026-01-01T00:00:00Z")
     assert "1 run: a change cannot be told" in config_histories([run], "run")._repr_html_()
 

@@ -50,7 +50,7 @@ def test_loads_are_set_against_memory_where_runs_differ_in_their_source_alone() 
             for table, columns in tables
             for row in table.rows
             for place, column in enumerate(columns)
-            if column.title == "× memory"
+            if column.title == "vs. memory"
         ]
 
     assert shown() == ["1.00", "15.00"]
