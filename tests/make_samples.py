@@ -67,11 +67,12 @@ def draw(folder: str, target: Path) -> None:
     """Draw the first lines of a report as a terminal shows them."""
     from perfkit.pipeline.analyze import analyze
     from perfkit.report import reporter
+    from perfkit.schema.report import Report
 
     colours = Console(file=io.StringIO(), record=True, width=WIDTH, force_terminal=True, color_system="truecolor")
     shown = io.StringIO()
     shown.isatty = lambda: True  # type: ignore[method-assign]
-    reporter("rich")(analyze(folder), shown, top=5)
+    reporter(Report, "rich").write(analyze(folder), shown, top=5)
     colours.print(Text.from_ansi("\n".join(shown.getvalue().splitlines()[:PICTURED_LINES])))
     target.write_text(colours.export_svg(title=f"perfkit analyze {folder}", theme=MONOKAI, code_format=SVG))
 

@@ -8,12 +8,12 @@ from typing import Annotated
 import typer
 from msgspec.structs import replace
 
-from perfkit.cli.stdout import standard_output
+from perfkit.cli.output import STDOUT, format_check, write_files
 from perfkit.cli.typer_app import App
 from perfkit.errors import StoreError, UsageError
 from perfkit.executors import EXECUTORS
 from perfkit.external.cross_checks import CROSS_CHECKS, with_cross_check
-from perfkit.report import BINARY_REPORTERS, DEFAULT_TOP, REPORTERS, SUFFIXES, binary_reporter, reporter
+from perfkit.report import DEFAULT_TOP, Reporter, builtin_suffixes, format_names, reporter, reporter_for
 from perfkit.schema.report import Report
 from perfkit.util.formatting import escape_unprintable
 
@@ -24,12 +24,6 @@ _MOST_RANKS = 10_000_000
 
 PAGES = "reports"
 """Where pages go: a folder of the working directory."""
-
-
-def _known(name: str | None) -> str | None:
-    if name is not None and name not in REPORTERS:
-        raise typer.BadParameter(f"'{name}' is none of {', '.join(REPORTERS)}")
-    return name
 
 
 def _known_cross_check(name: str | None) -> str | None:
@@ -46,8 +40,8 @@ def analyze(
         typer.Option(
             "-f",
             "--format",
-            metavar=f"<{'|'.join(REPORTERS)}>",
-            callback=_known,
+            metavar=f"<{'|'.join(format_names(Report))}>",
+            callback=format_check(Report),
             help="How to write the report; without it the suffix of FILE says, else `rich`.",
         ),
     ] = None,
@@ -57,7 +51,7 @@ def analyze(
             "-o",
             "--output",
             metavar="FILE",
-            help=f"Write to FILE instead, as its suffix says ({', '.join(SUFFIXES)}); may be repeated.",
+            help=f"Write to FILE instead, as its suffix says ({', '.join(builtin_suffixes(Report))}); may be repeated.",
         ),
     ] = None,
     html: Annotated[
@@ -132,7 +126,7 @@ def analyze(
     perfkit analyze traces/ --by compile         runs that differ in one option, side by side
     perfkit analyze traces/ --forecast 64,128    what a series of runs says of more ranks
     """  # noqa: D301  \b marks a paragraph that keeps its lines
-    files = _files(output or [Path("-")], name)
+    files = _files(output or [STDOUT], name)
     sizes = _sizes(forecast)
     # Last, so that `--help` and a mistyped option do not wait for numpy.
     from perfkit.cli.progress import bar
@@ -140,10 +134,6 @@ def analyze(
     from perfkit.util.malloc import trim_large_allocations
 
     trim_large_allocations()
-    if any(kind in BINARY_REPORTERS for _, kind in files):
-        from perfkit.report.exporters.parquet import installed as check_parquet
-
-        check_parquet()  # better said now than after an hour
     if cross_check:
         CROSS_CHECKS.load(cross_check).check_installed()
     with bar() as progress:
@@ -163,9 +153,8 @@ def analyze(
         )
     if cross_check:
         report = replace(report, runs=[with_cross_check(run, cross_check) for run in report.runs])
-    for path, kind in files:
-        _write(report, kind, path, top)
-    written = ", ".join(escape_unprintable(str(path)) for path, _ in files if str(path) != "-")
+    write_files(report, files, top)
+    written = ", ".join(escape_unprintable(str(path)) for path, _ in files if path != STDOUT)
     if written and sys.stderr.isatty():
         typer.echo(f"perfkit: the report is {written}", err=True)
     unasked = html is None and not output and name is None and len(report.runs) > 1
@@ -186,7 +175,7 @@ def _write_page(report: Report, paths: list[str], top: int, unasked: bool) -> No
     name = report.runs[0].run if len(report.runs) == 1 else Path(os.path.commonpath(map(os.path.abspath, paths))).name
     page = Path(PAGES, f"{name.replace('/', '-') or 'report'}.html")
     try:
-        _write(report, "html", page, top)
+        write_files(report, [(page, reporter(Report, "html"))], top)
     except StoreError as error:
         if not unasked:
             raise
@@ -201,31 +190,15 @@ def _launched() -> str | None:
     return "mpi" if any(size.isdecimal() and int(size) > 1 for size in sizes) else None
 
 
-def _files(output: list[Path], name: str | None) -> list[tuple[Path, str]]:
-    """Return where the report goes, each with its format; `-` is standard output."""
+def _files(output: list[Path], name: str | None) -> list[tuple[Path, Reporter]]:
+    """Return where the report goes, each path with its reporter; `-` is standard output."""
     if name is not None and len(output) > 1:
-        raise UsageError(f"-f {name} says the format of one FILE: of {len(output)} let the suffixes say it")
-    return [(path, name or _format_of(path)) for path in output]
+        raise UsageError(f"-f {name} is the format of one FILE: for {len(output)} files, leave -f out and use suffixes")
+    return [(path, _reporter(path, name)) for path in output]
 
 
-def _format_of(output: Path) -> str:
-    """Return the format that the suffix of `output` stands for."""
-    if not output.suffix:
-        return "rich"
-    for suffix, name in SUFFIXES.items():
-        if output.name.lower().endswith(suffix):
-            return name
-    raise UsageError(f"-o {output}: the suffix says no format; use {', '.join(SUFFIXES)}, or give -f")
-
-
-def _write(report: Report, name: str, output: Path, top: int) -> None:
-    if str(output) == "-":
-        return reporter(name)(report, standard_output(name), top=top)
-
-    from perfkit.report.output_files import writing, writing_bytes
-
-    if name in BINARY_REPORTERS:
-        with writing_bytes(output) as file:
-            return binary_reporter(name)(report, file)
-    with writing(output) as stream:
-        return reporter(name)(report, stream, top=top)
+def _reporter(path: Path, name: str | None) -> Reporter:
+    """Return the reporter called `name`, else the one that the suffix of `path` selects."""
+    if name is None and path.suffix:
+        return reporter_for(Report, path)
+    return reporter(Report, name or "rich")

@@ -2,24 +2,17 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from perfkit.cli.output import STDOUT, format_check, write_files
 from perfkit.cli.typer_app import App
-from perfkit.errors import GateError, UndecidedGateError, UsageError
-from perfkit.report import COMPARISON_REPORTERS, COMPARISON_SUFFIXES, DEFAULT_TOP, comparison_reporter
-
-if TYPE_CHECKING:
-    from perfkit.schema.comparison import Comparison
+from perfkit.errors import GateError, UndecidedGateError
+from perfkit.report import DEFAULT_TOP, builtin_suffixes, format_names, reporter, reporter_for
+from perfkit.schema.comparison import Comparison
 
 app = App()
-
-
-def _known(name: str) -> str:
-    if name not in COMPARISON_REPORTERS:
-        raise typer.BadParameter(f"'{name}' is none of {', '.join(COMPARISON_REPORTERS)}")
-    return name
 
 
 @app.command()
@@ -36,7 +29,7 @@ def compare(
             "-o",
             "--output",
             metavar="FILE",
-            help=f"Write to FILE too, as its suffix says ({', '.join(COMPARISON_SUFFIXES)}); may be repeated.",
+            help=f"Write to FILE too, as its suffix says ({', '.join(builtin_suffixes(Comparison))}); may be repeated.",
         ),
     ] = None,
     name: Annotated[
@@ -44,8 +37,8 @@ def compare(
         typer.Option(
             "-f",
             "--format",
-            metavar=f"<{'|'.join(COMPARISON_REPORTERS)}>",
-            callback=_known,
+            metavar=f"<{'|'.join(format_names(Comparison))}>",
+            callback=format_check(Comparison),
             help="What to print.",
         ),
     ] = "rich",
@@ -73,32 +66,20 @@ def compare(
     perfkit compare traces/old traces/new --fail-on 'step_time > +5%' -o gates.xml
     perfkit compare traces/old traces/new -f markdown >> "$GITHUB_STEP_SUMMARY"
     """  # noqa: D301  \b marks a paragraph that keeps its lines
-    files = [(path, _format_of(path)) for path in output or []]
+    files = [(path, reporter_for(Comparison, path)) for path in output or []]
+    files.append((STDOUT, reporter(Comparison, name)))
     # Last, so that `--help` and a mistyped option do not wait for numpy.
-    from perfkit.cli.stdout import standard_output
     from perfkit.pipeline.compare import compare as compare_runs
-    from perfkit.report.output_files import writing
     from perfkit.util.malloc import trim_large_allocations
 
     trim_large_allocations()
     found = compare_runs(before, after, fail_on=fail_on or [], step_marker=step_marker)
-    for path, kind in files:
-        with writing(path) as stream:
-            comparison_reporter(kind)(found, stream, top=top)
-    comparison_reporter(name)(found, standard_output(name), top=top)
+    write_files(found, files, top)
     sys.stdout.flush()
     _decide(found)
 
 
-def _format_of(output: Path) -> str:
-    """Return the format that the suffix of `output` stands for."""
-    for suffix, name in COMPARISON_SUFFIXES.items():
-        if output.name.lower().endswith(suffix):
-            return name
-    raise UsageError(f"-o {output}: the suffix says no format; use {', '.join(COMPARISON_SUFFIXES)}")
-
-
-def _decide(found: "Comparison") -> None:
+def _decide(found: Comparison) -> None:
     """Raise unless every gate was passed."""
     for state, error in (("failed", GateError), ("not_evaluated", UndecidedGateError)):
         gates = [gate for gate in found.gates if gate.state == state]

@@ -5,19 +5,14 @@ from typing import Annotated, Literal
 
 import typer
 
+from perfkit.cli.output import STDOUT, format_check, write_files
 from perfkit.cli.typer_app import App
-from perfkit.errors import UsageError
-from perfkit.report import HISTORY_REPORTERS, HISTORY_SUFFIXES, history_reporter
+from perfkit.report import builtin_suffixes, format_names, reporter, reporter_for
+from perfkit.schema.history import History
 
 app = App()
 
 _LAST = 30
-
-
-def _known(name: str) -> str:
-    if name not in HISTORY_REPORTERS:
-        raise typer.BadParameter(f"'{name}' is none of {', '.join(HISTORY_REPORTERS)}")
-    return name
 
 
 @app.command()
@@ -32,13 +27,17 @@ def history(
             "-o",
             "--output",
             metavar="FILE",
-            help=f"Write to FILE too, as its suffix says ({', '.join(HISTORY_SUFFIXES)}); may be repeated.",
+            help=f"Write to FILE too, as its suffix says ({', '.join(builtin_suffixes(History))}); may be repeated.",
         ),
     ] = None,
     name: Annotated[
         str,
         typer.Option(
-            "-f", "--format", metavar=f"<{'|'.join(HISTORY_REPORTERS)}>", callback=_known, help="What to print."
+            "-f",
+            "--format",
+            metavar=f"<{'|'.join(format_names(History))}>",
+            callback=format_check(History),
+            help="What to print.",
         ),
     ] = "rich",
     last: Annotated[int, typer.Option(min=1, help="Rows in the tables: the newest.")] = _LAST,
@@ -55,23 +54,12 @@ def history(
     perfkit history traces/ -o history.html       with charts of every run
     perfkit history traces/ --by commit           repeats of a commit are one point, with an interval
     """  # noqa: D301  \b marks a paragraph that keeps its lines
-    files = [(path, _format_of(path)) for path in output or []]
+    files = [(path, reporter_for(History, path)) for path in output or []]
+    files.append((STDOUT, reporter(History, name)))
     # Last, so that `--help` and a mistyped option do not wait for numpy.
-    from perfkit.cli.stdout import standard_output
     from perfkit.pipeline.compare import history as history_of
-    from perfkit.report.output_files import writing
     from perfkit.util.malloc import trim_large_allocations
 
     trim_large_allocations()
     found = history_of(*paths, by=by, step_marker=step_marker)
-    for path, kind in files:
-        with writing(path) as stream:
-            history_reporter(kind)(found, stream, top=last)
-    history_reporter(name)(found, standard_output(name), top=last)
-
-
-def _format_of(output: Path) -> str:
-    """Return the format that the suffix of `output` stands for."""
-    if output.suffix.lower() not in HISTORY_SUFFIXES:
-        raise UsageError(f"-o {output}: the suffix says no format; use {', '.join(HISTORY_SUFFIXES)}")
-    return HISTORY_SUFFIXES[output.suffix.lower()]
+    write_files(found, files, last)

@@ -5,10 +5,12 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from perfkit.cli.output import STDOUT, write_files
 from perfkit.cli.typer_app import App
 from perfkit.errors import UsageError
 from perfkit.external.hta.runner import ANALYSES, installed, run_hta
-from perfkit.report import DEFAULT_TOP, PEER_SUFFIXES, peer_reporter
+from perfkit.report import DEFAULT_TOP, builtin_suffixes, reporter, reporter_for
+from perfkit.schema.external_tool import ExternalTable
 
 app = App()
 
@@ -39,34 +41,24 @@ def hta(
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", metavar="FILE", help=f"Write to FILE instead ({', '.join(PEER_SUFFIXES)})."),
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            help=f"Write to FILE instead ({', '.join(builtin_suffixes(ExternalTable))}).",
+        ),
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="Rows on the terminal.")] = DEFAULT_TOP,
 ) -> None:
     """Run one of HTA's analyses."""
     if step is not None and analysis != "critical-path":
         raise UsageError(f"--step is for critical-path: {analysis} is over all steps")
-    kind = _format_of(output)
-    from perfkit.cli.stdout import standard_output
+    write = reporter_for(ExternalTable, output) if output else reporter(ExternalTable, "rich")
     from perfkit.pipeline.analyze import analyze
-    from perfkit.report.output_files import writing
 
     installed()
     runs = [run for run in analyze(*paths).runs if run.ranks]
     if len(runs) != 1:
         raise UsageError(f"{' '.join(paths)}: {len(runs)} runs with traces: give one")
     found = run_hta(runs[0], analysis, step)
-    if output is None:
-        peer_reporter(kind)(found, standard_output(kind), top=top)
-        return
-    with writing(output) as stream:
-        peer_reporter(kind)(found, stream, top=top)
-
-
-def _format_of(output: Path | None) -> str:
-    """Return the format that the suffix of `output` stands for."""
-    if output is None:
-        return "rich"
-    if output.suffix.lower() not in PEER_SUFFIXES:
-        raise UsageError(f"-o {output}: the suffix says no format; use {', '.join(PEER_SUFFIXES)}")
-    return PEER_SUFFIXES[output.suffix.lower()]
+    write_files(found, [(output or STDOUT, write)], top)

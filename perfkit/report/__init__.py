@@ -1,137 +1,212 @@
-"""Reporters: each takes a finished report and a stream, and writes. None of them analyses anything.
+"""Reporters: each writes a finished record to a stream. None of them analyzes anything.
 
-A new format is a module with `write(report, stream, *, top)` and a row in `REPORTERS`.
+To add a format, write a function `write(record, stream, *, top)` and add a row to `FORMATS`. Other packages add formats
+through the entry-point group `perfkit.reporters`: an object with the attributes of `Reporter`.
 """
 
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from importlib import import_module
-from typing import BinaryIO, Final, Protocol, TextIO, TypeVar, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from perfkit.errors import UsageError
+from perfkit.plugins import Registry
 from perfkit.schema.comparison import Comparison
 from perfkit.schema.external_tool import ExternalTable
 from perfkit.schema.history import History
 from perfkit.schema.report import Report
+from perfkit.schema.run import RunReport
 
-REPORTERS: Final[dict[str, str]] = {
-    "rich": "perfkit.report.renderers.console:write",
-    "json": "perfkit.report.exporters.json_export:write",
-    "markdown": "perfkit.report.renderers.markdown:write",
-    "csv": "perfkit.report.exporters.steps_csv:write",
-    "points": "perfkit.report.exporters.points_csv:write",
-    "axes": "perfkit.report.exporters.axes_csv:write",
-    "html": "perfkit.report.renderers.html:write",
-    "extrap": "perfkit.report.exporters.extrap:write",
-    "talp": "perfkit.report.exporters.talp:write",
-}
-"""Format to `module:function`; a module is imported when its format is asked for."""
-
-BINARY_REPORTERS: Final[dict[str, str]] = {
-    "parquet": "perfkit.report.exporters.parquet:write_steps",
-    "points-parquet": "perfkit.report.exporters.parquet:write_points",
-    "axes-parquet": "perfkit.report.exporters.parquet:write_axes",
-}
-"""The same for what is no text, and goes to files only."""
-
-SUFFIXES: Final[dict[str, str]] = {
-    ".extrap.jsonl": "extrap",
-    ".talp.json": "talp",
-    ".json": "json",
-    ".md": "markdown",
-    ".markdown": "markdown",
-    ".points.csv": "points",
-    ".axes.csv": "axes",
-    ".csv": "csv",
-    ".points.parquet": "points-parquet",
-    ".axes.parquet": "axes-parquet",
-    ".parquet": "parquet",
-    ".html": "html",
-    ".txt": "rich",
-}
-"""File suffix to format; the first that fits."""
-
-COMPARISON_REPORTERS: Final[dict[str, str]] = {
-    "rich": "perfkit.report.views.comparison:write_rich",
-    "markdown": "perfkit.report.views.comparison:write_markdown",
-    "json": "perfkit.report.exporters.json_export:write",
-    "html": "perfkit.report.views.comparison:write_html",
-    "junit": "perfkit.report.exporters.ci:write_junit",
-    "benchmark": "perfkit.report.exporters.ci:write_benchmark",
-}
-"""The same for what `perfkit compare` says."""
-
-COMPARISON_SUFFIXES: Final[dict[str, str]] = {
-    ".benchmark.json": "benchmark",
-    ".json": "json",
-    ".md": "markdown",
-    ".html": "html",
-    ".xml": "junit",
-    ".txt": "rich",
-}
-"""File suffix to format; the first that fits."""
-
-HISTORY_REPORTERS: Final[dict[str, str]] = {
-    "rich": "perfkit.report.views.history:write_rich",
-    "markdown": "perfkit.report.views.history:write_markdown",
-    "json": "perfkit.report.exporters.json_export:write",
-    "html": "perfkit.report.views.history:write_html",
-}
-"""The same for what `perfkit history` says."""
-
-HISTORY_SUFFIXES: Final[dict[str, str]] = {".json": "json", ".md": "markdown", ".html": "html", ".txt": "rich"}
-
-PEER_REPORTERS: Final[dict[str, str]] = {
-    "rich": "perfkit.report.views.external_tool:write_rich",
-    "json": "perfkit.report.exporters.json_export:write",
-    "csv": "perfkit.report.views.external_tool:write_csv",
-}
-"""The same for what `perfkit hta` says."""
-
-PEER_SUFFIXES: Final[dict[str, str]] = {".json": "json", ".csv": "csv", ".txt": "rich"}
+if TYPE_CHECKING:
+    from perfkit.report.charts.specs import PageCharts
+    from perfkit.report.content.document import Document
 
 DEFAULT_TOP: Final = 10
 
 
-T = TypeVar("T", contravariant=True)
+class Reporter(Protocol):
+    """One format of one record type; what an entry point of `perfkit.reporters` must be."""
+
+    @property
+    def record(self) -> type:
+        """The record type: `Report`, `Comparison`, `History` or `ExternalTable`."""
+
+    @property
+    def suffixes(self) -> tuple[str, ...]:
+        """File suffixes that select the format; the longest match wins."""
+
+    @property
+    def binary(self) -> bool:
+        """Whether `write` takes a binary stream; such a format goes to files only."""
+
+    def write(self, record: Any, stream: Any, *, top: int) -> None:
+        """Write `record` to `stream`, with at most `top` rows in its ranked tables."""
 
 
-class Reporter(Protocol[T]):
-    """A function that writes a report."""
+@dataclass(frozen=True, slots=True)
+class BuiltinReporter:
+    """A row of `FORMATS`; its module is imported on first use."""
 
-    def __call__(self, report: T, stream: TextIO, *, top: int) -> None:
-        """Write `report` to `stream`, with at most `top` rows in its ranked tables."""
+    record: type
+    target: str
+    """`module:function` below `perfkit.report`."""
+    suffixes: tuple[str, ...]
+    binary: bool = False
+    requires: str = ""
+    """`module:function` that raises if a package the format needs is missing."""
 
-
-class BinaryReporter(Protocol):
-    """A function that writes a report as bytes."""
-
-    def __call__(self, report: Report, stream: BinaryIO) -> None:
-        """Write `report` to `stream`."""
-
-
-def reporter(name: str) -> Reporter[Report]:
-    """Return the reporter called `name` in `REPORTERS`."""
-    return cast("Reporter[Report]", _load(REPORTERS[name]))
+    def write(self, record: Any, stream: Any, *, top: int) -> None:
+        """Write `record` to `stream`."""
+        _load(self.target)(record, stream, top=top)
 
 
-def binary_reporter(name: str) -> BinaryReporter:
-    """Return the reporter called `name` in `BINARY_REPORTERS`."""
-    return cast("BinaryReporter", _load(BINARY_REPORTERS[name]))
+_CONSOLE: Final = "renderers.console:write"
+_MARKDOWN: Final = "renderers.markdown:write"
+_HTML: Final = "renderers.html:write"
+_JSON: Final = "exporters.json_export:write"
+_CSV: Final = "exporters.csv_tables"
+_PARQUET: Final = "exporters.parquet"
+_ARROW: Final = "exporters.parquet:require_pyarrow"
+
+FORMATS: Final[dict[type, dict[str, BuiltinReporter]]] = {
+    Report: {
+        "rich": BuiltinReporter(Report, _CONSOLE, (".txt",)),
+        "json": BuiltinReporter(Report, _JSON, (".json",)),
+        "markdown": BuiltinReporter(Report, _MARKDOWN, (".md", ".markdown")),
+        "csv": BuiltinReporter(Report, f"{_CSV}:write_steps", (".csv",)),
+        "points": BuiltinReporter(Report, f"{_CSV}:write_points", (".points.csv",)),
+        "options": BuiltinReporter(Report, f"{_CSV}:write_options", (".options.csv",)),
+        "html": BuiltinReporter(Report, _HTML, (".html",)),
+        "extrap": BuiltinReporter(Report, "exporters.extrap:write", (".extrap.jsonl",)),
+        "talp": BuiltinReporter(Report, "exporters.talp:write", (".talp.json",)),
+        "parquet": BuiltinReporter(Report, f"{_PARQUET}:write_steps", (".parquet",), True, _ARROW),
+        "points-parquet": BuiltinReporter(Report, f"{_PARQUET}:write_points", (".points.parquet",), True, _ARROW),
+        "options-parquet": BuiltinReporter(Report, f"{_PARQUET}:write_options", (".options.parquet",), True, _ARROW),
+    },
+    Comparison: {
+        "rich": BuiltinReporter(Comparison, _CONSOLE, (".txt",)),
+        "markdown": BuiltinReporter(Comparison, _MARKDOWN, (".md", ".markdown")),
+        "json": BuiltinReporter(Comparison, _JSON, (".json",)),
+        "html": BuiltinReporter(Comparison, _HTML, (".html",)),
+        "junit": BuiltinReporter(Comparison, "exporters.ci:write_junit", (".xml",)),
+        "benchmark": BuiltinReporter(Comparison, "exporters.ci:write_benchmark", (".benchmark.json",)),
+    },
+    History: {
+        "rich": BuiltinReporter(History, _CONSOLE, (".txt",)),
+        "markdown": BuiltinReporter(History, _MARKDOWN, (".md", ".markdown")),
+        "json": BuiltinReporter(History, _JSON, (".json",)),
+        "html": BuiltinReporter(History, _HTML, (".html",)),
+    },
+    ExternalTable: {
+        "rich": BuiltinReporter(ExternalTable, _CONSOLE, (".txt",)),
+        "json": BuiltinReporter(ExternalTable, _JSON, (".json",)),
+        "csv": BuiltinReporter(ExternalTable, f"{_CSV}:write_external", (".csv",)),
+    },
+}
+"""Record type to format name to reporter."""
+
+DOCUMENTS: Final[dict[type, str]] = {
+    Report: "content.report:document",
+    RunReport: "content.report:run_document",
+    Comparison: "views.comparison:document",
+    History: "views.history:document",
+    ExternalTable: "views.external_tool:document",
+}
+"""Record type to `function(record, top) -> Document`: what the console, markdown, HTML and notebook renderers draw."""
+
+CHARTS: Final[dict[type, str]] = {
+    Report: "charts.run:page_charts",
+    Comparison: "views.comparison:page_charts",
+    History: "views.history:page_charts",
+}
+"""Record type to `function(record) -> PageCharts`: the charts of its HTML page."""
 
 
-def comparison_reporter(name: str) -> Reporter[Comparison]:
-    """Return the reporter called `name` in `COMPARISON_REPORTERS`."""
-    return cast("Reporter[Comparison]", _load(COMPARISON_REPORTERS[name]))
+def _is_reporter(candidate: Any) -> bool:
+    return (
+        getattr(candidate, "record", None) in FORMATS
+        and isinstance(getattr(candidate, "suffixes", None), tuple)
+        and isinstance(getattr(candidate, "binary", None), bool)
+        and callable(getattr(candidate, "write", None))
+    )
 
 
-def history_reporter(name: str) -> Reporter[History]:
-    """Return the reporter called `name` in `HISTORY_REPORTERS`."""
-    return cast("Reporter[History]", _load(HISTORY_REPORTERS[name]))
+PLUGINS: Final[Registry[Reporter]] = Registry(
+    "perfkit.reporters",
+    "reporter",
+    {name: f"perfkit.report.{row.target}" for rows in FORMATS.values() for name, row in rows.items()},
+    _is_reporter,
+)
+"""Formats of other packages, and the names they cannot take."""
 
 
-def peer_reporter(name: str) -> Reporter[ExternalTable]:
-    """Return the reporter called `name` in `PEER_REPORTERS`."""
-    return cast("Reporter[ExternalTable]", _load(PEER_REPORTERS[name]))
+def format_names(record: type) -> tuple[str, ...]:
+    """Return the text formats of a record type, then the names of all plug-ins. Imports no plug-in."""
+    return (*(name for name, row in FORMATS[record].items() if not row.binary), *PLUGINS.plugin_names())
 
 
-def _load(target: str) -> object:
+def builtin_suffixes(record: type) -> tuple[str, ...]:
+    """Return the file suffixes of a record type's built-in formats."""
+    return tuple(suffix for row in FORMATS[record].values() for suffix in row.suffixes)
+
+
+def reporter(record: type, name: str) -> Reporter:
+    """Return the reporter of a record type called `name`.
+
+    Raises:
+        UsageError: `name` is unknown, or the plug-in of that name writes another record type.
+        PluginError: the plug-in cannot be loaded.
+        LaunchEnvironmentError: the format needs a package that is not installed.
+    """
+    builtin = FORMATS[record].get(name)
+    if builtin:
+        if builtin.requires:
+            _load(builtin.requires)()
+        return builtin
+    if name not in PLUGINS.plugin_names():
+        raise UsageError(f"unknown output format {name!r}: choose from {', '.join(format_names(record))}")
+    found = PLUGINS.load(name)
+    if found.record is not record:
+        raise UsageError(f"format {name!r} writes a {found.record.__name__}, not a {record.__name__}")
+    return found
+
+
+def reporter_for(record: type, path: Path) -> Reporter:
+    """Return the reporter that the suffix of `path` selects. Plug-ins are loaded if no built-in format has the suffix.
+
+    Raises:
+        UsageError: no format has the suffix.
+        LaunchEnvironmentError: the format needs a package that is not installed.
+    """
+    builtin = _longest_match(path, ((name, row) for name, row in FORMATS[record].items()))
+    if builtin:
+        return reporter(record, builtin[0])
+    found = _longest_match(path, (pair for pair in PLUGINS.load_plugins() if pair[1].record is record))
+    if found:
+        return found[1]
+    raise UsageError(f"-o {path}: unknown output format: use {', '.join(builtin_suffixes(record))}")
+
+
+def _longest_match(path: Path, rows: Iterator[tuple[str, Reporter]]) -> tuple[str, Reporter] | None:
+    name = path.name.lower()
+    matches = [(len(suffix), row) for row in rows for suffix in row[1].suffixes if name.endswith(suffix.lower())]
+    return max(matches, key=lambda match: match[0])[1] if matches else None
+
+
+def build_document(record: Any, top: int) -> "Document":
+    """Return what is shown of a record, with at most `top` rows in its ranked tables."""
+    document: Document = _load(DOCUMENTS[type(record)])(record, top)
+    return document
+
+
+def build_charts(record: Any) -> "PageCharts":
+    """Return the charts of a record's page."""
+    charts: PageCharts = _load(CHARTS[type(record)])(record)
+    return charts
+
+
+def _load(target: str) -> Callable[..., Any]:
     module, _, function = target.partition(":")
-    return getattr(import_module(module), function)
+    loaded: Callable[..., Any] = getattr(import_module(f"perfkit.report.{module}"), function)
+    return loaded

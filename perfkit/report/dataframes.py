@@ -56,9 +56,9 @@ POINT_COLUMNS: Final = (
     *(f.name for f in fields(Factors)),
 )
 
-_AXIS_ESTIMATES: Final = ("step_ns", "samples_per_s", "ratio")
-_AXIS_FIGURES: Final = tuple(f.name for f in fields(OptionRow) if f.name not in {"value", "step_time", "ratio"})
-AXIS_COLUMNS: Final = (
+_OPTION_ESTIMATES: Final = ("step_ns", "samples_per_s", "ratio")
+_OPTION_FIGURES: Final = tuple(f.name for f in fields(OptionRow) if f.name not in {"value", "step_time", "ratio"})
+OPTION_COLUMNS: Final = (
     "option",
     "name",
     "world_size",
@@ -66,8 +66,8 @@ AXIS_COLUMNS: Final = (
     "repeats",
     "measured_on",
     "resampled",
-    *(f"{name}{end}" for name in _AXIS_ESTIMATES for end in ("", "_low", "_high")),
-    *_AXIS_FIGURES,
+    *(f"{name}{end}" for name in _OPTION_ESTIMATES for end in ("", "_low", "_high")),
+    *_OPTION_FIGURES,
 )
 
 _NULLABLE_INTEGERS: Final[tuple[str, ...]] = (
@@ -90,7 +90,7 @@ _COUNTS: Final = frozenset({"world_size", "nodes", "batch_size", "repeats", "loa
 
 
 def kind(column: str, columns: Sequence[str]) -> Kind:
-    """Return what a column of `STEP_COLUMNS`, `POINT_COLUMNS` or `AXIS_COLUMNS` holds, whatever its rows know."""
+    """Return what a column of `STEP_COLUMNS`, `POINT_COLUMNS` or `OPTION_COLUMNS` holds, whatever its rows know."""
     if column in _TEXT:
         return "text"
     # Several runs' times are medians, which may lie between two nanoseconds.
@@ -118,7 +118,7 @@ class DataFrames:
     """A row a finding."""
     points: "DataFrame"
     """A row a world size of a series of runs: figures with the ends of their 95 % intervals, and factors."""
-    axes: "DataFrame"
+    options: "DataFrame"
     """A row a value of an option that runs are set side by side by, such as their source: steps, loads, reading."""
 
 
@@ -133,7 +133,7 @@ def dataframes(report: Report) -> DataFrames:
         memory=dataframe(memory_rows(report), MEMORY_COLUMNS),
         findings=dataframe(finding_rows(report), FINDING_COLUMNS),
         points=dataframe(point_rows(report), POINT_COLUMNS),
-        axes=dataframe(axis_rows(report), AXIS_COLUMNS),
+        options=dataframe(option_rows(report), OPTION_COLUMNS),
     )
 
 
@@ -144,7 +144,7 @@ def dataframe(rows: Iterable[dict[str, Value]], columns: tuple[str, ...]) -> "Da
     made = pd.DataFrame([_encodable(row) for row in rows], columns=list(columns))
     integers = {c: "Int64" for c in _NULLABLE_INTEGERS if c in columns}
     # Several runs' times are medians, which may lie between two nanoseconds.
-    whole = () if columns in (POINT_COLUMNS, AXIS_COLUMNS) else columns
+    whole = () if columns in (POINT_COLUMNS, OPTION_COLUMNS) else columns
     integers |= {c: "int64" for c in whole if c.endswith("_ns") or c in _INTEGERS}
     return made.astype(integers)
 
@@ -273,20 +273,20 @@ def _ends(name: str, found: Estimate | None) -> dict[str, Value]:
     return {name: found.value if found else None, f"{name}_low": low, f"{name}_high": high}
 
 
-def axis_rows(report: Report) -> Iterator[dict[str, Value]]:
-    """Yield a row of `AXIS_COLUMNS` a value of an option that runs are set side by side by."""
-    for axis in report.multi_run.option_comparisons if report.multi_run else ():
-        for row in axis.rows:
+def option_rows(report: Report) -> Iterator[dict[str, Value]]:
+    """Yield a row of `OPTION_COLUMNS` a value of an option that runs are set side by side by."""
+    for comparison in report.multi_run.option_comparisons if report.multi_run else ():
+        for row in comparison.rows:
             figure = row.step_time
             estimates = {"step_ns": figure.step_ns, "samples_per_s": figure.samples_per_s, "ratio": row.ratio}
             yield {
-                "option": axis.option,
-                "name": axis.name,
-                "world_size": axis.world_size,
+                "option": comparison.option,
+                "name": comparison.name,
+                "world_size": comparison.world_size,
                 "value": row.value,
                 "repeats": len(figure.runs),
                 "measured_on": figure.measured_on,
                 "resampled": figure.resampled,
-                **{key: value for name in _AXIS_ESTIMATES for key, value in _ends(name, estimates[name]).items()},
-                **{name: getattr(row, name) for name in _AXIS_FIGURES},
+                **{key: value for name in _OPTION_ESTIMATES for key, value in _ends(name, estimates[name]).items()},
+                **{name: getattr(row, name) for name in _OPTION_FIGURES},
             }

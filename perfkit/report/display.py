@@ -28,7 +28,7 @@ def figure(record: Any, name: Any) -> Any:
         from perfkit.report.views.history import plot_steps
 
         return plot_steps(record)
-    from perfkit.report.charts.plotly_figures import plot
+    from perfkit.report.charts.run import plot
 
     return plot(record, name)
 

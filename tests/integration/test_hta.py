@@ -149,7 +149,7 @@ def test_traces_are_given_by_rank(tmp_path: Path) -> None:
     ("arguments", "said"),
     [
         (["idle-time", "x", "--step", "3"], "--step is for critical-path"),
-        (["idle-time", "x", "-o", "x.md"], "the suffix says no format"),
+        (["idle-time", "x", "-o", "x.md"], "unknown output format"),
         (["idle", "x"], "'idle' is not one of"),
     ],
 )

@@ -32,7 +32,7 @@ def test_the_notebook_runs_and_shows_what_it_says(tmp_path: Path, monkeypatch: p
     assert [kind for output in shown if (kind := _kind(output["data"])) != "html"] == ["figure"] * 3
     whole = "".join(output["data"].get("text/html", "") for output in shown if _kind(output["data"]) == "html")
     assert "Where the step&#39;s time goes" in whole
-    assert "cannot be told from so few runs" in whole
+    assert "too few runs to tell this from noise" in whole
     assert "<script" not in whole
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from perfkit.report.charts.plotly_figures import COLOURS
+from perfkit.report.charts.specs import COLOURS
 from perfkit.report.renderers.html import write
 from perfkit.schema.common import CATEGORIES
 from perfkit.schema.run import RunReport
@@ -71,7 +71,7 @@ def test_the_samples_are_shown_whole(browser: Any, tmp_path: Path, width: int, s
     assert done.returncode == 0, done.stderr
     visit = Visit(browser, path, width, color_scheme=scheme)
     assert visit.page.eval_on_selector_all("h2", "all => all.map(one => one.textContent)") == [
-        "What would give time back",
+        "Recommendations (estimated savings)",
         "Runs side by side",
         "sample-memory",
         "sample-hdf5",
@@ -90,7 +90,7 @@ def test_charts_and_tables_answer(browser: Any, tmp_path: Path) -> None:
     page = visit.page
     select = page.locator("figure.chart select")
     select.select_option(label="compute")
-    page.wait_for_function("document.querySelectorAll('.plot')[2].data[0].z[1][1] === 90")
+    page.wait_for_function("document.querySelectorAll('.plot')[2].data.find(one => one.visible).z[1][1] === 90")
     table = page.locator("table", has_text="Top operators")
     header = table.locator("th", has_text="total")
     names = table.locator("tbody td:first-child span")
@@ -121,9 +121,9 @@ def test_series_are_charted(browser: Any, tmp_path: Path, width: int, scheme: st
     assert ticks == ["1", "2", "4"]
     assert charts.nth(1).locator(".legendtext").all_text_contents() == [
         "load balance",
-        "host",
+        "host / launch",
         "input",
-        "serialisation",
+        "dependency (serialisation)",
         "transfer",
         "computation",
     ]
@@ -139,7 +139,7 @@ def test_memory_is_drawn_up_to_its_limit(browser: Any, tmp_path: Path, width: in
     visit.draw_all()
     chart = visit.page.locator("figure.chart", has_text="Memory over the step")
     assert chart.locator(".legendtext").all_text_contents() == [f"rank {number}" for number in (5, 4, 3, 2, 1)]
-    assert "the device's memory" in chart.locator(".annotation-text").all_text_contents()
+    assert "device memory" in chart.locator(".annotation-text").all_text_contents()
     drawn = chart.locator(".plot").evaluate("plot => plot.data.map(line => [line.line.shape, Math.max(...line.y)])")
     assert drawn == [["hv", number * GB] for number in (65, 64, 63, 62, 61)]
     top = chart.locator(".plot").evaluate("plot => plot.layout.yaxis.range[1]")

@@ -29,7 +29,7 @@ def test_runs_of_one_and_two_ranks_are_a_weak_series(tmp_path: Path) -> None:
     gone = 100 * (one.factors.global_efficiency - two.factors.global_efficiency)
     assert lost.total == pytest.approx(gone, abs=1e-6)
     shown = execute([*PYTHON, "analyze", str(tmp_path)])
-    assert "Scaling: gpt weak (batch 4 a rank)" in shown.stdout
+    assert "Scaling: gpt weak (batch 4 per rank)" in shown.stdout
     out = tmp_path / "one.talp.json"
     assert execute([*PYTHON, "analyze", str(tmp_path / "gpt-2"), "-o", str(out)]).returncode == 0
     made = json.loads(out.read_text())["Application"]["Global"]

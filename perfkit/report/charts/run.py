@@ -1,34 +1,63 @@
-"""The data of a run's charts: plain numbers in milliseconds, which the page draws.
-
-Every chart answers a question, and a table beside it has the same numbers.
-"""
+"""The charts of a run. Every chart answers a question, and a table of the report has the same numbers."""
 
 from collections.abc import Callable
 from statistics import fmean
-from typing import Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from perfkit.report.content import aggregates as sums
+from perfkit.errors import UsageError
+from perfkit.report.charts.scaling import series_charts
+from perfkit.report.charts.specs import Bars, Chart, PageCharts, bandwidths, heat_map, levels, stacked_bars
+from perfkit.report.content import aggregates
 from perfkit.report.content.run_tables import LONG, rank_label, step_label
 from perfkit.schema.common import CATEGORIES
 from perfkit.schema.cross_rank import BandwidthFit, MatchedCollectiveStat
-from perfkit.schema.rank import MemoryUse, RankReport
+from perfkit.schema.rank import MemoryUse, RankReport, StepBreakdown
+from perfkit.schema.report import Report
 from perfkit.schema.run import RunReport
 from perfkit.util.formatting import escape_unprintable, in_ms
 
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
 MOST_CELLS: Final = 20_000
-"""Of the heat map; of more ranks and steps the ranks with the longest steps are shown."""
+"""In the heat map; beyond that, only the ranks with the longest steps are shown."""
 _MOST_BARS: Final = 256
 _MOST_LINES: Final = 5
 _NEAR_THE_LIMIT: Final = 0.25
 
 
-def figures(run: RunReport) -> list[dict[str, Any]]:
+def page_charts(report: Report) -> PageCharts:
+    """Return the charts of a report's page."""
+    series = report.multi_run.series if report.multi_run else []
+    return PageCharts(series_charts(series), [run_charts(run) for run in report.runs])
+
+
+def plot(record: Report | RunReport, name: "ChartName") -> "Figure":
+    """Return the chart `name` of a run as a plotly figure.
+
+    Raises:
+        UsageError: the run has no such chart, or there are several runs.
+    """
+    run = _only(record) if isinstance(record, Report) else record
+    found = chart(run, name)
+    if found is None:
+        raise UsageError(f"{run.run}: {CHARTS[name].needs}")
+    return found.figure()
+
+
+def _only(report: Report) -> RunReport:
+    if len(report.runs) == 1:
+        return report.runs[0]
+    raise UsageError(f"the report has {len(report.runs)} runs: plot one of them, such as report.runs[0]")
+
+
+def run_charts(run: RunReport) -> list[Chart]:
     """Return the charts of a run, in order; none without steps."""
     return [found for name in CHARTS if (found := chart(run, name))]
 
 
 def _longest(ranks: list[RankReport], most: int) -> tuple[list[RankReport], str]:
-    """Return at most so many ranks, those with the longest mean step, in order; and what to say of the others."""
+    """Return the `most` ranks with the longest mean step, in order, and a note if others are left out."""
     if len(ranks) <= most:
         return ranks, ""
     chosen = sorted(ranks, key=lambda rank: -fmean(step.wall_ns for step in rank.steps))[:most]
@@ -36,61 +65,39 @@ def _longest(ranks: list[RankReport], most: int) -> tuple[list[RankReport], str]
     return [rank for rank in ranks if id(rank) in kept], f"The {most} of {len(ranks)} ranks with the longest steps."
 
 
-def _by_rank(ranks: list[RankReport]) -> dict[str, Any] | None:
+def _by_rank(ranks: list[RankReport]) -> Chart | None:
     if len(ranks) < 2:
         return None
     shown, note = _longest(ranks, _MOST_BARS)
-    means = [[ns / len(rank.steps) for ns in sums.exposed_sums(rank.steps)] for rank in shown]
-    return {
-        "kind": "stack",
-        "title": "Where a rank's mean step goes",
-        "note": note,
-        "axis": "rank",
-        "y": "ms, exposed",
-        "x": [rank_label(rank.rank) for rank in shown],
-        "series": [
-            {"colour": category, "name": LONG[category], "ms": [in_ms(mean[i]) for mean in means]}
-            for i, category in enumerate(CATEGORIES)
-        ],
-    }
+    means = [[ns / len(rank.steps) for ns in aggregates.exposed_sums(rank.steps)] for rank in shown]
+    series = [Bars(name, LONG[name], [in_ms(mean[i]) for mean in means]) for i, name in enumerate(CATEGORIES)]
+    return stacked_bars("Mean step per rank", [rank_label(r.rank) for r in shown], series, axis="rank", note=note)
 
 
-def _by_step(ranks: list[RankReport]) -> dict[str, Any] | None:
+def _by_step(ranks: list[RankReport]) -> Chart | None:
     by_step = _steps(ranks)
     if len(by_step) < 2:
         return None
-    return {
-        "kind": "stack",
-        "title": "Where each step goes" + (", mean over ranks" if len(ranks) > 1 else ""),
-        "note": "",
-        "axis": "step",
-        "y": "ms, exposed",
-        "x": [step_label(number) for number in by_step],
-        "series": [
-            {
-                "colour": category,
-                "name": LONG[category],
-                "ms": [
-                    in_ms(fmean(getattr(step.exposed_ns, category) for step in steps)) for steps in by_step.values()
-                ],
-            }
-            for category in CATEGORIES
-        ],
-    }
+    series = [
+        Bars(name, LONG[name], [in_ms(fmean(getattr(s.exposed_ns, name) for s in steps)) for steps in by_step.values()])
+        for name in CATEGORIES
+    ]
+    title = "Time per step" + (", mean over ranks" if len(ranks) > 1 else "")
+    return stacked_bars(title, [step_label(number) for number in by_step], series, axis="step")
 
 
-def _steps(ranks: list[RankReport]) -> dict[int | None, list[Any]]:
+def _steps(ranks: list[RankReport]) -> dict[int | None, list[StepBreakdown]]:
     numbers = sorted(
         {step.step for rank in ranks for step in rank.steps}, key=lambda number: (number is None, number or 0)
     )
-    by_step: dict[int | None, list[Any]] = {number: [] for number in numbers}
+    by_step: dict[int | None, list[StepBreakdown]] = {number: [] for number in numbers}
     for rank in ranks:
         for step in rank.steps:
             by_step[step.step].append(step)
     return by_step
 
 
-def _heat_map(ranks: list[RankReport]) -> dict[str, Any] | None:
+def _heat_map(ranks: list[RankReport]) -> Chart | None:
     numbers = list(_steps(ranks))
     if len(ranks) < 2 or len(numbers) < 2:
         return None
@@ -108,76 +115,56 @@ def _heat_map(ranks: list[RankReport]) -> dict[str, Any] | None:
             for table in tables
         ]
 
-    return {
-        "kind": "heat",
-        "title": "Every step of every rank",
-        "note": note,
-        "x": [step_label(number) for number in numbers],
-        "y": [rank_label(rank.rank) for rank in shown],
-        "layers": [{"name": "whole step", "ms": cells(None)}]
-        + [{"name": LONG[category], "ms": cells(category)} for category in CATEGORIES],
-    }
+    layers = [("whole step", cells(None)), *((LONG[category], cells(category)) for category in CATEGORIES)]
+    steps, names = [step_label(number) for number in numbers], [rank_label(rank.rank) for rank in shown]
+    return heat_map("Every step of every rank", steps, names, layers, note=note)
 
 
-def _waiting(run: RunReport) -> dict[str, Any] | None:
-    """Return what a rank's collectives are made of: the rank that waits least is the one that is waited for."""
+def _waiting(run: RunReport) -> Chart | None:
+    """Return wait and transfer time per rank: the rank that waits least is the one the others wait for."""
     waits = run.cross_rank.rank_waits if run.cross_rank and run.cross_rank.matched else []
     if len(waits) < 2:
         return None
     steps = {rank.rank: len(rank.steps) or 1 for rank in run.ranks}
     shown = sorted(sorted(waits, key=lambda wait: wait.wait_ns)[:_MOST_BARS], key=lambda wait: wait.rank)
-    left = len(waits) - len(shown)
-    return {
-        "kind": "stack",
-        "title": "Waiting and transfer in a rank's collectives, a mean step",
-        "note": f"The {len(shown)} of {len(waits)} ranks that wait least." if left else "",
-        "axis": "rank",
-        "y": "ms, exposed or hidden",
-        "x": [rank_label(wait.rank) for wait in shown],
-        "series": [
-            {
-                "colour": part,
-                "name": part,
-                "ms": [in_ms(getattr(w, f"{part}_ns") / steps.get(w.rank, 1)) for w in shown],
-            }
-            for part in ("transfer", "wait")
-        ],
-    }
-
-
-def _bandwidth(run: RunReport) -> dict[str, Any] | None:
-    """Return bandwidth against size, a series an operator and group, with what the fit says."""
-    rows = [row for row in run.cross_rank.collectives if row.busbw and row.bytes] if run.cross_rank else []
-    if len({row.bytes for row in rows}) < 2:
-        return None
-    series: dict[tuple[str, str | None, int | None], list[MatchedCollectiveStat]] = {}
-    for row in sorted(rows, key=lambda row: row.bytes or 0):
-        series.setdefault((row.operator, row.group, row.group_size), []).append(row)
-    fits = (
-        {(fit.operator, fit.group, fit.group_size): fit for fit in run.cross_rank.bandwidth_fits}
-        if run.cross_rank
-        else {}
+    series = [
+        Bars(part, part, [in_ms(getattr(wait, f"{part}_ns") / steps.get(wait.rank, 1)) for wait in shown])
+        for part in ("transfer", "wait")
+    ]
+    return stacked_bars(
+        "Wait and transfer in collectives, per rank and step",
+        [rank_label(wait.rank) for wait in shown],
+        series,
+        axis="rank",
+        y="ms, exposed or overlapped",
+        note=f"The {len(shown)} of {len(waits)} ranks that wait least." if len(shown) < len(waits) else "",
     )
-    return {
-        "kind": "scatter",
-        "title": "Bandwidth of collectives by size",
-        "note": "Lines: latency and bandwidth fitted."
-        if any(fit.alpha_ns is not None for fit in fits.values())
-        else "",
-        "series": [
-            {
-                "name": f"{escape_unprintable(alike[0].operator)} \u00d7{alike[0].group_size}",
-                "bytes": [row.bytes for row in alike],
-                "busbw": [row.busbw for row in alike],
-                "fit": _fitted(fits.get(key), alike),
-            }
-            for key, alike in series.items()
-        ],
-    }
+
+
+def _bandwidth(run: RunReport) -> Chart | None:
+    """Return bandwidth against size, one series per operator and group, with its fit."""
+    rows = [row for row in run.cross_rank.collectives if row.busbw and row.bytes] if run.cross_rank else []
+    if run.cross_rank is None or len({row.bytes for row in rows}) < 2:
+        return None
+    groups: dict[tuple[str, str | None, int | None], list[MatchedCollectiveStat]] = {}
+    for row in sorted(rows, key=lambda row: row.bytes or 0):
+        groups.setdefault((row.operator, row.group, row.group_size), []).append(row)
+    fits = {(fit.operator, fit.group, fit.group_size): fit for fit in run.cross_rank.bandwidth_fits}
+    series = [
+        (
+            f"{escape_unprintable(group[0].operator)} \u00d7{group[0].group_size}",
+            [row.bytes or 0 for row in group],
+            [row.busbw or 0 for row in group],
+            _fitted(fits.get(key), group),
+        )
+        for key, group in groups.items()
+    ]
+    note = "Lines: fitted latency and bandwidth." if any(fit.alpha_ns is not None for fit in fits.values()) else ""
+    return bandwidths("Bandwidth of collectives by size", series, note=note)
 
 
 def _fitted(fit: BandwidthFit | None, rows: list[MatchedCollectiveStat]) -> list[float] | None:
-    """Return the busbw that the fit gives at each size: factor * S / (alpha + factor * S / beta)."""
+    """Return the fitted busbw at each size: factor * S / (alpha + factor * S / beta)."""
     if fit is None or fit.alpha_ns is None or len(rows) < 2:
         return None
     on_bus = [(row.bytes or 0) * (row.busbw or 0) / (row.algbw or 1) for row in rows]
@@ -185,52 +172,46 @@ def _fitted(fit: BandwidthFit | None, rows: list[MatchedCollectiveStat]) -> list
     return [size * 1e9 / ns for size, ns in zip(on_bus, times, strict=True)] if all(times) else None
 
 
-def _memory(run: RunReport) -> dict[str, Any] | None:
-    """Return the levels of allocated memory over the step with the highest peak, of the ranks that need most.
+def _memory(run: RunReport) -> Chart | None:
+    """Return allocated memory over the step with the highest peak, of the ranks with the highest peaks.
 
-    Of a run with accelerators it is their memory that runs out.
+    In a run with accelerators only device memory is shown: that is what runs out.
     """
     uses = [(rank, use) for rank in run.ranks for use in rank.memory]
     uses = [(rank, use) for rank, use in uses if use.device != "CPU"] or uses
     if not uses:
         return None
     shown = sorted(uses, key=lambda pair: -pair[1].peak.allocated_bytes)[:_MOST_LINES]
-    names, shared = _told_apart([use for _, use in shown])
+    names, shared = _unique_names([use for _, use in shown])
     left = f"The {len(shown)} highest peaks of {len(uses)}." if len(shown) < len(uses) else ""
     limits = [use.limit_bytes for _, use in shown if use.limit_bytes]
     most = shown[0][1].peak.allocated_bytes
-    return {
-        "kind": "levels",
-        "title": "Memory over the step: " + ("how near is the limit, and when?" if limits else "how much, and when?"),
-        "note": " ".join(filter(None, (shared, left))),
-        "axis": "ms since the host began the step",
-        "y": "allocated",
-        # A limit that is far away would leave nothing to be seen of what is below it.
-        "limit": min(limits) if limits and most >= min(limits) * _NEAR_THE_LIMIT else None,
-        "series": [
-            {
-                "name": f"rank {rank_label(rank.rank)}{name}",
-                "ms": [in_ms(ns) for ns in use.curve.at_ns],
-                "bytes": use.curve.allocated_bytes,
-                "peak": use.curve.allocated_bytes.index(max(use.curve.allocated_bytes)),
-            }
+    return levels(
+        "Memory over the step" + (", against the device's limit" if limits else ""),
+        [
+            (f"rank {rank_label(rank.rank)}{name}", [in_ms(ns) for ns in use.curve.at_ns], use.curve.allocated_bytes)
             for name, (rank, use) in zip(names, shown, strict=True)
         ],
-    }
+        axis="ms since the host began the step",
+        y="allocated",
+        # A limit far above the lines would flatten them.
+        limit=min(limits) if limits and most >= min(limits) * _NEAR_THE_LIMIT else None,
+        note=" ".join(filter(None, (shared, left))),
+    )
 
 
-def _told_apart(uses: list[MemoryUse]) -> tuple[list[str], str]:
-    """Return what the lines' names say beyond their rank, and what all of them have in common."""
+def _unique_names(uses: list[MemoryUse]) -> tuple[list[str], str]:
+    """Return what the lines' names need besides their rank, and what all lines have in common."""
     parts = [(use.device, f"step {step_label(use.curve.step)}") for use in uses]
     common = [names[0] for names in zip(*parts, strict=True) if len(set(names)) == 1]
-    apart = ["".join(f", {part}" for part in mine if part not in common) for mine in parts]
-    return apart, f"{', '.join(common)}." if common else ""
+    different = ["".join(f", {part}" for part in mine if part not in common) for mine in parts]
+    return different, f"{', '.join(common)}." if common else ""
 
 
-class Chart(NamedTuple):
-    """How a chart is made, and what a run needs to have it."""
+class RunChart(NamedTuple):
+    """How a chart is built, and what a run needs to have it."""
 
-    make: Callable[[RunReport], dict[str, Any] | None]
+    build: Callable[[RunReport], Chart | None]
     needs: str
 
 
@@ -239,17 +220,19 @@ def _with_steps(run: RunReport) -> list[RankReport]:
 
 
 ChartName = Literal["ranks", "steps", "heat_map", "waiting", "bandwidth", "memory"]
-CHARTS: Final[dict[ChartName, Chart]] = {
-    "ranks": Chart(lambda run: _by_rank(_with_steps(run)), "a chart of ranks needs two or more with steps"),
-    "steps": Chart(lambda run: _by_step(_with_steps(run)), "a chart of steps needs two or more"),
-    "heat_map": Chart(lambda run: _heat_map(_with_steps(run)), "a map of ranks and steps needs two or more of both"),
-    "waiting": Chart(_waiting, "a chart of waiting needs collectives that several ranks have in common"),
-    "bandwidth": Chart(_bandwidth, "a chart of bandwidths needs collectives of two or more sizes on several ranks"),
-    "memory": Chart(_memory, "a chart of memory needs traces recorded with profile_memory"),
+CHARTS: Final[dict[ChartName, RunChart]] = {
+    "ranks": RunChart(lambda run: _by_rank(_with_steps(run)), "a chart of ranks needs two or more with steps"),
+    "steps": RunChart(lambda run: _by_step(_with_steps(run)), "a chart of steps needs two or more"),
+    "heat_map": RunChart(lambda run: _heat_map(_with_steps(run)), "a map of ranks and steps needs two or more of both"),
+    "waiting": RunChart(_waiting, "a chart of waiting needs collectives matched across ranks"),
+    "bandwidth": RunChart(
+        _bandwidth, "a chart of bandwidths needs matched collectives of two or more sizes on several ranks"
+    ),
+    "memory": RunChart(_memory, "a chart of memory needs traces recorded with profile_memory"),
 }
-"""The charts that `figures` returns, by name."""
+"""The charts of a run, by name."""
 
 
-def chart(run: RunReport, name: ChartName) -> dict[str, Any] | None:
-    """Return one chart of a run; None where it has none."""
-    return CHARTS[name].make(run) if _with_steps(run) else None
+def chart(run: RunReport, name: ChartName) -> Chart | None:
+    """Return one chart of a run; None if it has none."""
+    return CHARTS[name].build(run) if _with_steps(run) else None

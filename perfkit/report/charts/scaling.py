@@ -1,67 +1,63 @@
-"""The data of the charts of series: throughput against ranks, and where efficiency was lost."""
+"""The charts of a scaling series: throughput against ranks, and where efficiency was lost."""
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
+from perfkit.report.charts.specs import Chart, Line, signed_bars, throughput
 from perfkit.report.content.scaling import PARTS
 from perfkit.schema.scaling import Estimate, ScalingSeries
 from perfkit.util.formatting import escape_unprintable
 
-_LONG: Final = {"serialisation": "serialisation", "load_balance": "load balance", "computation_scaling": "computation"}
+_LONG: Final = {
+    "host": "host / launch",
+    "serialisation": "dependency (serialisation)",
+    "load_balance": "load balance",
+    "computation_scaling": "computation",
+}
 
 
-def series_figures(several: Sequence[ScalingSeries]) -> list[dict[str, Any]]:
+def series_charts(series: Sequence[ScalingSeries]) -> list[Chart]:
     """Return the charts of every series."""
-    charts = (chart for series in several for chart in (_throughput(series), _lost(series)))
+    charts = (chart for one in series for chart in (_throughput(one), _lost(one)))
     return [chart for chart in charts if chart]
 
 
-def _throughput(series: ScalingSeries) -> dict[str, Any] | None:
-    known = [
+def _throughput(series: ScalingSeries) -> Chart | None:
+    measured = [
         (point.world_size, point.step_time.samples_per_s)
         for point in series.points
         if point.step_time.samples_per_s is not None
     ]
-    if len(known) < 2:
+    if len(measured) < 2:
         return None
-    least, base = known[0]
+    least, base = measured[0]
     forecast = [(one.world_size, one.samples_per_s) for one in series.forecasts if one.samples_per_s is not None]
-    sizes = [size for size, _ in (*known, *forecast)]
-    lines = [_line("measured", known), _line("forecast by the USL", forecast)]
-    return {
-        "kind": "lines",
-        "title": f"Throughput against ranks: {escape_unprintable(series.name)}",
-        "note": "with 95 % intervals; both axes are logarithmic",
-        "axis": "ranks",
-        "unit": "samples/s",
-        "ideal": {"x": sizes, "y": [round(base.value * size / least, 3) for size in sizes]},
-        "lines": [line for line in lines if line["x"]],
-    }
+    sizes = [size for size, _ in (*measured, *forecast)]
+    return throughput(
+        f"Throughput against ranks: {escape_unprintable(series.name)}",
+        _line("measured", measured),
+        _line("forecast by the USL", forecast) if forecast else None,
+        Line("ideal", [round(base.value * size / least, 3) for size in sizes], [], sizes),
+        axis="ranks",
+        unit="samples/s",
+        note="With 95 % intervals; both axes are logarithmic.",
+    )
 
 
-def _line(name: str, points: Sequence[tuple[int, Estimate]]) -> dict[str, Any]:
-    ends = [(found.value, *(found.interval or (found.value, found.value))) for _, found in points]
-    return {
-        "name": name,
-        "x": [size for size, _ in points],
-        "y": [round(value, 3) for value, _, _ in ends],
-        "up": [round(high - value, 3) for value, _, high in ends],
-        "down": [round(value - low, 3) for value, low, _ in ends],
-    }
+def _line(name: str, points: Sequence[tuple[int, Estimate]]) -> Line:
+    found = [estimate for _, estimate in points]
+    intervals = [estimate.interval or (estimate.value, estimate.value) for estimate in found]
+    return Line(name, [round(estimate.value, 3) for estimate in found], intervals, [size for size, _ in points])
 
 
-def _lost(series: ScalingSeries) -> dict[str, Any] | None:
+def _lost(series: ScalingSeries) -> Chart | None:
     if not series.lost:
         return None
-    return {
-        "kind": "bars",
-        "title": f"Efficiency lost between world sizes: {escape_unprintable(series.name)}",
-        "note": "points of global efficiency; below zero: gained",
-        "axis": "ranks",
-        "unit": "points",
-        "x": [f"{lost.from_size} \u2192 {lost.to_size}" for lost in series.lost],
-        "series": [
-            {"name": _LONG.get(part, part), "y": [round(getattr(lost, part), 4) for lost in series.lost]}
-            for part in PARTS
-        ],
-    }
+    return signed_bars(
+        f"Efficiency lost between world sizes: {escape_unprintable(series.name)}",
+        [f"{lost.from_size} \u2192 {lost.to_size}" for lost in series.lost],
+        [(_LONG.get(part, part), [round(getattr(lost, part), 4) for lost in series.lost]) for part in PARTS],
+        axis="ranks",
+        unit="percentage points",
+        note="Percentage points of global efficiency; below zero: gained.",
+    )

@@ -1,7 +1,4 @@
-"""Sums and medians over the ranks and steps of a run, for showing.
-
-Nothing here is a metric of its own: every figure is a sum, a mean or a median of the report's.
-"""
+"""Sums and medians over the ranks and steps of a run, for the tables. No new metric is computed here."""
 
 from collections.abc import Iterable, Sequence
 from statistics import median
@@ -12,7 +9,7 @@ from perfkit.schema.rank import CollectiveStat, OperatorStat, PhaseStat, StepBre
 from perfkit.schema.run import RunReport
 
 ACTIVE = CATEGORIES[:-1]
-"""The categories that have a total: `overhead` is where none was active."""
+"""The categories that have a total: `overhead` is the time when none is active."""
 
 
 def steps_of(run: RunReport) -> list[StepBreakdown]:
@@ -21,19 +18,19 @@ def steps_of(run: RunReport) -> list[StepBreakdown]:
 
 
 def exposed_sums(steps: Iterable[StepBreakdown]) -> list[int]:
-    """Return the summed exclusive time a category (ns), in the order of `CATEGORIES`."""
+    """Return the summed exposed time per category (ns), in the order of `CATEGORIES`."""
     rows = [[getattr(s.exposed_ns, c) for c in CATEGORIES] for s in steps]
     return [sum(column) for column in zip(*rows, strict=True)] if rows else [0] * len(CATEGORIES)
 
 
 def total_sums(steps: Iterable[StepBreakdown]) -> list[int]:
-    """Return the summed active time a category (ns), in the order of `ACTIVE`."""
+    """Return the summed active time per category (ns), in the order of `ACTIVE`."""
     rows = [[getattr(s.total_ns, c) for c in ACTIVE] for s in steps]
     return [sum(column) for column in zip(*rows, strict=True)] if rows else [0] * len(ACTIVE)
 
 
-def hidden(total_ns: int, exposed_ns: int) -> float | None:
-    """Return the hidden share of an active time; None where there was none (metrics.md section 4)."""
+def overlapped(total_ns: int, exposed_ns: int) -> float | None:
+    """Return the overlapped share of an active time; None if it was never active (metrics.md section 4)."""
     return (total_ns - exposed_ns) / total_ns if total_ns else None
 
 
@@ -58,5 +55,5 @@ def merged_phases(run: RunReport) -> list[PhaseStat]:
 
 
 def merged_collectives(run: RunReport) -> list[CollectiveStat]:
-    """Return collectives of one kind, group, size and type over all ranks, what nothing hid most first."""
+    """Return collectives of one kind, group, size and type over all ranks, largest exposed time first."""
     return add_collectives(row for rank in run.ranks for row in rank.collectives)

@@ -1,4 +1,4 @@
-"""Another program's figures beside perfkit's own, and why they differ."""
+"""Another tool's figures compared with perfkit's, and why they differ."""
 
 from typing import Final
 
@@ -7,11 +7,11 @@ from perfkit.schema.run import CrossCheck, CrossCheckRow
 from perfkit.util.formatting import difference, duration, escape_unprintable, format_percent
 
 _ALIKE: Final = 0.001
-"""A difference below this share of the window needs no reason."""
+"""A difference below this share of the window needs no explanation."""
 
 
 def cross_check(check: CrossCheck | None, top: int) -> Table | None:
-    """Return perfkit's figures beside the other's, and why they differ: of the ranks that differ most."""
+    """Return perfkit's figures, the other tool's and the reasons for differences, for the ranks that differ most."""
     if check is None or not check.rows:
         return None
     ordered = sorted(check.rows, key=lambda row: -abs(row.idle_ns - row.external_idle_ns))
@@ -23,11 +23,11 @@ def cross_check(check: CrossCheck | None, top: int) -> Table | None:
             Column("time", "words"),
             Column("perfkit"),
             Column("HTA"),
-            Column("differs by"),
-            Column("because", "words"),
+            Column("difference"),
+            Column("reason", "words"),
         ),
         [line for row in ordered[:top] for line in _lines(row)],
-        f"{left} more ranks, which differ less" if left > 0 else "",
+        f"{left} more ranks with smaller differences" if left > 0 else "",
     )
 
 
@@ -61,12 +61,14 @@ def _reason(name: str, differs_ns: int, row: CrossCheckRow) -> str:
     if name == "window":
         return _WINDOW if edges >= 0 else _WIDER
     if name == "idle":
-        return f"{difference(edges)} at the window's edges, {difference(differs_ns - edges)} of what is not idle above"
-    # Rounding inwards can only make another's figure the smaller one.
+        return f"{difference(edges)} at the window's edges, {difference(differs_ns - edges)} from the rows above"
+    # Rounding inwards can only make HTA's figure smaller.
     return _ROUNDING if 0 < differs_ns <= row.rounding_ns else _KINDS
 
 
-_WINDOW: Final = "HTA's begins with the first kernel and ends with the last, perfkit's with the host's steps"
-_WIDER: Final = "HTA counts what was launched before the first step, or outlasts the last"
-_ROUNDING: Final = "HTA rounds to µs, each event inwards"
-_KINDS: Final = "HTA goes by names alone, perfkit also by what launched a kernel; HTA counts synchronisation as work"
+_WINDOW: Final = "HTA's window spans the first to the last kernel, perfkit's the host's steps"
+_WIDER: Final = "HTA counts events launched before the first step or running past the last"
+_ROUNDING: Final = "HTA rounds each event inwards to µs"
+_KINDS: Final = (
+    "HTA classifies by name only, perfkit also by the launching operator; HTA counts synchronisation as work"
+)

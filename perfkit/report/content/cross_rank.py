@@ -1,4 +1,4 @@
-"""The tables that comparing ranks gives: the efficiency hierarchy, and collectives split into waiting and transfer."""
+"""Tables across ranks: the efficiency hierarchy, and collectives split into wait and transfer."""
 
 from typing import Final
 
@@ -8,24 +8,24 @@ from perfkit.schema.run import RunReport
 from perfkit.util.formatting import MISSING, duration, escape_unprintable, format_percent, size
 
 _LOW: Final = 0.8
-"""A factor below it is called out (metrics.md section 6)."""
+"""A factor below it is highlighted (metrics.md section 6)."""
 _MOST_COLUMNS: Final = 6
-_BLURRED: Final = frozenset({"groups_incomplete", "suspect_matches", "ranks_missing", "timelines_disagree"})
-"""Findings that say that what was waiting and what was transfer is not known."""
+_WAITS_UNRELIABLE: Final = frozenset({"groups_incomplete", "suspect_matches", "ranks_missing", "timelines_disagree"})
+"""Findings after which wait and transfer cannot be separated."""
 INDENT: Final = "\u2003"  # an em space: markdown and HTML would drop an ordinary one
 _ROWS: Final = {
     "parallel": "parallel efficiency",
     "load_balance": f"{INDENT}load balance",
-    "host": f"{INDENT}host",
+    "host": f"{INDENT}host / launch",
     "input": f"{INDENT}input",
-    "serialisation": f"{INDENT}serialisation",
+    "serialisation": f"{INDENT}dependency (serialisation)",
     "transfer": f"{INDENT}transfer",
     "au": "accelerator utilisation",
 }
 
 
 def efficiency(runs: list[RunReport]) -> Table | None:
-    """Return the hierarchy, a column a run as POP has it; None where no run has one, or too many do."""
+    """Return POP's hierarchy with one column per run; None if no run has one, or too many have."""
     known = [(run, run.efficiency) for run in runs if run.efficiency and run.efficiency.parallel]
     if not known or len(known) > _MOST_COLUMNS:
         return None
@@ -34,10 +34,10 @@ def efficiency(runs: list[RunReport]) -> Table | None:
     columns = [Column(f"{place}" if len(known) > 1 else title) for place, title in enumerate(titles, 1)]
     legend = "; ".join(f"{place}: {title}" for place, title in enumerate(titles, 1)) if len(known) > 1 else ""
     remark = "parallel efficiency is the product of the five below it" + (f". {legend}" if legend else "")
-    if any(finding.code in _BLURRED for run, _ in known for finding in run.findings):
+    if any(finding.code in _WAITS_UNRELIABLE for run, _ in known for finding in run.findings):
         remark += (
-            f". {'In some runs w' if len(known) > 1 else 'W'}aiting and transfer cannot be told apart here (see the "
-            "findings): of serialisation and transfer only the product holds"
+            f". {'In some runs, w' if len(known) > 1 else 'W'}ait and transfer cannot be separated (see the findings): "
+            "only the product of the dependency and transfer factors is valid"
         )
     return Table("Efficiency", (Column("factor", "words"), *columns), rows, remark)
 
@@ -47,23 +47,23 @@ def _factor(value: float | None) -> Cell:
 
 
 def shared_collectives(run: RunReport, top: int) -> Table | None:
-    """Return the collectives that ranks have in common, with what of them was waiting."""
+    """Return collectives matched across ranks, split into wait and transfer."""
     if run.cross_rank is None or not run.cross_rank.collectives:
         return None
     rows = run.cross_rank.collectives
     left = len(rows) - top
     found = run.cross_rank
-    remark = f"matched: {found.matched} of {found.matched + found.unmatched} collectives of ranks" + (
+    remark = f"matched across ranks: {found.matched} of {found.matched + found.unmatched}" + (
         f"; {left} more rows" if left > 0 else ""
     )
     return Table(
-        "Collectives across ranks (a collective: mean waiting of a rank, transfer, bandwidth)",
+        "Collectives across ranks (mean per collective: wait per rank, transfer, bandwidth)",
         (
             Column("operator", "name"),
             Column("ranks"),
             Column("size"),
             Column("count"),
-            Column("waiting"),
+            Column("wait"),
             Column("transfer"),
             Column("algbw"),
             Column("busbw"),
@@ -86,7 +86,7 @@ def shared_collectives(run: RunReport, top: int) -> Table | None:
 
 
 def fits(run: RunReport) -> Table | None:
-    """Return what collectives cost by their size; None where no operator and group has sizes enough."""
+    """Return fits of transfer time against size; None if no operator and group has enough sizes."""
     rows = run.cross_rank.bandwidth_fits if run.cross_rank else []
     if not any(row.reason is None for row in rows):
         return None
@@ -111,7 +111,7 @@ def fits(run: RunReport) -> Table | None:
             )
             for row in rows
         ],
-        "error: root mean square over the sizes; an operator of less than three sizes has no fit",
+        "error: root mean square over the sizes; an operator with fewer than three sizes has no fit",
     )
 
 

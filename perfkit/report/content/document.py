@@ -1,6 +1,6 @@
-"""What a report for people consists of before it is drawn: facts, tables and findings.
+"""The content of a report before it is rendered: facts, tables, findings and recommendations.
 
-The rich and the markdown reporter differ only in how they draw a `JsonScanner`.
+The console, markdown, HTML and notebook renderers differ only in how they draw a `Document`.
 """
 
 from collections.abc import Sequence
@@ -9,12 +9,16 @@ from typing import Literal
 
 from perfkit.schema.common import Severity
 
+RECOMMENDATIONS = "Recommendations (estimated savings)"
+FINDINGS = "Findings"
+"""Headings."""
+
 Tone = Literal["plain", "strong", "faint", "good", "info", "warning", "error"]
-"""What a piece of text means; a reporter with colours gives it one."""
+"""The meaning of a piece of text; renderers with colors map it to one."""
 
 Kind = Literal["number", "name", "words"]
-"""How a column behaves where room is scarce: a `number` is never cut, a `name` is shortened in its
-middle, `words` are folded onto further lines."""
+"""How a column behaves if the table is too wide: a `number` is never cut, a `name` is shortened in its
+middle, `words` wrap."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +31,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A cell; `note` stands behind the text, or under it where the table would be too wide."""
+    """A cell; `note` follows the text, or goes below it if the table would be too wide."""
 
     text: str
     note: str = ""
@@ -36,7 +40,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table, with a remark under it (what was left out, say)."""
+    """A table, with a remark below it (such as what was left out)."""
 
     title: str
     columns: tuple[Column, ...]
@@ -55,7 +59,7 @@ class KeyValue:
 
 @dataclass(frozen=True, slots=True)
 class FindingLine:
-    """A finding as it is shown."""
+    """A line of the findings section."""
 
     severity: Severity
     text: str
@@ -63,13 +67,13 @@ class FindingLine:
 
 @dataclass(frozen=True, slots=True)
 class InsightItem:
-    """An insight as it is shown."""
+    """A numbered recommendation."""
 
     text: str
-    """The sentence, and what run it is about where there are several."""
+    """The sentence, after the run's name if there are several runs."""
     recommendation: str
     potential_saving: str
-    """Empty where it is not known."""
+    """Empty if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +84,7 @@ class Section:
     headline: str
     tone: Tone
     summary: list[Table]
-    """What belongs on the first screen."""
+    """Tables for the first screen."""
     key_values: list[KeyValue]
     tables: list[Table]
     findings: list[FindingLine]
@@ -90,9 +94,10 @@ class Section:
 class Document:
     """A whole report."""
 
+    title: str
     comparison: list[Table]
     sections: list[Section]
     footnotes: list[str] = field(default_factory=list)
     advice: list[InsightItem] = field(default_factory=list)
     findings: list[FindingLine] = field(default_factory=list)
-    """About no one section."""
+    """Findings about no single section."""

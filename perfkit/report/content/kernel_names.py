@@ -1,4 +1,4 @@
-"""Names as they are shown: long ones of kernels made to fit without losing what tells them apart."""
+"""Shortens long kernel names without losing the parts that distinguish them."""
 
 import re
 from itertools import accumulate
@@ -10,7 +10,7 @@ from perfkit.schema.rank import CollectiveStat
 from perfkit.util.formatting import escape_unprintable
 
 LONGEST = 100
-"""Cells that a name takes at most, however wide the terminal: numbers stay near their names."""
+"""Maximum width of a name in cells, however wide the terminal: numbers stay near their names."""
 
 _BREAK = re.compile(r"[ /_-]")
 _QUALIFIER = re.compile(r"\(anonymous namespace\)::|\b[A-Za-z_]\w*::(?=[A-Za-z_(])")
@@ -19,8 +19,8 @@ _QUALIFIER = re.compile(r"\(anonymous namespace\)::|\b[A-Za-z_]\w*::(?=[A-Za-z_(
 def shorten(name: str, width: int) -> str:
     """Return `name` within `width` terminal cells.
 
-    What is the same in every kernel's name goes first: `void`, parameter list, namespaces. Then the template arguments,
-    unless they are where there is room; a name that is still too long loses its middle.
+    What all kernel names share is dropped first: `void`, the parameter list, namespaces; then the end of the template
+    arguments. A name that is still too long loses its middle.
     """
     if cell_len(name) <= width:
         return name
@@ -72,5 +72,5 @@ def _head(text: str, cells: int) -> str:
 
 
 def collective_name(row: CollectiveStat | MatchedCollectiveStat) -> str:
-    """Return a collective's operator, and that DDP issued it where it is a bucket of gradients."""
+    """Return a collective's operator, marked if it is a gradient bucket of DDP."""
     return escape_unprintable(row.operator) + (" (DDP)" if row.ddp_bucket else "")

@@ -1,4 +1,4 @@
-"""Turns a `Report` into the `JsonScanner` that the reporters for people draw."""
+"""Turns a `Report` into the `Document` that the renderers draw."""
 
 from perfkit.report.content import run_tables as tables
 from perfkit.report.content.cross_check import cross_check
@@ -11,14 +11,14 @@ from perfkit.schema.run import Bound, RunReport
 from perfkit.util.formatting import duration, escape_unprintable
 
 FOOTNOTES = (
-    "exposed: every instant of a step belongs to one category, the first of compute, "
-    "communication, memcpy and data loading that was active; the shares add up to the step.",
-    "overhead: none of them was active: launch gaps, Python, synchronisation, waiting.",
-    "active, hidden: how long a category was active at all, and the part of it that an earlier category covered.",
+    "exposed: each instant of a step counts for one category, the first of compute, communication, memcpy and "
+    "data loading that is active; the shares add up to the step.",
+    "idle (overhead in files and --fail-on): none of them is active: launch gaps, Python, synchronisation, waiting.",
+    "active: total time of a category; overlapped: the part of it during which an earlier category is active.",
 )
 
 MAX_WHOLE_RUNS = 8
-"""Of more runs than this only the comparison, the verdicts, the facts and the findings are shown."""
+"""With more runs than this, the tables of each run are left out."""
 
 _TONES: dict[Bound, Tone] = {"compute": "good", "unknown": "info"}
 
@@ -28,18 +28,24 @@ def document(report: Report, top: int) -> Document:
     whole = len(report.runs) <= MAX_WHOLE_RUNS
     alone = len(report.runs) == 1
     sections = [_section(run, top, whole, alone) for run in report.runs]
-    explained = any(run.ranks for run in report.runs)
-    notes = list(FOOTNOTES) if explained else []
+    notes = list(FOOTNOTES) if any(run.ranks for run in report.runs) else []
     if not whole:
-        notes.append(f"Of more than {MAX_WHOLE_RUNS} runs the tables of each are left out: analyze fewer to see them.")
+        notes.append(
+            f"With more than {MAX_WHOLE_RUNS} runs the tables of each run are left out: analyze fewer runs to see them."
+        )
     advice = [_advice(insight, alone) for insight in report.insights]
-    return Document(comparison(report), sections, notes, advice, finding_lines(report.findings))
+    return Document("perfkit report", comparison(report), sections, notes, advice, finding_lines(report.findings))
+
+
+def run_document(run: RunReport, top: int) -> Document:
+    """Return everything that is shown of one run."""
+    return document(Report(perfkit_version="", runs=[run]), top)
 
 
 def _advice(insight: Insight, alone: bool) -> InsightItem:
-    gives_back = "" if insight.potential_saving_ns is None else f"up to {duration(insight.potential_saving_ns)} a step"
+    saving = "" if insight.potential_saving_ns is None else f"up to {duration(insight.potential_saving_ns)} per step"
     where = "" if alone else f"{escape_unprintable(insight.run)}: "
-    return InsightItem(f"{where}{insight.sentence}", insight.recommendation, gives_back)
+    return InsightItem(f"{where}{insight.sentence}", insight.recommendation, saving)
 
 
 def _section(run: RunReport, top: int, whole: bool, alone: bool) -> Section:

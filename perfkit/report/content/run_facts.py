@@ -1,4 +1,4 @@
-"""The facts of one run that a reader wants before the tables, and its findings."""
+"""Key facts of one run, shown before its tables, and its findings."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
@@ -12,13 +12,13 @@ from perfkit.util.formatting import MISSING, difference, duration, escape_unprin
 
 FINDINGS_A_CODE = 5
 FILES_A_FINDING = 4
-"""So many are written out, the rest is counted."""
+"""Listed in full up to this number; the rest is counted."""
 
 _ORDER: tuple[Severity, ...] = ("info", "warning", "error")
 
 
 def key_values(run: RunReport) -> list[KeyValue]:
-    """Return the facts of a run, without those that are not known and need no reason."""
+    """Return the facts of a run; unknown ones that need no explanation are left out."""
     lines = [
         _workload(run),
         _ranks(run),
@@ -44,7 +44,7 @@ def _workload(run: RunReport) -> KeyValue | None:
 
 
 def input_of(run: RunReport) -> str:
-    """Return where a run's input came from, and how it was read where that is a choice."""
+    """Return a run's data source, and how it was read if that is an option of the source."""
     config = run.config or {}
     parts = [escape_unprintable(run.source or MISSING)]
     if run.source not in (None, "memory") and "read" in config:
@@ -59,7 +59,7 @@ def _ranks(run: RunReport) -> KeyValue:
     unknown = len(run.ranks) - len(known)
     word = "rank" if len(known) == 1 else "ranks"
     named = [f"{word} {ranges(known)}"] if known and len(known) < run.world_size else []
-    named += [f"{unknown} that do not say which"] if unknown else []
+    named += [f"{unknown} of unknown rank"] if unknown else []
     which = f" ({', '.join(named)})" if named else ""
     hosts = {r.host for r in run.ranks if r.host}
     world = f" of {run.world_size}" if len(run.ranks) <= run.world_size else ""
@@ -74,15 +74,15 @@ def _ranks(run: RunReport) -> KeyValue:
 
 
 def _waiting(run: RunReport) -> KeyValue | None:
-    """Say who waits for whom: the rank that the others wait for waits least."""
+    """Return the range of wait times over ranks: the rank the others wait for waits least."""
     if run.cross_rank is None or not run.cross_rank.matched or len(run.cross_rank.rank_waits) < 2:
         return None
     steps = max((len(rank.steps) for rank in run.ranks), default=0) or 1
     least, most = (choose(run.cross_rank.rank_waits, key=lambda wait: wait.wait_ns) for choose in (min, max))
     return KeyValue(
-        "waiting",
-        f"in collectives, a step: rank {least.rank} the least, {duration(least.wait_ns / steps)}; "
-        f"rank {most.rank} the most, {duration(most.wait_ns / steps)}",
+        "wait per step",
+        f"in collectives: min {duration(least.wait_ns / steps)} (rank {least.rank}), "
+        f"max {duration(most.wait_ns / steps)} (rank {most.rank})",
     )
 
 
@@ -90,7 +90,7 @@ def _steps(run: RunReport) -> KeyValue:
     numbers = {s.step for s in sums.steps_of(run)}
     known = [n for n in numbers if n is not None]
     if not known:
-        return KeyValue("steps", "none marked: the whole trace is taken as one" if numbers else "none")
+        return KeyValue("steps", "none marked: the whole trace counts as one step" if numbers else "none")
     each = f"median {duration(sums.step_time(run))}"
     return KeyValue("steps", f"{len(known)} ({ranges(known)}), {each} on the slowest rank")
 
@@ -98,7 +98,7 @@ def _steps(run: RunReport) -> KeyValue:
 def _throughput(known: Throughput | None) -> list[KeyValue]:
     if known is None:
         return []
-    where = "without the profiler" if known.measured_on == "plain" else "while recorded"
+    where = "without the profiler" if known.measured_on == "plain" else "with the profiler"
     rates = [rate(known.samples_per_s, "samples")]
     rates += [rate(known.tokens_per_s, "tokens")] if known.tokens_per_s is not None else []
     rates.append(f"step {duration(known.step_ns)} {where}")
@@ -114,10 +114,10 @@ def _cost(cost: ProfilerCost | None) -> list[KeyValue]:
     if cost is None:
         return []
     if cost.ratio is None or cost.plain_step_ns is None or cost.recorded_step_ns is None:
-        return [KeyValue("profiler's cost", f"not known: {escape_unprintable(cost.reason or 'not measured')}")]
+        return [KeyValue("profiler overhead", f"unknown: {escape_unprintable(cost.reason or 'not measured')}")]
     extra = difference(cost.recorded_step_ns - cost.plain_step_ns)
-    steps = f"{duration(cost.recorded_step_ns)} against {duration(cost.plain_step_ns)} without"
-    return [KeyValue("profiler's cost", f"×{cost.ratio:.2f} a step, {extra} ({steps})")]
+    steps = f"{duration(cost.recorded_step_ns)} vs. {duration(cost.plain_step_ns)} without"
+    return [KeyValue("profiler overhead", f"×{cost.ratio:.2f} per step, {extra} ({steps})")]
 
 
 def _injections(injections: list[Injection]) -> list[KeyValue]:
@@ -127,7 +127,7 @@ def _injections(injections: list[Injection]) -> list[KeyValue]:
         f"{duration(i.delay_ns)} in {i.phase} on " + ("every rank" if i.rank is None else f"rank {i.rank}")
         for i in injections
     ]
-    return [KeyValue("injected faults", f"put in on purpose: {'; '.join(delays)}", "warning")]
+    return [KeyValue("injected faults", f"deliberate: {'; '.join(delays)}", "warning")]
 
 
 def _state(run: RunReport) -> list[KeyValue]:
@@ -137,7 +137,7 @@ def _state(run: RunReport) -> list[KeyValue]:
 
 
 def _warnings(run: RunReport) -> list[KeyValue]:
-    counts = Counter(f.severity for f in _untold(run))
+    counts = Counter(f.severity for f in _findings_beyond_verdict(run))
     serious = [f"{counts[s]} {s}{'s' if counts[s] > 1 else ''}" for s in ("error", "warning") if counts[s]]
     if not serious:
         return []
@@ -146,14 +146,14 @@ def _warnings(run: RunReport) -> list[KeyValue]:
 
 
 def findings(run: RunReport) -> list[FindingLine]:
-    """Return the findings of a run, but for what its verdict says already."""
-    return finding_lines(_untold(run))
+    """Return the findings of a run, except the one that its verdict reports."""
+    return finding_lines(_findings_beyond_verdict(run))
 
 
 def finding_lines(findings: Iterable[Finding]) -> list[FindingLine]:
-    """Return findings as they are shown, least severe first so that the worst stand last, next to the prompt.
+    """Return findings as lines, least severe first so that the worst come last, next to the prompt.
 
-    Those that say the same of several ranks or files are one.
+    Findings with the same message for several ranks or files are one line.
     """
     groups: dict[tuple[Severity, str, str], list[Finding]] = defaultdict(list)
     for finding in sorted(findings, key=lambda f: (_ORDER.index(f.severity), f.code)):
@@ -164,26 +164,25 @@ def finding_lines(findings: Iterable[Finding]) -> list[FindingLine]:
     return [
         FindingLine(severity, f"{escape_unprintable(code)}: {text}")
         for (severity, code), texts in of_a_code.items()
-        for text in _first(texts, FINDINGS_A_CODE)
+        for text in _first_of(texts, FINDINGS_A_CODE)
     ]
 
 
-def _untold(run: RunReport) -> list[Finding]:
-    """Return the findings but for the one that the verdict says already."""
-    told = "straggler" if run.verdict.bound == "imbalance" else None
-    return [finding for finding in run.findings if finding.code != told]
+def _findings_beyond_verdict(run: RunReport) -> list[Finding]:
+    in_verdict = "straggler" if run.verdict.bound == "imbalance" else None
+    return [finding for finding in run.findings if finding.code != in_verdict]
 
 
 def _where(group: list[Finding]) -> str:
-    """Return the ranks and files that a group of equal findings is about."""
+    """Return the ranks and files of a group of equal findings."""
     ranks = [f.rank for f in group if f.rank is not None]
     word = "rank" if len(ranks) == 1 else "ranks"
     files = [escape_unprintable(f.file) for f in group if f.file]
-    where = [*([f"{word} {ranges(ranks)}"] if ranks else []), *_first(files, FILES_A_FINDING)]
+    where = [*([f"{word} {ranges(ranks)}"] if ranks else []), *_first_of(files, FILES_A_FINDING)]
     return f" ({', '.join(where)})" if where else ""
 
 
-def _first(texts: list[str], most: int) -> list[str]:
-    """Return the first texts, and how many there are more."""
+def _first_of(texts: list[str], most: int) -> list[str]:
+    """Return the first texts, and a count of the rest."""
     left = len(texts) - most
     return [*texts[:most], f"{left} more like this"] if left > 0 else texts

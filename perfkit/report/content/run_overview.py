@@ -1,4 +1,4 @@
-"""The tables that set several runs side by side."""
+"""The tables that compare several runs."""
 
 from perfkit.report.content import aggregates as sums
 from perfkit.report.content.cross_rank import efficiency
@@ -19,7 +19,7 @@ _LIMITS: dict[Bound, Category] = {
     "memcpy": "memcpy",
     "host": "overhead",
 }
-"""The category in which a verdict shows: the others wait for a slow rank in their collectives."""
+"""The category that a verdict highlights; with an imbalance, the other ranks wait in their collectives."""
 
 
 def comparison(report: Report) -> list[Table]:
@@ -28,7 +28,7 @@ def comparison(report: Report) -> list[Table]:
     if len(runs) < 2:
         return []
     found = report.multi_run
-    # A series has a table of its own, with a column a world size; so has the axis of input sources.
+    # A scaling series has its own efficiency table, and a comparison by source its own input table.
     in_series = found is not None and any(point.factors for series in found.series for point in series.points)
     by_source = found is not None and any(axis.option == "source" for axis in found.option_comparisons)
     tables = [_steps(runs), None if in_series else efficiency(runs), *([] if by_source else _input(runs))]
@@ -37,7 +37,7 @@ def comparison(report: Report) -> list[Table]:
 
 def _steps(runs: list[RunReport]) -> Table:
     return Table(
-        "Runs: median step of the slowest rank, and mean exposed shares",
+        "Runs (median step of the slowest rank; mean exposed shares)",
         (
             Column("run", "words"),
             Column("ranks"),
@@ -73,10 +73,10 @@ def _input(runs: list[RunReport]) -> list[Table]:
         Column("median load"),
         Column("largest"),
         Column("read"),
-        Column("of file"),
+        Column("% of file"),
     )
-    remark = "of file: a rank's rate against plain sequential reads of the file after the run"
-    return [Table("Runs: the input", columns, rows, remark)]
+    remark = "% of file: per-rank read rate relative to the file's bandwidth (sequential reads after the run)"
+    return [Table("Runs: input", columns, rows, remark)]
 
 
 def _input_row(run: RunReport, loads: DataLoading) -> tuple[Cell, ...]:

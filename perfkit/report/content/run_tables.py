@@ -23,25 +23,30 @@ from perfkit.util.formatting import (
 
 BAR_CELLS = 20
 MAX_RANKS = 16
-"""More ranks than this are shown by their extremes."""
+"""Of more ranks than this only the extremes are shown."""
 
 SHORT: dict[Category, str] = {
     "compute": "compute",
     "communication": "comm",
     "memcpy": "memcpy",
     "data_loading": "data",
-    "overhead": "overhead",
+    "overhead": "idle",
 }
-LONG: dict[Category, str] = dict(zip(CATEGORIES, CATEGORIES, strict=True)) | {"data_loading": "data loading"}
+LONG: dict[Category, str] = dict(zip(CATEGORIES, CATEGORIES, strict=True)) | {
+    "data_loading": "data loading",
+    "overhead": "idle",
+}
+_IDLE = {"gpu": "idle / launch gaps", "cpu": "no operator running"}
+"""What `overhead` is where every rank ran on such a device."""
 
 
 def step_label(step: int | None) -> str:
-    """Return a step's number; a trace without steps counts as one."""
+    """Return a step's number; a trace without steps counts as one step."""
     return "all" if step is None else str(step)
 
 
 def rank_label(rank: int | None) -> str:
-    """Return a rank's number, or a dash where the trace does not say."""
+    """Return a rank's number, or a dash if it is unknown."""
     return MISSING if rank is None else str(rank)
 
 
@@ -49,8 +54,15 @@ def _bar(fraction: float) -> str:
     return "█" * round(BAR_CELLS * fraction) or ("▏" if fraction > 0 else "")
 
 
+def _row_label(category: Category, run: RunReport) -> str:
+    devices = {rank.device for rank in run.ranks}
+    if category == "overhead" and len(devices) == 1:
+        return _IDLE.get(devices.pop(), LONG[category])
+    return LONG[category]
+
+
 def breakdown(run: RunReport) -> Table | None:
-    """Return where the mean step's time goes by category; None without steps."""
+    """Return the mean step's time by category; None without steps."""
     steps = sums.steps_of(run)
     if not steps:
         return None
@@ -61,11 +73,11 @@ def breakdown(run: RunReport) -> Table | None:
         active = total[i] if i < len(total) else None
         rows.append(
             (
-                Cell(LONG[category]),
+                Cell(_row_label(category, run)),
                 Cell(duration(exposed[i] / len(steps))),
                 Cell(format_percents(exposed)[i]),
                 Cell(duration(None if active is None else active / len(steps))),
-                Cell(format_percent(None if active is None else sums.hidden(active, exposed[i]))),
+                Cell(format_percent(None if active is None else sums.overlapped(active, exposed[i]))),
                 Cell(
                     _bar(exposed[i] / wall if wall else 0),
                     tone="good" if category == "compute" else "warning",
@@ -81,7 +93,7 @@ def breakdown(run: RunReport) -> Table | None:
             Column("exposed"),
             Column("share"),
             Column("active"),
-            Column("hidden"),
+            Column("overlapped"),
             Column("", "words"),
         ),
         rows,
@@ -96,24 +108,27 @@ def _mean_of(run: RunReport, steps: int) -> str:
 
 
 def ranks(run: RunReport) -> Table | None:
-    """Return a row a rank: median step, exposed time and share a category, hidden communication."""
+    """Return one row per rank: mean and median step, exposed time and share by category, overlapped communication."""
     with_steps = [r for r in run.ranks if r.steps]
     if not with_steps:
         return None
     shown = with_steps if len(with_steps) <= MAX_RANKS else _extremes(with_steps)
     left = len(with_steps) - len(shown)
     return Table(
-        "Ranks (mean and median step; mean exposed time a step and its share)",
+        "Ranks (mean and median step; mean exposed time per step and its share)",
         (
             Column("rank"),
             Column("steps"),
             Column("step"),
             *(Column(SHORT[c]) for c in CATEGORIES),
-            Column("comm hid"),
+            Column("overlap"),
         ),
         [_rank_row(r) for r in shown],
-        f"{left} more ranks; shown: the most and the least of each figure, and the median step" if left else "",
+        _LEFT_OUT_RANKS.format(left) if left else "overlap: share of communication that runs under computation",
     )
+
+
+_LEFT_OUT_RANKS = "{} more ranks; shown: minimum and maximum of each column, and the median step"
 
 
 def _rank_row(rank: RankReport) -> tuple[Cell, ...]:
@@ -130,7 +145,7 @@ def _rank_row(rank: RankReport) -> tuple[Cell, ...]:
             Cell(duration(ns / len(rank.steps)), part)
             for ns, part in zip(exposed, format_percents(exposed), strict=True)
         ),
-        Cell(format_percent(sums.hidden(communication, exposed[1]))),
+        Cell(format_percent(sums.overlapped(communication, exposed[1]))),
     )
 
 
@@ -152,7 +167,7 @@ def _means(rank: RankReport) -> list[float]:
 
 
 def slowest_steps(run: RunReport, top: int) -> Table | None:
-    """Return the longest steps, each on its slowest rank; None where there is but one step."""
+    """Return the longest steps, each on its slowest rank; None with fewer than two steps."""
     longest: dict[int | None, tuple[RankReport, StepBreakdown]] = {}
     for rank in run.ranks:
         for step in rank.steps:
@@ -163,14 +178,14 @@ def slowest_steps(run: RunReport, top: int) -> Table | None:
     ordered = sorted(longest.values(), key=lambda pair: -pair[1].wall_ns)
     left = len(ordered) - top
     return Table(
-        "Slowest steps (each on its slowest rank, against that rank's median)",
+        "Slowest steps (each on its slowest rank, compared with that rank's median)",
         (
             Column("step"),
             Column("rank"),
             Column("wall"),
             Column("over median"),
-            Column("mostly", "words"),
-            Column("grew most", "words"),
+            Column("dominant", "words"),
+            Column("largest increase", "words"),
         ),
         [_step_row(rank, step) for rank, step in ordered[:top]],
         f"{left} more steps" if left > 0 else "",
@@ -180,20 +195,20 @@ def slowest_steps(run: RunReport, top: int) -> Table | None:
 def _step_row(rank: RankReport, step: StepBreakdown) -> tuple[Cell, ...]:
     parts = {c: getattr(step.exposed_ns, c) for c in CATEGORIES}
     grown = {c: parts[c] - median(getattr(s.exposed_ns, c) for s in rank.steps) for c in CATEGORIES}
-    mostly, most = max(parts, key=parts.__getitem__), max(grown, key=grown.__getitem__)
+    dominant, largest = max(parts, key=parts.__getitem__), max(grown, key=grown.__getitem__)
     over = step.wall_ns - median(s.wall_ns for s in rank.steps)
     return (
         Cell(step_label(step.step)),
         Cell(rank_label(rank.rank)),
         Cell(duration(step.wall_ns)),
         Cell(difference(over)),
-        Cell(f"{LONG[mostly]} {format_percent(parts[mostly] / step.wall_ns if step.wall_ns else None)}"),
-        Cell(f"{LONG[most]} {difference(grown[most])}" if over > 0 and grown[most] > 0 else MISSING),
+        Cell(f"{LONG[dominant]} {format_percent(parts[dominant] / step.wall_ns if step.wall_ns else None)}"),
+        Cell(f"{LONG[largest]} {difference(grown[largest])}" if over > 0 and grown[largest] > 0 else MISSING),
     )
 
 
 def data_loading(run: RunReport) -> Table | None:
-    """Return the loads of the run; None where none was recorded."""
+    """Return the data loads of the run; None if none was recorded."""
     loads = run.data_loading
     if loads is None or loads.count == 0:
         return None
@@ -206,9 +221,9 @@ def data_loading(run: RunReport) -> Table | None:
             Column("median"),
             Column("largest"),
             Column("where", "words"),
-            Column("of the step"),
+            Column("% of step"),
             Column("read"),
-            *([Column("of file")] if loads.file_bandwidth else []),
+            *([Column("% of file")] if loads.file_bandwidth else []),
         ),
         [
             (
@@ -222,14 +237,14 @@ def data_loading(run: RunReport) -> Table | None:
                 *([Cell(format_percent(loads.file_share))] if loads.file_bandwidth else []),
             )
         ],
-        _of_file(loads.file_bandwidth) if loads.file_bandwidth else "",
+        _file_bandwidth(loads.file_bandwidth) if loads.file_bandwidth else "",
     )
 
 
-def _of_file(speed: FileBandwidth) -> str:
-    alone = rate(speed.bytes_per_s, "B")
+def _file_bandwidth(speed: FileBandwidth) -> str:
+    bandwidth = rate(speed.bytes_per_s, "B")
     cached = "" if speed.cached_share is None else f", {format_percent(speed.cached_share)} of that from the page cache"
-    return f"of file: a rank's rate against plain sequential reads of the file after the run: {alone}{cached}"
+    return f"% of file: per-rank read rate relative to sequential reads of the file after the run: {bandwidth}{cached}"
 
 
 def operators(run: RunReport, top: int) -> Table | None:
@@ -247,7 +262,7 @@ def operators(run: RunReport, top: int) -> Table | None:
             Column("kind", "words"),
             Column("count"),
             Column("total"),
-            Column("of wall"),
+            Column("% of wall"),
             Column("mean"),
         ),
         [
@@ -261,21 +276,21 @@ def operators(run: RunReport, top: int) -> Table | None:
             )
             for s in merged[:top]
         ],
-        f"{len(left):,} more, together {rest}" if left else "",
+        f"{len(left):,} more, {rest} in total" if left else "",
     )
 
 
 def memory(run: RunReport) -> Table | None:
-    """Return the most that was allocated on each rank's devices; None where it was not recorded."""
+    """Return the peak allocated memory of each rank's devices; None if it was not recorded."""
     uses = [(rank, use) for rank in run.ranks for use in rank.memory]
     if not uses:
         return None
-    # The nearer to its limit the sooner it is shown; of the least used one tells how far apart they are.
+    # The highest peaks are nearest to the limit; the lowest one shows the spread.
     by_peak = sorted(range(len(uses)), key=lambda i: -uses[i][1].peak.allocated_bytes)
     chosen = by_peak if len(uses) <= MAX_RANKS else [*by_peak[: MAX_RANKS - 1], by_peak[-1]]
     left = len(uses) - len(chosen)
     return Table(
-        "Memory (the most that was allocated at once in a step, and when)",
+        "Memory (peak allocated in a step, and when)",
         (
             Column("rank"),
             Column("device", "words"),
@@ -309,7 +324,7 @@ def _memory_row(rank: RankReport, use: MemoryUse) -> tuple[Cell, ...]:
 
 
 def phases(run: RunReport, top: int) -> Table | None:
-    """Return what the program annotated, a mean step of a rank."""
+    """Return the program's annotated phases, mean per step and rank."""
     merged = sums.merged_phases(run)
     steps = sum(len(rank.steps) for rank in run.ranks)
     wall = sum(step.wall_ns for step in sums.steps_of(run))
@@ -317,12 +332,12 @@ def phases(run: RunReport, top: int) -> Table | None:
         return None
     left = len(merged) - top
     return Table(
-        "Annotated phases on the host (mean step of a rank; nested ones overlap)",
+        "Annotated phases on the host (mean per step and rank; nested phases overlap)",
         (
             Column("name", "name"),
-            Column("a step"),
+            Column("count"),
             Column("time"),
-            Column("of wall"),
+            Column("% of wall"),
             Column("mean"),
             Column("largest"),
         ),
@@ -343,7 +358,7 @@ def phases(run: RunReport, top: int) -> Table | None:
 
 def _operators_title(run: RunReport) -> str:
     devices = {r.device for r in run.ranks}
-    kinds = {"gpu": "kernels", "cpu": "operators, by their own time without what they call"}
+    kinds = {"gpu": "kernels", "cpu": "operators by self time"}
     title = " and ".join(kinds[d] for d in ("gpu", "cpu") if d in devices)
     return f"Top {title}" + (f" (over {len(run.ranks)} ranks)" if len(run.ranks) > 1 else "")
 
@@ -380,7 +395,7 @@ def collectives(run: RunReport, top: int) -> Table | None:
             )
             for s in merged[:top]
         ],
-        f"{len(left):,} more, together {rest} exposed" if left else "",
+        f"{len(left):,} more, {rest} exposed in total" if left else "",
     )
 
 

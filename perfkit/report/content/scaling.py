@@ -1,4 +1,4 @@
-"""The tables of what several runs tell together: series, where efficiency was lost, laws, options side by side."""
+"""The tables of several runs: scaling series, lost efficiency, scaling laws, forecasts, and comparisons by option."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ from perfkit.schema.scaling import (
 from perfkit.util.formatting import MISSING, duration, escape_unprintable, format_percent, rate, size
 
 _LOW: Final = 0.8
-"""An efficiency below it is called out (metrics.md section 6)."""
+"""An efficiency below it is highlighted (metrics.md section 6)."""
 PARTS: Final = {
     "load_balance": "balance",
     "host": "host",
@@ -41,13 +41,13 @@ _HIERARCHY: Final[dict[str, Sequence[str]]] = {
     "global efficiency": tuple(PARTS),
     f"{INDENT}parallel efficiency": tuple(PARTS)[:-1],
     f"{2 * INDENT}load balance": ("load_balance",),
-    f"{2 * INDENT}host": ("host",),
+    f"{2 * INDENT}host / launch": ("host",),
     f"{2 * INDENT}input": ("input",),
-    f"{2 * INDENT}serialisation": ("serialisation",),
+    f"{2 * INDENT}dependency (serialisation)": ("serialisation",),
     f"{2 * INDENT}transfer": ("transfer",),
     f"{INDENT}computation scaling": ("computation_scaling",),
 }
-"""Rows of POP's hierarchy, and the factors that each is the product of."""
+"""Rows of POP's hierarchy; each is the product of its factors."""
 LAWS: Final[dict[FitModel, str]] = {"amdahl": "Amdahl", "gustafson": "Gustafson", "usl": "USL"}
 _PARAMETERS: Final = {
     "serial_fraction": "serial fraction",
@@ -60,10 +60,13 @@ _PARAMETERS: Final = {
 def scaling(found: MultiRunSummary) -> list[Table]:
     """Return all tables, series first."""
     by_option: dict[str, list[OptionComparison]] = {}
-    for axis in found.option_comparisons:
-        by_option.setdefault(axis.option, []).append(axis)
+    for comparison in found.option_comparisons:
+        by_option.setdefault(comparison.option, []).append(comparison)
     series = [table for one in found.series for table in _series(one)]
-    return [*series, *(table for option, axes in by_option.items() for table in _axes(option, axes))]
+    return [
+        *series,
+        *(table for option, comparisons in by_option.items() for table in _option_tables(option, comparisons)),
+    ]
 
 
 def _series(series: ScalingSeries) -> list[Table]:
@@ -78,7 +81,7 @@ def _series(series: ScalingSeries) -> list[Table]:
 
 
 def _points(series: ScalingSeries) -> Table:
-    batch = f"batch {series.batch_size} " + ("of all ranks" if series.kind == "strong" else "a rank")
+    batch = f"batch {series.batch_size} " + ("over all ranks" if series.kind == "strong" else "per rank")
     remarks = [
         *series.notes,
         *(f"{escape_unprintable(one.run)} failed: {escape_unprintable(one.reason)}" for one in series.failed),
@@ -103,7 +106,7 @@ def _points(series: ScalingSeries) -> Table:
 
 
 def _serial(series: ScalingSeries) -> list[tuple[Cell, ...]]:
-    """Return the cells of Karp and Flatt's serial fraction; none for weak scaling."""
+    """Return the cells of the Karp-Flatt serial fraction; none for weak scaling."""
     if series.kind == "weak":
         return []
     cells: list[tuple[Cell, ...]] = [(estimated(point.karp_flatt, format_percent),) for point in series.points]
@@ -111,20 +114,19 @@ def _serial(series: ScalingSeries) -> list[tuple[Cell, ...]]:
 
 
 def _intervals(series: ScalingSeries) -> str:
-    where = "without the profiler" if series.points[0].step_time.measured_on == "plain" else "while recorded"
-    more = "; serial: the serial fraction by Karp and Flatt" if series.kind == "strong" else ""
-    drawn = _drawn([point.step_time for point in series.points])
-    return f"times are of steps {where}; below or beside a figure its 95 % interval, {drawn}; n: repeats{more}"
+    where = "without the profiler" if series.points[0].step_time.measured_on == "plain" else "with the profiler"
+    more = "; serial: Karp-Flatt serial fraction" if series.kind == "strong" else ""
+    method = _interval_method([point.step_time for point in series.points])
+    return f"steps measured {where}; intervals: 95 %, {method}; n: number of runs{more}"
 
 
-def _drawn(figures: Sequence[StepTimeEstimate]) -> str:
-    """Say what intervals were drawn from."""
+def _interval_method(figures: Sequence[StepTimeEstimate]) -> str:
     kinds = {figure.resampled for figure in figures}
     if kinds == {"runs"}:
         return "bootstrap over runs"
     if "runs" in kinds:
-        return "bootstrap over runs where there are three repeats, else over steps"
-    return "bootstrap over steps" if "steps" in kinds else "where there are steps enough"
+        return "bootstrap over runs if there are three or more, else over steps"
+    return "bootstrap over steps" if "steps" in kinds else "if there are enough steps"
 
 
 def _point_row(point: ScalingPoint, least: int) -> tuple[Cell, ...]:
@@ -144,15 +146,15 @@ def _failed_row(failed: FailedPoint) -> tuple[Cell, ...]:
 
 
 def estimated(found: Estimate | None, show: Callable[[float], str], low: float | None = None) -> Cell:
-    """Return a figure with its interval as the note; below `low` it is called out."""
+    """Return a figure with its interval as the note, highlighted if below `low`."""
     if found is None:
         return Cell(MISSING)
-    called_out = low is not None and found.value < low
-    return Cell(show(found.value), _band(found.interval, show), "warning" if called_out else "plain")
+    is_low = low is not None and found.value < low
+    return Cell(show(found.value), _band(found.interval, show), "warning" if is_low else "plain")
 
 
 def _band(interval: tuple[float, float] | None, show: Callable[[float], str]) -> str:
-    """Return an interval with its unit once, where both ends have the same."""
+    """Return an interval, with the unit once if both ends have the same."""
     if interval is None or interval[0] == interval[1]:
         return ""
     first, last = (show(end) for end in interval)
@@ -169,18 +171,18 @@ def _three(value: float) -> str:
 
 
 def _whole(per_second: float) -> str:
-    """Return a rate with all its digits where they are few, else with three and a prefix."""
+    """Return a small rate with all its digits, a large one with three and a prefix."""
     return rate(per_second, "").removesuffix(" /s") if per_second < _MANY else size(per_second).removesuffix("B")
 
 
 def _hierarchy(series: ScalingSeries) -> Table | None:
-    """Return the factors as POP has them, a column a world size."""
+    """Return POP's factors, one column per world size."""
     known = [(point.world_size, point.factors) for point in series.points if point.factors]
     if not known or len(known) > _MOST_COLUMNS:
         return None
     rows = [(Cell(label), *(_factor(factors, names) for _, factors in known)) for label, names in _HIERARCHY.items()]
     columns = (Column("factor", "words"), *(Column(str(number)) for number, _ in known))
-    remark = "a column a world size; a factor is the product of those indented below it"
+    remark = "one column per world size; each factor is the product of those indented below it"
     return Table(f"Efficiency: {escape_unprintable(series.name)}", columns, rows, remark)
 
 
@@ -200,10 +202,11 @@ def _lost(series: ScalingSeries) -> Table | None:
         *(Column(title) for title in PARTS.values()),
     )
     plain_steps = any(point.step_time.measured_on == "plain" for point in series.points)
-    unlike = ", unlike the times above" if plain_steps else ""
+    unlike = " (unlike the times above)" if plain_steps else ""
     remark = (
-        f"points of global efficiency of the recorded steps{unlike}, which add up; negative: gained; compute: the same "
-        "work takes more computation; serial.: waiting although no rank computes more over all"
+        f"percentage points of global efficiency, from steps with the profiler{unlike}; they add up; negative: gained; "
+        "serial.: waiting on dependencies although no rank computes more overall; compute: more computation for the "
+        "same work"
     )
     return Table(f"Where efficiency was lost: {escape_unprintable(series.name)}", columns, rows, remark)
 
@@ -244,14 +247,12 @@ def tenths(parts: Sequence[float]) -> list[int]:
 def _laws(fits: Sequence[Fit], name: str) -> Table | None:
     rows = [row for fit in fits for row in _fit_rows(fit)]
     columns = (Column("law", "words"), Column("parameter", "words"), Column("value"), Column("95 % interval"))
-    peaks = [f"by the USL throughput is largest at {fit.peak:.0f} ranks" for fit in fits if fit.peak]
-    missed = [
-        f"{LAWS[fit.model]} misses a run by {format_percent(fit.residual)} (rms)"
-        for fit in fits
-        if fit.residual is not None
+    peaks = [f"USL: throughput peaks at {fit.peak:.0f} ranks" for fit in fits if fit.peak]
+    residuals = [
+        f"{LAWS[fit.model]}: rms residual {format_percent(fit.residual)}" for fit in fits if fit.residual is not None
     ]
-    remark = _sentences([*missed, *peaks, *(fit.reason for fit in fits if fit.reason and fit.parameters)])
-    return Table(f"Laws of scaling: {escape_unprintable(name)}", columns, rows, remark) if rows else None
+    remark = _sentences([*residuals, *peaks, *(fit.reason for fit in fits if fit.reason and fit.parameters)])
+    return Table(f"Scaling laws: {escape_unprintable(name)}", columns, rows, remark) if rows else None
 
 
 _SHOWN: Final[dict[str, Callable[[float], str]]] = {"serial_fraction": format_percent}
@@ -284,8 +285,8 @@ def _forecasts(series: ScalingSeries) -> Table | None:
         Column("", "words"),
     )
     remarks = [
-        "by the USL, with its 95 % band; what the law leaves out (another network, a full file system) is not in it",
-        *(["all-reduces: a step's, at least, by their latency and bandwidth as measured"] if modelled else []),
+        "USL with its 95 % band; effects outside the law (another network, a saturated file system) are not included",
+        *(["all-reduces: lower bound per step, from measured latency and bandwidth"] if modelled else []),
     ]
     rows = [_forecast_row(forecast, modelled) for forecast in series.forecasts]
     return Table(f"Forecast: {escape_unprintable(series.name)}", columns, rows, _sentences(remarks))
@@ -301,12 +302,12 @@ def _forecast_row(forecast: Forecast, modelled: bool) -> tuple[Cell, ...]:
     )
 
 
-# ---- options side by side ------------------------------------------------------------------------------------------
+# ---- runs compared by option -----------------------------------------------------------------------------------------
 
 
-def _axes(option: str, axes: Sequence[OptionComparison]) -> list[Table]:
-    rows = [(axis, row) for axis in axes for row in axis.rows]
-    names = {axis.name for axis in axes}
+def _option_tables(option: str, comparisons: Sequence[OptionComparison]) -> list[Table]:
+    rows = [(comparison, row) for comparison in comparisons for row in comparison.rows]
+    names = {comparison.name for comparison in comparisons}
     alike = f" ({escape_unprintable(names.pop())})" if len(names) == 1 else ""
     shared = (
         *(() if alike else (Column("runs", "words"),)),
@@ -314,37 +315,37 @@ def _axes(option: str, axes: Sequence[OptionComparison]) -> list[Table]:
         Column(escape_unprintable(option), "words"),
     )
     steps = Table(
-        f"By {escape_unprintable(option)}: runs that differ in nothing else{alike}",
+        f"By {escape_unprintable(option)}: otherwise identical runs{alike}",
         (
             *shared,
             Column("n"),
             Column("step"),
             Column("samples/s"),
             Column("efficiency"),
-            Column("× first"),
+            Column("vs. baseline"),
         ),
-        [(*_shared(axis, row, bool(alike)), *_axis_row(row)) for axis, row in rows],
-        "× first: step time against the first row's; below or beside a figure its 95 % interval, "
-        + _drawn([row.step_time for _, row in rows]),
+        [(*_shared(comparison, row, bool(alike)), *_option_row(row)) for comparison, row in rows],
+        "vs. baseline: step time relative to the first row; intervals: 95 %, "
+        + _interval_method([row.step_time for _, row in rows]),
     )
     if not is_input_option(option) or all(row.load_median_ns is None for _, row in rows):
         return [steps]
-    loads = [(*_shared(axis, row, bool(alike)), *_loads_row(row)) for axis, row in rows]
-    rates = [(*_shared(axis, row, bool(alike)), *_rates_row(row)) for axis, row in rows]
+    loads = [(*_shared(comparison, row, bool(alike)), *_loads_row(row)) for comparison, row in rows]
+    rates = [(*_shared(comparison, row, bool(alike)), *_rates_row(row)) for comparison, row in rows]
     read = any(row.read_bytes_per_s is not None or row.file_bytes_per_s is not None for _, row in rows)
     return [
         steps,
-        _loads(f"By {escape_unprintable(option)}: the input{alike}", shared, loads),
-        *([_rates(f"By {escape_unprintable(option)}: bytes a second{alike}", shared, rates)] if read else []),
+        _loads(f"By {escape_unprintable(option)}: input{alike}", shared, loads),
+        *([_rates(f"By {escape_unprintable(option)}: read bandwidth{alike}", shared, rates)] if read else []),
     ]
 
 
-def _shared(axis: OptionComparison, row: OptionRow, alike: bool) -> tuple[Cell, ...]:
-    name = () if alike else (Cell(escape_unprintable(axis.name)),)
-    return *name, Cell(str(axis.world_size)), Cell(escape_unprintable(row.value))
+def _shared(comparison: OptionComparison, row: OptionRow, alike: bool) -> tuple[Cell, ...]:
+    name = () if alike else (Cell(escape_unprintable(comparison.name)),)
+    return *name, Cell(str(comparison.world_size)), Cell(escape_unprintable(row.value))
 
 
-def _axis_row(row: OptionRow) -> tuple[Cell, ...]:
+def _option_row(row: OptionRow) -> tuple[Cell, ...]:
     return (
         Cell(str(len(row.step_time.runs))),
         estimated(row.step_time.step_ns, duration),
@@ -355,8 +356,8 @@ def _axis_row(row: OptionRow) -> tuple[Cell, ...]:
 
 
 def _loads(title: str, shared: tuple[Column, ...], rows: Sequence[tuple[Cell, ...]]) -> Table:
-    own = ("median load", "largest", "of the step", "× memory")
-    remark = "of the step: what nothing hides; × memory: median load against that from memory"
+    own = ("median load", "largest", "% of step", "vs. memory")
+    remark = "% of step: exposed; vs. memory: median load relative to loads from memory"
     return Table(title, (*shared, *map(Column, own)), rows, remark)
 
 
@@ -370,10 +371,11 @@ def _loads_row(row: OptionRow) -> tuple[Cell, ...]:
 
 
 def _rates(title: str, shared: tuple[Column, ...], rows: Sequence[tuple[Cell, ...]]) -> Table:
-    own = ("read", "of memory", "file alone", "in cache", "of file")
+    own = ("read", "% of in-memory", "file bandwidth", "in cache", "% of file")
     remark = (
-        "read: samples of all ranks while they wait for them; file alone: plain sequential reads by one process after "
-        "the run; in cache: how much of that the run had left in the page cache; of file: a rank's rate against it"
+        "read: all ranks together, while waiting for samples; % of in-memory: relative to reading from memory; file "
+        "bandwidth: sequential reads by one process after the run; in cache: share of the file in the page cache then; "
+        "% of file: per-rank rate relative to the file bandwidth"
     )
     return Table(title, (*shared, *map(Column, own)), rows, remark)
 

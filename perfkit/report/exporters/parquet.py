@@ -8,20 +8,20 @@ from typing import BinaryIO
 
 from perfkit.errors import LaunchEnvironmentError, StoreError
 from perfkit.report.dataframes import (
-    AXIS_COLUMNS,
+    OPTION_COLUMNS,
     POINT_COLUMNS,
     STEP_COLUMNS,
     Value,
-    axis_rows,
     dataframe,
     kind,
+    option_rows,
     point_rows,
     step_rows,
 )
 from perfkit.schema.report import Report
 
 
-def installed() -> None:
+def require_pyarrow() -> None:
     """Check that Parquet can be written.
 
     Raises:
@@ -33,19 +33,19 @@ def installed() -> None:
         raise LaunchEnvironmentError(f"Parquet needs pyarrow ({error}): pip install 'perfkit[parquet]'") from error
 
 
-def write_steps(report: Report, stream: BinaryIO) -> None:
+def write_steps(report: Report, stream: BinaryIO, *, top: int) -> None:  # noqa: ARG001  writes all rows
     """Write a row a step of a rank to `stream`; times in ns, null is "not known"."""
     _write(step_rows(report), STEP_COLUMNS, stream)
 
 
-def write_points(report: Report, stream: BinaryIO) -> None:
+def write_points(report: Report, stream: BinaryIO, *, top: int) -> None:  # noqa: ARG001  writes all rows
     """Write a row a world size of a series."""
     _write(point_rows(report), POINT_COLUMNS, stream)
 
 
-def write_axes(report: Report, stream: BinaryIO) -> None:
+def write_options(report: Report, stream: BinaryIO, *, top: int) -> None:  # noqa: ARG001  writes all rows
     """Write a row a value of an option that runs are set side by side by."""
-    _write(axis_rows(report), AXIS_COLUMNS, stream)
+    _write(option_rows(report), OPTION_COLUMNS, stream)
 
 
 def _write(rows: Iterable[dict[str, Value]], columns: tuple[str, ...], stream: BinaryIO) -> None:

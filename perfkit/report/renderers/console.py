@@ -1,7 +1,7 @@
-"""Draws a report on the terminal."""
+"""Draws a record on the terminal."""
 
 from collections.abc import Sequence
-from typing import TextIO
+from typing import Any, TextIO
 
 from rich import box
 from rich.cells import cell_len
@@ -10,7 +10,10 @@ from rich.rule import Rule
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from perfkit.report import build_document
 from perfkit.report.content.document import (
+    FINDINGS,
+    RECOMMENDATIONS,
     Cell,
     Column,
     Document,
@@ -22,11 +25,9 @@ from perfkit.report.content.document import (
     Tone,
 )
 from perfkit.report.content.kernel_names import LONGEST, fold, shorten
-from perfkit.report.content.report import document
-from perfkit.schema.report import Report
 
 MIN_WIDTH = 80
-"""Narrower terminals wrap: below this, numbers would have to be cut."""
+"""Narrower terminals wrap: numbers are never cut."""
 
 GAP = 2
 SMALLEST_NAME = 16
@@ -42,16 +43,12 @@ STYLES: dict[Tone, str] = {
 }
 
 
-def write(report: Report, stream: TextIO, *, top: int, width: int | None = None) -> None:
-    """Draw `report` on `stream`, in colour on a terminal.
-
-    `width` is in columns; if None it is that of the terminal.
-    """
-    draw(document(report, top), stream, width)
+def write(record: Any, stream: TextIO, *, top: int, width: int | None = None) -> None:
+    """Draw `record` on `stream`, in color on a terminal; `width` is in columns, None for that of the terminal."""
+    _draw(build_document(record, top), stream, width)
 
 
-def draw(doc: Document, stream: TextIO, width: int | None = None) -> None:
-    """Draw a document on `stream`; `width` as in `write`."""
+def _draw(doc: Document, stream: TextIO, width: int | None) -> None:
     console = Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
     console.width = max(MIN_WIDTH, console.width)
     for table in doc.comparison:
@@ -90,7 +87,7 @@ def _draw_facts(facts: Sequence[KeyValue], console: Console) -> None:
 def _draw_findings(findings: Sequence[FindingLine], console: Console) -> None:
     if not findings:
         return
-    console.print(Text("Findings about the data", style="bold"))
+    console.print(Text(FINDINGS, style="bold"))
     grid = RichTable.grid(padding=(0, GAP, 0, 0), pad_edge=False)
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
@@ -104,7 +101,7 @@ def _draw_findings(findings: Sequence[FindingLine], console: Console) -> None:
 def _draw_advice(advice: Sequence[InsightItem], console: Console) -> None:
     if not advice:
         return
-    console.print(Rule(Text("What would give time back", style="bold"), align="left", characters="─", style="dim"))
+    console.print(Rule(Text(RECOMMENDATIONS, style="bold"), align="left", characters="─", style="dim"))
     grid = RichTable.grid(padding=(0, GAP, 0, 0), pad_edge=False)
     grid.add_column(no_wrap=True, justify="right")
     grid.add_column(overflow="fold")
@@ -150,7 +147,7 @@ def _draw_table(table: Table, console: Console) -> None:
 
 
 def _cell(cell: Cell, column: Column, width: int, note_width: int | None) -> Text:
-    """Return a cell with its note beside the text, in line with the notes above it, or under it (None)."""
+    """Return a cell with its note beside the text, aligned with the notes above, or below it (`note_width` None)."""
     fitted = {"name": shorten, "words": fold}.get(column.kind)
     shown = fitted(cell.text, width) if fitted else cell.text
     text = Text(shown, style=STYLES[cell.tone])
@@ -166,7 +163,7 @@ def _note_widths(table: Table) -> list[int]:
 
 
 def _natural(column: Column, cells: Sequence[Cell], beside: bool) -> int:
-    """Return the width that shows every cell of a column whole."""
+    """Return the width at which no cell of a column is cut."""
     shown = [shorten(c.text, LONGEST) if column.kind == "name" else c.text for c in cells]
     text, note = max(map(cell_len, shown)), max(cell_len(cell.note) for cell in cells)
     both = text + 2 + note if beside and note else max(text, note)
@@ -179,7 +176,7 @@ def _naturals(table: Table, beside: bool) -> list[int]:
 
 
 def _fits(table: Table, width: int) -> bool:
-    """Tell whether notes have room beside their texts."""
+    """Return whether notes fit beside their texts."""
     needed = [
         natural if column.kind == "number" else min(natural, SMALLEST_NAME)
         for natural, column in zip(_naturals(table, beside=True), table.columns, strict=True)
@@ -188,7 +185,7 @@ def _fits(table: Table, width: int) -> bool:
 
 
 def _widths(table: Table, width: int, beside: bool) -> list[int]:
-    """Return the columns' widths: numbers whole, and what is left shared evenly by the texts."""
+    """Return the columns' widths: numbers in full, the remaining width shared evenly by the texts."""
     widths = _naturals(table, beside)
     texts = [i for i, column in enumerate(table.columns) if column.kind != "number"]
     room = width - GAP * (len(widths) - 1)

@@ -5,8 +5,6 @@ browser. What is in a trace is text: the template escapes it, and in the figures
 """
 
 import json
-from collections.abc import Sequence
-from dataclasses import replace
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,12 +14,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from perfkit.errors import StoreError
-from perfkit.report.charts.plotly_figures import COLOURS
-from perfkit.report.charts.run import figures
-from perfkit.report.charts.scaling import series_figures
-from perfkit.report.content.document import Document
-from perfkit.report.content.report import FOOTNOTES, document
-from perfkit.schema.report import Report
+from perfkit.report import build_charts, build_document
+from perfkit.report.content.report import FOOTNOTES
 
 _DEFINITIONS: Final = (
     ("step", "Begins when the host has started it and the device has left the step before; steps leave no gap."),
@@ -63,35 +57,9 @@ _DEFINITIONS: Final = (
 )
 
 
-def write(report: Report, stream: TextIO, *, top: int) -> None:
-    """Write `report` to `stream` as a self-contained page."""
-    doc = document(report, top)
-    notes = [note for note in doc.footnotes if note not in FOOTNOTES]  # the definitions say the same
-    charts = list(map(figures, report.runs))
-    of_series = series_figures(report.multi_run.series) if report.multi_run else []
-    about = {"version": report.perfkit_version, "heading": "perfkit report"}
-    draw(replace(doc, footnotes=notes), charts, stream, of_series=of_series, **about)
-
-
-def draw(
-    doc: Document,
-    charts: Sequence[list[dict[str, Any]]],
-    stream: TextIO,
-    *,
-    version: str,
-    heading: str,
-    of_series: Sequence[dict[str, Any]] = (),
-) -> None:
-    """Write a document to `stream` as a page.
-
-    Args:
-        doc: what it says.
-        charts: those of each section, as `perfkit.report.charts.run` makes them.
-        of_series: those of several runs, which stand before the sections.
-        stream: receives the page.
-        version: perfkit's that made the report.
-        heading: what kind of report it is.
-    """
+def write(record: Any, stream: TextIO, *, top: int) -> None:
+    """Write `record` to `stream` as a self-contained page."""
+    doc, charts = build_document(record, top), build_charts(record)
     page = Environment(
         loader=PackageLoader("perfkit.report", "assets"),
         autoescape=True,
@@ -99,20 +67,19 @@ def draw(
         keep_trailing_newline=True,
     )
     parts = page.get_template("report.html.j2").generate(
-        version=version,
-        heading=heading,
-        notes=doc.footnotes,
-        runs=list(zip(doc.sections, charts, strict=True)),
+        version=record.perfkit_version,
+        heading=doc.title,
+        notes=[note for note in doc.footnotes if note not in FOOTNOTES],  # the definitions explain the same
+        runs=list(zip(doc.sections, charts.sections, strict=True)),
         comparison=doc.comparison,
         findings=doc.findings,
         advice=doc.advice,
-        scaling=of_series,
+        scaling=charts.overview,
         definitions=_DEFINITIONS,
         style=_asset("report.css"),
         script=_asset("report.js"),
         plotly=Markup(_plotly()),  # noqa: S704  the library's own file
         as_json=_as_json,
-        colours=COLOURS,
     )
     for part in parts:
         stream.write(part)

@@ -1,16 +1,25 @@
-"""Writes a report as GitHub-flavoured markdown: the same content as on the terminal."""
+"""Writes a record as GitHub-flavored markdown: the same content as on the terminal."""
 
-from typing import TextIO
+from typing import Any, TextIO
 
-from perfkit.report.content.document import Cell, Column, Document, FindingLine, InsightItem, KeyValue, Section, Table
+from perfkit.report import build_document
+from perfkit.report.content.document import (
+    FINDINGS,
+    RECOMMENDATIONS,
+    Cell,
+    Column,
+    FindingLine,
+    InsightItem,
+    KeyValue,
+    Section,
+    Table,
+)
 from perfkit.report.content.kernel_names import LONGEST, shorten
-from perfkit.report.content.report import document
-from perfkit.schema.report import Report
 
 _ESCAPES = str.maketrans(
     {
         **{c: f"\\{c}" for c in "\\`*_[]~#"},
-        # Entities rather than backslashes where a backslash would not stop a renderer.
+        # Entities where renderers ignore a backslash.
         "|": "&#124;",
         "<": "&lt;",
         ">": "&gt;",
@@ -22,19 +31,15 @@ _ESCAPES = str.maketrans(
 
 
 def escape(text: str) -> str:
-    """Return `text` so that markdown shows it as it is: no cell, tag, code, link or mention."""
+    """Return `text` escaped so that markdown shows it literally: no cell, tag, code, link or mention."""
     escaped = text.translate(_ESCAPES)
     return escaped.replace("://", ":&#47;&#47;").replace("www.", "www&#46;")
 
 
-def write(report: Report, stream: TextIO, *, top: int) -> None:
-    """Write `report` to `stream` as markdown."""
-    draw(document(report, top), stream, "perfkit report")
-
-
-def draw(doc: Document, stream: TextIO, title: str) -> None:
-    """Write a document to `stream` under a title."""
-    stream.write(f"# {title}\n")
+def write(record: Any, stream: TextIO, *, top: int) -> None:
+    """Write `record` to `stream` as markdown."""
+    doc = build_document(record, top)
+    stream.write(f"# {doc.title}\n")
     _advice(doc.advice, stream)
     for table in doc.comparison:
         _table(table, stream)
@@ -50,10 +55,10 @@ def draw(doc: Document, stream: TextIO, title: str) -> None:
 def _advice(advice: list[InsightItem], stream: TextIO) -> None:
     if not advice:
         return
-    stream.write("\n## What would give time back\n\n")
+    stream.write(f"\n## {RECOMMENDATIONS}\n\n")
     for number, one in enumerate(advice, 1):
-        gives_back = f" ({one.potential_saving})" if one.potential_saving else ""
-        stream.write(f"{number}. {escape(one.text)}  \n   → **{escape(one.recommendation)}**{escape(gives_back)}\n")
+        saving = f" ({one.potential_saving})" if one.potential_saving else ""
+        stream.write(f"{number}. {escape(one.text)}  \n   → **{escape(one.recommendation)}**{escape(saving)}\n")
 
 
 def _section(section: Section, stream: TextIO) -> None:
@@ -74,7 +79,7 @@ def _facts(facts: list[KeyValue], stream: TextIO) -> None:
 def _findings(findings: list[FindingLine], stream: TextIO) -> None:
     if not findings:
         return
-    stream.write("\n### Findings about the data\n\n")
+    stream.write(f"\n### {FINDINGS}\n\n")
     stream.writelines(f"- **{f.severity}** {escape(f.text)}\n" for f in findings)
 
 

@@ -4,9 +4,7 @@ from typing import Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from perfkit.report.content.document import Document
-from perfkit.report.content.report import document
-from perfkit.report.views import comparison, history
+from perfkit.report import build_document
 from perfkit.schema.comparison import Comparison
 from perfkit.schema.history import History
 from perfkit.schema.report import Report
@@ -24,7 +22,7 @@ def html(record: Shown) -> str:
     page = Environment(
         loader=PackageLoader("perfkit.report", "assets"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
-    doc = _document(record)
+    doc = build_document(record, _ROWS)
     shown = doc.sections[:_MOST_RUNS]
     left = len(doc.sections) - len(shown)
     values: dict[str, Any] = {"comparison": doc.comparison, "findings": doc.findings, "sections": shown, "left": left}
@@ -33,16 +31,4 @@ def html(record: Shown) -> str:
 
 def text(record: Shown) -> str:
     """Return `record` in a line a run, for where only text is shown."""
-    return "\n".join(f"{section.title}: {section.headline}" for section in _document(record).sections)
-
-
-def _document(record: Shown) -> Document:
-    match record:
-        case RunReport():
-            return document(Report(perfkit_version="", runs=[record]), _ROWS)
-        case Report():
-            return document(record, _ROWS)
-        case Comparison():
-            return comparison.document(record, _ROWS)
-        case History():
-            return history.document(record, _ROWS)
+    return "\n".join(f"{section.title}: {section.headline}" for section in build_document(record, _ROWS).sections)

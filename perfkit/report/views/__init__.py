@@ -1,1 +1,1 @@
-"""Documents of records other than a report: a comparison, a history, another tool's table."""
+"""Documents of records other than a report: a comparison, a history, an external tool's table."""

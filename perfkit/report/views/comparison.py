@@ -1,9 +1,8 @@
-"""What `perfkit compare` found, for people: the same tables on the terminal and as markdown."""
+"""The document and charts of a `Comparison`."""
 
-from typing import Any, TextIO
-
+from perfkit.report.charts import specs
+from perfkit.report.charts.specs import PageCharts
 from perfkit.report.content.document import Cell, Column, Document, FindingLine, Section, Table, Tone
-from perfkit.report.renderers import console, html, markdown
 from perfkit.schema.common import Finding
 from perfkit.schema.comparison import Change, Comparison, GateState, Side
 from perfkit.stats.bootstrap import FEWEST_RUNS
@@ -11,69 +10,48 @@ from perfkit.util.formatting import MISSING, duration, escape_unprintable, forma
 
 _GATE_TONES: dict[GateState, Tone] = {"passed": "good", "failed": "error", "not_evaluated": "warning"}
 _TITLES = {
-    "collective": "Collectives: exposed time a step and rank",
-    "operator": "Kernels and operators, a step and rank",
+    "collective": "Collectives: exposed time per step and rank",
+    "operator": "Kernels and operators: time per step and rank",
 }
 _COLUMNS = (Column("before"), Column("after"), Column("ratio"), Column("95 % interval"), Column("change", "words"))
 
 
-def write_rich(report: Comparison, stream: TextIO, *, top: int) -> None:
-    """Draw `report` on the terminal."""
-    console.draw(document(report, top), stream)
-
-
-def write_markdown(report: Comparison, stream: TextIO, *, top: int) -> None:
-    """Write `report` as markdown, such as `$GITHUB_STEP_SUMMARY` takes."""
-    markdown.draw(document(report, top), stream, "perfkit compare")
-
-
-def write_html(report: Comparison, stream: TextIO, *, top: int) -> None:
-    """Write `report` as a page, with a chart of where the step went."""
-    charts = [[chart] if (chart := _chart(report)) else []]
-    html.draw(document(report, top), charts, stream, version=report.perfkit_version, heading="perfkit compare")
-
-
-def _chart(report: Comparison) -> dict[str, Any] | None:
+def page_charts(report: Comparison) -> PageCharts:
+    """Return the charts of the page: where the step goes, before and after."""
     changes = [change for change in report.changes if change.kind == "category"]
     if not changes:
-        return None
-    return {
-        "kind": "stack",
-        "title": "Where the step goes, before and after",
-        "note": "mean over ranks, median over steps and runs",
-        "axis": "",
-        "y": "ms, exposed",
-        "x": ["before", "after"],
-        "series": [
-            {
-                "colour": one.name,
-                "name": one.name.replace("_", " "),
-                "ms": [None if ns is None else in_ms(ns) for ns in (one.before, one.after)],
-            }
-            for one in changes
-        ],
-    }
+        return PageCharts([], [[]])
+    series = [
+        specs.Bars(
+            one.name, one.name.replace("_", " "), [None if ns is None else in_ms(ns) for ns in (one.before, one.after)]
+        )
+        for one in changes
+    ]
+    note = "Mean over ranks, median over steps and runs."
+    return PageCharts(
+        [], [[specs.stacked_bars("Time per step, before and after", ["before", "after"], series, note=note)]]
+    )
 
 
 def document(report: Comparison, top: int) -> Document:
-    """Return what is shown of `report`, with at most `top` rows in its ranked tables."""
+    """Return the content of `report`, with at most `top` rows in its ranked tables."""
     ranked = [table for kind in _TITLES if (table := _ranked(report, kind, top))]
     gates = [_gates(report)] if report.gates else []
     section = Section(
         title=f"{_side(report.before)} → {_side(report.after)}",
         headline=_headline(report),
         tone=_tone(report),
-        summary=[_figures(report)],
+        summary=[_metrics(report)],
         key_values=[],
         tables=[*ranked, *gates],
-        findings=[_remark(finding) for finding in report.findings],
+        findings=[_finding_line(finding) for finding in report.findings],
     )
-    return Document([], [section], [_NOTE])
+    return Document("perfkit compare", [], [section], [_NOTE])
 
 
 _NOTE = (
-    "interval: of the ratio, by bootstrap: over runs where each side has at least three, else over the steps of the "
-    "two runs (marked: steps), which tells nothing of how two runs of the same would differ."
+    "interval: 95 % bootstrap interval of the ratio, over runs if each side has at least three, else over the steps of "
+    "the two runs (marked: steps), which does not cover run-to-run variation."
 )
 
 
@@ -84,12 +62,12 @@ def _side(side: Side) -> str:
 def _headline(report: Comparison) -> str:
     step = next((change for change in report.changes if change.name == "step_time"), None)
     if step is None or step.ratio is None:
-        return "There is no step time on both sides."
-    moved = f"The step takes {duration(step.after)} instead of {duration(step.before)} ({percent_change(step.ratio)})"
+        return "No step time on both sides to compare."
+    moved = f"Step time: {duration(step.before)} → {duration(step.after)} ({percent_change(step.ratio)})"
     if step.significant is None:
         few = min(len(report.before.runs), len(report.after.runs)) < FEWEST_RUNS
-        return f"{moved}; whether that is more than noise cannot be told from {'so few' if few else 'these'} runs."
-    return f"{moved}, {'more than' if step.significant else 'no more than'} the runs differ among themselves."
+        return f"{moved}; {'too few runs' if few else 'these runs do not suffice'} to tell this from noise."
+    return f"{moved}, {'beyond' if step.significant else 'within'} run-to-run variation."
 
 
 def _tone(report: Comparison) -> Tone:
@@ -97,9 +75,9 @@ def _tone(report: Comparison) -> Tone:
     return "error" if "failed" in states else "warning" if "not_evaluated" in states else "info"
 
 
-def _figures(report: Comparison) -> Table:
+def _metrics(report: Comparison) -> Table:
     rows = [_row(change) for change in report.changes if change.kind not in _TITLES]
-    return Table("Figures (times are a step's)", (Column("figure", "words"), *_COLUMNS), rows)
+    return Table("Metrics (times are per step)", (Column("metric", "words"), *_COLUMNS), rows)
 
 
 def _ranked(report: Comparison, kind: str, top: int) -> Table | None:
@@ -107,7 +85,7 @@ def _ranked(report: Comparison, kind: str, top: int) -> Table | None:
     if not changes:
         return None
     left = len(changes) - top
-    remark = f"{left} more, which gained or lost less" if left > 0 else ""
+    remark = f"{left} more with smaller changes" if left > 0 else ""
     rows = [_row(change) for change in changes[:top]]
     return Table(_TITLES[kind], (Column(kind, "name"), *_COLUMNS), rows, remark)
 
@@ -120,11 +98,11 @@ def _row(change: Change) -> tuple[Cell, ...]:
         Cell(format_value(change.after, change.unit)),
         Cell(MISSING if change.ratio is None else f"{change.ratio:.3f}"),
         Cell(low_high, note="steps" if change.resampled == "steps" else ""),
-        _judged(change),
+        _verdict(change),
     )
 
 
-def _judged(change: Change) -> Cell:
+def _verdict(change: Change) -> Cell:
     if change.before is None:
         return Cell("appeared", tone="strong")
     if change.after is None:
@@ -145,9 +123,9 @@ def _gates(report: Comparison) -> Table:
         for gate in report.gates
     ]
     return Table(
-        "Gates: fail on", (Column("condition", "words"), Column("gate", "words"), Column("figure", "words")), rows
+        "Gates (--fail-on)", (Column("condition", "words"), Column("result", "words"), Column("value", "words")), rows
     )
 
 
-def _remark(finding: Finding) -> FindingLine:
+def _finding_line(finding: Finding) -> FindingLine:
     return FindingLine(finding.severity, escape_unprintable(finding.message))

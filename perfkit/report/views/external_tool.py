@@ -1,30 +1,17 @@
-"""Tables of another program's, on the terminal and as CSV."""
-
-import csv
-from typing import TextIO
+"""The document of another tool's table."""
 
 from perfkit.report.content.document import Cell, Column, Document, Kind, Section, Table
-from perfkit.report.exporters.csv_rows import escape_formula
-from perfkit.report.renderers import console
 from perfkit.schema.external_tool import ExternalTable
 from perfkit.util.formatting import MISSING, escape_unprintable
 
 _SHORT = {"(us)": " µs", "_pctg": " %", "_time": "", "non_compute": "other"}
 _WHOLE = 100
-"""Larger figures are shown without what is behind the point."""
+"""Larger values are shown without decimals."""
 
 
-def write_rich(report: ExternalTable, stream: TextIO, *, top: int) -> None:
-    """Draw `report` on the terminal."""
-    console.draw(Document([], [_section(report, top)]), stream)
-
-
-def write_csv(report: ExternalTable, stream: TextIO, *, top: int) -> None:  # noqa: ARG001  every row is written
-    """Write all rows of `report`; an empty cell is "not known"."""
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow([escape_formula(name) for name in report.columns])
-    for row in report.rows:
-        writer.writerow([escape_formula(value) if isinstance(value, str) else value for value in row])
+def document(report: ExternalTable, top: int) -> Document:
+    """Return the content of `report`, with at most `top` rows."""
+    return Document("perfkit hta", [], [_section(report, top)])
 
 
 def _section(report: ExternalTable, top: int) -> Section:
@@ -35,14 +22,14 @@ def _section(report: ExternalTable, top: int) -> Section:
         f"{report.analysis}, {ranks}" + (f": {escape_unprintable(', '.join(sorted(common)))}" if common else ""),
         tuple(Column(_title(name), _kind(report, place)) for place, name in enumerate(report.columns)),
         [tuple(Cell(_shown(value)) for value in row) for row in report.rows[:top]],
-        f"{left:,} more rows: -o FILE has all, --top N more" if left > 0 else "",
+        f"{left:,} more rows: use --top N, or -o FILE for all" if left > 0 else "",
     )
-    headline = f"As {escape_unprintable(report.tool)} has it; times are rounded to whole microseconds."
+    headline = f"As reported by {escape_unprintable(report.tool)}; times are rounded to whole microseconds."
     return Section(escape_unprintable(report.run), headline, "info", [table], [], [], [])
 
 
 def _title(name: str) -> str:
-    """Return a column's name short enough for a table of many: HTA's own are for files."""
+    """Return a column's name shortened for the terminal: HTA's own names are long."""
     short = name.rpartition(".")[2]
     for theirs, shown in _SHORT.items():
         short = short.replace(theirs, shown)

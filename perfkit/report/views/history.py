@@ -1,14 +1,14 @@
-"""Runs over time, for people: the same tables on the terminal, as markdown and as a page, which has charts too."""
+"""The document and charts of a `History`."""
 
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 from statistics import median
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final
 
+from perfkit.report.charts.specs import Chart, Line, PageCharts, timeline, trend
 from perfkit.report.content.document import Cell, Column, Document, KeyValue, Section, Table
 from perfkit.report.content.run_facts import finding_lines
-from perfkit.report.renderers import console, html, markdown
 from perfkit.schema.history import ChangePoint, ConfigHistory, History, HistoryPoint
 from perfkit.util.formatting import MISSING, duration, escape_unprintable, format_percent, in_ms, percent_change, rate
 
@@ -27,54 +27,37 @@ _FACTORS: Final = {
     "transfer": "transfer",
 }
 _TOOLS: Final = {"perfkit"}
-"""Versions that are no part of what is measured."""
+"""Versions that do not affect what is measured."""
 NOTES: Final = (
-    "step: median over steps of the slowest rank's; in brackets its 95 % bootstrap interval, over the runs of "
-    "a commit where there are three or more, else over the steps of the run.",
-    "A change is claimed where Pettitt's test finds one that chance shows in fewer than one of twenty orders of the "
-    "same runs, and a bootstrap over the runs on either side agrees.",
+    "step: median over steps of the slowest rank; in brackets its 95 % bootstrap interval, over the runs of a commit "
+    "if there are three or more, else over the steps of the run.",
+    "change point: significant by Pettitt's test at the 5 % level, and by a bootstrap over the runs on either side.",
 )
 
 
-def write_rich(report: History, stream: TextIO, *, top: int) -> None:
-    """Draw `report` on the terminal."""
-    console.draw(document(report, top), stream)
-
-
-def write_markdown(report: History, stream: TextIO, *, top: int) -> None:
-    """Write `report` as markdown."""
-    markdown.draw(document(report, top), stream, "perfkit history")
-
-
-def write_html(report: History, stream: TextIO, *, top: int) -> None:
-    """Write `report` as a page with charts of every run."""
-    charts = [_charts(lineage) for lineage in report.configurations]
-    html.draw(document(report, top), charts, stream, version=report.perfkit_version, heading="perfkit history")
-
-
 def document(report: History, top: int) -> Document:
-    """Return what is shown of `report`: the newest `top` runs or commits of each configuration."""
+    """Return the content of `report`: the newest `top` runs or commits of each configuration."""
     titles = _titles(report.configurations)
-    sections = [_section(lineage, title, top) for lineage, title in zip(report.configurations, titles, strict=True)]
-    return Document([], sections, list(NOTES), findings=finding_lines(report.findings))
+    sections = [_section(config, title, top) for config, title in zip(report.configurations, titles, strict=True)]
+    return Document("perfkit history", [], sections, list(NOTES), findings=finding_lines(report.findings))
 
 
-def _titles(lineages: Sequence[ConfigHistory]) -> list[str]:
-    """Return what tells each configuration from the others."""
-    short = [_title(lineage) for lineage in lineages]
+def _titles(configs: Sequence[ConfigHistory]) -> list[str]:
+    """Return a title per configuration, with the settings in which equal titles differ."""
+    short = [_title(config) for config in configs]
     often = {title for title, count in Counter(short).items() if count > 1}
-    names = {name for lineage in lineages for name in lineage.settings} - {"workload", "source", "ranks"}
+    names = {name for config in configs for name in config.settings} - {"workload", "source", "ranks"}
     titles = []
-    for lineage, title in zip(lineages, short, strict=True):
-        alike = [one.settings for one, other in zip(lineages, short, strict=True) if other == title]
+    for config, title in zip(configs, short, strict=True):
+        alike = [one.settings for one, other in zip(configs, short, strict=True) if other == title]
         differing = [name for name in sorted(names) if len({repr(one.get(name)) for one in alike}) > 1]
-        said = [f"{name} = {_value(lineage.settings.get(name))}" for name in differing[:_LISTED]]
-        titles.append(escape_unprintable(f"{title} ({', '.join(said)})" if title in often else title))
+        values = [f"{name} = {_value(config.settings.get(name))}" for name in differing[:_LISTED]]
+        titles.append(escape_unprintable(f"{title} ({', '.join(values)})" if title in often else title))
     return titles
 
 
-def _title(lineage: ConfigHistory) -> str:
-    found = lineage.settings
+def _title(config: ConfigHistory) -> str:
+    found = config.settings
     ranks = f"{found.get('ranks')} rank" + ("" if found.get("ranks") == 1 else "s")
     return ", ".join([str(found.get("workload")), f"input from {found.get('source')}", ranks])
 
@@ -83,41 +66,41 @@ def _value(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _section(lineage: ConfigHistory, title: str, top: int) -> Section:
-    worse = [shift for shift in lineage.change_points if shift.after_ns > shift.before_ns]
+def _section(config: ConfigHistory, title: str, top: int) -> Section:
+    worse = [shift for shift in config.change_points if shift.after_ns > shift.before_ns]
     return Section(
         title=title,
-        headline=_headline(lineage),
-        tone="warning" if worse else "good" if lineage.change_points else "info",
+        headline=_headline(config),
+        tone="warning" if worse else "good" if config.change_points else "info",
         summary=[],
-        key_values=_facts(lineage),
+        key_values=_facts(config),
         tables=[
-            *([_shifts(lineage)] if lineage.change_points else []),
-            _steps(lineage, top),
-            _efficiency(lineage, top),
+            *([_change_points(config)] if config.change_points else []),
+            _steps(config, top),
+            _efficiency(config, top),
         ],
         findings=[],
     )
 
 
-def _headline(lineage: ConfigHistory) -> str:
-    count = f"{lineage.runs} run" + ("" if lineage.runs == 1 else "s")
-    if lineage.reason:
-        return f"{lineage.reason}."
-    if not lineage.change_points:
-        return f"{count}: the step time has not changed by more than the runs differ among themselves."
-    last = lineage.change_points[-1]
-    more = f" ({len(lineage.change_points)} changes in all)" if len(lineage.change_points) > 1 else ""
+def _headline(config: ConfigHistory) -> str:
+    count = f"{config.runs} run" + ("" if config.runs == 1 else "s")
+    if config.reason:
+        return f"{config.reason}."
+    if not config.change_points:
+        return f"{count}: no change of the step time beyond run-to-run variation."
+    last = config.change_points[-1]
+    more = f" ({len(config.change_points)} changes in all)" if len(config.change_points) > 1 else ""
     return (
-        f"{count}: since {escape_unprintable(last.run)} the step takes {duration(last.after_ns)} instead of "
-        f"{duration(last.before_ns)} ({percent_change(last.after_ns / last.before_ns)}){more}."
+        f"{count}: step time {duration(last.before_ns)} → {duration(last.after_ns)} "
+        f"({percent_change(last.after_ns / last.before_ns)}) since {escape_unprintable(last.run)}{more}."
     )
 
 
-def _facts(lineage: ConfigHistory) -> list[KeyValue]:
-    devices = [str(name) for name in lineage.settings.get("device_names") or lineage.settings.get("devices") or []]
-    first, last = lineage.points[0], lineage.points[-1]
-    steps = [point.step_ns for point in lineage.points]
+def _facts(config: ConfigHistory) -> list[KeyValue]:
+    devices = [str(name) for name in config.settings.get("device_names") or config.settings.get("devices") or []]
+    first, last = config.points[0], config.points[-1]
+    steps = [point.step_ns for point in config.points]
     return [
         KeyValue("device", escape_unprintable(", ".join(devices)) or MISSING),
         KeyValue("time", _when(first) + (f" to {_when(last)}" if first is not last else "")),
@@ -138,7 +121,7 @@ def _name(point: HistoryPoint) -> str:
     return escape_unprintable(point.runs[0]) + more
 
 
-def _shifts(lineage: ConfigHistory) -> Table:
+def _change_points(config: ConfigHistory) -> Table:
     rows = [
         (
             Cell(escape_unprintable(shift.run)),
@@ -148,7 +131,7 @@ def _shifts(lineage: ConfigHistory) -> Table:
             Cell(percent_change(shift.after_ns / shift.before_ns), tone=_tone(shift)),
             Cell(f"{shift.interval[0]:.3f} to {shift.interval[1]:.3f}"),
         )
-        for shift in lineage.change_points
+        for shift in config.change_points
     ]
     columns = (
         Column("since", "words"),
@@ -158,15 +141,15 @@ def _shifts(lineage: ConfigHistory) -> Table:
         Column("change"),
         Column("95 % interval"),
     )
-    return Table("Changes of the step time that last", columns, rows)
+    return Table("Step-time change points", columns, rows)
 
 
 def _tone(shift: ChangePoint) -> Any:
     return "warning" if shift.after_ns > shift.before_ns else "good"
 
 
-def _steps(lineage: ConfigHistory, top: int) -> Table:
-    changed = [_changed(before, after) for before, after in pairwise(lineage.points)]
+def _steps(config: ConfigHistory, top: int) -> Table:
+    changed = [_new_versions(before, after) for before, after in pairwise(config.points)]
     rows: list[tuple[Cell, ...]] = [
         (
             Cell(_when(point)),
@@ -176,7 +159,7 @@ def _steps(lineage: ConfigHistory, top: int) -> Table:
             Cell(rate(point.samples_per_s, "samples").removesuffix(" samples/s")),
             Cell(what),
         )
-        for point, what in zip(lineage.points, ["", *changed], strict=True)
+        for point, what in zip(config.points, ["", *changed], strict=True)
     ]
     columns: tuple[Column, ...] = (
         Column("started", "words"),
@@ -195,92 +178,84 @@ def _interval(point: HistoryPoint) -> str:
     return f"[{duration(point.interval_ns[0])}, {duration(point.interval_ns[1])}]" if point.interval_ns else ""
 
 
-def _changed(before: HistoryPoint, after: HistoryPoint) -> str:
+def _new_versions(before: HistoryPoint, after: HistoryPoint) -> str:
     names = sorted((before.versions.keys() | after.versions.keys()) - _TOOLS)
     pairs = [(name, before.versions.get(name, MISSING), after.versions.get(name, MISSING)) for name in names]
     return escape_unprintable(", ".join(f"{name} {old} → {new}" for name, old, new in pairs if old != new))
 
 
 def _left_out(rows: Sequence[object], top: int) -> str:
-    return f"{len(rows) - top} older ones are left out" if len(rows) > top else ""
+    return f"{len(rows) - top} older rows not shown" if len(rows) > top else ""
 
 
-def _efficiency(lineage: ConfigHistory, top: int) -> Table:
+def _efficiency(config: ConfigHistory, top: int) -> Table:
     rows = [
         (Cell(_name(point)), *(Cell(format_percent(point.efficiency.get(name))) for name in _FACTORS))
-        for point in lineage.points
+        for point in config.points
     ]
     columns = (Column("run", "words"), *map(Column, _FACTORS.values()))
-    medians = any(len(point.runs) > 1 for point in lineage.points)
-    remark = "parallel efficiency is the product of the five beside it"
-    remark += "; of several runs each figure is the median of theirs" if medians else ""
+    medians = any(len(point.runs) > 1 for point in config.points)
+    remark = "parallel efficiency is the product of the five factors to its right"
+    remark += "; each value is the median over the runs of a commit" if medians else ""
     return Table("Efficiency", columns, rows[-top:], "; ".join(filter(None, (remark, _left_out(rows, top)))))
 
 
 # ---- charts --------------------------------------------------------------------------------------------------------
 
 
-def _charts(lineage: ConfigHistory) -> list[dict[str, Any]]:
-    """Return the charts of a configuration: every run, however many."""
-    points = lineage.points
-    # Of a time or a commit that is none, nothing may be read as markup by the chart.
-    where = [_bare(_when(point)) + (f"<br>{_bare(_commit(point.commit))}" if point.commit else "") for point in points]
-    shared = {"kind": "trend", "note": "", "x": where, "runs": [_name(point) for point in points]}
-    steps = {"name": "step", "y": [in_ms(point.step_ns) for point in points], "interval": list(map(_ends, points))}
+def page_charts(report: History) -> PageCharts:
+    """Return the charts of every configuration, with all of its runs."""
+    return PageCharts([], [_charts(config) for config in report.configurations])
+
+
+def _charts(config: ConfigHistory) -> list[Chart]:
+    points = config.points
+    times = [_html(_when(point)) + (f"<br>{_html(_commit(point.commit))}" if point.commit else "") for point in points]
+    names = [_html(_name(point)) for point in points]
+    step = Line("step", [in_ms(point.step_ns) for point in points], [_interval_ms(point) for point in points])
     factors = [
-        {"name": title, "y": [_rounded(point.efficiency.get(name)) for point in points], "interval": []}
-        for name, title in _FACTORS.items()
+        Line(title, [_rounded(point.efficiency.get(name)) for point in points], []) for name, title in _FACTORS.items()
     ]
-    charts = [shared | {"title": "Step time", "unit": "ms", "series": [steps], "levels": _levels(lineage)}]
-    if any(value is not None for series in factors for value in series["y"]):
-        charts.append(shared | {"title": "Efficiency and its factors", "unit": "", "series": factors, "levels": []})
+    charts = [trend("Step time", times, names, [step], unit="ms", medians=_medians(config))]
+    if any(value is not None for line in factors for value in line.y):
+        charts.append(trend("Efficiency and its factors", times, names, factors, unit=""))
     return charts
 
 
-def _bare(text: str) -> str:
-    return text.replace("&", "").replace("<", "")
+def _html(text: str) -> str:
+    """Escape text for plotly, which takes labels as HTML."""
+    return text.translate({ord(character): f"&#{ord(character)};" for character in "&<>"})
 
 
 def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 6)
 
 
-def _ends(point: HistoryPoint) -> list[float] | None:
-    return [in_ms(end) for end in point.interval_ns] if point.interval_ns else None
+def _interval_ms(point: HistoryPoint) -> tuple[float, float] | None:
+    return (in_ms(point.interval_ns[0]), in_ms(point.interval_ns[1])) if point.interval_ns else None
 
 
-def _levels(lineage: ConfigHistory) -> list[dict[str, Any]]:
-    """Return the level of each stretch between changes: the indices of its first and last point, and its median."""
-    if not lineage.change_points:
+def _medians(config: ConfigHistory) -> list[tuple[int, int, float]]:
+    """Return the indices of the first and last point between change points, and the median there (ms)."""
+    if not config.change_points:
         return []
-    place = {run: index for index, point in enumerate(lineage.points) for run in point.runs}
-    starts = [0, *(place[shift.run] for shift in lineage.change_points)]
-    ends = [*(place[shift.last_before] for shift in lineage.change_points), len(lineage.points) - 1]
-    medians = [lineage.change_points[0].before_ns, *(shift.after_ns for shift in lineage.change_points)]
-    return [{"from": a, "to": b, "ms": in_ms(ns)} for a, b, ns in zip(starts, ends, medians, strict=True)]
+    place = {run: index for index, point in enumerate(config.points) for run in point.runs}
+    starts = [0, *(place[change.run] for change in config.change_points)]
+    ends = [*(place[change.last_before] for change in config.change_points), len(config.points) - 1]
+    medians = [config.change_points[0].before_ns, *(change.after_ns for change in config.change_points)]
+    return [(start, end, in_ms(ns)) for start, end, ns in zip(starts, ends, medians, strict=True)]
 
 
 def plot_steps(report: History) -> "Figure":
-    """Return the step time of every run or commit as a plotly figure, a line a configuration."""
-    from plotly.graph_objects import Figure, Scatter
-
-    figure = Figure()
-    for lineage, title in zip(report.configurations, _titles(report.configurations), strict=True):
-        points = lineage.points
-        ends = [_ends(point) or [in_ms(point.step_ns)] * 2 for point in points]
-        figure.add_trace(
-            Scatter(
-                name=_bare(title),
-                x=[point.started_at for point in points],
-                y=[in_ms(point.step_ns) for point in points],
-                text=[_bare(f"{_name(point)} {_commit(point.commit)}") for point in points],
-                hovertemplate="%{text}: %{y:.6~g} ms<extra></extra>",
-                mode="lines+markers",
-                error_y={
-                    "array": [high - in_ms(point.step_ns) for point, (_, high) in zip(points, ends, strict=True)],
-                    "arrayminus": [in_ms(point.step_ns) - low for point, (low, _) in zip(points, ends, strict=True)],
-                },
-            )
+    """Return the step time of every run or commit over time as a plotly figure, one line per configuration."""
+    titles = _titles(report.configurations)
+    lines = [
+        timeline(
+            Line(_html(title), [in_ms(p.step_ns) for p in config.points], [_interval_ms(p) for p in config.points]),
+            [point.started_at for point in config.points],
+            [_html(f"{_name(point)} {_commit(point.commit)}") for point in config.points],
         )
-    figure.update_layout(title="Step time")
-    return figure.update_yaxes(title="ms", rangemode="tozero")
+        for config, title in zip(report.configurations, titles, strict=True)
+    ]
+    layout = {"yaxis": {"title": {"text": "ms"}, "rangemode": "tozero"}}
+    return Chart("Step time", "", {"data": lines, "layout": layout}).figure()

@@ -74,7 +74,7 @@ def test_top_limits_the_ranked_tables(real_traces: Path, capsys: pytest.CaptureF
     assert main(["analyze", str(real_traces / "gpu-dlrm-2of128"), "--top", "1"]) == 0
     shown = capsys.readouterr().out
     assert "198 more, together" in shown
-    tables = shown[: shown.index("Findings about the data")]
+    tables = shown[: shown.index("\nFindings\n")]
     assert tables.count("all_to_all") == 1  # of the collectives across ranks, of which it is the first
 
 

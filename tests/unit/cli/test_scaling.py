@@ -72,7 +72,7 @@ def runs(tmp_path: Path) -> Path:
 def test_a_folder_of_runs_is_a_series(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["analyze", str(runs)]) == 0
     shown = capsys.readouterr().out
-    assert "Scaling: gpt weak (batch 16 a rank)" in shown
+    assert "Scaling: gpt weak (batch 16 per rank)" in shown
     assert "lost failed: the run failed (rank 3: killed)" in shown
     assert "Gustafson" in shown
 
@@ -109,7 +109,7 @@ def test_by_an_option(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_run(runs, 2, 70, name="compiled", config={"compile": True})
     assert main(["analyze", str(runs), "--by", "compile"]) == 0
     shown = capsys.readouterr().out
-    assert "By compile: runs that differ in nothing else (gpt, batch 16 a rank)" in shown
+    assert "By compile: otherwise identical runs (gpt, batch 16 a rank)" in shown
     assert main(["analyze", str(runs), "--by", "--compile"]) == 0
     axes = perfkit.analyze(runs, by=["compile"]).multi_run
     assert axes is not None

@@ -124,7 +124,7 @@ def test_equal_findings_are_one_and_the_worst_stand_last() -> None:
 
 
 def test_what_is_injected_is_said_to_be() -> None:
-    assert "put in on purpose: 60.0 ms in backward on rank 1" in drawn(make_report(), 80)
+    assert "deliberate: 60.0 ms in backward on rank 1" in drawn(make_report(), 80)
 
 
 def test_a_run_without_steps_is_shown() -> None:

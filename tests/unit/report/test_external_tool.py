@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from perfkit.report import peer_reporter
+from perfkit.report import reporter
 from perfkit.report.content.cross_check import cross_check
 from perfkit.report.renderers import console
 from perfkit.schema.external_tool import ExternalTable
@@ -49,17 +49,17 @@ def test_what_is_alike_needs_no_reason() -> None:
 
 def test_edges_of_the_window_are_idle() -> None:
     said = reasons(make_row())
-    assert said["window"].startswith("HTA's begins with the first kernel")
-    assert said["idle"] == "+10.0 ms at the window's edges, 0 of what is not idle above"
+    assert said["window"].startswith("HTA's window spans the first")
+    assert said["idle"] == "+10.0 ms at the window's edges, 0 from the rows above"
     assert said["computing"] == ""
 
 
 @pytest.mark.parametrize(
     ("peer_ms", "starts"),
     [
-        (59.5, "HTA rounds to µs"),  # less than ours, within what rounding can take
-        (58, "HTA goes by names alone"),  # more than rounding can take
-        (60.5, "HTA goes by names alone"),  # rounding inwards never adds
+        (59.5, "HTA rounds each event"),  # less than ours, within what rounding can take
+        (58, "HTA classifies by name only"),  # more than rounding can take
+        (60.5, "HTA classifies by name only"),  # rounding inwards never adds
     ],
 )
 def test_rounding_explains_only_what_it_can(peer_ms: float, starts: str) -> None:
@@ -71,7 +71,7 @@ def test_of_many_ranks_those_that_differ_most_are_shown() -> None:
     table = cross_check(CrossCheck(tool="HTA 1", rows=rows), 2)
     assert table is not None
     assert [cells[0].text for cells in table.rows if cells[0].text] == ["0", "1"]
-    assert table.remark == "18 more ranks, which differ less"
+    assert table.remark == "18 more ranks with smaller differences"
 
 
 def test_a_report_shows_it_in_eighty_columns() -> None:
@@ -96,7 +96,7 @@ def make_table(**changes: Any) -> ExternalTable:
 
 def written(table: ExternalTable, name: str, top: int = 10) -> str:
     stream = io.StringIO()
-    peer_reporter(name)(table, stream, top=top)
+    reporter(ExternalTable, name).write(table, stream, top=top)
     return stream.getvalue()
 
 

@@ -2,18 +2,17 @@
 
 import io
 import json
-import re
 from html.parser import HTMLParser
-from importlib import resources
 from typing import Any
 
 import pytest
 
 from perfkit.comparison.changes import changes
-from perfkit.report.charts.plotly_figures import COLOURS
-from perfkit.report.charts.run import MOST_CELLS, figures
+from perfkit.report.charts.run import MOST_CELLS, chart, run_charts
+from perfkit.report.charts.scaling import series_charts
+from perfkit.report.charts.specs import COLOURS, Chart
 from perfkit.report.renderers.html import write
-from perfkit.report.views.comparison import write_html as write_comparison
+from perfkit.report.views.comparison import page_charts
 from perfkit.schema.comparison import Comparison, Side
 from perfkit.schema.report import Report
 from perfkit.schema.run import RunReport
@@ -26,6 +25,7 @@ from tests.support.report_builders import (
     make_run,
     make_step,
 )
+from tests.support.scaling_builders import make_scaling_report
 
 HOSTILE = "</script></span><img src=x onerror=alert(1)>&\"'{{ 7*7 }}"
 
@@ -95,52 +95,73 @@ def test_a_hostile_trace_stays_text() -> None:
     assert HOSTILE not in hostile
 
 
-def test_the_figures_are_the_reports_numbers() -> None:
-    by_rank, by_step, heat, waiting, bandwidth = figures(make_run())
-    assert (by_rank["x"], by_step["x"]) == (["0", "1"], ["5", "6"])
-    compute = {one["colour"]: one["ms"] for one in by_step["series"]}["compute"]
-    assert compute == [60.0, 90.0]
-    overhead = {one["colour"]: one["ms"] for one in by_rank["series"]}["overhead"]
-    assert overhead == [5.0, 20.0]
-    assert heat["layers"][0] == {"name": "whole step", "ms": [[100.0, 130.0], [100.0, 160.0]]}
+def series(chart: Chart) -> dict[str, list[float]]:
+    return {one["name"]: one["y"] for one in chart.spec["data"]}
+
+
+def test_the_charts_are_the_reports_numbers() -> None:
+    by_rank, by_step, heat, waiting, bandwidth = run_charts(make_run())
+    assert [chart.spec["data"][0]["x"] for chart in (by_rank, by_step)] == [["0", "1"], ["5", "6"]]
+    assert series(by_step)["compute"] == [60.0, 90.0]
+    assert series(by_rank)["idle"] == [5.0, 20.0]
+    whole = heat.spec["data"][0]
+    assert (whole["name"], whole["visible"], whole["z"]) == ("whole step", True, [[100.0, 130.0], [100.0, 160.0]])
     # Over two steps.
-    assert {one["name"]: one["ms"] for one in waiting["series"]} == {"transfer": [12.0, 12.0], "wait": [13.0, 0.0]}
-    (points,) = bandwidth["series"]
-    assert points["bytes"] == [1_024, 4_194_304]
-    assert points["fit"] == pytest.approx([1_024 / (1e-3 + 1_024 / 400e6), 4_194_304 / (1e-3 + 4_194_304 / 400e6)])
-    for chart in (by_rank, by_step, heat, waiting, bandwidth):
-        json.dumps(chart, allow_nan=False)
+    assert series(waiting) == {"transfer": [12.0, 12.0], "wait": [13.0, 0.0]}
+    points, fit = bandwidth.spec["data"]
+    assert points["x"] == fit["x"] == [1_024, 4_194_304]
+    assert fit["y"] == pytest.approx([1_024 / (1e-3 + 1_024 / 400e6), 4_194_304 / (1e-3 + 4_194_304 / 400e6)])
 
 
-def test_charts_of_stacks_have_all_that_the_page_reads() -> None:
+def comparison_chart() -> Chart:
     side, changed = Side(path="a", runs=["one"]), changes([make_run()], [make_run()])
     compared = Comparison(perfkit_version="0", before=side, after=side, changes=changed, gates=[], findings=[])
-    stream = io.StringIO()
-    write_comparison(compared, stream, top=10)
-    on_page = [json.loads(text) for text in read(stream.getvalue()).data]
-    charts = [*figures(make_run()), *(one for one in on_page if "kind" in one)]
-    stacks = [chart for chart in charts if chart["kind"] == "stack"]
+    ((found,),) = page_charts(compared).sections
+    return found
+
+
+def test_every_chart_is_a_plotly_specification() -> None:
+    several = make_scaling_report().multi_run
+    assert several
+    charts = [*run_charts(make_run()), *series_charts(several.series), comparison_chart()]
+    assert len(charts) == 10
+    for one in charts:
+        assert one.spec.keys() == {"data", "layout"}
+        json.dumps(one.spec, allow_nan=False)
+        assert len(one.figure().data) == len(one.spec["data"])  # plotly checks every attribute
+        for axis in ("xaxis", "yaxis"):
+            assert "title" in one.spec["layout"][axis]
+
+
+def test_stacked_bars_have_a_color_each_and_a_unit() -> None:
+    charts = [*run_charts(make_run()), comparison_chart()]
+    stacks = [one.spec for one in charts if one.spec["layout"].get("barmode") == "stack"]
     assert len(stacks) == 4
-    script = resources.files("perfkit.report").joinpath("assets", "report.js").read_text("utf-8")
-    (drawing,) = re.findall(r"^function stack\(.*?^}$", script, re.MULTILINE | re.DOTALL)
-    for chart in stacks:
-        assert set(re.findall(r"\bit\.(\w+)", drawing)) <= chart.keys()
-        assert chart["y"]
-        for one in chart["series"]:
-            assert {*re.findall(r"\bone\.(\w+)", drawing)} == one.keys()
-            assert one["colour"] in COLOURS
+    for spec in stacks:
+        assert spec["layout"]["yaxis"]["title"]["text"].startswith("ms, exposed")
+        colours = [bars["marker"]["color"] for bars in spec["data"]]
+        assert len(set(colours)) == len(colours)
+        assert set(colours) <= set(COLOURS.values())
+
+
+def test_a_menu_shows_one_layer_of_the_heat_map() -> None:
+    heat = heat_map(make_run())
+    ((menu),) = heat["layout"]["updatemenus"]
+    assert [button["label"] for button in menu["buttons"]] == [layer["name"] for layer in heat["data"]]
+    assert [button["args"][1].index(True) for button in menu["buttons"]] == list(range(6))
 
 
 def heat_map(run: RunReport) -> dict[str, Any]:
-    (found,) = [chart for chart in figures(run) if chart["kind"] == "heat"]
-    return found
+    found = chart(run, "heat_map")
+    assert found
+    return found.spec
 
 
 def test_a_step_that_a_rank_lacks_is_a_hole() -> None:
     run = make_run(ranks=[make_rank(0, [make_step(5), make_step(6)]), make_rank(1, [make_step(6), make_step(7)])])
-    heat = heat_map(run)
-    assert heat["x"] == ["5", "6", "7"]
-    assert [[value is None for value in row] for row in heat["layers"][0]["ms"]] == [
+    whole = heat_map(run)["data"][0]
+    assert whole["x"] == ["5", "6", "7"]
+    assert [[value is None for value in row] for row in whole["z"]] == [
         [False, False, True],
         [True, False, False],
     ]
@@ -158,7 +179,9 @@ def test_a_large_run_makes_a_page_that_opens() -> None:
     assert len(text.encode()) < 6_000_000
     slow = make_rank(500, [make_step(number, compute=200 * MS) for number in range(100)])
     many = make_run(ranks=[make_rank(number, steps) for number in range(499)] + [slow])
-    heat = heat_map(many)
-    assert len(heat["y"]) * len(heat["x"]) <= MOST_CELLS
-    assert heat["y"][-1] == "500"
-    assert re.fullmatch(r"The 200 of 500 ranks with the longest steps\.", heat["note"])
+    heat = chart(many, "heat_map")
+    assert heat
+    whole = heat.spec["data"][0]
+    assert len(whole["y"]) * len(whole["x"]) <= MOST_CELLS
+    assert whole["y"][-1] == "500"
+    assert heat.note == "The 200 of 500 ranks with the longest steps."

@@ -74,24 +74,25 @@ def test_of_many_ranks_the_highest_and_the_lowest_are_shown() -> None:
     assert "24 more; shown: the 15 highest peaks and the lowest" in table
     drawn = chart(run, "memory")
     assert drawn
-    assert [one["name"] for one in drawn["series"]] == [f"rank {number}" for number in (39, 38, 37, 36, 35)]
-    assert drawn["note"] == "device 0, step 6. The 5 highest peaks of 40."
+    assert [one["name"] for one in drawn.spec["data"]] == [f"rank {number}" for number in (39, 38, 37, 36, 35)]
+    assert drawn.note == "device 0, step 6. The 5 highest peaks of 40."
 
 
 def test_the_chart_has_the_tables_numbers() -> None:
     drawn = chart(with_memory([make_host_use(), make_use()]), "memory")
     assert drawn
-    (line,) = drawn["series"]  # of the device: it is its memory that runs out
-    assert line["ms"] == [0, 30, 60, 100]
-    assert line["bytes"][line["peak"]] == 60 * GB
-    assert drawn["limit"] == 80 * GB
-    json.dumps(drawn, allow_nan=False)
+    (line,) = drawn.spec["data"]  # of the device: it is its memory that runs out
+    assert line["x"] == [0, 30, 60, 100]
+    assert line["y"][line["marker"]["size"].index(10)] == max(line["y"]) == 60 * GB
+    (limit,) = drawn.spec["layout"]["shapes"]
+    assert (limit["y0"], limit["y1"]) == (80 * GB, 80 * GB)
+    json.dumps(drawn.spec, allow_nan=False)
     far = chart(with_memory([make_use(2 * GB)]), "memory")
     assert far
-    assert far["limit"] is None
+    assert "shapes" not in far.spec["layout"]
     host = chart(with_memory([make_host_use()]), "memory")
     assert host
-    assert host["note"] == "CPU, step 6."
+    assert host.note == "CPU, step 6."
 
 
 def test_lines_are_told_apart_by_what_differs() -> None:
@@ -99,8 +100,8 @@ def test_lines_are_told_apart_by_what_differs() -> None:
     later = replace(later, curve=replace(later.curve, step=7))
     drawn = chart(with_memory([make_use(device="device 3")], [later]), "memory")
     assert drawn
-    assert [one["name"] for one in drawn["series"]] == ["rank 1, device 0, step 7", "rank 0, device 3, step 6"]
-    assert drawn["note"] == ""
+    assert [one["name"] for one in drawn.spec["data"]] == ["rank 1, device 0, step 7", "rank 0, device 3, step 6"]
+    assert drawn.note == ""
 
 
 def test_a_notebook_has_the_same_chart() -> None:

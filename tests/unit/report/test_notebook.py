@@ -58,7 +58,7 @@ def test_where_only_text_is_shown_it_is_a_line_a_run() -> None:
 
 def test_comparisons_and_histories_show_themselves(real_traces: Path) -> None:
     trace = real_traces / "gpu-dlrm-2of128"
-    assert "Figures (times are a step&#39;s)" in compare(trace, trace)._repr_html_()
+    assert "Metrics (times are per step)" in compare(trace, trace)._repr_html_()
     run = make_run(started_at="2026-01-01T00:00:00Z")
     assert "1 run: a change cannot be told" in config_histories([run], "run")._repr_html_()
 
@@ -93,8 +93,8 @@ def test_figures_hold_the_reports_numbers() -> None:
         ("plot_steps", "two or more"),
         ("plot_ranks", "two or more"),
         ("plot_heat_map", "two or more"),
-        ("plot_waiting", "collectives that several ranks have in common"),
-        ("plot_bandwidth", "collectives of two or more sizes"),
+        ("plot_waiting", "collectives matched across ranks"),
+        ("plot_bandwidth", "matched collectives of two or more sizes"),
     ],
 )
 def test_a_figure_that_cannot_be_says_what_it_needs(figure: str, needs: str) -> None:
@@ -114,5 +114,5 @@ def test_a_history_has_a_figure_of_its_step_times() -> None:
         [other.started_at],
     ]
     assert list(figure.data[0].y) == [130.0, 130.0]
-    assert "<" not in figure.data[0].text[0]
+    assert "<" not in figure.data[0].customdata[0]
     assert "batch_size = 64" in figure.data[1].name

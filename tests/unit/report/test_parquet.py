@@ -13,26 +13,27 @@ from pyarrow import parquet
 
 from perfkit.cli import main
 from perfkit.errors import StoreError
-from perfkit.report import BINARY_REPORTERS, binary_reporter
-from perfkit.report.dataframes import AXIS_COLUMNS, POINT_COLUMNS, STEP_COLUMNS
+from perfkit.report import FORMATS, reporter
+from perfkit.report.dataframes import OPTION_COLUMNS, POINT_COLUMNS, STEP_COLUMNS
 from perfkit.schema.report import Report
 from tests.support.report_builders import make_foreign_run, make_rank, make_report, make_run, make_step
 from tests.support.scaling_builders import make_scaling_report, make_strong, make_together
 from tests.support.trace_builder import TraceBuilder
 
+BINARY = [name for name, row in FORMATS[Report].items() if row.binary]
 REPORT = make_report(make_run(), make_foreign_run())
-COLUMNS = {"parquet": STEP_COLUMNS, "points-parquet": POINT_COLUMNS, "axes-parquet": AXIS_COLUMNS}
-TABLES = {"parquet": "steps", "points-parquet": "points", "axes-parquet": "axes"}
+COLUMNS = {"parquet": STEP_COLUMNS, "points-parquet": POINT_COLUMNS, "options-parquet": OPTION_COLUMNS}
+TABLES = {"parquet": "steps", "points-parquet": "points", "options-parquet": "options"}
 
 
 def written(name: str, report: Report) -> pa.Table:
     stream = io.BytesIO()
-    binary_reporter(name)(report, stream)
+    reporter(Report, name).write(report, stream, top=10)
     stream.seek(0)
     return parquet.read_table(stream)
 
 
-@pytest.mark.parametrize("name", BINARY_REPORTERS)
+@pytest.mark.parametrize("name", BINARY)
 @pytest.mark.parametrize("report", [REPORT, make_scaling_report()], ids=["runs", "series"])
 def test_a_file_is_the_table_of_the_report(name: str, report: Report) -> None:
     table = written(name, report)
@@ -45,12 +46,12 @@ def test_a_file_is_the_table_of_the_report(name: str, report: Report) -> None:
 
 
 def test_there_is_something_in_every_table() -> None:
-    assert [written(name, make_scaling_report()).num_rows for name in BINARY_REPORTERS] == [84, 6, 6]
+    assert [written(name, make_scaling_report()).num_rows for name in BINARY] == [84, 6, 6]
 
 
 def test_types_are_those_of_the_columns_whatever_the_rows_know() -> None:
     nothing = make_report(make_run(ranks=[], findings=[]))
-    for name in BINARY_REPORTERS:
+    for name in BINARY:
         whole, empty = written(name, make_scaling_report()).schema, written(name, nothing).schema
         assert empty.remove_metadata() == whole.remove_metadata()
         assert {str(kind) for kind in empty.types} <= {"string", "int64", "double"}
@@ -85,7 +86,7 @@ def trace(tmp_path: Path) -> str:
 
 
 def test_several_files_of_one_analysis(trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    names = ["r.parquet", "r.points.parquet", "r.axes.parquet", "r.csv", "r.md"]
+    names = ["r.parquet", "r.points.parquet", "r.options.parquet", "r.csv", "r.md"]
     out = tmp_path / "out"
     assert main(["analyze", trace, *(part for name in names for part in ("-o", str(out / name)))]) == 0
     assert sorted(file.name for file in out.iterdir()) == sorted(names)
@@ -98,7 +99,7 @@ def test_one_format_is_not_for_several_files(trace: str, tmp_path: Path, capsys:
     files = ["-o", str(tmp_path / "a.md"), "-o", str(tmp_path / "b.csv")]
     assert main(["analyze", trace, "-f", "json", *files]) == 2
     assert capsys.readouterr().err == (
-        "perfkit: error: -f json says the format of one FILE: of 2 let the suffixes say it\n"
+        "perfkit: error: -f json is the format of one FILE: for 2 files, leave -f out and use suffixes\n"
     )
     assert list(tmp_path.glob("*.*")) == []
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from perfkit.report.charts.scaling import series_figures
+from perfkit.report.charts.scaling import series_charts
 from perfkit.report.content.run_overview import comparison
 from perfkit.report.content.scaling import scaling
 from tests.support.report_builders import MS, make_loading
@@ -50,7 +50,7 @@ def test_loads_are_set_against_memory_where_runs_differ_in_their_source_alone() 
             for table, columns in tables
             for row in table.rows
             for place, column in enumerate(columns)
-            if column.title == "× memory"
+            if column.title == "vs. memory"
         ]
 
     assert shown() == ["1.00", "15.00"]
@@ -61,10 +61,12 @@ def test_loads_are_set_against_memory_where_runs_differ_in_their_source_alone() 
 def test_charts_have_the_ideal_the_intervals_and_the_forecast() -> None:
     report = make_together(make_weak(usl(0.05, 0.002), [1, 2, 4, 8], repeats=3, noise=0.01), forecast=[16])
     assert report.multi_run is not None
-    throughput, lost = series_figures(report.multi_run.series)
-    assert throughput["ideal"]["y"] == pytest.approx([throughput["lines"][0]["y"][0] * p for p in (1, 2, 4, 8, 16)])
-    assert [line["name"] for line in throughput["lines"]] == ["measured", "forecast by the USL"]
-    assert throughput["lines"][1]["x"] == [16]
-    assert all(end >= 0 for line in throughput["lines"] for end in (*line["up"], *line["down"]))
-    assert lost["x"] == ["1 → 2", "2 → 4", "4 → 8"]
-    assert len(lost["series"]) == 6
+    throughput, lost = series_charts(report.multi_run.series)
+    measured, forecast, ideal = throughput.spec["data"]
+    assert [line["name"] for line in (measured, forecast, ideal)] == ["measured", "forecast by the USL", "ideal"]
+    assert ideal["y"] == pytest.approx([measured["y"][0] * p for p in (1, 2, 4, 8, 16)])
+    assert forecast["x"] == [16]
+    bars = [line["error_y"] for line in (measured, forecast)]
+    assert all(end >= 0 for one in bars for end in (*one["array"], *one["arrayminus"]))
+    assert throughput.spec["layout"]["xaxis"]["ticktext"] == ["1", "2", "4", "8", "16"]
+    assert [one["x"] for one in lost.spec["data"]] == [["1 → 2", "2 → 4", "4 → 8"]] * 6

@@ -12,7 +12,7 @@ import pytest
 
 import perfkit
 from perfkit.errors import TraceError
-from perfkit.report.views.history import write_html
+from perfkit.report.renderers import html
 from perfkit.storage.discovery import find_runs
 from tests.support.histories import make_history
 from tests.support.trace_builder import TraceBuilder
@@ -51,10 +51,10 @@ def test_sweeps_of_the_same_points_are_one_history_with_a_level_before_and_after
         steps = [ms + 0.1 * (day % 3) for day in range(8)]
         make_history(tmp_path / f"month-{number}" / "sweep", steps, first_day=30 * number)
     stream = io.StringIO()
-    write_html(perfkit.history(tmp_path), stream, top=20)
+    html.write(perfkit.history(tmp_path), stream, top=20)
     chart = json.loads(read(stream.getvalue()).data[0])
-    assert [(level["from"], level["to"]) for level in chart["levels"]] == [(0, 7), (8, 15)]
-    assert len(set(chart["runs"])) == 16
+    assert [(line["x0"], line["x1"]) for line in chart["layout"]["shapes"]] == [(-0.4, 7.4), (7.6, 15.4)]
+    assert len(set(chart["data"][0]["customdata"])) == 16
 
 
 def make_folder_with_pipes(folder: Path) -> Path:

@@ -1,0 +1,59 @@
+"""Writes tables as CSV, escaped against formula injection. Times are in ns; an empty cell is unknown."""
+
+import csv
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from typing import Final, TextIO
+
+from perfkit.report.dataframes import (
+    OPTION_COLUMNS,
+    POINT_COLUMNS,
+    STEP_COLUMNS,
+    Value,
+    option_rows,
+    point_rows,
+    step_rows,
+)
+from perfkit.schema.external_tool import ExternalTable
+from perfkit.schema.report import Report
+from perfkit.util.formatting import escape_unprintable
+
+_FORMULAS: Final = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
+"""Some spreadsheets skip leading blanks, and treat the full-width forms like the others."""
+
+
+def escape_formula(value: Value) -> Value:
+    """Return `value`, with an apostrophe before text that a spreadsheet would run as a formula."""
+    if not isinstance(value, str):
+        return value
+    text = escape_unprintable(value)
+    return f"'{text}" if text.lstrip().startswith(_FORMULAS) else text
+
+
+def write_steps(report: Report, stream: TextIO, *, top: int) -> None:  # noqa: ARG001  writes all rows
+    """Write one row per step and rank."""
+    _write_records(STEP_COLUMNS, step_rows(report), stream)
+
+
+def write_points(report: Report, stream: TextIO, *, top: int) -> None:  # noqa: ARG001  writes all rows
+    """Write one row per world size of each scaling series."""
+    _write_records(POINT_COLUMNS, point_rows(report), stream)
+
+
+def write_options(report: Report, stream: TextIO, *, top: int) -> None:  # noqa: ARG001  writes all rows
+    """Write one row per value of each option that runs are compared by."""
+    _write_records(OPTION_COLUMNS, option_rows(report), stream)
+
+
+def write_external(table: ExternalTable, stream: TextIO, *, top: int) -> None:  # noqa: ARG001  writes all rows
+    """Write all rows of another tool's table."""
+    _write([table.columns, *table.rows], stream)
+
+
+def _write_records(columns: Sequence[str], rows: Iterable[Mapping[str, Value]], stream: TextIO) -> None:
+    _write(chain([columns], ([row[column] for column in columns] for row in rows)), stream)
+
+
+def _write(rows: Iterable[Sequence[Value]], stream: TextIO) -> None:
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerows([escape_formula(value) for value in row] for row in rows)
