@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,3 +22,33 @@ def chromium() -> Iterator[Any]:
         running = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", *QUIET])
         yield running
         running.close()
+
+
+class Visit:
+    """A page, and all that went wrong on it or left it."""
+
+    def __init__(self, browser: Any, path: Path, width: int = 1280, **options: Any) -> None:
+        self.page = browser.new_page(viewport={"width": width, "height": 900}, **options)
+        self.trouble: list[str] = []
+        self.page.on("console", lambda message: self.trouble.append(message.text))
+        self.page.on("pageerror", lambda error: self.trouble.append(str(error)))
+        self.page.on("dialog", self._opened)
+        self.page.on("request", lambda request: self._asked(request.url))
+        self.page.goto(path.as_uri())
+        self.page.wait_for_selector("main")
+
+    def _opened(self, dialog: Any) -> None:
+        self.trouble.append("a dialog")
+        dialog.dismiss()
+
+    def _asked(self, url: str) -> None:
+        if not url.startswith(("file:", "data:", "blob:")):
+            self.trouble.append(url)
+
+    def draw_all(self) -> int:
+        """Scroll past every chart, so that it is drawn; return how many there are."""
+        charts = self.page.query_selector_all("figure.chart")
+        for chart in charts:
+            chart.scroll_into_view_if_needed()
+            chart.wait_for_selector(".plotly")
+        return len(charts)

