@@ -14,12 +14,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.support.browser import chromium, needs_chromium
+from tests.support.browser import chromium, needs_chromium, one_browser
 from tests.support.launching import LIMIT_S, PYTHON, ROOT, environment
 
 SAMPLE = ROOT / "traces" / "sample-memory"
 
-pytestmark = needs_chromium
+pytestmark = [needs_chromium, one_browser]
 
 # What a page needs to say whether it got the trace.
 FETCH = """async address => {

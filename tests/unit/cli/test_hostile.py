@@ -97,7 +97,7 @@ def test_a_page_has_the_elements_of_a_harmless_one(made: dict[str, Path], plain:
 
 
 @needs_chromium
-@pytest.mark.slow
+@pytest.mark.slow  # a page of every command, drawn whole
 def test_a_browser_runs_nothing(made: dict[str, Path]) -> None:
     with chromium() as browser:
         for name in ("analyze.html", "compare.html", "history.html"):

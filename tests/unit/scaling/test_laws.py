@@ -161,7 +161,7 @@ def test_a_band_that_says_nothing_is_no_forecast() -> None:
 # ---- least squares -------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     columns=arrays.arrays(np.float64, (6, 3), elements=st.floats(0.01, 100)),
     target=arrays.arrays(np.float64, (6,), elements=st.floats(0.1, 100)),
