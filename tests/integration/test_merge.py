@@ -10,7 +10,7 @@ from tests.support.trace_processor import TraceProcessor, needs_trace_processor,
 pytestmark = needs_trace_processor
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # records two ranks
 def test_an_injected_delay_is_the_others_waiting(tmp_path: Path) -> None:
     injected = ["--inject", "rank=1,phase=backward,delay=50ms", "--steps", "6"]
     done = execute(

@@ -1,4 +1,4 @@
-"""The README's commands, typed as they stand, in a copy of what a clone holds."""
+"""The commands of the README, run as written in a copy of the files of a clone."""
 
 import os
 import re
@@ -17,7 +17,7 @@ BLOCKS = re.findall(r"```(\w+)\n(.*?)```", README, re.DOTALL)
 SHELL = "\n".join(body for language, body in BLOCKS if language == "bash")
 COMMAND_LINES = [line.split("  #")[0].strip() for line in SHELL.splitlines() if line]
 RUN_BY_CI = ("make ",)
-"""Run by CI itself, each in its own step."""
+"""Run by CI itself."""
 
 
 @pytest.fixture(scope="module")

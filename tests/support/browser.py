@@ -1,4 +1,4 @@
-"""A headless Chromium for the tests that look at pages."""
+"""A headless Chromium for tests of HTML pages."""
 
 import shutil
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ def chromium() -> Iterator[Any]:
 
 
 class Visit:
-    """A page, and all that went wrong on it or left it."""
+    """A page, with its errors, dialogs and requests to other hosts."""
 
     def __init__(self, browser: Any, path: Path, width: int = 1280, **options: Any) -> None:
         self.page = browser.new_page(viewport={"width": width, "height": 900}, **options)
@@ -48,7 +48,7 @@ class Visit:
             self.trouble.append(url)
 
     def draw_all(self) -> int:
-        """Scroll past every chart, so that it is drawn; return how many there are."""
+        """Scroll to every chart, so that it is drawn; return the number of charts."""
         charts = self.page.query_selector_all("figure.chart")
         for chart in charts:
             chart.scroll_into_view_if_needed()
