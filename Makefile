@@ -6,6 +6,10 @@ READY := $(VENV)/.ready
 # Of JSON: the traces that `make bench` reads, and those that only perfkit reads, to see that time is linear.
 MB ?= 500
 ALSO ?= 50
+# Tests run in parallel, one worker per core, eight at most; those of one group (xdist_group) share a worker.
+WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 8 ? n : 8)))
+PARALLEL := -n $(WORKERS) --dist loadgroup
+PYTEST := $(BIN)/python -m pytest
 HTA := $(VENV)/.hta
 DEMO := traces/demo-$(shell date -u +%Y%m%d-%H%M%S)
 DEMO_REPORT := reports/$(notdir $(DEMO)).md
@@ -31,16 +35,18 @@ demo: $(READY) ## Train a Transformer on two ranks twice (memory, HDF5) and prin
 	@echo "Report:  $(DEMO_REPORT)"
 	@echo "Again:   $(BIN)/perfkit analyze $(DEMO)"
 
-test: $(READY) ## Run the tests (a few minutes on two cores)
-	$(BIN)/python -m pytest -m 'not slow'
+test: $(READY) ## Run the tests (WORKERS=1 to run one at a time; minutes on two cores)
+	$(PYTEST) $(PARALLEL) -m 'not slow'
 
 # Holistic Trace Analysis brings fifty packages: only the tests that set it beside perfkit need them.
 $(HTA): $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[hta]' && touch $@ \
 		|| echo "Holistic Trace Analysis is not to be had here: its tests are left out"
 
+# Tests that compare wall times come last, one at a time.
 slow: $(READY) $(HTA) ## Run the tests that take longer
-	$(BIN)/python -m pytest -m slow
+	$(PYTEST) $(PARALLEL) -m 'slow and not timing'
+	$(PYTEST) -m timing
 
 lint: $(READY) ## Check style, types and the direction of imports
 	$(BIN)/ruff check

@@ -1,27 +1,45 @@
 """Options and fixtures that all tests share."""
 
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 GOLDEN = Path(__file__).parent / "golden"
 TRACES = Path(__file__).parent / "data" / "traces"
+
+# No deadline: an example may take long on a machine that other programs share.
+settings.register_profile("quick", deadline=None, max_examples=60)
+settings.register_profile("full", deadline=None, max_examples=300)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the golden files anew")
 
 
+def pytest_sessionstart() -> None:
+    """Let SIGINT and SIGHUP end the processes that tests start.
+
+    A shell, nohup, cron and some CI systems start pytest with these signals ignored, and children inherit that.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 @pytest.fixture(autouse=True)
 def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Let no test find what another left, nor leave anything beside the traces."""
+    """Give each test an empty cache, and keep cache files away from the traces."""
     monkeypatch.setenv("PERFKIT_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
 
 
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
-    """Compare a text with a golden file, line by line without trailing blanks; `--update-golden` writes it."""
+    """Compare a text with a golden file, ignoring trailing blanks; `--update-golden` writes the file."""
 
     def check(text: str, name: str) -> None:
         path = GOLDEN / name
@@ -37,5 +55,5 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
 
 @pytest.fixture
 def real_traces() -> Path:
-    """The folder of real traces recorded by other people's programs."""
+    """Return the folder of real traces, recorded by programs other than perfkit."""
     return TRACES

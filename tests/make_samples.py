@@ -1,6 +1,6 @@
-"""Make what a clone brings along, anew: two small runs in traces/, one report and its picture in reports/.
+"""Record the samples of a clone again: two small runs in traces/, one report and its picture in reports/.
 
-Run it from the root of the project with `python -m tests.make_samples`, on a quiet machine, and commit what it wrote.
+Run it from the root of the project with `python -m tests.make_samples`, on a quiet machine, and commit the files.
 """
 
 import io
@@ -21,7 +21,7 @@ WIDTH = 100
 PICTURED_LINES = 62
 TRAIN = ["transformer", "--preset", "tiny", "-n", "2", "--threads", "1", "--steps", "60"]
 
-# rich's template fetches a font from the network; any monospace will do.
+# Unlike rich's own template, this one fetches no font from the network.
 SVG = """<svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">
 <style>
 .{unique_id}-matrix {{
@@ -48,7 +48,7 @@ SVG = """<svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="http:/
 
 
 def perfkit(*arguments: str) -> str:
-    """Run a command of perfkit and return what it printed."""
+    """Run a perfkit command and return its output."""
     command = [sys.executable, "-m", "perfkit", *arguments]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
@@ -64,7 +64,7 @@ def main() -> None:
 
 
 def draw(folder: str, target: Path) -> None:
-    """Draw the first lines of a report as a terminal shows them."""
+    """Draw the first lines of a report as in a terminal."""
     from perfkit.pipeline.analyze import analyze
     from perfkit.report import reporter
     from perfkit.schema.report import Report

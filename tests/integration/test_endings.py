@@ -1,4 +1,4 @@
-"""How runs end before their time: nothing is left behind, and one line says why."""
+"""Runs that end early: nothing is left behind, and one line reports why."""
 
 import os
 import signal
@@ -32,10 +32,10 @@ def messages(stderr: str) -> list[str]:
     return [line for line in stderr.splitlines() if not line.startswith("step ")]
 
 
-@pytest.mark.slow  # its limit is longer than a busy machine may take; a stopped rank under mpiexec is in every run
+@pytest.mark.slow  # waits 20 s for its limit; `make test` has a stopped rank under mpiexec
 @pytest.mark.parametrize("stopped", [0, 1])
 def test_a_rank_that_hangs_is_named(stopped: int, tmp_path: Path) -> None:
-    # It says so every tenth of its steps.
+    # It reports every tenth of its steps.
     parent = start([*ENDLESS, "--steps", "3000", "--timeout", "20s", "--trace-dir", str(tmp_path)])
     try:
         folder = wait_for_folder(tmp_path)
@@ -60,11 +60,10 @@ def test_loader_workers_end_with_the_run_and_quietly(number: signal.Signals, tmp
     try:
         wait_for_folder(tmp_path)
         deadline = time.monotonic() + LIMIT_S
-        while (
-            len(descendants_of(parent.pid)) < 11 and time.monotonic() < deadline
-        ):  # 2 ranks with server, tracker and 2 workers each, a witness
+        # Two ranks with server, tracker and two workers each, and a witness.
+        while len(descendants_of(parent.pid)) < 11 and time.monotonic() < deadline:
             time.sleep(0.2)
-        time.sleep(1)
+        wait_for_steps(parent)
         processes = descendants_of(parent.pid)
         assert len(processes) == 11
         parent.send_signal(number)
@@ -97,7 +96,7 @@ sys.exit(main())
 """
 
 
-@pytest.mark.slow  # it takes longer than what a busy machine needs to start both
+@pytest.mark.slow  # must take longer than a busy machine needs to start both ranks
 def test_writing_the_data_may_take_longer_than_a_collective(tmp_path: Path) -> None:
     options = [*TINY["gpt"], "--no-profile", "--steps", "2", "--timeout", "20s", "--source", "safetensors"]
     command = [sys.executable, "-c", SLOW_WRITER, "run", *options, "--trace-dir", str(tmp_path)]
@@ -115,7 +114,7 @@ def test_writing_the_data_may_take_longer_than_a_collective(tmp_path: Path) -> N
         for rank in range(2)
     ]
     try:
-        # Not communicate(): closing stdin tells a rank that its parent has died.
+        # Not communicate(): a rank takes a closed stdin for the death of its parent.
         assert [rank.wait(timeout=LIMIT_S) for rank in ranks] == [0, 0]
     finally:
         for rank in ranks:

@@ -1,4 +1,4 @@
-"""Every executor for real: the same report from all, and what a death, a failure or an interrupt costs."""
+"""Every executor for real: all give the same report; the cost of a death, a failure or an interrupt."""
 
 import json
 import math
@@ -56,21 +56,21 @@ class Cluster(NamedTuple):
 
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
-    """A dask scheduler with two workers, all in processes of their own."""
+    """Start a dask scheduler and two workers, each in its own process."""
     address = "tcp://127.0.0.1:"
     command = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0"]
     with subprocess.Popen(
         [*command, "--no-dashboard"], stderr=subprocess.PIPE, text=True, env=environment()
     ) as running:
         assert running.stderr
-        said = next(line for line in running.stderr if address in line)
-        address += said.split(address)[1].split()[0].strip("'")
+        line = next(line for line in running.stderr if address in line)
+        address += line.split(address)[1].split()[0].strip("'")
         worker = [sys.executable, "-m", "distributed.cli.dask_worker", address, "--nworkers", "2", "--nthreads", "1"]
         with subprocess.Popen(
             [*worker, "--no-dashboard"], stderr=subprocess.DEVNULL, env=environment(), start_new_session=True
         ) as workers:
             yield Cluster(address, running)
-            # Without a scheduler a worker may wait for it rather than end.
+            # A worker without a scheduler may wait for it instead of ending.
             os.killpg(workers.pid, signal.SIGKILL)
         running.kill()
 
@@ -97,19 +97,19 @@ def test_a_running_dask_cluster(run: Path, cluster: Cluster) -> None:
     assert report_of(execute([*command_for("dask", run), "--scheduler", cluster.address])) == plain
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # dask waits for its scheduler to return
 def test_a_scheduler_that_dies_leaves_nobody_waiting(cluster: Cluster) -> None:
     with open_executor("dask", ExecutorOptions(scheduler=cluster.address)) as pool:
         assert pool.submit(math.factorial, 5).result(LIMIT_S) == 120
         lost = [pool.submit(time.sleep, 600) for _ in range(3)]
         cluster.scheduler.kill()
         assert [type(future.exception(LIMIT_S)) for future in lost] == [WorkerError] * 3
-        # First dask hopes for its return, then it refuses; either way the future says so.
+        # At first dask waits for the scheduler to return, later it refuses; either way the future fails.
         assert isinstance(pool.submit(math.factorial, 5).exception(LIMIT_S), WorkerError)
         assert isinstance(pool.submit(math.factorial, 5).exception(LIMIT_S), WorkerError)
 
 
-@pytest.mark.slow  # Dask tries for ten seconds
+@pytest.mark.slow  # dask tries to connect for ten seconds
 def test_no_dask_scheduler(run: Path) -> None:
     done = execute([*command_for("dask", run), "--scheduler", "tcp://127.0.0.1:9"])
     assert done.returncode == 1
@@ -130,7 +130,7 @@ def test_a_pool_that_is_broken_is_done_without(run: Path) -> None:
 
 
 class Short(Executor):
-    """An executor whose memory is always short."""
+    """An executor whose workers always run out of memory."""
 
     def submit(self, *_: Any, **__: Any) -> Future[Any]:
         """Fail."""
@@ -167,19 +167,19 @@ def test_mpi_alone_says_how(run: Path) -> None:
 
 
 def little_time() -> None:
-    """Let the kernel kill, with SIGKILL, each process that computes for longer than six seconds."""
+    """Let the kernel kill each process that uses more than six CPU seconds."""
     resource.setrlimit(resource.RLIMIT_CPU, (6, 6))
 
 
 @pytest.fixture
 def one_too_large(tmp_path: Path) -> Path:
-    """A run whose rank 1 takes far longer to read than `little_time` allows."""
+    """Write a run whose rank 1 takes far longer to read than `little_time` allows."""
     folder = copy_sample(tmp_path / "run", 1)
     make_large(folder / "rank1.json.gz", 800)
     return folder
 
 
-@pytest.mark.slow  # reading for longer than a process may takes a while
+@pytest.mark.slow  # a process must reach its CPU limit
 @pytest.mark.parametrize(
     "name",
     ["processes", "dask", pytest.param("mpi", marks=needs_mpiexec)],
@@ -215,10 +215,10 @@ def test_an_interrupt_ends_everything(tmp_path: Path) -> None:
             time.sleep(0.01)
         time.sleep(0.5)
         running.send_signal(signal.SIGINT)
-        _, said = running.communicate(timeout=LIMIT_S)
+        _, errors = running.communicate(timeout=LIMIT_S)
     assert len(children) == 2
     assert running.returncode == 130
-    assert said == "perfkit: error: interrupted\n"
+    assert errors == "perfkit: error: interrupted\n"
     assert alive(children) == []
 
 
@@ -226,7 +226,7 @@ def test_an_interrupt_ends_everything(tmp_path: Path) -> None:
 
 
 def on_a_terminal(command: list[str]) -> str:
-    """Return what a command writes to a terminal on stderr."""
+    """Return what a command writes to stderr if that is a terminal."""
     ours, theirs = pty.openpty()
     shown = b""
     with subprocess.Popen(command, stderr=theirs, stdout=subprocess.DEVNULL, env=environment()) as running:
@@ -241,7 +241,7 @@ def on_a_terminal(command: list[str]) -> str:
     return shown.decode()
 
 
-@pytest.mark.slow  # the bar is for what takes long
+@pytest.mark.slow  # the bar appears only after a while
 def test_the_bar_is_for_terminals_and_for_patience(tmp_path: Path) -> None:
     for rank in range(4):
         make_large(tmp_path / f"rank{rank}.json.gz", 60)

@@ -1,4 +1,4 @@
-"""A disk that fills up with traces. It takes a file system of its own."""
+"""A disk that fills up with traces; it needs a file system of its own."""
 
 import subprocess
 import sys
@@ -25,11 +25,11 @@ def on_a_disk_of(size: str, folder: Path, *command: str) -> subprocess.Completed
     )
 
 
-@pytest.mark.slow  # until a disk is full; that of data sets fills up in every run
+@pytest.mark.slow  # records until a disk is full; unit tests fill a disk with data sets
 @pytest.mark.parametrize(("ranks", "size"), [("1", "2m"), ("2", "8m")])
 def test_a_disk_that_fills_up_with_traces(ranks: str, size: str, tmp_path: Path) -> None:
     if sys.platform != "linux" or subprocess.run([*OWN_DISK, "true"], capture_output=True, check=False).returncode:
-        pytest.skip("this system lets nobody mount a disk of their own")
+        pytest.skip("this system does not allow mounting a file system")
     options = ["--schedule", "wait=1,active=3,repeat=60", "--steps", "240", "-n", ranks, "--name", "full"]
     done = on_a_disk_of(size, tmp_path, *PYTHON, "run", *TINY["gpt"], *options, "--trace-dir", str(tmp_path))
     assert done.returncode == 1
@@ -40,5 +40,5 @@ def test_a_disk_that_fills_up_with_traces(ranks: str, size: str, tmp_path: Path)
     left = {line for line in lines if line.startswith((".", "rank"))}
     traces = [name for name in left if name.endswith(".json.gz")]
     assert "rank0.cycle0.json.gz" in traces
-    assert [name for name in left if name.startswith(".")] == []  # nothing half-written
-    assert "the run failed" in done.stderr  # what `perfkit analyze` makes of the cycles that are there
+    assert [name for name in left if name.startswith(".")] == []  # no partial file
+    assert "the run failed" in done.stderr  # from `perfkit analyze` of the finished cycles

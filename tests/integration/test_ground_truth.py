@@ -1,9 +1,11 @@
-"""Known delays, put into a real run of two ranks: found in the right category, on the right rank, with their size.
+"""Known delays, injected into real runs of two ranks: each is found in its category, on its rank, with its size.
 
-The model is tiny and the delay long, so that what the machine does besides stays far below it; figures are medians over
-steps, and the bounds tell a delay in its place from one elsewhere, cut short or counted twice. Real time on a shared
-machine is disturbed by whatever else runs there, so a run that missed is tried twice more: a delay that is attributed
-wrongly is attributed wrongly every time.
+The model is tiny and the delay long, so that other activity on the machine stays far below the delay. Figures are
+medians over steps. The bounds separate a delay in its place from one elsewhere, cut short or counted twice.
+
+The tests compare wall times, so they run one at a time and with no other test beside them: in the slow tier, marked
+`timing`. Other programs may still disturb a run, so one that missed is tried twice more: a delay attributed wrongly is
+attributed wrongly every time.
 """
 
 import re
@@ -23,11 +25,12 @@ SCHEDULE = "wait=1,warmup=2,active=9"
 MS = 1_000_000
 DELAY_MS = 100
 SIZE = 0.25
-"""How far a figure may be from the delay, as a share of it."""
+"""How far a figure may be from the delay, relative to it."""
 PLACE = 0.8
-"""How much of what a rank has become slower by must be where the delay is, at least."""
+"""Least share of the added time of a rank that must be in the category of the delay."""
 
-pytestmark = pytest.mark.flaky(reruns=2)
+# Cause of reruns: other programs on the machine change wall times.
+pytestmark = [pytest.mark.slow, pytest.mark.timing, pytest.mark.flaky(reruns=2)]
 
 
 def record(folder: Path, *injected: str) -> RunReport:
@@ -40,7 +43,7 @@ def record(folder: Path, *injected: str) -> RunReport:
 
 
 def medians(run: RunReport) -> dict[tuple[int | None, str], float]:
-    """Return the median exposed milliseconds a step by rank and category."""
+    """Return the median exposed milliseconds per step, by rank and category."""
     return {
         (rank.rank, category): median(getattr(step.exposed_ns, category) for step in rank.steps) / MS
         for rank in run.ranks
@@ -59,7 +62,7 @@ def baseline(
     request: pytest.FixtureRequest,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> dict[tuple[int | None, str], float]:
-    """The figures without a delay: made once, and anew for a test that is tried again, as they may be what was off."""
+    """Return the figures without a delay: recorded once, and again for each rerun, since they may be what was off."""
     if not baselines or request.node.execution_count > 1:
         baselines.append(medians(record(tmp_path_factory.mktemp("baseline"))))
     return baselines[-1]
@@ -95,7 +98,7 @@ def test_a_delay_is_found_where_it_is_and_nothing_else_moves(
     run = record(tmp_path, *injected)
     moved = {key: value - baseline[key] for key, value in medians(run).items()}
     for rank, category in expected.items():
-        # What has become less is left out: a rank that is late itself no longer waits for the other.
+        # Decreases are left out: a rank that is late itself no longer waits for the other.
         grown: dict[str, float] = {name: max(moved[rank, name], 0) for name in CATEGORIES}
         assert grown[category] == pytest.approx(DELAY_MS, rel=SIZE), (rank, moved)
         assert grown[category] >= PLACE * sum(grown.values()), (rank, moved)
@@ -120,7 +123,6 @@ def test_a_late_rank_is_named_and_the_others_communication_is_waiting_for_it(tmp
     assert waits[1].wait_ns < (1 - PLACE) * waits[0].wait_ns
 
 
-@pytest.mark.slow  # ten runs: how often somebody is blamed wrongly shows only in many
 def test_without_a_delay_nobody_is_named_in_ten_runs_of_ten(tmp_path: Path) -> None:
     for number in range(10):
         run = record(tmp_path / str(number))
@@ -129,7 +131,6 @@ def test_without_a_delay_nobody_is_named_in_ten_runs_of_ten(tmp_path: Path) -> N
         assert run.verdict.bound != "imbalance"
 
 
-@pytest.mark.slow
 def test_per_sample_hdf5_is_slower_than_memory_and_the_report_says_by_how_much(tmp_path: Path) -> None:
     for source in ("memory", "hdf5"):
         run = ["run", "transformer", "--preset", "tiny", "--threads", "1", "--source", source, "--read", "per-sample"]
@@ -169,7 +170,6 @@ dist.destroy_process_group()
 """
 
 
-@pytest.mark.slow
 def test_a_ten_times_larger_gradient_is_communication_with_its_size(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(GRADIENT)

@@ -1,4 +1,4 @@
-"""Input that is hidden, input that is larger than memory, and what the profiler itself costs: real runs."""
+"""Overlapped input, input larger than memory, and the cost of the profiler itself: real runs."""
 
 import json
 import subprocess
@@ -22,10 +22,11 @@ def record(trace_dir: Path, name: str, *options: str) -> RunReport:
     return report
 
 
-@pytest.mark.slow
-@pytest.mark.flaky(reruns=2)
+@pytest.mark.slow  # compares wall times of two runs
+@pytest.mark.timing
+@pytest.mark.flaky(reruns=2)  # other programs on the machine change wall times
 def test_prefetching_hides_the_load_and_the_report_still_shows_it(tmp_path: Path) -> None:
-    # Reads that take long (a whole chunk, larger than HDF5's cache, is unpacked for every sample) beside longer steps.
+    # Slow reads (each sample unpacks a whole chunk, larger than HDF5's cache) beside longer steps.
     slow = ["transformer", "--samples", "256", "--batch-size", "8", "--source", "hdf5", "--read", "per-sample"]
     slow += ["--hdf5-chunk", "64", "--hdf5-compression", "gzip", "--steps", "12"]
     slow += ["--schedule", "wait=4,warmup=1,active=6"]
@@ -34,7 +35,7 @@ def test_prefetching_hides_the_load_and_the_report_still_shows_it(tmp_path: Path
     waits = [run.ranks[0].steps for run in (direct, ahead)]
     exposed = [median(step.exposed_ns.data_loading for step in steps) for steps in waits]
     assert exposed[1] < exposed[0] / 2
-    # Hidden, not gone: every step still has its load, as short as the waiting for it was.
+    # Overlapped, not gone: every step still has its load, as short as the wait for it.
     assert all(step.loads.count == 1 for steps in waits for step in steps)
     assert all(rank.data_loading is not None for rank in (direct, ahead))
 
@@ -59,7 +60,7 @@ def anonymous():
     fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     return 1024 * int(fields["RssAnon"].split()[0])
 
-# What a process may have of its own; pages of a mapped file are the kernel's to take away again.
+# Anonymous memory only: the kernel may reclaim the pages of a mapped file.
 before = anonymous()
 dataset = reader.dataset(workload, spec, path, options)
 most = 0
@@ -69,7 +70,7 @@ print(json.dumps({"file": path.stat().st_size, "grown": most}))
 """
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # writes and reads 200 MB
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="no /proc")
 @pytest.mark.parametrize("source", ["hdf5", "safetensors"])
 def test_a_data_set_may_be_larger_than_memory(source: str, tmp_path: Path) -> None:
@@ -83,8 +84,9 @@ def test_a_data_set_may_be_larger_than_memory(source: str, tmp_path: Path) -> No
     assert figures["grown"] < figures["file"] / 4
 
 
-@pytest.mark.slow
-@pytest.mark.flaky(reruns=2)
+@pytest.mark.slow  # compares wall times of two runs
+@pytest.mark.timing
+@pytest.mark.flaky(reruns=2)  # other programs on the machine change wall times
 def test_the_stated_cost_of_the_profiler_is_that_of_a_run_without_it(tmp_path: Path) -> None:
     common = ["gpt", "--samples", "4096"]
     recorded = record(

@@ -1,4 +1,4 @@
-"""Ranks on two hosts, made of two network namespaces and a cable between them, and what happens when it is pulled."""
+"""Ranks on two hosts, which are two network namespaces with a cable between them, and the cable pulled."""
 
 import os
 import subprocess
@@ -23,7 +23,7 @@ def ip(*words: str) -> None:
 
 
 class Hosts:
-    """Two hosts, called by rank."""
+    """Two hosts, one per rank."""
 
     def __init__(self) -> None:
         self.names = [f"perfkit-{os.getpid()}-{rank}" for rank in range(2)]
@@ -47,11 +47,11 @@ class Hosts:
     def start(self, trace_dir: Path) -> list[subprocess.Popen[str]]:
         options = [*TINY["gpt"], "--schedule", "wait=1,active=2,repeat=2", "--steps", "5000", "--timeout", "20s"]
         place = {"WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
-        meeting = {"MASTER_ADDR": ADDRESSES[0], "MASTER_PORT": "29511"}  # nobody else is in the namespace
+        rendezvous = {"MASTER_ADDR": ADDRESSES[0], "MASTER_PORT": "29511"}  # the namespace has no other process
         return [
             subprocess.Popen(
                 ["ip", "netns", "exec", name, *PYTHON, "run", *options, "--trace-dir", str(trace_dir)],
-                env=environment() | place | meeting | {"RANK": str(rank), "GROUP_RANK": str(rank)},
+                env=environment() | place | rendezvous | {"RANK": str(rank), "GROUP_RANK": str(rank)},
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 text=True,
@@ -72,7 +72,7 @@ def hosts() -> Iterator[Hosts]:
 
 
 def end(ranks: list[subprocess.Popen[str]]) -> list[str]:
-    """Wait until all ranks have ended; return what they say of errors."""
+    """Wait until all ranks have ended; return their error lines."""
     try:
         errors = "".join(rank.communicate(timeout=LIMIT_S)[1] for rank in ranks)
     finally:
@@ -84,11 +84,11 @@ def end(ranks: list[subprocess.Popen[str]]) -> list[str]:
     return [line for line in errors.splitlines() if line.startswith("perfkit: error: ")]
 
 
-@pytest.mark.slow  # half a minute of waiting for what will not answer
+@pytest.mark.slow  # waits half a minute for a host that does not answer
 def test_a_peer_that_becomes_unreachable_is_named_and_ends_the_run(hosts: Hosts, tmp_path: Path) -> None:
     ranks = hosts.start(tmp_path)
     folder = wait_for_folder(tmp_path)
-    wait_for_steps(ranks[0])  # it says so every tenth of its steps: all is written by then, and most is to come
+    wait_for_steps(ranks[0])  # it reports every tenth of its steps: both cycles are written, most steps are to come
     hosts.pull_the_cable()
     (line,) = end(ranks)
     assert "waited --timeout 20s for a collective in step" in line
@@ -105,10 +105,10 @@ def test_a_peer_that_becomes_unreachable_is_named_and_ends_the_run(hosts: Hosts,
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # waits half a minute for a host that does not answer
 def test_a_peer_that_cannot_be_reached_is_named_before_anything_is_written(hosts: Hosts, tmp_path: Path) -> None:
     hosts.pull_the_cable()
-    lines = end(hosts.start(tmp_path))  # each host says what it knows: they cannot agree on who does
+    lines = end(hosts.start(tmp_path))  # each host reports: they cannot agree on one that does
     assert any(line.startswith("perfkit: error: rank 0: rank 1 of 2 has not started or is stuck") for line in lines)
     assert any(line.startswith("perfkit: error: rank 1: cannot reach rank 0's store at 10.213.77.1") for line in lines)
     assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,4 @@
-"""The example notebook, run whole in a kernel of its own."""
+"""The example notebook, run in a kernel of its own."""
 
 import json
 from pathlib import Path
@@ -19,7 +19,7 @@ def test_the_notebook_holds_no_outputs() -> None:
     assert [cell for cell in cells if cell.get("outputs") or cell.get("execution_count")] == []
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # starts a kernel and draws every figure
 @pytest.mark.filterwarnings("default::DeprecationWarning")  # Jupyter's own, which change with Python
 def test_the_notebook_runs_and_shows_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("IPYTHONDIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR"):

@@ -1,4 +1,4 @@
-"""The README's commands, typed as they stand, in a copy of what a clone holds."""
+"""The commands of the README, run as written in a copy of the files of a clone."""
 
 import os
 import re
@@ -17,7 +17,7 @@ BLOCKS = re.findall(r"```(\w+)\n(.*?)```", README, re.DOTALL)
 SHELL = "\n".join(body for language, body in BLOCKS if language == "bash")
 COMMAND_LINES = [line.split("  #")[0].strip() for line in SHELL.splitlines() if line]
 RUN_BY_CI = ("make ",)
-"""Run by CI itself, each in its own step."""
+"""Run by CI itself."""
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,8 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.slow  # a dozen trainings of a few seconds each: what the first five minutes of a user consist of
+@pytest.mark.slow  # a dozen trainings of a few seconds each: a user's first five minutes
+@pytest.mark.xdist_group("readme")  # later commands read what earlier ones recorded
 @pytest.mark.parametrize("line", [line for line in COMMAND_LINES if not line.startswith(RUN_BY_CI)])
 def test_a_command_of_the_readme_works(clone: Path, line: str) -> None:
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"

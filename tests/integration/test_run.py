@@ -1,4 +1,8 @@
-"""`perfkit run` for real: launchers, workloads, sources, faults. Every test starts processes that import torch."""
+"""`perfkit run` for real: launchers, workloads, sources, faults. Every test starts processes that import torch.
+
+A rank costs several CPU seconds to start, so `make test` has one test of each kind of run; the rest of the matrix is in
+the slow tier.
+"""
 
 import gzip
 import json
@@ -6,7 +10,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +33,12 @@ from tests.support.launching import (
     needs_mpiexec,
     start,
     wait_for_folder,
+    wait_for_steps,
 )
 
 
 def run_once(command: list[str], trace_dir: Path) -> RunManifest:
-    """Run a command that must succeed, quietly, and return the one manifest it left."""
+    """Run a command that must succeed without messages, and return the one manifest it left."""
     done = execute(command)
     assert done.returncode == 0, done.stderr
     unexpected = [line for line in done.stderr.splitlines() if not line.startswith("step ")]
@@ -46,7 +50,7 @@ def run_once(command: list[str], trace_dir: Path) -> RunManifest:
 
 
 def check_folder(folder: Path) -> RunManifest:
-    """Check what every completed run leaves: a whole manifest and whole traces, nothing temporary."""
+    """Check what every completed run leaves: a complete manifest and complete traces, nothing temporary."""
     manifest = read_manifest(folder)
     assert (manifest.state, manifest.failure) == ("completed", None)
     own = {MANIFEST_NAME, cache.FOLDER}
@@ -83,7 +87,7 @@ def check_trace(trace: dict[str, Any], rank: int, world_size: int, steps: list[i
     reduced = [item for item in own["collectives"] if item["op"] == "all_reduce"]
     assert reduced
     assert all(item["bytes"] > 0 and item["group_size"] == world_size for item in reduced)
-    # Issued inside the recorded span, by the trace's own clock.
+    # They were issued inside the recorded span, on the clock of the trace.
     times = [
         trace["baseTimeNanoseconds"] + event["ts"] * 1000
         for event in trace["traceEvents"]
@@ -94,7 +98,7 @@ def check_trace(trace: dict[str, Any], rank: int, world_size: int, steps: list[i
 
 MATRIX = [
     pytest.param(MPIEXEC, "transformer", "hdf5", marks=needs_mpiexec),
-    pytest.param(MPIEXEC, "gpt", "safetensors", marks=needs_mpiexec),
+    pytest.param(MPIEXEC, "gpt", "safetensors", marks=[needs_mpiexec, pytest.mark.slow]),
     pytest.param(TORCHRUN, "gpt", "hdf5", marks=pytest.mark.slow),
     pytest.param(None, "gpt", "memory"),
     pytest.param(None, "transformer", "safetensors", marks=pytest.mark.slow),
@@ -137,7 +141,7 @@ def test_two_ranks(launcher: list[str] | None, workload: str, source: str, tmp_p
 
 
 def check_file_speed(folder: Path, manifest: RunManifest) -> None:
-    """Check that input from a file was measured against that file, and that from memory against none."""
+    """Check that input from a file was compared with the bandwidth of that file, and input from memory with none."""
     (report,) = perfkit.analyze(folder, cache=False).runs
     loads, speed = report.data_loading, manifest.file_bandwidth
     assert loads is not None
@@ -177,13 +181,16 @@ def test_alone_with_a_file_of_options_cycles_and_epochs(tmp_path: Path) -> None:
     assert manifest.ranks[0].threads == 1
     (memory,) = perfkit.analyze(tmp_path / "mine").runs[0].ranks[0].memory
     assert [peak.step for peak in memory.steps] == [2, 5]
-    # At the least the gradients, which are made anew in each step.
+    # At least the gradients, which are allocated in each step.
     assert manifest.parameters
     assert all(peak.allocated_bytes >= 4 * manifest.parameters for peak in memory.steps)
     assert memory.phase
     assert memory.phase.startswith("perfkit.")
 
 
+@pytest.mark.slow  # compares wall times
+@pytest.mark.timing
+@pytest.mark.flaky(reruns=2)  # other programs on the machine change wall times
 def test_injected_delays_and_no_profile(tmp_path: Path) -> None:
     delays = ["--inject", "rank=1,phase=backward,delay=60ms", "--inject", "phase=data_loading,delay=30ms"]
     options = [*TINY["gpt"], "--no-profile", "--steps", "5", "--trace-dir", str(tmp_path)]
@@ -196,7 +203,7 @@ def test_injected_delays_and_no_profile(tmp_path: Path) -> None:
     ]
     for rank in manifest.ranks:
         assert all(30e6 <= load < 45e6 for load in rank.load_ns[1:])
-        # Rank 0 waits for rank 1 in backward, so that both take both delays.
+        # Rank 0 waits for rank 1 in backward, so both have both delays.
         assert all(wall >= 88e6 for wall in rank.step_wall_ns[1:])
 
 
@@ -225,7 +232,7 @@ def test_a_rank_that_never_starts_is_named(tmp_path: Path) -> None:
     place = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}
     done = subprocess.run(
         [*PYTHON, "run", *TINY["gpt"], "--timeout", "2s", "--trace-dir", str(tmp_path)],
-        # Its store is on any free port: nobody comes who would have to know it.
+        # Its store may use any free port, since no other rank has to know it.
         env=environment() | place | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"},
         capture_output=True,
         text=True,
@@ -238,7 +245,7 @@ def test_a_rank_that_never_starts_is_named(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # four ranks
 def test_two_runs_at_once_do_not_collide(tmp_path: Path) -> None:
     options = [*TINY["gpt"], "--no-profile", "--steps", "4", "--name", "same", "--trace-dir", str(tmp_path)]
     running = [start([*PYTHON, "run", *options, "-n", "2", "--source", "hdf5"]) for _ in range(2)]
@@ -249,9 +256,10 @@ def test_two_runs_at_once_do_not_collide(tmp_path: Path) -> None:
     assert len(checksums) == 1  # the same seed, the same run
 
 
+@pytest.mark.slow  # one rank writes 8 MiB; `make test` has a script whose trace cannot be written
 @needs_mpiexec
 def test_a_rank_that_cannot_write_its_trace_fails_the_run(tmp_path: Path) -> None:
-    # Rank 1 may write 8 MiB a file (MPI needs 4 to start): torch cuts its trace short and says nothing.
+    # Rank 1 may write 8 MiB per file (MPI needs 4 to start): torch truncates its trace without an error.
     run = " ".join([*PYTHON, "run", *TINY["transformer"], "--schedule", "active=8", "--trace-dir", str(tmp_path)])
     limited = ["bash", "-c", f"ulimit -f 8192; exec {run}"]
     command = [str(BIN / "mpiexec"), "-n", "1", *run.split(), ":", "-n", "1", *limited]
@@ -283,9 +291,9 @@ def test_a_killed_rank_ends_the_run_and_leaves_no_process(tmp_path: Path) -> Non
     parent = start([*PYTHON, "run", *options, "-n", "2"])
     try:
         folder = wait_for_folder(tmp_path)
+        wait_for_steps(parent)
         children = children_of(parent.pid)
         assert len(children) == 2
-        time.sleep(1)
         os.kill(children[1], signal.SIGKILL)
         _, errors = parent.communicate(timeout=LIMIT_S)
     finally:
@@ -296,13 +304,14 @@ def test_a_killed_rank_ends_the_run_and_leaves_no_process(tmp_path: Path) -> Non
     assert read_manifest(folder).state == "failed"
 
 
+@pytest.mark.slow  # `make test` interrupts ranks that have loader workers
 def test_an_interrupt_ends_all_ranks(tmp_path: Path) -> None:
     options = [*TINY["gpt"], "--no-profile", "--steps", "100000", "--trace-dir", str(tmp_path)]
     parent = start([*PYTHON, "run", *options, "-n", "2"])
     try:
         folder = wait_for_folder(tmp_path)
+        wait_for_steps(parent)
         children = children_of(parent.pid)
-        time.sleep(1)
         parent.send_signal(signal.SIGINT)
         _, errors = parent.communicate(timeout=LIMIT_S)
     finally:
@@ -320,8 +329,6 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 import perfkit
-import perfkit
-from perfkit.storage import cache
 
 dist.init_process_group("gloo", init_method=sys.argv[2] if len(sys.argv) > 2 else "env://",
     rank=int(os.environ.get("RANK", os.environ.get("PMI_RANK"))),
@@ -345,7 +352,9 @@ dist.destroy_process_group()
 
 
 @pytest.mark.parametrize(
-    "launcher", [pytest.param(MPIEXEC, marks=needs_mpiexec), TORCHRUN], ids=["mpiexec", "torchrun"]
+    "launcher",
+    [pytest.param(MPIEXEC, marks=needs_mpiexec), pytest.param(TORCHRUN, marks=pytest.mark.slow)],
+    ids=["mpiexec", "torchrun"],
 )
 def test_own_loop(launcher: list[str], tmp_path: Path) -> None:
     script = tmp_path / "own.py"

@@ -1,4 +1,4 @@
-"""A series of real runs, from training to the report."""
+"""A scaling series of real runs, from training to the report."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ from tests.support.launching import PYTHON, execute
 TRAIN = [*PYTHON, "run", "gpt", "--preset", "tiny", "--threads", "1", "--batch-size", "4", "--steps", "12"]
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # two runs
 def test_runs_of_one_and_two_ranks_are_a_weak_series(tmp_path: Path) -> None:
     for size in (1, 2):
         done = execute([*TRAIN, "-n", str(size), "--trace-dir", str(tmp_path), "--name", f"gpt-{size}"])
@@ -26,13 +26,13 @@ def test_runs_of_one_and_two_ranks_are_a_weak_series(tmp_path: Path) -> None:
     assert one.factors is not None
     assert two.factors is not None
     (lost,) = series.lost
-    gone = 100 * (one.factors.global_efficiency - two.factors.global_efficiency)
-    assert lost.total == pytest.approx(gone, abs=1e-6)
+    lost_points = 100 * (one.factors.global_efficiency - two.factors.global_efficiency)
+    assert lost.total == pytest.approx(lost_points, abs=1e-6)
     shown = execute([*PYTHON, "analyze", str(tmp_path)])
     assert "Scaling: gpt weak (batch 4 per rank)" in shown.stdout
     out = tmp_path / "one.talp.json"
     assert execute([*PYTHON, "analyze", str(tmp_path / "gpt-2"), "-o", str(out)]).returncode == 0
-    made = json.loads(out.read_text())["Application"]["Global"]
+    exported = json.loads(out.read_text())["Application"]["Global"]
     run = next(run for run in report.runs if run.world_size == 2)
     assert run.efficiency is not None
-    assert made["parallelEfficiency"] == pytest.approx(run.efficiency.parallel)
+    assert exported["parallelEfficiency"] == pytest.approx(run.efficiency.parallel)

@@ -1,4 +1,8 @@
-"""`perfkit run train.py` for real: scripts that know nothing of perfkit, by themselves and under it."""
+"""`perfkit run train.py` for real: scripts that know nothing of perfkit, alone and under it.
+
+Tests of how a script starts and ends use a stub of torch (tests/support/stub_torch); what torch itself does, and one
+test of each kind of ending, use the real one.
+"""
 
 import os
 import signal
@@ -43,8 +47,15 @@ def under_perfkit(script: str, trace_dir: Path, *options: str) -> list[str]:
 
 
 def fed(command: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run a command that does not need the real torch, with one line on its standard input."""
     return subprocess.run(
-        command, env=environment(), capture_output=True, text=True, timeout=LIMIT_S, check=False, input="hello\n"
+        command,
+        env=environment(stub_torch=True),
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+        input="hello\n",
     )
 
 
@@ -57,7 +68,7 @@ def without_own_lines(errors: str) -> list[str]:
 
 
 def check_whole(folder: Path, *, world_size: int) -> RunManifest:
-    """Check what every recorded script leaves that has ended well: nothing temporary, nothing invented."""
+    """Check what a recorded script that ended well leaves: nothing temporary, nothing invented."""
     manifest = read_manifest(folder)
     assert (manifest.state, manifest.failure) == ("completed", None)
     assert {file.path for file in manifest.files} == {path.name for path in folder.iterdir()} - {MANIFEST_NAME}
@@ -105,7 +116,9 @@ def test_a_script_that_does_not_parse(tmp_path: Path) -> None:
     ],
 )
 def test_a_script_that_ends_badly_keeps_its_traces(then: str, code: int, message: str, tmp_path: Path) -> None:
-    recorded = execute(under_perfkit(TRAIN, tmp_path, "--name", "bad", "--", "--then", then))
+    recorded = execute(
+        under_perfkit(TRAIN, tmp_path, "--name", "bad", "--", "--then", then), stub_torch=then != "raise"
+    )
     assert recorded.returncode == code
     errors = "\n".join(without_own_lines(recorded.stderr))
     assert ("Traceback" in errors) == (then in ("raise", "interrupt"))
@@ -128,13 +141,13 @@ def test_the_cycle_so_far_is_written(tmp_path: Path) -> None:
     assert [step.step for step in perfkit.analyze(tmp_path / "cut").runs[0].ranks[0].steps] == [3, 4, 5, 6, 7]
 
 
-@pytest.mark.slow  # perfkit waits for five seconds whether Python can be interrupted
+@pytest.mark.slow  # perfkit waits seconds for Python to be interrupted
 def test_a_script_that_python_cannot_interrupt_still_ends_on_sigterm(tmp_path: Path) -> None:
     process = start(under_perfkit(TRAIN, tmp_path, "--name", "stuck", "--", "--then", "stuck"))
     try:
         assert process.stdout is not None
         assert process.stdout.readline() == "stuck\n"
-        time.sleep(2)  # it says so before it is: where that was not enough, Python ends it itself
+        time.sleep(2)  # it prints before it blocks; if this is too short, Python itself ends it
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=LIMIT_S)
     finally:
@@ -145,7 +158,7 @@ def test_a_script_that_python_cannot_interrupt_still_ends_on_sigterm(tmp_path: P
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_what_child_processes_train_is_not_recorded(method: str, tmp_path: Path) -> None:
-    recorded = execute(under_perfkit(TRAIN, tmp_path / "traces", "--", "--then", method))
+    recorded = execute(under_perfkit(TRAIN, tmp_path / "traces", "--", "--then", method), stub_torch=method == "spawn")
     assert recorded.returncode == 0, recorded.stderr
     (line,) = recorded.stderr.splitlines()
     assert "no optimizer of torch has stepped in this process" in line
@@ -181,7 +194,7 @@ def test_the_optimizer_can_be_chosen(tmp_path: Path) -> None:
 
 
 def test_an_optimizer_that_never_steps_is_said_at_the_end(tmp_path: Path) -> None:
-    recorded = execute(under_perfkit(TRAIN, tmp_path / "traces", "--step-on", "Adagrad"))
+    recorded = execute(under_perfkit(TRAIN, tmp_path / "traces", "--step-on", "Adagrad"), stub_torch=True)
     assert (recorded.returncode, recorded.stdout) == (1, "trained\n")
     (line,) = recorded.stderr.splitlines()
     assert line == (
@@ -195,7 +208,7 @@ def test_an_optimizer_that_never_steps_is_said_at_the_end(tmp_path: Path) -> Non
 def test_a_rank_that_never_steps_does_not_keep_the_run_open(tmp_path: Path) -> None:
     idle = under_perfkit(BEHAVE, tmp_path, "--name", "one", "--workload", "train", "--", "where")
     steps = under_perfkit(TRAIN, tmp_path, "--name", "one")
-    done = execute([str(BIN / "mpiexec"), "-n", "1", *idle, ":", "-n", "1", *steps])
+    done = execute([str(BIN / "mpiexec"), "-n", "1", *idle, ":", "-n", "1", *steps], stub_torch=True)
     assert done.returncode == 0, done.stderr
     manifest = read_manifest(tmp_path / "one")
     assert (manifest.state, [rank.rank for rank in manifest.ranks]) == ("completed", [1])
@@ -205,7 +218,7 @@ def test_a_rank_that_never_steps_does_not_keep_the_run_open(tmp_path: Path) -> N
 
 
 def test_too_few_steps_for_a_trace(tmp_path: Path) -> None:
-    recorded = execute(under_perfkit(TRAIN, tmp_path, "--name", "few", "--", "--steps", "3"))
+    recorded = execute(under_perfkit(TRAIN, tmp_path, "--name", "few", "--", "--steps", "3"), stub_torch=True)
     assert recorded.returncode == 0
     (line,) = recorded.stderr.splitlines()
     assert "3 steps, and no trace: the first one takes 6 steps" in line
@@ -213,7 +226,7 @@ def test_too_few_steps_for_a_trace(tmp_path: Path) -> None:
 
 
 def test_a_long_script_is_left_alone_in_the_end(tmp_path: Path) -> None:
-    recorded = execute(under_perfkit(TRAIN, tmp_path, "--name", "long", "--", "--steps", "400"))
+    recorded = execute(under_perfkit(TRAIN, tmp_path, "--name", "long", "--", "--steps", "400"), stub_torch=True)
     assert "400 steps" in recorded.stderr
     manifest = check_whole(tmp_path / "long", world_size=1)
     assert manifest.step_kinds == [*KINDS[:7], *["plain"] * 100]
@@ -226,7 +239,7 @@ def test_a_folder_that_cannot_be_written_is_said_before_the_script_runs() -> Non
 
 
 def test_recording_that_fails_does_not_fail_the_script(tmp_path: Path) -> None:
-    # The process may write 64 KiB a file: as on a full disk, torch cuts the trace short and says nothing.
+    # The process may write 64 KiB per file: as on a full disk, torch truncates the trace without an error.
     options = ["--name", "full", "--schedule", "active=30", "--", "--steps", "40"]
     command = " ".join(under_perfkit(TRAIN, tmp_path, *options))
     recorded = execute(["bash", "-c", f"ulimit -f 64; exec {command}"])
@@ -257,7 +270,11 @@ def launched_by(launcher: str, script: str, trace_dir: Path, name: str, *argumen
     return [*TORCHRUN, "--no-python", *command] if launcher == "torchrun" else command
 
 
-LAUNCHERS = [pytest.param("hydra", marks=needs_mpiexec), "torchrun", "perfkit"]
+LAUNCHERS = [
+    pytest.param("hydra", marks=needs_mpiexec),
+    pytest.param("torchrun", marks=pytest.mark.slow),  # a trainer library runs under torchrun in `make test`
+    "perfkit",
+]
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
@@ -298,7 +315,9 @@ def test_ranks_of_srun_without_a_process_group(tmp_path: Path) -> None:
     ranks = [
         subprocess.Popen(
             under_perfkit(TRAIN, tmp_path, "--name", "steps"),
-            env=environment() | step | {"SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank), "SLURM_NODEID": "0"},
+            env=environment(stub_torch=True)
+            | step
+            | {"SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank), "SLURM_NODEID": "0"},
             stderr=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             text=True,
@@ -316,7 +335,7 @@ def test_ranks_on_this_host_end_with_the_scripts_exit_code_and_read_its_input(tm
     assert sorted(done.stdout.split("\n")) == ["", "", "read ", "read HELLO"]
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # test_run has a killed rank in `make test`
 def test_a_killed_rank_ends_the_script_and_leaves_no_process(tmp_path: Path) -> None:
     arguments = ["--steps", "3000", "--width", "64"]
     parent = start(launched_by("perfkit", PLAIN_DDP, tmp_path, "killed", *arguments))
@@ -352,7 +371,7 @@ def test_ranks_of_mpiexec_are_told_their_place_and_a_port_that_stays_free(tmp_pa
     assert list((tmp_path / "traces").iterdir()) == []
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # two ranks for one collective
 @needs_mpiexec
 def test_a_script_that_goes_by_mpi_is_not_disturbed(tmp_path: Path) -> None:
     pytest.importorskip("mpi4py")
@@ -372,7 +391,7 @@ def test_a_rank_that_never_starts_is_said_within_the_limit(rank: int, tmp_path: 
         command, env=as_task(rank), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     assert process.stderr is not None
-    line = process.stderr.readline()  # the script waits until this has come
+    line = process.stderr.readline()  # the script waits until the test has read this
     output, errors = process.communicate("\n", timeout=LIMIT_S)
     assert process.returncode == 0
     assert not [line for line in own_lines(errors) if "warning" in line]
@@ -407,7 +426,7 @@ def test_the_rank_that_failed_first_is_named_once(launcher: str, tmp_path: Path)
     assert (failure.rank, failure.message) == (1, "RuntimeError: boom")
 
 
-@pytest.mark.slow  # the processes of a script without torch, twice; in every run one names the rank that failed
+@pytest.mark.slow  # `make test` has a rank that fails after it imported torch
 @pytest.mark.parametrize(
     ("how", "code", "said"),
     [("early", 1, "rank 1: ValueError: before torch"), ("silent", 5, "rank 1 ended with exit code 5")],
@@ -420,7 +439,7 @@ def test_a_rank_that_fails_before_it_imports_torch_is_named(how: str, code: int,
 
 
 def counts(run: RunReport) -> list[Any]:
-    """What does not depend on how fast the machine was."""
+    """Return the parts of a report that do not depend on the speed of the machine."""
     return [
         (
             rank.rank,
@@ -433,7 +452,7 @@ def counts(run: RunReport) -> list[Any]:
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # two runs under torchrun
 def test_an_unchanged_script_gives_the_report_of_the_same_loop_in_perfkit_profile(tmp_path: Path) -> None:
     schedule = "wait=8,warmup=1,active=8"
     arguments = ["--steps", "30", "--width", "512"]

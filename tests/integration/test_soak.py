@@ -1,4 +1,7 @@
-"""A long run: many cycles, memory and descriptors flat, every trace readable. `PERFKIT_SOAK_CYCLES` makes it longer."""
+"""A long run of many cycles: memory and descriptors stay flat, every trace is readable.
+
+`PERFKIT_SOAK_CYCLES` makes it longer.
+"""
 
 import os
 import subprocess
@@ -13,12 +16,12 @@ from perfkit.storage.run_folder import read_manifest
 from tests.support.launching import PYTHON, ROOT, environment
 
 CYCLES = int(os.environ.get("PERFKIT_SOAK_CYCLES", "60"))
-STEPS_A_CYCLE = 10
+STEPS_PER_CYCLE = 10
 SIZES = {"layers": 1, "width": 32, "heads": 2, "block": 16, "batch-size": 4, "vocab-size": 64, "samples": 256}
 GROWTH = 0.05
-"""Of the resident memory, from the second third of the run to the last: what noise there is lies far below."""
+"""Limit of the relative growth of resident memory from the second third of the run to the last; noise is far below."""
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow  # a leak shows only after many cycles
 
 
 def sample(pid: int) -> tuple[int, int] | None:
@@ -33,8 +36,8 @@ def sample(pid: int) -> tuple[int, int] | None:
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="no /proc")
 def test_memory_and_descriptors_stay_flat_over_many_cycles(tmp_path: Path) -> None:
     sizes = [word for name, value in SIZES.items() for word in (f"--{name}", str(value))]
-    schedule = f"wait=0,warmup=0,active={STEPS_A_CYCLE},repeat={CYCLES}"
-    steps = str(STEPS_A_CYCLE * CYCLES + 1)
+    schedule = f"wait=0,warmup=0,active={STEPS_PER_CYCLE},repeat={CYCLES}"
+    steps = str(STEPS_PER_CYCLE * CYCLES + 1)
     options = ["--schedule", schedule, "--steps", steps, "--name", "soak", "--threads", "1"]
     process = subprocess.Popen(
         [*PYTHON, "run", "gpt", *sizes, *options, "--trace-dir", str(tmp_path)],
@@ -45,7 +48,7 @@ def test_memory_and_descriptors_stay_flat_over_many_cycles(tmp_path: Path) -> No
     )
     samples: list[tuple[int, int]] = []
     try:
-        # As progress is written to a pipe, it must not fill up: a run of this length writes some 10 KiB.
+        # Nothing reads the pipe meanwhile: a run of this length writes 10 KiB to it, less than it holds.
         while process.poll() is None:
             if len(list(tmp_path.glob("soak/rank0.cycle*.json.gz"))) > CYCLES / 10:
                 seen = sample(process.pid)
@@ -55,10 +58,10 @@ def test_memory_and_descriptors_stay_flat_over_many_cycles(tmp_path: Path) -> No
         process.kill()
         _, errors = process.communicate()
     assert process.returncode == 0, errors
-    pages, descriptors = zip(*samples[:-2], strict=True)  # not its end
+    pages, descriptors = zip(*samples[:-2], strict=True)  # without the end of the run
     third = len(pages) // 3
     assert third >= 10
-    # The first third still warms allocators up; a leak does not end with it.
+    # Allocators still warm up in the first third; a leak goes on after it.
     before, after = median(pages[third : 2 * third]), median(pages[-third:])
     print(f"{len(pages)} samples: {median(pages[:third])}, {before}, {after} pages; descriptors {set(descriptors)}")
     assert after < before * (1 + GROWTH)
@@ -67,5 +70,5 @@ def test_memory_and_descriptors_stay_flat_over_many_cycles(tmp_path: Path) -> No
     manifest = read_manifest(folder)
     assert len([file for file in manifest.files if file.kind == "trace"]) == CYCLES
     (run,) = perfkit.analyze(folder).runs
-    assert len(run.ranks[0].steps) == STEPS_A_CYCLE * CYCLES
+    assert len(run.ranks[0].steps) == STEPS_PER_CYCLE * CYCLES
     assert {finding.code for finding in run.findings if finding.severity != "info"} == set()

@@ -1,4 +1,4 @@
-"""`perfkit sweep` with real runs: what is ended goes on, what fails is marked, and nothing is left running."""
+"""`perfkit sweep` with real runs: interrupted sweeps resume, failed points are marked, no process is left."""
 
 import os
 import shlex
@@ -58,7 +58,7 @@ def test_a_wrong_option_is_refused_once_and_before_anything_starts(tmp_path: Pat
 
 
 def wait_for_run(process: subprocess.Popen[str], folder: Path, pattern: str) -> Path:
-    """Return the run folder that matches, as soon as there is one."""
+    """Wait for a run folder that matches and return it."""
     deadline = time.monotonic() + LIMIT_S
     while time.monotonic() < deadline and process.poll() is None:
         for path in folder.glob(f"{pattern}/run.json"):
@@ -68,7 +68,7 @@ def wait_for_run(process: subprocess.Popen[str], folder: Path, pattern: str) -> 
 
 
 @needs_mpiexec
-@pytest.mark.slow
+@pytest.mark.slow  # runs two points twice
 def test_a_sweep_that_is_interrupted_goes_on_where_it_was(tmp_path: Path) -> None:
     folder = tmp_path / "s"
     options = ["--ranks", "2", "--vary", f"inject={QUICK};{LONG}", "--", *GPT[1:], "--no-profile", "--steps", "40"]
@@ -105,7 +105,7 @@ def test_a_sweep_that_is_interrupted_goes_on_where_it_was(tmp_path: Path) -> Non
     assert [path.name for path in (folder / ".earlier").iterdir()] == [f"{broken.name}.1"]
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # runs two points under torchrun
 def test_a_point_that_fails_is_marked_and_the_others_go_on(tmp_path: Path) -> None:
     options = ["--ranks", "1", "--launcher", "torchrun", "--vary", "backend=nccl,gloo", "--random-order"]
     command = sweep(tmp_path, *options, "--", *GPT[1:], "--steps", "6", "--device", "cpu")
@@ -124,14 +124,14 @@ def test_a_point_that_fails_is_marked_and_the_others_go_on(tmp_path: Path) -> No
     report = msgspec.json.decode(analysed.stdout)
     runs = [run["run"] for run in report["runs"]]
     assert completed.run in runs
-    if failed.run not in runs:  # it may have failed before it had a folder, or have said so in there
+    if failed.run not in runs:  # it may have failed before it had a folder, or reported the failure in there
         (finding,) = report["findings"]
         assert finding["code"] == "point_failed"
         assert str(failed.reason) in finding["message"]
 
 
 @needs_mpiexec
-@pytest.mark.slow
+@pytest.mark.slow  # runs a point from a job script
 def test_a_job_script_runs_its_points(tmp_path: Path) -> None:
     hosts, folder = tmp_path / "hosts", tmp_path / "a folder"
     hosts.write_text("localhost\n")

@@ -1,4 +1,8 @@
-"""Training as people do it, on real ranks; what the options do is read from the traces."""
+"""Options of training, on real ranks: their effect is read from the traces.
+
+Each test trains on two ranks, 10 to 15 CPU seconds, so most are in the slow tier; the arithmetic of gradients is in
+tests/unit/capture/training.
+"""
 
 import math
 import subprocess
@@ -41,7 +45,7 @@ def execute(
 def record(folder: Path, *options: str, limit_s: float = LIMIT_S) -> tuple[RunManifest, RunReport]:
     done = execute(folder, *options, limit_s=limit_s)
     assert done.returncode == 0, done.stderr
-    # The last step is shown, too, though it is a recorded one.
+    # The last step is reported too, although it is a recorded one.
     assert [line for line in done.stderr.splitlines() if line.startswith("step ")][-1] == f"step {STEPS}/{STEPS}"
     assert [line for line in done.stderr.splitlines() if not line.startswith("step ")] == []
     (run,) = perfkit.analyze(folder).runs
@@ -49,7 +53,7 @@ def record(folder: Path, *options: str, limit_s: float = LIMIT_S) -> tuple[RunMa
 
 
 def reduced(rank: RankReport) -> list[int | None]:
-    """Return the bytes of the all_reduces of one step, in order of size; all steps have the same."""
+    """Return the bytes of the all-reduces of one step, in order of size; all steps have the same."""
     rows = [row for row in rank.collectives if row.operator == "all_reduce"]
     assert all(row.count % len(rank.steps) == 0 for row in rows)
     return sorted((row.bytes for row in rows for _ in range(row.count // len(rank.steps))), key=str)
@@ -68,6 +72,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunManifest, RunRep
     return record(tmp_path_factory.mktemp("plain"), *GPT, "-n", "2", "--batch-size", "8")
 
 
+@pytest.mark.slow
 def test_micro_steps_are_one_step_with_one_averaging(plain: tuple[RunManifest, RunReport], tmp_path: Path) -> None:
     whole, whole_run = plain
     options = ["-n", "2", "--batch-size", "2", "--accumulate", "4", "--pyinstrument"]
@@ -83,7 +88,8 @@ def test_micro_steps_are_one_step_with_one_averaging(plain: tuple[RunManifest, R
         assert {step.loads.count for step in mine.steps} == {4}
         waited_ns = median(step.loads.sum_ns for step in mine.steps)
         loaded_ns = median(parts.ranks[mine.rank or 0].load_ns[step.step or 0] for step in mine.steps)
-        # The annotation is within what the clock takes; between their ends the process may be made to wait.
+        # The annotation lies within the interval that the clock measures; between their ends the process may be
+        # descheduled.
         assert 0 < waited_ns < 1.1 * loaded_ns < waited_ns + 100_000_000
     for trace in traces(Path(parts_run.path), parts):
         for phase in ("to_device", "forward", "backward"):
@@ -95,6 +101,7 @@ def test_micro_steps_are_one_step_with_one_averaging(plain: tuple[RunManifest, R
     assert "write_trace" not in text  # the recorded steps only
 
 
+@pytest.mark.slow
 def test_without_overlap_nothing_is_hidden_and_nothing_else_changes(
     plain: tuple[RunManifest, RunReport], tmp_path: Path
 ) -> None:
@@ -107,6 +114,7 @@ def test_without_overlap_nothing_is_hidden_and_nothing_else_changes(
         assert median(step.exposed_ns.communication for step in mine.steps) > 0
 
 
+@pytest.mark.slow
 def test_small_buckets_of_a_static_graph_with_micro_steps(plain: tuple[RunManifest, RunReport], tmp_path: Path) -> None:
     options = ["--batch-size", "4", "--accumulate", "2", "--static-graph", "--bucket-cap-mb", "0.1"]
     manifest, run = record(tmp_path, *GPT, "-n", "2", *options)
@@ -114,13 +122,12 @@ def test_small_buckets_of_a_static_graph_with_micro_steps(plain: tuple[RunManife
     for mine, other in zip(run.ranks, plain[1].ranks, strict=True):
         assert len(reduced(mine)) > len(reduced(other))
         assert sum(size or 0 for size in reduced(mine)) == sum(size or 0 for size in reduced(other))
-    # The first of many buckets is reduced while the rest of backward runs; a single one would have nothing to hide in.
+    # The first of many buckets is reduced while the rest of backward runs; a single bucket could not overlap.
     assert sum(map(hidden_ns, run.ranks)) > 0
 
 
-@pytest.mark.parametrize(
-    ("workload", "precision"), [("gpt", "bfloat16"), pytest.param("transformer", "float16", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("workload", "precision"), [("gpt", "bfloat16"), ("transformer", "float16")])
 def test_lower_precision_with_checkpointed_activations(workload: str, precision: str, tmp_path: Path) -> None:
     model = GPT if workload == "gpt" else ["transformer", "--preset", "tiny", "--dropout", "0"]
     options = ["--batch-size", "4", "--record-shapes", "--checkpoint-activations"]
@@ -128,7 +135,7 @@ def test_lower_precision_with_checkpointed_activations(workload: str, precision:
     assert (manifest.config["precision"], manifest.config["checkpoint_activations"]) == (precision, True)
     assert manifest.throughput is not None
     if workload == "gpt":
-        assert precision in (manifest.throughput.mfu_reason or "")  # a peak for that type was looked for
+        assert precision in (manifest.throughput.mfu_reason or "")  # the peak of that type was looked up
     guessing = {"gpt": math.log(2048), "transformer": 16 * math.log(32)}[workload]
     assert losses(manifest)[0] == pytest.approx(guessing, rel=0.1)
     (trace,) = traces(Path(run.path), manifest)
@@ -170,7 +177,7 @@ def test_what_this_device_does_not_have(tmp_path: Path) -> None:
     assert done.stderr == "perfkit: error: --nccl-debug needs the backend nccl; this run's is gloo: leave it out\n"
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # compiles models
 @pytest.mark.parametrize("workload", ["gpt", "transformer"])
 def test_compiled(workload: str, tmp_path: Path) -> None:
     model = [*GPT, "--batch-size", "8"] if workload == "gpt" else ["transformer", "--preset", "tiny"]
@@ -188,7 +195,7 @@ def test_compiled(workload: str, tmp_path: Path) -> None:
         assert reduced(rank) != []
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # compiles a model
 def test_compiling_in_recorded_steps_is_said(tmp_path: Path) -> None:
     done = execute(tmp_path, *GPT, "--compile", "--schedule", "wait=0,warmup=0,active=3", limit_s=580)
     assert done.returncode == 0, done.stderr

@@ -14,20 +14,20 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.support.browser import chromium, needs_chromium
+from tests.support.browser import chromium, needs_chromium, one_browser
 from tests.support.launching import LIMIT_S, PYTHON, ROOT, environment
 
 SAMPLE = ROOT / "traces" / "sample-memory"
 
-pytestmark = needs_chromium
+pytestmark = [needs_chromium, one_browser]
 
-# What a page needs to say whether it got the trace.
+# Returns the size of the trace, or why the page could not fetch it.
 FETCH = """async address => {
     try { return (await (await fetch(address)).arrayBuffer()).byteLength } catch (error) { return error.message }
 }"""
 
 
-# The one port that ui.perfetto.dev may fetch from may be taken; the page here may fetch from any.
+# ui.perfetto.dev may fetch from one port only, which may be taken; the page of this test may fetch from any.
 ON_ANY_PORT = """
 import sys
 from perfkit.viewer import TraceServer
@@ -58,7 +58,7 @@ def page_server(folder: Path) -> Iterator[str]:
 
 @contextmanager
 def view(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Start `perfkit view`, on any free port; yield it and its link."""
+    """Start `perfkit view` on a free port; yield the process and its link."""
     command = [sys.executable, "-c", ON_ANY_PORT, "view", *arguments, "--no-browser"]
     process = subprocess.Popen(
         command,
@@ -69,10 +69,10 @@ def view(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     )
     try:
         assert process.stdout is not None
-        told = [process.stdout.readline().strip() for _ in range(4)]
-        port = urlsplit(told[1].partition("url=")[2]).port
-        assert f"ssh -L {port}:127.0.0.1:{port} " in told[2]
-        yield process, told[1]
+        lines = [process.stdout.readline().strip() for _ in range(4)]
+        port = urlsplit(lines[1].partition("url=")[2]).port
+        assert f"ssh -L {port}:127.0.0.1:{port} " in lines[2]
+        yield process, lines[1]
     finally:
         process.kill()
         process.communicate()
@@ -108,7 +108,7 @@ def test_the_ui_opens_a_trace_without_internet(browser: Any) -> None:
         assert (process.returncode, errors) == (0, "")
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # merges a timeline and loads the Perfetto UI again
 def test_the_ui_opens_a_merged_timeline(browser: Any, tmp_path: Path) -> None:
     timeline = tmp_path / "merged.pftrace"
     subprocess.run([*PYTHON, "merge", str(SAMPLE), "-o", str(timeline)], env=environment(), check=True, timeout=60)

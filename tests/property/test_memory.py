@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import perfkit
@@ -36,7 +36,6 @@ def level_before(records: list[Record], instant: int) -> int | None:
     return before if before >= 0 else None
 
 
-@settings(max_examples=200, deadline=None)
 @given(records=RECORDS, starts=STARTS)
 def test_a_peak_is_the_most_of_what_a_step_begins_with_and_what_is_recorded_in_it(
     records: list[Record], starts: list[int], tmp_path_factory: pytest.TempPathFactory

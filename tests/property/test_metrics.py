@@ -49,7 +49,7 @@ def figures_of_product(path: Path) -> list[dict[str, Any]]:
     ]
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(document=traces.traces())
 def test_generated_traces(document: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> None:
     path = trace_builder.write(document, tmp_path_factory.getbasetemp() / "generated.json")

@@ -1,6 +1,6 @@
 """Whatever runs there are, no series mixes two configurations."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from perfkit.scaling.series import groups, repeats, runs_of
@@ -31,7 +31,6 @@ def some_runs(draw: st.DrawFn) -> list[RunReport]:
     ]
 
 
-@settings(deadline=None)
 @given(some_runs())
 def test_a_series_is_one_configuration(runs: list[RunReport]) -> None:
     found = groups(runs)
@@ -52,7 +51,6 @@ def test_a_series_is_one_configuration(runs: list[RunReport]) -> None:
         assert len(names) == len(set(names))
 
 
-@settings(deadline=None)
 @given(some_runs())
 def test_every_run_is_a_repeat_of_something_once(runs: list[RunReport]) -> None:
     assert sorted(run.run for alike in repeats(runs) for run in alike) == sorted(run.run for run in runs)

@@ -21,7 +21,7 @@ def nanoseconds(text: str) -> int:
     return int(Decimal(text) * 1000)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(traces())
 def test_a_timeline_holds_all_events_and_none_cross(document: Document) -> None:
     with tempfile.TemporaryDirectory() as name:

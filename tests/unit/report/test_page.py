@@ -6,55 +6,26 @@ from typing import Any
 
 import pytest
 
+from perfkit.cli import main
 from perfkit.report.charts.specs import COLOURS
 from perfkit.report.renderers.html import write
 from perfkit.schema.common import CATEGORIES
 from perfkit.schema.run import RunReport
-from tests.support.browser import chromium, needs_chromium
+from tests.support.browser import Visit, chromium, needs_chromium, one_browser
 from tests.support.histories import make_history
-from tests.support.launching import PYTHON, ROOT, execute
+from tests.support.launching import ROOT
 from tests.support.report_builders import make_operator, make_rank, make_report, make_run
 from tests.support.scaling_builders import make_scaling_report
 from tests.unit.report.test_html import HOSTILE
 from tests.unit.report.test_memory_content import GB, make_use, with_memory
 
-pytestmark = needs_chromium
+pytestmark = [needs_chromium, one_browser]
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     with chromium() as running:
         yield running
-
-
-class Visit:
-    """A page, and all that went wrong on it or left it."""
-
-    def __init__(self, browser: Any, path: Path, width: int = 1280, **options: Any) -> None:
-        self.page = browser.new_page(viewport={"width": width, "height": 900}, **options)
-        self.trouble: list[str] = []
-        self.page.on("console", lambda message: self.trouble.append(message.text))
-        self.page.on("pageerror", lambda error: self.trouble.append(str(error)))
-        self.page.on("dialog", self._opened)
-        self.page.on("request", lambda request: self._asked(request.url))
-        self.page.goto(path.as_uri())
-        self.page.wait_for_selector("main")
-
-    def _opened(self, dialog: Any) -> None:
-        self.trouble.append("a dialog")
-        dialog.dismiss()
-
-    def _asked(self, url: str) -> None:
-        if not url.startswith(("file:", "data:", "blob:")):
-            self.trouble.append(url)
-
-    def draw_all(self) -> int:
-        """Scroll past every chart, so that it is drawn; return how many there are."""
-        charts = self.page.query_selector_all("figure.chart")
-        for chart in charts:
-            chart.scroll_into_view_if_needed()
-            chart.wait_for_selector(".plotly")
-        return len(charts)
 
 
 def make_page(path: Path, *runs: RunReport) -> Path:
@@ -67,8 +38,7 @@ def make_page(path: Path, *runs: RunReport) -> Path:
 def test_the_samples_are_shown_whole(browser: Any, tmp_path: Path, width: int, scheme: str) -> None:
     path = tmp_path / "report.html"
     samples = [str(ROOT / "traces" / name) for name in ("sample-memory", "sample-hdf5")]
-    done = execute([*PYTHON, "analyze", *samples, "-o", str(path)])
-    assert done.returncode == 0, done.stderr
+    assert main(["analyze", *samples, "-o", str(path)]) == 0
     visit = Visit(browser, path, width, color_scheme=scheme)
     assert visit.page.eval_on_selector_all("h2", "all => all.map(one => one.textContent)") == [
         "Recommendations (estimated savings)",
@@ -160,8 +130,7 @@ def test_a_hostile_trace_runs_nothing(browser: Any, tmp_path: Path) -> None:
 
 def test_a_history_is_drawn(browser: Any, tmp_path: Path) -> None:
     make_history(tmp_path / "runs", [100, 101, 102, 100.5, 120, 121, 122, 123], ["<b>" * 14] * 8)
-    done = execute([*PYTHON, "history", str(tmp_path / "runs"), "-o", str(tmp_path / "history.html")])
-    assert done.returncode == 0, done.stderr
+    assert main(["history", str(tmp_path / "runs"), "-o", str(tmp_path / "history.html")]) == 0
     visit = Visit(browser, tmp_path / "history.html", 400)
     assert visit.draw_all() == 2
     levels = "document.querySelector('.plot').layout.shapes.map(one => Math.round(one.y0))"
@@ -173,8 +142,7 @@ def test_a_history_is_drawn(browser: Any, tmp_path: Path) -> None:
 
 def test_a_comparison_is_drawn(browser: Any, tmp_path: Path) -> None:
     samples = [str(ROOT / "traces" / name) for name in ("sample-memory", "sample-hdf5")]
-    done = execute([*PYTHON, "compare", *samples, "-o", str(tmp_path / "compare.html")])
-    assert done.returncode == 0, done.stderr
+    assert main(["compare", *samples, "-o", str(tmp_path / "compare.html")]) == 0
     visit = Visit(browser, tmp_path / "compare.html")
     assert visit.draw_all() == 1
     assert visit.page.evaluate("document.querySelector('.plot').data.length") == 5

@@ -13,8 +13,7 @@ from markdown_it import MarkdownIt
 
 import perfkit
 from perfkit.cli import main
-from tests.integration.test_page import Visit
-from tests.support.browser import chromium, needs_chromium
+from tests.support.browser import Visit, chromium, needs_chromium
 from tests.support.hostile import FORMULAS, MARKUP, harmless, hostile, make_runs
 
 FORMATS = {
@@ -98,7 +97,7 @@ def test_a_page_has_the_elements_of_a_harmless_one(made: dict[str, Path], plain:
 
 
 @needs_chromium
-@pytest.mark.slow
+@pytest.mark.slow  # a page of every command, drawn whole
 def test_a_browser_runs_nothing(made: dict[str, Path]) -> None:
     with chromium() as browser:
         for name in ("analyze.html", "compare.html", "history.html"):
