@@ -16,6 +16,7 @@ from typer.main import get_command
 from perfkit._version import __version__
 from perfkit.cli.typer_app import App
 from perfkit.errors import PerfkitError
+from perfkit.util.log import configure
 from perfkit.util.sigint import EXIT_INTERRUPTED, clear_pending_interrupt
 
 
@@ -71,6 +72,9 @@ def _show_version(wanted: bool) -> None:
 def perfkit(
     context: typer.Context,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    verbose: Annotated[
+        int, typer.Option("-v", "--verbose", count=True, metavar="", help="Log more to stderr; -vv logs everything.")
+    ] = 0,
     _version: Annotated[
         bool,
         typer.Option("-V", "--version", is_eager=True, callback=_show_version, help="Show the version and exit."),
@@ -78,6 +82,7 @@ def perfkit(
 ) -> None:
     """Find out where the time of a distributed PyTorch training step goes."""
     context.obj.debug = debug
+    configure(verbose)
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 

@@ -50,7 +50,7 @@ class Reader(HTMLParser):
         self.tags.append((tag, dict(attrs)))
         self._inside = "json" if dict(attrs).get("type") == "application/json" else tag
 
-    def handle_endtag(self, tag: str) -> None:  # noqa: ARG002
+    def handle_endtag(self, tag: str) -> None:
         self._inside = ""
 
     def handle_data(self, data: str) -> None:

@@ -34,7 +34,7 @@ class Told:
         self.begun: list[str] = []
         self.ended: list[tuple[str, str | None]] = []
 
-    def begin(self, point: Point, left_s: float | None) -> None:  # noqa: ARG002  # as `Show` has it
+    def begin(self, point: Point, left_s: float | None) -> None:  # as `Show` has it
         self.begun.append(point.name)
 
     def end(self, noted: SweepPoint) -> None:

@@ -1,0 +1,106 @@
+"""The example package with one plug-in of each kind, installed by pip and used on the command line."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.launching import LIMIT_S, PYTHON, ROOT, environment
+from tests.support.trace_builder import TraceBuilder
+
+EXAMPLE = ROOT / "tests" / "plugins" / "perfkit_example"
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder into which the example package is installed."""
+    folder = tmp_path_factory.mktemp("packages")
+    options = ["--quiet", "--no-deps", "--no-build-isolation", "--no-compile", "--target", str(folder)]
+    subprocess.run([sys.executable, "-m", "pip", "install", *options, str(EXAMPLE)], check=True, timeout=LIMIT_S)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run_folder(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of the plug-in workload with the plug-in source."""
+    traces = tmp_path_factory.mktemp("traces")
+    options = ["--source", "npy", "--no-npy-mmap", "--depth", "1", "--samples", "256", "--threads", "1"]
+    done = execute(packages, "run", "mlp", *options, "--trace-dir", str(traces), "--name", "mine")
+    assert done.returncode == 0, done.stderr
+    return traces / "mine"
+
+
+def execute(packages: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join((str(packages), str(ROOT)))
+    return subprocess.run(
+        [*PYTHON, *arguments],
+        env=environment() | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+
+
+def test_the_help_lists_names_and_options(packages: Path) -> None:
+    listed = execute(packages, "run", "--help")
+    assert "mlp" in listed.stdout
+    assert "--depth" in execute(packages, "run", "mlp", "--help").stdout
+    assert "--npy-mmap" in execute(packages, "run", "mlp", "--source", "npy", "--help").stdout
+
+
+def test_workload_and_source(run_folder: Path) -> None:
+    manifest = json.loads((run_folder / "run.json").read_text())
+    assert (manifest["state"], manifest["workload"], manifest["source"]) == ("completed", "mlp", "npy")
+    assert manifest["config"]["npy_mmap"] is False
+    assert manifest["versions"]["numpy"]
+
+
+def test_reporter_insight_and_executor(packages: Path, run_folder: Path, tmp_path: Path) -> None:
+    files = [tmp_path / "report.prom", tmp_path / "report.json"]
+    outputs = [option for file in files for option in ("-o", str(file))]
+    done = execute(packages, "analyze", str(run_folder), "--executor", "threads", "--no-cache", *outputs)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert files[0].read_text().splitlines()[1].startswith('perfkit_step_seconds{run="mine"} ')
+    report = json.loads(files[1].read_text())
+    loads = [step["loads"]["max_ns"] for rank in report["runs"][0]["ranks"] for step in rank["steps"]]
+    rules = {insight["rule"] for insight in report["insights"]}
+    assert ("slow_load" in rules) == (max(loads) > 1_000_000)
+    assert execute(packages, "analyze", str(run_folder), "-f", "prometheus").stdout == files[0].read_text()
+
+
+def test_accelerator(packages: Path, tmp_path: Path) -> None:
+    """Work, launches and collectives of a device that perfkit has never heard of."""
+    builder = TraceBuilder(0, 1).step(0, 0, 100)
+    builder.launch(7, 1, 1, name="toyLaunch", cat="toy_runtime").device("toy_op", "toyMatmul", 10, 20, 7, 7)
+    trace = builder.kernel("tcclAllReduce", 40, 30).write(tmp_path / "rank0.json")
+    exposed = []
+    for path in (packages, ROOT):
+        done = execute(path, "analyze", str(trace), "-f", "json", "--no-cache")
+        assert done.returncode == 0, done.stderr
+        (step,) = json.loads(done.stdout)["runs"][0]["ranks"][0]["steps"]
+        exposed.append((step["exposed_ns"]["compute"], step["exposed_ns"]["communication"]))
+    assert exposed == [(20_000, 30_000), (30_000, 0)]  # without the plug-in: an unknown event, an unknown kernel
+
+
+def test_a_broken_package_costs_one_line(packages: Path, run_folder: Path, tmp_path: Path) -> None:
+    """Another package whose plug-ins all fail to load."""
+    metadata = tmp_path / "perfkit_broken-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: perfkit-broken\nVersion: 1.0\n")
+    groups = ("workloads", "sources", "reporters", "insights", "executors", "accelerators")
+    entries = "".join(f"[perfkit.{group}]\nbroken = perfkit_broken:X\n" for group in groups)
+    (metadata / "entry_points.txt").write_text(entries)
+    both = Path(os.pathsep.join((str(packages), str(tmp_path))))
+    done = execute(both, "analyze", str(run_folder), "--no-cache", "-f", "csv")
+    assert done.returncode == 0
+    cause = "cannot be loaded: ModuleNotFoundError: No module named 'perfkit_broken'"
+    assert sorted(done.stderr.splitlines()) == [
+        f"perfkit: warning: accelerator 'broken' of perfkit-broken 1.0 {cause}",
+        f"perfkit: warning: insight rule 'broken' of perfkit-broken 1.0 {cause}",
+    ]
+    asked = execute(both, "run", "broken")
+    assert (asked.returncode, asked.stderr) == (1, f"perfkit: error: workload 'broken' of perfkit-broken 1.0 {cause}\n")

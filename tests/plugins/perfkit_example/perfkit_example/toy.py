@@ -1,0 +1,14 @@
+"""An accelerator: how the toy device's work is named in a trace."""
+
+from perfkit.accelerators import Accelerator
+
+TOY = Accelerator(
+    title="Toy device",
+    device="toy",
+    backend="tccl",
+    activity="PrivateUse1",
+    category="toy",
+    kernel_categories=("toy_op",),
+    collective_kernels=((r"tccl", "TCCL"),),
+    visibility=("TOY_VISIBLE_DEVICES",),
+)
