@@ -10,6 +10,7 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct
 
+from perfkit.accelerators import device_backends, device_types
 from perfkit.capture.schedule import Schedule, default_steps
 from perfkit.errors import UsageError
 from perfkit.phases import INJECTABLE
@@ -18,8 +19,6 @@ from perfkit.schema.manifest import Injection
 _UNITS_NS: Final = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ns|us|ms|s|m|h)")
 
-DeviceKind = Literal["auto", "cuda", "xpu", "cpu"]
-BackendName = Literal["auto", "nccl", "xccl", "gloo", "mpi"]
 Precision = Literal["float32", "bfloat16", "float16"]
 NcclLevel = Literal["version", "warn", "info", "trace"]
 _Count = Annotated[int, Meta(ge=1)]
@@ -52,8 +51,8 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     find_unused: Annotated[bool, Meta(description="Let DDP look for unused parameters in each step.")] = False
     overlap: Annotated[bool, Meta(description="Average gradients during backward, or only after it.")] = True
     seed: Annotated[int, Meta(ge=0, description="Seed of data, model and shuffling.")] = 0
-    device: Annotated[DeviceKind, Meta(description="Where to train.")] = "auto"
-    backend: Annotated[BackendName, Meta(description="Communication backend [auto: by the device].")] = "auto"
+    device: Annotated[str, Meta(description="Where to train.")] = "auto"
+    backend: Annotated[str, Meta(description="Communication backend [auto: by the device].")] = "auto"
     timeout: Annotated[
         str,
         Meta(
@@ -104,6 +103,9 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise UsageError(f"--name {self.name}: a folder's name, without '/' or a leading dot")
         if self.timeout_ns < 10**9:
             raise UsageError(f"--timeout {self.timeout}: at least 1s")
+        for option, choices in choices_by_accelerator().items():
+            if getattr(self, option) not in choices:
+                raise UsageError(f"--{option} {getattr(self, option)}: choose from {', '.join(choices)}")
         _ = self.injections
         self._refuse_training_options()
         schedule = Schedule.parse(self.schedule)
@@ -195,6 +197,11 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise UsageError(f"--nccl-debug needs the backend nccl; this run's is {backend}: leave it out")
         if self.memory_snapshot and device_type != "cuda":
             raise UsageError(f"--memory-snapshot needs a CUDA device; this run's is {device_type}: leave it out")
+
+
+def choices_by_accelerator() -> dict[str, tuple[str, ...]]:
+    """Return the values of the options that depend on the known accelerators."""
+    return {"device": ("auto", *device_types(), "cpu"), "backend": ("auto", *device_backends(), "gloo", "mpi")}
 
 
 def check_steps(steps: int, schedule: Schedule) -> None:

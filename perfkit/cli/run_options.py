@@ -15,7 +15,7 @@ import typer
 from msgspec import Struct
 from typer.main import get_command
 
-from perfkit.capture.config import RunConfig
+from perfkit.capture.config import RunConfig, choices_by_accelerator
 from perfkit.cli.config_options import Layer, command, flag, make_records, merge_layers, options, read_toml
 from perfkit.errors import LaunchEnvironmentError, PluginError, UsageError
 from workloads import WORKLOADS
@@ -60,7 +60,7 @@ def application(
     _refuse_clashes([RunConfig, DataOptions, workload.Config, *sources.values()])
     parameters = [
         *more,
-        *options(RunConfig, "Run", {"preset": list(workload.PRESETS)}),
+        *options(RunConfig, "Run", {"preset": list(workload.PRESETS), **choices_by_accelerator()}),
         *options(DataOptions, "Input", {"source": SOURCES.names()}),
         *(parameter for name, config in sources.items() for parameter in options(config, f"Input ({name})", {})),
         *options(workload.Config, f"Workload (preset {workload.DEFAULT_PRESET})", {}),

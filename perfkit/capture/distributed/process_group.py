@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
 
 from perfkit.accelerators import accelerators, device_backends, device_types, of_device
-from perfkit.capture.config import BackendName, DeviceKind, RunConfig
+from perfkit.capture.config import RunConfig
 from perfkit.capture.distributed.launcher_env import RankInfo, detect_rank, needs_mpi
 from perfkit.capture.distributed.nccl_log import request_log
 from perfkit.capture.distributed.rank_group import ProcessRankGroup
@@ -103,7 +103,7 @@ def _identity(device: torch.device) -> str:
     return f"{_visibility()} {device}"
 
 
-def choose_device(kind: DeviceKind, info: RankInfo, shared: bool = False) -> torch.device:
+def choose_device(kind: str, info: RankInfo, shared: bool = False) -> torch.device:
     """Return the device of this rank: one a local rank.
 
     Args:
@@ -156,7 +156,7 @@ def _visibility() -> str | None:
     return None
 
 
-def choose_backend(name: BackendName, device: torch.device) -> str:
+def choose_backend(name: str, device: torch.device) -> str:
     """Return the communication backend.
 
     Raises:
