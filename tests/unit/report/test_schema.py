@@ -2,11 +2,19 @@
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from perfkit.report.json_schema import RECORDS, schema
 from perfkit.schema.findings import FINDING_CODES
+
+INTRODUCTION = """# Findings
+
+A finding is something about the data that you must know before you trust the numbers: `findings` in the JSON of a
+report, with a code, a severity, a message and, where they apply, a rank and a file. These are all codes; a plug-in's
+codes begin with its package's name and a dot.
+"""
 
 
 @pytest.mark.parametrize("record", RECORDS)
@@ -16,3 +24,12 @@ def test_schema_is_as_recorded(record: str, golden: Callable[[str, str], None]) 
 
 def test_finding_codes_are_as_recorded(golden: Callable[[str, str], None]) -> None:
     golden("\n".join(sorted(FINDING_CODES)), "schema/finding_codes.txt")
+
+
+def test_the_documentation_lists_every_finding(pytestconfig: pytest.Config) -> None:
+    page = Path(__file__).parents[3] / "docs" / "findings.md"
+    rows = "".join(f"| `{code}` | {meaning} |\n" for code, meaning in FINDING_CODES.items())
+    text = f"{INTRODUCTION}\n| code | meaning |\n|---|---|\n{rows}"
+    if pytestconfig.getoption("--update-golden"):
+        page.write_text(text, encoding="utf-8")
+    assert page.read_text(encoding="utf-8") == text
