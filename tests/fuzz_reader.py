@@ -177,7 +177,7 @@ def _against_json(data: bytes, found: RankTrace | str) -> str:
     wanted = oracle.expected(document)
     if wanted is None or isinstance(found, str):
         assert isinstance(found, str), (data, wanted)
-        foreign = "no trace" in found and not wanted
+        foreign = "not a trace" in found and not wanted
         assert wanted is None or "baseTimeNanoseconds" in found or foreign, (data, found)
         return "refused"
     assert oracle.agree(oracle.rows(found), wanted), (data, oracle.rows(found), wanted)

@@ -45,7 +45,7 @@ def test_what_cannot_be_is_refused_in_a_line(arguments: list[str], says: str, tm
 def test_a_folder_of_runs_is_refused(tmp_path: Path) -> None:
     done = merge(ROOT / "traces", cwd=tmp_path)
     assert done.returncode == 2
-    assert re.search(r"holds \d+ runs", done.stderr)
+    assert re.search(r"contains \d+ runs", done.stderr)
     (tmp_path / "rank0.json").write_text("{")
     done = merge(tmp_path / "rank0.json", cwd=tmp_path)
     assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)

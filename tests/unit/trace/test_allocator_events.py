@@ -9,7 +9,7 @@ from perfkit.trace.events import RankTrace, device_name
 from perfkit.trace.reader import read_trace
 from tests.support.trace_builder import BASE_NS, TraceBuilder
 
-LEFT_OUT = "records of memory without a usable time, device or total, left out"
+LEFT_OUT = "memory records without a usable time, device or total, skipped"
 
 
 def read(builder: TraceBuilder, tmp_path: Path, **options: Any) -> RankTrace:
@@ -84,7 +84,7 @@ def test_more_devices_than_there_are_cost_no_memory(tmp_path: Path) -> None:
         builder.memory(number, 64, 64, kind=1, device=number)
     trace = read(builder, tmp_path)
     assert len(trace.memory) == 16
-    assert trace.repaired == {"records of memory of more than 16 devices, left out": 24}
+    assert trace.repaired == {"memory records of more than 16 devices, skipped": 24}
 
 
 @pytest.mark.parametrize(

@@ -254,7 +254,7 @@ def test_a_header_that_cannot_be_read_is_a_finding(tmp_path: Path) -> None:
 
 def test_perfkits_own_header_that_cannot_be_is_a_finding(tmp_path: Path) -> None:
     own = {"perfkit": {"rank": 2**70, "world_size": 2}, "traceEvents": [OP]}
-    assert read(tmp_path, own).header_damage == ("the header's perfkit cannot be read and is left out",)
+    assert read(tmp_path, own).header_damage == ("the header's perfkit cannot be read and is ignored",)
     assert read(tmp_path, own | {"perfkit": {"rank": "first"}}).header_damage == ()
 
 
@@ -288,7 +288,7 @@ def test_what_is_whole_in_a_truncated_file_is_kept(tmp_path: Path, share: float,
     assert (trace.events.start_ns - base).tolist() == all_of_it.events.start_ns[:kept].tolist()
     begin = text.rindex(b'{"ph', 0, cut)
     assert f"at byte {begin:,} of its text" in trace.damage[0]
-    assert f"the {kept:,} events" in trace.damage[0]
+    assert f"the {kept:,} whole events" in trace.damage[0]
     assert "damaged_trace" in codes(summarize_trace(trace, "t.json"))
 
 
@@ -374,7 +374,7 @@ def test_however_many_events_are_torn_the_others_are_kept(tmp_path: Path, tear: 
     (said,) = trace.damage
     first = len("[, " + listed[0]) + (len(listed[1]) if tear is TEARS["a brace too many"] else 0)
     assert f"places, first at byte {first:,} " in said
-    assert f"{len(trace.events.kind):,} events are whole" in said
+    assert f"{len(trace.events.kind):,} whole events are analysed" in said
     assert trace.damage == read(tmp_path, f"[{text}]".encode(), slice_bytes=777).damage
 
 
@@ -429,7 +429,7 @@ def test_a_bare_backslash_in_the_header_costs_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"{", b'{"traceEvents": [', b"nonsense", b'{"traceEvents": [}', b"\x00" * 5000])
 def test_nothing_usable_is_one_clear_error(tmp_path: Path, content: bytes) -> None:
-    with pytest.raises(TraceError, match=r"no JSON, or not whole: it breaks at byte \d+") as caught:
+    with pytest.raises(TraceError, match=r"not JSON, or incomplete: parsing fails at byte \d+") as caught:
         read(tmp_path, content)
     assert "\n" not in str(caught.value)
 
@@ -505,7 +505,7 @@ def test_a_limit_stops_a_bomb_long_before_its_end(tmp_path: Path, pack: Callable
     path = tmp_path / "t.json.gz"
     path.write_bytes(pack(OPENINGS["blanks"]) + repeated(b" " * (1 << 24), 60, pack))
     done: list[int] = []
-    with pytest.raises(TraceError, match="more than 1,000,000 bytes of text: allow more with --max-bytes"):
+    with pytest.raises(TraceError, match="more than 1,000,000 bytes of text: --max-bytes allows more"):
         read_trace(path, max_bytes=1_000_000, progress=done.append)
     assert sum(done) <= path.stat().st_size
 
@@ -532,7 +532,7 @@ def test_memory_follows_the_events_that_are_kept(tmp_path: Path, event: dict[str
         [sys.executable, "-c", _MEASURE, path, "1000000000"], capture_output=True, text=True, check=True, timeout=60
     )
     said, peak_mb = done.stdout.splitlines()
-    assert f"the {kept + 1 if event is KERNEL else 1:,} events" in said
+    assert f"the {kept + 1 if event is KERNEL else 1:,} whole events" in said
     assert int(peak_mb) < 120 + 64 * kept / 2**20
 
 
