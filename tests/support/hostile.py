@@ -1,4 +1,4 @@
-"""Two runs in which every string, the trace's and run.json's, tries to be something else than text."""
+"""Two runs in which every string, of the traces and of run.json, attempts an injection."""
 
 from pathlib import Path
 from typing import Any, Final
@@ -15,12 +15,12 @@ FORMULAS: Final = ("=cmd|' /C calc'!A0", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1",
 
 
 def hostile(start: str = FORMULAS[0]) -> str:
-    """Return a text that tries everything at once."""
+    """Return a text with every injection at once."""
     return start + MARKUP + TERMINAL + MARKDOWN + TEMPLATE
 
 
 def harmless(start: str = "") -> str:
-    """Return a text that tries nothing."""
+    """Return a harmless text."""
     return "harmless"
 
 
@@ -30,7 +30,7 @@ def make_runs(root: Path, text: Any = hostile, runs: int = 2) -> list[Path]:
 
 
 def _file_name(text: Any) -> str:
-    """Return as much of the text as a file may be called."""
+    """Return as much of the text as a file name may have."""
     told = str(text())
     return "".join(character for character in told[:20] + told[-80:] + told[20:60] if character not in "/\0")
 

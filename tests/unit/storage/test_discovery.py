@@ -1,4 +1,4 @@
-"""Runs that are found have names of their own: what several runs tell goes by them."""
+"""Discovery of runs: unique names, since results of several runs are keyed by name."""
 
 import io
 import json
@@ -79,7 +79,7 @@ def test_what_is_no_file_is_passed_over_and_named(tmp_path: Path, *, manifest: b
     (finding,) = [finding for finding in run.findings if finding.code == "not_a_regular_file"]
     assert (finding.severity, finding.file) == ("info", "control.json")
     assert finding.message.startswith("control.json, link.json, null.json are not regular files and were skipped")
-    # A link to nowhere is a trace that is lost.
+    # A dangling link is a lost trace.
     assert [f.file for f in run.findings if f.code == "unreadable_trace"] == ["gone.json"]
     assert manifest == any("it is not a regular file" in finding.message for finding in run.findings)
 

@@ -1,4 +1,4 @@
-"""The allocator's record in a trace, as it should be and as it should not."""
+"""Allocator records in a trace, valid and invalid."""
 
 from pathlib import Path
 from typing import Any

@@ -175,7 +175,7 @@ def test_categories_of_accelerators(tmp_path: Path, category: str, kind: EventKi
     assert trace.unknown == {}
 
 
-# ---- what the events say -------------------------------------------------------------------------------------------
+# ---- arguments of events --------------------------------------------------------------------------------------------
 
 
 def test_without_correlation_work_belongs_where_it_runs(tmp_path: Path) -> None:
@@ -482,7 +482,7 @@ OPENINGS = {
     [
         *((kind, gzip.compress, []) for kind in BOMBS),
         *((kind, zstandard.compress, []) for kind in ("nesting", "events", "steps")),
-        # A limit that allows all of it saves nobody's memory, and need not.
+        # A limit that allows all of it need not save memory.
         ("a string", gzip.compress, ["1000000000000"]),
         ("a string", zstandard.compress, ["1000000000000"]),
     ],

@@ -1,4 +1,4 @@
-"""Traces as other programs write them, whole or not."""
+"""Traces as other programs write them, whole or damaged."""
 
 import gzip
 import json
