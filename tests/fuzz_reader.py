@@ -3,7 +3,7 @@
     python -m tests.fuzz_reader --inputs 100000 --seed 1
 
 For each damaged input: nothing but TraceError is raised; the result does not depend on the size of the slices; and
-where Python's own JSON decoder can still read the whole, the result is what it says.
+where Python's own JSON decoder can still read the whole text, the results must agree.
 """
 
 import argparse

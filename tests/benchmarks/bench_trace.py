@@ -3,7 +3,7 @@
     python -m tests.benchmarks.bench_trace --megabytes 500 --also 50 2000 rank0.json.gz
 
 The trace is made as large as asked by repeating one: a real one, or one that is made up. Each side is a process of its
-own, start included, pinned to one core (or two, where it says so); of several rounds the least of each figure counts.
+own, start-up included, pinned to one core (or two, if stated); of several rounds the minimum of each figure counts.
 Ratios are to perfkit on the plain file; memory is the peak of the process. HolisticTraceAnalysis is installed into
 `.venv/hta` on the first run (about 400 MB), unless `--no-hta`; it runs once, for about a minute at 500 MB. Behind the
 table stands what was aimed at, and whether this run reached it.
@@ -136,7 +136,7 @@ def events_kept(trace: Path) -> int:
 def hta_python() -> Path | None:
     """Return the interpreter of an environment with HolisticTraceAnalysis; create it if missing.
 
-    None where it cannot be installed, which is said.
+    None if it cannot be installed, with a message.
     """
     python = _HTA / "bin" / "python"
     try:

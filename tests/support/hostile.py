@@ -25,14 +25,14 @@ def harmless(start: str = "") -> str:
 
 
 def make_runs(root: Path, text: Any = hostile, runs: int = 2) -> list[Path]:
-    """Write runs of two ranks each, on a device, whose every string is `text()`; return their folders."""
+    """Write runs of two ranks each, on a device, with `text()` for every string; return their folders."""
     return [_run(root / f"{number}{_file_name(text)}", text, number) for number in range(runs)]
 
 
 def _file_name(text: Any) -> str:
     """Return as much of the text as a file name may have."""
-    told = str(text())
-    return "".join(character for character in told[:20] + told[-80:] + told[20:60] if character not in "/\0")
+    label = str(text())
+    return "".join(character for character in label[:20] + label[-80:] + label[20:60] if character not in "/\0")
 
 
 def _run(folder: Path, text: Any, number: int) -> Path:

@@ -122,10 +122,10 @@ def same(one: Events, other: Events) -> bool:
     """Compare column by column."""
     columns = ("kind", "name", "start_ns", "end_ns", "thread", "correlation")
     equal = all(getattr(one, column).tolist() == getattr(other, column).tolist() for column in columns)
-    return equal and one.names == other.names and said(one) == said(other)
+    return equal and one.names == other.names and collective_rows(one) == collective_rows(other)
 
 
-def said(events: Events) -> list[tuple[int, CollectiveArgs, int]]:
+def collective_rows(events: Events) -> list[tuple[int, CollectiveArgs, int]]:
     """Return the collective metadata of events, row by row, with the sequence number."""
     columns = (events.collective_args.row, events.collective_args.number, events.collective_args.sequence)
     listed = zip(*(column.tolist() for column in columns), strict=True)

@@ -71,10 +71,10 @@ def test_two_at_once_get_in_nobodys_way(run: Path) -> None:
     wanted = subprocess.run([*command, "--no-cache"], capture_output=True, check=True, timeout=120).stdout
     for state in ("empty", "full"):
         both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(2)]
-        said = [running.communicate(timeout=120) for running in both]
-        assert [running.returncode for running in both] == [0, 0], said
-        assert {errors for _, errors in said} == {b""}
-        assert {report for report, _ in said} == {wanted}, state
+        outputs = [running.communicate(timeout=120) for running in both]
+        assert [running.returncode for running in both] == [0, 0], outputs
+        assert {errors for _, errors in outputs} == {b""}
+        assert {report for report, _ in outputs} == {wanted}, state
     assert len(list((run / cache.FOLDER).glob("*.result"))) == 2
     assert list((run / cache.FOLDER).glob(".*.tmp")) == []
 

@@ -88,7 +88,7 @@ def test_more_devices_than_there_are_cost_no_memory(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "known"),
+    ("recorded", "expected"),
     [
         ([{"id": 0, "totalGlobalMem": 80_000}, {"id": 1, "totalGlobalMem": 90_000}], {0: 80_000, 1: 90_000}),
         ([{"id": 0}, {"totalGlobalMem": 5}, 7, {"id": "x", "totalGlobalMem": 5}, {"id": 2, "totalGlobalMem": -1}], {}),
@@ -98,9 +98,9 @@ def test_more_devices_than_there_are_cost_no_memory(tmp_path: Path) -> None:
         ([{"id": k, "totalGlobalMem": 1} for k in range(1000)], dict.fromkeys(range(64), 1)),
     ],
 )
-def test_the_memory_of_devices(tmp_path: Path, said: object, known: dict[int, int]) -> None:
-    trace = read(TraceBuilder().header(deviceProperties=said), tmp_path)
-    assert trace.header.device_bytes == known
+def test_the_memory_of_devices(tmp_path: Path, recorded: object, expected: dict[int, int]) -> None:
+    trace = read(TraceBuilder().header(deviceProperties=recorded), tmp_path)
+    assert trace.header.device_bytes == expected
     assert trace.damage == ()
 
 

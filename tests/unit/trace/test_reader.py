@@ -93,8 +93,8 @@ def test_lenient_reading_keeps_everything_that_strict_reading_does(tmp_path: Pat
     strict = read(tmp_path, body)
     lenient = read(tmp_path, body.replace(b'"aten', b'"\x02aten').replace(b'"ph"', b'"\x02": 1, "ph"'))
     assert lenient.header == strict.header
-    assert oracle.said(lenient.events) == oracle.said(strict.events)
-    assert len(oracle.said(strict.events)) == 1
+    assert oracle.collective_rows(lenient.events) == oracle.collective_rows(strict.events)
+    assert len(oracle.collective_rows(strict.events)) == 1
     assert spans(lenient) == spans(strict)
 
 
@@ -140,7 +140,7 @@ def test_names_and_threads_of_any_type(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "reason"),
     [
         (b"", "empty"),
         (b"   \n", "empty"),
@@ -154,8 +154,8 @@ def test_names_and_threads_of_any_type(tmp_path: Path) -> None:
         (b'{"baseTimeNanoseconds": 1e300, "traceEvents": []}', "baseTimeNanoseconds"),
     ],
 )
-def test_what_is_no_trace_gets_one_line(tmp_path: Path, content: bytes, says: str) -> None:
-    with pytest.raises(TraceError, match=says) as caught:
+def test_what_is_no_trace_gets_one_line(tmp_path: Path, content: bytes, reason: str) -> None:
+    with pytest.raises(TraceError, match=reason) as caught:
         read(tmp_path, content)
     assert "\n" not in str(caught.value)
     assert "t.json" in str(caught.value)
