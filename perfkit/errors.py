@@ -1,34 +1,34 @@
-"""Exception hierarchy.
+"""Exception hierarchy of perfkit.
 
 ::
 
-    PerfkitError                  exit 1  the base of everything perfkit raises on purpose
+    PerfkitError                  exit 1  base of all errors that perfkit raises on purpose
     ├── UsageError                exit 2  an invalid option, value or combination
     ├── TraceError                exit 1  a trace that cannot be read at all
-    │   └── NotATraceError                a JSON file that is something else
+    │   └── NotATraceError                a JSON file that is not a trace
     ├── StoreError                exit 1  a run folder, manifest or data file that cannot be read or written
-    ├── LaunchEnvironmentError    exit 1  contradicting launcher variables, a missing package or device
-    ├── WorkerError               exit 1  a process that analysed a trace died
+    ├── LaunchEnvironmentError    exit 1  contradictory launcher variables, a missing package or device
+    ├── WorkerError               exit 1  a worker process died while it analysed a trace
     ├── ViewError                 exit 1  a trace that cannot be shown: a taken port, a missing viewer
-    ├── ExternalToolError         exit 1  another program, run on the same traces, failed
-    ├── PluginError               exit 1  a plug-in of another package that cannot be loaded
+    ├── ExternalToolError         exit 1  another tool failed to analyse the same traces
+    ├── PluginError               exit 1  a plug-in that cannot be loaded
     ├── GateError                 exit 3  a condition of `--fail-on` holds
-    │   └── UndecidedGateError    exit 4  none holds, but one could not be decided
+    │   └── UndecidedGateError    exit 4  none holds, but one could not be evaluated
     └── RunError                  exit 1  a training run that failed
 
-Every message is one line that says what, where (file, rank, byte or event) and what to do about it. The
-command line prints it and exits with `exit_code`; a traceback is shown only with `--debug`.
+Every message is one line: what is wrong, where (file, rank, byte or event) and what to do. The command line prints it
+and exits with `exit_code`; a traceback is shown only with `--debug`.
 """
 
 
 class PerfkitError(Exception):
-    """Base of every error that perfkit raises on purpose."""
+    """Base of all errors that perfkit raises on purpose."""
 
     exit_code = 1
 
 
 class UsageError(PerfkitError):
-    """An option, a value or a combination that cannot be."""
+    """An invalid option, value or combination."""
 
     exit_code = 2
 
@@ -38,7 +38,7 @@ class TraceError(PerfkitError):
 
 
 class NotATraceError(TraceError):
-    """A JSON file that is something else."""
+    """A JSON file that is not a trace."""
 
 
 class StoreError(PerfkitError):
@@ -46,11 +46,11 @@ class StoreError(PerfkitError):
 
 
 class LaunchEnvironmentError(PerfkitError):
-    """Launcher variables that contradict each other, or a package or device that is missing."""
+    """Contradictory launcher variables, or a missing package or device."""
 
 
 class WorkerError(PerfkitError):
-    """A process that analysed a trace died before it was done."""
+    """A worker process died while it analysed a trace."""
 
 
 class RunError(PerfkitError):
@@ -62,11 +62,11 @@ class ViewError(PerfkitError):
 
 
 class ExternalToolError(PerfkitError):
-    """Another program, asked to analyse the same traces, failed."""
+    """Another tool failed to analyse the same traces."""
 
 
 class PluginError(PerfkitError):
-    """A plug-in of another package cannot be loaded, or is not what its entry point says."""
+    """A plug-in cannot be loaded, or is not of the kind that its entry point declares."""
 
 
 class GateError(PerfkitError):
@@ -76,6 +76,6 @@ class GateError(PerfkitError):
 
 
 class UndecidedGateError(GateError):
-    """No condition of `--fail-on` holds, but one could not be decided: that is no pass."""
+    """No condition of `--fail-on` holds, but one could not be evaluated, so the gate did not pass."""
 
     exit_code = 4

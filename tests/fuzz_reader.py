@@ -1,9 +1,9 @@
-"""Damage traces at random and see that the reader neither fails nor contradicts itself.
+"""Damage traces at random, and check that the reader neither fails nor contradicts itself.
 
     python -m tests.fuzz_reader --inputs 100000 --seed 1
 
 For each damaged input: nothing but TraceError is raised; the result does not depend on the size of the slices; and
-where Python's own JSON decoder can still read the whole, the result is what it says.
+where Python's own JSON decoder can still read the whole text, the results must agree.
 """
 
 import argparse
@@ -97,7 +97,7 @@ SLICES = (17, 200, 1 << 19)
 
 
 def damaged(chance: random.Random) -> bytes:
-    """Return one input: a trace with a few changes, perhaps compressed, and perhaps changed again."""
+    """Return one input: a trace with random changes, perhaps compressed, and perhaps changed again."""
     data = bytearray(chance.choice(SEED_TEXTS))
     for _ in range(chance.choice((0, 1, 1, 2, 5, 15))):
         change(chance, data)
@@ -141,7 +141,7 @@ def outcome(path: Path, slice_bytes: int) -> RankTrace | str:
 
 
 def check(data: bytes, path: Path) -> str:
-    """Raise AssertionError unless the reader does right by an input; say how it went."""
+    """Raise AssertionError if the reader mishandles an input; return the outcome."""
     path.write_bytes(data)
     first, *others = (outcome(path, size) for size in SLICES)
     for other in others:
@@ -177,7 +177,7 @@ def _against_json(data: bytes, found: RankTrace | str) -> str:
     wanted = oracle.expected(document)
     if wanted is None or isinstance(found, str):
         assert isinstance(found, str), (data, wanted)
-        foreign = "no trace" in found and not wanted
+        foreign = "not a trace" in found and not wanted
         assert wanted is None or "baseTimeNanoseconds" in found or foreign, (data, found)
         return "refused"
     assert oracle.agree(oracle.rows(found), wanted), (data, oracle.rows(found), wanted)
@@ -185,7 +185,7 @@ def _against_json(data: bytes, found: RankTrace | str) -> str:
 
 
 def main() -> None:
-    """Parse the command line, run, and print how it went."""
+    """Parse the command line, run, and print the outcomes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--inputs", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0)

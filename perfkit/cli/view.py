@@ -39,7 +39,7 @@ def view(
     """  # noqa: D301  \b marks a paragraph that keeps its lines
     if offline and ui != _PUBLIC:
         raise UsageError("--offline serves the UI itself: leave --ui out")
-    from perfkit.storage.trace_selection import choose_trace
+    from perfkit.storage.discovery import choose_trace
     from perfkit.viewer import TraceServer, bundled_ui, origin_of
 
     origin_of(ui)

@@ -1,4 +1,4 @@
-"""From paths to a report: the only place where reading files meets analysis."""
+"""Analyse the traces under paths into a report: the only place where file I/O meets analysis."""
 
 from collections.abc import Iterator, Sequence, Set
 from concurrent.futures import Executor
@@ -25,9 +25,9 @@ from perfkit.storage.discovery import RunLocation, find_runs
 from perfkit.storage.run_folder import read_manifest, read_sweep
 
 _UNREADABLE: Final = ("worker_lost", "unreadable_trace", "unreadable_manifest", "not_a_trace")
-"""Findings that say why there is nothing to analyse, the most telling first."""
-_TELL_NOTHING: Final = {"not_a_trace", "not_a_regular_file", "no_traces"}
-"""Findings of a folder that is no run."""
+"""Findings that explain why nothing can be analysed, the most informative first."""
+_NOT_A_RUN: Final = {"not_a_trace", "not_a_regular_file", "no_traces"}
+"""Findings of a folder that is not a run."""
 
 
 def analyze(
@@ -48,58 +48,58 @@ def analyze(
 
     Args:
         paths: trace files (`.json`, `.json.gz`, `.json.zst`), run folders, or folders of run folders or foreign traces.
-        rank: the rank of a trace that says it neither in its header nor in its name.
+        rank: the rank of a trace that has none in its header or name.
         step_marker: a regular expression for the names of the annotations that mark steps, instead of `ProfilerStep#N`.
-        max_bytes: how much text a trace may hold, decompressed; one with more is refused. 64 GiB if None.
-        executor: where the traces are read, one task a trace: a name in `perfkit.executors.EXECUTORS`, or an open
-            `concurrent.futures.Executor`; if None, `processes` where that is faster. The report is the same from all.
-        workers: of `processes` or a local `dask` cluster; if None, as many as cores and memory allow.
-        scheduler: address of a dask scheduler.
-        strict: whether a trace that cannot be analysed is an error, and not only a finding.
-        cache: whether to use results of earlier analyses of the same traces, and to keep those of this one.
-        progress: called with the bytes of traces that are done, and of all.
-        by: options of runs, such as `source` or `compile`, to compare runs by that differ in nothing else.
-        forecast: world sizes to forecast the throughput of, from runs of at least four.
+        max_bytes: limit for the decompressed text of a trace; None for 64 GiB.
+        executor: where the traces are read, one task per trace: a name in `perfkit.executors.EXECUTORS`, or an open
+            `concurrent.futures.Executor`; if None, `processes` if that is faster. The report is the same from all.
+        workers: size of `processes` or of a local `dask` cluster; None for as many as cores and memory allow.
+        scheduler: address of a running dask scheduler.
+        strict: raise an error for a trace that cannot be analysed, instead of reporting a finding.
+        cache: use results of earlier analyses of the same traces, and store new ones.
+        progress: called with the bytes of finished traces, and of all.
+        by: options, such as `source` or `compile`, by which to compare runs that differ in nothing else.
+        forecast: world sizes to forecast the throughput for, from runs of at least four.
 
     Returns:
-        One report a run; see `perfkit.schema.report.Report`. `report.tables()` gives its tables as pandas DataFrames.
+        One report per run, see `perfkit.schema.report.Report`; `report.tables()` returns its tables as DataFrames.
 
     Raises:
-        TraceError: a path holds no trace, or none of the traces can be read; if `strict`, any of them.
-        UsageError: `step_marker` is no regular expression, options do not fit together, or no runs fit `by` or
+        TraceError: a path has no trace, or none of the traces can be read; with `strict`, if any cannot.
+        UsageError: `step_marker` is not a regular expression, options are incompatible, or no runs fit `by` or
             `forecast`.
-        LaunchEnvironmentError: the executor cannot be had.
-        SystemExit: with `mpi`, on the ranks but 0, when they have served.
+        LaunchEnvironmentError: the executor is not available.
+        SystemExit: with `mpi`, on all ranks but 0, when all work is done.
     """
     if not paths:
         raise UsageError("nothing to analyse: give a trace, a run folder, or a folder of them")
     check_step_marker(step_marker)
-    choice = ExecutorOptions(workers, scheduler)
-    check(executor, choice)
+    executor_options = ExecutorOptions(workers, scheduler)
+    check(executor, executor_options)
     with ExitStack() as stack:
         if executor == "mpi":
-            # Before anything that can fail on one rank alone: the others wait in there.
-            executor = stack.enter_context(open_executor("mpi", choice))
+            # Before anything that can fail on one rank alone, because the other ranks wait in it.
+            executor = stack.enter_context(open_executor("mpi", executor_options))
         locations = find_runs(map(Path, paths))
         options = Options(step_marker=step_marker, max_bytes=max_bytes)
         tasks = [task_for(file, options, cache) for location in locations for file in location.traces]
-        outcomes = TraceScheduler(tasks, progress).done(executor, choice)
+        outcomes = TraceScheduler(tasks, progress).done(executor, executor_options)
     if cache:
         results.prune(task.file for task, outcome in zip(tasks, outcomes, strict=True) if outcome.fresh)
     if strict:
         raise_if_lost(outcomes)
-    followed = iter(outcomes)
-    runs = [_run(location, followed, rank) for location in locations]
-    telling = [run for run in runs if run.ranks or run.state or _codes(run) - _TELL_NOTHING]
-    if not any(map(_tells, telling)):
-        raise TraceError(_why_nothing(runs))
-    together = scaling(telling, by, forecast)
-    insights = find_insights(telling, together)
+    outcome_iterator = iter(outcomes)
+    runs = [_run(location, outcome_iterator, rank) for location in locations]
+    relevant = [run for run in runs if run.ranks or run.state or _codes(run) - _NOT_A_RUN]
+    if not any(map(_is_informative, relevant)):
+        raise TraceError(_no_data_message(runs))
+    multi_run = scaling(relevant, by, forecast)
+    insights = find_insights(relevant, multi_run)
     return Report(
         perfkit_version=__version__,
-        runs=telling,
-        findings=[*_of_sweeps(locations, set(map(Path, paths))), *insights.findings],
-        multi_run=together,
+        runs=relevant,
+        findings=[*_sweep_findings(locations, set(map(Path, paths))), *insights.findings],
+        multi_run=multi_run,
         insights=insights.insights,
     )
 
@@ -120,13 +120,13 @@ def _run(location: RunLocation, outcomes: Iterator[TraceResult], rank: int | Non
 def _skipped_file_findings(names: Sequence[str]) -> Iterator[Finding]:
     if names:
         listed = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
-        are = "is no regular file" if len(names) == 1 else "are no regular files"
-        message = f"{listed} {are} and passed over: a pipe is read only if its own path is given"
+        what = "is not a regular file and was" if len(names) == 1 else "are not regular files and were"
+        message = f"{listed} {what} skipped: a pipe is read only if its own path is given"
         yield Finding(code="not_a_regular_file", severity="info", message=message, file=names[0])
 
 
 def _read_manifest(location: RunLocation) -> tuple[RunManifest | None, list[Finding]]:
-    """Return the manifest, or None and why; the traces of a run with a bad manifest are as good as any."""
+    """Return the manifest, or None and a finding; the traces of a run with a bad manifest are analysed all the same."""
     if not location.has_manifest:
         return None, []
     try:
@@ -135,9 +135,9 @@ def _read_manifest(location: RunLocation) -> tuple[RunManifest | None, list[Find
         return None, [Finding(code="unreadable_manifest", severity="error", message=str(error))]
 
 
-def _of_sweeps(locations: Sequence[RunLocation], asked_for: Set[Path]) -> Iterator[Finding]:
-    """Yield what the sweeps whose folders were searched say of runs that were not found there."""
-    runs = [location.path for location in locations if location.has_manifest and location.path not in asked_for]
+def _sweep_findings(locations: Sequence[RunLocation], given_paths: Set[Path]) -> Iterator[Finding]:
+    """Yield findings about runs of a sweep that are missing in its folder, for folders that were searched."""
+    runs = [location.path for location in locations if location.has_manifest and location.path not in given_paths]
     for folder in dict.fromkeys(run.parent for run in runs):
         name = folder.resolve().name
         try:
@@ -148,8 +148,8 @@ def _of_sweeps(locations: Sequence[RunLocation], asked_for: Set[Path]) -> Iterat
             yield Finding(code="unreadable_sweep", severity="warning", message=str(error))
 
 
-def _tells(run: RunReport) -> bool:
-    """Say whether a run has something to tell: its ranks, or why they have nothing to."""
+def _is_informative(run: RunReport) -> bool:
+    """Return whether a run has ranks, or explains why it has none."""
     return bool(run.ranks) or run.state == "failed" or (run.state is not None and not _codes(run) & set(_UNREADABLE))
 
 
@@ -157,7 +157,7 @@ def _codes(run: RunReport) -> set[str]:
     return {finding.code for finding in run.findings}
 
 
-def _why_nothing(runs: Sequence[RunReport]) -> str:
+def _no_data_message(runs: Sequence[RunReport]) -> str:
     messages = [
         finding.message for code in _UNREADABLE for run in runs for finding in run.findings if finding.code == code
     ]

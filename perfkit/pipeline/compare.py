@@ -1,4 +1,4 @@
-"""From paths to what changed between their runs: two sides, or a history."""
+"""Compare the runs under paths: two sides, or a history."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,19 +29,19 @@ def compare(
     Args:
         before: a trace, a run folder, or a folder of repeats.
         after: likewise.
-        fail_on: conditions that must not hold, see `perfkit.comparison.gates`.
+        fail_on: conditions that fail the comparison, see `perfkit.comparison.gates`.
         step_marker: as in `analyze`.
 
     Raises:
-        TraceError: one side holds no trace, or none can be read.
-        UsageError: a condition or `step_marker` cannot be read.
+        TraceError: a side has no readable trace.
+        UsageError: a condition or `step_marker` is invalid.
     """
     gates = [parse_gate(text) for text in fail_on]
     sides = [analyze(path, step_marker=step_marker).runs for path in (before, after)]
     traced = [[run for run in side if run.ranks] for side in sides]
     for path, side in zip((before, after), traced, strict=True):
         if not side:
-            raise TraceError(f"{path}: no run there has a trace to compare")
+            raise TraceError(f"{path}: none of its runs has a trace to compare")
     changed = changes(*traced)
     return Comparison(
         perfkit_version=__version__,
@@ -49,12 +49,12 @@ def compare(
         after=Side(path=str(after), runs=[run.run for run in traced[1]]),
         changes=changed,
         gates=check_gates(gates, changed, *sides),
-        findings=[*findings(*traced), *_of_runs(sides)],
+        findings=[*findings(*traced), *_run_findings(sides)],
     )
 
 
-def _of_runs(sides: list[list[RunReport]]) -> list[Finding]:
-    """Return what the runs' own reports warn of, with the run it is about."""
+def _run_findings(sides: list[list[RunReport]]) -> list[Finding]:
+    """Return the warnings and errors of the runs' reports, prefixed with the run."""
     return [
         replace(finding, message=f"{run.run}: {finding.message}")
         for side in sides
@@ -65,19 +65,19 @@ def _of_runs(sides: list[list[RunReport]]) -> list[Finding]:
 
 
 def history(*paths: str | Path, by: HistoryBy = "run", step_marker: str | None = None) -> History:
-    """Set runs in the order in which they were made, those of one configuration together.
+    """Order runs by time, grouped by configuration.
 
     Args:
         paths: run folders, or folders of them.
-        by: what a point is: a run, or all runs of one commit.
+        by: whether a point is one run, or all runs of a commit.
         step_marker: as in `analyze`.
 
     Raises:
-        TraceError: none of the runs says when it was made and how, or none can be read.
-        UsageError: `step_marker` cannot be read.
+        TraceError: no run has a readable trace and a manifest with time and configuration.
+        UsageError: `step_marker` is invalid.
     """
-    found = config_histories(analyze(*paths, step_marker=step_marker).runs, by)
-    if not found.configurations:
-        more = f" (and {len(found.findings) - 1} more)" if len(found.findings) > 1 else ""
-        raise TraceError(f"no run to put into a history: {found.findings[0].message}{more}")
-    return found
+    result = config_histories(analyze(*paths, step_marker=step_marker).runs, by)
+    if not result.configurations:
+        more = f" (and {len(result.findings) - 1} more)" if len(result.findings) > 1 else ""
+        raise TraceError(f"no run to put into a history: {result.findings[0].message}{more}")
+    return result

@@ -1,4 +1,4 @@
-"""From a trace file to the summary of its rank: the one function that every executor runs."""
+"""Summarise one trace file: the function that every executor runs."""
 
 import os
 import sys
@@ -19,7 +19,7 @@ from perfkit.util.formatting import escape_unprintable
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """What changes a summary, besides the trace."""
+    """Options that a summary depends on, besides the trace."""
 
     step_marker: str | None = None
     max_bytes: int | None = None
@@ -29,40 +29,40 @@ class Task(Struct, frozen=True, kw_only=True):
     """A file to summarise."""
 
     path: str
-    """As the user gave it: errors name it so."""
+    """As the user gave it, for messages."""
     folder: str
-    """What `path` is relative to."""
+    """The folder that `path` is relative to."""
     bytes: int
     """Size of the file."""
     options: Options
     cached: bool
-    """Whether to look for an earlier result, and to keep this one."""
+    """Whether to use and to fill the cache."""
 
     @property
     def file(self) -> Path:
-        """The file, wherever this runs."""
+        """The file, independent of the working directory."""
         return Path(self.folder, self.path)
 
 
 class SummarizeResult(Struct, frozen=True, kw_only=True):
-    """What came of a task."""
+    """Result of a task."""
 
     summary: bytes | None = None
-    """An encoded `TraceSummary`; None where the trace is lost."""
+    """An encoded `TraceSummary`; None if the trace is lost."""
     lost: Finding | None = None
-    """Why."""
+    """The reason."""
     fresh: bool = False
-    """Whether the summary was newly made."""
+    """Whether the summary was computed, not cached."""
 
 
 Progress = Callable[[int], None]
 
 
 def load_cached(task: Task) -> TraceSummary | None:
-    """Return the summary of an earlier analysis of a file that has not changed since; None if the work must be done."""
-    known = cache.known_fingerprint(task.file) if task.cached else None
-    summary = cache.load(known, _key(task.options)) if known else None
-    return _checked(summary, task) if summary else None
+    """Return the cached summary of a file that has not changed since, without reading the file; else None."""
+    fingerprint = cache.known_fingerprint(task.file) if task.cached else None
+    summary = cache.load(fingerprint, _key(task.options)) if fingerprint else None
+    return _decoded_if_valid(summary, task) if summary else None
 
 
 def summarize_file(task: Task, progress: Progress | None = None) -> SummarizeResult:
@@ -70,40 +70,40 @@ def summarize_file(task: Task, progress: Progress | None = None) -> SummarizeRes
 
     Args:
         task: the file and the options.
-        progress: called with the number of bytes of the file that were read since the last call.
+        progress: called with the number of bytes of the file read since the last call.
     """
-    known = cache.fingerprint(task.file) if task.cached else None
-    summary = cache.load(known, _key(task.options)) if known else None
-    if known and summary and _checked(summary, task):
-        cache.store_stat(known)
+    fingerprint = cache.fingerprint(task.file) if task.cached else None
+    summary = cache.load(fingerprint, _key(task.options)) if fingerprint else None
+    if fingerprint and summary and _decoded_if_valid(summary, task):
+        cache.store_stat(fingerprint)
         return SummarizeResult(summary=summary)
-    outcome = _summarised(task, progress)
-    if known and outcome.summary and cache.unchanged(known):
-        cache.store(known, _key(task.options), outcome.summary)
-        cache.store_stat(known)
+    outcome = _summarize(task, progress)
+    if fingerprint and outcome.summary and cache.unchanged(fingerprint):
+        cache.store(fingerprint, _key(task.options), outcome.summary)
+        cache.store_stat(fingerprint)
     return outcome
 
 
 def decoded(summary: bytes, file: str) -> TraceSummary:
-    """Return a summary, with `file` as the name of its trace.
+    """Decode a summary, with `file` as the name of its trace.
 
-    Names that many ranks share become one string each.
+    Names that many ranks share are interned.
 
     Raises:
-        msgspec.DecodeError: it is none.
+        msgspec.DecodeError: it is not a summary.
     """
-    made = msgspec.msgpack.decode(summary, type=TraceSummary)
-    for row in made.operators:
+    decoded_summary = msgspec.msgpack.decode(summary, type=TraceSummary)
+    for row in decoded_summary.operators:
         force_setattr(row, "name", sys.intern(row.name))
-    for finding in made.findings:
+    for finding in decoded_summary.findings:
         force_setattr(finding, "file", file)
-    return made
+    return decoded_summary
 
 
-def _checked(summary: bytes, task: Task) -> TraceSummary | None:
+def _decoded_if_valid(summary: bytes, task: Task) -> TraceSummary | None:
     try:
         return decoded(summary, task.file.name)
-    except msgspec.DecodeError:  # whole, and yet no summary: not written by perfkit
+    except msgspec.DecodeError:  # intact, but not a summary: not written by perfkit
         return None
 
 
@@ -111,19 +111,19 @@ def _key(options: Options) -> bytes:
     return msgspec.msgpack.encode(options)
 
 
-def _summarised(task: Task, progress: Progress | None) -> SummarizeResult:
+def _summarize(task: Task, progress: Progress | None) -> SummarizeResult:
     name = task.file.name
     try:
-        # Nobody but `summarise` holds the trace: it goes as soon as it has served.
+        # No other reference to the trace: `summarize_trace` releases it as soon as possible.
         summary = summarize_trace(
             read_trace(task.file, max_bytes=task.options.max_bytes, progress=progress), name, task.options.step_marker
         )
         return SummarizeResult(summary=_encoded(summary), fresh=True)
     except TraceError as error:
-        # One damaged file of many costs its rank, not the analysis.
-        foreign = isinstance(error, NotATraceError)
+        # A damaged file costs its rank, not the analysis.
+        is_foreign = isinstance(error, NotATraceError)
         message = str(error).replace(str(task.file), task.path)
-        code, severity = ("not_a_trace", "info") if foreign else ("unreadable_trace", "error")
+        code, severity = ("not_a_trace", "info") if is_foreign else ("unreadable_trace", "error")
         return SummarizeResult(lost=Finding(code=code, severity=severity, message=message, file=name))  # type: ignore[arg-type]
 
 
@@ -131,12 +131,12 @@ def _encoded(summary: TraceSummary) -> bytes:
     try:
         return msgspec.msgpack.encode(summary)
     except (UnicodeEncodeError, OverflowError):
-        # Names that were not UTF-8 (lone surrogates), sizes beyond 64 bits: damage that no encoding holds.
+        # Damage that cannot be encoded: names that were not UTF-8 (lone surrogates), sizes beyond 64 bits.
         encoded = msgspec.msgpack.encode(_encodable(msgspec.to_builtins(summary, builtin_types=(bytearray,))))
     try:
         decoded(encoded, "")
     except msgspec.DecodeError as error:
-        raise TraceError(f"holds numbers that no trace holds ({error})") from error
+        raise TraceError(f"contains impossible numbers ({error})") from error
     return encoded
 
 
@@ -153,12 +153,12 @@ def _encodable(value: Any) -> Any:
 
 
 def task_for(path: Path, options: Options, cached: bool) -> Task:
-    """Return the task of a file; what is no regular file (a pipe) can be read only once, and here."""
-    regular = path.is_file()
+    """Return the task of a file; one that is not a regular file (a pipe) is not cached."""
+    is_regular = path.is_file()
     return Task(
         path=str(path),
         folder=os.getcwd(),
-        bytes=path.stat().st_size if regular else 0,
+        bytes=path.stat().st_size if is_regular else 0,
         options=options,
-        cached=cached and regular,
+        cached=cached and is_regular,
     )

@@ -1,20 +1,21 @@
-"""Results kept between analyses, by what they were made of.
+"""Content-addressed cache of trace summaries.
 
 ::
 
     <folder of the trace>/.perfkit-cache/<key>.result      a result: its checksum, then the bytes
-                                         <name>.seen       what a file was when it was last read (see `FileStat`)
+                                         <name>.seen       stat of a file when it was last read (see `FileStat`)
 
-A key stands for the content of a file, the code that analyses it and its options, so a copy of a trace is known and an
-edited one is not. Everything is rewritten where it is missing, old or damaged; the folder can be deleted at any time.
-Where the traces' folder cannot be written, the user's cache folder takes its place; `PERFKIT_CACHE_DIR` names another.
+A key is a digest of the content of a file, the code that analyses it, its plug-ins and options, so a copy of a trace
+hits the cache and an edited one does not. Missing, outdated or damaged entries are rewritten; the folder can be deleted
+at any time. If the traces' folder cannot be written, the user's cache folder is used; `PERFKIT_CACHE_DIR` overrides
+both.
 """
 
 import hashlib
 import os
 import stat
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -30,23 +31,26 @@ from perfkit.util.atomic_write import atomic_write
 FOLDER: Final = ".perfkit-cache"
 FOLDER_VARIABLE: Final = "PERFKIT_CACHE_DIR"
 LIMIT_BYTES: Final = 256_000_000
-"""The oldest results beyond so many bytes are deleted."""
+"""The oldest results beyond this size are deleted."""
 
 _RACY_NS: Final = 2_000_000_000
-"""A file that changed so recently may change again without its times showing it (git's "racy" problem)."""
+"""A file that changed this recently may change again without a change of its times (git's "racy" problem)."""
 
 _DIGEST_BYTES: Final = 16
 _TAG: Final = "Signature: 8a477f597d28d172789f06886806bc55"  # https://bford.info/cachedir/
-_RESULT, _SEEN = ".result", ".seen"
-_ANALYZER: Final = ("trace", "analysis", "schema", "util/formatting.py", "phases.py", "pipeline/summarize.py")
-"""The code that decides what a result is."""
+_RESULT, _STAT = ".result", ".seen"
+_ANALYSIS_CODE: Final = ("trace", "analysis", "schema", "util/formatting.py", "phases.py", "pipeline/summarize.py")
+"""The parts of perfkit that determine a result."""
+
+PLUGINS: Final[tuple[Callable[[], Iterable[str]], ...]] = ()
+"""Functions that return the versions of installed plug-ins that a result depends on; all are part of the key."""
 
 
 class FileStat(Struct, frozen=True, array_like=True):
-    """What the operating system said of a file, and the digest of its content then.
+    """A file's stat, and the digest of its content at that time.
 
-    Content cannot change without changing `ctime_ns`, which no program can set: where all of it is as it was, the file
-    need not be read to know its digest.
+    Content cannot change without changing `ctime_ns`, which no program can set: if the stat is unchanged, the file need
+    not be read to know its digest.
     """
 
     bytes: int
@@ -57,7 +61,7 @@ class FileStat(Struct, frozen=True, array_like=True):
 
 
 class Fingerprint(Struct, frozen=True):
-    """A file's content, and what the operating system said when it was read."""
+    """A file's path, with the digest of its content and its stat when it was read."""
 
     path: str
     stat: FileStat
@@ -70,14 +74,14 @@ def known_fingerprint(path: Path) -> Fingerprint | None:
     except OSError:
         return None
     for folder in _folders(path):
-        seen = _read_stat(folder / (_name_key(path) + _SEEN))
-        if seen and seen == _file_stat(status, seen.content):
-            return Fingerprint(str(path), seen)
+        stored = _read_stat(folder / (_name_key(path) + _STAT))
+        if stored and stored == _file_stat(status, stored.content):
+            return Fingerprint(str(path), stored)
     return None
 
 
 def fingerprint(path: Path) -> Fingerprint | None:
-    """Return the fingerprint of a file; None for what is no regular file, or cannot be read."""
+    """Return the fingerprint of a file; None if it is not a regular file, or cannot be read."""
     try:
         with path.open("rb") as stream:
             status = os.fstat(stream.fileno())
@@ -89,10 +93,10 @@ def fingerprint(path: Path) -> Fingerprint | None:
     return Fingerprint(str(path), _file_stat(status, content))
 
 
-def load(print_: Fingerprint, options: bytes) -> bytes | None:
-    """Return the result for a content and options; None where there is none that is whole."""
-    key = _key(print_.stat.content, options)
-    for folder in _folders(Path(print_.path)):
+def load(file: Fingerprint, options: bytes) -> bytes | None:
+    """Return the intact result for a content and options, or None."""
+    key = _key(file.stat.content, options)
+    for folder in _folders(Path(file.path)):
         with suppress(OSError):
             data = (folder / (key + _RESULT)).read_bytes()
             result = data[_DIGEST_BYTES:]
@@ -101,29 +105,29 @@ def load(print_: Fingerprint, options: bytes) -> bytes | None:
     return None
 
 
-def store(print_: Fingerprint, options: bytes, result: bytes) -> None:
-    """Keep a result, in the first folder that can be written; an analysis never fails because none can."""
-    key = _key(print_.stat.content, options)
-    _write(print_, key + _RESULT, _checksum(key, result) + result)
+def store(file: Fingerprint, options: bytes, result: bytes) -> None:
+    """Store a result in the first writable folder; without one, nothing is stored and nothing fails."""
+    key = _key(file.stat.content, options)
+    _write(file, key + _RESULT, _checksum(key, result) + result)
 
 
-def store_stat(print_: Fingerprint) -> None:
-    """Keep what a file looked like when it was read, so that next time it need not be; not where it is too fresh."""
-    seen = print_.stat
-    if max(seen.mtime_ns, seen.ctime_ns) < time.time_ns() - _RACY_NS:
-        _write(print_, _name_key(Path(print_.path)) + _SEEN, msgspec.msgpack.encode(seen))
+def store_stat(file: Fingerprint) -> None:
+    """Store a file's stat, so that it need not be read next time; not if the file changed just before."""
+    current = file.stat
+    if max(current.mtime_ns, current.ctime_ns) < time.time_ns() - _RACY_NS:
+        _write(file, _name_key(Path(file.path)) + _STAT, msgspec.msgpack.encode(current))
 
 
-def unchanged(print_: Fingerprint) -> bool:
-    """Tell whether a file is still what its fingerprint says."""
+def unchanged(file: Fingerprint) -> bool:
+    """Return whether a file still matches its fingerprint."""
     try:
-        return print_.stat == _file_stat(Path(print_.path).stat(), print_.stat.content)
+        return file.stat == _file_stat(Path(file.path).stat(), file.stat.content)
     except OSError:
         return False
 
 
 def prune(traces: Iterable[Path]) -> None:
-    """Delete the oldest results beyond `LIMIT_BYTES` in the folders that serve `traces`."""
+    """Delete the oldest results beyond `LIMIT_BYTES` in the cache folders of `traces`."""
     for folder in {folder for parent in {path.parent for path in traces} for folder in _folders(parent / "trace")}:
         with suppress(OSError):
             _prune(folder)
@@ -136,12 +140,12 @@ def _prune(folder: Path) -> None:
     for _, size, path in sorted(files):
         if excess <= 0:
             return
-        if path.endswith((_RESULT, _SEEN)):
+        if path.endswith((_RESULT, _STAT)):
             Path(path).unlink(missing_ok=True)
             excess -= size
 
 
-# ---- where and under which names -----------------------------------------------------------------------------------
+# ---- folders and keys ----------------------------------------------------------------------------------------------
 
 
 def _folders(path: Path) -> list[Path]:
@@ -149,8 +153,8 @@ def _folders(path: Path) -> list[Path]:
     if named := os.environ.get(FOLDER_VARIABLE):
         return [Path(named)]
     base = os.environ.get("XDG_CACHE_HOME")
-    users = Path(base) if base and Path(base).is_absolute() else Path("~/.cache").expanduser()
-    return [path.parent / FOLDER, users / "perfkit"]
+    user_cache = Path(base) if base and Path(base).is_absolute() else Path("~/.cache").expanduser()
+    return [path.parent / FOLDER, user_cache / "perfkit"]
 
 
 def _key(content: str, options: bytes) -> str:
@@ -163,17 +167,21 @@ def _name_key(path: Path) -> str:
 
 @cache
 def _analyzer() -> bytes:
-    """Return a digest of the code that makes the results: whatever changes in it, old results are not found."""
+    """Return a digest of the analysing code and the plug-ins: after any change, old results are not found."""
     root = Path(__file__).parents[1]
-    found = [part for name in _ANALYZER for part in ((root / name).rglob("*.py") if "." not in name else [root / name])]
-    return _digest(__version__.encode(), *(file.name.encode() + b"\0" + file.read_bytes() for file in sorted(found)))
+    files = sorted(
+        file for name in _ANALYSIS_CODE for file in ([root / name] if "." in name else (root / name).rglob("*.py"))
+    )
+    code = (file.name.encode() + b"\0" + file.read_bytes() for file in files)
+    plugins = (version.encode() for versions in PLUGINS for version in versions())
+    return _digest(__version__.encode(), *code, *plugins)
 
 
 def _digest(*parts: bytes) -> bytes:
-    made = hashlib.blake2b(digest_size=_DIGEST_BYTES)
+    digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
     for part in parts:
-        made.update(len(part).to_bytes(8) + part)
-    return made.digest()
+        digest.update(len(part).to_bytes(8) + part)
+    return digest.digest()
 
 
 def _checksum(key: str, result: bytes) -> bytes:
@@ -191,8 +199,8 @@ def _read_stat(path: Path) -> FileStat | None:
         return None
 
 
-def _write(print_: Fingerprint, name: str, data: bytes) -> None:
-    for folder in _folders(Path(print_.path)):
+def _write(file: Fingerprint, name: str, data: bytes) -> None:
+    for folder in _folders(Path(file.path)):
         with suppress(OSError, StoreError):
             _prepare(folder)
             with atomic_write(folder / name) as temporary:
@@ -201,9 +209,9 @@ def _write(print_: Fingerprint, name: str, data: bytes) -> None:
 
 
 def _prepare(folder: Path) -> None:
-    """Make a cache folder that version control and backups pass over."""
+    """Create a cache folder that version control and backups ignore."""
     if folder.is_dir():
         return
     folder.mkdir(parents=folder.name != FOLDER, exist_ok=True)
-    (folder / "CACHEDIR.TAG").write_text(f"{_TAG}\n# Made by perfkit; can be deleted.\n")
+    (folder / "CACHEDIR.TAG").write_text(f"{_TAG}\n# Created by perfkit; can be deleted.\n")
     (folder / ".gitignore").write_text("*\n")

@@ -1,8 +1,8 @@
-"""From the paths a user gives to the runs that lie there.
+"""Find the runs and traces under the paths that a user gives.
 
-A folder with a manifest is a run that perfkit wrote. Any other folder that holds traces is a run that some other
-program wrote. Folders are searched all the way down, so a folder of run folders is all of them. Files that are named
-one by one are a run by folder.
+A folder with a manifest is a run that perfkit recorded. Any other folder with traces is a run that another program
+recorded. Folders are searched recursively, so a folder of run folders is all of them. Files that are named one by one
+are grouped into one run per folder.
 """
 
 import os
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from perfkit.errors import TraceError, UsageError
-from perfkit.storage.filenames import without_suffix
+from perfkit.storage.filenames import rank_in_name, without_suffix
 from perfkit.storage.run_folder import FAILURE_NAME, MANIFEST_NAME, SWEEP_NAME
 from perfkit.trace.event_decoding import SUFFIXES
 
@@ -23,7 +23,7 @@ _SPEEDSCOPE = ".speedscope.json"
 
 
 class RunLocation(NamedTuple):
-    """Where a run lies."""
+    """The files of a run."""
 
     name: str
     path: Path
@@ -31,55 +31,83 @@ class RunLocation(NamedTuple):
     """In order of their names."""
     has_manifest: bool
     skipped_files: tuple[str, ...] = ()
-    """Names of what is called as a trace and is no file."""
+    """Names of entries that are named like a trace but are not regular files."""
 
 
 def find_runs(paths: Iterable[Path]) -> list[RunLocation]:
     """Return the runs under the paths, in the order given and then by name, each once.
 
     Raises:
-        TraceError: a path does not exist, cannot be looked into, or holds no trace.
+        TraceError: a path does not exist, cannot be read, or contains no trace.
     """
     runs: dict[Path, RunLocation] = {}
     files: dict[Path, list[Path]] = {}
     for path in paths:
         if _is_folder(path):
-            for location in _trace_files_below(path):
+            for location in _runs_below(path):
                 runs.setdefault(location.path.resolve(), location)
         else:
             files.setdefault(path.resolve().parent, []).append(path)
-    # A file that a folder given beside it holds already is not read twice.
-    singles = [_of_files(group) for folder, group in files.items() if folder not in runs]
+    # A file is not read twice if its folder is given too.
+    singles = [_run_of_files(group) for folder, group in files.items() if folder not in runs]
     return _unique_names([*runs.values(), *singles])
 
 
 def find_run(path: Path) -> RunLocation:
-    """Return the one run under a path that wrote traces.
+    """Return the only run with traces under a path.
 
     Raises:
-        TraceError: the path does not exist, cannot be looked into, or holds no trace.
-        UsageError: it holds several runs.
+        TraceError: the path does not exist, cannot be read, or contains no trace.
+        UsageError: it contains several runs.
     """
     runs = [run for run in find_runs([path]) if run.traces]
     if not runs:
-        raise TraceError(f"{path}: the run there wrote no trace")
+        raise TraceError(f"{path}: the run there has no trace")
     if len(runs) > 1:
         names = ", ".join(str(run.path) for run in runs[:3]) + (", ..." if len(runs) > 3 else "")
-        raise UsageError(f"{path} holds {len(runs)} runs: give one of them ({names})")
+        raise UsageError(f"{path} contains {len(runs)} runs: give one of them ({names})")
     return runs[0]
 
 
-def _unique_names(runs: list[RunLocation]) -> list[RunLocation]:
-    """Make the names unique, by which runs are known from here on: before those that several have goes the folder.
+def choose_trace(path: Path, rank: int | None) -> Path:
+    """Return one trace: the file `path`, or the first trace of `rank` (None: the lowest) of the run in that folder.
 
-    As many folders as it takes: sweeps of the same points in two folders have runs of the same names.
+    Raises:
+        TraceError: there is no such file, no trace, or none of that rank.
+        UsageError: a file and a rank are given, or the folder contains several runs.
+    """
+    if path.is_file():
+        if rank is not None:
+            raise UsageError(f"--rank {rank} chooses among the traces of a folder, and {path} is a file")
+        return path
+    run = find_run(path)
+    return _trace_of_rank(run.path, run.traces, rank)
+
+
+def _trace_of_rank(folder: Path, traces: list[Path], rank: int | None) -> Path:
+    """Return the first trace of a rank, by the number in its name; names without a number come last."""
+    numbered = [(rank_in_name(trace.name), trace) for trace in traces]
+    if rank is None:
+        return min(numbered, key=lambda item: (item[0] is None, item[0] or 0))[1]
+    for number, trace in numbered:
+        if number == rank:
+            return trace
+    ranks = sorted({number for number, _ in numbered if number is not None})
+    has = f"ranks {ranks[0]} to {ranks[-1]}" if ranks else "no trace with a rank in its name"
+    raise TraceError(f"{folder}: no trace of rank {rank}; it has {has}")
+
+
+def _unique_names(runs: list[RunLocation]) -> list[RunLocation]:
+    """Make the names of runs unique: shared names are prefixed with their folders.
+
+    As many folders as needed: sweeps of the same points in two folders have runs of the same names.
     """
     parts = _numbered([(*run.path.resolve().parent.parts[1:], run.name) for run in runs])
     depths = [1] * len(runs)
     while True:
-        names = ["/".join(several[-depth:]) for several, depth in zip(parts, depths, strict=True)]
-        often = Counter(names)
-        deeper = [at for at, name in enumerate(names) if often[name] > 1 and depths[at] < len(parts[at])]
+        names = ["/".join(folders[-depth:]) for folders, depth in zip(parts, depths, strict=True)]
+        counts = Counter(names)
+        deeper = [at for at, name in enumerate(names) if counts[name] > 1 and depths[at] < len(parts[at])]
         if not deeper:
             return [run._replace(name=name) for run, name in zip(runs, names, strict=True)]
         for at in deeper:
@@ -87,11 +115,11 @@ def _unique_names(runs: list[RunLocation]) -> list[RunLocation]:
 
 
 def _numbered(paths: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """Put a number after what is there twice: a trace may lie beside a run folder of its name."""
+    """Append a number to repeated paths: a trace may lie beside a run folder of the same name."""
     taken: dict[tuple[str, ...], None] = {}
     for path in paths:
-        numbers = ((*path[:-1], f"{path[-1]}#{number}") for number in count(2))
-        taken[next(one for one in chain([path], numbers) if one not in taken)] = None
+        candidates = ((*path[:-1], f"{path[-1]}#{number}") for number in count(2))
+        taken[next(one for one in chain([path], candidates) if one not in taken)] = None
     return list(taken)
 
 
@@ -106,48 +134,48 @@ def _is_folder(path: Path) -> bool:
     return stat.S_ISDIR(mode)
 
 
-def _of_files(files: list[Path]) -> RunLocation:
+def _run_of_files(files: list[Path]) -> RunLocation:
     files = list(dict.fromkeys(files))
-    alone = len(files) == 1
-    name = without_suffix(files[0].name) if alone else files[0].resolve().parent.name
-    return RunLocation(name, files[0] if alone else files[0].parent, sorted(files), has_manifest=False)
+    is_single = len(files) == 1
+    name = without_suffix(files[0].name) if is_single else files[0].resolve().parent.name
+    return RunLocation(name, files[0] if is_single else files[0].parent, sorted(files), has_manifest=False)
 
 
-def _trace_files_below(root: Path) -> Iterator[RunLocation]:
-    found = False
-    passed_over: list[str] = []
+def _runs_below(root: Path) -> Iterator[RunLocation]:
+    any_found = False
+    all_skipped: list[str] = []
     seen: set[Path] = set()
-    for folder, below, files in os.walk(root, onerror=_unreadable(root), followlinks=True):
+    for folder, subfolders, files in os.walk(root, onerror=_error_handler(root), followlinks=True):
         here = Path(folder).resolve()
-        # Links may lead in circles. Hidden folders hold other programs' things. Sorted, the walk goes in order.
-        below[:] = [] if here in seen else sorted(name for name in below if not name.startswith("."))
-        named = [Path(folder, name) for name in sorted(files) if _is_trace(name)]
-        are_files = [_is_file(path) for path in named]
-        traces = list(compress(named, are_files))
-        others = tuple(path.name for path, is_file in zip(named, are_files, strict=True) if not is_file)
-        passed_over.extend(others)
+        # Links may form cycles. Hidden folders belong to other programs. Sorting makes the order deterministic.
+        subfolders[:] = [] if here in seen else sorted(name for name in subfolders if not name.startswith("."))
+        candidates = [Path(folder, name) for name in sorted(files) if _is_trace(name)]
+        are_files = [_is_file(path) for path in candidates]
+        traces = list(compress(candidates, are_files))
+        skipped = tuple(path.name for path, is_file in zip(candidates, are_files, strict=True) if not is_file)
+        all_skipped.extend(skipped)
         has_manifest = MANIFEST_NAME in files
         if here not in seen and (traces or has_manifest):
-            found = True
-            yield RunLocation(here.name, Path(folder), traces, has_manifest, others)
+            any_found = True
+            yield RunLocation(here.name, Path(folder), traces, has_manifest, skipped)
         seen.add(here)
-    if not found:
-        raise _no_traces_error(root, passed_over)
+    if not any_found:
+        raise _no_traces_error(root, all_skipped)
 
 
-def _no_traces_error(root: Path, passed_over: list[str]) -> TraceError:
+def _no_traces_error(root: Path, skipped: list[str]) -> TraceError:
     kinds = " or ".join(f"*{suffix}" for suffix in SUFFIXES)
     also = ""
-    if passed_over:
-        also = f" ({passed_over[0]} is no regular file: a pipe is read only if its own path is given)"
+    if skipped:
+        also = f" ({skipped[0]} is not a regular file: a pipe is read only if its own path is given)"
     return TraceError(f"{root}: no trace ({kinds}) and no run folder here{also}; record one with `perfkit run`")
 
 
 def _is_file(path: Path) -> bool:
-    """Say whether a file is there: whoever reads a pipe waits for somebody to write, perhaps for ever."""
+    """Return whether a path is a regular file: opening a pipe may block for ever."""
     try:
         return stat.S_ISREG(path.stat().st_mode)
-    except OSError:  # a link to nowhere, say: why it cannot be read is said where it is
+    except OSError:  # such as a dangling link: reading it reports the reason
         return True
 
 
@@ -156,8 +184,8 @@ def _is_trace(name: str) -> bool:
     return name.endswith(SUFFIXES) and not other and not name.startswith(".")
 
 
-def _unreadable(root: Path) -> Callable[[OSError], None]:
-    """Return what to do about a folder that cannot be read: an error if it was asked for, else it is passed over."""
+def _error_handler(root: Path) -> Callable[[OSError], None]:
+    """Return a handler of unreadable folders: an error for the one that was given, others are skipped."""
 
     def handle(error: OSError) -> None:
         if Path(error.filename) == root:

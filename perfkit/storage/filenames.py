@@ -1,26 +1,26 @@
-"""What the names of trace files tell."""
+"""Parse the names of trace files."""
 
 import re
 from typing import Final
 
 _RANK: Final = re.compile(r"rank[-_.]?(\d{1,9})(?!\d)", re.IGNORECASE)
-_PLACE: Final = re.compile(r"(local|node)[-_.]?$", re.IGNORECASE)
-"""Before what is a rank on its host, or the number of a host."""
-_AXIS: Final = re.compile(r"(?<![a-z])[a-z]{1,2}p[-_.]?$", re.IGNORECASE)
-"""Before a rank of one kind of parallelism: dp, tp, pp, cp, ep, etp."""
+_LOCAL: Final = re.compile(r"(local|node)[-_.]?$", re.IGNORECASE)
+"""Precedes a local rank, or the number of a node."""
+_PARALLELISM: Final = re.compile(r"(?<![a-z])[a-z]{1,2}p[-_.]?$", re.IGNORECASE)
+"""Precedes a rank within one kind of parallelism: dp, tp, pp, cp, ep, etp."""
 
 
 def rank_in_name(file: str) -> int | None:
-    """Return the rank that a trace's file name tells, if it does; a name that tells different ones tells none."""
+    """Return the rank in a trace's file name; None if it has none, or several different ones."""
     name = file.rsplit("/", 1)[-1]
-    told = {(name[: found.start()], int(found.group(1))) for found in _RANK.finditer(name)}
-    told = {(before, number) for before, number in told if not _PLACE.search(before)}
-    plain = {number for before, number in told if not _AXIS.search(before)}
-    if not plain and len(told) == 1:  # with one kind of parallelism its ranks are those of the world
-        plain = {number for _, number in told}
+    ranks = {(name[: match.start()], int(match.group(1))) for match in _RANK.finditer(name)}
+    ranks = {(before, number) for before, number in ranks if not _LOCAL.search(before)}
+    plain = {number for before, number in ranks if not _PARALLELISM.search(before)}
+    if not plain and len(ranks) == 1:  # with only one kind of parallelism its ranks are the global ones
+        plain = {number for _, number in ranks}
     return plain.pop() if len(plain) == 1 else None
 
 
 def without_suffix(file: str) -> str:
-    """Return a trace's file name without what says its format; other dots stay."""
+    """Return a trace's file name without the suffixes of its format; other dots stay."""
     return file.removesuffix(".gz").removesuffix(".zst").removesuffix(".json")

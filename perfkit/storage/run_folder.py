@@ -1,14 +1,14 @@
-"""Run folders: their names, the manifest `run.json`, and the files a run leaves beside it.
+"""Run folders: their names, the manifest `run.json`, and the files of a run.
 
 ::
 
-    traces/<run>/run.json                       what the run says of itself (RunManifest)
-                 rank<R>[.cycle<C>].json.gz     one trace a rank and cycle
+    traces/<run>/run.json                       the manifest (RunManifest)
+                 rank<R>[.cycle<C>].json.gz     one trace per rank and cycle
                  rank<R>[.cycle<C>].key_averages.txt
                  rank0[.cycle<C>].pyinstrument.{html,speedscope.json,txt}    --pyinstrument
                  rank<R>[.cycle<C>].memory.pickle                            --memory-snapshot
                  rank<R>.nccl.log                                            --nccl-debug
-                 failure.json                   only after a failure: the first rank that failed, and why
+                 failure.json                   only after a failure: the first failed rank and the reason
 """
 
 import errno
@@ -29,7 +29,7 @@ from perfkit.util.atomic_write import atomic_write
 MANIFEST_NAME: Final = "run.json"
 FAILURE_NAME: Final = "failure.json"
 SWEEP_NAME: Final = "sweep.json"
-"""Of a set of runs, beside their folders."""
+"""Describes a sweep, beside the folders of its runs."""
 
 _KINDS: Final[dict[str, FileKind]] = {
     "json.gz": "trace",
@@ -40,15 +40,15 @@ _KINDS: Final[dict[str, FileKind]] = {
     "memory.pickle": "memory_snapshot",
     "nccl.log": "nccl_log",
 }
-_ENDS = "|".join(re.escape(end) for end in _KINDS)
-_FILE = re.compile(rf"rank(?P<rank>\d+)(?:\.cycle(?P<cycle>\d+))?\.(?P<end>{_ENDS})")
+_SUFFIXES = "|".join(re.escape(suffix) for suffix in _KINDS)
+_FILE = re.compile(rf"rank(?P<rank>\d+)(?:\.cycle(?P<cycle>\d+))?\.(?P<suffix>{_SUFFIXES})")
 
 
 def create_run_folder(trace_dir: Path, name: str) -> Path:
-    """Create `trace_dir/name`, or `name-2`, `name-3`, … where that exists; never reuse a folder.
+    """Create `trace_dir/name`, or `name-2`, `name-3`, … if that exists; never reuse a folder.
 
     Raises:
-        StoreError: `trace_dir` cannot be made or written.
+        StoreError: `trace_dir` cannot be created or written.
     """
     suffix = 1
     while True:
@@ -69,31 +69,31 @@ def create_run_folder(trace_dir: Path, name: str) -> Path:
 
 
 def file_stem(rank: int, cycle: int, cycles: int) -> str:
-    """Return the name, without its ending, of what `rank` writes for `cycle` (from 0) of `cycles`."""
+    """Return the name, without suffix, of the files that `rank` writes for `cycle` (from 0) of `cycles`."""
     return f"rank{rank}" if cycles == 1 else f"rank{rank}.cycle{cycle}"
 
 
 def list_files(folder: Path) -> list[TraceFile]:
-    """Return the finished files of a run by rank, cycle and kind; temporary ones are left out."""
-    found = [
+    """Return the finished files of a run by rank, cycle and kind, without temporary ones."""
+    files = [
         TraceFile(
             path=path.name,
             rank=int(match["rank"]),
             cycle=int(match["cycle"] or 0),
             bytes=path.stat().st_size,
-            kind=_KINDS[match["end"]],
+            kind=_KINDS[match["suffix"]],
         )
         for path in folder.iterdir()
         if (match := _FILE.fullmatch(path.name))
     ]
-    return sorted(found, key=lambda file: (file.rank, file.cycle, FILE_KINDS.index(file.kind), file.path))
+    return sorted(files, key=lambda file: (file.rank, file.cycle, FILE_KINDS.index(file.kind), file.path))
 
 
 def write_manifest(folder: Path, manifest: RunManifest) -> None:
     """Write `run.json` atomically.
 
     Raises:
-        StoreError: It cannot be written.
+        StoreError: it cannot be written.
     """
     _write_json(folder / MANIFEST_NAME, manifest)
 
@@ -104,37 +104,37 @@ def _write_json(path: Path, value: Any) -> None:
 
 
 def read_manifest(folder: Path) -> RunManifest:
-    """Read `run.json` of a run folder, and what became of the run where it could not write that any more.
+    """Read `run.json` of a run folder, with the failure of a run that could not record it there.
 
     Raises:
-        StoreError: It is missing, damaged, or written by a newer perfkit.
+        StoreError: it is missing, damaged, or written by a newer perfkit.
     """
     path = folder / MANIFEST_NAME
     try:
-        data = _bytes_of(path)
+        data = _read_regular_file(path)
         version = msgspec.json.decode(data, type=_Versioned).schema_version
         if version > MANIFEST_VERSION:
             raise StoreError(
-                f"{path} has schema version {version}, this perfkit knows {MANIFEST_VERSION}: update perfkit to read it"
+                f"{path} has schema version {version}, this perfkit reads {MANIFEST_VERSION}: update perfkit"
             )
         return _with_failure(folder, msgspec.json.decode(data, type=RunManifest))
     except OSError as error:
         raise StoreError(f"cannot read {path}: {error.strerror}") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise StoreError(f"{path} is no valid manifest: {error}") from error
+        raise StoreError(f"{path} is not a valid manifest: {error}") from error
 
 
 def _with_failure(folder: Path, manifest: RunManifest) -> RunManifest:
-    """Return the manifest of a run that failed and could not say so any more in `run.json`: its disk was full."""
+    """Return the manifest, as failed if `failure.json` exists: on a full disk `run.json` cannot be updated."""
     if manifest.state != "running":
         return manifest
     try:
-        said = _bytes_of(folder / FAILURE_NAME)
-    except OSError:  # it goes on, or was killed
+        data = _read_regular_file(folder / FAILURE_NAME)
+    except OSError:  # still running, or killed
         return manifest
     try:
-        failure = msgspec.json.decode(said, type=Failure)
-    except msgspec.DecodeError:  # not even that could be written
+        failure = msgspec.json.decode(data, type=Failure)
+    except msgspec.DecodeError:  # it could not be written completely
         failure = None
     return replace(manifest, state="failed", failure=failure)
 
@@ -143,38 +143,36 @@ def write_sweep(folder: Path, points: list[SweepPoint]) -> None:
     """Write `sweep.json` atomically.
 
     Raises:
-        StoreError: It cannot be written.
+        StoreError: it cannot be written.
     """
     _write_json(folder / SWEEP_NAME, Sweep(points=points))
 
 
 def read_sweep(folder: Path) -> list[SweepPoint]:
-    """Return the points of `sweep.json` in a folder; none where there is no such file.
+    """Return the points of `sweep.json` in a folder; none if there is no such file.
 
     Raises:
-        StoreError: It is damaged, or written by a newer perfkit.
+        StoreError: it is damaged, or written by a newer perfkit.
     """
     path = folder / SWEEP_NAME
     try:
-        data = _bytes_of(path)
+        data = _read_regular_file(path)
         version = msgspec.json.decode(data, type=_Versioned).schema_version
         if version > SWEEP_VERSION:
-            raise StoreError(
-                f"{path} has schema version {version}, this perfkit knows {SWEEP_VERSION}: update perfkit to read it"
-            )
+            raise StoreError(f"{path} has schema version {version}, this perfkit reads {SWEEP_VERSION}: update perfkit")
         return msgspec.json.decode(data, type=Sweep).points
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
         raise StoreError(f"cannot read {path}: {error.strerror}") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise StoreError(f"{path} is no valid record of a sweep: {error}; move it away") from error
+        raise StoreError(f"{path} is not a valid sweep record: {error}; move it away") from error
 
 
-def _bytes_of(path: Path) -> bytes:
-    """Read a file; a pipe of its name would be waited for, perhaps for ever."""
+def _read_regular_file(path: Path) -> bytes:
+    """Read a regular file; reading a pipe could block for ever."""
     if not stat.S_ISREG(path.stat().st_mode):
-        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
     return path.read_bytes()
 
 
@@ -183,30 +181,30 @@ class _Versioned(msgspec.Struct):
 
 
 def claim_failure(folder: Path, failure: Failure) -> bool:
-    """Write `failure.json` unless another rank did so first; say whether this rank was the first."""
+    """Write `failure.json` unless another rank has; return whether this rank was the first."""
     try:
         with (folder / FAILURE_NAME).open("xb") as stream:
             stream.write(msgspec.json.encode(failure) + b"\n")
     except FileExistsError:
         return False
     except OSError:
-        return True  # a full disk: better a line too many than none
+        return True  # a full disk: better one message too many than none
     return True
 
 
 def read_failure(folder: Path) -> Failure | None:
-    """Return what the first rank that failed has left; None where none has, or where it is not whole (yet)."""
+    """Return the failure of the first failed rank; None if there is none, or the file is incomplete (yet)."""
     try:
-        return msgspec.json.decode(_bytes_of(folder / FAILURE_NAME), type=Failure)
+        return msgspec.json.decode(_read_regular_file(folder / FAILURE_NAME), type=Failure)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return None
 
 
 def fail(folder: Path, failure: Failure, known: dict[str, Any]) -> None:
-    """Write the manifest as "failed", with what is known; called by whoever claimed the failure.
+    """Write the manifest with state "failed" and the fields in `known`; called by the rank that claimed the failure.
 
     Raises:
-        StoreError: The manifest cannot be read or written.
+        StoreError: the manifest cannot be read or written.
     """
     write_manifest(
         folder,

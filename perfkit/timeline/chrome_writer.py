@@ -1,4 +1,4 @@
-"""Chrome's JSON trace format, for viewers that know no other; what reads it gets back what `RankTracks`s hold."""
+"""Write Chrome's JSON trace format, for viewers that support no other."""
 
 import json
 from collections.abc import Iterator
@@ -13,10 +13,10 @@ _BLOCK_ROWS: Final = 1 << 14
 
 
 class ChromeWriter:
-    """Writes parts as events, one a line.
+    """Writes the tracks of ranks as events, one per line.
 
     Args:
-        stream: where to.
+        stream: the output.
         base_ns: the instant of the epoch that is zero on the timeline.
     """
 
@@ -30,12 +30,12 @@ class ChromeWriter:
         self._before = ""
 
     def write(self, part: RankTracks) -> int:
-        """Write one part, and return of how many slices."""
+        """Write one part and return its number of slices."""
         written = 0
         process = f'"pid": {FIRST_PROCESS + part.place}, "tid": '
         if part.place not in self._processes:
             self._processes.add(part.place)
-            self._lines(_named("process", f"{process}0", part.name, part.place))
+            self._lines(_metadata("process", f"{process}0", part.name, part.place))
         labels, categories = [*map(_quoted, part.labels)], [*map(_quoted, part.categories)]
         for track in part.tracks:
             if isinstance(track, Counter):
@@ -60,11 +60,11 @@ class ChromeWriter:
     def _thread(self, process: str, place: int, name: str) -> int:
         tid, new = self._threads.number(place, name)
         if new:
-            self._lines(_named("thread", f"{process}{tid}", name, tid))
+            self._lines(_metadata("thread", f"{process}{tid}", name, tid))
         return tid
 
     def _time(self, time_ns: int) -> str:
-        """Return an instant in microseconds on the timeline, digit by digit."""
+        """Return an instant in microseconds on the timeline, formatted exactly."""
         return _micros(time_ns - self._base_ns)
 
     def _counts(self, counter: Counter, where: str) -> Iterator[str]:
@@ -80,9 +80,9 @@ class ChromeWriter:
             )
 
     def _arrows(self, slices: Track, where: str, part: RankTracks) -> Iterator[str]:
-        lasting = slices.end_ns > slices.start_ns  # an empty slice encloses no arrow
+        nonempty = slices.end_ns > slices.start_ns  # an empty slice encloses no arrow
         for column, name in ((slices.launch, "launch"), (slices.collective, "collective")):
-            rows = (column != 0) & lasting
+            rows = (column != 0) & nonempty
             for start, arrow in zip(slices.start_ns[rows].tolist(), column[rows].tolist(), strict=True):
                 phase = ("s" if arrow > 0 else "f") if name == "launch" else _phase(part, arrow)
                 common = f'"cat": "{name}", "name": "{name}", "id": {abs(arrow)}, {where}, "ts": {self._time(start)}'
@@ -90,7 +90,7 @@ class ChromeWriter:
 
 
 def _rows(*columns: Ints) -> Iterator[tuple[int, ...]]:
-    """Yield the rows of columns as numbers of Python, of which few are kept at once."""
+    """Yield the rows of columns as Python integers, converted block by block to limit memory."""
     for first in range(0, len(columns[0]), _BLOCK_ROWS):
         yield from zip(*(column[first : first + _BLOCK_ROWS].tolist() for column in columns), strict=True)
 
@@ -108,6 +108,6 @@ def _micros(time_ns: int) -> str:
     return f"{time_ns // 1000}.{time_ns % 1000:03}"
 
 
-def _named(what: str, where: str, name: str, order: int) -> Iterator[str]:
+def _metadata(what: str, where: str, name: str, order: int) -> Iterator[str]:
     yield f'{{"ph": "M", "name": "{what}_name", {where}, "args": {{"name": {_quoted(name)}}}}}'
     yield f'{{"ph": "M", "name": "{what}_sort_index", {where}, "args": {{"sort_index": {order}}}}}'

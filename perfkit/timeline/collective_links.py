@@ -1,4 +1,4 @@
-"""Where ranks met: whom each waited for, who kept the others waiting, and the arrows between their collectives."""
+"""Links between ranks: which rank each waited for, who delayed the others, and arrows between their collectives."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from perfkit.trace.intervals import Ints
 
 
 class Spans(NamedTuple):
-    """Slices of one rank, by its own clock, each with what it is called."""
+    """Labelled slices of one rank, by its own clock."""
 
     start_ns: Ints
     end_ns: Ints
@@ -21,33 +21,33 @@ class Spans(NamedTuple):
 
 
 class CollectiveLinks(NamedTuple):
-    """What one rank's collectives have to do with the others'."""
+    """One rank's links to the others."""
 
     waits: Spans
     delays_others: Spans
     in_flight: tuple[Ints, Ints]
-    """Instants and, from each on, the bytes of the collectives that run; empty where no size is known."""
+    """Instants, and the bytes of running collectives from each on; empty if no size is known."""
     arrows: dict[int, int]
-    """By the start of a collective, the number of the arrow through it."""
+    """Number of the arrow through a collective, by its start."""
 
 
 class RunLinks(NamedTuple):
-    """Of all ranks."""
+    """The links of all ranks."""
 
     by_rank: dict[int, CollectiveLinks]
     arrow_ends: dict[int, tuple[int, int]]
-    """Of each arrow: the first and the last of the ranks it goes through."""
+    """First and last rank of each arrow."""
 
 
 def find_links(
     matched: MatchedCollectives, ranks: Sequence[int], steps: NDArray[np.bool_], clocks: Mapping[int, HostClock]
 ) -> RunLinks:
-    """Find what ties the chosen ranks together.
+    """Find the links between the selected ranks.
 
     Args:
-        matched: the collectives of these ranks and perhaps of others, who may be the ones that were waited for.
-        ranks: those that are shown.
-        steps: which of the collectives are shown, by their step; shape (c,).
+        matched: the collectives of these ranks and of others, which may be those waited for.
+        ranks: the ranks that are shown.
+        steps: mask of the collectives that are shown, by their step; shape (c,).
         clocks: the clock of each rank's host.
     """
     start_ns = matched.ended_ns - matched.duration_ns
@@ -59,27 +59,27 @@ def find_links(
         rows = rows[np.argsort(start_ns[rows], kind="stable")]
         waiting = rows[matched.splits[rows] & (matched.wait_ns[rows] > 0)]
         late = rows[(last[rows] == rows) & (longest_ns[rows] > 0)]
-        tied = rows[arrow[rows] > 0]
-        for_whom = zip(waiting.tolist(), matched.rank[last[waiting]].tolist(), strict=True)
+        linked = rows[arrow[rows] > 0]
+        waited_for = zip(waiting.tolist(), matched.rank[last[waiting]].tolist(), strict=True)
         by_rank[rank] = CollectiveLinks(
             waits=Spans(
                 start_ns[waiting],
                 start_ns[waiting] + matched.wait_ns[waiting],
-                [f"waits for rank {who}: {_name(matched, row)}" for row, who in for_whom],
+                [f"waits for rank {other}: {_name(matched, row)}" for row, other in waited_for],
             ),
             delays_others=Spans(
                 start_ns[late] - longest_ns[late],
                 start_ns[late],
-                [f"others wait: {_name(matched, row)}" for row in late.tolist()],
+                [f"delays others: {_name(matched, row)}" for row in late.tolist()],
             ),
             in_flight=_in_flight(matched, rows, start_ns),
-            arrows=dict(zip(start_ns[tied].tolist(), arrow[tied].tolist(), strict=True)),
+            arrows=dict(zip(start_ns[linked].tolist(), arrow[linked].tolist(), strict=True)),
         )
     return RunLinks(by_rank, ends)
 
 
 def _rows_by_rank(rank: Ints, ranks: Sequence[int], shown: NDArray[np.bool_]) -> dict[int, Ints]:
-    """Return the rows of each of the ranks that are shown, in order."""
+    """Return the rows of each shown rank, in order."""
     rows = np.flatnonzero(shown)
     rows = rows[np.argsort(rank[rows], kind="stable")]
     opens, ends = (np.searchsorted(rank[rows], ranks, side).tolist() for side in ("left", "right"))
@@ -91,7 +91,7 @@ def _name(matched: MatchedCollectives, row: int) -> str:
 
 
 def _last_to_join(matched: MatchedCollectives) -> tuple[Ints, Ints]:
-    """Return for each row that of the rank that joined its collective last (or -1), and the longest wait in it."""
+    """Return for each row the row of the rank that joined its collective last (or -1), and the longest wait in it."""
     last, longest = np.full(len(matched.rank), -1, np.int64), np.zeros(len(matched.rank), np.int64)
     rows = np.flatnonzero(matched.splits)
     rows = rows[np.lexsort((matched.duration_ns[rows], matched.collective[rows]))]
@@ -106,7 +106,7 @@ def _last_to_join(matched: MatchedCollectives) -> tuple[Ints, Ints]:
 def _arrows(
     matched: MatchedCollectives, rows_by_rank: Mapping[int, Ints], start_ns: Ints, clocks: Mapping[int, HostClock]
 ) -> tuple[Ints, dict[int, tuple[int, int]]]:
-    """Number the collectives that several shown ranks share; return each row's number or 0, and where arrows end."""
+    """Number the collectives of several shown ranks; return each row's number or 0, and the ends of the arrows."""
     at_ns = start_ns.copy()
     for rank, rows in rows_by_rank.items():
         if rank in clocks:
@@ -124,7 +124,7 @@ def _arrows(
 
 
 def _in_flight(matched: MatchedCollectives, rows: Ints, start_ns: Ints) -> tuple[Ints, Ints]:
-    """Return when the bytes of running collectives change, and what they are from then on."""
+    """Return the instants at which the bytes of running collectives change, and the bytes from then on."""
     size = np.array([kind.bytes or 0 for kind in matched.kinds] or [0], np.int64)[matched.kind[rows]]
     rows, size = rows[size > 0], size[size > 0]
     instants, place = np.unique(np.concatenate((start_ns[rows], matched.ended_ns[rows])), return_inverse=True)

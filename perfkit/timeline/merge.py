@@ -1,4 +1,4 @@
-"""All ranks of a run into one file: what ties them together comes from summaries; then rank by rank is written."""
+"""Merge all ranks of a run into one timeline: link the ranks by their summaries, then write rank by rank."""
 
 import gzip
 from collections import Counter as Tally
@@ -37,22 +37,22 @@ PERFETTO_SUFFIXES: Final = (".pftrace", ".perfetto-trace")
 JSON_SUFFIXES: Final = (".json", ".json.gz")
 _DAY_NS: Final = 86_400 * 10**9
 _APART_NS: Final = 30 * _DAY_NS
-"""Ranks of a run do not begin so far apart: a clock among theirs counts from something else than the epoch."""
+"""Ranks of a run do not begin this far apart: one of their clocks does not count from the epoch."""
 _LEVEL: Final = 3
 
 
 class Merged(Struct, frozen=True, kw_only=True):
-    """What was written."""
+    """Result of a merge."""
 
     ranks: int
     slices: int
     bytes: int
     warnings: list[str]
-    """What the reader of the timeline must know: what is left out, clocks that could not be aligned."""
+    """Caveats for the reader: skipped events, clocks that could not be aligned."""
 
 
 class _Rank(NamedTuple):
-    """A rank that is shown."""
+    """A rank on the timeline."""
 
     place: int
     number: int | None
@@ -62,10 +62,10 @@ class _Rank(NamedTuple):
 
 
 class _Run(NamedTuple):
-    """What the summaries of a run's traces say."""
+    """The ranks of a run and the links between them, from the summaries of its traces."""
 
     ranks: list[_Rank]
-    met: RunLinks
+    links: RunLinks
     base_ns: int
     """The instant that is zero on the timeline."""
     warnings: list[str]
@@ -85,16 +85,16 @@ def merge(
 
     Args:
         path: a run folder, or a trace.
-        output: the file to write: its suffix says the format.
-        ranks: those to show, such as `0,7` or `0-3`; all if None.
-        steps: likewise.
+        output: the file to write; its suffix selects the format.
+        ranks: the ranks to show, such as `0,7` or `0-3`; None for all.
+        steps: likewise, the steps.
         step_marker: a regular expression for the names of the annotations that mark steps, instead of `ProfilerStep#N`.
-        max_bytes: how much text a trace may hold, decompressed.
-        progress: called with the bytes of traces that are done, and of all.
+        max_bytes: limit for the decompressed text of a trace.
+        progress: called with the bytes of finished traces, and of all.
 
     Raises:
         TraceError: there is no such trace, or one cannot be read.
-        UsageError: there is no such rank or step, the folder holds several runs, or the suffix is none.
+        UsageError: no such rank or step, several runs in the folder, or an unknown suffix.
         StoreError: the file cannot be written.
     """
     path, output = Path(path), Path(output)
@@ -106,27 +106,27 @@ def merge(
     if output.resolve() in {file.resolve() for file in location.traces}:
         raise UsageError(f"-o {output} is one of the traces: give the timeline another name")
     options = Options(step_marker=step_marker, max_bytes=max_bytes)
-    run = _looked_at(location, options, wanted_ranks, wanted_steps, progress)
-    slices, far, crossing = 0, Tally[str](), Tally[str]()
+    run = _plan_run(location, options, wanted_ranks, wanted_steps, progress)
+    slices, out_of_range, crossing = 0, Tally[str](), Tally[str]()
     with _open(output, run.base_ns) as writer:
         for part in _parts(run, options, wanted_steps):
             written = writer.write(part)
             slices += written
-            far[part.name] += part.out_of_range
+            out_of_range[part.name] += part.out_of_range
             crossing[part.name] += sum(len(t.start_ns) for t in part.tracks if isinstance(t, Track)) - written
             del part  # before the next is read
-    warnings = [*run.warnings, *_left_out(far, crossing)]
+    warnings = [*run.warnings, *_skipped_warnings(out_of_range, crossing)]
     return Merged(ranks=len(run.ranks), slices=slices, bytes=output.stat().st_size, warnings=warnings)
 
 
-def _left_out(far: Mapping[str, int], crossing: Mapping[str, int]) -> Iterator[str]:
-    """Say of each rank how much of it is not on the timeline, and why."""
-    for name, count in far.items():
+def _skipped_warnings(out_of_range: Mapping[str, int], crossing: Mapping[str, int]) -> Iterator[str]:
+    """Yield a warning for each rank with events that are not on the timeline."""
+    for name, count in out_of_range.items():
         if count:
-            yield f"{name}: left out {_counted(count, 'event')}, days too early or months too late for the run"
+            yield f"{name}: skipped {_counted(count, 'event')}, days before or months after the run"
         if crossing[name]:
             slices = _counted(crossing[name], "slice")
-            yield f"{name}: left out {slices} that would take a thread more than {MOST_LANES} lanes to show"
+            yield f"{name}: skipped {slices} that need more than {MOST_LANES} lanes per thread"
 
 
 def _counted(count: int, what: str) -> str:
@@ -134,69 +134,68 @@ def _counted(count: int, what: str) -> str:
 
 
 def check_suffix(output: Path) -> None:
-    """Raise UsageError unless the suffix of a file says a format."""
+    """Raise UsageError unless the suffix of a file is that of an output format."""
     if not output.name.lower().endswith((*PERFETTO_SUFFIXES, *JSON_SUFFIXES)):
-        raise UsageError(
-            f"-o {output}: the suffix says no format; use {', '.join((*PERFETTO_SUFFIXES, *JSON_SUFFIXES))}"
-        )
+        known = ", ".join((*PERFETTO_SUFFIXES, *JSON_SUFFIXES))
+        raise UsageError(f"-o {output}: the file name suffix is not a known output format; use {known}")
 
 
-# ---- what ties the ranks together ----------------------------------------------------------------------------------
+# ---- links between ranks -------------------------------------------------------------------------------------------
 
 
-def _looked_at(
+def _plan_run(
     location: RunLocation,
     options: Options,
     wanted: Ranges | None,
     steps: Ranges | None,
     progress: Progress | None,
 ) -> _Run:
-    found, lost = _summaries(location, options, progress)
-    known = group_by_rank(found)
-    hosts = {report.rank: report.host for report in known.reports if report.rank is not None}
-    reports = _chosen(known.reports, location, wanted, steps)
-    matched = match(known.calls)
+    summaries, lost = _summaries(location, options, progress)
+    grouped = group_by_rank(summaries)
+    hosts = {report.rank: report.host for report in grouped.reports if report.rank is not None}
+    reports = _select_ranks(grouped.reports, location, wanted, steps)
+    matched = match(grouped.calls)
     clocks = {rank: clock for clock in (align(matched, hosts) if hosts else ()) for rank in clock.ranks}
-    moved_ns = _moves(reports, clocks)
-    clocks |= {rank: _moved(clocks[rank], by_ns) for rank, by_ns in moved_ns.items()}
+    shift_ns = _clock_shifts(reports, clocks)
+    clocks |= {rank: _shifted(clocks[rank], by_ns) for rank, by_ns in shift_ns.items()}
     ranks = [_rank(place, report, location, clocks) for place, report in enumerate(reports)]
     shown = np.array([steps is None or step in steps for step in matched.step.tolist()], np.bool_)
-    met = find_links(matched, [rank.number for rank in ranks if rank.number is not None], shown, clocks)
+    links = find_links(matched, [rank.number for rank in ranks if rank.number is not None], shown, clocks)
     begins = [_aligned(rank.clock, report.steps[0].start_ns) for rank, report in zip(ranks, reports, strict=True)]
-    # Viewers that keep times as floats hold nanoseconds for a hundred days from there.
+    # Viewers that store times as floats resolve nanoseconds up to a hundred days from there.
     base_ns = (min(begins) - _DAY_NS) // _DAY_NS * _DAY_NS
-    return _Run(ranks, met, base_ns, [*lost, *_warnings(known.findings, ranks, moved_ns)])
+    return _Run(ranks, links, base_ns, [*lost, *_warnings(grouped.findings, ranks, shift_ns)])
 
 
 def _summaries(
     location: RunLocation, options: Options, progress: Progress | None
 ) -> tuple[list[NamedSummary], list[str]]:
-    """Return the summaries of a run's traces, and why others are lost."""
+    """Return the summaries of a run's traces, and messages about lost ones."""
     tasks = [task_for(file, options, cached=True) for file in location.traces]
     outcomes = TraceScheduler(tasks, progress).done(None, ExecutorOptions())
     results.prune(task.file for task, outcome in zip(tasks, outcomes, strict=True) if outcome.fresh)
     lost = [done.lost for done in outcomes if done.lost]
     named = zip(location.traces, outcomes, strict=True)
-    found = [NamedSummary(file.name, done.summary) for file, done in named if done.summary]
-    if not found:
+    summaries = [NamedSummary(file.name, done.summary) for file, done in named if done.summary]
+    if not summaries:
         raise TraceError(lost[0].message)
-    return found, [finding.message for finding in lost if finding.severity == "error"]
+    return summaries, [finding.message for finding in lost if finding.severity == "error"]
 
 
-def _chosen(
+def _select_ranks(
     reports: list[RankReport], location: RunLocation, wanted: Ranges | None, steps: Ranges | None
 ) -> list[RankReport]:
-    """Return what is known of the ranks that are to be shown."""
-    nameless = [report for report in reports if report.rank is None]
-    if nameless and len(reports) > 1:
-        file = next(file for file in location.traces if file.name == nameless[0].traces[0])
-        raise UsageError(f"{file} says nowhere which rank wrote it: name the file rank<N>.json.gz")
+    """Return the reports of the ranks to show."""
+    without_rank = [report for report in reports if report.rank is None]
+    if without_rank and len(reports) > 1:
+        file = next(file for file in location.traces if file.name == without_rank[0].traces[0])
+        raise UsageError(f"{file} has no rank in its header or name: name the file rank<N>.json.gz")
     if wanted is not None:
         wanted.check({report.rank for report in reports if report.rank is not None}, "rank")
-    chosen = [report for report in reports if wanted is None or (report.rank is not None and report.rank in wanted)]
+    selected = [report for report in reports if wanted is None or (report.rank is not None and report.rank in wanted)]
     if steps is not None:
-        steps.check({step.step for report in chosen for step in report.steps if step.step is not None}, "step")
-    return chosen
+        steps.check({step.step for report in selected for step in report.steps if step.step is not None}, "step")
+    return selected
 
 
 def _rank(place: int, report: RankReport, location: RunLocation, clocks: Mapping[int, HostClock]) -> _Rank:
@@ -210,21 +209,21 @@ def _rank(place: int, report: RankReport, location: RunLocation, clocks: Mapping
     )
 
 
-def _moves(reports: list[RankReport], clocks: Mapping[int, HostClock]) -> dict[int, int]:
-    """Return by how much to move ranks whose clocks do not count from where the others' do: they begin with these.
+def _clock_shifts(reports: list[RankReport], clocks: Mapping[int, HostClock]) -> dict[int, int]:
+    """Return shifts for ranks whose clocks do not count from the epoch, so that they begin with the other ranks.
 
-    The ranks of one host are moved together.
+    The ranks of one host are shifted together.
     """
     begins = {r.rank: _aligned(clocks[r.rank], r.steps[0].start_ns) for r in reports if r.rank is not None}
     if not begins:
         return {}
-    middle = sorted(begins.values())[len(begins) // 2]
-    away = {rank for rank, begin in begins.items() if abs(begin - middle) > _APART_NS}
-    start = min(begin for rank, begin in begins.items() if rank not in away)
-    return {rank: start - min(begins[other] for other in clocks[rank].ranks if other in away) for rank in away}
+    median = sorted(begins.values())[len(begins) // 2]
+    far_off = {rank for rank, begin in begins.items() if abs(begin - median) > _APART_NS}
+    start = min(begin for rank, begin in begins.items() if rank not in far_off)
+    return {rank: start - min(begins[other] for other in clocks[rank].ranks if other in far_off) for rank in far_off}
 
 
-def _moved(clock: HostClock, by_ns: int) -> HostClock:
+def _shifted(clock: HostClock, by_ns: int) -> HostClock:
     return structs.replace(clock, offset_ns=(clock.offset_ns or 0) + by_ns)
 
 
@@ -232,17 +231,17 @@ def _aligned(clock: HostClock | None, time_ns: int) -> int:
     return int(aligned(clock, np.array([time_ns]))[0]) if clock else time_ns
 
 
-def _warnings(findings: list[Finding], ranks: list[_Rank], moved_ns: Mapping[int, int]) -> Iterator[str]:
+def _warnings(findings: list[Finding], ranks: list[_Rank], shift_ns: Mapping[int, int]) -> Iterator[str]:
     for finding in findings:
         if finding.severity == "error":
             yield f"{finding.file}: {finding.message}"
     for rank in ranks:
-        if rank.number is not None and rank.number in moved_ns:
-            days = round(abs(moved_ns[rank.number]) / _DAY_NS)
-            yield f"{rank.name}: its clock is {days:,} days from the others'; it is shown as if it had begun with them"
+        if rank.number is not None and rank.number in shift_ns:
+            days = round(abs(shift_ns[rank.number]) / _DAY_NS)
+            yield f"{rank.name}: its clock is {days:,} days off the others; it is shown as beginning with them"
         elif rank.clock and rank.clock.offset_ns is None:
             host = rank.clock.host or "its host"
-            yield f"{rank.name}: no collective ties the clock of {host} to that of the first rank; it is shown as it is"
+            yield f"{rank.name}: no collective links the clock of {host} to the first rank's; it is shown unaligned"
 
 
 # ---- rank by rank --------------------------------------------------------------------------------------------------
@@ -250,11 +249,11 @@ def _warnings(findings: list[Finding], ranks: list[_Rank], moved_ns: Mapping[int
 
 def _parts(run: _Run, options: Options, steps: Ranges | None) -> Iterator[RankTracks]:
     places = {rank.number: rank.place for rank in run.ranks}
-    ends = {arrow: (places[first], places[last]) for arrow, (first, last) in run.met.arrow_ends.items()}
+    ends = {arrow: (places[first], places[last]) for arrow, (first, last) in run.links.arrow_ends.items()}
     next_arrow = len(ends) + 1
     for rank in run.ranks:
-        meetings = run.met.by_rank.get(rank.number) if rank.number is not None else None
-        arrows = dict(meetings.arrows) if meetings else {}
+        links = run.links.by_rank.get(rank.number) if rank.number is not None else None
+        arrows = dict(links.arrows) if links else {}
         for file in rank.files:
             trace = read_trace(file, max_bytes=options.max_bytes, detailed=True)
             plan = Plan(
@@ -263,7 +262,7 @@ def _parts(run: _Run, options: Options, steps: Ranges | None) -> Iterator[RankTr
                 clock=rank.clock,
                 steps=steps,
                 step_marker=options.step_marker,
-                meetings=meetings,
+                links=links,
                 arrows=arrows,
                 arrow_ends=ends,
                 first_launch=next_arrow,
@@ -274,24 +273,24 @@ def _parts(run: _Run, options: Options, steps: Ranges | None) -> Iterator[RankTr
             next_arrow += sum(
                 int(np.count_nonzero(track.launch > 0)) for track in part.tracks if isinstance(track, Track)
             )
-            meetings = None
+            links = None
             yield part
             del part  # before the next is read
 
 
 @contextmanager
 def _open(output: Path, base_ns: int) -> Iterator[Writer]:
-    """Give the writer for the format that the file's suffix says; the file is there when all was well."""
+    """Open a writer for the format of the file's suffix; the file appears only if all goes well."""
     name = output.name.lower()
     kind = PerfettoWriter if name.endswith(PERFETTO_SUFFIXES) else ChromeWriter
-    _make_folder(output.parent)
+    _create_folder(output.parent)
     with atomic_write(output.resolve()) as temporary, _stream(temporary, name.endswith(".gz")) as stream:
         writer = kind(stream, base_ns)
         yield writer
         writer.close()
 
 
-def _make_folder(folder: Path) -> None:
+def _create_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -299,9 +298,9 @@ def _make_folder(folder: Path) -> None:
 
 
 @contextmanager
-def _stream(path: Path, packed: bool) -> Iterator[BinaryIO]:
+def _stream(path: Path, compressed: bool) -> Iterator[BinaryIO]:
     with path.open("wb") as plain:
-        if not packed:
+        if not compressed:
             yield plain
             return
         with gzip.GzipFile(filename="", mode="wb", fileobj=plain, compresslevel=_LEVEL, mtime=0) as stream:

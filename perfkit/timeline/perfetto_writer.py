@@ -1,8 +1,7 @@
-"""Perfetto's native format: a stream of packets (https://perfetto.dev/docs/reference/trace-packet-proto).
+"""Write Perfetto's native format: a stream of packets (https://perfetto.dev/docs/reference/trace-packet-proto).
 
-Each part of a rank is a sequence of packets: first what its events refer to by number (names, categories), then the
-events in order of time, each with the time since the one before. Packets are compressed in blocks, which Perfetto
-undoes as it reads.
+Each part of a rank is a sequence of packets: first interned names and categories, then the events in order of time,
+each with the time since its predecessor. Packets are compressed in blocks.
 """
 
 from collections.abc import Sequence
@@ -22,7 +21,7 @@ _BLOCK_WORDS: Final = 64
 _BLOCK_BYTES: Final = 1 << 20
 _LEVEL: Final = 2
 _ZERO_BASED: Final = 64
-"""A clock of the sequence's own, whose times count from the event before."""
+"""The sequence's own incremental clock."""
 _BOOT, _REAL = 6, 1
 _BYTES_UNIT: Final = 3
 
@@ -55,10 +54,10 @@ _CATEGORIES, _NAMES = 1, 2
 
 
 class PerfettoWriter:
-    """Writes parts as packets.
+    """Writes the tracks of ranks as packets.
 
     Args:
-        stream: where to.
+        stream: the output.
         base_ns: the instant of the epoch that is zero on the timeline.
     """
 
@@ -69,11 +68,11 @@ class PerfettoWriter:
         self._sequence = 0
         self._tracks: dict[tuple[object, ...], int] = {}
         self._threads = Threads()
-        if base_ns > 0:  # so that the UI can tell the time of day
+        if base_ns > 0:  # so that the UI can show the time of day
             self._packet(message(_Packet.CLOCKS, _clock(_BOOT, 0), _clock(_REAL, base_ns)))
 
     def write(self, part: RankTracks) -> int:
-        """Write one part, and return of how many slices."""
+        """Write one part and return its number of slices."""
         self._sequence += 1
         self._process(part)
         table = _Table()
@@ -89,7 +88,7 @@ class PerfettoWriter:
         return written
 
     def close(self) -> None:
-        """Write what is left."""
+        """Write buffered packets."""
         if self._pending:
             packed = isal_zlib.compress(bytes(self._pending), _LEVEL)
             self._stream.write(message(_Packet.PACKET, message(_Packet.COMPRESSED, packed)))
@@ -106,7 +105,7 @@ class PerfettoWriter:
     # ---- tracks ----------------------------------------------------------------------------------------------------
 
     def _process(self, part: RankTracks) -> None:
-        """Describe the rank, where it is new."""
+        """Describe the rank if it is new."""
         self._track(message(3, number(1, FIRST_PROCESS + part.place), text(6, part.name)), "process", part.place)
 
     def _thread(self, part: RankTracks, name: str) -> int:
@@ -115,15 +114,15 @@ class PerfettoWriter:
         return self._track(thread, "thread", part.place, name)
 
     def _counter(self, part: RankTracks, name: str) -> int:
-        """Return the track of a counter, which has a thread to itself: so it stands where it belongs."""
+        """Return the track of a counter; a thread of its own puts it in the right place."""
         thread = number(5, self._thread(part, name))
         return self._track(text(2, name) + thread + message(8, number(3, _BYTES_UNIT)), "counter", part.place, name)
 
-    def _track(self, described: bytes, *key: object) -> int:
-        """Return the track of that key; describe it when it is new."""
+    def _track(self, description: bytes, *key: object) -> int:
+        """Return the id of the track with that key; describe it if it is new."""
         if key not in self._tracks:
             self._tracks[key] = len(self._tracks) + 1
-            self._packet(message(_Packet.TRACK, number(1, self._tracks[key]), described))
+            self._packet(message(_Packet.TRACK, number(1, self._tracks[key]), description))
         return self._tracks[key]
 
     # ---- events ----------------------------------------------------------------------------------------------------
@@ -144,7 +143,7 @@ class PerfettoWriter:
             self._add(self._encoded(elapsed, kind[block], row[block], columns))
 
     def _begin_sequence(self, at_ns: int) -> None:
-        """Say that what came before does not count, and by which clock the times are."""
+        """Reset the sequence's state and define the clock of its times."""
         at = at_ns - self._base_ns
         defaults = message(_Packet.DEFAULTS, number(_Packet.TIMESTAMP_CLOCK, _ZERO_BASED))
         sequence = number(_Packet.SEQUENCE, self._sequence)
@@ -153,7 +152,7 @@ class PerfettoWriter:
         self._packet(sequence, clocks)
 
     def _intern(self, field: int, words: Sequence[str], used: NDArray[np.int32]) -> NDArray[np.int32]:
-        """Give the words that are used their numbers, from 1; return these in place of what stood for the words."""
+        """Intern the used words with ids from 1; return the ids in place of the indices."""
         indices, numbers = np.unique(used, return_inverse=True)
         for first in range(0, len(indices), _BLOCK_WORDS):
             block = enumerate(indices[first : first + _BLOCK_WORDS].tolist(), first + 1)
@@ -181,7 +180,7 @@ class PerfettoWriter:
 
 
 class _Columns(NamedTuple):
-    """Slices and changes of counters; columns of shape (n,)."""
+    """Slices and counter changes; columns of shape (n,)."""
 
     track: NDArray[np.int32]
     label: NDArray[np.int32]
@@ -193,7 +192,7 @@ class _Columns(NamedTuple):
 
 
 class _Table:
-    """Collects the slices and counters of a part, and puts their begins, ends and changes in order."""
+    """Collects the slices and counters of a part, and sorts their begins, ends and changes."""
 
     def __init__(self) -> None:
         self._parts: list[_Columns] = []
@@ -204,9 +203,9 @@ class _Table:
         return self._rows
 
     def add_slices(self, slices: Track, track: int) -> None:
-        """Add slices that nest or stand apart.
+        """Add slices that nest or are disjoint.
 
-        At one instant what has been running ends first; then slices begin, the longest first, and empty ones end.
+        At one instant running slices end first; then slices begin, the longest first, and empty ones end.
         """
         size = len(slices.start_ns)
         order = np.lexsort((-slices.end_ns, slices.start_ns))

@@ -1,4 +1,4 @@
-"""From one trace of one rank to what is written of it: its threads and streams, and perfkit's own tracks above them."""
+"""Build the tracks of one trace: its threads and streams, and perfkit's own tracks above them."""
 
 from collections import Counter as Tally
 from collections.abc import Iterator
@@ -23,53 +23,53 @@ OWN_CATEGORY: Final = "perfkit"
 STEP_TRACK: Final = "perfkit: step"
 CATEGORY_TRACK: Final = "perfkit: where the time goes"
 WAIT_TRACK: Final = "perfkit: waits for another rank"
-LATE_TRACK: Final = "perfkit: others wait for it"
+DELAY_TRACK: Final = "perfkit: delays other ranks"
 IN_FLIGHT: Final = "perfkit: bytes in flight"
 MEMORY: Final = "perfkit: memory allocated"
-_FAR_NS: Final = 2**53
-"""104 days from the timeline's zero: no event of the run, and beyond what a float of nanoseconds holds."""
+_RANGE_NS: Final = 2**53
+"""104 days from the timeline's zero: later than any event of the run, and than a float resolves nanoseconds."""
 
 
 class Plan(NamedTuple):
-    """How one trace is to be shown."""
+    """How to show one trace."""
 
     place: int
     name: str
     clock: HostClock | None
     steps: Ranges | None
     step_marker: str | None
-    meetings: CollectiveLinks | None
-    """None in the second and further traces of a rank."""
+    links: CollectiveLinks | None
+    """None for all but the first trace of a rank."""
     arrows: dict[int, int]
     arrow_ends: dict[int, tuple[int, int]]
     first_launch: int
-    """Number of the first arrow from a launch to what it launched."""
+    """Number of the first arrow from a launch to its kernel."""
     base_ns: int
     """The instant that is zero on the timeline."""
 
 
 class _Labels(dict[str, int]):
-    """Numbers of words beyond those of the trace."""
+    """Indices of labels that are added to those of the trace."""
 
-    def __init__(self, known: tuple[str, ...]) -> None:
+    def __init__(self, initial: tuple[str, ...]) -> None:
         super().__init__()
-        self.all = list(known)
+        self.all = list(initial)
 
-    def __missing__(self, word: str) -> int:
-        self.all.append(word)
-        self[word] = number = len(self.all) - 1
-        return number
+    def __missing__(self, label: str) -> int:
+        self.all.append(label)
+        self[label] = index = len(self.all) - 1
+        return index
 
 
 def build_rank_tracks(trace: RankTrace, plan: Plan) -> RankTracks:
-    """Return what is written of a trace that was read in detail."""
-    return _Maker(trace, plan).part()
+    """Return the tracks of a trace that was read with `detailed`."""
+    return _TrackBuilder(trace, plan).build()
 
 
-class _Maker:
+class _TrackBuilder:
     def __init__(self, trace: RankTrace, plan: Plan) -> None:
         if trace.detail is None:
-            raise ValueError("the trace was not read in detail")
+            raise ValueError("the trace was not read with `detailed`")
         self.events: Events = trace.events
         self.detail: TimelineDetail = trace.detail
         self.memory = trace.memory
@@ -77,12 +77,12 @@ class _Maker:
         self.labels = _Labels(self.events.names)
         self.names: Names = classify_names(self.events.names)
         self.device: Device = find_device(self.events, self.names)
-        said = trace.header.perfkit
-        completed = said.steps[1] if said and said.steps else None
-        self.steps = find_steps(self.events, self.device, plan.step_marker, completed)
+        header = trace.header.perfkit
+        last_completed = header.steps[1] if header and header.steps else None
+        self.steps = find_steps(self.events, self.device, plan.step_marker, last_completed)
         self.out_of_range = 0
 
-    def part(self) -> RankTracks:
+    def build(self) -> RankTracks:
         plan = self.plan
         tracks: list[Track | Counter] = [*self._own_tracks(), *self._counters(), *self._threads()]
         return RankTracks(
@@ -98,41 +98,41 @@ class _Maker:
     def _aligned(self, time_ns: Ints) -> Ints:
         return aligned(self.plan.clock, time_ns) if self.plan.clock else time_ns
 
-    def _near(self, time_ns: Ints) -> NDArray[np.bool_]:
-        """Return which instants, aligned, are on the timeline."""
+    def _in_range(self, time_ns: Ints) -> NDArray[np.bool_]:
+        """Return a mask of the (aligned) instants that are on the timeline."""
         base_ns = self.plan.base_ns
-        return (time_ns >= base_ns) & (time_ns < base_ns + _FAR_NS)
+        return (time_ns >= base_ns) & (time_ns < base_ns + _RANGE_NS)
 
-    def _kept(self, near: NDArray[np.bool_], wanted: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return what is both, and count what is wanted and yet off the timeline."""
-        self.out_of_range += int(np.count_nonzero(wanted & ~near))
-        return near & wanted
+    def _select(self, in_range: NDArray[np.bool_], wanted: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Return the conjunction, and count what is wanted but outside the timeline."""
+        self.out_of_range += int(np.count_nonzero(wanted & ~in_range))
+        return in_range & wanted
 
-    # ---- what is shown ---------------------------------------------------------------------------------------------
+    # ---- selection -------------------------------------------------------------------------------------------------
 
     def _step_shown(self, steps: Steps) -> NDArray[np.bool_]:
         ranges = self.plan.steps
         return np.array([ranges is None or (number is not None and number in ranges) for number in steps.number])
 
     def _windows(self) -> tuple[Ints, Ints]:
-        """Return from when to when the shown steps' host and device are in them."""
+        """Return start and end of the shown steps, on the host and on the device."""
         if self.steps is None or self.plan.steps is None:
             return np.array([np.iinfo(np.int64).min]), np.array([np.iinfo(np.int64).max])
         shown = self._step_shown(self.steps)
         return self.steps.host_start_ns[shown], self.steps.bounds[1:][shown]
 
     def _rows(self) -> Ints:
-        """Return the events that are shown: of chosen steps those that begin in them, devices' by their launch."""
+        """Return the shown events: those that begin in the selected steps, device events by their launch."""
         events = self.events
         rows = _within(events.start_ns, *self._windows())
         if self.plan.steps is not None and self.steps is not None:
             shown = self._step_shown(self.steps)
             step = self.steps.device_step
             rows[self.device.row] = (step >= 0) & shown[np.maximum(step, 0)]
-        near = self._near(self._aligned(events.start_ns)) & self._near(self._aligned(events.end_ns))
-        return np.flatnonzero(self._kept(near, rows))
+        in_range = self._in_range(self._aligned(events.start_ns)) & self._in_range(self._aligned(events.end_ns))
+        return np.flatnonzero(self._select(in_range, rows))
 
-    # ---- the trace's own -------------------------------------------------------------------------------------------
+    # ---- tracks of the trace ---------------------------------------------------------------------------------------
 
     def _threads(self) -> Iterator[Track]:
         events, rows = self.events, self._rows()
@@ -154,10 +154,10 @@ class _Maker:
                 collective=collective[here],
             )
             tracks.append((order, track))
-        yield from _told_apart([track for _, track in sorted(tracks, key=lambda item: item[0])])
+        yield from _with_unique_names([track for _, track in sorted(tracks, key=lambda item: item[0])])
 
     def _order(self, kinds: set[int], rows: Ints) -> int:
-        """Return where a thread stands: the one with the steps, other threads, devices, what is neither."""
+        """Return the sort key of a thread: the one with the steps, other threads, devices, others."""
         if kinds & {EventKind.KERNEL, EventKind.COPY}:
             return 2
         if not kinds - {EventKind.OTHER, EventKind.UNKNOWN}:
@@ -170,28 +170,28 @@ class _Maker:
         pid, tid = self.detail.threads[thread]
         on_device = bool(kinds & {EventKind.KERNEL, EventKind.COPY})
         what = "stream" if on_device else "thread"
-        said = self.detail.thread_names.get((pid, tid), "").strip() or str(tid)
-        name = said if said.startswith(what) else f"{what} {said}"
+        recorded = self.detail.thread_names.get((pid, tid), "").strip() or str(tid)
+        name = recorded if recorded.startswith(what) else f"{what} {recorded}"
         return f"{name} (device {pid})" if on_device else name
 
     def _launch_arrows(self, rows: Ints) -> Ints:
-        """Return the number of the arrow that begins (or, negative, ends) at each event, 0 where there is none.
+        """Return the number of the arrow that begins (or, negative, ends) at each event, 0 for none.
 
-        Of several activities that one launch started the first has it.
+        If one launch started several activities, the arrow goes to the first.
         """
         events, device = self.events, self.device
         arrow = np.zeros(len(events.kind), np.int64)
         shown = np.zeros(len(events.kind), np.bool_)
         shown[rows] = True
-        tied = np.flatnonzero((device.launch_row >= 0) & shown[device.row])
-        tied = tied[shown[device.launch_row[tied]]]
-        tied = tied[events.start_ns[device.launch_row[tied]] <= events.start_ns[device.row[tied]]]
-        tied = tied[np.argsort(events.start_ns[device.row[tied]], kind="stable")]
-        lasting = events.end_ns > events.start_ns
-        tied = tied[lasting[device.row[tied]] & lasting[device.launch_row[tied]]]
-        launches, first = np.unique(device.launch_row[tied], return_index=True)
+        linked = np.flatnonzero((device.launch_row >= 0) & shown[device.row])
+        linked = linked[shown[device.launch_row[linked]]]
+        linked = linked[events.start_ns[device.launch_row[linked]] <= events.start_ns[device.row[linked]]]
+        linked = linked[np.argsort(events.start_ns[device.row[linked]], kind="stable")]
+        nonempty = events.end_ns > events.start_ns
+        linked = linked[nonempty[device.row[linked]] & nonempty[device.launch_row[linked]]]
+        launches, first = np.unique(device.launch_row[linked], return_index=True)
         number = self.plan.first_launch + np.arange(len(launches))
-        arrow[launches], arrow[device.row[tied[first]]] = number, -number
+        arrow[launches], arrow[device.row[linked[first]]] = number, -number
         return arrow
 
     def _collective_arrows(self, rows: Ints) -> Ints:
@@ -203,13 +203,13 @@ class _Maker:
         return arrow
 
     def _communicating(self, rows: Ints) -> Ints:
-        """Return the events that are collectives: kernels, or annotations of the backend."""
+        """Return the events of collectives: kernels, or annotations of the backend."""
         if len(self.device.row):
             return np.intersect1d(self.device.row[self.device.is_communication], rows)
         annotations: Ints = rows[self.events.kind[rows] == EventKind.ANNOTATION]
         return annotations[self.names.whole_span_annotation[self.events.name[annotations]]]
 
-    # ---- perfkit's -------------------------------------------------------------------------------------------------
+    # ---- perfkit's own tracks --------------------------------------------------------------------------------------
 
     def _own_tracks(self) -> Iterator[Track]:
         if self.steps is not None:
@@ -220,40 +220,40 @@ class _Maker:
             yield self._own(STEP_TRACK, spans)
             activity = find_activity(self.events, self.names, self.device, self.steps)
             yield self._own(CATEGORY_TRACK, exclusive(activity, self.steps, shown))
-        if self.plan.meetings:
-            yield self._own(WAIT_TRACK, self.plan.meetings.waits)
-            yield self._own(LATE_TRACK, self.plan.meetings.delays_others)
+        if self.plan.links:
+            yield self._own(WAIT_TRACK, self.plan.links.waits)
+            yield self._own(DELAY_TRACK, self.plan.links.delays_others)
 
     def _own(self, name: str, spans: Spans) -> Track:
         start_ns, end_ns = self._aligned(spans.start_ns), self._aligned(spans.end_ns)
-        kept = self._kept(self._near(start_ns) & self._near(end_ns), np.ones(len(start_ns), np.bool_))
-        none = np.zeros(np.count_nonzero(kept), np.int64)
+        selected = self._select(self._in_range(start_ns) & self._in_range(end_ns), np.ones(len(start_ns), np.bool_))
+        none = np.zeros(np.count_nonzero(selected), np.int64)
         return Track(
             name=name,
-            start_ns=start_ns[kept],
-            end_ns=end_ns[kept],
-            label=np.array([self.labels[label] for label in spans.label], np.int64)[kept],
+            start_ns=start_ns[selected],
+            end_ns=end_ns[selected],
+            label=np.array([self.labels[label] for label in spans.label], np.int64)[selected],
             category=none + len(self.detail.categories),
             launch=none,
             collective=none,
         )
 
     def _counters(self) -> Iterator[Counter]:
-        if self.plan.meetings and len(self.plan.meetings.in_flight[0]):
-            time_ns, value = self.plan.meetings.in_flight
+        if self.plan.links and len(self.plan.links.in_flight[0]):
+            time_ns, value = self.plan.links.in_flight
             yield self._counter(IN_FLIGHT, time_ns, value, np.ones(len(time_ns), np.bool_))
-        for key, said in self.memory.items():
-            shown = _within(said.time_ns, *self._windows())
-            yield self._counter(f"{MEMORY}, {device_name(*key)}", said.time_ns, said.allocated_bytes, shown)
+        for key, memory in self.memory.items():
+            shown = _within(memory.time_ns, *self._windows())
+            yield self._counter(f"{MEMORY}, {device_name(*key)}", memory.time_ns, memory.allocated_bytes, shown)
 
     def _counter(self, name: str, time_ns: Ints, value: Ints, wanted: NDArray[np.bool_]) -> Counter:
         aligned_ns = self._aligned(time_ns)
-        kept = self._kept(self._near(aligned_ns), wanted)
-        return Counter(name, aligned_ns[kept], value[kept])
+        selected = self._select(self._in_range(aligned_ns), wanted)
+        return Counter(name, aligned_ns[selected], value[selected])
 
 
 def exclusive(activity: Activity, steps: Steps, shown: NDArray[np.bool_]) -> Spans:
-    """Cut the shown steps' windows into stretches of one exclusive category each (metrics.md section 4)."""
+    """Split the shown steps' windows into segments of one exclusive category each (metrics.md section 4)."""
     unions = (activity.compute, activity.communication, activity.memcpy, activity.data_loading)
     cuts = np.unique(np.concatenate([*(edge for spans in unions for edge in spans), steps.bounds]))
     cuts = cuts[(cuts >= steps.bounds[0]) & (cuts <= steps.bounds[-1])]
@@ -276,15 +276,15 @@ def _covered(spans: Union, instant: Ints) -> NDArray[np.bool_]:
 
 
 def _within(instant: Ints, start: Ints, end: Ints) -> NDArray[np.bool_]:
-    """Return whether each instant is within any of the spans, which are in order."""
+    """Return a mask of the instants within any of the spans, which are in order."""
     if not len(start):
         return np.zeros(len(instant), np.bool_)
     last = np.searchsorted(start, instant, side="right") - 1
     return (last >= 0) & (np.maximum.accumulate(end)[last] > instant)
 
 
-def _told_apart(tracks: list[Track]) -> Iterator[Track]:
-    """Number the tracks that have the same name."""
+def _with_unique_names(tracks: list[Track]) -> Iterator[Track]:
+    """Append numbers to repeated track names."""
     seen: Tally[str] = Tally()
     for track in tracks:
         seen[track.name] += 1

@@ -1,4 +1,4 @@
-"""What is written of one rank: tracks of slices and counters, in whatever format."""
+"""Tracks of one rank, slices and counters, independent of the output format."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple, Protocol
@@ -11,19 +11,19 @@ from perfkit.trace.lanes import assign_lanes
 
 
 class Track(NamedTuple):
-    """Slices of one thread, stream, or of perfkit's own; columns of shape (n,). They may cross."""
+    """Slices of one thread or stream, or perfkit's own; columns of shape (n,). They may overlap without nesting."""
 
     name: str
     start_ns: Ints
     end_ns: Ints
     label: Ints
-    """Index into the part's `labels`."""
+    """Index into `RankTracks.labels`."""
     category: Ints
-    """Index into the part's `categories`."""
+    """Index into `RankTracks.categories`."""
     launch: Ints
-    """Number of the arrow from a launch to what it launched; 0 where there is none. No two ranks share one."""
+    """Number of the arrow from a launch to its kernel, 0 for none; unique across ranks."""
     collective: Ints
-    """Number of the arrow through a collective on its ranks; 0 where there is none."""
+    """Number of the arrow through a collective on its ranks, 0 for none."""
 
 
 class Counter(NamedTuple):
@@ -38,61 +38,61 @@ class RankTracks(NamedTuple):
     """One trace of one rank."""
 
     place: int
-    """Of the rank among those that are merged, from 0."""
+    """Index of the rank among the merged ones, from 0."""
     name: str
-    """What to call the rank."""
+    """Display name of the rank."""
     labels: Sequence[str]
     categories: Sequence[str]
     tracks: list[Track | Counter]
-    """In the order in which they are to be seen."""
+    """In display order."""
     arrow_ends: dict[int, tuple[int, int]]
-    """Of each arrow through a collective: the first and the last place it touches."""
+    """First and last place of each arrow through a collective."""
     out_of_range: int
-    """How many events, perfkit's own among them, are left out because their times are off the timeline."""
+    """Number of events (perfkit's own included) that are skipped because their times are outside the timeline."""
 
 
 FIRST_PROCESS: Final = 1_000_000
-"""Number of the first rank's process. Threads count from 1: one with its process's number would be its main one."""
+"""Process id of the first rank. Thread ids count from 1: one equal to its process id would be the main thread."""
 
 
 class Threads:
-    """Numbers the threads that tracks are written as, from 1 in each process, in the order in which they come."""
+    """Assigns thread ids to tracks, from 1 in each process, in order of appearance."""
 
     def __init__(self) -> None:
         self._numbers: dict[int, dict[str, int]] = {}
 
     def number(self, place: int, name: str) -> tuple[int, bool]:
-        """Return the number of a thread of a rank, and whether it is new."""
-        known = self._numbers.setdefault(place, {})
-        new = name not in known
-        return known.setdefault(name, len(known) + 1), new
+        """Return the id of a thread of a rank, and whether it is new."""
+        ids = self._numbers.setdefault(place, {})
+        new = name not in ids
+        return ids.setdefault(name, len(ids) + 1), new
 
 
 class Writer(Protocol):
-    """Writes parts to a file."""
+    """Writes the tracks of ranks to a file."""
 
     def write(self, part: RankTracks) -> int:
-        """Write one part, and return of how many slices; those of one rank follow one another."""
+        """Write one part and return its number of slices; parts of one rank must be consecutive."""
 
     def close(self) -> None:
-        """Write what is left."""
+        """Write buffered data."""
 
 
 def lanes(track: Track) -> Iterator[tuple[int, Track]]:
-    """Yield the slices of a track in as many lanes, from 0, as it takes for none to cross another.
+    """Split the slices of a track into lanes, from 0, on each of which they nest or are disjoint.
 
-    What crosses more others at once than there are lanes is left out.
+    Slices that need more lanes than allowed are skipped.
     """
     lane = assign_lanes(np.zeros(len(track.start_ns), np.int8), track.start_ns, track.end_ns)
     for number in range(int(lane.max(initial=-1)) + 1):
-        yield number, chosen(track, lane == number)
+        yield number, select(track, lane == number)
 
 
-def chosen(track: Track, which: NDArray[np.bool_]) -> Track:
-    """Return some of a track's slices."""
-    return Track(track.name, *(column[which] for column in track[1:]))
+def select(track: Track, mask: NDArray[np.bool_]) -> Track:
+    """Return the slices of a track where `mask` is true."""
+    return Track(track.name, *(column[mask] for column in track[1:]))
 
 
 def lane_name(name: str, lane: int) -> str:
-    """Return what a lane of a track is called."""
+    """Return the name of a lane of a track."""
     return f"{name} ({lane + 1})" if lane else name

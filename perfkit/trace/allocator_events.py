@@ -1,4 +1,4 @@
-"""The allocator's own record: the instants `[memory]` that torch.profiler writes with `profile_memory`."""
+"""Collect the allocators' records: the instants `[memory]` that torch.profiler writes with `profile_memory`."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ _UNKNOWN: Final = -1
 
 
 class _Args(Struct, gc=False, frozen=True):
-    """What is used of an instant's `args`, as it stands."""
+    """The fields of an instant's `args` that are used, not validated."""
 
     allocated: Any = msgspec.field(name="Total Allocated", default=None)
     reserved: Any = msgspec.field(name="Total Reserved", default=None)
@@ -31,36 +31,36 @@ class _Args(Struct, gc=False, frozen=True):
     number: Any = msgspec.field(name="Device Id", default=None)
 
 
-_MANY: Final = msgspec.json.Decoder(list[_Args])
-_ONE: Final = msgspec.json.Decoder(_Args)
-_NONE: Final = _Args()
+_LIST_DECODER: Final = msgspec.json.Decoder(list[_Args])
+_DECODER: Final = msgspec.json.Decoder(_Args)
+_NO_ARGS: Final = _Args()
 
 
 class AllocatorEventCollector:
-    """Collects them, batch by batch."""
+    """Collects the records of a trace, batch by batch."""
 
     def __init__(self, repaired: Counter[str]) -> None:
         self._repaired = repaired
         self._columns: dict[tuple[int, int], tuple[GrowableArray, GrowableArray, GrowableArray]] = {}
-        """Of each device times, totals and what is reserved."""
+        """Times, allocated and reserved bytes of each device."""
         self._first: dict[tuple[int, int], tuple[int, int]] = {}
-        """Of each device the earliest time, and what was allocated before it."""
+        """The earliest time of each device, and the bytes allocated before it."""
 
-    def add(self, marks: Sequence[RawInstant]) -> None:
-        """Take the marks of a batch, of which some may be called `[memory]`."""
-        marks = [mark for mark in marks if mark.name == NAME]
-        if not marks:
+    def add(self, instants: Sequence[RawInstant]) -> None:
+        """Add the instants of a batch that are named `[memory]`."""
+        records = [instant for instant in instants if instant.name == NAME]
+        if not records:
             return
-        time_ns, placed = to_nanoseconds([mark.ts for mark in marks])
-        args = _decoded([mark.args for mark in marks])
+        time_ns, has_time = to_nanoseconds([record.ts for record in records])
+        args = _decoded([record.args for record in records])
         kind, number = _counts([a.kind for a in args]), _counts([a.number for a in args])
         allocated, reserved = _counts([a.allocated for a in args]), _counts([a.reserved for a in args])
-        known = placed & (kind >= 0) & (allocated >= 0)
-        self._repaired["records of memory without a usable time, device or total, left out"] += int((~known).sum())
-        for key in sorted(set(zip(kind[known].tolist(), number[known].tolist(), strict=True))):
-            chosen = np.flatnonzero(known & (kind == key[0]) & (number == key[1]))
+        valid = has_time & (kind >= 0) & (allocated >= 0)
+        self._repaired["memory records without a usable time, device or total, skipped"] += int((~valid).sum())
+        for key in sorted(set(zip(kind[valid].tolist(), number[valid].tolist(), strict=True))):
+            chosen = np.flatnonzero(valid & (kind == key[0]) & (number == key[1]))
             if key not in self._columns and len(self._columns) >= _MOST_DEVICES:
-                self._repaired[f"records of memory of more than {_MOST_DEVICES} devices, left out"] += len(chosen)
+                self._repaired[f"memory records of more than {_MOST_DEVICES} devices, skipped"] += len(chosen)
                 continue
             columns = self._columns.setdefault(
                 key, (GrowableArray(np.int64), GrowableArray(np.int64), GrowableArray(np.int64))
@@ -68,16 +68,16 @@ class AllocatorEventCollector:
             for column, values in zip(columns, (time_ns, allocated, reserved), strict=True):
                 column.extend(values[chosen])
             earliest = chosen[np.argmin(time_ns[chosen])]
-            self._begin(key, int(time_ns[earliest]), int(allocated[earliest]), args[earliest].change)
+            self._note_first(key, int(time_ns[earliest]), int(allocated[earliest]), args[earliest].change)
 
-    def _begin(self, key: tuple[int, int], time_ns: int, allocated: int, change: Any) -> None:
+    def _note_first(self, key: tuple[int, int], time_ns: int, allocated: int, change: Any) -> None:
         if key in self._first and self._first[key][0] <= time_ns:
             return
         before = allocated - change if type(change) is int else _UNKNOWN
         self._first[key] = (time_ns, before if 0 <= before < _LARGEST_BYTES else _UNKNOWN)
 
     def build(self, base_ns: int) -> dict[tuple[int, int], AllocatorTimeline]:
-        """Return what was collected by type and number of the device, in order of absolute time; then it is gone."""
+        """Return the timelines by type and number of the device, in order of absolute time; callable once."""
         return {
             key: _from_columns(self._columns.pop(key), base_ns, self._first[key][1]) for key in sorted(self._columns)
         }
@@ -95,24 +95,24 @@ def _from_columns(
 
 
 def _decoded(texts: list[Raw]) -> list[_Args]:
-    """Decode the `args` of each, together if all are what they should be."""
+    """Decode the `args` of each, together if all are valid."""
     try:
-        decoded = _MANY.decode(b"[" + b",".join(texts) + b"]")
+        decoded = _LIST_DECODER.decode(b"[" + b",".join(texts) + b"]")
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError):
         decoded = []
-    # Of one without any the list would be empty.
+    # If all are missing, the joined text is an empty list.
     return decoded if len(decoded) == len(texts) else [_decoded_alone(text) for text in texts]
 
 
 def _decoded_alone(text: Raw) -> _Args:
     try:
-        return _ONE.decode(text)
+        return _DECODER.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError):
-        return _NONE
+        return _NO_ARGS
 
 
 def _counts(values: list[Any]) -> Ints:
-    """Return counts as a column; -1 where it is none, as the host as a device has no number."""
+    """Return counts as a column; -1 if missing or invalid (the host has no device number)."""
     column: NDArray[np.int64] | None = None
     if set(map(type, values)) == {int}:
         try:

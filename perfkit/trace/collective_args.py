@@ -1,4 +1,4 @@
-"""What events say of the collectives they belong to, into columns: a trace may have a million, of which few differ."""
+"""Collect the metadata of collectives (size, dtype, group) as deduplicated columns: of a million few differ."""
 
 from collections.abc import Hashable
 from operator import attrgetter
@@ -7,21 +7,20 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from perfkit.trace.event_decoding import RawArgs
+from perfkit.trace.event_decoding import RawArgs, parse_count, parse_int, parse_text
 from perfkit.trace.events import CollectiveArgs, CollectiveArgsColumns
 from perfkit.trace.growable_array import GrowableArray
 from perfkit.trace.intervals import Ints
-from perfkit.trace.scalars import integer, natural, text
 
 _LARGEST_ARGUMENT_BYTES: Final = 1 << 16
 _FIELDS: Final = attrgetter("collective", "in_elements", "out_elements", "dtype", "group", "group_size", "members")
 
 
 class CollectiveArgsBuilder:
-    """Collects them."""
+    """Collects the metadata of a trace's events."""
 
     def __init__(self) -> None:
-        self._numbers: dict[Hashable, int] = {}
+        self._index_by_key: dict[Hashable, int] = {}
         self._args: list[CollectiveArgs] = []
         self._row, self._number, self._sequence = (
             GrowableArray(np.int64),
@@ -30,26 +29,26 @@ class CollectiveArgsBuilder:
         )
 
     def add(self, rows: Ints, args: list[RawArgs], dispatches: list[bool]) -> None:
-        """Take what the events of some rows say, later ones than before; `dispatches` as in `CollectiveArgs`."""
-        number = [self._number_of(one, is_dispatch) for one, is_dispatch in zip(args, dispatches, strict=True)]
+        """Add the metadata of events, whose rows must ascend; `dispatches` is `CollectiveArgs.is_dispatch` of each."""
+        indices = [self._index_of(one, is_dispatch) for one, is_dispatch in zip(args, dispatches, strict=True)]
         self._row.extend(rows)
-        self._number.extend(np.array(number, np.int32))
-        self._sequence.extend(np.array([integer(one.sequence, -1) for one in args], np.int64))
+        self._number.extend(np.array(indices, np.int32))
+        self._sequence.extend(np.array([parse_int(one.sequence, -1) for one in args], np.int64))
 
-    def _number_of(self, args: RawArgs, is_dispatch: bool) -> int:
+    def _index_of(self, args: RawArgs, is_dispatch: bool) -> int:
         fields = _FIELDS(args)
-        # 1, 1.0 and True are equal, and not the same.
-        key = (fields, tuple(map(type, fields)), _small(args.input_dims), _small(args.input_type), is_dispatch)
+        # 1, 1.0 and True compare equal, but differ.
+        key = (fields, tuple(map(type, fields)), _limited(args.input_dims), _limited(args.input_type), is_dispatch)
         try:
-            number = self._numbers.setdefault(key, len(self._args))
-        except TypeError:  # a list or an object where a word should be
-            number = len(self._args)
-        if number == len(self._args):
-            self._args.append(describe(args, is_dispatch=is_dispatch))
-        return number
+            index = self._index_by_key.setdefault(key, len(self._args))
+        except TypeError:  # a list or an object instead of a string
+            index = len(self._args)
+        if index == len(self._args):
+            self._args.append(decode_collective_args(args, is_dispatch=is_dispatch))
+        return index
 
     def build(self) -> CollectiveArgsColumns:
-        """Return what has been collected; nothing can be added afterwards."""
+        """Return the columns; nothing can be added afterwards."""
         return CollectiveArgsColumns(
             row=self._row.build(),
             number=self._number.build(),
@@ -58,29 +57,29 @@ class CollectiveArgsBuilder:
         )
 
 
-def describe(args: RawArgs, *, is_dispatch: bool) -> CollectiveArgs:
-    """Return what an event says of its collective."""
+def decode_collective_args(args: RawArgs, *, is_dispatch: bool) -> CollectiveArgs:
+    """Decode the metadata of one event."""
     return CollectiveArgs(
-        operator=text(args.collective),
-        in_elements=natural(args.in_elements),
-        out_elements=natural(args.out_elements),
-        dtype=text(args.dtype),
-        group=text(args.group),
-        group_size=natural(args.group_size),
-        members=text(args.members),
-        input_dims=_decoded(_small(args.input_dims)),
-        input_type=_decoded(_small(args.input_type)),
+        operator=parse_text(args.collective),
+        in_elements=parse_count(args.in_elements),
+        out_elements=parse_count(args.out_elements),
+        dtype=parse_text(args.dtype),
+        group=parse_text(args.group),
+        group_size=parse_count(args.group_size),
+        members=parse_text(args.members),
+        input_dims=_decoded(_limited(args.input_dims)),
+        input_type=_decoded(_limited(args.input_type)),
         is_dispatch=is_dispatch,
     )
 
 
-def _small(raw: msgspec.Raw) -> bytes:
-    """Return the text of a value; nothing of one that is too large to be kept."""
+def _limited(raw: msgspec.Raw) -> bytes:
+    """Return the text of a value; empty if it is too large to be kept."""
     return bytes(raw) if len(bytes(raw)) <= _LARGEST_ARGUMENT_BYTES else b""
 
 
 def _decoded(text: bytes) -> Any:
-    """Decode a value; None where there is none, or it is damaged."""
+    """Decode a value; None if it is missing or damaged."""
     try:
         return msgspec.json.decode(text) if text else None
     except (ValueError, RecursionError):

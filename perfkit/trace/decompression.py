@@ -1,7 +1,7 @@
-"""From a file to the bytes of its text, piece by piece: what it is compressed with is told by its first bytes.
+"""Decompress a file piece by piece; its first bytes show the format.
 
-Decompression runs ahead in a thread: isal and zstandard release the interpreter while they work, so that on a second
-core it costs next to no time.
+Decompression runs ahead in a thread: isal and zstandard release the GIL while they work, so with a second core it takes
+almost no extra time.
 """
 
 import threading
@@ -17,28 +17,28 @@ from perfkit.errors import TraceError
 GZIP_MAGIC: Final = b"\x1f\x8b"
 ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 SKIPPABLE: Final = tuple(bytes([0x50 + k]) + b"\x2a\x4d\x18" for k in range(16))
-"""Frames that zstd passes over; pzstd writes them first."""
+"""Skippable frames of zstd; pzstd begins with one."""
 
 PIECE_BYTES: Final = 1 << 18
 MAX_BYTES: Final = 64 << 30
-"""Of text, unless the caller says otherwise: four days of profiling at the rate of the largest traces known."""
+"""Default limit of the text: four days of profiling at the rate of the largest known traces."""
 
-_AHEAD: Final = 8
-"""Pieces that may wait for the parser."""
+_PREFETCH: Final = 8
+"""Number of pieces that may wait for the parser."""
 _FREE_BYTES: Final = 256 << 20
 _LARGEST_RATIO: Final = 250
-"""Traces compress 10 to 40 times. What expands more, beyond the first 256 MiB, is an attack on memory."""
+"""Traces compress 10 to 40 times. More than this, beyond the first 256 MiB, is an attack on memory."""
 _FREE_EVENTS: Final = 200_000
-"""Beyond them an event takes more than a byte of the file: of real ones six at least, for their times differ."""
+"""Beyond this number, an event takes at least one byte of the file; real ones take six, because their times differ."""
 _ZSTD_WINDOW_BYTES: Final = 1 << 27
-"""zstd's own default: what needs a larger window must be asked for."""
+"""zstd's own default limit."""
 _ZSTD_INPUT_BYTES: Final = 1 << 10
 _ZSTD_DENSE_INPUT_BYTES: Final = 1 << 5
-"""A block of 4 bytes may stand for 128 KiB: so much input gives 1 MiB at most, where the other may give 32."""
+"""A block of 4 bytes may expand to 128 KiB: this much input to 1 MiB at most, the other to 32 MiB."""
 
 
 class BrokenStreamError(Exception):
-    """The compressed data ends too soon or is damaged; its text up to there has been given out."""
+    """The compressed data ends too soon or is damaged; the text before the damage has been yielded."""
 
 
 class TraceText:
@@ -46,7 +46,7 @@ class TraceText:
 
     Args:
         path: the file.
-        max_bytes: refuse more text than this; None: 64 GiB, and what only an attack compresses so well.
+        max_bytes: refuse more text than this. None means 64 GiB, and refuses implausible compression ratios.
         progress: called with the number of bytes of the file read since the last call, from the reading thread.
     """
 
@@ -57,16 +57,16 @@ class TraceText:
         self._max_bytes = max_bytes
         self._progress = progress
         self.read_bytes = 0
-        """Of the file, so far."""
+        """Bytes of the file read so far."""
         self.text_bytes = 0
-        """Of its text, so far."""
+        """Bytes of text so far."""
 
     def pieces(self) -> Iterator[bytes]:
         """Yield the text.
 
         Raises:
             BrokenStreamError: the compressed data is damaged or cut off.
-            TraceError: the file cannot be read, or holds more text than is allowed.
+            TraceError: the file cannot be read, or has more text than allowed.
         """
         try:
             with self._path.open("rb") as file:
@@ -95,7 +95,7 @@ class TraceText:
                 yield piece
         except BrokenStreamError:
             file.seek(0)
-            yield from _gunzip_to_the_last_byte(iter(lambda: file.read(PIECE_BYTES), b""), given)
+            yield from _gunzip_up_to_damage(iter(lambda: file.read(PIECE_BYTES), b""), given)
             raise
 
     def _counted(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
@@ -105,18 +105,18 @@ class TraceText:
             yield piece
 
     def check_event_count(self, kept: int) -> None:
-        """Refuse a file that holds more events than so few bytes can, unless its size is allowed.
+        """Refuse an implausible number of events for the size of the file, unless `max_bytes` allows it.
 
         Raises:
-            TraceError: there are more.
+            TraceError: there are too many events.
         """
         if self._max_bytes is None and kept > _FREE_EVENTS + self.read_bytes:
             self._refuse(f"hold more than {kept:,} events")
 
     def _refuse(self, what: str) -> NoReturn:
         raise TraceError(
-            f"{self._path}: {self.read_bytes:,} bytes {what}, as no trace does: "
-            "a decompression bomb? If it is none, allow its size with --max-bytes"
+            f"{self._path}: possible decompression bomb: {self.read_bytes:,} bytes {what}; "
+            "if the file is genuine, --max-bytes allows it"
         )
 
     def _check_size(self) -> None:
@@ -124,13 +124,12 @@ class TraceText:
             self._refuse(f"expand to more than {self.text_bytes:,}")
         if self.text_bytes > (self._max_bytes or MAX_BYTES):
             raise TraceError(
-                f"{self._path}: holds more than {self._max_bytes or MAX_BYTES:,} bytes of text: "
-                "allow more with --max-bytes"
+                f"{self._path}: more than {self._max_bytes or MAX_BYTES:,} bytes of text: --max-bytes allows more"
             )
 
 
 def _gunzip(raw: Iterator[bytes]) -> Iterator[bytes]:
-    """Decompress gzip, any number of members; zeros behind the last are padding."""
+    """Decompress gzip, any number of members; zeros after the last are padding."""
     from isal import igzip_lib
 
     rest = b""
@@ -138,7 +137,7 @@ def _gunzip(raw: Iterator[bytes]) -> Iterator[bytes]:
     while rest := rest.lstrip(b"\0") or next(raw, b""):
         if members and not rest.startswith(GZIP_MAGIC[: len(rest)]):
             if rest.strip(b"\0"):
-                raise BrokenStreamError("what follows the compressed data is no gzip")
+                raise BrokenStreamError("the data after the gzip stream is not gzip")
             rest = b""
             continue
         member = igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP)
@@ -155,8 +154,8 @@ def _gunzip(raw: Iterator[bytes]) -> Iterator[bytes]:
         rest = member.unused_data
 
 
-def _gunzip_to_the_last_byte(raw: Iterator[bytes], given: int) -> Iterator[bytes]:
-    """Decompress damaged data once more, with zlib: it gives out all text before the damage. Skip what was given."""
+def _gunzip_up_to_damage(raw: Iterator[bytes], given: int) -> Iterator[bytes]:
+    """Decompress damaged data again with zlib, which yields all text before the damage; skip `given` bytes."""
     member, total = zlib.decompressobj(31), 0
     with suppress(zlib.error):
         for piece in raw:
@@ -178,7 +177,7 @@ def _unzstd(raw: Iterator[bytes]) -> Iterator[bytes]:
 
     decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES)
     frame = decompressor.decompressobj()
-    fresh, size = True, _ZSTD_INPUT_BYTES
+    at_boundary, size = True, _ZSTD_INPUT_BYTES
     try:
         for piece in raw:
             rest = piece
@@ -186,7 +185,7 @@ def _unzstd(raw: Iterator[bytes]) -> Iterator[bytes]:
                 text = frame.decompress(rest[:size])
                 rest = frame.unused_data + rest[size:]
                 size = _ZSTD_DENSE_INPUT_BYTES if len(text) > _LARGEST_RATIO * size else _ZSTD_INPUT_BYTES
-                fresh = frame.eof
+                at_boundary = frame.eof
                 if frame.eof:
                     frame = decompressor.decompressobj()
                 if text:
@@ -196,13 +195,13 @@ def _unzstd(raw: Iterator[bytes]) -> Iterator[bytes]:
             most = f"a window of more than {_ZSTD_WINDOW_BYTES >> 20} MiB"
             raise BrokenStreamError(f"zstd data with {most}: compress it without --long") from error
         raise BrokenStreamError(f"damaged zstd data ({error})") from error
-    if not fresh:
+    if not at_boundary:
         raise BrokenStreamError("damaged zstd data: it ends too soon")
 
 
 def _prefetched(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """Run the iterator in a thread, a few pieces ahead; what it raises is raised here."""
-    queue: Queue[bytes | BaseException | None] = Queue(_AHEAD)
+    """Run the iterator in a thread, a few pieces ahead; its errors are raised here."""
+    queue: Queue[bytes | BaseException | None] = Queue(_PREFETCH)
     stopped = threading.Event()
     thread = threading.Thread(target=_produce, args=(pieces, queue, stopped), name="perfkit-decompress", daemon=True)
     thread.start()
@@ -213,14 +212,14 @@ def _prefetched(pieces: Iterator[bytes]) -> Iterator[bytes]:
             yield item
     finally:
         stopped.set()
-        with suppress(Empty):  # a thread that waits for room wakes at once
+        with suppress(Empty):  # wakes a thread that waits for room
             while True:
                 queue.get_nowait()
         thread.join()
 
 
 def _produce(pieces: Iterator[bytes], queue: "Queue[bytes | BaseException | None]", stopped: threading.Event) -> None:
-    """Put what the iterator yields, then None or what it raised; end early once nobody wants it."""
+    """Put the iterator's items, then None or its error; end early when stopped."""
 
     def put(item: bytes | BaseException | None) -> None:
         while not stopped.is_set():
@@ -234,5 +233,5 @@ def _produce(pieces: Iterator[bytes], queue: "Queue[bytes | BaseException | None
             if stopped.is_set():
                 return
         put(None)
-    except BaseException as error:  # noqa: BLE001 - handed over to the thread that asked
+    except BaseException as error:  # noqa: BLE001 - raised again in the consumer's thread
         put(error)

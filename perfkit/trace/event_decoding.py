@@ -1,10 +1,9 @@
-"""The records of a Chrome trace and their decoding: strict first, lenient for what that refuses.
+"""Decode the records of a Chrome trace: strictly first, leniently if that fails.
 
-Programs write traces that are not JSON: invalid UTF-8, raw control characters and bare backslashes (of Windows' paths)
-inside strings, NaN. The fast path is msgspec's typed decoder, which looks only at the fields that are used and passes
-over all that is no complete event; an event that it refuses goes through Python's own lenient decoder, with invalid
-bytes replaced, into the same record.
-Each event is decoded for itself: how it is cut out of its file changes nothing.
+Some traces are not valid JSON: invalid UTF-8, raw control characters and bare backslashes (of Windows paths) inside
+strings, NaN. The fast path is msgspec's typed decoder, which decodes only the fields that are used and skips whatever
+is not a complete event. An event that it refuses goes through Python's own lenient decoder, with invalid bytes
+replaced, into the same record. Each event is decoded independently: how the file is split does not matter.
 """
 
 import functools
@@ -17,20 +16,20 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw, Struct
 
-_NOTHING: Final = Raw(b"")
+_MISSING: Final = Raw(b"")
 LENIENT_BYTES: Final = 1 << 20
-"""Python's decoder keeps all of what it reads, at up to thirty times its size."""
+"""Limit for the lenient decoder: Python keeps everything it decodes, at up to thirty times its size."""
 
 _ESCAPE: Final = re.compile(r'\\(["\\/bfnrt]|u[0-9a-fA-F]{4})?')
 
 _MOST_DIGITS: Final = 4000
-"""Python refuses to convert more than 4300."""
+"""Python refuses to convert integers of more than 4300 digits."""
 
 SUFFIXES: Final = (".json", ".json.gz", ".json.zst")
 
 
 class RawArgs(Struct, gc=False, frozen=True):
-    """The fields of `args` that the analysis uses, as they stand."""
+    """The fields of `args` that the analysis uses, not validated."""
 
     correlation: Any = -1
     collective: Any = msgspec.field(name="Collective name", default=None)
@@ -41,19 +40,19 @@ class RawArgs(Struct, gc=False, frozen=True):
     group_size: Any = msgspec.field(name="Group size", default=None)
     sequence: Any = msgspec.field(name="Seq", default=None)
     members: Any = msgspec.field(name="Process Group Ranks", default=None)
-    input_dims: Raw = msgspec.field(name="Input Dims", default=_NOTHING)
-    input_type: Raw = msgspec.field(name="Input type", default=_NOTHING)
+    input_dims: Raw = msgspec.field(name="Input Dims", default=_MISSING)
+    input_type: Raw = msgspec.field(name="Input type", default=_MISSING)
 
 
 class RawEvent(Struct, gc=False, tag_field="ph", tag="X"):
-    """The fields of a complete event that the analysis uses; times as text, so that no float comes between."""
+    """The fields of a complete event that the analysis uses; times as text, to avoid floats."""
 
     cat: str | None = None
     name: str = "None"
     pid: int | str = "None"
     tid: int | str = "None"
-    ts: Raw = _NOTHING
-    dur: Raw = _NOTHING
+    ts: Raw = _MISSING
+    dur: Raw = _MISSING
     args: RawArgs = RawArgs()
 
 
@@ -62,16 +61,16 @@ _OTHERS: Final = tuple(
     msgspec.defstruct(f"Other{number}", [], gc=False, tag_field="ph", tag=phase)
     for number, phase in enumerate(_OTHER_PHASES)
 )
-"""Events that are neither complete nor read for what else they say: flows, counters. Nothing of them is kept."""
+"""Events of other phases, such as flows and counters. None of their fields is kept."""
 
 
 class RawInstant(Struct, gc=False, tag_field="ph", tag="i"):
     """An instant, such as `[memory]`."""
 
     name: Any = None
-    ts: Raw = _NOTHING
-    args: Raw = _NOTHING
-    """As they stand: of most instants they are not needed, whatever they are."""
+    ts: Raw = _MISSING
+    args: Raw = _MISSING
+    """Not decoded: most instants do not need them."""
 
 
 class _NameArgs(Struct, gc=False, frozen=True):
@@ -88,33 +87,30 @@ class RawMetadata(Struct, gc=False, tag_field="ph", tag="M"):
 
 
 class NotAnEvent(Struct, gc=False):
-    """An object that is no event: it has no `ph`."""
+    """An object that is not an event: it has no `ph`."""
 
 
 def _decoder(*kinds: type[Struct]) -> msgspec.json.Decoder[list[Any]]:
-    """Return a decoder of lists of events of these kinds, and of all others as such."""
+    """Return a decoder of lists of events of these kinds; all others become empty records."""
     tags = {kind.__struct_config__.tag for kind in kinds}
     others = (other for other in _OTHERS if other.__struct_config__.tag not in tags)
     return msgspec.json.Decoder(list[functools.reduce(operator.or_, (*kinds, *others))])  # type: ignore[misc]
 
 
 _DECODER: Final = _decoder(RawEvent, RawInstant)
-_DETAILED: Final = _decoder(RawEvent, RawInstant, RawMetadata)
+_DECODER_WITH_METADATA: Final = _decoder(RawEvent, RawInstant, RawMetadata)
 
 _OTHER: Final = _OTHERS[0]()
 
 
 def decode_strictly(text: bytes) -> list[Any] | None:
-    """Decode events separated by commas; None where they are no JSON, or not of the types they should be.
-
-    Those of type `RawEvent` are complete events, those of type `RawInstant` instants.
-    """
+    """Decode events separated by commas into `RawEvent` and `RawInstant`; None if not JSON of the right types."""
     return _decode(text, _DECODER)
 
 
 def decode_with_metadata(text: bytes) -> list[Any] | None:
-    """Decode likewise, with names as `RawMetadata`."""
-    return _decode(text, _DETAILED)
+    """Decode likewise, and metadata events into `RawMetadata`."""
+    return _decode(text, _DECODER_WITH_METADATA)
 
 
 def _decode(text: bytes, decoder: msgspec.json.Decoder[list[Any]]) -> list[Any] | None:
@@ -125,18 +121,18 @@ def _decode(text: bytes, decoder: msgspec.json.Decoder[list[Any]]) -> list[Any] 
 
 
 def contains_no_object(text: bytes) -> bool:
-    """Tell lists of numbers and the like, of which each alone would have to be decoded to see that it is no event."""
+    """Return whether values are JSON without any object: no event is among them, and none need be decoded alone."""
     if b"{" in text:
         return False
     try:
-        msgspec.json.decode(b"[" + text + b"]", type=Raw)  # which builds nothing
+        msgspec.json.decode(b"[" + text + b"]", type=Raw)  # builds no objects
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return False
     return True
 
 
 def decode_leniently(text: bytes) -> list[Any] | None:
-    """Decode one event; None where nothing can be made of it, an empty list where it is no event."""
+    """Decode one event; None if it cannot be decoded, an empty list if it is not an event."""
     if len(text) > LENIENT_BYTES:
         return None
     try:
@@ -147,7 +143,7 @@ def decode_leniently(text: bytes) -> list[Any] | None:
 
 
 def _event(loaded: dict[str, Any]) -> Struct:
-    phase = _plain(loaded.get("ph"))
+    phase = _converted(loaded.get("ph"))
     if phase == "X":
         return _raw_event(loaded)
     if phase is None:
@@ -156,19 +152,19 @@ def _event(loaded: dict[str, Any]) -> Struct:
 
 
 def load_leniently(text: bytes) -> Any:
-    """Decode any JSON, numbers as their texts: what is not needed is never converted.
+    """Decode any JSON, with numbers as text: most are not needed and never converted.
 
     Raises:
-        ValueError: it is no JSON.
+        ValueError: it is not JSON.
         RecursionError: it is nested too deeply.
     """
     decoded = text.decode("utf-8", "replace")
-    return _LENIENT.decode(_with_whole_escapes(decoded) if "\\" in decoded else decoded)
+    return _LENIENT.decode(_with_valid_escapes(decoded) if "\\" in decoded else decoded)
 
 
-def _with_whole_escapes(text: str) -> str:
-    """Double the backslashes that begin no escape of JSON."""
-    return _ESCAPE.sub(lambda found: found[0] if found[1] else r"\\", text)
+def _with_valid_escapes(text: str) -> str:
+    """Double the backslashes that do not begin an escape sequence."""
+    return _ESCAPE.sub(lambda match: match[0] if match[1] else r"\\", text)
 
 
 class _Number(str):
@@ -180,21 +176,21 @@ class _Number(str):
 _LENIENT: Final = json.JSONDecoder(strict=False, parse_float=_Number, parse_int=_Number)
 
 
-def _plain(value: Any) -> Any:
-    """Turn the texts of numbers within a small value into numbers, and strings into such as can be printed."""
+def _converted(value: Any) -> Any:
+    """Convert the numbers within a small value, and make its strings encodable."""
     if isinstance(value, _Number):
         return json.loads(value) if len(value) < _MOST_DIGITS else str(value)
     if isinstance(value, str):
-        return _printable(value)
+        return _encodable(value)
     if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: _converted(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_plain(item) for item in value]
+        return [_converted(item) for item in value]
     return value
 
 
-def _printable(text: str) -> str:
-    """Replace halves of surrogate pairs."""
+def _encodable(text: str) -> str:
+    """Replace lone surrogates."""
     return text.encode("utf-8", "replace").decode()
 
 
@@ -202,8 +198,8 @@ def _raw_event(event: dict[str, Any]) -> RawEvent:
     args = event.get("args")
     category = event.get("cat")
     return RawEvent(
-        cat=None if category is None else _printable(str(category)),
-        name=_printable(str(event.get("name"))),
+        cat=None if category is None else _encodable(str(category)),
+        name=_encodable(str(event.get("name"))),
         pid=_id(event.get("pid")),
         tid=_id(event.get("tid")),
         ts=_raw_text(event.get("ts")),
@@ -214,48 +210,48 @@ def _raw_event(event: dict[str, Any]) -> RawEvent:
 
 def _raw_instant(event: dict[str, Any]) -> RawInstant:
     return RawInstant(
-        name=_plain(event.get("name")), ts=_raw_text(event.get("ts")), args=_re_encoded(event.get("args"))
+        name=_converted(event.get("name")), ts=_raw_text(event.get("ts")), args=_re_encoded(event.get("args"))
     )
 
 
 def _id(value: Any) -> int | str:
     if isinstance(value, _Number) and len(value) < _MOST_DIGITS and re.fullmatch(r"-?\d+", value):
         return int(value)
-    return _printable(str(value))
+    return _encodable(str(value))
 
 
 def _raw_text(value: Any) -> Raw:
     """Return the text of a number, or of a string in its quotes."""
     if isinstance(value, _Number):
         return Raw(value.encode())
-    return Raw(json.dumps(value).encode()) if isinstance(value, str) else _NOTHING
+    return Raw(json.dumps(value).encode()) if isinstance(value, str) else _MISSING
 
 
 def _raw_args(args: dict[str, Any]) -> RawArgs:
     return RawArgs(
-        correlation=_plain(args.get("correlation", -1)),
-        collective=_plain(args.get("Collective name")),
-        in_elements=_plain(args.get("In msg nelems")),
-        out_elements=_plain(args.get("Out msg nelems")),
-        dtype=_plain(args.get("dtype")),
-        group=_plain(args.get("Process Group Name")),
-        group_size=_plain(args.get("Group size")),
-        sequence=_plain(args.get("Seq")),
-        members=_plain(args.get("Process Group Ranks")),
+        correlation=_converted(args.get("correlation", -1)),
+        collective=_converted(args.get("Collective name")),
+        in_elements=_converted(args.get("In msg nelems")),
+        out_elements=_converted(args.get("Out msg nelems")),
+        dtype=_converted(args.get("dtype")),
+        group=_converted(args.get("Process Group Name")),
+        group_size=_converted(args.get("Group size")),
+        sequence=_converted(args.get("Seq")),
+        members=_converted(args.get("Process Group Ranks")),
         input_dims=_re_encoded(args.get("Input Dims")),
         input_type=_re_encoded(args.get("Input type")),
     )
 
 
 def _re_encoded(value: Any) -> Raw:
-    return _NOTHING if value is None else Raw(json.dumps(_plain(value)).encode())
+    return _MISSING if value is None else Raw(json.dumps(_converted(value)).encode())
 
 
 def decode_value(text: bytes) -> Any:
-    """Decode one value of the header, however it is written.
+    """Decode one value of the header, leniently if necessary.
 
     Raises:
-        ValueError: nothing can be made of it.
+        ValueError: it cannot be decoded.
     """
     try:
         return msgspec.json.decode(text)
@@ -264,15 +260,36 @@ def decode_value(text: bytes) -> Any:
     if len(text) > LENIENT_BYTES:
         raise ValueError("too large to be decoded leniently")
     try:
-        return _plain(load_leniently(text))
+        return _converted(load_leniently(text))
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
 
 
 def decode_number(text: bytes) -> Decimal | None:
-    """Decode a number, which may stand in quotes, exactly; None where it is none."""
+    """Decode a number exactly, with or without quotes; None if it is not a number."""
     value = text.strip().strip(b'"')
     try:
         return Decimal(value.decode("ascii")) if len(value) < 64 else None
     except (InvalidOperation, UnicodeDecodeError):
         return None
+
+
+# ---- single values of records --------------------------------------------------------------------------------------
+
+
+def parse_int(value: Any, default: int) -> int:
+    """Return a number or a decimal string as int64; `default` if it is missing or invalid."""
+    if isinstance(value, str) and value.strip().isdecimal() and len(value) < 20:
+        value = int(value)
+    return value if type(value) is int and 0 <= value < 2**63 else default
+
+
+def parse_count(value: Any) -> int | None:
+    """Return a count; None if it is missing or invalid."""
+    count = parse_int(value, -1)
+    return None if count < 0 else count
+
+
+def parse_text(value: Any) -> str | None:
+    """Return a string; None if it is missing or empty."""
+    return None if value is None or value == "" else str(value)

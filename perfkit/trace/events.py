@@ -1,4 +1,4 @@
-"""`Events`: the currency between reading and analysis. Equal-length columns, interned names, integer nanoseconds."""
+"""`Events`, the data that analysis gets from reading: equal-length columns, interned names, integer nanoseconds."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from perfkit.trace.lanes import Id
 
 
 class EventKind(IntEnum):
-    """What an event is, by the trace's own category (metrics.md section 2)."""
+    """The kind of an event, by its category in the trace (metrics.md section 2)."""
 
     KERNEL = 0
     COPY = 1
@@ -26,13 +26,13 @@ class EventKind(IntEnum):
     PYTHON = 5
     """Counted, not kept."""
     OTHER = 6
-    """Known and of no use to the analysis: counted, not kept."""
+    """Known, but not used by the analysis: counted, not kept."""
     UNKNOWN = 7
-    """A complete event of a category that no row knows: counted, not kept, and a finding."""
+    """A complete event of an unknown category: counted, not kept, and reported as a finding."""
 
 
 class CollectiveArgs(Struct, frozen=True, kw_only=True):
-    """What an event says of the collective it belongs to; None where it does not say."""
+    """Metadata of a collective, from an event's arguments; None if not recorded."""
 
     operator: str | None = None
     in_elements: int | None = None
@@ -41,34 +41,34 @@ class CollectiveArgs(Struct, frozen=True, kw_only=True):
     group: str | None = None
     group_size: int | None = None
     members: str | None = None
-    """The group's ranks as the trace writes them, abbreviated where they are many."""
+    """The group's ranks as written in the trace, which abbreviates long lists."""
     input_dims: Any = None
     """`Input Dims`: nested lists of sizes, as recorded with shapes."""
     input_type: Any = None
     """`Input type`: a list of types, likewise."""
     is_dispatch: bool = False
-    """Whether the event is a `c10d::*` operator, which lists all its arguments, outputs too."""
+    """Whether the event is a `c10d::*` operator, whose arguments include its outputs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveArgsColumns:
-    """What events with metadata of a collective, and communication operators, say of it; columns of shape (s,)."""
+    """Metadata of collectives, from the events that carry it; columns of shape (s,)."""
 
     row: Ints
-    """In `Events`, ascending."""
+    """Row in `Events`, ascending."""
     number: NDArray[np.int32]
     """Index into `args`."""
     sequence: Ints
-    """The collective's number in its process group; -1 where the event does not say."""
+    """The collective's sequence number in its process group; -1 if not recorded."""
     args: tuple[CollectiveArgs, ...]
-    """What is said, each once."""
+    """The distinct metadata."""
 
     def args_index(self, rows: Ints) -> Ints:
-        """Return for each row the index into `args` of what it says; -1 where it says nothing, as no row (-1) does."""
+        """Return each row's index into `args`; -1 for rows without metadata, and for no row (-1)."""
         return self._at(rows, self.number)
 
     def sequence_of(self, rows: Ints) -> Ints:
-        """Return for each row the collective's number in its process group; -1 where it does not say."""
+        """Return each row's sequence number in its process group; -1 if not recorded."""
         return self._at(rows, self.sequence)
 
     def _at(self, rows: Ints, column: NDArray[Any]) -> Ints:
@@ -77,9 +77,9 @@ class CollectiveArgsColumns:
         place = np.minimum(np.searchsorted(self.row, rows), len(self.row) - 1)
         return np.where(self.row[place] == rows, column[place], -1).astype(np.int64, copy=False)
 
-    def rows_where(self, what: Callable[[CollectiveArgs], bool]) -> Ints:
-        """Return the rows that say what `what` is true of."""
-        return self.row[np.array([what(args) for args in self.args], np.bool_)[self.number]]
+    def rows_where(self, predicate: Callable[[CollectiveArgs], bool]) -> Ints:
+        """Return the rows with metadata that satisfies `predicate`."""
+        return self.row[np.array([predicate(args) for args in self.args], np.bool_)[self.number]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +94,7 @@ class Events:
     thread: NDArray[np.int32]
     """Interned (pid, tid)."""
     correlation: Ints
-    """`args.correlation`; -1 where there is none."""
+    """`args.correlation`; -1 if missing."""
     names: tuple[str, ...]
     collective_args: CollectiveArgsColumns
 
@@ -104,7 +104,7 @@ class Events:
 
 
 class Header(Struct, frozen=True, kw_only=True):
-    """What a trace says of itself; None where it does not say."""
+    """The header of a trace; None for what it does not have."""
 
     rank: int | None = None
     world_size: int | None = None
@@ -118,57 +118,57 @@ class Header(Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelineDetail:
-    """What a timeline shows beyond what the analysis uses."""
+    """Columns that a timeline shows and the analysis does not use."""
 
     category: NDArray[np.int32]
-    """Of each event, shape (n,): index into `categories`."""
+    """Index into `categories`, shape (n,)."""
     categories: tuple[str, ...]
     threads: tuple[tuple[Id, Id], ...]
-    """(pid, tid) by number in `Events.thread`."""
+    """(pid, tid) by index in `Events.thread`."""
     thread_names: dict[tuple[Id, Id], str]
 
 
 HOST: Final = 0
-"""torch's number of the type of device that is the host."""
+"""torch's number of the device type of the host."""
 
 
 def device_name(kind: int, number: int) -> str:
-    """Return what the device of a type, with a number, is called."""
+    """Return the name of a device by its type and number."""
     return "CPU" if kind == HOST else f"device {max(number, 0)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocatorTimeline:
-    """What the allocator of one device held after each allocation and release, in order of time; columns of shape (m,).
+    """Memory of one device after each allocation and release, in order of time; columns of shape (m,).
 
-    Only what torch's own allocators know of; that of the CPU counts from when memory was first recorded.
+    Only memory of torch's own allocators; the CPU's counts from when memory was first recorded.
     """
 
     time_ns: Ints
     allocated_bytes: Ints
     reserved_bytes: Ints
-    """What it held of the device, whether given out or not; -1 where it does not say, 0 on the CPU."""
+    """Memory reserved from the device, allocated or not; -1 if not recorded, 0 on the CPU."""
     before_bytes: int
-    """Allocated before the first; -1 where that is not known."""
+    """Allocated before the first record; -1 if unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankTrace:
-    """One trace file, read."""
+    """The content of one trace file."""
 
     header: Header
     events: Events
     counts: dict[EventKind, int]
-    """Events in the file, by kind, kept or not."""
+    """Number of events in the file by kind, kept or not."""
     unknown: dict[str, int] = field(default_factory=dict)
-    """Categories that no row knows, with the number of complete events of each."""
+    """Unknown categories, with the number of complete events of each."""
     repaired: dict[str, int] = field(default_factory=dict)
-    """Damage that was mended or left out, by what it was, with the number of events."""
+    """Damage that was repaired or skipped: description and number of events."""
     damage: tuple[str, ...] = ()
-    """Where events are missing, as sentences: where the file broke, or had its events twice."""
+    """Sentences about missing events: where the file is damaged, or repeats its list of events."""
     header_damage: tuple[str, ...] = ()
-    """What is wrong with the header alone, as sentences; no event is missing for it."""
+    """Sentences about damage of the header alone; no event is missing."""
     memory: dict[tuple[int, int], AllocatorTimeline] = field(default_factory=dict)
-    """By type and number of a device; empty where it was not recorded (`profile_memory`)."""
+    """By type and number of a device; empty if not recorded (`profile_memory`)."""
     detail: TimelineDetail | None = None
-    """Only where it was asked for; then `events` holds the complete events of all kinds."""
+    """Set only on request; `events` then has the complete events of all kinds."""

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 
 class GrowableArray:
-    """Grows by a share of itself: parts, freed one by one, would leave holes that nothing fits."""
+    """Grows in place by a fraction of its size: a list of parts would fragment the heap when it is freed."""
 
     def __init__(self, dtype: type[np.generic]) -> None:
         self._values: NDArray[Any] = np.empty(0, dtype)
@@ -22,6 +22,6 @@ class GrowableArray:
         self._count = count
 
     def build(self) -> NDArray[Any]:
-        """Return what has been collected; nothing can be added afterwards."""
+        """Return the column; nothing can be added afterwards."""
         self._values.resize(self._count, refcheck=False)
         return self._values

@@ -1,7 +1,7 @@
 """Interval algebra on integer nanoseconds: pure functions over arrays of half-open spans `[start, end)`.
 
-Everything the breakdown needs reduces to two questions: how much of a window does a union of spans cover, and which of
-many spans is the innermost at an instant. Both are answered without a Python loop over events.
+The breakdown needs two primitives: how much of a window a union of spans covers, and which of many spans is the
+innermost at an instant. Neither loops over events in Python.
 """
 
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ def union(start: Ints, end: Ints) -> Union:
     order = order[(end > start)[order]]
     if not len(order):
         return EMPTY
-    # Each array goes as soon as it has served: there may be millions of spans.
+    # Each array is released as early as possible: there may be millions of spans.
     start = start[order]
     end = end[order]
     del order
@@ -52,19 +52,19 @@ def measure(spans: Union, start: Ints, end: Ints) -> Ints:
 
 
 class Coverage:
-    """How much of all time up to an instant some spans cover, to be asked again and again."""
+    """Covered time of a union of spans before any instant, precomputed for repeated queries."""
 
     def __init__(self, spans: Union) -> None:
         self._spans = spans
         self._before = np.concatenate((np.zeros(1, np.int64), np.cumsum(spans.end - spans.start)))
-        """By how many spans."""
+        """Covered time of the first k spans."""
 
     def until(self, instant: Ints) -> Ints:
         """Return the covered time before each instant."""
         begun = np.searchsorted(self._spans.start, instant, side="left")
         covered: Ints = self._before[begun]
         if len(self._spans.end):
-            # Of the last span that has begun, the part that lies after the instant is not covered yet.
+            # The part of the last begun span that lies after the instant does not count.
             ahead = self._spans.end[begun - 1]
             ahead -= instant
             ahead[(ahead < 0) | (begun == 0)] = 0
@@ -73,7 +73,7 @@ class Coverage:
 
 
 def uncovered_from(spans: Union, instant: Ints) -> Ints:
-    """Return the first instant at or after each that no span covers."""
+    """Return, for each instant, the first instant at or after it that no span covers."""
     if not len(spans.start):
         return instant
     last = np.searchsorted(spans.start, instant, side="right") - 1
@@ -83,8 +83,7 @@ def uncovered_from(spans: Union, instant: Ints) -> Ints:
 def innermost(start: Ints, end: Ints, instant: Ints) -> Ints:
     """Return, for each instant, the index of the innermost span that contains it, or -1.
 
-    Innermost is the latest started; of several, the shortest (metrics.md section 2). The spans need not nest: they may
-    cross.
+    Innermost is the latest started; of several, the shortest (metrics.md section 2). The spans need not nest.
     """
     if not len(start):
         return np.full(len(instant), -1, np.int64)
@@ -97,8 +96,8 @@ def innermost(start: Ints, end: Ints, instant: Ints) -> Ints:
 def _last_above(values: Ints, upto: Ints, threshold: Ints) -> Ints:
     """Return, for each query, the largest j <= upto with values[j] > threshold, or -1.
 
-    A tree of maxima over pairs of pairs: a query climbs until what lies to the left holds an answer, and descends to
-    it. Both take a step a level for all queries at once, however deeply spans nest.
+    Uses a binary tree of maxima: a query climbs until the left sibling contains an answer, then descends to it. All
+    queries advance one level per step, however deeply spans nest.
     """
     levels = _maxima(values)
     node, height = upto.copy(), np.zeros(len(upto), np.int64)
@@ -122,7 +121,7 @@ def _last_above(values: Ints, upto: Ints, threshold: Ints) -> Ints:
 
 
 def _maxima(values: Ints) -> list[Ints]:
-    """Return the values, the maxima of pairs of them, of pairs of those, and so on to one; odd lengths are padded."""
+    """Return the levels of a binary tree of maxima, from the values to the root; odd lengths are padded."""
     levels = [values]
     while len(levels[-1]) > 1:
         if len(levels[-1]) % 2:
@@ -132,7 +131,7 @@ def _maxima(values: Ints) -> list[Ints]:
 
 
 class Segments(NamedTuple):
-    """Stretches of time, in order, each with the index of the span that is innermost in it."""
+    """Segments of time, in order, each with the index of its innermost span."""
 
     start: Ints
     end: Ints
@@ -140,7 +139,7 @@ class Segments(NamedTuple):
 
 
 def innermost_segments(start: Ints, end: Ints) -> Segments:
-    """Cut time at every start and end and return the stretches in which some span runs, each with its innermost."""
+    """Split time at every start and end, and return the segments in which some span runs, with the innermost."""
     cuts = _distinct(np.concatenate((start, end)))
     owner = innermost(start, end, cuts[:-1])
     inside = owner >= 0
@@ -148,10 +147,10 @@ def innermost_segments(start: Ints, end: Ints) -> Segments:
 
 
 def disjoint_groups(start: Ints, end: Ints, at_once: int = 1 << 16) -> Iterator[Ints]:
-    """Yield all spans by their indices, in order of start, in groups that share no instant with each other.
+    """Yield the indices of all spans, in order of start, in groups that do not overlap each other.
 
-    Each has `at_once` spans, or as many more as it takes to come to an instant at which none runs: what is asked of
-    spans can be asked group by group, in memory that does not follow their number.
+    A group has `at_once` spans, and more if needed to reach an instant at which none runs. Spans can so be processed
+    group by group, with bounded memory.
     """
     order = np.argsort(start, kind="stable")
     reach = end[order]
@@ -167,17 +166,17 @@ def disjoint_groups(start: Ints, end: Ints, at_once: int = 1 << 16) -> Iterator[
 
 
 def _distinct(values: Ints) -> Ints:
-    """Return the values in order, each once; `np.unique` hashes integers, which takes ten times as long for times."""
+    """Return the sorted distinct values; `np.unique` hashes integers, which is ten times slower for times."""
     ordered: Ints = np.sort(values)
     fresh = np.concatenate((np.ones(min(len(ordered), 1), np.bool_), ordered[1:] != ordered[:-1]))
     return np.asarray(ordered[fresh])
 
 
 def split_overlap_to_earliest(start: Ints, end: Ints) -> Union:
-    """Cut each span to the part in which no earlier-started one runs: each instant is the earliest started's.
+    """Trim each span to the part in which no earlier-started span runs.
 
     Returns columns of the spans' own length and order, not a merged union: pairwise disjoint, together covering the
-    same instants. A span that has nothing of its own gets an empty part (metrics.md section 5).
+    same instants. A span that is fully covered becomes empty (metrics.md section 5).
     """
     order = np.argsort(start, kind="stable")
     reach = end[order]
@@ -188,12 +187,12 @@ def split_overlap_to_earliest(start: Ints, end: Ints) -> Union:
 
 
 def contained(start: Ints, end: Ints, outer_start: Ints, outer_end: Ints) -> NDArray[np.bool_]:
-    """Return for each span whether it lies within some single outer span (which may be equal to it)."""
+    """Return for each span whether one outer span contains it (equal spans count)."""
     if not len(outer_start):
         return np.zeros(len(start), np.bool_)
     order = np.argsort(outer_start, kind="stable")
     reach = np.maximum.accumulate(outer_end[order])
-    # Of the outer spans that start no later, the one that reaches furthest decides.
+    # Among the outer spans that start no later, the one with the latest end decides.
     last = np.searchsorted(outer_start[order], start, side="right") - 1
     return (last >= 0) & (reach[last] >= end)
 

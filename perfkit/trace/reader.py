@@ -1,4 +1,4 @@
-"""From a file to a `RankTrace`, in one pass: the text is decompressed, cut, decoded and forgotten slice by slice."""
+"""Read a trace file into a `RankTrace`, in one pass: decompress, split, decode and forget the text slice by slice."""
 
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -10,13 +10,12 @@ from perfkit.accelerators import accelerators
 from perfkit.errors import NotATraceError, TraceError
 from perfkit.schema.trace_header import HEADER_KEY, PerfkitHeader
 from perfkit.trace.decompression import TraceText
-from perfkit.trace.event_decoding import decode_number, decode_value
+from perfkit.trace.event_decoding import decode_number, decode_value, parse_count, parse_text
 from perfkit.trace.event_table import EventTableBuilder
 from perfkit.trace.events import Header, RankTrace
 from perfkit.trace.json_buffer import TextBuffer
 from perfkit.trace.json_scanner import SLICE_BYTES, JsonScanner
 from perfkit.trace.lanes import LANES_KEY, MERGED_KEY, decode_lanes
-from perfkit.trace.scalars import natural, text
 from perfkit.trace.timestamps import LIMIT_NS
 
 _MOST_DEVICES: Final = 64
@@ -30,96 +29,97 @@ def read_trace(
     slice_bytes: int = SLICE_BYTES,
     detailed: bool = False,
 ) -> RankTrace:
-    """Read one trace file, plain, gzip or zstd, whatever it is called.
+    """Read one trace file: plain, gzip or zstd, independent of its name.
 
-    What is whole in a damaged file is kept, and `RankTrace.damage` says where it broke.
+    Whole events of a damaged file are kept, and `RankTrace.damage` describes the damage.
 
     Args:
         path: the file.
-        max_bytes: refuse a file with more bytes of text than this; None: 64 GiB, and neither more text nor more events
-            than any trace has for the bytes of its file.
-        progress: called with the number of bytes of the file read since the last call, perhaps from another thread.
+        max_bytes: refuse a file with more bytes of decompressed text. None means 64 GiB, and also refuses more text or
+            more events than a real trace has for the size of its file.
+        progress: called with the number of bytes of the file read since the last call, possibly from another thread.
         slice_bytes: how much text is decoded at once; the result does not depend on it.
-        detailed: whether to keep events of all kinds, and what a timeline shows of them: `RankTrace.detail`.
+        detailed: whether to keep events of all kinds, and what a timeline shows (`RankTrace.detail`).
 
     Raises:
-        NotATraceError: the file is JSON, but no trace.
-        TraceError: the file cannot be read, nothing in it can be used, or it holds more than is allowed.
+        NotATraceError: the file is JSON, but not a trace.
+        TraceError: the file cannot be read, has nothing usable, or is larger than allowed.
     """
     source = TraceText(path, max_bytes=max_bytes, progress=progress)
     pieces = source.pieces()
     try:
-        document = JsonScanner(TextBuffer(pieces), slice_bytes, detailed=detailed)
-        columns = EventTableBuilder(detailed=detailed)
-        for batch in document.batches():
+        scanner = JsonScanner(TextBuffer(pieces), slice_bytes, detailed=detailed)
+        table = EventTableBuilder(detailed=detailed)
+        for batch in scanner.batches():
             if batch is None:
-                columns = EventTableBuilder(detailed=detailed)
+                table = EventTableBuilder(detailed=detailed)
             else:
-                columns.add(batch)
-                source.check_event_count(len(columns))
+                table.add(batch)
+                source.check_event_count(len(table))
     finally:
         pieces.close()  # type: ignore[attr-defined]
-    _check(document, columns, path)
-    odd: list[str] = []
-    header = _header(document.header, path, odd)
-    repeated, twice = _repeated(document.repeated), "traceEvents" in document.repeated
-    lanes = decode_lanes(document.header.get(LANES_KEY, b"[]"))
+    _check(scanner, table, path)
+    header_damage: list[str] = []
+    header = _header(scanner.header, path, header_damage)
+    repeated = _repeated_keys(scanner.repeated)
+    events_repeated = "traceEvents" in scanner.repeated
+    lanes = decode_lanes(scanner.header.get(LANES_KEY, b"[]"))
     return RankTrace(
         header=header,
-        events=columns.events(header.base_ns, lanes),
-        counts=columns.counts(lanes),
-        unknown=columns.unknown(),
-        repaired=dict(+columns.repaired),
-        damage=(*_damage(document, len(columns)), *(repeated if twice else ())),
-        header_damage=(*odd, *(() if twice else repeated)),
-        memory=columns.memory(header.base_ns),
-        detail=columns.detail(),
+        events=table.events(header.base_ns, lanes),
+        counts=table.counts(lanes),
+        unknown=table.unknown(),
+        repaired=dict(+table.repaired),
+        damage=(*_damage(scanner, len(table)), *(repeated if events_repeated else ())),
+        header_damage=(*header_damage, *(() if events_repeated else repeated)),
+        memory=table.memory(header.base_ns),
+        detail=table.detail(),
     )
 
 
-def _check(document: JsonScanner, columns: EventTableBuilder, path: Path) -> None:
-    """Raise where the file holds nothing that can be used."""
-    if document.is_blank:
-        raise TraceError(f"{path}: {document.broken_by or 'the file is empty; was its writer killed?'}")
-    broken = document.broken_at is not None
-    if (not broken or document.is_followed) and (lacks := _lacks(document, columns)):
-        raise NotATraceError(f"{path}: is JSON but no trace: {lacks}")
-    if broken and not len(columns):
+def _check(scanner: JsonScanner, table: EventTableBuilder, path: Path) -> None:
+    """Raise an error if the file has nothing that can be used."""
+    if scanner.is_blank:
+        raise TraceError(f"{path}: {scanner.broken_by or 'the file is empty; was its writer killed?'}")
+    broken = scanner.broken_at is not None
+    if (not broken or scanner.is_followed) and (reason := _not_a_trace_reason(scanner, table)):
+        raise NotATraceError(f"{path}: is JSON but not a trace: {reason}")
+    if broken and not len(table):
         raise TraceError(
-            f"{path}: is no JSON, or not whole: it breaks at byte {document.broken_at:,} of the text "
-            f"({document.broken_by}), and nothing before that can be used"
+            f"{path}: is not JSON, or incomplete: parsing fails at byte {scanner.broken_at:,} of the text "
+            f"({scanner.broken_by}), and nothing before it can be used"
         )
-    if MERGED_KEY in document.header:
-        raise NotATraceError(f"{path}: is a timeline that `perfkit merge` wrote: analyse the traces it was made from")
+    if MERGED_KEY in scanner.header:
+        raise NotATraceError(f"{path}: is a timeline that `perfkit merge` wrote: analyse the traces it was merged from")
 
 
-def _lacks(document: JsonScanner, columns: EventTableBuilder) -> str | None:
-    """Return what a whole document lacks to be a trace; one that holds nothing at all may be an empty trace."""
-    if not document.has_events:
+def _not_a_trace_reason(scanner: JsonScanner, table: EventTableBuilder) -> str | None:
+    """Return why a whole document is not a trace, or None; an empty list may be an empty trace."""
+    if not scanner.has_events:
         return "it has no list `traceEvents`"
-    if columns.is_foreign and not document.gaps.first:
-        return "nothing in its list is an event (an object with `ph`)"
+    if table.is_foreign and not scanner.damaged.first:
+        return "its list has no event (an object with `ph`)"
     return None
 
 
-def _damage(document: JsonScanner, kept: int) -> list[str]:
-    found = []
-    if document.gaps.first:
-        at, why = document.gaps.first
-        places = "1 place" if document.gaps.count == 1 else f"{document.gaps.count:,} places"
-        found.append(
-            f"the file is damaged in {places}, first at byte {at:,} of its text ({why}): "
-            f"{kept:,} events are whole and analysed, what stood there is left out"
+def _damage(scanner: JsonScanner, kept: int) -> list[str]:
+    sentences = []
+    if scanner.damaged.first:
+        at, reason = scanner.damaged.first
+        places = "1 place" if scanner.damaged.count == 1 else f"{scanner.damaged.count:,} places"
+        sentences.append(
+            f"the file is damaged in {places}, first at byte {at:,} of its text ({reason}): "
+            f"{kept:,} whole events are analysed, the damaged ones are skipped"
         )
-    if document.broken_at is not None:
-        found.append(
-            f"the file breaks at byte {document.broken_at:,} of its text ({document.broken_by}): "
-            f"the {kept:,} events that are whole before it are analysed, what came after is lost"
+    if scanner.broken_at is not None:
+        sentences.append(
+            f"the file breaks at byte {scanner.broken_at:,} of its text ({scanner.broken_by}): "
+            f"the {kept:,} whole events before it are analysed, the rest is lost"
         )
-    return found
+    return sentences
 
 
-def _repeated(keys: Collection[str]) -> list[str]:
+def _repeated_keys(keys: Collection[str]) -> list[str]:
     listed = ", ".join(sorted(keys))
     return [f"keys of the header occur more than once ({listed}): the last of each counts"] if keys else []
 
@@ -131,14 +131,14 @@ def _header(values: dict[str, bytes], path: Path, damage: list[str]) -> Header:
         if key not in ("baseTimeNanoseconds", LANES_KEY, MERGED_KEY)
     }
     info: dict[str, Any] = decoded.get("distributedInfo") or {}
-    # A single process has no process group that torch could write down; perfkit's session does.
+    # A single process has no process group for torch to record; perfkit's own header has its rank.
     own: PerfkitHeader | None = decoded.get(HEADER_KEY)
-    said = {"rank": own.rank, "world_size": own.world_size} | info if own else info
+    identity = {"rank": own.rank, "world_size": own.world_size} | info if own else info
     return Header(
-        rank=natural(said.get("rank")),
-        world_size=natural(said.get("world_size")),
-        backend=text(info.get("backend")),
-        host=text(decoded.get("host_name")),
+        rank=parse_count(identity.get("rank")),
+        world_size=parse_count(identity.get("world_size")),
+        backend=parse_text(info.get("backend")),
+        host=parse_text(decoded.get("host_name")),
         base_ns=_base_ns(values.get("baseTimeNanoseconds", b"0"), path),
         device_bytes=decoded.get("deviceProperties") or {},
         perfkit=own,
@@ -149,7 +149,7 @@ def _decoded(key: str, value: bytes, damage: list[str]) -> Any:
     try:
         return _DECODERS.get(key, decode_value)(value)
     except ValueError:
-        damage.append(f"the header's {key} cannot be read and is left out")
+        damage.append(f"the header's {key} cannot be read and is ignored")
         return None
 
 
@@ -160,7 +160,7 @@ def _base_ns(value: bytes, path: Path) -> int:
     usable = number is not None and number.is_finite() and abs(number.adjusted()) < 30 and number == int(number)
     if not usable or abs(number) >= LIMIT_NS:
         shown = value[:40].decode("utf-8", "replace")
-        raise TraceError(f"{path}: baseTimeNanoseconds is {shown}, which is no time in nanoseconds")
+        raise TraceError(f"{path}: baseTimeNanoseconds is {shown}, not a time in nanoseconds")
     return int(number)
 
 
@@ -175,11 +175,11 @@ def _perfkit_header(value: bytes) -> PerfkitHeader | None:
     except msgspec.ValidationError:
         if isinstance(decoded, dict) and {"rank", "world_size"} <= decoded.keys():
             raise
-        return None  # another program's key of the same name
+        return None  # the key of another program
 
 
 def _distributed_info(value: bytes) -> dict[str, Any]:
-    """Return what is used of it; the ranks of every process group may be megabytes."""
+    """Return only the fields that are used; the ranks of every process group may be megabytes."""
     try:
         texts = msgspec.json.decode(value, type=dict[str, msgspec.Raw])
         return {key: decode_value(bytes(texts[key])) for key in ("rank", "world_size", "backend") if key in texts}
@@ -191,15 +191,15 @@ def _distributed_info(value: bytes) -> dict[str, Any]:
 
 
 def _device_bytes(value: bytes) -> dict[int, int]:
-    """Return the memory of each device."""
+    """Return the memory of each device, by its number."""
     devices = decode_value(value)
-    found = [device for device in devices if isinstance(device, dict)] if isinstance(devices, list) else []
+    rows = [device for device in devices if isinstance(device, dict)] if isinstance(devices, list) else []
     keys = dict.fromkeys(row.memory_property for row in accelerators())
-    known = (
-        (natural(device.get("id")), next((size for key in keys if (size := natural(device.get(key)))), None))
-        for device in found[:_MOST_DEVICES]
+    sizes = (
+        (parse_count(row.get("id")), next((size for key in keys if (size := parse_count(row.get(key)))), None))
+        for row in rows[:_MOST_DEVICES]
     )
-    return {number: size for number, size in known if number is not None and size}
+    return {number: size for number, size in sizes if number is not None and size}
 
 
 _DECODERS: Final[dict[str, Callable[[bytes], Any]]] = {

@@ -1,8 +1,7 @@
-"""Exact conversion of decimal microseconds, as traces write them, to integer nanoseconds (metrics.md section 1).
+"""Convert decimal microseconds, as written in traces, exactly to integer nanoseconds (metrics.md section 1).
 
-A float64 has 53 bits: at epoch scale (1.7e15 us) its grid is 0.25 us wide, so a time that passes through a float
-loses up to hundreds of nanoseconds. The text of the number is therefore converted digit by digit, for all events at
-once.
+A float64 has 53 bits: at epoch scale (1.7e15 us) its spacing is 0.25 us, so a time converted through a float loses up
+to hundreds of nanoseconds. The text is therefore converted digit by digit, for all events at once.
 """
 
 import json
@@ -15,30 +14,30 @@ from numpy.typing import NDArray
 
 _ZERO, _NINE, _DOT, _MINUS, _COMMA = ord("0"), ord("9"), ord("."), ord("-"), ord(",")
 _DIGITS = 3
-"""Decimals of a microsecond that a nanosecond needs."""
+"""Decimals of a microsecond down to a nanosecond."""
 _SAFE_WIDTH = 18
 """Digits that always fit into int64."""
 LIMIT_NS = 2**61
-"""Times from here on (the year 2043) are damage; a base, a start and a duration below it add up within int64."""
+"""Later times (from the year 2043) are damage; a base, a start and a duration below it add up within int64."""
 
 
 def to_nanoseconds(texts: Sequence[bytes | Raw]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Convert the JSON texts of microsecond values.
 
     Args:
-        texts: n values as they stand in the file: `12`, `12.345`, `"12.3"`, `1e3`; empty where the key is missing.
+        texts: n values as written in the file: `12`, `12.345`, `"12.3"`, `1e3`; empty if the key is missing.
 
     Returns:
         Nanoseconds, rounded half to even beyond three decimals, shape (n,); and a mask of the texts that are numbers
-        within reach of int64, shape (n,). Where the mask is False the value is 0.
+        below `LIMIT_NS`, shape (n,). The value is 0 where the mask is False.
     """
     if not texts:
         return np.zeros(0, np.int64), np.zeros(0, np.bool_)
-    if (alike := _same_width(texts)) is not None:
-        return alike, np.ones(len(texts), np.bool_)
+    if (uniform := _convert_uniform(texts)) is not None:
+        return uniform, np.ones(len(texts), np.bool_)
     texts = [bytes(text) for text in texts]
     width = max(map(len, texts))
-    # Wider than any sane number: an attack on memory (n x width bytes) or damage. One by one, then.
+    # Wider than any valid number: damage, or an attack on memory (n x width bytes). Convert one by one.
     if width > 40:
         return _one_by_one(texts, np.arange(len(texts)), np.zeros(len(texts), np.int64))
     chars = np.array(texts, dtype=f"S{max(width, 1)}").view(np.uint8).reshape(len(texts), -1)
@@ -46,8 +45,8 @@ def to_nanoseconds(texts: Sequence[bytes | Raw]) -> tuple[NDArray[np.int64], NDA
     return _one_by_one(texts, np.flatnonzero(~regular), value)
 
 
-def _same_width(texts: Sequence[bytes | Raw]) -> NDArray[np.int64] | None:
-    """Convert texts that are all plain integers, or all have three decimals, as one profiler writes them; else None."""
+def _convert_uniform(texts: Sequence[bytes | Raw]) -> NDArray[np.int64] | None:
+    """Convert texts that are all integers, or all have three decimals, as one profiler writes them; else None."""
     joined = b",".join(texts)
     chars = np.frombuffer(joined, np.uint8)
     commas = np.append(np.flatnonzero(chars == _COMMA), len(chars))
@@ -59,14 +58,14 @@ def _same_width(texts: Sequence[bytes | Raw]) -> NDArray[np.int64] | None:
         return None
     if np.count_nonzero((chars >= _ZERO) & (chars <= _NINE)) != len(chars) - len(dots) - len(texts) + 1:
         return None
-    # Integers only: the text never becomes a float.
+    # Parses integers only: no floats involved.
     value = np.fromstring(joined.replace(b".", b""), np.int64, sep=",")
     scale = 1 if len(dots) else 10**_DIGITS
     return value * scale if (value < LIMIT_NS // scale).all() else None
 
 
 def _digit_by_digit(chars: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Convert plain decimals, shape (n, width) of characters padded with NUL; also say which rows were plain."""
+    """Convert plain decimals, characters of shape (n, width) padded with NUL; also return a mask of plain rows."""
     n, width = chars.shape
     value = np.zeros(n, np.int64)
     decimals = np.zeros(n, np.int64)
@@ -102,11 +101,11 @@ def _one_by_one(
 
 
 def _exact(text: bytes) -> int | None:
-    """Return nanoseconds, or None where the text is no number within reach."""
+    """Return nanoseconds, or None if the text is not a number below `LIMIT_NS`."""
     try:
         plain = json.loads(text, strict=False) if text.startswith(b'"') else text.decode("ascii")
         number = Decimal(plain.encode("ascii").decode().strip())
-        # The adjusted exponent bounds the size before anything is expanded: 1e999999999 must not be.
+        # Check the exponent before expanding the number: 1e999999999 must not be expanded.
         if not number.is_finite() or number.adjusted() > _SAFE_WIDTH:
             return None
         if number.adjusted() < -9:

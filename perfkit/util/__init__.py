@@ -1,1 +1,1 @@
-"""Small helpers that know nothing of traces or runs: formatting, atomic files, system limits, signals."""
+"""Helpers independent of traces and runs: formatting, atomic files, system limits, signals."""

@@ -1,4 +1,4 @@
-"""Writing a file so that nobody ever sees half of one."""
+"""Write files atomically: nobody ever reads half of one."""
 
 import os
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from perfkit.errors import StoreError
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """Give a temporary name beside `path`; rename it to `path` at the end, remove it after an error.
+    """Yield a temporary path beside `path`; rename it to `path` at the end, remove it after an error.
 
     Raises:
         StoreError: the file cannot be written.

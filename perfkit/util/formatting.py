@@ -1,24 +1,24 @@
-"""Numbers and names as people read them: three significant digits, decimal units, text that is only text."""
+"""Format numbers and names for people: three significant digits, decimal units, escaped text."""
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 MISSING = "–"
-"""Stands where a figure is not known."""
+"""Placeholder for an unknown value."""
 
 _TIME = ((1, "ns"), (10**3, "µs"), (10**6, "ms"), (10**9, "s"))
 _SI = ((1, ""), (10**3, "k"), (10**6, "M"), (10**9, "G"), (10**12, "T"), (10**15, "P"))
 
 
 def _digits(value: float, digits: int = 3) -> str:
-    """Return `value` with so many significant digits, or as a whole number where it has more before the point."""
+    """Return `value` with `digits` significant digits, or as an integer if it has more before the point."""
     if value == 0:
         return "0"
     return f"{value:.0f}" if abs(value) >= 999.5 else f"{value:#.{digits}g}".rstrip(".")
 
 
 def _scaled(value: float, scales: Sequence[tuple[int, str]], digits: int = 3) -> tuple[str, str]:
-    """Return (digits, unit), with the first unit in which `value` stays under a thousand after rounding."""
+    """Return (digits, unit), with the first unit in which the rounded `value` is below a thousand."""
     for scale, unit in scales[:-1]:
         if abs(value) / scale < 999.5:
             whole = scale == 1 and value == int(value)
@@ -28,7 +28,7 @@ def _scaled(value: float, scales: Sequence[tuple[int, str]], digits: int = 3) ->
 
 
 def duration(ns: float | None) -> str:
-    """Return nanoseconds in the unit that suits them: `12.3 ms`."""
+    """Return nanoseconds in a suitable unit: `12.3 ms`."""
     if ns is None:
         return MISSING
     return "0" if ns == 0 else " ".join(_scaled(ns, _TIME))
@@ -40,12 +40,12 @@ def difference(ns: float) -> str:
 
 
 def in_ms(ns: float) -> float:
-    """Return nanoseconds as the milliseconds of a chart, which are exact to one of them."""
+    """Return nanoseconds as milliseconds for a chart, exact to a nanosecond."""
     return round(ns / 1e6, 6)
 
 
 def percent_change(ratio: float) -> str:
-    """Return a ratio as what it changes: `+5.0 %`."""
+    """Return a ratio as a relative change: `+5.0 %`."""
     return f"{100 * (ratio - 1):+.1f} %"
 
 
@@ -60,7 +60,7 @@ def size(count: float | None, digits: int = 3) -> str:
 def rate(per_second: float | None, unit: str) -> str:
     """Return a rate: `1.23 TFLOP/s`, `12,345 samples/s`.
 
-    Prefixes are for the units that take them (`B`, `FLOP`); things that are counted keep their digits.
+    Only `B` and `FLOP` take prefixes; counts keep their digits.
     """
     if per_second is None:
         return MISSING
@@ -71,21 +71,21 @@ def rate(per_second: float | None, unit: str) -> str:
 
 
 def format_value(value: float | None, unit: str) -> str:
-    """Return a figure of unit `ns`, `1/s` or `ratio`: `12.3 ms`, `1,234/s`, `0.41`."""
+    """Return a value of unit `ns`, `1/s` or `ratio`: `12.3 ms`, `1,234/s`, `0.41`."""
     if value is None:
         return MISSING
     return duration(value) if unit == "ns" else f"{value:,.4g}" + ("/s" if unit == "1/s" else "")
 
 
 def format_percent(fraction: float | None) -> str:
-    """Return a fraction of one as per cent with one decimal."""
+    """Return a fraction as a percentage with one decimal."""
     return MISSING if fraction is None else f"{100 * fraction:.1f} %"
 
 
 def format_percents(parts: Sequence[int]) -> list[str]:
-    """Return each part's share of their sum as per cent with one decimal; together they show exactly 100.0.
+    """Return each part's percentage of their sum with one decimal; together they are exactly 100.0.
 
-    Tenths that rounding down leaves over go to the largest remainders (Hamilton's method).
+    The tenths lost by rounding down go to the largest remainders (Hamilton's method).
     """
     total = sum(parts)
     if total == 0:
@@ -106,9 +106,9 @@ def ranges(numbers: Iterable[int]) -> str:
 
 
 def escape_unprintable(text: str) -> str:
-    r"""Return `text` from a trace as something that is safe to print: what does not print is written out (`\x1b`).
+    r"""Return `text` from a trace with unprintable characters escaped (`\x1b`).
 
-    That covers terminal escapes, line breaks, invisible and direction-changing characters, and what was not UTF-8.
+    That covers terminal escapes, line breaks, invisible and bidirectional control characters, and invalid UTF-8.
     """
     if text.isprintable():
         return text

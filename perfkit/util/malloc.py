@@ -1,4 +1,4 @@
-"""How the C library keeps memory that was freed, in processes that are perfkit's own."""
+"""Tune glibc's malloc in perfkit's own processes."""
 
 import ctypes
 import sys
@@ -9,11 +9,11 @@ _LARGE_BYTES: Final = 1 << 20
 
 
 def trim_large_allocations() -> None:
-    """Have large arrays go back to the system as soon as they are freed.
+    """Return large arrays to the system as soon as they are freed.
 
-    glibc learns from the first that is freed to keep those of its size (up to 32 MiB) in its heap, where they leave
-    holes: of traces with millions of collectives a fifth of the peak. For processes that read traces and nothing else:
-    a program that calls perfkit keeps its own ways.
+    glibc adapts its threshold to the first large block that is freed, and from then on keeps blocks of that size (up to
+    32 MiB) in its heap, which fragments: a fifth of the peak for traces with millions of collectives. Only for
+    processes that do nothing but read traces: a program that calls perfkit keeps its own settings.
     """
     if sys.platform == "linux" and (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)):  # musl has none
         mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)

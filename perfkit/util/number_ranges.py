@@ -1,4 +1,4 @@
-"""Numbers as people list them: `0,7` or `12-14`."""
+"""Parse lists of numbers and ranges: `0,7` or `12-14`."""
 
 import re
 
@@ -8,31 +8,31 @@ _RANGE = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?")
 
 
 class Ranges:
-    """A set of numbers, kept as ranges: `0-999999999` costs nothing.
+    """A set of numbers, stored as ranges: `0-999999999` costs nothing.
 
     Raises:
-        UsageError: the text is no such list.
+        UsageError: the text is not such a list.
     """
 
     def __init__(self, option: str, text: str) -> None:
         self._option = option
-        self._ranges = [self._parsed(part.strip()) for part in text.split(",")]
+        self._ranges = [self._parse(part.strip()) for part in text.split(",")]
 
-    def _parsed(self, part: str) -> tuple[int, int]:
-        found = _RANGE.fullmatch(part)
-        if found is None or int(found[2] or found[1]) < int(found[1]):
+    def _parse(self, part: str) -> tuple[int, int]:
+        match = _RANGE.fullmatch(part)
+        if match is None or int(match[2] or match[1]) < int(match[1]):
             raise UsageError(f"{self._option} {part or '(nothing)'}: give numbers and ranges such as 0,7 or 12-14")
-        return int(found[1]), int(found[2] or found[1])
+        return int(match[1]), int(match[2] or match[1])
 
     def __contains__(self, number: int) -> bool:
         return any(first <= number <= last for first, last in self._ranges)
 
-    def check(self, there: set[int], what: str) -> None:
-        """Raise UsageError where a bound of a range is not there."""
+    def check(self, existing: set[int], what: str) -> None:
+        """Raise UsageError unless every bound of a range exists; `what` names the numbered thing."""
         for number in (number for bounds in self._ranges for number in bounds):
-            if number not in there:
-                has = _listed(sorted(there)) if there else "none that says its number"
-                raise UsageError(f"{self._option} {number}: there is no such {what}; it has {has}")
+            if number not in existing:
+                has = _listed(sorted(existing)) if existing else "none with a known number"
+                raise UsageError(f"{self._option} {number}: no such {what}; existing: {has}")
 
 
 def _listed(numbers: list[int]) -> str:

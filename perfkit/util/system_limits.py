@@ -1,4 +1,4 @@
-"""What of this machine may be used: cores and memory, as the operating system, its batch system or container allow."""
+"""Usable cores and memory of this machine, within the limits of its batch system or container."""
 
 import os
 from collections.abc import Iterator
@@ -9,11 +9,11 @@ _CGROUP: Final = Path("/sys/fs/cgroup")
 _MY_GROUPS: Final = Path("/proc/self/cgroup")
 _MEMINFO: Final = Path("/proc/meminfo")
 _UNLIMITED: Final = 2**60
-"""Version 1 of cgroups writes a number of this order where there is no limit."""
+"""cgroups v1 writes a number of this order for no limit."""
 
 
 def count_cores() -> int:
-    """Return how many cores this process may use (its affinity, and the quota of its container)."""
+    """Return the number of cores this process may use (its affinity, and the quota of its container)."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     for group in _groups("cpu"):
         quota, period = _cpu_quota(group)
@@ -23,7 +23,7 @@ def count_cores() -> int:
 
 
 def free_bytes() -> int | None:
-    """Return how much memory is free for this process; None where the system does not say."""
+    """Return the free memory for this process; None if unknown."""
     lines = (_read(_MEMINFO) or "").splitlines()
     limits = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
     for group in _groups("memory"):
@@ -35,29 +35,29 @@ def free_bytes() -> int | None:
 
 
 def _groups(controller: str) -> Iterator[Path]:
-    """Yield the folder of this process's control group and those of the groups it is in: each may set a limit."""
+    """Yield the folders of this process's control group and its ancestors: each may set a limit."""
     for line in (_read(_MY_GROUPS) or "0::/").splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers and controller not in controllers.split(","):
             continue
         root = _CGROUP / controller if controllers else _CGROUP
         group = root / path.strip("/")
-        # A container may see its groups under other names than the system does: then only the root is there.
+        # In a container the group's path may not exist under its mount: then only the root is used.
         yield from (folder for folder in (group, *group.parents) if folder.is_relative_to(root) and folder.is_dir())
 
 
 def _cpu_quota(group: Path) -> tuple[int, int]:
-    """Return how many microseconds of a core may be used in how many; (0, 0) where there is no limit."""
-    said = (_read(group / "cpu.max") or "").split()
-    if len(said) == 2:
-        return (int(said[0]), int(said[1])) if said[0] != "max" else (0, 0)
+    """Return the CPU quota and its period in microseconds; (0, 0) for no limit."""
+    fields = (_read(group / "cpu.max") or "").split()
+    if len(fields) == 2:
+        return (int(fields[0]), int(fields[1])) if fields[0] != "max" else (0, 0)
     return _number(group / "cpu.cfs_quota_us") or 0, _number(group / "cpu.cfs_period_us") or 0
 
 
 def _reclaimable(group: Path) -> int:
-    """Return the bytes of files that nobody looked at lately: they count as used and are given up when asked for."""
-    said = dict(line.split() for line in (_read(group / "memory.stat") or "").splitlines())
-    return int(said.get("total_inactive_file", said.get("inactive_file", 0)))
+    """Return the bytes of inactive page cache: they count as used, but are reclaimed on demand."""
+    fields = dict(line.split() for line in (_read(group / "memory.stat") or "").splitlines())
+    return int(fields.get("total_inactive_file", fields.get("inactive_file", 0)))
 
 
 def _number(path: Path) -> int | None:

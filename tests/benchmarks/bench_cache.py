@@ -1,4 +1,4 @@
-"""Look at fifty runs again, and at fifty-one: how long it takes until the report stands there, start included.
+"""Analyse fifty runs again, and fifty-one: the time until the report is complete, start-up included.
 
 Usage: python -m tests.benchmarks.bench_cache [RUNS]
 """
@@ -16,7 +16,7 @@ SAMPLE = Path(__file__).parents[2] / "traces" / "sample-memory"
 
 
 def main(runs: int) -> None:
-    """Print a row a look."""
+    """Print one row per analysis."""
     with tempfile.TemporaryDirectory() as scratch:
         os.environ["PERFKIT_CACHE_DIR"] = f"{scratch}/cache"
         folder = Path(scratch, "runs")
@@ -35,7 +35,7 @@ def main(runs: int) -> None:
 
 
 def _copy(folder: Path, number: int) -> None:
-    """Copy the sample run, with traces of its own: none is known by its content from the others."""
+    """Copy the sample run, with unique traces: none is in the cache by the content of another."""
     shutil.copytree(SAMPLE, folder)
     for trace in folder.glob("rank*.json.gz"):
         with trace.open("ab") as stream:

@@ -1,4 +1,4 @@
-"""How often the 95 % intervals of scaling hold the truth, over many noisy sets of runs.
+"""How often the 95 % intervals of scaling contain the true value, over many noisy sets of runs.
 
 Run it with `python -m tests.benchmarks.bench_coverage`. Runs scatter by a log-normal error; steps do not, so that every
 interval rests on how runs differ.
@@ -17,7 +17,7 @@ Truth = dict[str, float]
 
 
 class Case(NamedTuple):
-    """A law with known parameters, and how its runs are drawn."""
+    """A law with known parameters, and how its runs are sampled."""
 
     name: str
     draw: Callable[[int], list[RunReport]]
@@ -25,7 +25,7 @@ class Case(NamedTuple):
 
 
 def usl_ms(g: float, s: float, k: float, samples: Callable[[int], float]) -> Callable[[int], float]:
-    """Return the step time of the universal scalability law; `samples`: of a step over all ranks."""
+    """Return the step time of the universal scalability law; `samples`: per step, over all ranks."""
     return lambda p: 1e3 * samples(p) * (1 + s * (p - 1) + k * p * (p - 1)) / (g * p)
 
 
@@ -35,7 +35,7 @@ def usl_truth(g: float, s: float, k: float, size: int) -> Truth:
 
 
 def cases(noise: float, repeats: int) -> list[Case]:
-    """Return the sets that are drawn."""
+    """Return the sampled sets."""
     sizes = [1, 2, 4, 8, 16, 32]
     made = []
     for s, k in ((0.05, 0.001), (0.02, 0.0)):
@@ -61,7 +61,7 @@ def cases(noise: float, repeats: int) -> list[Case]:
 
 
 def estimates(series: ScalingSeries) -> dict[str, Estimate | None]:
-    """Return what is compared with the truth, by name."""
+    """Return the estimates to compare with the true values, by name."""
     found: dict[str, Estimate | None] = {
         f"{fit.model}.{name}": estimate for fit in series.fits for name, estimate in fit.parameters.items()
     }
@@ -71,7 +71,7 @@ def estimates(series: ScalingSeries) -> dict[str, Estimate | None]:
 
 
 def coverage(case: Case, draws: int) -> dict[str, tuple[int, int]]:
-    """Return how many intervals held the truth, of how many that were given."""
+    """Return how many intervals contained the true value, and of how many."""
     held = {name: [0, 0] for name in case.truth}
     for seed in range(draws):
         together = scaling(case.draw(seed))
@@ -85,7 +85,7 @@ def coverage(case: Case, draws: int) -> dict[str, tuple[int, int]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print a line a parameter."""
+    """Print one line per parameter."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--draws", type=int, default=200)
     parser.add_argument("--noise", type=float, default=0.03, help="relative standard deviation of a run")
@@ -95,7 +95,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for case in cases(options.noise, repeats):
             for name, (yes, of) in coverage(case, options.draws).items():
                 share = f"{100 * yes / of:.1f} %" if of else "-"
-                print(f"{repeats} repeats  {case.name:24} {name:26} {share:>8} of {of} intervals hold the truth")
+                print(
+                    f"{repeats} repeats  {case.name:24} {name:26} {share:>8} of {of} intervals contain the true value"
+                )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Analyse runs of more and more ranks; print time and the memory of the parent by rank, cold and from the cache.
+"""Analyse runs of more and more ranks; print time and the parent's memory per rank, cold and from the cache.
 
 Usage: python -m tests.benchmarks.bench_ranks [RANKS ...] (default: 256 512 1024)
 """
@@ -25,13 +25,13 @@ sys.exit(code)
 
 
 class Cost(NamedTuple):
-    """What an analysis took."""
+    """Cost of an analysis."""
 
     wall_s: float
     cpu_s: float
-    """Of all its processes: on a busy machine the fairer figure."""
+    """CPU time of all its processes: more reliable on a busy machine."""
     peak_bytes: int
-    """Of the process that reports."""
+    """Peak memory of the reporting process."""
 
 
 def measure(*arguments: str | Path) -> Cost:
@@ -45,7 +45,7 @@ def measure(*arguments: str | Path) -> Cost:
 
 
 def main(counts: list[int]) -> None:
-    """Print a row a count."""
+    """Print one row per number of ranks."""
     print(
         f"{'ranks':>6} {'wall s':>7} {'cpu ms/rank':>12} {'KB/rank':>8} | again: {'report':>9} {'s':>6} {'KB/rank':>8}"
     )

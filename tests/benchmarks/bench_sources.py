@@ -1,4 +1,4 @@
-"""How long each input source takes for an epoch, against memory read per sample.
+"""Time of an epoch by input source, relative to memory read per sample.
 
     python -m tests.benchmarks.bench_sources --samples 8192 --workers 0
 
@@ -34,7 +34,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 
 
 def main() -> None:
-    """Measure every layout and way of reading, and print a table."""
+    """Measure every layout and read mode, and print a table."""
     arguments = parse()
     torch.set_num_threads(1)
     workload = Transformer(TransformerConfig(samples=arguments.samples))
@@ -67,7 +67,7 @@ def parse() -> argparse.Namespace:
 def measure(
     workload: Workload[Any], layout: str, read: str, folder: str, arguments: argparse.Namespace
 ) -> tuple[float, float]:
-    """Return the seconds of a first epoch from disk, and of the fastest of those after it."""
+    """Return the seconds of the first epoch from disk, and of the fastest later one."""
     source, options = make_source(**LAYOUTS[layout], read=read, data_dir=folder, num_workers=arguments.workers)
     spec = workload.data_spec(0)
     path = source.prepare(workload, spec, options)

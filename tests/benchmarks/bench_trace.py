@@ -1,9 +1,9 @@
-"""How fast, and in how much memory, a trace is analysed, against others on the same bytes.
+"""Speed and memory of analysing a trace, compared with other tools on the same bytes.
 
     python -m tests.benchmarks.bench_trace --megabytes 500 --also 50 2000 rank0.json.gz
 
 The trace is made as large as asked by repeating one: a real one, or one that is made up. Each side is a process of its
-own, start included, pinned to one core (or two, where it says so); of several rounds the least of each figure counts.
+own, start-up included, pinned to one core (or two, if stated); of several rounds the minimum of each figure counts.
 Ratios are to perfkit on the plain file; memory is the peak of the process. HolisticTraceAnalysis is installed into
 `.venv/hta` on the first run (about 400 MB), unless `--no-hta`; it runs once, for about a minute at 500 MB. Behind the
 table stands what was aimed at, and whether this run reached it.
@@ -51,7 +51,7 @@ print(len(read_trace(Path(sys.argv[1])).events.kind))
 
 
 class Cost(NamedTuple):
-    """What one process took."""
+    """Cost of one process."""
 
     wall_s: float
     cpu_s: float
@@ -59,11 +59,11 @@ class Cost(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """How much was read, and what it took on one core."""
+    """Amount of data read, and its cost on one core."""
 
     json_mb: float
     events: int
-    """Those that the analysis keeps."""
+    """Events that the analysis keeps."""
     cost: Cost
 
 
@@ -94,18 +94,20 @@ def main() -> None:
 def parse() -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("source", type=Path, nargs="?", help="a trace to repeat [one made up, of a GPU]")
-    parser.add_argument("--megabytes", type=int, default=100, help="of JSON, where all sides are compared")
-    parser.add_argument("--also", type=int, nargs="*", default=[50], help="megabytes that perfkit alone reads [50]")
+    parser.add_argument("source", type=Path, nargs="?", help="a trace to repeat [default: a synthetic GPU trace]")
+    parser.add_argument("--megabytes", type=int, default=100, help="size of JSON to compare all tools on")
+    parser.add_argument(
+        "--also", type=int, nargs="*", default=[50], help="further sizes in megabytes for perfkit alone [50]"
+    )
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--dir", default=None, help="where to write the trace")
-    parser.add_argument("--no-hta", action="store_true", help="leave HolisticTraceAnalysis out")
-    parser.add_argument("--no-json", action="store_true", help="leave json.loads out (it needs 5 bytes a byte)")
+    parser.add_argument("--no-hta", action="store_true", help="skip HolisticTraceAnalysis")
+    parser.add_argument("--no-json", action="store_true", help="skip json.loads (it needs 5 bytes of memory per byte)")
     return parser.parse_intermixed_args()
 
 
 def measure_all(plain: Path, packed: Path, arguments: argparse.Namespace) -> dict[str, Cost]:
-    """Return the cost of each side; in turns, so that a busy minute hits all of them, and the least of each figure."""
+    """Return the cost of each tool: the minimum over interleaved runs, so that a busy minute affects all of them."""
     sides: dict[str, tuple[list[str | Path], int]] = {
         "perfkit": ([*ANALYZE, plain], 1),
         "perfkit, 2 cores": ([*ANALYZE, plain], 2),
@@ -121,7 +123,7 @@ def measure_all(plain: Path, packed: Path, arguments: argparse.Namespace) -> dic
         try:
             costs[_HTA_SIDE] = run([python, "-c", _BREAKDOWN, plain], 1)
         except subprocess.CalledProcessError:
-            print("HolisticTraceAnalysis is left out: it fails on this trace (as on those without a GPU)\n")
+            print("HolisticTraceAnalysis is skipped: it fails on this trace (as on those without a GPU)\n")
     return costs
 
 
@@ -132,9 +134,9 @@ def events_kept(trace: Path) -> int:
 
 
 def hta_python() -> Path | None:
-    """Return the interpreter of an environment with HolisticTraceAnalysis; make it where there is none.
+    """Return the interpreter of an environment with HolisticTraceAnalysis; create it if missing.
 
-    None where it cannot be installed, which is said.
+    None if it cannot be installed, with a message.
     """
     python = _HTA / "bin" / "python"
     try:
@@ -143,7 +145,7 @@ def hta_python() -> Path | None:
         if subprocess.run([python, "-c", "import hta"], stderr=subprocess.DEVNULL, check=False).returncode:
             subprocess.run([python, "-m", "pip", "install", "-q", "HolisticTraceAnalysis==0.5.0"], check=True)
     except subprocess.CalledProcessError as error:
-        print(f"HolisticTraceAnalysis is left out: it cannot be installed into {_HTA} ({error})", file=sys.stderr)
+        print(f"HolisticTraceAnalysis is skipped: it cannot be installed into {_HTA} ({error})", file=sys.stderr)
         return None
     return python
 
@@ -154,7 +156,7 @@ def least(costs: list[Cost]) -> Cost:
 
 
 def run(command: list[str | Path], cores: int) -> Cost:
-    """Run a command on so many cores and return what it took.
+    """Run a command on the given number of cores and return its cost.
 
     Raises:
         CalledProcessError: it failed.
@@ -188,7 +190,7 @@ def table(costs: dict[str, Cost], size: int) -> None:
 
 
 def table_of_sizes(sizes: list[Sizes]) -> None:
-    """Print what perfkit takes as the trace grows."""
+    """Print perfkit's cost as the trace grows."""
     print(f"\n{'MB of JSON':>12}{'events kept':>13}{'wall s':>9}{'CPU s':>9}{'ms CPU/MB':>11}{'peak MB':>9}")
     for json_mb, events, cost in sizes:
         per_mb = 1000 * cost.cpu_s / json_mb
@@ -196,18 +198,18 @@ def table_of_sizes(sizes: list[Sizes]) -> None:
 
 
 class Target(NamedTuple):
-    """What was aimed at."""
+    """A target."""
 
     what: str
     aim: float
     here: float
     cpu: float | None = None
-    """The ratio of processor times: on a busy machine the one to trust."""
+    """The ratio of CPU times: more reliable on a busy machine."""
     at_least: bool = False
 
 
 def targets(costs: dict[str, Cost], sizes: list[Sizes]) -> list[Target]:
-    """Return the targets that these measurements tell of."""
+    """Return the targets that these measurements cover."""
     base, smallest, largest = costs["perfkit"], sizes[0], sizes[-1]
     found = []
     if hta := costs.get(_HTA_SIDE):
@@ -220,7 +222,7 @@ def targets(costs: dict[str, Cost], sizes: list[Sizes]) -> list[Target]:
     found.append(Target("peak, MB (120 + 0.35 a MB of JSON)", 120 + 0.35 * largest.json_mb, largest.cost.peak_mb))
     if len(sizes) > 1:
         more = largest.events - smallest.events
-        # Its start is no part of it.
+        # Start-up is not included.
         growth = (largest.cost.peak_mb - smallest.cost.peak_mb) * 2**20 / more
         found.append(Target("bytes an event kept", 64, growth))
         per_mb = (largest.cost.cpu_s / largest.json_mb) / (smallest.cost.cpu_s / smallest.json_mb)

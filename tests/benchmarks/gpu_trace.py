@@ -1,4 +1,4 @@
-"""A trace of one GPU as PyTorch writes it, for whoever has none at hand: made up, but of real proportions.
+"""A synthetic trace of one GPU in PyTorch's format, with realistic proportions.
 
 An operator in four calls, two runtime calls, the flows between them and a kernel, with the arguments and the layout
 of kineto's files; every twentieth operator issues an all-reduce on a stream of its own. In each 100 MB are about

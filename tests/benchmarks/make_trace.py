@@ -26,15 +26,15 @@ def main() -> None:
     """Parse the command line and write the trace."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("source", type=Path)
-    parser.add_argument("megabytes", type=int, help="of JSON")
-    parser.add_argument("target", type=Path, help="ends in .gz: compressed")
+    parser.add_argument("megabytes", type=int, help="size of the JSON")
+    parser.add_argument("target", type=Path, help="compressed if it ends in .gz")
     arguments = parser.parse_args()
     size = repeat(arguments.source, arguments.megabytes * 1_000_000, arguments.target)
     print(f"{arguments.target}: {size:,} bytes of JSON")
 
 
 def repeat(source: Path, size: int, target: Path) -> int:
-    """Write the trace `source` as often as it takes to reach `size` bytes of JSON; return the bytes written."""
+    """Write the trace `source` repeatedly, up to `size` bytes of JSON; return the bytes written."""
     opener: Callable[[Path], BinaryIO] = _write_gzip if target.suffix == ".gz" else _write_plain
     data = (gzip.decompress if source.suffix == ".gz" else bytes)(source.read_bytes())
     written = 0
@@ -70,13 +70,13 @@ def _parts(data: bytes, size: int) -> Iterator[bytes]:
 
 
 def _end(data: bytes) -> int:
-    """Return where the array of events ends; of what may follow it, nothing is an array of objects."""
+    """Return where the array of events ends; no array of objects may follow it."""
     last = max(data.rfind(b"}\n  ]"), data.rfind(b"}]"), data.rfind(b"}\n]"))
     return data.index(b"]", last)
 
 
 class _split:  # noqa: N801 - reads as a verb
-    """The text of the events around the numbers that change from one repetition to the next."""
+    """The text of the events, split at the numbers that change between repetitions."""
 
     def __init__(self, body: bytes) -> None:
         self.fixed: list[bytes] = []
@@ -92,7 +92,7 @@ class _split:  # noqa: N801 - reads as a verb
         times = [float(n) for n in _TIME.findall(body)]
         longest = max((float(n) for n in _DURATION.findall(body)), default=0.0)
         typical = sorted(times)
-        # Without the few marks far from the rest, or there would be a gap between the repetitions.
+        # Without the few outlying markers, which would leave a gap between the repetitions.
         self.period = Decimal(
             int(typical[int(0.999 * len(typical))] - typical[int(0.001 * len(typical))] + longest) + 1
         )
@@ -101,7 +101,7 @@ class _split:  # noqa: N801 - reads as a verb
         self.ids = Decimal(max((int(n) for _, n in _IDS.findall(body)), default=0) + 1)
 
     def again(self, number: int) -> bytes:
-        """Return the events once more."""
+        """Return the next repetition of the events."""
         shift = {"ts": self.period * number, "step": self.steps * number, "id": self.ids * number}
         out: list[bytes] = []
         for fixed, (text, value, kind) in zip(self.fixed, self.changing, strict=True):

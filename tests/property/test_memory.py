@@ -11,7 +11,7 @@ from perfkit.schema.rank import MemoryUse
 from tests.support.trace_builder import TraceBuilder
 
 Record = tuple[int, int, int]
-"""When, total, change."""
+"""Time, total, change."""
 
 RECORDS = st.lists(st.tuples(st.integers(-20, 140), st.integers(0, 9), st.integers(-9, 9)), max_size=30)
 STARTS = st.lists(st.integers(0, 90), min_size=1, max_size=5, unique=True).map(sorted)
@@ -28,7 +28,7 @@ def analysed(records: list[Record], starts: list[int], folder: Path) -> list[Mem
 
 
 def level_before(records: list[Record], instant: int) -> int | None:
-    """Return what the last record before an instant says; before all of them the first total without its change."""
+    """Return the total of the last record before an instant; before all records, the first total minus its change."""
     earlier = [total for at, total, _ in records if at < instant]
     if earlier or not records:
         return earlier[-1] if earlier else None

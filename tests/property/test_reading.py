@@ -1,4 +1,4 @@
-"""The reader against Python's JSON decoder, on real traces, on generated ones, and on damaged ones."""
+"""The reader against Python's JSON decoder, on real, generated and damaged traces."""
 
 import gzip
 import random

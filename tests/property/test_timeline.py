@@ -1,4 +1,4 @@
-"""Whatever a trace holds, its timeline holds all of it, and nothing crosses."""
+"""A timeline has every event of any trace, and no slices overlap without nesting."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""Hypothesis strategies for small traces with everything that metrics.md sections 1 to 4 speak of.
+"""Hypothesis strategies for small traces with everything that metrics.md sections 1 to 4 define.
 
 Times are drawn from a short grid, so that spans nest, cross, touch and coincide often, then put at
 the scale of real traces with up to five decimals. Only steps never start together: which of two
@@ -16,9 +16,9 @@ Event = dict[str, Any]
 
 GRID: Final = 60
 UNITS: Final = tuple(map(Decimal, ("1", "0.1", "0.013")))
-"""Microseconds a grid point."""
+"""Microseconds per grid point."""
 FRACTIONS: Final = tuple(map(Decimal, ("0", "0.001", "0.0005", "0.0015", "0.12345")))
-"""What is added to a time now and then: whole nanoseconds, ties, and digits beyond three."""
+"""Offsets that are sometimes added to a time: whole nanoseconds, ties, and digits beyond three."""
 ORIGINS: Final = tuple(map(Decimal, ("0", "3743411230047.485", "1682725898236567")))
 BASES: Final = (None, 0, 1_767_189_312_000_000_000)
 DAMAGED_DURATIONS: Final = (None, Decimal("-1.5"), -3)
@@ -67,7 +67,7 @@ NOT_WORK: Final = ("gpu_user_annotation", "cuda_sync", "overhead")
 
 
 class Clock:
-    """Draws times at one origin and scale, so that events of one trace meet each other."""
+    """Draws times with one origin and scale, so that events of one trace touch and overlap."""
 
     def __init__(self, origin: Decimal, unit: Decimal) -> None:
         self.origin = origin
@@ -98,7 +98,7 @@ class Clock:
         tids: Sequence[int],
         args: st.SearchStrategy[dict[str, int]] | None = None,
     ) -> st.SearchStrategy[Event]:
-        """Complete events; a duration of None is left out."""
+        """Complete events; a duration of None is omitted."""
         return st.fixed_dictionaries(
             {
                 "ph": st.just("X"),
@@ -126,7 +126,7 @@ def correlated() -> st.SearchStrategy[dict[str, int]]:
 
 
 def host_events(clock: Clock) -> st.SearchStrategy[Event]:
-    """Operators of two threads (crossing ones too), annotations, loads and Python frames."""
+    """Operators of two threads (overlapping ones too), annotations, loads and Python frames."""
     operators = clock.events(("cpu_op", "cpu_op", "Operator"), OPERATORS, HOST, THREADS)
     annotations = clock.events(("user_annotation",), ANNOTATIONS, HOST, (*THREADS, 50))
     loads = clock.events(("user_annotation",), LOADS, HOST, THREADS)
@@ -136,7 +136,7 @@ def host_events(clock: Clock) -> st.SearchStrategy[Event]:
 
 
 def device_events(clock: Clock) -> st.SearchStrategy[Event]:
-    """Kernels and copies with a launch's id, an id without a launch, or none; marks on a stream."""
+    """Kernels and copies with a launch's id, an id without a launch, or none; markers on a stream."""
     args = st.one_of(correlated(), correlated(), st.just({"correlation": 999}), st.just({"stream": 7}))
     kernels = clock.events(("kernel",), KERNELS, 0, STREAMS, args)
     copies = clock.events(("gpu_memcpy", "gpu_memset"), ("Memcpy DtoD",), 0, STREAMS, args)
@@ -145,7 +145,7 @@ def device_events(clock: Clock) -> st.SearchStrategy[Event]:
 
 @st.composite
 def launched(draw: st.DrawFn, clock: Clock) -> list[Event]:
-    """Return an operator, a launch that begins with or within it, and what it launched."""
+    """Return an operator, a launch that begins with or within it, and the launched activity."""
     number = {"correlation": draw(CORRELATIONS)}
     thread = (draw(st.sampled_from(THREADS)),)
     operator = draw(clock.events(("cpu_op",), OPERATORS, HOST, thread))
@@ -157,7 +157,7 @@ def launched(draw: st.DrawFn, clock: Clock) -> list[Event]:
 
 
 def not_work(clock: Clock) -> st.SearchStrategy[Event]:
-    """What stands on a device's streams without being work."""
+    """Events on a device's streams that are not work."""
     return clock.events(NOT_WORK, ("nccl:all_reduce", "ProfilerStep#1"), 0, STREAMS)
 
 

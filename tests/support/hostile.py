@@ -1,4 +1,4 @@
-"""Two runs in which every string, the trace's and run.json's, tries to be something else than text."""
+"""Two runs in which every string, of the traces and of run.json, attempts an injection."""
 
 from pathlib import Path
 from typing import Any, Final
@@ -15,24 +15,24 @@ FORMULAS: Final = ("=cmd|' /C calc'!A0", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1",
 
 
 def hostile(start: str = FORMULAS[0]) -> str:
-    """Return a text that tries everything at once."""
+    """Return a text with every injection at once."""
     return start + MARKUP + TERMINAL + MARKDOWN + TEMPLATE
 
 
 def harmless(start: str = "") -> str:
-    """Return a text that tries nothing."""
+    """Return a harmless text."""
     return "harmless"
 
 
 def make_runs(root: Path, text: Any = hostile, runs: int = 2) -> list[Path]:
-    """Write runs of two ranks each, on a device, whose every string is `text()`; return their folders."""
+    """Write runs of two ranks each, on a device, with `text()` for every string; return their folders."""
     return [_run(root / f"{number}{_file_name(text)}", text, number) for number in range(runs)]
 
 
 def _file_name(text: Any) -> str:
-    """Return as much of the text as a file may be called."""
-    told = str(text())
-    return "".join(character for character in told[:20] + told[-80:] + told[20:60] if character not in "/\0")
+    """Return as much of the text as a file name may have."""
+    label = str(text())
+    return "".join(character for character in label[:20] + label[-80:] + label[20:60] if character not in "/\0")
 
 
 def _run(folder: Path, text: Any, number: int) -> Path:

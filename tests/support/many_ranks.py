@@ -1,4 +1,4 @@
-"""Runs of any number of ranks, made by repeating a real trace under other rank numbers."""
+"""Build runs of any number of ranks by repeating a real trace under other rank numbers."""
 
 import gzip
 import re

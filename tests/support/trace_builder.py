@@ -30,7 +30,7 @@ a float.
 
 
 def micros(value: Micros) -> int | Decimal:
-    """Return `value` as a number that is encoded digit for digit."""
+    """Return `value` as a number that is encoded with all its digits."""
     return value if isinstance(value, int | Decimal) else Decimal(value)
 
 
@@ -171,7 +171,7 @@ class TraceBuilder:
         name: str = "cudaLaunchKernel",
         cat: str = "cuda_runtime",
     ) -> Self:
-        """Add a runtime call that device activities with the same `correlation` come from."""
+        """Add the runtime call that launched the device activities with the same `correlation`."""
         if self._flows:
             self._flow("s", correlation, self._pid, tid, start)
         args = {"External id": correlation, "cbid": 211, "correlation": correlation}
@@ -189,7 +189,7 @@ class TraceBuilder:
         *,
         args: Mapping[str, Any] | None = None,
     ) -> Self:
-        """Add a kernel; without a `correlation` no launch can be found for it."""
+        """Add a kernel; without a `correlation` it has no launch."""
         return self.device("kernel", name, start, dur, correlation, stream, args=args)
 
     def memcpy(
@@ -265,7 +265,7 @@ class TraceBuilder:
         tid: int | str,
         args: Mapping[str, Any] | None = None,
     ) -> Self:
-        """Add a complete event; `dur` None leaves the duration out."""
+        """Add a complete event; `dur` None omits the duration."""
         event: dict[str, Any] = {"ph": "X", "cat": cat, "name": name, "pid": pid, "tid": tid}
         event |= {"ts": micros(start)} | ({} if dur is None else {"dur": micros(dur)})
         return self.raw(event | ({"args": dict(args)} if args else {}))

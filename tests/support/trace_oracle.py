@@ -1,4 +1,4 @@
-"""What the reader must make of a trace, told by Python's own JSON decoder: slow, simple, independent of the reader."""
+"""Expected results of the reader, from Python's own JSON decoder: slow, simple, independent of the reader."""
 
 import json
 from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
@@ -17,7 +17,7 @@ class Number(str):
 
 
 class Row(NamedTuple):
-    """One event that is kept."""
+    """One event that the reader must keep."""
 
     kind: EventKind
     name: str
@@ -34,7 +34,7 @@ def load(data: bytes) -> Any:
 
 
 def expected(document: Any) -> list[Row] | None:
-    """Return the events of a document, without the base time; None where it is no trace."""
+    """Return the events of a document, without the base time; None if it is not a trace."""
     events = document.get("traceEvents") if isinstance(document, dict) else document
     if not isinstance(events, list):
         return None
@@ -69,7 +69,7 @@ def shown(value: Any) -> str:
 
 
 def identity(value: Any) -> Any:
-    """Tell 1 from "1", but not 1 from 01: JSON has no such number."""
+    """Distinguish 1 from "1", but not 1 from 01: JSON has no such number."""
     if isinstance(value, Number):
         return ("number", str(value).removeprefix("-") if str(value) == "-0" else str(value))
     return ("text", shown(value))
@@ -96,7 +96,7 @@ def nanoseconds(value: Any) -> int | None:
 
 
 def rows(trace: RankTrace) -> list[Row]:
-    """Return what was read, without the base time and with the numbers of threads for their ids."""
+    """Return the events that were read, without the base time and with thread indices for ids."""
     events, base_ns = trace.events, trace.header.base_ns
     columns = (events.kind, events.name, events.start_ns - base_ns, events.end_ns - base_ns, events.thread)
     listed = zip(*(column.tolist() for column in (*columns, events.correlation)), strict=True)
@@ -107,7 +107,7 @@ def rows(trace: RankTrace) -> list[Row]:
 
 
 def agree(found: list[Row], wanted: list[Row]) -> bool:
-    """Compare all but the names of threads, of which only the partition counts."""
+    """Compare everything but thread ids, of which only the partition counts."""
     return [row._replace(thread=(0, 0)) for row in found] == [
         row._replace(thread=(0, 0)) for row in wanted
     ] and _numbered(found) == _numbered(wanted)
@@ -122,11 +122,11 @@ def same(one: Events, other: Events) -> bool:
     """Compare column by column."""
     columns = ("kind", "name", "start_ns", "end_ns", "thread", "correlation")
     equal = all(getattr(one, column).tolist() == getattr(other, column).tolist() for column in columns)
-    return equal and one.names == other.names and said(one) == said(other)
+    return equal and one.names == other.names and collective_rows(one) == collective_rows(other)
 
 
-def said(events: Events) -> list[tuple[int, CollectiveArgs, int]]:
-    """Return what events say of collectives, row by row, with the sequence number."""
+def collective_rows(events: Events) -> list[tuple[int, CollectiveArgs, int]]:
+    """Return the collective metadata of events, row by row, with the sequence number."""
     columns = (events.collective_args.row, events.collective_args.number, events.collective_args.sequence)
     listed = zip(*(column.tolist() for column in columns), strict=True)
     return [(row, events.collective_args.args[number], sequence) for row, number, sequence in listed]

@@ -22,13 +22,13 @@ def merge(*args: str | Path, cwd: Path | None = None) -> subprocess.CompletedPro
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--ranks", "9"], "--ranks 9: there is no such rank; it has 0, 1"),
-        (["--ranks", "0-9"], "--ranks 9: there is no such rank"),
-        (["--steps", "99"], "--steps 99: there is no such step; it has 2 to 4"),
+        (["--ranks", "9"], "--ranks 9: no such rank; existing: 0, 1"),
+        (["--ranks", "0-9"], "--ranks 9: no such rank"),
+        (["--steps", "99"], "--steps 99: no such step; existing: 2 to 4"),
         (["--steps", "4-2"], "--steps 4-2: give numbers and ranges such as 0,7 or 12-14"),
         (["--ranks", ","], "--ranks (nothing): give numbers and ranges"),
         (["--ranks", "9" * 400], "give numbers and ranges"),
-        (["-o", "out.txt"], "-o out.txt: the suffix says no format; use .pftrace"),
+        (["-o", "out.txt"], "-o out.txt: the file name suffix is not a known output format; use .pftrace"),
         (["-o", "out.pftrace", "--json"], "-o out.pftrace is no name for --json"),
         (["--step-marker", "("], "is no regular expression"),
         (["-o", str(SAMPLE / "rank0.json.gz")], "is one of the traces"),
@@ -45,7 +45,7 @@ def test_what_cannot_be_is_refused_in_a_line(arguments: list[str], says: str, tm
 def test_a_folder_of_runs_is_refused(tmp_path: Path) -> None:
     done = merge(ROOT / "traces", cwd=tmp_path)
     assert done.returncode == 2
-    assert re.search(r"holds \d+ runs", done.stderr)
+    assert re.search(r"contains \d+ runs", done.stderr)
     (tmp_path / "rank0.json").write_text("{")
     done = merge(tmp_path / "rank0.json", cwd=tmp_path)
     assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
@@ -94,5 +94,5 @@ def test_traces_of_unknown_ranks_are_refused_but_alone(tmp_path: Path) -> None:
     for name in ("a.json", "b.json"):
         TraceBuilder(rank=None, world_size=None).step(0, 0, 9).op("aten::mm", 1, 5).write(tmp_path / name)
     done = merge(tmp_path, cwd=tmp_path)
-    assert (done.returncode, "says nowhere which rank wrote it" in done.stderr) == (2, True)
+    assert (done.returncode, "has no rank in its header or name" in done.stderr) == (2, True)
     assert merge(tmp_path / "a.json", "-o", tmp_path / "a.pftrace").returncode == 0

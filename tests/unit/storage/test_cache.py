@@ -1,4 +1,4 @@
-"""What is kept of analyses: found where it is the same, never where it is not, never trusted where it is damaged."""
+"""The cache of summaries: hit for the same trace, miss for another, never trusted if damaged."""
 
 import os
 import shutil
@@ -28,7 +28,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the traces that are really analysed."""
+    """The names of the traces that are analysed, not cached."""
     names: list[str] = []
     whole = rank.summarize_trace
 
@@ -41,7 +41,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def settle(folder: Path) -> None:
-    """Age files, as far as one may: what has just changed is read again."""
+    """Make files look old: a recently changed file is read again."""
     time.sleep(2.1)
     assert folder.exists()
 
@@ -71,10 +71,10 @@ def test_two_at_once_get_in_nobodys_way(run: Path) -> None:
     wanted = subprocess.run([*command, "--no-cache"], capture_output=True, check=True, timeout=120).stdout
     for state in ("empty", "full"):
         both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(2)]
-        said = [running.communicate(timeout=120) for running in both]
-        assert [running.returncode for running in both] == [0, 0], said
-        assert {errors for _, errors in said} == {b""}
-        assert {report for report, _ in said} == {wanted}, state
+        outputs = [running.communicate(timeout=120) for running in both]
+        assert [running.returncode for running in both] == [0, 0], outputs
+        assert {errors for _, errors in outputs} == {b""}
+        assert {report for report, _ in outputs} == {wanted}, state
     assert len(list((run / cache.FOLDER).glob("*.result"))) == 2
     assert list((run / cache.FOLDER).glob(".*.tmp")) == []
 
@@ -99,7 +99,7 @@ def test_an_edited_trace_is_read_again_though_size_and_time_are_kept(run: Path, 
     assert (trace.stat().st_size, trace.stat().st_mtime_ns) == (before.st_size, before.st_mtime_ns)
     report = perfkit.analyze(run)
     assert len(made) == 3
-    # both headers say rank 0 now
+    # both headers have rank 0 now
     assert "header_ranks_ignored" in {finding.code for finding in report.runs[0].findings}
 
 

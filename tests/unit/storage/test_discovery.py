@@ -1,4 +1,4 @@
-"""Runs that are found have names of their own: what several runs tell goes by them."""
+"""Discovery of runs: unique names, since results of several runs are keyed by name."""
 
 import io
 import json
@@ -78,10 +78,10 @@ def test_what_is_no_file_is_passed_over_and_named(tmp_path: Path, *, manifest: b
     assert [rank.rank for rank in run.ranks] == [0]
     (finding,) = [finding for finding in run.findings if finding.code == "not_a_regular_file"]
     assert (finding.severity, finding.file) == ("info", "control.json")
-    assert finding.message.startswith("control.json, link.json, null.json are no regular files and passed over")
-    # A link to nowhere is a trace that is lost.
+    assert finding.message.startswith("control.json, link.json, null.json are not regular files and were skipped")
+    # A dangling link is a lost trace.
     assert [f.file for f in run.findings if f.code == "unreadable_trace"] == ["gone.json"]
-    assert manifest == any("it is no regular file" in finding.message for finding in run.findings)
+    assert manifest == any("it is not a regular file" in finding.message for finding in run.findings)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_no_command_waits_for_a_pipe(tmp_path: Path, command: list[str], code: i
 
 def test_a_folder_of_pipes_alone_is_an_error_that_names_one(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "control.json")
-    with pytest.raises(TraceError, match=r"no trace .*\(control\.json is no regular file"):
+    with pytest.raises(TraceError, match=r"no trace .*\(control\.json is not a regular file"):
         perfkit.analyze(tmp_path)
 
 

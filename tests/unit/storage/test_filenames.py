@@ -1,4 +1,4 @@
-"""Which rank the name of a trace's file tells."""
+"""Ranks in the names of trace files."""
 
 import pytest
 

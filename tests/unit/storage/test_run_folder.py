@@ -61,7 +61,7 @@ def test_manifests_that_cannot_be_read(tmp_path: Path) -> None:
         read_manifest(tmp_path)
     for damaged in (b"{", b"[]", b'{"schema_version": 2}', b"\xff"):
         (tmp_path / MANIFEST_NAME).write_bytes(damaged)
-        with pytest.raises(StoreError, match="no valid manifest"):
+        with pytest.raises(StoreError, match="not a valid manifest"):
             read_manifest(tmp_path)
 
 

@@ -117,9 +117,9 @@ def test_a_point_of_both_scalings_stays_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        ("{", "valid record of a sweep"),
-        ('{"schema_version": 2, "points": [{}]}', "valid record"),
-        ('{"schema_version": 3}', "has schema version 3, "),
+        ("{", "not a valid sweep record"),
+        ('{"schema_version": 2, "points": [{}]}', "not a valid sweep record"),
+        ('{"schema_version": 3}', "has schema version 3, this perfkit reads 2"),
     ],
 )
 def test_a_record_that_cannot_be_read_is_not_written_over(tmp_path: Path, content: str, why: str) -> None:

@@ -89,12 +89,12 @@ def test_who_waits_for_whom_is_shown_on_one_clock(suffix: str, tmp_path: Path) -
     timeline = TraceProcessor(output)
     assert timeline.errors() == {}
     waits = slices(timeline, "thread = 'perfkit: waits for another rank'")
-    late = slices(timeline, "thread = 'perfkit: others wait for it'")
+    late = slices(timeline, "thread = 'perfkit: delays other ranks'")
     assert {(row["process"], row["name"], row["dur"]) for row in waits} == {
         ("rank 0", "waits for rank 1: all_reduce", 100_000)
     }
     assert {(row["process"], row["name"], row["dur"]) for row in late} == {
-        ("rank 1", "others wait: all_reduce", 100_000)
+        ("rank 1", "delays others: all_reduce", 100_000)
     }
     # Aligned, the waiting of the one is when the other is late, though their clocks were five seconds apart.
     assert [row["ts"] for row in waits] == [row["ts"] for row in late]
@@ -159,7 +159,7 @@ def test_chosen_ranks_and_steps_only(suffix: str, tmp_path: Path) -> None:
     assert timeline.column("select name from slice where name glob '*tep*' order by 1") == ["ProfilerStep#1", "step 1"]
     assert timeline.column("select count(*) from slice where name in ('gemm', 'ncclDevKernel_AllReduce')") == [2]
     # Rank 0 is not shown, and yet waited.
-    assert timeline.column("select name from slice where name glob 'others*'") == ["others wait: all_reduce"]
+    assert timeline.column("select name from slice where name glob 'delays*'") == ["delays others: all_reduce"]
     assert timeline.column("select count(*) from flow") == [2]
 
 
@@ -214,14 +214,14 @@ def test_ranks_whose_clock_is_none_of_the_others_begin_with_them(suffix: str, tm
         "rank 4": 50_000,
         "rank 5": 60_000,
     }
-    moved = "its clock is 20,454 days from the others'; it is shown as if it had begun with them"
+    moved = "its clock is 20,454 days off the others; it is shown as beginning with them"
     assert merged.warnings == [
         f"rank 0: {moved}",
         f"rank 1: {moved}",
-        "rank 2: no collective ties the clock of a to that of the first rank; it is shown as it is",
+        "rank 2: no collective links the clock of a to the first rank's; it is shown unaligned",
         f"rank 3: {moved}",
-        "rank 4: no collective ties the clock of a to that of the first rank; it is shown as it is",
-        "rank 5: no collective ties the clock of d to that of the first rank; it is shown as it is",
+        "rank 4: no collective links the clock of a to the first rank's; it is shown unaligned",
+        "rank 5: no collective links the clock of d to the first rank's; it is shown unaligned",
     ]
 
 
@@ -246,7 +246,7 @@ def test_what_crosses_too_much_to_be_shown_is_counted(suffix: str, tmp_path: Pat
     timeline = TraceProcessor(output)
     assert timeline.column("select count(*) from slice where name = 'crosses'") == [MOST_LANES]
     assert timeline.column("select count(*) from slice") == [merged.slices]
-    assert merged.warnings == ["rank 0: left out 136 slices that would take a thread more than 64 lanes to show"]
+    assert merged.warnings == ["rank 0: skipped 136 slices that need more than 64 lanes per thread"]
 
 
 @pytest.mark.parametrize("suffix", FORMATS[:2])
@@ -267,7 +267,7 @@ def test_one_bad_instant_moves_nothing_else(suffix: str, tmp_path: Path) -> None
         shown.append([*run, *timeline.query("select ts, value from counter")])
     assert shown[0] == shown[1] == shown[2]
     assert len(shown[0]) == merged.slices + 1
-    assert merged.warnings == ["rank 0: left out 4 events, days too early or months too late for the run"]
+    assert merged.warnings == ["rank 0: skipped 4 events, days before or months after the run"]
 
 
 @pytest.mark.parametrize("suffix", FORMATS[:2])

@@ -1,4 +1,4 @@
-"""The allocator's record in a trace, as it should be and as it should not."""
+"""Allocator records in a trace, valid and invalid."""
 
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from perfkit.trace.events import RankTrace, device_name
 from perfkit.trace.reader import read_trace
 from tests.support.trace_builder import BASE_NS, TraceBuilder
 
-LEFT_OUT = "records of memory without a usable time, device or total, left out"
+LEFT_OUT = "memory records without a usable time, device or total, skipped"
 
 
 def read(builder: TraceBuilder, tmp_path: Path, **options: Any) -> RankTrace:
@@ -84,11 +84,11 @@ def test_more_devices_than_there_are_cost_no_memory(tmp_path: Path) -> None:
         builder.memory(number, 64, 64, kind=1, device=number)
     trace = read(builder, tmp_path)
     assert len(trace.memory) == 16
-    assert trace.repaired == {"records of memory of more than 16 devices, left out": 24}
+    assert trace.repaired == {"memory records of more than 16 devices, skipped": 24}
 
 
 @pytest.mark.parametrize(
-    ("said", "known"),
+    ("recorded", "expected"),
     [
         ([{"id": 0, "totalGlobalMem": 80_000}, {"id": 1, "totalGlobalMem": 90_000}], {0: 80_000, 1: 90_000}),
         ([{"id": 0}, {"totalGlobalMem": 5}, 7, {"id": "x", "totalGlobalMem": 5}, {"id": 2, "totalGlobalMem": -1}], {}),
@@ -98,9 +98,9 @@ def test_more_devices_than_there_are_cost_no_memory(tmp_path: Path) -> None:
         ([{"id": k, "totalGlobalMem": 1} for k in range(1000)], dict.fromkeys(range(64), 1)),
     ],
 )
-def test_the_memory_of_devices(tmp_path: Path, said: object, known: dict[int, int]) -> None:
-    trace = read(TraceBuilder().header(deviceProperties=said), tmp_path)
-    assert trace.header.device_bytes == known
+def test_the_memory_of_devices(tmp_path: Path, recorded: object, expected: dict[int, int]) -> None:
+    trace = read(TraceBuilder().header(deviceProperties=recorded), tmp_path)
+    assert trace.header.device_bytes == expected
     assert trace.damage == ()
 
 

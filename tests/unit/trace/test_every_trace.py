@@ -98,8 +98,8 @@ def test_categories_that_nobody_knows_are_told(tmp_path: Path, category: str) ->
 
 def test_large_shapes_are_not_kept(tmp_path: Path) -> None:
     event = OP | {"name": "c10d::allreduce_", "args": {"Input Dims": [[7] * 40_000]}}
-    said = read(tmp_path, [event, event | {"args": {"Input Dims": [[8] * 40_000]}}]).events.collective_args
-    assert [args.input_dims for args in said.args] == [None]
+    columns = read(tmp_path, [event, event | {"args": {"Input Dims": [[8] * 40_000]}}]).events.collective_args
+    assert [args.input_dims for args in columns.args] == [None]
 
 
 @pytest.mark.parametrize("ts", ["10", "10.0", "10.000", '"10"', '"10.000"', "1e1", "0.1e+2", "10.0000004"])
@@ -175,7 +175,7 @@ def test_categories_of_accelerators(tmp_path: Path, category: str, kind: EventKi
     assert trace.unknown == {}
 
 
-# ---- what the events say -------------------------------------------------------------------------------------------
+# ---- arguments of events --------------------------------------------------------------------------------------------
 
 
 def test_without_correlation_work_belongs_where_it_runs(tmp_path: Path) -> None:
@@ -240,8 +240,8 @@ def test_keys_that_occur_twice_are_a_finding_and_the_last_counts(tmp_path: Path)
     trace = read(tmp_path, twice % (json.dumps([OP, OP]).encode(), events))
     assert trace.header.rank == 2
     assert spans(trace) == [(10_000, 15_000)]
-    (said,) = trace.damage
-    assert "distributedInfo, traceEvents" in said
+    (message,) = trace.damage
+    assert "distributedInfo, traceEvents" in message
     assert "damaged_trace" in codes(summarize_trace(trace, "t.json"))
 
 
@@ -254,7 +254,7 @@ def test_a_header_that_cannot_be_read_is_a_finding(tmp_path: Path) -> None:
 
 def test_perfkits_own_header_that_cannot_be_is_a_finding(tmp_path: Path) -> None:
     own = {"perfkit": {"rank": 2**70, "world_size": 2}, "traceEvents": [OP]}
-    assert read(tmp_path, own).header_damage == ("the header's perfkit cannot be read and is left out",)
+    assert read(tmp_path, own).header_damage == ("the header's perfkit cannot be read and is ignored",)
     assert read(tmp_path, own | {"perfkit": {"rank": "first"}}).header_damage == ()
 
 
@@ -288,7 +288,7 @@ def test_what_is_whole_in_a_truncated_file_is_kept(tmp_path: Path, share: float,
     assert (trace.events.start_ns - base).tolist() == all_of_it.events.start_ns[:kept].tolist()
     begin = text.rindex(b'{"ph', 0, cut)
     assert f"at byte {begin:,} of its text" in trace.damage[0]
-    assert f"the {kept:,} events" in trace.damage[0]
+    assert f"the {kept:,} whole events" in trace.damage[0]
     assert "damaged_trace" in codes(summarize_trace(trace, "t.json"))
 
 
@@ -298,9 +298,9 @@ def test_a_byte_in_the_middle_costs_one_event(tmp_path: Path, byte: bytes, size:
     text = whole()
     at = text.index(b'"ph":"X"', len(text) // 2)
     trace = read(tmp_path, text[:at] + byte + text[at + 1 :], slice_bytes=size)
-    (said,) = trace.damage
-    assert f"first at byte {text.rindex(b'{', 0, at):,}" in said
-    assert f"{len(trace.events.kind):,} events" in said
+    (message,) = trace.damage
+    assert f"first at byte {text.rindex(b'{', 0, at):,}" in message
+    assert f"{len(trace.events.kind):,} whole events" in message
     undamaged = read(tmp_path, text).events.start_ns.tolist()
     found = trace.events.start_ns.tolist()
     assert len(found) == len(undamaged) - 1
@@ -313,8 +313,8 @@ def test_a_byte_in_the_middle_costs_one_event(tmp_path: Path, byte: bytes, size:
 def test_damaged_compression_is_named(tmp_path: Path, pack: Callable[[bytes], bytes], word: str) -> None:
     packed = pack(whole() * 20)  # more than one piece of it; what follows the first document is damage too
     for damaged in (packed[: len(packed) * 2 // 3], flipped(packed)):
-        (said,) = read(tmp_path, damaged).damage
-        assert word in said
+        (message,) = read(tmp_path, damaged).damage
+        assert word in message
 
 
 def test_a_wrong_checksum_costs_no_event(tmp_path: Path) -> None:
@@ -327,12 +327,12 @@ def test_a_wrong_checksum_costs_no_event(tmp_path: Path) -> None:
 
 def test_damaged_nonsense_is_the_same_error_however_it_is_cut(tmp_path: Path) -> None:
     packed = flipped(gzip.compress(b"no trace, but " * 100))
-    said = set()
+    messages = set()
     for size in (1, 17, 1 << 19):
         with pytest.raises(TraceError, match="damaged gzip data") as caught:
             read(tmp_path, packed, slice_bytes=size)
-        said.add(str(caught.value))
-    assert len(said) == 1
+        messages.add(str(caught.value))
+    assert len(messages) == 1
 
 
 def flipped(data: bytes) -> bytes:
@@ -371,10 +371,10 @@ def test_however_many_events_are_torn_the_others_are_kept(tmp_path: Path, tear: 
     trace = read(tmp_path, f"[{text}]".encode(), slice_bytes=size)
     assert {1000 * ts for ts in range(400) if ts not in torn} <= set(trace.events.start_ns.tolist())
     assert len(trace.events.kind) in (400 - len(torn), 400)
-    (said,) = trace.damage
+    (message,) = trace.damage
     first = len("[, " + listed[0]) + (len(listed[1]) if tear is TEARS["a brace too many"] else 0)
-    assert f"places, first at byte {first:,} " in said
-    assert f"{len(trace.events.kind):,} events are whole" in said
+    assert f"places, first at byte {first:,} " in message
+    assert f"{len(trace.events.kind):,} whole events are analysed" in message
     assert trace.damage == read(tmp_path, f"[{text}]".encode(), slice_bytes=777).damage
 
 
@@ -429,7 +429,7 @@ def test_a_bare_backslash_in_the_header_costs_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"{", b'{"traceEvents": [', b"nonsense", b'{"traceEvents": [}', b"\x00" * 5000])
 def test_nothing_usable_is_one_clear_error(tmp_path: Path, content: bytes) -> None:
-    with pytest.raises(TraceError, match=r"no JSON, or not whole: it breaks at byte \d+") as caught:
+    with pytest.raises(TraceError, match=r"not JSON, or incomplete: parsing fails at byte \d+") as caught:
         read(tmp_path, content)
     assert "\n" not in str(caught.value)
 
@@ -482,7 +482,7 @@ OPENINGS = {
     [
         *((kind, gzip.compress, []) for kind in BOMBS),
         *((kind, zstandard.compress, []) for kind in ("nesting", "events", "steps")),
-        # A limit that allows all of it saves nobody's memory, and need not.
+        # A limit that allows all of it need not save memory.
         ("a string", gzip.compress, ["1000000000000"]),
         ("a string", zstandard.compress, ["1000000000000"]),
     ],
@@ -495,8 +495,8 @@ def test_a_small_file_cannot_allocate_much(
     done = subprocess.run(
         [sys.executable, "-c", _MEASURE, path, *limit], capture_output=True, text=True, check=True, timeout=120
     )
-    said, peak_mb = done.stdout.splitlines()
-    assert "MiB" in said or "bomb" in said
+    output, peak_mb = done.stdout.splitlines()
+    assert "MiB" in output or "bomb" in output
     assert int(peak_mb) < 400
 
 
@@ -505,7 +505,7 @@ def test_a_limit_stops_a_bomb_long_before_its_end(tmp_path: Path, pack: Callable
     path = tmp_path / "t.json.gz"
     path.write_bytes(pack(OPENINGS["blanks"]) + repeated(b" " * (1 << 24), 60, pack))
     done: list[int] = []
-    with pytest.raises(TraceError, match="more than 1,000,000 bytes of text: allow more with --max-bytes"):
+    with pytest.raises(TraceError, match="more than 1,000,000 bytes of text: --max-bytes allows more"):
         read_trace(path, max_bytes=1_000_000, progress=done.append)
     assert sum(done) <= path.stat().st_size
 
@@ -531,8 +531,8 @@ def test_memory_follows_the_events_that_are_kept(tmp_path: Path, event: dict[str
     done = subprocess.run(
         [sys.executable, "-c", _MEASURE, path, "1000000000"], capture_output=True, text=True, check=True, timeout=60
     )
-    said, peak_mb = done.stdout.splitlines()
-    assert f"the {kept + 1 if event is KERNEL else 1:,} events" in said
+    output, peak_mb = done.stdout.splitlines()
+    assert f"the {kept + 1 if event is KERNEL else 1:,} whole events" in output
     assert int(peak_mb) < 120 + 64 * kept / 2**20
 
 

@@ -1,4 +1,4 @@
-"""Traces as other programs write them, whole or not."""
+"""Traces as other programs write them, whole or damaged."""
 
 import gzip
 import json
@@ -76,7 +76,7 @@ def test_nan_anywhere_is_tolerated(tmp_path: Path) -> None:
     body = json.dumps({"traceEvents": [event(args={"occupancy": float("nan")}), event(dur=float("nan"))]}).encode()
     trace = read(tmp_path, body)
     assert spans(trace) == [(10_000, 15_000), (10_000, 10_000)]
-    assert trace.repaired == {"events without a usable duration, taken as empty": 1}
+    assert trace.repaired == {"events without a usable duration, set to 0": 1}
 
 
 def test_lenient_reading_keeps_everything_that_strict_reading_does(tmp_path: Path) -> None:
@@ -93,8 +93,8 @@ def test_lenient_reading_keeps_everything_that_strict_reading_does(tmp_path: Pat
     strict = read(tmp_path, body)
     lenient = read(tmp_path, body.replace(b'"aten', b'"\x02aten').replace(b'"ph"', b'"\x02": 1, "ph"'))
     assert lenient.header == strict.header
-    assert oracle.said(lenient.events) == oracle.said(strict.events)
-    assert len(oracle.said(strict.events)) == 1
+    assert oracle.collective_rows(lenient.events) == oracle.collective_rows(strict.events)
+    assert len(oracle.collective_rows(strict.events)) == 1
     assert spans(lenient) == spans(strict)
 
 
@@ -104,10 +104,10 @@ def test_damage_is_counted(tmp_path: Path) -> None:
     trace = read(tmp_path, [OP, event(dur=-3), no_dur, no_start, event(args={"correlation": "seven"})])
     assert spans(trace) == [(10_000, 15_000), (10_000, 10_000), (10_000, 10_000), (10_000, 15_000)]
     assert trace.repaired == {
-        "events without a usable start, left out": 1,
-        "events without a usable duration, taken as empty": 1,
-        "events of negative duration, taken as empty": 1,
-        "events with a correlation that is no number, taken as having none": 1,
+        "events without a usable start, skipped": 1,
+        "events without a usable duration, set to 0": 1,
+        "events of negative duration, set to 0": 1,
+        "events with a correlation that is not a number, ignored": 1,
     }
 
 
@@ -140,22 +140,22 @@ def test_names_and_threads_of_any_type(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "reason"),
     [
         (b"", "empty"),
         (b"   \n", "empty"),
-        (b'{"traceEvents": [{"ph": "X"', "no JSON, or not whole"),
+        (b'{"traceEvents": [{"ph": "X"', "not JSON, or incomplete"),
         (b'{"a": 1}', "traceEvents"),
         (b"12", "traceEvents"),
         (b'{"traceEvents": 5}', "traceEvents"),
         (gzip.compress(b'{"traceEvents": []}' * 100, mtime=0)[:-20], "damaged gzip"),
         (b"\x1f\x8bgarbage", "damaged gzip"),
-        (b"[" * 200_000, "no JSON, or not whole"),
+        (b"[" * 200_000, "not JSON, or incomplete"),
         (b'{"baseTimeNanoseconds": 1e300, "traceEvents": []}', "baseTimeNanoseconds"),
     ],
 )
-def test_what_is_no_trace_gets_one_line(tmp_path: Path, content: bytes, says: str) -> None:
-    with pytest.raises(TraceError, match=says) as caught:
+def test_what_is_no_trace_gets_one_line(tmp_path: Path, content: bytes, reason: str) -> None:
+    with pytest.raises(TraceError, match=reason) as caught:
         read(tmp_path, content)
     assert "\n" not in str(caught.value)
     assert "t.json" in str(caught.value)
@@ -187,7 +187,7 @@ def test_json_that_is_something_else_is_no_trace(
 ) -> None:
     path = tmp_path / "metrics.json"
     path.write_bytes(content)
-    with pytest.raises(NotATraceError, match="is JSON but no trace"):
+    with pytest.raises(NotATraceError, match="is JSON but not a trace"):
         read_trace(path, slice_bytes=slice_bytes, detailed=detailed)
 
 

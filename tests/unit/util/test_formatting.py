@@ -1,4 +1,4 @@
-"""Numbers and names as they are shown."""
+"""Formatting of numbers and names."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""What was freed goes back to the system, in processes that are perfkit's own."""
+"""Freed memory returns to the system, in perfkit's own processes."""
 
 import ctypes
 import subprocess

@@ -1,4 +1,4 @@
-"""Ctrl-C at moments that nobody can hit on purpose: each process here sends itself its own."""
+"""Ctrl-C at exact moments: each process here sends it to itself."""
 
 import signal
 import subprocess
@@ -11,7 +11,7 @@ INTERRUPT = "import os, signal; os.kill(os.getpid(), signal.SIGINT)"
 
 
 def run(folder: Path, code: str) -> subprocess.CompletedProcess[str]:
-    """Run a program as a module: then the interpreter chooses the exit code by what it remembers, too."""
+    """Run a program as a module: then a remembered interrupt can change the exit code."""
     (folder / "program.py").write_text(f"import sys\nfrom perfkit.util.sigint import *\n{code}")
     command = [sys.executable, "-m", "program"]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)

@@ -448,7 +448,7 @@ def test_files_of_one_folder_are_one_run_and_other_json_is_none(tmp_path: Path) 
         ("not_a_trace", "info", f"{name}.json") for name in ("metrics", "timeline", "lines")
     }
     assert [run.run for run in pipeline.analyze(tmp_path).runs] == [tmp_path.name]
-    with pytest.raises(TraceError, match="is JSON but no trace"):
+    with pytest.raises(TraceError, match="is JSON but not a trace"):
         pipeline.analyze(tmp_path / "settings")
 
 
