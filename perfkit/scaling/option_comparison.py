@@ -1,4 +1,4 @@
-"""Runs that differ in one option only, side by side."""
+"""Compare runs that differ in one option only."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,9 +13,9 @@ from perfkit.schema.run import DataLoading, RunReport
 from perfkit.schema.scaling import OptionComparison, OptionRow
 
 ALWAYS: Final = "source"
-"""Compared where there are several, asked for or not."""
+"""Compared even if not requested, if the runs have several."""
 _FIRST: Final = ("memory", "off", "none", "float32")
-"""Values that others are compared with; without one of them the first that was run."""
+"""Values that serve as the baseline; otherwise the value that was run first."""
 
 
 class _Member(NamedTuple):
@@ -25,17 +25,17 @@ class _Member(NamedTuple):
 
 
 def option_comparisons(runs: Sequence[RunReport], by: Sequence[str]) -> list[OptionComparison]:
-    """Return the runs side by side by each option.
+    """Return one comparison per option and group of otherwise equal runs.
 
     Raises:
-        UsageError: no runs differ in an option only.
+        UsageError: no runs differ only in a requested option.
     """
     found = []
     for option in dict.fromkeys([*by, ALWAYS]):
-        mine = list(_axes(runs, option))
-        if not mine and option in by:
-            raise UsageError(f"--by {option}: no runs here differ in that only; {_what_differs(runs)}")
-        found.extend(mine)
+        comparisons = list(_comparisons(runs, option))
+        if not comparisons and option in by:
+            raise UsageError(f"--by {option}: no runs differ only in that option; {_what_differs(runs)}")
+        found.extend(comparisons)
     return found
 
 
@@ -45,7 +45,7 @@ def _what_differs(runs: Sequence[RunReport]) -> str:
     return f"they differ in {', '.join(names)}" if names else "they do not differ in any option"
 
 
-def _axes(runs: Sequence[RunReport], option: str) -> Iterator[OptionComparison]:
+def _comparisons(runs: Sequence[RunReport], option: str) -> Iterator[OptionComparison]:
     without = (option, *COMPANIONS.get(option, ()))
     alike: dict[tuple[object, ...], list[_Member]] = defaultdict(list)
     for run in runs:
@@ -60,12 +60,12 @@ def _axes(runs: Sequence[RunReport], option: str) -> Iterator[OptionComparison]:
     common = [{name: value for name, value in members[0].setting.items() if name not in without} for members in several]
     varied = differing(common, but=("workload",))
     for members, shared in zip(several, common, strict=True):
-        axis = _axis(option, members, [f"{name}={shared[name]}" for name in varied if name in shared])
-        if axis is not None:
-            yield axis
+        comparison = _comparison(option, members, [f"{name}={shared[name]}" for name in varied if name in shared])
+        if comparison is not None:
+            yield comparison
 
 
-def _axis(option: str, members: list[_Member], varied: list[str]) -> OptionComparison | None:
+def _comparison(option: str, members: list[_Member], varied: list[str]) -> OptionComparison | None:
     measured_on = common_kind([member.run for member in members])
     if measured_on is None:
         return None
@@ -73,7 +73,7 @@ def _axis(option: str, members: list[_Member], varied: list[str]) -> OptionCompa
     samples = {name: sample(runs, measured_on, stream) for stream, (name, runs) in enumerate(rows.items())}
     first = next(iter(samples.values()))
     run = first.runs[0]
-    batch = [f"batch {run.batch_size} a rank"] if run.batch_size else []
+    batch = [f"batch {run.batch_size} per rank"] if run.batch_size else []
     from_memory = rows.get("memory", []) if option == "source" else []
     return OptionComparison(
         option=option,
@@ -84,7 +84,7 @@ def _axis(option: str, members: list[_Member], varied: list[str]) -> OptionCompa
 
 
 def _rows(members: list[_Member]) -> dict[str, list[RunReport]]:
-    """Return the repeats by value; one value with several companions is several rows, and says so."""
+    """Return the repeats by value; one value with several companion options makes several rows, named after them."""
     by_value: dict[str, list[_Member]] = defaultdict(list)
     for member in sorted(members, key=lambda member: _FIRST.index(member.value) if member.value in _FIRST else 99):
         by_value[member.value].append(member)
@@ -134,6 +134,6 @@ def _read_rate(runs: Sequence[RunReport]) -> float | None:
 
 
 def _median(values: Iterable[float | None]) -> float | None:
-    """Return the median of those that are known; None where none is."""
+    """Return the median of the known values; None if there are none."""
     known = [value for value in values if value is not None]
     return median(known) if known else None

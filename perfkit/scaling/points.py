@@ -21,7 +21,7 @@ def points(group: Group, measured_on: MeasuredOn) -> list[ScalingPoint]:
 def _point(group: Group, found: StepTimeSample, reference: StepTimeSample, parts: Parts) -> ScalingPoint:
     run = found.runs[0]
     size, least = run.world_size, reference.runs[0].world_size
-    # In steps: of strong scaling t_ref / t; of weak, a step of p ranks does p / p_ref times as much.
+    # Ratio of step times. With weak scaling, a step of p ranks does p / p_ref times the work.
     faster, draws = ratio(reference, found)
     work = 1.0 if group.kind == "strong" else size / least
     per_rank = work * least / size
@@ -46,7 +46,7 @@ def _scaled(value: float, draws: Floats | None, factor: float) -> Estimate:
 
 
 def _karp_flatt(speedup: float, draws: Floats | None, ranks: float) -> Estimate:
-    """Return the experimentally determined serial fraction, (1/S - 1/p) / (1 - 1/p), p against the reference."""
+    """Return the experimentally determined serial fraction, (1/S - 1/p) / (1 - 1/p), p relative to the reference."""
 
     def fraction(inverse: float) -> float:
         return (inverse - 1 / ranks) / (1 - 1 / ranks)
@@ -55,14 +55,14 @@ def _karp_flatt(speedup: float, draws: Floats | None, ranks: float) -> Estimate:
 
 
 def threads(runs: Sequence[RunReport]) -> int | None:
-    """Return the CPU threads a rank; None where ranks differ or do not say."""
+    """Return the CPU threads per rank; None if ranks differ or it is unknown."""
     counts = {(host.threads, host.ranks) for run in runs for host in run.hosts}
     each = {threads // ranks for threads, ranks in counts if ranks and threads % ranks == 0}
     return each.pop() if len(each) == 1 and all(threads % ranks == 0 for threads, ranks in counts) else None
 
 
 def oversubscribed(hosts: Sequence[HostUsage]) -> str | None:
-    """Say which host's cores are shared by more ranks or threads than there are; None where none is."""
+    """Return what oversubscribes the first such host, for example "4 ranks on 2 cores"; None if none is."""
     for host in hosts:
         if host.cores is None:
             continue

@@ -1,4 +1,4 @@
-"""Which runs are points of one series: the same in everything but ranks and, for strong scaling, the batch of each."""
+"""Group runs into scaling series: equal in everything but world size and, for strong scaling, the batch per rank."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -10,16 +10,16 @@ from perfkit.schema.run import RunReport
 from perfkit.schema.sweep import ScalingKind
 
 FEWEST_SIZES: Final = 2
-"""World sizes of a series."""
+"""Fewest world sizes of a series."""
 
 
 class Placed(NamedTuple):
-    """A run, and what places it."""
+    """A run with its settings and batch size."""
 
     run: RunReport
     setting: Settings
     batch_size: int
-    """Samples a rank and step."""
+    """Samples per rank and step."""
 
     @property
     def measured(self) -> bool:
@@ -40,26 +40,26 @@ class Group(NamedTuple):
 
 
 def place(run: RunReport) -> Placed | None:
-    """Return what places `run`; None where it does not say its configuration or its batch."""
+    """Return `run` with its settings and batch size; None if either is unknown."""
     setting = settings(run)
     batch = run.batch_size or _configured_batch(run)
-    # Both are numbers in a file that anybody may have written.
+    # Both are numbers in an untrusted file.
     if setting is None or batch is None or batch < 1 or run.world_size < 1:
         return None
     return Placed(run, setting, batch)
 
 
 def _configured_batch(run: RunReport) -> int | None:
-    """Return the batch that a run was to have: a failed one may not have come to say it."""
+    """Return the configured batch size: a run that failed early may not have recorded it."""
     batch, accumulate = ((run.config or {}).get(name) for name in ("batch_size", "accumulate"))
     return batch * accumulate if isinstance(batch, int) and isinstance(accumulate, int) else None
 
 
 def groups(runs: Sequence[RunReport]) -> list[Group]:
-    """Return the series that `runs` make; a run may be a point of a strong and of a weak one."""
+    """Return the series among `runs`; a run may belong to a strong and to a weak one."""
     placed = [found for run in runs if (found := place(run))]
     by_setting: dict[frozenset[tuple[str, str]], list[Placed]] = defaultdict(list)
-    # Which devices a run had is not known of one that failed early: it goes where all else fits.
+    # The devices of a run that failed early are unknown: it joins the series that all else fits.
     for found in placed:
         if found.measured:
             by_setting[key(found.setting)].append(found)
@@ -89,7 +89,7 @@ def _sizes(runs: Sequence[RunReport]) -> list[int]:
 
 
 def _layouts(runs: list[RunReport]) -> list[list[RunReport]]:
-    """Split runs by ranks a host, where as many ranks stand on different numbers of hosts."""
+    """Split runs by ranks per host, if runs of one world size use different numbers of hosts."""
     hosts: dict[int, set[int]] = defaultdict(set)
     for run in runs:
         hosts[run.world_size].add(len(run.hosts))
@@ -107,25 +107,27 @@ def runs_of(group: Group) -> list[RunReport]:
 
 
 def measurable(group: Group) -> bool:
-    """Say whether all points have steps of one kind, so that they can be compared."""
+    """Return whether all points have steps of one kind, so that they can be compared."""
     return common_kind(runs_of(group)) is not None
 
 
 def why_failed(run: RunReport) -> str:
-    """Say why a run has no figure."""
-    told = next((finding.message for finding in run.findings if finding.code in ("run_failed", "run_unfinished")), None)
-    if told is not None:
-        return told
+    """Return why a run has no step time."""
+    message = next(
+        (finding.message for finding in run.findings if finding.code in ("run_failed", "run_unfinished")), None
+    )
+    if message is not None:
+        return message
     if run.state != "completed":
-        return f"the run is {run.state}"
+        return f"the run's state is {run.state}"
     return "no warm step was timed" if not steps_ns(run, "plain") else "its steps cannot be compared"
 
 
 def repeats(runs: Sequence[RunReport]) -> list[list[RunReport]]:
-    """Return runs of the same configuration, ranks and batch together; those that do not say theirs stay alone."""
-    alike: dict[object, list[RunReport]] = defaultdict(list)
+    """Group repeats: runs of one configuration, world size and batch; a run with unknown settings stays alone."""
+    by_setting: dict[object, list[RunReport]] = defaultdict(list)
     for number, run in enumerate(runs):
         found = place(run)
         where = (key(found.setting), run.world_size, len(run.hosts), found.batch_size) if found else number
-        alike[where].append(run)
-    return list(alike.values())
+        by_setting[where].append(run)
+    return list(by_setting.values())

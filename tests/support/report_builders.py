@@ -121,7 +121,7 @@ def make_run(name: str = "transformer-hdf5-2ranks", **changes: Any) -> RunReport
         "verdict": Verdict(
             bound="input",
             share=0.125,
-            sentence="input-bound: 13 % of the step waits for data; slowest load 15.0 ms on rank 1",
+            sentence="input-bound: 13 % of the step is spent waiting for data; the slowest load took 15.0 ms on rank 1",
         ),
         "ranks": [make_rank(0), make_rank(1, slow)],
         "data_loading": make_loading(),
@@ -143,7 +143,7 @@ def make_run(name: str = "transformer-hdf5-2ranks", **changes: Any) -> RunReport
         "findings": [
             Finding(code="missing_sizes", severity="info", message="2 collectives have no size", rank=0),
             Finding(code="dropped_events", severity="error", message="3 events were dropped", file="rank1.json.gz"),
-            Finding(code="start_skew", severity="warning", message="the first collective holds the start-up skew"),
+            Finding(code="start_skew", severity="warning", message="the first collective includes the start-up skew"),
         ],
     }
     return RunReport(**(fields | changes))
@@ -263,7 +263,7 @@ def make_foreign_run(name: str = "foreign", **changes: Any) -> RunReport:
         "source": None,
         "world_size": 128,
         "state": None,
-        "verdict": Verdict(bound="compute", share=0.69, sentence="compute-bound: 69 % of the step computes"),
+        "verdict": Verdict(bound="compute", share=0.69, sentence="compute-bound: 69 % of the step is compute"),
         "ranks": [rank],
         "data_loading": None,
         "efficiency": None,

@@ -93,7 +93,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["analyze", "x", "--top", "0"], "--top"),
         (["analyze", "x", "-o", "report.xls"], "the suffix says no format"),
         (["compare", "x"], "Missing argument 'AFTER'"),
-        (["compare", "x", "y", "--fail-on", "slow"], "--fail-on 'slow': expected FIGURE > LIMIT"),
+        (["compare", "x", "y", "--fail-on", "slow"], "--fail-on 'slow': expected METRIC > LIMIT"),
         (["history", "x", "--by", "day"], "--by"),
         (["history", "x", "-o", "history.xml"], "the suffix says no format"),
         (["view", "x", "--ui", "ui.perfetto.dev"], "--ui ui.perfetto.dev: give an address"),

@@ -57,7 +57,7 @@ def test_runs_that_are_not_whole_pass_no_gate(code: str) -> None:
 
 
 def test_a_missing_rank_is_no_reason_where_it_misses_on_both_sides() -> None:
-    missing = Finding(code="ranks_missing", severity="warning", message="1 of 2 ranks has no trace here")
+    missing = Finding(code="ranks_missing", severity="warning", message="trace missing for 1 of 2 ranks; excluded")
     one = [replace(run, findings=[missing], ranks=run.ranks[:1]) for run in (BEFORE, AFTER)]
     for before, after, state in ((one[0], one[1], "passed"), (BEFORE, one[1], "not_evaluated")):
         gates = [parse_gate("step_time > +50%")]

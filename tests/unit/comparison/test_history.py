@@ -68,7 +68,7 @@ def test_the_runs_of_a_commit_are_one_point(tmp_path: Path) -> None:
     assert [len(point.runs) for point in lineage.points] == [3, 1, 1, 1]  # unknown commits are not one commit
     assert [point.resampled for point in lineage.points] == ["runs", "steps", "steps", "steps"]
     assert lineage.points[0].step_ns == pytest.approx(10e6, rel=0.01)
-    assert lineage.reason == "6 runs: a change cannot be told from noise with fewer than 8"
+    assert lineage.reason == "6 runs: no change can be distinguished from noise with fewer than 8"
 
 
 def test_only_like_is_beside_like(tmp_path: Path) -> None:
@@ -80,13 +80,13 @@ def test_only_like_is_beside_like(tmp_path: Path) -> None:
     (foreign / "run.json").unlink()
     history = perfkit.history(tmp_path)
     assert [(one.settings["batch_size"], one.runs) for one in history.configurations] == [(4, 2), (8, 1)]
-    said = {finding.message.partition(" is left out: ")[::2] for finding in history.findings}
-    assert said == {
-        ("running", "it is running"),
-        ("timeless", "its run.json does not say when it started"),
-        ("foreign", "it has no run.json, so that neither its time nor its configuration is known"),
+    excluded = {finding.message.partition(" is excluded: ")[::2] for finding in history.findings}
+    assert excluded == {
+        ("running", "its state is running"),
+        ("timeless", "its run.json has no valid start time"),
+        ("foreign", "it has no run.json, so its start time and configuration are unknown"),
     }
-    with pytest.raises(TraceError, match=r"no run to put into a history: .*left out.* \(and 2 more\)"):
+    with pytest.raises(TraceError, match=r"no run to put into a history: .*excluded.* \(and 2 more\)"):
         perfkit.history(tmp_path / "left")
 
 

@@ -72,10 +72,10 @@ def waiting_run(wait: int, transfer: int, *, slow: bool = True, **changes: Any) 
 def test_waiting_names_the_rank_its_phase_and_a_next_step() -> None:
     one = the("waiting", found(waiting_run(128, 32)))
     assert one.sentence == (
-        "exposed communication costs 20 points of efficiency at 2 ranks, 80 % of it waiting for rank 1, "
-        "whose loader takes 20.0 ms longer a step"
+        "exposed communication costs 20 percentage points of efficiency at 2 ranks, 80 % of it waiting for rank 1, "
+        "which spends 20.0 ms more per step loading data"
     )
-    assert one.recommendation == "--num-workers 2 loads while the step computes"
+    assert one.recommendation == "use --num-workers 2 to load while the step computes"
     assert one.potential_saving_ns == 20 * MS
     assert one.evidence["wait_share"] == 0.8
     assert one.evidence["longer_ns"] == 20 * MS
@@ -89,8 +89,8 @@ def test_waiting_of_a_partial_set_is_a_lower_bound() -> None:
 
 def test_more_threads_than_cores_are_told_how_many_fit() -> None:
     one = the("oversubscribed", found(waiting_run(128, 32, hosts=make_hosts(2, cores=4, threads=4))))
-    assert one.sentence.startswith("8 threads on 4 cores of node0 take turns;")
-    assert one.recommendation == "--threads 2"
+    assert one.sentence.startswith("node0 is oversubscribed, 8 threads on 4 cores;")
+    assert one.recommendation == "use --threads 2"
 
 
 def test_what_the_slow_rank_loads_longer_is_not_told_twice() -> None:
@@ -101,12 +101,12 @@ def test_what_the_slow_rank_loads_longer_is_not_told_twice() -> None:
 
 def test_reads_one_by_one_are_told_to_be_batched() -> None:
     one = the("waiting", found(waiting_run(128, 32, config={"read": "per-sample"})))
-    assert one.recommendation == "batched reads (--read batched), or --num-workers 2"
+    assert one.recommendation == "use batched reads (--read batched), or --num-workers 2"
 
 
 def test_waiting_without_a_slow_rank_blames_nobody() -> None:
     one = the("waiting", found(waiting_run(128, 32, slow=False)))
-    assert "waiting for other ranks, no one rank in most steps" in one.sentence
+    assert "waiting for other ranks, with no single straggler" in one.sentence
     assert one.potential_saving_ns == 16 * MS
 
 
@@ -118,12 +118,12 @@ def test_start_up_skew_is_not_called_waiting() -> None:
 def test_transfers_name_the_collective() -> None:
     one = the("transfer", found(waiting_run(32, 128)))
     assert one.sentence == (
-        "exposed communication costs 20 points of efficiency at 2 ranks, 80 % of it transfers, "
-        "mostly all_reduce of 4.19 MB"
+        "exposed communication costs 20 percentage points of efficiency at 2 ranks, 80 % of it data transfer, "
+        "dominated by all_reduce of 4.19 MB"
     )
     assert one.potential_saving_ns == pytest.approx(16 * MS)
     assert the("transfer", found(waiting_run(32, 128, config={"overlap": False}))).recommendation.startswith(
-        "leave --no-ov"
+        "remove --no-ov"
     )
 
 
@@ -134,7 +134,7 @@ def test_transfers_name_the_collective() -> None:
             {"efficiency": make_efficiency(wait_ns=0, transfer_ns=160 * MS, unmatched_ns=100 * MS)},
             "most of it has no counterpart on another rank",
         ),
-        ({"world_size": 128}, "126 ranks have no trace here"),
+        ({"world_size": 128}, "126 ranks have no trace"),
         ({"efficiency": None}, "most of it has no counterpart on another rank"),
     ],
 )
@@ -142,7 +142,7 @@ def test_what_was_not_matched_is_neither_waiting_nor_transfer(change: dict[str, 
     several = found(waiting_run(32, 128, **change))
     assert "waiting" not in {one.rule for one in several}
     one = the("transfer", several)
-    assert one.sentence.endswith(f"; how much of it is waiting cannot be told: {why}")
+    assert one.sentence.endswith(f"; how much of it is waiting is unknown: {why}")
     assert one.potential_saving_ns == pytest.approx(20 * MS)
 
 
@@ -157,8 +157,8 @@ def test_input_says_how_far_from_memory_it_is() -> None:
     one = the("input", found(slow, memory))
     assert one.run == "slow"
     assert one.sentence == (
-        "waiting for data takes 37 % of the step: a load from hdf5 takes 37.0 ms in the median, "
-        "37.0 times that from memory"
+        "waiting for data takes 37 % of the step: the median load from hdf5 takes 37.0 ms, "
+        "37.0 times as long as from memory"
     )
     assert one.potential_saving_ns == 37 * MS
 
@@ -167,7 +167,7 @@ def test_input_that_is_as_fast_as_its_file_needs_another_file_system() -> None:
     loading = make_loading(median_ns=37 * MS, file_share=0.81)
     slow = run_of({"compute": 60 * MS, "data_loading": 37 * MS}, source="hdf5", data_loading=loading)
     one = the("input", found(slow))
-    assert one.sentence.endswith("in the median, at 81 % of the speed at which its file can be read at all")
+    assert one.sentence.endswith("takes 37.0 ms, at 81 % of the file's read bandwidth")
     assert one.evidence["file_share"] == 0.81
     assert one.recommendation.endswith(", or faster storage")
 
@@ -181,7 +181,7 @@ def test_the_profilers_cost_is_no_overhead() -> None:
 
 def test_copies() -> None:
     one = the("copies", found(run_of({"compute": 76 * MS, "memcpy": 20 * MS})))
-    assert (one.potential_saving_ns, one.recommendation) == (20 * MS, "--pin-memory")
+    assert (one.potential_saving_ns, one.recommendation) == (20 * MS, "use --pin-memory")
 
 
 def test_shared_cores_explain_the_loss_before_anything_else() -> None:
@@ -189,8 +189,10 @@ def test_shared_cores_explain_the_loss_before_anything_else() -> None:
     shared = waiting_run(128, 32, hosts=make_hosts(2, cores=1), name="shared")
     first, *rest = found(small, shared)
     assert (first.rule, first.run, first.potential_saving_ns) == ("oversubscribed", "shared", None)
-    assert first.sentence.startswith("2 ranks on 1 core of node0 take turns: efficiency falls from 100.0 % to 50.0 %")
-    assert first.recommendation == "at most 1 rank on node0, or more hosts"
+    assert first.sentence.startswith(
+        "node0 is oversubscribed, 2 ranks on 1 core: efficiency drops from 100.0 % to 50.0 %"
+    )
+    assert first.recommendation == "use at most 1 rank on node0, or more hosts"
     assert all(one.run != "shared" for one in rest)
 
 
@@ -206,8 +208,9 @@ def test_more_computation_at_more_ranks_is_said_with_its_reason() -> None:
     one = the("computation_scaling", found(*runs))
     assert one.run == "gpt strong"
     assert one.sentence == (
-        "from 1 to 2 ranks 50 points go to computation: the same work takes 1.99 times as much of it; "
-        "a rank's batch is 32 instead of 64"
+        "from 1 to 2 ranks, computation scaling costs 50 percentage points of global efficiency: the same work takes "
+        "1.99 times as much compute time; "
+        "the batch per rank is 32 instead of 64"
     )
     assert one.potential_saving_ns == pytest.approx(50 * MS, rel=0.02)
     # Of one run each, with two recorded steps, nobody knows how much is chance.

@@ -105,10 +105,10 @@ def test_repeats_are_averaged_so_that_factors_still_multiply() -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"ranks": []}, "it was not recorded"),
+        ({"ranks": []}, "no trace was recorded"),
         ({"ranks": [make_rank(0)]}, "only 1 of 2 ranks have a trace"),
         ({"ranks": [make_rank(0), make_rank(1, [make_step()])]}, "the ranks recorded different numbers of steps"),
-        ({"efficiency": None}, "no rank says which it is"),
+        ({"efficiency": None}, "rank numbers are unknown"),
     ],
 )
 def test_without_all_ranks_there_are_no_factors(change: dict[str, Any], reason: str) -> None:

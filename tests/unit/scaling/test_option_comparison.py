@@ -17,7 +17,7 @@ def test_sources_are_compared_unasked_against_memory() -> None:
     assert together is not None
     (axis,) = together.option_comparisons
     memory, hdf5 = axis.rows
-    assert (axis.option, axis.world_size, axis.name) == ("source", 2, "gpt, batch 32 a rank")
+    assert (axis.option, axis.world_size, axis.name) == ("source", 2, "gpt, batch 32 per rank")
     assert (memory.value, memory.ratio, memory.load_ratio) == ("memory", None, 1.0)
     assert hdf5.ratio is not None
     assert (hdf5.value, hdf5.ratio.value, hdf5.load_ratio) == ("hdf5", 1.5, 3.0)
@@ -88,10 +88,10 @@ def test_other_world_sizes_and_batches_are_other_axes() -> None:
         for p, batch in ((1, 32), (2, 32), (2, 16))
         for source in ("memory", "safetensors")
     ]
-    assert [(axis.world_size, axis.name[-9:]) for axis in option_comparisons(runs, [])] == [
-        (1, "32 a rank"),
-        (2, "32 a rank"),
-        (2, "16 a rank"),
+    assert [(axis.world_size, axis.name.rpartition("batch ")[2]) for axis in option_comparisons(runs, [])] == [
+        (1, "32 per rank"),
+        (2, "32 per rank"),
+        (2, "16 per rank"),
     ]
 
 
@@ -107,7 +107,7 @@ def test_what_comes_with_a_value_is_never_mixed_in_one_row() -> None:
 
 def test_an_option_that_no_runs_differ_in_alone_is_refused_with_those_that_do() -> None:
     runs = [make_scaled(1, 100), make_scaled(1, 90, config={"precision": "bfloat16", "compile": True})]
-    with pytest.raises(UsageError, match=r"--by overlap: no runs here differ in that only; they differ in .*compile"):
+    with pytest.raises(UsageError, match=r"--by overlap: no runs differ only in that option; they differ in .*compile"):
         option_comparisons(runs, ["overlap"])
     with pytest.raises(UsageError, match="they do not differ in any option"):
         option_comparisons([make_foreign_run()], ["compile"])

@@ -221,7 +221,7 @@ def messages(run: RunReport, code: str) -> list[str]:
 def test_a_partial_set_says_what_it_cannot_know(tmp_path: Path) -> None:
     run = run_of(tmp_path, *(nccl_rank(rank, "0", [(5, 100, 200 - rank)], size=128) for rank in range(2)))
     (message,) = messages(run, "groups_incomplete")
-    assert "of groups of up to 128 ranks, of which at most 2 are here" in message
+    assert "to groups of up to 128 ranks, of which at most 2 have a trace" in message
 
 
 def test_a_whole_group_is_not_called_incomplete(tmp_path: Path) -> None:
@@ -236,14 +236,14 @@ def test_matches_that_the_clocks_contradict_are_said(tmp_path: Path) -> None:
     odd = [*calls[:4], *((0, start + 20_000, end + 20_000) for _, start, end in calls[4:7]), calls[7]]
     run = run_of(tmp_path, nccl_rank(0, "0", calls, numbered=False), nccl_rank(1, "0", odd, numbered=False))
     (message,) = messages(run, "suspect_matches")
-    assert message.startswith("3 of 8 matched collectives were over on one rank before another joined")
+    assert message.startswith("3 of 8 matched collectives completed on one rank before another rank started them")
 
 
 def test_clocks_that_are_far_apart_are_said(tmp_path: Path) -> None:
     ends = [110, 220, 330]
     run = run_of(tmp_path, cpu_rank(0, [50] * 3, ends), cpu_rank(1, [60] * 3, ends, skew_us=5_000_000))
     (message,) = messages(run, "clocks_differ")
-    assert "the one of rank 1 is 5.00 s ahead of it (± 0 s)" in message.replace("± 0)", "± 0 s)")
+    assert "the clock of rank 1 is 5.00 s ahead of it (± 0 s)" in message.replace("± 0)", "± 0 s)")
 
 
 def test_one_rank_has_an_efficiency_and_nobody_to_wait_for(tmp_path: Path) -> None:

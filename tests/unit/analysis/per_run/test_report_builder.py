@@ -58,7 +58,7 @@ def test_a_trace_that_says_no_rank_can_be_told(tmp_path: Path) -> None:
 def test_gaps_are_findings(tmp_path: Path) -> None:
     run = analyse(tmp_path, rank0=rank_trace(0, 4), rank3=rank_trace(3, 4))
     (missing,) = [finding for finding in run.findings if finding.code == "ranks_missing"]
-    assert missing.message.startswith("2 of 4 ranks have no trace here (1-2)")
+    assert missing.message.startswith("trace missing for 2 of 4 ranks (1-2)")
 
 
 def test_two_traces_of_one_rank_at_one_time_are_an_error_and_the_first_counts(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_a_header_counts_before_a_name_that_says_another_rank(tmp_path: Path) ->
     assert codes(run) == {"rank_name_mismatch"}
     differ = found(run, "rank_name_mismatch")
     assert differ.severity == "warning"
-    assert differ.message.endswith("which count: rank0.json is of rank 1, rank1.json is of rank 0")
+    assert differ.message.endswith("counts: rank0.json has rank 1 in its header, rank1.json has rank 0 in its header")
 
 
 def test_names_count_where_the_headers_say_one_rank_for_all(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_names_count_where_the_headers_say_one_rank_for_all(tmp_path: Path) -> N
     assert codes(run) == {"header_ranks_ignored"}
     by_name = found(run, "header_ranks_ignored")
     assert by_name.severity == "warning"
-    assert "say rank 0 in their headers" in by_name.message
+    assert "have rank 0 in their headers" in by_name.message
     assert "(rank0.json, rank1.json, rank2.json, …)" in by_name.message
 
 
@@ -118,7 +118,7 @@ def test_where_names_count_no_header_does_and_all_are_named(tmp_path: Path) -> N
     headers = {"rank0": 0, "rank1": 0, "rank7": 5, "x": 1}
     run = analyse(tmp_path, **{name: rank_trace(rank, 8) for name, rank in headers.items()})
     assert traces_of(run) == [(0, ["rank0.json"]), (1, ["rank1.json"]), (7, ["rank7.json"]), (None, ["x.json"])]
-    assert "rank1.json is of rank 0, rank7.json is of rank 5" in found(run, "header_ranks_ignored").message
+    assert "rank1.json: rank 0, rank7.json: rank 5" in found(run, "header_ranks_ignored").message
     assert found(run, "rank_unknown").file == "x.json"
 
 
@@ -145,7 +145,7 @@ def test_traces_of_two_jobs_are_not_the_cycles_of_one_rank(tmp_path: Path) -> No
     assert traces_of(run) == [(0, ["a.json", "c.json"])]
     clash = found(run, "duplicate_rank")
     assert (clash.severity, clash.file) == ("error", "b.json")
-    assert clash.message.startswith("claims rank 0 of a world of 8, and a.json that of one of 128: left out")
+    assert clash.message.startswith("claims rank 0 of world size 8, but a.json has world size 128: excluded")
 
 
 def test_traces_of_two_jobs_whose_names_differ_are_not_joined(tmp_path: Path) -> None:
@@ -179,13 +179,16 @@ def test_a_balanced_run_that_computes(tmp_path: Path) -> None:
     run = analyse(tmp_path, rank0=rank_trace(0, compute=85), rank1=rank_trace(1, compute=85))
     assert run.verdict.bound == "compute"
     assert run.verdict.share == pytest.approx(0.85)
-    assert run.verdict.sentence.startswith("compute-bound: 85 % of the step computes")
+    assert run.verdict.sentence.startswith("compute-bound: 85 % of the step is compute")
 
 
 def test_waiting_for_data(tmp_path: Path) -> None:
     run = analyse(tmp_path, rank0=rank_trace(0, load=31), rank1=rank_trace(1, load=32))
     assert run.verdict.bound == "input"
-    assert run.verdict.sentence == "input-bound: 32 % of the step waits for data; slowest load 32.0 µs on rank 1"
+    assert (
+        run.verdict.sentence
+        == "input-bound: 32 % of the step is spent waiting for data; the slowest load took 32.0 µs on rank 1"
+    )
     assert run.data_loading is not None
     assert (run.data_loading.count, run.data_loading.max_ns, run.data_loading.max_rank) == (6, 32_000, 1)
 
@@ -193,7 +196,7 @@ def test_waiting_for_data(tmp_path: Path) -> None:
 def test_communication_that_nothing_hides(tmp_path: Path) -> None:
     run = analyse(tmp_path, rank0=rank_trace(0, wait=40), rank1=rank_trace(1, wait=40))
     assert run.verdict.bound == "communication"
-    assert "40 % of the step is communication that nothing hides; 100 % of it all_reduce" in run.verdict.sentence
+    assert "40 % of the step is exposed communication; 100 % of it all_reduce" in run.verdict.sentence
 
 
 def test_a_slow_rank_is_blamed_and_not_the_network(tmp_path: Path) -> None:
@@ -202,8 +205,7 @@ def test_a_slow_rank_is_blamed_and_not_the_network(tmp_path: Path) -> None:
     assert run.verdict.bound == "imbalance"
     assert run.verdict.share == pytest.approx(0.3)
     assert run.verdict.sentence == (
-        "imbalanced: rank 1 keeps the other ranks waiting 30.0 µs a step in collectives (compute +30.0 µs); "
-        "it is the last in 3 of 3 steps"
+        "straggler: rank 1 delays the others by 30.0 µs per step (compute +30.0 µs); it is last in 3 of 3 steps"
     )
     assert {finding.rank for finding in run.findings if finding.code == "straggler"} == {1}
 
@@ -292,7 +294,7 @@ def test_no_single_limit_is_said_so(tmp_path: Path) -> None:
     builder.gloo("all_reduce", 62, 19)
     run = analyse(tmp_path, rank0=builder)
     assert run.verdict.bound == "unknown"
-    assert run.verdict.sentence.startswith("no single limit: 43 % of the step computes, the largest loss is")
+    assert run.verdict.sentence.startswith("no single bottleneck: 43 % of the step is compute; the biggest overhead is")
 
 
 RECORD = {"ns": BASE_NS, "op": "all_reduce", "bytes": 4, "dtype": "Float", "group": "0", "group_size": 2, "seq": 1}
@@ -359,15 +361,15 @@ def test_what_was_not_recorded_gets_no_verdict(tmp_path: Path) -> None:
     run = analyse(tmp_path, rank0=builder)
     assert "no_device_events" in codes(run)
     assert (run.verdict.bound, run.verdict.share) == ("unknown", 0.0)
-    assert run.verdict.sentence.startswith("no verdict: what the device did was not recorded")
+    assert run.verdict.sentence.startswith("no verdict: device activity was not recorded")
 
 
 def test_one_rank_without_its_device_leaves_the_others_their_verdict() -> None:
-    verdict = Verdict(bound="compute", share=0.85, sentence="compute-bound: 85 % of the step computes")
+    verdict = Verdict(bound="compute", share=0.85, sentence="compute-bound: 85 % of the step is compute")
     lost = Finding(code="no_device_events", severity="warning", message="", file="rank3.json")
     said = add_caveats(verdict, [lost], None, 4)
     assert (said.bound, said.share) == ("compute", 0.85)
-    assert said.sentence.endswith("; 1 of 4 traces have lost what the device did")
+    assert said.sentence.endswith("; 1 of 4 traces have no device activity")
 
 
 def test_a_damaged_trace_makes_its_verdict_doubtful(tmp_path: Path) -> None:
@@ -375,11 +377,11 @@ def test_a_damaged_trace_makes_its_verdict_doubtful(tmp_path: Path) -> None:
     whole.write_bytes(whole.read_bytes()[:-40])
     (run,) = pipeline.analyze(tmp_path).runs
     assert "damaged_trace" in codes(run)
-    assert run.verdict.sentence.endswith("; traces are damaged, and what is lost of them shows as overhead")
+    assert run.verdict.sentence.endswith("; traces are damaged, and missing events count as idle time")
 
 
 @pytest.mark.parametrize(
-    ("plain_ns", "said"), [(60_000, "; the profiler itself adds 40.0 µs to a step"), (99_000, "synchronisation")]
+    ("plain_ns", "said"), [(60_000, "; the profiler itself adds 40.0 µs per step"), (99_000, "synchronisation")]
 )
 def test_the_profilers_part_in_overhead_is_said(plain_ns: int, said: str) -> None:
     verdict = Verdict(bound="host", share=0.5, sentence="host-bound: launch gaps, Python, synchronisation")
