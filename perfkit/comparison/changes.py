@@ -80,35 +80,35 @@ def _resampled(before: Sequence[float], after: Sequence[float], unit: Resampling
 
 def findings(before: Sequence[RunReport], after: Sequence[RunReport]) -> list[Finding]:
     """Return the findings that limit the trust in the comparison."""
-    found = []
+    collected = []
     if min(len(before), len(after)) < FEWEST_RUNS:
         message = (
             f"{len(before)} and {len(after)} runs: with fewer than {FEWEST_RUNS} on each side no change can be "
             "distinguished from noise; repeat the runs"
         )
-        found.append(Finding(code="too_few_repeats", severity="warning", message=message))
+        collected.append(Finding(code="too_few_repeats", severity="warning", message=message))
     for side, runs in (("before", before), ("after", after)):
         if mixed := _differing(runs):
             message = f"the runs {side} are not repeats of one configuration: they differ in {_listed(mixed)}"
-            found.append(Finding(code="mixed_configurations", severity="warning", message=message))
+            collected.append(Finding(code="mixed_configurations", severity="warning", message=message))
     if differing := _differing([before[0], after[0]]):
         message = f"before and after differ in {_listed(differing)}"
-        found.append(Finding(code="configurations_differ", severity="info", message=message))
-    return [*found, *_surroundings(before, after)]
+        collected.append(Finding(code="configurations_differ", severity="info", message=message))
+    return [*collected, *_environment_findings(before, after)]
 
 
-def _surroundings(before: Sequence[RunReport], after: Sequence[RunReport]) -> Iterator[Finding]:
+def _environment_findings(before: Sequence[RunReport], after: Sequence[RunReport]) -> Iterator[Finding]:
     """Yield other differences between the runs, within a side or between sides; unknown values differ from nothing."""
     sides = (before, after)
     devices = [{" and ".join(run.device_names) for run in side if run.device_names} for side in sides]
     if _differ(devices):
-        message = f"the devices differ: {_among(devices)}"
+        message = f"the devices differ: {_values_of(devices)}"
         yield Finding(code="devices_differ", severity="warning", message=message)
     versions = {
         name: [{run.versions[name] for run in side if name in run.versions} for side in sides]
         for name in sorted({name for side in sides for run in side for name in run.versions})
     }
-    differing = [f"{name} ({_among(known)})" for name, known in versions.items() if _differ(known)]
+    differing = [f"{name} ({_values_of(known)})" for name, known in versions.items() if _differ(known)]
     if differing:
         message = f"versions differ: {_listed(differing, 'versions')}"
         yield Finding(code="versions_differ", severity="info", message=message)
@@ -118,7 +118,7 @@ def _differ(sides: Sequence[set[str]]) -> bool:
     return all(sides) and len(set.union(*sides)) > 1
 
 
-def _among(sides: Sequence[set[str]]) -> str:
+def _values_of(sides: Sequence[set[str]]) -> str:
     """Return the values of both sides in one line."""
     return " / ".join(", ".join(sorted(side)) for side in sides)
 

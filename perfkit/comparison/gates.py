@@ -73,19 +73,19 @@ def parse_gate(text: str) -> Gate:
     Raises:
         UsageError: the expression is invalid.
     """
-    found = _EXPRESSION.fullmatch(text)
-    if found is None:
+    match = _EXPRESSION.fullmatch(text)
+    if match is None:
         raise UsageError(
             f"--fail-on {text!r}: expected METRIC > LIMIT, such as 'step_time > +5%', 'communication > 30%' "
             "or 'load.median >= 2ms'"
         )
-    unit, sign = found["unit"] or "", found["sign"]
+    unit, sign = match["unit"] or "", match["sign"]
     if sign and unit != "%":
         raise UsageError(f"--fail-on {text!r}: a limit with a sign is a relative change and needs %, such as +5%")
-    number = float(f"{sign}{found['number']}")
+    number = float(f"{sign}{match['number']}")
     # Divided, because 35 * 0.01 is more than 0.35.
     limit = number / 100 if unit == "%" else number * _UNITS[unit]
-    return Gate(text, found["metric"], found["operator"], limit, unit, bool(sign))
+    return Gate(text, match["metric"], match["operator"], limit, unit, bool(sign))
 
 
 def check_gates(
@@ -132,13 +132,13 @@ def _decide(gate: Gate, known: Mapping[str, Change], after: Sequence[RunReport])
         return Decision(None, f"{gate.metric} needs a number, or a relative change (-5%)")
     wants_time = gate.unit in _TIMES
     if wants_time != (change.unit == "ns"):
-        wanted = (
+        expected = (
             "a time (12ms), or a relative change (+5%)"
             if change.unit == "ns"
             else "a number, or a relative change (+5%)"
         )
-        wanted += ", or a share of the step (30%)" if gate.metric in CATEGORIES else ""
-        return Decision(None, f"{gate.metric} needs {wanted}")
+        expected += ", or a share of the step (30%)" if gate.metric in CATEGORIES else ""
+        return Decision(None, f"{gate.metric} needs {expected}")
     return Decision(change.after, format_value(change.after, change.unit))
 
 

@@ -67,14 +67,14 @@ def _settings(run: RunReport) -> dict[str, Any]:
 
 
 def _build_history(runs: Sequence[RunReport], by: HistoryBy) -> ConfigHistory:
-    found = {id(run): metrics(run) for run in runs}
-    steps = [found[id(run)][_STEP_TIME].value for run in runs]
+    metrics_of = {id(run): metrics(run) for run in runs}
+    steps = [metrics_of[id(run)][_STEP_TIME].value for run in runs]
     enough = len(runs) >= FEWEST_FOR_CHANGE_POINT
     too_few = f"no change can be distinguished from noise with fewer than {FEWEST_FOR_CHANGE_POINT}"
     return ConfigHistory(
         settings=_settings(runs[0]),
         runs=len(runs),
-        points=[_point(group, [found[id(run)] for run in group]) for group in _grouped(runs, by)],
+        points=[_point(group, [metrics_of[id(run)] for run in group]) for group in _grouped(runs, by)],
         change_points=_change_points(runs, steps),
         reason=None if enough else f"{_count(len(runs))}: {too_few}",
     )
@@ -118,17 +118,17 @@ def _median(known: Sequence[dict[MetricName, Metric]], name: MetricName) -> floa
 
 
 def _change_points(runs: Sequence[RunReport], steps: Sequence[float]) -> list[ChangePoint]:
-    found = find_change_points(steps)
-    places = [0, *(shift.place for shift in found), len(steps)]
+    detected = find_change_points(steps)
+    places = [0, *(change.place for change in detected), len(steps)]
     return [
         ChangePoint(
-            run=runs[shift.place].run,
-            commit=runs[shift.place].commit,
-            last_before=runs[shift.place - 1].run,
-            before_ns=median(steps[start : shift.place]),
-            after_ns=median(steps[shift.place : end]),
-            interval=shift.interval,
-            p_value=shift.p_value,
+            run=runs[change.place].run,
+            commit=runs[change.place].commit,
+            last_before=runs[change.place - 1].run,
+            before_ns=median(steps[start : change.place]),
+            after_ns=median(steps[change.place : end]),
+            interval=change.interval,
+            p_value=change.p_value,
         )
-        for shift, start, end in zip(found, places, places[2:], strict=False)
+        for change, start, end in zip(detected, places, places[2:], strict=False)
     ]

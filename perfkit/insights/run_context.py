@@ -55,8 +55,10 @@ def run_context(run: RunReport, multi_run: MultiRunSummary | None) -> RunContext
     )
 
 
-def _place(run: RunReport, several: Sequence[ScalingSeries]) -> tuple[ScalingSeries, ScalingPoint, ScalingPoint] | None:
-    for series in several:
+def _place(
+    run: RunReport, all_series: Sequence[ScalingSeries]
+) -> tuple[ScalingSeries, ScalingPoint, ScalingPoint] | None:
+    for series in all_series:
         for before, point in pairwise(series.points):
             if run.run in point.step_time.runs:
                 return series, before, point

@@ -30,13 +30,13 @@ def option_comparisons(runs: Sequence[RunReport], by: Sequence[str]) -> list[Opt
     Raises:
         UsageError: no runs differ only in a requested option.
     """
-    found = []
+    all_comparisons = []
     for option in dict.fromkeys([*by, ALWAYS]):
         comparisons = list(_comparisons(runs, option))
         if not comparisons and option in by:
             raise UsageError(f"--by {option}: no runs differ only in that option; {_what_differs(runs)}")
-        found.extend(comparisons)
-    return found
+        all_comparisons.extend(comparisons)
+    return all_comparisons
 
 
 def _what_differs(runs: Sequence[RunReport]) -> str:
@@ -47,7 +47,7 @@ def _what_differs(runs: Sequence[RunReport]) -> str:
 
 def _comparisons(runs: Sequence[RunReport], option: str) -> Iterator[OptionComparison]:
     without = (option, *COMPANIONS.get(option, ()))
-    alike: dict[tuple[object, ...], list[_Member]] = defaultdict(list)
+    by_setting: dict[tuple[object, ...], list[_Member]] = defaultdict(list)
     for run in runs:
         placed = place(run)
         setting = placed.setting if placed else settings(run)
@@ -55,8 +55,8 @@ def _comparisons(runs: Sequence[RunReport], option: str) -> Iterator[OptionCompa
             continue
         batch = placed.batch_size if placed else None
         where = (key(setting, without), run.world_size, len(run.hosts), batch)
-        alike[where].append(_Member(run, setting, setting[option]))
-    several = [members for members in alike.values() if len({member.value for member in members}) > 1]
+        by_setting[where].append(_Member(run, setting, setting[option]))
+    several = [members for members in by_setting.values() if len({member.value for member in members}) > 1]
     common = [{name: value for name, value in members[0].setting.items() if name not in without} for members in several]
     varied = differing(common, but=("workload",))
     for members, shared in zip(several, common, strict=True):
@@ -79,7 +79,7 @@ def _comparison(option: str, members: list[_Member], varied: list[str]) -> Optio
         option=option,
         name=", ".join([run.workload or "", *varied, *batch]),
         world_size=run.world_size,
-        rows=[_row(name, found, first, from_memory) for name, found in samples.items()],
+        rows=[_row(name, step_time, first, from_memory) for name, step_time in samples.items()],
     )
 
 
@@ -89,16 +89,16 @@ def _rows(members: list[_Member]) -> dict[str, list[RunReport]]:
     for member in sorted(members, key=lambda member: _FIRST.index(member.value) if member.value in _FIRST else 99):
         by_value[member.value].append(member)
     rows: dict[str, list[RunReport]] = defaultdict(list)
-    for value, mine in by_value.items():
-        varied = differing([member.setting for member in mine])
-        for member in mine:
+    for value, of_value in by_value.items():
+        varied = differing([member.setting for member in of_value])
+        for member in of_value:
             more = [f"{name}={member.setting.get(name, 'none')}" for name in varied]
             rows[", ".join([value, *more])].append(member.run)
     return rows
 
 
-def _row(value: str, found: StepTimeSample, first: StepTimeSample, from_memory: Sequence[RunReport]) -> OptionRow:
-    runs = found.runs
+def _row(value: str, step_time: StepTimeSample, first: StepTimeSample, from_memory: Sequence[RunReport]) -> OptionRow:
+    runs = step_time.runs
     loads = _loads(runs)
     parallel = [run.efficiency.parallel for run in runs if run.efficiency and run.efficiency.parallel]
     middle, memory_middle = _load_median(runs), _load_median(from_memory)
@@ -106,9 +106,9 @@ def _row(value: str, found: StepTimeSample, first: StepTimeSample, from_memory: 
     speeds = [load.file_bandwidth for load in loads if load.file_bandwidth]
     return OptionRow(
         value=value,
-        step_time=to_record(found),
+        step_time=to_record(step_time),
         efficiency=geometric_mean(parallel) if len(parallel) == len(runs) else None,
-        ratio=None if found is first else estimate(*ratio(found, first)),
+        ratio=None if step_time is first else estimate(*ratio(step_time, first)),
         load_median_ns=middle,
         load_max_ns=max((load.max_ns for load in loads), default=None),
         exposed_share=fmean(load.exposed_share for load in loads) if loads else None,

@@ -15,29 +15,29 @@ def points(group: Group, measured_on: MeasuredOn) -> list[ScalingPoint]:
     samples = {size: sample(runs, measured_on, stream=size) for size, runs in group.points.items()}
     parts = factors(group)
     reference = samples[min(samples)]
-    return [_point(group, found, reference, parts[size]) for size, found in samples.items()]
+    return [_point(group, step_time, reference, parts[size]) for size, step_time in samples.items()]
 
 
-def _point(group: Group, found: StepTimeSample, reference: StepTimeSample, parts: Parts) -> ScalingPoint:
-    run = found.runs[0]
+def _point(group: Group, step_time: StepTimeSample, reference: StepTimeSample, parts: Parts) -> ScalingPoint:
+    run = step_time.runs[0]
     size, least = run.world_size, reference.runs[0].world_size
     # Ratio of step times. With weak scaling, a step of p ranks does p / p_ref times the work.
-    faster, draws = ratio(reference, found)
+    faster, draws = ratio(reference, step_time)
     work = 1.0 if group.kind == "strong" else size / least
     per_rank = work * least / size
     return ScalingPoint(
         world_size=size,
         nodes=max(1, len(run.hosts)),
         batch_size=group.batch_size // size if group.kind == "strong" else group.batch_size,
-        threads=threads(found.runs),
+        threads=threads(step_time.runs),
         oversubscribed=oversubscribed(run.hosts),
-        step_time=to_record(found),
+        step_time=to_record(step_time),
         speedup=_scaled(faster, draws, work),
         efficiency=_scaled(faster, draws, per_rank),
         karp_flatt=_karp_flatt(faster, draws, size / least) if group.kind == "strong" and size > least else None,
         factors=parts if isinstance(parts, Factors) else None,
         factors_reason=None if isinstance(parts, Factors) else parts,
-        computation_ns=computation(found.runs, stream=size),
+        computation_ns=computation(step_time.runs, stream=size),
     )
 
 

@@ -57,28 +57,30 @@ def _configured_batch(run: RunReport) -> int | None:
 
 def groups(runs: Sequence[RunReport]) -> list[Group]:
     """Return the series among `runs`; a run may belong to a strong and to a weak one."""
-    placed = [found for run in runs if (found := place(run))]
+    placed = [placed_run for run in runs if (placed_run := place(run))]
     by_setting: dict[frozenset[tuple[str, str]], list[Placed]] = defaultdict(list)
     # The devices of a run that failed early are unknown: it joins the series that all else fits.
-    for found in placed:
-        if found.measured:
-            by_setting[key(found.setting)].append(found)
-    lost = [found for found in placed if not found.measured]
+    for placed_run in placed:
+        if placed_run.measured:
+            by_setting[key(placed_run.setting)].append(placed_run)
+    lost = [placed_run for placed_run in placed if not placed_run.measured]
     return [group for members in by_setting.values() for group in _of_setting(members, lost)]
 
 
 def _of_setting(members: list[Placed], lost: list[Placed]) -> Iterator[Group]:
     setting = members[0].setting
-    mine = [found for found in lost if key(found.setting, ("device_name",)) == key(setting, ("device_name",))]
+    lost_members = [
+        placed_run for placed_run in lost if key(placed_run.setting, ("device_name",)) == key(setting, ("device_name",))
+    ]
     batches: tuple[tuple[ScalingKind, Callable[[Placed], int]], ...] = (
-        ("strong", lambda found: found.batch_size * found.run.world_size),
-        ("weak", lambda found: found.batch_size),
+        ("strong", lambda placed_run: placed_run.batch_size * placed_run.run.world_size),
+        ("weak", lambda placed_run: placed_run.batch_size),
     )
     for kind, batch in batches:
-        for size in sorted({batch(found) for found in members}):
-            alike = [found.run for found in members if batch(found) == size]
-            failed = [found.run for found in mine if batch(found) == size]
-            for layout in _layouts(alike):
+        for size in sorted({batch(placed_run) for placed_run in members}):
+            same_batch = [placed_run.run for placed_run in members if batch(placed_run) == size]
+            failed = [placed_run.run for placed_run in lost_members if batch(placed_run) == size]
+            for layout in _layouts(same_batch):
                 points = {p: [run for run in layout if run.world_size == p] for p in _sizes(layout)}
                 if len(points) >= FEWEST_SIZES:
                     yield Group(kind, setting, size, points, failed)
@@ -127,7 +129,9 @@ def repeats(runs: Sequence[RunReport]) -> list[list[RunReport]]:
     """Group repeats: runs of one configuration, world size and batch; a run with unknown settings stays alone."""
     by_setting: dict[object, list[RunReport]] = defaultdict(list)
     for number, run in enumerate(runs):
-        found = place(run)
-        where = (key(found.setting), run.world_size, len(run.hosts), found.batch_size) if found else number
+        placed_run = place(run)
+        where = (
+            (key(placed_run.setting), run.world_size, len(run.hosts), placed_run.batch_size) if placed_run else number
+        )
         by_setting[where].append(run)
     return list(by_setting.values())

@@ -30,9 +30,12 @@ def scaling(runs: Sequence[RunReport], by: Sequence[str] = (), forecast: Sequenc
     Raises:
         UsageError: no runs differ only in an option of `by`, or there is no series to forecast.
     """
-    found = [group for group in groups(runs) if measurable(group)]
-    varied = differing([group.setting for group in found], but=("workload",))
-    series = [_series(group, name, varied, forecast) for group, name in zip(found, _names(found, varied), strict=True)]
+    measured_groups = [group for group in groups(runs) if measurable(group)]
+    varied = differing([group.setting for group in measured_groups], but=("workload",))
+    series = [
+        _series(group, name, varied, forecast)
+        for group, name in zip(measured_groups, _names(measured_groups, varied), strict=True)
+    ]
     if forecast and not series:
         raise UsageError(
             "--forecast: no runs differ only in world size (and batch size), so there is no series to forecast"
@@ -41,13 +44,13 @@ def scaling(runs: Sequence[RunReport], by: Sequence[str] = (), forecast: Sequenc
     return MultiRunSummary(series=series, option_comparisons=comparisons) if series or comparisons else None
 
 
-def _names(found: list[Group], varied: list[str]) -> list[str]:
+def _names(measured_groups: list[Group], varied: list[str]) -> list[str]:
     """Return one name per series: workload, kind, and the options in which it differs from the others."""
-    plain = [_name(group, varied) for group in found]
+    plain = [_name(group, varied) for group in measured_groups]
     counts = Counter(plain)
     return [
         f"{name}, batch {group.batch_size}" if counts[name] > 1 else name
-        for name, group in zip(plain, found, strict=True)
+        for name, group in zip(plain, measured_groups, strict=True)
     ]
 
 
@@ -96,8 +99,8 @@ def _notes(measured: Sequence[ScalingPoint]) -> Iterator[str]:
             yield f"{point.world_size} ranks: {point.oversubscribed}; core sharing dominates the loss there"
     threads = [point.threads for point in measured if point.threads is not None]
     if len(set(threads)) > 1:
-        several = ", ".join(f"{point.threads} at {point.world_size}" for point in measured if point.threads is not None)
-        yield f"CPU threads per rank differ ({several} ranks), which affects computation scaling; fix it with --threads"
+        by_size = ", ".join(f"{point.threads} at {point.world_size}" for point in measured if point.threads is not None)
+        yield f"CPU threads per rank differ ({by_size} ranks), which affects computation scaling; fix it with --threads"
     if any(point.step_time.measured_on == "recorded" for point in measured):
         yield "times are of recorded steps and include profiler overhead: not all runs have steps without the profiler"
     once = [point.world_size for point in measured if point.step_time.resampled != "runs"]

@@ -20,7 +20,7 @@ def fits(rows: Sequence[MatchedCollectiveStat]) -> list[BandwidthFit]:
     mean of its rows' median transfer times, weighted by their counts.
     """
     known = [row for row in rows if row.transfer_ns and row.bytes and (row.group_size or 0) > 1]
-    return [_fit(list(alike)) for _, alike in groupby(sorted(known, key=_key), key=_key)]
+    return [_fit(list(group)) for _, group in groupby(sorted(known, key=_key), key=_key)]
 
 
 def _key(row: MatchedCollectiveStat) -> tuple[str, str, int]:
@@ -68,5 +68,5 @@ def _points(rows: list[MatchedCollectiveStat]) -> Iterator[tuple[int, float]]:
     by_size: dict[int, list[MatchedCollectiveStat]] = {}
     for row in rows:
         by_size.setdefault(row.bytes or 0, []).append(row)
-    for size, alike in by_size.items():
-        yield size, float(np.average([row.transfer_ns or 0 for row in alike], weights=[row.count for row in alike]))
+    for size, group in by_size.items():
+        yield size, float(np.average([row.transfer_ns or 0 for row in group], weights=[row.count for row in group]))

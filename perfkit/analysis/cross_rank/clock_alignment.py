@@ -140,8 +140,8 @@ def _drift(residuals_ns: Ints, at_ns: Ints) -> tuple[float, float]:
 def rows_by(keys: Ints) -> dict[int, Ints]:
     """Return the rows of each key, ascending."""
     order = np.argsort(keys, kind="stable")
-    found, first = np.unique(keys[order], return_index=True)
-    return dict(zip(found.tolist(), np.split(order, first[1:]), strict=True)) if len(keys) else {}
+    distinct, first = np.unique(keys[order], return_index=True)
+    return dict(zip(distinct.tolist(), np.split(order, first[1:]), strict=True)) if len(keys) else {}
 
 
 def align_ranks(clocks: Sequence[HostClock], rank: Ints, times_ns: Ints) -> Ints:

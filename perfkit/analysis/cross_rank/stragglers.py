@@ -89,57 +89,57 @@ def _waited(ranks: list[int], steps: list[int], matched: MatchedCollectives) -> 
     return waited if count.all() else None
 
 
-def find_straggler(found: StepDelays) -> Straggler | None:
+def find_straggler(delays: StepDelays) -> Straggler | None:
     """Return the rank that the others wait for, or None if no rank stands out.
 
     It must be last in three of four steps, its lag must be a noticeable share of the step, and the lag must be
     more than twice its variation from step to step (median absolute deviation).
     """
-    last = found.late_ns.argmax(axis=0)
-    place = int(np.bincount(last, minlength=len(found.ranks)).argmax())
+    last = delays.late_ns.argmax(axis=0)
+    place = int(np.bincount(last, minlength=len(delays.ranks)).argmax())
     times = int((last == place).sum())
-    lags = _excess_over_median(found.late_ns, place)
+    lags = _excess_over_median(delays.late_ns, place)
     lag_ns = float(np.median(lags))
     noise_ns = float(np.median(np.abs(lags - lag_ns)))
-    often = times >= _OFTEN * len(found.steps)
-    if not often or lag_ns <= 0 or lag_ns < max(_NOTICEABLE * found.wall_ns, _NOISES * noise_ns):
+    often = times >= _OFTEN * len(delays.steps)
+    if not often or lag_ns <= 0 or lag_ns < max(_NOTICEABLE * delays.wall_ns, _NOISES * noise_ns):
         return None
-    more = np.median(_excess_over_median(found.exposed_ns, place), axis=0)
+    more = np.median(_excess_over_median(delays.exposed_ns, place), axis=0)
     category, category_ns = _slow_category(more, lag_ns)
     return Straggler(
-        rank=found.ranks[place],
-        evidence=found.evidence,
+        rank=delays.ranks[place],
+        evidence=delays.evidence,
         lag_ns=round(lag_ns),
         noise_ns=round(noise_ns),
-        share=lag_ns / found.wall_ns,
+        share=lag_ns / delays.wall_ns,
         category=category,
         category_ns=category_ns,
         wait_ns=-round(float(more[_PLACE["communication"]])),
         steps_last=times,
-        steps=len(found.steps),
+        steps=len(delays.steps),
     )
 
 
-def find_one_off_stragglers(found: StepDelays, straggler: Straggler | None) -> list[OneOffStraggler]:
+def find_one_off_stragglers(delays: StepDelays, straggler: Straggler | None) -> list[OneOffStraggler]:
     """Return the steps in which one rank was late although it usually is not, largest lag first.
 
     A step without a recorded predecessor is skipped: it includes the skew with which the ranks started recording.
     """
-    return sorted(_late_steps(found, straggler), key=lambda late: -late.lag_ns)[:_MAX_ONE_OFF]
+    return sorted(_late_steps(delays, straggler), key=lambda late: -late.lag_ns)[:_MAX_ONE_OFF]
 
 
-def _late_steps(found: StepDelays, straggler: Straggler | None) -> Iterator[OneOffStraggler]:
-    last = found.late_ns.argmax(axis=0).tolist()
-    lags = [float(_excess_over_median(found.late_ns[:, [k]], place)[0]) for k, place in enumerate(last)]
+def _late_steps(delays: StepDelays, straggler: Straggler | None) -> Iterator[OneOffStraggler]:
+    last = delays.late_ns.argmax(axis=0).tolist()
+    lags = [float(_excess_over_median(delays.late_ns[:, [k]], place)[0]) for k, place in enumerate(last)]
     usual_ns = max(float(np.median(lags)), straggler.lag_ns if straggler else 0)
-    least_ns = max(_ONCE_NOTICEABLE * found.wall_ns, _ONCE_BEYOND * usual_ns)
-    known = set(found.steps)
-    for k, (step, place, lag_ns) in enumerate(zip(found.steps, last, lags, strict=True)):
+    least_ns = max(_ONCE_NOTICEABLE * delays.wall_ns, _ONCE_BEYOND * usual_ns)
+    known = set(delays.steps)
+    for k, (step, place, lag_ns) in enumerate(zip(delays.steps, last, lags, strict=True)):
         if lag_ns < least_ns or step - 1 not in known:
             continue
-        category, category_ns = _slow_category(_excess_over_median(found.exposed_ns[:, k], place), lag_ns)
+        category, category_ns = _slow_category(_excess_over_median(delays.exposed_ns[:, k], place), lag_ns)
         yield OneOffStraggler(
-            rank=found.ranks[place], step=step, lag_ns=round(lag_ns), category=category, category_ns=category_ns
+            rank=delays.ranks[place], step=step, lag_ns=round(lag_ns), category=category, category_ns=category_ns
         )
 
 
@@ -167,8 +167,8 @@ def straggler_sentence(straggler: Straggler) -> str:
             f"rank {straggler.rank} takes {lag} per step longer than the others, not counting communication "
             f"({slow_category(straggler)}){waiting}"
         )
-    hidden = straggler.wait_ns < _NEARLY_ALL * straggler.lag_ns
-    exposed = f", {duration(max(straggler.wait_ns, 0))} of it exposed" if hidden else ""
+    overlapped = straggler.wait_ns < _NEARLY_ALL * straggler.lag_ns
+    exposed = f", {duration(max(straggler.wait_ns, 0))} of it exposed" if overlapped else ""
     return (
         f"rank {straggler.rank} delays the others by {lag} per step{exposed} ({slow_category(straggler)}); "
         f"it is last in {straggler.steps_last} of {straggler.steps} steps"

@@ -52,8 +52,8 @@ def _shared(matched: MatchedCollectives) -> Iterator[MatchedCollectiveStat]:
     shown = _numbered([tuple(kind.as_columns().values()) for kind in matched.kinds])
     kind = np.repeat(shown[matched.kind[rows[first]]], np.diff(np.append(first, len(rows))))
     by = np.argsort(kind, kind="stable")
-    for alike in np.split(rows[by], np.flatnonzero(np.diff(kind[by])) + 1) if len(rows) else ():
-        yield _shared_row(matched, alike)
+    for members in np.split(rows[by], np.flatnonzero(np.diff(kind[by])) + 1) if len(rows) else ():
+        yield _shared_row(matched, members)
 
 
 def _numbered(values: Sequence[Hashable]) -> Ints:

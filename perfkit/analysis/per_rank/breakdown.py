@@ -92,9 +92,9 @@ def _operators_apart(events: Events) -> Iterator[Ints]:
     """Yield the rows of host operators by thread, in groups that do not overlap."""
     is_operator = events.kind == EventKind.OPERATOR
     for thread in np.unique(events.thread[is_operator]):
-        here = np.flatnonzero(is_operator & (events.thread == thread))
-        for group in disjoint_groups(events.start_ns[here], events.end_ns[here]):
-            yield here[group]
+        on_thread = np.flatnonzero(is_operator & (events.thread == thread))
+        for group in disjoint_groups(events.start_ns[on_thread], events.end_ns[on_thread]):
+            yield on_thread[group]
 
 
 def break_down(events: Events, names: Names, activity: Activity, steps: Steps) -> list[StepBreakdown]:
@@ -131,8 +131,8 @@ def _loads(events: Events, names: Names, steps: Steps) -> list[Loads]:
     rows = np.concatenate(
         [rows[:0]]
         + [
-            here[outermost(events.start_ns[here], events.end_ns[here])]
-            for here in (rows[events.thread[rows] == thread] for thread in np.unique(events.thread[rows]))
+            on_thread[outermost(events.start_ns[on_thread], events.end_ns[on_thread])]
+            for on_thread in (rows[events.thread[rows] == thread] for thread in np.unique(events.thread[rows]))
         ]
     )
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]

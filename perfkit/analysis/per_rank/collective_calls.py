@@ -52,7 +52,7 @@ def _rows(columns: bytearray) -> Ints:
     return np.frombuffer(columns, np.int64).reshape(len(COLUMNS), -1)
 
 
-def collect_calls(found: Collectives, activity: Activity, steps: Steps) -> CollectiveCalls:
+def collect_calls(collectives: Collectives, activity: Activity, steps: Steps) -> CollectiveCalls:
     """Return the collectives of a trace in issue order."""
     step_number = np.array([NO_STEP if step is None else step for step in steps.number], np.int64)
     both, compute = Coverage(merge(activity.compute, activity.communication)), Coverage(activity.compute)
@@ -64,22 +64,22 @@ def collect_calls(found: Collectives, activity: Activity, steps: Steps) -> Colle
         exposed = (both.until(instant) - both.until(begin_ns)) - (compute.until(instant) - compute.until(begin_ns))
         return np.asarray(instant - begin_ns - exposed)
 
-    order = np.argsort(found.issued, kind="stable")
+    order = np.argsort(collectives.issued, kind="stable")
     table = bytearray(len(COLUMNS) * order.nbytes)
     for begin in range(0, len(order), _AT_ONCE):
         part = order[begin : begin + _AT_ONCE]
-        start, end, blocked = found.start[part], found.end[part], found.blocked[part]
+        start, end, blocked = collectives.start[part], collectives.end[part], collectives.blocked[part]
         _rows(table)[:, begin : begin + len(part)] = (
-            found.kind[part],
-            step_number[found.step[part]],
-            found.sequence[part],
+            collectives.kind[part],
+            step_number[collectives.step[part]],
+            collectives.sequence[part],
             end - start,
-            found.exposed[part],
+            collectives.exposed[part],
             progress(start),
             np.where(blocked >= 0, progress(np.maximum(blocked, 0)), -1),
             end,
         )
-    return CollectiveCalls(kinds=found.kinds, columns=table, progress_ns=int(progress(steps.bounds[-1:])[0]))
+    return CollectiveCalls(kinds=collectives.kinds, columns=table, progress_ns=int(progress(steps.bounds[-1:])[0]))
 
 
 def concatenate_cycles(cycles: Sequence[CollectiveCalls]) -> CollectiveCalls:

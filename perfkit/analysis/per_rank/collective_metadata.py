@@ -41,14 +41,14 @@ class CollectiveKey(NamedTuple):
 
 def operators(names: Iterable[str | None]) -> Ints:
     """Return the operator of each name."""
-    found = [rules.collective_operator(name) if name else None for name in names]
-    return np.array([OPERATORS.index(operator) if operator else -1 for operator in found], np.int64)
+    by_name = [rules.collective_operator(name) if name else None for name in names]
+    return np.array([OPERATORS.index(operator) if operator else -1 for operator in by_name], np.int64)
 
 
 def operators_of(events: Events, rows: Ints) -> Ints:
     """Return the operator of each row's event, by its name; -1 for no row (-1)."""
-    seen, place = np.unique(events.name[rows], return_inverse=True)
-    return np.where(rows >= 0, operators(events.names[number] for number in seen.tolist())[place], -1)
+    distinct, place = np.unique(events.name[rows], return_inverse=True)
+    return np.where(rows >= 0, operators(events.names[number] for number in distinct.tolist())[place], -1)
 
 
 def operator_name(operator: int) -> str:
@@ -66,7 +66,7 @@ def intern_descriptions(describe: Callable[..., CollectiveKey], *deciding: Ints)
     Returns:
         The distinct descriptions in order of occurrence, and for each collective the index of its description.
     """
-    found: dict[CollectiveKey, int] = {}
+    indices: dict[CollectiveKey, int] = {}
     known: dict[tuple[int, ...], int] = {}
     kind = np.empty(len(deciding[0]), np.int64)
     for begin in range(0, len(kind), _AT_ONCE):
@@ -79,10 +79,10 @@ def intern_descriptions(describe: Callable[..., CollectiveKey], *deciding: Ints)
         for which in np.argsort(first).tolist():
             decides = tuple(part[:, first[which]].tolist())
             if decides not in known:
-                known[decides] = found.setdefault(describe(*decides), len(found))
+                known[decides] = indices.setdefault(describe(*decides), len(indices))
             numbers[which] = known[decides]
         kind[begin : begin + _AT_ONCE] = numbers[place]
-    return list(found), kind
+    return list(indices), kind
 
 
 def from_metadata(operator: str, args: CollectiveArgs) -> CollectiveKey:

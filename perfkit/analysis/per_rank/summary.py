@@ -1,4 +1,4 @@
-"""All that one trace says, as a small summary: the one function that runs a rank, wherever it runs."""
+"""Summarise one trace: the function that executors run for each rank."""
 
 import re
 from typing import Final
@@ -22,7 +22,7 @@ from perfkit.trace.events import EventKind, Events, Header, RankTrace
 
 
 class TraceSummary(Struct, frozen=True, kw_only=True):
-    """What is kept of a trace: picklable, and small however large the trace."""
+    """Summary of a trace: picklable, and small however large the trace is."""
 
     header: Header
     has_device: bool
@@ -33,7 +33,7 @@ class TraceSummary(Struct, frozen=True, kw_only=True):
     memory: list[MemoryUse]
     calls: CollectiveCalls
     communicated: bool
-    """Whether any communication was seen."""
+    """Whether the trace contains any communication."""
     counts: dict[str, int]
     findings: list[Finding]
 
@@ -43,7 +43,7 @@ def check_step_marker(marker: str | None) -> None:
     try:
         re.compile(marker or "")
     except re.error as error:
-        raise UsageError(f"--step-marker {marker!r} is no regular expression: {error}") from error
+        raise UsageError(f"--step-marker {marker!r} is not a regular expression: {error}") from error
 
 
 def summarize_trace(trace: RankTrace, file: str, step_marker: str | None = None) -> TraceSummary:
@@ -51,11 +51,11 @@ def summarize_trace(trace: RankTrace, file: str, step_marker: str | None = None)
 
     Args:
         trace: the trace.
-        file: what to call it in findings.
+        file: its name in findings.
         step_marker: a regular expression for the names of step annotations, instead of `ProfilerStep#N`.
 
     Raises:
-        TraceError: the trace holds neither steps nor any work.
+        TraceError: the trace contains neither steps nor work.
     """
     events = trace.events
     names = classify_names(events.names)
@@ -130,27 +130,27 @@ _DEVICE_COLLECTIVE: Final = re.compile(r"record_param_comms$|(nccl|xccl):")
 
 
 def _damage(trace: RankTrace) -> list[Finding]:
-    found = [
+    findings = [
         Finding(code="repaired_events", severity="warning", message=f"{count} {what}")
         for what, count in trace.repaired.items()
     ]
-    found.extend(Finding(code="damaged_trace", severity="warning", message=what) for what in trace.damage)
-    found.extend(Finding(code="damaged_header", severity="warning", message=what) for what in trace.header_damage)
+    findings.extend(Finding(code="damaged_trace", severity="warning", message=what) for what in trace.damage)
+    findings.extend(Finding(code="damaged_header", severity="warning", message=what) for what in trace.header_damage)
     if trace.unknown:
         listed = ", ".join(f"{name!r} ({count})" for name, count in sorted(trace.unknown.items())[:5])
         more = f" and {len(trace.unknown) - 5} more" if len(trace.unknown) > 5 else ""
         message = f"{sum(trace.unknown.values())} events of unknown categories were ignored: {listed}{more}"
-        found.append(Finding(code="unknown_events", severity="warning", message=message))
+        findings.append(Finding(code="unknown_events", severity="warning", message=message))
     if (hours := _longest_gap_ns(trace.events) / _HOUR_NS) > 1:
         message = (
             f"{hours:,.1f} hours pass between two events, or within one device event: a timestamp may be corrupt, "
             "which would inflate its step"
         )
-        found.append(Finding(code="timestamp_gap", severity="warning", message=message))
+        findings.append(Finding(code="timestamp_gap", severity="warning", message=message))
     if not trace.counts.get(EventKind.OPERATOR) and trace.counts.get(EventKind.KERNEL):
         message = "no host operators: collectives are identified by kernel name only"
-        found.append(Finding(code="no_host_operators", severity="info", message=message))
-    return found
+        findings.append(Finding(code="no_host_operators", severity="info", message=message))
+    return findings
 
 
 _HOUR_NS: Final = 3600 * 10**9
@@ -168,24 +168,24 @@ def _longest_gap_ns(events: Events) -> int:
 
 
 def _step_findings(steps: Steps, device: Device, marker: str | None) -> list[Finding]:
-    found = []
+    findings = []
     if not steps.from_annotations:
         what = f"annotation matches --step-marker {marker!r}" if marker else "ProfilerStep annotation"
         message = f"no {what}: the whole trace counts as one step, start-up included"
-        found.append(Finding(code="no_steps", severity="warning", message=message))
+        findings.append(Finding(code="no_steps", severity="warning", message=message))
     repeated = len(steps.number) - len(set(steps.number))
     if repeated:
         message = f"{repeated} step numbers occur more than once"
-        found.append(Finding(code="repeated_steps", severity="warning", message=message))
+        findings.append(Finding(code="repeated_steps", severity="warning", message=message))
     idle = int((~np.isin(np.arange(len(steps.number)), steps.device_step)).sum()) if len(device.row) else 0
     if idle:
         message = (
             f"{idle} of {len(steps.number)} steps have no device activity of their own: "
             "device events may have been lost, or the program did not use the device in them"
         )
-        found.append(Finding(code="steps_without_device_work", severity="warning", message=message))
+        findings.append(Finding(code="steps_without_device_work", severity="warning", message=message))
     before = int((steps.device_step == BEFORE_THE_FIRST).sum())
     if before:
         message = f"{before} device activities were launched before the first step and belong to no step"
-        found.append(Finding(code="work_before_steps", severity="info", message=message))
-    return found
+        findings.append(Finding(code="work_before_steps", severity="info", message=message))
+    return findings

@@ -89,7 +89,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["analyze"], "Missing argument 'PATH'"),
         (["analyze", "--fromat", "csv", "x"], "Possible options: --forecast, --format"),
         (["analyze", "x", "-f", "xml"], "'xml' is none of rich, json, markdown, csv"),
-        (["analyze", "x", "--step-marker", "("], "is no regular expression"),
+        (["analyze", "x", "--step-marker", "("], "is not a regular expression"),
         (["analyze", "x", "--top", "0"], "--top"),
         (["analyze", "x", "-o", "report.xls"], "the suffix says no format"),
         (["compare", "x"], "Missing argument 'AFTER'"),

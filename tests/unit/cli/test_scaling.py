@@ -72,7 +72,7 @@ def runs(tmp_path: Path) -> Path:
 def test_a_folder_of_runs_is_a_series(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["analyze", str(runs)]) == 0
     shown = capsys.readouterr().out
-    assert "Scaling: gpt weak (batch 16 per rank)" in shown
+    assert "Scaling: gpt weak (batch 16 a rank)" in shown
     assert "lost failed: the run failed (rank 3: killed)" in shown
     assert "Gustafson" in shown
 

@@ -219,7 +219,7 @@ def test_step_marker_names_other_annotations(tmp_path: Path) -> None:
     (whole,) = pipeline.analyze(path).runs
     assert [step.step for step in whole.ranks[0].steps] == [None]
     assert "no_steps" in codes(whole)
-    with pytest.raises(UsageError, match="no regular expression"):
+    with pytest.raises(UsageError, match="not a regular expression"):
         pipeline.analyze(path, step_marker="(")
 
 
