@@ -1,4 +1,4 @@
-"""Reports with known numbers, for tests of what reads reports."""
+"""Reports with known numbers, for tests of report consumers."""
 
 from typing import Any
 
@@ -174,7 +174,7 @@ def make_efficiency(**changes: Any) -> Efficiency:
 
 
 def make_across(**changes: Any) -> CrossRankSummary:
-    """Two all_reduces of two ranks, and a broadcast, which does not split."""
+    """Two all_reduces of two ranks, and a broadcast, which has no waiting time."""
     shared: dict[str, Any] = {"group": "default", "group_size": 2, "dtype": "float32"}
     rate = 4_194_304 * 1e9 / (12 * MS)
     small = 1_024 * 1e9 / (1 * MS)
@@ -224,7 +224,7 @@ def make_across(**changes: Any) -> CrossRankSummary:
 
 
 def make_loading(**changes: Any) -> DataLoading:
-    """Four loads from HDF5; from memory there is no file to be fast."""
+    """Four loads from HDF5; from memory there is no file bandwidth."""
     fields: dict[str, Any] = {
         "source": "hdf5",
         "count": 4,
@@ -243,7 +243,7 @@ def make_loading(**changes: Any) -> DataLoading:
 
 
 def make_file_speed(**changes: Any) -> FileBandwidth:
-    """A file of 200 MB, three quarters of it in the page cache, that is read at 2 GB/s."""
+    """A file of 200 MB, three quarters of it in the page cache, read at 2 GB/s."""
     fields: dict[str, Any] = {"bytes_per_s": 2e9, "read_bytes": 200_000_000, "wall_ns": 100 * MS, "cached_share": 0.75}
     return FileBandwidth(**(fields | changes))
 

@@ -46,7 +46,7 @@ def _missing_ranks(ranks: list[RankReport], world_size: int, manifest: RunManife
     # Capped because the world size is a number in an untrusted file.
     absent = ranges(rank for rank in range(min(world_size, 100_000)) if rank not in seen)
     which = absent if len(absent) <= 60 else absent[:60].rsplit(",", 1)[0] + ", …"
-    listed = "" if None in seen else f" ({which})"
+    listed = "" if None in seen else f" ({'rank' if missing == 1 else 'ranks'} {which})"
     message = f"trace missing for {missing} of {world_size} ranks{listed}; excluded"
     return [Finding(code="ranks_missing", severity="warning", message=message)]
 

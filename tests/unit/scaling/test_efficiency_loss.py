@@ -1,4 +1,4 @@
-"""Where efficiency was lost, in parts that add up."""
+"""Efficiency losses, in parts that add up."""
 
 import math
 from typing import Any

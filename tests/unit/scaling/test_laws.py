@@ -1,4 +1,4 @@
-"""Laws recover what runs were made with, and refuse what too few runs cannot tell."""
+"""Laws recover the parameters runs were generated with, and refuse too few runs."""
 
 from collections.abc import Callable, Sequence
 
@@ -129,7 +129,7 @@ def test_a_forecast_is_the_law_with_its_band() -> None:
     assert width[64].interval[1] / width[64].interval[0] > high / low
 
 
-def test_asked_for_sizes_are_forecast() -> None:
+def test_requested_sizes_are_forecast() -> None:
     series = series_of(make_weak(usl(0.05, 0.002), SIZES, repeats=3, noise=0.01), forecast=[20, 24])
     assert [one.world_size for one in series.forecasts] == [20, 24]
 
@@ -140,21 +140,21 @@ def test_a_batch_that_cannot_be_split_has_no_forecast() -> None:
     assert forecast_at(1024, series).reason == "the global batch of 512 cannot be split over 1024 ranks"
 
 
-def test_a_law_that_misses_the_runs_is_not_extrapolated() -> None:
+def test_a_law_that_fits_badly_is_not_extrapolated() -> None:
     zigzag = {1: 100.0, 2: 200.0, 4: 100.0, 8: 260.0, 16: 100.0}
     series = series_of(make_weak(lambda p: zigzag[p], SIZES, repeats=2), [32])
     assert forecast_at(32, series).samples_per_s is None
     assert "deviates from these runs by" in (forecast_at(32, series).reason or "")
 
 
-def test_a_band_that_says_nothing_is_no_forecast() -> None:
+def test_a_very_wide_interval_is_refused_as_a_forecast() -> None:
     series = series_of(make_weak(usl(0.05, 0.0), [1, 2, 3, 4], noise=0.09, seed=1), [4096])
     assert forecast_at(4096, series).samples_per_s is None
     assert "the interval is too wide" in (forecast_at(4096, series).reason or "")
 
 
 @pytest.mark.slow
-def test_intervals_hold_the_truth_nearly_as_often_as_they_say() -> None:
+def test_intervals_have_nearly_their_nominal_coverage() -> None:
     for case in cases(noise=0.03, repeats=3):
         for name, (yes, of) in coverage(case, 20).items():
             assert of >= 17, (case.name, name)
