@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from perfkit.insights.rule import InsightDraft
-from perfkit.insights.run_rules import NOTICEABLE, ranks_of
+from perfkit.insights.run_rules import MIN_SHARE, ranks_of
 from perfkit.schema.scaling import LostEfficiency, OptionComparison, OptionRow, ScalingPoint, ScalingSeries
 from perfkit.util.formatting import duration, escape_unprintable
 
@@ -27,7 +27,7 @@ def _computation(series: ScalingSeries, lost: LostEfficiency) -> InsightDraft | 
     points = {point.world_size: point for point in series.points}
     before, after = points[lost.from_size], points[lost.to_size]
     factors = after.factors
-    if factors is None or before.factors is None or after.oversubscribed or lost.computation_scaling < 100 * NOTICEABLE:
+    if factors is None or before.factors is None or after.oversubscribed or lost.computation_scaling < 100 * MIN_SHARE:
         return None
     if not _grew_significantly(before, after, 1.0 if series.kind == "strong" else lost.to_size / lost.from_size):
         return None
@@ -70,12 +70,12 @@ SERIES_RULES: Final = (COMPUTATION_SCALING,)
 """Evaluated between neighbouring world sizes of a series."""
 
 
-def _source(comparison: OptionComparison, row: OptionRow) -> InsightDraft | None:
+def _slower_source(comparison: OptionComparison, row: OptionRow) -> InsightDraft | None:
     first = comparison.rows[0]
     if comparison.option != "source" or first.value != "memory" or not _is_significant(row) or row.ratio is None:
         return None
     longer_ns = row.step_time.step_ns.value - first.step_time.step_ns.value
-    if longer_ns < NOTICEABLE * row.step_time.step_ns.value:
+    if longer_ns < MIN_SHARE * row.step_time.step_ns.value:
         return None
     return InsightDraft(
         f"with input from {escape_unprintable(row.value)} a step takes {row.ratio.value:.2f} times as long as from "
@@ -87,12 +87,12 @@ def _source(comparison: OptionComparison, row: OptionRow) -> InsightDraft | None
     )
 
 
-def _option(comparison: OptionComparison, row: OptionRow) -> InsightDraft | None:
+def _faster_option(comparison: OptionComparison, row: OptionRow) -> InsightDraft | None:
     first = comparison.rows[0]
     if comparison.option == "source" or not _is_significant(row) or row.ratio is None:
         return None
     shorter_ns = first.step_time.step_ns.value - row.step_time.step_ns.value
-    if shorter_ns < NOTICEABLE * first.step_time.step_ns.value:
+    if shorter_ns < MIN_SHARE * first.step_time.step_ns.value:
         return None
     return InsightDraft(
         f"with {comparison.option}={escape_unprintable(row.value)} a step takes {row.ratio.value:.2f} times as long as "
@@ -111,7 +111,7 @@ def _is_significant(row: OptionRow) -> bool:
     return not low <= 1 <= high
 
 
-SOURCE: Final = OptionRule("input", _source)
-OPTION: Final = OptionRule("option", _option)
+SOURCE: Final = OptionRule("input", _slower_source)
+OPTION: Final = OptionRule("option", _faster_option)
 OPTION_RULES: Final = (SOURCE, OPTION)
 """Evaluated on each value of an option."""

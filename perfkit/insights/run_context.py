@@ -71,7 +71,7 @@ def _load_ratio(run: RunReport, comparisons: Sequence[OptionComparison]) -> floa
     return next((row.load_ratio for row in rows), None)
 
 
-def slow_rank(run: RunReport) -> Straggler | None:
+def straggler_of(run: RunReport) -> Straggler | None:
     """Return the straggler of the run; None if no rank delays the others in most steps."""
     straggler = run.cross_rank.straggler if run.cross_rank else None
     # If the others do not wait for the late rank, their waiting has another cause.

@@ -7,17 +7,17 @@ names. The potential saving is an upper bound: the exposed time itself.
 from typing import Final
 
 from perfkit.insights.rule import InsightDraft, Rule
-from perfkit.insights.run_context import RunContext, slow_rank
+from perfkit.insights.run_context import RunContext, straggler_of
 from perfkit.scaling.points import oversubscribed as shared_cores
 from perfkit.schema.common import Category
 from perfkit.schema.cross_rank import Straggler
 from perfkit.util.formatting import duration, escape_unprintable, format_percent, size
 
-NOTICEABLE: Final = 0.05
+MIN_SHARE: Final = 0.05
 """Smallest share of the step that is reported."""
-_HOST_NOTICEABLE: Final = 0.1
+_MIN_IDLE_SHARE: Final = 0.1
 """The same for idle time, of which every step has some."""
-_MOSTLY: Final = 0.5
+_MAJORITY: Final = 0.5
 
 _ACTIVITIES: Final = {
     "compute": "computing",
@@ -56,9 +56,9 @@ def _waiting(context: RunContext) -> InsightDraft | None:
     if parts is None:
         return None
     wait_ns, exposed_ns = parts
-    slow = slow_rank(context.run)
+    slow = straggler_of(context.run)
     # Without a known straggler, the first collective's waiting may be the ranks' start-up skew.
-    if wait_ns < _MOSTLY * exposed_ns or (slow is None and context.has("start_skew")):
+    if wait_ns < _MAJORITY * exposed_ns or (slow is None and context.has("start_skew")):
         return None
     partial = len(context.run.ranks) < context.run.world_size
     # With ranks missing, transfers are an upper bound: a missing rank may have been later.
@@ -66,7 +66,7 @@ def _waiting(context: RunContext) -> InsightDraft | None:
     cause = _without_straggler(context, wait_ns) if slow is None else _with_straggler(context, slow)
     evidence = {"exposed_share": context.share(exposed_ns), "wait_share": wait_ns / exposed_ns, "wait_ns": wait_ns}
     return cause._replace(
-        sentence=f"{_costs(context, exposed_ns)}, {part} {cause.sentence}", evidence=evidence | cause.evidence
+        sentence=f"{_cost_sentence(context, exposed_ns)}, {part} {cause.sentence}", evidence=evidence | cause.evidence
     )
 
 
@@ -95,15 +95,15 @@ def _communication(context: RunContext) -> tuple[float, float] | None:
     """Return waiting and total exposed communication per step; None if it is small or mostly unmatched."""
     efficiency = context.run.efficiency
     exposed_ns = context.exposed_ns["communication"]
-    if efficiency is None or context.share(exposed_ns) < NOTICEABLE:
+    if efficiency is None or context.share(exposed_ns) < MIN_SHARE:
         return None
     whole = efficiency.wait_ns + efficiency.transfer_ns
-    if not whole or efficiency.unmatched_ns > _MOSTLY * whole:
+    if not whole or efficiency.unmatched_ns > _MAJORITY * whole:
         return None
     return exposed_ns * efficiency.wait_ns / whole, exposed_ns
 
 
-def _costs(context: RunContext, exposed_ns: float) -> str:
+def _cost_sentence(context: RunContext, exposed_ns: float) -> str:
     points = f"{100 * context.share(exposed_ns):.0f} percentage points of efficiency"
     return f"exposed communication costs {points} at {ranks_of(context.run.world_size)}"
 
@@ -120,13 +120,15 @@ def _speed_up_rank(context: RunContext, category: Category | None, rank: int) ->
 
 def _transfer(context: RunContext) -> InsightDraft | None:
     exposed_ns = context.exposed_ns["communication"]
-    if context.share(exposed_ns) < NOTICEABLE or context.run.world_size < 2:
+    if context.share(exposed_ns) < MIN_SHARE or context.run.world_size < 2:
         return None
     parts = _communication(context)
     if parts is None or len(context.run.ranks) < context.run.world_size:
-        return _unsplit_communication(context, exposed_ns) if parts is None or parts[0] < _MOSTLY * exposed_ns else None
+        return (
+            _unsplit_communication(context, exposed_ns) if parts is None or parts[0] < _MAJORITY * exposed_ns else None
+        )
     transfer_ns = exposed_ns - parts[0]
-    if transfer_ns <= _MOSTLY * exposed_ns or context.share(transfer_ns) < NOTICEABLE:
+    if transfer_ns <= _MAJORITY * exposed_ns or context.share(transfer_ns) < MIN_SHARE:
         return None
     rows = context.run.cross_rank.collectives if context.run.cross_rank else []
     most = max(rows, key=lambda row: row.count * (row.transfer_ns or 0), default=None)
@@ -138,7 +140,7 @@ def _transfer(context: RunContext) -> InsightDraft | None:
     evidence = {"exposed_share": context.share(exposed_ns), "transfer_ns": transfer_ns}
     if most and most.busbw:
         evidence["busbw"] = most.busbw
-    sentence = f"{_costs(context, exposed_ns)}, {percent(transfer_ns / exposed_ns)} of it data transfer{what}"
+    sentence = f"{_cost_sentence(context, exposed_ns)}, {percent(transfer_ns / exposed_ns)} of it data transfer{what}"
     return InsightDraft(sentence, evidence, _reduce_transfer(context), transfer_ns)
 
 
@@ -147,7 +149,7 @@ def _unsplit_communication(context: RunContext, exposed_ns: float) -> InsightDra
     missing = context.run.world_size - len(context.run.ranks)
     why = f"{missing} ranks have no trace" if missing > 0 else "most of it has no counterpart on another rank"
     return InsightDraft(
-        f"{_costs(context, exposed_ns)}; how much of it is waiting is unknown: {why}",
+        f"{_cost_sentence(context, exposed_ns)}; how much of it is waiting is unknown: {why}",
         {"exposed_share": context.share(exposed_ns), "exposed_ns": exposed_ns},
         "analyse the traces of all ranks" if missing > 0 else _reduce_transfer(context),
         exposed_ns,
@@ -162,17 +164,17 @@ def _reduce_transfer(context: RunContext) -> str:
     return "accumulate gradients over micro-steps, or increase the batch per rank: fewer transfers per sample"
 
 
-def _without_slow_rank(context: RunContext, category: Category) -> float:
+def _exposed_without_straggler(context: RunContext, category: Category) -> float:
     """Return the exposed time per step without the straggler's excess, which counts as the others' waiting."""
-    slow = slow_rank(context.run)
+    slow = straggler_of(context.run)
     alone = slow.category_ns / len(context.run.ranks) if slow is not None and slow.category == category else 0.0
     return context.exposed_ns[category] - alone
 
 
 def _input(context: RunContext) -> InsightDraft | None:
-    exposed_ns = _without_slow_rank(context, "data_loading")
+    exposed_ns = _exposed_without_straggler(context, "data_loading")
     loads = context.run.data_loading
-    if context.share(exposed_ns) < NOTICEABLE or loads is None:
+    if context.share(exposed_ns) < MIN_SHARE or loads is None:
         return None
     against = (
         f", {context.load_ratio:.1f} times as long as from memory"
@@ -186,7 +188,7 @@ def _input(context: RunContext) -> InsightDraft | None:
     near, storage = "", ""
     if loads.file_share is not None:
         evidence["file_share"] = loads.file_share
-        if loads.file_share >= _MOSTLY:
+        if loads.file_share >= _MAJORITY:
             near = f", at {percent(loads.file_share)} of the file's read bandwidth"
             storage = ", or faster storage"
     return InsightDraft(
@@ -211,8 +213,8 @@ def _speed_up_input(context: RunContext) -> str:
 
 def _host(context: RunContext) -> InsightDraft | None:
     # The profiler runs on the host: the time it adds to a step is not idle time of the training.
-    exposed_ns = _without_slow_rank(context, "overhead") - _profiler_ns(context)
-    if context.share(exposed_ns) < _HOST_NOTICEABLE:
+    exposed_ns = _exposed_without_straggler(context, "overhead") - _profiler_ns(context)
+    if context.share(exposed_ns) < _MIN_IDLE_SHARE:
         return None
     less = ", profiler cost excluded" if _profiler_ns(context) else ""
     idle = "the GPU is idle" if _on_gpu(context) else "no operator runs"
@@ -249,8 +251,8 @@ def _on_gpu(context: RunContext) -> bool:
 
 
 def _copies(context: RunContext) -> InsightDraft | None:
-    exposed_ns = _without_slow_rank(context, "memcpy")
-    if context.share(exposed_ns) < NOTICEABLE:
+    exposed_ns = _exposed_without_straggler(context, "memcpy")
+    if context.share(exposed_ns) < MIN_SHARE:
         return None
     return InsightDraft(
         f"exposed copies take {percent(context.share(exposed_ns))} of the step ({duration(exposed_ns)})",

@@ -76,16 +76,16 @@ def _mean(values: list[float]) -> float:
     return math.exp(fmean(map(math.log, values)))
 
 
-def lost(points: Sequence[ScalingPoint]) -> list[LostEfficiency]:
+def efficiency_losses(points: Sequence[ScalingPoint]) -> list[LostEfficiency]:
     """Return the efficiency lost between neighbouring world sizes that both have factors."""
     return [
-        lost_between(before.world_size, before.factors, after.world_size, after.factors)
+        attribute_loss(before.world_size, before.factors, after.world_size, after.factors)
         for before, after in pairwise(points)
         if before.factors and after.factors
     ]
 
 
-def lost_between(from_size: int, before: Factors, to_size: int, after: Factors) -> LostEfficiency:
+def attribute_loss(from_size: int, before: Factors, to_size: int, after: Factors) -> LostEfficiency:
     """Attribute the difference of two global efficiencies to their factors, in percentage points.
 
     With G = product of f, G1 - G2 = L (ln G1 - ln G2) = sum of L (ln f1 - ln f2), where L is the logarithmic mean of G1

@@ -57,29 +57,29 @@ def _configured_batch(run: RunReport) -> int | None:
 
 def groups(runs: Sequence[RunReport]) -> list[Group]:
     """Return the series among `runs`; a run may belong to a strong and to a weak one."""
-    placed = [placed_run for run in runs if (placed_run := place(run))]
+    placed = [member for run in runs if (member := place(run))]
     by_setting: dict[frozenset[tuple[str, str]], list[Placed]] = defaultdict(list)
     # The devices of a run that failed early are unknown: it joins the series that all else fits.
-    for placed_run in placed:
-        if placed_run.measured:
-            by_setting[key(placed_run.setting)].append(placed_run)
-    lost = [placed_run for placed_run in placed if not placed_run.measured]
+    for member in placed:
+        if member.measured:
+            by_setting[key(member.setting)].append(member)
+    lost = [member for member in placed if not member.measured]
     return [group for members in by_setting.values() for group in _of_setting(members, lost)]
 
 
 def _of_setting(members: list[Placed], lost: list[Placed]) -> Iterator[Group]:
     setting = members[0].setting
-    lost_members = [
-        placed_run for placed_run in lost if key(placed_run.setting, ("device_name",)) == key(setting, ("device_name",))
+    same_setting = [
+        member for member in lost if key(member.setting, ("device_name",)) == key(setting, ("device_name",))
     ]
     batches: tuple[tuple[ScalingKind, Callable[[Placed], int]], ...] = (
-        ("strong", lambda placed_run: placed_run.batch_size * placed_run.run.world_size),
-        ("weak", lambda placed_run: placed_run.batch_size),
+        ("strong", lambda member: member.batch_size * member.run.world_size),
+        ("weak", lambda member: member.batch_size),
     )
     for kind, batch in batches:
-        for size in sorted({batch(placed_run) for placed_run in members}):
-            same_batch = [placed_run.run for placed_run in members if batch(placed_run) == size]
-            failed = [placed_run.run for placed_run in lost_members if batch(placed_run) == size]
+        for size in sorted({batch(member) for member in members}):
+            same_batch = [member.run for member in members if batch(member) == size]
+            failed = [member.run for member in same_setting if batch(member) == size]
             for layout in _layouts(same_batch):
                 points = {p: [run for run in layout if run.world_size == p] for p in _sizes(layout)}
                 if len(points) >= FEWEST_SIZES:
@@ -113,7 +113,7 @@ def measurable(group: Group) -> bool:
     return common_kind(runs_of(group)) is not None
 
 
-def why_failed(run: RunReport) -> str:
+def failure_reason(run: RunReport) -> str:
     """Return why a run has no step time."""
     message = next(
         (finding.message for finding in run.findings if finding.code in ("run_failed", "run_unfinished")), None
@@ -129,9 +129,7 @@ def repeats(runs: Sequence[RunReport]) -> list[list[RunReport]]:
     """Group repeats: runs of one configuration, world size and batch; a run with unknown settings stays alone."""
     by_setting: dict[object, list[RunReport]] = defaultdict(list)
     for number, run in enumerate(runs):
-        placed_run = place(run)
-        where = (
-            (key(placed_run.setting), run.world_size, len(run.hosts), placed_run.batch_size) if placed_run else number
-        )
+        member = place(run)
+        where = (key(member.setting), run.world_size, len(run.hosts), member.batch_size) if member else number
         by_setting[where].append(run)
     return list(by_setting.values())

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from perfkit.errors import UsageError
-from perfkit.scaling.efficiency_loss import lost
+from perfkit.scaling.efficiency_loss import efficiency_losses
 from perfkit.scaling.forecast import forecasts
 from perfkit.scaling.laws import Observations, fits
 from perfkit.scaling.option_comparison import option_comparisons
 from perfkit.scaling.points import points
 from perfkit.scaling.run_settings import differing
-from perfkit.scaling.series import Group, groups, measurable, runs_of, why_failed
+from perfkit.scaling.series import Group, failure_reason, groups, measurable, runs_of
 from perfkit.scaling.step_time import MeasuredOn, common_kind, steps_ns
 from perfkit.schema.run import RunReport
 from perfkit.schema.scaling import FailedPoint, MultiRunSummary, ScalingPoint, ScalingSeries
@@ -70,10 +70,12 @@ def _series(group: Group, name: str, varied: list[str], forecast: Sequence[int])
         varies={option: group.setting[option] for option in varied if option in group.setting},
         batch_size=group.batch_size,
         points=measured,
-        lost=lost(measured),
+        lost=efficiency_losses(measured),
         fits=fits(group.kind, measured, observed),
         forecasts=forecasts(group, measured, observed, forecast),
-        failed=[FailedPoint(run=run.run, world_size=run.world_size, reason=why_failed(run)) for run in group.failed],
+        failed=[
+            FailedPoint(run=run.run, world_size=run.world_size, reason=failure_reason(run)) for run in group.failed
+        ],
         notes=list(_notes(measured)),
     )
 

@@ -14,11 +14,11 @@ from perfkit.schema.cross_rank import CrossRankSummary, HostClock
 from perfkit.schema.run import Efficiency
 from perfkit.util.formatting import duration
 
-_CAP_MATTERS: Final = 1.01
+_MAX_REPLAY_RATIO: Final = 1.01
 """Ratio of replayed to measured time from which the ranks' timelines are inconsistent (metrics.md section 6)."""
-_APART_NS: Final = 1_000_000
+_CLOCK_TOLERANCE_NS: Final = 1_000_000
 """NTP keeps hosts within about this much of each other; traces further apart do not line up in a timeline."""
-_SKEW: Final = 3.0
+_MIN_SKEW_RATIO: Final = 3.0
 """Ratio of the first collective's waiting to the others' median from which it is start-up skew."""
 
 
@@ -36,16 +36,16 @@ def cross_rank_findings(
             f"({slow_category(late)}), far more than in a typical step"
         )
         yield Finding(code="one_off_straggler", severity="info", message=message, rank=late.rank)
-    yield from _partial(matched)
-    yield from _apart(matched, summary.clocks)
-    yield from _clocks(summary.clocks)
+    yield from _incomplete_groups(matched)
+    yield from _suspect_matches(matched, summary.clocks)
+    yield from _clock_offsets(summary.clocks)
     lost = summary.unmatched
     if lost:
         total = summary.matched + lost
         message = f"{lost} of {total} collectives have no counterpart on another rank: their time counts as transfer"
         yield Finding(code="collectives_unmatched", severity="info", message=message)
-    yield from _skew(matched)
-    if efficiency and efficiency.replayed_ns > _CAP_MATTERS * efficiency.t_ns:
+    yield from _start_skew(matched)
+    if efficiency and efficiency.replayed_ns > _MAX_REPLAY_RATIO * efficiency.t_ns:
         message = (
             f"the ranks' timelines are inconsistent: replayed without transfers, the run would take "
             f"{duration(efficiency.replayed_ns)}, longer than measured ({duration(efficiency.t_ns)})"
@@ -53,7 +53,7 @@ def cross_rank_findings(
         yield Finding(code="timelines_disagree", severity="warning", message=message)
 
 
-def _partial(matched: MatchedCollectives) -> list[Finding]:
+def _incomplete_groups(matched: MatchedCollectives) -> list[Finding]:
     """Return a finding if process groups include ranks without a trace."""
     rows = np.flatnonzero(matched.splits)
     size = np.array([kind.group_size or 0 for kind in matched.kinds] or [0], np.int64)[matched.kind[rows]]
@@ -70,7 +70,7 @@ def _partial(matched: MatchedCollectives) -> list[Finding]:
     return [Finding(code="groups_incomplete", severity="info", message=message)]
 
 
-def _apart(matched: MatchedCollectives, clocks: Sequence[HostClock]) -> list[Finding]:
+def _suspect_matches(matched: MatchedCollectives, clocks: Sequence[HostClock]) -> list[Finding]:
     """Return a finding if matches contradict the clocks: no rank leaves an n-to-n collective before the last joins."""
     rows = np.flatnonzero(matched.splits)
     if not len(rows):
@@ -79,7 +79,7 @@ def _apart(matched: MatchedCollectives, clocks: Sequence[HostClock]) -> list[Fin
     first = np.flatnonzero(np.diff(matched.collective[rows], prepend=-1))
     first_left = np.minimum.reduceat(end_ns, first)
     last_joined = np.maximum.reduceat(end_ns - matched.duration_ns[rows], first)
-    unsure_ns = min(3 * max((clock.residual_ns or 0 for clock in clocks), default=0), _APART_NS)
+    unsure_ns = min(3 * max((clock.residual_ns or 0 for clock in clocks), default=0), _CLOCK_TOLERANCE_NS)
     apart = int((last_joined - first_left > unsure_ns).sum())
     if not apart:
         return []
@@ -90,9 +90,9 @@ def _apart(matched: MatchedCollectives, clocks: Sequence[HostClock]) -> list[Fin
     return [Finding(code="suspect_matches", severity="warning", message=message)]
 
 
-def _clocks(clocks: Sequence[HostClock]) -> list[Finding]:
+def _clock_offsets(clocks: Sequence[HostClock]) -> list[Finding]:
     """Return a finding if the hosts' clocks are so far apart that a timeline would show it."""
-    apart = [clock for clock in clocks if clock.offset_ns and abs(clock.offset_ns) > _APART_NS]
+    apart = [clock for clock in clocks if clock.offset_ns and abs(clock.offset_ns) > _CLOCK_TOLERANCE_NS]
     if not apart:
         return []
     most = max(apart, key=lambda clock: abs(clock.offset_ns or 0))
@@ -105,10 +105,10 @@ def _clocks(clocks: Sequence[HostClock]) -> list[Finding]:
     return [Finding(code="clocks_differ", severity="info", message=message)]
 
 
-def _skew(matched: MatchedCollectives) -> list[Finding]:
+def _start_skew(matched: MatchedCollectives) -> list[Finding]:
     """Return a finding if the first collective includes the ranks' start-up skew."""
     waits = _longest_waits(matched)
-    if len(waits) < 3 or waits[0] <= max(_SKEW * median(waits[1:]), 1_000_000):
+    if len(waits) < 3 or waits[0] <= max(_MIN_SKEW_RATIO * median(waits[1:]), 1_000_000):
         return []
     message = (
         f"a rank waits {duration(waits[0])} in the first matched collective, against a median of "

@@ -19,24 +19,24 @@ from perfkit.schema.rank import RankReport
 from perfkit.trace.intervals import Ints
 from perfkit.util.formatting import duration
 
-_NOTICEABLE: Final = 0.05
+_MIN_LAG_SHARE: Final = 0.05
 """Smallest lag of a straggler, as a share of the step: ranks always differ by a few per cent."""
-_OFTEN: Final = 0.75
+_MIN_LAST_SHARE: Final = 0.75
 """Smallest share of the steps in which a straggler is last."""
-_NOISES: Final = 2.0
+_MIN_LAG_NOISE_RATIO: Final = 2.0
 """Smallest ratio of the lag to its variation from step to step (median absolute deviation)."""
-_FEWEST_STEPS: Final = 2
+_MIN_STEPS: Final = 2
 """A single step is not evidence."""
-_ONCE_NOTICEABLE: Final = 0.25
+_MIN_ONE_OFF_SHARE: Final = 0.25
 """Smallest lag of a one-off straggler, as a share of the step."""
-_ONCE_BEYOND: Final = 5.0
+_MIN_ONE_OFF_RATIO: Final = 5.0
 """Smallest ratio of a one-off lag to the median lag, so that usual differences between ranks do not count."""
 _MAX_ONE_OFF: Final = 3
-_EXPLAINS: Final = 0.25
+_MIN_EXPLAINED_SHARE: Final = 0.25
 """Smallest share of the lag that a category must explain to be named as the cause."""
 _NEARLY_ALL: Final = 0.9
 _OWN: Final[tuple[Category, ...]] = ("compute", "memcpy", "data_loading", "overhead")
-_PLACE: Final = {category: place for place, category in enumerate(CATEGORIES)}
+_COLUMN: Final = {category: place for place, category in enumerate(CATEGORIES)}
 
 
 class StepDelays(NamedTuple):
@@ -63,7 +63,7 @@ def step_delays(ranks: Sequence[RankReport], matched: MatchedCollectives) -> Ste
         return None
     common = {step for step in set.intersection(*(set(steps) for steps in table.values())) if step is not None}
     steps = sorted(common)
-    if len(steps) < _FEWEST_STEPS:
+    if len(steps) < _MIN_STEPS:
         return None
     exposed = np.array(
         [[[getattr(own[s].exposed_ns, c) for c in CATEGORIES] for s in steps] for own in table.values()], np.int64
@@ -71,7 +71,7 @@ def step_delays(ranks: Sequence[RankReport], matched: MatchedCollectives) -> Ste
     waited = _waited(list(table), steps, matched)
     if waited is not None:
         return StepDelays("waiting", list(table), steps, -waited, exposed)
-    own = exposed.sum(axis=2) - exposed[:, :, _PLACE["communication"]]
+    own = exposed.sum(axis=2) - exposed[:, :, _COLUMN["communication"]]
     return StepDelays("own_time", list(table), steps, own, exposed)
 
 
@@ -101,8 +101,8 @@ def find_straggler(delays: StepDelays) -> Straggler | None:
     lags = _excess_over_median(delays.late_ns, place)
     lag_ns = float(np.median(lags))
     noise_ns = float(np.median(np.abs(lags - lag_ns)))
-    often = times >= _OFTEN * len(delays.steps)
-    if not often or lag_ns <= 0 or lag_ns < max(_NOTICEABLE * delays.wall_ns, _NOISES * noise_ns):
+    often = times >= _MIN_LAST_SHARE * len(delays.steps)
+    if not often or lag_ns <= 0 or lag_ns < max(_MIN_LAG_SHARE * delays.wall_ns, _MIN_LAG_NOISE_RATIO * noise_ns):
         return None
     more = np.median(_excess_over_median(delays.exposed_ns, place), axis=0)
     category, category_ns = _slow_category(more, lag_ns)
@@ -114,7 +114,7 @@ def find_straggler(delays: StepDelays) -> Straggler | None:
         share=lag_ns / delays.wall_ns,
         category=category,
         category_ns=category_ns,
-        wait_ns=-round(float(more[_PLACE["communication"]])),
+        wait_ns=-round(float(more[_COLUMN["communication"]])),
         steps_last=times,
         steps=len(delays.steps),
     )
@@ -132,7 +132,7 @@ def _late_steps(delays: StepDelays, straggler: Straggler | None) -> Iterator[One
     last = delays.late_ns.argmax(axis=0).tolist()
     lags = [float(_excess_over_median(delays.late_ns[:, [k]], place)[0]) for k, place in enumerate(last)]
     usual_ns = max(float(np.median(lags)), straggler.lag_ns if straggler else 0)
-    least_ns = max(_ONCE_NOTICEABLE * delays.wall_ns, _ONCE_BEYOND * usual_ns)
+    least_ns = max(_MIN_ONE_OFF_SHARE * delays.wall_ns, _MIN_ONE_OFF_RATIO * usual_ns)
     known = set(delays.steps)
     for k, (step, place, lag_ns) in enumerate(zip(delays.steps, last, lags, strict=True)):
         if lag_ns < least_ns or step - 1 not in known:
@@ -151,9 +151,9 @@ def _excess_over_median(values: Ints, place: int) -> NDArray[np.float64]:
 
 def _slow_category(more_ns: NDArray[np.float64], lag_ns: float) -> tuple[Category | None, int]:
     """Return the category in which a rank takes most time beyond the others', and how much."""
-    category = max(_OWN, key=lambda name: more_ns[_PLACE[name]])
-    ns = float(more_ns[_PLACE[category]])
-    return (category, round(ns)) if ns >= _EXPLAINS * lag_ns else (None, 0)
+    category = max(_OWN, key=lambda name: more_ns[_COLUMN[name]])
+    ns = float(more_ns[_COLUMN[category]])
+    return (category, round(ns)) if ns >= _MIN_EXPLAINED_SHARE * lag_ns else (None, 0)
 
 
 def straggler_sentence(straggler: Straggler) -> str:

@@ -28,7 +28,7 @@ def run_findings(
     yield from _missing_ranks(ranks, world_size, manifest)
     yield from _no_collectives(communicated, max(world_sizes, default=0))
     yield from _contradictions(ranks, world_sizes)
-    yield from _uneven(ranks)
+    yield from _uneven_steps(ranks)
     if manifest:
         yield from _manifest_findings(manifest, set(communicated))
 
@@ -77,7 +77,7 @@ def _contradictions(ranks: list[RankReport], world_sizes: list[int]) -> Iterable
         yield Finding(code="mixed_devices", severity="warning", message=message)
 
 
-def _uneven(ranks: list[RankReport]) -> list[Finding]:
+def _uneven_steps(ranks: list[RankReport]) -> list[Finding]:
     counts = {rank.rank: len({step.step for step in rank.steps}) for rank in ranks if rank.rank is not None}
     if len(set(counts.values())) < 2:
         return []

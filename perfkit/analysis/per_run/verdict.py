@@ -13,16 +13,16 @@ from perfkit.schema.rank import RankReport
 from perfkit.schema.run import Bound, DataLoading, Efficiency, ProfilerCost, Verdict
 from perfkit.util.formatting import duration
 
-_WORTH_NAMING: Final = 0.2
+_MIN_BOTTLENECK_SHARE: Final = 0.2
 """Share of the step from which an overhead counts as the bottleneck."""
 
-_MOST: Final = 0.5
+_MAJORITY: Final = 0.5
 """Share of compute from which a run is compute-bound."""
 
-_COSTLY: Final = 1.1
+_MIN_COST_RATIO: Final = 1.1
 """Ratio of recorded to plain step time from which the verdict mentions the profiler's cost."""
 
-_SHOWN: Final = 0.0005
+_MIN_SHOWN_SHARE: Final = 0.0005
 """A smaller share would be shown as 0.0 %."""
 
 _BOUNDS: Final[dict[Category, Bound]] = {
@@ -32,7 +32,7 @@ _BOUNDS: Final[dict[Category, Bound]] = {
     "overhead": "host",
 }
 
-WORDS: Final[dict[Category, str]] = {
+_LABELS: Final[dict[Category, str]] = {
     "compute": "compute",
     "communication": "exposed communication",
     "memcpy": "exposed copies",
@@ -66,21 +66,21 @@ def classify_bottleneck(
     shares = exposed_shares(ranks)
     if not shares:
         return Verdict(bound="unknown", share=0.0, sentence="no verdict: all steps have zero duration")
-    loss = max(_BOUNDS, key=lambda category: shares[category])
+    overhead = max(_BOUNDS, key=lambda category: shares[category])
     exposed_ns = shares["communication"] * _mean_wall(ranks)
     if (
         straggler
         and straggler.delays_others
         and straggler.lag_ns >= 0.5 * exposed_ns
-        and straggler.share >= shares[loss] / 2
+        and straggler.share >= shares[overhead] / 2
     ):
         return Verdict(bound="imbalance", share=straggler.share, sentence=f"straggler: {straggler_sentence(straggler)}")
-    if shares[loss] < _WORTH_NAMING:
-        return _computing(shares, loss)
-    sentence = _loss_sentence(loss, shares[loss], ranks, loading)
-    if loss == "communication":
+    if shares[overhead] < _MIN_BOTTLENECK_SHARE:
+        return _compute_verdict(shares, overhead)
+    sentence = _overhead_sentence(overhead, shares[overhead], ranks, loading)
+    if overhead == "communication":
         sentence += _wait_share(efficiency)
-    return Verdict(bound=_BOUNDS[loss], share=shares[loss], sentence=sentence)
+    return Verdict(bound=_BOUNDS[overhead], share=shares[overhead], sentence=sentence)
 
 
 def add_caveats(verdict: Verdict, findings: Collection[Finding], cost: ProfilerCost | None, traces: int) -> Verdict:
@@ -100,7 +100,7 @@ def add_caveats(verdict: Verdict, findings: Collection[Finding], cost: ProfilerC
     sentence = verdict.sentence
     if lost:
         sentence += f"; {lost} of {traces} traces have no device activity"
-    if verdict.bound == "host" and cost and cost.ratio and cost.ratio >= _COSTLY:
+    if verdict.bound == "host" and cost and cost.ratio and cost.ratio >= _MIN_COST_RATIO:
         added = duration((cost.recorded_step_ns or 0) - (cost.plain_step_ns or 0))
         sentence += f"; the profiler itself adds {added} per step"
     if "damaged_trace" in codes:
@@ -115,7 +115,7 @@ def _wait_share(efficiency: Efficiency | None) -> str:
     if efficiency is None:
         return ""
     exposed_ns = efficiency.wait_ns + efficiency.transfer_ns
-    if not exposed_ns or efficiency.unmatched_ns > _MOST * exposed_ns:
+    if not exposed_ns or efficiency.unmatched_ns > _MAJORITY * exposed_ns:
         return ""
     return f", {_percent(efficiency.wait_ns / exposed_ns)} of it waiting for other ranks"
 
@@ -125,27 +125,27 @@ def _mean_wall(ranks: list[RankReport]) -> float:
     return sum(walls) / len(walls)
 
 
-def _computing(shares: dict[Category, float], loss: Category) -> Verdict:
+def _compute_verdict(shares: dict[Category, float], overhead: Category) -> Verdict:
     share = shares["compute"]
-    named = f"{WORDS[loss]}, {100 * shares[loss]:.1f} %"
-    if share < _MOST:
+    named = f"{_LABELS[overhead]}, {100 * shares[overhead]:.1f} %"
+    if share < _MAJORITY:
         sentence = f"no single bottleneck: {_percent(share)} of the step is compute; the biggest overhead is {named}"
         return Verdict(bound="unknown", share=share, sentence=sentence)
     sentence = f"compute-bound: {_percent(share)} of the step is compute"
-    if shares[loss] >= _SHOWN:
+    if shares[overhead] >= _MIN_SHOWN_SHARE:
         sentence += f"; the biggest overhead is {named}"
     return Verdict(bound="compute", share=share, sentence=sentence)
 
 
-def _loss_sentence(loss: Category, share: float, ranks: list[RankReport], loading: DataLoading | None) -> str:
+def _overhead_sentence(overhead: Category, share: float, ranks: list[RankReport], loading: DataLoading | None) -> str:
     percent = _percent(share)
-    if loss == "data_loading":
+    if overhead == "data_loading":
         where = f" on rank {loading.max_rank}" if loading and loading.max_rank is not None else ""
         slowest = f"; the slowest load took {duration(loading.max_ns)}{where}" if loading else ""
         return f"input-bound: {percent} of the step is spent waiting for data{slowest}"
-    if loss == "communication":
+    if overhead == "communication":
         return f"communication-bound: {percent} of the step is exposed communication{_top_collective(ranks)}"
-    if loss == "memcpy":
+    if overhead == "memcpy":
         return f"copy-bound: {percent} of the step is exposed copies and memsets"
     gpu = any(rank.device == "gpu" for rank in ranks)
     idle = f"the GPU is idle for {percent} of the step" if gpu else f"no operator runs for {percent} of the step"

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfkit.report.content.scaling import tenths
-from perfkit.scaling.efficiency_loss import PARTS, logarithmic_mean, lost_between
+from perfkit.scaling.efficiency_loss import PARTS, attribute_loss, logarithmic_mean
 from perfkit.scaling.summary import scaling
 from perfkit.schema.scaling import Factors, LostEfficiency
 from tests.support.report_builders import make_rank, make_step
@@ -31,7 +31,7 @@ def parts_of(lost: LostEfficiency) -> dict[str, float]:
 
 @given(some_factors(), some_factors())
 def test_the_parts_add_up_to_what_was_lost(before: Factors, after: Factors) -> None:
-    lost = lost_between(1, before, 2, after)
+    lost = attribute_loss(1, before, 2, after)
     assert lost.total == math.fsum(parts_of(lost).values())
     assert lost.total == pytest.approx(100 * (before.global_efficiency - after.global_efficiency), rel=1e-9, abs=1e-9)
     for name, part in parts_of(lost).items():
@@ -41,7 +41,7 @@ def test_the_parts_add_up_to_what_was_lost(before: Factors, after: Factors) -> N
 
 @given(some_factors())
 def test_nothing_is_lost_between_equals(factors: Factors) -> None:
-    assert set(parts_of(lost_between(1, factors, 2, factors)).values()) == {0.0}
+    assert set(parts_of(attribute_loss(1, factors, 2, factors)).values()) == {0.0}
 
 
 @given(st.floats(1e-6, 2), st.floats(-1e-4, 1e-4))
