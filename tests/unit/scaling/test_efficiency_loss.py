@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfkit.report.content.scaling import tenths
@@ -29,6 +29,7 @@ def parts_of(lost: LostEfficiency) -> dict[str, float]:
     return {name: getattr(lost, name) for name in PARTS}
 
 
+@settings(deadline=None)
 @given(some_factors(), some_factors())
 def test_the_parts_add_up_to_what_was_lost(before: Factors, after: Factors) -> None:
     lost = attribute_loss(1, before, 2, after)
@@ -39,17 +40,20 @@ def test_the_parts_add_up_to_what_was_lost(before: Factors, after: Factors) -> N
         assert part * (getattr(before, name) - getattr(after, name)) >= 0
 
 
+@settings(deadline=None)
 @given(some_factors())
 def test_nothing_is_lost_between_equals(factors: Factors) -> None:
     assert set(parts_of(attribute_loss(1, factors, 2, factors)).values()) == {0.0}
 
 
+@settings(deadline=None)
 @given(st.floats(1e-6, 2), st.floats(-1e-4, 1e-4))
 def test_the_logarithmic_mean_lies_between(a: float, difference: float) -> None:
     b = a * (1 + difference)
     assert min(a, b) * (1 - 1e-9) <= logarithmic_mean(a, b) <= max(a, b) * (1 + 1e-9)
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(-100, 100), min_size=1, max_size=6))
 def test_the_parts_that_are_shown_add_up_too(parts: list[float]) -> None:
     shown = tenths(parts)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfkit.analysis.cross_rank.bandwidth import fits
@@ -66,6 +66,7 @@ def test_groups_are_fitted_apart() -> None:
     assert first.beta == pytest.approx(10 * second.beta)  # type: ignore[operator]
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 2**40), st.floats(1, 1e12)), min_size=3, max_size=9, unique_by=lambda p: p[0]))
 def test_nothing_is_negative_and_no_axis_is_better(points: list[tuple[int, float]]) -> None:
     (fit,) = fits([row(size, ns) for size, ns in points])

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import perfkit
@@ -254,6 +254,7 @@ def test_one_rank_has_an_efficiency_and_nobody_to_wait_for(tmp_path: Path) -> No
     assert run.efficiency.transfer == pytest.approx(0.6)
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_factors_multiply_and_parts_add_up(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     steps = data.draw(st.integers(1, 5))
