@@ -13,7 +13,7 @@ from perfkit.stats.bootstrap import FEWEST_RUNS, ratio_interval
 from perfkit.stats.pettitt import pettitt_test
 
 FEWEST_FOR_CHANGE_POINT: Final = 8
-"""Fewest runs in which a change point can be told from noise."""
+"""Fewest runs in which a change point can be distinguished from noise."""
 _LIMIT: Final = 0.05
 
 

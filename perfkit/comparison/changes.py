@@ -1,8 +1,8 @@
-"""From two sets of runs to what changed between them.
+"""Compare two sets of runs, metric by metric.
 
-A change is significant if a bootstrap interval of the ratio, with whole runs resampled, leaves 1 out. With fewer than
-three runs on a side nothing is claimed: the steps of one run share whatever disturbed that run, so the interval that
-they give is shown, and said to be theirs.
+A change is significant if the bootstrap interval of the ratio, with whole runs resampled, excludes 1. With fewer than
+three runs on a side significance is undecided: the steps of one run share its disturbances, so an interval over steps
+is shown and marked as such.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,18 +21,18 @@ _KINDS: Final[tuple[MetricKind, ...]] = get_args(MetricKind)
 
 
 class Resampled(NamedTuple):
-    """A bootstrap interval and what was drawn from."""
+    """A bootstrap interval and what was resampled."""
 
     interval: tuple[float, float]
-    drawn: Resampling
+    unit: Resampling
 
 
 def changes(before: Sequence[RunReport], after: Sequence[RunReport]) -> list[Change]:
-    """Return every figure of either side, before and after."""
+    """Return every metric of either side, before and after."""
     sides = ([metrics(run) for run in before], [metrics(run) for run in after])
     names = dict.fromkeys(name for side in sides for run in side for name in run)
-    found = [_change(name, *([run[name] for run in side if name in run] for side in sides)) for name in names]
-    return sorted(found, key=_order)
+    rows = [_change(name, *([run[name] for run in side if name in run] for side in sides)) for name in names]
+    return sorted(rows, key=_order)
 
 
 def _order(change: Change) -> tuple[int, float]:
@@ -43,7 +43,7 @@ def _order(change: Change) -> tuple[int, float]:
 def _change(name: MetricName, before: list[Metric], after: list[Metric]) -> Change:
     old, new = _value(before), _value(after)
     resampled = _resample(before, after) if old and new else None
-    tellable = resampled is not None and resampled.drawn == "runs"
+    decidable = resampled is not None and resampled.unit == "runs"
     return Change(
         kind=name.kind,
         name=name.name,
@@ -52,8 +52,8 @@ def _change(name: MetricName, before: list[Metric], after: list[Metric]) -> Chan
         after=new,
         ratio=new / old if old and new is not None else None,
         interval=resampled and resampled.interval,
-        resampled=resampled and resampled.drawn,
-        significant=not resampled.interval[0] <= 1 <= resampled.interval[1] if resampled and tellable else None,
+        resampled=resampled and resampled.unit,
+        significant=not resampled.interval[0] <= 1 <= resampled.interval[1] if resampled and decidable else None,
     )
 
 
@@ -70,45 +70,45 @@ def _resample(before: list[Metric], after: list[Metric]) -> Resampled | None:
     return None
 
 
-def _resampled(before: Sequence[float], after: Sequence[float], drawn: Resampling) -> Resampled | None:
-    found = ratio_interval(before, after)
-    return found and Resampled(found, drawn)
+def _resampled(before: Sequence[float], after: Sequence[float], unit: Resampling) -> Resampled | None:
+    interval = ratio_interval(before, after)
+    return interval and Resampled(interval, unit)
 
 
 # ---- whether the two are comparable --------------------------------------------------------------------------------
 
 
 def findings(before: Sequence[RunReport], after: Sequence[RunReport]) -> list[Finding]:
-    """Return what a reader must know before believing the comparison."""
-    found = []
+    """Return the findings that limit the trust in the comparison."""
+    collected = []
     if min(len(before), len(after)) < FEWEST_RUNS:
         message = (
-            f"{len(before)} and {len(after)} runs: no change can be told from noise with fewer than {FEWEST_RUNS} "
-            "on each side; repeat the runs"
+            f"{len(before)} and {len(after)} runs: with fewer than {FEWEST_RUNS} on each side no change can be "
+            "distinguished from noise; repeat the runs"
         )
-        found.append(Finding(code="too_few_repeats", severity="warning", message=message))
+        collected.append(Finding(code="too_few_repeats", severity="warning", message=message))
     for side, runs in (("before", before), ("after", after)):
         if mixed := _differing(runs):
-            message = f"the runs {side} are not repeats of one another: they differ in {_listed(mixed)}"
-            found.append(Finding(code="mixed_configurations", severity="warning", message=message))
+            message = f"the runs {side} are not repeats of one configuration: they differ in {_listed(mixed)}"
+            collected.append(Finding(code="mixed_configurations", severity="warning", message=message))
     if differing := _differing([before[0], after[0]]):
         message = f"before and after differ in {_listed(differing)}"
-        found.append(Finding(code="configurations_differ", severity="info", message=message))
-    return [*found, *_surroundings(before, after)]
+        collected.append(Finding(code="configurations_differ", severity="info", message=message))
+    return [*collected, *_environment_findings(before, after)]
 
 
-def _surroundings(before: Sequence[RunReport], after: Sequence[RunReport]) -> Iterator[Finding]:
-    """Yield in what else the runs differ, on either side or between the two; what is not known differs in nothing."""
+def _environment_findings(before: Sequence[RunReport], after: Sequence[RunReport]) -> Iterator[Finding]:
+    """Yield other differences between the runs, within a side or between sides; unknown values differ from nothing."""
     sides = (before, after)
     devices = [{" and ".join(run.device_names) for run in side if run.device_names} for side in sides]
     if _differ(devices):
-        message = f"the devices differ: {_among(devices)}"
+        message = f"the devices differ: {_values_of(devices)}"
         yield Finding(code="devices_differ", severity="warning", message=message)
     versions = {
         name: [{run.versions[name] for run in side if name in run.versions} for side in sides]
         for name in sorted({name for side in sides for run in side for name in run.versions})
     }
-    differing = [f"{name} ({_among(known)})" for name, known in versions.items() if _differ(known)]
+    differing = [f"{name} ({_values_of(known)})" for name, known in versions.items() if _differ(known)]
     if differing:
         message = f"versions differ: {_listed(differing, 'versions')}"
         yield Finding(code="versions_differ", severity="info", message=message)
@@ -118,13 +118,13 @@ def _differ(sides: Sequence[set[str]]) -> bool:
     return all(sides) and len(set.union(*sides)) > 1
 
 
-def _among(sides: Sequence[set[str]]) -> str:
-    """Return what either side has, in one line."""
+def _values_of(sides: Sequence[set[str]]) -> str:
+    """Return the values of both sides in one line."""
     return " / ".join(", ".join(sorted(side)) for side in sides)
 
 
 def _differing(runs: Sequence[RunReport]) -> list[str]:
-    """Return the options in which runs differ, with their values."""
+    """Return the options in which the runs differ, with their values."""
     known = [settings(run) for run in runs]
     names = sorted({name for one in known for name in one})
     values = {name: list(dict.fromkeys(repr(one.get(name)) for one in known)) for name in names}
@@ -132,7 +132,7 @@ def _differing(runs: Sequence[RunReport]) -> list[str]:
 
 
 def settings(run: RunReport) -> dict[str, Any]:
-    """Return what two runs must have in common to be alike: the workload, the ranks and every option that matters."""
+    """Return what runs of one configuration share: workload, ranks and every option that affects performance."""
     return {"workload": run.workload, "ranks": run.world_size} | performance_options(run)
 
 

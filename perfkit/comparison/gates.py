@@ -1,4 +1,4 @@
-"""`--fail-on`: conditions over the figures of a comparison that must not hold.
+"""`--fail-on`: conditions on the metrics of a comparison that make it fail.
 
 ::
 
@@ -7,11 +7,11 @@
                | efficiency.FACTOR, such as efficiency.transfer
     operator   = > | >= | < | <=
     limit      = 12ms | 1.5s | 800us | 90ns      a time
-               | 30%                             of the step, for a category; else of one
+               | 30%                             of the step for a category, otherwise 0.3
                | 0.8                             a plain number
-               | +5% | -3%                       a change against the runs before
+               | +5% | -3%                       a change relative to the runs before
 
-A gate that cannot be decided (a figure that is not there, a limit of the wrong kind) is neither passed nor failed.
+A gate that cannot be evaluated (a missing metric, a limit of the wrong kind) neither passes nor fails.
 """
 
 import operator
@@ -40,73 +40,73 @@ _EXPRESSION: Final = re.compile(
     r"(?P<sign>[+-]?)(?P<number>\d{1,15}(?:\.\d{1,15})?)\s*(?P<unit>ns|us|µs|ms|s|%)?\s*",
     re.ASCII,
 )
-_NOT_WHOLE: Final = frozenset(
+_INCOMPLETE: Final = frozenset(
     {"run_failed", "run_unfinished", "no_traces", "missing_traces", "unreadable_trace", "worker_lost"}
 )
 _KINDS: Final = ("run", "category", "loading", "efficiency")
-"""The kinds of figures that gates can name."""
+"""The kinds of metrics that gates can name."""
 
 
 class Gate(NamedTuple):
-    """A condition, read."""
+    """A parsed condition."""
 
     expression: str
     metric: str
     operator: str
     limit: float
-    """Nanoseconds for a time, a fraction for per cent."""
+    """Nanoseconds for a time, a fraction for a percentage."""
     unit: str
     relative: bool
 
 
 class Decision(NamedTuple):
-    """What a gate found."""
+    """The value that a gate compares, or why it has none."""
 
     value: float | None
-    """None where it cannot be decided."""
-    says: str
+    """None if the gate cannot be evaluated."""
+    message: str
 
 
 def parse_gate(text: str) -> Gate:
-    """Read an expression.
+    """Parse an expression.
 
     Raises:
-        UsageError: it is none.
+        UsageError: the expression is invalid.
     """
-    found = _EXPRESSION.fullmatch(text)
-    if found is None:
+    match = _EXPRESSION.fullmatch(text)
+    if match is None:
         raise UsageError(
-            f"--fail-on {text!r}: expected FIGURE > LIMIT, such as 'step_time > +5%', 'communication > 30%' "
+            f"--fail-on {text!r}: expected METRIC > LIMIT, such as 'step_time > +5%', 'communication > 30%' "
             "or 'load.median >= 2ms'"
         )
-    unit, sign = found["unit"] or "", found["sign"]
+    unit, sign = match["unit"] or "", match["sign"]
     if sign and unit != "%":
-        raise UsageError(f"--fail-on {text!r}: a limit with a sign is a change against before, in per cent")
-    number = float(f"{sign}{found['number']}")
+        raise UsageError(f"--fail-on {text!r}: a limit with a sign is a relative change and needs %, such as +5%")
+    number = float(f"{sign}{match['number']}")
     # Divided, because 35 * 0.01 is more than 0.35.
     limit = number / 100 if unit == "%" else number * _UNITS[unit]
-    return Gate(text, found["metric"], found["operator"], limit, unit, bool(sign))
+    return Gate(text, match["metric"], match["operator"], limit, unit, bool(sign))
 
 
 def check_gates(
     gates: Sequence[Gate], changes: Sequence[Change], before: Sequence[RunReport], after: Sequence[RunReport]
 ) -> list[GateResult]:
-    """Decide every gate; where runs of either side are not whole none can be, for what is lost may be the slow part."""
+    """Evaluate every gate; none if a run of either side is incomplete, because the missing part may be the slow one."""
     known = {change.name: change for change in changes if change.kind in _KINDS}
     lost = _lost(before, after)
     return [_result(gate, Decision(None, lost) if lost else _decide(gate, known, after)) for gate in gates]
 
 
 def _lost(before: Sequence[RunReport], after: Sequence[RunReport]) -> str | None:
-    """Say what is missing of the runs, if anything that a figure may hang on."""
+    """Return what is missing from the runs that a metric may depend on; None if they are complete."""
     for run in (*before, *after):
         for finding in run.findings:
-            if finding.code in _NOT_WHOLE and finding.severity != "info":
+            if finding.code in _INCOMPLETE and finding.severity != "info":
                 return f"{run.run}: {finding.message}"
     ranks = [{rank.rank for run in side for rank in run.ranks} for side in (before, after)]
     short = any(finding.code == "ranks_missing" for run in (*before, *after) for finding in run.findings)
     if short and ranks[0] != ranks[1]:
-        return "the traces before and after are not of the same ranks, and some ranks have none"
+        return "the traces before and after are from different ranks, and some ranks have none"
     return None
 
 
@@ -114,35 +114,39 @@ def _result(gate: Gate, decision: Decision) -> GateResult:
     state: GateState = "not_evaluated"
     if decision.value is not None:
         state = "failed" if _OPERATORS[gate.operator](decision.value, gate.limit) else "passed"
-    return GateResult(expression=gate.expression, state=state, message=decision.says)
+    return GateResult(expression=gate.expression, state=state, message=decision.message)
 
 
 def _decide(gate: Gate, known: Mapping[str, Change], after: Sequence[RunReport]) -> Decision:
     change = known.get(gate.metric)
     if change is None:
-        return Decision(None, f"no figure {gate.metric} in these runs; there are {', '.join(sorted(known)) or 'none'}")
+        return Decision(None, f"no metric {gate.metric} in these runs; available: {', '.join(sorted(known)) or 'none'}")
     if gate.relative:
         return _relative(change)
     if change.after is None:
-        return Decision(None, f"{gate.metric} is not known of the runs after")
+        return Decision(None, f"{gate.metric} is unknown for the runs after")
     if gate.unit == "%" and gate.metric in CATEGORIES:
         shares = [part for run in after if (part := category_share(run, gate.metric)) is not None]
         return Decision(median(shares), f"{format_percent(median(shares))} of the step")
     if gate.unit == "%" and change.unit == "1/s":
-        return Decision(None, f"{gate.metric} is compared with a number, or a change (-5%)")
+        return Decision(None, f"{gate.metric} needs a number, or a relative change (-5%)")
     wants_time = gate.unit in _TIMES
     if wants_time != (change.unit == "ns"):
-        wanted = "a time (12ms), or a change (+5%)" if change.unit == "ns" else "a number, or a change (+5%)"
-        wanted += ", or a share of the step (30%)" if gate.metric in CATEGORIES else ""
-        return Decision(None, f"{gate.metric} is compared with {wanted}")
+        expected = (
+            "a time (12ms), or a relative change (+5%)"
+            if change.unit == "ns"
+            else "a number, or a relative change (+5%)"
+        )
+        expected += ", or a share of the step (30%)" if gate.metric in CATEGORIES else ""
+        return Decision(None, f"{gate.metric} needs {expected}")
     return Decision(change.after, format_value(change.after, change.unit))
 
 
 def _relative(change: Change) -> Decision:
     if change.ratio is None:
         missing = "before" if not change.before else "after"
-        return Decision(None, f"{change.name} has no figure {missing}: no change to speak of")
-    # Of the two figures, not 1 less than their ratio: 105 against 100 is 5 %, not 5.000000000000004 %.
-    moved = ((change.after or 0) - (change.before or 0)) / (change.before or 1)
-    figures = f"{format_value(change.before, change.unit)} before, {format_value(change.after, change.unit)} after"
-    return Decision(moved, f"{100 * moved:+.1f} % ({figures})")
+        return Decision(None, f"{change.name} has no value {missing}, so its change is undefined")
+    # From the two values rather than ratio - 1: 105 against 100 is 5 %, not 5.000000000000004 %.
+    relative = ((change.after or 0) - (change.before or 0)) / (change.before or 1)
+    values = f"{format_value(change.before, change.unit)} before, {format_value(change.after, change.unit)} after"
+    return Decision(relative, f"{100 * relative:+.1f} % ({values})")

@@ -1,4 +1,4 @@
-"""Runs in the order in which they were made: how long a step took, and where it changed for good."""
+"""Step time and efficiency of runs over time, and change points of the step time."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -22,17 +22,17 @@ _FACTORS = ("parallel", "load_balance", "host", "input", "serialisation", "trans
 
 
 def config_histories(runs: Iterable[RunReport], by: HistoryBy) -> History:
-    """Return the history of runs, those of one configuration together.
+    """Return the history of runs, grouped by configuration.
 
     Args:
         runs: in any order.
-        by: what a point is: a run, or all runs of one commit.
+        by: what a point stands for: a run, or all runs of one commit.
     """
     groups: dict[bytes, list[RunReport]] = defaultdict(list)
     findings = []
     for run in runs:
         if reason := _unusable(run):
-            message = f"{run.run} is left out: {reason}"
+            message = f"{run.run} is excluded: {reason}"
             findings.append(Finding(code="run_excluded", severity="info", message=message))
         else:
             groups[msgspec.json.encode(_settings(run), order="sorted")].append(run)
@@ -45,13 +45,13 @@ def config_histories(runs: Iterable[RunReport], by: HistoryBy) -> History:
 
 def _unusable(run: RunReport) -> str | None:
     if run.config is None or run.started_at is None:
-        return "it has no run.json, so that neither its time nor its configuration is known"
+        return "it has no run.json, so its start time and configuration are unknown"
     if run.state != "completed":
-        return f"it is {run.state}"
+        return f"its state is {run.state}"
     try:
         _started(run)
     except ValueError:
-        return "its run.json does not say when it started"
+        return "its run.json has no valid start time"
     return None if _STEP_TIME in metrics(run) else "it has no recorded step"
 
 
@@ -61,23 +61,22 @@ def _started(run: RunReport) -> datetime:
 
 
 def _settings(run: RunReport) -> dict[str, Any]:
-    """Return what runs of one lineage have in common; versions may change, machines not."""
+    """Return what the runs of one history have in common: package versions may change, machines may not."""
     devices = sorted({rank.device for rank in run.ranks})
     return settings(run) | {"source": run.source, "device_names": run.device_names, "devices": devices}
 
 
 def _build_history(runs: Sequence[RunReport], by: HistoryBy) -> ConfigHistory:
-    found = {id(run): metrics(run) for run in runs}
-    steps = [found[id(run)][_STEP_TIME].value for run in runs]
-    told = len(runs) >= FEWEST_FOR_CHANGE_POINT
+    metrics_of = {id(run): metrics(run) for run in runs}
+    steps = [metrics_of[id(run)][_STEP_TIME].value for run in runs]
+    enough = len(runs) >= FEWEST_FOR_CHANGE_POINT
+    too_few = f"no change can be distinguished from noise with fewer than {FEWEST_FOR_CHANGE_POINT}"
     return ConfigHistory(
         settings=_settings(runs[0]),
         runs=len(runs),
-        points=[_point(group, [found[id(run)] for run in group]) for group in _grouped(runs, by)],
+        points=[_point(group, [metrics_of[id(run)] for run in group]) for group in _grouped(runs, by)],
         change_points=_change_points(runs, steps),
-        reason=None
-        if told
-        else f"{_count(len(runs))}: a change cannot be told from noise with fewer than {FEWEST_FOR_CHANGE_POINT}",
+        reason=None if enough else f"{_count(len(runs))}: {too_few}",
     )
 
 
@@ -88,7 +87,7 @@ def _count(runs: int) -> str:
 def _grouped(runs: Sequence[RunReport], by: HistoryBy) -> list[list[RunReport]]:
     groups: dict[object, list[RunReport]] = defaultdict(list)
     for run in runs:
-        # Runs whose commit is not known are not known to be of the same one.
+        # Runs without a known commit may be of different commits.
         groups[run.commit if by == "commit" and run.commit else id(run)].append(run)
     return list(groups.values())
 
@@ -119,17 +118,17 @@ def _median(known: Sequence[dict[MetricName, Metric]], name: MetricName) -> floa
 
 
 def _change_points(runs: Sequence[RunReport], steps: Sequence[float]) -> list[ChangePoint]:
-    found = find_change_points(steps)
-    places = [0, *(shift.place for shift in found), len(steps)]
+    detected = find_change_points(steps)
+    places = [0, *(change.place for change in detected), len(steps)]
     return [
         ChangePoint(
-            run=runs[shift.place].run,
-            commit=runs[shift.place].commit,
-            last_before=runs[shift.place - 1].run,
-            before_ns=median(steps[start : shift.place]),
-            after_ns=median(steps[shift.place : end]),
-            interval=shift.interval,
-            p_value=shift.p_value,
+            run=runs[change.place].run,
+            commit=runs[change.place].commit,
+            last_before=runs[change.place - 1].run,
+            before_ns=median(steps[start : change.place]),
+            after_ns=median(steps[change.place : end]),
+            interval=change.interval,
+            p_value=change.p_value,
         )
-        for shift, start, end in zip(found, places, places[2:], strict=False)
+        for change, start, end in zip(detected, places, places[2:], strict=False)
     ]

@@ -1,6 +1,6 @@
-"""The figures of a run that can be compared with another run's.
+"""Metrics of a run that can be compared with another run's.
 
-Times are per step and rank: a run of twice the steps is not twice as slow.
+Times are per step and rank, so that a run with twice the steps is not twice as slow.
 """
 
 from collections import defaultdict
@@ -17,23 +17,23 @@ from perfkit.util.formatting import size
 
 
 class Metric(NamedTuple):
-    """One figure of one run."""
+    """One metric of one run."""
 
     value: float
     unit: Literal["ns", "1/s", "ratio"]
     samples: list[float]
-    """The figure of each step, in order; empty where it is known for the run only. Their median is the value."""
+    """The value of each step, in order, with `value` as their median; empty if known for the whole run only."""
 
 
 class MetricName(NamedTuple):
-    """What a figure is called; the same in every run that has it."""
+    """Name of a metric, the same in every run."""
 
     kind: MetricKind
     name: str
 
 
 def metrics(run: RunReport) -> dict[MetricName, Metric]:
-    """Return every figure of `run` that can be compared; none of a run without traces."""
+    """Return every comparable metric of `run`; none of a run without traces."""
     return dict([*_steps(run), *_rates(run), *_loading(run), *_efficiency(run), *_collectives(run), *_operators(run)])
 
 
@@ -62,14 +62,14 @@ def _sampled(samples: list[float]) -> Metric:
 
 
 def _rates(run: RunReport) -> Iterator[tuple[MetricName, Metric]]:
-    said = run.throughput
-    if said is None:
+    rates = run.throughput
+    if rates is None:
         return
-    yield MetricName("run", "samples_per_s"), Metric(said.samples_per_s, "1/s", [])
-    if said.tokens_per_s is not None:
-        yield MetricName("run", "tokens_per_s"), Metric(said.tokens_per_s, "1/s", [])
-    if said.mfu is not None:
-        yield MetricName("run", "mfu"), Metric(said.mfu, "ratio", [])
+    yield MetricName("run", "samples_per_s"), Metric(rates.samples_per_s, "1/s", [])
+    if rates.tokens_per_s is not None:
+        yield MetricName("run", "tokens_per_s"), Metric(rates.tokens_per_s, "1/s", [])
+    if rates.mfu is not None:
+        yield MetricName("run", "mfu"), Metric(rates.mfu, "ratio", [])
 
 
 def _loading(run: RunReport) -> Iterator[tuple[MetricName, Metric]]:
@@ -97,7 +97,7 @@ def _collectives(run: RunReport) -> Iterator[tuple[MetricName, Metric]]:
 
 
 def _collective_name(row: CollectiveStat) -> str:
-    """Return what tells a collective from others in another run too: its group's name may be new in each."""
+    """Return a name that identifies a collective across runs; its group's name may change with every run."""
     parts = (row.operator, size(row.bytes) if row.bytes is not None else None, row.dtype)
     among = f"of {row.group_size}" if row.group_size is not None else None
     return " ".join(part for part in (*parts, among) if part)

@@ -1,23 +1,23 @@
-"""The rules that make insights of several runs: of a series from one world size to the next, and of an option."""
+"""Insight rules for scaling series and option comparisons."""
 
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from perfkit.insights.rule import InsightDraft
-from perfkit.insights.run_rules import NOTICEABLE, ranks_of
+from perfkit.insights.run_rules import MIN_SHARE, ranks_of
 from perfkit.schema.scaling import LostEfficiency, OptionComparison, OptionRow, ScalingPoint, ScalingSeries
 from perfkit.util.formatting import duration, escape_unprintable
 
 
 class SeriesRule(NamedTuple):
-    """A rule over the step from one world size to the next."""
+    """A rule over two neighbouring world sizes of a series."""
 
     name: str
     evaluate: Callable[[ScalingSeries, LostEfficiency], InsightDraft | None]
 
 
 class OptionRule(NamedTuple):
-    """A rule over one value of an option, against the first."""
+    """A rule over one value of an option, compared with the first."""
 
     name: str
     evaluate: Callable[[OptionComparison, OptionRow], InsightDraft | None]
@@ -27,41 +27,42 @@ def _computation(series: ScalingSeries, lost: LostEfficiency) -> InsightDraft | 
     points = {point.world_size: point for point in series.points}
     before, after = points[lost.from_size], points[lost.to_size]
     factors = after.factors
-    if factors is None or before.factors is None or after.oversubscribed or lost.computation_scaling < 100 * NOTICEABLE:
+    if factors is None or before.factors is None or after.oversubscribed or lost.computation_scaling < 100 * MIN_SHARE:
         return None
-    if not _grew(before, after, 1.0 if series.kind == "strong" else lost.to_size / lost.from_size):
+    if not _grew_significantly(before, after, 1.0 if series.kind == "strong" else lost.to_size / lost.from_size):
         return None
     grown = before.factors.computation_scaling / factors.computation_scaling
-    why, step = _why_more_computation(series, lost, before.threads, after.threads)
+    why, recommendation = _explain_computation(series, lost, before.threads, after.threads)
     kept = factors.global_efficiency / (factors.global_efficiency + lost.computation_scaling / 100)
     return InsightDraft(
-        f"from {lost.from_size} to {lost.to_size} ranks {lost.computation_scaling:.0f} points go to computation: the "
-        f"same work takes {grown:.2f} times as much of it{why}",
+        f"from {lost.from_size} to {lost.to_size} ranks, computation scaling costs {lost.computation_scaling:.0f} "
+        f"percentage points of global efficiency: the same work takes {grown:.2f} times as much compute time{why}",
         {"points": lost.computation_scaling, "times": grown},
-        step,
+        recommendation,
         after.step_time.step_ns.value * (1 - kept),
     )
 
 
-def _grew(before: ScalingPoint, after: ScalingPoint, expected: float) -> bool:
-    """Say whether the intervals tell that computation grew by more than `expected`."""
+def _grew_significantly(before: ScalingPoint, after: ScalingPoint, expected: float) -> bool:
+    """Return whether the intervals show that compute time grew by more than the factor `expected`."""
     if before.computation_ns is None or after.computation_ns is None:
         return False
     least, most = after.computation_ns.interval, before.computation_ns.interval
     return least is not None and most is not None and least[0] > expected * most[1]
 
 
-def _why_more_computation(
+def _explain_computation(
     series: ScalingSeries, lost: LostEfficiency, threads_before: int | None, threads: int | None
 ) -> tuple[str, str]:
+    """Return the likely reason for more compute time, and a recommendation."""
     if threads_before and threads and threads < threads_before:
-        why = f"; a rank has {threads} CPU threads instead of {threads_before}"
-        return why, f"compare like with like: repeat {lost.from_size} ranks with --threads {threads}"
+        why = f"; each rank has {threads} CPU threads instead of {threads_before}"
+        return why, f"for a fair comparison, repeat {lost.from_size} ranks with --threads {threads}"
     if series.kind == "strong":
         sizes = {point.world_size: point.batch_size for point in series.points}
-        why = f"; a rank's batch is {sizes[lost.to_size]} instead of {sizes[lost.from_size]}"
-        return why, "keep the batch of a rank as ranks are added (weak scaling), if the training allows it"
-    return "", "see what the ranks share: memory bandwidth, caches, power"
+        why = f"; the batch per rank is {sizes[lost.to_size]} instead of {sizes[lost.from_size]}"
+        return why, "keep the batch per rank constant as ranks are added (weak scaling), if the training allows it"
+    return "", "check what the ranks share: memory bandwidth, caches, power"
 
 
 COMPUTATION_SCALING: Final = SeriesRule("computation_scaling", _computation)
@@ -69,48 +70,48 @@ SERIES_RULES: Final = (COMPUTATION_SCALING,)
 """Evaluated between neighbouring world sizes of a series."""
 
 
-def _source(axis: OptionComparison, row: OptionRow) -> InsightDraft | None:
-    first = axis.rows[0]
-    if axis.option != "source" or first.value != "memory" or not _told_apart(row) or row.ratio is None:
+def _slower_source(comparison: OptionComparison, row: OptionRow) -> InsightDraft | None:
+    first = comparison.rows[0]
+    if comparison.option != "source" or first.value != "memory" or not _is_significant(row) or row.ratio is None:
         return None
     longer_ns = row.step_time.step_ns.value - first.step_time.step_ns.value
-    if longer_ns < NOTICEABLE * row.step_time.step_ns.value:
+    if longer_ns < MIN_SHARE * row.step_time.step_ns.value:
         return None
     return InsightDraft(
-        f"from {escape_unprintable(row.value)} a step takes {row.ratio.value:.2f} times as long as from memory at "
-        f"{ranks_of(axis.world_size)} ({duration(row.step_time.step_ns.value)} against "
+        f"with input from {escape_unprintable(row.value)} a step takes {row.ratio.value:.2f} times as long as from "
+        f"memory at {ranks_of(comparison.world_size)} ({duration(row.step_time.step_ns.value)} against "
         f"{duration(first.step_time.step_ns.value)})",
         {"ratio": row.ratio.value, "longer_ns": longer_ns},
-        "batched reads, loader workers, or the data in memory",
+        "use batched reads or loader workers, or keep the data in memory",
         longer_ns,
     )
 
 
-def _option(axis: OptionComparison, row: OptionRow) -> InsightDraft | None:
-    first = axis.rows[0]
-    if axis.option == "source" or not _told_apart(row) or row.ratio is None:
+def _faster_option(comparison: OptionComparison, row: OptionRow) -> InsightDraft | None:
+    first = comparison.rows[0]
+    if comparison.option == "source" or not _is_significant(row) or row.ratio is None:
         return None
     shorter_ns = first.step_time.step_ns.value - row.step_time.step_ns.value
-    if shorter_ns < NOTICEABLE * first.step_time.step_ns.value:
+    if shorter_ns < MIN_SHARE * first.step_time.step_ns.value:
         return None
     return InsightDraft(
-        f"with {axis.option}={escape_unprintable(row.value)} a step takes {row.ratio.value:.2f} times as long as with "
-        f"{escape_unprintable(first.value)} at {ranks_of(axis.world_size)}",
+        f"with {comparison.option}={escape_unprintable(row.value)} a step takes {row.ratio.value:.2f} times as long as "
+        f"with {escape_unprintable(first.value)} at {ranks_of(comparison.world_size)}",
         {"ratio": row.ratio.value, "shorter_ns": shorter_ns},
-        f"use {axis.option}={escape_unprintable(row.value)}, if the training allows it",
+        f"use {comparison.option}={escape_unprintable(row.value)}, if the training allows it",
         shorter_ns,
     )
 
 
-def _told_apart(row: OptionRow) -> bool:
-    """Say whether repeats tell the difference from noise."""
+def _is_significant(row: OptionRow) -> bool:
+    """Return whether the interval over repeats excludes 1."""
     if row.ratio is None or row.ratio.interval is None or row.step_time.resampled != "runs":
         return False
     low, high = row.ratio.interval
     return not low <= 1 <= high
 
 
-SOURCE: Final = OptionRule("input", _source)
-OPTION: Final = OptionRule("option", _option)
+SOURCE: Final = OptionRule("input", _slower_source)
+OPTION: Final = OptionRule("option", _faster_option)
 OPTION_RULES: Final = (SOURCE, OPTION)
 """Evaluated on each value of an option."""

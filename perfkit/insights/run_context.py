@@ -1,4 +1,4 @@
-"""What the rules of insights look at: one run's mean step, and its place among the other runs."""
+"""The input of insight rules: a run, its mean step, and its place among the other runs."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -11,38 +11,38 @@ from perfkit.schema.scaling import MultiRunSummary, OptionComparison, ScalingPoi
 
 
 class RunContext(NamedTuple):
-    """One run."""
+    """One run, as insight rules see it."""
 
     run: RunReport
     rank_steps: int
-    """Steps of all ranks."""
+    """Number of steps, summed over ranks."""
     step_ns: float
-    """Mean over steps of all ranks."""
+    """Mean step time over the steps of all ranks."""
     exposed_ns: dict[Category, float]
-    """Likewise, by category."""
+    """Mean exposed time per step, by category."""
     place: tuple[ScalingSeries, ScalingPoint, ScalingPoint] | None
-    """A series that it belongs to, the point before it and its own; None at the smallest world size."""
+    """Its series, the previous point and its own point; None at the smallest world size or outside a series."""
     load_ratio: float | None
-    """Median load against that from memory."""
+    """Median load time relative to that from memory; None if unknown."""
 
     def share(self, ns: float) -> float:
         """Return a time as a share of the step."""
         return ns / self.step_ns
 
     def option(self, name: str) -> object:
-        """Return an option of the run; None where it is not known."""
+        """Return an option of the run; None if unknown."""
         return (self.run.config or {}).get(name)
 
     def has(self, code: str) -> bool:
-        """Say whether the run has such a finding."""
+        """Return whether the run has a finding with this code."""
         return any(finding.code == code for finding in self.run.findings)
 
 
-def run_context(run: RunReport, together: MultiRunSummary | None) -> RunContext | None:
-    """Return what is known of a run; None of one whose steps tell nothing of a typical step."""
+def run_context(run: RunReport, multi_run: MultiRunSummary | None) -> RunContext | None:
+    """Return the context of a run; None if it failed or has too few steps to show a typical one."""
     steps = [step for rank in run.ranks for step in rank.steps if step.step is not None]
     wall_ns = sum(step.wall_ns for step in steps)
-    # One step may be anything; of a failed run nobody knows what its last steps did.
+    # A single step may be atypical, and so may the last steps of a failed run.
     if len({step.step for step in steps}) < 2 or not wall_ns or run.state == "failed":
         return None
     return RunContext(
@@ -50,26 +50,29 @@ def run_context(run: RunReport, together: MultiRunSummary | None) -> RunContext 
         rank_steps=len(steps),
         step_ns=wall_ns / len(steps),
         exposed_ns={name: sum(getattr(step.exposed_ns, name) for step in steps) / len(steps) for name in CATEGORIES},
-        place=_place(run, together.series if together else ()),
-        load_ratio=_load_ratio(run, together.option_comparisons if together else ()),
+        place=_place(run, multi_run.series if multi_run else ()),
+        load_ratio=_load_ratio(run, multi_run.option_comparisons if multi_run else ()),
     )
 
 
-def _place(run: RunReport, several: Sequence[ScalingSeries]) -> tuple[ScalingSeries, ScalingPoint, ScalingPoint] | None:
-    for series in several:
+def _place(
+    run: RunReport, all_series: Sequence[ScalingSeries]
+) -> tuple[ScalingSeries, ScalingPoint, ScalingPoint] | None:
+    for series in all_series:
         for before, point in pairwise(series.points):
             if run.run in point.step_time.runs:
                 return series, before, point
     return None
 
 
-def _load_ratio(run: RunReport, axes: Sequence[OptionComparison]) -> float | None:
-    rows = (row for axis in axes if axis.option == "source" for row in axis.rows if run.run in row.step_time.runs)
+def _load_ratio(run: RunReport, comparisons: Sequence[OptionComparison]) -> float | None:
+    by_source = (comparison for comparison in comparisons if comparison.option == "source")
+    rows = (row for comparison in by_source for row in comparison.rows if run.run in row.step_time.runs)
     return next((row.load_ratio for row in rows), None)
 
 
-def slow_rank(run: RunReport) -> Straggler | None:
-    """Return the rank that the others wait for; None where none is waited for step after step."""
-    found = run.cross_rank.straggler if run.cross_rank else None
-    # Of one that is late, but that the others do not wait for, the waiting is somebody else's.
-    return found if found is not None and found.delays_others else None
+def straggler_of(run: RunReport) -> Straggler | None:
+    """Return the straggler of the run; None if no rank delays the others in most steps."""
+    straggler = run.cross_rank.straggler if run.cross_rank else None
+    # If the others do not wait for the late rank, their waiting has another cause.
+    return straggler if straggler is not None and straggler.delays_others else None

@@ -1,4 +1,4 @@
-"""What several runs tell together: scaling, options side by side, and what would give time back (metrics.md section 7).
+"""Multi-run analysis: scaling series, efficiency losses, forecasts and option comparisons (metrics.md section 7).
 
-Pure functions from reports of runs to records; nothing here reads a file.
+Pure functions from run reports to records; nothing here reads a file.
 """

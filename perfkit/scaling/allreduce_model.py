@@ -1,4 +1,4 @@
-"""What a step's all-reduces would take on more ranks, by their latency and bandwidth (metrics.md section 5)."""
+"""Predict the time of a step's all-reduces on more ranks from their latency and bandwidth (metrics.md section 5)."""
 
 from collections.abc import Sequence
 from statistics import median
@@ -8,22 +8,21 @@ from perfkit.schema.run import RunReport
 
 
 def all_reduce_ns(runs: Sequence[RunReport], ranks: int) -> float | None:
-    """Return the time of all all-reduces of a step among `ranks`, one after another (ns), median over runs.
+    """Return the time of all all-reduces of a step among `ranks`, run one after another (ns), median over runs.
 
-    Each takes alpha + 2 (n-1)/n S/beta, with the alpha and beta fitted to the all-reduces among all ranks of a run.
-    That latency grows with the ranks, and that a slower network may begin between them, is not in it: it is the least
-    that is to be expected.
+    Each takes alpha + 2 (n-1)/n S/beta, with alpha and beta fitted to the all-reduces among all ranks of a run. This is
+    a lower bound: it ignores that latency grows with the number of ranks, and that links between them may be slower.
 
     Args:
-        runs: repeats.
+        runs: repeats of one configuration.
         ranks: n.
 
     Returns:
-        None where some run has no such fit, or all-reduces of unknown size.
+        None if any run has no such fit, or has all-reduces of unknown size.
     """
-    known = [_of_run(run, ranks) for run in runs]
-    times = [time for time in known if time is not None]
-    return median(times) if times and len(times) == len(known) else None
+    by_run = [_of_run(run, ranks) for run in runs]
+    times_ns = [time_ns for time_ns in by_run if time_ns is not None]
+    return median(times_ns) if times_ns and len(times_ns) == len(by_run) else None
 
 
 def _of_run(run: RunReport, ranks: int) -> float | None:
@@ -36,12 +35,12 @@ def _of_run(run: RunReport, ranks: int) -> float | None:
     ]
     if not rows or any(row.bytes is None for row in rows):
         return None
-    a_byte_ns = 2 * (ranks - 1) / ranks * 1e9 / fit.beta if fit.beta else 0.0
-    return sum(row.count * (fit.alpha_ns + a_byte_ns * (row.bytes or 0)) for row in rows) / steps
+    ns_per_byte = 2 * (ranks - 1) / ranks * 1e9 / fit.beta if fit.beta else 0.0
+    return sum(row.count * (fit.alpha_ns + ns_per_byte * (row.bytes or 0)) for row in rows) / steps
 
 
 def _fit(run: RunReport) -> BandwidthFit | None:
-    """Return the fit of the all-reduces among all ranks; None where there are several groups of them, or none."""
+    """Return the fit of the all-reduces among all ranks; None unless exactly one group has them."""
     fits = [
         fit
         for fit in (run.cross_rank.bandwidth_fits if run.cross_rank else ())

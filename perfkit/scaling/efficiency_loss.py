@@ -1,4 +1,4 @@
-"""Global efficiency of the points of a series, and where it was lost between them (metrics.md sections 6 and 7)."""
+"""Global efficiency of a series' points, and the factors it is lost to between them (metrics.md sections 6 and 7)."""
 
 import math
 from collections.abc import Sequence
@@ -13,30 +13,30 @@ from perfkit.schema.scaling import Estimate, Factors, LostEfficiency, ScalingPoi
 from perfkit.stats.bootstrap import FEWEST_RUNS, FEWEST_STEPS, generator, medians
 
 PARTS: Final = ("load_balance", "host", "input", "serialisation", "transfer", "computation_scaling")
-"""What global efficiency is the product of."""
+"""The factors whose product is global efficiency."""
 
 Parts = Factors | str
-"""The factors, or why there are none."""
+"""The factors, or the reason why there are none."""
 
 
 def factors(group: Group) -> dict[int, Parts]:
-    """Return the factors of every world size of a series, geometric means over its runs, so that they multiply."""
-    known = {size: _unknown(runs) for size, runs in group.points.items()}
-    least = min(known)
-    work = {size: _mean_computation(runs) for size, runs in group.points.items() if known[size] is None}
-    found: dict[int, Parts] = {}
+    """Return the factors of each world size: geometric means over its runs, which keep them multiplicative."""
+    reasons = {size: _why_no_factors(runs) for size, runs in group.points.items()}
+    least = min(reasons)
+    work = {size: _mean_computation(runs) for size, runs in group.points.items() if reasons[size] is None}
+    by_size: dict[int, Parts] = {}
     for size, runs in group.points.items():
-        reason = known[size] or known[least]
+        reason = reasons[size] or reasons[least]
         grown = 1.0 if group.kind == "strong" else size / least
-        found[size] = reason or _factors(runs, grown * work[least] / work[size])
-    return found
+        by_size[size] = reason or _factors(runs, grown * work[least] / work[size])
+    return by_size
 
 
-def _unknown(runs: Sequence[RunReport]) -> str | None:
-    """Say why there are no factors; None where there are."""
+def _why_no_factors(runs: Sequence[RunReport]) -> str | None:
+    """Return why there are no factors; None if there are."""
     for run in runs:
         if not run.ranks:
-            return "it was not recorded"
+            return "no trace was recorded"
         if len(run.ranks) != run.world_size:
             return f"only {len(run.ranks)} of {run.world_size} ranks have a trace"
         if len({len(rank.steps) for rank in run.ranks}) != 1:
@@ -44,13 +44,13 @@ def _unknown(runs: Sequence[RunReport]) -> str | None:
         if not run.ranks[0].steps:
             return "no step was recorded"
         if run.efficiency is None or run.efficiency.parallel is None:
-            return (run.efficiency and run.efficiency.reason) or "no rank says which it is"
+            return (run.efficiency and run.efficiency.reason) or "rank numbers are unknown"
     return None
 
 
 def computation(runs: Sequence[RunReport], stream: int) -> Estimate | None:
-    """Return the computation of all ranks in a step (ns); None where the ranks are not all there."""
-    if _unknown(runs) is not None:
+    """Return the compute time per step, summed over ranks (ns); None without the traces of all ranks."""
+    if _why_no_factors(runs) is not None:
         return None
     draw = generator(stream)
     if len(runs) >= FEWEST_RUNS:
@@ -72,21 +72,21 @@ def _factors(runs: Sequence[RunReport], computation_scaling: float) -> Factors:
 
 
 def _mean(values: list[float]) -> float:
-    """Return the geometric mean: that of products is the product of theirs."""
+    """Return the geometric mean: the mean of products is the product of the means."""
     return math.exp(fmean(map(math.log, values)))
 
 
-def lost(points: Sequence[ScalingPoint]) -> list[LostEfficiency]:
-    """Return where efficiency was lost between neighbouring world sizes, where both have factors."""
+def efficiency_losses(points: Sequence[ScalingPoint]) -> list[LostEfficiency]:
+    """Return the efficiency lost between neighbouring world sizes that both have factors."""
     return [
-        lost_between(before.world_size, before.factors, after.world_size, after.factors)
+        attribute_loss(before.world_size, before.factors, after.world_size, after.factors)
         for before, after in pairwise(points)
         if before.factors and after.factors
     ]
 
 
-def lost_between(from_size: int, before: Factors, to_size: int, after: Factors) -> LostEfficiency:
-    """Attribute the difference of two global efficiencies to their factors, in points.
+def attribute_loss(from_size: int, before: Factors, to_size: int, after: Factors) -> LostEfficiency:
+    """Attribute the difference of two global efficiencies to their factors, in percentage points.
 
     With G = product of f, G1 - G2 = L (ln G1 - ln G2) = sum of L (ln f1 - ln f2), where L is the logarithmic mean of G1
     and G2: each factor's share is that of its logarithm (the logarithmic mean Divisia index, Ang 2004).
@@ -97,7 +97,7 @@ def lost_between(from_size: int, before: Factors, to_size: int, after: Factors) 
 
 
 def logarithmic_mean(a: float, b: float) -> float:
-    """Return (a - b) / ln(a / b), a where they are equal; both above 0."""
+    """Return (a - b) / ln(a / b), or a if they are equal; both must be positive."""
     ratio = math.log(a / b)
-    # Close to 1 the quotient of two tiny differences is noise: its series, a (1 - r/2 + r^2/6), is exact there.
+    # Near 1 the ratio of two tiny differences is noise; the series a (1 - r/2 + r^2/6) is accurate there.
     return (a - b) / ratio if abs(ratio) > 1e-5 else a * (1 - ratio / 2 + ratio * ratio / 6)

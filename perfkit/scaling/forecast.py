@@ -1,4 +1,4 @@
-"""What the universal scalability law says of world sizes that were not measured, and when it says nothing."""
+"""Forecast throughput at unmeasured world sizes with the universal scalability law, or give the reason not to."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -13,45 +13,45 @@ from perfkit.schema.scaling import Estimate, Forecast, ScalingPoint
 from perfkit.stats.bootstrap import Floats, interval
 
 DEFAULT_TIMES: Final = (2, 4)
-"""Times the largest world size that was measured."""
-_MISFIT: Final = 0.1
-"""A law that misses the runs by more, in the root mean square, is not extrapolated."""
+"""Default forecast sizes, as multiples of the largest measured world size."""
+_MAX_RESIDUAL: Final = 0.1
+"""Largest RMS relative error of a law that is extrapolated."""
 _WIDEST: Final = 4.0
-"""A band whose ends lie further apart (as a ratio) says nothing."""
+"""Largest ratio between the ends of a useful interval."""
 
 
 def forecasts(
     group: Group, points: Sequence[ScalingPoint], observed: Observations, sizes: Sequence[int]
 ) -> list[Forecast]:
-    """Return a forecast a world size; without `sizes` of a few that are larger than measured, where there is a law.
+    """Return one forecast per world size; without `sizes`, of a few larger than measured if the law can be fitted.
 
     Args:
         group: the series.
         points: its points.
         observed: its runs.
-        sizes: world sizes that were asked for.
+        sizes: requested world sizes.
     """
     reason = refusal(USL, points)
     if reason and not sizes:
         return []
     law = None if reason else fit(USL, observed)
-    reason = f"the universal scalability law says nothing: {reason}" if reason else _unfit(law)
-    wanted = sizes or [times * points[-1].world_size for times in DEFAULT_TIMES]
+    reason = f"the universal scalability law cannot be fitted: {reason}" if reason else _why_unusable(law)
+    requested = sizes or [times * points[-1].world_size for times in DEFAULT_TIMES]
     largest = max((point.world_size for point in points if point.oversubscribed is None), default=None)
     runs = group.points[largest] if largest is not None else []
     return [
         replace(_forecast(size, group, points[0].world_size, law, reason), all_reduce_ns=all_reduce_ns(runs, size))
-        for size in wanted
+        for size in requested
     ]
 
 
-def _unfit(law: Fitted | None) -> str | None:
+def _why_unusable(law: Fitted | None) -> str | None:
     if law is None:
-        return "the universal scalability law does not describe these runs"
+        return "the universal scalability law does not fit these runs"
     if law.draws is None:
-        return "as many runs as parameters: there would be no band; repeat the runs"
-    if law.residual > _MISFIT:
-        return f"the universal scalability law misses these runs by {100 * law.residual:.0f} %"
+        return "as many runs as parameters, so there would be no interval; repeat the runs"
+    if law.residual > _MAX_RESIDUAL:
+        return f"the universal scalability law deviates from these runs by {100 * law.residual:.0f} % (RMS)"
     return None
 
 
@@ -64,7 +64,7 @@ def _forecast(size: int, group: Group, reference: int, law: Fitted | None, reaso
     rate, base = throughput(table, size), throughput(table, reference)
     band = interval(rate[1:])
     if not band[1] <= _WIDEST * band[0]:
-        reason = f"from these runs it may be anything from {band[0]:.3g} to {band[1]:.3g} samples/s"
+        reason = f"the interval is too wide to be useful: {band[0]:.3g} to {band[1]:.3g} samples/s"
         return Forecast(world_size=size, samples_per_s=None, efficiency=None, reason=reason)
     efficiency = rate * reference / (base * size)
     return Forecast(
@@ -76,7 +76,7 @@ def _forecast(size: int, group: Group, reference: int, law: Fitted | None, reaso
 
 
 def throughput(coefficients: Floats, size: int) -> Floats:
-    """Return samples a second of the law at one world size, for each row of its coefficients."""
+    """Return the law's samples per second at one world size, for each row of coefficients."""
     times: Floats = coefficients @ USL.columns(np.array([float(size)]))[0]
     rates: Floats = np.divide(size, times, out=np.full(len(times), np.inf), where=times > 0)
     return rates

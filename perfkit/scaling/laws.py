@@ -1,17 +1,17 @@
 """Laws of scaling, fitted to the runs of a series (metrics.md section 7).
 
-All three are linear in the time that a sample, or a step, takes:
+All three are linear in their coefficients:
 
     Amdahl (1967)      t = a + b / N                      serial fraction a / (a + b)
     Gustafson (1988)   X = a + b N                        serial fraction a / (a + b)
     USL (Gunther 1993) N / X = a + b (N-1) + c N (N-1)    g = 1 / a,  s = b / a,  k = c / a
 
-with X samples a second, N ranks, and no parameter below zero, by least squares of the relative error over runs. A
-median of steps from one run is one observation: what disturbed that run shows in no other.
+with X samples per second and N ranks. No parameter is negative, and the squared relative error over runs is minimised.
+The median step time of one run is one observation, because its steps share whatever disturbed that run.
 
-Intervals are a parametric bootstrap: runs are drawn anew around the fit with the scatter that was left of it (as a
-Student's t of the degrees of freedom that are left), and fitted again. Where as many runs as parameters are there,
-nothing is left to tell the scatter from, and there is no interval.
+Intervals come from a parametric bootstrap: runs are redrawn around the fit with the scatter of its residuals (Student's
+t with the residual degrees of freedom) and fitted again. With as many runs as parameters no residuals remain, and there
+is no interval.
 """
 
 import math
@@ -27,7 +27,7 @@ from perfkit.stats.nnls import nnls
 
 
 class Observations(NamedTuple):
-    """What is fitted; shape (runs,)."""
+    """The observations that a law is fitted to; shape (runs,)."""
 
     ranks: Floats
     step_ns: Floats
@@ -35,24 +35,24 @@ class Observations(NamedTuple):
 
 
 class Fitted(NamedTuple):
-    """The coefficients of a law, and those of every redrawn set of runs."""
+    """The coefficients of a fitted law, and those of every bootstrap draw."""
 
     values: Floats
     """Shape (parameters,)."""
     draws: Floats | None
-    """Shape (DRAWS, parameters); None where nothing is left to tell the scatter from."""
+    """Shape (DRAWS, parameters); None with as many runs as parameters."""
     residual: float
     """Root mean square of the relative errors."""
 
 
 class Law(NamedTuple):
-    """How a law is fitted."""
+    """Definition of a law."""
 
     model: FitModel
     fewest: int
-    """World sizes that it takes."""
+    """Fewest world sizes that it can be fitted to."""
     columns: Callable[[Floats], Floats]
-    """From ranks to the columns of its coefficients, shape (runs, coefficients)."""
+    """Maps ranks to the design matrix, shape (runs, coefficients)."""
     observed: Callable[[Observations], Floats]
 
 
@@ -67,37 +67,37 @@ LAWS: Final[dict[ScalingKind, tuple[Law, ...]]] = {"strong": (AMDAHL, USL), "wea
 
 
 def fits(kind: ScalingKind, points: Sequence[ScalingPoint], observed: Observations) -> list[Fit]:
-    """Return every law that fits this kind of scaling, or why it cannot be fitted."""
+    """Return a fit of each law for this kind of scaling, or the reason why it cannot be fitted."""
     return [_fit(law, points, observed) for law in LAWS[kind]]
 
 
 def _fit(law: Law, points: Sequence[ScalingPoint], observed: Observations) -> Fit:
     reason = refusal(law, points)
-    found = None if reason else fit(law, observed)
-    if found is None:
-        reason = reason or "it does not describe these runs: no time is left to the work itself"
+    fitted = None if reason else fit(law, observed)
+    if fitted is None:
+        reason = reason or "the law does not fit these runs: it leaves no time for the work itself"
         return Fit(model=law.model, parameters={}, residual=None, peak=None, reason=reason)
     return Fit(
         model=law.model,
-        parameters=parameters(law, found),
-        residual=found.residual,
-        peak=_peak(found.values) if law is USL else None,
-        reason=None if found.draws is not None else "no intervals: as many runs as parameters; repeat the runs",
+        parameters=parameters(law, fitted),
+        residual=fitted.residual,
+        peak=_peak(fitted.values) if law is USL else None,
+        reason=None if fitted.draws is not None else "no intervals: as many runs as parameters; repeat the runs",
     )
 
 
 def refusal(law: Law, points: Sequence[ScalingPoint]) -> str | None:
-    """Say why the points are too few; those whose ranks share cores tell of sharing, not of scaling."""
+    """Return why there are too few points; None if there are enough. Oversubscribed points do not count."""
     usable = sum(point.oversubscribed is None for point in points)
     if usable >= law.fewest:
         return None
     shared = len(points) - usable
-    without = f", {shared} of them with more than the cores hold" if shared else ""
-    return f"it takes {law.fewest} world sizes; there are {len(points)}{without}"
+    without = f", {shared} of them oversubscribed" if shared else ""
+    return f"it needs {law.fewest} world sizes; there are {len(points)}{without}"
 
 
 def fit(law: Law, observed: Observations) -> Fitted | None:
-    """Fit a law; None where the USL leaves no time to the work itself, so that one rank would be infinitely fast."""
+    """Fit a law; None if the USL leaves no time for the work itself, which would make one rank infinitely fast."""
     columns, target = law.columns(observed.ranks), law.observed(observed)
     values = nnls(columns, target[None])[0]
     if law is USL and not values[0] > 0:
@@ -113,17 +113,17 @@ def fit(law: Law, observed: Observations) -> Fitted | None:
 
 
 def _redrawn(columns: Floats, fitted: Floats, scatter: float, free: int) -> Floats:
-    """Return the coefficients of runs drawn anew around a fit; scatter is of relative errors."""
+    """Return the coefficients of bootstrap draws around a fit; `scatter` is of relative errors."""
     draw = generator(len(fitted))
     scale = scatter * np.sqrt(free / draw.chisquare(free, size=(DRAWS, 1)))
-    # Capped: with one degree of freedom a draw in a thousand would be beyond what a float holds.
+    # Clipped: with one degree of freedom one draw in a thousand would overflow a float.
     error = np.clip(scale * draw.standard_normal((DRAWS, len(fitted))), -20, 20)
     return nnls(columns, fitted * np.exp(error))
 
 
-def parameters(law: Law, found: Fitted) -> dict[str, Estimate]:
-    """Return the parameters that the coefficients stand for."""
-    table = found.values[None] if found.draws is None else np.vstack([found.values, found.draws])
+def parameters(law: Law, fitted: Fitted) -> dict[str, Estimate]:
+    """Return the law's parameters from its coefficients."""
+    table = fitted.values[None] if fitted.draws is None else np.vstack([fitted.values, fitted.draws])
     with np.errstate(divide="ignore", invalid="ignore"):
         if law is USL:
             first = table[:, 0]
@@ -134,17 +134,17 @@ def parameters(law: Law, found: Fitted) -> dict[str, Estimate]:
 
 
 def _estimate(column: Floats) -> Estimate:
-    """Return the first as the value, the others as its draws; where one has no such figure it counts as largest."""
+    """Return an estimate from a value followed by its draws; undefined draws count as infinite."""
     draws = np.nan_to_num(column[1:], nan=np.inf, posinf=np.inf)
     if not len(draws):
         return Estimate(value=float(column[0]), interval=None)
     low, high = interval(draws)
-    known = math.isfinite(low) and math.isfinite(high)
-    return Estimate(value=float(column[0]), interval=(low, high) if known else None)
+    finite = math.isfinite(low) and math.isfinite(high)
+    return Estimate(value=float(column[0]), interval=(low, high) if finite else None)
 
 
 def _peak(values: Floats) -> float | None:
-    """Return where the law's throughput is largest, sqrt((1 - s) / k); None where it never falls."""
+    """Return the world size with the largest throughput, sqrt((1 - s) / k); None if throughput never falls."""
     first, contention, coherence = values.tolist()
     if coherence <= 0 or contention >= first:
         return None

@@ -1,4 +1,4 @@
-"""Runs that differ in one option only, side by side."""
+"""Compare runs that differ in one option only."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,9 +13,9 @@ from perfkit.schema.run import DataLoading, RunReport
 from perfkit.schema.scaling import OptionComparison, OptionRow
 
 ALWAYS: Final = "source"
-"""Compared where there are several, asked for or not."""
+"""Compared even if not requested, if the runs have several."""
 _FIRST: Final = ("memory", "off", "none", "float32")
-"""Values that others are compared with; without one of them the first that was run."""
+"""Values that serve as the baseline; otherwise the value that was run first."""
 
 
 class _Member(NamedTuple):
@@ -25,18 +25,18 @@ class _Member(NamedTuple):
 
 
 def option_comparisons(runs: Sequence[RunReport], by: Sequence[str]) -> list[OptionComparison]:
-    """Return the runs side by side by each option.
+    """Return one comparison per option and group of otherwise equal runs.
 
     Raises:
-        UsageError: no runs differ in an option only.
+        UsageError: no runs differ only in a requested option.
     """
-    found = []
+    all_comparisons = []
     for option in dict.fromkeys([*by, ALWAYS]):
-        mine = list(_axes(runs, option))
-        if not mine and option in by:
-            raise UsageError(f"--by {option}: no runs here differ in that only; {_what_differs(runs)}")
-        found.extend(mine)
-    return found
+        comparisons = list(_comparisons(runs, option))
+        if not comparisons and option in by:
+            raise UsageError(f"--by {option}: no runs differ only in that option; {_what_differs(runs)}")
+        all_comparisons.extend(comparisons)
+    return all_comparisons
 
 
 def _what_differs(runs: Sequence[RunReport]) -> str:
@@ -45,9 +45,9 @@ def _what_differs(runs: Sequence[RunReport]) -> str:
     return f"they differ in {', '.join(names)}" if names else "they do not differ in any option"
 
 
-def _axes(runs: Sequence[RunReport], option: str) -> Iterator[OptionComparison]:
+def _comparisons(runs: Sequence[RunReport], option: str) -> Iterator[OptionComparison]:
     without = (option, *companions(option, ({"source": run.source} for run in runs if run.source)))
-    alike: dict[tuple[object, ...], list[_Member]] = defaultdict(list)
+    by_setting: dict[tuple[object, ...], list[_Member]] = defaultdict(list)
     for run in runs:
         placed = place(run)
         setting = placed.setting if placed else settings(run)
@@ -55,17 +55,17 @@ def _axes(runs: Sequence[RunReport], option: str) -> Iterator[OptionComparison]:
             continue
         batch = placed.batch_size if placed else None
         where = (key(setting, without), run.world_size, len(run.hosts), batch)
-        alike[where].append(_Member(run, setting, setting[option]))
-    several = [members for members in alike.values() if len({member.value for member in members}) > 1]
+        by_setting[where].append(_Member(run, setting, setting[option]))
+    several = [members for members in by_setting.values() if len({member.value for member in members}) > 1]
     common = [{name: value for name, value in members[0].setting.items() if name not in without} for members in several]
     varied = differing(common, but=("workload",))
     for members, shared in zip(several, common, strict=True):
-        axis = _axis(option, members, [f"{name}={shared[name]}" for name in varied if name in shared])
-        if axis is not None:
-            yield axis
+        comparison = _comparison(option, members, [f"{name}={shared[name]}" for name in varied if name in shared])
+        if comparison is not None:
+            yield comparison
 
 
-def _axis(option: str, members: list[_Member], varied: list[str]) -> OptionComparison | None:
+def _comparison(option: str, members: list[_Member], varied: list[str]) -> OptionComparison | None:
     measured_on = common_kind([member.run for member in members])
     if measured_on is None:
         return None
@@ -73,32 +73,32 @@ def _axis(option: str, members: list[_Member], varied: list[str]) -> OptionCompa
     samples = {name: sample(runs, measured_on, stream) for stream, (name, runs) in enumerate(rows.items())}
     first = next(iter(samples.values()))
     run = first.runs[0]
-    batch = [f"batch {run.batch_size} a rank"] if run.batch_size else []
+    batch = [f"batch {run.batch_size} per rank"] if run.batch_size else []
     from_memory = rows.get("memory", []) if option == "source" else []
     return OptionComparison(
         option=option,
         name=", ".join([run.workload or "", *varied, *batch]),
         world_size=run.world_size,
-        rows=[_row(name, found, first, from_memory) for name, found in samples.items()],
+        rows=[_row(name, step_time, first, from_memory) for name, step_time in samples.items()],
     )
 
 
 def _rows(members: list[_Member]) -> dict[str, list[RunReport]]:
-    """Return the repeats by value; one value with several companions is several rows, and says so."""
+    """Return the repeats by value; one value with several companion options makes several rows, named after them."""
     by_value: dict[str, list[_Member]] = defaultdict(list)
     for member in sorted(members, key=lambda member: _FIRST.index(member.value) if member.value in _FIRST else 99):
         by_value[member.value].append(member)
     rows: dict[str, list[RunReport]] = defaultdict(list)
-    for value, mine in by_value.items():
-        varied = differing([member.setting for member in mine])
-        for member in mine:
+    for value, of_value in by_value.items():
+        varied = differing([member.setting for member in of_value])
+        for member in of_value:
             more = [f"{name}={member.setting.get(name, 'none')}" for name in varied]
             rows[", ".join([value, *more])].append(member.run)
     return rows
 
 
-def _row(value: str, found: StepTimeSample, first: StepTimeSample, from_memory: Sequence[RunReport]) -> OptionRow:
-    runs = found.runs
+def _row(value: str, step_time: StepTimeSample, first: StepTimeSample, from_memory: Sequence[RunReport]) -> OptionRow:
+    runs = step_time.runs
     loads = _loads(runs)
     parallel = [run.efficiency.parallel for run in runs if run.efficiency and run.efficiency.parallel]
     middle, memory_middle = _load_median(runs), _load_median(from_memory)
@@ -106,9 +106,9 @@ def _row(value: str, found: StepTimeSample, first: StepTimeSample, from_memory: 
     speeds = [load.file_bandwidth for load in loads if load.file_bandwidth]
     return OptionRow(
         value=value,
-        step_time=to_record(found),
+        step_time=to_record(step_time),
         efficiency=geometric_mean(parallel) if len(parallel) == len(runs) else None,
-        ratio=None if found is first else estimate(*ratio(found, first)),
+        ratio=None if step_time is first else estimate(*ratio(step_time, first)),
         load_median_ns=middle,
         load_max_ns=max((load.max_ns for load in loads), default=None),
         exposed_share=fmean(load.exposed_share for load in loads) if loads else None,
@@ -134,6 +134,6 @@ def _read_rate(runs: Sequence[RunReport]) -> float | None:
 
 
 def _median(values: Iterable[float | None]) -> float | None:
-    """Return the median of those that are known; None where none is."""
+    """Return the median of the known values; None if there are none."""
     known = [value for value in values if value is not None]
     return median(known) if known else None

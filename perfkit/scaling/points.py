@@ -15,29 +15,29 @@ def points(group: Group, measured_on: MeasuredOn) -> list[ScalingPoint]:
     samples = {size: sample(runs, measured_on, stream=size) for size, runs in group.points.items()}
     parts = factors(group)
     reference = samples[min(samples)]
-    return [_point(group, found, reference, parts[size]) for size, found in samples.items()]
+    return [_point(group, step_time, reference, parts[size]) for size, step_time in samples.items()]
 
 
-def _point(group: Group, found: StepTimeSample, reference: StepTimeSample, parts: Parts) -> ScalingPoint:
-    run = found.runs[0]
+def _point(group: Group, step_time: StepTimeSample, reference: StepTimeSample, parts: Parts) -> ScalingPoint:
+    run = step_time.runs[0]
     size, least = run.world_size, reference.runs[0].world_size
-    # In steps: of strong scaling t_ref / t; of weak, a step of p ranks does p / p_ref times as much.
-    faster, draws = ratio(reference, found)
+    # Ratio of step times. With weak scaling, a step of p ranks does p / p_ref times the work.
+    faster, draws = ratio(reference, step_time)
     work = 1.0 if group.kind == "strong" else size / least
     per_rank = work * least / size
     return ScalingPoint(
         world_size=size,
         nodes=max(1, len(run.hosts)),
         batch_size=group.batch_size // size if group.kind == "strong" else group.batch_size,
-        threads=threads(found.runs),
+        threads=threads(step_time.runs),
         oversubscribed=oversubscribed(run.hosts),
-        step_time=to_record(found),
+        step_time=to_record(step_time),
         speedup=_scaled(faster, draws, work),
         efficiency=_scaled(faster, draws, per_rank),
         karp_flatt=_karp_flatt(faster, draws, size / least) if group.kind == "strong" and size > least else None,
         factors=parts if isinstance(parts, Factors) else None,
         factors_reason=None if isinstance(parts, Factors) else parts,
-        computation_ns=computation(found.runs, stream=size),
+        computation_ns=computation(step_time.runs, stream=size),
     )
 
 
@@ -46,7 +46,7 @@ def _scaled(value: float, draws: Floats | None, factor: float) -> Estimate:
 
 
 def _karp_flatt(speedup: float, draws: Floats | None, ranks: float) -> Estimate:
-    """Return the experimentally determined serial fraction, (1/S - 1/p) / (1 - 1/p), p against the reference."""
+    """Return the experimentally determined serial fraction, (1/S - 1/p) / (1 - 1/p), p relative to the reference."""
 
     def fraction(inverse: float) -> float:
         return (inverse - 1 / ranks) / (1 - 1 / ranks)
@@ -55,14 +55,14 @@ def _karp_flatt(speedup: float, draws: Floats | None, ranks: float) -> Estimate:
 
 
 def threads(runs: Sequence[RunReport]) -> int | None:
-    """Return the CPU threads a rank; None where ranks differ or do not say."""
+    """Return the CPU threads per rank; None if ranks differ or it is unknown."""
     counts = {(host.threads, host.ranks) for run in runs for host in run.hosts}
     each = {threads // ranks for threads, ranks in counts if ranks and threads % ranks == 0}
     return each.pop() if len(each) == 1 and all(threads % ranks == 0 for threads, ranks in counts) else None
 
 
 def oversubscribed(hosts: Sequence[HostUsage]) -> str | None:
-    """Say which host's cores are shared by more ranks or threads than there are; None where none is."""
+    """Return what oversubscribes the first such host, for example "4 ranks on 2 cores"; None if none is."""
     for host in hosts:
         if host.cores is None:
             continue

@@ -1,4 +1,4 @@
-"""Which runs are points of one series: the same in everything but ranks and, for strong scaling, the batch of each."""
+"""Group runs into scaling series: equal in everything but world size and, for strong scaling, the batch per rank."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -10,16 +10,16 @@ from perfkit.schema.run import RunReport
 from perfkit.schema.sweep import ScalingKind
 
 FEWEST_SIZES: Final = 2
-"""World sizes of a series."""
+"""Fewest world sizes of a series."""
 
 
 class Placed(NamedTuple):
-    """A run, and what places it."""
+    """A run with its settings and batch size."""
 
     run: RunReport
     setting: Settings
     batch_size: int
-    """Samples a rank and step."""
+    """Samples per rank and step."""
 
     @property
     def measured(self) -> bool:
@@ -40,45 +40,47 @@ class Group(NamedTuple):
 
 
 def place(run: RunReport) -> Placed | None:
-    """Return what places `run`; None where it does not say its configuration or its batch."""
+    """Return `run` with its settings and batch size; None if either is unknown."""
     setting = settings(run)
     batch = run.batch_size or _configured_batch(run)
-    # Both are numbers in a file that anybody may have written.
+    # Both are numbers in an untrusted file.
     if setting is None or batch is None or batch < 1 or run.world_size < 1:
         return None
     return Placed(run, setting, batch)
 
 
 def _configured_batch(run: RunReport) -> int | None:
-    """Return the batch that a run was to have: a failed one may not have come to say it."""
+    """Return the configured batch size: a run that failed early may not have recorded it."""
     batch, accumulate = ((run.config or {}).get(name) for name in ("batch_size", "accumulate"))
     return batch * accumulate if isinstance(batch, int) and isinstance(accumulate, int) else None
 
 
 def groups(runs: Sequence[RunReport]) -> list[Group]:
-    """Return the series that `runs` make; a run may be a point of a strong and of a weak one."""
-    placed = [found for run in runs if (found := place(run))]
+    """Return the series among `runs`; a run may belong to a strong and to a weak one."""
+    placed = [member for run in runs if (member := place(run))]
     by_setting: dict[frozenset[tuple[str, str]], list[Placed]] = defaultdict(list)
-    # Which devices a run had is not known of one that failed early: it goes where all else fits.
-    for found in placed:
-        if found.measured:
-            by_setting[key(found.setting)].append(found)
-    lost = [found for found in placed if not found.measured]
+    # The devices of a run that failed early are unknown: it joins the series that all else fits.
+    for member in placed:
+        if member.measured:
+            by_setting[key(member.setting)].append(member)
+    lost = [member for member in placed if not member.measured]
     return [group for members in by_setting.values() for group in _of_setting(members, lost)]
 
 
 def _of_setting(members: list[Placed], lost: list[Placed]) -> Iterator[Group]:
     setting = members[0].setting
-    mine = [found for found in lost if key(found.setting, ("device_name",)) == key(setting, ("device_name",))]
+    same_setting = [
+        member for member in lost if key(member.setting, ("device_name",)) == key(setting, ("device_name",))
+    ]
     batches: tuple[tuple[ScalingKind, Callable[[Placed], int]], ...] = (
-        ("strong", lambda found: found.batch_size * found.run.world_size),
-        ("weak", lambda found: found.batch_size),
+        ("strong", lambda member: member.batch_size * member.run.world_size),
+        ("weak", lambda member: member.batch_size),
     )
     for kind, batch in batches:
-        for size in sorted({batch(found) for found in members}):
-            alike = [found.run for found in members if batch(found) == size]
-            failed = [found.run for found in mine if batch(found) == size]
-            for layout in _layouts(alike):
+        for size in sorted({batch(member) for member in members}):
+            same_batch = [member.run for member in members if batch(member) == size]
+            failed = [member.run for member in same_setting if batch(member) == size]
+            for layout in _layouts(same_batch):
                 points = {p: [run for run in layout if run.world_size == p] for p in _sizes(layout)}
                 if len(points) >= FEWEST_SIZES:
                     yield Group(kind, setting, size, points, failed)
@@ -89,7 +91,7 @@ def _sizes(runs: Sequence[RunReport]) -> list[int]:
 
 
 def _layouts(runs: list[RunReport]) -> list[list[RunReport]]:
-    """Split runs by ranks a host, where as many ranks stand on different numbers of hosts."""
+    """Split runs by ranks per host, if runs of one world size use different numbers of hosts."""
     hosts: dict[int, set[int]] = defaultdict(set)
     for run in runs:
         hosts[run.world_size].add(len(run.hosts))
@@ -107,25 +109,27 @@ def runs_of(group: Group) -> list[RunReport]:
 
 
 def measurable(group: Group) -> bool:
-    """Say whether all points have steps of one kind, so that they can be compared."""
+    """Return whether all points have steps of one kind, so that they can be compared."""
     return common_kind(runs_of(group)) is not None
 
 
-def why_failed(run: RunReport) -> str:
-    """Say why a run has no figure."""
-    told = next((finding.message for finding in run.findings if finding.code in ("run_failed", "run_unfinished")), None)
-    if told is not None:
-        return told
+def failure_reason(run: RunReport) -> str:
+    """Return why a run has no step time."""
+    message = next(
+        (finding.message for finding in run.findings if finding.code in ("run_failed", "run_unfinished")), None
+    )
+    if message is not None:
+        return message
     if run.state != "completed":
-        return f"the run is {run.state}"
+        return f"the run's state is {run.state}"
     return "no warm step was timed" if not steps_ns(run, "plain") else "its steps cannot be compared"
 
 
 def repeats(runs: Sequence[RunReport]) -> list[list[RunReport]]:
-    """Return runs of the same configuration, ranks and batch together; those that do not say theirs stay alone."""
-    alike: dict[object, list[RunReport]] = defaultdict(list)
+    """Group repeats: runs of one configuration, world size and batch; a run with unknown settings stays alone."""
+    by_setting: dict[object, list[RunReport]] = defaultdict(list)
     for number, run in enumerate(runs):
-        found = place(run)
-        where = (key(found.setting), run.world_size, len(run.hosts), found.batch_size) if found else number
-        alike[where].append(run)
-    return list(alike.values())
+        member = place(run)
+        where = (key(member.setting), run.world_size, len(run.hosts), member.batch_size) if member else number
+        by_setting[where].append(run)
+    return list(by_setting.values())

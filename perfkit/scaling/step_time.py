@@ -1,4 +1,4 @@
-"""The step time of repeats of one configuration, with its interval (metrics.md section 7)."""
+"""Step time of repeats of one configuration, with its interval (metrics.md section 7)."""
 
 from collections.abc import Sequence
 from statistics import median
@@ -14,38 +14,38 @@ MeasuredOn = Literal["plain", "recorded"]
 
 
 class StepTimeSample(NamedTuple):
-    """The step time of repeats."""
+    """The step time of repeats, with its bootstrap draws."""
 
     runs: Sequence[RunReport]
     measured_on: MeasuredOn
     by_run_ns: list[float]
-    """Median over steps, of each run."""
+    """Median over the steps of each run."""
     draws: Floats | None
-    """Of the figure, for intervals of what is made of it; None where there is too little to resample."""
+    """Bootstrap draws of the value, for intervals of anything derived from it; None with too little to resample."""
     resampled: Resampling | None
 
     @property
     def value_ns(self) -> float:
-        """The figure itself."""
+        """Median over runs."""
         return median(self.by_run_ns)
 
 
 def steps_ns(run: RunReport, measured_on: MeasuredOn) -> list[int]:
-    """Return the largest wall time over ranks of every step of one kind; none where the run did not complete."""
+    """Return the wall times of a run's steps of one kind, by its own clock; empty unless the run completed."""
     if run.step_times is None or run.state != "completed":
         return []
     walls = run.step_times.plain_ns if measured_on == "plain" else run.step_times.recorded_ns
-    return [max(1, wall) for wall in walls]  # a clock that stands still divides nothing
+    return [max(1, wall) for wall in walls]  # never 0, because it is a divisor
 
 
 def common_kind(runs: Sequence[RunReport]) -> MeasuredOn | None:
-    """Return the kind of steps that all runs have: the profiler's cost must not pass for a difference between them."""
+    """Return the kind of steps that all runs have, so that profiler overhead does not look like a difference."""
     kinds: tuple[MeasuredOn, ...] = ("plain", "recorded")
     return next((kind for kind in kinds if all(steps_ns(run, kind) for run in runs)), None)
 
 
 def sample(runs: Sequence[RunReport], measured_on: MeasuredOn, stream: int) -> StepTimeSample:
-    """Return the step time of repeats; `stream` tells its random numbers from those of other figures."""
+    """Return the step time of repeats; `stream` selects independent random numbers for each sample."""
     steps = [steps_ns(run, measured_on) for run in runs]
     by_run: list[float] = [median(walls) for walls in steps]
     draw = generator(stream)
@@ -58,12 +58,12 @@ def sample(runs: Sequence[RunReport], measured_on: MeasuredOn, stream: int) -> S
 
 
 def estimate(value: float, draws: Floats | None) -> Estimate:
-    """Return a figure with the interval of its draws."""
+    """Return a value with the interval of its draws."""
     return Estimate(value=value, interval=None if draws is None else interval(draws))
 
 
 def ratio(above: StepTimeSample, below: StepTimeSample) -> tuple[float, Floats | None]:
-    """Return the ratio of two step times, and its draws."""
+    """Return the ratio of two step times and its draws."""
     value = above.value_ns / below.value_ns
     if above is below:
         return 1.0, np.ones(DRAWS)
@@ -73,16 +73,16 @@ def ratio(above: StepTimeSample, below: StepTimeSample) -> tuple[float, Floats |
     return value, ratios
 
 
-def to_record(found: StepTimeSample) -> StepTimeEstimate:
+def to_record(sample: StepTimeSample) -> StepTimeEstimate:
     """Return the record of a step time."""
-    run = found.runs[0]
-    step_ns, draws = found.value_ns, found.draws
+    run = sample.runs[0]
+    step_ns, draws = sample.value_ns, sample.draws
     samples = None if run.batch_size is None else run.batch_size * run.world_size * 1e9
     tokens = run.throughput and run.throughput.tokens_per_s
     return StepTimeEstimate(
-        runs=[run.run for run in found.runs],
-        measured_on=found.measured_on,
-        resampled=found.resampled,
+        runs=[run.run for run in sample.runs],
+        measured_on=sample.measured_on,
+        resampled=sample.resampled,
         step_ns=estimate(step_ns, draws),
         samples_per_s=None
         if samples is None

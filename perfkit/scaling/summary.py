@@ -1,4 +1,4 @@
-"""From the reports of several runs to what they tell together."""
+"""Summarise several runs: scaling series and option comparisons."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from perfkit.errors import UsageError
-from perfkit.scaling.efficiency_loss import lost
+from perfkit.scaling.efficiency_loss import efficiency_losses
 from perfkit.scaling.forecast import forecasts
 from perfkit.scaling.laws import Observations, fits
 from perfkit.scaling.option_comparison import option_comparisons
 from perfkit.scaling.points import points
-from perfkit.scaling.series import Group, groups, measurable, runs_of, why_failed
+from perfkit.scaling.series import Group, failure_reason, groups, measurable, runs_of
 from perfkit.scaling.step_time import MeasuredOn, common_kind, steps_ns
 from perfkit.schema.config_identity import differing
 from perfkit.schema.run import RunReport
@@ -20,34 +20,37 @@ from perfkit.util.formatting import ranges
 
 
 def scaling(runs: Sequence[RunReport], by: Sequence[str] = (), forecast: Sequence[int] = ()) -> MultiRunSummary | None:
-    """Return what `runs` tell together; None where no two belong together.
+    """Return the scaling series and option comparisons of `runs`; None if there are none.
 
     Args:
-        runs: the reports of all.
-        by: options to compare runs by; input sources are compared where there are several, asked for or not.
-        forecast: world sizes to say something of.
+        runs: reports of all runs.
+        by: options to compare runs by; input sources are always compared if there are several.
+        forecast: world sizes to forecast.
 
     Raises:
-        UsageError: no runs differ in an option of `by` only, or there is no series to forecast.
+        UsageError: no runs differ only in an option of `by`, or there is no series to forecast.
     """
-    found = [group for group in groups(runs) if measurable(group)]
-    varied = differing([group.setting for group in found], but=("workload",))
-    series = [_series(group, name, varied, forecast) for group, name in zip(found, _names(found, varied), strict=True)]
+    measured_groups = [group for group in groups(runs) if measurable(group)]
+    varied = differing([group.setting for group in measured_groups], but=("workload",))
+    series = [
+        _series(group, name, varied, forecast)
+        for group, name in zip(measured_groups, _names(measured_groups, varied), strict=True)
+    ]
     if forecast and not series:
         raise UsageError(
-            "--forecast: no runs here differ in nothing but the number of ranks (and their batch): nothing to forecast"
+            "--forecast: no runs differ only in world size (and batch size), so there is no series to forecast"
         )
-    sides = option_comparisons(runs, by)
-    return MultiRunSummary(series=series, option_comparisons=sides) if series or sides else None
+    comparisons = option_comparisons(runs, by)
+    return MultiRunSummary(series=series, option_comparisons=comparisons) if series or comparisons else None
 
 
-def _names(found: list[Group], varied: list[str]) -> list[str]:
-    """Return a name a series: workload, kind, and in what it differs from the others."""
-    plain = [_name(group, varied) for group in found]
+def _names(measured_groups: list[Group], varied: list[str]) -> list[str]:
+    """Return one name per series: workload, kind, and the options in which it differs from the others."""
+    plain = [_name(group, varied) for group in measured_groups]
     counts = Counter(plain)
     return [
         f"{name}, batch {group.batch_size}" if counts[name] > 1 else name
-        for name, group in zip(plain, found, strict=True)
+        for name, group in zip(plain, measured_groups, strict=True)
     ]
 
 
@@ -58,28 +61,30 @@ def _name(group: Group, varied: list[str]) -> str:
 
 def _series(group: Group, name: str, varied: list[str], forecast: Sequence[int]) -> ScalingSeries:
     measured_on = common_kind(runs_of(group)) or "recorded"
-    made = points(group, measured_on)
-    observed = _observations(group, made, measured_on)
+    measured = points(group, measured_on)
+    observed = _observations(group, measured, measured_on)
     return ScalingSeries(
         name=name,
         kind=group.kind,
         workload=group.setting["workload"],
         varies={option: group.setting[option] for option in varied if option in group.setting},
         batch_size=group.batch_size,
-        points=made,
-        lost=lost(made),
-        fits=fits(group.kind, made, observed),
-        forecasts=forecasts(group, made, observed, forecast),
-        failed=[FailedPoint(run=run.run, world_size=run.world_size, reason=why_failed(run)) for run in group.failed],
-        notes=list(_notes(made)),
+        points=measured,
+        lost=efficiency_losses(measured),
+        fits=fits(group.kind, measured, observed),
+        forecasts=forecasts(group, measured, observed, forecast),
+        failed=[
+            FailedPoint(run=run.run, world_size=run.world_size, reason=failure_reason(run)) for run in group.failed
+        ],
+        notes=list(_notes(measured)),
     )
 
 
-def _observations(group: Group, made: Sequence[ScalingPoint], measured_on: MeasuredOn) -> Observations:
-    """Return every run of the points whose ranks do not share cores."""
+def _observations(group: Group, measured: Sequence[ScalingPoint], measured_on: MeasuredOn) -> Observations:
+    """Return one observation per run, without oversubscribed points."""
     rows = [
         (point.world_size, np.median(steps_ns(run, measured_on)), point.batch_size)
-        for point in made
+        for point in measured
         if point.oversubscribed is None
         for run in group.points[point.world_size]
     ]
@@ -90,19 +95,19 @@ def _observations(group: Group, made: Sequence[ScalingPoint], measured_on: Measu
 _NONE = (np.zeros(0), np.zeros(0), np.zeros(0))
 
 
-def _notes(made: Sequence[ScalingPoint]) -> Iterator[str]:
-    for point in made:
+def _notes(measured: Sequence[ScalingPoint]) -> Iterator[str]:
+    for point in measured:
         if point.oversubscribed:
-            yield f"{point.world_size} ranks: {point.oversubscribed}: what is lost there is lost to sharing them first"
-    threads = [point.threads for point in made if point.threads is not None]
+            yield f"{point.world_size} ranks: {point.oversubscribed}; core sharing dominates the loss there"
+    threads = [point.threads for point in measured if point.threads is not None]
     if len(set(threads)) > 1:
-        several = ", ".join(f"{point.threads} at {point.world_size}" for point in made if point.threads is not None)
-        yield f"CPU threads a rank differ ({several} ranks): that is part of computation scaling; fix it with --threads"
-    if any(point.step_time.measured_on == "recorded" for point in made):
-        yield "times are of recorded steps, with the profiler's cost in them: not all runs have plain ones"
-    once = [point.world_size for point in made if point.step_time.resampled != "runs"]
+        by_size = ", ".join(f"{point.threads} at {point.world_size}" for point in measured if point.threads is not None)
+        yield f"CPU threads per rank differ ({by_size} ranks), which affects computation scaling; fix it with --threads"
+    if any(point.step_time.measured_on == "recorded" for point in measured):
+        yield "times are of recorded steps and include profiler overhead: not all runs have steps without the profiler"
+    once = [point.world_size for point in measured if point.step_time.resampled != "runs"]
     if once:
         yield (
-            f"fewer than three repeats at {ranges(once)} ranks: the interval is over steps, and tells nothing of how "
-            "two runs of the same would differ"
+            f"fewer than three repeats at {ranges(once)} ranks: intervals are over steps and do not show run-to-run "
+            "variation"
         )

@@ -17,15 +17,15 @@ from perfkit.schema.rank import CollectiveStat, MemoryUse, OperatorStat, PhaseSt
 from perfkit.schema.run import StepTimes
 
 MOST_PHASES: Final = 100
-"""Names that are kept: a program may put a number into each."""
+"""Most names that are kept, because a program may put a number into each."""
 
 
 def add_operators(rows: Iterable[OperatorStat]) -> list[OperatorStat]:
-    """Return one row a name and category, largest time first."""
+    """Return one row per name and category, largest time first."""
     groups: dict[tuple[str, str], list[OperatorStat]] = defaultdict(list)
     for row in rows:
         groups[row.name, row.category].append(row)
-    # What stands alone stays as it is: of thousands of ranks no row is copied.
+    # Single rows are reused, so that with thousands of ranks few are copied.
     added = [
         group[0]
         if len(group) == 1
@@ -42,7 +42,7 @@ def add_operators(rows: Iterable[OperatorStat]) -> list[OperatorStat]:
 
 
 def add_phases(rows: Iterable[PhaseStat]) -> list[PhaseStat]:
-    """Return one row a name, largest time first."""
+    """Return one row per name, largest time first."""
     groups: dict[str, list[PhaseStat]] = defaultdict(list)
     for row in rows:
         groups[row.name].append(row)
@@ -61,7 +61,7 @@ def add_phases(rows: Iterable[PhaseStat]) -> list[PhaseStat]:
 
 
 def add_collectives(rows: Iterable[CollectiveStat]) -> list[CollectiveStat]:
-    """Return one row an operator, group, size and type; what nothing hid most first, then the longest."""
+    """Return one row per operator, group, size and type; largest exposed time first, then largest total."""
     groups: dict[tuple[object, ...], list[CollectiveStat]] = defaultdict(list)
     for row in rows:
         groups[row.operator, row.group, row.group_size, row.bytes, row.dtype, row.ddp_bucket].append(row)
@@ -86,7 +86,7 @@ def add_collectives(rows: Iterable[CollectiveStat]) -> list[CollectiveStat]:
 
 
 def join_memory(uses: Iterable[MemoryUse]) -> list[MemoryUse]:
-    """Return one record a device, with all steps; peak and curve are the highest's, or of equals the first's."""
+    """Return one record per device with all steps; peak and curve are the highest's, or the first's of equals."""
     groups: dict[str, list[MemoryUse]] = defaultdict(list)
     for use in uses:
         groups[use.device].append(use)

@@ -1,4 +1,4 @@
-"""What `perfkit compare` says. A change to it bumps `COMPARISON_VERSION`."""
+"""Result of `perfkit compare`. A change to it bumps `COMPARISON_VERSION`."""
 
 from typing import Final, Literal
 
@@ -13,35 +13,35 @@ MetricKind = Literal["run", "category", "loading", "efficiency", "collective", "
 
 
 class Change(Struct, frozen=True, kw_only=True):
-    """One figure before and after."""
+    """One metric before and after."""
 
     kind: MetricKind
     name: str
-    """What a gate calls it, for every kind but collectives and operators."""
+    """Also the name that gates use, for every kind except collectives and operators."""
     unit: Literal["ns", "1/s", "ratio"]
     before: float | None
-    """Median over the runs of that side; None where it has no such figure."""
+    """Median over the runs of that side; None if that side does not have the metric."""
     after: float | None
     ratio: float | None
     """After / before."""
     interval: tuple[float, float] | None
-    """95 % bootstrap interval of the ratio; None of too few runs, and where it has no end: before may be 0."""
+    """95 % bootstrap interval of the ratio; None with too few runs, or if unbounded because `before` may be 0."""
     resampled: Resampling | None
-    """What was drawn from for the interval."""
+    """What was resampled for the interval."""
     significant: bool | None
-    """Whether the interval leaves 1 out; None where there is none, or too few runs to tell."""
+    """Whether the interval excludes 1; None without an interval, or with too few runs to decide."""
 
 
 GateState = Literal["passed", "failed", "not_evaluated"]
 
 
 class GateResult(Struct, frozen=True, kw_only=True):
-    """A condition that must not hold, and whether it does."""
+    """A condition that fails the comparison if it holds, and its outcome."""
 
     expression: str
     state: GateState
     message: str
-    """The figures it was decided by, or why it was not."""
+    """The values it was evaluated on, or why it was not evaluated."""
 
 
 class Side(Struct, frozen=True, kw_only=True):
@@ -59,6 +59,6 @@ class Comparison(NotebookDisplay, Struct, frozen=True, kw_only=True):
     before: Side
     after: Side
     changes: list[Change]
-    """In order of kind; within collectives and operators by how much time they gained or lost."""
+    """By kind; collectives and operators by the absolute difference in time, largest first."""
     gates: list[GateResult]
     findings: list[Finding]

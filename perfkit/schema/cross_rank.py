@@ -1,4 +1,4 @@
-"""What the ranks of a run say together: collectives that are matched, waiting, clocks, stragglers."""
+"""Records of the cross-rank analysis: matched collectives, waiting, clocks, stragglers."""
 
 from typing import Literal
 
@@ -16,25 +16,25 @@ class MatchedCollectiveStat(Struct, frozen=True, kw_only=True):
     bytes: int | None
     dtype: str | None
     count: int
-    """Collectives, each on several ranks."""
+    """Number of collectives; each runs on several ranks."""
     wait_ns: float | None
-    """Mean waiting of a rank in one; None where it is not n-to-n."""
+    """Mean waiting time per rank and collective; None unless n-to-n."""
     transfer_ns: float | None
     """Median over the collectives of the shortest duration over ranks."""
     algbw: float | None
-    """Bytes a second, size / transfer, as nccl-tests has it; None where the size is not known."""
+    """Bytes per second, size / transfer, as in nccl-tests; None if the size is unknown."""
     busbw: float | None
-    """`algbw` times the factor of the operator and the group's size."""
+    """`algbw` times the factor for the operator and group size, as in nccl-tests."""
     ddp_bucket: bool = False
     """Whether DDP's reducer issued them: all-reduces of buckets of gradients."""
 
 
 class RankWait(Struct, frozen=True, kw_only=True):
-    """How long a rank waited for others in matched collectives; the one that others wait for waits least."""
+    """How long a rank waited for others in matched collectives; the straggler waits least."""
 
     rank: int
     wait_ns: int
-    """Exposed or hidden, over the measured steps."""
+    """Exposed or overlapped, summed over the measured steps."""
     exposed_wait_ns: int
     transfer_ns: int = 0
     """The rest of its time in collectives, matched or not."""
@@ -47,46 +47,46 @@ class HostClock(Struct, frozen=True, kw_only=True):
     """
 
     host: str | None
-    """None where the traces do not say: then the clock is one rank's."""
+    """None if the traces do not contain it; then the clock is one rank's."""
     ranks: list[int]
     offset_ns: int | None = None
-    """None where no collective leads to the reference's host."""
+    """None if no chain of collectives leads to the reference host."""
     at_ns: int = 0
-    """Where on this clock the offset holds, if it drifts."""
+    """Instant of this clock at which the offset holds exactly, if it drifts."""
     drift: float = 0.0
-    """Nanoseconds a nanosecond; 0 where none stands out from the residual."""
+    """ns per ns; 0 if no drift stands out from the residual."""
     residual_ns: int | None = None
-    """Median absolute deviation of the ends after alignment; of the reference's host that of its own ranks' ends."""
+    """Median absolute deviation of the ends after alignment; for the reference host, that of its own ranks' ends."""
     collectives: int = 0
-    """Pairs of ends that it comes from."""
+    """Number of pairs of ends that the estimate uses."""
 
 
 Evidence = Literal["waiting", "own_time"]
 
 
 class Straggler(Struct, frozen=True, kw_only=True):
-    """The rank that the others wait for, step after step."""
+    """The rank that the others wait for in most steps."""
 
     rank: int
     evidence: Evidence
     """`waiting`: it waits least in matched collectives. `own_time`: without enough of those, the rank whose steps are
     longest without exposed communication."""
     lag_ns: int
-    """A step, in the median: by how much it waits less than the other ranks (by how much longer it takes by itself)."""
+    """Median per step: how much less it waits than the other ranks, or how much longer its own time is."""
     noise_ns: int
-    """By how much that varies from step to step (median absolute deviation)."""
+    """Variation of the lag from step to step (median absolute deviation)."""
     share: float
-    """Of the median step."""
+    """Lag as a share of the median step."""
     category: Category | None
-    """Where its steps take more than the other ranks'; None where no part of them does."""
+    """Category in which its steps take longer than the other ranks'; None if no category explains the lag."""
     category_ns: int
-    """How much more, a step in the median."""
+    """How much longer, median per step."""
     wait_ns: int
-    """How much more exposed communication the others have, a step in the median."""
+    """How much more exposed communication the others have, median per step."""
     steps_last: int
-    """Steps in which it was the last ..."""
+    """Number of steps in which it was last ..."""
     steps: int
-    """... of so many that all ranks recorded."""
+    """... out of this many that all ranks recorded."""
 
     @property
     def delays_others(self) -> bool:
@@ -95,12 +95,12 @@ class Straggler(Struct, frozen=True, kw_only=True):
 
 
 class OneOffStraggler(Struct, frozen=True, kw_only=True):
-    """A step in which one rank kept the others waiting, though it does not do so in general."""
+    """A step in which a rank delayed the others although it usually does not."""
 
     rank: int
     step: int
     lag_ns: int
-    """By how much it waited less than the other ranks in that step."""
+    """How much less it waited than the other ranks in that step."""
     category: Category | None
     category_ns: int
 
@@ -112,29 +112,29 @@ class BandwidthFit(Struct, frozen=True, kw_only=True):
     group: str | None
     group_size: int | None
     sizes: int
-    """Distinct message sizes."""
+    """Number of distinct message sizes."""
     alpha_ns: float | None
     beta: float | None
-    """Bytes a second, to be compared with busbw; None where the time does not grow with the size."""
+    """Bytes per second, comparable with busbw; None if the time does not grow with the size."""
     error: float | None
-    """Root mean square of the relative error over the sizes."""
+    """RMS relative error over the sizes."""
     reason: str | None
     """Why there is no fit."""
 
 
 class CrossRankSummary(Struct, frozen=True, kw_only=True):
-    """What comparing ranks tells of their collectives (metrics.md section 5)."""
+    """Result of the cross-rank analysis (metrics.md section 5)."""
 
     collectives: list[MatchedCollectiveStat]
-    """By the time of all ranks in them, largest first."""
+    """By total time of all ranks, largest first."""
     rank_waits: list[RankWait]
     matched: int
-    """Collectives of ranks that were matched with another rank's."""
+    """Number of per-rank collectives matched with another rank's."""
     unmatched: int
     straggler: Straggler | None = None
-    """None where no rank stands out."""
+    """None if no rank stands out."""
     one_off_stragglers: list[OneOffStraggler] = []
-    """Steps in which a rank was late for once, the longest first."""
+    """Steps with a one-off delay by one rank, largest lag first."""
     clocks: list[HostClock] = []
-    """The reference's host first."""
+    """The reference host first."""
     bandwidth_fits: list[BandwidthFit] = []

@@ -1,4 +1,4 @@
-"""What `perfkit hta` says. A change to it bumps `EXTERNAL_TABLE_VERSION`."""
+"""Result of `perfkit hta`. A change to it bumps `EXTERNAL_TABLE_VERSION`."""
 
 from typing import Final
 
@@ -8,11 +8,11 @@ EXTERNAL_TABLE_VERSION: Final = 2
 
 
 class ExternalTable(Struct, frozen=True, kw_only=True):
-    """A table of another program's, as it is."""
+    """A table of another tool, unchanged."""
 
     schema_version: int = EXTERNAL_TABLE_VERSION
     tool: str
-    """Its package and version."""
+    """The tool's package and version."""
     analysis: str
     run: str
     ranks: list[int]

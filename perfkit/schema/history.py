@@ -1,4 +1,4 @@
-"""What `perfkit history` says. A change to it bumps `HISTORY_VERSION`."""
+"""Result of `perfkit history`. A change to it bumps `HISTORY_VERSION`."""
 
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -20,23 +20,23 @@ class HistoryPoint(Struct, frozen=True, kw_only=True):
     runs: list[str]
     """In order of time."""
     started_at: str
-    """Of the first; ISO 8601."""
+    """Start of the first run; ISO 8601."""
     commit: str | None
     versions: dict[str, str]
-    """Of the last."""
+    """Package versions of the last run."""
     step_ns: float
-    """Median over steps of the largest wall over ranks (metrics.md section 7); of several runs the median."""
+    """Median over steps of the largest wall time over ranks (metrics.md section 7); the median over several runs."""
     interval_ns: tuple[float, float] | None
-    """95 % bootstrap interval; None of two runs, and of one with fewer than five steps."""
+    """95 % bootstrap interval; None for two runs, or for one with fewer than five steps."""
     resampled: Literal["runs", "steps"] | None
-    """What was drawn from. Steps of one run share whatever disturbed that run."""
+    """What was resampled. The steps of one run share whatever disturbed that run."""
     samples_per_s: float | None
     efficiency: dict[str, float | None]
-    """Factors by the names that they have in `Efficiency`."""
+    """Factors, by their names in `Efficiency`."""
 
 
 class ChangePoint(Struct, frozen=True, kw_only=True):
-    """A place where the step time changed for good, by more than the runs differ among themselves."""
+    """A lasting change of the step time that exceeds run-to-run variation."""
 
     run: str
     """The first run after it."""
@@ -44,38 +44,38 @@ class ChangePoint(Struct, frozen=True, kw_only=True):
     last_before: str
     """The run before it."""
     before_ns: float
-    """Median of the runs since the shift before, or the first."""
+    """Median of the runs since the previous change point, or the first run."""
     after_ns: float
-    """Median of the runs up to the next shift, or the last."""
+    """Median of the runs up to the next change point, or the last run."""
     interval: tuple[float, float]
     """95 % bootstrap interval of after / before, over runs."""
     p_value: float
-    """How often chance alone would show a shift as clear in these runs, anywhere among them (Pettitt's test)."""
+    """Probability of a change as clear as this anywhere in these runs by chance alone (Pettitt's test)."""
 
 
 class ConfigHistory(Struct, frozen=True, kw_only=True):
     """Runs of one configuration on one kind of device."""
 
     settings: dict[str, Any]
-    """What they have in common."""
+    """Options that they share."""
     runs: int
     points: list[HistoryPoint]
     """In order of time."""
     change_points: list[ChangePoint]
     reason: str | None
-    """Why none can be told; None where one would have been found."""
+    """Why no change point can be detected; None if it could."""
 
 
 class History(NotebookDisplay, Struct, frozen=True, kw_only=True):
-    """`perfkit history`: runs over time, like with like."""
+    """`perfkit history`: runs over time, grouped by configuration."""
 
     schema_version: int = HISTORY_VERSION
     perfkit_version: str
     by: HistoryBy
     configurations: list[ConfigHistory]
-    """Those of the most runs first."""
+    """Configurations with the most runs first."""
     findings: list[Finding]
 
     def plot_steps(self) -> "Figure":
-        """Return the step time over time as a plotly figure, a line a configuration."""
+        """Return the step time over time as a plotly figure, one line per configuration."""
         return self._figure("steps")

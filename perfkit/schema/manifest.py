@@ -1,4 +1,4 @@
-"""`run.json`: what a run says of itself. A change to it bumps `MANIFEST_VERSION`."""
+"""`run.json`: the manifest that a run writes. A change to it bumps `MANIFEST_VERSION`."""
 
 from typing import Annotated, Any, Final, Literal, get_args
 
@@ -10,21 +10,21 @@ MANIFEST_VERSION: Final = 2
 
 
 class Injection(Struct, frozen=True, kw_only=True):
-    """A delay put into one phase of every step on purpose, to teach and to test with."""
+    """An artificial delay in one phase of every step, for teaching and tests."""
 
     phase: Phase
     delay_ns: Annotated[int, Meta(gt=0)]
     rank: Annotated[int, Meta(ge=0)] | None = None
-    """The rank that is delayed; every rank if None."""
+    """The delayed rank; every rank if None."""
 
 
 StepKind = Literal["cold", "plain", "warmup", "active"]
-"""`cold`: the first step (allocations, DDP's first buckets) or one that follows the writing of a trace; `plain`:
-timed without the profiler; `warmup`: profiler on, nothing kept; `active`: recorded."""
+"""`cold`: the first step (allocations, DDP's first buckets) or the step after a trace was written; `plain`: timed
+without the profiler; `warmup`: profiler on, events discarded; `active`: recorded."""
 
 
 class RankRecord(Struct, frozen=True, kw_only=True):
-    """One rank's own record: where it ran and how long each of its steps took by its own clock."""
+    """Record of one rank: where it ran, and the duration of each of its steps by its own clock."""
 
     rank: int
     local_rank: int
@@ -33,26 +33,26 @@ class RankRecord(Struct, frozen=True, kw_only=True):
     device: str
     device_name: str
     threads: int
-    """CPU threads of torch's intra-op pool."""
+    """Threads of torch's intra-op pool on the CPU."""
     node_cores: int | None = None
-    """Cores that all ranks of its host may run on, together; None where that is not known."""
+    """Cores that the ranks of its host may run on, in total; None if unknown."""
     step_wall_ns: list[int]
-    """Duration of each completed step, from asking for the batch to the end of the optimizer: on a CPU the host's wall
-    time, on an accelerator the time between two events in its own queue."""
+    """Duration of each completed step, from requesting the batch to the end of the optimizer step: the host's wall time
+    on a CPU, the time between two events in its stream on an accelerator."""
     load_ns: list[int]
     """Host time spent waiting for each step's batch."""
     loss: list[float | None]
-    """Loss of each completed step; None where it was not finite, or not to be had from a device after a failure."""
+    """Loss of each completed step; None if not finite, or not readable from the device after a failure."""
 
 
 class World(Struct, frozen=True, kw_only=True):
-    """How the ranks were laid out."""
+    """Layout of the ranks over nodes."""
 
     world_size: int
     nodes: int
     launcher: str
     local_world_sizes: list[int]
-    """Ranks a node, by node rank."""
+    """Ranks per node, by node rank."""
 
 
 FileKind = Literal["trace", "key_averages", "python_profile", "memory_snapshot", "nccl_log"]
@@ -60,7 +60,7 @@ FILE_KINDS: Final[tuple[FileKind, ...]] = get_args(FileKind)
 
 
 class TraceFile(Struct, frozen=True, kw_only=True):
-    """A file that the run wrote and checked; `path` is relative to the run folder."""
+    """A file that the run wrote and verified; `path` is relative to the run folder."""
 
     path: str
     rank: int
@@ -70,7 +70,7 @@ class TraceFile(Struct, frozen=True, kw_only=True):
 
 
 class Throughput(Struct, frozen=True, kw_only=True):
-    """Rates over the warm steps that were not recorded, else over the recorded ones (`measured_on` says which)."""
+    """Rates over the plain steps if there are any, otherwise over the recorded ones (see `measured_on`)."""
 
     samples_per_s: float
     tokens_per_s: float | None
@@ -80,8 +80,8 @@ class Throughput(Struct, frozen=True, kw_only=True):
     mfu_reason: str | None
     """Why there is no MFU."""
     read_bytes_per_s: float | None
-    """Bytes of samples delivered per second of waiting for them, summed over ranks. None where the waiting is not the
-    reading: with loader workers, which read ahead, and with an injected delay of the loading."""
+    """Bytes of samples delivered per second of waiting for them, summed over ranks. None if waiting time is not reading
+    time: with loader workers, which read ahead, or with an injected loading delay."""
     measured_on: Literal["plain", "active"]
     step_ns: int
     """Median over those steps of the largest wall time over ranks."""
@@ -95,27 +95,27 @@ class Failure(Struct, frozen=True, kw_only=True):
 
 
 class Compiled(Struct, frozen=True, kw_only=True):
-    """What `torch.compile` made of the model."""
+    """Result of `torch.compile`."""
 
     graphs: int
-    """Compiled graphs of the rank with the fewest; with 0 the model ran as if it had not been asked to compile."""
+    """Number of compiled graphs on the rank with the fewest; with 0 the model ran in eager mode."""
     steps: list[int]
-    """Steps in which something was compiled, on any rank."""
+    """Steps in which any rank compiled something."""
 
 
 class FileBandwidth(Struct, frozen=True, kw_only=True):
-    """How fast the file of the samples can be read: large blocks one after the other by one process, rank 0's.
+    """Read bandwidth of the file with the samples: sequential reads of large blocks by one process, rank 0's.
 
-    Measured right after the last step, from the file's beginning, as the run has left it in the page cache.
+    Measured right after the last step, from the start of the file, with the page cache as the run left it.
     """
 
     bytes_per_s: float
     read_bytes: int
-    """What was read for it."""
+    """Bytes read for the measurement."""
     wall_ns: int
-    """How long that took; of a short file that lies in the page cache, the median of several times."""
+    """How long that took; for a short file in the page cache, the median of several reads."""
     cached_share: float | None
-    """Share of it that was in the page cache before; None where the system does not say."""
+    """Share of it that was already in the page cache; None if the system does not report it."""
 
 
 class RunManifest(Struct, frozen=True, kw_only=True):
@@ -127,7 +127,7 @@ class RunManifest(Struct, frozen=True, kw_only=True):
     failure: Failure | None = None
     workload: str
     source: str
-    """Input source: memory, hdf5, safetensors, or what the user's own loop calls it."""
+    """Input source: memory, hdf5, safetensors, or a name given by the user's own loop."""
     started_at: str
     """ISO 8601, UTC."""
     finished_at: str | None = None
@@ -135,27 +135,27 @@ class RunManifest(Struct, frozen=True, kw_only=True):
     """The effective configuration, every option by its name."""
     versions: dict[str, str]
     commit: str | None = None
-    """The git commit that the working directory was at; what was not committed there is not known."""
+    """Git commit of the working directory; uncommitted changes are not recorded."""
     backend: str | None
     device: str
     world: World
     parameters: int | None = None
     parameter_checksum: str | None = None
-    """SHA-256 over the parameters after the last step, the same on all ranks (checked)."""
+    """SHA-256 of the parameters after the last step, verified to be the same on all ranks."""
     compiled: Compiled | None = None
-    """None where compiling was not asked for."""
+    """None if compilation was not requested."""
     batch_size: int | None = None
-    """Samples a rank and step: those of all its micro-steps."""
+    """Samples per rank and step, over all its micro-steps."""
     sample_bytes: int | None = None
     tokens_per_sample: int | None = None
     flops_per_token: float | None = None
     injections: list[Injection] = []
     step_kinds: list[StepKind] = []
-    """One a step, the same on all ranks; of a failed run as far as `ranks` go."""
+    """One per step, the same on all ranks; of a failed run, up to the last step in `ranks`."""
     ranks: list[RankRecord] = []
     throughput: Throughput | None = None
     file_bandwidth: FileBandwidth | None = None
-    """None where the samples come from no file of perfkit's, or it could not be read (then `unknown` says why)."""
+    """None if the samples do not come from a file of perfkit's, or it could not be read (see `unknown`)."""
     unknown: dict[str, str] = {}
-    """Fields here and in `ranks` that cannot be known of this run, and why: they are None, or an empty list."""
+    """Fields here and in `ranks` that are None or empty because they are unknown, with the reason."""
     files: list[TraceFile] = []

@@ -1,4 +1,4 @@
-"""What one rank's trace says."""
+"""Records of one rank, from its traces."""
 
 from typing import Literal
 
@@ -8,7 +8,7 @@ from perfkit.schema.common import Category
 
 
 class ExposedNs(Struct, frozen=True, kw_only=True, gc=False):
-    """Exclusive time by category; sums to the window exactly (metrics.md section 4)."""
+    """Exclusive time by category; sums exactly to the step's window (metrics.md section 4)."""
 
     compute: int
     communication: int
@@ -18,7 +18,7 @@ class ExposedNs(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class TotalNs(Struct, frozen=True, kw_only=True, gc=False):
-    """Time in which a category was active at all, whatever else ran; `total - exposed` was hidden."""
+    """Time in which a category was active, whatever else ran; `total - exposed` was overlapped."""
 
     compute: int
     communication: int
@@ -40,9 +40,9 @@ class StepBreakdown(Struct, frozen=True, kw_only=True):
     """One step of one rank."""
 
     step: int | None
-    """N of `ProfilerStep#N`; None where the trace has no steps and the whole of it is taken as one."""
+    """N of `ProfilerStep#N`; None if the trace has no steps and counts as one."""
     start_ns: int
-    """Absolute start of the step's window, in the trace's own clock."""
+    """Absolute start of the step's window, by the trace's own clock."""
     wall_ns: int
     exposed_ns: ExposedNs
     total_ns: TotalNs
@@ -61,12 +61,12 @@ class OperatorStat(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class PhaseStat(Struct, frozen=True, kw_only=True, gc=False):
-    """Spans that the program itself named (`user_annotation`), by name, summed over a rank's steps: the host's time."""
+    """Host spans annotated by the program (`user_annotation`), by name, summed over a rank's steps."""
 
     name: str
     count: int
     total_ns: int
-    """Summed durations; a phase inside another counts in both."""
+    """Summed durations; nested phases count in both."""
     max_ns: int
 
 
@@ -74,66 +74,65 @@ class CollectiveStat(Struct, frozen=True, kw_only=True, gc=False):
     """Collectives of one kind, group, size and type, summed over a rank's steps."""
 
     operator: str
-    """all_reduce, all_gather, …; "unknown" where the trace does not say."""
+    """all_reduce, all_gather, …; "unknown" if the trace does not contain it."""
     group: str | None
     group_size: int | None
     bytes: int | None
-    """Message size S as metrics.md section 5 has it; None where the trace does not say."""
+    """Message size S (metrics.md section 5); None if the trace does not contain it."""
     dtype: str | None
     count: int
     total_ns: int
     """Summed durations."""
     exposed_ns: int
-    """The part of them that nothing hid."""
+    """The part of it that was not overlapped."""
     max_ns: int
     ddp_bucket: bool = False
     """Whether DDP's reducer issued them: all-reduces of buckets of gradients."""
 
 
 class MemoryPeak(Struct, frozen=True, kw_only=True, gc=False):
-    """The most that was allocated on a device at once in one step of a rank.
+    """Peak of the memory allocated on a device in one step of a rank.
 
-    The step lasts from where the host begins it to where it begins the next, and begins with what was left allocated.
+    The step lasts from its start on the host to the start of the next, and includes what was allocated before it.
     """
 
     step: int | None
     allocated_bytes: int
     reserved_bytes: int | None
-    """The most that the allocator held of the device in that step, whether given out or not; None where it does not
-    say."""
+    """Peak of the memory that the allocator reserved on the device in that step; None if unknown."""
     at_ns: int
-    """When the peak was reached, since the host began the step."""
+    """Time of the peak, since the host began the step."""
 
 
 class MemoryCurve(Struct, frozen=True, kw_only=True):
-    """What was allocated over one step: each level lasts until the next. Thinned out to at most 194, extremes kept."""
+    """Allocated memory over one step, as a step function thinned out to at most 194 levels with its extremes kept."""
 
     step: int | None
     at_ns: list[int]
-    """Since the host began the step; the last is its end."""
+    """Time since the host began the step; the last is its end."""
     allocated_bytes: list[int]
 
 
 class MemoryUse(Struct, frozen=True, kw_only=True):
-    """What torch had allocated on one device of a rank in the recorded steps.
+    """Memory that torch had allocated on one device of a rank in the recorded steps.
 
-    On the CPU that is only what was allocated since the profiler started.
+    On the CPU this covers only allocations since the profiler started.
     """
 
     device: str
     """`CPU`, or `device N`."""
     limit_bytes: int | None
-    """The device's memory; None where the trace does not say."""
+    """Memory of the device; None if the trace does not contain it."""
     steps: list[MemoryPeak]
-    """Peak of each step; none of those before anything was allocated or released."""
+    """Peak of each step; steps before the first allocation or release have none."""
     peak: MemoryPeak
-    """The highest of them, the first of equals."""
+    """The highest of these, the first of equals."""
     phase: str | None
-    """The innermost annotation of the program's that ran on the host when it was reached."""
+    """Innermost annotation on the host when the peak was reached."""
     category: Category
-    """What the step's time went to at that instant."""
+    """Category of the step's time at that instant."""
     curve: MemoryCurve
-    """Of the step with the peak."""
+    """Curve of the step with the peak."""
 
 
 class RankReport(Struct, frozen=True, kw_only=True):
@@ -141,18 +140,18 @@ class RankReport(Struct, frozen=True, kw_only=True):
 
     rank: int | None
     traces: list[str]
-    """Files, relative to the run."""
+    """File names, relative to the run."""
     host: str | None
     device: Literal["gpu", "cpu"]
-    """`cpu` where the trace has no device activity: the host operators are the work."""
+    """`cpu` if the trace has no device activity: then host operators are the work."""
     backend: str | None
     steps: list[StepBreakdown]
     operators: list[OperatorStat]
     """By time, largest first."""
     collectives: list[CollectiveStat]
     events: dict[str, int]
-    """Events read, by kind; `unknown` counts those that no rule knows."""
+    """Number of events by kind; `unknown` counts those that no rule matches."""
     phases: list[PhaseStat] = []
-    """By time, largest first; at most 100 names, without steps and collectives."""
+    """By time, largest first; at most 100 names, without step and collective annotations."""
     memory: list[MemoryUse] = []
-    """The CPU first; empty where it was not recorded (`profile_memory`)."""
+    """The CPU first; empty if memory was not recorded (`profile_memory`)."""

@@ -1,4 +1,4 @@
-"""`report.json`: the result of one analysis. A change to it, or to what it is made of, bumps `REPORT_VERSION`."""
+"""`report.json`: the result of one analysis. A change to it or to a record in it bumps `REPORT_VERSION`."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -18,17 +18,17 @@ REPORT_VERSION: Final = 2
 
 
 class Insight(Struct, frozen=True, kw_only=True):
-    """One sentence on where time goes that could be had back."""
+    """One recommendation: where time is lost, and what could save it."""
 
     rule: str
     run: str
-    """The run, or the series, that it is about."""
+    """Name of the run or the series."""
     sentence: str
     evidence: dict[str, float]
-    """The figures it rests on, by name; times in ns, shares of one."""
+    """The values it is based on, by name; times in ns, shares as fractions of one."""
     recommendation: str
     potential_saving_ns: float | None
-    """Of a step, at most; None where that cannot be told."""
+    """Upper bound per step; None if unknown."""
 
 
 class Report(RunPlots, Struct, frozen=True, kw_only=True):
@@ -38,11 +38,11 @@ class Report(RunPlots, Struct, frozen=True, kw_only=True):
     perfkit_version: str
     runs: list[RunReport]
     findings: list[Finding] = []
-    """About no one run: points of a sweep that left none."""
+    """Findings about no single run: sweep points without a run, failed plug-ins."""
     multi_run: MultiRunSummary | None = None
-    """None where no runs belong together."""
+    """None unless several runs form a series or a comparison."""
     insights: list[Insight] = []
-    """At most five, by the time they would give back; what makes the others doubtful comes first."""
+    """At most five, by potential saving; one that casts doubt on the others comes first."""
 
     def tables(self) -> "DataFrames":
         """Return the report's tables as pandas DataFrames."""
@@ -61,5 +61,5 @@ class Report(RunPlots, Struct, frozen=True, kw_only=True):
 
     @property
     def kernels(self) -> "DataFrame":
-        """`tables().operators`: kernels, and of ranks without a device host operators."""
+        """`tables().operators`: kernels, or host operators of ranks without a device."""
         return self.tables().operators

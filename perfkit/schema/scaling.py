@@ -1,4 +1,4 @@
-"""What several runs tell together."""
+"""Records of the multi-run analysis: scaling series and option comparisons."""
 
 from typing import Literal
 
@@ -8,22 +8,22 @@ from perfkit.schema.sweep import ScalingKind
 
 
 class Estimate(Struct, frozen=True, kw_only=True, gc=False):
-    """A figure with its 95 % interval."""
+    """A value with its 95 % interval."""
 
     value: float
     interval: tuple[float, float] | None
-    """None where there is too little to tell it from."""
+    """None with too little data."""
 
 
 Resampling = Literal["runs", "steps"]
-"""What a bootstrap interval was drawn from. Steps of one run share whatever disturbed that run."""
+"""What was resampled for an interval. The steps of one run share whatever disturbed that run."""
 
 
 class StepTimeEstimate(Struct, frozen=True, kw_only=True):
     """The step time of runs of one configuration (metrics.md section 7)."""
 
     runs: list[str]
-    """Repeats."""
+    """Names of the repeats."""
     measured_on: Literal["plain", "recorded"]
     """Steps without the profiler, or recorded ones."""
     resampled: Resampling | None
@@ -34,7 +34,7 @@ class StepTimeEstimate(Struct, frozen=True, kw_only=True):
 
 
 class Factors(Struct, frozen=True, kw_only=True):
-    """Global efficiency of a point and what it is the product of (metrics.md section 6); means over its runs."""
+    """Global efficiency of a point and its factors (metrics.md section 6); means over its runs."""
 
     global_efficiency: float
     load_balance: float
@@ -43,7 +43,7 @@ class Factors(Struct, frozen=True, kw_only=True):
     serialisation: float
     transfer: float
     computation_scaling: float
-    """Summed computation of a step at the reference / here (weak scaling: times the ratio of world sizes)."""
+    """Total compute time per step at the reference / here (weak scaling: times the ratio of world sizes)."""
 
 
 class ScalingPoint(Struct, frozen=True, kw_only=True):
@@ -52,14 +52,14 @@ class ScalingPoint(Struct, frozen=True, kw_only=True):
     world_size: int
     nodes: int
     batch_size: int
-    """Samples a rank and step."""
+    """Samples per rank and step."""
     threads: int | None
-    """CPU threads a rank; None where they are not known or differ."""
+    """CPU threads per rank; None if unknown or different."""
     oversubscribed: str | None
-    """What is shared by more than there is of it, such as "4 ranks on 2 cores"."""
+    """What is oversubscribed, such as "4 ranks on 2 cores"; None if nothing is."""
     step_time: StepTimeEstimate
     speedup: Estimate
-    """Strong: of the step; weak: of the throughput. Against the smallest world size."""
+    """Strong: of the step; weak: of the throughput. Relative to the smallest world size."""
     efficiency: Estimate
     karp_flatt: Estimate | None
     """Experimentally determined serial fraction (Karp and Flatt 1990); None at the reference and for weak scaling."""
@@ -67,11 +67,11 @@ class ScalingPoint(Struct, frozen=True, kw_only=True):
     factors_reason: str | None
     """Why there are no factors."""
     computation_ns: Estimate | None
-    """Computation of all ranks in a step, geometric mean over runs; the interval is of the median."""
+    """Compute time per step, summed over ranks, geometric mean over runs; the interval is of the median."""
 
 
 class LostEfficiency(Struct, frozen=True, kw_only=True):
-    """Where global efficiency went between neighbouring world sizes, in points; negative: gained.
+    """Global efficiency lost between neighbouring world sizes, in percentage points; negative values are gains.
 
     Logarithmic shares: the parts add up to `total`.
     """
@@ -91,21 +91,21 @@ FitModel = Literal["amdahl", "gustafson", "usl"]
 
 
 class Fit(Struct, frozen=True, kw_only=True):
-    """A law of scaling, fitted to every run of a series by least squares of relative error."""
+    """A scaling law fitted to all runs of a series by least squares of the relative error."""
 
     model: FitModel
     parameters: dict[str, Estimate]
     """amdahl, gustafson: `serial_fraction`; usl: `g` (samples/s of one rank), `s` (contention), `k` (coherence)."""
     residual: float | None
-    """Root mean square of the relative errors of the runs."""
+    """RMS relative error over runs."""
     peak: float | None
-    """World size beyond which throughput falls, for usl; None where it does not, or for the others."""
+    """World size beyond which throughput falls, for usl; None if it never does, and for the others."""
     reason: str | None
     """Why there is no fit, or why it has no intervals."""
 
 
 class Forecast(Struct, frozen=True, kw_only=True):
-    """What the universal scalability law says of a world size that was not measured."""
+    """Forecast for an unmeasured world size by the universal scalability law."""
 
     world_size: int
     samples_per_s: Estimate | None
@@ -113,12 +113,12 @@ class Forecast(Struct, frozen=True, kw_only=True):
     reason: str | None
     """Why there is no forecast."""
     all_reduce_ns: float | None = None
-    """What a step's all-reduces would take there at least, by the latency and bandwidth of those at the largest world
-    size that was measured; hidden or not. None where no latency and bandwidth could be fitted."""
+    """Lower bound on the time of a step's all-reduces there, overlapped or not, from their latency and bandwidth at the
+    largest measured world size. None if no latency and bandwidth could be fitted."""
 
 
 class FailedPoint(Struct, frozen=True, kw_only=True):
-    """A run that belongs to a series but has no figure."""
+    """A run that belongs to a series but has no step time."""
 
     run: str
     world_size: int
@@ -126,15 +126,15 @@ class FailedPoint(Struct, frozen=True, kw_only=True):
 
 
 class ScalingSeries(Struct, frozen=True, kw_only=True):
-    """Runs that differ in nothing but the number of ranks and, for strong scaling, the batch of each."""
+    """Runs that differ only in world size and, for strong scaling, in the batch per rank."""
 
     name: str
-    """Workload, and in what it differs from the other series."""
+    """Workload, kind, and the options in which it differs from the other series."""
     kind: ScalingKind
-    """Strong: the same global batch; weak: the same batch a rank."""
+    """Strong: the same global batch; weak: the same batch per rank."""
     workload: str
     varies: dict[str, str]
-    """The options in which series differ, with this one's values."""
+    """The options in which series differ, with the values of this one."""
     batch_size: int
     """Strong: of all ranks; weak: of each."""
     points: list[ScalingPoint]
@@ -144,7 +144,7 @@ class ScalingSeries(Struct, frozen=True, kw_only=True):
     forecasts: list[Forecast]
     failed: list[FailedPoint]
     notes: list[str]
-    """What must be known before the figures are believed."""
+    """What limits the trust in the numbers."""
 
 
 class OptionRow(Struct, frozen=True, kw_only=True):
@@ -155,36 +155,36 @@ class OptionRow(Struct, frozen=True, kw_only=True):
     efficiency: float | None
     """Parallel efficiency, geometric mean over runs."""
     ratio: Estimate | None
-    """Step time against the first row's; None for that."""
+    """Step time relative to the first row; None for the first row."""
     load_median_ns: float | None
     load_max_ns: int | None
     exposed_share: float | None
-    """Exposed data loading / wall."""
+    """Exposed data loading / wall time."""
     read_bytes_per_s: float | None
     load_ratio: float | None
-    """Median load against that from memory; None where there is no such row."""
+    """Median load time relative to that from memory; None without such a row."""
     memory_share: float | None = None
-    """`read_bytes_per_s` against that from memory."""
+    """`read_bytes_per_s` relative to that from memory."""
     file_bytes_per_s: float | None = None
-    """The file's own speed (see `FileBandwidth`); as the two below the median over runs."""
+    """Read bandwidth of the file (see `FileBandwidth`); median over runs, as the next two."""
     file_cached_share: float | None = None
     file_share: float | None = None
-    """What a rank reads a second against the file's own speed (see `DataLoading`)."""
+    """Read rate per rank / read bandwidth of the file (see `DataLoading`)."""
 
 
 class OptionComparison(Struct, frozen=True, kw_only=True):
-    """Runs that differ in one option only (and in what it brings with it)."""
+    """Runs that differ in one option only (and in the options that depend on it)."""
 
     option: str
     name: str
-    """What the runs have in common, as far as it differs between axes."""
+    """What the runs share, as far as it differs between comparisons."""
     world_size: int
     rows: list[OptionRow]
-    """The first is what the others are compared with."""
+    """The first is the baseline."""
 
 
 class MultiRunSummary(Struct, frozen=True, kw_only=True):
-    """What several runs tell together."""
+    """Result of the multi-run analysis."""
 
     series: list[ScalingSeries]
     option_comparisons: list[OptionComparison]

@@ -1,4 +1,4 @@
-"""Bootstrap of medians (Efron 1979), for all that compares runs."""
+"""Bootstrap of medians (Efron 1979), for everything that compares runs."""
 
 from collections.abc import Sequence
 from math import isfinite
@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 FEWEST_RUNS: Final = 3
-"""Repeats from which on whole runs are resampled, and no longer their steps."""
+"""Fewest repeats for resampling whole runs rather than steps."""
 FEWEST_STEPS: Final = 5
-"""Steps that say something of how steps differ."""
+"""Fewest steps for resampling the steps of one run."""
 DRAWS: Final = 4000
 _SEED: Final = 20_260_101  # the same runs give the same interval
 _INTERVAL: Final = (2.5, 97.5)
@@ -19,15 +19,15 @@ Floats = NDArray[np.float64]
 
 
 def generator(stream: int = 0) -> np.random.Generator:
-    """Return the random numbers of one stream; those of different streams are independent."""
+    """Return the random generator of a stream; different streams are independent."""
     return np.random.default_rng([_SEED, stream])
 
 
 def medians(values: Sequence[float] | Floats, draw: np.random.Generator) -> Floats:
     """Return the medians of `DRAWS` resamples of `values`, shape (DRAWS,).
 
-    No resample is made: a value drawn with replacement is `sorted[floor(n U)]` with U uniform, so the median of n of
-    them is that of an order statistic of n uniform numbers, which has a beta distribution.
+    Nothing is resampled explicitly. A value drawn with replacement is `sorted[floor(n U)]` with U uniform, so the
+    median of n draws follows from an order statistic of n uniform numbers, which has a beta distribution.
     """
     ordered = np.sort(np.asarray(values, np.float64))
     count = len(ordered)
@@ -45,7 +45,7 @@ def _at(ordered: Floats, uniform: Floats) -> Floats:
 
 
 def interval(draws: Floats) -> tuple[float, float]:
-    """Return the 95 % percentile interval of what was computed of resamples."""
+    """Return the 95 % percentile interval of bootstrap draws."""
     low, high = np.percentile(draws, _INTERVAL, method="nearest")
     return float(low), float(high)
 
@@ -56,7 +56,7 @@ def median_interval(values: Sequence[float] | Floats) -> tuple[float, float]:
 
 
 def ratio_interval(before: Sequence[float] | Floats, after: Sequence[float] | Floats) -> tuple[float, float] | None:
-    """Return the 95 % interval of median(after) / median(before); None where it has no end, for before may be 0."""
+    """Return the 95 % interval of median(after) / median(before); None if unbounded because `before` may be 0."""
     draw = generator()
     old, new = (medians(values, draw) for values in (before, after))
     low, high = interval(np.divide(new, old, out=np.full(DRAWS, np.inf), where=old > 0))

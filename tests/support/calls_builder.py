@@ -1,4 +1,4 @@
-"""Collectives of ranks with known answers: what each did, who was late by how much, and what its clock said."""
+"""Collectives with known results: durations, delays and clocks of each rank."""
 
 from collections.abc import Callable, Sequence
 
@@ -16,7 +16,7 @@ ALL_REDUCE = CollectiveKey("all_reduce", "0", None, 4_000_000, "float32")
 def make_calls(
     duration_ns: Sequence[int], ended_ns: Sequence[int], kind: CollectiveKey = ALL_REDUCE
 ) -> CollectiveCalls:
-    """Return a rank's collectives, one a step, all of it exposed."""
+    """Return a rank's collectives, one per step, all fully exposed."""
     count = len(duration_ns)
     zeros = np.zeros(count, np.int64)
     columns = {
@@ -39,12 +39,12 @@ def make_matched(
     clock: Callable[[int, NDArray[np.int64]], NDArray[np.int64]] | None = None,
     jitter_ns: NDArray[np.int64] | None = None,
 ) -> MatchedCollectives:
-    """Return the matched collectives of ranks, one a step of 10 ms.
+    """Return the matched collectives of ranks, one per step of 10 ms.
 
     Args:
         late_ns: when each rank joins after the step's begin, shape (ranks, steps).
         transfer_ns: from the last rank's joining on.
-        clock: what a rank's clock says at true instants.
+        clock: maps true instants to the clock of a rank.
         jitter_ns: by how much later than the others' each end is seen, shape (ranks, steps).
     """
     begin = EPOCH_NS + np.arange(late_ns.shape[1]) * 10_000_000

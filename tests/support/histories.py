@@ -1,4 +1,4 @@
-"""Run folders with known step times, made in an order, for tests of what looks back over them."""
+"""Run folders with known step times and start times, for tests of histories."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -16,7 +16,7 @@ STEPS = 6
 def make_history(
     root: Path, step_ms: Sequence[float], commits: Sequence[str | None] = (), first_day: int = 0, **changes: Any
 ) -> Path:
-    """Write a run a step time, a day apart; return the folder that holds them."""
+    """Write one run per step time, a day apart; return their folder."""
     for number, ms in enumerate(step_ms):
         commit = commits[number] if commits else None
         made = {"started_at": (_FIRST + timedelta(days=first_day + number)).isoformat(), "commit": commit} | changes
@@ -25,7 +25,7 @@ def make_history(
 
 
 def make_run_folder(folder: Path, step_ms: float, **changes: Any) -> Path:
-    """Write a completed run of one rank, of steps that are all alike but for a hundredth."""
+    """Write a completed run of one rank, whose steps differ by a hundredth."""
     folder.mkdir(parents=True)
     fields: dict[str, Any] = {
         "run": folder.name,

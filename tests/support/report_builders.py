@@ -1,4 +1,4 @@
-"""Reports with known numbers, for tests of what reads reports."""
+"""Reports with known numbers, for tests of report consumers."""
 
 from typing import Any
 
@@ -121,7 +121,7 @@ def make_run(name: str = "transformer-hdf5-2ranks", **changes: Any) -> RunReport
         "verdict": Verdict(
             bound="input",
             share=0.125,
-            sentence="input-bound: 13 % of the step waits for data; slowest load 15.0 ms on rank 1",
+            sentence="input-bound: 13 % of the step is spent waiting for data; the slowest load took 15.0 ms on rank 1",
         ),
         "ranks": [make_rank(0), make_rank(1, slow)],
         "data_loading": make_loading(),
@@ -143,7 +143,7 @@ def make_run(name: str = "transformer-hdf5-2ranks", **changes: Any) -> RunReport
         "findings": [
             Finding(code="missing_sizes", severity="info", message="2 collectives have no size", rank=0),
             Finding(code="dropped_events", severity="error", message="3 events were dropped", file="rank1.json.gz"),
-            Finding(code="start_skew", severity="warning", message="the first collective holds the start-up skew"),
+            Finding(code="start_skew", severity="warning", message="the first collective includes the start-up skew"),
         ],
     }
     return RunReport(**(fields | changes))
@@ -174,7 +174,7 @@ def make_efficiency(**changes: Any) -> Efficiency:
 
 
 def make_across(**changes: Any) -> CrossRankSummary:
-    """Two all_reduces of two ranks, and a broadcast, which does not split."""
+    """Two all_reduces of two ranks, and a broadcast, which has no waiting time."""
     shared: dict[str, Any] = {"group": "default", "group_size": 2, "dtype": "float32"}
     rate = 4_194_304 * 1e9 / (12 * MS)
     small = 1_024 * 1e9 / (1 * MS)
@@ -224,7 +224,7 @@ def make_across(**changes: Any) -> CrossRankSummary:
 
 
 def make_loading(**changes: Any) -> DataLoading:
-    """Four loads from HDF5; from memory there is no file to be fast."""
+    """Four loads from HDF5; from memory there is no file bandwidth."""
     fields: dict[str, Any] = {
         "source": "hdf5",
         "count": 4,
@@ -243,7 +243,7 @@ def make_loading(**changes: Any) -> DataLoading:
 
 
 def make_file_speed(**changes: Any) -> FileBandwidth:
-    """A file of 200 MB, three quarters of it in the page cache, that is read at 2 GB/s."""
+    """A file of 200 MB, three quarters of it in the page cache, read at 2 GB/s."""
     fields: dict[str, Any] = {"bytes_per_s": 2e9, "read_bytes": 200_000_000, "wall_ns": 100 * MS, "cached_share": 0.75}
     return FileBandwidth(**(fields | changes))
 
@@ -263,7 +263,7 @@ def make_foreign_run(name: str = "foreign", **changes: Any) -> RunReport:
         "source": None,
         "world_size": 128,
         "state": None,
-        "verdict": Verdict(bound="compute", share=0.69, sentence="compute-bound: 69 % of the step computes"),
+        "verdict": Verdict(bound="compute", share=0.69, sentence="compute-bound: 69 % of the step is compute"),
         "ranks": [rank],
         "data_loading": None,
         "efficiency": None,

@@ -31,7 +31,7 @@ CONFIG: dict[str, Any] = {
 
 
 def make_hosts(ranks: int, *, cores: int | None = 64, threads: int = 1, a_host: int = 64) -> list[HostUsage]:
-    """Hosts that are filled one after another."""
+    """Hosts that are filled one after the other."""
     return [
         HostUsage(
             host=f"node{number}",
@@ -81,7 +81,7 @@ def make_scaled(
 
 
 def make_throughput(ranks: int, batch: int, step_ns: int) -> Throughput:
-    """The rates of a step."""
+    """Throughput for a step time."""
     return Throughput(
         samples_per_s=ranks * batch * 1e9 / step_ns,
         tokens_per_s=64 * ranks * batch * 1e9 / step_ns,
@@ -140,21 +140,21 @@ def make_strong(
 def make_factored(
     size: int, computation_ms: float, factors: dict[str, float], *, step_ms: float = 100, **changes: Any
 ) -> RunReport:
-    """A run with these factors; `computation_ms` is of all ranks in a step."""
+    """A run with these factors; `computation_ms` is per step, summed over ranks."""
     parallel = float(np.prod(list(factors.values())))
     found = make_efficiency(parallel=parallel, sum_compute_ns=round(2 * computation_ms * MS), **factors)
     return make_scaled(size, step_ms, efficiency=found, **changes)
 
 
 def make_ranks(parts: Sequence[dict[str, int]]) -> list[RankReport]:
-    """A rank a row, each of four steps with these parts in ns."""
+    """One rank per row, each of four steps with these parts in ns."""
     return [
         make_rank(rank, [make_step(number, hidden=0, **part) for number in range(4)]) for rank, part in enumerate(parts)
     ]
 
 
 def make_together(runs: Sequence[RunReport], by: Sequence[str] = (), forecast: Sequence[int] = ()) -> Report:
-    """A report on `runs` and what they tell together."""
+    """A report on `runs` with their multi-run summary."""
     together = scaling(runs, by, forecast)
     return Report(
         perfkit_version="0.0.0", runs=list(runs), multi_run=together, insights=find_insights(runs, together).insights

@@ -1,1 +1,1 @@
-"""What the ranks of a run show together: matched collectives, clocks, stragglers, efficiency."""
+"""Cross-rank analysis of a run: matched collectives, clocks, stragglers, efficiency."""

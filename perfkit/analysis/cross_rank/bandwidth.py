@@ -1,4 +1,4 @@
-"""What a collective costs by its size: a latency and a bandwidth, fitted to the transfers of several sizes."""
+"""Fit latency and bandwidth to the transfer times of collectives of several sizes."""
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
@@ -14,13 +14,13 @@ _FEWEST_SIZES: Final = 3
 
 
 def fits(rows: Sequence[MatchedCollectiveStat]) -> list[BandwidthFit]:
-    """Fit t = alpha + factor * S / beta to each operator and group whose transfers and sizes are known.
+    """Fit t = alpha + factor * S / beta to each operator and group with known transfer times and sizes.
 
-    By non-negative least squares on relative error (metrics.md section 5), a point a size: the mean of the medians of
-    its rows, by their counts.
+    The fit is non-negative least squares of the relative error (metrics.md section 5), with one point per size: the
+    mean of its rows' median transfer times, weighted by their counts.
     """
     known = [row for row in rows if row.transfer_ns and row.bytes and (row.group_size or 0) > 1]
-    return [_fit(list(alike)) for _, alike in groupby(sorted(known, key=_key), key=_key)]
+    return [_fit(list(group)) for _, group in groupby(sorted(known, key=_key), key=_key)]
 
 
 def _key(row: MatchedCollectiveStat) -> tuple[str, str, int]:
@@ -53,7 +53,7 @@ def _fit(rows: list[MatchedCollectiveStat]) -> BandwidthFit:
 
 
 def bus_factor(described: CollectiveKey) -> float | None:
-    """Return busbw / algbw as nccl-tests has it; None where the group's size is not known."""
+    """Return busbw / algbw as defined by nccl-tests; None if the group's size is unknown."""
     size = described.group_size
     if described.operator in ("broadcast", "reduce", "send", "recv"):
         return 1.0
@@ -64,9 +64,9 @@ def bus_factor(described: CollectiveKey) -> float | None:
 
 
 def _points(rows: list[MatchedCollectiveStat]) -> Iterator[tuple[int, float]]:
-    """Yield each size and its transfer; types of one size are one point, by their counts."""
+    """Yield each size and its transfer time; rows of one size are averaged, weighted by their counts."""
     by_size: dict[int, list[MatchedCollectiveStat]] = {}
     for row in rows:
         by_size.setdefault(row.bytes or 0, []).append(row)
-    for size, alike in by_size.items():
-        yield size, float(np.average([row.transfer_ns or 0 for row in alike], weights=[row.count for row in alike]))
+    for size, group in by_size.items():
+        yield size, float(np.average([row.transfer_ns or 0 for row in group], weights=[row.count for row in group]))

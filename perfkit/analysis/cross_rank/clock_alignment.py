@@ -1,8 +1,8 @@
-"""The clocks of hosts, aligned by the collectives that they ended together (metrics.md section 5).
+"""Align the clocks of hosts by the ends of the collectives that they took part in (metrics.md section 5).
 
-No rank can leave an n-to-n collective before the last one has joined it, and all leave it at nearly the same time: the
-median of how much earlier or later a host's clock says that was is the host's offset. Clocks that run at different
-speeds drift apart while one watches: where a line lessens what the offset leaves by half, its slope is the drift.
+No rank can leave an n-to-n collective before the last one has joined it, and all leave it at nearly the same time. So
+the median difference between the ends on two hosts' clocks is the offset between them. Clocks that run at different
+speeds also drift: if a line halves the residual of the offset, its slope is the drift.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,9 +16,9 @@ from perfkit.schema.cross_rank import HostClock
 from perfkit.trace.intervals import Ints
 
 _FEWEST_FOR_DRIFT: Final = 9
-"""Three in each third."""
-_WORTH_A_LINE: Final = 0.5
-"""So much of the residual a drift must leave at most, to be taken for one."""
+"""Three per third."""
+_MAX_DRIFT_RESIDUAL: Final = 0.5
+"""Largest ratio of the residual with drift to the residual without, for the drift to count."""
 
 
 class _Host(NamedTuple):
@@ -27,14 +27,14 @@ class _Host(NamedTuple):
 
 
 def align(matched: MatchedCollectives, hosts: Mapping[int, str | None]) -> list[HostClock]:
-    """Return the clock of each host as against that of the lowest rank's host, which comes first.
+    """Return the clock of each host relative to the reference, the lowest rank's host, which comes first.
 
-    Hosts that share no collective with the reference are aligned through those that do; one that nothing leads to has
+    Hosts that share no collective with the reference are aligned through hosts that do. A host without such a chain has
     no offset.
 
     Args:
-        matched: the collectives of all ranks.
-        hosts: the host of each rank; a rank whose host is not known has a clock of its own.
+        matched: collectives of all ranks.
+        hosts: host of each rank; a rank with an unknown host has a clock of its own.
     """
     all_hosts = _hosts(hosts)
     place = {rank: index for index, host in enumerate(all_hosts) for rank in host.ranks}
@@ -46,7 +46,7 @@ def align(matched: MatchedCollectives, hosts: Mapping[int, str | None]) -> list[
 
 
 def _hosts(hosts: Mapping[int, str | None]) -> list[_Host]:
-    """Return the hosts with their ranks, that of the lowest rank first."""
+    """Return the hosts with their ranks, the host of the lowest rank first."""
     by_key: dict[object, _Host] = {}
     for rank in sorted(hosts):
         by_key.setdefault(hosts[rank] or rank, _Host(hosts[rank], [])).ranks.append(rank)
@@ -54,7 +54,7 @@ def _hosts(hosts: Mapping[int, str | None]) -> list[_Host]:
 
 
 class _Alignment:
-    """Goes from host to host; columns of shape (c,), sorted by collective and then by rank."""
+    """Propagates the alignment from host to host; columns of shape (c,), sorted by collective and then rank."""
 
     def __init__(self, hosts: Sequence[_Host], host: Ints, collective: Ints, ended_ns: Ints) -> None:
         self.hosts, self.host, self.ended_ns = hosts, host, ended_ns
@@ -63,28 +63,28 @@ class _Alignment:
         self.rows_of = rows_by(host)
         self.aligned_ns = ended_ns.copy()
         self.known = host == 0
-        """Rows whose host's clock is aligned: their `aligned_ns` is by the reference's."""
+        """Rows of hosts that are aligned: their `aligned_ns` is by the reference clock."""
 
     def clocks(self) -> list[HostClock]:
-        found = {0: self._clock(0, *self._against_reference())}
-        while new := self._reachable(found):
+        clocks = {0: self._clock(0, *self._against_reference())}
+        while new := self._reachable(clocks):
             first, has_reference = self._first_known()
             reference_ns = self.aligned_ns[first]
             for host in new:
-                every = self.rows_of[host]
-                rows = every[has_reference[every]]
-                found[host] = self._clock(host, reference_ns[rows] - self.ended_ns[rows], self.ended_ns[rows])
-                self.aligned_ns[every] = aligned(found[host], self.ended_ns[every])
+                host_rows = self.rows_of[host]
+                rows = host_rows[has_reference[host_rows]]
+                clocks[host] = self._clock(host, reference_ns[rows] - self.ended_ns[rows], self.ended_ns[rows])
+                self.aligned_ns[host_rows] = aligned(clocks[host], self.ended_ns[host_rows])
             self.known |= np.isin(self.host, new)
         unknown = (HostClock(host=host.name, ranks=host.ranks) for host in self.hosts)
-        return [found.get(index, clock) for index, clock in enumerate(unknown)]
+        return [clocks.get(index, clock) for index, clock in enumerate(unknown)]
 
-    def _reachable(self, found: Mapping[int, HostClock]) -> list[int]:
-        """Return the hosts that share a collective with one that is aligned, and are not."""
-        return sorted({host for host in np.unique(self.host[self._first_known()[1]]).tolist() if host not in found})
+    def _reachable(self, clocks: Mapping[int, HostClock]) -> list[int]:
+        """Return the unaligned hosts that share a collective with an aligned one."""
+        return sorted({host for host in np.unique(self.host[self._first_known()[1]]).tolist() if host not in clocks})
 
     def _first_known(self) -> tuple[Ints, NDArray[np.bool_]]:
-        """Return for each row that of the first aligned rank in its collective, and whether there is one."""
+        """Return for each row the row of the first aligned rank in its collective, and whether there is one."""
         last = len(self.host)
         if not last:
             return self.host, self.known
@@ -93,7 +93,7 @@ class _Alignment:
         return np.minimum(each, last - 1), each < last
 
     def _against_reference(self) -> tuple[Ints, Ints]:
-        """Return how the ends on the reference host differ from those of its first rank in each collective."""
+        """Return how the ends on the reference host differ from its first rank's in each collective."""
         first, _ = self._first_known()
         rows = np.flatnonzero(self.known & (first != np.arange(len(self.host))))
         return self.aligned_ns[first[rows]] - self.ended_ns[rows], self.ended_ns[rows]
@@ -104,58 +104,58 @@ class _Alignment:
             residual = round(float(np.median(np.abs(difference_ns)))) if len(difference_ns) else None
             return HostClock(host=name, ranks=ranks, offset_ns=0, residual_ns=residual, collectives=len(difference_ns))
         offset_ns, middle_ns = _median(difference_ns), _median(at_ns)
-        left = difference_ns - offset_ns
-        residual_ns = float(np.median(np.abs(left)))
-        drift, left_ns = _drift(left, at_ns - middle_ns)
-        if left_ns > _WORTH_A_LINE * residual_ns:
-            drift, left_ns = 0.0, residual_ns
+        residuals_ns = difference_ns - offset_ns
+        residual_ns = float(np.median(np.abs(residuals_ns)))
+        drift, drift_residual_ns = _drift(residuals_ns, at_ns - middle_ns)
+        if drift_residual_ns > _MAX_DRIFT_RESIDUAL * residual_ns:
+            drift, drift_residual_ns = 0.0, residual_ns
         return HostClock(
             host=name,
             ranks=ranks,
             offset_ns=offset_ns,
             at_ns=middle_ns,
             drift=drift,
-            residual_ns=round(left_ns),
+            residual_ns=round(drift_residual_ns),
             collectives=len(difference_ns),
         )
 
 
 def _median(values: Ints) -> int:
-    """Return the median in whole nanoseconds: a float would lose hundreds of them at epoch scale."""
+    """Return the median in whole ns: at epoch scale a float is off by hundreds of ns."""
     base = int(values[0])
     return base + round(float(np.median(values - base)))
 
 
-def _drift(left_ns: Ints, at_ns: Ints) -> tuple[float, float]:
-    """Return the slope of what the offset leaves over time, and what the line leaves (Tukey's resistant line)."""
+def _drift(residuals_ns: Ints, at_ns: Ints) -> tuple[float, float]:
+    """Return the slope of the residuals over time, and the residual of that line (Tukey's resistant line)."""
     order = np.argsort(at_ns, kind="stable")
     thirds = np.array_split(order, 3)
     span = float(np.median(at_ns[thirds[2]]) - np.median(at_ns[thirds[0]])) if len(order) >= _FEWEST_FOR_DRIFT else 0.0
     if span <= 0:
         return 0.0, float("inf")
-    slope = float(np.median(left_ns[thirds[2]]) - np.median(left_ns[thirds[0]])) / span
-    return slope, float(np.median(np.abs(left_ns - slope * at_ns)))
+    slope = float(np.median(residuals_ns[thirds[2]]) - np.median(residuals_ns[thirds[0]])) / span
+    return slope, float(np.median(np.abs(residuals_ns - slope * at_ns)))
 
 
 def rows_by(keys: Ints) -> dict[int, Ints]:
     """Return the rows of each key, ascending."""
     order = np.argsort(keys, kind="stable")
-    found, first = np.unique(keys[order], return_index=True)
-    return dict(zip(found.tolist(), np.split(order, first[1:]), strict=True)) if len(keys) else {}
+    distinct, first = np.unique(keys[order], return_index=True)
+    return dict(zip(distinct.tolist(), np.split(order, first[1:]), strict=True)) if len(keys) else {}
 
 
 def align_ranks(clocks: Sequence[HostClock], rank: Ints, times_ns: Ints) -> Ints:
-    """Return instants, each of a rank, by the reference's clock; as they are where a rank's offset is not known."""
+    """Return each rank's instants by the reference clock; unchanged if the rank's offset is unknown."""
     clock_of = {number: clock for clock in clocks for number in clock.ranks}
-    together = times_ns.copy()
+    aligned_ns = times_ns.copy()
     for number, rows in rows_by(rank).items():
         if number in clock_of:
-            together[rows] = aligned(clock_of[number], times_ns[rows])
-    return together
+            aligned_ns[rows] = aligned(clock_of[number], times_ns[rows])
+    return aligned_ns
 
 
 def aligned(clock: HostClock, times_ns: Ints) -> Ints:
-    """Return instants of a host's clock by the reference's; as they are where its offset is not known."""
+    """Return a host's instants by the reference clock; unchanged if its offset is unknown."""
     if clock.offset_ns is None:
         return times_ns
     corrected: Ints = times_ns + clock.offset_ns

@@ -1,4 +1,4 @@
-"""Where a run's efficiency goes: POP's multiplicative hierarchy, extended to input and host (metrics.md section 6)."""
+"""Multiplicative efficiency factors after POP, extended by input and host (metrics.md section 6)."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
@@ -14,23 +14,23 @@ from perfkit.trace.intervals import Ints
 
 
 class Join(NamedTuple):
-    """Ranks that join one collective: progress where each joins, and where it is blocked (-1: hidden, not at all)."""
+    """Ranks that join one collective: the progress at which each joins and is blocked (-1: never, fully overlapped)."""
 
     rank: Ints
-    """Places in the list of ranks."""
+    """Indices into the list of ranks."""
     joined_ns: Ints
     blocked_ns: Ints
 
 
 def replay(joins: Iterable[Join], progress_ns: Ints) -> int:
-    """Return how long the run would take with every transfer at zero and the arrival order kept.
+    """Return how long the run would take with zero-cost transfers and the same arrival order.
+
+    With o_r the time that rank r has waited so far, a collective completes when the last rank has joined, at
+    C = max(A_r + o_r), and a rank that it blocks at Q_r continues from there: o_r = max(o_r, C - Q_r).
 
     Args:
-        joins: the matched n-to-n collectives, in issue order.
-        progress_ns: P_r(end) of each rank, shape (ranks,): its time without its exposed communication.
-
-    With o_r what rank r has waited so far: a collective is complete when the last rank has joined, C = max(A_r + o_r),
-    and a rank that it blocks at Q_r goes on from there: o_r = max(o_r, C - Q_r).
+        joins: matched n-to-n collectives, in issue order.
+        progress_ns: P_r(end) of each rank, shape (ranks,): its time without exposed communication.
     """
     waited = np.zeros(len(progress_ns), np.int64)
     for rank, joined_ns, blocked_ns in joins:
@@ -40,7 +40,7 @@ def replay(joins: Iterable[Join], progress_ns: Ints) -> int:
 
 
 def joins_of(matched: MatchedCollectives, place: Mapping[int, int]) -> list[Join]:
-    """Return the collectives that can be replayed, in an order that is every rank's own order of issue."""
+    """Return the collectives that can be replayed, in an order consistent with every rank's issue order."""
     rows = np.flatnonzero(matched.splits)
     rows = rows[np.argsort(matched.collective[rows], kind="stable")]
     cuts = np.flatnonzero(np.diff(matched.collective[rows])) + 1
@@ -51,7 +51,7 @@ def joins_of(matched: MatchedCollectives, place: Mapping[int, int]) -> list[Join
 
 
 def _ordered(matched: MatchedCollectives, parts: list[Ints]) -> list[Ints]:
-    """Sort collectives so that no rank's order of issue is broken, where the ranks agree on one."""
+    """Sort collectives consistently with every rank's issue order, if the ranks agree on one."""
     number = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
     rows = np.concatenate([*parts, np.zeros(0, np.int64)])
     counted = np.lexsort((number, matched.rank[rows]))
@@ -65,12 +65,12 @@ def _ordered(matched: MatchedCollectives, parts: list[Ints]) -> list[Ints]:
         sorter.add(after, before)
     try:
         return [parts[index] for index in sorter.static_order()]
-    except CycleError:  # the ranks contradict each other: then the order in which the collectives were counted
+    except CycleError:  # the ranks contradict each other: fall back to the collectives' numbering
         return parts
 
 
 class _Times(NamedTuple):
-    """Of every rank, in nanoseconds; shape (ranks,)."""
+    """Times of every rank (ns); shape (ranks,)."""
 
     wall: Ints
     compute: Ints
@@ -92,12 +92,12 @@ def _times(ranks: Sequence[Sequence[StepBreakdown]]) -> _Times:
 def efficiency(
     ranks: Sequence[RankReport], calls: Mapping[int, CollectiveCalls], matched: MatchedCollectives
 ) -> Efficiency | None:
-    """Return the hierarchy of a run; None without steps.
+    """Return the efficiency factors of a run; None without steps.
 
     Args:
-        ranks: those that say which they are, with steps.
+        ranks: reports of ranks with a known number and steps.
         calls: their collectives, by rank.
-        matched: the same, matched.
+        matched: the same collectives, matched.
     """
     if not ranks:
         return None
@@ -123,12 +123,12 @@ def efficiency(
         wait_ns=wait,
         transfer_ns=communication - wait,
         unmatched_ns=communication - int(matched.exposed_ns[matched.splits].sum()),
-        reason=None if factors["parallel"] else "nothing computes in the measured steps",
+        reason=None if factors["parallel"] else "no compute in the measured steps",
     )
 
 
 def _factors(times: _Times, ideal_ns: int, longest_ns: int) -> dict[str, float | None]:
-    """Return the factors from their chain: each is the quotient of two neighbours, so that they multiply exactly."""
+    """Return the factors as ratios of neighbours in a chain of times, so that they multiply exactly."""
     useful = times.compute
     chain = (
         float(useful.mean()),
@@ -146,7 +146,7 @@ def _factors(times: _Times, ideal_ns: int, longest_ns: int) -> dict[str, float |
 
 
 def _utilisation(ranks: Sequence[RankReport]) -> float | None:
-    """Return U / T without the first measured step; None where there is no other."""
+    """Return U / T without the first measured step; None if it is the only one."""
     later = [rank.steps[1:] for rank in ranks]
     times = _times(later)
     return float(times.compute.mean()) / int(times.wall.max()) if times.wall.max() else None

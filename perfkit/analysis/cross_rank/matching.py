@@ -1,13 +1,16 @@
-"""The same collective on different ranks: matched, and split into waiting and transfer (metrics.md section 5).
+"""Match collectives across ranks and split them into waiting and transfer (metrics.md section 5).
 
-Matched by process group and sequence number where the traces have it, else by the order in which a step's collectives
-of one operator, type and size were issued (but for all_to_all, to which a rank gives as much as it likes, whatever the
-size): those that are not alike cannot be one, and a collective that a trace lost puts no others out of order. A match
-by number must agree in the same, and have no more ranks than the group. Groups that a trace does not name are one here.
-`Comms Id`, which metrics.md names beside the number, is not used: torch makes it from the number, and it has no order.
-A group is its name and its ranks: siblings (of a mesh, say) may have one name. Of an n-to-n collective the shortest
-duration over the ranks is the transfer, and what a rank spent in it beyond that it waited for others. No clock is
-compared.
+Collectives are matched by process group and sequence number if the traces contain it. Otherwise they are matched by
+issue order among a step's collectives of one operator, dtype and size, so that a collective missing from a trace does
+not shift the others. The size is ignored for all_to_all, where it may differ between ranks. A match by number must
+agree in operator, dtype and size too, and cannot have more ranks than the group. Unnamed groups count as one group.
+
+`Comms Id`, which metrics.md mentions next to the number, is not used: torch derives it from the number, and it has no
+order. A group is identified by its name and its ranks, because sibling groups (of a mesh, for example) may share one
+name.
+
+The transfer time of an n-to-n collective is its shortest duration over the ranks; the rest of each rank's duration is
+waiting. No clocks are compared.
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,69 +29,68 @@ _PAIRED: Final = frozenset({"send", "recv"})
 
 
 class MatchedCollectives(NamedTuple):
-    """Every collective of every rank, those that are one collective side by side; columns of shape (c,)."""
+    """Every collective of every rank, with matched ones adjacent; columns of shape (c,)."""
 
     kinds: list[CollectiveKey]
     rank: Ints
     kind: Ints
     step: Ints
-    """Number of its step, or -1."""
+    """Step number, or -1."""
     duration_ns: Ints
     exposed_ns: Ints
     joined_ns: Ints
     blocked_ns: Ints
     ended_ns: Ints
-    """When it ended, by the clock of the rank's host."""
+    """End, by the clock of the rank's host."""
     collective: Ints
-    """Which collective it is, counted in the order of group and sequence number, or of step and issue; -1 where no
-    other rank's fits."""
+    """Number of the matched collective, in order of group and sequence number or of step and issue; -1 if unmatched."""
     order: Ints
-    """Place in the rank's own order of issue."""
+    """Position in the rank's own issue order."""
     splits: NDArray[np.bool_]
-    """Whether it was matched and is n-to-n, so that waiting and transfer can be told apart."""
+    """Whether it is matched and n-to-n, so that it can be split into waiting and transfer."""
     transfer_ns: Ints
-    """The shortest duration over the ranks; the duration itself where it does not split."""
+    """Shortest duration over the ranks; its own duration if it is not split."""
 
     @property
     def alone(self) -> NDArray[np.bool_]:
-        """Whether its group has one rank: it has no counterpart to be matched with."""
+        """Whether its group has a single rank, so that it has no counterpart."""
         return np.array([kind.group_size == 1 for kind in self.kinds] or [False], np.bool_)[self.kind]
 
     @property
     def wait_ns(self) -> Ints:
-        """How long the rank waited in it for others."""
+        """How long the rank waited for others in it."""
         return self.duration_ns - self.transfer_ns
 
     @property
     def exposed_wait_ns(self) -> Ints:
-        """The exposed part that is waiting, in the proportion wait : transfer, in whole nanoseconds."""
-        # In float only the proportion: nanoseconds of a duration times those of another would not fit int64.
+        """The exposed part of waiting (ns), assuming the ratio of waiting to transfer is the same in it."""
+        # Only the ratio is a float: the product of two durations in ns would overflow int64.
         share = np.divide(self.wait_ns, self.duration_ns, out=np.zeros(len(self.rank)), where=self.duration_ns > 0)
         return np.minimum(np.rint(self.exposed_ns * share).astype(np.int64), self.exposed_ns)
 
 
 def match(ranks: Mapping[int, CollectiveCalls]) -> MatchedCollectives:
-    """Match the collectives of ranks, given by rank."""
+    """Match the collectives of all ranks, given by rank."""
     kinds = list(dict.fromkeys(kind for calls in ranks.values() for kind in calls.kinds))
     columns = _stacked(ranks, kinds)
     kind, step, sequence = columns["kind"], columns["step"], columns.pop("sequence")
-    group, alike = _codes(kinds)
-    # A number in the group says by itself which collective it is (sends and receives are numbered apart); a place says
-    # so among those that are alike. Coalesced collectives have one number: then they are told by their order.
-    apart = np.array([-2 if described.operator in _PAIRED else -1 for described in kinds] or [0], np.int64)
-    within = np.where(sequence >= 0, apart[kind], alike[kind])
+    group, similar = _codes(kinds)
+    # A sequence number identifies a collective within its group (sends and receives are numbered separately); an
+    # ordinal only among collectives of one kind. Coalesced collectives share a number and are ordered by issue.
+    namespace = np.array([-2 if described.operator in _PAIRED else -1 for described in kinds] or [0], np.int64)
+    within = np.where(sequence >= 0, namespace[kind], similar[kind])
     key = (np.where(sequence >= 0, -2, step), group[kind], within, np.maximum(sequence, 0))
     place = _ordinal_in_step(columns["rank"], *key)
     by = np.lexsort((columns["rank"], columns["order"], place, *reversed(key)))
-    opens = _group_starts(by, *key, place)
+    starts = _group_starts(by, *key, place)
     del kind, step, sequence, within, key, place
-    for name, column in columns.items():  # one after the other: of thousands of ranks all would be there twice
+    for name, column in columns.items():  # one at a time, so that not all columns of thousands of ranks exist twice
         columns[name] = column[by]
-    first = np.flatnonzero(opens)
+    first = np.flatnonzero(starts)
     members = np.array([described.group_size or _MANY for described in kinds] or [0], np.int64)
     kind, duration = columns["kind"], columns["duration_ns"]
-    fits = _is_valid_match(first, columns["rank"], alike[kind], members[kind])
-    number = np.cumsum(opens) - 1
+    fits = _is_valid_match(first, columns["rank"], similar[kind], members[kind])
+    number = np.cumsum(starts) - 1
     splitting = np.array([described.operator in N_TO_N for described in kinds], np.bool_)
     fitting = fits[number] if len(by) else np.zeros(0, bool)
     splits = fitting & splitting[kind] if len(by) else np.zeros(0, bool)
@@ -103,7 +105,7 @@ def match(ranks: Mapping[int, CollectiveCalls]) -> MatchedCollectives:
 
 
 def _stacked(ranks: Mapping[int, CollectiveCalls], kinds: list[CollectiveKey]) -> dict[str, Ints]:
-    """Return the columns of all ranks one after the other: those of `CollectiveCalls`, rank, and order of issue."""
+    """Return the columns of all ranks, concatenated: those of `CollectiveCalls`, rank, and issue order."""
     number = {kind: index for index, kind in enumerate(kinds)}
     own = [np.array([number[kind] for kind in calls.kinds] or [0], np.int64) for calls in ranks.values()]
     counts = [len(calls.column("kind")) for calls in ranks.values()]
@@ -119,7 +121,7 @@ def _stacked(ranks: Mapping[int, CollectiveCalls], kinds: list[CollectiveKey]) -
 
 
 def _codes(kinds: list[CollectiveKey]) -> tuple[Ints, Ints]:
-    """Return for each kind the number of its group, and of what must agree in a match."""
+    """Return for each kind the code of its group, and the code of everything that must agree in a match."""
 
     def number(values: list[object]) -> Ints:
         known = {value: place for place, value in enumerate(dict.fromkeys(values))}
@@ -133,7 +135,7 @@ def _codes(kinds: list[CollectiveKey]) -> tuple[Ints, Ints]:
 
 
 def _ordinal_in_step(rank: Ints, *within: Ints) -> Ints:
-    """Return the how-manieth of its rank and of what else is given each is; the columns are in order of issue."""
+    """Return each collective's ordinal within its rank and `within` columns, which are in issue order."""
     if not len(rank):
         return rank
     by = np.lexsort((rank, *within))
@@ -144,22 +146,22 @@ def _ordinal_in_step(rank: Ints, *within: Ints) -> Ints:
 
 
 def _group_starts(by: Ints, *keys: Ints) -> NDArray[np.bool_]:
-    """Return at which places, in the given order, any of the keys begins another value."""
-    opens = np.zeros(len(by), np.bool_)
-    opens[:1] = True
+    """Return where, in the order `by`, the value of any key changes."""
+    starts = np.zeros(len(by), np.bool_)
+    starts[:1] = True
     for key in keys:
         ordered = key[by]
-        opens[1:] |= ordered[1:] != ordered[:-1]
-    return opens
+        starts[1:] |= ordered[1:] != ordered[:-1]
+    return starts
 
 
-def _is_valid_match(first: Ints, rank: Ints, alike: Ints, members: Ints) -> NDArray[np.bool_]:
-    """Return for each candidate, which starts at `first`, whether it is one collective of several ranks."""
+def _is_valid_match(first: Ints, rank: Ints, similar: Ints, members: Ints) -> NDArray[np.bool_]:
+    """Return for each candidate match, starting at `first`, whether it is one collective on several ranks."""
     if not len(first):
         return np.zeros(0, np.bool_)
     count = np.diff(np.append(first, len(rank)))
-    same = np.minimum.reduceat(alike, first) == np.maximum.reduceat(alike, first)
-    again = np.concatenate(([0], (rank[1:] == rank[:-1]).astype(np.int64)))
-    again[first] = 0
-    few = count <= np.minimum.reduceat(members, first)
-    return np.asarray((count > 1) & few & same & (np.add.reduceat(again, first) == 0))
+    same = np.minimum.reduceat(similar, first) == np.maximum.reduceat(similar, first)
+    repeated = np.concatenate(([0], (rank[1:] == rank[:-1]).astype(np.int64)))
+    repeated[first] = 0
+    fits_group = count <= np.minimum.reduceat(members, first)
+    return np.asarray((count > 1) & fits_group & same & (np.add.reduceat(repeated, first) == 0))

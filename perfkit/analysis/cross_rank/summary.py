@@ -1,4 +1,4 @@
-"""What matched collectives tell: who waits, how long a transfer takes, how fast it is (metrics.md section 5)."""
+"""Summarise matched collectives: waiting per rank, transfer times and bandwidths (metrics.md section 5)."""
 
 from collections.abc import Hashable, Iterator, Sequence
 from statistics import median
@@ -15,7 +15,7 @@ from perfkit.trace.intervals import Ints
 
 
 def summarize_cross_rank(matched: MatchedCollectives, ranks: Sequence[RankReport]) -> CrossRankSummary:
-    """Sum what was matched by kind of collective and by rank, and say who is late and how the clocks differ."""
+    """Sum matched collectives by kind and by rank, and find stragglers and clock offsets."""
     rows = sorted(_shared(matched), key=lambda row: -row.count * ((row.wait_ns or 0) + (row.transfer_ns or 0)))
     comparable = len({rank.device for rank in ranks}) == 1
     late = step_delays(ranks, matched) if comparable else None
@@ -47,13 +47,13 @@ def _waits(matched: MatchedCollectives) -> list[RankWait]:
 def _shared(matched: MatchedCollectives) -> Iterator[MatchedCollectiveStat]:
     rows = np.flatnonzero(matched.collective >= 0)
     rows = rows[np.lexsort((matched.rank[rows], matched.collective[rows]))]
-    # What the lowest rank says of it: in an all_to_all each may give another size.
+    # Described by the lowest rank: in an all_to_all sizes may differ between ranks.
     first = np.flatnonzero(np.diff(matched.collective[rows], prepend=-1))
     shown = _numbered([tuple(kind.as_columns().values()) for kind in matched.kinds])
     kind = np.repeat(shown[matched.kind[rows[first]]], np.diff(np.append(first, len(rows))))
     by = np.argsort(kind, kind="stable")
-    for alike in np.split(rows[by], np.flatnonzero(np.diff(kind[by])) + 1) if len(rows) else ():
-        yield _shared_row(matched, alike)
+    for members in np.split(rows[by], np.flatnonzero(np.diff(kind[by])) + 1) if len(rows) else ():
+        yield _shared_row(matched, members)
 
 
 def _numbered(values: Sequence[Hashable]) -> Ints:

@@ -1,4 +1,4 @@
-"""Spans that the program named itself: forward, backward, optimizer and whatever else it annotates, on the host."""
+"""Host spans annotated by the program: forward, backward, optimizer and others."""
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from perfkit.trace.intervals import Ints
 
 
 def annotation_rows(events: Events, names: Names, steps: Steps, step_marker: str | None) -> Ints:
-    """Return the annotations that begin within the steps, without those of steps and collectives."""
+    """Return the annotations that start within the steps, without step and collective annotations."""
     wanted = ~(names.backend_annotation | names.whole_span_annotation)
     wanted &= np.array([match is None for match in match_steps(events.names, step_marker)], np.bool_)
     rows = np.flatnonzero((events.kind == EventKind.ANNOTATION) & wanted[events.name])

@@ -1,7 +1,7 @@
-"""Where a step's time goes: the exclusive breakdown (metrics.md section 4), in exact integers.
+"""Exclusive breakdown of each step's time by category (metrics.md section 4), in exact integers.
 
-Every category is a union of spans. Because an instant goes to the first category that applies, the exclusive time of a
-category is what it adds to the union of those before it, so the five add up to the window by construction.
+Every category is a union of spans. An instant counts for the first category that is active at it, so the exclusive time
+of a category is what it adds to the union of those before it, and the five add up to the window by construction.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,21 +29,21 @@ from perfkit.trace.intervals import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Activity:
-    """When each category is active at all, whatever else runs."""
+    """Spans in which each category is active, whatever else runs."""
 
     compute: Union
     communication: Union
     memcpy: Union
     data_loading: Union
     self_ns: Ints
-    """On a CPU-only trace: for how long, within the steps, each event is the innermost operator; shape (events,).
+    """Self time of each operator within the steps, on a CPU-only trace; shape (events,).
 
-    Empty where there is device activity.
+    Empty if there is device activity.
     """
 
 
 def find_activity(events: Events, names: Names, device: Device, steps: Steps) -> Activity:
-    """Return the spans of each category, by the device where there is any, else by the host."""
+    """Return the spans of each category, from the device if it has activity, otherwise from the host."""
     loading = data_loading_rows(events, names)
     data_loading = union(events.start_ns[loading], events.end_ns[loading])
     if len(device.row):
@@ -66,7 +66,7 @@ def _device_activity(events: Events, device: Device, data_loading: Union) -> Act
 
 
 def _host_activity(events: Events, names: Names, loading: Ints, data_loading: Union, steps: Steps) -> Activity:
-    """Give each thread's time to its innermost operators, a stretch after the other: a trace may have millions."""
+    """Assign each thread's time to its innermost operators, in groups because a trace may have millions."""
     annotated = np.flatnonzero((events.kind == EventKind.ANNOTATION) & names.whole_span_annotation[events.name])
     compute, communication = [EMPTY], [union(events.start_ns[annotated], events.end_ns[annotated])]
     self_ns = np.zeros(len(events.kind), np.int64)
@@ -74,7 +74,7 @@ def _host_activity(events: Events, names: Names, loading: Ints, data_loading: Un
         cut = innermost_segments(events.start_ns[rows], events.end_ns[rows])
         within = np.clip(cut.end, *steps.bounds[[0, -1]]) - np.clip(cut.start, *steps.bounds[[0, -1]])
         np.add.at(self_ns, rows[cut.owner], within)
-        # An operator that runs within the loading of data belongs to it, whatever it is.
+        # Every operator within a data-loading span counts as data loading.
         working = ~nested_on_thread(events, rows, loading)[cut.owner]
         communicating = names.communication_operator[events.name[rows]][cut.owner]
         for parts, of in ((compute, working & ~communicating), (communication, working & communicating)):
@@ -89,16 +89,16 @@ def _host_activity(events: Events, names: Names, loading: Ints, data_loading: Un
 
 
 def _operators_apart(events: Events) -> Iterator[Ints]:
-    """Yield the rows of host operators: those of one thread, in groups that do not overlap."""
+    """Yield the rows of host operators by thread, in groups that do not overlap."""
     is_operator = events.kind == EventKind.OPERATOR
     for thread in np.unique(events.thread[is_operator]):
-        here = np.flatnonzero(is_operator & (events.thread == thread))
-        for group in disjoint_groups(events.start_ns[here], events.end_ns[here]):
-            yield here[group]
+        on_thread = np.flatnonzero(is_operator & (events.thread == thread))
+        for group in disjoint_groups(events.start_ns[on_thread], events.end_ns[on_thread]):
+            yield on_thread[group]
 
 
 def break_down(events: Events, names: Names, activity: Activity, steps: Steps) -> list[StepBreakdown]:
-    """Return one record a step; `exposed_ns` sums to `wall_ns` exactly."""
+    """Return one record per step; `exposed_ns` sums exactly to `wall_ns`."""
     start, end = steps.bounds[:-1], steps.bounds[1:]
     categories = (activity.compute, activity.communication, activity.memcpy, activity.data_loading)
     total = [measure(spans, start, end) for spans in categories]
@@ -123,22 +123,22 @@ def _named(record: type[ExposedNs] | type[TotalNs], values: Sequence[np.int64]) 
 
 
 def _loads(events: Events, names: Names, steps: Steps) -> list[Loads]:
-    """Count the outermost data-loading spans by the host step in which they began.
+    """Count the outermost data-loading spans by the host step in which they start.
 
-    perfkit annotates the wait for a batch around the DataLoader's own annotation: one load, two spans.
+    perfkit annotates the wait for a batch around the DataLoader's own annotation: two spans for one load.
     """
     rows = data_loading_rows(events, names)
     rows = np.concatenate(
         [rows[:0]]
         + [
-            here[outermost(events.start_ns[here], events.end_ns[here])]
-            for here in (rows[events.thread[rows] == thread] for thread in np.unique(events.thread[rows]))
+            on_thread[outermost(events.start_ns[on_thread], events.end_ns[on_thread])]
+            for on_thread in (rows[events.thread[rows] == thread] for thread in np.unique(events.thread[rows]))
         ]
     )
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
     duration = events.end_ns[rows] - events.start_ns[rows]
     step = steps.of(events.start_ns[rows])
-    # In order of their start the loads of a step stand together; those after the last window are nobody's.
+    # Sorted by start, the loads of a step are contiguous; those after the last window belong to no step.
     cuts = np.searchsorted(step, np.arange(len(steps.number) + 1))
     end = np.searchsorted(events.start_ns[rows], steps.bounds[-1]) if steps.from_annotations else len(rows)
     cuts = np.minimum(cuts, end)

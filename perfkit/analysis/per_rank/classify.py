@@ -1,6 +1,6 @@
-"""Which events are communication, computation, copies and data loading (metrics.md section 2).
+"""Classify events as communication, compute, copies or data loading (metrics.md section 2).
 
-Names are classified once (a trace has 100,000 events and 1,000 names) and events look their name's answer up.
+Each name is classified once, because a trace has 100,000 events but 1,000 names; events look up their name's class.
 """
 
 import re
@@ -16,14 +16,14 @@ from perfkit.trace.categories import backend_annotations, communication_operator
 from perfkit.trace.events import EventKind, Events
 from perfkit.trace.intervals import Ints, contained, innermost
 
-_AT_ONCE: Final = 1 << 16
-_MOST_STRETCHES: Final = 8
-"""Each looks at all events: with about so many for all threads, time stays linear in their number."""
+_CHUNK: Final = 1 << 16
+_MAX_CHUNKS: Final = 8
+"""Chunks scan all events, so their number over all threads is bounded to keep the time linear."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Names:
-    """Answers by name; each has shape (number of names,)."""
+    """Classes by name; each mask has shape (number of names,)."""
 
     communication_kernel: NDArray[np.bool_]
     copy_kernel: NDArray[np.bool_]
@@ -34,7 +34,7 @@ class Names:
 
 
 def classify_names(names: tuple[str, ...]) -> Names:
-    """Answer every question that a name alone decides."""
+    """Classify each name by everything that the name alone decides."""
 
     def matching(pattern: "re.Pattern[str]") -> NDArray[np.bool_]:
         return _by_name(names, lambda name: pattern.match(name) is not None)
@@ -55,14 +55,14 @@ def _by_name(names: tuple[str, ...], decide: Callable[[str], bool]) -> NDArray[n
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """Device activities of a trace and where each was launched; columns of shape (d,)."""
+    """Device activities of a trace and their launches; columns of shape (d,)."""
 
     row: Ints
     """Row in `Events`."""
     launch_row: Ints
-    """Row of the earliest launch with the same correlation; -1 where none was recorded."""
+    """Row of the earliest launch with the same correlation; -1 if none was recorded."""
     launched_ns: Ints
-    """Start of that launch; the activity's own start where there is none."""
+    """Start of that launch; the activity's own start without one."""
     is_copy: NDArray[np.bool_]
     is_communication: NDArray[np.bool_]
 
@@ -73,7 +73,7 @@ class Device:
 
 
 def find_device(events: Events, names: Names) -> Device:
-    """Join device activities to their launches and tell communication kernels from the rest."""
+    """Join device activities to their launches, and identify communication kernels."""
     row = events.rows(EventKind.KERNEL, EventKind.COPY)
     launch_row = _join_launches(events, row)
     is_copy = (events.kind[row] == EventKind.COPY) | names.copy_kernel[events.name[row]]
@@ -90,7 +90,7 @@ def find_device(events: Events, names: Names) -> Device:
 
 
 def communicating_candidates(events: Events, names: Names) -> NDArray[np.bool_]:
-    """Return which events are operators or backend annotations: the innermost at a launch is looked for among them."""
+    """Return which events are operators or backend annotations, the candidates for the innermost event at a launch."""
     is_annotation = (events.kind == EventKind.ANNOTATION) & names.backend_annotation[events.name]
     return np.asarray((events.kind == EventKind.OPERATOR) | is_annotation)
 
@@ -109,17 +109,17 @@ def _join_launches(events: Events, device: Ints) -> Ints:
 
 
 def innermost_at_launch(events: Events, launch_row: Ints, is_candidate: NDArray[np.bool_]) -> Ints:
-    """Return, per launch, the row of the innermost candidate at its start on its thread; -1 where none runs.
+    """Return, per launch, the row of the innermost candidate at its start on its thread; -1 if none runs.
 
-    A stretch of time after the other, with only the candidates that run in it: a trace may have millions.
+    Works through chunks of time with only the candidates that run in each, because a trace may have millions.
     """
     found = np.full(len(launch_row), -1, np.int64)
     for thread in np.unique(events.thread[launch_row[launch_row >= 0]]):
         of_thread = is_candidate & (events.thread == thread)
         here = np.flatnonzero((launch_row >= 0) & (events.thread[launch_row] == thread))
         here = here[np.argsort(events.start_ns[launch_row[here]], kind="stable")]
-        stretches = 1 + int(np.count_nonzero(of_thread)) // max(_AT_ONCE, len(of_thread) // _MOST_STRETCHES)
-        for part in np.array_split(here, min(stretches, len(here))):
+        chunks = 1 + int(np.count_nonzero(of_thread)) // max(_CHUNK, len(of_thread) // _MAX_CHUNKS)
+        for part in np.array_split(here, min(chunks, len(here))):
             instant = events.start_ns[launch_row[part]]
             among = np.flatnonzero(of_thread & (events.start_ns <= instant[-1]) & (events.end_ns > instant[0]))
             inner = innermost(events.start_ns[among], events.end_ns[among], instant)

@@ -1,8 +1,8 @@
-"""A rank's collectives as they are sent to where ranks are compared: a few bytes each, in columns.
+"""A rank's collectives in compact columns, as input of the cross-rank analysis.
 
-Beside what a collective was, each says where the rank's own progress stood when it joined, and when it was blocked by
-it: its time since the first window, without its exposed communication (metrics.md section 6). Only `ended_ns` is a
-time of the rank's own clock: by it the clocks are compared, and nothing else.
+Besides its kind, each collective has the rank's progress when it joined and when it was blocked: the time since the
+first window without exposed communication (metrics.md section 6). Only `ended_ns` is an instant of the rank's own
+clock, and it is used only to align clocks.
 """
 
 from collections.abc import Sequence
@@ -33,18 +33,18 @@ _AT_ONCE: Final = 1 << 16
 
 
 class CollectiveCalls(Struct, frozen=True, kw_only=True):
-    """The collectives of one trace, in the order in which the host issued them."""
+    """The collectives of one trace, in issue order."""
 
     kinds: list[CollectiveKey]
     columns: bytearray
-    """int64, `COLUMNS` one after the other, each of shape (c,). `kind` is an index into `kinds`; `step` the step's
-    number, or -1; `sequence` the number in the group, or -1; `joined_ns` the rank's progress at its start;
-    `blocked_ns` that where its exposed part begins, or -1; `ended_ns` its end, absolute, by the clock of its host."""
+    """int64, `COLUMNS` concatenated, each of shape (c,). `kind` is an index into `kinds`; `step` the step number, or
+    -1; `sequence` the number in the group, or -1; `joined_ns` the rank's progress at its start; `blocked_ns` the
+    progress where its exposed part begins, or -1; `ended_ns` its absolute end, by the clock of its host."""
     progress_ns: int
     """The rank's progress at the end of its last window."""
 
     def column(self, name: str) -> Ints:
-        """Return the column of that name, shape (c,)."""
+        """Return a column by name, shape (c,)."""
         return np.asarray(_rows(self.columns)[COLUMNS.index(name)])
 
 
@@ -52,8 +52,8 @@ def _rows(columns: bytearray) -> Ints:
     return np.frombuffer(columns, np.int64).reshape(len(COLUMNS), -1)
 
 
-def collect_calls(found: Collectives, activity: Activity, steps: Steps) -> CollectiveCalls:
-    """Return the collectives of a trace by issue."""
+def collect_calls(collectives: Collectives, activity: Activity, steps: Steps) -> CollectiveCalls:
+    """Return the collectives of a trace in issue order."""
     step_number = np.array([NO_STEP if step is None else step for step in steps.number], np.int64)
     both, compute = Coverage(merge(activity.compute, activity.communication)), Coverage(activity.compute)
     begin_ns, end_ns = steps.bounds[:1], steps.bounds[-1]
@@ -64,26 +64,26 @@ def collect_calls(found: Collectives, activity: Activity, steps: Steps) -> Colle
         exposed = (both.until(instant) - both.until(begin_ns)) - (compute.until(instant) - compute.until(begin_ns))
         return np.asarray(instant - begin_ns - exposed)
 
-    order = np.argsort(found.issued, kind="stable")
+    order = np.argsort(collectives.issued, kind="stable")
     table = bytearray(len(COLUMNS) * order.nbytes)
     for begin in range(0, len(order), _AT_ONCE):
         part = order[begin : begin + _AT_ONCE]
-        start, end, blocked = found.start[part], found.end[part], found.blocked[part]
+        start, end, blocked = collectives.start[part], collectives.end[part], collectives.blocked[part]
         _rows(table)[:, begin : begin + len(part)] = (
-            found.kind[part],
-            step_number[found.step[part]],
-            found.sequence[part],
+            collectives.kind[part],
+            step_number[collectives.step[part]],
+            collectives.sequence[part],
             end - start,
-            found.exposed[part],
+            collectives.exposed[part],
             progress(start),
             np.where(blocked >= 0, progress(np.maximum(blocked, 0)), -1),
             end,
         )
-    return CollectiveCalls(kinds=found.kinds, columns=table, progress_ns=int(progress(steps.bounds[-1:])[0]))
+    return CollectiveCalls(kinds=collectives.kinds, columns=table, progress_ns=int(progress(steps.bounds[-1:])[0]))
 
 
 def concatenate_cycles(cycles: Sequence[CollectiveCalls]) -> CollectiveCalls:
-    """Join the collectives of a rank's cycles, in order; progress goes on from one to the next."""
+    """Concatenate the collectives of a rank's cycles, in order; progress continues from one to the next."""
     if len(cycles) == 1:
         return cycles[0]
     kinds = list(dict.fromkeys(kind for cycle in cycles for kind in cycle.kinds))

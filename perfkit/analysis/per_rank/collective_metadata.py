@@ -1,4 +1,4 @@
-"""What a collective was and how large, from what its events say; asked once for all that say the same."""
+"""Identify collectives (operator, group, size, dtype) from the metadata of their events, once per distinct value."""
 
 from collections.abc import Callable, Iterable
 from math import prod
@@ -13,19 +13,19 @@ from perfkit.trace.intervals import Ints
 from perfkit.util.dtypes import DTYPES
 
 OPERATORS: Final = tuple(name for _, name in rules.OPERATORS)
-"""A column of operators has indices into it; -1 for what is not known."""
+"""Columns of operators hold indices into this; -1 if unknown."""
 
 _OUTPUT_IS_TOTAL: Final = ("all_gather", "gather")
-"""Operators whose size S is what the ranks have together afterwards; of the others, what a rank puts in."""
+"""Operators whose size S is the total output over ranks; for the others it is one rank's input."""
 _LARGEST_BYTES: Final = 2**53
-"""No message has so many: a number beyond it is damage."""
+"""No message is larger; a larger number is corrupt."""
 _AT_ONCE: Final = 1 << 16
 _MOST_DIMENSIONS: Final = 64
-"""As many as torch allows."""
+"""Torch's own limit."""
 
 
 class CollectiveKey(NamedTuple):
-    """What is known of a collective; the key of the table."""
+    """Identity of a collective; the key of tables."""
 
     operator: str
     group: str | None = None
@@ -34,41 +34,41 @@ class CollectiveKey(NamedTuple):
     dtype: str | None = None
     ddp_bucket: bool = False
     members: str | None = None
-    """The group's ranks as the trace writes them: groups of one name may have different ones. Not part of tables."""
+    """The group's ranks as written in the trace, because groups of one name may differ in them. Not part of tables."""
 
     def as_columns(self) -> dict[str, Any]:
-        """Return what tells rows of tables apart."""
+        """Return the fields that are columns of tables."""
         return {name: value for name, value in self._asdict().items() if name != "members"}
 
 
 def operators(names: Iterable[str | None]) -> Ints:
-    """Return the operator that each name tells."""
-    found = [rules.collective_operator(name) if name else None for name in names]
-    return np.array([OPERATORS.index(operator) if operator else -1 for operator in found], np.int64)
+    """Return the operator of each name."""
+    by_name = [rules.collective_operator(name) if name else None for name in names]
+    return np.array([OPERATORS.index(operator) if operator else -1 for operator in by_name], np.int64)
 
 
 def operators_of(events: Events, rows: Ints) -> Ints:
-    """Return the operator that the name of each row's event tells; that of no row (-1) is not known."""
-    seen, place = np.unique(events.name[rows], return_inverse=True)
-    return np.where(rows >= 0, operators(events.names[number] for number in seen.tolist())[place], -1)
+    """Return the operator of each row's event, by its name; -1 for no row (-1)."""
+    distinct, place = np.unique(events.name[rows], return_inverse=True)
+    return np.where(rows >= 0, operators(events.names[number] for number in distinct.tolist())[place], -1)
 
 
 def operator_name(operator: int) -> str:
-    """Return what an operator of a column is called."""
+    """Return the name of an operator index."""
     return OPERATORS[operator] if operator >= 0 else "unknown"
 
 
 def intern_descriptions(describe: Callable[..., CollectiveKey], *deciding: Ints) -> tuple[list[CollectiveKey], Ints]:
-    """Describe all collectives of which some columns decide what they are.
+    """Describe collectives, calling `describe` once per distinct combination of the columns' values.
 
     Args:
-        describe: called with a value of each column, once for all collectives of which these are the same.
-        deciding: the columns, of shape (c,); integers from -1 on, whose ranges multiplied fit int64.
+        describe: called with one value of each column.
+        deciding: columns of shape (c,); integers >= -1, and the product of their ranges fits int64.
 
     Returns:
-        the descriptions, each once, in the order in which they occur, and for each collective the index of its own.
+        The distinct descriptions in order of occurrence, and for each collective the index of its description.
     """
-    found: dict[CollectiveKey, int] = {}
+    indices: dict[CollectiveKey, int] = {}
     known: dict[tuple[int, ...], int] = {}
     kind = np.empty(len(deciding[0]), np.int64)
     for begin in range(0, len(kind), _AT_ONCE):
@@ -81,28 +81,28 @@ def intern_descriptions(describe: Callable[..., CollectiveKey], *deciding: Ints)
         for which in np.argsort(first).tolist():
             decides = tuple(part[:, first[which]].tolist())
             if decides not in known:
-                known[decides] = found.setdefault(describe(*decides), len(found))
+                known[decides] = indices.setdefault(describe(*decides), len(indices))
             numbers[which] = known[decides]
         kind[begin : begin + _AT_ONCE] = numbers[place]
-    return list(found), kind
+    return list(indices), kind
 
 
 def from_metadata(operator: str, args: CollectiveArgs) -> CollectiveKey:
-    """Describe a collective by its metadata."""
+    """Describe a collective from its metadata."""
     elements = args.out_elements if operator in _OUTPUT_IS_TOTAL else args.in_elements
     size = _bytes(elements, args.dtype)
     return CollectiveKey(operator, args.group, args.group_size, size, _dtype(args.dtype), members=args.members)
 
 
 def from_record(operator: str, record: RecordedCollective) -> CollectiveKey:
-    """Describe a collective by what the run's own recorder saw."""
+    """Describe a collective from the run's flight recorder."""
     return CollectiveKey(operator, record.group, record.group_size, record.bytes, _dtype(record.dtype))
 
 
 def from_shapes(operator: str, args: CollectiveArgs | None) -> CollectiveKey:
-    """Describe a collective by the shapes and types that `record_shapes` puts beside it.
+    """Describe a collective from the shapes and types recorded with `record_shapes`.
 
-    They are those of this rank's input: the total of an all_gather or a gather is its output, which they do not say.
+    They are those of this rank's input, so the size of an all_gather or gather, which is its output, stays unknown.
     """
     dims, dtype = (_first(args.input_dims), _first(args.input_type)) if args else (None, None)
     if not isinstance(dtype, str) or dtype.lower() not in DTYPES:
@@ -112,7 +112,7 @@ def from_shapes(operator: str, args: CollectiveArgs | None) -> CollectiveKey:
 
 
 def with_ddp_flag(description: CollectiveKey, *, in_hook: bool) -> CollectiveKey:
-    """Return the description, as that of a bucket of DDP's if an all_reduce was issued from the hook of a gradient."""
+    """Return the description, marked as a DDP bucket if it is an all_reduce issued from a gradient hook."""
     return description._replace(ddp_bucket=in_hook and description.operator == "all_reduce")
 
 
@@ -123,7 +123,7 @@ def _bytes(elements: int | None, dtype: str | None) -> int | None:
 
 
 def _dtype(dtype: str | None) -> str | None:
-    """Return perfkit's name of a type; what it does not know stays as the trace has it."""
+    """Return perfkit's name of a dtype; unknown ones are unchanged."""
     return DTYPES.get(dtype.lower(), (dtype, 0))[0] if dtype else None
 
 
@@ -132,7 +132,7 @@ def _first(values: Any) -> Any:
 
 
 def _elements(dims: Any) -> int | None:
-    """Return the number of elements of a list of sizes, None where it is no such list."""
+    """Return the number of elements of a list of sizes; None if it is not such a list."""
     if not isinstance(dims, list) or not all(isinstance(size, int) and 0 <= size < 2**53 for size in dims):
         return None
     return prod(dims[:_MOST_DIMENSIONS])

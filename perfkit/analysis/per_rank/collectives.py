@@ -1,9 +1,8 @@
-"""One record a collective: what it was, how large, how long, and how much of it nothing hid (metrics.md section 5).
+"""Find the collectives of a trace: operator, size, duration and exposed time of each (metrics.md section 5).
 
 On a device a collective is a communication kernel, joined through its launch to the host events that describe it. On
-the CPU it is the backend's annotation (`gloo:all_reduce`), which spans the wait for the other ranks; its size stands
-beside it when shapes were recorded, else in the list of collectives that perfkit's session wrote into the trace's
-header.
+the CPU it is the backend's annotation (`gloo:all_reduce`), which includes the wait for the other ranks. Its size comes
+from recorded shapes, or else from the flight recorder's list in the trace header.
 """
 
 from collections.abc import Callable
@@ -37,23 +36,23 @@ _NEVER: Final = int(np.iinfo(np.int64).max)
 
 
 class Collectives(NamedTuple):
-    """Collectives of one trace, in order of their start; columns of shape (c,)."""
+    """Collectives of one trace, by start; columns of shape (c,)."""
 
     start: Ints
     end: Ints
     exposed: Ints
     kinds: list[CollectiveKey]
-    """Each once, in the order in which they occur."""
+    """Distinct kinds, in order of occurrence."""
     kind: Ints
     """Index into `kinds`."""
     step: Ints
-    """Index of the step it belongs to."""
+    """Index of its step."""
     issued: Ints
-    """When the host issued it; where that is not recorded, when it started."""
+    """When the host issued it, or its start if that was not recorded."""
     sequence: Ints
-    """Its number in its process group; -1 where the trace does not say."""
+    """Sequence number in its process group; -1 if unknown."""
     blocked: Ints
-    """When its exposed part begins: from there on nothing hides it; -1 where something hid the whole of it."""
+    """Start of its exposed part; -1 if it is fully overlapped."""
 
 
 def find_collectives(
@@ -64,17 +63,17 @@ def find_collectives(
     steps: Steps,
     recorded: list[RecordedCollective],
 ) -> tuple[Collectives, bool]:
-    """Return the collectives within the steps, and whether the recorded sizes (if any) fitted what the trace shows."""
+    """Return the collectives within the steps, and whether the flight recorder's list (if any) matches them all."""
     if len(device.row):
         return _device_collectives(events, names, device, activity, steps), True
     return _host_collectives(events, names, activity, steps, recorded)
 
 
 def _exposed(start: Ints, end: Ints, activity: Activity, steps: Steps) -> tuple[Ints, Ints]:
-    """Return each span's own exposed time, and when that begins (-1 where there is none).
+    """Return the exposed time of each span, and its start (-1 if there is none).
 
-    An instant at which several run is the earliest started's. To be asked about all communication at once, also what
-    belongs to no step: it may hold an instant of a step.
+    An instant with several active spans counts for the earliest started. The spans must include all communication, even
+    outside the steps, because it may overlap a step.
     """
     own = split_overlap_to_earliest(start, end)
     first = np.clip(own.start, steps.bounds[0], steps.bounds[-1])
@@ -103,13 +102,13 @@ def _device_collectives(events: Events, names: Names, device: Device, activity: 
     )
 
     def earliest(column: Ints) -> Ints:
-        return _gathered(np.minimum, column, group, len(first), _NEVER)
+        return _reduce_by_group(np.minimum, column, group, len(first), _NEVER)
 
     first_blocked = earliest(np.where(blocked >= 0, blocked, _NEVER))
     return Collectives(
         start=earliest(events.start_ns[rows]),
-        end=_gathered(np.maximum, events.end_ns[rows], group, len(first), -_NEVER),
-        exposed=_gathered(np.add, exposed, group, len(first)),
+        end=_reduce_by_group(np.maximum, events.end_ns[rows], group, len(first), -_NEVER),
+        exposed=_reduce_by_group(np.add, exposed, group, len(first)),
         kinds=kinds,
         kind=kind,
         step=step[first],
@@ -120,53 +119,53 @@ def _device_collectives(events: Events, names: Names, device: Device, activity: 
 
 
 def _numbered(keys: Ints) -> tuple[Ints, Ints]:
-    """Number equal keys in the order in which they occur; return where each occurs first, and each one's number."""
+    """Number distinct keys by first occurrence; return the first index of each, and the number of every key."""
     _, first, place = np.unique(keys, return_index=True, return_inverse=True)
     order = np.argsort(first)
     return first[order], np.argsort(order)[place]
 
 
-def _gathered(how: np.ufunc, values: Ints, group: Ints, count: int, start: int = 0) -> Ints:
-    """Return for each group what `how` makes of its values, beginning with `start`."""
-    found = np.full(count, start, np.int64)
-    how.at(found, group, values)
-    return found
+def _reduce_by_group(how: np.ufunc, values: Ints, group: Ints, count: int, start: int = 0) -> Ints:
+    """Reduce the values of each group with the ufunc `how`, from the initial value `start`."""
+    reduced = np.full(count, start, np.int64)
+    how.at(reduced, group, values)
+    return reduced
 
 
 class _Described(NamedTuple):
-    """Of each kernel; columns of shape (k,)."""
+    """Description of each kernel; columns of shape (k,)."""
 
     kinds: list[CollectiveKey]
     kind: Ints
     """Index into `kinds`."""
     source: Ints
-    """The row of the event that describes it; its own where none does."""
+    """Row of the event that describes it; its own row without one."""
     sequence: Ints
-    """The collective's number in its group, from there or from where it was issued; -1 where neither says."""
+    """Sequence number in its group, from that event or the issuing one; -1 if unknown."""
 
 
 def _describe_kernels(events: Events, names: Names, rows: Ints, launch_row: Ints) -> _Described:
-    """Describe kernels by their own metadata, else by the operator's that launched them, else by names alone.
+    """Describe kernels by their own metadata, else by that of the launching operator, else by name only.
 
-    Kernels that one host event describes are one collective (oneCCL launches several). A kernel that carries its own
-    metadata, or that nothing describes, is one by itself.
+    Kernels described by the same host event are one collective (oneCCL launches several). A kernel with metadata of its
+    own, or without any description, is a collective by itself.
     """
-    said, args = events.collective_args, events.collective_args.args
+    metadata, args = events.collective_args, events.collective_args.args
     communicating = communicating_candidates(events, names) & names.communication_operator[events.name]
 
-    def innermost(says: Callable[[CollectiveArgs], bool]) -> Ints:
-        telling = np.zeros(len(communicating), np.bool_)
-        telling[said.rows_where(says)] = True
-        return innermost_at_launch(events, launch_row, telling & communicating)
+    def innermost(is_described: Callable[[CollectiveArgs], bool]) -> Ints:
+        candidates = np.zeros(len(communicating), np.bool_)
+        candidates[metadata.rows_where(is_described)] = True
+        return innermost_at_launch(events, launch_row, candidates & communicating)
 
-    def counts(one: CollectiveArgs) -> bool:
-        return one.in_elements is not None
+    def has_size(args: CollectiveArgs) -> bool:
+        return args.in_elements is not None
 
-    host = innermost(counts)
-    source = np.where(np.isin(rows, said.rows_where(counts)), rows, host)
-    # The dims of a `c10d::*` operator are those of all its arguments, outputs too.
+    host = innermost(has_size)
+    source = np.where(np.isin(rows, metadata.rows_where(has_size)), rows, host)
+    # The dims of a `c10d::*` operator include its outputs.
     shaped = innermost(lambda one: one.input_dims is not None and not one.is_dispatch)
-    described = said.args_index(source)
+    described = metadata.args_index(source)
     issued = innermost_at_launch(events, launch_row, communicating)
     operator = np.append(operators(one.operator for one in args), -1)[described]
     for row in (issued, rows):
@@ -178,11 +177,11 @@ def _describe_kernels(events: Events, names: Names, rows: Ints, launch_row: Ints
         return from_shapes(operator_name(operator), args[shapes] if shapes >= 0 else None)
 
     kinds, kind = intern_descriptions(
-        describe, operator, described, np.where(described >= 0, -1, said.args_index(shaped))
+        describe, operator, described, np.where(described >= 0, -1, metadata.args_index(shaped))
     )
     source = np.where(described >= 0, source, np.where(shaped >= 0, shaped, rows))
-    sequence = said.sequence_of(source)
-    return _Described(kinds, kind, source, np.where(sequence >= 0, sequence, said.sequence_of(host)))
+    sequence = metadata.sequence_of(source)
+    return _Described(kinds, kind, source, np.where(sequence >= 0, sequence, metadata.sequence_of(host)))
 
 
 # ---- on the host ---------------------------------------------------------------------------------------------------
@@ -201,12 +200,12 @@ def _host_collectives(
     within = steps.within(start)
     inside = slice(None) if within.all() else np.flatnonzero(within)
 
-    def describe(operator: int, record: int, said: int, hook: int) -> CollectiveKey:
+    def describe(operator: int, record: int, args: int, hook: int) -> CollectiveKey:
         if record >= 0:
-            found = from_record(operator_name(operator), recorded[record])
+            kind = from_record(operator_name(operator), recorded[record])
         else:
-            found = from_shapes(operator_name(operator), events.collective_args.args[said] if said >= 0 else None)
-        return with_ddp_flag(found, in_hook=hook == 1)
+            kind = from_shapes(operator_name(operator), events.collective_args.args[args] if args >= 0 else None)
+        return with_ddp_flag(kind, in_hook=hook == 1)
 
     kinds, kind = intern_descriptions(
         describe,
@@ -216,7 +215,7 @@ def _host_collectives(
         in_gradient_hook(events, issues).astype(np.int64)[inside],
     )
     issued = np.where(issues >= 0, events.start_ns[issues], start)
-    found = Collectives(
+    collectives = Collectives(
         start=start[inside],
         end=end[inside],
         exposed=exposed[inside],
@@ -227,22 +226,22 @@ def _host_collectives(
         sequence=record.sequence[inside],
         blocked=blocked[inside],
     )
-    return found, not recorded or bool((record.record_index >= 0).all())
+    return collectives, not recorded or bool((record.record_index >= 0).all())
 
 
 # ---- the table -----------------------------------------------------------------------------------------------------
 
 
-def tabulate_collectives(found: Collectives) -> list[CollectiveStat]:
+def tabulate_collectives(collectives: Collectives) -> list[CollectiveStat]:
     """Sum collectives of one kind, group, size and type."""
-    count = len(found.kinds)
-    duration = found.end - found.start
+    count = len(collectives.kinds)
+    duration = collectives.end - collectives.start
     columns = zip(
-        found.kinds,
-        np.bincount(found.kind, minlength=count).tolist(),
-        _gathered(np.add, duration, found.kind, count).tolist(),
-        _gathered(np.add, found.exposed, found.kind, count).tolist(),
-        _gathered(np.maximum, duration, found.kind, count).tolist(),
+        collectives.kinds,
+        np.bincount(collectives.kind, minlength=count).tolist(),
+        _reduce_by_group(np.add, duration, collectives.kind, count).tolist(),
+        _reduce_by_group(np.add, collectives.exposed, collectives.kind, count).tolist(),
+        _reduce_by_group(np.maximum, duration, collectives.kind, count).tolist(),
         strict=True,
     )
     return add_collectives(

@@ -1,7 +1,7 @@
-"""Where on the host collectives were issued, and which of them are the buckets of DDP's gradients.
+"""Find the host operator that issued each collective, and identify DDP's gradient buckets.
 
-DDP's reducer starts the all-reduce of a bucket from the hook of the last gradient that goes into it, which runs inside
-autograd's `AccumulateGrad`: so do all real traces of DDP show it, on devices and on the CPU.
+DDP's reducer starts the all-reduce of a bucket from the hook of the last gradient in it, which runs inside autograd's
+`AccumulateGrad`. All real traces of DDP show this, on devices and on the CPU.
 """
 
 from typing import Final
@@ -19,7 +19,7 @@ _ISSUE: Final = "c10d::"
 
 
 def in_gradient_hook(events: Events, rows: Ints) -> NDArray[np.bool_]:
-    """Return for each row (-1: none) whether it ran inside the hook of a gradient on its thread."""
+    """Return for each row (-1: none) whether it ran inside a gradient hook on its thread."""
     inside = np.zeros(len(rows), np.bool_)
     hooks = _named(events, [name == _GRADIENT_HOOK for name in events.names])
     known = np.flatnonzero(rows >= 0)
@@ -28,15 +28,15 @@ def in_gradient_hook(events: Events, rows: Ints) -> NDArray[np.bool_]:
 
 
 def find_issue_sites(events: Events, start_ns: Ints, operator: Ints) -> Ints:
-    """Return for each collective on the CPU the row of the operator that issued it; -1 where that is not known.
+    """Return for each collective on the CPU the row of the operator that issued it; -1 if unknown.
 
-    Both in order, operator by operator: the backend's queue is first in, first out. Where their numbers differ, or a
-    span would begin before its issue, nothing is joined.
+    Issues and spans are paired in order, per operator, because the backend's queue is first in, first out. If their
+    counts differ, or a span would start before its issue, nothing is joined.
 
     Args:
         events: the trace.
-        start_ns: when the backend began each, shape (c,), ascending.
-        operator: what each is, as in `perfkit.analysis.per_rank.collective_metadata`.
+        start_ns: start of each span, shape (c,), ascending.
+        operator: operator of each, as in `perfkit.analysis.per_rank.collective_metadata`.
     """
     issues = np.full(len(start_ns), -1, np.int64)
     rows = _named(events, [name.startswith(_ISSUE) for name in events.names])

@@ -1,7 +1,6 @@
-"""How much memory the devices of a rank had allocated in each step, where that was recorded (`profile_memory`).
+"""Memory allocated on a rank's devices in each step, if it was recorded (`profile_memory`).
 
-Memory is allocated by the host, ahead of the device: a step here lasts from where the host begins it to where the host
-begins the next.
+The host allocates memory ahead of the device, so a step here lasts from its start on the host to the start of the next.
 """
 
 from itertools import pairwise
@@ -19,18 +18,18 @@ from perfkit.trace.events import HOST, AllocatorTimeline, Events, RankTrace, dev
 from perfkit.trace.intervals import Ints, innermost, measure
 
 _BUCKETS: Final = 64
-"""Of a curve; each leaves at most its least, its greatest and its last level."""
+"""Buckets of a curve; each keeps at most its lowest, highest and last level."""
 
 
 class _Levels(NamedTuple):
-    """What was allocated on one device; `bytes[i]` after the first i records, -1 where that is not known."""
+    """Allocated memory of one device; `bytes[i]` is the level after the first i records, -1 if unknown."""
 
     time_ns: Ints
     bytes: Ints
 
 
 class _Windows(NamedTuple):
-    """The host's steps."""
+    """Windows of the steps on the host."""
 
     start_ns: Ints
     end_ns: Ints
@@ -39,19 +38,19 @@ class _Windows(NamedTuple):
 def tabulate_memory(
     trace: RankTrace, names: Names, activity: Activity, steps: Steps, step_marker: str | None
 ) -> list[MemoryUse]:
-    """Return what each device had allocated, the host first; nothing of a device of which nothing is known."""
+    """Return the memory use of each device, the host first; devices without known levels are skipped."""
     if not trace.memory:
         return []
     start_ns = np.maximum(steps.host_start_ns, steps.bounds[0])
     windows = _Windows(start_ns, np.append(start_ns[1:], max(steps.bounds[-1], start_ns[-1])))
     phases = annotation_rows(trace.events, names, steps, step_marker)
-    found = []
-    for (kind, number), said in trace.memory.items():
+    uses = []
+    for (kind, number), timeline in trace.memory.items():
         limit = None if kind == HOST else trace.header.device_bytes.get(max(number, 0))
-        if peaks := _peaks(said, steps.number, windows):
+        if peaks := _peaks(timeline, steps.number, windows):
             order, peak = max(peaks.items(), key=lambda pair: pair[1].allocated_bytes)
             instant = start_ns[order : order + 1] + peak.at_ns
-            found.append(
+            uses.append(
                 MemoryUse(
                     device=device_name(kind, number),
                     limit_bytes=limit,
@@ -59,25 +58,25 @@ def tabulate_memory(
                     peak=peak,
                     phase=_phase(trace.events, phases, instant),
                     category=_category(activity, instant),
-                    curve=_curve(_levels(said), peak.step, int(start_ns[order]), int(windows.end_ns[order])),
+                    curve=_curve(_levels(timeline), peak.step, int(start_ns[order]), int(windows.end_ns[order])),
                 )
             )
-    return found
+    return uses
 
 
-def _levels(said: AllocatorTimeline) -> _Levels:
-    return _Levels(said.time_ns, np.concatenate(([said.before_bytes], said.allocated_bytes)))
+def _levels(timeline: AllocatorTimeline) -> _Levels:
+    return _Levels(timeline.time_ns, np.concatenate(([timeline.before_bytes], timeline.allocated_bytes)))
 
 
-def _peaks(said: AllocatorTimeline, numbers: list[int | None], windows: _Windows) -> dict[int, MemoryPeak]:
-    """Return the peak of each step, by its place; without those before anything is known.
+def _peaks(timeline: AllocatorTimeline, numbers: list[int | None], windows: _Windows) -> dict[int, MemoryPeak]:
+    """Return the peak of each step, by the step's index; steps before the first known level are skipped.
 
-    A step begins with what the one before has left.
+    A step starts with the level that the previous step left.
     """
-    allocated = _levels(said).bytes
-    reserved = np.concatenate(([-1], said.reserved_bytes))
-    first = np.searchsorted(said.time_ns, windows.start_ns, side="left").tolist()
-    last = np.searchsorted(said.time_ns, windows.end_ns, side="left").tolist()
+    allocated = _levels(timeline).bytes
+    reserved = np.concatenate(([-1], timeline.reserved_bytes))
+    first = np.searchsorted(timeline.time_ns, windows.start_ns, side="left").tolist()
+    last = np.searchsorted(timeline.time_ns, windows.end_ns, side="left").tolist()
     peaks = {}
     for place, (begin, end) in enumerate(zip(first, last, strict=True)):
         end = max(begin, end)
@@ -89,26 +88,26 @@ def _peaks(said: AllocatorTimeline, numbers: list[int | None], windows: _Windows
             step=numbers[place],
             allocated_bytes=int(allocated[at]),
             reserved_bytes=most_reserved if most_reserved > 0 else None,
-            at_ns=int(said.time_ns[at - 1] - windows.start_ns[place]) if at > begin else 0,
+            at_ns=int(timeline.time_ns[at - 1] - windows.start_ns[place]) if at > begin else 0,
         )
     return peaks
 
 
 def _phase(events: Events, rows: Ints, instant_ns: Ints) -> str | None:
-    """Return the innermost annotation of the program's that runs at an instant."""
+    """Return the innermost annotation of the program at an instant."""
     (found,) = innermost(events.start_ns[rows], events.end_ns[rows], instant_ns).tolist()
     return events.names[events.name[rows[found]]] if found >= 0 else None
 
 
 def _category(activity: Activity, instant_ns: Ints) -> Category:
-    """Return the category that an instant goes to (metrics.md section 4)."""
+    """Return the category of an instant (metrics.md section 4)."""
     unions = (activity.compute, activity.communication, activity.memcpy, activity.data_loading)
     covers = [bool(measure(spans, instant_ns, instant_ns + 1)[0]) for spans in unions]
     return CATEGORIES[covers.index(True)] if True in covers else CATEGORIES[-1]
 
 
 def _curve(levels: _Levels, step: int | None, start_ns: int, end_ns: int) -> MemoryCurve:
-    """Thin out what was allocated within one step: of each stretch of it the extremes and the last level stay."""
+    """Thin out the levels within one step: each bucket keeps its extremes and its last level."""
     edges = [start_ns + (end_ns - start_ns) * k // _BUCKETS for k in range(_BUCKETS + 1)]
     cuts = np.searchsorted(levels.time_ns, edges, side="left").tolist()
     kept: set[int] = set()

@@ -1,4 +1,4 @@
-"""Which kernels and operators the time goes to, by name."""
+"""Time of kernels and host operators, by name."""
 
 from typing import Final, get_args
 
@@ -21,9 +21,9 @@ def tabulate_operators(
 ) -> list[OperatorStat]:
     """Sum kernels and copies by name or, on a CPU-only trace, the self time of host operators; largest first."""
     if len(device.row):
-        mine = steps.device_step >= 0
-        category = np.select([device.is_copy, device.is_communication], [_MEMCPY, _COMMUNICATION], _COMPUTE)[mine]
-        rows = device.row[mine]
+        in_steps = steps.device_step >= 0
+        category = np.select([device.is_copy, device.is_communication], [_MEMCPY, _COMMUNICATION], _COMPUTE)[in_steps]
+        rows = device.row[in_steps]
         return _sum(events, rows, category, events.end_ns[rows] - events.start_ns[rows])
     rows = events.rows(EventKind.OPERATOR)
     rows = rows[steps.within(events.start_ns[rows])]

@@ -1,4 +1,4 @@
-"""Where each step begins and ends, on the host and on the device (metrics.md section 3)."""
+"""Windows of the steps, on the host and on the device (metrics.md section 3)."""
 
 import re
 from collections.abc import Sequence
@@ -23,18 +23,18 @@ class Steps:
     """Windows of the steps of one trace, in order: step k is `[bounds[k], bounds[k + 1])`."""
 
     number: list[int | None]
-    """N of `ProfilerStep#N`; None for the whole of a trace without steps."""
+    """N of `ProfilerStep#N`; None for a whole trace without steps."""
     host_start_ns: Ints
-    """c_k, shape (k,); where the whole trace is one step it has always begun."""
+    """c_k, shape (k,); the smallest int64 if the whole trace is one step."""
     bounds: Ints
     """b_0 … b_k and the end, shape (k + 1,)."""
     device_step: Ints
-    """Step of each device activity, shape (d,); -1 for what was launched before the first, -2 after the last."""
+    """Step of each device activity, shape (d,); -1 if launched before the first step, -2 after the last."""
     from_annotations: bool
-    """False where the trace has no steps and is taken as one."""
+    """False if the trace has no steps and counts as one."""
 
     def of(self, instant_ns: Ints) -> Ints:
-        """Return the host step in which each instant falls; -1 before the first, the last after its start."""
+        """Return the host step of each instant; -1 before the first step, and the last step after its start."""
         return np.searchsorted(self.host_start_ns, instant_ns, side="right") - 1
 
     def within(self, instant_ns: Ints) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
@@ -43,14 +43,14 @@ class Steps:
 
 
 def find_steps(events: Events, device: Device, marker: str | None, completed: int | None = None) -> Steps | None:
-    """Return the steps, or None where the trace holds neither steps nor any work.
+    """Return the steps, or None if the trace contains neither steps nor work.
 
     Args:
         events: the trace.
         device: its device activities.
         marker: a regular expression that an annotation's name must match to be a step, instead of `ProfilerStep#N`.
-        completed: the last step that was completed, where the run has said so; a `ProfilerStep#N` beyond it was begun
-            and left, is no step, and neither is what was launched in it.
+        completed: last completed step, if the run recorded it; a later `ProfilerStep#N` was abandoned, and neither it
+            nor what was launched in it counts.
     """
     matches = match_steps(events.names, marker)
     rows = events.rows(EventKind.ANNOTATION)
@@ -76,13 +76,13 @@ def find_steps(events: Events, device: Device, marker: str | None, completed: in
 
 
 def match_steps(names: Sequence[str], marker: str | None) -> list[re.Match[str] | None]:
-    """Return for each name what makes it that of a step; `marker` as in `find_steps`."""
+    """Return for each name its match as a step annotation, or None; `marker` as in `find_steps`."""
     pattern = re.compile(marker or rules.STEP)
     return [pattern.search(name) if marker else pattern.fullmatch(name) for name in names]
 
 
 def _number(match: re.Match[str] | None, order: int) -> int:
-    """Return the number in the marker's first group, else the last number in what it matched, else the step's order."""
+    """Return the number in the marker's first group, else the last number in the match, else the step's index."""
     text = (match.group(1) if match.re.groups else match.group()) if match else None
     digits = re.findall(r"\d+", text or "")
     return int(digits[-1][:18]) if digits else order
@@ -100,10 +100,10 @@ def _bounds(host_start_ns: Ints, last_host_end_ns: int, events: Events, device: 
     busy = np.bincount(device_step[known], minlength=count) > 0
     bounds = [int(host_start_ns[0])]
     for k in range(1, count):
-        # The device has left the step before: when its last work ended or, if that overlaps, when this step's began.
+        # The device leaves the previous step when its last work ends or, if that overlaps, when this step's starts.
         left = min(int(last[k - 1]), int(first[k])) if busy[k] else _NEVER
         bounds.append(max(int(host_start_ns[k]), left, bounds[-1]))
-    # A last step that is cut off before its own window began has an empty window, not a negative one.
+    # A last step that is cut off before its window starts has an empty window, not a negative one.
     bounds.append(max(last_host_end_ns, int(last[-1]), bounds[-1]))
     return np.array(bounds, np.int64)
 

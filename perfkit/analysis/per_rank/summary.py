@@ -1,4 +1,4 @@
-"""All that one trace says, as a small summary: the one function that runs a rank, wherever it runs."""
+"""Summarise one trace: the function that executors run for each rank."""
 
 import re
 from typing import Final
@@ -23,7 +23,7 @@ from perfkit.trace.events import EventKind, Events, Header, RankTrace
 
 
 class TraceSummary(Struct, frozen=True, kw_only=True):
-    """What is kept of a trace: picklable, and small however large the trace."""
+    """Summary of a trace: picklable, and small however large the trace is."""
 
     header: Header
     has_device: bool
@@ -34,7 +34,7 @@ class TraceSummary(Struct, frozen=True, kw_only=True):
     memory: list[MemoryUse]
     calls: CollectiveCalls
     communicated: bool
-    """Whether any communication was seen."""
+    """Whether the trace contains any communication."""
     counts: dict[str, int]
     findings: list[Finding]
 
@@ -44,7 +44,7 @@ def check_step_marker(marker: str | None) -> None:
     try:
         re.compile(marker or "")
     except re.error as error:
-        raise UsageError(f"--step-marker {marker!r} is no regular expression: {error}") from error
+        raise UsageError(f"--step-marker {marker!r} is not a regular expression: {error}") from error
 
 
 def summarize_trace(trace: RankTrace, file: str, step_marker: str | None = None) -> TraceSummary:
@@ -52,33 +52,33 @@ def summarize_trace(trace: RankTrace, file: str, step_marker: str | None = None)
 
     Args:
         trace: the trace.
-        file: what to call it in findings.
+        file: its name in findings.
         step_marker: a regular expression for the names of step annotations, instead of `ProfilerStep#N`.
 
     Raises:
-        TraceError: the trace holds neither steps nor any work.
+        TraceError: the trace contains neither steps nor work.
     """
     events = trace.events
     names = classify_names(events.names)
     device = find_device(events, names)
-    said = trace.header.perfkit
-    steps = find_steps(events, device, step_marker, said.steps[1] if said and said.steps else None)
+    own = trace.header.perfkit
+    steps = find_steps(events, device, step_marker, own.steps[1] if own and own.steps else None)
     if steps is None:
-        instead = "; ".join(finding.message for finding in _damage(trace))
-        nothing = f"{file}: holds no host operator, no device activity and no step: nothing to analyse"
-        raise TraceError(f"{nothing} ({instead})" if instead else nothing)
+        damage = "; ".join(finding.message for finding in _damage(trace))
+        message = f"{file}: no host operators, device activity or steps: nothing to analyse"
+        raise TraceError(f"{message} ({damage})" if damage else message)
     activity = find_activity(events, names, device, steps)
-    recorded = (said.collectives if said else None) or []
+    recorded = (own.collectives if own else None) or []
     collectives, fitted = find_collectives(events, names, device, activity, steps, recorded)
     findings = [*_damage(trace), *_lost_device(trace, device), *_step_findings(steps, device, step_marker)]
-    findings += [] if fitted else [_UNFITTED]
+    findings += [] if fitted else [_SIZES_UNMATCHED]
     header, has_device = _without_collectives(trace.header), bool(len(device.row))
     counts = {kind.name.lower(): count for kind, count in sorted(trace.counts.items())}
     breakdown = break_down(events, names, activity, steps)
     operators = tabulate_operators(events, names, device, activity, steps)
     phases = tabulate_phases(events, names, steps, step_marker)
     memory = tabulate_memory(trace, names, activity, steps, step_marker)
-    del trace, events, names, device  # of these, as of the collectives, there may be millions: not of both at once
+    del trace, events, names, device  # free the events before building the collective tables: each may be millions
     return TraceSummary(
         header=header,
         has_device=has_device,
@@ -94,15 +94,15 @@ def summarize_trace(trace: RankTrace, file: str, step_marker: str | None = None)
     )
 
 
-_UNFITTED = Finding(
+_SIZES_UNMATCHED = Finding(
     code="collective_sizes_unmatched",
     severity="info",
-    message="the run's record of collectives does not fit the spans in the trace: their sizes stay unknown",
+    message="the run's record of collectives does not match the trace: message sizes are unknown",
 )
 
 
 def _without_collectives(header: Header) -> Header:
-    """Drop the one part of the header that grows with the trace."""
+    """Drop the part of the header that grows with the trace."""
     return replace(header, perfkit=header.perfkit and replace(header.perfkit, collectives=None))
 
 
@@ -135,62 +135,62 @@ def _is_device_collective(name: str) -> bool:
 
 
 def _damage(trace: RankTrace) -> list[Finding]:
-    found = [
+    findings = [
         Finding(code="repaired_events", severity="warning", message=f"{count} {what}")
         for what, count in trace.repaired.items()
     ]
-    found.extend(Finding(code="damaged_trace", severity="warning", message=what) for what in trace.damage)
-    found.extend(Finding(code="damaged_header", severity="warning", message=what) for what in trace.header_damage)
+    findings.extend(Finding(code="damaged_trace", severity="warning", message=what) for what in trace.damage)
+    findings.extend(Finding(code="damaged_header", severity="warning", message=what) for what in trace.header_damage)
     if trace.unknown:
         listed = ", ".join(f"{name!r} ({count})" for name, count in sorted(trace.unknown.items())[:5])
         more = f" and {len(trace.unknown) - 5} more" if len(trace.unknown) > 5 else ""
-        message = f"{sum(trace.unknown.values())} events of unknown categories were left out: {listed}{more}"
-        found.append(Finding(code="unknown_events", severity="warning", message=message))
+        message = f"{sum(trace.unknown.values())} events of unknown categories were ignored: {listed}{more}"
+        findings.append(Finding(code="unknown_events", severity="warning", message=message))
     if (hours := _longest_gap_ns(trace.events) / _HOUR_NS) > 1:
         message = (
-            f"between two of its events, or in one on a device, {hours:,.1f} hours pass: "
-            "if a time is damaged, so is the step that it falls into"
+            f"{hours:,.1f} hours pass between two events, or within one device event: a timestamp may be corrupt, "
+            "which would inflate its step"
         )
-        found.append(Finding(code="timestamp_gap", severity="warning", message=message))
+        findings.append(Finding(code="timestamp_gap", severity="warning", message=message))
     if not trace.counts.get(EventKind.OPERATOR) and trace.counts.get(EventKind.KERNEL):
-        message = "no host operators: collectives can be told by their kernels' names only"
-        found.append(Finding(code="no_host_operators", severity="info", message=message))
-    return found
+        message = "no host operators: collectives are identified by kernel name only"
+        findings.append(Finding(code="no_host_operators", severity="info", message=message))
+    return findings
 
 
 _HOUR_NS: Final = 3600 * 10**9
 
 
 def _longest_gap_ns(events: Events) -> int:
-    """Return for how long nothing begins: the longest time without any event, or in one on a device."""
+    """Return the longest time without any event, or within one device event."""
     if not len(events.kind) or int(events.end_ns.max()) - int(events.start_ns.min()) < _HOUR_NS:
         return 0
     order = np.argsort(events.start_ns, kind="stable")
-    lull_ns = events.start_ns[order][1:] - np.maximum.accumulate(events.end_ns[order])[:-1]
+    gap_ns = events.start_ns[order][1:] - np.maximum.accumulate(events.end_ns[order])[:-1]
     on_device = events.rows(EventKind.KERNEL, EventKind.COPY)
     longest_ns = (events.end_ns[on_device] - events.start_ns[on_device]).max(initial=0)
-    return int(max(lull_ns.max(initial=0), longest_ns))
+    return int(max(gap_ns.max(initial=0), longest_ns))
 
 
 def _step_findings(steps: Steps, device: Device, marker: str | None) -> list[Finding]:
-    found = []
+    findings = []
     if not steps.from_annotations:
         what = f"annotation matches --step-marker {marker!r}" if marker else "ProfilerStep annotation"
-        message = f"no {what}: the whole trace is taken as one step, start-up and all"
-        found.append(Finding(code="no_steps", severity="warning", message=message))
+        message = f"no {what}: the whole trace counts as one step, start-up included"
+        findings.append(Finding(code="no_steps", severity="warning", message=message))
     repeated = len(steps.number) - len(set(steps.number))
     if repeated:
         message = f"{repeated} step numbers occur more than once"
-        found.append(Finding(code="repeated_steps", severity="warning", message=message))
+        findings.append(Finding(code="repeated_steps", severity="warning", message=message))
     idle = int((~np.isin(np.arange(len(steps.number)), steps.device_step)).sum()) if len(device.row) else 0
     if idle:
         message = (
             f"{idle} of {len(steps.number)} steps have no device activity of their own: "
-            "the device's events may have been lost, or the program did not use it there"
+            "device events may have been lost, or the program did not use the device in them"
         )
-        found.append(Finding(code="steps_without_device_work", severity="warning", message=message))
+        findings.append(Finding(code="steps_without_device_work", severity="warning", message=message))
     before = int((steps.device_step == BEFORE_THE_FIRST).sum())
     if before:
-        message = f"{before} device activities were launched before the first step and belong to none"
-        found.append(Finding(code="work_before_steps", severity="info", message=message))
-    return found
+        message = f"{before} device activities were launched before the first step and belong to no step"
+        findings.append(Finding(code="work_before_steps", severity="info", message=message))
+    return findings

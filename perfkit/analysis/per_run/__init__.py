@@ -1,1 +1,1 @@
-"""From the summaries of ranks to the report of a run: rank assignment, verdict, findings."""
+"""Per-run analysis: rank assignment, verdict, findings and the run's report."""

@@ -48,15 +48,15 @@ def oversubscription(ranks: Sequence[RankRecord]) -> Iterator[Finding]:
             yield Finding(code="oversubscribed", severity="warning", message=message)
 
 
-def missing_sweep_points(sweep: str, points: Sequence[SweepPoint], analyzed: Collection[str]) -> Iterator[Finding]:
+def missing_sweep_points(sweep: str, points: Sequence[SweepPoint], analysed: Collection[str]) -> Iterator[Finding]:
     """Yield one finding per point that failed without leaving a run, and one for all pending points.
 
     Args:
         sweep: name of the sweep's folder.
         points: points of its `sweep.json`.
-        analyzed: names of the run folders that are analyzed; their own reports contain their failures.
+        analysed: names of the run folders that are analysed; their own reports contain their failures.
     """
-    absent = [point for point in points if point.run not in analyzed]
+    absent = [point for point in points if point.run not in analysed]
     for point in absent:
         if point.state == "failed":
             message = f"{sweep}: {point.run} is missing because its run failed: {point.reason or 'cause unknown'}"

@@ -24,15 +24,15 @@ def host_usage(ranks: list[RankRecord]) -> list[HostUsage]:
     """Return the devices, threads and cores that the ranks use on each host."""
     usage = []
     for host in dict.fromkeys(rank.host for rank in ranks):
-        here = [rank for rank in ranks if rank.host == host]
+        local = [rank for rank in ranks if rank.host == host]
         usage.append(
             HostUsage(
                 host=host,
-                device=here[0].device.partition(":")[0],
-                device_name=here[0].device_name,
-                ranks=len(here),
-                threads=sum(rank.threads for rank in here),
-                cores=here[0].node_cores,
+                device=local[0].device.partition(":")[0],
+                device_name=local[0].device_name,
+                ranks=len(local),
+                threads=sum(rank.threads for rank in local),
+                cores=local[0].node_cores,
             )
         )
     return usage

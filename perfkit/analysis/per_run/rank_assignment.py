@@ -1,7 +1,7 @@
-"""Which rank wrote each trace of a run: its header says it, else the name of its file, else the user.
+"""Assign a rank to each trace of a run: from its header, else its file name, else the user.
 
-A header that names one rank in traces whose names tell several does not know: the program was not told its rank, or the
-traces are of several runs of a single process. There the names count.
+If headers give one rank to traces with different ranks in their names, the headers are wrong: the program did not know
+its rank, or the traces come from several single-process runs. Then every header's rank in the run is ignored.
 """
 
 from collections import defaultdict
@@ -15,7 +15,7 @@ _MOST_LISTED: Final = 3
 
 
 class RankClaim(NamedTuple):
-    """What a trace says of its rank."""
+    """The rank of a trace, by its header and by its file name."""
 
     file: str
     in_header: int | None
@@ -23,23 +23,23 @@ class RankClaim(NamedTuple):
 
     @property
     def is_contradictory(self) -> bool:
-        """Whether header and name say different ranks."""
+        """Whether header and name give different ranks."""
         return None not in (self.in_header, self.in_name) and self.in_header != self.in_name
 
 
 def assign_ranks(
     headers: Iterable[tuple[str, int | None]], default: int | None
 ) -> tuple[list[int | None], list[Finding]]:
-    """Return the rank of each trace, None where it is not known, and what was wrong with what they say.
+    """Return the rank of each trace, None if unknown, and findings about contradictions.
 
     Args:
-        headers: the name of each trace's file, and the rank that its header says.
-        default: the rank of traces that do not say theirs.
+        headers: file name of each trace, and the rank in its header.
+        default: rank of traces without one.
     """
     claims = [RankClaim(file, rank, rank_in_name(file)) for file, rank in headers]
     shared = _shared(claims)
     differing = [claim for claim in claims if claim.is_contradictory]
-    if shared:  # then no header of the run is believed
+    if shared:
         return [_first(claim.in_name, default) for claim in claims], [_by_name(shared, differing)]
     return [_first(claim.in_header, claim.in_name, default) for claim in claims], _by_header(differing)
 
@@ -49,7 +49,7 @@ def _first(*ranks: int | None) -> int | None:
 
 
 def _shared(claims: Sequence[RankClaim]) -> list[RankClaim]:
-    """Return the traces that claim a rank by their headers that others claim too, whose names all tell them apart."""
+    """Return the traces whose headers give the same rank as others', although all their names give different ones."""
     by_header: dict[int, list[RankClaim]] = defaultdict(list)
     for claim in claims:
         if claim.in_header is not None:
@@ -58,19 +58,19 @@ def _shared(claims: Sequence[RankClaim]) -> list[RankClaim]:
 
 
 def _have_distinct_names(claims: Sequence[RankClaim]) -> bool:
-    """Say whether the names of traces tell different ranks; those of a rank's cycles tell the same."""
+    """Return whether the names of traces give several ranks; the names of one rank's cycles give the same."""
     names = {claim.in_name for claim in claims}
     return len(names) > 1 and None not in names
 
 
 def _by_name(shared: Sequence[RankClaim], differing: Sequence[RankClaim]) -> Finding:
-    several = min(claim.in_header for claim in shared if claim.in_header is not None)
-    first = [claim.file for claim in shared if claim.in_header == several]
-    others = _listed([f"{claim.file} is of rank {claim.in_header}" for claim in differing])
+    rank = min(claim.in_header for claim in shared if claim.in_header is not None)
+    files = _listed([claim.file for claim in shared if claim.in_header == rank])
+    ignored = _listed([f"{claim.file}: rank {claim.in_header}" for claim in differing])
     message = (
-        f"several traces say rank {several} in their headers and different ranks in their names ({_listed(first)}): "
-        f"in this run the names count, and no header ({others}); "
-        "runs that are of one process each are to have a folder each"
+        f"several traces have rank {rank} in their headers but different ranks in their file names ({files}): "
+        f"file names count in this run and headers are ignored ({ignored}); "
+        "put independent single-process runs into separate folders"
     )
     return Finding(code="header_ranks_ignored", severity="warning", message=message)
 
@@ -78,10 +78,8 @@ def _by_name(shared: Sequence[RankClaim], differing: Sequence[RankClaim]) -> Fin
 def _by_header(differing: Sequence[RankClaim]) -> list[Finding]:
     if not differing:
         return []
-    listed = _listed([f"{claim.file} is of rank {claim.in_header}" for claim in differing])
-    message = f"the names of {len(differing)} traces say other ranks than their headers, which count: {listed}"
-    if len(differing) == 1:
-        message = f"the name of a trace says another rank than its header, which counts: {listed}"
+    listed = _listed([f"{claim.file} has rank {claim.in_header} in its header" for claim in differing])
+    message = f"header and file name give different ranks; the header counts: {listed}"
     return [Finding(code="rank_name_mismatch", severity="warning", message=message)]
 
 

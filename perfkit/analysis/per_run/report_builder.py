@@ -1,4 +1,4 @@
-"""From the summaries of a run's traces to the report of the run."""
+"""Build the report of a run from the summaries of its traces."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ from perfkit.schema.run import DataLoading, ProfilerCost, RunReport
 
 
 class NamedSummary(NamedTuple):
-    """A trace's summary and the name of its file, relative to the run."""
+    """A trace's summary and its file name, relative to the run."""
 
     file: str
     summary: TraceSummary
@@ -44,19 +44,21 @@ def build_run_report(
     rank: int | None,
     lost: list[Finding],
 ) -> RunReport:
-    """Make the report of one run.
+    """Build the report of one run.
 
     Args:
-        run: its name.
-        path: where it lies.
-        traces: summaries of its traces; none where it was not profiled, or nothing could be read.
-        manifest: what the run says of itself; None for foreign traces.
-        rank: the rank of traces that do not say theirs.
+        run: name of the run.
+        path: its folder or file.
+        traces: summaries of its traces; empty if it was not profiled or nothing could be read.
+        manifest: the run's manifest; None for foreign traces.
+        rank: rank of traces without one.
         lost: findings about traces that could not be read.
     """
     ranks, calls, findings = group_by_rank(traces, rank)
-    said = [manifest.world.world_size] if manifest else _said_world_sizes(traces)
-    world_size = max(said, default=0) or max((rank.rank for rank in ranks if rank.rank is not None), default=0) + 1
+    world_sizes = [manifest.world.world_size] if manifest else _header_world_sizes(traces)
+    world_size = (
+        max(world_sizes, default=0) or max((rank.rank for rank in ranks if rank.rank is not None), default=0) + 1
+    )
     loading = _data_loading(ranks, manifest, _source(traces, manifest))
     matched = match(calls)
     compared = summarize_cross_rank(matched, ranks) if len(calls) > 1 else None
@@ -65,7 +67,7 @@ def build_run_report(
     findings = [
         *lost,
         *findings,
-        *run_findings(ranks, communicated, said, world_size, manifest),
+        *run_findings(ranks, communicated, world_sizes, world_size, manifest),
         *(cross_rank_findings(matched, compared, efficient) if compared else ()),
         *(finding for named in traces for finding in named.summary.findings),
     ]
@@ -99,7 +101,7 @@ _SEVERITY: Final[dict[Severity, int]] = {"error": 0, "warning": 1, "info": 2}
 
 
 class Ranks(NamedTuple):
-    """The ranks of a run, the collectives of those that say which they are, and what was wrong with them."""
+    """The reports of a run's ranks, the collectives of ranks with a known number, and findings."""
 
     reports: list[RankReport]
     calls: dict[int, CollectiveCalls]
@@ -107,49 +109,49 @@ class Ranks(NamedTuple):
 
 
 def group_by_rank(traces: Sequence[NamedSummary], default: int | None = None) -> Ranks:
-    """Put the traces of each rank together, in order; `default` is the rank of those that do not say theirs."""
+    """Group traces by rank, in order of time; `default` is the rank of traces without one."""
     known: dict[int, list[NamedSummary]] = defaultdict(list)
-    nameless: list[NamedSummary] = []
+    unranked: list[NamedSummary] = []
     numbers, findings = assign_ranks([(named.file, named.summary.header.rank) for named in traces], default)
     for named, number in zip(traces, numbers, strict=True):
         if number is None:
-            nameless.append(named)
+            unranked.append(named)
         else:
             known[number].append(named)
     reports = []
     calls: dict[int, CollectiveCalls] = {}
-    for number, mine in sorted(known.items()):
-        cycles = sorted(mine, key=lambda named: (named.summary.steps[0].start_ns, named.file))
-        findings.extend(_several(number, cycles))
+    for number, members in sorted(known.items()):
+        cycles = sorted(members, key=lambda named: (named.summary.steps[0].start_ns, named.file))
+        findings.extend(_multiple_traces(number, cycles))
         kept = _without_clashes(number, cycles, findings)
         reports.append(_rank_report(number, kept))
         calls[number] = concatenate_cycles([named.summary.calls for named in kept])
     severity: Severity = "warning" if len(traces) > 1 else "info"
-    message = "says nowhere which rank wrote it (header, file name): give --rank, or name the file rank<N>.json.gz"
+    message = "rank unknown, neither in the header nor in the file name: use --rank, or name the file rank<N>.json.gz"
     if len(traces) > 1:
-        message += "; traces of another job are to be analysed apart"
-    for named in nameless:
+        message += "; analyse traces of another job separately"
+    for named in unranked:
         findings.append(Finding(code="rank_unknown", severity=severity, message=message, file=named.file))
         reports.append(_rank_report(None, [named]))
     return Ranks(reports, calls, findings)
 
 
-def _several(rank: int, traces: list[NamedSummary]) -> list[Finding]:
-    """Say so where several traces of one rank do not call themselves its cycles."""
+def _multiple_traces(rank: int, traces: list[NamedSummary]) -> list[Finding]:
+    """Return a finding if several traces of one rank are not numbered as its profiling cycles."""
     cycles = {named.summary.header.perfkit.cycle for named in traces if named.summary.header.perfkit}
     if len(cycles) == len(traces) or len(traces) == 1:
         return []
-    follow = "those that follow one another in a world of one size are taken as its cycles"
-    message = f"{len(traces)} traces claim rank {rank}: {follow}"
+    rule = "traces that do not overlap and have the same world size are treated as its profiling cycles"
+    message = f"{len(traces)} traces claim rank {rank}: {rule}"
     return [Finding(code="multiple_traces_per_rank", severity="warning", message=message, rank=rank)]
 
 
 def _without_clashes(rank: int, traces: list[NamedSummary], findings: list[Finding]) -> list[NamedSummary]:
-    """Keep the traces of one rank that follow one another; those that overlap, or are of other worlds, are not its."""
+    """Keep the traces of one rank that do not overlap and have one world size; report the others as findings."""
     kept: list[NamedSummary] = []
     for named in traces:
         if clash := _clash(rank, named, kept):
-            message = f"{clash}: left out; give each job a folder of its own"
+            message = f"{clash}: excluded; put each job into a separate folder"
             findings.append(
                 Finding(code="duplicate_rank", severity="error", message=message, rank=rank, file=named.file)
             )
@@ -159,11 +161,11 @@ def _without_clashes(rank: int, traces: list[NamedSummary], findings: list[Findi
 
 
 def _clash(rank: int, named: NamedSummary, kept: Sequence[NamedSummary]) -> str | None:
-    """Say why a trace cannot be of the same rank of the same job as those before it, if it cannot."""
+    """Return why a trace cannot belong to the same rank of the same job as those before it; None if it can."""
     size = named.summary.header.world_size
     for other in kept:
         if None not in (size, other_size := other.summary.header.world_size) and size != other_size:
-            return f"claims rank {rank} of a world of {size}, and {other.file} that of one of {other_size}"
+            return f"claims rank {rank} of world size {size}, but {other.file} has world size {other_size}"
     last = kept[-1].summary.steps[-1] if kept else None
     if last and named.summary.steps[0].start_ns < last.start_ns + last.wall_ns:
         return f"claims rank {rank} at the same time as {kept[-1].file}"
@@ -194,7 +196,7 @@ def _rank_report(rank: int | None, traces: list[NamedSummary]) -> RankReport:
 # ---- the run -------------------------------------------------------------------------------------------------------
 
 
-def _said_world_sizes(traces: Sequence[NamedSummary]) -> list[int]:
+def _header_world_sizes(traces: Sequence[NamedSummary]) -> list[int]:
     return sorted({size for named in traces if (size := named.summary.header.world_size)})
 
 
@@ -230,14 +232,14 @@ def _data_loading(ranks: list[RankReport], manifest: RunManifest | None, source:
 
 
 def _read_rate(manifest: RunManifest | None, ranks: list[RankReport], sum_ns: int) -> float | None:
-    """Return bytes of samples a second of waiting for them, summed over ranks.
+    """Return bytes of samples per second of waiting for them, summed over ranks.
 
-    By steps and not by loads: the wait that finds the end of an epoch brings no batch.
+    Batches are counted by steps, not by loads: the load that hits the end of an epoch returns no batch.
     """
     if manifest is None or manifest.batch_size is None or manifest.sample_bytes is None or not sum_ns:
         return None
     if manifest.throughput is None or manifest.throughput.read_bytes_per_s is None:
-        return None  # the waiting is not the reading
+        return None  # waiting time is not reading time
     batches = sum(len(rank.steps) for rank in ranks)
     return batches * manifest.batch_size * manifest.sample_bytes * 1e9 / (sum_ns / len(ranks))
 
@@ -247,11 +249,11 @@ def _profiler_cost(manifest: RunManifest) -> ProfilerCost:
     plain_ns, recorded_ns = _rounded(step_time_ns(times.plain_ns)), _rounded(step_time_ns(times.recorded_ns))
     reason = None
     if not manifest.ranks:
-        reason = "the run has not written its step times: it is running, or was killed"
+        reason = "the run has not written its step times: it is still running, or was killed"
     elif recorded_ns is None:
         reason = "no step was recorded"
     elif plain_ns is None:
-        reason = "no warm step ran without the profiler: more --steps than the schedule needs, or a longer wait"
+        reason = "no warm step ran without the profiler: use more --steps than the schedule needs, or a longer wait"
     ratio = recorded_ns / plain_ns if recorded_ns and plain_ns else None
     return ProfilerCost(plain_step_ns=plain_ns, recorded_step_ns=recorded_ns, ratio=ratio, reason=reason)
 

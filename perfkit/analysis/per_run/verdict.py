@@ -1,4 +1,4 @@
-"""One sentence on what limits a run."""
+"""Verdict: one sentence on the bottleneck of a run."""
 
 from collections import Counter
 from collections.abc import Collection
@@ -13,17 +13,17 @@ from perfkit.schema.rank import RankReport
 from perfkit.schema.run import Bound, DataLoading, Efficiency, ProfilerCost, Verdict
 from perfkit.util.formatting import duration
 
-_WORTH_NAMING: Final = 0.2
-"""Below this share of the step, the largest loss is no longer what bounds it."""
+_MIN_BOTTLENECK_SHARE: Final = 0.2
+"""Share of the step from which an overhead counts as the bottleneck."""
 
-_MOST: Final = 0.5
-"""From this share on a run is bound by computing."""
+_MAJORITY: Final = 0.5
+"""Share of compute from which a run is compute-bound."""
 
-_COSTLY: Final = 1.1
-"""From this ratio of a recorded step to a plain one on, the profiler's cost is part of what is seen."""
+_MIN_COST_RATIO: Final = 1.1
+"""Ratio of recorded to plain step time from which the verdict mentions the profiler's cost."""
 
-_SHOWN: Final = 0.0005
-"""What is smaller would read as 0.0 %."""
+_MIN_SHOWN_SHARE: Final = 0.0005
+"""A smaller share would be shown as 0.0 %."""
 
 _BOUNDS: Final[dict[Category, Bound]] = {
     "communication": "communication",
@@ -32,17 +32,17 @@ _BOUNDS: Final[dict[Category, Bound]] = {
     "overhead": "host",
 }
 
-WORDS: Final[dict[Category, str]] = {
+_LABELS: Final[dict[Category, str]] = {
     "compute": "compute",
     "communication": "exposed communication",
     "memcpy": "exposed copies",
     "data_loading": "waiting for data",
-    "overhead": "overhead (launch gaps, Python, synchronisation)",
+    "overhead": "idle (launch gaps, Python, synchronisation)",
 }
 
 
 def exposed_shares(ranks: list[RankReport]) -> dict[Category, float]:
-    """Return each category's share of the wall time, over all ranks and steps; empty where there is none."""
+    """Return each category's share of the wall time, over all ranks and steps; empty without steps."""
     wall_ns = sum(step.wall_ns for rank in ranks for step in rank.steps)
     if not wall_ns:
         return {}
@@ -58,66 +58,64 @@ def classify_bottleneck(
     straggler: Straggler | None,
     efficiency: Efficiency | None = None,
 ) -> Verdict:
-    """Say what limits the run, with the evidence.
+    """Return the bottleneck of the run, with its evidence.
 
-    A rank that the others wait for comes first where it explains at least half of their exposed communication; then the
-    largest loss that is worth naming; else the run computes.
+    A straggler comes first if it explains at least half of the others' exposed communication, then the largest overhead
+    that is large enough, then compute.
     """
     shares = exposed_shares(ranks)
     if not shares:
-        return Verdict(bound="unknown", share=0.0, sentence="no verdict: no step has any duration")
-    loss = max(_BOUNDS, key=lambda category: shares[category])
-    waits = shares["communication"] * _mean_wall(ranks)
+        return Verdict(bound="unknown", share=0.0, sentence="no verdict: all steps have zero duration")
+    overhead = max(_BOUNDS, key=lambda category: shares[category])
+    exposed_ns = shares["communication"] * _mean_wall(ranks)
     if (
         straggler
         and straggler.delays_others
-        and straggler.lag_ns >= 0.5 * waits
-        and straggler.share >= shares[loss] / 2
+        and straggler.lag_ns >= 0.5 * exposed_ns
+        and straggler.share >= shares[overhead] / 2
     ):
-        return Verdict(
-            bound="imbalance", share=straggler.share, sentence=f"imbalanced: {straggler_sentence(straggler)}"
-        )
-    if shares[loss] < _WORTH_NAMING:
-        return _computing(shares, loss)
-    sentence = _loss_sentence(loss, shares[loss], ranks, loading)
-    if loss == "communication":
-        sentence += _waiting(efficiency)
-    return Verdict(bound=_BOUNDS[loss], share=shares[loss], sentence=sentence)
+        return Verdict(bound="imbalance", share=straggler.share, sentence=f"straggler: {straggler_sentence(straggler)}")
+    if shares[overhead] < _MIN_BOTTLENECK_SHARE:
+        return _compute_verdict(shares, overhead)
+    sentence = _overhead_sentence(overhead, shares[overhead], ranks, loading)
+    if overhead == "communication":
+        sentence += _wait_share(efficiency)
+    return Verdict(bound=_BOUNDS[overhead], share=shares[overhead], sentence=sentence)
 
 
 def add_caveats(verdict: Verdict, findings: Collection[Finding], cost: ProfilerCost | None, traces: int) -> Verdict:
-    """Return a verdict that says what makes it doubtful, or none where what it would be about was not recorded.
+    """Return the verdict with its caveats, or an unknown one if no device activity was recorded.
 
     Args:
-        verdict: as `judge` has it.
-        findings: all of the run.
-        cost: of the profiler.
-        traces: how many there are.
+        verdict: result of `classify_bottleneck`.
+        findings: all findings of the run.
+        cost: cost of the profiler.
+        traces: number of traces.
     """
     codes = Counter(finding.code for finding in findings)
     lost = codes["no_device_events"]
     if lost >= traces > 0:
-        sentence = "no verdict: what the device did was not recorded, and the host's operators do not tell"
+        sentence = "no verdict: device activity was not recorded, and host operators alone do not show the bottleneck"
         return Verdict(bound="unknown", share=0.0, sentence=sentence)
     sentence = verdict.sentence
     if lost:
-        sentence += f"; {lost} of {traces} traces have lost what the device did"
-    if verdict.bound == "host" and cost and cost.ratio and cost.ratio >= _COSTLY:
+        sentence += f"; {lost} of {traces} traces have no device activity"
+    if verdict.bound == "host" and cost and cost.ratio and cost.ratio >= _MIN_COST_RATIO:
         added = duration((cost.recorded_step_ns or 0) - (cost.plain_step_ns or 0))
-        sentence += f"; the profiler itself adds {added} to a step"
+        sentence += f"; the profiler itself adds {added} per step"
     if "damaged_trace" in codes:
-        sentence += "; traces are damaged, and what is lost of them shows as overhead"
+        sentence += "; traces are damaged, and missing events count as idle time"
     if "timestamp_gap" in codes:
-        sentence += "; some times lie hours from the others, and make the steps that they fall into as long"
+        sentence += "; some timestamps are hours from the others and may inflate their steps"
     return replace(verdict, sentence=sentence)
 
 
-def _waiting(efficiency: Efficiency | None) -> str:
-    """Say how much of exposed communication is waiting for other ranks, where that is known of most of it."""
+def _wait_share(efficiency: Efficiency | None) -> str:
+    """Return the share of exposed communication spent waiting for other ranks, if known for most of it."""
     if efficiency is None:
         return ""
     exposed_ns = efficiency.wait_ns + efficiency.transfer_ns
-    if not exposed_ns or efficiency.unmatched_ns > _MOST * exposed_ns:
+    if not exposed_ns or efficiency.unmatched_ns > _MAJORITY * exposed_ns:
         return ""
     return f", {_percent(efficiency.wait_ns / exposed_ns)} of it waiting for other ranks"
 
@@ -127,32 +125,31 @@ def _mean_wall(ranks: list[RankReport]) -> float:
     return sum(walls) / len(walls)
 
 
-def _computing(shares: dict[Category, float], loss: Category) -> Verdict:
+def _compute_verdict(shares: dict[Category, float], overhead: Category) -> Verdict:
     share = shares["compute"]
-    named = f"{WORDS[loss]}, {100 * shares[loss]:.1f} %"
-    if share < _MOST:
-        sentence = f"no single limit: {_percent(share)} of the step computes, the largest loss is {named}"
+    named = f"{_LABELS[overhead]}, {100 * shares[overhead]:.1f} %"
+    if share < _MAJORITY:
+        sentence = f"no single bottleneck: {_percent(share)} of the step is compute; the biggest overhead is {named}"
         return Verdict(bound="unknown", share=share, sentence=sentence)
-    sentence = f"compute-bound: {_percent(share)} of the step computes"
-    if shares[loss] >= _SHOWN:
-        sentence += f"; the largest loss is {named}"
+    sentence = f"compute-bound: {_percent(share)} of the step is compute"
+    if shares[overhead] >= _MIN_SHOWN_SHARE:
+        sentence += f"; the biggest overhead is {named}"
     return Verdict(bound="compute", share=share, sentence=sentence)
 
 
-def _loss_sentence(loss: Category, share: float, ranks: list[RankReport], loading: DataLoading | None) -> str:
+def _overhead_sentence(overhead: Category, share: float, ranks: list[RankReport], loading: DataLoading | None) -> str:
     percent = _percent(share)
-    if loss == "data_loading":
+    if overhead == "data_loading":
         where = f" on rank {loading.max_rank}" if loading and loading.max_rank is not None else ""
-        slowest = f"; slowest load {duration(loading.max_ns)}{where}" if loading else ""
-        return f"input-bound: {percent} of the step waits for data{slowest}"
-    if loss == "communication":
-        return f"communication-bound: {percent} of the step is communication that nothing hides{_top_collective(ranks)}"
-    if loss == "memcpy":
-        return f"copy-bound: {percent} of the step is copies and memsets that nothing hides"
-    return (
-        f"host-bound: for {percent} of the step nothing runs where the work should be: "
-        "launch gaps, Python, synchronisation"
-    )
+        slowest = f"; the slowest load took {duration(loading.max_ns)}{where}" if loading else ""
+        return f"input-bound: {percent} of the step is spent waiting for data{slowest}"
+    if overhead == "communication":
+        return f"communication-bound: {percent} of the step is exposed communication{_top_collective(ranks)}"
+    if overhead == "memcpy":
+        return f"copy-bound: {percent} of the step is exposed copies and memsets"
+    gpu = any(rank.device == "gpu" for rank in ranks)
+    idle = f"the GPU is idle for {percent} of the step" if gpu else f"no operator runs for {percent} of the step"
+    return f"host-bound: {idle}: launch gaps, Python, synchronisation"
 
 
 def _top_collective(ranks: list[RankReport]) -> str:

@@ -26,7 +26,7 @@ def test_the_terminal_names_the_change(runs: Path, capsys: pytest.CaptureFixture
     assert main(["history", str(runs)]) == 0
     shown = capsys.readouterr().out
     assert "8 runs: step time 101 ms → 122 ms (+20" in " ".join(shown.split())
-    assert "1 run: a change cannot be told from noise with fewer than 8." in shown
+    assert "1 run: no change can be distinguished from noise with fewer than 8." in shown
     assert max(map(len, shown.splitlines())) <= 80
 
 
@@ -61,5 +61,5 @@ def test_new_versions_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[st
 def test_nothing_to_look_back_on_is_one_line(real_traces: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["history", str(real_traces / "gpu-dlrm-2of128")]) == 1
     said = capsys.readouterr().err
-    assert said.startswith("perfkit: error: no run to put into a history: gpu-dlrm-2of128 is left out")
+    assert said.startswith("perfkit: error: no run to put into a history: gpu-dlrm-2of128 is excluded")
     assert said.count("\n") == 1

@@ -30,7 +30,7 @@ def merge(*args: str | Path, cwd: Path | None = None) -> subprocess.CompletedPro
         (["--ranks", "9" * 400], "give numbers and ranges"),
         (["-o", "out.txt"], "-o out.txt: the file name suffix is not a known output format; use .pftrace"),
         (["-o", "out.pftrace", "--json"], "-o out.pftrace is no name for --json"),
-        (["--step-marker", "("], "is no regular expression"),
+        (["--step-marker", "("], "is not a regular expression"),
         (["-o", str(SAMPLE / "rank0.json.gz")], "is one of the traces"),
     ],
 )

@@ -86,7 +86,7 @@ def test_json_holds_the_series_and_is_valid(runs: Path, tmp_path: Path) -> None:
     steps_ns = [point["step_time"]["step_ns"]["value"] for point in series["points"]]
     assert steps_ns == [100.5e6, 105.5e6, 118.5e6, 160.5e6]
     assert {point["step_time"]["measured_on"] for point in series["points"]} == {"plain"}
-    assert series["points"][0]["factors_reason"] == "it was not recorded"
+    assert series["points"][0]["factors_reason"] == "no trace was recorded"
     assert [one["world_size"] for one in series["forecasts"]] == [16, 32]
     assert [one["world_size"] for one in series["failed"]] == [6]
 
@@ -109,7 +109,7 @@ def test_by_an_option(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_run(runs, 2, 70, name="compiled", config={"compile": True})
     assert main(["analyze", str(runs), "--by", "compile"]) == 0
     shown = capsys.readouterr().out
-    assert "By compile: otherwise identical runs (gpt, batch 16 a rank)" in shown
+    assert "By compile: otherwise identical runs (gpt, batch 16 per rank)" in shown
     assert main(["analyze", str(runs), "--by", "--compile"]) == 0
     axes = perfkit.analyze(runs, by=["compile"]).multi_run
     assert axes is not None
@@ -119,7 +119,7 @@ def test_by_an_option(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--by", "overlap"], "--by overlap: no runs here differ in that only"),
+        (["--by", "overlap"], "--by overlap: no runs differ only in that option"),
         (["--forecast", "0"], "--forecast 0: write world sizes as 8 or 8,16,32"),
         (["--forecast", "8,many"], "--forecast 8,many: write"),
         (["--forecast", ""], "--forecast : write"),
@@ -146,5 +146,5 @@ def test_what_cannot_be_is_one_line(
 
 def test_a_forecast_of_one_run_is_refused(tmp_path: Path) -> None:
     write_run(tmp_path, 1, 100, name="one")
-    with pytest.raises(UsageError, match="nothing to forecast"):
+    with pytest.raises(UsageError, match="no series to forecast"):
         perfkit.analyze(tmp_path, forecast=[2])

@@ -1,4 +1,4 @@
-"""What changed, by known numbers; and how often a change is claimed where there is none."""
+"""Changes of known size, and the rate of false positives."""
 
 import io
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from tests.support.report_builders import MS, make_collective, make_operator, ma
 
 
 def steady(compute_ms: float = 60, name: str = "run", **changes: object) -> RunReport:
-    """A run of two ranks and six steps, all alike."""
+    """A run of two ranks and six equal steps."""
     steps = [make_step(number, compute=round(compute_ms * MS)) for number in range(6)]
     return make_run(name, ranks=[make_rank(0, steps), make_rank(1, steps)], **changes)
 
@@ -43,7 +43,7 @@ def test_a_step_is_as_long_as_its_slowest_rank_and_categories_are_means_over_ran
     assert share == pytest.approx(80 / 490)
 
 
-def test_what_is_twice_as_long_is_twice_as_long() -> None:
+def test_doubled_times_have_a_ratio_of_two() -> None:
     found = changes([steady(60)], [steady(160)])
     step = the("step_time", found)
     assert (step.before, step.after, step.ratio) == (100 * MS, 200 * MS, 2.0)
@@ -52,7 +52,7 @@ def test_what_is_twice_as_long_is_twice_as_long() -> None:
     assert the("samples_per_s", found).unit == "1/s"
 
 
-def test_one_run_a_side_claims_nothing() -> None:
+def test_one_run_per_side_is_never_significant() -> None:
     step = the("step_time", changes([steady(60)], [steady(160)]))
     assert (step.interval, step.resampled, step.significant) == ((2.0, 2.0), "steps", None)
     assert [f.code for f in findings([steady()], [steady()])] == ["too_few_repeats"]
@@ -73,7 +73,7 @@ def test_repeats_that_differ_less_than_the_sides_are_significant() -> None:
     assert findings(before, before) == []
 
 
-def test_a_change_is_claimed_rarely_where_there_is_none() -> None:
+def test_false_positive_rate_is_as_documented() -> None:
     draw = np.random.default_rng(7)
     runs = {
         count: [[steady(60 * np.exp(draw.normal(0, 0.05))) for _ in range(count)] for _ in range(80)]
@@ -90,7 +90,7 @@ def test_a_change_is_claimed_rarely_where_there_is_none() -> None:
     assert claimed[5] <= 6
 
 
-def test_what_appears_and_vanishes_is_said() -> None:
+def test_metrics_of_one_side_only_are_listed() -> None:
     old = make_rank(0, operators=[make_operator("aten::mm"), make_operator("aten::add")])
     new = make_rank(
         0, operators=[make_operator("aten::mm"), make_operator("triton_fused")], collectives=[make_collective()]
@@ -104,7 +104,7 @@ def test_what_appears_and_vanishes_is_said() -> None:
     assert set(kinds[:2]) == {"aten::add", "triton_fused"}
 
 
-def test_runs_that_are_not_alike_are_named() -> None:
+def test_runs_that_are_not_repeats_are_named() -> None:
     plain = make_run(config={"batch_size": 32, "trace_dir": "a"})
     other = make_run(config={"batch_size": 64, "trace_dir": "b"})
     found = {finding.code: finding.message for finding in findings([plain, other], [other])}
@@ -113,7 +113,7 @@ def test_runs_that_are_not_alike_are_named() -> None:
     assert "trace_dir" not in found["configurations_differ"]
 
 
-def test_other_devices_and_versions_are_said_once_each() -> None:
+def test_different_devices_and_versions_are_one_finding_each() -> None:
     old = {"perfkit": "0.1", "torch": "2.7", "h5py": "3.16"}
     before = [make_run(device_names=["H100"], versions=old)] * 3
     after = [make_run(device_names=["H200"], versions={"perfkit": "0.2", "torch": torch}) for torch in ("2.7", "2.8")]
@@ -143,14 +143,14 @@ def written(write: Callable[..., None], report: Comparison) -> str:
 
 
 def loading(*times_ms: int) -> list[RunReport]:
-    """Repeats that load so long a step."""
+    """Repeats with these load times per step."""
     return [
         make_run(ranks=[make_rank(0, [make_step(number, data_loading=ms * MS) for number in range(6)])])
         for ms in times_ms
     ]
 
 
-def test_what_may_have_been_nothing_before_has_no_interval_in_any_format() -> None:
+def test_a_metric_that_may_be_zero_before_has_no_interval_in_any_format() -> None:
     before, after = loading(0, 0, 3, 4, 5), loading(1, 2, 3, 4, 5)
     found = changes(before, after)
     change = the("data_loading", found)

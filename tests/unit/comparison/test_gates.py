@@ -1,4 +1,4 @@
-"""Every kind of condition, decided by hand."""
+"""Every kind of gate, evaluated by hand."""
 
 import pytest
 from msgspec.structs import replace
@@ -48,7 +48,7 @@ def test_a_condition_is_decided(expression: str, state: str) -> None:
 
 
 @pytest.mark.parametrize("code", ["run_failed", "run_unfinished", "unreadable_trace", "missing_traces"])
-def test_runs_that_are_not_whole_pass_no_gate(code: str) -> None:
+def test_incomplete_runs_pass_no_gate(code: str) -> None:
     lost = Finding(code=code, severity="warning", message="rank 1 is lost", rank=1)
     for before, after in (([BEFORE], [replace(AFTER, findings=[lost])]), ([replace(BEFORE, findings=[lost])], [AFTER])):
         (result,) = check_gates([parse_gate("step_time > +50%")], changes(before, after), before, after)
@@ -56,8 +56,8 @@ def test_runs_that_are_not_whole_pass_no_gate(code: str) -> None:
         assert "rank 1 is lost" in result.message
 
 
-def test_a_missing_rank_is_no_reason_where_it_misses_on_both_sides() -> None:
-    missing = Finding(code="ranks_missing", severity="warning", message="1 of 2 ranks has no trace here")
+def test_gates_are_evaluated_if_the_same_rank_is_missing_on_both_sides() -> None:
+    missing = Finding(code="ranks_missing", severity="warning", message="trace missing for 1 of 2 ranks; excluded")
     one = [replace(run, findings=[missing], ranks=run.ranks[:1]) for run in (BEFORE, AFTER)]
     for before, after, state in ((one[0], one[1], "passed"), (BEFORE, one[1], "not_evaluated")):
         gates = [parse_gate("step_time > +50%")]
@@ -71,7 +71,7 @@ def test_a_limit_in_per_cent_is_exact() -> None:
     assert result.state == "failed"
 
 
-def test_an_operator_of_that_name_is_no_figure() -> None:
+def test_gates_do_not_match_operator_names() -> None:
     (result,) = check_gates([parse_gate("addmm > 5ms")], changes([BEFORE], [AFTER]), [BEFORE], [AFTER])
     assert result.state == "not_evaluated"
     assert "step_time" in result.message  # what there is
@@ -84,6 +84,6 @@ def test_an_operator_of_that_name_is_no_figure() -> None:
         *("__import__('os')", "step_time > 1e9", "step_time > +", "a.b.c > 1", "step_time > " + "9" * 99),
     ],
 )
-def test_what_is_no_condition_is_refused(wrong: str) -> None:
+def test_an_invalid_gate_is_refused(wrong: str) -> None:
     with pytest.raises(UsageError, match="--fail-on"):
         parse_gate(wrong)

@@ -1,4 +1,4 @@
-"""Runs over time: like with like, and a change only where there is one."""
+"""Histories: runs grouped by configuration, and their change points."""
 
 from pathlib import Path
 
@@ -31,21 +31,21 @@ def test_up_and_down_again_are_two() -> None:
 
 
 @pytest.mark.parametrize("values", [[], [5.0], [*LOW, *HIGH][: FEWEST_FOR_CHANGE_POINT - 1], [1.0] * 20, [*LOW, *LOW]])
-def test_nothing_is_said_of_too_few_or_of_what_stays(values: list[float]) -> None:
+def test_too_few_or_constant_runs_have_no_change_points(values: list[float]) -> None:
     assert find_change_points(values) == []
 
 
-def test_a_change_is_claimed_rarely_where_there_is_none() -> None:
+def test_false_positive_rate_is_as_documented() -> None:
     draw = np.random.default_rng(11)
     claimed = sum(bool(find_change_points(np.exp(draw.normal(0, 0.05, 12)).tolist())) for _ in range(100))
     assert claimed <= 12  # one in twenty is expected
 
 
-def test_one_bad_run_is_no_change() -> None:
+def test_one_outlier_is_not_a_change_point() -> None:
     assert find_change_points([*LOW, 50, *LOW, *LOW]) == []
 
 
-def test_the_interval_of_a_median_holds_it() -> None:
+def test_the_interval_of_a_median_contains_it() -> None:
     low, high = median_interval([1, 2, 3, 4, 100])
     assert 1 <= low <= 3 <= high <= 100
 
@@ -68,10 +68,10 @@ def test_the_runs_of_a_commit_are_one_point(tmp_path: Path) -> None:
     assert [len(point.runs) for point in lineage.points] == [3, 1, 1, 1]  # unknown commits are not one commit
     assert [point.resampled for point in lineage.points] == ["runs", "steps", "steps", "steps"]
     assert lineage.points[0].step_ns == pytest.approx(10e6, rel=0.01)
-    assert lineage.reason == "6 runs: a change cannot be told from noise with fewer than 8"
+    assert lineage.reason == "6 runs: no change can be distinguished from noise with fewer than 8"
 
 
-def test_only_like_is_beside_like(tmp_path: Path) -> None:
+def test_only_runs_of_one_configuration_are_compared(tmp_path: Path) -> None:
     make_history(tmp_path / "one", [10, 10])
     make_history(tmp_path / "two", [10], config={"batch_size": 8, "trace_dir": "elsewhere"})
     make_run_folder(tmp_path / "left" / "running", 10, state="running")
@@ -80,13 +80,13 @@ def test_only_like_is_beside_like(tmp_path: Path) -> None:
     (foreign / "run.json").unlink()
     history = perfkit.history(tmp_path)
     assert [(one.settings["batch_size"], one.runs) for one in history.configurations] == [(4, 2), (8, 1)]
-    said = {finding.message.partition(" is left out: ")[::2] for finding in history.findings}
-    assert said == {
-        ("running", "it is running"),
-        ("timeless", "its run.json does not say when it started"),
-        ("foreign", "it has no run.json, so that neither its time nor its configuration is known"),
+    excluded = {finding.message.partition(" is excluded: ")[::2] for finding in history.findings}
+    assert excluded == {
+        ("running", "its state is running"),
+        ("timeless", "its run.json has no valid start time"),
+        ("foreign", "it has no run.json, so its start time and configuration are unknown"),
     }
-    with pytest.raises(TraceError, match=r"no run to put into a history: .*left out.* \(and 2 more\)"):
+    with pytest.raises(TraceError, match=r"no run to put into a history: .*excluded.* \(and 2 more\)"):
         perfkit.history(tmp_path / "left")
 
 
@@ -101,7 +101,7 @@ def test_the_default_data_folder_beside_the_runs_is_no_difference(tmp_path: Path
     assert [one.runs for one in perfkit.history(tmp_path).configurations] == [3, 1]
 
 
-def test_a_manifest_of_before_there_were_commits_reads(tmp_path: Path) -> None:
+def test_a_manifest_without_a_commit_can_be_read(tmp_path: Path) -> None:
     folder = make_run_folder(tmp_path / "old", 10)
     manifest = read_manifest(folder)
     assert isinstance(manifest, RunManifest)

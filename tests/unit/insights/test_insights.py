@@ -1,4 +1,4 @@
-"""What is claimed, of what, in which order, and what is not."""
+"""Insights: which rules apply to which runs, and in which order."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ from tests.support.report_builders import (
 from tests.support.scaling_builders import make_factored, make_hosts, make_ranks, make_scaled
 
 QUIET = {"compute": 96 * MS, "communication": 1 * MS, "data_loading": 1 * MS, "overhead": 2 * MS}
-"""A step of 100 ms in which nothing is worth a sentence."""
+"""A step of 100 ms to which no rule applies."""
 
 
 def found(*runs: RunReport) -> list[Insight]:
@@ -35,12 +35,12 @@ def the(rule: str, several: list[Insight]) -> Insight:
 
 
 def run_of(*parts: dict[str, int], **changes: Any) -> RunReport:
-    """A run with a rank a part, on as many cores."""
+    """A run with one rank per part, on as many cores."""
     fields: dict[str, Any] = {"cross_rank": None, "efficiency": None, "data_loading": make_loading(source="memory")}
     return make_scaled(len(parts), 100, **(fields | {"ranks": make_ranks([QUIET | part for part in parts])} | changes))
 
 
-def test_nothing_is_claimed_of_a_run_that_computes() -> None:
+def test_a_compute_bound_run_has_no_insights() -> None:
     assert found(run_of({}, {})) == []
 
 
@@ -69,44 +69,44 @@ def waiting_run(wait: int, transfer: int, *, slow: bool = True, **changes: Any) 
     return run_of(*parts, **(fields | changes))
 
 
-def test_waiting_names_the_rank_its_phase_and_a_next_step() -> None:
+def test_waiting_names_the_straggler_its_category_and_a_recommendation() -> None:
     one = the("waiting", found(waiting_run(128, 32)))
     assert one.sentence == (
-        "exposed communication costs 20 points of efficiency at 2 ranks, 80 % of it waiting for rank 1, "
-        "whose loader takes 20.0 ms longer a step"
+        "exposed communication costs 20 percentage points of efficiency at 2 ranks, 80 % of it waiting for rank 1, "
+        "which spends 20.0 ms more per step loading data"
     )
-    assert one.recommendation == "--num-workers 2 loads while the step computes"
+    assert one.recommendation == "use --num-workers 2 to load while the step computes"
     assert one.potential_saving_ns == 20 * MS
     assert one.evidence["wait_share"] == 0.8
     assert one.evidence["longer_ns"] == 20 * MS
 
 
-def test_waiting_of_a_partial_set_is_a_lower_bound() -> None:
+def test_waiting_with_missing_ranks_is_a_lower_bound() -> None:
     assert (
         "at least 80 % of it waiting for rank 1" in the("waiting", found(waiting_run(128, 32, world_size=64))).sentence
     )
 
 
-def test_more_threads_than_cores_are_told_how_many_fit() -> None:
+def test_oversubscription_recommends_the_number_of_threads() -> None:
     one = the("oversubscribed", found(waiting_run(128, 32, hosts=make_hosts(2, cores=4, threads=4))))
-    assert one.sentence.startswith("8 threads on 4 cores of node0 take turns;")
-    assert one.recommendation == "--threads 2"
+    assert one.sentence.startswith("node0 is oversubscribed, 8 threads on 4 cores;")
+    assert one.recommendation == "use --threads 2"
 
 
-def test_what_the_slow_rank_loads_longer_is_not_told_twice() -> None:
+def test_a_stragglers_longer_loads_are_not_counted_twice() -> None:
     by_rule = {one.rule: one for one in found(waiting_run(128, 32))}
     # Both ranks load for 8 ms; the 20 ms more of rank 1 are what rank 0 waits for.
     assert by_rule["input"].potential_saving_ns == 8 * MS
 
 
-def test_reads_one_by_one_are_told_to_be_batched() -> None:
+def test_per_sample_reads_get_the_advice_to_batch() -> None:
     one = the("waiting", found(waiting_run(128, 32, config={"read": "per-sample"})))
-    assert one.recommendation == "batched reads (--read batched), or --num-workers 2"
+    assert one.recommendation == "use batched reads (--read batched), or --num-workers 2"
 
 
-def test_waiting_without_a_slow_rank_blames_nobody() -> None:
+def test_waiting_without_a_straggler_names_no_rank() -> None:
     one = the("waiting", found(waiting_run(128, 32, slow=False)))
-    assert "waiting for other ranks, no one rank in most steps" in one.sentence
+    assert "waiting for other ranks, with no single straggler" in one.sentence
     assert one.potential_saving_ns == 16 * MS
 
 
@@ -115,15 +115,15 @@ def test_start_up_skew_is_not_called_waiting() -> None:
     assert "waiting" not in {one.rule for one in found(waiting_run(128, 32, slow=False, findings=[skew]))}
 
 
-def test_transfers_name_the_collective() -> None:
+def test_transfer_names_the_collective() -> None:
     one = the("transfer", found(waiting_run(32, 128)))
     assert one.sentence == (
-        "exposed communication costs 20 points of efficiency at 2 ranks, 80 % of it transfers, "
-        "mostly all_reduce of 4.19 MB"
+        "exposed communication costs 20 percentage points of efficiency at 2 ranks, 80 % of it data transfer, "
+        "dominated by all_reduce of 4.19 MB"
     )
     assert one.potential_saving_ns == pytest.approx(16 * MS)
     assert the("transfer", found(waiting_run(32, 128, config={"overlap": False}))).recommendation.startswith(
-        "leave --no-ov"
+        "remove --no-ov"
     )
 
 
@@ -134,19 +134,19 @@ def test_transfers_name_the_collective() -> None:
             {"efficiency": make_efficiency(wait_ns=0, transfer_ns=160 * MS, unmatched_ns=100 * MS)},
             "most of it has no counterpart on another rank",
         ),
-        ({"world_size": 128}, "126 ranks have no trace here"),
+        ({"world_size": 128}, "126 ranks have no trace"),
         ({"efficiency": None}, "most of it has no counterpart on another rank"),
     ],
 )
-def test_what_was_not_matched_is_neither_waiting_nor_transfer(change: dict[str, Any], why: str) -> None:
+def test_unmatched_communication_is_neither_waiting_nor_transfer(change: dict[str, Any], why: str) -> None:
     several = found(waiting_run(32, 128, **change))
     assert "waiting" not in {one.rule for one in several}
     one = the("transfer", several)
-    assert one.sentence.endswith(f"; how much of it is waiting cannot be told: {why}")
+    assert one.sentence.endswith(f"; how much of it is waiting is unknown: {why}")
     assert one.potential_saving_ns == pytest.approx(20 * MS)
 
 
-def test_input_says_how_far_from_memory_it_is() -> None:
+def test_input_is_compared_with_memory() -> None:
     slow = run_of(
         {"compute": 60 * MS, "data_loading": 37 * MS},
         source="hdf5",
@@ -157,8 +157,8 @@ def test_input_says_how_far_from_memory_it_is() -> None:
     one = the("input", found(slow, memory))
     assert one.run == "slow"
     assert one.sentence == (
-        "waiting for data takes 37 % of the step: a load from hdf5 takes 37.0 ms in the median, "
-        "37.0 times that from memory"
+        "waiting for data takes 37 % of the step: the median load from hdf5 takes 37.0 ms, "
+        "37.0 times as long as from memory"
     )
     assert one.potential_saving_ns == 37 * MS
 
@@ -167,12 +167,12 @@ def test_input_that_is_as_fast_as_its_file_needs_another_file_system() -> None:
     loading = make_loading(median_ns=37 * MS, file_share=0.81)
     slow = run_of({"compute": 60 * MS, "data_loading": 37 * MS}, source="hdf5", data_loading=loading)
     one = the("input", found(slow))
-    assert one.sentence.endswith("in the median, at 81 % of the speed at which its file can be read at all")
+    assert one.sentence.endswith("takes 37.0 ms, at 81 % of the file's read bandwidth")
     assert one.evidence["file_share"] == 0.81
     assert one.recommendation.endswith(", or faster storage")
 
 
-def test_the_profilers_cost_is_no_overhead() -> None:
+def test_profiler_cost_is_not_idle_time() -> None:
     busy = {"compute": 68 * MS, "overhead": 30 * MS}
     cost = ProfilerCost(plain_step_ns=75 * MS, recorded_step_ns=100 * MS, ratio=100 / 75, reason=None)
     assert the("host", found(run_of(busy))).potential_saving_ns == 30 * MS
@@ -181,7 +181,7 @@ def test_the_profilers_cost_is_no_overhead() -> None:
 
 def test_copies() -> None:
     one = the("copies", found(run_of({"compute": 76 * MS, "memcpy": 20 * MS})))
-    assert (one.potential_saving_ns, one.recommendation) == (20 * MS, "--pin-memory")
+    assert (one.potential_saving_ns, one.recommendation) == (20 * MS, "use --pin-memory")
 
 
 def test_shared_cores_explain_the_loss_before_anything_else() -> None:
@@ -189,15 +189,17 @@ def test_shared_cores_explain_the_loss_before_anything_else() -> None:
     shared = waiting_run(128, 32, hosts=make_hosts(2, cores=1), name="shared")
     first, *rest = found(small, shared)
     assert (first.rule, first.run, first.potential_saving_ns) == ("oversubscribed", "shared", None)
-    assert first.sentence.startswith("2 ranks on 1 core of node0 take turns: efficiency falls from 100.0 % to 50.0 %")
-    assert first.recommendation == "at most 1 rank on node0, or more hosts"
+    assert first.sentence.startswith(
+        "node0 is oversubscribed, 2 ranks on 1 core: efficiency drops from 100.0 % to 50.0 %"
+    )
+    assert first.recommendation == "use at most 1 rank on node0, or more hosts"
     assert all(one.run != "shared" for one in rest)
 
 
 IDEAL = dict.fromkeys(("load_balance", "host", "input", "serialisation", "transfer"), 1.0)
 
 
-def test_more_computation_at_more_ranks_is_said_with_its_reason() -> None:
+def test_more_computation_on_more_ranks_is_reported_with_its_reason() -> None:
     runs = [
         make_factored(size, ms + repeat, IDEAL, batch=64 // size, name=f"{size}-{repeat}")
         for size, ms in ((1, 100), (2, 200))
@@ -206,15 +208,16 @@ def test_more_computation_at_more_ranks_is_said_with_its_reason() -> None:
     one = the("computation_scaling", found(*runs))
     assert one.run == "gpt strong"
     assert one.sentence == (
-        "from 1 to 2 ranks 50 points go to computation: the same work takes 1.99 times as much of it; "
-        "a rank's batch is 32 instead of 64"
+        "from 1 to 2 ranks, computation scaling costs 50 percentage points of global efficiency: the same work takes "
+        "1.99 times as much compute time; "
+        "the batch per rank is 32 instead of 64"
     )
     assert one.potential_saving_ns == pytest.approx(50 * MS, rel=0.02)
     # Of one run each, with two recorded steps, nobody knows how much is chance.
     assert "computation_scaling" not in {one.rule for one in found(*runs[::3])}
 
 
-def test_computation_that_varies_as_much_between_repeats_is_not_said() -> None:
+def test_computation_within_run_to_run_variation_is_not_reported() -> None:
     runs = [
         make_factored(size, ms * factor, IDEAL, batch=64 // size, name=f"{size}-{factor}")
         for size, ms in ((1, 100), (2, 130))
@@ -223,7 +226,7 @@ def test_computation_that_varies_as_much_between_repeats_is_not_said() -> None:
     assert "computation_scaling" not in {one.rule for one in found(*runs)}
 
 
-def test_an_option_is_recommended_only_where_repeats_tell_it_from_noise() -> None:
+def test_an_option_is_recommended_only_if_repeats_show_a_difference() -> None:
     def runs(repeats: int) -> list[RunReport]:
         return [
             run_of({}, config={"compile": on}, name=f"{on}{n}", step_times=make_scaled(1, ms + n).step_times)
@@ -239,7 +242,7 @@ def test_an_option_is_recommended_only_where_repeats_tell_it_from_noise() -> Non
     assert find_insights(single, scaling(single, ["compile"])).insights == []
 
 
-def test_of_repeats_the_middle_one_counts_and_most_must_show_it() -> None:
+def test_the_median_repeat_counts_and_most_repeats_must_agree() -> None:
     def runs(*overheads_ms: int) -> list[RunReport]:
         return [run_of({"overhead": ms * MS}, name=f"r{n}") for n, ms in enumerate(overheads_ms)]
 
@@ -255,16 +258,16 @@ def test_of_repeats_the_middle_one_counts_and_most_must_show_it() -> None:
         {"ranks": make_ranks([{"overhead": 90 * MS}])[:0]},
     ],
 )
-def test_nothing_is_claimed_of_what_is_not_known(change: dict[str, Any]) -> None:
+def test_incomplete_runs_have_no_insights(change: dict[str, Any]) -> None:
     assert found(run_of({"overhead": 60 * MS}, **change)) == []
 
 
-def test_one_step_tells_nothing() -> None:
+def test_one_step_has_no_insights() -> None:
     assert found(run_of({}, ranks=[make_rank(0, [make_step(3, overhead=90 * MS)])])) == []
     assert found(make_foreign_run()) == []
 
 
-def test_at_most_five_by_what_they_give_back() -> None:
+def test_at_most_five_by_potential_saving() -> None:
     run = waiting_run(32, 128, name="a")
     others = [
         run_of({"overhead": 30 * MS}, name="b", workload="b"),

@@ -1,4 +1,4 @@
-"""The latency and bandwidth of all-reduces, beside a forecast."""
+"""Predicted all-reduce times in forecasts."""
 
 from typing import Any
 
@@ -55,7 +55,7 @@ def test_without_a_fit_of_all_ranks_there_is_none(change: dict[str, Any]) -> Non
     assert all_reduce_ns([], 8) is None
 
 
-def test_it_stands_beside_the_forecast() -> None:
+def test_all_reduce_time_is_part_of_the_forecast() -> None:
     runs = make_weak(usl(0.05, 0.002), [1, 2, 4], repeats=2, noise=0.01, cross_rank=None)
     runs += make_weak(usl(0.05, 0.002), [8], repeats=2, noise=0.01, seed=1, **reduced(8))
     report = make_together(runs, forecast=[16])

@@ -1,14 +1,14 @@
-"""Where efficiency was lost, in parts that add up."""
+"""Efficiency losses, in parts that add up."""
 
 import math
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfkit.report.content.scaling import tenths
-from perfkit.scaling.efficiency_loss import PARTS, logarithmic_mean, lost_between
+from perfkit.scaling.efficiency_loss import PARTS, attribute_loss, logarithmic_mean
 from perfkit.scaling.summary import scaling
 from perfkit.schema.scaling import Factors, LostEfficiency
 from tests.support.report_builders import make_rank, make_step
@@ -29,9 +29,10 @@ def parts_of(lost: LostEfficiency) -> dict[str, float]:
     return {name: getattr(lost, name) for name in PARTS}
 
 
+@settings(deadline=None)
 @given(some_factors(), some_factors())
 def test_the_parts_add_up_to_what_was_lost(before: Factors, after: Factors) -> None:
-    lost = lost_between(1, before, 2, after)
+    lost = attribute_loss(1, before, 2, after)
     assert lost.total == math.fsum(parts_of(lost).values())
     assert lost.total == pytest.approx(100 * (before.global_efficiency - after.global_efficiency), rel=1e-9, abs=1e-9)
     for name, part in parts_of(lost).items():
@@ -39,17 +40,20 @@ def test_the_parts_add_up_to_what_was_lost(before: Factors, after: Factors) -> N
         assert part * (getattr(before, name) - getattr(after, name)) >= 0
 
 
+@settings(deadline=None)
 @given(some_factors())
 def test_nothing_is_lost_between_equals(factors: Factors) -> None:
-    assert set(parts_of(lost_between(1, factors, 2, factors)).values()) == {0.0}
+    assert set(parts_of(attribute_loss(1, factors, 2, factors)).values()) == {0.0}
 
 
+@settings(deadline=None)
 @given(st.floats(1e-6, 2), st.floats(-1e-4, 1e-4))
 def test_the_logarithmic_mean_lies_between(a: float, difference: float) -> None:
     b = a * (1 + difference)
     assert min(a, b) * (1 - 1e-9) <= logarithmic_mean(a, b) <= max(a, b) * (1 + 1e-9)
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(-100, 100), min_size=1, max_size=6))
 def test_the_parts_that_are_shown_add_up_too(parts: list[float]) -> None:
     shown = tenths(parts)
@@ -105,10 +109,10 @@ def test_repeats_are_averaged_so_that_factors_still_multiply() -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"ranks": []}, "it was not recorded"),
+        ({"ranks": []}, "no trace was recorded"),
         ({"ranks": [make_rank(0)]}, "only 1 of 2 ranks have a trace"),
         ({"ranks": [make_rank(0), make_rank(1, [make_step()])]}, "the ranks recorded different numbers of steps"),
-        ({"efficiency": None}, "no rank says which it is"),
+        ({"efficiency": None}, "rank numbers are unknown"),
     ],
 )
 def test_without_all_ranks_there_are_no_factors(change: dict[str, Any], reason: str) -> None:

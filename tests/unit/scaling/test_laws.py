@@ -1,4 +1,4 @@
-"""Laws recover what runs were made with, and refuse what too few runs cannot tell."""
+"""Laws recover the parameters runs were generated with, and refuse too few runs."""
 
 from collections.abc import Callable, Sequence
 
@@ -89,7 +89,7 @@ def test_with_as_many_runs_as_parameters_there_is_no_interval() -> None:
 def test_usl_takes_four_world_sizes() -> None:
     series = series_of(make_weak(usl(0.05, 0.0), [1, 2, 4], repeats=5, noise=0.01), forecast=[8])
     fit = the("usl", series)
-    assert (fit.parameters, fit.reason) == ({}, "it takes 4 world sizes; there are 3")
+    assert (fit.parameters, fit.reason) == ({}, "it needs 4 world sizes; there are 3")
     (forecast,) = series.forecasts
     assert forecast.samples_per_s is None
     assert forecast.reason is not None
@@ -99,7 +99,7 @@ def test_usl_takes_four_world_sizes() -> None:
 def test_points_that_share_cores_are_not_fitted() -> None:
     runs = [make_scaled(p, 100 if p < 8 else 400, hosts=make_hosts(p, cores=4)) for p in SIZES[:4]]
     series = series_of(runs)
-    assert the("usl", series).reason == "it takes 4 world sizes; there are 4, 1 of them with more than the cores hold"
+    assert the("usl", series).reason == "it needs 4 world sizes; there are 4, 1 of them oversubscribed"
     assert the("gustafson", series).parameters["serial_fraction"].value == pytest.approx(0, abs=1e-6)
     assert series.forecasts == []
 
@@ -129,7 +129,7 @@ def test_a_forecast_is_the_law_with_its_band() -> None:
     assert width[64].interval[1] / width[64].interval[0] > high / low
 
 
-def test_asked_for_sizes_are_forecast() -> None:
+def test_requested_sizes_are_forecast() -> None:
     series = series_of(make_weak(usl(0.05, 0.002), SIZES, repeats=3, noise=0.01), forecast=[20, 24])
     assert [one.world_size for one in series.forecasts] == [20, 24]
 
@@ -140,21 +140,21 @@ def test_a_batch_that_cannot_be_split_has_no_forecast() -> None:
     assert forecast_at(1024, series).reason == "the global batch of 512 cannot be split over 1024 ranks"
 
 
-def test_a_law_that_misses_the_runs_is_not_extrapolated() -> None:
+def test_a_law_that_fits_badly_is_not_extrapolated() -> None:
     zigzag = {1: 100.0, 2: 200.0, 4: 100.0, 8: 260.0, 16: 100.0}
     series = series_of(make_weak(lambda p: zigzag[p], SIZES, repeats=2), [32])
     assert forecast_at(32, series).samples_per_s is None
-    assert "misses these runs by" in (forecast_at(32, series).reason or "")
+    assert "deviates from these runs by" in (forecast_at(32, series).reason or "")
 
 
-def test_a_band_that_says_nothing_is_no_forecast() -> None:
+def test_a_very_wide_interval_is_refused_as_a_forecast() -> None:
     series = series_of(make_weak(usl(0.05, 0.0), [1, 2, 3, 4], noise=0.09, seed=1), [4096])
     assert forecast_at(4096, series).samples_per_s is None
-    assert "anything from" in (forecast_at(4096, series).reason or "")
+    assert "the interval is too wide" in (forecast_at(4096, series).reason or "")
 
 
 @pytest.mark.slow
-def test_intervals_hold_the_truth_nearly_as_often_as_they_say() -> None:
+def test_intervals_have_nearly_their_nominal_coverage() -> None:
     for case in cases(noise=0.03, repeats=3):
         for name, (yes, of) in coverage(case, 20).items():
             assert of >= 17, (case.name, name)

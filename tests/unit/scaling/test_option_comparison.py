@@ -17,7 +17,7 @@ def test_sources_are_compared_unasked_against_memory() -> None:
     assert together is not None
     (axis,) = together.option_comparisons
     memory, hdf5 = axis.rows
-    assert (axis.option, axis.world_size, axis.name) == ("source", 2, "gpt, batch 32 a rank")
+    assert (axis.option, axis.world_size, axis.name) == ("source", 2, "gpt, batch 32 per rank")
     assert (memory.value, memory.ratio, memory.load_ratio) == ("memory", None, 1.0)
     assert hdf5.ratio is not None
     assert (hdf5.value, hdf5.ratio.value, hdf5.load_ratio) == ("hdf5", 1.5, 3.0)
@@ -50,7 +50,7 @@ def test_sources_are_compared_with_memory_and_with_their_file() -> None:
     assert second.file_cached_share == 0.75  # of the two that know it
 
 
-def test_what_is_not_known_of_the_reading_stays_unknown() -> None:
+def test_unknown_read_rates_stay_unknown() -> None:
     waiting = make_loading(read_bytes_per_s=None, file_share=None)  # loader workers read ahead
     runs = [make_scaled(2, 150, source="hdf5", data_loading=waiting), make_scaled(2, 100)]
     (axis,) = option_comparisons(runs, [])
@@ -59,7 +59,7 @@ def test_what_is_not_known_of_the_reading_stays_unknown() -> None:
     assert hdf5.file_bytes_per_s == 2e9
 
 
-def test_any_option_can_be_the_axis() -> None:
+def test_any_option_can_be_compared() -> None:
     runs = [make_scaled(2, 80, config={"compile": True}, name="compiled"), make_scaled(2, 100)]
     assert option_comparisons(runs, []) == []
     (axis,) = option_comparisons(runs, ["compile"])
@@ -82,20 +82,20 @@ def test_repeats_are_one_row_with_an_interval_over_runs() -> None:
     assert second.ratio.interval[1] < 0.6
 
 
-def test_other_world_sizes_and_batches_are_other_axes() -> None:
+def test_world_sizes_and_batches_are_compared_separately() -> None:
     runs = [
         make_scaled(p, 100, batch=batch, source=source, name=f"{p}{batch}{source}")
         for p, batch in ((1, 32), (2, 32), (2, 16))
         for source in ("memory", "safetensors")
     ]
-    assert [(axis.world_size, axis.name[-9:]) for axis in option_comparisons(runs, [])] == [
-        (1, "32 a rank"),
-        (2, "32 a rank"),
-        (2, "16 a rank"),
+    assert [(axis.world_size, axis.name.rpartition("batch ")[2]) for axis in option_comparisons(runs, [])] == [
+        (1, "32 per rank"),
+        (2, "32 per rank"),
+        (2, "16 per rank"),
     ]
 
 
-def test_what_comes_with_a_value_is_never_mixed_in_one_row() -> None:
+def test_companion_options_are_never_mixed_in_one_row() -> None:
     runs = [
         make_scaled(1, 100),
         make_scaled(1, 120, source="hdf5", config={"hdf5_chunk": None}, name="a"),
@@ -105,9 +105,9 @@ def test_what_comes_with_a_value_is_never_mixed_in_one_row() -> None:
     assert [row.value for row in axis.rows] == ["memory", "hdf5, hdf5_chunk=none", "hdf5, hdf5_chunk=32"]
 
 
-def test_an_option_that_no_runs_differ_in_alone_is_refused_with_those_that_do() -> None:
+def test_an_option_without_comparable_runs_is_refused_and_lists_the_others() -> None:
     runs = [make_scaled(1, 100), make_scaled(1, 90, config={"precision": "bfloat16", "compile": True})]
-    with pytest.raises(UsageError, match=r"--by overlap: no runs here differ in that only; they differ in .*compile"):
+    with pytest.raises(UsageError, match=r"--by overlap: no runs differ only in that option; they differ in .*compile"):
         option_comparisons(runs, ["overlap"])
     with pytest.raises(UsageError, match="they do not differ in any option"):
         option_comparisons([make_foreign_run()], ["compile"])

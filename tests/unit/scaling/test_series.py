@@ -1,4 +1,4 @@
-"""Which runs are compared with which, and what is made of them."""
+"""Scaling series: which runs they contain, and their points."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -42,7 +42,7 @@ def test_strong_scaling_is_the_same_global_batch() -> None:
     assert values([point.karp_flatt for point in series.points]) == [None, pytest.approx(0.2), pytest.approx(0.2)]
 
 
-def test_weak_scaling_is_the_same_batch_a_rank() -> None:
+def test_weak_scaling_is_the_same_batch_per_rank() -> None:
     series = the(found(make_weak(lambda p: {2: 100, 4: 125}[p], [2, 4])))
     assert (series.kind, series.batch_size) == ("weak", 32)
     assert values([point.speedup for point in series.points]) == pytest.approx([1, 1.6])
@@ -80,7 +80,7 @@ def test_configurations_are_never_mixed(change: dict[str, Any]) -> None:
     assert all(len(point.step_time.runs) == 1 for one in series for point in one.points)
 
 
-def test_options_that_touch_no_step_do_not_tell_runs_apart() -> None:
+def test_options_without_effect_on_steps_are_ignored() -> None:
     change = {"steps": 40, "trace_dir": "other", "timeout": "1m", "data_dir": "other/.data"}
     assert found([make_scaled(1, 100), make_scaled(2, 110, config=change)]).series
 
@@ -107,11 +107,11 @@ def test_series_of_different_batches_are_named_by_them() -> None:
         [make_run(), make_run("other", world_size=4)],  # says no batch of a step
     ],
 )
-def test_what_fits_nowhere_is_left_alone(runs: list[Any]) -> None:
+def test_runs_that_belong_to_no_series_are_skipped(runs: list[Any]) -> None:
     assert scaling(runs) is None
 
 
-def test_the_layouts_of_as_many_ranks_are_not_mixed() -> None:
+def test_different_layouts_of_one_world_size_are_not_mixed() -> None:
     spread = [
         make_scaled(4, 90, name="spread", hosts=make_hosts(4, a_host=1)),
         make_scaled(2, 90, name="two", hosts=make_hosts(2, a_host=1)),
@@ -152,7 +152,7 @@ def test_repeats_give_the_interval_over_runs() -> None:
     assert 2 * 90 / 130 <= low < 2 < high <= 2 * 130 / 90
 
 
-def test_without_repeats_the_interval_is_over_steps_and_says_so() -> None:
+def test_without_repeats_the_interval_is_over_steps() -> None:
     walls = [[100, 90, 110, 95, 105, 100, 99], [50, 45, 55, 50, 51, 49, 50]]
     series = the(found([make_scaled(p, 0, walls_ms=ms, batch=64 // p) for p, ms in zip((1, 2), walls, strict=True)]))
     assert [point.step_time.resampled for point in series.points] == ["steps", "steps"]
@@ -171,17 +171,17 @@ def test_recorded_steps_are_compared_only_with_recorded_ones() -> None:
     series = the(found([make_scaled(1, 100), only_recorded]))
     assert [point.step_time.measured_on for point in series.points] == ["recorded", "recorded"]
     assert [point.step_time.step_ns.value for point in series.points] == [200e6, 240e6]
-    assert any("profiler's cost" in note for note in series.notes)
+    assert any("profiler overhead" in note for note in series.notes)
     neither = make_scaled(2, 1, step_times=StepTimes(plain_ns=[], recorded_ns=[]))
     assert scaling([make_scaled(1, 100), neither]) is None
 
 
-def test_the_figures_do_not_change_from_one_look_to_the_next() -> None:
+def test_results_are_reproducible() -> None:
     runs = make_weak(lambda p: 100 + p, [1, 2, 4, 8], repeats=3, noise=0.1)
     assert scaling(runs) == scaling(runs)
 
 
-def test_shared_cores_and_changing_threads_are_said() -> None:
+def test_shared_cores_and_changing_threads_are_noted() -> None:
     runs = [
         make_scaled(1, 100, hosts=make_hosts(1, cores=2, threads=2)),
         make_scaled(2, 110, hosts=make_hosts(2, cores=2)),
@@ -195,16 +195,16 @@ def test_shared_cores_and_changing_threads_are_said() -> None:
 
 
 @pytest.mark.parametrize("change", [{"batch_size": -4}, {"world_size": 0}, {"world_size": -1}])
-def test_numbers_that_no_run_writes_place_it_nowhere(change: dict[str, int]) -> None:
+def test_invalid_batch_or_world_sizes_belong_to_no_series(change: dict[str, int]) -> None:
     assert scaling([make_scaled(1, 100), make_scaled(2, 100, **change)]) is None  # type: ignore[arg-type]
 
 
-def test_a_clock_that_stands_still_breaks_nothing() -> None:
+def test_zero_step_times_do_not_divide_by_zero() -> None:
     still = StepTimes(plain_ns=[0] * 6, recorded_ns=[])
     series = the(found([make_scaled(1, 100), make_scaled(2, 100, step_times=still)]))
     assert series.points[1].step_time.step_ns.value == 1
 
 
-def test_forecast_without_a_series_is_refused() -> None:
-    with pytest.raises(UsageError, match="--forecast: no runs here differ in nothing but"):
+def test_a_forecast_without_a_series_is_refused() -> None:
+    with pytest.raises(UsageError, match="--forecast: no runs differ only in"):
         scaling([make_scaled(1, 100)], forecast=[8])

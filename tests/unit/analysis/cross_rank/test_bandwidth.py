@@ -1,8 +1,8 @@
-"""Latency and bandwidth, found again from transfers of several sizes."""
+"""Latency and bandwidth are recovered from transfers of several sizes."""
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfkit.analysis.cross_rank.bandwidth import fits
@@ -33,7 +33,7 @@ def model(size: int, alpha_ns: float = ALPHA_NS, beta: float = BETA, ranks: int 
 SIZES = [1 << shift for shift in range(12, 28, 2)]
 
 
-def test_exact_points_give_the_parameters_back() -> None:
+def test_exact_points_return_the_parameters() -> None:
     (fit,) = fits([row(size, model(size)) for size in SIZES])
     assert (fit.sizes, fit.reason) == (len(SIZES), None)
     assert fit.alpha_ns == pytest.approx(ALPHA_NS)
@@ -41,7 +41,7 @@ def test_exact_points_give_the_parameters_back() -> None:
     assert fit.error == pytest.approx(0, abs=1e-9)
 
 
-def test_noisy_points_give_them_nearly() -> None:
+def test_noisy_points_return_the_parameters_approximately() -> None:
     random = np.random.default_rng(5)
     (fit,) = fits([row(size, model(size) * random.normal(1, 0.05)) for size in SIZES])
     assert fit.alpha_ns == pytest.approx(ALPHA_NS, rel=0.15)
@@ -66,6 +66,7 @@ def test_groups_are_fitted_apart() -> None:
     assert first.beta == pytest.approx(10 * second.beta)  # type: ignore[operator]
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 2**40), st.floats(1, 1e12)), min_size=3, max_size=9, unique_by=lambda p: p[0]))
 def test_nothing_is_negative_and_no_axis_is_better(points: list[tuple[int, float]]) -> None:
     (fit,) = fits([row(size, ns) for size, ns in points])

@@ -1,4 +1,4 @@
-"""Clocks with known offsets and drifts, found again from the ends of collectives."""
+"""Clocks with known offsets and drifts are recovered from the ends of collectives."""
 
 import numpy as np
 import pytest
@@ -59,7 +59,7 @@ def test_a_few_wrong_matches_do_not_move_the_offset() -> None:
     assert align(matched, HOSTS)[1].offset_ns == 1_000
 
 
-def test_hosts_that_meet_only_through_others_and_not_at_all() -> None:
+def test_hosts_connected_through_others_are_aligned_and_unconnected_are_not() -> None:
     def group(name: str) -> CollectiveKey:
         return CollectiveKey("all_reduce", name, 2, 1000, "float32")
 
@@ -84,7 +84,7 @@ def test_the_reference_is_not_compared_with_itself() -> None:
     assert (other.offset_ns, other.collectives) == (0, 5)
 
 
-def test_a_rank_that_says_no_host_has_a_clock_of_its_own() -> None:
+def test_a_rank_with_an_unknown_host_has_its_own_clock() -> None:
     matched = make_matched(LATE[:2], clock=lambda rank, ns: ns - 99 * rank)
     assert [(clock.host, clock.ranks, clock.offset_ns) for clock in align(matched, {0: None, 1: None})] == [
         (None, [0], 0),

@@ -1,4 +1,4 @@
-"""Ranks that are late always, once, or as the noise has it."""
+"""Persistent and one-off stragglers, and noise."""
 
 import numpy as np
 import pytest
@@ -44,7 +44,7 @@ def find(ranks: list[RankReport], matched: MatchedCollectives) -> tuple[Straggle
 
 
 @pytest.mark.parametrize("category", ["compute", "data_loading", "overhead", "memcpy"])
-def test_a_rank_that_is_always_late_is_named_with_the_phase(category: Category) -> None:
+def test_a_persistent_straggler_is_named_with_its_category(category: Category) -> None:
     late = noise()
     late[2] += 3 * MS
     straggler, steps = find(make_ranks(late, category), make_matched(late))
@@ -56,7 +56,7 @@ def test_a_rank_that_is_always_late_is_named_with_the_phase(category: Category) 
     assert steps == []
 
 
-def test_without_matches_its_own_time_tells() -> None:
+def test_without_matches_own_time_identifies_the_straggler() -> None:
     late = noise()
     late[2] += 3 * MS
     straggler, _ = find(make_ranks(late), match({}))
@@ -65,13 +65,13 @@ def test_without_matches_its_own_time_tells() -> None:
     assert straggler.lag_ns == pytest.approx(3 * MS, abs=0.2 * MS)
 
 
-def test_noise_names_nobody() -> None:
+def test_noise_makes_no_straggler() -> None:
     for seed in range(200):
         late = noise(ms=2, seed=seed)
         assert find(make_ranks(late), make_matched(late)) == (None, [])
 
 
-def test_a_rank_that_is_late_once_is_no_straggler() -> None:
+def test_a_one_off_delay_is_not_a_persistent_straggler() -> None:
     late = noise()
     late[3, 7] += 30 * MS
     straggler, steps = find(make_ranks(late, "data_loading"), make_matched(late))
@@ -91,13 +91,13 @@ def test_both_are_told_apart() -> None:
     assert [(step.rank, step.step) for step in steps] == [(0, 11)]
 
 
-def test_the_skew_of_the_first_step_is_not_called_lateness() -> None:
+def test_start_skew_is_not_a_one_off_delay() -> None:
     late = noise()
     late[1, 0] += 500 * MS
     assert find(make_ranks(late), make_matched(late)) == (None, [])
 
 
-def test_late_for_a_reason_that_its_own_time_does_not_show() -> None:
+def test_a_straggler_without_an_identified_cause() -> None:
     late = noise()
     late[2] += 3 * MS
     straggler, _ = find(make_ranks(noise()), make_matched(late))
@@ -105,7 +105,7 @@ def test_late_for_a_reason_that_its_own_time_does_not_show() -> None:
     assert (straggler.rank, straggler.category) == (2, None)
 
 
-def test_one_step_or_one_rank_tells_nothing() -> None:
+def test_one_step_or_one_rank_has_no_straggler() -> None:
     late = noise(steps=1)
     assert step_delays(make_ranks(late), make_matched(late)) is None
     assert step_delays(make_ranks(noise(ranks=1)), match({})) is None

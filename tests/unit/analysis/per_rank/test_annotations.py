@@ -1,4 +1,4 @@
-"""Spans that the program named itself."""
+"""Spans annotated by the program."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Records of collectives: what they were, how large, and what of them nothing hid."""
+"""Collectives of a trace: operator, size and exposed time."""
 
 from pathlib import Path
 
@@ -50,14 +50,14 @@ def test_the_size_of_an_all_gather_is_its_output(tmp_path: Path) -> None:
     assert (row.operator, row.group, row.group_size, row.bytes) == ("all_gather", "1", 4, 1600)
 
 
-def test_what_no_metadata_says_comes_from_the_kernels_name_or_stays_unknown(tmp_path: Path) -> None:
+def test_without_metadata_the_kernel_name_counts_or_it_stays_unknown(tmp_path: Path) -> None:
     builder = TraceBuilder().step(0, 0, 100)
     builder.kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)", 10, 5).kernel("ncclDevKernel_Generic(x)", 30, 5)
     found = rows(builder, tmp_path)
     assert {(row.operator, row.bytes) for row in found} == {("all_reduce", None), ("unknown", None)}
 
 
-def test_an_instant_at_which_two_run_is_the_earlier_ones(tmp_path: Path) -> None:
+def test_an_overlap_counts_for_the_earlier_collective(tmp_path: Path) -> None:
     builder = TraceBuilder(backend="gloo").step(0, 0, 100).op("aten::mm", 0, 1)
     builder.gloo("all_reduce", 10, 30, tid=50).gloo("broadcast", 20, 40, tid=51)
     exposed = {row.operator: (row.total_ns, row.exposed_ns) for row in rows(builder, tmp_path)}
@@ -79,7 +79,7 @@ def test_sizes_recorded_by_the_session_are_joined_in_order_of_issue(tmp_path: Pa
     assert sizes == {("all_reduce", 100): 5_000, ("all_reduce", 300): 10_000, ("broadcast", 8): 5_000}
 
 
-def test_a_record_that_does_not_fit_gives_no_size_but_a_finding(tmp_path: Path) -> None:
+def test_a_mismatched_record_gives_a_finding_instead_of_sizes(tmp_path: Path) -> None:
     recorded = [{"ns": BASE_NS + 5000, "op": "all_reduce", "bytes": 100}]
     builder = (
         TraceBuilder(backend="gloo").step(0, 0, 100).op("aten::mm", 0, 1).header(perfkit={"collectives": recorded})

@@ -1,4 +1,4 @@
-"""What was allocated in each step: known curves, and everything that is not known."""
+"""Memory per step: known curves, and unknown levels."""
 
 from pathlib import Path
 
@@ -72,7 +72,7 @@ def test_what_is_before_the_first_record_is_its_total_without_its_change(tmp_pat
     assert unknown.curve.at_ns == [50_000, 100_000]
 
 
-def test_nothing_is_said_of_a_device_of_which_nothing_is_known(tmp_path: Path) -> None:
+def test_a_device_without_known_levels_is_skipped(tmp_path: Path) -> None:
     assert memory_of(two_steps().memory(500, 100, None), tmp_path) == []
     assert memory_of(two_steps().memory(20, "x", 5), tmp_path) == []
     assert memory_of(two_steps(), tmp_path) == []
@@ -112,7 +112,7 @@ def test_cycles_of_a_rank_are_joined(tmp_path: Path) -> None:
     assert (use.peak.step, use.curve.step, use.curve.at_ns) == (10, 10, [0, 11_000, 100_000])
 
 
-def test_what_is_kept_of_a_rank_stays_small(tmp_path: Path) -> None:
+def test_the_summary_of_a_rank_stays_small(tmp_path: Path) -> None:
     builder = TraceBuilder().op("aten::mm", 0, 10_000)
     for step in range(100):
         builder.step(step, 100 * step, 100)

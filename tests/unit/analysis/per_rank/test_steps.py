@@ -1,4 +1,4 @@
-"""A step that the run says it never completed is none."""
+"""A step that the run did not complete does not count."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Whole runs: which ranks, what limits them, what a reader must know first."""
+"""Whole runs: rank assignment, verdict and findings."""
 
 import shutil
 from pathlib import Path
@@ -45,7 +45,7 @@ def test_ranks_from_header_file_name_and_option(tmp_path: Path) -> None:
     assert codes(run) == set()
 
 
-def test_a_trace_that_says_no_rank_can_be_told(tmp_path: Path) -> None:
+def test_a_trace_without_a_rank_uses_the_given_rank(tmp_path: Path) -> None:
     path = rank_trace(None, None).write(tmp_path / "x.json")
     (unknown,) = pipeline.analyze(path).runs
     assert [rank.rank for rank in unknown.ranks] == [None]
@@ -58,7 +58,7 @@ def test_a_trace_that_says_no_rank_can_be_told(tmp_path: Path) -> None:
 def test_gaps_are_findings(tmp_path: Path) -> None:
     run = analyse(tmp_path, rank0=rank_trace(0, 4), rank3=rank_trace(3, 4))
     (missing,) = [finding for finding in run.findings if finding.code == "ranks_missing"]
-    assert missing.message.startswith("2 of 4 ranks have no trace here (1-2)")
+    assert missing.message.startswith("trace missing for 2 of 4 ranks (ranks 1-2)")
 
 
 def test_two_traces_of_one_rank_at_one_time_are_an_error_and_the_first_counts(tmp_path: Path) -> None:
@@ -87,26 +87,26 @@ def found(run: RunReport, code: str) -> Finding:
     return finding
 
 
-def test_a_header_counts_before_a_name_that_says_another_rank(tmp_path: Path) -> None:
+def test_header_rank_counts_before_file_name(tmp_path: Path) -> None:
     run = analyse(tmp_path, rank0=rank_trace(1), rank1=rank_trace(0))
     assert traces_of(run) == [(0, ["rank1.json"]), (1, ["rank0.json"])]
     assert codes(run) == {"rank_name_mismatch"}
     differ = found(run, "rank_name_mismatch")
     assert differ.severity == "warning"
-    assert differ.message.endswith("which count: rank0.json is of rank 1, rank1.json is of rank 0")
+    assert differ.message.endswith("counts: rank0.json has rank 1 in its header, rank1.json has rank 0 in its header")
 
 
-def test_names_count_where_the_headers_say_one_rank_for_all(tmp_path: Path) -> None:
+def test_file_names_count_if_all_headers_have_one_rank(tmp_path: Path) -> None:
     run = analyse(tmp_path, **{f"rank{rank}": rank_trace(0, 5) for rank in range(5)})
     assert traces_of(run) == [(rank, [f"rank{rank}.json"]) for rank in range(5)]
     assert codes(run) == {"header_ranks_ignored"}
     by_name = found(run, "header_ranks_ignored")
     assert by_name.severity == "warning"
-    assert "say rank 0 in their headers" in by_name.message
+    assert "have rank 0 in their headers" in by_name.message
     assert "(rank0.json, rank1.json, rank2.json, …)" in by_name.message
 
 
-def test_headers_that_say_ranks_on_a_host_do_not_count(tmp_path: Path) -> None:
+def test_headers_with_local_ranks_do_not_count(tmp_path: Path) -> None:
     traces = {f"rank{rank}": rank_trace(rank % 2, 5) for rank in range(4)}
     # Nobody else says 2: among headers that know no better, its name counts too.
     run = analyse(tmp_path, **traces, rank4=rank_trace(2, 5))
@@ -114,15 +114,15 @@ def test_headers_that_say_ranks_on_a_host_do_not_count(tmp_path: Path) -> None:
     assert codes(run) == {"header_ranks_ignored"}
 
 
-def test_where_names_count_no_header_does_and_all_are_named(tmp_path: Path) -> None:
+def test_if_file_names_count_all_ignored_headers_are_listed(tmp_path: Path) -> None:
     headers = {"rank0": 0, "rank1": 0, "rank7": 5, "x": 1}
     run = analyse(tmp_path, **{name: rank_trace(rank, 8) for name, rank in headers.items()})
     assert traces_of(run) == [(0, ["rank0.json"]), (1, ["rank1.json"]), (7, ["rank7.json"]), (None, ["x.json"])]
-    assert "rank1.json is of rank 0, rank7.json is of rank 5" in found(run, "header_ranks_ignored").message
+    assert "rank1.json: rank 0, rank7.json: rank 5" in found(run, "header_ranks_ignored").message
     assert found(run, "rank_unknown").file == "x.json"
 
 
-def test_names_that_count_join_the_cycles_of_a_rank(tmp_path: Path) -> None:
+def test_ranks_from_file_names_group_their_cycles(tmp_path: Path) -> None:
     traces = {f"rank{rank}.cycle{cycle}": rank_trace(0, 2, at=1000 * cycle) for rank in range(2) for cycle in range(2)}
     run = analyse(tmp_path, **traces)
     assert traces_of(run) == [(rank, [f"rank{rank}.cycle{cycle}.json" for cycle in range(2)]) for rank in range(2)]
@@ -130,7 +130,7 @@ def test_names_that_count_join_the_cycles_of_a_rank(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("names", [("rank0", "x"), ("rank0", "rank0.b"), ("rank7", "rank7.b")])
-def test_names_that_tell_no_two_ranks_do_not_count(tmp_path: Path, names: tuple[str, str]) -> None:
+def test_file_names_without_distinct_ranks_do_not_count(tmp_path: Path, names: tuple[str, str]) -> None:
     first, second = names
     run = analyse(tmp_path, **{first: rank_trace(0, 1), second: rank_trace(0, 1)})
     assert [rank.rank for rank in run.ranks] == [0]
@@ -145,7 +145,7 @@ def test_traces_of_two_jobs_are_not_the_cycles_of_one_rank(tmp_path: Path) -> No
     assert traces_of(run) == [(0, ["a.json", "c.json"])]
     clash = found(run, "duplicate_rank")
     assert (clash.severity, clash.file) == ("error", "b.json")
-    assert clash.message.startswith("claims rank 0 of a world of 8, and a.json that of one of 128: left out")
+    assert clash.message.startswith("claims rank 0 of world size 8, but a.json has world size 128: excluded")
 
 
 def test_traces_of_two_jobs_whose_names_differ_are_not_joined(tmp_path: Path) -> None:
@@ -179,31 +179,33 @@ def test_a_balanced_run_that_computes(tmp_path: Path) -> None:
     run = analyse(tmp_path, rank0=rank_trace(0, compute=85), rank1=rank_trace(1, compute=85))
     assert run.verdict.bound == "compute"
     assert run.verdict.share == pytest.approx(0.85)
-    assert run.verdict.sentence.startswith("compute-bound: 85 % of the step computes")
+    assert run.verdict.sentence.startswith("compute-bound: 85 % of the step is compute")
 
 
 def test_waiting_for_data(tmp_path: Path) -> None:
     run = analyse(tmp_path, rank0=rank_trace(0, load=31), rank1=rank_trace(1, load=32))
     assert run.verdict.bound == "input"
-    assert run.verdict.sentence == "input-bound: 32 % of the step waits for data; slowest load 32.0 µs on rank 1"
+    assert (
+        run.verdict.sentence
+        == "input-bound: 32 % of the step is spent waiting for data; the slowest load took 32.0 µs on rank 1"
+    )
     assert run.data_loading is not None
     assert (run.data_loading.count, run.data_loading.max_ns, run.data_loading.max_rank) == (6, 32_000, 1)
 
 
-def test_communication_that_nothing_hides(tmp_path: Path) -> None:
+def test_exposed_communication(tmp_path: Path) -> None:
     run = analyse(tmp_path, rank0=rank_trace(0, wait=40), rank1=rank_trace(1, wait=40))
     assert run.verdict.bound == "communication"
-    assert "40 % of the step is communication that nothing hides; 100 % of it all_reduce" in run.verdict.sentence
+    assert "40 % of the step is exposed communication; 100 % of it all_reduce" in run.verdict.sentence
 
 
-def test_a_slow_rank_is_blamed_and_not_the_network(tmp_path: Path) -> None:
+def test_a_straggler_is_blamed_instead_of_the_network(tmp_path: Path) -> None:
     # Rank 1 computes 30 us longer; rank 0 waits 30 us longer in the all-reduce.
     run = analyse(tmp_path, rank0=rank_trace(0, wait=40), rank1=rank_trace(1, compute=80, wait=10))
     assert run.verdict.bound == "imbalance"
     assert run.verdict.share == pytest.approx(0.3)
     assert run.verdict.sentence == (
-        "imbalanced: rank 1 keeps the other ranks waiting 30.0 µs a step in collectives (compute +30.0 µs); "
-        "it is the last in 3 of 3 steps"
+        "straggler: rank 1 delays the others by 30.0 µs per step (compute +30.0 µs); it is last in 3 of 3 steps"
     )
     assert {finding.rank for finding in run.findings if finding.code == "straggler"} == {1}
 
@@ -217,11 +219,11 @@ def test_step_marker_names_other_annotations(tmp_path: Path) -> None:
     (whole,) = pipeline.analyze(path).runs
     assert [step.step for step in whole.ranks[0].steps] == [None]
     assert "no_steps" in codes(whole)
-    with pytest.raises(UsageError, match="no regular expression"):
+    with pytest.raises(UsageError, match="not a regular expression"):
         pipeline.analyze(path, step_marker="(")
 
 
-def test_paths_that_hold_nothing(tmp_path: Path) -> None:
+def test_paths_without_traces(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="no such file or folder"):
         pipeline.analyze(tmp_path / "none")
     with pytest.raises(TraceError, match="no trace"):
@@ -261,7 +263,7 @@ def test_a_rank_whose_device_events_are_lost_is_not_blamed(tmp_path: Path) -> No
     assert "straggler" not in codes(run)
 
 
-def test_nobody_is_said_to_wait_who_does_not(tmp_path: Path) -> None:
+def test_a_rank_that_delays_nobody_is_not_reported_as_delaying(tmp_path: Path) -> None:
     def steps_of(rank: int, wall: int) -> TraceBuilder:
         builder = TraceBuilder(rank, 2, backend="gloo")
         for number in range(3):
@@ -275,7 +277,7 @@ def test_nobody_is_said_to_wait_who_does_not(tmp_path: Path) -> None:
     assert "straggler" not in codes(run)
 
 
-def test_a_rank_that_is_slow_only_now_and_then_is_not_called_slow(tmp_path: Path) -> None:
+def test_an_occasionally_slow_rank_is_not_a_straggler(tmp_path: Path) -> None:
     def with_loads(rank: int, computes: tuple[int, int, int]) -> TraceBuilder:
         builder = TraceBuilder(rank, 2, backend="gloo")
         for number, compute in enumerate(computes):
@@ -287,12 +289,12 @@ def test_a_rank_that_is_slow_only_now_and_then_is_not_called_slow(tmp_path: Path
     assert "straggler" not in codes(run)
 
 
-def test_no_single_limit_is_said_so(tmp_path: Path) -> None:
+def test_no_single_bottleneck(tmp_path: Path) -> None:
     builder = TraceBuilder(0, 1, backend="gloo").step(0, 0, 100).data_loading(0, 19).op("aten::mm", 19, 43)
     builder.gloo("all_reduce", 62, 19)
     run = analyse(tmp_path, rank0=builder)
     assert run.verdict.bound == "unknown"
-    assert run.verdict.sentence.startswith("no single limit: 43 % of the step computes, the largest loss is")
+    assert run.verdict.sentence.startswith("no single bottleneck: 43 % of the step is compute; the biggest overhead is")
 
 
 RECORD = {"ns": BASE_NS, "op": "all_reduce", "bytes": 4, "dtype": "Float", "group": "0", "group_size": 2, "seq": 1}
@@ -311,7 +313,7 @@ RECORD = {"ns": BASE_NS, "op": "all_reduce", "bytes": 4, "dtype": "Float", "grou
     ],
     ids=repr,
 )  # fmt: skip
-def test_numbers_that_no_header_holds_cost_no_trace(tmp_path: Path, header: dict[str, Any]) -> None:
+def test_out_of_range_numbers_in_headers_do_not_cost_the_trace(tmp_path: Path, header: dict[str, Any]) -> None:
     builder = TraceBuilder(0, 1, backend="gloo").step(0, 0, 100).op("aten::mm", 5, 10).gloo("all_reduce", 62, 19)
     run = analyse(tmp_path, rank0=builder.header(**header))
     assert [step.exposed_ns.communication for rank in run.ranks for step in rank.steps] == [19_000]
@@ -338,7 +340,7 @@ def test_an_activity_of_hours_on_a_device_is_a_finding(tmp_path: Path) -> None:
     assert "timestamp_gap" in codes(analyse(tmp_path, rank0=builder))
 
 
-def test_what_a_trace_without_work_holds_instead_is_said(tmp_path: Path) -> None:
+def test_the_error_for_a_trace_without_work_names_unknown_events(tmp_path: Path) -> None:
     path = TraceBuilder(0, 1).op("x", 0, 1, cat="npu_kernel").write(tmp_path / "rank0.json")
     with pytest.raises(TraceError, match=r"nothing to analyse .*1 events of unknown categories .*'npu_kernel'"):
         pipeline.analyze(path)
@@ -353,21 +355,21 @@ def test_the_backend_of_a_device_without_its_activity_is_a_finding(tmp_path: Pat
     assert ("no_device_events" in codes(analyse(tmp_path, rank0=builder))) == lost
 
 
-def test_what_was_not_recorded_gets_no_verdict(tmp_path: Path) -> None:
+def test_unrecorded_device_activity_gets_no_verdict(tmp_path: Path) -> None:
     builder = TraceBuilder(0, 1, backend="nccl").step(0, 0, 100).op("aten::mm", 5, 10)
     builder.op("record_param_comms", 20, 10).op("c10d::allreduce_", 20, 10).annotation("nccl:all_reduce", 20, 10)
     run = analyse(tmp_path, rank0=builder)
     assert "no_device_events" in codes(run)
     assert (run.verdict.bound, run.verdict.share) == ("unknown", 0.0)
-    assert run.verdict.sentence.startswith("no verdict: what the device did was not recorded")
+    assert run.verdict.sentence.startswith("no verdict: device activity was not recorded")
 
 
 def test_one_rank_without_its_device_leaves_the_others_their_verdict() -> None:
-    verdict = Verdict(bound="compute", share=0.85, sentence="compute-bound: 85 % of the step computes")
+    verdict = Verdict(bound="compute", share=0.85, sentence="compute-bound: 85 % of the step is compute")
     lost = Finding(code="no_device_events", severity="warning", message="", file="rank3.json")
     said = add_caveats(verdict, [lost], None, 4)
     assert (said.bound, said.share) == ("compute", 0.85)
-    assert said.sentence.endswith("; 1 of 4 traces have lost what the device did")
+    assert said.sentence.endswith("; 1 of 4 traces have no device activity")
 
 
 def test_a_damaged_trace_makes_its_verdict_doubtful(tmp_path: Path) -> None:
@@ -375,13 +377,13 @@ def test_a_damaged_trace_makes_its_verdict_doubtful(tmp_path: Path) -> None:
     whole.write_bytes(whole.read_bytes()[:-40])
     (run,) = pipeline.analyze(tmp_path).runs
     assert "damaged_trace" in codes(run)
-    assert run.verdict.sentence.endswith("; traces are damaged, and what is lost of them shows as overhead")
+    assert run.verdict.sentence.endswith("; traces are damaged, and missing events count as idle time")
 
 
 @pytest.mark.parametrize(
-    ("plain_ns", "said"), [(60_000, "; the profiler itself adds 40.0 µs to a step"), (99_000, "synchronisation")]
+    ("plain_ns", "said"), [(60_000, "; the profiler itself adds 40.0 µs per step"), (99_000, "synchronisation")]
 )
-def test_the_profilers_part_in_overhead_is_said(plain_ns: int, said: str) -> None:
+def test_profiler_cost_is_mentioned_in_the_verdict(plain_ns: int, said: str) -> None:
     verdict = Verdict(bound="host", share=0.5, sentence="host-bound: launch gaps, Python, synchronisation")
     cost = ProfilerCost(plain_step_ns=plain_ns, recorded_step_ns=100_000, ratio=100_000 / plain_ns, reason=None)
     assert add_caveats(verdict, [], cost, 1).sentence.endswith(said)
@@ -399,13 +401,13 @@ def test_a_run_of_which_nothing_can_be_read_is_an_error(tmp_path: Path, content:
         pipeline.analyze(folder, cache=False)
 
 
-def test_a_nameless_rank_is_not_called_none(tmp_path: Path) -> None:
+def test_an_unknown_rank_is_not_listed_as_missing(tmp_path: Path) -> None:
     run = analyse(tmp_path, x=rank_trace(None, None, load=50, compute=10))
     assert run.verdict.bound == "input"
     assert "rank" not in run.verdict.sentence
 
 
-def test_nameless_traces_do_not_make_a_world(tmp_path: Path) -> None:
+def test_traces_without_a_rank_do_not_set_the_world_size(tmp_path: Path) -> None:
     traces = {f"host_1.{number}": rank_trace(None, None, at=1000 * number, wait=0) for number in range(3)}
     run = analyse(tmp_path, **traces)
     assert run.world_size == 1
@@ -452,7 +454,7 @@ def test_files_of_one_folder_are_one_run_and_other_json_is_none(tmp_path: Path) 
         pipeline.analyze(tmp_path / "settings")
 
 
-def test_runs_of_one_name_are_told_apart(tmp_path: Path) -> None:
+def test_runs_with_one_name_get_unique_names(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
     paths = [rank_trace(0, 1).write(tmp_path / name / "rank0.json") for name in ("a", "b")]
