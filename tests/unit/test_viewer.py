@@ -128,7 +128,7 @@ def test_the_ui_of_its_own_is_served_on_any_port(offline: TraceServer) -> None:
 
 
 def test_a_taken_port_is_named(public: TraceServer, trace: Path) -> None:
-    with pytest.raises(ViewError, match=rf"port {public.server_port} of 127\.0\.0\.1 is taken"):
+    with pytest.raises(ViewError, match=rf"port {public.server_port} of 127\.0\.0\.1 is in use"):
         TraceServer(trace, port=public.server_port)
 
 

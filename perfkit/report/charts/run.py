@@ -39,10 +39,10 @@ def plot(record: Report | RunReport, name: "ChartName") -> "Figure":
         UsageError: the run has no such chart, or there are several runs.
     """
     run = _only(record) if isinstance(record, Report) else record
-    found = chart(run, name)
-    if found is None:
+    drawn = chart(run, name)
+    if drawn is None:
         raise UsageError(f"{run.run}: {CHARTS[name].needs}")
-    return found.figure()
+    return drawn.figure()
 
 
 def _only(report: Report) -> RunReport:

@@ -45,9 +45,9 @@ def _throughput(series: ScalingSeries) -> Chart | None:
 
 
 def _line(name: str, points: Sequence[tuple[int, Estimate]]) -> Line:
-    found = [estimate for _, estimate in points]
-    intervals = [estimate.interval or (estimate.value, estimate.value) for estimate in found]
-    return Line(name, [round(estimate.value, 3) for estimate in found], intervals, [size for size, _ in points])
+    estimates = [estimate for _, estimate in points]
+    intervals = [estimate.interval or (estimate.value, estimate.value) for estimate in estimates]
+    return Line(name, [round(estimate.value, 3) for estimate in estimates], intervals, [size for size, _ in points])
 
 
 def _lost(series: ScalingSeries) -> Chart | None:

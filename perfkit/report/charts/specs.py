@@ -1,7 +1,7 @@
 """Kinds of charts as plotly specifications: plain dicts that the HTML page and notebooks draw alike.
 
-A specification leaves the colors of text, grid and background to whoever draws it. A shape's `name` is the CSS variable
-with its color on the page.
+A specification leaves the colours of text, grid and background to whoever draws it. A shape's `name` is the CSS
+variable with its colour on the page.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ _BLUE, _VERMILION, _PINK, _ORANGE, _SKY, _GREEN, _GREY = (
     *("#0072b2", "#d55e00", "#cc79a7", "#e69f00", "#56b4e9", "#009e73"),
     "#8c8c8c",
 )
-"""Okabe and Ito's colors, distinguishable by the color-blind."""
+"""Okabe and Ito's colours, distinguishable by the colour-blind."""
 COLOURS: Final = dict(zip(CATEGORIES, (_BLUE, _VERMILION, _PINK, _ORANGE, _GREY), strict=True)) | {
     "transfer": _SKY,
     "wait": _VERMILION,
@@ -245,7 +245,7 @@ def trend(
 
 
 def timeline(line: Line, x: Sequence[float | str], hover: Sequence[str]) -> Spec:
-    """Return one trace over time, in ms, in the theme's colors; `hover` is what hovering shows of each point."""
+    """Return one trace over time, in ms, in the theme's colours; `hover` is what hovering shows of each point."""
     return {
         "type": "scatter",
         "mode": "lines+markers",
@@ -298,7 +298,7 @@ def _axis(title: str, **more: Any) -> Spec:
 
 
 def _style(place: int) -> Spec:
-    """Return color, dash and marker of a line: distinguishable in print without colors, too."""
+    """Return colour, dash and marker of a line: distinguishable in print without colours, too."""
     place %= len(_HUES)
     return {
         "line": {"color": _HUES[place], "dash": _DASHES[place], "width": 1.5},

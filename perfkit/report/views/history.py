@@ -45,21 +45,21 @@ def document(report: History, top: int) -> Document:
 def _titles(configs: Sequence[ConfigHistory]) -> list[str]:
     """Return a title per configuration, with the settings in which equal titles differ."""
     short = [_title(config) for config in configs]
-    often = {title for title, count in Counter(short).items() if count > 1}
+    ambiguous = {title for title, count in Counter(short).items() if count > 1}
     names = {name for config in configs for name in config.settings} - {"workload", "source", "ranks"}
     titles = []
     for config, title in zip(configs, short, strict=True):
         alike = [one.settings for one, other in zip(configs, short, strict=True) if other == title]
         differing = [name for name in sorted(names) if len({repr(one.get(name)) for one in alike}) > 1]
         values = [f"{name} = {_value(config.settings.get(name))}" for name in differing[:_LISTED]]
-        titles.append(escape_unprintable(f"{title} ({', '.join(values)})" if title in often else title))
+        titles.append(escape_unprintable(f"{title} ({', '.join(values)})" if title in ambiguous else title))
     return titles
 
 
 def _title(config: ConfigHistory) -> str:
-    found = config.settings
-    ranks = f"{found.get('ranks')} rank" + ("" if found.get("ranks") == 1 else "s")
-    return ", ".join([str(found.get("workload")), f"input from {found.get('source')}", ranks])
+    settings = config.settings
+    ranks = f"{settings.get('ranks')} rank" + ("" if settings.get("ranks") == 1 else "s")
+    return ", ".join([str(settings.get("workload")), f"input from {settings.get('source')}", ranks])
 
 
 def _value(value: Any) -> str:
@@ -67,7 +67,7 @@ def _value(value: Any) -> str:
 
 
 def _section(config: ConfigHistory, title: str, top: int) -> Section:
-    worse = [shift for shift in config.change_points if shift.after_ns > shift.before_ns]
+    worse = [change for change in config.change_points if change.after_ns > change.before_ns]
     return Section(
         title=title,
         headline=_headline(config),
@@ -124,14 +124,14 @@ def _name(point: HistoryPoint) -> str:
 def _change_points(config: ConfigHistory) -> Table:
     rows = [
         (
-            Cell(escape_unprintable(shift.run)),
-            Cell(_commit(shift.commit)),
-            Cell(duration(shift.before_ns)),
-            Cell(duration(shift.after_ns)),
-            Cell(percent_change(shift.after_ns / shift.before_ns), tone=_tone(shift)),
-            Cell(f"{shift.interval[0]:.3f} to {shift.interval[1]:.3f}"),
+            Cell(escape_unprintable(change.run)),
+            Cell(_commit(change.commit)),
+            Cell(duration(change.before_ns)),
+            Cell(duration(change.after_ns)),
+            Cell(percent_change(change.after_ns / change.before_ns), tone=_tone(change)),
+            Cell(f"{change.interval[0]:.3f} to {change.interval[1]:.3f}"),
         )
-        for shift in config.change_points
+        for change in config.change_points
     ]
     columns = (
         Column("since", "words"),
@@ -144,8 +144,8 @@ def _change_points(config: ConfigHistory) -> Table:
     return Table("Step-time change points", columns, rows)
 
 
-def _tone(shift: ChangePoint) -> Any:
-    return "warning" if shift.after_ns > shift.before_ns else "good"
+def _tone(change: ChangePoint) -> Any:
+    return "warning" if change.after_ns > change.before_ns else "good"
 
 
 def _steps(config: ConfigHistory, top: int) -> Table:

@@ -86,9 +86,9 @@ def test_the_folder_of_a_report_is_made(trace: str, tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be(trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").touch()
     assert main(["analyze", trace, "-o", str(tmp_path / "file" / "r.md")]) == 1
-    said = capsys.readouterr().err
-    assert said.startswith(f"perfkit: error: cannot write {tmp_path}/file/r.md: ")
-    assert said.count("\n") == 1
+    error = capsys.readouterr().err
+    assert error.startswith(f"perfkit: error: cannot write {tmp_path}/file/r.md: ")
+    assert error.count("\n") == 1
 
 
 def test_no_trace_at_the_path(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

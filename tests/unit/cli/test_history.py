@@ -60,6 +60,6 @@ def test_new_versions_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 def test_nothing_to_look_back_on_is_one_line(real_traces: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["history", str(real_traces / "gpu-dlrm-2of128")]) == 1
-    said = capsys.readouterr().err
-    assert said.startswith("perfkit: error: no run to put into a history: gpu-dlrm-2of128 is left out")
-    assert said.count("\n") == 1
+    error = capsys.readouterr().err
+    assert error.startswith("perfkit: error: no run to put into a history: gpu-dlrm-2of128 is left out")
+    assert error.count("\n") == 1

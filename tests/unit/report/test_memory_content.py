@@ -126,4 +126,4 @@ def test_where_it_was_not_recorded_nothing_is_shown() -> None:
     shown = "".join(read(page(make_report())).text)
     assert "Memory (" not in shown
     assert "Memory over the step" not in shown
-    assert "What torch's allocators have given out" in shown  # the definitions are the same for all
+    assert "Memory allocated by torch's allocators" in shown  # the definitions are the same for all

@@ -75,7 +75,7 @@ def test_text_is_as_it_is_but_for_what_is_not_utf_8() -> None:
 
 def test_a_number_that_is_too_large_is_one_line() -> None:
     report = make_together(make_strong(lambda p: 100 / p, [1, 2], batch=2**64))
-    with pytest.raises(StoreError, match=r"no Parquet file can hold .*: write CSV or JSON"):
+    with pytest.raises(StoreError, match=r"does not fit into a Parquet file .*: write CSV or JSON"):
         written("points-parquet", report)
 
 
@@ -109,9 +109,9 @@ def test_without_pyarrow_one_line_names_the_extra(
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)  # as if it were not installed
     assert main(["analyze", trace, "-o", str(tmp_path / "r.parquet")]) == 1
-    said = capsys.readouterr().err
-    assert said.startswith("perfkit: error: Parquet needs pyarrow (")
-    assert said.endswith("): pip install 'perfkit[parquet]'\n")
+    error = capsys.readouterr().err
+    assert error.startswith("perfkit: error: Parquet needs pyarrow (")
+    assert error.endswith("): pip install 'perfkit[parquet]'\n")
     assert list(tmp_path.glob("*.parquet")) == []
 
 
