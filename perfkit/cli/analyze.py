@@ -76,7 +76,7 @@ def analyze(
         str | None,
         typer.Option(
             metavar=f"<{'|'.join(EXECUTORS)}>",
-            help="Where traces are read; default: local processes, as many as help.",
+            help="Where traces are read; default: local processes, as many as useful.",
         ),
     ] = None,
     workers: Annotated[

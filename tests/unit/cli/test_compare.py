@@ -81,7 +81,7 @@ def test_bad_input_is_one_line(tmp_path: Path) -> None:
         ((MEMORY, str(tmp_path / "none")), 1, "no such file or folder"),
         ((MEMORY, str(tmp_path)), 1, "no trace"),
         ((MEMORY, HDF5, "-o", "report.pdf"), 2, "unknown output format"),
-        ((MEMORY, HDF5, "-f", "pdf"), 2, "none of rich"),
+        ((MEMORY, HDF5, "-f", "pdf"), 2, "is not one of rich"),
     ):
         done = compare(*args)
         assert (done.returncode, done.stdout) == (code, "")

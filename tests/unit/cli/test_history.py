@@ -45,7 +45,7 @@ def test_every_format_is_written(runs: Path, tmp_path: Path, capsys: pytest.Capt
 def test_only_the_newest_are_listed(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["history", str(runs / "cpu"), "--last", "3", "-f", "markdown"]) == 0
     shown = capsys.readouterr().out
-    assert "5 older ones are left out" in shown
+    assert "5 older rows not shown" in shown
     assert "run-04 |" not in shown.partition("### Step time")[2]
     assert "run-05 |" in shown
 

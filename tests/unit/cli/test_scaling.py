@@ -121,10 +121,10 @@ def test_by_an_option(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["--by", "overlap"], "--by overlap: no runs here differ in that only"),
         (["--forecast", "0"], "--forecast 0: expected world sizes such as 8 or 8,16,32"),
-        (["--forecast", "8,many"], "--forecast 8,many: write"),
-        (["--forecast", ""], "--forecast : write"),
-        (["--forecast", "99999999999"], "--forecast 99999999999: write"),
-        (["-o", "x.talp.json"], "a TALP file holds one run, not 9"),
+        (["--forecast", "8,many"], "--forecast 8,many: expected"),
+        (["--forecast", ""], "--forecast : expected"),
+        (["--forecast", "99999999999"], "--forecast 99999999999: expected"),
+        (["-o", "x.talp.json"], "a TALP file contains one run, not 9"),
     ],
 )
 def test_what_cannot_be_is_one_line(
