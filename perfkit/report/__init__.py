@@ -124,8 +124,10 @@ CHARTS: Final[dict[type, str]] = {
 
 
 def _is_reporter(candidate: Any) -> bool:
+    record = getattr(candidate, "record", None)
     return (
-        getattr(candidate, "record", None) in FORMATS
+        isinstance(record, type)
+        and record in FORMATS
         and isinstance(getattr(candidate, "suffixes", None), tuple)
         and isinstance(getattr(candidate, "binary", None), bool)
         and callable(getattr(candidate, "write", None))
