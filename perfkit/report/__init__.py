@@ -30,7 +30,7 @@ class Reporter(Protocol):
 
     @property
     def record(self) -> type:
-        """The record type: `Report`, `Comparison`, `History` or `ExternalTable`."""
+        """Record type that `write` takes: `Report`, `Comparison`, `History` or `ExternalTable`."""
 
     @property
     def suffixes(self) -> tuple[str, ...]:
@@ -38,7 +38,7 @@ class Reporter(Protocol):
 
     @property
     def binary(self) -> bool:
-        """Whether `write` takes a binary stream; such a format goes to files only."""
+        """Whether `write` takes a binary stream."""
 
     def write(self, record: Any, stream: Any, *, top: int) -> None:
         """Write `record` to `stream`, with at most `top` rows in its ranked tables."""
