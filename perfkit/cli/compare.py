@@ -1,4 +1,4 @@
-"""`perfkit compare`: two runs or sets of repeats in, what changed out; gates for continuous integration."""
+"""`perfkit compare`: reports what changed between two runs or sets of repeats; gates for continuous integration."""
 
 import sys
 from pathlib import Path
@@ -17,11 +17,11 @@ app = App()
 
 @app.command()
 def compare(
-    before: Annotated[Path, typer.Argument(metavar="BEFORE", help="A trace, a run, or a folder of repeats.")],
+    before: Annotated[Path, typer.Argument(metavar="BEFORE", help="A trace, a run folder, or a folder of repeats.")],
     after: Annotated[Path, typer.Argument(metavar="AFTER", help="Likewise.")],
     fail_on: Annotated[
         list[str] | None,
-        typer.Option(metavar="CONDITION", help="Fail if it holds, such as 'step_time > +5%'; may be repeated."),
+        typer.Option(metavar="CONDITION", help="Fail if this holds, such as 'step_time > +5%'; may be repeated."),
     ] = None,
     output: Annotated[
         list[Path] | None,
@@ -29,7 +29,7 @@ def compare(
             "-o",
             "--output",
             metavar="FILE",
-            help=f"Write to FILE too, as its suffix says ({', '.join(builtin_suffixes(Comparison))}); may be repeated.",
+            help=f"Also write to FILE, format by suffix ({', '.join(builtin_suffixes(Comparison))}); may be repeated.",
         ),
     ] = None,
     name: Annotated[
@@ -39,28 +39,28 @@ def compare(
             "--format",
             metavar=f"<{'|'.join(format_names(Comparison))}>",
             callback=format_check(Comparison),
-            help="What to print.",
+            help="Format on stdout.",
         ),
     ] = "rich",
     step_marker: Annotated[
-        str | None, typer.Option(metavar="REGEX", help="Annotations that mark the steps, in place of `ProfilerStep#N`.")
+        str | None, typer.Option(metavar="REGEX", help="Annotations that mark steps, instead of `ProfilerStep#N`.")
     ] = None,
-    top: Annotated[int, typer.Option(min=1, help="Rows in the ranked tables.")] = DEFAULT_TOP,
+    top: Annotated[int, typer.Option(min=1, help="Rows in ranked tables.")] = DEFAULT_TOP,
 ) -> None:
-    """Say what changed between two runs, and whether it is more than noise.
+    """Report what changed between two runs, and whether it is more than noise.
 
-    With three or more repeats on each side a change is told from noise; with fewer it is only shown.
+    Noise is estimated from three or more repeats on each side; with fewer, changes are only shown.
 
     \b
-    A condition is a figure, one of > >= < <=, and a limit:
+    A condition is a metric, one of > >= < <=, and a limit:
       step_time > +5%         against BEFORE    communication > 30%    of the step
       load.median >= 2ms      a time            mfu < 0.4              a number
-    Figures: step_time, samples_per_s, tokens_per_s, mfu, load.median, load.max,
+    Metrics: step_time, samples_per_s, tokens_per_s, mfu, load.median, load.max,
     compute, communication, memcpy, data_loading, overhead, and efficiency.FACTOR
     with parallel, load_balance, host, input, serialisation, transfer or au.
 
     \b
-    Exit codes: 3 a condition holds, 4 one could not be decided, 1 or 2 bad input.
+    Exit codes: 3 a condition holds, 4 a condition cannot be evaluated, 1 or 2 bad input.
 
     \b
     perfkit compare traces/old traces/new --fail-on 'step_time > +5%' -o gates.xml
@@ -68,21 +68,21 @@ def compare(
     """  # noqa: D301  \b marks a paragraph that keeps its lines
     files = [(path, reporter_for(Comparison, path)) for path in output or []]
     files.append((STDOUT, reporter(Comparison, name)))
-    # Last, so that `--help` and a mistyped option do not wait for numpy.
+    # Imported late, so that `--help` and usage errors do not wait for numpy.
     from perfkit.pipeline.compare import compare as compare_runs
     from perfkit.util.malloc import trim_large_allocations
 
     trim_large_allocations()
-    found = compare_runs(before, after, fail_on=fail_on or [], step_marker=step_marker)
-    write_files(found, files, top)
+    comparison = compare_runs(before, after, fail_on=fail_on or [], step_marker=step_marker)
+    write_files(comparison, files, top)
     sys.stdout.flush()
-    _decide(found)
+    _raise_unless_passed(comparison)
 
 
-def _decide(found: Comparison) -> None:
+def _raise_unless_passed(comparison: Comparison) -> None:
     """Raise unless every gate was passed."""
     for state, error in (("failed", GateError), ("not_evaluated", UndecidedGateError)):
-        gates = [gate for gate in found.gates if gate.state == state]
+        gates = [gate for gate in comparison.gates if gate.state == state]
         if gates:
             what = "; ".join(f"{gate.expression}: {gate.message}" for gate in gates)
             raise error(f"gate {state.replace('_', ' ')}: {what}")

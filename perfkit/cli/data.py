@@ -1,4 +1,4 @@
-"""`perfkit data`: make data for the workloads from one's own."""
+"""`perfkit data`: prepares data for the workloads."""
 
 from pathlib import Path
 from typing import Annotated
@@ -12,25 +12,27 @@ app = App(help="Prepare data for the workloads.")
 
 @app.callback()
 def data() -> None:
-    """Make a group of this, though it has one command."""
+    """Make `data` a group although it has one command."""
 
 
-@app.command(short_help="Turn a text into tokens.")
+@app.command(short_help="Tokenize a text.")
 def prepare(
     text: Annotated[
-        Path, typer.Option(metavar="FILE", help="Any UTF-8 text; each of its distinct characters becomes a token.")
+        Path, typer.Option(metavar="FILE", help="Any UTF-8 text; each distinct character becomes a token.")
     ],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder to make; train with `perfkit run gpt --text DIR`.")],
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="Folder to create; train with `perfkit run gpt --text DIR`.")
+    ],
     validation: Annotated[
         float, typer.Option(min=0, max=0.99, help="Share of the text, from its end, kept for validation.")
     ] = 0.1,
 ) -> None:
-    """Turn a text into tokens, split into a training and a validation part."""
+    """Tokenize a text, split into training and validation data."""
     from workloads.data.text import prepare_text  # numpy: not for `perfkit --help`
 
-    made, reused = prepare_text(text, out, validation)
-    vocabulary = made.vocabulary
+    prepared, reused = prepare_text(text, out, validation)
+    vocabulary = prepared.vocabulary
     typer.echo(
         f"{out}: {vocabulary.train_tokens:,} training and {vocabulary.validation_tokens:,} "
-        f"validation characters, {made.vocab_size:,} distinct" + (" (there already)" if reused else "")
+        f"validation characters, {prepared.vocab_size:,} distinct" + (" (there already)" if reused else "")
     )

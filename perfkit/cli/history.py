@@ -1,4 +1,4 @@
-"""`perfkit history`: runs in, how their step time and efficiency went over time out."""
+"""`perfkit history`: shows step time and efficiency over time."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -19,7 +19,7 @@ _LAST = 30
 def history(
     paths: Annotated[list[str], typer.Argument(metavar="PATH", hidden=True)],
     by: Annotated[
-        Literal["run", "commit"], typer.Option(help="What a point is: a run, or all runs of a commit.")
+        Literal["run", "commit"], typer.Option(help="One point per run, or per commit with all its runs.")
     ] = "run",
     output: Annotated[
         list[Path] | None,
@@ -27,7 +27,7 @@ def history(
             "-o",
             "--output",
             metavar="FILE",
-            help=f"Write to FILE too, as its suffix says ({', '.join(builtin_suffixes(History))}); may be repeated.",
+            help=f"Also write to FILE, format by suffix ({', '.join(builtin_suffixes(History))}); may be repeated.",
         ),
     ] = None,
     name: Annotated[
@@ -37,29 +37,29 @@ def history(
             "--format",
             metavar=f"<{'|'.join(format_names(History))}>",
             callback=format_check(History),
-            help="What to print.",
+            help="Format on stdout.",
         ),
     ] = "rich",
-    last: Annotated[int, typer.Option(min=1, help="Rows in the tables: the newest.")] = _LAST,
+    last: Annotated[int, typer.Option(min=1, help="Rows in tables: the newest.")] = _LAST,
     step_marker: Annotated[
-        str | None, typer.Option(metavar="REGEX", help="Annotations that mark the steps, in place of `ProfilerStep#N`.")
+        str | None, typer.Option(metavar="REGEX", help="Annotations that mark steps, instead of `ProfilerStep#N`.")
     ] = None,
 ) -> None:
-    """Say how step time and efficiency went over runs, or over commits.
+    """Show step time and efficiency over runs or commits.
 
-    PATH is a run folder, or a folder of those. Only like is set beside like: completed runs of one configuration on
-    one kind of device. A change that lasts is named where it is more than noise, which eight runs or more can tell.
+    PATH is a run folder, or a folder of those. Only completed runs of the same configuration on the same kind of
+    device are compared. Change points beyond noise are reported for eight or more runs.
 
     \b
     perfkit history traces/ -o history.html       with charts of every run
-    perfkit history traces/ --by commit           repeats of a commit are one point, with an interval
+    perfkit history traces/ --by commit           one point per commit, with an interval
     """  # noqa: D301  \b marks a paragraph that keeps its lines
     files = [(path, reporter_for(History, path)) for path in output or []]
     files.append((STDOUT, reporter(History, name)))
-    # Last, so that `--help` and a mistyped option do not wait for numpy.
+    # Imported late, so that `--help` and usage errors do not wait for numpy.
     from perfkit.pipeline.compare import history as history_of
     from perfkit.util.malloc import trim_large_allocations
 
     trim_large_allocations()
-    found = history_of(*paths, by=by, step_marker=step_marker)
-    write_files(found, files, last)
+    record = history_of(*paths, by=by, step_marker=step_marker)
+    write_files(record, files, last)

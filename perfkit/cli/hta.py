@@ -1,4 +1,4 @@
-"""`perfkit hta`: Holistic Trace Analysis's own analyses, on the traces and ranks that perfkit finds."""
+"""`perfkit hta`: runs an analysis of Holistic Trace Analysis on the traces that perfkit finds."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -16,11 +16,11 @@ app = App()
 
 _NAMES: Any = Literal[*ANALYSES]
 _LISTED = "\n".join(f"  {name:<19} {what}" for name, what in ANALYSES.items())
-_HELP = f"""Run one of Holistic Trace Analysis's own analyses, and print its table.
+_HELP = f"""Run an analysis of Holistic Trace Analysis, and print its table.
 
-PATHS are traces, or the folder of one run; of a run in cycles, the traces of one cycle. perfkit finds the traces and
-their ranks; the figures are HTA's, over all steps, and what it cannot do or crashes on is said in one line. Needs the
-extra `hta`.
+PATHS are traces, or the folder of one run; for a run with several profiling cycles, the traces of one cycle. perfkit
+finds the traces and their ranks; the figures are HTA's, over all steps. Its failures are reported in one line. Needs
+the extra `hta`.
 
 \b
 ANALYSIS is one of
@@ -36,29 +36,27 @@ perfkit hta critical-path traces/my-run --step 7 -o critical.csv
 def hta(
     analysis: Annotated[_NAMES, typer.Argument(metavar="ANALYSIS", hidden=True)],
     paths: Annotated[list[str], typer.Argument(metavar="PATHS", hidden=True)],
-    step: Annotated[
-        int | None, typer.Option(min=0, help="Of critical-path, the number of the step; without it the second.")
-    ] = None,
+    step: Annotated[int | None, typer.Option(min=0, help="Step of critical-path; default: the second.")] = None,
     output: Annotated[
         Path | None,
         typer.Option(
             "-o",
             "--output",
             metavar="FILE",
-            help=f"Write to FILE instead ({', '.join(builtin_suffixes(ExternalTable))}).",
+            help=f"Write to FILE ({', '.join(builtin_suffixes(ExternalTable))}).",
         ),
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="Rows on the terminal.")] = DEFAULT_TOP,
 ) -> None:
     """Run one of HTA's analyses."""
     if step is not None and analysis != "critical-path":
-        raise UsageError(f"--step is for critical-path: {analysis} is over all steps")
-    write = reporter_for(ExternalTable, output) if output else reporter(ExternalTable, "rich")
+        raise UsageError(f"--step applies to critical-path only: {analysis} covers all steps")
+    chosen = reporter_for(ExternalTable, output) if output else reporter(ExternalTable, "rich")
     from perfkit.pipeline.analyze import analyze
 
     installed()
     runs = [run for run in analyze(*paths).runs if run.ranks]
     if len(runs) != 1:
-        raise UsageError(f"{' '.join(paths)}: {len(runs)} runs with traces: give one")
-    found = run_hta(runs[0], analysis, step)
-    write_files(found, [(output or STDOUT, write)], top)
+        raise UsageError(f"{' '.join(paths)}: {len(runs)} runs with traces: give exactly one")
+    table = run_hta(runs[0], analysis, step)
+    write_files(table, [(output or STDOUT, chosen)], top)

@@ -1,4 +1,4 @@
-"""`perfkit merge`: all ranks of a run on one timeline."""
+"""`perfkit merge`: writes all ranks of a run to one timeline."""
 
 from pathlib import Path
 from typing import Annotated
@@ -15,35 +15,39 @@ _DEFAULTS = {False: ".pftrace", True: ".json.gz"}
 
 @app.command()
 def merge(
-    path: Annotated[Path, typer.Argument(metavar="PATH", help="The folder of a run, or a trace.")],
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="A run folder, or a trace.")],
     output: Annotated[
         Path | None,
         typer.Option(
             "-o",
             "--output",
             metavar="FILE",
-            help="What to write: .pftrace, .json or .json.gz (without it PATH's name, here, as .pftrace).",
+            help="Output: .pftrace, .json or .json.gz (default: PATH's name with .pftrace, in the working directory).",
         ),
     ] = None,
     json: Annotated[
-        bool, typer.Option("--json", help="Without -o, as .json.gz: Chrome JSON, for other viewers than Perfetto's.")
+        bool, typer.Option("--json", help="Without -o, write .json.gz: Chrome JSON, for viewers other than Perfetto.")
     ] = False,
-    ranks: Annotated[str | None, typer.Option(metavar="LIST", help="Ranks to show, such as 0,7 or 0-3 (all).")] = None,
-    steps: Annotated[str | None, typer.Option(metavar="LIST", help="Steps to show, such as 12-14 (all).")] = None,
+    ranks: Annotated[
+        str | None, typer.Option(metavar="LIST", help="Ranks to include, such as 0,7 or 0-3 (default: all).")
+    ] = None,
+    steps: Annotated[
+        str | None, typer.Option(metavar="LIST", help="Steps to include, such as 12-14 (default: all).")
+    ] = None,
     step_marker: Annotated[
-        str | None, typer.Option(metavar="REGEX", help="Annotations that mark the steps, in place of `ProfilerStep#N`.")
+        str | None, typer.Option(metavar="REGEX", help="Annotations that mark steps, instead of `ProfilerStep#N`.")
     ] = None,
     max_bytes: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Refuse a trace with more text, decompressed; up to it, allow what looks like a bomb (64 GiB)."
+            min=1, help="Maximum decompressed size of a trace; up to it, allow possible decompression bombs (64 GiB)."
         ),
     ] = None,
 ) -> None:
     """Write all ranks of a run to one timeline for the Perfetto UI.
 
-    A process a rank, on one clock; above each rank's threads and streams perfkit's own tracks: steps, where the
-    time goes, waiting for other ranks, bytes in flight, memory; arrows tie the ranks' collectives together.
+    One process per rank, on a common clock. Above each rank's threads and streams are perfkit's tracks: steps, time
+    by category, waiting for other ranks, bytes in flight, memory. Arrows link the ranks' collectives.
 
     \b
     perfkit merge traces/my-run -o merged.pftrace
@@ -51,8 +55,8 @@ def merge(
     perfkit view merged.pftrace
     """  # noqa: D301  \b marks a paragraph that keeps its lines
     if output and json and not output.name.lower().endswith((".json", ".json.gz")):
-        raise UsageError(f"-o {output} is no name for --json: use .json or .json.gz")
-    # Last, so that `--help` and a mistyped option do not wait for numpy.
+        raise UsageError(f"-o {output}: --json needs the suffix .json or .json.gz")
+    # Imported late, so that `--help` and usage errors do not wait for numpy.
     from perfkit.cli.progress import bar
     from perfkit.storage.filenames import without_suffix
     from perfkit.timeline.merge import merge as merge_run
@@ -75,5 +79,7 @@ def merge(
         )
     for warning in merged.warnings:
         typer.echo(f"perfkit: warning: {escape_unprintable(warning)}", err=True)
-    what = "1 rank" if merged.ranks == 1 else f"{merged.ranks} ranks"
-    typer.echo(f"{target}: {what}, {merged.slices:,} slices, {merged.bytes / 1e6:,.1f} MB; look: perfkit view {target}")
+    ranks_merged = "1 rank" if merged.ranks == 1 else f"{merged.ranks} ranks"
+    typer.echo(
+        f"{target}: {ranks_merged}, {merged.slices:,} slices, {merged.bytes / 1e6:,.1f} MB; open: perfkit view {target}"
+    )

@@ -1,4 +1,4 @@
-"""A bar on the terminal while traces are read: bytes, their rate, and the time left."""
+"""Progress bar on the terminal while traces are read: bytes, rate and remaining time."""
 
 import sys
 import time
@@ -9,32 +9,32 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-_PATIENCE_S: Final = 1.0
-"""What is done sooner shows no bar."""
+_DELAY_S: Final = 1.0
+"""The bar appears after this time."""
 
 
 @contextmanager
 def bar() -> Iterator[Callable[[int, int], None] | None]:
-    """Return a callback for the bytes done and those of all; None where stderr is no terminal."""
+    """Yield a callback for bytes done and total bytes; None if stderr is not a terminal."""
     if not sys.stderr.isatty():
         yield None
         return
-    shown = _Bar()
+    progress_bar = _Bar()
     try:
-        yield shown.update
+        yield progress_bar.update
     finally:
-        shown.close()
+        progress_bar.close()
 
 
 class _Bar:
     def __init__(self) -> None:
-        self._begun_s = time.monotonic()
+        self._started_s = time.monotonic()
         self._progress: Progress | None = None
         self._task: TaskID | None = None
 
     def update(self, done: int, total: int) -> None:
-        """Show how far it is, once it takes long enough to wonder."""
-        if self._progress is None and done < total and time.monotonic() - self._begun_s > _PATIENCE_S:
+        """Update the bar, and show it once reading takes long enough."""
+        if self._progress is None and done < total and time.monotonic() - self._started_s > _DELAY_S:
             self._progress = _columns()
             self._task = self._progress.add_task("reading traces", total=total)
             self._progress.start()

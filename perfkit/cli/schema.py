@@ -1,4 +1,4 @@
-"""`perfkit schema`: the JSON Schema of perfkit's files."""
+"""`perfkit schema`: prints the JSON Schema of perfkit's files."""
 
 import json
 from typing import Annotated, Literal
@@ -14,8 +14,8 @@ Record = Literal["report", "comparison", "history", "hta", "sweep", "run"]
 
 
 @app.command()
-def schema(record: Annotated[Record, typer.Argument(help="Which file.")] = "report") -> None:
-    """Print the JSON Schema (draft 2020-12) of one of the files that perfkit writes."""
-    from perfkit.report import json_schema as described
+def schema(record: Annotated[Record, typer.Argument(help="The record.")] = "report") -> None:
+    """Print the JSON Schema (draft 2020-12) of a file format of perfkit."""
+    from perfkit.report import json_schema
 
-    typer.echo(json.dumps(described.schema(record), indent=2))
+    typer.echo(json.dumps(json_schema.schema(record), indent=2))

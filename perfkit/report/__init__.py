@@ -1,4 +1,4 @@
-"""Reporters: each writes a finished record to a stream. None of them analyzes anything.
+"""Reporters: each writes a finished record to a stream. None of them analyses anything.
 
 To add a format, write a function `write(record, stream, *, top)` and add a row to `FORMATS`. Other packages add formats
 through the entry-point group `perfkit.reporters`: an object with the attributes of `Reporter`.
@@ -30,7 +30,7 @@ class Reporter(Protocol):
 
     @property
     def record(self) -> type:
-        """The record type: `Report`, `Comparison`, `History` or `ExternalTable`."""
+        """Record type that `write` takes: `Report`, `Comparison`, `History` or `ExternalTable`."""
 
     @property
     def suffixes(self) -> tuple[str, ...]:
@@ -38,7 +38,7 @@ class Reporter(Protocol):
 
     @property
     def binary(self) -> bool:
-        """Whether `write` takes a binary stream; such a format goes to files only."""
+        """Whether `write` takes a binary stream."""
 
     def write(self, record: Any, stream: Any, *, top: int) -> None:
         """Write `record` to `stream`, with at most `top` rows in its ranked tables."""
@@ -124,8 +124,10 @@ CHARTS: Final[dict[type, str]] = {
 
 
 def _is_reporter(candidate: Any) -> bool:
+    record = getattr(candidate, "record", None)
     return (
-        getattr(candidate, "record", None) in FORMATS
+        isinstance(record, type)
+        and record in FORMATS
         and isinstance(getattr(candidate, "suffixes", None), tuple)
         and isinstance(getattr(candidate, "binary", None), bool)
         and callable(getattr(candidate, "write", None))
@@ -166,10 +168,10 @@ def reporter(record: type, name: str) -> Reporter:
         return builtin
     if name not in PLUGINS.plugin_names():
         raise UsageError(f"unknown output format {name!r}: choose from {', '.join(format_names(record))}")
-    found = PLUGINS.load(name)
-    if found.record is not record:
-        raise UsageError(f"format {name!r} writes a {found.record.__name__}, not a {record.__name__}")
-    return found
+    plugin = PLUGINS.load(name)
+    if plugin.record is not record:
+        raise UsageError(f"format {name!r} writes a {plugin.record.__name__}, not a {record.__name__}")
+    return plugin
 
 
 def reporter_for(record: type, path: Path) -> Reporter:
@@ -182,9 +184,9 @@ def reporter_for(record: type, path: Path) -> Reporter:
     builtin = _longest_match(path, ((name, row) for name, row in FORMATS[record].items()))
     if builtin:
         return reporter(record, builtin[0])
-    found = _longest_match(path, (pair for pair in PLUGINS.load_plugins() if pair[1].record is record))
-    if found:
-        return found[1]
+    plugin = _longest_match(path, (pair for pair in PLUGINS.load_plugins() if pair[1].record is record))
+    if plugin:
+        return plugin[1]
     raise UsageError(f"-o {path}: unknown output format: use {', '.join(builtin_suffixes(record))}")
 
 

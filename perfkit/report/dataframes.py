@@ -1,7 +1,4 @@
-"""The tables of a report, flat: rows for CSV, and pandas DataFrames.
-
-pandas is imported only when a DataFrame is made.
-"""
+"""The tables of a report as flat rows, for CSV and Parquet, and as pandas DataFrames. pandas is imported lazily."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -57,7 +54,7 @@ POINT_COLUMNS: Final = (
 )
 
 _OPTION_ESTIMATES: Final = ("step_ns", "samples_per_s", "ratio")
-_OPTION_FIGURES: Final = tuple(f.name for f in fields(OptionRow) if f.name not in {"value", "step_time", "ratio"})
+_OPTION_VALUES: Final = tuple(f.name for f in fields(OptionRow) if f.name not in {"value", "step_time", "ratio"})
 OPTION_COLUMNS: Final = (
     "option",
     "name",
@@ -67,7 +64,7 @@ OPTION_COLUMNS: Final = (
     "measured_on",
     "resampled",
     *(f"{name}{end}" for name in _OPTION_ESTIMATES for end in ("", "_low", "_high")),
-    *_OPTION_FIGURES,
+    *_OPTION_VALUES,
 )
 
 _NULLABLE_INTEGERS: Final[tuple[str, ...]] = (
@@ -90,36 +87,36 @@ _COUNTS: Final = frozenset({"world_size", "nodes", "batch_size", "repeats", "loa
 
 
 def kind(column: str, columns: Sequence[str]) -> Kind:
-    """Return what a column of `STEP_COLUMNS`, `POINT_COLUMNS` or `OPTION_COLUMNS` holds, whatever its rows know."""
+    """Return the type of a column of `STEP_COLUMNS`, `POINT_COLUMNS` or `OPTION_COLUMNS`, whatever its values."""
     if column in _TEXT:
         return "text"
-    # Several runs' times are medians, which may lie between two nanoseconds.
+    # Times over several runs are medians, which may be fractions of a nanosecond.
     whole = column.endswith("_ns") and columns is STEP_COLUMNS
     return "integer" if column in _COUNTS or whole else "number"
 
 
 @dataclass(frozen=True)
 class DataFrames:
-    """DataFrames of a report; times in nanoseconds, a missing value where a figure is not known."""
+    """DataFrames of a report; times in ns, missing values if unknown."""
 
     steps: "DataFrame"
-    """A row a step of a rank: window, exposed and total time by category, loads."""
+    """One row per step and rank: window, exposed and total time by category, loads."""
     ranks: "DataFrame"
-    """A row a rank: the sums over its steps (`loads_max_ns`: the largest)."""
+    """One row per rank: the sums over its steps (`loads_max_ns`: the largest)."""
     operators: "DataFrame"
-    """A row a kernel or operator of a rank."""
+    """One row per kernel or operator and rank."""
     collectives: "DataFrame"
-    """A row a kind, group, size and type of collective of a rank."""
+    """One row per operator, group, size and type of collective and rank."""
     loads: "DataFrame"
-    """A row a step of a rank: what it spent loading data."""
+    """One row per step and rank: time spent loading data."""
     memory: "DataFrame"
-    """A row a step of a device of a rank: the most that was allocated at once, and when; where it was recorded."""
+    """One row per step, device and rank: peak allocated memory, and when; empty if not recorded."""
     findings: "DataFrame"
-    """A row a finding."""
+    """One row per finding."""
     points: "DataFrame"
-    """A row a world size of a series of runs: figures with the ends of their 95 % intervals, and factors."""
+    """One row per world size of a scaling series: estimates with their 95 % intervals, and efficiency factors."""
     options: "DataFrame"
-    """A row a value of an option that runs are set side by side by, such as their source: steps, loads, reading."""
+    """One row per value of an option that otherwise identical runs differ in: steps, loads, read rates."""
 
 
 def dataframes(report: Report) -> DataFrames:
@@ -141,16 +138,16 @@ def dataframe(rows: Iterable[dict[str, Value]], columns: tuple[str, ...]) -> "Da
     """Return rows as a DataFrame of these columns, integers as such."""
     import pandas as pd
 
-    made = pd.DataFrame([_encodable(row) for row in rows], columns=list(columns))
+    frame = pd.DataFrame([_encodable(row) for row in rows], columns=list(columns))
     integers = {c: "Int64" for c in _NULLABLE_INTEGERS if c in columns}
-    # Several runs' times are medians, which may lie between two nanoseconds.
+    # Times over several runs are medians, which may be fractions of a nanosecond.
     whole = () if columns in (POINT_COLUMNS, OPTION_COLUMNS) else columns
     integers |= {c: "int64" for c in whole if c.endswith("_ns") or c in _INTEGERS}
-    return made.astype(integers)
+    return frame.astype(integers)
 
 
 def _encodable(row: dict[str, Value]) -> dict[str, Value]:
-    """Write out what was not UTF-8 (lone surrogates): with pyarrow beside it, pandas holds text as UTF-8."""
+    """Escape lone surrogates: with pyarrow installed, pandas stores text as UTF-8."""
     return {
         key: value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
         for key, value in row.items()
@@ -175,7 +172,7 @@ def _loads(step: StepBreakdown) -> dict[str, int]:
 
 
 def step_rows(report: Report) -> Iterator[dict[str, Value]]:
-    """Yield a row of `STEP_COLUMNS` a step of a rank."""
+    """Yield one row of `STEP_COLUMNS` per step and rank."""
     for run, rank in _ranks(report):
         for step in rank.steps:
             where: dict[str, Value] = {"run": run.run, "rank": rank.rank, "step": step.step}
@@ -183,7 +180,7 @@ def step_rows(report: Report) -> Iterator[dict[str, Value]]:
 
 
 def rank_rows(report: Report) -> Iterator[dict[str, Value]]:
-    """Yield a row of `RANK_COLUMNS` a rank, summed over its steps."""
+    """Yield one row of `RANK_COLUMNS` per rank, summed over its steps."""
     for run, rank in _ranks(report):
         times = [_times(step) for step in rank.steps]
         reduce = {"loads_max_ns": lambda values: max(values, default=0)}
@@ -199,21 +196,21 @@ def rank_rows(report: Report) -> Iterator[dict[str, Value]]:
 
 
 def operator_rows(report: Report) -> Iterator[dict[str, Value]]:
-    """Yield a row of `OPERATOR_COLUMNS` a kernel or operator of a rank."""
+    """Yield one row of `OPERATOR_COLUMNS` per kernel or operator and rank."""
     for run, rank in _ranks(report):
         for stat in rank.operators:
             yield {"run": run.run, "rank": rank.rank, **asdict(stat)}
 
 
 def collective_rows(report: Report) -> Iterator[dict[str, Value]]:
-    """Yield a row of `COLLECTIVE_COLUMNS` a kind of collective of a rank."""
+    """Yield one row of `COLLECTIVE_COLUMNS` per kind of collective and rank."""
     for run, rank in _ranks(report):
         for stat in rank.collectives:
             yield {"run": run.run, "rank": rank.rank, **asdict(stat)}
 
 
 def load_rows(report: Report) -> Iterator[dict[str, Value]]:
-    """Yield a row of `LOAD_COLUMNS` a step of a rank."""
+    """Yield one row of `LOAD_COLUMNS` per step and rank."""
     for run, rank in _ranks(report):
         for step in rank.steps:
             exposed = step.exposed_ns.data_loading
@@ -222,7 +219,7 @@ def load_rows(report: Report) -> Iterator[dict[str, Value]]:
 
 
 def memory_rows(report: Report) -> Iterator[dict[str, Value]]:
-    """Yield a row of `MEMORY_COLUMNS` a step of a device of a rank."""
+    """Yield one row of `MEMORY_COLUMNS` per step, device and rank."""
     for run, rank in _ranks(report):
         for use in rank.memory:
             where: dict[str, Value] = {"run": run.run, "rank": rank.rank, "device": use.device}
@@ -231,7 +228,7 @@ def memory_rows(report: Report) -> Iterator[dict[str, Value]]:
 
 
 def finding_rows(report: Report) -> Iterator[dict[str, Value]]:
-    """Yield a row of `FINDING_COLUMNS` a finding; `run` is None for what is about no one run."""
+    """Yield one row of `FINDING_COLUMNS` per finding; `run` is None for findings about several runs."""
     for finding in report.findings:
         yield {"run": None, **asdict(finding)}
     for run in report.runs:
@@ -240,7 +237,7 @@ def finding_rows(report: Report) -> Iterator[dict[str, Value]]:
 
 
 def point_rows(report: Report) -> Iterator[dict[str, Value]]:
-    """Yield a row of `POINT_COLUMNS` a world size of a series."""
+    """Yield one row of `POINT_COLUMNS` per world size of a series."""
     for series in report.multi_run.series if report.multi_run else ():
         for point in series.points:
             estimates = {name: getattr(point, name, None) for name in _ESTIMATES}
@@ -248,14 +245,14 @@ def point_rows(report: Report) -> Iterator[dict[str, Value]]:
             yield {
                 "series": series.name,
                 "kind": series.kind,
-                **_placed(point),
+                **_setup(point),
                 **{key: value for name in _ESTIMATES for key, value in _ends(name, estimates[name]).items()},
                 "tokens_per_s": point.step_time.tokens_per_s,
                 **{f.name: getattr(point.factors, f.name, None) for f in fields(Factors)},
             }
 
 
-def _placed(point: ScalingPoint) -> dict[str, Value]:
+def _setup(point: ScalingPoint) -> dict[str, Value]:
     return {
         "world_size": point.world_size,
         "nodes": point.nodes,
@@ -268,25 +265,25 @@ def _placed(point: ScalingPoint) -> dict[str, Value]:
     }
 
 
-def _ends(name: str, found: Estimate | None) -> dict[str, Value]:
-    low, high = (found.interval if found else None) or (None, None)
-    return {name: found.value if found else None, f"{name}_low": low, f"{name}_high": high}
+def _ends(name: str, estimate: Estimate | None) -> dict[str, Value]:
+    low, high = (estimate.interval if estimate else None) or (None, None)
+    return {name: estimate.value if estimate else None, f"{name}_low": low, f"{name}_high": high}
 
 
 def option_rows(report: Report) -> Iterator[dict[str, Value]]:
-    """Yield a row of `OPTION_COLUMNS` a value of an option that runs are set side by side by."""
+    """Yield one row of `OPTION_COLUMNS` per value of an option that runs are compared by."""
     for comparison in report.multi_run.option_comparisons if report.multi_run else ():
         for row in comparison.rows:
-            figure = row.step_time
-            estimates = {"step_ns": figure.step_ns, "samples_per_s": figure.samples_per_s, "ratio": row.ratio}
+            step_time = row.step_time
+            estimates = {"step_ns": step_time.step_ns, "samples_per_s": step_time.samples_per_s, "ratio": row.ratio}
             yield {
                 "option": comparison.option,
                 "name": comparison.name,
                 "world_size": comparison.world_size,
                 "value": row.value,
-                "repeats": len(figure.runs),
-                "measured_on": figure.measured_on,
-                "resampled": figure.resampled,
+                "repeats": len(step_time.runs),
+                "measured_on": step_time.measured_on,
+                "resampled": step_time.resampled,
                 **{key: value for name in _OPTION_ESTIMATES for key, value in _ends(name, estimates[name]).items()},
-                **{name: getattr(row, name) for name in _OPTION_FIGURES},
+                **{name: getattr(row, name) for name in _OPTION_VALUES},
             }

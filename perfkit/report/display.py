@@ -1,4 +1,4 @@
-"""How records show themselves: HTML and text in Jupyter, plotly figures, pandas tables. `schema.display` calls it."""
+"""Display of records in notebooks: HTML and text, plotly figures, pandas tables. Called by `schema.display`."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -15,32 +15,32 @@ from perfkit.schema.report import REPORT_VERSION, Report
 from perfkit.schema.sweep import SWEEP_VERSION, Sweep
 
 RECORDS = {
-    "report": (Report, REPORT_VERSION, "what `perfkit analyze -f json` writes"),
-    "comparison": (Comparison, COMPARISON_VERSION, "what `perfkit compare -f json` writes"),
-    "history": (History, HISTORY_VERSION, "what `perfkit history -f json` writes"),
-    "hta": (ExternalTable, EXTERNAL_TABLE_VERSION, "what `perfkit hta -o FILE.json` writes"),
-    "sweep": (Sweep, SWEEP_VERSION, "the sweep.json of a folder that `perfkit sweep` has filled"),
-    "run": (RunManifest, MANIFEST_VERSION, "the run.json of a run folder"),
+    "report": (Report, REPORT_VERSION, "output of `perfkit analyze -f json`"),
+    "comparison": (Comparison, COMPARISON_VERSION, "output of `perfkit compare -f json`"),
+    "history": (History, HISTORY_VERSION, "output of `perfkit history -f json`"),
+    "hta": (ExternalTable, EXTERNAL_TABLE_VERSION, "output of `perfkit hta -o FILE.json`"),
+    "sweep": (Sweep, SWEEP_VERSION, "sweep.json in the folder of a `perfkit sweep`"),
+    "run": (RunManifest, MANIFEST_VERSION, "run.json in a run folder"),
 }
 
 
 def schema(record: str) -> dict[str, Any]:
     """Return the JSON Schema (draft 2020-12) of one of `RECORDS`."""
-    kind, version, what = RECORDS[record]
-    made = msgspec.json.schema(kind)
+    kind, version, description = RECORDS[record]
+    generated = msgspec.json.schema(kind)
     for name, described in _descriptions().items():
         for field, text in described.items():
-            made["$defs"].get(name, {}).get("properties", {}).get(field, {})["description"] = text
+            generated["$defs"].get(name, {}).get("properties", {}).get(field, {})["description"] = text
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": f"urn:perfkit:{record}:{version}",
-        "title": f"perfkit {record}, version {version}: {what}",
-        **made,
+        "title": f"perfkit {record}, version {version}: {description}",
+        **generated,
     }
 
 
 def _descriptions() -> dict[str, dict[str, str]]:
-    """Return record -> field -> the docstring that stands under the field in the model's source."""
+    """Return record -> field -> the docstring below the field in the source."""
     sources = [path for path in files("perfkit.schema").iterdir() if path.name.endswith(".py")]
     nodes = [node for path in sources for node in ast.parse(path.read_text("utf-8")).body]
     return {

@@ -1,4 +1,4 @@
-"""Opening the file that a report goes to."""
+"""Opens output files, and replaces existing ones atomically."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,9 +11,9 @@ from perfkit.util.atomic_write import atomic_write
 
 @contextmanager
 def writing(path: Path) -> Iterator[TextIO]:
-    """Open `path` for UTF-8 text; the file appears, or is replaced, only if the block ends well.
+    """Open `path` for UTF-8 text; the file is created or replaced only if the block succeeds.
 
-    Missing folders are made. What is not a regular file (a pipe, `/dev/stdout`) is written to directly.
+    Missing folders are created. Pipes and devices (such as `/dev/stdout`) are written to directly.
 
     Raises:
         StoreError: the file cannot be written.
@@ -27,14 +27,14 @@ def writing(path: Path) -> Iterator[TextIO]:
 
 @contextmanager
 def writing_bytes(path: Path) -> Iterator[BinaryIO]:
-    """Do the same for bytes."""
+    """Open `path` for bytes, like `writing`."""
     with _target(path) as target, target.open("wb") as stream:
         yield stream
 
 
 @contextmanager
 def _target(path: Path) -> Iterator[Path]:
-    """Give what to open in place of `path`."""
+    """Yield the path to open in place of `path`."""
     try:
         if path.exists() and not path.is_file():
             yield path

@@ -1,4 +1,4 @@
-"""How records show themselves in a notebook. What that needs is imported when they do: they know nothing of it."""
+"""Notebook display of records. Rendering code is imported lazily."""
 
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -7,7 +7,7 @@ if TYPE_CHECKING:
 
 
 class NotebookDisplay:
-    """Shows itself in Jupyter."""
+    """Rich display in Jupyter."""
 
     __slots__ = ()
 
@@ -34,35 +34,35 @@ class NotebookDisplay:
 
 
 class RunPlots(NotebookDisplay):
-    """Has figures of where the time of its steps goes; plotly is imported when one is made.
+    """Charts of where step time goes, as plotly figures.
 
-    All raise UsageError where there is no such figure: for too few ranks or steps, or a report of several runs.
+    All raise UsageError if the chart does not exist: for too few ranks or steps, or a report of several runs.
     """
 
     __slots__ = ()
 
     def plot_steps(self) -> "Figure":
-        """Return a bar a step, mean over ranks, parted by category."""
+        """Return one bar per step, mean over ranks, stacked by category."""
         return self._plot("steps")
 
     def plot_ranks(self) -> "Figure":
-        """Return a bar a rank, mean over steps, parted by category."""
+        """Return one bar per rank, mean over steps, stacked by category."""
         return self._plot("ranks")
 
     def plot_heat_map(self) -> "Figure":
-        """Return every step of every rank, as long as it took, or as one category of it did."""
+        """Return the time of every step of every rank, in total or of one category."""
         return self._plot("heat_map")
 
     def plot_waiting(self) -> "Figure":
-        """Return a bar a rank: waiting and transfer in its collectives, a mean step."""
+        """Return one bar per rank: wait and transfer time in its collectives, mean per step."""
         return self._plot("waiting")
 
     def plot_bandwidth(self) -> "Figure":
-        """Return the bandwidth of matched collectives against their size, with what was fitted."""
+        """Return the bandwidth of matched collectives against their size, with its fit."""
         return self._plot("bandwidth")
 
     def plot_memory(self) -> "Figure":
-        """Return what was allocated over the step with the highest peak, a line a rank and device."""
+        """Return allocated memory over the step with the highest peak, one line per rank and device."""
         return self._plot("memory")
 
     def _plot(self, name: Literal["steps", "ranks", "heat_map", "waiting", "bandwidth", "memory"]) -> "Figure":

@@ -93,7 +93,7 @@ def test_one_origin_may_fetch_and_then_it_ends(browser: Any, tmp_path: Path) -> 
         assert page.evaluate(FETCH, address) == (SAMPLE / "rank0.json.gz").stat().st_size
         output, errors = process.communicate(timeout=LIMIT_S)
         assert (process.returncode, errors) == (0, "")
-        assert output.splitlines()[-1] == "rank0.json.gz is in the browser"
+        assert output.splitlines()[-1] == "rank0.json.gz: loaded in the browser"
         page.close()
 
 

@@ -4,7 +4,7 @@ const dark = matchMedia("(prefers-color-scheme: dark)");
 const config = { displaylogo: false, responsive: true, modeBarButtonsToRemove: ["select2d", "lasso2d"] };
 const ink = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-// The page's colors, and a legend below the chart; menus become a select beside the title.
+// The page's colours, and a legend below the chart; menus become a select beside the title.
 function themed({ updatemenus, ...layout }, width) {
   const grid = { gridcolor: ink("--line"), zerolinecolor: ink("--line") };
   return {
@@ -27,7 +27,7 @@ function thinned(axis, width) {
 
 function addMenu(figure, plot, { buttons }) {
   const select = document.createElement("select");
-  select.setAttribute("aria-label", "What the colors show");
+  select.setAttribute("aria-label", "What the colours show");
   buttons.forEach((button, index) => select.add(new Option(button.label, index)));
   select.addEventListener("change", () => Plotly.restyle(plot, ...buttons[Number(select.value)].args));
   figure.querySelector("figcaption").append(" ", select);
@@ -55,8 +55,8 @@ addEventListener("beforeprint", () => document.querySelectorAll("figure.chart").
 // Sorting: numbers with their units by size, everything else as text.
 const units = { ns: 1, "µs": 1e3, ms: 1e6, s: 1e9, B: 1, kB: 1e3, MB: 1e6, GB: 1e9, TB: 1e12, k: 1e3, M: 1e6, G: 1e9 };
 function worth(text) {
-  const found = /^([+-]?[\d,]*\.?\d+)\s*([a-zA-Zµ]*)/.exec(text.trim());
-  return found ? Number(found[1].replaceAll(",", "")) * (units[found[2]] ?? 1) : null;
+  const match = /^([+-]?[\d,]*\.?\d+)\s*([a-zA-Zµ]*)/.exec(text.trim());
+  return match ? Number(match[1].replaceAll(",", "")) * (units[match[2]] ?? 1) : null;
 }
 function compare(a, b) {
   const [x, y] = [worth(a), worth(b)];

@@ -39,10 +39,10 @@ def plot(record: Report | RunReport, name: "ChartName") -> "Figure":
         UsageError: the run has no such chart, or there are several runs.
     """
     run = _only(record) if isinstance(record, Report) else record
-    found = chart(run, name)
-    if found is None:
+    drawn = chart(run, name)
+    if drawn is None:
         raise UsageError(f"{run.run}: {CHARTS[name].needs}")
-    return found.figure()
+    return drawn.figure()
 
 
 def _only(report: Report) -> RunReport:
@@ -71,7 +71,7 @@ def _by_rank(ranks: list[RankReport]) -> Chart | None:
     shown, note = _longest(ranks, _MOST_BARS)
     means = [[ns / len(rank.steps) for ns in aggregates.exposed_sums(rank.steps)] for rank in shown]
     series = [Bars(name, LONG[name], [in_ms(mean[i]) for mean in means]) for i, name in enumerate(CATEGORIES)]
-    return stacked_bars("Mean step per rank", [rank_label(r.rank) for r in shown], series, axis="rank", note=note)
+    return stacked_bars("Mean step per rank", [rank_label(r.rank) for r in shown], series, label="rank", note=note)
 
 
 def _by_step(ranks: list[RankReport]) -> Chart | None:
@@ -83,7 +83,7 @@ def _by_step(ranks: list[RankReport]) -> Chart | None:
         for name in CATEGORIES
     ]
     title = "Time per step" + (", mean over ranks" if len(ranks) > 1 else "")
-    return stacked_bars(title, [step_label(number) for number in by_step], series, axis="step")
+    return stacked_bars(title, [step_label(number) for number in by_step], series, label="step")
 
 
 def _steps(ranks: list[RankReport]) -> dict[int | None, list[StepBreakdown]]:
@@ -135,7 +135,7 @@ def _waiting(run: RunReport) -> Chart | None:
         "Wait and transfer in collectives, per rank and step",
         [rank_label(wait.rank) for wait in shown],
         series,
-        axis="rank",
+        label="rank",
         y="ms, exposed or overlapped",
         note=f"The {len(shown)} of {len(waits)} ranks that wait least." if len(shown) < len(waits) else "",
     )
@@ -192,7 +192,7 @@ def _memory(run: RunReport) -> Chart | None:
             (f"rank {rank_label(rank.rank)}{name}", [in_ms(ns) for ns in use.curve.at_ns], use.curve.allocated_bytes)
             for name, (rank, use) in zip(names, shown, strict=True)
         ],
-        axis="ms since the host began the step",
+        label="ms since the host began the step",
         y="allocated",
         # A limit far above the lines would flatten them.
         limit=min(limits) if limits and most >= min(limits) * _NEAR_THE_LIMIT else None,

@@ -1,9 +1,9 @@
 """The charts of a scaling series: throughput against ranks, and where efficiency was lost."""
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
-from perfkit.report.charts.specs import Chart, Line, signed_bars, throughput
+from perfkit.report.charts.specs import HUES, SHAPES, Chart, axis, bars, line
 from perfkit.report.content.scaling import PARTS
 from perfkit.schema.scaling import Estimate, ScalingSeries
 from perfkit.util.formatting import escape_unprintable
@@ -23,41 +23,60 @@ def series_charts(series: Sequence[ScalingSeries]) -> list[Chart]:
 
 
 def _throughput(series: ScalingSeries) -> Chart | None:
-    measured = [
-        (point.world_size, point.step_time.samples_per_s)
-        for point in series.points
-        if point.step_time.samples_per_s is not None
-    ]
+    points = [(point.world_size, point.step_time.samples_per_s) for point in series.points]
+    measured = [(size, estimate) for size, estimate in points if estimate is not None]
     if len(measured) < 2:
         return None
-    least, base = measured[0]
     forecast = [(one.world_size, one.samples_per_s) for one in series.forecasts if one.samples_per_s is not None]
+    lines = [
+        _line("measured", measured, "solid", "circle"),
+        *([_line("forecast by the USL", forecast, "dot", "diamond-open", HUES[1])] if forecast else []),
+    ]
+    least, base = measured[0]
     sizes = [size for size, _ in (*measured, *forecast)]
-    return throughput(
+    rates = [round(base.value * size / least, 3) for size in sizes]
+    ideal = {"mode": "lines", "line": {"color": HUES[-1], "dash": "dash"}, "hoverinfo": "skip"}
+    layout = {
+        "legend": {"y": -0.25},
+        "xaxis": axis("ranks", type="log", tickvals=sorted(set(sizes)), ticktext=[str(n) for n in sorted(set(sizes))]),
+        "yaxis": axis("samples/s", type="log"),
+    }
+    return Chart(
         f"Throughput against ranks: {escape_unprintable(series.name)}",
-        _line("measured", measured),
-        _line("forecast by the USL", forecast) if forecast else None,
-        Line("ideal", [round(base.value * size / least, 3) for size in sizes], [], sizes),
-        axis="ranks",
-        unit="samples/s",
-        note="With 95 % intervals; both axes are logarithmic.",
+        "With 95 % intervals; both axes are logarithmic.",
+        {"data": [*lines, line("ideal", sizes, rates, "") | ideal], "layout": layout},
     )
 
 
-def _line(name: str, points: Sequence[tuple[int, Estimate]]) -> Line:
-    found = [estimate for _, estimate in points]
-    intervals = [estimate.interval or (estimate.value, estimate.value) for estimate in found]
-    return Line(name, [round(estimate.value, 3) for estimate in found], intervals, [size for size, _ in points])
+def _line(
+    name: str, points: Sequence[tuple[int, Estimate]], dash: str, symbol: str, colour: str = HUES[0]
+) -> dict[str, Any]:
+    sizes, estimates = [size for size, _ in points], [estimate for _, estimate in points]
+    rates = [round(estimate.value, 3) for estimate in estimates]
+    hover = f"ranks %{{x}}: %{{y:.6~g}} samples/s<extra>{name}</extra>"
+    look = {"line": {"color": colour, "dash": dash}, "marker": {"symbol": symbol, "size": 8}}
+    return line(name, sizes, rates, hover, [estimate.interval for estimate in estimates]) | look
 
 
 def _lost(series: ScalingSeries) -> Chart | None:
     if not series.lost:
         return None
-    return signed_bars(
+    x = [f"{lost.from_size} \u2192 {lost.to_size}" for lost in series.lost]
+    data = [
+        bars(
+            _LONG.get(part, part),
+            x,
+            [round(getattr(lost, part), 4) for lost in series.lost],
+            HUES[place],
+            SHAPES[place],
+            f"%{{x}}: %{{y:.1f}} percentage points<extra>{_LONG.get(part, part)}</extra>",
+        )
+        for place, part in enumerate(PARTS)
+    ]
+    layout = {"barmode": "relative", "legend": {"y": -0.25}}
+    layout |= {"xaxis": axis("ranks", type="category"), "yaxis": axis("percentage points")}
+    return Chart(
         f"Efficiency lost between world sizes: {escape_unprintable(series.name)}",
-        [f"{lost.from_size} \u2192 {lost.to_size}" for lost in series.lost],
-        [(_LONG.get(part, part), [round(getattr(lost, part), 4) for lost in series.lost]) for part in PARTS],
-        axis="ranks",
-        unit="percentage points",
-        note="Percentage points of global efficiency; below zero: gained.",
+        "Percentage points of global efficiency; below zero: gained.",
+        {"data": data, "layout": layout},
     )

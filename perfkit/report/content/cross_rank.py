@@ -30,7 +30,7 @@ def efficiency(runs: list[RunReport]) -> Table | None:
     if not known or len(known) > _MOST_COLUMNS:
         return None
     titles = [escape_unprintable(run.run) for run, _ in known] if len(known) > 1 else ["share"]
-    rows = [(Cell(label), *(_factor(getattr(found, name)) for _, found in known)) for name, label in _ROWS.items()]
+    rows = [(Cell(label), *(_factor(getattr(factors, name)) for _, factors in known)) for name, label in _ROWS.items()]
     columns = [Column(f"{place}" if len(known) > 1 else title) for place, title in enumerate(titles, 1)]
     legend = "; ".join(f"{place}: {title}" for place, title in enumerate(titles, 1)) if len(known) > 1 else ""
     remark = "parallel efficiency is the product of the five below it" + (f". {legend}" if legend else "")
@@ -50,10 +50,10 @@ def shared_collectives(run: RunReport, top: int) -> Table | None:
     """Return collectives matched across ranks, split into wait and transfer."""
     if run.cross_rank is None or not run.cross_rank.collectives:
         return None
-    rows = run.cross_rank.collectives
+    cross_rank = run.cross_rank
+    rows = cross_rank.collectives
     left = len(rows) - top
-    found = run.cross_rank
-    remark = f"matched across ranks: {found.matched} of {found.matched + found.unmatched}" + (
+    remark = f"matched across ranks: {cross_rank.matched} of {cross_rank.matched + cross_rank.unmatched}" + (
         f"; {left} more rows" if left > 0 else ""
     )
     return Table(

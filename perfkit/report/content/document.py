@@ -14,7 +14,7 @@ FINDINGS = "Findings"
 """Headings."""
 
 Tone = Literal["plain", "strong", "faint", "good", "info", "warning", "error"]
-"""The meaning of a piece of text; renderers with colors map it to one."""
+"""The meaning of a piece of text; renderers with colours map it to one."""
 
 Kind = Literal["number", "name", "words"]
 """How a column behaves if the table is too wide: a `number` is never cut, a `name` is shortened in its

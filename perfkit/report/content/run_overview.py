@@ -27,12 +27,12 @@ def comparison(report: Report) -> list[Table]:
     runs = report.runs
     if len(runs) < 2:
         return []
-    found = report.multi_run
+    multi_run = report.multi_run
     # A scaling series has its own efficiency table, and a comparison by source its own input table.
-    in_series = found is not None and any(point.factors for series in found.series for point in series.points)
-    by_source = found is not None and any(axis.option == "source" for axis in found.option_comparisons)
+    in_series = multi_run is not None and any(point.factors for series in multi_run.series for point in series.points)
+    by_source = multi_run is not None and any(one.option == "source" for one in multi_run.option_comparisons)
     tables = [_steps(runs), None if in_series else efficiency(runs), *([] if by_source else _input(runs))]
-    return [*(table for table in tables if table), *(scaling(found) if found else [])]
+    return [*(table for table in tables if table), *(scaling(multi_run) if multi_run else [])]
 
 
 def _steps(runs: list[RunReport]) -> Table:

@@ -57,12 +57,12 @@ _PARAMETERS: Final = {
 }
 
 
-def scaling(found: MultiRunSummary) -> list[Table]:
+def scaling(multi_run: MultiRunSummary) -> list[Table]:
     """Return all tables, series first."""
     by_option: dict[str, list[OptionComparison]] = {}
-    for comparison in found.option_comparisons:
+    for comparison in multi_run.option_comparisons:
         by_option.setdefault(comparison.option, []).append(comparison)
-    series = [table for one in found.series for table in _series(one)]
+    series = [table for one in multi_run.series for table in _series(one)]
     return [
         *series,
         *(table for option, comparisons in by_option.items() for table in _option_tables(option, comparisons)),
@@ -145,12 +145,12 @@ def _failed_row(failed: FailedPoint) -> tuple[Cell, ...]:
     return (Cell(str(failed.world_size)), Cell("1"), Cell("failed", tone="error"), *[Cell(MISSING)] * 4)
 
 
-def estimated(found: Estimate | None, show: Callable[[float], str], low: float | None = None) -> Cell:
+def estimated(estimate: Estimate | None, show: Callable[[float], str], low: float | None = None) -> Cell:
     """Return a figure with its interval as the note, highlighted if below `low`."""
-    if found is None:
+    if estimate is None:
         return Cell(MISSING)
-    is_low = low is not None and found.value < low
-    return Cell(show(found.value), _band(found.interval, show), "warning" if is_low else "plain")
+    is_low = low is not None and estimate.value < low
+    return Cell(show(estimate.value), _band(estimate.interval, show), "warning" if is_low else "plain")
 
 
 def _band(interval: tuple[float, float] | None, show: Callable[[float], str]) -> str:
@@ -266,10 +266,10 @@ def _fit_rows(fit: Fit) -> list[tuple[Cell, ...]]:
         (
             law,
             Cell(_PARAMETERS[name]),
-            Cell(_SHOWN.get(name, _three)(found.value)),
-            Cell(_band(found.interval, _SHOWN.get(name, _three)) or MISSING),
+            Cell(_SHOWN.get(name, _three)(estimate.value)),
+            Cell(_band(estimate.interval, _SHOWN.get(name, _three)) or MISSING),
         )
-        for name, found in fit.parameters.items()
+        for name, estimate in fit.parameters.items()
     ]
 
 

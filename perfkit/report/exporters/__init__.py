@@ -1,1 +1,1 @@
-"""Formats that other programs read: JSON, CSV, Parquet, Extra-P, TALP, and CI systems."""
+"""Formats for other programs: JSON, CSV, Parquet, Extra-P, TALP, and CI systems."""

@@ -1,4 +1,4 @@
-"""What `perfkit compare` found, for machines that gate a change: JUnit XML and github-action-benchmark's JSON."""
+"""Writes a comparison for CI systems: JUnit XML, and the JSON of github-action-benchmark."""
 
 import json
 import xml.etree.ElementTree as ET
@@ -8,8 +8,8 @@ from perfkit.schema.comparison import Change, Comparison, GateResult
 from perfkit.util.formatting import escape_unprintable
 
 
-def write_junit(report: Comparison, stream: TextIO, *, top: int) -> None:  # noqa: ARG001  every gate is a case
-    """Write one test case a gate; one that could not be decided is an error."""
+def write_junit(report: Comparison, stream: TextIO, *, top: int) -> None:  # noqa: ARG001  writes all gates
+    """Write one test case per gate; an undecided gate is an error."""
     states = [gate.state for gate in report.gates]
     counts = {"tests": len(states), "failures": states.count("failed"), "errors": states.count("not_evaluated")}
     suite = ET.Element("testsuite", {"name": "perfkit", **{name: str(count) for name, count in counts.items()}})
@@ -21,7 +21,7 @@ def write_junit(report: Comparison, stream: TextIO, *, top: int) -> None:  # noq
 
 
 def _case(suite: ET.Element, gate: GateResult) -> None:
-    # What XML cannot hold (control characters) is written out.
+    # Control characters, which XML cannot contain, are escaped.
     case = ET.SubElement(suite, "testcase", {"classname": "perfkit.gates", "name": escape_unprintable(gate.expression)})
     text = escape_unprintable(gate.message)
     if gate.state == "passed":
@@ -30,8 +30,8 @@ def _case(suite: ET.Element, gate: GateResult) -> None:
         ET.SubElement(case, "failure" if gate.state == "failed" else "error", {"message": text})
 
 
-def write_benchmark(report: Comparison, stream: TextIO, *, top: int) -> None:  # noqa: ARG001  these figures only
-    """Write the figures after, as github-action-benchmark's `customSmallerIsBetter` takes them: times alone."""
+def write_benchmark(report: Comparison, stream: TextIO, *, top: int) -> None:  # noqa: ARG001  a fixed set
+    """Write the times after the change, in github-action-benchmark's format `customSmallerIsBetter`."""
     rows = [_entry(change) for change in report.changes if change.kind in ("run", "category", "loading")]
     stream.write(json.dumps([row for row in rows if row], indent=2) + "\n")
 

@@ -1,8 +1,8 @@
 """Writes series as JSON Lines for Extra-P, which models how time grows with ranks.
 
 A line is one measurement, `{"params": {"ranks": 2}, "callpath": "gpt weak->step", "metric": "time", "value": 0.1}`, in
-seconds; several lines of one point are its repeats. Series are roots of their own: strong and weak scaling have
-different models. Under `recorded step` stand its categories, mean over steps and ranks.
+seconds; several lines of one point are its repeats. Each series has a root of its own: strong and weak scaling have
+different models. `recorded step` has one child per category, mean over steps and ranks.
 """
 
 import json
@@ -22,11 +22,11 @@ def write(report: Report, stream: TextIO, *, top: int) -> None:  # noqa: ARG001 
     """Write the points of every series of `report` to `stream`.
 
     Raises:
-        UsageError: it has none.
+        UsageError: there are no series.
     """
     if report.multi_run is None or not report.multi_run.series:
         raise UsageError(
-            "Extra-P models how time grows with ranks: it takes runs of several world sizes, else the same"
+            "Extra-P models time against ranks: it needs runs of several world sizes that are otherwise identical"
         )
     runs = {run.run: run for run in report.runs}
     for series in report.multi_run.series:

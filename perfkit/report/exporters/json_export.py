@@ -1,6 +1,6 @@
 """Writes a report as JSON; `perfkit schema` prints its JSON Schema.
 
-Text is made a record at a time: as one piece, a report of thousands of ranks would take several times its own memory.
+Records are encoded one at a time: encoded at once, a report of thousands of ranks would need several times its memory.
 """
 
 import re
@@ -21,17 +21,17 @@ from perfkit.util.formatting import escape_unprintable
 
 _INDENT: Final = "  "
 _OPENED: Final = (Report, RunReport, RankReport)
-"""Records that are written a field at a time, and their lists a record at a time."""
+"""Records written field by field, and their lists record by record."""
 
 
-def write(report: Report | Comparison | History | ExternalTable, stream: TextIO, *, top: int) -> None:  # noqa: ARG001  all of it is written
-    """Write the whole of `report` to `stream`, indented, with a line end after it."""
+def write(report: Report | Comparison | History | ExternalTable, stream: TextIO, *, top: int) -> None:  # noqa: ARG001  writes everything
+    """Write the whole of `report` to `stream`, indented, with a final newline."""
     stream.writelines(_pieces(report, "\n"))
     stream.write("\n")
 
 
 def _pieces(value: Any, line: str) -> Iterator[str]:
-    """Yield a value as indented JSON; `line` is the line end and indentation where it stands."""
+    """Yield a value as indented JSON; `line` is its newline and indentation."""
     below = line + _INDENT
     if isinstance(value, _OPENED):
         for number, field in enumerate(fields(value)):
@@ -47,14 +47,14 @@ def _pieces(value: Any, line: str) -> Iterator[str]:
         yield _text(value, line)
 
 
-_UNSEEN: Final = re.compile(
+_INVISIBLE: Final = re.compile(
     "[\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
 )
-"""What JSON may hold as it is, but a terminal may obey or not show: written as an escape, it is the same text."""
+"""Characters that JSON allows but terminals may interpret or hide: written as escapes of the same text."""
 
 
-def _escaped(found: re.Match[str]) -> str:
-    units = found[0].encode("utf-16-be").hex()
+def _escaped(match: re.Match[str]) -> str:
+    units = match[0].encode("utf-16-be").hex()
     return "".join(f"\\u{units[place : place + 4]}" for place in range(0, len(units), 4))
 
 
@@ -62,15 +62,15 @@ def _text(value: Any, line: str) -> str:
     try:
         encoded = msgspec.json.encode(value)
     except UnicodeEncodeError:
-        # Paths and names may hold what was not UTF-8 (lone surrogates), which JSON cannot.
+        # Paths and names may contain lone surrogates (bytes that were not UTF-8), which JSON cannot represent.
         encoded = msgspec.json.encode(_encodable(msgspec.to_builtins(value)))
-    # In JSON a line end is never part of a string.
+    # JSON strings contain no newlines.
     text = msgspec.json.format(encoded, indent=len(_INDENT)).decode("utf-8").replace("\n", line)
-    return text if text.isascii() and "\x7f" not in text else _UNSEEN.sub(_escaped, text)
+    return text if text.isascii() and "\x7f" not in text else _INVISIBLE.sub(_escaped, text)
 
 
 def _encodable(value: Any) -> Any:
-    """Return plain data with each string that UTF-8 cannot hold written out."""
+    """Return plain data with lone surrogates in strings escaped."""
     if isinstance(value, dict):
         return {key: _encodable(part) for key, part in value.items()}
     if isinstance(value, list):

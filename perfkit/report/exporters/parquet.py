@@ -1,6 +1,6 @@
-"""Writes the tables that there are as CSV as Parquet too: the DataFrames of `Report.tables()`, with their types.
+"""Writes the CSV tables as Parquet, with the types of the DataFrames of `Report.tables()`.
 
-A column has its type whatever is known of it: a file in which nothing is still fits others of the same table.
+A column has the same type even if all its values are unknown, so that files of one table can be concatenated.
 """
 
 from collections.abc import Iterable
@@ -22,10 +22,10 @@ from perfkit.schema.report import Report
 
 
 def require_pyarrow() -> None:
-    """Check that Parquet can be written.
+    """Check that pyarrow is installed.
 
     Raises:
-        LaunchEnvironmentError: it cannot.
+        LaunchEnvironmentError: it is not.
     """
     try:
         import pyarrow.parquet  # noqa: F401
@@ -34,17 +34,17 @@ def require_pyarrow() -> None:
 
 
 def write_steps(report: Report, stream: BinaryIO, *, top: int) -> None:  # noqa: ARG001  writes all rows
-    """Write a row a step of a rank to `stream`; times in ns, null is "not known"."""
+    """Write one row per step and rank; times in ns, null if unknown."""
     _write(step_rows(report), STEP_COLUMNS, stream)
 
 
 def write_points(report: Report, stream: BinaryIO, *, top: int) -> None:  # noqa: ARG001  writes all rows
-    """Write a row a world size of a series."""
+    """Write one row per world size of a series."""
     _write(point_rows(report), POINT_COLUMNS, stream)
 
 
 def write_options(report: Report, stream: BinaryIO, *, top: int) -> None:  # noqa: ARG001  writes all rows
-    """Write a row a value of an option that runs are set side by side by."""
+    """Write one row per value of an option that runs are compared by."""
     _write(option_rows(report), OPTION_COLUMNS, stream)
 
 
@@ -58,8 +58,8 @@ def _write(rows: Iterable[dict[str, Value]], columns: tuple[str, ...], stream: B
         table = pyarrow.Table.from_pandas(dataframe(rows, columns), schema, preserve_index=False)
     except (pyarrow.ArrowException, OverflowError) as error:
         reason = str(error).splitlines()[0]
-        raise StoreError(f"a run says what no Parquet file can hold ({reason}): write CSV or JSON") from error
-    # Parquet asks where it is in a file, which a pipe does not know.
-    whole = pyarrow.BufferOutputStream()
-    parquet.write_table(table, whole)
-    stream.write(whole.getvalue())
+        raise StoreError(f"a value does not fit into a Parquet file ({reason}): write CSV or JSON") from error
+    # The Parquet writer needs a seekable stream, which a pipe is not.
+    buffer = pyarrow.BufferOutputStream()
+    parquet.write_table(table, buffer)
+    stream.write(buffer.getvalue())

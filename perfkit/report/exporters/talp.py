@@ -1,7 +1,7 @@
 """Writes a run as the JSON of TALP (DLB 3.5), for TALP-Pages and other tools that read it.
 
-A rank is one CPU there: it computes in one place. What TALP cannot say (waiting for input, the host) is part of its
-communication efficiency, max(U) / T, so that its parallel efficiency is perfkit's; the factors stand under `perfkit`.
+A rank is one CPU there. What TALP has no field for (waiting for input, the host) is part of its communication
+efficiency, max(U) / T, so that its parallel efficiency equals perfkit's; perfkit's factors are under `perfkit`.
 """
 
 import json
@@ -18,17 +18,19 @@ from perfkit.schema.run import Efficiency, RunReport
 from perfkit.util.formatting import escape_unprintable
 
 
-def write(report: Report, stream: TextIO, *, top: int) -> None:  # noqa: ARG001  there is one record
+def write(report: Report, stream: TextIO, *, top: int) -> None:  # noqa: ARG001  writes one record
     """Write the one run of `report` to `stream`.
 
     Raises:
         UsageError: there are several runs, or the run has no efficiency.
     """
     if len(report.runs) != 1:
-        raise UsageError(f"a TALP file holds one run, not {len(report.runs)}: write them one by one, into one folder")
+        raise UsageError(
+            f"a TALP file contains one run, not {len(report.runs)}: write one file per run, into one folder"
+        )
     run = report.runs[0]
     if run.efficiency is None or run.efficiency.parallel is None or not run.efficiency.t_ns:
-        reason = (run.efficiency and run.efficiency.reason) or "no rank says which it is"
+        reason = (run.efficiency and run.efficiency.reason) or "all ranks are unknown"
         raise UsageError(f"{escape_unprintable(run.run)}: no efficiency to write for TALP: {reason}")
     stream.write(json.dumps(_document(run, run.efficiency), indent=2) + "\n")
 
@@ -44,12 +46,12 @@ def _document(run: RunReport, efficiency: Efficiency) -> dict[str, Any]:
     }
 
 
-def _region(ranks: list[RankReport], found: Efficiency) -> dict[str, Any]:
+def _region(ranks: list[RankReport], efficiency: Efficiency) -> dict[str, Any]:
     useful = [sum(step.exposed_ns.compute for step in rank.steps) for rank in ranks]
     waits = [sum(step.exposed_ns.communication for step in rank.steps) for rank in ranks]
     by_host = _by_host(ranks)
     most, of_host = max(useful), max(fmean(useful[place] for place in places) for places in by_host.values())
-    balance, communication = fmean(useful) / most, most / found.t_ns
+    balance, communication = fmean(useful) / most, most / efficiency.t_ns
     return {
         "numCpus": len(ranks),
         "numMpiRanks": len(ranks),
@@ -61,7 +63,7 @@ def _region(ranks: list[RankReport], found: Efficiency) -> dict[str, Any]:
         "numMpiCalls": sum(row.count for rank in ranks for row in rank.collectives),
         "numOmpParallels": 0,
         "numOmpTasks": 0,
-        "elapsedTime": found.t_ns,
+        "elapsedTime": efficiency.t_ns,
         "usefulTime": sum(useful),
         "mpiTime": sum(waits),
         "ompLoadImbalanceTime": 0,

@@ -44,7 +44,7 @@ STYLES: dict[Tone, str] = {
 
 
 def write(record: Any, stream: TextIO, *, top: int, width: int | None = None) -> None:
-    """Draw `record` on `stream`, in color on a terminal; `width` is in columns, None for that of the terminal."""
+    """Draw `record` on `stream`, in colour on a terminal; `width` is in columns, None for that of the terminal."""
     _draw(build_document(record, top), stream, width)
 
 
@@ -115,9 +115,9 @@ def _draw_advice(advice: Sequence[InsightItem], console: Console) -> None:
 
 
 def _draw_table(table: Table, console: Console) -> None:
-    beside = _fits(table, console.width)
-    widths = _widths(table, console.width, beside)
-    notes = _note_widths(table) if beside else [None] * len(widths)
+    notes_beside = _fits(table, console.width)
+    widths = _widths(table, console.width, notes_beside)
+    notes = _note_widths(table) if notes_beside else [None] * len(widths)
     drawn = RichTable(
         box=box.SIMPLE_HEAD,
         show_edge=False,
@@ -162,31 +162,31 @@ def _note_widths(table: Table) -> list[int]:
     return [max(cell_len(cell.note) for cell in cells) for cells in zip(*table.rows, strict=True)]
 
 
-def _natural(column: Column, cells: Sequence[Cell], beside: bool) -> int:
+def _natural(column: Column, cells: Sequence[Cell], notes_beside: bool) -> int:
     """Return the width at which no cell of a column is cut."""
     shown = [shorten(c.text, LONGEST) if column.kind == "name" else c.text for c in cells]
     text, note = max(map(cell_len, shown)), max(cell_len(cell.note) for cell in cells)
-    both = text + 2 + note if beside and note else max(text, note)
+    both = text + 2 + note if notes_beside and note else max(text, note)
     return max(cell_len(column.title), both)
 
 
-def _naturals(table: Table, beside: bool) -> list[int]:
+def _naturals(table: Table, notes_beside: bool) -> list[int]:
     columns = zip(*table.rows, strict=True)
-    return [_natural(column, cells, beside) for column, cells in zip(table.columns, columns, strict=True)]
+    return [_natural(column, cells, notes_beside) for column, cells in zip(table.columns, columns, strict=True)]
 
 
 def _fits(table: Table, width: int) -> bool:
     """Return whether notes fit beside their texts."""
     needed = [
         natural if column.kind == "number" else min(natural, SMALLEST_NAME)
-        for natural, column in zip(_naturals(table, beside=True), table.columns, strict=True)
+        for natural, column in zip(_naturals(table, notes_beside=True), table.columns, strict=True)
     ]
     return sum(needed) + GAP * (len(needed) - 1) <= width
 
 
-def _widths(table: Table, width: int, beside: bool) -> list[int]:
+def _widths(table: Table, width: int, notes_beside: bool) -> list[int]:
     """Return the columns' widths: numbers in full, the remaining width shared evenly by the texts."""
-    widths = _naturals(table, beside)
+    widths = _naturals(table, notes_beside)
     texts = [i for i, column in enumerate(table.columns) if column.kind != "number"]
     room = width - GAP * (len(widths) - 1)
     room -= sum(w for i, w in enumerate(widths) if i not in texts)

@@ -1,7 +1,7 @@
-"""Writes a report as one HTML file that opens anywhere, offline: the tables of the other reporters, and charts.
+"""Writes a record as one self-contained HTML file: the tables of the other formats, and charts.
 
-The file brings its own plotting library (plotly.js) and fetches nothing; a content security policy says so to the
-browser. What is in a trace is text: the template escapes it, and in the figures it is JSON in which no `<` stands.
+The file contains its plotting library (plotly.js) and fetches nothing; a content security policy enforces that. Text
+from a trace is escaped: by the template, and in the charts as JSON without `<`.
 """
 
 import json
@@ -18,42 +18,50 @@ from perfkit.report import build_charts, build_document
 from perfkit.report.content.report import FOOTNOTES
 
 _DEFINITIONS: Final = (
-    ("step", "Begins when the host has started it and the device has left the step before; steps leave no gap."),
-    ("exposed", "Every instant of a step belongs to one category, the first below that was active; they add up to it."),
-    ("compute", "A kernel that is not communication runs; without a device: the innermost host operator computes."),
-    ("communication", "Otherwise: a collective runs. Waiting for a slower rank is part of it."),
+    ("step", "Starts when the host has started it and the device has finished the previous step; there are no gaps."),
+    ("exposed", "Each instant of a step counts for one category, the first active one below; they add up to the step."),
+    ("compute", "A kernel other than communication runs; without a device: the innermost host operator computes."),
+    ("communication", "Otherwise: a collective runs, including waiting for a slower rank."),
     ("memcpy", "Otherwise: a copy or memset runs."),
     ("data loading", "Otherwise: the host waits for input."),
-    ("overhead", "None of these: launch gaps, Python, synchronisation, waiting."),
+    (
+        "idle / launch gaps, no operator running",
+        "Otherwise, with and without a device: launch gaps, Python, synchronisation, waiting; overhead in files.",
+    ),
+    ("active", "Total time of a category."),
+    ("overlapped", "The part of the active time during which an earlier category is active: active minus exposed."),
     (
         "parallel efficiency",
-        "Mean computation over ranks / the longest rank's time: the product of load balance, host, input, "
-        "serialisation and transfer. Each tells what share is left when one more thing is counted.",
+        "Mean computation over ranks / the longest rank's time: the product of load balance, host / launch, input, "
+        "dependency and transfer efficiency. Each is the share that remains when one more cause of loss is counted.",
     ),
-    ("load balance", "Mean computation / that of the rank that computes most."),
-    ("host", "What is left when copies and overhead (launch gaps, Python, synchronisation) are counted too."),
-    ("input", "What is left when waiting for data is counted too."),
-    ("serialisation", "What is lost to waiting for each other although no rank does more over all (a replay tells)."),
-    ("transfer", "What is lost to moving the bytes of collectives, and to those that found no counterpart."),
-    ("accelerator utilisation", "Computation / time, without the first recorded step."),
+    ("load balance", "Mean computation / computation of the rank with the most."),
+    ("host / launch", "What remains when copies and idle time (launch gaps, Python, synchronisation) are counted too."),
+    ("input", "What remains when waiting for data is counted too."),
     (
-        "scaling efficiency",
-        "Of a series: the speedup against the smallest world size by the ranks it took; 1 is ideal.",
+        "dependency (serialisation)",
+        "What remains when ranks wait for each other although none computes more overall: from a replay of the run "
+        "with instant transfers.",
     ),
-    ("active", "How long a category was active at all; what is active but not exposed was hidden by an earlier one."),
+    ("transfer", "What remains when the bytes of collectives, and collectives without a match, are counted too."),
+    ("accelerator utilisation", "Computation / time, without the first recorded step."),
+    ("scaling efficiency", "Speedup over the smallest world size of a series / the ratio of ranks; 1 is ideal."),
     (
         "memory",
-        "What torch's allocators have given out, in the host's steps (each begins with what is left); on the CPU only "
-        "what was allocated since the profiler started. Reserved: what they hold of the device, given out or not.",
+        "Memory allocated by torch's allocators during the host's steps, including what earlier steps left; on the CPU "
+        "only what was allocated since the profiler started. Reserved: held on the device, allocated or not.",
     ),
     (
-        "of file",
-        "What a rank reads a second while it waits for samples, against the file's own speed: plain reads of 8 MiB "
-        "one after the other, of its first 256 MiB at most, by one process after the last step. How fast that is "
-        "depends on how much of it the run has left in the page cache, which stands beside it. Above 100 % where "
-        "samples are stored compressed, or were cached while they were loaded and no longer after.",
+        "% of file",
+        "Per-rank read rate while waiting for samples, relative to the file's bandwidth: sequential reads of 8 MiB, of "
+        "at most its first 256 MiB, by one process after the last step. That bandwidth depends on how much of the file "
+        "is in the page cache, which is shown beside it. Above 100 % if samples are stored compressed, or were cached "
+        "while they were loaded and no longer afterwards.",
     ),
-    ("of memory", "The samples' bytes a second of all ranks while they wait for them, against those from memory."),
+    (
+        "% of in-memory",
+        "Bytes of samples per second, all ranks, while waiting for them, relative to reading from memory.",
+    ),
 )
 
 
@@ -78,7 +86,7 @@ def write(record: Any, stream: TextIO, *, top: int) -> None:
         definitions=_DEFINITIONS,
         style=_asset("report.css"),
         script=_asset("report.js"),
-        plotly=Markup(_plotly()),  # noqa: S704  the library's own file
+        plotly=Markup(_plotly()),  # noqa: S704  plotly's own file
         as_json=_as_json,
     )
     for part in parts:
@@ -86,21 +94,21 @@ def write(record: Any, stream: TextIO, *, top: int) -> None:
 
 
 def _asset(name: str) -> Markup:
-    return Markup(files("perfkit.report").joinpath("assets", name).read_text("utf-8"))  # noqa: S704  perfkit's own
+    return Markup(files("perfkit.report").joinpath("assets", name).read_text("utf-8"))  # noqa: S704  perfkit's own file
 
 
 def _plotly() -> str:
-    # Not imported: its JavaScript is all that is needed of it.
+    # Not imported: only its JavaScript is needed.
     spec = find_spec("plotly")
     for place in (spec.submodule_search_locations or []) if spec else []:
         library = Path(place, "package_data", "plotly.min.js")
         if library.is_file():
             return library.read_text("utf-8").replace("</script", "<\\/script")
-    raise StoreError("the page needs plotly.js, and the package plotly is not whole: reinstall it")
+    raise StoreError("cannot find plotly.min.js in the package plotly: reinstall plotly")
 
 
 def _as_json(value: Any) -> Markup:
-    """Return `value` as JSON that nothing in it can leave: `<`, `>` and `&` are written as escapes."""
+    """Return `value` as JSON safe inside a script element: `<`, `>` and `&` are escaped."""
     text = json.dumps(value, separators=(",", ":"), allow_nan=False)
     for character in "<>&":
         text = text.replace(character, f"\\u{ord(character):04x}")

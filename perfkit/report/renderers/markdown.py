@@ -1,4 +1,4 @@
-"""Writes a record as GitHub-flavored markdown: the same content as on the terminal."""
+"""Writes a record as GitHub-flavoured markdown: the same content as on the terminal."""
 
 from typing import Any, TextIO
 

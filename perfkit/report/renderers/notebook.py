@@ -1,4 +1,4 @@
-"""What a report shows of itself in Jupyter: a fragment of HTML without scripts, the same tables as elsewhere."""
+"""Renders records for Jupyter: a fragment of HTML without scripts, with the same tables as elsewhere."""
 
 from typing import Any, Final
 
@@ -11,14 +11,14 @@ from perfkit.schema.report import Report
 from perfkit.schema.run import RunReport
 
 _ROWS: Final = 5
-"""Of ranked tables; the rest is in the DataFrames."""
+"""Rows in ranked tables; the DataFrames have all."""
 _MOST_RUNS: Final = 20
 
 Shown = Report | RunReport | Comparison | History
 
 
 def html(record: Shown) -> str:
-    """Return `record` as a fragment of HTML; what is in a trace is escaped."""
+    """Return `record` as a fragment of HTML; text from a trace is escaped."""
     page = Environment(
         loader=PackageLoader("perfkit.report", "assets"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
@@ -30,5 +30,5 @@ def html(record: Shown) -> str:
 
 
 def text(record: Shown) -> str:
-    """Return `record` in a line a run, for where only text is shown."""
+    """Return `record` as plain text, one line per run."""
     return "\n".join(f"{section.title}: {section.headline}" for section in build_document(record, _ROWS).sections)

@@ -6,7 +6,7 @@ from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
-from perfkit.report.charts.specs import Chart, Line, PageCharts, timeline, trend
+from perfkit.report.charts.specs import Chart, PageCharts, axis, line, trend
 from perfkit.report.content.document import Cell, Column, Document, KeyValue, Section, Table
 from perfkit.report.content.run_facts import finding_lines
 from perfkit.schema.history import ChangePoint, ConfigHistory, History, HistoryPoint
@@ -45,21 +45,21 @@ def document(report: History, top: int) -> Document:
 def _titles(configs: Sequence[ConfigHistory]) -> list[str]:
     """Return a title per configuration, with the settings in which equal titles differ."""
     short = [_title(config) for config in configs]
-    often = {title for title, count in Counter(short).items() if count > 1}
+    ambiguous = {title for title, count in Counter(short).items() if count > 1}
     names = {name for config in configs for name in config.settings} - {"workload", "source", "ranks"}
     titles = []
     for config, title in zip(configs, short, strict=True):
         alike = [one.settings for one, other in zip(configs, short, strict=True) if other == title]
         differing = [name for name in sorted(names) if len({repr(one.get(name)) for one in alike}) > 1]
         values = [f"{name} = {_value(config.settings.get(name))}" for name in differing[:_LISTED]]
-        titles.append(escape_unprintable(f"{title} ({', '.join(values)})" if title in often else title))
+        titles.append(escape_unprintable(f"{title} ({', '.join(values)})" if title in ambiguous else title))
     return titles
 
 
 def _title(config: ConfigHistory) -> str:
-    found = config.settings
-    ranks = f"{found.get('ranks')} rank" + ("" if found.get("ranks") == 1 else "s")
-    return ", ".join([str(found.get("workload")), f"input from {found.get('source')}", ranks])
+    settings = config.settings
+    ranks = f"{settings.get('ranks')} rank" + ("" if settings.get("ranks") == 1 else "s")
+    return ", ".join([str(settings.get("workload")), f"input from {settings.get('source')}", ranks])
 
 
 def _value(value: Any) -> str:
@@ -67,7 +67,7 @@ def _value(value: Any) -> str:
 
 
 def _section(config: ConfigHistory, title: str, top: int) -> Section:
-    worse = [shift for shift in config.change_points if shift.after_ns > shift.before_ns]
+    worse = [change for change in config.change_points if change.after_ns > change.before_ns]
     return Section(
         title=title,
         headline=_headline(config),
@@ -124,14 +124,14 @@ def _name(point: HistoryPoint) -> str:
 def _change_points(config: ConfigHistory) -> Table:
     rows = [
         (
-            Cell(escape_unprintable(shift.run)),
-            Cell(_commit(shift.commit)),
-            Cell(duration(shift.before_ns)),
-            Cell(duration(shift.after_ns)),
-            Cell(percent_change(shift.after_ns / shift.before_ns), tone=_tone(shift)),
-            Cell(f"{shift.interval[0]:.3f} to {shift.interval[1]:.3f}"),
+            Cell(escape_unprintable(change.run)),
+            Cell(_commit(change.commit)),
+            Cell(duration(change.before_ns)),
+            Cell(duration(change.after_ns)),
+            Cell(percent_change(change.after_ns / change.before_ns), tone=_tone(change)),
+            Cell(f"{change.interval[0]:.3f} to {change.interval[1]:.3f}"),
         )
-        for shift in config.change_points
+        for change in config.change_points
     ]
     columns = (
         Column("since", "words"),
@@ -144,8 +144,8 @@ def _change_points(config: ConfigHistory) -> Table:
     return Table("Step-time change points", columns, rows)
 
 
-def _tone(shift: ChangePoint) -> Any:
-    return "warning" if shift.after_ns > shift.before_ns else "good"
+def _tone(change: ChangePoint) -> Any:
+    return "warning" if change.after_ns > change.before_ns else "good"
 
 
 def _steps(config: ConfigHistory, top: int) -> Table:
@@ -211,15 +211,28 @@ def page_charts(report: History) -> PageCharts:
 def _charts(config: ConfigHistory) -> list[Chart]:
     points = config.points
     times = [_html(_when(point)) + (f"<br>{_html(_commit(point.commit))}" if point.commit else "") for point in points]
-    names = [_html(_name(point)) for point in points]
-    step = Line("step", [in_ms(point.step_ns) for point in points], [_interval_ms(point) for point in points])
+    steps = _line("step", points, [in_ms(point.step_ns) for point in points], " ms", list(map(_interval_ms, points)))
     factors = [
-        Line(title, [_rounded(point.efficiency.get(name)) for point in points], []) for name, title in _FACTORS.items()
+        _line(title, points, [_rounded(point.efficiency.get(name)) for point in points])
+        for name, title in _FACTORS.items()
     ]
-    charts = [trend("Step time", times, names, [step], unit="ms", medians=_medians(config))]
-    if any(value is not None for line in factors for value in line.y):
-        charts.append(trend("Efficiency and its factors", times, names, factors, unit=""))
+    charts = [trend("Step time", times, [steps], unit="ms", medians=_medians(config))]
+    if any(value is not None for factor in factors for value in factor["y"]):
+        charts.append(trend("Efficiency and its factors", times, factors, unit=""))
     return charts
+
+
+def _line(
+    name: str,
+    points: Sequence[HistoryPoint],
+    y: Sequence[float | None],
+    unit: str = "",
+    intervals: Sequence[tuple[float, float] | None] = (),
+) -> dict[str, Any]:
+    """Return a line over runs that hovering names."""
+    hover = f"%{{customdata}}: %{{y:.6~g}}{unit}<extra>{name}</extra>"
+    names = [_html(f"{_name(point)} {_commit(point.commit)}" if point.commit else _name(point)) for point in points]
+    return line(name, list(range(len(y))), y, hover, intervals) | {"customdata": names}
 
 
 def _html(text: str) -> str:
@@ -248,14 +261,16 @@ def _medians(config: ConfigHistory) -> list[tuple[int, int, float]]:
 
 def plot_steps(report: History) -> "Figure":
     """Return the step time of every run or commit over time as a plotly figure, one line per configuration."""
-    titles = _titles(report.configurations)
     lines = [
-        timeline(
-            Line(_html(title), [in_ms(p.step_ns) for p in config.points], [_interval_ms(p) for p in config.points]),
-            [point.started_at for point in config.points],
-            [_html(f"{_name(point)} {_commit(point.commit)}") for point in config.points],
+        _line(
+            _html(title),
+            config.points,
+            [in_ms(p.step_ns) for p in config.points],
+            " ms",
+            [*map(_interval_ms, config.points)],
         )
-        for config, title in zip(report.configurations, titles, strict=True)
+        | {"x": [point.started_at for point in config.points]}
+        for config, title in zip(report.configurations, _titles(report.configurations), strict=True)
     ]
-    layout = {"yaxis": {"title": {"text": "ms"}, "rangemode": "tozero"}}
+    layout = {"yaxis": axis("ms", rangemode="tozero")}
     return Chart("Step time", "", {"data": lines, "layout": layout}).figure()

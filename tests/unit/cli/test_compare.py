@@ -77,15 +77,15 @@ def test_the_figures_for_a_benchmark_chart(tmp_path: Path) -> None:
 
 
 def test_bad_input_is_one_line(tmp_path: Path) -> None:
-    for args, code, says in (
+    for args, code, message in (
         ((MEMORY, str(tmp_path / "none")), 1, "no such file or folder"),
         ((MEMORY, str(tmp_path)), 1, "no trace"),
         ((MEMORY, HDF5, "-o", "report.pdf"), 2, "unknown output format"),
-        ((MEMORY, HDF5, "-f", "pdf"), 2, "none of rich"),
+        ((MEMORY, HDF5, "-f", "pdf"), 2, "is not one of rich"),
     ):
         done = compare(*args)
         assert (done.returncode, done.stdout) == (code, "")
-        assert says in done.stderr
+        assert message in done.stderr
         assert len(done.stderr.splitlines()) == 1
 
 

@@ -45,7 +45,7 @@ def test_every_format_is_written(runs: Path, tmp_path: Path, capsys: pytest.Capt
 def test_only_the_newest_are_listed(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["history", str(runs / "cpu"), "--last", "3", "-f", "markdown"]) == 0
     shown = capsys.readouterr().out
-    assert "5 older ones are left out" in shown
+    assert "5 older rows not shown" in shown
     assert "run-04 |" not in shown.partition("### Step time")[2]
     assert "run-05 |" in shown
 
@@ -60,6 +60,6 @@ def test_new_versions_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 def test_nothing_to_look_back_on_is_one_line(real_traces: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["history", str(real_traces / "gpu-dlrm-2of128")]) == 1
-    said = capsys.readouterr().err
-    assert said.startswith("perfkit: error: no run to put into a history: gpu-dlrm-2of128 is excluded")
-    assert said.count("\n") == 1
+    error = capsys.readouterr().err
+    assert error.startswith("perfkit: error: no run to put into a history: gpu-dlrm-2of128 is excluded")
+    assert error.count("\n") == 1

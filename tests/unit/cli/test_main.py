@@ -118,7 +118,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["compare", "x", "y", "--fail-on", "slow"], "--fail-on 'slow': expected METRIC > LIMIT"),
         (["history", "x", "--by", "day"], "--by"),
         (["history", "x", "-o", "history.xml"], "unknown output format"),
-        (["view", "x", "--ui", "ui.perfetto.dev"], "--ui ui.perfetto.dev: give an address"),
+        (["view", "x", "--ui", "ui.perfetto.dev"], "--ui ui.perfetto.dev: expected an address"),
         (["view", "x", "--ui", "http://127.0.0.1:1", "--offline"], "leave --ui out"),
         (["schema", "nothing"], "'report', 'comparison', 'history', 'hta', 'sweep', 'run'"),
     ],

@@ -1,4 +1,4 @@
-"""`perfkit merge`: what it refuses, in one line, and what it then leaves behind: nothing."""
+"""`perfkit merge`: rejected input is one error line and leaves no file."""
 
 import json
 import re
@@ -20,7 +20,7 @@ def merge(*args: str | Path, cwd: Path | None = None) -> subprocess.CompletedPro
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (["--ranks", "9"], "--ranks 9: no such rank; existing: 0, 1"),
         (["--ranks", "0-9"], "--ranks 9: no such rank"),
@@ -29,15 +29,15 @@ def merge(*args: str | Path, cwd: Path | None = None) -> subprocess.CompletedPro
         (["--ranks", ","], "--ranks (nothing): give numbers and ranges"),
         (["--ranks", "9" * 400], "give numbers and ranges"),
         (["-o", "out.txt"], "-o out.txt: the file name suffix is not a known output format; use .pftrace"),
-        (["-o", "out.pftrace", "--json"], "-o out.pftrace is no name for --json"),
+        (["-o", "out.pftrace", "--json"], "-o out.pftrace: --json needs the suffix .json"),
         (["--step-marker", "("], "is not a regular expression"),
         (["-o", str(SAMPLE / "rank0.json.gz")], "is one of the traces"),
     ],
 )
-def test_what_cannot_be_is_refused_in_a_line(arguments: list[str], says: str, tmp_path: Path) -> None:
+def test_bad_input_is_one_line(arguments: list[str], message: str, tmp_path: Path) -> None:
     done = merge(SAMPLE, *arguments, cwd=tmp_path)
     assert done.returncode == 2, done.stderr
-    assert says in done.stderr
+    assert message in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert not list(tmp_path.iterdir())
 

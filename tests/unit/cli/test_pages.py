@@ -24,8 +24,8 @@ def test_several_runs_have_a_page_beside_the_terminal(folder: Path, capsys: pyte
     samples = [str(SAMPLES / name) for name in ("sample-memory", "sample-hdf5")]
     assert main(["analyze", *samples]) == 0
     captured = capsys.readouterr()
-    assert captured.err == "perfkit: the page is reports/traces.html\n"
-    assert "Runs: median step of the slowest rank" in captured.out
+    assert captured.err == "perfkit: page: reports/traces.html\n"
+    assert "Runs (median step of the slowest rank" in captured.out
     assert "sample-memory" in (folder / "reports" / "traces.html").read_text()
 
 
@@ -43,7 +43,7 @@ def test_one_run_has_one_if_asked_for(folder: Path, capsys: pytest.CaptureFixtur
     assert main(["analyze", str(folder / "a\x1b[31mrun"), "--html", "-f", "csv"]) == 0
     assert pages(folder) == ["reports/a\x1b[31mrun.html"]
     captured = capsys.readouterr()
-    assert captured.err == "perfkit: the page is reports/a\\x1b[31mrun.html\n"
+    assert captured.err == "perfkit: page: reports/a\\x1b[31mrun.html\n"
     assert captured.out.startswith("run,rank,step")
 
 
@@ -52,6 +52,6 @@ def test_a_page_that_cannot_be_written_is_an_error_only_if_asked_for(
 ) -> None:
     (folder / "reports").write_text("in the way")
     assert main(["analyze", str(SAMPLES)]) == 0
-    assert capsys.readouterr().err.startswith("perfkit: no page: cannot write reports/traces.html")
+    assert capsys.readouterr().err.startswith("perfkit: page not written: cannot write reports/traces.html")
     assert main(["analyze", str(SAMPLES), "--html"]) == 1
     assert capsys.readouterr().err.startswith("perfkit: error: cannot write reports/traces.html")

@@ -1,4 +1,4 @@
-"""What the report of a sweep says of the points that left no run."""
+"""The report of a sweep on points without a run."""
 
 import json
 import shutil
@@ -41,9 +41,9 @@ def findings(*paths: Path, capsys: pytest.CaptureFixture[str]) -> list[tuple[str
 
 
 def test_a_sweep_is_told_of_where_its_folder_was_searched(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    told = [("point_failed", "error"), ("sweep_points_pending", "info")]
-    assert findings(sweep, capsys=capsys) == told
-    assert findings(sweep.parent, capsys=capsys) == told
+    expected = [("point_failed", "error"), ("sweep_points_pending", "info")]
+    assert findings(sweep, capsys=capsys) == expected
+    assert findings(sweep.parent, capsys=capsys) == expected
     assert findings(sweep / "here", capsys=capsys) == []
 
 

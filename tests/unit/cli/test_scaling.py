@@ -1,4 +1,4 @@
-"""Folders of runs, from their manifests to what they tell together."""
+"""Folders of runs, analysed together from their manifests."""
 
 import csv
 import io
@@ -117,20 +117,20 @@ def test_by_an_option(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [
         (["--by", "overlap"], "--by overlap: no runs differ only in that option"),
-        (["--forecast", "0"], "--forecast 0: write world sizes as 8 or 8,16,32"),
-        (["--forecast", "8,many"], "--forecast 8,many: write"),
-        (["--forecast", ""], "--forecast : write"),
-        (["--forecast", "99999999999"], "--forecast 99999999999: write"),
-        (["-o", "x.talp.json"], "a TALP file holds one run, not 9"),
+        (["--forecast", "0"], "--forecast 0: expected world sizes such as 8 or 8,16,32"),
+        (["--forecast", "8,many"], "--forecast 8,many: expected"),
+        (["--forecast", ""], "--forecast : expected"),
+        (["--forecast", "99999999999"], "--forecast 99999999999: expected"),
+        (["-o", "x.talp.json"], "a TALP file contains one run, not 9"),
     ],
 )
 def test_what_cannot_be_is_one_line(
     runs: Path,
     options: list[str],
-    says: str,
+    message: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -139,7 +139,7 @@ def test_what_cannot_be_is_one_line(
     assert main(["analyze", str(runs), *options]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert captured.err.startswith(f"perfkit: error: {says}")
+    assert captured.err.startswith(f"perfkit: error: {message}")
     assert captured.err.count("\n") == 1
     assert [path.name for path in tmp_path.iterdir() if path.suffix] == []
 

@@ -1,4 +1,4 @@
-"""JSON, CSV, schema and DataFrames: everything comes through, and nothing runs that should not."""
+"""JSON, CSV, schema and DataFrames: nothing is lost, and spreadsheets run no formula."""
 
 import csv
 import io
@@ -109,15 +109,15 @@ def test_extrap_lines_are_measurements() -> None:
 
 
 def test_talp_factors_multiply() -> None:
-    made = json.loads(written("talp", make_report()))
-    region = made["Application"]["Global"]
+    document = json.loads(written("talp", make_report()))
+    region = document["Application"]["Global"]
     # Rank 0 computes 150 ms, so does rank 1; the run's T is 260 ms.
     assert (region["usefulTime"], region["elapsedTime"], region["numCpus"]) == (300_000_000, 260_000_000, 2)
     assert region["parallelEfficiency"] == pytest.approx(300 / 2 / 260)
     assert region["mpiLoadBalance"] * region["mpiCommunicationEfficiency"] == region["mpiParallelEfficiency"]
     assert region["mpiLoadBalanceIn"] * region["mpiLoadBalanceOut"] == pytest.approx(region["mpiLoadBalance"])
-    assert made["dlbVersion"].startswith("3.5")
-    with pytest.raises(UsageError, match="a TALP file holds one run, not 2"):
+    assert document["dlbVersion"].startswith("3.5")
+    with pytest.raises(UsageError, match="a TALP file contains one run, not 2"):
         written("talp")
     with pytest.raises(UsageError, match="foreign: no efficiency to write for TALP"):
         written("talp", make_report(make_foreign_run()))
@@ -164,11 +164,11 @@ def test_markdown_tables_are_rectangular() -> None:
 
 @pytest.mark.parametrize("name", ["report", "run"])
 def test_schema_is_a_schema_with_descriptions(name: str) -> None:
-    made = schema(name)
-    jsonschema.Draft202012Validator.check_schema(made)
+    document = schema(name)
+    jsonschema.Draft202012Validator.check_schema(document)
     version = RECORDS[name][1]
-    assert made["$id"] == f"urn:perfkit:{name}:{version}"
-    assert made["title"].startswith(f"perfkit {name}, version {version}")
+    assert document["$id"] == f"urn:perfkit:{name}:{version}"
+    assert document["title"].startswith(f"perfkit {name}, version {version}")
 
 
 def test_the_models_docstrings_are_in_the_schema() -> None:
@@ -183,7 +183,7 @@ def test_reports_are_valid() -> None:
 
 
 @pytest.mark.parametrize("change", [{"world_size": "two"}, {"verdict": None}, {"ranks": [{}]}])
-def test_the_schema_refuses_what_is_no_report(change: dict[str, Any]) -> None:
+def test_the_schema_rejects_invalid_reports(change: dict[str, Any]) -> None:
     broken = json.loads(written("json"))
     broken["runs"][0] |= change
     with pytest.raises(jsonschema.ValidationError):

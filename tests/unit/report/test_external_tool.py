@@ -1,4 +1,4 @@
-"""Another program's tables, and its figures beside perfkit's."""
+"""Tables of external tools, and their figures compared with perfkit's."""
 
 import csv
 import io
@@ -18,7 +18,7 @@ US = 1000
 
 
 def make_row(**changes: Any) -> CrossCheckRow:
-    """A rank of which both say the same, but for 10 ms at the edges of the window."""
+    """A rank for which both tools agree except for 10 ms at the edges of the window."""
     fields: dict[str, Any] = {
         "rank": 0,
         "window_ns": 100 * MS,
@@ -40,18 +40,18 @@ def reasons(row: CrossCheckRow) -> dict[str, str]:
     return {cells[1].text: cells[-1].text for cells in table.rows}
 
 
-def test_what_is_alike_needs_no_reason() -> None:
-    said = reasons(
+def test_equal_figures_need_no_reason() -> None:
+    reasons_by_time = reasons(
         make_row(external_window_ns=100 * MS, external_idle_ns=20 * MS, external_compute_ns=60 * MS - 50 * US)
     )
-    assert set(said.values()) == {""}
+    assert set(reasons_by_time.values()) == {""}
 
 
 def test_edges_of_the_window_are_idle() -> None:
-    said = reasons(make_row())
-    assert said["window"].startswith("HTA's window spans the first")
-    assert said["idle"] == "+10.0 ms at the window's edges, 0 from the rows above"
-    assert said["computing"] == ""
+    reasons_by_time = reasons(make_row())
+    assert reasons_by_time["window"].startswith("HTA's window spans the first")
+    assert reasons_by_time["idle"] == "+10.0 ms at the window's edges, 0 from the rows above"
+    assert reasons_by_time["computing"] == ""
 
 
 @pytest.mark.parametrize(

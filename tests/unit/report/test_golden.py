@@ -1,4 +1,4 @@
-"""What a report looks like, whole; `--update-golden` writes the files anew, to be read before they are committed."""
+"""Whole reports as golden files; `--update-golden` rewrites them, to be read before they are committed."""
 
 import io
 from collections.abc import Callable

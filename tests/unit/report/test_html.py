@@ -1,4 +1,4 @@
-"""The page: self-contained, whole, and never more than text where a trace speaks."""
+"""The HTML page: self-contained, complete, and text from a trace is escaped."""
 
 import io
 import json
@@ -168,7 +168,7 @@ def test_a_step_that_a_rank_lacks_is_a_hole() -> None:
 
 
 @pytest.mark.parametrize("run", [make_run(ranks=[]), make_foreign_run(), make_run(ranks=[make_rank(0, [])])])
-def test_what_there_is_not_is_not_drawn(run: object) -> None:
+def test_no_charts_without_data(run: object) -> None:
     text = page(make_report(run))  # type: ignore[arg-type]
     assert 'class="chart"' not in text
 

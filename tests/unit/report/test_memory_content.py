@@ -1,4 +1,4 @@
-"""Memory in the reports: the table, the chart, the DataFrame, and nothing where it was not recorded."""
+"""Memory in the reports: the table, the chart, the DataFrame, and nothing if it was not recorded."""
 
 import io
 import json
@@ -95,7 +95,7 @@ def test_the_chart_has_the_tables_numbers() -> None:
     assert host.note == "CPU, step 6."
 
 
-def test_lines_are_told_apart_by_what_differs() -> None:
+def test_line_names_contain_what_differs() -> None:
     later = make_use(70 * GB)
     later = replace(later, curve=replace(later.curve, step=7))
     drawn = chart(with_memory([make_use(device="device 3")], [later]), "memory")
@@ -113,7 +113,7 @@ def test_a_notebook_has_the_same_chart() -> None:
         make_run().plot_memory()
 
 
-def test_a_row_a_step_and_device_in_pandas() -> None:
+def test_one_row_per_step_and_device_in_pandas() -> None:
     frame = make_report(with_memory([make_host_use(), make_use()])).tables().memory
     assert frame["device"].tolist() == ["CPU", "CPU", "device 0", "device 0"]
     assert frame["allocated_bytes"].tolist() == [GB, 3 * GB, GB, 60 * GB]
@@ -122,8 +122,8 @@ def test_a_row_a_step_and_device_in_pandas() -> None:
     assert make_report().tables().memory.empty
 
 
-def test_where_it_was_not_recorded_nothing_is_shown() -> None:
+def test_nothing_is_shown_if_not_recorded() -> None:
     shown = "".join(read(page(make_report())).text)
     assert "Memory (" not in shown
     assert "Memory over the step" not in shown
-    assert "What torch's allocators have given out" in shown  # the definitions are the same for all
+    assert "Memory allocated by torch's allocators" in shown  # the definitions are the same for all

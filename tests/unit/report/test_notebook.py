@@ -1,4 +1,4 @@
-"""What reports show of themselves in Jupyter, and their figures."""
+"""Display of records in Jupyter, and their charts."""
 
 from pathlib import Path
 
@@ -50,7 +50,7 @@ def test_a_report_of_very_many_runs_shows_the_first() -> None:
     assert "5 more are not shown." in shown
 
 
-def test_where_only_text_is_shown_it_is_a_line_a_run() -> None:
+def test_plain_text_is_one_line_per_run() -> None:
     printer = Printer()
     make_report(make_run("one"), make_run("\x1b[31mtwo"))._repr_pretty_(printer, False)
     assert [line.partition(":")[0] for line in printer.collective_args.splitlines()] == ["one", r"\x1b[31mtwo"]
@@ -63,7 +63,7 @@ def test_comparisons_and_histories_show_themselves(real_traces: Path) -> None:
     assert "1 run: no change can be distinguished" in config_histories([run], "run")._repr_html_()
 
 
-def test_the_tables_wanted_most() -> None:
+def test_shortcuts_to_tables() -> None:
     report = make_report()
     tables = report.tables()
     assert report.steps.equals(tables.steps)
@@ -97,7 +97,7 @@ def test_figures_hold_the_reports_numbers() -> None:
         ("plot_bandwidth", "matched collectives of two or more sizes"),
     ],
 )
-def test_a_figure_that_cannot_be_says_what_it_needs(figure: str, needs: str) -> None:
+def test_a_missing_chart_is_an_error_that_explains_why(figure: str, needs: str) -> None:
     foreign: RunReport = make_foreign_run()
     with pytest.raises(UsageError, match=f"foreign: a .* needs .*{needs}"):
         getattr(foreign, figure)()

@@ -45,11 +45,11 @@ def test_a_file_is_the_table_of_the_report(name: str, report: Report) -> None:
     assert [list(row.values()) for row in table.to_pylist()] == known
 
 
-def test_there_is_something_in_every_table() -> None:
+def test_no_table_is_empty() -> None:
     assert [written(name, make_scaling_report()).num_rows for name in BINARY] == [84, 6, 6]
 
 
-def test_types_are_those_of_the_columns_whatever_the_rows_know() -> None:
+def test_column_types_do_not_depend_on_the_rows() -> None:
     nothing = make_report(make_run(ranks=[], findings=[]))
     for name in BINARY:
         whole, empty = written(name, make_scaling_report()).schema, written(name, nothing).schema
@@ -67,7 +67,7 @@ def test_nanoseconds_are_exact() -> None:
     assert steps["step"].to_pylist() == [None]
 
 
-def test_text_is_as_it_is_but_for_what_is_not_utf_8() -> None:
+def test_text_is_unchanged_except_for_invalid_utf_8() -> None:
     names = ["=1+1", 'a,"b"\n', "größe", "bad-\udcff"]
     steps = written("parquet", make_report(*(make_run(name) for name in names)))
     assert set(steps["run"].to_pylist()) == {"=1+1", 'a,"b"\n', "größe", r"bad-\udcff"}
@@ -75,7 +75,7 @@ def test_text_is_as_it_is_but_for_what_is_not_utf_8() -> None:
 
 def test_a_number_that_is_too_large_is_one_line() -> None:
     report = make_together(make_strong(lambda p: 100 / p, [1, 2], batch=2**64))
-    with pytest.raises(StoreError, match=r"no Parquet file can hold .*: write CSV or JSON"):
+    with pytest.raises(StoreError, match=r"does not fit into a Parquet file .*: write CSV or JSON"):
         written("points-parquet", report)
 
 
@@ -109,9 +109,9 @@ def test_without_pyarrow_one_line_names_the_extra(
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)  # as if it were not installed
     assert main(["analyze", trace, "-o", str(tmp_path / "r.parquet")]) == 1
-    said = capsys.readouterr().err
-    assert said.startswith("perfkit: error: Parquet needs pyarrow (")
-    assert said.endswith("): pip install 'perfkit[parquet]'\n")
+    error = capsys.readouterr().err
+    assert error.startswith("perfkit: error: Parquet needs pyarrow (")
+    assert error.endswith("): pip install 'perfkit[parquet]'\n")
     assert list(tmp_path.glob("*.parquet")) == []
 
 
