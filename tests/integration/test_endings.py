@@ -46,7 +46,7 @@ def test_a_rank_that_hangs_is_named(stopped: int, tmp_path: Path) -> None:
         parent.kill()
     (line,) = messages(errors)
     assert line.startswith(f"perfkit: error: rank {1 - stopped}: waited --timeout 20s for a collective in step ")
-    assert f"and rank {stopped} did not come" in line
+    assert f"and rank {stopped} did not join it" in line
     manifest = read_manifest(folder)
     assert manifest.state == "failed"
     assert (manifest.batch_size, manifest.step_kinds[:2]) == (4, ["cold", "plain"])

@@ -44,7 +44,7 @@ RANK_1_IS_GONE = "rank 1: was killed, or ended without a word"
 FAILURES = {
     "raise": "rank 1: ValueError: the loss is no number",
     "kill": RANK_1_IS_GONE,
-    "stop": f"rank 0: waited --timeout 20s for a collective in step {STEP}, and rank 1 did not come",
+    "stop": f"rank 0: waited --timeout 20s for a collective in step {STEP}, and rank 1 did not join it",
     "leave": f"rank 1: ended by itself (exit code 0) in step {STEP} before the run was over",
 }
 TIMEOUT_S = {"stop": 20}
@@ -190,4 +190,4 @@ def test_rank_0_that_hangs_under_a_launcher_that_would_wait_for_ever(
     processes = wait_and_see(start(command("mpich", program, request), tmp_path))
     check_nothing_left(processes)
     (line,) = own_lines(tmp_path)
-    assert "and rank 0 did not come" in line
+    assert "and rank 0 did not join it" in line

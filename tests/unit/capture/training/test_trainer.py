@@ -26,7 +26,7 @@ from workloads.base import RateScale, scale_rate
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"static_graph": True, "find_unused": True}, "leave --find-unused out"),
+        ({"static_graph": True, "find_unused": True}, "omit --find-unused"),
         ({"static_graph": True, "overlap": False}, "--static-graph has no effect with --no-overlap"),
         ({"find_unused": True, "overlap": False}, "--find-unused has no effect with --no-overlap"),
         ({"compile": True, "bucket_cap_mb": 0.5}, "--bucket-cap-mb 0.5: with --compile"),
@@ -44,9 +44,9 @@ def test_combinations_that_cannot_be(options: dict[str, object], message: str) -
 def test_what_the_device_or_the_backend_does_not_have() -> None:
     RunConfig(nccl_debug="info").check_place("cuda", "nccl")
     RunConfig(memory_snapshot=True).check_place("cuda", "gloo")
-    with pytest.raises(UsageError, match="--nccl-debug needs the backend nccl; this run's is gloo"):
+    with pytest.raises(UsageError, match="--nccl-debug needs the backend nccl; this run uses gloo"):
         RunConfig(nccl_debug="info").check_place("cuda", "gloo")
-    with pytest.raises(UsageError, match="--memory-snapshot needs a CUDA device; this run's is xpu"):
+    with pytest.raises(UsageError, match="--memory-snapshot needs a CUDA device; this run uses xpu"):
         RunConfig(memory_snapshot=True).check_place("xpu", "xccl")
 
 
