@@ -62,7 +62,7 @@ def test_loader_workers_end_with_the_run_and_quietly(number: signal.Signals, tmp
         deadline = time.monotonic() + LIMIT_S
         while (
             len(descendants_of(parent.pid)) < 11 and time.monotonic() < deadline
-        ):  # 2 ranks with server, tracker and 2 workers each, a witness
+        ):  # 2 ranks with server, tracker and 2 workers each, a watchdog
             time.sleep(0.2)
         time.sleep(1)
         processes = descendants_of(parent.pid)

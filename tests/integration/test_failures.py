@@ -40,12 +40,12 @@ LAUNCHERS = [
     pytest.param("torchrun", marks=pytest.mark.slow),
     pytest.param("openmpi", marks=pytest.mark.slow),
 ]
-RANK_1_IS_GONE = "rank 1: was killed, or ended without a word"
+RANK_1_IS_GONE = "rank 1: was killed, or ended without an error message"
 FAILURES = {
     "raise": "rank 1: ValueError: the loss is no number",
     "kill": RANK_1_IS_GONE,
     "stop": f"rank 0: waited --timeout 20s for a collective in step {STEP}, and rank 1 did not join it",
-    "leave": f"rank 1: ended by itself (exit code 0) in step {STEP} before the run was over",
+    "leave": f"rank 1: exited (code 0) in step {STEP}, before the run was over",
 }
 TIMEOUT_S = {"stop": 20}
 """Of failures that are found only when it is over: long enough for ranks that a busy machine starts one by one."""
@@ -104,7 +104,7 @@ def wait_for(path: Path, pattern: str) -> Path:
 
 
 def check_nothing_left(pids: list[int]) -> None:
-    """Check that all have ended, but for the few seconds of a witness; end them in any case."""
+    """Check that all have ended, but for the few seconds of a watchdog; end them in any case."""
     deadline = time.monotonic() + 20
     while alive(pids) and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -153,7 +153,7 @@ def test_a_rank_that_fails(failure: str, launcher: str, tmp_path: Path, request:
     job = start(command(launcher, program, request), tmp_path)
     processes = wait_and_see(job)
     assert job.returncode != 0
-    assert len(processes) >= 3  # two ranks and a witness
+    assert len(processes) >= 3  # two ranks and a watchdog
     check_nothing_left(processes)
     (line,) = own_lines(tmp_path)
     assert line.startswith(f"perfkit: error: {FAILURES[failure]}")

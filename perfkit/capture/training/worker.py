@@ -143,7 +143,7 @@ def _train(job: Job, ranks: ProcessRankGroup, topology: Topology, folder: Path, 
         loads_ahead=job.data.num_workers > 0,
     )
     guard.stop = session.discard
-    guard.known = lambda: manifest_fields_after_failure(
+    guard.manifest_fields = lambda: manifest_fields_after_failure(
         ranks.rank, topology, session.measurements(wait=False), work, model
     )
     with progress(data.steps, visible=ranks.rank == 0) as show:
