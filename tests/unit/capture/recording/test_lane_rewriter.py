@@ -161,7 +161,7 @@ def test_wherever_a_huge_event_is_cut_no_number_is(tmp_path: Path, monkeypatch: 
         monkeypatch.setattr(lanes, "_LARGEST_BYTES", largest)
         scan = lanes._Scan()
         for at, data in lanes._pieces(tmp_path / "plain.json"):
-            scan.see(at, data)
+            scan.add(at, data)
         _, start_ns, end_ns, _ = scan.slices.columns().tolist()
         seen.update(zip(start_ns, end_ns, strict=True))
     assert seen == whole

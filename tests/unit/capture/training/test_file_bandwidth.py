@@ -10,7 +10,7 @@ import torch
 
 from perfkit.capture.distributed.rank_group import ProcessRankGroup
 from perfkit.capture.training.file_bandwidth import BLOCK_BYTES, cached_pages, measure_file_bandwidth
-from perfkit.capture.training.worker import _file_speed
+from perfkit.capture.training.worker import _file_bandwidth
 
 SIZE = 3 * BLOCK_BYTES + 12_345
 ALMOST = 0.8
@@ -110,5 +110,7 @@ def test_who_may_not_know_what_is_cached_is_not_told_a_guess(samples: Path) -> N
 
 def test_a_file_that_is_gone_does_not_fail_the_run(tmp_path: Path) -> None:
     ranks = ProcessRankGroup(torch.device("cpu"))
-    assert _file_speed(ranks, tmp_path / "gone") == f"{tmp_path}/gone: cannot be read again (No such file or directory)"
-    assert _file_speed(ranks, None) is None
+    assert (
+        _file_bandwidth(ranks, tmp_path / "gone") == f"{tmp_path}/gone cannot be read again (No such file or directory)"
+    )
+    assert _file_bandwidth(ranks, None) is None
