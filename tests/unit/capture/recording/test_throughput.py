@@ -115,7 +115,7 @@ CUT_AFTER_AN_EVENT = b'{"traceEvents": [{"ph": "X", "args": {"Input Dims": [[1, 
 )
 def test_compress_refuses_what_is_no_trace(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "t").write_bytes(content)
-    with pytest.raises(StoreError, match="no trace"):
+    with pytest.raises(StoreError, match="not a complete trace"):
         compress(tmp_path / "t", tmp_path / "t.gz")
 
 
