@@ -18,7 +18,7 @@ from perfkit.errors import PerfkitError
 T = TypeVar("T")
 
 _ON_DEVICES: Final = ("nccl", "xccl")
-"""Backends whose barrier is a kernel, and needs to be given the device to run on."""
+"""Backends whose barrier is a kernel, which needs the device to run on."""
 
 
 class RankGroup(Protocol):

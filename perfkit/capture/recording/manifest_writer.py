@@ -111,17 +111,17 @@ def _running(run: str, topology: Topology, description: RunDescription, started:
 
 def versions(source: str, device_type: str) -> dict[str, str]:
     """Return the versions of the packages and toolkits that a run with this source and type of device depends on."""
-    found = {"perfkit": __version__, "python": platform.python_version(), "torch": str(torch.__version__)}
+    result = {"perfkit": __version__, "python": platform.python_version(), "torch": str(torch.__version__)}
     for toolkit in ("cuda", "hip", "xpu"):
         version = getattr(torch.version, toolkit, None)  # xpu: since torch 2.6
         if version is not None:
-            found[toolkit] = str(version)
+            result[toolkit] = str(version)
     if device_type == "cuda" and dist.is_available() and dist.is_nccl_available():
-        found["nccl"] = ".".join(str(part) for part in torch.cuda.nccl.version())  # type: ignore[no-untyped-call]
+        result["nccl"] = ".".join(str(part) for part in torch.cuda.nccl.version())  # type: ignore[no-untyped-call]
     if source in _PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # a source of the user's own with this name
-            found[_PACKAGES[source]] = importlib.metadata.version(_PACKAGES[source])
-    return found
+            result[_PACKAGES[source]] = importlib.metadata.version(_PACKAGES[source])
+    return result
 
 
 def write_completed_manifest(

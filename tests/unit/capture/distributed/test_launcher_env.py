@@ -111,7 +111,7 @@ def test_the_size_that_only_mpi_knows() -> None:
         ),
     ],
 )
-def test_what_cannot_be(environment: Mapping[str, str], message: str) -> None:
+def test_contradictions_are_refused(environment: Mapping[str, str], message: str) -> None:
     with pytest.raises(LaunchEnvironmentError, match=message):
         detect_rank(environment)
 
@@ -126,7 +126,7 @@ def test_mpi_must_agree() -> None:
     assert detect_rank({**SLURM, "PMIX_RANK": "6"}, MpiView(0, 1)).world_size == 7
 
 
-def test_who_is_asked() -> None:
+def test_when_mpi_is_asked() -> None:
     assert needs_mpi(HYDRA)
     assert needs_mpi(OPENMPI)
     assert needs_mpi(PALS_PMIX)

@@ -75,7 +75,7 @@ def test_one_variable_of_the_users_leaves_all_to_the_user(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_rank_alone_is_told_nothing(tmp_path: Path) -> None:
+def test_a_single_rank_gets_no_variables(tmp_path: Path) -> None:
     set_rank_environment(tmp_path, SECOND_NS)
     assert values() == [None] * len(ALL_VARIABLES)
 
@@ -91,7 +91,7 @@ def test_a_folder_that_rank_0_cannot_write_is_a_warning(
 
 
 @pytest.mark.parametrize("use_libuv", [True, False])
-def test_the_store_of_torch_can_listen_on_the_reserved_port_and_nobody_else(use_libuv: bool) -> None:
+def test_only_the_store_of_torch_can_listen_on_the_reserved_port(use_libuv: bool) -> None:
     port = rank_environment._reserve_port()
     with socket.socket() as other, pytest.raises(OSError, match="in use"):
         other.bind(("127.0.0.1", port))
@@ -101,7 +101,7 @@ def test_the_store_of_torch_can_listen_on_the_reserved_port_and_nobody_else(use_
     assert server.get("key") == b"value"
 
 
-def test_launches_on_several_hosts_have_a_name_where_the_launcher_gives_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_launches_on_several_hosts_are_identified_if_the_launcher_does(monkeypatch: pytest.MonkeyPatch) -> None:
     assert launch_id(LAUNCHER["hydra"], TWO_HOSTS) is None
     assert launch_id(LAUNCHER["openmpi"], TWO_HOSTS) is None
     monkeypatch.setenv("PMIX_NAMESPACE", "prterun-node/1@1")

@@ -31,7 +31,7 @@ def cached(path: Path) -> float:
     with path.open("rb") as file:
         pages = cached_pages(path, file.fileno(), SIZE)
     if pages is None:
-        pytest.skip("this system does not say what is in its page cache")
+        pytest.skip("this system does not report what is in its page cache")
     return float(pages.mean())
 
 
@@ -98,7 +98,7 @@ def test_nothing_to_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
-def test_who_may_not_know_what_is_cached_is_not_told_a_guess(samples: Path) -> None:
+def test_what_is_cached_is_unknown_to_users_who_may_not_see_it(samples: Path) -> None:
     samples.chmod(0o644)
     with samples.open("rb") as file:
         os.seteuid(NOBODY)
