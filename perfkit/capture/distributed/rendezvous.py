@@ -12,6 +12,7 @@ srun                                    a file in the trace folder, named after 
 """
 
 import fcntl
+import logging
 import os
 import socket
 import struct
@@ -35,6 +36,8 @@ from perfkit.capture.distributed.launcher_env import RENDEZVOUS_VARIABLE, MpiVie
 from perfkit.capture.distributed.store_barrier import PeerFailedError
 from perfkit.errors import LaunchEnvironmentError, StoreError
 from perfkit.util.atomic_write import atomic_write
+
+_LOG: Final = logging.getLogger(__name__)
 
 _POLL_S: Final = 0.02
 _SIOCGIFADDR: Final = 0x8915
@@ -105,12 +108,15 @@ def _connect(info: RankInfo, host: str, port: int, master: bool, timeout: timede
     if not info.single_host:
         _choose_gloo_interface(host)
     try:
-        return TCPStore(host, port, info.world_size, master, timeout=timeout, wait_for_workers=False)
+        store = TCPStore(host, port, info.world_size, master, timeout=timeout, wait_for_workers=False)
     except dist.DistError as error:
         raise LaunchEnvironmentError(
             f"cannot reach rank 0's store at {host}:{port} within "
             f"{timeout.total_seconds():g} s: {str(error).splitlines()[0]}"
         ) from error
+    what = "hosts" if master else "has reached"
+    _LOG.info("rank %d of %d %s the store at %s:%d", info.rank, info.world_size, what, host, store.port)
+    return store
 
 
 def _choose_gloo_interface(host: str) -> None:

@@ -12,6 +12,7 @@ A step lasts from the request for its batch to `step()`. Starting and stopping t
 writing and compressing a trace happen inside `step()` after that, so that they are part of no step's time.
 """
 
+import logging
 import math
 import os
 import time
@@ -37,6 +38,8 @@ from perfkit.phases import Phase, annotation
 from perfkit.schema.manifest import Injection, StepKind
 from perfkit.schema.trace_header import HEADER_KEY, PerfkitHeader
 from perfkit.storage.run_folder import file_stem
+
+_LOG: Final = logging.getLogger(__name__)
 
 _KINETO_QUIET: Final = "6"
 _NO_MORE: Final = object()
@@ -234,6 +237,7 @@ class Session:
         if not self._recording:
             # Without this the first recorded collective includes the differences between the ranks' arrival times.
             self._synchronize_ranks()
+            _LOG.debug("rank %d records from step %d", self._ranks.rank, step)
             self._cycle_start_ns = time.time_ns()
             self._first_recorded = step
             self._profiler.start_trace()
@@ -275,6 +279,7 @@ class Session:
 
         activity, self._ranks.current_activity = self._ranks.current_activity, "the writing of traces"
         self._ranks.run_on_all(write)
+        _LOG.info("rank %d has written %s", self._ranks.rank, self.folder / f"{stem}.json.gz")
         # Otherwise the ranks that finish writing first would wait for the others in the next step's first collective.
         self._ranks.barrier()
         self._ranks.current_activity = activity
