@@ -1,7 +1,7 @@
-"""Names of the phases of a training step, shared by the workloads, the session and the rules of the analysis.
+"""Names of the phases of a training step, shared by the workloads, the recording session and the analysis.
 
-The session annotates each phase as `perfkit.<phase>` (a `user_annotation` in the trace); the analysis knows only
-`perfkit.data_loading` by its name (metrics.md section 2), the rest are for people who open the trace.
+The session annotates each phase as `perfkit.<phase>` (a `user_annotation` in the trace). The analysis uses only
+`perfkit.data_loading` (metrics.md section 2); the others are for people who open the trace.
 """
 
 from typing import Final, Literal
@@ -15,7 +15,7 @@ PREFIX: Final = "perfkit."
 
 
 def annotation(phase: Phase) -> str:
-    """Return the name under which `phase` stands in a trace."""
+    """Return the name of the annotation of `phase` in a trace."""
     return PREFIX + phase
 
 

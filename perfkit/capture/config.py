@@ -1,7 +1,7 @@
-"""The general options of `perfkit run`: their names, types, defaults, and what may not be combined.
+"""The general options of `perfkit run`: names, types, defaults, and which cannot be combined.
 
-Every field is an option of the command line and a key of the TOML file. The input source and the workload add theirs
-(`workloads.data.DataOptions`, the workload's `Config`).
+Every field is an option of the command line and a key of the TOML file. The input source and the workload add their
+own options (`workloads.data.DataOptions`, the workload's `Config`).
 """
 
 import re
@@ -25,7 +25,7 @@ _Count = Annotated[int, Meta(ge=1)]
 
 
 class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """General options of a run; checked when it is made."""
+    """General options of a run; validated on construction."""
 
     preset: Annotated[str | None, Meta(description="Named set of options of the workload.")] = None
     config: Annotated[str | None, Meta(description="TOML file with options; the command line wins.")] = None
@@ -34,52 +34,59 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Meta(description="Training steps [default: the schedule, then 3 warm plain steps]."),
     ] = None
     epochs: Annotated[_Count | None, Meta(description="Passes over the data set, instead of --steps.")] = None
-    batch_size: Annotated[int, Meta(ge=1, description="Samples a rank and micro-step (see --accumulate).")] = 32
+    batch_size: Annotated[int, Meta(ge=1, description="Samples per rank and micro-step (see --accumulate).")] = 32
     accumulate: Annotated[
-        int, Meta(ge=1, description="Micro-steps a step: batches whose gradients are added up, then averaged once.")
+        int,
+        Meta(ge=1, description="Micro-steps per step: gradients are summed over these batches, then averaged once."),
     ] = 1
-    precision: Annotated[Precision, Meta(description="Of the forward pass; float16 scales the loss.")] = "float32"
+    precision: Annotated[Precision, Meta(description="Precision of the forward pass; float16 scales the loss.")] = (
+        "float32"
+    )
     checkpoint_activations: Annotated[
-        bool, Meta(description="Compute activations again in backward instead of keeping them.")
+        bool, Meta(description="Recompute activations in backward instead of keeping them.")
     ] = False
     compile: Annotated[bool, Meta(description="Compile the model; needs a C++ compiler.")] = False
     bucket_cap_mb: Annotated[
         Annotated[float, Meta(gt=0)] | None,
-        Meta(description="MiB of gradients that DDP averages at once [default: 25, the first time 1]."),
+        Meta(description="MiB of gradients per DDP bucket [default: 25, the first bucket 1]."),
     ] = None
     static_graph: Annotated[bool, Meta(description="Promise DDP that every step runs the same graph.")] = False
-    find_unused: Annotated[bool, Meta(description="Let DDP look for unused parameters in each step.")] = False
-    overlap: Annotated[bool, Meta(description="Average gradients during backward, or only after it.")] = True
+    find_unused: Annotated[bool, Meta(description="Let DDP search for unused parameters in each step.")] = False
+    overlap: Annotated[
+        bool, Meta(description="Average gradients during backward, overlapped with it, or after it.")
+    ] = True
     seed: Annotated[int, Meta(ge=0, description="Seed of data, model and shuffling.")] = 0
     device: Annotated[str, Meta(description="Where to train.")] = "auto"
     backend: Annotated[str, Meta(description="Communication backend [auto: by the device].")] = "auto"
     timeout: Annotated[
         str,
         Meta(
-            description="Limit of every wait for another rank, as 90s or 10m: at start-up from when torch is imported, "
-            "in every collective, and of silence while a rank writes."
+            description="Limit of every wait for another rank, as 90s or 10m: at start-up (from the import of torch), "
+            "in every collective, and between heartbeats of a rank that writes."
         ),
     ] = "10m"
-    threads: Annotated[_Count | None, Meta(description="CPU threads a rank [default: cores / local ranks].")] = None
+    threads: Annotated[_Count | None, Meta(description="CPU threads per rank [default: cores / local ranks].")] = None
     profile: Annotated[bool, Meta(description="Record traces, or only time the steps.")] = True
     schedule: Annotated[str, Meta(description="Which steps are recorded.")] = (
         "wait=1,warmup=1,active=3,repeat=1,skip_first=0"
     )
-    record_shapes: Annotated[bool, Meta(description="Record operators' shapes (costs half a step and memory).")] = False
-    profile_memory: Annotated[bool, Meta(description="Record allocations: memory over the step.")] = False
+    record_shapes: Annotated[
+        bool, Meta(description="Record operators' shapes (adds about half a step's time, and memory).")
+    ] = False
+    profile_memory: Annotated[bool, Meta(description="Record allocations, for memory over the step.")] = False
     with_stack: Annotated[bool, Meta(description="Record Python stacks.")] = False
     with_flops: Annotated[bool, Meta(description="Estimate operators' FLOPs.")] = False
     with_modules: Annotated[bool, Meta(description="Record module hierarchy.")] = False
-    pyinstrument: Annotated[bool, Meta(description="Profile rank 0's Python code in the recorded steps, too.")] = False
-    memory_snapshot: Annotated[bool, Meta(description="Keep torch's memory history (CUDA only; costs every step).")] = (
-        False
-    )
+    pyinstrument: Annotated[bool, Meta(description="Also profile rank 0's Python code in the recorded steps.")] = False
+    memory_snapshot: Annotated[
+        bool, Meta(description="Record torch's memory history (CUDA only; slows every step).")
+    ] = False
     nccl_debug: Annotated[
-        NcclLevel | None, Meta(description="Level of NCCL's log, one file a rank [default: no log].")
+        NcclLevel | None, Meta(description="Level of NCCL's log, one file per rank [default: no log].")
     ] = None
     inject: Annotated[
         tuple[str, ...],
-        Meta(description="Delay on purpose, as rank=1,phase=backward,delay=60ms; repeatable."),
+        Meta(description="Inject a delay, as rank=1,phase=backward,delay=60ms; repeatable."),
     ] = ()
     trace_dir: Annotated[str, Meta(description="Folder that receives the run's folder.")] = "traces"
     name: Annotated[
@@ -92,17 +99,17 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = None
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be combined.
+        """Refuse options that cannot be combined.
 
         Raises:
-            UsageError: Naming the options.
+            UsageError: Options that exclude each other, or a value that is out of range.
         """
         if self.steps is not None and self.epochs is not None:
-            raise UsageError("--steps and --epochs exclude each other: give one of them")
+            raise UsageError("--steps and --epochs exclude each other: use only one of them")
         if self.name is not None and ("/" in self.name or self.name.startswith(".")):
-            raise UsageError(f"--name {self.name}: a folder's name, without '/' or a leading dot")
+            raise UsageError(f"--name {self.name}: must be a folder name, without '/' or a leading dot")
         if self.timeout_ns < 10**9:
-            raise UsageError(f"--timeout {self.timeout}: at least 1s")
+            raise UsageError(f"--timeout {self.timeout}: must be at least 1s")
         for option, choices in choices_by_accelerator().items():
             if getattr(self, option) not in choices:
                 raise UsageError(f"--{option} {getattr(self, option)}: choose from {', '.join(choices)}")
@@ -123,23 +130,25 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def _refuse_training_options(self) -> None:
         if self.static_graph and self.find_unused:
-            raise UsageError("--static-graph finds unused parameters by itself: leave --find-unused out")
+            raise UsageError("--static-graph finds unused parameters by itself: omit --find-unused")
         for name in ("static_graph", "find_unused"):
             if getattr(self, name) and not self.overlap:
                 flag = name.replace("_", "-")
                 raise UsageError(f"--{flag} has no effect with --no-overlap: leave one of them out")
         if self.compile and self.bucket_cap_mb is not None and self.bucket_cap_mb < 1:
             raise UsageError(
-                f"--bucket-cap-mb {self.bucket_cap_mb:g}: with --compile torch takes no buckets below 1 MiB"
+                f"--bucket-cap-mb {self.bucket_cap_mb:g}: with --compile torch does not accept buckets below 1 MiB"
             )
         for name in ("with_stack", "with_modules"):
             if getattr(self, name) and self.pyinstrument:
                 flag = name.replace("_", "-")
-                raise UsageError(f"--{flag} and --pyinstrument take Python's one profiling hook: leave one of them out")
+                raise UsageError(
+                    f"--{flag} and --pyinstrument both need Python's only profiling hook: leave one of them out"
+                )
 
     @property
     def plan(self) -> Schedule | None:
-        """The schedule; None where nothing is recorded."""
+        """The schedule; None if nothing is recorded."""
         return Schedule.parse(self.schedule) if self.profile else None
 
     @property
@@ -149,7 +158,7 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def timeout_delta(self) -> timedelta:
-        """The same, as torch takes it."""
+        """The timeout as torch expects it."""
         return timedelta(microseconds=self.timeout_ns / 1000)
 
     @property
@@ -158,9 +167,9 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return tuple(parse_injection(text) for text in self.inject)
 
     def total_steps(self, batches_per_epoch: int) -> int:
-        """Return how many steps to train, given the batches of one epoch of one rank.
+        """Return the number of steps to train, given the batches per epoch of one rank.
 
-        A step takes `accumulate` batches, and may take them from two epochs; what is left at the end is not trained.
+        A step takes `accumulate` batches, possibly from two epochs; batches left over at the end are not trained.
 
         Raises:
             UsageError: The epochs are too short for one cycle of the schedule, or for one step.
@@ -181,22 +190,22 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """Refuse injections into ranks that do not exist.
 
         Raises:
-            UsageError: Naming the injection.
+            UsageError: An injection names such a rank.
         """
         for text, injection in zip(self.inject, self.injections, strict=True):
             if injection.rank is not None and injection.rank >= world_size:
                 raise UsageError(f"--inject {text}: this run has ranks 0 to {world_size - 1}")
 
     def check_place(self, device_type: str, backend: str) -> None:
-        """Refuse what the device or the backend does not have.
+        """Refuse options that the device or the backend does not support.
 
         Raises:
-            UsageError: Naming the option.
+            UsageError: Such an option is set.
         """
         if self.nccl_debug is not None and backend != "nccl":
-            raise UsageError(f"--nccl-debug needs the backend nccl; this run's is {backend}: leave it out")
+            raise UsageError(f"--nccl-debug needs the backend nccl; this run uses {backend}: leave it out")
         if self.memory_snapshot and device_type != "cuda":
-            raise UsageError(f"--memory-snapshot needs a CUDA device; this run's is {device_type}: leave it out")
+            raise UsageError(f"--memory-snapshot needs a CUDA device; this run uses {device_type}: leave it out")
 
 
 def choices_by_accelerator() -> dict[str, tuple[str, ...]]:
@@ -208,7 +217,7 @@ def check_steps(steps: int, schedule: Schedule) -> None:
     """Refuse a run that would end before its first trace is written.
 
     Raises:
-        UsageError: With the number of steps it takes.
+        UsageError: There are fewer steps than one cycle takes.
     """
     needed = schedule.skip_first + schedule.cycle_steps
     if steps < needed:
@@ -223,16 +232,16 @@ def parse_duration(text: str, option: str) -> int:
     """Return a duration such as `60ms`, `1.5s` or `10m` in nanoseconds.
 
     Raises:
-        UsageError: It has no unit, or is no number.
+        UsageError: It has no unit, or is not a number.
     """
     match = _DURATION.fullmatch(text.strip())
     if match is None:
-        raise UsageError(f"{option}: '{text}' is no duration; write it as 60ms, 1.5s, 10m or 1h")
+        raise UsageError(f"{option}: '{text}' is not a duration; write it as 60ms, 1.5s, 10m or 1h")
     return round(float(match[1]) * _UNITS_NS[match[2]])
 
 
 def parse_injection(text: str) -> Injection:
-    """Read `rank=1,phase=backward,delay=60ms`; without a rank every rank is delayed.
+    """Parse `rank=1,phase=backward,delay=60ms`; without a rank every rank is delayed.
 
     Raises:
         UsageError: A key is missing, unknown or given twice, or its value is out of range.
@@ -243,10 +252,10 @@ def parse_injection(text: str) -> Injection:
         raise UsageError(f"--inject {text}: write it as rank=1,phase=backward,delay=60ms")
     phase = next((name for name in INJECTABLE if name == given["phase"]), None)
     if phase is None:
-        raise UsageError(f"--inject {text}: phase is one of {', '.join(INJECTABLE)}")
+        raise UsageError(f"--inject {text}: phase must be one of {', '.join(INJECTABLE)}")
     rank = given.get("rank")
     if rank is not None and not rank.isdecimal():
-        raise UsageError(f"--inject {text}: rank is a number from 0")
+        raise UsageError(f"--inject {text}: rank must be a number from 0")
     delay_ns = parse_duration(given["delay"], f"--inject {text}")
     if delay_ns == 0:
         raise UsageError(f"--inject {text}: the delay must be longer than zero")

@@ -1,4 +1,4 @@
-"""`perfkit.profile`: the session around a training loop that is not perfkit's."""
+"""`perfkit.profile`: records a training loop of the user's own."""
 
 import os
 import socket
@@ -41,7 +41,7 @@ def profile(
     device: str | torch.device | None = None,
     options: ProfilerOptions | None = None,
 ) -> Iterator[Session]:
-    """Record your own training loop; every rank enters it, with or without a process group.
+    """Record your own training loop; every rank calls it, with or without a process group.
 
     ::
 
@@ -53,49 +53,50 @@ def profile(
                 prof.step(loss)
 
     Args:
-        folder: The run's folder; `mine-2`, `mine-3`, … where it exists already. `prof.folder` says which it became.
+        folder: The run's folder; `mine-2`, `mine-3`, … if it exists already. `prof.folder` is the one that is used.
         schedule: Which steps are recorded, `wait=1,warmup=1,active=3,repeat=1,skip_first=0`.
-        workload: What to call what is trained.
-        source: What to call where the samples come from.
-        model: Bare or wrapped; for the parameters' number and checksum in the manifest, which must agree over ranks.
-        work: Samples a step and so on, for rates in the manifest.
-        device: Where the model is; by default that of `model`, else the current accelerator if it is in use by now.
+        workload: Name of the workload in reports.
+        source: Name of the input source in reports.
+        model: With or without DDP; for the number and the checksum of the parameters in the manifest, which must be
+            the same on all ranks.
+        work: Samples per step and so on, for rates in the manifest.
+        device: Where the model is; by default that of `model`, else the current accelerator if it is already in use.
         options: What to record besides operators.
 
     Raises:
-        UsageError: The schedule cannot be.
+        UsageError: The schedule is invalid.
         LaunchEnvironmentError: A launcher has started several ranks, and they have no process group.
         StoreError: The folder or a trace cannot be written.
         RunError: The ranks' parameters differ at the end.
     """
-    _refuse_lonely_rank()
+    _require_process_group()
     plan = Schedule.parse(schedule)
-    place = _find_device(device, model)
-    ranks = ProcessRankGroup(place)
-    topology = discover_topology(ranks, _run_place(ranks), place, torch.get_num_threads())
+    model_device = _find_device(device, model)
+    ranks = ProcessRankGroup(model_device)
+    topology = discover_topology(ranks, _rank_info(ranks), model_device, torch.get_num_threads())
     description = RunDescription(workload=workload, source=source, config={"schedule": schedule})
     path = Path(folder)
-    made = open_run(ranks, topology, description, path.parent, path.name)
-    session = Session(ranks, place, made, plan, options=options, workload=workload, source=source)
+    run_folder = open_run(ranks, topology, description, path.parent, path.name)
+    session = Session(ranks, model_device, run_folder, plan, options=options, workload=workload, source=source)
     with _MarkFailed(session, ranks, topology, work, model):
         session.start()
         yield session
         session.finish()
-        write_completed_manifest(ranks, topology, made, session.measurements(), work=work, model=model)
+        write_completed_manifest(ranks, topology, run_folder, session.measurements(), work=work, model=model)
     ranks.close()
     if ranks.rank == 0:
         _report_outcome(session, plan)
 
 
-def _refuse_lonely_rank() -> None:
-    """Refuse to record each of several ranks as a run of its own."""
+def _require_process_group() -> None:
+    """Refuse to record each of several ranks as a separate run, if they have no process group."""
     launcher = find_launcher(os.environ)
     if launcher is None or (dist.is_available() and dist.is_initialized()):
         return
     try:
         world_size = detect_rank(os.environ).world_size
     except LaunchEnvironmentError:
-        return  # the variables are the user's business as long as no process group is wanted
+        return  # inconsistent variables do not matter without a process group
     if world_size > 1:
         raise LaunchEnvironmentError(
             f"{launcher.name} has started {world_size} ranks, but there is no process group: call "
@@ -117,7 +118,7 @@ def _report_outcome(session: Session, plan: Schedule) -> None:
 
 
 class _MarkFailed:
-    """After an error: say in the manifest that the run failed, and stop the profiler. The error goes on."""
+    """Context manager that marks the run as failed after an error, and stops the profiler; the error is re-raised."""
 
     def __init__(
         self,
@@ -166,10 +167,10 @@ def _find_device(device: str | torch.device | None, model: nn.Module | None) -> 
     return torch.device("cpu")
 
 
-def _run_place(ranks: ProcessRankGroup) -> RankInfo:
-    """Return this process's place among the ranks of its host.
+def _rank_info(ranks: ProcessRankGroup) -> RankInfo:
+    """Return this process's place among the ranks, from the process group and host names.
 
-    The process group is the user's, and so are the variables it came from: they need not be complete.
+    The process group is the user's own, and the launcher's variables may be incomplete.
     """
     launcher = find_launcher(os.environ)
     hosts = ranks.all_gather(socket.gethostname())

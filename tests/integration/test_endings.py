@@ -46,7 +46,7 @@ def test_a_rank_that_hangs_is_named(stopped: int, tmp_path: Path) -> None:
         parent.kill()
     (line,) = messages(errors)
     assert line.startswith(f"perfkit: error: rank {1 - stopped}: waited --timeout 20s for a collective in step ")
-    assert f"and rank {stopped} did not come" in line
+    assert f"and rank {stopped} did not join it" in line
     manifest = read_manifest(folder)
     assert manifest.state == "failed"
     assert (manifest.batch_size, manifest.step_kinds[:2]) == (4, ["cold", "plain"])
@@ -60,7 +60,7 @@ def test_loader_workers_end_with_the_run_and_quietly(number: signal.Signals, tmp
     try:
         wait_for_folder(tmp_path)
         deadline = time.monotonic() + LIMIT_S
-        # Two ranks with server, tracker and two workers each, and a witness.
+        # Two ranks with server, tracker and two workers each, and a watchdog.
         while len(descendants_of(parent.pid)) < 11 and time.monotonic() < deadline:
             time.sleep(0.2)
         wait_for_steps(parent)

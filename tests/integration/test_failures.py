@@ -41,12 +41,12 @@ LAUNCHERS = [
     # One group: the first of them installs Open MPI.
     pytest.param("openmpi", marks=[pytest.mark.slow, pytest.mark.xdist_group("openmpi")]),
 ]
-RANK_1_IS_GONE = "rank 1: was killed, or ended without a word"
+RANK_1_IS_GONE = "rank 1: was killed, or ended without an error message"
 FAILURES = {
     "raise": "rank 1: ValueError: the loss is no number",
     "kill": RANK_1_IS_GONE,
-    "stop": f"rank 0: waited --timeout 20s for a collective in step {STEP}, and rank 1 did not come",
-    "leave": f"rank 1: ended by itself (exit code 0) in step {STEP} before the run was over",
+    "stop": f"rank 0: waited --timeout 20s for a collective in step {STEP}, and rank 1 did not join it",
+    "leave": f"rank 1: exited (code 0) in step {STEP}, before the run was over",
 }
 TIMEOUT_S = {"stop": 20}
 """For failures that only the time limit detects. Long enough for a busy machine to start the ranks one by one."""
@@ -105,7 +105,7 @@ def wait_for(path: Path, pattern: str) -> Path:
 
 
 def check_nothing_left(pids: list[int]) -> None:
-    """Check that all processes end within the few seconds that a witness takes; kill those that do not."""
+    """Check that all processes end within the few seconds that a watchdog takes; kill those that do not."""
     deadline = time.monotonic() + 20
     while alive(pids) and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -155,7 +155,7 @@ def test_a_rank_that_fails(failure: str, launcher: str, tmp_path: Path, request:
     job = start(command(launcher, program, request), tmp_path)
     processes = wait_and_see(job)
     assert job.returncode != 0
-    assert len(processes) >= 3  # two ranks and a witness
+    assert len(processes) >= 3  # two ranks and a watchdog
     check_nothing_left(processes)
     (line,) = own_lines(tmp_path)
     assert line.startswith(f"perfkit: error: {FAILURES[failure]}")
@@ -192,4 +192,4 @@ def test_rank_0_that_hangs_under_a_launcher_that_would_wait_for_ever(
     processes = wait_and_see(start(command("mpich", program, request), tmp_path))
     check_nothing_left(processes)
     (line,) = own_lines(tmp_path)
-    assert "and rank 0 did not come" in line
+    assert "and rank 0 did not join it" in line

@@ -92,8 +92,8 @@ def test_a_peer_that_becomes_unreachable_is_named_and_ends_the_run(hosts: Hosts,
     hosts.pull_the_cable()
     (line,) = end(ranks)
     assert "waited --timeout 20s for a collective in step" in line
-    assert ("rank 0: " in line and "rank 1 did not come" in line) or (
-        "rank 1: " in line and "rank 0 did not come" in line
+    assert ("rank 0: " in line and "rank 1 did not join it" in line) or (
+        "rank 1: " in line and "rank 0 did not join it" in line
     )
     manifest = read_manifest(folder)
     assert manifest.state == "failed"

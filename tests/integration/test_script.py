@@ -399,7 +399,7 @@ def test_a_rank_that_never_starts_is_said_within_the_limit(rank: int, tmp_path: 
     if rank == 0:
         assert "rank 1 of the script did not start within --timeout 1s" in line
     else:
-        assert "rank 0 has not left word" in line
+        assert "rank 0 has not published its address" in line
         assert output == "None None None None None None\n"
 
 

@@ -1,1 +1,1 @@
-"""Ranks: which launcher started them, how they meet, and what they agree on."""
+"""Ranks: which launcher started them, how they find each other, and what they exchange."""

@@ -1,9 +1,8 @@
-"""Who am I among the ranks: the launcher's environment variables -> RankInfo. Pure, without torch or MPI.
+"""Detects this process's rank: the launcher's environment variables -> RankInfo. Pure, without torch or MPI.
 
-`LAUNCHERS` is tried from the top; the first launcher whose mark is in the environment wins. Two traps are in it:
-inside a Slurm batch job every process inherits `SLURM_PROCID=0`, so Slurm is believed only in a step (`SLURM_STEP_ID`)
-whose processes no MPI launcher started; and under Aurora's PALS with PMIx the environment has only the rank, and only
-MPI knows the size.
+The first row of `LAUNCHERS` with a marker in the environment wins. Two pitfalls: inside a Slurm batch job every process
+inherits `SLURM_PROCID=0`, so Slurm counts only in a step (`SLURM_STEP_ID`) whose processes were not started by an MPI
+launcher; and under Aurora's PALS with PMIx the environment has only the rank, so that MPI must be asked for the size.
 """
 
 import re
@@ -15,23 +14,23 @@ from msgspec import Struct
 from perfkit.errors import LaunchEnvironmentError
 
 RENDEZVOUS_VARIABLE: Final = "PERFKIT_RENDEZVOUS"
-"""Path of the file by which the ranks that `perfkit run -n` starts find each other."""
+"""Path of the file through which the ranks that `perfkit run -n` starts find each other."""
 
 FAILURE_GRACE_S: Final = 2.0
-"""How long a rank that has nothing to add to another's error waits before it exits."""
+"""How long a rank waits before it exits because of another rank's error, so that the error is reported first."""
 
 Environment = Mapping[str, str]
 
 
 class RankInfo(Struct, frozen=True, kw_only=True):
-    """Place of this process among the ranks."""
+    """This process's place among the ranks."""
 
     rank: int = 0
     world_size: int = 1
     local_rank: int = 0
     local_world_size: int = 1
     node_rank: int | None = None
-    """None where the launcher does not say; the ranks then go by their host names."""
+    """None if the launcher does not set it; nodes are then told apart by host name."""
     launcher: str = "none"
 
     @property
@@ -41,26 +40,26 @@ class RankInfo(Struct, frozen=True, kw_only=True):
 
 
 class Launcher(Struct, frozen=True, kw_only=True):
-    """One row: the variables of a launcher. Several names for one value: the first that is set."""
+    """The environment variables of a launcher; of several names for one value, the first that is set is used."""
 
     name: str
-    mark: tuple[str, ...]
-    """Any of them shows the launcher."""
+    markers: tuple[str, ...]
+    """Any of them indicates this launcher."""
     unless: tuple[str, ...] = ()
-    """Any of them shows that it is not this launcher after all."""
+    """Any of them rules this launcher out."""
     rank: tuple[str, ...]
     size: tuple[str, ...]
     local_rank: tuple[str, ...]
     local_size: tuple[str, ...]
     node: tuple[str, ...] = ()
     mpi: bool = False
-    """Whether its processes are ranks of MPI, so that mpi4py can be asked."""
+    """Whether its processes are MPI ranks, so that mpi4py can be asked."""
 
 
 LAUNCHERS: Final = (
     Launcher(
         name="perfkit",
-        mark=(RENDEZVOUS_VARIABLE,),
+        markers=(RENDEZVOUS_VARIABLE,),
         rank=("RANK",),
         size=("WORLD_SIZE",),
         local_rank=("LOCAL_RANK",),
@@ -68,7 +67,7 @@ LAUNCHERS: Final = (
     ),
     Launcher(
         name="torchrun",
-        mark=("TORCHELASTIC_RUN_ID", "RANK", "WORLD_SIZE"),
+        markers=("TORCHELASTIC_RUN_ID", "RANK", "WORLD_SIZE"),
         rank=("RANK",),
         size=("WORLD_SIZE",),
         local_rank=("LOCAL_RANK",),
@@ -77,7 +76,7 @@ LAUNCHERS: Final = (
     ),
     Launcher(
         name="openmpi",
-        mark=("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+        markers=("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
         rank=("OMPI_COMM_WORLD_RANK",),
         size=("OMPI_COMM_WORLD_SIZE",),
         local_rank=("OMPI_COMM_WORLD_LOCAL_RANK",),
@@ -86,7 +85,7 @@ LAUNCHERS: Final = (
     ),
     Launcher(
         name="pals",
-        mark=("PALS_RANKID", "PALS_LOCAL_RANKID", "PALS_APID", "PMI_LOCAL_RANK"),
+        markers=("PALS_RANKID", "PALS_LOCAL_RANKID", "PALS_APID", "PMI_LOCAL_RANK"),
         unless=("SLURM_STEP_ID",),
         rank=("PALS_RANKID", "PMI_RANK", "PMIX_RANK"),
         size=("PALS_SIZE", "PMI_SIZE"),
@@ -97,7 +96,7 @@ LAUNCHERS: Final = (
     ),
     Launcher(
         name="hydra",
-        mark=("MPI_LOCALRANKID",),
+        markers=("MPI_LOCALRANKID",),
         rank=("PMI_RANK",),
         size=("PMI_SIZE",),
         local_rank=("MPI_LOCALRANKID",),
@@ -106,7 +105,7 @@ LAUNCHERS: Final = (
     ),
     Launcher(
         name="hydra",
-        mark=("PMI_RANK", "PMI_SIZE"),
+        markers=("PMI_RANK", "PMI_SIZE"),
         unless=("SLURM_STEP_ID",),
         rank=("PMI_RANK",),
         size=("PMI_SIZE",),
@@ -116,7 +115,7 @@ LAUNCHERS: Final = (
     ),
     Launcher(
         name="slurm",
-        mark=("SLURM_STEP_ID",),
+        markers=("SLURM_STEP_ID",),
         rank=("SLURM_PROCID",),
         size=("SLURM_NTASKS", "SLURM_STEP_NUM_TASKS"),
         local_rank=("SLURM_LOCALID",),
@@ -127,7 +126,7 @@ LAUNCHERS: Final = (
 
 
 class MpiView(NamedTuple):
-    """What MPI itself says."""
+    """Rank and size according to MPI itself."""
 
     rank: int
     size: int
@@ -138,13 +137,13 @@ def detect_rank(environment: Environment, mpi: MpiView | None = None) -> RankInf
 
     Args:
         environment: The environment variables.
-        mpi: What mpi4py says, where it was asked (see `needs_mpi`); checked against the environment.
+        mpi: Rank and size from mpi4py, if it was asked (see `needs_mpi`); checked against the environment.
 
     Returns:
-        The place; rank 0 of 1 where no launcher is seen.
+        The place; rank 0 of 1 if there is no launcher.
 
     Raises:
-        LaunchEnvironmentError: Variables of the launcher are missing, no numbers, or contradict each other.
+        LaunchEnvironmentError: Variables of the launcher are missing, not numbers, or contradict each other.
     """
     launcher = find_launcher(environment)
     if launcher is None:
@@ -166,7 +165,7 @@ def find_launcher(environment: Environment) -> Launcher | None:
 
 
 def needs_mpi(environment: Environment) -> bool:
-    """Say whether MPI should be asked: the launcher is one of MPI's, or srun with PMI or PMIx."""
+    """Return whether MPI should be asked: the launcher is an MPI launcher, or srun with PMI or PMIx."""
     launcher = find_launcher(environment)
     if launcher is None:
         return False
@@ -179,7 +178,7 @@ def _set(environment: Environment, names: tuple[str, ...]) -> bool:
 
 
 def _present(launcher: Launcher, environment: Environment) -> bool:
-    return _set(environment, launcher.mark) and not _set(environment, launcher.unless)
+    return _set(environment, launcher.markers) and not _set(environment, launcher.unless)
 
 
 def _read(launcher: Launcher, environment: Environment, mpi: MpiView | None) -> RankInfo:
@@ -206,9 +205,9 @@ def _required(launcher: Launcher, environment: Environment, names: tuple[str, ..
     if not _set(environment, names):
         hint = ""
         if names == launcher.size and launcher.mpi:
-            hint = " or install mpi4py (perfkit[mpi]), which can ask MPI for it"
+            hint = ", or install mpi4py (perfkit[mpi]), which gets it from MPI"
         raise LaunchEnvironmentError(
-            f"{launcher.name} seems to have started this process ({_variable_value(launcher, environment)}), "
+            f"{launcher.name} seems to have started this process ({_show_variables(launcher, environment)}), "
             f"but {' or '.join(names)} is not set: start all ranks with one launcher{hint}"
         )
     return _number(environment, names)
@@ -217,7 +216,7 @@ def _required(launcher: Launcher, environment: Environment, names: tuple[str, ..
 def _number(environment: Environment, names: tuple[str, ...]) -> int:
     name = next(name for name in names if environment.get(name))
     if not environment[name].isdecimal():
-        raise LaunchEnvironmentError(f"{name}={environment[name]} is no number: unset it")
+        raise LaunchEnvironmentError(f"{name}={environment[name]} is not a number: unset it")
     return int(environment[name])
 
 
@@ -234,7 +233,7 @@ def _slurm_local_size(launcher: Launcher, environment: Environment, node: int) -
 
 
 def expand_tasks_per_node(text: str) -> list[int]:
-    """Return the tasks of each node from Slurm's notation: `2(x3),1` is `[2, 2, 2, 1]`.
+    """Return the number of tasks of each node from Slurm's notation: `2(x3),1` is `[2, 2, 2, 1]`.
 
     Raises:
         LaunchEnvironmentError: It is not in that notation.
@@ -244,28 +243,28 @@ def expand_tasks_per_node(text: str) -> list[int]:
         match = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part.strip())
         if match is None:
             raise LaunchEnvironmentError(
-                f"SLURM_STEP_TASKS_PER_NODE={text} is not understood: expected a form like 2(x3),1"
+                f"SLURM_STEP_TASKS_PER_NODE={text} cannot be parsed: expected a form like 2(x3),1"
             )
         counts += [int(match[1])] * int(match[2] or 1)
     return counts
 
 
 def _check_ranges(launcher: Launcher, environment: Environment, info: RankInfo) -> None:
-    fits = (
+    consistent = (
         info.rank < info.world_size
         and info.local_rank < info.local_world_size
         and info.local_rank <= info.rank
         and info.local_world_size <= info.world_size
     )
-    if not fits:
+    if not consistent:
         raise LaunchEnvironmentError(
             f"the variables of {launcher.name} contradict each other: "
-            f"{_variable_value(launcher, environment)}: unset the stale ones"
+            f"{_show_variables(launcher, environment)}: unset the stale ones"
         )
 
 
 def _check_outer_launchers(launcher: Launcher, environment: Environment, info: RankInfo) -> None:
-    """Compare with a second launcher: one torchrun a node under mpiexec is fine, stale variables are not."""
+    """Compare with a second launcher: one torchrun per node under mpiexec is fine, stale variables are not."""
     if environment.get("TORCHELASTIC_RUN_ID") or launcher.name == "perfkit":
         return
     for other in LAUNCHERS:
@@ -277,21 +276,21 @@ def _check_outer_launchers(launcher: Launcher, environment: Environment, info: R
         stale_slurm = other.name == "slurm"  # hydra starts its daemons with srun
         if place[1] > 1 and place != (info.rank, info.world_size) and not stale_slurm:
             raise LaunchEnvironmentError(
-                f"{launcher.name} ({_variable_value(launcher, environment)}) and {other.name} "
-                f"({_variable_value(other, environment)}) contradict each other: unset those of one of them"
+                f"{launcher.name} ({_show_variables(launcher, environment)}) and {other.name} "
+                f"({_show_variables(other, environment)}) contradict each other: unset the variables of one of them"
             )
 
 
 def _check_mpi(launcher: Launcher, environment: Environment, info: RankInfo, mpi: MpiView) -> None:
     if (mpi.rank, mpi.size) != (info.rank, info.world_size) and launcher.mpi:
         raise LaunchEnvironmentError(
-            f"{launcher.name} says rank {info.rank} of {info.world_size} "
-            f"({_variable_value(launcher, environment)}), mpi4py says {mpi.rank} of {mpi.size}: mpi4py loads "
-            "another MPI than the launcher's; use the mpiexec of its MPI, or torchrun"
+            f"this is rank {info.rank} of {info.world_size} according to {launcher.name} "
+            f"({_show_variables(launcher, environment)}), but rank {mpi.rank} of {mpi.size} according to mpi4py, which "
+            "loads another MPI than the launcher's: use the mpiexec of its MPI, or torchrun"
         )
 
 
-def _variable_value(launcher: Launcher, environment: Environment) -> str:
+def _show_variables(launcher: Launcher, environment: Environment) -> str:
     names = dict.fromkeys(
         name
         for group in (
@@ -299,7 +298,7 @@ def _variable_value(launcher: Launcher, environment: Environment) -> str:
             launcher.size,
             launcher.local_rank,
             launcher.local_size,
-            launcher.mark,
+            launcher.markers,
         )
         for name in group
         if environment.get(name)

@@ -1,16 +1,18 @@
-"""How the ranks find each other: rank 0 opens a store on a free port and tells the others where.
+"""How the ranks find each other: rank 0 opens a store on a free port and publishes its address.
 
-Nothing is hard-coded, and nobody picks a port before it is bound, so that two runs on one host cannot collide:
+No port is hard-coded or chosen before it is bound, so that two runs on one host cannot collide. The address is passed
+on by:
 
 ======================================  ====================================================
-torchrun, or MASTER_ADDR + MASTER_PORT  those (`env://`)
-an MPI launcher with mpi4py             a broadcast of MPI
+torchrun, or MASTER_ADDR + MASTER_PORT  these variables (`env://`)
+an MPI launcher with mpi4py             an MPI broadcast
 `perfkit run -n`                        a file in a temporary folder of the parent
 srun                                    a file in the trace folder, named after job and step
 ======================================  ====================================================
 """
 
 import fcntl
+import logging
 import os
 import socket
 import struct
@@ -35,16 +37,18 @@ from perfkit.capture.distributed.store_barrier import PeerFailedError
 from perfkit.errors import LaunchEnvironmentError, StoreError
 from perfkit.util.atomic_write import atomic_write
 
+_LOG: Final = logging.getLogger(__name__)
+
 _POLL_S: Final = 0.02
 _SIOCGIFADDR: Final = 0x8915
 """Linux's request for the IPv4 address of an interface (`man 7 netdevice`)."""
 
 Publish = Callable[[str | None], str]
-"""Called by rank 0 with `host:port`, by the others with None; returns rank 0's."""
+"""Called by rank 0 with `host:port` and by the others with None; returns rank 0's `host:port`."""
 
 
 def import_mpi() -> Any:
-    """Return `mpi4py.MPI`; None where it is not installed or finds no MPI library (then it raises RuntimeError)."""
+    """Return `mpi4py.MPI`; None if it is not installed or finds no MPI library (then it raises RuntimeError)."""
     try:
         from mpi4py import MPI
     except (ImportError, RuntimeError):
@@ -53,7 +57,7 @@ def import_mpi() -> Any:
 
 
 def ask_mpi(mpi: Any) -> MpiView | None:
-    """Return rank and size as MPI sees them."""
+    """Return rank and size according to MPI; None without MPI."""
     return None if mpi is None else MpiView(mpi.COMM_WORLD.rank, mpi.COMM_WORLD.size)
 
 
@@ -67,7 +71,7 @@ def open_store(info: RankInfo, mpi: Any, trace_dir: Path, timeout: timedelta) ->
         timeout: Limit of the wait for the other ranks, and of every later request.
 
     Raises:
-        LaunchEnvironmentError: There is no way to find the other ranks, or rank 0 does not answer in time.
+        LaunchEnvironmentError: There is no way to find the other ranks, or rank 0 does not respond in time.
     """
     if info.world_size == 1:
         return HashStore()
@@ -80,10 +84,10 @@ def open_store(info: RankInfo, mpi: Any, trace_dir: Path, timeout: timedelta) ->
 def _explicit_store(info: RankInfo, address: str | None, port: str | None, timeout: timedelta) -> Store:
     if not address or not port or not port.isdecimal():
         raise LaunchEnvironmentError(
-            f"MASTER_ADDR={address or ''} and MASTER_PORT={port or ''} are half set: set both to rank "
+            f"MASTER_ADDR={address or ''} and MASTER_PORT={port or ''} must be set together: set both to rank "
             "0's host and a free port, or neither"
         )
-    # torchrun's agent holds the store, every rank is a client of it.
+    # torchrun's agent hosts the store, every rank is a client of it.
     agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     store = _connect(info, address, int(port), info.rank == 0 and not agent, timeout)
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
@@ -102,20 +106,23 @@ def _agreed_store(info: RankInfo, publish: Publish, timeout: timedelta) -> Store
 
 def _connect(info: RankInfo, host: str, port: int, master: bool, timeout: timedelta) -> TCPStore:
     if not info.single_host:
-        _let_gloo_use_the_way_to(host)
+        _choose_gloo_interface(host)
     try:
-        return TCPStore(host, port, info.world_size, master, timeout=timeout, wait_for_workers=False)
+        store = TCPStore(host, port, info.world_size, master, timeout=timeout, wait_for_workers=False)
     except dist.DistError as error:
         raise LaunchEnvironmentError(
             f"cannot reach rank 0's store at {host}:{port} within "
             f"{timeout.total_seconds():g} s: {str(error).splitlines()[0]}"
         ) from error
+    what = "hosts" if master else "has reached"
+    _LOG.info("rank %d of %d %s the store at %s:%d", info.rank, info.world_size, what, host, store.port)
+    return store
 
 
-def _let_gloo_use_the_way_to(host: str) -> None:
-    """Let gloo talk over the interface that leads to `host`, unless the user has chosen one.
+def _choose_gloo_interface(host: str) -> None:
+    """Let gloo use the network interface that reaches `host`, unless the user has chosen one.
 
-    gloo takes the address that this host's own name leads to, which is 127.0.0.1 on many: no other host reaches it.
+    By default gloo uses the address that this host's name resolves to, often 127.0.0.1, which no other host can reach.
     """
     interface = interface_to(host)
     if interface is not None:
@@ -123,12 +130,12 @@ def _let_gloo_use_the_way_to(host: str) -> None:
 
 
 def interface_to(host: str) -> str | None:
-    """Return the network interface by which IPv4 packets for `host` leave; None where that cannot be found out."""
+    """Return the network interface that routes IPv4 packets to `host`; None if it cannot be found out."""
     if sys.platform != "linux":
         return None
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect((host, 9))  # nothing is sent: the kernel only chooses the way
+            probe.connect((host, 9))  # nothing is sent: the kernel only chooses the route
         except OSError:
             return None
         own = probe.getsockname()[0]
@@ -152,7 +159,7 @@ def _publisher(info: RankInfo, mpi: Any, trace_dir: Path, timeout: timedelta) ->
     if info.launcher == "slurm":
         return _by_file(slurm_file(trace_dir), timeout)
     if info.rank > 0:
-        raise PeerFailedError("rank 0 says the same")
+        raise PeerFailedError("rank 0 reports the same")
     raise LaunchEnvironmentError(
         f"{info.launcher} has started {info.world_size} ranks that cannot find each other: install "
         "mpi4py (perfkit[mpi]), or set MASTER_ADDR and MASTER_PORT to rank 0's host and a free port"
@@ -160,13 +167,13 @@ def _publisher(info: RankInfo, mpi: Any, trace_dir: Path, timeout: timedelta) ->
 
 
 def slurm_file(trace_dir: Path) -> Path:
-    """Return the file by which the ranks of a Slurm step find each other; no other step has its name."""
+    """Return the file through which the ranks of a Slurm step find each other; its name is unique to the step."""
     names = ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT")
     return trace_dir / (".rendezvous-" + ".".join(os.environ.get(name, "0") for name in names))
 
 
 def remove_endpoint_files(info: RankInfo, trace_dir: Path) -> None:
-    """Remove what the ranks needed only to find each other; called once all have."""
+    """Remove the file through which the ranks found each other; called once all have."""
     if info.launcher == "slurm" and info.rank == 0:
         slurm_file(trace_dir).unlink(missing_ok=True)
 
@@ -198,6 +205,6 @@ def _read(path: Path, timeout: timedelta) -> str:
         except FileNotFoundError:
             time.sleep(_POLL_S)
     raise LaunchEnvironmentError(
-        f"rank 0 has not written {path} within {timeout.total_seconds():g} s: it did not start, or the "
+        f"rank 0 has not written {path} within {timeout.total_seconds():g} s: it has not started, or the "
         "folder is not shared between the nodes; set MASTER_ADDR and MASTER_PORT instead"
     )

@@ -1,4 +1,4 @@
-"""Where each rank runs, and how the ranks are spread over nodes and cores."""
+"""Where each rank runs, and how the ranks are distributed over nodes and cores."""
 
 import os
 import socket
@@ -15,29 +15,29 @@ from perfkit.util.system_limits import count_cores
 
 
 class Topology(Struct, frozen=True, kw_only=True):
-    """Where this rank runs, and how all ranks are laid out."""
+    """Where this rank runs, and how all ranks are distributed over nodes."""
 
     device: str
-    """As torch writes it: cpu, cuda:1."""
+    """As torch names it: cpu, cuda:1."""
     device_name: str
     backend: str | None
     host: str
     threads: int
     node_cores: int | None
-    """Cores that the ranks of this node may run on, all together; None where that is not known."""
+    """Number of cores that the ranks of this node may run on, in total; None if unknown."""
     local_rank: int
     node_rank: int
     world: World
 
 
 def discover_topology(ranks: ProcessRankGroup, info: RankInfo, device: torch.device, threads: int | None) -> Topology:
-    """Find out where all ranks run, and set the threads of this one; called by every rank.
+    """Find out where all ranks run, and set the number of threads of this one; called by every rank.
 
     Args:
         ranks: The ranks.
-        info: What the launcher says of this one.
-        device: Where it trains.
-        threads: CPU threads to use; None shares the cores fairly.
+        info: This rank's place, from the launcher.
+        device: Where this rank trains.
+        threads: CPU threads to use; None divides the cores evenly.
     """
     host = socket.gethostname()
     node = host if info.node_rank is None else str(info.node_rank)
@@ -72,13 +72,13 @@ def own_cores() -> frozenset[int]:
 
 
 def threads_per_rank(cores: frozenset[int], neighbours: list[frozenset[int]], most: int) -> int:
-    """Return the threads of a rank on `cores`: its fair part of them.
+    """Return the number of threads for a rank on `cores`: an equal share of them.
 
     Args:
         cores: Cores this rank may run on.
-        neighbours: The cores of every rank of the node, this one included. Ranks that the launcher has bound to cores
-            of their own share nothing.
-        most: As many as this rank may use at once: a container may allow fewer than it shows.
+        neighbours: The cores of every rank of the node, this one included. Ranks that the launcher has bound to
+            different cores do not share any.
+        most: How many this rank may use at once: a container may allow fewer than it shows.
     """
     sharing = sum(bool(cores & other) for other in neighbours)
     return max(1, min(len(cores), most) // max(1, sharing))

@@ -1,1 +1,1 @@
-"""Processes: starting ranks, noticing that one failed or hangs, and ending the others."""
+"""Processes of a run: starting ranks, detecting that one failed or hangs, and ending the others."""

@@ -1,7 +1,7 @@
-"""How a run ends badly: the first rank that fails says why, the others end quietly, and nobody hangs.
+"""Failure of a run: the first rank that fails reports the error, the others exit without a message, and none hangs.
 
-The first to create `failure.json` in the run's folder is the first failure. A rank that fails afterwards fails because
-of it ("connection closed by peer"), and has nothing to add.
+The first rank to create `failure.json` in the run's folder is the first failure. A rank that fails afterwards fails
+because of it ("connection closed by peer"), and its error is not shown.
 """
 
 import signal
@@ -23,22 +23,22 @@ from perfkit.storage.run_folder import claim_failure, fail, read_failure
 from perfkit.util.sigint import EXIT_INTERRUPTED, raise_keyboard_interrupt
 
 _CAUSE_WAIT_S: Final = 0.15
-"""How long a rank that was told to end waits for one who knows why."""
+"""How long a rank that received a signal waits for the failure that caused the signal."""
 
 
 class TerminatedError(RunError):
-    """The process was asked to end."""
+    """The process received SIGTERM."""
 
     exit_code = 143  # 128 + SIGTERM
 
 
 class FailureGuard:
-    """Around one rank's life: turns an error into one line, a failed manifest and an exit code.
+    """Context manager around a rank's run: turns an error into one line, a failed manifest and an exit code.
 
     Args:
         rank: This rank.
-        world_size: Number of ranks. Alone, the error goes on to the caller; of several, the process ends at once, since
-            leaving the process group in order can wait for ranks that are gone.
+        world_size: Number of ranks. A single rank raises the error; one of several ends its process at once, since an
+            orderly exit from the process group can wait for ranks that are gone.
         debug: Whether to print the traceback.
     """
 
@@ -47,13 +47,13 @@ class FailureGuard:
         self._world_size = world_size
         self._debug = debug
         self.folder: Path | None = None
-        """The run's folder, once there is one."""
+        """The run's folder, once it exists."""
         self.stop: Callable[[], None] | None = None
-        """Stops the profiler, once there is one."""
-        self.known: Callable[[], dict[str, Any]] | None = None
-        """Returns the manifest's fields that this rank knows, without waiting for anybody or any device."""
+        """Stops the profiler, once it exists."""
+        self.manifest_fields: Callable[[], dict[str, Any]] | None = None
+        """Returns this rank's fields of the manifest, without waiting for another rank or a device."""
         self.current_activity: Callable[[], str] | None = None
-        """Returns what the ranks are about."""
+        """Returns what the ranks are doing."""
 
     def __enter__(self) -> Self:
         self._before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -71,15 +71,15 @@ class FailureGuard:
         if error is None:
             return
         if isinstance(error, SystemExit):
-            error = RunError(f"ended by itself (exit code {error.code or 0}) in {self._doing} before the run was over")
+            error = RunError(f"exited (code {error.code or 0}) in {self._activity}, before the run was over")
         first = not isinstance(error, PeerFailedError)
-        told = isinstance(error, (KeyboardInterrupt, TerminatedError))
-        if told and self._world_size > 1:
+        signalled = isinstance(error, (KeyboardInterrupt, TerminatedError))
+        if signalled and self._world_size > 1:
             self._wait_for_peer_failure()
         if self.folder is not None and first:
-            first = record_failure(self.folder, self._rank, error, self.known)
-        elif told:
-            first = self._rank == 0  # all were told to end, and one says so
+            first = record_failure(self.folder, self._rank, error, self.manifest_fields)
+        elif signalled:
+            first = self._rank == 0  # all ranks received the signal, and one reports it
         code = error.exit_code if isinstance(error, PerfkitError) else 1
         if isinstance(error, KeyboardInterrupt):
             code = EXIT_INTERRUPTED
@@ -95,13 +95,13 @@ class FailureGuard:
             signal.signal(number, handler)
 
     @property
-    def _doing(self) -> str:
+    def _activity(self) -> str:
         return self.current_activity() if self.current_activity else "the preparation"
 
     def _wait_for_peer_failure(self) -> None:
-        """Let the witness speak first, who knows more: a launcher ends all ranks when one has died.
+        """Let the watchdog record its failure first: a launcher ends all ranks when one has died.
 
-        Another signal meanwhile must not cut this short: the first one is being obeyed.
+        Further signals are ignored meanwhile: the first one is being handled.
         """
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
@@ -115,27 +115,29 @@ class FailureGuard:
         if self._debug:
             traceback.print_exception(error)
         if isinstance(error, KeyboardInterrupt) and is_child():
-            exit_now(-signal.SIGINT)  # the parent says so
+            exit_now(-signal.SIGINT)  # the parent reports it
         if first:
-            # All were told to end, most likely, and whichever came to it first says so: it is no fault of its own.
-            told = isinstance(error, (KeyboardInterrupt, TerminatedError))
-            who = "" if told else f"rank {self._rank}: "
+            # Most likely all ranks received the signal: it is not a failure of this one, which was merely the first.
+            signalled = isinstance(error, (KeyboardInterrupt, TerminatedError))
+            who = "" if signalled else f"rank {self._rank}: "
             print_error(f"{who}{one_line(error)}")
         else:
-            # A launcher may kill all ranks as soon as one has ended: let the first say why.
+            # A launcher may kill all ranks as soon as one has ended: let the first failure be reported before.
             time.sleep(FAILURE_GRACE_S)
         exit_now(code)
 
 
-def record_failure(folder: Path, rank: int, error: BaseException, known: Callable[[], dict[str, Any]] | None) -> bool:
-    """Write `failure.json` and the manifest as "failed", unless another rank was first; say whether this one was."""
+def record_failure(
+    folder: Path, rank: int, error: BaseException, manifest_fields: Callable[[], dict[str, Any]] | None
+) -> bool:
+    """Write `failure.json` and the manifest as "failed" if this rank is the first to fail; returns whether it is."""
     failure = Failure(rank=rank, message=one_line(error))
     if not claim_failure(folder, failure):
         return False
     try:
-        fail(folder, failure, known() if known else {})
+        fail(folder, failure, manifest_fields() if manifest_fields else {})
     except (StoreError, RuntimeError) as second:  # a full disk, a lost device: the first error is the one that counts
-        print_warning(f"the manifest stays as it was: {one_line(second)}")
+        print_warning(f"the manifest could not be updated: {one_line(second)}")
     return True
 
 

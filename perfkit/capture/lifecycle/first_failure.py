@@ -1,7 +1,7 @@
-"""Which rank of a script failed first: under `perfkit run -n` the parent says it, once no rank has more to say.
+"""The first failure of a script's ranks: under `perfkit run -n` the parent reports it, after all output of the ranks.
 
-The rank leaves the line beside the file by which the ranks find each other. Without torch: a script may fail before it
-imports it.
+The rank writes the line next to the file through which the ranks find each other. Without torch: a script may fail
+before it imports torch.
 """
 
 import contextlib
@@ -17,25 +17,26 @@ _NAME: Final = "failure"
 
 
 class FirstFailure(NamedTuple):
-    """What the parent says at the end."""
+    """The rank that failed first, and the line that the parent prints at the end."""
 
     rank: int
     line: str
 
 
-def write_first_failure(word: FirstFailure, *, first: bool) -> None:
-    """Leave a line for the parent; without effect where there is none.
+def write_first_failure(failure: FirstFailure, *, first: bool) -> None:
+    """Write the failure for the parent; does nothing if there is no parent, or the file cannot be written.
 
     Args:
-        word: Rank and line.
-        first: Whether this rank is known to have failed first; else it is if no other has left its line.
+        failure: Rank and line.
+        first: Whether this rank is known to have failed first; otherwise it counts as first if no other rank has
+            written its failure.
     """
     rendezvous = os.environ.get(RENDEZVOUS_VARIABLE)
     if rendezvous is None:
         return
     path = Path(rendezvous).with_name(_NAME)
-    text = f"{word.rank} {word.line}"
-    with contextlib.suppress(OSError, StoreError):  # the parent has gone, or there is no room: it names the exit code
+    text = f"{failure.rank} {failure.line}"
+    with contextlib.suppress(OSError, StoreError):  # the parent is gone, or the disk is full: it reports the exit code
         if not first:
             with path.open("x", encoding="utf-8") as stream:
                 stream.write(text)
@@ -45,7 +46,7 @@ def write_first_failure(word: FirstFailure, *, first: bool) -> None:
 
 
 def read_first_failure(folder: Path) -> FirstFailure | None:
-    """Return what the rank that failed first has left in the parent's temporary folder; None if none has."""
+    """Return the failure that was written into the parent's temporary folder; None if there is none."""
     try:
         rank, _, line = (folder / _NAME).read_text(encoding="utf-8").partition(" ")
     except (OSError, UnicodeDecodeError):

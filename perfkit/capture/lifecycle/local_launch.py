@@ -19,11 +19,11 @@ from perfkit.errors import RunError, UsageError
 from perfkit.util.sigint import sigint_blocked
 
 STDIN_VARIABLE: Final = "PERFKIT_STDIN"
-"""Descriptor by which rank 0 finds the stdin of its parent."""
+"""File descriptor of the parent's stdin, for rank 0."""
 
 _POLL_S: Final = 0.02
 _QUIT_S: Final = 3.0
-"""How long the other ranks have to end by themselves after one failed, and again after SIGTERM."""
+"""How long the other ranks may take to end by themselves after one failed, and again after SIGTERM."""
 
 _Children = list[subprocess.Popen[bytes]]
 
@@ -32,58 +32,58 @@ def launch(arguments: Sequence[str], ranks: int, *, name_failed: bool = False) -
     """Run `perfkit ARGUMENTS` as `ranks` processes on this host and wait for them.
 
     Args:
-        arguments: perfkit's own, with which each rank is started.
+        arguments: perfkit's own arguments, with which each rank is started.
         ranks: Number of ranks.
-        name_failed: Whether to say which of several ranks has failed first: those of a script do not know.
+        name_failed: Whether to report which of several ranks failed first: the ranks of a script do not.
 
     Raises:
-        KeyboardInterrupt: A rank was interrupted, most likely as all were.
+        KeyboardInterrupt: A rank was interrupted, most likely together with all others.
         RunError: A rank was killed by another signal.
-        SystemExit: A rank failed, with its exit code; it has said why itself.
+        SystemExit: A rank failed, with its exit code; the rank has reported the error itself.
     """
     with tempfile.TemporaryDirectory(prefix="perfkit-") as folder:
         children: _Children = []
         try:
-            with _forwarding() as noted:
+            with _caught_signals() as received:
                 for rank in range(ranks):
                     children.append(_start(arguments, rank, ranks, Path(folder) / "rendezvous"))
-                failed = wait_for_ranks(children, noted)
+                failed = wait_for_ranks(children, received)
         finally:
             _end(children)
-        word = read_first_failure(Path(folder))
+        first = read_first_failure(Path(folder))
     if failed is None:
         return
     codes = [child.returncode for child in children]
     if name_failed and ranks > 1 and codes[failed] > 0:
-        failed = _name(failed, codes, word)
-    _report(failed, codes[failed])
+        failed = _report_first_failure(failed, codes, first)
+    _raise_exit(failed, codes[failed])
 
 
-def _name(failed: int, codes: list[int], word: FirstFailure | None) -> int:
-    """Say which rank failed first, and return it: by its own word where it left one."""
-    if word is not None and word.rank < len(codes) and codes[word.rank] > 0:
-        print_error(word.line)
-        return word.rank
+def _report_first_failure(failed: int, codes: list[int], first: FirstFailure | None) -> int:
+    """Print which rank failed first, and return it; a failure that the rank itself has recorded is preferred."""
+    if first is not None and first.rank < len(codes) and codes[first.rank] > 0:
+        print_error(first.line)
+        return first.rank
     print_error(f"rank {failed} ended with exit code {codes[failed]}")
     return failed
 
 
 def is_child() -> bool:
-    """Say whether this process is a rank that `launch` started."""
+    """Return whether this process is a rank that `launch` started."""
     return RENDEZVOUS_VARIABLE in os.environ
 
 
 def refuse_inside_launcher() -> None:
-    """Refuse `-n` where a launcher has started several ranks already.
+    """Refuse `-n` if a launcher has already started several ranks.
 
     Raises:
-        UsageError: It has.
+        UsageError: A launcher has.
     """
     launcher = find_launcher(os.environ)
     if launcher is not None and detect_rank(os.environ).world_size > 1:
         raise UsageError(
-            f"-n inside {launcher.name}, which has started several ranks already: leave -n out, "
-            f"or leave {launcher.name} out"
+            f"-n inside {launcher.name}, which has already started several ranks: omit -n, or run "
+            f"without {launcher.name}"
         )
 
 
@@ -103,9 +103,9 @@ def _start(arguments: Sequence[str], rank: int, ranks: int, rendezvous: Path) ->
     stdin = _own_stdin() if rank == 0 else None
     if stdin is not None:
         environment[STDIN_VARIABLE] = str(stdin)
-    # A session of its own: a Ctrl-C of the terminal reaches the ranks once, through the parent.
-    # The pipe on stdin tells a rank that the parent has died (see `exit_with_parent`).
-    with sigint_blocked():  # or Python would end with a traceback while it starts
+    # In a session of its own, so that Ctrl-C in the terminal reaches a rank once, through the parent.
+    # The end of the pipe on stdin shows a rank that the parent has died (see `exit_with_parent`).
+    with sigint_blocked():  # otherwise an interrupt while Python starts prints a traceback
         return subprocess.Popen(
             [sys.executable, "-m", "perfkit", *arguments],
             env=environment,
@@ -116,7 +116,7 @@ def _start(arguments: Sequence[str], rank: int, ranks: int, rendezvous: Path) ->
 
 
 def _own_stdin() -> int | None:
-    """Return a copy of this process's stdin; None where it is closed, or a terminal: another session cannot read it."""
+    """Return a copy of this process's stdin; None if it is closed, or a terminal, which another session cannot read."""
     try:
         return None if os.isatty(0) else os.dup(0)
     except OSError:
@@ -124,31 +124,31 @@ def _own_stdin() -> int | None:
 
 
 @contextlib.contextmanager
-def _forwarding() -> Iterator[list[int]]:
-    """Yield the signals that arrive, for the ranks once all have been started."""
-    noted: list[int] = []
+def _caught_signals() -> Iterator[list[int]]:
+    """Yield a list that collects the signals that arrive, to be forwarded once all ranks have been started."""
+    received: list[int] = []
 
     def note(number: int, _frame: FrameType | None) -> None:
-        noted.append(number)
+        received.append(number)
 
     before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield noted
+        yield received
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
-def wait_for_ranks(children: _Children, noted: list[int]) -> int | None:
-    """Wait until all have ended or one has failed, and pass signals on; return the rank that failed.
+def wait_for_ranks(children: _Children, received: list[int]) -> int | None:
+    """Wait until all have ended or one has failed, and forward signals; returns the rank that failed.
 
-    Of several that is one that a signal has ended: the others may well have failed because of it.
+    Of several failed ranks, one that was ended by a signal is preferred: the others may have failed because of it.
     """
     while True:
-        while noted:
-            number = noted.pop(0)
+        while received:
+            number = received.pop(0)
             for child in children:
-                child.send_signal(number)  # does nothing to one that has ended
+                child.send_signal(number)  # does nothing if it has ended
         codes = [child.poll() for child in children]
         failed = sorted((code > 0, rank) for rank, code in enumerate(codes) if code)
         if failed or None not in codes:
@@ -171,14 +171,14 @@ def _end(children: _Children) -> None:
             child.stdin.close()
 
 
-def _report(rank: int, code: int) -> None:
+def _raise_exit(rank: int, code: int) -> None:
     if code == -signal.SIGINT:
         raise KeyboardInterrupt
     if code == -signal.SIGTERM:
         raise RunError(f"rank {rank} was ended by SIGTERM")
     if code < 0:
         raise RunError(
-            f"rank {rank} was killed by {signal.Signals(-code).name}: see the system's log for why "
+            f"rank {rank} was killed by {signal.Signals(-code).name}: see the system log for the cause "
             "(out of memory?); the cycles written before are kept"
         )
     raise SystemExit(code)

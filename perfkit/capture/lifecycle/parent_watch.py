@@ -1,4 +1,4 @@
-"""Ranks that `perfkit run -n` started end when their parent has died, however it died."""
+"""Ends the ranks that `perfkit run -n` started when their parent dies, however it dies."""
 
 import multiprocessing
 import multiprocessing.util
@@ -15,7 +15,7 @@ _STDIN = 0
 
 
 def exit_with_parent() -> None:
-    """End this process once the parent's end of its stdin is closed; its stdin becomes what the parent was given."""
+    """End this process once the parent closes its end of the stdin pipe; stdin is replaced by the parent's stdin."""
     if is_child():
         pipe = os.dup(_STDIN)
         given = os.environ.pop(STDIN_VARIABLE, None)
@@ -32,14 +32,14 @@ def _wait_for_end(descriptor: int) -> None:
 
 
 def exit_now(code: int) -> NoReturn:
-    """End this process without waiting for other ranks, and its loader workers with it.
+    """End this process and its loader workers, without waiting for other ranks.
 
     Args:
-        code: The exit code; -SIGINT ends it by that signal.
+        code: The exit code; -SIGINT ends the process by that signal.
     """
     for child in multiprocessing.active_children():
         child.terminate()
-    # What the interpreter would do at its end: else the semaphores of loader workers are reported as leaked.
+    # As the interpreter does when it exits: otherwise the semaphores of loader workers are reported as leaked.
     multiprocessing.util._run_finalizers(0)  # type: ignore[attr-defined]
     sys.stdout.flush()
     sys.stderr.flush()

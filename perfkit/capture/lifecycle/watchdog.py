@@ -1,9 +1,9 @@
-"""A small process a host that outlives its ranks: says what a rank that was killed cannot, and ends those that hang.
+"""A small process per host that outlives its ranks: reports a rank that was killed, and ends ranks that hang.
 
-A launcher may kill all ranks milliseconds after one has died, without a word, and some wait for a stopped rank for
-ever. So the first rank of a host starts a witness in a session of its own, which no launcher knows. It watches the
-ranks by their pidfds (Linux; elsewhere there is no witness), and knows an orderly end by `run.json`, which is
-`completed` or `failed` by then. This module never imports torch: the witness is cheap.
+A launcher may kill all ranks milliseconds after one has died, without a message, and some launchers wait for a stopped
+rank for ever. So the first rank of a host starts a watchdog in a session of its own, out of the launcher's reach. It
+watches the ranks through pidfds (on Linux; elsewhere there is no watchdog), and recognises an orderly end by
+`run.json`, which is `completed` or `failed` by then. This module does not import torch, so that the watchdog is cheap.
 """
 
 import contextlib
@@ -25,19 +25,19 @@ from perfkit.schema.manifest import Failure
 from perfkit.storage.run_folder import claim_failure, fail, read_failure, read_manifest
 
 SHUTDOWN_TIMEOUT_S: Final = FAILURE_GRACE_S + 3.0
-"""How long the ranks of a failed run have to end by themselves."""
+"""How long the ranks of a failed run may take to end by themselves."""
 
 _POLL_S: Final = 0.5
-"""How often to look whether a rank of another host has failed."""
+"""How often to check whether a rank of another host has failed."""
 
 _DISMISSED: Final = b"done"
-_GONE: Final = "was killed, or ended without a word (see the system's log: out of memory?)"
+_GONE: Final = "was killed, or ended without an error message (see the system log: out of memory?)"
 
 
 def process_identity() -> tuple[str, int]:
-    """Return where this process can be watched from, the same for all that see each other, and its number there.
+    """Return the host and pid namespace of this process, and its pid there.
 
-    The place is empty where nobody can watch.
+    The first value is empty if the process cannot be watched.
     """
     if not hasattr(os, "pidfd_open"):
         return "", 0
@@ -48,20 +48,20 @@ def process_identity() -> tuple[str, int]:
 
 
 class Watchdog:
-    """The ranks' end of a witness: starts it, and dismisses it when the run has ended well.
+    """The watchdog as its ranks use it: starts the process, and ends it when the run has completed.
 
     Args:
         rank: This rank.
-        places: Every rank's `process_identity()`.
+        identities: Every rank's `process_identity()`.
         folder: The run's folder.
     """
 
-    def __init__(self, rank: int, places: list[tuple[str, int]], folder: Path) -> None:
-        place = places[rank][0]
-        here = {other: pid for other, (name, pid) in enumerate(places) if name == place}
+    def __init__(self, rank: int, identities: list[tuple[str, int]], folder: Path) -> None:
+        namespace = identities[rank][0]
+        local_pids = {other: pid for other, (name, pid) in enumerate(identities) if name == namespace}
         self._process: subprocess.Popen[bytes] | None = None
-        if place and len(places) > 1 and rank == min(here):
-            ranks = [f"{other}:{pid}" for other, pid in here.items()]
+        if namespace and len(identities) > 1 and rank == min(local_pids):
+            ranks = [f"{other}:{pid}" for other, pid in local_pids.items()]
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "perfkit.capture.lifecycle.watchdog", str(folder), *ranks],
                 stdin=subprocess.PIPE,
@@ -70,17 +70,17 @@ class Watchdog:
             )
 
     def dismiss(self) -> None:
-        """End the witness: the run has ended well."""
+        """End the watchdog: the run has completed."""
         if self._process is not None:
             self._process.communicate(_DISMISSED)
 
 
 def watch_ranks(folder: Path, ranks: dict[int, int]) -> None:
-    """Watch the ranks of this host until they have ended, well or not.
+    """Watch the ranks of this host until all have ended.
 
     Args:
         folder: The run's folder.
-        ranks: Process by rank.
+        ranks: Pid by rank.
     """
     watched, gone = _open(ranks)
     poll = select.poll()
@@ -99,7 +99,7 @@ def watch_ranks(folder: Path, ranks: dict[int, int]) -> None:
                 gone.append(watched.pop(descriptor))
                 poll.unregister(descriptor)
         if gone and deadline is None:
-            with contextlib.suppress(StoreError):  # the folder is gone, or full: what hangs must end all the same
+            with contextlib.suppress(StoreError):  # the folder is gone, or full: ranks that hang must end all the same
                 _record_failure(folder, gone)
         if deadline is None and (gone or read_failure(folder) is not None):
             deadline = time.monotonic() + SHUTDOWN_TIMEOUT_S
@@ -121,7 +121,7 @@ def _open(ranks: dict[int, int]) -> tuple[dict[int, int], list[int]]:
 
 
 def _record_failure(folder: Path, gone: list[int]) -> None:
-    """Say which ranks have ended, unless the run itself has said why by now."""
+    """Record and report which ranks have ended, unless the run itself has recorded its end."""
     if read_manifest(folder).state != "running":
         return
     who = f"ranks {', '.join(map(str, sorted(gone)))}: each" if len(gone) > 1 else f"rank {gone[0]}:"
@@ -129,30 +129,30 @@ def _record_failure(folder: Path, gone: list[int]) -> None:
     if read_failure(folder) is not None or not claim_failure(folder, failure):
         return
     fail(folder, failure, {})
-    if not is_child():  # else the parent says so, and knows the signal
+    if not is_child():  # otherwise the parent reports it, with the signal
         print_error(f"{who} {_GONE}; the cycles written before are kept")
 
 
 def _end(descriptors: list[int]) -> None:
-    """Kill what hangs: a stopped process takes no other signal."""
+    """Kill ranks that hang: a stopped process reacts to no other signal."""
     for descriptor in descriptors:
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(descriptor, signal.SIGKILL)  # type: ignore[attr-defined,unused-ignore]
 
 
 def _close(folder: Path, ranks: list[int]) -> None:
-    """Write the manifest as "failed" where a rank of this host failed and was killed before it could; remove halves."""
+    """Remove partial files; write the manifest as "failed" if a rank of this host was killed before it could."""
     for rank in ranks:
-        for half in folder.glob(f".rank{rank}.*"):
-            half.unlink(missing_ok=True)
+        for partial in folder.glob(f".rank{rank}.*"):
+            partial.unlink(missing_ok=True)
     failure = read_failure(folder)
-    # The state is no sign: it is read as "failed" as soon as there is a failure.
+    # The state does not help: it is read as "failed" as soon as there is a failure.
     if failure is not None and failure.rank in ranks and read_manifest(folder).finished_at is None:
         fail(folder, failure, {})
 
 
 def main() -> None:
-    """Watch what the command line says: the folder, and RANK:PID of each rank."""
+    """Watch the ranks that the command line names: the folder, then RANK:PID of each rank."""
     folder, *ranks = sys.argv[1:]
     pairs = [text.split(":") for text in ranks]
     watch_ranks(Path(folder), {int(rank): int(pid) for rank, pid in pairs})

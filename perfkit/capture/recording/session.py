@@ -1,6 +1,6 @@
-"""The instrument: it times steps, annotates phases, and records the steps that the schedule asks for.
+"""Times steps, annotates phases, and records the steps that the schedule selects.
 
-`perfkit run` and a user's own loop (`perfkit.profile`) use the same one::
+`perfkit run` and a user's own loop (`perfkit.profile`) use the same `Session`::
 
     with perfkit.profile("traces/mine", schedule="wait=1,warmup=1,active=3") as prof:
         for batch in prof.batches(loader):
@@ -8,10 +8,11 @@
                 ...
             prof.step()
 
-A step lasts from asking for its batch to `step()`. Starting and stopping the profiler, lining up the ranks, writing and
-compressing a trace happen inside `step()` after that, so that they lie in no step's time.
+A step lasts from the request for its batch to `step()`. Starting and stopping the profiler, synchronizing the ranks,
+writing and compressing a trace happen inside `step()` after that, so that they are part of no step's time.
 """
 
+import logging
 import math
 import os
 import time
@@ -39,8 +40,10 @@ from perfkit.schema.manifest import Injection, StepKind
 from perfkit.schema.trace_header import HEADER_KEY, PerfkitHeader
 from perfkit.storage.run_folder import file_stem
 
-_KINETO_SILENT: Final = "6"
-_END: Final = object()
+_LOG: Final = logging.getLogger(__name__)
+
+_KINETO_QUIET: Final = "6"
+_NO_MORE: Final = object()
 
 Batch = TypeVar("Batch")
 
@@ -50,7 +53,7 @@ class ProfilerOptions(Struct, frozen=True, kw_only=True):
 
     record_shapes: bool = False
     profile_memory: bool = False
-    """Allocations, for memory over the step."""
+    """Record allocations, for memory over the step."""
     with_stack: bool = False
     with_flops: bool = False
     with_modules: bool = False
@@ -60,15 +63,15 @@ class Session:
     """Times, annotates and records the steps of one rank.
 
     Args:
-        ranks: The ranks.
-        device: Where the model is; decides what is recorded and which clock times the steps.
-        folder: The run's folder; its name is the run's.
+        ranks: The ranks of the run.
+        device: Where the model is; determines what is recorded and which clock times the steps.
+        folder: The run's folder; its name is that of the run.
         schedule: Which steps are recorded; None records nothing.
         options: What is recorded besides operators.
-        workload: Name of what is trained, for the trace's header.
-        source: Name of where the samples come from.
-        injections: Delays to put into phases of this rank.
-        recorders: What records the same steps beside torch.profiler.
+        workload: Name of the workload, for the trace's header.
+        source: Name of the input source, for the trace's header.
+        injections: Delays to inject into phases of this rank.
+        recorders: Further profilers that record the same steps.
     """
 
     def __init__(
@@ -97,19 +100,19 @@ class Session:
         }
         self._clock = step_clock(device)
         if device.type == "cpu":
-            # Kineto announces each start and stop on stderr as if it were an error; without a device it has none.
-            os.environ.setdefault("KINETO_LOG_LEVEL", _KINETO_SILENT)
+            # Kineto logs each start and stop on stderr like an error; without a device it has no errors to report.
+            os.environ.setdefault("KINETO_LOG_LEVEL", _KINETO_QUIET)
         self._profiler: profiler.profile | None = None
         self._recording = False
         self._marker: record_function | None = None
         self._cycle_start_ns = 0
         self._first_recorded = 0
         self._delayed: set[Phase] = set()
-        self._asked = False
+        self._batch_requested = False
         self._waited_ns = 0
         self._losses: list[Tensor | float | None] = []
         self.load_ns: list[int] = []
-        """Time that each completed step waited for its batch."""
+        """How long each completed step waited for its batch."""
         self.kinds: list[StepKind] = []
         """Kind of each completed step."""
 
@@ -120,12 +123,12 @@ class Session:
 
     @property
     def steps(self) -> int:
-        """Steps that are complete."""
+        """Number of completed steps."""
         return len(self.kinds)
 
     @property
     def recording(self) -> bool:
-        """Whether the step that now begins is recorded."""
+        """Whether the step in progress is recorded."""
         return self._recording
 
     def start(self) -> None:
@@ -135,28 +138,28 @@ class Session:
         self._clock.begin()
 
     def batches(self, loader: Iterable[Batch]) -> Iterator[Batch]:
-        """Yield the batches of one pass over `loader`, each waited for in the phase data_loading."""
+        """Yield the batches of one pass over `loader`; waiting for each is the phase data_loading."""
         batches: Iterator[Batch] | None = None
         while True:
-            if not self._asked:
-                self._asked = True
+            if not self._batch_requested:
+                self._batch_requested = True
                 self._clock.begin()
             begin_ns = time.perf_counter_ns()
             with self.phase("data_loading"):
-                # Workers start here, too: waiting for them is waiting for input.
+                # Loader workers also start here: waiting for them is waiting for input.
                 batches = iter(loader) if batches is None else batches
-                batch = next(batches, _END)
+                batch = next(batches, _NO_MORE)
             self._waited_ns += time.perf_counter_ns() - begin_ns
-            if batch is _END:
+            if batch is _NO_MORE:
                 return
-            yield batch  # type: ignore[misc]  # no longer the sentinel
+            yield batch  # type: ignore[misc]  # not the sentinel
 
     @contextmanager
     def phase(self, phase: Phase) -> Iterator[None]:
         """Annotate a phase of the step."""
         with record_function(annotation(phase)):
             if phase in self._delays_s and phase not in self._delayed:
-                self._delayed.add(phase)  # a phase in several parts is delayed once a step
+                self._delayed.add(phase)  # a phase in several parts is delayed once per step
                 time.sleep(self._delays_s[phase])
             yield
 
@@ -164,26 +167,26 @@ class Session:
         """End a step and begin the next one.
 
         Args:
-            loss: The step's loss, if it is to be in the manifest; a tensor is read only after the run.
+            loss: The step's loss for the manifest, if any; a tensor is read only after the run.
         """
-        done = self.steps
+        step = self.steps
         self._clock.end()
         self._mark_end()
-        self.kinds.append(step_kind(self._schedule, done))
+        self.kinds.append(step_kind(self._schedule, step))
         self.load_ns.append(self._waited_ns)
         self._losses.append(loss.detach() if isinstance(loss, Tensor) else loss)
         self._waited_ns = 0
-        self._asked = False
+        self._batch_requested = False
         self._delayed.clear()
-        self._ranks.current_activity = f"step {done + 1}"
+        self._ranks.current_activity = f"step {step + 1}"
         if self._schedule is not None:
-            if self._schedule.ends_cycle(done):
-                self._write_cycle(self._schedule.cycle(done))
-            self._prepare_step(done + 1)
+            if self._schedule.ends_cycle(step):
+                self._write_cycle(self._schedule.cycle(step))
+            self._prepare_step(step + 1)
         self._clock.begin()
 
     def finish(self) -> None:
-        """End the run: write a cycle that the loop has left early, as far as it came."""
+        """End the run: write a cycle that the loop has left early, with the steps completed so far."""
         self._ranks.current_activity = "the end of the run"
         self._mark_end()
         if self._recording and self._schedule is not None and self.kinds[-1:] == ["active"]:
@@ -191,22 +194,22 @@ class Session:
         self.discard()
 
     def discard(self) -> None:
-        """Stop the profiler and drop what it has recorded."""
+        """Stop the profiler and discard what it has recorded."""
         self._mark_end()
         for recorder in self._recorders:
             recorder.stop()
         if self._profiler is not None:
             if not self._recording:
-                self._profiler.start_trace()  # it was warming up only, and can only stop what it has started
+                self._profiler.start_trace()  # it was only warming up, and can only stop a trace that was started
             self._profiler.stop_trace()
         self._profiler, self._recording = None, False
 
     def measurements(self, wait: bool = True) -> StepMeasurements:
-        """Return what is known of every completed step.
+        """Return the measurements of the completed steps.
 
         Args:
-            wait: Whether to wait for the device. After a failure it may never come to an end: then only the steps that
-                it has left are returned, and no loss that it holds.
+            wait: Whether to wait for the device. After a failure it may never finish: without waiting, only the steps
+                that it has finished are returned, and no losses that are on the device.
         """
         wall_ns = self._clock.wall_ns(wait)
         count = len(wall_ns)
@@ -218,7 +221,7 @@ class Session:
         )
 
     def _prepare_step(self, step: int) -> None:
-        """Bring the profiler into the state that the schedule wants for `step`."""
+        """Put the profiler into the state that the schedule has for `step`."""
         state = self._schedule.state(step) if self._schedule is not None else "plain"
         if state == "plain":
             return
@@ -228,8 +231,9 @@ class Session:
         if state == "warmup":
             return
         if not self._recording:
-            # Without this the first recorded collective holds the ranks' different ways of getting here.
+            # Without this the first recorded collective includes the differences between the ranks' arrival times.
             self._synchronize_ranks()
+            _LOG.debug("rank %d records from step %d", self._ranks.rank, step)
             self._cycle_start_ns = time.time_ns()
             self._first_recorded = step
             self._profiler.start_trace()
@@ -269,11 +273,12 @@ class Session:
             for recorder in self._recorders:
                 recorder.write(self.folder / stem)
 
-        doing, self._ranks.current_activity = self._ranks.current_activity, "the writing of traces"
+        activity, self._ranks.current_activity = self._ranks.current_activity, "the writing of traces"
         self._ranks.run_on_all(write)
-        # Else the ranks that have written sooner would wait for the others in the next step's first collective.
+        _LOG.info("rank %d has written %s", self._ranks.rank, self.folder / f"{stem}.json.gz")
+        # Otherwise the ranks that finish writing first would wait for the others in the next step's first collective.
         self._ranks.barrier()
-        self._ranks.current_activity = doing
+        self._ranks.current_activity = activity
 
     def _header(self, cycle: int) -> PerfkitHeader:
         workload, source = self._names

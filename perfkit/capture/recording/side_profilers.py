@@ -1,4 +1,4 @@
-"""What records the same steps as torch.profiler beside it: pyinstrument, and torch's memory history."""
+"""Profilers that record the same steps as torch.profiler, beside it: pyinstrument, and torch's memory history."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,11 +11,14 @@ from perfkit.errors import LaunchEnvironmentError
 from perfkit.util.atomic_write import atomic_write
 
 MEMORY_EVENTS: Final = 100_000
-"""Allocations and frees that torch's memory history keeps: the latest."""
+"""How many of the latest allocations and frees torch's memory history keeps."""
 
 
 class Recorder(Protocol):
-    """Started before the first recorded step of a cycle and stopped after the last, where it costs no step."""
+    """A profiler that is started before the first recorded step of a cycle and stopped after the last one.
+
+    Both happen between steps, and are part of no step's time.
+    """
 
     def start(self) -> None:
         """Begin to record."""
@@ -24,7 +27,7 @@ class Recorder(Protocol):
         """Stop recording, and keep what was recorded."""
 
     def write(self, stem: Path) -> None:
-        """Write it to files whose names begin with `stem`.
+        """Write what was recorded to files that are named `stem` with a suffix.
 
         Raises:
             StoreError: One of them cannot be written.
@@ -32,7 +35,7 @@ class Recorder(Protocol):
 
 
 class PythonProfile:
-    """pyinstrument: which Python code the time of this process goes to, by sampling."""
+    """pyinstrument: where this process's time goes in Python code, by sampling."""
 
     def __init__(self) -> None:
         self._profiler: Any = None
@@ -66,14 +69,14 @@ class PythonProfile:
 class MemoryHistory:
     """torch's own record of allocations with their stacks, for pytorch.org/memory_viz.
 
-    It begins when this is made, before the model is: so every block of a snapshot says where it came from.
+    It begins on construction, before the model is built, so that every block of a snapshot has its stack.
     """
 
     def __init__(self) -> None:
         torch.cuda.memory._record_memory_history(max_entries=MEMORY_EVENTS)
 
     def start(self) -> None:
-        """Do nothing: the history has begun."""
+        """Do nothing: the history has already begun."""
 
     def stop(self) -> None:
         """Do nothing: the history goes on until the run ends."""
@@ -85,7 +88,7 @@ class MemoryHistory:
 
 
 def make_recorders(run: RunConfig, rank: int) -> list[Recorder]:
-    """Make what the run asks for; before the model is built."""
+    """Return the profilers that the run's options ask for; call it before the model is built."""
     recorders: list[Recorder] = []
     if run.pyinstrument and rank == 0:
         recorders.append(PythonProfile())
@@ -95,10 +98,10 @@ def make_recorders(run: RunConfig, rank: int) -> list[Recorder]:
 
 
 def check_recorders(run: RunConfig) -> None:
-    """Find out whether what the run asks for is installed.
+    """Check that the profilers that the run's options ask for are installed.
 
     Raises:
-        LaunchEnvironmentError: It is not.
+        LaunchEnvironmentError: One is not.
     """
     if run.pyinstrument and find_spec("pyinstrument") is None:
         raise LaunchEnvironmentError(

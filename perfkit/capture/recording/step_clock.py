@@ -1,4 +1,4 @@
-"""How long steps take: by the host's clock, or by the device's own where the host runs ahead of it."""
+"""Step times: by the host's clock, or by the device's own if the host runs ahead of the device."""
 
 import itertools
 import time
@@ -8,27 +8,27 @@ import torch
 
 
 class StepClock(Protocol):
-    """Marks the begin and the end of steps; the durations are read at the end of the run."""
+    """Marks the beginning and the end of steps; the durations are read at the end of the run."""
 
     def begin(self) -> None:
-        """Mark the begin of a step; a second call moves it."""
+        """Mark the beginning of a step; a second call moves it."""
 
     def end(self) -> None:
         """Mark the end of the step."""
 
     def wall_ns(self, wait: bool = True) -> list[int]:
-        """Return the duration of every step that has ended; without `wait` of those known to have, in order."""
+        """Return the durations of all steps that have ended, in order; without `wait`, of those known to have."""
 
 
 class HostClock:
-    """Steps of a CPU: the host does the work itself."""
+    """Times steps on the CPU, where the host does the work itself."""
 
     def __init__(self) -> None:
         self._begin_ns = 0
         self._wall_ns: list[int] = []
 
     def begin(self) -> None:
-        """Mark the begin of a step."""
+        """Mark the beginning of a step."""
         self._begin_ns = time.perf_counter_ns()
 
     def end(self) -> None:
@@ -36,15 +36,15 @@ class HostClock:
         self._wall_ns.append(time.perf_counter_ns() - self._begin_ns)
 
     def wall_ns(self, wait: bool = True) -> list[int]:  # noqa: ARG002
-        """Return the duration of every step that has ended."""
+        """Return the durations of all steps that have ended."""
         return self._wall_ns
 
 
 class DeviceClock:
-    """Steps of an accelerator, timed by events in its own queue, so that nothing waits for it during the run.
+    """Times steps on an accelerator with events in its own queue, so that nothing waits for it during the run.
 
-    The begin is reached when the host has asked for the batch and the device has left the step before: the same
-    definition as that of a step in a trace (metrics.md section 3).
+    A step begins once the host has requested the batch and the device has finished the step before: the same definition
+    as for a step in a trace (metrics.md section 3).
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -54,7 +54,7 @@ class DeviceClock:
         self._steps: list[tuple[Any, Any]] = []
 
     def begin(self) -> None:
-        """Mark the begin of a step."""
+        """Mark the beginning of a step."""
         self._begin = self._mark()
 
     def end(self) -> None:
@@ -62,7 +62,7 @@ class DeviceClock:
         self._steps.append((self._begin, self._mark()))
 
     def wall_ns(self, wait: bool = True) -> list[int]:
-        """Return the duration of every step; without `wait`, which may be for ever, of those the device has left."""
+        """Return the durations of all steps; without `wait`, of those the device has finished: it may never finish."""
         if wait:
             self._module.synchronize(self._device)
         ended = itertools.takewhile(lambda step: wait or _reached(step[1]), self._steps)
@@ -82,5 +82,5 @@ def _reached(event: Any) -> bool:
 
 
 def step_clock(device: torch.device) -> StepClock:
-    """Return the clock that fits a device."""
+    """Return the clock for a device."""
     return HostClock() if device.type == "cpu" else DeviceClock(device)

@@ -1,4 +1,4 @@
-"""Rates of a run from its own clock (metrics.md sections 7 and 8)."""
+"""Throughput of a run, from its own step times (metrics.md sections 7 and 8)."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -17,13 +17,13 @@ class StepWork(Struct, frozen=True, kw_only=True):
     tokens_per_sample: int | None = None
     flops_per_token: float | None = None
     matmul_dtype: str | None = None
-    """Type that matrix products are computed in; None where it is the parameters'."""
+    """Data type of matrix products; None if it is that of the parameters."""
     loads_ahead: bool = False
-    """Whether loader workers read while the step computes: then waiting for a batch is not the time of reading it."""
+    """Whether loader workers read while the step computes: then the wait for a batch is not the time to read it."""
 
 
 class PeakFlops(Struct, frozen=True, kw_only=True):
-    """Peak of one device, or why it is not known."""
+    """Peak FLOP/s of one device, or why it is unknown."""
 
     flops_per_s: float | None
     reason: str | None = None
@@ -32,16 +32,16 @@ class PeakFlops(Struct, frozen=True, kw_only=True):
 def measure_throughput(
     kinds: Sequence[StepKind], ranks: Sequence[RankRecord], work: StepWork, peak: PeakFlops, *, reading: bool = True
 ) -> Throughput | None:
-    """Return the rates over the plain steps, else over the active ones; None where there are neither.
+    """Return the rates over the plain steps, else over the active ones; None if there are neither.
 
-    The time of a step is the largest over ranks, and the figure is the median over steps.
+    The time of a step is the maximum over ranks; the rates use the median over steps.
 
     Args:
         kinds: Kind of each step.
         ranks: What each rank has measured.
         work: What one rank does in one step.
-        peak: Of one device.
-        reading: Whether waiting for a batch is the reading of it; without that there is no rate of reading.
+        peak: Peak FLOP/s of one device.
+        reading: Whether the wait for a batch is the time to read it; otherwise there is no read rate.
     """
     measured_on: Literal["plain", "active"] = "plain" if "plain" in kinds else "active"
     chosen = [step for step, kind in enumerate(kinds) if kind == measured_on]

@@ -1,8 +1,9 @@
-"""Write one rank's trace of one cycle: plain JSON from torch, checked, given lanes, compressed, renamed when whole.
+"""Writes one rank's trace of one cycle: plain JSON from torch, checked, split into lanes, compressed, then renamed.
 
-torch's own `.json.gz` export takes 12 to 17 times as long as its `.json`, and neither says so when the disk is full.
+torch's own `.json.gz` export takes 12 to 17 times as long as its `.json`, and neither reports a full disk.
 """
 
+import logging
 import re
 import struct
 import zlib
@@ -13,17 +14,20 @@ from typing import Final
 
 from torch.profiler import profile
 
+from perfkit.capture.messages import one_line
 from perfkit.capture.recording.lane_rewriter import Edit, apply_edits, find_edits
 from perfkit.errors import StoreError
 from perfkit.util.atomic_write import atomic_write
 
-_LEVEL: Final = 3
+_LOG: Final = logging.getLogger(__name__)
+
+_GZIP_LEVEL: Final = 3
 _SLICE_BYTES: Final = 1 << 20
 _GZIP: Final = 16 + zlib.MAX_WBITS
 _EVENTS: Final = b'"traceEvents"'
 _FOOTER: Final = re.compile(rb'\]\s*,\s*"traceName":.*\}\s*\Z', re.DOTALL)
-"""What torch writes after the last event: any other `}` at the end may be that of an event, in a file cut short."""
-_FOOTER_BYTES: Final = 1 << 14  # the trace's path is in it
+"""What torch writes after the last event: in a truncated file, any other `}` at the end may be that of an event."""
+_FOOTER_BYTES: Final = 1 << 14  # it contains the trace's path
 _ROWS: Final = 100
 
 
@@ -31,14 +35,14 @@ def write_trace(profiler: profile, target: Path) -> None:
     """Write the trace of a stopped profiler to `target` (`.json.gz`).
 
     Raises:
-        StoreError: The trace is not whole, as on a full disk.
+        StoreError: The trace is incomplete, as on a full disk.
     """
     plain = target.with_name(f".{target.name.removesuffix('.gz')}")
     try:
         profiler.export_chrome_trace(str(plain))
         if not plain.is_file():
             raise StoreError(f"torch wrote no trace into {target.parent}: {_HINT}")
-        edits = _edits(plain)
+        edits = _lane_edits(plain)
         with atomic_write(target) as packed:
             compress(plain, packed, edits)
     finally:
@@ -46,11 +50,12 @@ def write_trace(profiler: profile, target: Path) -> None:
         plain.with_name(f"{plain.name}.tmp").unlink(missing_ok=True)  # torch's own, on a full disk
 
 
-def _edits(plain: Path) -> list[Edit]:
-    """Return what gives crossing slices lanes of their own; nothing where that fails: the trace is worth more."""
+def _lane_edits(plain: Path) -> list[Edit]:
+    """Return the edits that move crossing slices to lanes; none if that fails: the trace matters more."""
     try:
         return find_edits(plain)
-    except (MemoryError, ValueError, ArithmeticError):
+    except (MemoryError, ValueError, ArithmeticError) as error:
+        _LOG.info("crossing slices of %s stay on their threads: %s", plain, one_line(error))
         return []
 
 
@@ -61,15 +66,15 @@ def compress(source: Path, target: Path, edits: Sequence[Edit] = ()) -> None:
     """Compress a trace with gzip, in slices, and check both what is read and what was written.
 
     Args:
-        source: what torch wrote.
-        target: the file to write.
-        edits: what to change on the way, in order.
+        source: The file that torch wrote.
+        target: The file to write.
+        edits: Changes to apply to the text, in order of position.
 
     Raises:
-        StoreError: `source` is no whole JSON object with `traceEvents`, or `target` is cut short.
-        OSError: As reading and writing raise it.
+        StoreError: `source` is not a complete JSON object with `traceEvents`, or `target` is truncated.
+        OSError: A file cannot be read or written.
     """
-    packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP)
+    packer = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, _GZIP)
     check = _TraceCheck()
     with source.open("rb") as reader, target.open("wb") as writer:
         for data in apply_edits(iter(partial(reader.read, _SLICE_BYTES), b""), edits):
@@ -77,7 +82,7 @@ def compress(source: Path, target: Path, edits: Sequence[Edit] = ()) -> None:
             writer.write(packer.compress(data))
         writer.write(packer.flush())
     if not check.whole:
-        raise StoreError(f"torch wrote {check.bytes} bytes to {source} that are no trace: {_HINT}")
+        raise StoreError(f"torch wrote {check.bytes} bytes to {source} that are not a complete trace: {_HINT}")
     with target.open("rb") as reader:
         reader.seek(-8, 2)
         trailer = struct.unpack("<II", reader.read())
@@ -86,7 +91,7 @@ def compress(source: Path, target: Path, edits: Sequence[Edit] = ()) -> None:
 
 
 class _TraceCheck:
-    """Looks at a trace slice by slice: one JSON object that holds `traceEvents`."""
+    """Checks, slice by slice, that a trace is one complete JSON object with `traceEvents`."""
 
     def __init__(self) -> None:
         self.bytes = 0

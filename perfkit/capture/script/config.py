@@ -1,4 +1,4 @@
-"""Options of `perfkit run SCRIPT`: their names, types, defaults, and what cannot be combined."""
+"""Options of `perfkit run SCRIPT`: names, types, defaults, and which values are refused."""
 
 from typing import Annotated
 
@@ -10,17 +10,19 @@ from perfkit.errors import UsageError
 
 
 class ScriptConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Options of `perfkit run SCRIPT`; checked when they are made."""
+    """Options of `perfkit run SCRIPT`; validated on construction."""
 
     schedule: Annotated[
-        str, Meta(description="Which steps are recorded; it counts from the end of the first step of the optimizer.")
+        str, Meta(description="Which steps are recorded, counted from the end of the optimizer's first step.")
     ] = "wait=1,warmup=1,active=3,repeat=1,skip_first=0"
     step_on: Annotated[
         str | None,
         Meta(description="Class of the optimizer whose steps count [default: the first optimizer that steps]."),
     ] = None
-    record_shapes: Annotated[bool, Meta(description="Record operators' shapes (costs half a step and memory).")] = False
-    profile_memory: Annotated[bool, Meta(description="Record allocations: memory over the step.")] = False
+    record_shapes: Annotated[
+        bool, Meta(description="Record operators' shapes (adds about half a step's time, and memory).")
+    ] = False
+    profile_memory: Annotated[bool, Meta(description="Record allocations, for memory over the step.")] = False
     with_stack: Annotated[bool, Meta(description="Record Python stacks.")] = False
     with_flops: Annotated[bool, Meta(description="Estimate operators' FLOPs.")] = False
     with_modules: Annotated[bool, Meta(description="Record module hierarchy.")] = False
@@ -29,25 +31,26 @@ class ScriptConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         str | None,
         Meta(description="Name of the run [default: workload, source, ranks and time]."),
     ] = None
-    workload: Annotated[str, Meta(description="What to call what is trained [default: the script's name].")] = ""
-    source: Annotated[str, Meta(description="What to call where the samples come from.")] = "custom"
+    workload: Annotated[str, Meta(description="Name of the workload in reports [default: the script's name].")] = ""
+    source: Annotated[str, Meta(description="Name of the input source in reports.")] = "custom"
     timeout: Annotated[
         str,
-        Meta(description="How long ranks wait for each other, as 90s: at the start, and around a cycle."),
+        Meta(description="How long ranks wait for each other, as 90s: at start-up, and around each recorded cycle."),
     ] = "60s"
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be.
+        """Refuse invalid values.
 
         Raises:
-            UsageError: Naming the option.
+            UsageError: An option has an invalid value.
         """
         for option in ("name", "workload", "source"):
             text = getattr(self, option) or ""
             if "/" in text or text.startswith("."):
-                raise UsageError(f"--{option} {text}: a folder's name, without '/' or a leading dot")
+                raise UsageError(f"--{option} {text}: must be a folder name, without '/' or a leading dot")
         if self.timeout_ns < 10**9:
-            raise UsageError(f"--timeout {self.timeout}: at least 1s")
+            raise UsageError(f"--timeout {self.timeout}: must be at least 1s")
+
         _ = self.plan
 
     @property

@@ -225,7 +225,7 @@ def _process_group_rank(launcher: Launcher | None) -> RankInfo:
     info = launcher_rank()
     if (info.rank, info.world_size) == (rank, size):
         return info
-    # How the ranks are spread over hosts is found out from their exit records.
+    # How the ranks are distributed over hosts follows from their exit records.
     name = launcher.name if launcher else "none"
     return RankInfo(rank=rank, world_size=size, local_rank=rank, local_world_size=size, launcher=name)
 

@@ -1,7 +1,7 @@
-"""Do something right after a module has been imported, without importing it oneself.
+"""Runs a function right after a module has been imported, without importing it first.
 
-A script may set what a package reads when it is loaded (OMP_NUM_THREADS, say) before it imports it: to import the
-package first would change the script.
+A script may set variables that a package reads when it is loaded (OMP_NUM_THREADS, for example) before it imports the
+package: importing it earlier would change the script.
 """
 
 import sys
@@ -12,7 +12,7 @@ from types import ModuleType
 
 
 def run_after_import(name: str, then: Callable[[], None]) -> None:
-    """Call `then` once the top-level module `name` has been imported; at once if it is there already."""
+    """Call `then` once the top-level module `name` has been imported; immediately if it already is."""
     if name in sys.modules:
         then()
     else:
@@ -20,7 +20,7 @@ def run_after_import(name: str, then: Callable[[], None]) -> None:
 
 
 class _ImportHook(MetaPathFinder):
-    """Leaves finding the module to the other finders, and calls `then` after the loader has run it."""
+    """Lets the other finders find the module, and calls `then` after the loader has executed it."""
 
     def __init__(self, name: str, then: Callable[[], None]) -> None:
         self._name = name
@@ -29,22 +29,22 @@ class _ImportHook(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return the others' spec of the module that is awaited; None for any other."""
+        """Return the other finders' spec of the awaited module; None for any other module."""
         if fullname != self._name:
             return None
-        found = (finder.find_spec(fullname, path, target) for finder in sys.meta_path if finder is not self)
-        spec = next((spec for spec in found if spec is not None), None)
+        specs = (finder.find_spec(fullname, path, target) for finder in sys.meta_path if finder is not self)
+        spec = next((spec for spec in specs if spec is not None), None)
         if spec is not None and spec.loader is not None:
-            self._follow(spec.loader)
+            self._hook(spec.loader)
         return spec
 
-    def _follow(self, loader: Loader) -> None:
-        run = loader.exec_module
+    def _hook(self, loader: Loader) -> None:
+        exec_module = loader.exec_module
 
-        def run_and_tell(module: ModuleType) -> None:
-            del loader.exec_module  # this attribute of the object: the class's own comes to light again
-            run(module)
+        def exec_module_and_call(module: ModuleType) -> None:
+            del loader.exec_module  # the instance attribute: the method of the class takes its place again
+            exec_module(module)
             sys.meta_path.remove(self)
             self._then()
 
-        loader.exec_module = run_and_tell  # type: ignore[method-assign]
+        loader.exec_module = exec_module_and_call  # type: ignore[method-assign]

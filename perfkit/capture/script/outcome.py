@@ -35,7 +35,7 @@ class OutcomeReporter:
         """Whether the user has been told why no more is recorded: then an empty recording needs no other line."""
 
     def report_end(self, folder: Path, what: str) -> None:
-        """Print where the traces are, or why there are none; `what` is how the script has ended."""
+        """Print where the traces are, or why there are none; `what` describes how the script has ended."""
         if _has_trace(folder):
             print_status(f"{self._script}: {what}; to see where the time went: perfkit analyze {folder}")
         elif not self.explained:

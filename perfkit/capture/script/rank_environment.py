@@ -1,8 +1,8 @@
-"""What torchrun tells the ranks of a script, and mpiexec and srun do not: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT.
+"""Sets the variables that torchrun sets, and mpiexec and srun do not: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT.
 
-Without these, `init_process_group` of an ordinary script fails (`env://`). Rank 0 reserves a free port and leaves word
-of it in the trace folder, a note a rank, which that rank removes. Neither MPI nor torch is asked: to load either before
-the script does would change the script.
+Without these, `init_process_group` of an ordinary script fails (`env://`). Rank 0 reserves a free port and publishes
+its address in the trace folder, in one file per rank, which that rank removes. Neither MPI nor torch is used: loading
+either before the script does would change the script.
 """
 
 import contextlib
@@ -22,26 +22,26 @@ from perfkit.capture.messages import print_warning
 from perfkit.errors import LaunchEnvironmentError
 
 VARIABLES: Final = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-"""Where the user has set one of these, all are left to the user."""
+"""If the user has set one of these, none is set here."""
 
-_RENDEZVOUS_VARIABLES: Final = ("perfkit", "torchrun")
-"""Launchers that tell all of it themselves."""
+_COMPLETE_LAUNCHERS: Final = ("perfkit", "torchrun")
+"""Launchers that set all of them."""
 _POLL_S: Final = 0.02
-_MOST_POLL_S: Final = 0.5
-"""Thousands of ranks ask one file system."""
+_LONGEST_POLL_S: Final = 0.5
+"""Limits the load of thousands of ranks on one file system."""
 
-_given: set[str] = set()
-_reserved: list[int] = []
-"""Descriptors, which live as long as the process: a socket's object would warn at its end that it is open."""
+_variables_set: set[str] = set()
+_reserved_sockets: list[int] = []
+"""File descriptors that stay open until the process ends: a socket object would warn about that."""
 
 
 def launcher_environment() -> Mapping[str, str]:
-    """Return the environment without what this module has added: it would look like torchrun's."""
-    return {name: value for name, value in os.environ.items() if name not in _given}
+    """Return the environment without the variables set here, which would look like torchrun's."""
+    return {name: value for name, value in os.environ.items() if name not in _variables_set}
 
 
 def launcher_rank() -> RankInfo:
-    """Return this process's place by the launcher's variables; alone where they make no sense."""
+    """Return this process's place from the launcher's variables; rank 0 of 1 if they are inconsistent."""
     try:
         return detect_rank(launcher_environment())
     except LaunchEnvironmentError:
@@ -49,32 +49,31 @@ def launcher_rank() -> RankInfo:
 
 
 def set_rank_environment(trace_dir: Path, timeout_ns: int) -> None:
-    """Set the variables where a launcher has started several ranks and set none of them.
+    """Set the variables if a launcher has started several ranks without any of them.
 
-    Ranks that cannot agree (see `launch_id`), or do not, are left as the launcher has started them; the latter with a
-    warning.
+    Nothing is set if the ranks have no way to find each other (see `launch_id`), nor, with a warning, if they do not
+    find each other in time.
 
     Args:
         trace_dir: A folder that the ranks share.
-        timeout_ns: How long to wait for rank 0's word.
+        timeout_ns: How long to wait for rank 0's address.
     """
     launcher, info = find_launcher(os.environ), launcher_rank()
-    if launcher is None or launcher.name in _RENDEZVOUS_VARIABLES or info.world_size == 1:
+    if launcher is None or launcher.name in _COMPLETE_LAUNCHERS or info.world_size == 1:
         return
-    key = None if any(name in os.environ for name in VARIABLES) else launch_id(launcher, info)
-    if key is None:
+    identifier = None if any(name in os.environ for name in VARIABLES) else launch_id(launcher, info)
+    if identifier is None:
         return
-    notes = trace_dir.resolve() / f".place-{launcher.name}-{key}"
+    folder = trace_dir.resolve() / f".endpoint-{launcher.name}-{identifier}"
+    get_endpoint = _publish_endpoint if info.rank == 0 else _read_endpoint
     try:
-        place = (
-            _publish_endpoint(notes, info, timeout_ns) if info.rank == 0 else _read_endpoint(notes, info, timeout_ns)
-        )
+        endpoint = get_endpoint(folder, info, timeout_ns)
     except (LaunchEnvironmentError, OSError) as error:
-        if info.rank <= 1:  # one says it: rank 0 if it is here
+        if info.rank <= 1:  # one rank reports it, and rank 0 may be missing
             print_warning(f"{error}; the script runs without {', '.join(VARIABLES)}")
         return
-    if len(told := place.split()) == 2:
-        _set(info, *told)
+    if len(address_and_port := endpoint.split()) == 2:  # else rank 0 has none, and reports why
+        _set(info, *address_and_port)
 
 
 def _set(info: RankInfo, address: str, port: str) -> None:
@@ -89,91 +88,91 @@ def _set(info: RankInfo, address: str, port: str) -> None:
     for name, value in values.items():
         if name not in os.environ:
             os.environ[name] = value
-            _given.add(name)
+            _variables_set.add(name)
 
 
-def _publish_endpoint(notes: Path, info: RankInfo, timeout_ns: int) -> str:
-    """Leave a note for every other rank, all at once; return what it says.
+def _publish_endpoint(folder: Path, info: RankInfo, timeout_ns: int) -> str:
+    """Write a file with this host's address and a port for every other rank, all at once; returns its text.
 
     Raises:
-        LaunchEnvironmentError: No other host reaches this one; the others find an empty note.
-        OSError: The notes cannot be written.
+        LaunchEnvironmentError: Other hosts cannot reach this one; the files are then empty.
+        OSError: The files cannot be written.
     """
     try:
-        place = f"{own_address(info)} {_reserve_port()}"
+        endpoint = f"{own_address(info)} {_reserve_port()}"
     except (LaunchEnvironmentError, OSError):
-        _write(notes, info, "")
+        _write_files(folder, info, "")
         raise
-    _write(notes, info, place)
-    threading.Thread(target=_warn_of_missing_ranks, args=(notes, timeout_ns), daemon=True).start()
-    return place
+    _write_files(folder, info, endpoint)
+    threading.Thread(target=_warn_of_missing_ranks, args=(folder, timeout_ns), daemon=True).start()
+    return endpoint
 
 
-def _write(notes: Path, info: RankInfo, text: str) -> None:
-    draft = notes.with_name(f"{notes.name}.tmp")
-    for stale in (draft, notes):
+def _write_files(folder: Path, info: RankInfo, text: str) -> None:
+    draft = folder.with_name(f"{folder.name}.tmp")
+    for stale in (draft, folder):
         shutil.rmtree(stale, ignore_errors=True)
     draft.mkdir(parents=True)
     for rank in range(1, info.world_size):
         (draft / str(rank)).write_text(text, encoding="utf-8")
-    draft.rename(notes)
+    draft.rename(folder)
 
 
 def _reserve_port() -> int:
-    """Return a port that torch can listen on whenever the script asks for it, and nobody is given meanwhile.
+    """Return a port that torch can listen on whenever the script asks for it, and no other process gets meanwhile.
 
-    A bound socket keeps it from being handed out. As long as it does not listen, another one with SO_REUSEADDR may
-    be bound to the same port and listen; torch's store has that option.
+    A bound socket reserves it. As long as that socket does not listen, another one with SO_REUSEADDR can be bound to
+    the same port and listen; torch's store sets that option.
     """
     dual = socket.has_dualstack_ipv6()
-    holder = socket.socket(socket.AF_INET6 if dual else socket.AF_INET)
-    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    reservation = socket.socket(socket.AF_INET6 if dual else socket.AF_INET)
+    reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if dual:
-        holder.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-    holder.bind(("", 0))
-    port = int(holder.getsockname()[1])
-    _reserved.append(holder.detach())
+        reservation.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+    reservation.bind(("", 0))
+    port = int(reservation.getsockname()[1])
+    _reserved_sockets.append(reservation.detach())
     return port
 
 
-def _read_endpoint(notes: Path, info: RankInfo, timeout_ns: int) -> str:
-    """Return what the note for this rank says, and remove it; the last to do so removes the folder.
+def _read_endpoint(folder: Path, info: RankInfo, timeout_ns: int) -> str:
+    """Return the text of this rank's file, and remove it; the last rank to do so removes the folder.
 
     Raises:
-        LaunchEnvironmentError: There is no note in time.
+        LaunchEnvironmentError: There is no file in time.
     """
-    note = notes / str(info.rank)
+    file = folder / str(info.rank)
     deadline, pause_s = time.monotonic() + timeout_ns / 1e9, _POLL_S
     while time.monotonic() < deadline:
         try:
-            place = note.read_text(encoding="utf-8")
+            endpoint = file.read_text(encoding="utf-8")
         except FileNotFoundError:
             time.sleep(pause_s)
-            pause_s = min(1.5 * pause_s, _MOST_POLL_S)
+            pause_s = min(1.5 * pause_s, _LONGEST_POLL_S)
             continue
-        note.unlink()
-        with contextlib.suppress(OSError):  # there are others' yet
-            notes.rmdir()
-        return place
+        file.unlink()
+        with contextlib.suppress(OSError):  # other ranks' files are still there
+            folder.rmdir()
+        return endpoint
     raise LaunchEnvironmentError(
-        f"rank 0 has not left word in {notes.parent} within --timeout {timeout_ns / 1e9:g}s: it has not started, or "
-        "does not see this folder"
+        f"rank 0 has not published its address in {folder.parent} within --timeout {timeout_ns / 1e9:g}s: it has not "
+        "started, or does not see this folder"
     )
 
 
-def _warn_of_missing_ranks(notes: Path, timeout_ns: int) -> None:
-    """Say once the time is over which ranks have not started: the script's own wait for them may be much longer."""
+def _warn_of_missing_ranks(folder: Path, timeout_ns: int) -> None:
+    """Print after the timeout which ranks have not started: the script's own wait for them may be much longer."""
     deadline = time.monotonic() + timeout_ns / 1e9
-    while notes.is_dir() and time.monotonic() < deadline:
-        time.sleep(_MOST_POLL_S)
+    while folder.is_dir() and time.monotonic() < deadline:
+        time.sleep(_LONGEST_POLL_S)
     try:
-        missing = sorted(int(note.name) for note in notes.iterdir())
-    except (OSError, ValueError):  # it is gone, or the file system has put something of its own there
+        missing = sorted(int(file.name) for file in folder.iterdir())
+    except (OSError, ValueError):  # it is gone, or the file system has created a file of its own there
         return
-    shutil.rmtree(notes, ignore_errors=True)  # nobody waits for them any more
+    shutil.rmtree(folder, ignore_errors=True)  # nobody waits for them any more
     if missing:
         shown = ", ".join(map(str, missing[:10])) + (", …" if len(missing) > 10 else "")
         print_warning(
             f"rank{'s' if len(missing) > 1 else ''} {shown} of the script did not start within --timeout "
-            f"{timeout_ns / 1e9:g}s, or did not see {notes.parent}"
+            f"{timeout_ns / 1e9:g}s, or did not see {folder.parent}"
         )

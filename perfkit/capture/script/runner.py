@@ -1,6 +1,6 @@
-"""`perfkit run train.py`: somebody's training script, run as `python train.py` would run it, and recorded.
+"""`perfkit run train.py`: runs a user's training script as `python train.py` would, and records it.
 
-The script's exit code, output and signals are its own. torch is not imported before the script imports it.
+The script's exit code, output and signal handling stay as they are. torch is not imported before the script does.
 """
 
 import atexit
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from perfkit.capture.script.recorder import ScriptRecorder
 
 _OWN_PACKAGE: Final = "workloads"
-"""A top-level package of perfkit's whose name a script may well use for one of its own."""
+"""A top-level package of perfkit's; a script may well have a package of the same name."""
 
 
 def launch_script(arguments: Sequence[str], ranks: int) -> None:
-    """Run `perfkit ARGUMENTS` as `ranks` processes on this host, with what torchrun gives its own.
+    """Run `perfkit ARGUMENTS` as `ranks` processes on this host, in the environment that torchrun would set.
 
     Raises:
-        UsageError: A launcher has started several ranks already.
+        UsageError: A launcher has already started several ranks.
         RunError: A rank was killed by a signal.
         SystemExit: A rank failed, with its exit code.
     """
@@ -53,7 +53,7 @@ def launch_script(arguments: Sequence[str], ranks: int) -> None:
 
 @contextmanager
 def _store() -> Iterator[None]:
-    """Hold the store for the ranks' process group on a free port, as torchrun does; they find it by `env://`."""
+    """Host the store of the ranks' process group on a free port, as torchrun does; they find it through `env://`."""
     if find_spec("torch") is None:
         yield
         return
@@ -74,8 +74,8 @@ def run_script(script: str, arguments: Sequence[str], config: ScriptConfig) -> N
     """Run a script as `python SCRIPT ARGUMENTS` would, and record it.
 
     Raises:
-        StoreError: The trace folder cannot be written.
-        SystemExit: As the script ends.
+        StoreError: The trace folder is not writable.
+        SystemExit: With the script's exit code.
     """
     _check_writable(Path(config.trace_dir))
     exit_with_parent()
@@ -88,7 +88,7 @@ def run_script(script: str, arguments: Sequence[str], config: ScriptConfig) -> N
 
 
 def _check_writable(folder: Path) -> None:
-    """Find out before the script runs for hours."""
+    """Check that traces can be written, before the script runs for hours."""
     existing = folder.resolve()
     while not existing.exists():
         existing = existing.parent
@@ -100,10 +100,10 @@ def _check_writable(folder: Path) -> None:
 
 
 def _execute(script: str, arguments: Sequence[str]) -> None:
-    """Run the script as the interpreter does: it is `__main__`, then and until the process ends.
+    """Run the script as the interpreter does: it is `__main__` until the process ends.
 
-    `runpy.run_path` would take `__main__` away when the script's last line has run, before its threads and its
-    functions for `atexit` have.
+    `runpy.run_path` would remove `__main__` after the script's last line, before its threads and `atexit` functions
+    have ended.
     """
     path = Path(script).absolute()
     main = ModuleType("__main__")
@@ -118,14 +118,14 @@ def _execute(script: str, arguments: Sequence[str]) -> None:
         sys.path[0] = str(path.resolve().parent)
     with io.open_code(str(path)) as stream:
         code = compile(stream.read(), str(path), "exec", dont_inherit=True)
-    exec(code, vars(main))  # noqa: S102  # what the user asks for
+    exec(code, vars(main))  # noqa: S102  # running the user's code is the purpose
 
 
 class _ScriptContext:
-    """From the script's first line to its last: finishes the recording, then ends as the script has ended.
+    """Context manager around the script: finishes the recording, then ends the process as the script has ended.
 
     Args:
-        script: As it was given.
+        script: As the user gave it.
         arguments: Those of the script.
         config: Options of the recording.
     """
@@ -137,7 +137,7 @@ class _ScriptContext:
         self._pid = os.getpid()
         self._recorder: ScriptRecorder | None = None
         self._begin_ns = 0
-        self._last_act = _ExitBySigint()
+        self._exit_by_sigint = _ExitBySigint()
 
     def __enter__(self) -> None:
         self._begin_ns = time.perf_counter_ns()
@@ -154,16 +154,16 @@ class _ScriptContext:
     ) -> None:
         if kind is not None and error is not None and kind is not SystemExit:
             while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
-                trace = trace.tb_next  # the frames above the script are perfkit's
+                trace = trace.tb_next  # the outermost frames are perfkit's
             error.__traceback__ = trace
             sys.excepthook(kind, error, error.__traceback__)
         self._finish(error)
         if error is None or isinstance(error, SystemExit):
             if self._recorder is not None and self._recorder.missed:
-                raise SystemExit(1)  # nothing was recorded of what was asked for; a code of the script's own stays
+                raise SystemExit(1)  # --step-on matched nothing; an exit code of the script takes precedence
             return
         if isinstance(error, KeyboardInterrupt) and os.getpid() == self._pid:
-            self._last_act.wanted = True
+            self._exit_by_sigint.requested = True
         raise SystemExit(1)
 
     def _finish(self, error: BaseException | None) -> None:
@@ -178,14 +178,14 @@ class _ScriptContext:
 
 
 class _ExitBySigint:
-    """Ends the process by SIGINT after all else that happens at its end, if the script was interrupted."""
+    """Ends the process by SIGINT, after all other `atexit` functions, if the script was interrupted."""
 
     def __init__(self) -> None:
-        self.wanted = False
-        atexit.register(self._act)  # before the script registers anything: the last to be called
+        self.requested = False
+        atexit.register(self._exit)  # registered before any of the script's, so called last
 
-    def _act(self) -> None:
-        if self.wanted:
+    def _exit(self) -> None:
+        if self.requested:
             sys.stdout.flush()
             sys.stderr.flush()
             signal.signal(signal.SIGINT, signal.SIG_DFL)

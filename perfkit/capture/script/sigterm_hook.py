@@ -1,7 +1,7 @@
-"""A last word before SIGTERM ends the process, which it then does as it would have without.
+"""Runs a function before SIGTERM ends the process, which it then does as it would have without the hook.
 
-Python runs a handler between two bytecodes of the main thread. A thread that waits inside a collective has none, and
-a process with a handler would not end at all: so a second thread watches, and ends it after a while.
+Python runs a signal handler between two bytecodes of the main thread. While that thread waits inside a collective no
+handler runs, and the process would not end at all: so a second thread watches, and ends the process after a while.
 """
 
 import os
@@ -12,26 +12,26 @@ from types import FrameType
 from typing import Final
 
 GRACE_S: Final = 3.0
-"""How long the main thread has to come back to Python."""
+"""How long the main thread may take to return to Python."""
 
 _EXIT_CODE: Final = 128 + signal.SIGTERM
 
 
 class SigtermHook:
-    """Calls `say` on SIGTERM, unless the script has a handler of its own.
+    """Calls `on_signal` on SIGTERM, unless the script has a handler of its own.
 
     Args:
-        say: Called in the main thread, once.
-        note: Called instead in a thread of its own where the main thread does not come back.
+        on_signal: Called in the main thread, once.
+        on_stuck: Called instead, in a thread of its own, if the main thread does not return to Python.
     """
 
-    def __init__(self, say: Callable[[], None], note: Callable[[], None]) -> None:
-        self._say = say
-        self._note = note
-        self._heard = threading.Event()
+    def __init__(self, on_signal: Callable[[], None], on_stuck: Callable[[], None]) -> None:
+        self._on_signal = on_signal
+        self._on_stuck = on_stuck
+        self._handled = threading.Event()
 
     def install(self) -> None:
-        """Begin to listen; without effect outside the main thread, and where somebody else listens already."""
+        """Install the handler; does nothing outside the main thread, or if there is another handler."""
         if threading.current_thread() is not threading.main_thread():
             return
         if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
@@ -40,30 +40,30 @@ class SigtermHook:
         reader, writer = os.pipe()
         os.set_blocking(writer, False)
         other = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-        if other != -1:  # an event loop's: it needs it more
+        if other != -1:  # an event loop's, which takes precedence
             signal.set_wakeup_fd(other)
             return
-        os.register_at_fork(after_in_child=self._forget)
-        threading.Thread(target=self._watch, args=(reader,), name="perfkit-farewell", daemon=True).start()
+        os.register_at_fork(after_in_child=self._uninstall)
+        threading.Thread(target=self._watch, args=(reader,), name="perfkit-sigterm", daemon=True).start()
 
     @property
     def _installed(self) -> bool:
         return signal.getsignal(signal.SIGTERM) == self._handle
 
-    def _forget(self) -> None:
-        """Leave a forked child as it would be by itself."""
+    def _uninstall(self) -> None:
+        """Remove the handler from a forked child."""
         if self._installed:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             signal.set_wakeup_fd(-1)
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
-        self._heard.set()
-        signal.signal(number, signal.SIG_DFL)  # a second one ends it at once
-        self._say()
+        self._handled.set()
+        signal.signal(number, signal.SIG_DFL)  # a second SIGTERM ends the process at once
+        self._on_signal()
         os.kill(os.getpid(), number)
 
     def _watch(self, reader: int) -> None:
         while numbers := os.read(reader, 64):
-            if signal.SIGTERM in numbers and self._installed and not self._heard.wait(GRACE_S):
-                self._note()
+            if signal.SIGTERM in numbers and self._installed and not self._handled.wait(GRACE_S):
+                self._on_stuck()
                 os._exit(_EXIT_CODE)

@@ -1,4 +1,4 @@
-"""Whether torch.compile compiled anything, and when: it falls back to eager execution without a word."""
+"""Whether torch.compile compiled anything, and in which steps: it falls back to eager execution silently."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ from perfkit.schema.manifest import Compiled
 
 
 class CompileMonitor:
-    """Counts the graphs that torch compiles, step by step."""
+    """Counts the graphs that torch compiles, per step."""
 
     def __init__(self) -> None:
         self._before = _graphs()
@@ -17,10 +17,10 @@ class CompileMonitor:
 
     @contextmanager
     def watching(self, step: int) -> Iterator[None]:
-        """Note whether anything is compiled in `step`.
+        """Record whether anything is compiled in `step`.
 
         Raises:
-            LaunchEnvironmentError: The compiler fails, or there is none.
+            LaunchEnvironmentError: The compiler fails, or is missing.
         """
         from torch._dynamo.exc import BackendCompilerFailed
 
@@ -29,7 +29,7 @@ class CompileMonitor:
             yield
         except BackendCompilerFailed as error:
             cause = str(error).strip().splitlines()[0]
-            advice = "install a C++ compiler (CXX names it)" if "compiler" in cause.lower() else "see --debug"
+            advice = "install a C++ compiler (CXX selects it)" if "compiler" in cause.lower() else "see --debug"
             raise LaunchEnvironmentError(
                 f"--compile: torch cannot compile the model ({cause}): {advice}, or leave --compile out"
             ) from error
@@ -38,13 +38,13 @@ class CompileMonitor:
 
     def result(self, ranks: ProcessRankGroup) -> Compiled:
         """Return what was compiled on every rank; called by all of them."""
-        everyone = ranks.all_gather((_graphs() - self._before, self._steps))
-        steps = sorted({step for _, own in everyone for step in own})
-        return Compiled(graphs=min(graphs for graphs, _ in everyone), steps=steps)
+        by_rank = ranks.all_gather((_graphs() - self._before, self._steps))
+        steps = sorted({step for _, own in by_rank for step in own})
+        return Compiled(graphs=min(graphs for graphs, _ in by_rank), steps=steps)
 
 
 def _graphs() -> int:
-    # Imported late: it takes seconds, and only compiled runs need it.
+    # Imported late: the import takes seconds, and only compiled runs need it.
     from torch._dynamo.utils import counters
 
     return int(counters["stats"]["unique_graphs"])

@@ -1,4 +1,4 @@
-"""Averaging gradients after backward, in buckets like DDP's, so that nothing of it is hidden: `--no-overlap`."""
+"""Averages gradients after backward, in buckets like DDP's, so that none of it overlaps: `--no-overlap`."""
 
 from collections.abc import Iterable, Iterator
 from typing import Final
@@ -9,14 +9,14 @@ from torch import Tensor, nn
 
 _MIB: Final = 1 << 20
 _DEFAULT_MIB: Final = (1.0, 25.0)
-"""DDP's own: the first bucket, the others."""
+"""DDP's defaults: the first bucket, all others."""
 
 
 def average_gradients(parameters: Iterable[nn.Parameter], bucket_cap_mb: float | None) -> None:
     """Average the gradients over all ranks, one bucket after the other.
 
     Args:
-        parameters: In the order of the model; their gradients are there, on every rank the same ones.
+        parameters: In the order of the model; the same ones must have gradients on every rank.
         bucket_cap_mb: Size of a bucket; None is DDP's default.
     """
     ranks = dist.get_world_size()
@@ -30,20 +30,20 @@ def average_gradients(parameters: Iterable[nn.Parameter], bucket_cap_mb: float |
 
 
 def buckets(gradients: list[Tensor], bucket_cap_mb: float | None) -> Iterator[list[Tensor]]:
-    """Yield the gradients in the order in which backward makes them, as many at once as a bucket may hold.
+    """Yield the gradients in buckets, in the order in which backward computes them.
 
-    As in DDP a bucket is closed by the gradient that fills it, and holds one type only.
+    As in DDP a bucket is closed by the gradient that fills it, and contains a single data type.
     """
     first, others = _DEFAULT_MIB if bucket_cap_mb is None else (bucket_cap_mb, bucket_cap_mb)
-    cap_bytes, bucket, held_bytes = first * _MIB, list[Tensor](), 0
+    cap_bytes, bucket, bucket_bytes = first * _MIB, list[Tensor](), 0
     for gradient in reversed(gradients):
         if bucket and bucket[0].dtype != gradient.dtype:
             yield bucket
-            cap_bytes, bucket, held_bytes = others * _MIB, [], 0
+            cap_bytes, bucket, bucket_bytes = others * _MIB, [], 0
         bucket.append(gradient)
-        held_bytes += gradient.nbytes
-        if held_bytes >= cap_bytes:
+        bucket_bytes += gradient.nbytes
+        if bucket_bytes >= cap_bytes:
             yield bucket
-            cap_bytes, bucket, held_bytes = others * _MIB, [], 0
+            cap_bytes, bucket, bucket_bytes = others * _MIB, [], 0
     if bucket:
         yield bucket

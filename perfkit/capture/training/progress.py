@@ -11,19 +11,19 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from perfkit.capture.messages import print_status
 
 _LINES: Final = 10
-"""Plain lines a run, at most about."""
+"""Approximate maximum of plain lines per run."""
 
 
 class Show(Protocol):
-    """Shows that `done` steps are complete."""
+    """Shows progress."""
 
     def __call__(self, done: int) -> None:
-        """Show it."""
+        """Show that `done` steps are complete."""
 
 
 @contextmanager
 def progress(total: int, visible: bool) -> Iterator[Show]:
-    """Show the progress of `total` steps while the body runs; nothing where it is not `visible`."""
+    """Show the progress of `total` steps while the body runs, if `visible`."""
     if not visible:
         yield _nothing
     elif sys.stderr.isatty():
@@ -49,7 +49,7 @@ def _nothing(done: int) -> None:
 
 
 def _bar() -> Progress:
-    # No refresh by a thread of its own: that would run beside the steps that are measured.
+    # No refresh by a thread of its own: it would run during the steps that are measured.
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),

@@ -1,4 +1,4 @@
-"""The training loop of one rank: micro-steps, precision, gradients averaged with or without overlap, compilation."""
+"""The training loop of one rank: micro-steps, precision, gradient averaging with or without overlap, compilation."""
 
 import itertools
 from collections.abc import Iterator, Mapping
@@ -29,9 +29,9 @@ class Input(Struct, frozen=True, kw_only=True):
 
     loader: DataLoader[Any]
     sampler: DistributedSampler[Any]
-    """Of single samples; the loader may hold it inside a sampler of batches."""
+    """Samples single samples; the loader may wrap it in a batch sampler."""
     steps: int
-    """Steps to train."""
+    """Number of steps to train."""
 
 
 class Trainer:
@@ -39,10 +39,10 @@ class Trainer:
 
     Args:
         workload: What is trained.
-        run: How.
+        run: Options of the run.
         ranks: The ranks.
-        model: Bare, on its device, the same on every rank.
-        steps: Steps to train.
+        model: Not wrapped, on its device, the same on every rank.
+        steps: Number of steps to train.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Trainer:
         if run.checkpoint_activations:
             checkpoint_activations(workload.layers(model))
         self.compiled = CompileMonitor() if run.compile else None
-        """What was compiled when; None where nothing should be."""
+        """What was compiled; None unless the model is to be compiled."""
         self._model = wrap(model, run)
         self._optimization: Optimization = workload.optimization(
             model,
@@ -64,13 +64,13 @@ class Trainer:
             total_steps=steps,
             device_type=self._device.type,
         )
-        # Disabled, it passes everything through.
+        # A disabled scaler passes everything through.
         self._scaler = torch.amp.GradScaler(self._device.type, enabled=run.precision == "float16")
 
     def train(self, data: Input, session: Session, show: Show) -> None:
-        """Train all steps, over as many epochs as they take."""
+        """Train all steps, over as many epochs as needed."""
         session.start()
-        batches = _endless(data, session)
+        batches = _batches(data, session)
         while session.steps < self._steps:
             step = session.steps
             if self.compiled is None:
@@ -105,13 +105,13 @@ class Trainer:
         return loss.detach()
 
     def _averaging(self, last: bool, first_step: bool) -> AbstractContextManager[None]:
-        """Let DDP average the gradients in the last micro-step only, and not at all if it is to be done afterwards.
+        """Let DDP average the gradients in the last micro-step only, or not at all with `--no-overlap`.
 
-        A static graph is learned in the first backward, which must average for that; so then the whole first step does.
-        What the micro-steps before have averaged stays as it is when it is averaged again.
+        DDP learns a static graph in the first backward, which must average for that: with a static graph, all
+        micro-steps of the first step average. Averaging averaged gradients again does not change them.
         """
-        learning = self._run.static_graph and first_step
-        return nullcontext() if self._run.overlap and (last or learning) else self._model.no_sync()
+        learns_graph = self._run.static_graph and first_step
+        return nullcontext() if self._run.overlap and (last or learns_graph) else self._model.no_sync()
 
     def _autocast(self) -> torch.autocast:
         dtype = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}[self._run.precision]
@@ -130,11 +130,11 @@ class Trainer:
 
 
 def wrap(model: nn.Module, run: RunConfig) -> DistributedDataParallel:
-    """Return `model` in DDP, compiled if it is to be.
+    """Return `model` in DDP, compiled if the run's options ask for it.
 
-    DDP around the compiled module, not the other way round: torch compiles what the user's own frames call, and in
-    `compile(DDP(nn.Transformer))` there is none, so that it runs eager without a word. This way both compile, and torch
-    still splits the graph by DDP's buckets, so that averaging overlaps with backward.
+    DDP wraps the compiled module, not the other way round: torch compiles what the user's own frames call, and in
+    `compile(DDP(nn.Transformer))` there is no such frame, so that it silently runs eager. In this order both compile,
+    and torch still splits the graph at DDP's buckets, so that averaging overlaps with backward.
     """
     module = cast("nn.Module", torch.compile(model)) if run.compile else model
     return DistributedDataParallel(
@@ -146,12 +146,12 @@ def wrap(model: nn.Module, run: RunConfig) -> DistributedDataParallel:
 
 
 def checkpoint_activations(layers: list[nn.Module]) -> None:
-    """Let each layer keep only its input for backward, and compute the rest again there (with the same dropout)."""
+    """Let each layer keep only its input for backward, and recompute the rest there (with the same dropout)."""
     for layer in layers:
         layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
 
 
-def _endless(data: Input, session: Session) -> Iterator[Batch]:
+def _batches(data: Input, session: Session) -> Iterator[Batch]:
     for epoch in itertools.count():
         data.sampler.set_epoch(epoch)
         yield from session.batches(data.loader)

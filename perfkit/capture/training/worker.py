@@ -1,7 +1,7 @@
-"""One rank's whole life, from joining the others to the last line of the manifest.
+"""Runs one rank of a workload, from joining the process group to the completed manifest.
 
-The model is wrapped in DDP on one rank too, so that a run on one rank is the same program as a run on many, and what a
-comparison of the two shows is communication.
+The model is wrapped in DDP even on a single rank, so that a run on one rank is the same program as a run on many, and a
+comparison of the two shows communication.
 """
 
 import sys
@@ -47,7 +47,8 @@ def run_rank(job: Job, debug: bool = False) -> None:
     """Run one rank of `job`; all ranks call it.
 
     Raises:
-        PerfkitError: Alone. Of several ranks the first that fails prints the error, and all end their processes.
+        PerfkitError: The run failed, with a single rank. Of several, the first that fails prints the error, and all
+            exit.
     """
     exit_with_parent()
     info, mpi = locate()
@@ -57,7 +58,7 @@ def run_rank(job: Job, debug: bool = False) -> None:
     ):
         _check_options(job, ranks)
         ranks.run_on_all(lambda: check_recorders(job.run))
-        _warn_of_threads(ranks, topology)
+        _warn_of_oversubscription(ranks, topology)
         folder = open_run(ranks, topology, _describe_run(job), job.trace_dir, job.run.name)
         guard.folder, guard.current_activity = folder, lambda: ranks.current_activity
         watchdog = Watchdog(info.rank, ranks.all_gather(process_identity()), folder)
@@ -73,7 +74,7 @@ def _check_options(job: Job, ranks: ProcessRankGroup) -> None:
     """Refuse ranks that were started with different options: they would wait for each other for ever.
 
     Raises:
-        UsageError: Naming the options, on the ranks that differ from rank 0.
+        UsageError: This rank's options differ from rank 0's.
     """
     reference = ranks.broadcast(job.effective)
 
@@ -81,7 +82,7 @@ def _check_options(job: Job, ranks: ProcessRankGroup) -> None:
         differing = [name for name, value in job.effective.items() if reference.get(name) != value]
         if differing:
             flags = ", ".join("--" + name.replace("_", "-") for name in differing)
-            raise UsageError(f"other options than rank 0 ({flags}): start all ranks with the same ones")
+            raise UsageError(f"options differ from those of rank 0 ({flags}): start all ranks with the same options")
 
     ranks.run_on_all(check)
 
@@ -96,15 +97,15 @@ def _describe_run(job: Job) -> RunDescription:
     )
 
 
-def _warn_of_threads(ranks: ProcessRankGroup, topology: Topology) -> None:
-    """Say before the run that its ranks use more threads than there are cores."""
-    nothing = StepMeasurements(kinds=[], wall_ns=[], load_ns=[], loss=[])
-    records = ranks.all_gather(rank_record(ranks.rank, topology, nothing))
+def _warn_of_oversubscription(ranks: ProcessRankGroup, topology: Topology) -> None:
+    """Warn before the run if its ranks use more threads than there are cores."""
+    no_steps = StepMeasurements(kinds=[], wall_ns=[], load_ns=[], loss=[])
+    records = ranks.all_gather(rank_record(ranks.rank, topology, no_steps))
     for finding in oversubscription(records) if ranks.rank == 0 else ():
         print_warning(finding.message)
 
 
-def _warn_of_compiling(compiled: Compiled, kinds: list[StepKind]) -> None:
+def _warn_of_compilation(compiled: Compiled, kinds: list[StepKind]) -> None:
     for finding in compile_findings(compiled, kinds):
         print_warning(finding.message)
 
@@ -127,16 +128,16 @@ def _train(job: Job, ranks: ProcessRankGroup, topology: Topology, folder: Path, 
         loads_ahead=job.data.num_workers > 0,
     )
     guard.stop = session.discard
-    guard.known = lambda: manifest_fields_after_failure(
+    guard.manifest_fields = lambda: manifest_fields_after_failure(
         ranks.rank, topology, session.measurements(wait=False), work, model
     )
     with progress(data.steps, visible=ranks.rank == 0) as show:
         trainer.train(data, session, show)
     session.finish()
-    speed = _file_speed(ranks, path)
+    bandwidth = _file_bandwidth(ranks, path)
     compiled = None if trainer.compiled is None else trainer.compiled.result(ranks)
     if ranks.rank == 0 and compiled is not None:
-        _warn_of_compiling(compiled, session.kinds)
+        _warn_of_compilation(compiled, session.kinds)
     write_completed_manifest(
         ranks,
         topology,
@@ -146,16 +147,16 @@ def _train(job: Job, ranks: ProcessRankGroup, topology: Topology, folder: Path, 
         model=model,
         peak_tflops=job.run.peak_tflops,
         compiled=compiled,
-        file_speed=speed,
+        file_bandwidth=bandwidth,
     )
 
 
-def _file_speed(ranks: ProcessRankGroup, path: Path | None) -> FileBandwidth | str | None:
+def _file_bandwidth(ranks: ProcessRankGroup, path: Path | None) -> FileBandwidth | str | None:
     """Let rank 0 measure how fast the samples' file can be read; the others wait for it without a limit.
 
     Returns:
-        The speed, or why it is not known: a run that is trained does not fail for it. None on the other ranks, and
-        where there is no file.
+        The bandwidth, or the reason why it is unknown, which does not fail a trained run. None on the other ranks, and
+        if there is no file.
     """
     ranks.current_activity = "the end of the run"
 
@@ -163,24 +164,24 @@ def _file_speed(ranks: ProcessRankGroup, path: Path | None) -> FileBandwidth | s
         try:
             return None if path is None else measure_file_bandwidth(path)
         except OSError as error:
-            return f"{path}: cannot be read again ({error.strerror or error})"
+            return f"{path} cannot be read again ({error.strerror or error})"
 
     return ranks.run_on(ranks.rank == 0, measure)
 
 
 def _prepare_data(job: Job, ranks: ProcessRankGroup, topology: Topology, spec: DataSpec) -> Path | None:
-    """Write the data set once; first rank 0, then one rank of every other node.
+    """Write the data set once: first on rank 0, then on one rank of every other node.
 
-    Where the nodes share the folder, the others find rank 0's file and take it.
+    If the nodes share the folder, the other nodes find rank 0's file and use it.
     """
 
     def prepare() -> Path | None:
         return job.source.prepare(job.workload, spec, job.data)
 
     path = ranks.run_on(ranks.rank == 0, prepare)
-    elsewhere = ranks.run_on(topology.local_rank == 0 and topology.node_rank > 0, prepare)
-    own = topology.node_rank, path or elsewhere
-    return next((found for node, found in ranks.all_gather(own) if found and node == own[0]), None)
+    other_node_path = ranks.run_on(topology.local_rank == 0 and topology.node_rank > 0, prepare)
+    own = topology.node_rank, path or other_node_path
+    return next((path for node, path in ranks.all_gather(own) if path and node == own[0]), None)
 
 
 def _open_input(job: Job, ranks: ProcessRankGroup, spec: DataSpec, path: Path | None) -> Input:
@@ -199,7 +200,7 @@ def _open_input(job: Job, ranks: ProcessRankGroup, spec: DataSpec, path: Path | 
 
 
 def _build(job: Job, ranks: ProcessRankGroup, device: torch.device) -> nn.Module:
-    """Build the same model on every rank, and check that it is the same; then let the ranks' dropouts differ."""
+    """Build the same model on every rank and verify that; then seed each rank differently, for dropout."""
     torch.manual_seed(job.run.seed)
     model = job.workload.build().to(device)
     checksum_on_all_ranks(ranks, model.state_dict().values(), "before the first step")

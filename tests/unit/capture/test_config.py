@@ -43,7 +43,7 @@ def test_default_steps_leave_three_warm_plain_ones() -> None:
         ("active=x", "int"),
     ],
 )
-def test_schedules_that_cannot_be(text: str, message: str) -> None:
+def test_invalid_schedules(text: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         Schedule.parse(text)
 
@@ -53,7 +53,7 @@ def test_durations() -> None:
     assert parse_duration("1.5s", "x") == 1_500_000_000
     assert parse_duration("10m", "x") == 600 * 10**9
     for text in ("10", "ms", "-1s", "1d"):
-        with pytest.raises(UsageError, match="no duration"):
+        with pytest.raises(UsageError, match="not a duration"):
             parse_duration(text, "--timeout")
 
 
@@ -75,7 +75,7 @@ def test_injections() -> None:
         "phase=backward,delay=1s,node=1",
     ],
 )
-def test_injections_that_cannot_be(text: str) -> None:
+def test_invalid_injections(text: str) -> None:
     with pytest.raises(UsageError, match="--inject"):
         parse_injection(text)
 
@@ -91,7 +91,7 @@ def test_injections_that_cannot_be(text: str) -> None:
         ({"inject": ("x",)}, "--inject"),
     ],
 )
-def test_combinations_that_cannot_be(options: dict[str, object], message: str) -> None:
+def test_invalid_combinations(options: dict[str, object], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         RunConfig(**options)  # type: ignore[arg-type]
 

@@ -1,4 +1,4 @@
-"""Errors of scripts, whatever they say of themselves."""
+"""Errors of scripts as one line, whatever their text is."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from perfkit.capture.messages import exit_cause, one_line
 
 
 class MuteError(Exception):
-    """Cannot say what it is."""
+    """Has no text."""
 
     def __str__(self) -> str:
         """Fail."""
@@ -14,7 +14,7 @@ class MuteError(Exception):
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "line"),
     [
         (ValueError("two\nlines"), "ValueError: two lines"),
         (ValueError("\udcff"), "ValueError: \\udcff"),
@@ -23,6 +23,6 @@ class MuteError(Exception):
         (SystemExit(3), "the script ended with exit code 3"),
     ],
 )
-def test_an_error_is_a_line_that_any_file_can_hold(error: BaseException, said: str) -> None:
-    assert one_line(exit_cause(error)) == said
-    said.encode()
+def test_an_error_is_a_line_that_any_file_can_hold(error: BaseException, line: str) -> None:
+    assert one_line(exit_cause(error)) == line
+    line.encode()

@@ -32,7 +32,7 @@ def test_what_is_given_is_read() -> None:
         (PointOptions, {"vary": ("source=hdf5",)}, "--vary source: use --source"),
         (PointOptions, {"ranks": "x"}, "--ranks x"),
         (RunningOptions, {"order_seed": 3}, "--order-seed has no effect without --random-order"),
-        (RunningOptions, {"pause": "10"}, "--pause: '10' is no duration"),
+        (RunningOptions, {"pause": "10"}, "--pause: '10' is not a duration"),
         (RunningOptions, {"launcher_options": "'"}, "--launcher-options '"),
         (EmitOptions, {"account": "x"}, "--account is for job scripts: give --emit too"),
         (EmitOptions, {"ranks_per_node": 2}, "--ranks-per-node is for job scripts"),

@@ -101,9 +101,9 @@ def test_the_size_that_only_mpi_knows() -> None:
         ({"PMI_RANK": "0", "PMI_SIZE": "2"}, "MPI_LOCALNRANKS is not set"),
         ({**OPENMPI, "OMPI_COMM_WORLD_RANK": "4"}, r"contradict.*OMPI_COMM_WORLD_RANK=4.*OMPI_COMM_WORLD_SIZE=4"),
         ({**OPENMPI, "OMPI_COMM_WORLD_LOCAL_RANK": "2"}, "contradict.*OMPI_COMM_WORLD_LOCAL_RANK=2"),
-        ({**HYDRA, "PMI_SIZE": "two"}, "PMI_SIZE=two is no number"),
+        ({**HYDRA, "PMI_SIZE": "two"}, "PMI_SIZE=two is not a number"),
         ({**SLURM, "SLURM_NODEID": "4"}, r"SLURM_STEP_TASKS_PER_NODE=2\(x3\),1 and SLURM_NODEID=4"),
-        ({**SLURM, "SLURM_STEP_TASKS_PER_NODE": "2x3"}, "SLURM_STEP_TASKS_PER_NODE=2x3 is not understood"),
+        ({**SLURM, "SLURM_STEP_TASKS_PER_NODE": "2x3"}, "SLURM_STEP_TASKS_PER_NODE=2x3 cannot be parsed"),
         # exported by hand and forgotten
         (
             {**HYDRA, "RANK": "0", "WORLD_SIZE": "4", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "4"},
@@ -111,20 +111,22 @@ def test_the_size_that_only_mpi_knows() -> None:
         ),
     ],
 )
-def test_what_cannot_be(environment: Mapping[str, str], message: str) -> None:
+def test_contradictions_are_refused(environment: Mapping[str, str], message: str) -> None:
     with pytest.raises(LaunchEnvironmentError, match=message):
         detect_rank(environment)
 
 
 def test_mpi_must_agree() -> None:
     assert detect_rank(HYDRA, MpiView(1, 2)).rank == 1
-    with pytest.raises(LaunchEnvironmentError, match=r"hydra says rank 1 of 2 .*mpi4py says 0 of 1"):
+    with pytest.raises(
+        LaunchEnvironmentError, match=r"this is rank 1 of 2 according to hydra .* rank 0 of 1 according to mpi4py"
+    ):
         detect_rank(HYDRA, MpiView(0, 1))
     # srun without MPI: every process is rank 0 of 1 of its own
     assert detect_rank({**SLURM, "PMIX_RANK": "6"}, MpiView(0, 1)).world_size == 7
 
 
-def test_who_is_asked() -> None:
+def test_when_mpi_is_asked() -> None:
     assert needs_mpi(HYDRA)
     assert needs_mpi(OPENMPI)
     assert needs_mpi(PALS_PMIX)

@@ -1,4 +1,4 @@
-"""Which network interface leads to a host."""
+"""Which network interface reaches a host."""
 
 import socket
 import sys
@@ -9,7 +9,7 @@ from perfkit.capture.distributed.rendezvous import interface_to
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks Linux")
-def test_the_interface_that_leads_to_this_host_itself() -> None:
+def test_the_interface_that_reaches_this_host_itself() -> None:
     assert interface_to("127.0.0.1") == "lo"
 
 

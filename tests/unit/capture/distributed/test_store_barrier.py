@@ -1,4 +1,4 @@
-"""Ranks that wait for each other by the store: threads here, a store of their own kind each."""
+"""Ranks that wait for each other at a barrier in a store: threads here, each with its own client."""
 
 import time
 from collections.abc import Callable
@@ -16,9 +16,9 @@ from perfkit.capture.distributed.store_barrier import PeerFailedError, StoreBarr
 from perfkit.errors import RunError, StoreError, UsageError
 
 LIMIT = timedelta(seconds=30)
-"""Longer than any thread is kept waiting on a busy machine."""
+"""Longer than any thread waits on a busy machine."""
 SILENCE = timedelta(seconds=3)
-"""For tests that wait for its end."""
+"""For tests that wait until it is over."""
 
 
 def connected(limit: timedelta) -> list[StoreBarrier]:
@@ -28,7 +28,7 @@ def connected(limit: timedelta) -> list[StoreBarrier]:
 
 
 @pytest.fixture
-def meetings() -> list[StoreBarrier]:
+def barriers() -> list[StoreBarrier]:
     return connected(LIMIT)
 
 
@@ -46,52 +46,52 @@ class Disturbed:
             meanwhile(self)
         return getattr(self._store, name)
 
-    def let_rank_1_come(self) -> None:
-        self._store.set("meeting/1/1", "here")
-        self._store.add("meeting/1/here", 1)
+    def let_rank_1_arrive(self) -> None:
+        self._store.set("barrier/1/1", "here")
+        self._store.add("barrier/1/arrived", 1)
 
 
-def meet(meetings: list[StoreBarrier], actions: list[Callable[[], Any] | None]) -> list[Future[Any]]:
-    """Let every rank that has an action come, and wait until they have parted."""
+def run_on_all(barriers: list[StoreBarrier], actions: list[Callable[[], Any] | None]) -> list[Future[Any]]:
+    """Let every rank that has an action run it, and wait for all of them."""
     with ThreadPoolExecutor(3) as ranks:
         return [
-            ranks.submit(meeting.run_on_all, action)
-            for meeting, action in zip(meetings, actions, strict=True)
+            ranks.submit(barrier.run_on_all, action)
+            for barrier, action in zip(barriers, actions, strict=True)
             if action is not None
         ]
 
 
 def test_work_may_take_longer_than_the_limit_of_a_collective() -> None:
-    meetings = connected(SILENCE)
+    barriers = connected(SILENCE)
 
     def work() -> str:
         time.sleep(2 * SILENCE.total_seconds())
         return "done"
 
-    assert [future.result() for future in meet(meetings, [lambda: 0, work, lambda: 2])] == [0, "done", 2]
-    assert [future.result() for future in meet(meetings, [int, int, int])] == [0, 0, 0]
+    assert [future.result() for future in run_on_all(barriers, [lambda: 0, work, lambda: 2])] == [0, "done", 2]
+    assert [future.result() for future in run_on_all(barriers, [int, int, int])] == [0, 0, 0]
 
 
-def test_the_first_that_fails_says_why_and_the_others_are_quiet(meetings: list[StoreBarrier]) -> None:
+def test_the_first_that_fails_raises_its_error_and_the_others_are_quiet(barriers: list[StoreBarrier]) -> None:
     def fail() -> None:
         raise UsageError("no")
 
-    errors = [future.exception() for future in meet(meetings, [int, int, fail])]
+    errors = [future.exception() for future in run_on_all(barriers, [int, int, fail])]
     assert [type(error) for error in errors] == [PeerFailedError, PeerFailedError, UsageError]
     assert "rank 2" in str(errors[0])
 
 
-def test_an_error_of_any_kind_lets_nobody_wait(meetings: list[StoreBarrier]) -> None:
+def test_an_error_of_any_kind_keeps_no_rank_waiting(barriers: list[StoreBarrier]) -> None:
     def fail() -> None:
         raise MemoryError
 
     began = time.monotonic()
-    errors = [future.exception() for future in meet(meetings, [fail, int, int])]
+    errors = [future.exception() for future in run_on_all(barriers, [fail, int, int])]
     assert [type(error) for error in errors] == [MemoryError, PeerFailedError, PeerFailedError]
     assert time.monotonic() - began < LIMIT.total_seconds()
 
 
-def test_an_error_of_ones_own_is_told_though_the_store_is_gone() -> None:
+def test_an_own_error_is_raised_though_the_store_is_gone() -> None:
     stores = [TCPStore("127.0.0.1", 0, 2, True, wait_for_workers=False)]
     client = TCPStore("127.0.0.1", stores[0].port, 2, False, wait_for_workers=False)
 
@@ -104,33 +104,33 @@ def test_an_error_of_ones_own_is_told_though_the_store_is_gone() -> None:
 
 
 def test_a_silent_rank_is_named_by_one_of_the_others() -> None:
-    errors = [future.exception() for future in meet(connected(SILENCE), [int, None, int])]
+    errors = [future.exception() for future in run_on_all(connected(SILENCE), [int, None, int])]
     assert isinstance(errors[1], PeerFailedError)
     assert type(errors[0]) is RunError
-    assert str(errors[0]).startswith("rank 1 of 3 has not started or is stuck: nothing heard of it for --timeout 3s")
+    assert str(errors[0]).startswith("rank 1 of 3 has not started or is stuck: no sign of it within --timeout 3s")
 
 
-def test_a_rank_that_comes_when_the_limit_is_over_has_come() -> None:
-    store = Disturbed("check", Disturbed.let_rank_1_come)  # which is asked first for who is missing
+def test_a_rank_that_arrives_just_after_the_limit_is_not_missing() -> None:
+    store = Disturbed("check", Disturbed.let_rank_1_arrive)  # the first request for the missing ranks
     assert StoreBarrier(cast("Store", store), 0, 2, timedelta(seconds=0.1)).run_on_all(lambda: 7) == 7
 
 
-def test_ones_own_stall_is_no_silence_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stall_of_this_process_is_not_silence_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     hours, polls = count(step=3600), count(1)
 
     def sleep(_: float) -> None:
         if next(polls) == 3:
-            store.let_rank_1_come()
+            store.let_rank_1_arrive()
 
     monkeypatch.setattr(
         "perfkit.capture.distributed.store_barrier.time", SimpleNamespace(monotonic=lambda: next(hours), sleep=sleep)
     )
-    store = Disturbed("", Disturbed.let_rank_1_come)
+    store = Disturbed("", Disturbed.let_rank_1_arrive)
     assert StoreBarrier(cast("Store", store), 0, 2, LIMIT).run_on_all(lambda: 7) == 7
 
 
 def test_a_collective_that_fails_names_the_rank_that_is_missing(
-    meetings: list[StoreBarrier], monkeypatch: pytest.MonkeyPatch
+    barriers: list[StoreBarrier], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     both = Barrier(2)  # in place of the second that each gives the other
     monkeypatch.setattr(
@@ -139,14 +139,14 @@ def test_a_collective_that_fails_names_the_rank_that_is_missing(
     )
     errors = {0: "unbound_buffer.cc:78] Timed out waiting 1000ms for recv", 2: "pair.cc:547] Connection closed by peer"}
     with ThreadPoolExecutor(3) as ranks:
-        told = [
-            ranks.submit(meetings[rank].explain_collective_error, RuntimeError(text), "step 7")
+        results = [
+            ranks.submit(barriers[rank].explain_collective_error, RuntimeError(text), "step 7")
             for rank, text in errors.items()
         ]
-    first, other = (future.result() for future in told)
+    first, other = (future.result() for future in results)
     assert isinstance(other, PeerFailedError)
-    assert "waited --timeout 30s for a collective in step 7, and rank 1 did not come" in str(first)
+    assert "waited --timeout 30s for a collective in step 7, and rank 1 did not join it" in str(first)
     assert (
-        meetings[0].explain_collective_error(RuntimeError("mat1 and mat2 shapes cannot be multiplied"), "step 7")
+        barriers[0].explain_collective_error(RuntimeError("mat1 and mat2 shapes cannot be multiplied"), "step 7")
         is None
     )

@@ -1,4 +1,4 @@
-"""The parent of `perfkit run -n`: which of its ranks it takes for the one that failed."""
+"""The parent of `perfkit run -n`: which of its ranks it reports as failed, and signals that it forwards."""
 
 import signal
 import subprocess
@@ -6,7 +6,7 @@ import subprocess
 from perfkit.capture.lifecycle.local_launch import wait_for_ranks
 
 
-def test_of_several_failures_a_signal_is_the_one_that_is_told() -> None:
+def test_of_several_failures_one_by_a_signal_is_reported() -> None:
     ranks = [subprocess.Popen(["sh", "-c", how]) for how in ("exit 0", "exit 1", "kill -KILL $$", "exit 1")]
     for rank in ranks:
         rank.wait()

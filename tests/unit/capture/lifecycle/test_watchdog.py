@@ -1,4 +1,4 @@
-"""The witness, in this process: what it leaves in the folder of a run whose ranks have ended."""
+"""The watchdog in a process of its own: what it writes into the folder of a run whose ranks have ended."""
 
 import subprocess
 import sys
@@ -12,12 +12,12 @@ from perfkit.schema.manifest import Failure, RunManifest
 from perfkit.storage.run_folder import claim_failure, read_manifest, write_manifest
 from tests.unit.storage.test_run_folder import MANIFEST
 
-needs_pidfds = pytest.mark.skipif(sys.platform != "linux", reason="there is a witness on Linux only")
+needs_pidfds = pytest.mark.skipif(sys.platform != "linux", reason="the watchdog needs Linux")
 
 
 @contextmanager
 def two_ranks() -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Start two processes that would go on for ever."""
+    """Start two processes that never end by themselves."""
     ranks = [subprocess.Popen(["sleep", "1000"]) for _ in range(2)]
     try:
         yield ranks
@@ -28,7 +28,7 @@ def two_ranks() -> Iterator[list[subprocess.Popen[bytes]]]:
 
 
 def watch(folder: Path, ranks: list[subprocess.Popen[bytes]]) -> None:
-    """Run the witness as it is run: in a process of its own, whose stdin nobody writes to."""
+    """Run the watchdog as a run does: in a process of its own, with a stdin that is never written to."""
     numbers = [f"{number}:{rank.pid}" for number, rank in enumerate(ranks)]
     command = [sys.executable, "-m", "perfkit.capture.lifecycle.watchdog", str(folder), *numbers]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False)
@@ -36,13 +36,13 @@ def watch(folder: Path, ranks: list[subprocess.Popen[bytes]]) -> None:
 
 
 def on_disk(folder: Path) -> RunManifest:
-    """Return `run.json` as it was written, without what `failure.json` says."""
+    """Return `run.json` as it was written, without the failure in `failure.json`."""
     (folder / "failure.json").unlink()
     return read_manifest(folder)
 
 
 @needs_pidfds
-def test_a_rank_that_was_killed_while_it_said_why_leaves_a_whole_manifest(tmp_path: Path) -> None:
+def test_a_rank_that_was_killed_while_it_failed_leaves_a_whole_manifest(tmp_path: Path) -> None:
     write_manifest(tmp_path, MANIFEST)
     (tmp_path / "rank1.json.gz").write_bytes(b"12")
     claim_failure(tmp_path, Failure(rank=1, message="boom"))

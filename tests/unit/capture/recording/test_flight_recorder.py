@@ -26,14 +26,23 @@ def test_sizes_of_types_as_the_recorder_spells_them(dtype: str, size: int) -> No
     assert message_bytes("all_reduce", entry([[3, 5]], [[3, 5]], dtype), 2) == 15 * size
 
 
-def test_a_message_is_the_larger_of_what_goes_in_and_out() -> None:
-    assert message_bytes("all_gather", entry([[10]], [[10], [10]]), 2) == 80
-    assert message_bytes("reduce_scatter", entry([[10], [10]], [[10]]), 2) == 80
+@pytest.mark.parametrize(
+    ("operator", "inputs", "outputs", "expected"),
+    [
+        ("all_reduce", [[10]], [[10]], 40),
+        ("all_gather", [[4]], [[2, 4]], 32),
+        ("reduce_scatter", [[8]], [[4]], 32),
+        ("gather", [[4]], [], 32),
+        ("scatter", [], [[4]], 32),
+        ("broadcast", [[3, 2]], [[3, 2]], 24),
+        ("barrier", [], [], 0),
+    ],
+)
+def test_sizes_of_collectives(operator: str, inputs: list[list[int]], outputs: list[list[int]], expected: int) -> None:
+    assert message_bytes(operator, entry(inputs, outputs), 2) == expected
 
 
-def test_of_a_gather_or_scatter_only_the_own_part_is_known() -> None:
-    assert message_bytes("gather", entry([[10]], []), 4) == 160
-    assert message_bytes("scatter", entry([], [[10]]), 4) == 160
+def test_without_a_group_size_the_total_over_ranks_is_unknown() -> None:
     assert message_bytes("scatter", entry([], [[10]]), None) is None
 
 

@@ -1,4 +1,4 @@
-"""Traces with lanes: nothing crosses, and the analysis sees what it would see without."""
+"""Traces with lanes: no slices cross, and the analysis reads the same as without lanes."""
 
 import gzip
 import re
@@ -123,7 +123,7 @@ def test_a_trace_whose_lanes_fail_is_written_without(tmp_path: Path, monkeypatch
 
 
 def with_a_huge_event(size: int) -> bytes:
-    """Return a trace as torch writes it: slices that cross, before and behind an event of many bytes."""
+    """Return a trace as torch writes it: slices that cross, before and after a very long event."""
     event = """
   {
     "ph": "X", "cat": "cpu_op", "name": "%s", "pid": 7, "tid": 7,
@@ -137,7 +137,7 @@ def with_a_huge_event(size: int) -> bytes:
     return f'{{"schemaVersion": 1,\n  "traceEvents": [{events}\n  ],\n  "traceName": "x"\n}}\n'.encode()
 
 
-def test_a_huge_event_is_not_held_whole(tmp_path: Path) -> None:
+def test_a_huge_event_is_not_kept_whole_in_memory(tmp_path: Path) -> None:
     text = with_a_huge_event(5 * lanes._LARGEST_BYTES // 2)
     plain, packed = tmp_path / "plain.json", tmp_path / "rank0.json.gz"
     plain.write_bytes(text)
@@ -152,7 +152,7 @@ def test_a_huge_event_is_not_held_whole(tmp_path: Path) -> None:
     assert [event["name"][0] for event in events if event["ph"] == "X"] == ["a", "b", "h", "c", "d"]
 
 
-def test_wherever_a_huge_event_is_cut_no_number_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wherever_a_huge_event_is_cut_numbers_stay_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "plain.json").write_bytes(with_a_huge_event(1))
     monkeypatch.setattr(lanes, "_SLICE_BYTES", 1)
     whole = {(start, start + 5_000_456) for start in range(1_000_123, 6_000_000, 1_000_000)}
@@ -161,7 +161,7 @@ def test_wherever_a_huge_event_is_cut_no_number_is(tmp_path: Path, monkeypatch: 
         monkeypatch.setattr(lanes, "_LARGEST_BYTES", largest)
         scan = lanes._Scan()
         for at, data in lanes._pieces(tmp_path / "plain.json"):
-            scan.see(at, data)
+            scan.add(at, data)
         _, start_ns, end_ns, _ = scan.slices.columns().tolist()
         seen.update(zip(start_ns, end_ns, strict=True))
     assert seen == whole

@@ -1,4 +1,4 @@
-"""The session in one process: which steps it says it has recorded, what it delays, what it knows after a failure."""
+"""The session in one process: which steps it records, what it delays, what it reports after a failure."""
 
 import time
 from collections.abc import Callable
@@ -50,7 +50,7 @@ def test_memory_is_recorded_where_it_is_asked_for(tmp_path: Path) -> None:
     assert record(None) == []
 
 
-def test_a_delay_is_put_in_once_a_step_across_epochs_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_delay_is_injected_once_per_step_even_across_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
     slept_s = []
 
     def sleep(seconds: float, sleep: Callable[[float], None] = time.sleep) -> None:
@@ -69,7 +69,7 @@ def test_a_delay_is_put_in_once_a_step_across_epochs_too(monkeypatch: pytest.Mon
     assert all(load >= 40e6 for load in session.load_ns)
 
 
-def test_a_failed_loop_says_what_it_knows(tmp_path: Path) -> None:
+def test_the_manifest_of_a_failed_loop_has_what_was_measured(tmp_path: Path) -> None:
     model = torch.nn.Linear(4, 4)
 
     def train() -> None:
@@ -93,7 +93,7 @@ def test_versions_are_those_that_matter() -> None:
     assert not {"h5py", "nccl"} & versions(None, "cpu").keys()
 
 
-def test_an_own_loop_says_what_it_recorded_or_why_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_own_loop_reports_what_it_recorded_or_why_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     schedule = "wait=0,warmup=1,active=1"
     with perfkit.profile(tmp_path / "short", schedule=schedule) as prof:
         prof.step()

@@ -1,4 +1,4 @@
-"""What a script's rank is told where its launcher tells it nothing."""
+"""The variables that a script's rank gets where its launcher sets none."""
 
 import os
 import socket
@@ -10,27 +10,27 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from perfkit.capture.distributed.launch_id import launch_id
 from perfkit.capture.distributed.launcher_env import LAUNCHERS, RankInfo
-from perfkit.capture.script import rank_environment as script_place
+from perfkit.capture.script import rank_environment
 from perfkit.capture.script.rank_environment import VARIABLES, launcher_environment, launcher_rank, set_rank_environment
 
 SECOND_NS = 10**9
-TOLD = (*VARIABLES, "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+ALL_VARIABLES = (*VARIABLES, "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 LAUNCHER = {launcher.name: launcher for launcher in LAUNCHERS}
 TWO_HOSTS = RankInfo(rank=0, world_size=2, local_world_size=1)
 
 
 @pytest.fixture(autouse=True)
 def only_this_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Give the test an environment of its own, and no rank's memory of another test."""
+    """Give the test an environment of its own, and no state of another test."""
     for name in list(os.environ):
-        if name in TOLD or name.startswith(("PMI", "MPI_", "OMPI_", "PALS_", "SLURM_", "TORCHELASTIC_")):
+        if name in ALL_VARIABLES or name.startswith(("PMI", "MPI_", "OMPI_", "PALS_", "SLURM_", "TORCHELASTIC_")):
             monkeypatch.delenv(name)
-    for name in TOLD:  # so that what is set here is taken away again
+    for name in ALL_VARIABLES:  # so that what is set here is removed again
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
-    monkeypatch.setattr(script_place, "_given", set())
+    monkeypatch.setattr(rank_environment, "_variables_set", set())
     held: list[int] = []
-    monkeypatch.setattr(script_place, "_reserved", held)
+    monkeypatch.setattr(rank_environment, "_reserved_sockets", held)
     yield
     for each in held:
         os.close(each)
@@ -42,24 +42,24 @@ def as_task(monkeypatch: pytest.MonkeyPatch, rank: int) -> None:
         monkeypatch.setenv(name, value)
 
 
-def told() -> list[str | None]:
-    return [os.environ.get(name) for name in TOLD]
+def values() -> list[str | None]:
+    return [os.environ.get(name) for name in ALL_VARIABLES]
 
 
-def test_ranks_are_told_one_place_and_perfkit_still_knows_the_launcher(
+def test_ranks_get_the_same_address_and_the_launcher_is_still_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     as_task(monkeypatch, 0)
     set_rank_environment(tmp_path, SECOND_NS)
     port = os.environ["MASTER_PORT"]
-    assert told() == ["0", "2", "127.0.0.1", port, "0", "2"]
+    assert values() == ["0", "2", "127.0.0.1", port, "0", "2"]
     assert launcher_rank().launcher == "slurm"
-    assert not set(TOLD) & launcher_environment().keys()
-    for name in TOLD:
+    assert not set(ALL_VARIABLES) & launcher_environment().keys()
+    for name in ALL_VARIABLES:
         monkeypatch.delenv(name)
     as_task(monkeypatch, 1)
     set_rank_environment(tmp_path, SECOND_NS)
-    assert told() == ["1", "2", "127.0.0.1", port, "1", "2"]
+    assert values() == ["1", "2", "127.0.0.1", port, "1", "2"]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -75,9 +75,9 @@ def test_one_variable_of_the_users_leaves_all_to_the_user(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_rank_alone_is_told_nothing(tmp_path: Path) -> None:
+def test_a_single_rank_gets_no_variables(tmp_path: Path) -> None:
     set_rank_environment(tmp_path, SECOND_NS)
-    assert told() == [None] * len(TOLD)
+    assert values() == [None] * len(ALL_VARIABLES)
 
 
 def test_a_folder_that_rank_0_cannot_write_is_a_warning(
@@ -86,13 +86,13 @@ def test_a_folder_that_rank_0_cannot_write_is_a_warning(
     as_task(monkeypatch, 0)
     (tmp_path / "file").touch()
     set_rank_environment(tmp_path / "file", SECOND_NS)
-    assert told() == [None] * len(TOLD)
+    assert values() == [None] * len(ALL_VARIABLES)
     assert capsys.readouterr().err.startswith("perfkit: warning: ")
 
 
 @pytest.mark.parametrize("use_libuv", [True, False])
-def test_the_store_of_torch_can_listen_on_the_reserved_port_and_nobody_else(use_libuv: bool) -> None:
-    port = script_place._reserve_port()
+def test_only_the_store_of_torch_can_listen_on_the_reserved_port(use_libuv: bool) -> None:
+    port = rank_environment._reserve_port()
     with socket.socket() as other, pytest.raises(OSError, match="in use"):
         other.bind(("127.0.0.1", port))
     server = TCPStore("127.0.0.1", port, 2, True, wait_for_workers=False, use_libuv=use_libuv)
@@ -101,7 +101,7 @@ def test_the_store_of_torch_can_listen_on_the_reserved_port_and_nobody_else(use_
     assert server.get("key") == b"value"
 
 
-def test_launches_on_several_hosts_have_a_name_where_the_launcher_gives_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_launches_on_several_hosts_are_identified_if_the_launcher_does(monkeypatch: pytest.MonkeyPatch) -> None:
     assert launch_id(LAUNCHER["hydra"], TWO_HOSTS) is None
     assert launch_id(LAUNCHER["openmpi"], TWO_HOSTS) is None
     monkeypatch.setenv("PMIX_NAMESPACE", "prterun-node/1@1")

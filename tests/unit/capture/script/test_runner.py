@@ -1,4 +1,4 @@
-"""How scripts are told from workloads, how their ranks agree, and how torch's import is followed."""
+"""How scripts are distinguished from workloads, how their ranks agree on a folder, and the hook on torch's import."""
 
 import sys
 import threading
@@ -42,7 +42,7 @@ def test_a_script_is_a_python_path_or_any_file(tmp_path: Path) -> None:
         ({"timeout": "soon"}, "--timeout"),
     ],
 )
-def test_options_that_cannot_be(values: dict[str, str], message: str) -> None:
+def test_invalid_options(values: dict[str, str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         ScriptConfig(**values)  # type: ignore[arg-type]  # str options only
 
@@ -72,20 +72,23 @@ def test_on_import_leaves_a_missing_module_missing() -> None:
     sys.meta_path[:] = finders
 
 
-def boards(kind: str, folder: Path) -> list[FolderExchange]:
+def exchanges(kind: str, folder: Path) -> list[FolderExchange]:
     store = HashStore()
-    return [StoreFolderExchange(store) if kind == "store" else FileFolderExchange(folder / "board") for _ in range(2)]
-
-
-def ranks(boards: list[FolderExchange], timeout: timedelta = SOON) -> list[ScriptRankGroup]:
     return [
-        ScriptRankGroup(RankInfo(rank=rank, world_size=2), board, None, 0, timeout) for rank, board in enumerate(boards)
+        StoreFolderExchange(store) if kind == "store" else FileFolderExchange(folder / "exchange") for _ in range(2)
+    ]
+
+
+def ranks(exchanges: list[FolderExchange], timeout: timedelta = SOON) -> list[ScriptRankGroup]:
+    return [
+        ScriptRankGroup(RankInfo(rank=rank, world_size=2), exchange, None, 0, timeout)
+        for rank, exchange in enumerate(exchanges)
     ]
 
 
 @pytest.mark.parametrize("kind", ["store", "file"])
-def test_the_first_rank_that_comes_makes_the_folder(kind: str, tmp_path: Path) -> None:
-    zero, one = ranks(boards(kind, tmp_path))
+def test_the_first_rank_creates_the_folder(kind: str, tmp_path: Path) -> None:
+    zero, one = ranks(exchanges(kind, tmp_path))
     assert one.agree_on_folder(lambda: Path("made by 1")) == Path("made by 1")
     assert zero.agree_on_folder(lambda: Path("made by 0")) == Path("made by 1")
     zero.clear()
@@ -94,11 +97,11 @@ def test_the_first_rank_that_comes_makes_the_folder(kind: str, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("kind", ["store", "file"])
-def test_the_others_hear_that_the_folder_could_not_be_made(kind: str, tmp_path: Path) -> None:
+def test_the_others_learn_that_the_folder_could_not_be_created(kind: str, tmp_path: Path) -> None:
     def fail() -> Path:
         raise StoreError("full")
 
-    zero, one = ranks(boards(kind, tmp_path))
+    zero, one = ranks(exchanges(kind, tmp_path))
     with pytest.raises(StoreError, match="full"):
         zero.agree_on_folder(fail)
     with pytest.raises(RunError, match="another rank could not create"):
@@ -106,8 +109,8 @@ def test_the_others_hear_that_the_folder_could_not_be_made(kind: str, tmp_path: 
 
 
 @pytest.mark.parametrize("kind", ["store", "file"])
-def test_nobody_waits_for_ever_for_a_rank_that_was_first(kind: str, tmp_path: Path) -> None:
-    first, second = boards(kind, tmp_path)
+def test_no_rank_waits_for_ever_for_the_first_one(kind: str, tmp_path: Path) -> None:
+    first, second = exchanges(kind, tmp_path)
     assert first.claim()
     (_, one) = ranks([first, second], timedelta(seconds=0.2))
     with pytest.raises(RunError, match=r"within --timeout 0\.2s"):
@@ -122,13 +125,13 @@ def in_threads(*actions: threading.Thread) -> None:
         assert not action.is_alive()
 
 
-def lined_up(timeout: timedelta = SOON) -> list[ScriptRankGroup]:
+def with_barriers(timeout: timedelta = SOON) -> list[ScriptRankGroup]:
     store = HashStore()
     return [ScriptRankGroup(RankInfo(rank=rank, world_size=2), None, store, 3, timeout) for rank in range(2)]
 
 
-def test_ranks_line_up() -> None:
-    zero, one = lined_up()
+def test_ranks_wait_for_each_other() -> None:
+    zero, one = with_barriers()
     order: list[int] = []
 
     def late() -> None:
@@ -146,22 +149,22 @@ def test_ranks_line_up() -> None:
     assert order == [1, 0]
 
 
-def test_nobody_waits_for_a_rank_that_has_left() -> None:
-    zero, one = lined_up()
+def test_no_rank_waits_for_one_that_has_stopped() -> None:
+    zero, one = with_barriers()
     in_threads(threading.Thread(target=zero.barrier), threading.Thread(target=one.barrier))
     one.stop_waiting()
     one.barrier()
     in_threads(threading.Thread(target=zero.barrier), threading.Thread(target=zero.barrier))
 
 
-def test_a_rank_that_does_not_come_is_waited_for_once(capsys: pytest.CaptureFixture[str]) -> None:
-    zero, _ = lined_up(timedelta(seconds=0.2))
+def test_a_missing_rank_is_waited_for_once(capsys: pytest.CaptureFixture[str]) -> None:
+    zero, _ = with_barriers(timedelta(seconds=0.2))
     zero.barrier()
     zero.barrier()
     assert capsys.readouterr().err.count("the ranks do not step together") == 1
 
 
-def test_nobody_minds_that_the_rank_with_the_store_has_ended(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_end_of_the_rank_that_hosts_the_store_is_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
     server = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     store = TCPStore("127.0.0.1", server.port, wait_for_workers=False)
     rank = ScriptRankGroup(RankInfo(rank=1, world_size=2), None, store, 3, SOON)

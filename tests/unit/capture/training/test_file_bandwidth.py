@@ -10,7 +10,7 @@ import torch
 
 from perfkit.capture.distributed.rank_group import ProcessRankGroup
 from perfkit.capture.training.file_bandwidth import BLOCK_BYTES, cached_pages, measure_file_bandwidth
-from perfkit.capture.training.worker import _file_speed
+from perfkit.capture.training.worker import _file_bandwidth
 
 SIZE = 3 * BLOCK_BYTES + 12_345
 ALMOST = 0.8
@@ -31,7 +31,7 @@ def cached(path: Path) -> float:
     with path.open("rb") as file:
         pages = cached_pages(path, file.fileno(), SIZE)
     if pages is None:
-        pytest.skip("this system does not say what is in its page cache")
+        pytest.skip("this system does not report what is in its page cache")
     return float(pages.mean())
 
 
@@ -98,7 +98,7 @@ def test_nothing_to_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
-def test_who_may_not_know_what_is_cached_is_not_told_a_guess(samples: Path) -> None:
+def test_what_is_cached_is_unknown_to_users_who_may_not_see_it(samples: Path) -> None:
     samples.chmod(0o644)
     with samples.open("rb") as file:
         os.seteuid(NOBODY)
@@ -110,5 +110,7 @@ def test_who_may_not_know_what_is_cached_is_not_told_a_guess(samples: Path) -> N
 
 def test_a_file_that_is_gone_does_not_fail_the_run(tmp_path: Path) -> None:
     ranks = ProcessRankGroup(torch.device("cpu"))
-    assert _file_speed(ranks, tmp_path / "gone") == f"{tmp_path}/gone: cannot be read again (No such file or directory)"
-    assert _file_speed(ranks, None) is None
+    assert (
+        _file_bandwidth(ranks, tmp_path / "gone") == f"{tmp_path}/gone cannot be read again (No such file or directory)"
+    )
+    assert _file_bandwidth(ranks, None) is None

@@ -26,7 +26,7 @@ from workloads.base import RateScale, scale_rate
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"static_graph": True, "find_unused": True}, "leave --find-unused out"),
+        ({"static_graph": True, "find_unused": True}, "omit --find-unused"),
         ({"static_graph": True, "overlap": False}, "--static-graph has no effect with --no-overlap"),
         ({"find_unused": True, "overlap": False}, "--find-unused has no effect with --no-overlap"),
         ({"compile": True, "bucket_cap_mb": 0.5}, "--bucket-cap-mb 0.5: with --compile"),
@@ -36,7 +36,7 @@ from workloads.base import RateScale, scale_rate
         ({"memory_snapshot": True, "profile": False}, "--memory-snapshot has no effect with --no-profile"),
     ],
 )
-def test_combinations_that_cannot_be(options: dict[str, object], message: str) -> None:
+def test_invalid_combinations(options: dict[str, object], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         RunConfig(**options)  # type: ignore[arg-type]
 
@@ -44,9 +44,9 @@ def test_combinations_that_cannot_be(options: dict[str, object], message: str) -
 def test_what_the_device_or_the_backend_does_not_have() -> None:
     RunConfig(nccl_debug="info").check_place("cuda", "nccl")
     RunConfig(memory_snapshot=True).check_place("cuda", "gloo")
-    with pytest.raises(UsageError, match="--nccl-debug needs the backend nccl; this run's is gloo"):
+    with pytest.raises(UsageError, match="--nccl-debug needs the backend nccl; this run uses gloo"):
         RunConfig(nccl_debug="info").check_place("cuda", "gloo")
-    with pytest.raises(UsageError, match="--memory-snapshot needs a CUDA device; this run's is xpu"):
+    with pytest.raises(UsageError, match="--memory-snapshot needs a CUDA device; this run uses xpu"):
         RunConfig(memory_snapshot=True).check_place("xpu", "xccl")
 
 
@@ -108,7 +108,7 @@ def test_checkpointed_activations_are_computed_twice_and_change_nothing(name: st
         torch.testing.assert_close(a, b)
 
 
-def test_what_a_compiled_run_must_say() -> None:
+def test_what_a_compiled_run_reports() -> None:
     kinds = ["cold", "plain", "active", "active"]
 
     def codes(compiled: Compiled | None) -> list[str]:
@@ -162,7 +162,7 @@ def test_a_missing_package_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
         check_recorders(RunConfig(pyinstrument=True))
 
 
-def test_nccls_log_goes_along_while_it_is_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nccls_log_can_be_moved_while_it_is_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("NCCL_DEBUG", "NCCL_DEBUG_FILE"):
         monkeypatch.setenv(name, "")  # so that it is restored
     trace_dir, folder = tmp_path / "traces", tmp_path / "traces" / "run"
