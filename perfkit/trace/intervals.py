@@ -89,8 +89,8 @@ def innermost(start: Ints, end: Ints, instant: Ints) -> Ints:
         return np.full(len(instant), -1, np.int64)
     order = np.lexsort((-end, start))
     begun = np.searchsorted(start[order], instant, side="right") - 1
-    found = _last_above(end[order], begun, instant)
-    return np.where(found >= 0, order[found], -1)
+    position = _last_above(end[order], begun, instant)
+    return np.where(position >= 0, order[position], -1)
 
 
 def _last_above(values: Ints, upto: Ints, threshold: Ints) -> Ints:

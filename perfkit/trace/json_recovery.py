@@ -38,7 +38,7 @@ cost would be quadratic.
 
 
 class ProbedValue(NamedTuple):
-    """What stands at a place of the text."""
+    """The value at a place of the text."""
 
     state: Literal["whole", "torn", "cut", "undecided"]
     """Whole, with a comma or a closing bracket after it; not decodable; cut off by the end of the text; too large to
@@ -161,7 +161,7 @@ class EventRecovery:
 
 
 def probe_value(text: TextBuffer, slice_bytes: int) -> ProbedValue:
-    """Examine as much of the text as needed to decide what stands at its cursor."""
+    """Examine as much of the text as needed to classify the value at its cursor."""
     size = min(slice_bytes, _WINDOW_BYTES)
     while True:
         if len(text) < size:

@@ -77,8 +77,8 @@ def _allow_drop_with_axis() -> None:
 def _launch_stats(analysis: Any, job: Job) -> Any:
     import pandas as pd
 
-    found = analysis.get_cuda_kernel_launch_stats(ranks=_ranks(job), visualize=False)
-    parts = [frame.assign(rank=rank) for rank, frame in found.items()]
+    by_rank = analysis.get_cuda_kernel_launch_stats(ranks=_ranks(job), visualize=False)
+    parts = [frame.assign(rank=rank) for rank, frame in by_rank.items()]
     stats = pd.concat(parts, ignore_index=True)
     return stats[["rank", *(name for name in stats.columns if name != "rank")]]
 
@@ -92,9 +92,11 @@ def _critical_path(analysis: Any, job: Job) -> Any:
         edges = graph.get_critical_path_breakdown() if done else None
         if edges is None:
             raise ValueError(f"no critical path on rank {rank}")
-        found = edges.groupby("bound_by", as_index=False)["duration"].sum().rename(columns={"duration": "duration(us)"})
-        share = 100 * found["duration(us)"] / found["duration(us)"].sum()
-        parts.append(found.assign(percentage=share.round(2)).sort_values("duration(us)", ascending=False))
+        shares = (
+            edges.groupby("bound_by", as_index=False)["duration"].sum().rename(columns={"duration": "duration(us)"})
+        )
+        share = 100 * shares["duration(us)"] / shares["duration(us)"].sum()
+        parts.append(shares.assign(percentage=share.round(2)).sort_values("duration(us)", ascending=False))
         parts[-1].insert(0, "rank", rank)
     return pd.concat(parts, ignore_index=True)
 

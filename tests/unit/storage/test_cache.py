@@ -177,3 +177,13 @@ def test_the_oldest_go_first(run: Path, monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_name_that_was_not_utf_8_passes() -> None:
     value = {"name": "k\ud800", "bytes": 2**70, "parts": [1, "fine"]}
     assert summaries._encodable(value) == {"name": r"k\ud800", "bytes": None, "parts": [1, "fine"]}
+
+
+def test_a_change_of_a_plugin_changes_the_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    digests = set()
+    for versions in ((), ("npu=pk:NPU pk 1.0",), ("npu=pk:NPU pk 1.1",)):
+        cache._analyzer.cache_clear()
+        monkeypatch.setattr(cache, "PLUGINS", (lambda versions=versions: versions,))
+        digests.add(cache._analyzer())
+    cache._analyzer.cache_clear()
+    assert len(digests) == 3
