@@ -1,7 +1,7 @@
-"""The general options of `perfkit run`: their names, types, defaults, and what may not be combined.
+"""General options of `perfkit run`: names, types, defaults and invalid combinations.
 
-Every field is an option of the command line and a key of the TOML file. The input source and the workload add theirs
-(`workloads.data.DataOptions`, the workload's `Config`).
+Every field is a command-line option and a key of the TOML file. `workloads.data.DataOptions`, the source's `Config` and
+the workload's `Config` add theirs.
 """
 
 import re
@@ -26,63 +26,71 @@ _Count = Annotated[int, Meta(ge=1)]
 
 
 class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """General options of a run; checked when it is made."""
+    """General options of a run, checked on construction."""
 
     preset: Annotated[str | None, Meta(description="Named set of options of the workload.")] = None
     config: Annotated[str | None, Meta(description="TOML file with options; the command line wins.")] = None
     steps: Annotated[
         _Count | None,
-        Meta(description="Training steps [default: the schedule, then 3 warm plain steps]."),
+        Meta(description="Training steps [default: the schedule, one cold and 3 warm unprofiled steps]."),
     ] = None
     epochs: Annotated[_Count | None, Meta(description="Passes over the data set, instead of --steps.")] = None
-    batch_size: Annotated[int, Meta(ge=1, description="Samples a rank and micro-step (see --accumulate).")] = 32
+    batch_size: Annotated[int, Meta(ge=1, description="Samples per rank and micro-step (see --accumulate).")] = 32
     accumulate: Annotated[
-        int, Meta(ge=1, description="Micro-steps a step: batches whose gradients are added up, then averaged once.")
+        int, Meta(ge=1, description="Micro-steps per step: gradients accumulate over them and are all-reduced once.")
     ] = 1
-    precision: Annotated[Precision, Meta(description="Of the forward pass; float16 scales the loss.")] = "float32"
+    precision: Annotated[Precision, Meta(description="Precision of the forward pass; float16 uses loss scaling.")] = (
+        "float32"
+    )
     checkpoint_activations: Annotated[
-        bool, Meta(description="Compute activations again in backward instead of keeping them.")
+        bool, Meta(description="Recompute activations in the backward pass instead of storing them.")
     ] = False
-    compile: Annotated[bool, Meta(description="Compile the model; needs a C++ compiler.")] = False
+    compile: Annotated[
+        bool, Meta(description="Compile the model with torch.compile; on the CPU this needs a C++ compiler.")
+    ] = False
     bucket_cap_mb: Annotated[
         Annotated[float, Meta(gt=0)] | None,
-        Meta(description="MiB of gradients that DDP averages at once [default: 25, the first time 1]."),
+        Meta(description="Size of DDP's gradient buckets in MiB [default: 25; the first bucket 1]."),
     ] = None
-    static_graph: Annotated[bool, Meta(description="Promise DDP that every step runs the same graph.")] = False
-    find_unused: Annotated[bool, Meta(description="Let DDP look for unused parameters in each step.")] = False
-    overlap: Annotated[bool, Meta(description="Average gradients during backward, or only after it.")] = True
+    static_graph: Annotated[bool, Meta(description="Tell DDP that every step runs the same graph.")] = False
+    find_unused: Annotated[bool, Meta(description="Let DDP search for unused parameters in each step.")] = False
+    overlap: Annotated[bool, Meta(description="All-reduce gradients during the backward pass, or only after it.")] = (
+        True
+    )
     seed: Annotated[int, Meta(ge=0, description="Seed of data, model and shuffling.")] = 0
-    device: Annotated[DeviceKind, Meta(description="Where to train.")] = "auto"
-    backend: Annotated[BackendName, Meta(description="Communication backend [auto: by the device].")] = "auto"
+    device: Annotated[DeviceKind, Meta(description="Device to train on.")] = "auto"
+    backend: Annotated[BackendName, Meta(description="Communication backend; auto selects it by the device.")] = "auto"
     timeout: Annotated[
         str,
         Meta(
-            description="Limit of every wait for another rank, as 90s or 10m: at start-up from when torch is imported, "
-            "in every collective, and of silence while a rank writes."
+            description="Limit of every wait for another rank, for example 90s or 10m: at start-up once torch is "
+            "imported, in every collective, and without a sign of life while a rank writes."
         ),
     ] = "10m"
-    threads: Annotated[_Count | None, Meta(description="CPU threads a rank [default: cores / local ranks].")] = None
-    profile: Annotated[bool, Meta(description="Record traces, or only time the steps.")] = True
-    schedule: Annotated[str, Meta(description="Which steps are recorded.")] = (
+    threads: Annotated[_Count | None, Meta(description="CPU threads per rank [default: cores / local ranks].")] = None
+    profile: Annotated[bool, Meta(description="Record traces; without it steps are only timed.")] = True
+    schedule: Annotated[str, Meta(description="Steps to record, as in torch.profiler.schedule.")] = (
         "wait=1,warmup=1,active=3,repeat=1,skip_first=0"
     )
-    record_shapes: Annotated[bool, Meta(description="Record operators' shapes (costs half a step and memory).")] = False
+    record_shapes: Annotated[
+        bool, Meta(description="Record operators' input shapes (costs half a step, and memory).")
+    ] = False
     profile_memory: Annotated[bool, Meta(description="Record allocations: memory over the step.")] = False
     with_stack: Annotated[bool, Meta(description="Record Python stacks.")] = False
     with_flops: Annotated[bool, Meta(description="Estimate operators' FLOPs.")] = False
-    with_modules: Annotated[bool, Meta(description="Record module hierarchy.")] = False
-    pyinstrument: Annotated[bool, Meta(description="Profile rank 0's Python code in the recorded steps, too.")] = False
-    memory_snapshot: Annotated[bool, Meta(description="Keep torch's memory history (CUDA only; costs every step).")] = (
-        False
-    )
+    with_modules: Annotated[bool, Meta(description="Record the module hierarchy.")] = False
+    pyinstrument: Annotated[bool, Meta(description="Also profile rank 0's Python code in the recorded steps.")] = False
+    memory_snapshot: Annotated[
+        bool, Meta(description="Record torch's memory history (CUDA only; slows every step).")
+    ] = False
     nccl_debug: Annotated[
-        NcclLevel | None, Meta(description="Level of NCCL's log, one file a rank [default: no log].")
+        NcclLevel | None, Meta(description="Level of NCCL's log, one file per rank [default: no log].")
     ] = None
     inject: Annotated[
         tuple[str, ...],
-        Meta(description="Delay on purpose, as rank=1,phase=backward,delay=60ms; repeatable."),
+        Meta(description="Inject a delay, for example rank=1,phase=backward,delay=60ms; repeatable."),
     ] = ()
-    trace_dir: Annotated[str, Meta(description="Folder that receives the run's folder.")] = "traces"
+    trace_dir: Annotated[str, Meta(description="Folder in which the run's folder is created.")] = "traces"
     name: Annotated[
         str | None,
         Meta(description="Name of the run [default: workload, source, ranks and time]."),
@@ -93,17 +101,17 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = None
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be combined.
+        """Check values and combinations.
 
         Raises:
-            UsageError: Naming the options.
+            UsageError: One is invalid; the message names the options.
         """
         if self.steps is not None and self.epochs is not None:
-            raise UsageError("--steps and --epochs exclude each other: give one of them")
+            raise UsageError("--steps and --epochs exclude each other: use one of them")
         if self.name is not None and ("/" in self.name or self.name.startswith(".")):
-            raise UsageError(f"--name {self.name}: a folder's name, without '/' or a leading dot")
+            raise UsageError(f"--name {self.name}: must be a folder name without '/' or a leading dot")
         if self.timeout_ns < 10**9:
-            raise UsageError(f"--timeout {self.timeout}: at least 1s")
+            raise UsageError(f"--timeout {self.timeout}: must be at least 1s")
         _ = self.injections
         self._refuse_training_options()
         schedule = Schedule.parse(self.schedule)
@@ -117,37 +125,39 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         for name in (*recording, "pyinstrument", "memory_snapshot"):
             if getattr(self, name):
                 flag = name.replace("_", "-")
-                raise UsageError(f"--{flag} has no effect with --no-profile: leave one of them out")
+                raise UsageError(f"--{flag} has no effect with --no-profile: remove one of them")
 
     def _refuse_training_options(self) -> None:
         if self.static_graph and self.find_unused:
-            raise UsageError("--static-graph finds unused parameters by itself: leave --find-unused out")
+            raise UsageError("--static-graph detects unused parameters itself: remove --find-unused")
         for name in ("static_graph", "find_unused"):
             if getattr(self, name) and not self.overlap:
                 flag = name.replace("_", "-")
-                raise UsageError(f"--{flag} has no effect with --no-overlap: leave one of them out")
+                raise UsageError(f"--{flag} has no effect with --no-overlap: remove one of them")
         if self.compile and self.bucket_cap_mb is not None and self.bucket_cap_mb < 1:
             raise UsageError(
-                f"--bucket-cap-mb {self.bucket_cap_mb:g}: with --compile torch takes no buckets below 1 MiB"
+                f"--bucket-cap-mb {self.bucket_cap_mb:g}: with --compile torch needs buckets of at least 1 MiB"
             )
         for name in ("with_stack", "with_modules"):
             if getattr(self, name) and self.pyinstrument:
                 flag = name.replace("_", "-")
-                raise UsageError(f"--{flag} and --pyinstrument take Python's one profiling hook: leave one of them out")
+                raise UsageError(
+                    f"--{flag} and --pyinstrument both need Python's only profiling hook: remove one of them"
+                )
 
     @property
     def plan(self) -> Schedule | None:
-        """The schedule; None where nothing is recorded."""
+        """The schedule; None if nothing is recorded."""
         return Schedule.parse(self.schedule) if self.profile else None
 
     @property
     def timeout_ns(self) -> int:
-        """Limit of start-up and of every collective."""
+        """Limit of every wait for another rank, in ns."""
         return parse_duration(self.timeout, "--timeout")
 
     @property
     def timeout_delta(self) -> timedelta:
-        """The same, as torch takes it."""
+        """The timeout as torch expects it."""
         return timedelta(microseconds=self.timeout_ns / 1000)
 
     @property
@@ -156,9 +166,12 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return tuple(parse_injection(text) for text in self.inject)
 
     def total_steps(self, batches_per_epoch: int) -> int:
-        """Return how many steps to train, given the batches of one epoch of one rank.
+        """Return the number of training steps.
 
-        A step takes `accumulate` batches, and may take them from two epochs; what is left at the end is not trained.
+        A step takes `accumulate` batches, possibly from two epochs; batches left over at the end are not trained on.
+
+        Args:
+            batches_per_epoch: Batches per rank.
 
         Raises:
             UsageError: The epochs are too short for one cycle of the schedule, or for one step.
@@ -169,7 +182,7 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if steps == 0:
             raise UsageError(
                 f"--epochs {self.epochs} of {batches_per_epoch} batches are fewer than the --accumulate "
-                f"{self.accumulate} of one step: more epochs, or smaller batches"
+                f"{self.accumulate} of one step: use more epochs, or smaller batches"
             )
         if self.plan is not None:
             check_steps(steps, self.plan)
@@ -179,29 +192,29 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """Refuse injections into ranks that do not exist.
 
         Raises:
-            UsageError: Naming the injection.
+            UsageError: The message names the injection.
         """
         for text, injection in zip(self.inject, self.injections, strict=True):
             if injection.rank is not None and injection.rank >= world_size:
                 raise UsageError(f"--inject {text}: this run has ranks 0 to {world_size - 1}")
 
     def check_place(self, device_type: str, backend: str) -> None:
-        """Refuse what the device or the backend does not have.
+        """Refuse options that the device or the backend does not support.
 
         Raises:
-            UsageError: Naming the option.
+            UsageError: The message names the option.
         """
         if self.nccl_debug is not None and backend != "nccl":
-            raise UsageError(f"--nccl-debug needs the backend nccl; this run's is {backend}: leave it out")
+            raise UsageError(f"--nccl-debug needs the backend nccl; this run uses {backend}: remove it")
         if self.memory_snapshot and device_type != "cuda":
-            raise UsageError(f"--memory-snapshot needs a CUDA device; this run's is {device_type}: leave it out")
+            raise UsageError(f"--memory-snapshot needs a CUDA device; this run uses {device_type}: remove it")
 
 
 def check_steps(steps: int, schedule: Schedule) -> None:
     """Refuse a run that would end before its first trace is written.
 
     Raises:
-        UsageError: With the number of steps it takes.
+        UsageError: The message contains the number of steps that are needed.
     """
     needed = schedule.skip_first + schedule.cycle_steps
     if steps < needed:
@@ -216,16 +229,16 @@ def parse_duration(text: str, option: str) -> int:
     """Return a duration such as `60ms`, `1.5s` or `10m` in nanoseconds.
 
     Raises:
-        UsageError: It has no unit, or is no number.
+        UsageError: It has no unit, or is not a number.
     """
     match = _DURATION.fullmatch(text.strip())
     if match is None:
-        raise UsageError(f"{option}: '{text}' is no duration; write it as 60ms, 1.5s, 10m or 1h")
+        raise UsageError(f"{option}: '{text}' is not a duration; write it as 60ms, 1.5s, 10m or 1h")
     return round(float(match[1]) * _UNITS_NS[match[2]])
 
 
 def parse_injection(text: str) -> Injection:
-    """Read `rank=1,phase=backward,delay=60ms`; without a rank every rank is delayed.
+    """Parse `rank=1,phase=backward,delay=60ms`; without a rank every rank is delayed.
 
     Raises:
         UsageError: A key is missing, unknown or given twice, or its value is out of range.
@@ -236,10 +249,10 @@ def parse_injection(text: str) -> Injection:
         raise UsageError(f"--inject {text}: write it as rank=1,phase=backward,delay=60ms")
     phase = next((name for name in INJECTABLE if name == given["phase"]), None)
     if phase is None:
-        raise UsageError(f"--inject {text}: phase is one of {', '.join(INJECTABLE)}")
+        raise UsageError(f"--inject {text}: phase must be one of {', '.join(INJECTABLE)}")
     rank = given.get("rank")
     if rank is not None and not rank.isdecimal():
-        raise UsageError(f"--inject {text}: rank is a number from 0")
+        raise UsageError(f"--inject {text}: rank must be a number from 0")
     delay_ns = parse_duration(given["delay"], f"--inject {text}")
     if delay_ns == 0:
         raise UsageError(f"--inject {text}: the delay must be longer than zero")

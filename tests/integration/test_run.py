@@ -274,7 +274,7 @@ def test_ranks_with_different_options_are_refused(tmp_path: Path) -> None:
     run = [*PYTHON, "run", *TINY["gpt"], "--trace-dir", str(tmp_path)]
     done = execute([str(BIN / "mpiexec"), "-n", "1", *run, ":", "-n", "1", *run, "--steps", "30"])
     assert done.returncode == 2
-    assert "rank 1: other options than rank 0 (--steps)" in done.stderr
+    assert "rank 1: options differ from rank 0 (--steps)" in done.stderr
     assert done.stderr.count("perfkit: error") == 1
 
 

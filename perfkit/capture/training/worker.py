@@ -70,10 +70,10 @@ def run_rank(job: Job, debug: bool = False) -> None:
 
 
 def _check_options(job: Job, team: RankGroup) -> None:
-    """Refuse ranks that were started with different options: they would wait for each other for ever.
+    """Refuse ranks with different options: they would wait for each other forever.
 
     Raises:
-        UsageError: Naming the options, on the ranks that differ from rank 0.
+        UsageError: On the ranks that differ from rank 0; the message names the options.
     """
     reference = team.broadcast(job.effective)
 
@@ -81,7 +81,7 @@ def _check_options(job: Job, team: RankGroup) -> None:
         differing = [name for name, value in job.effective.items() if reference.get(name) != value]
         if differing:
             flags = ", ".join("--" + name.replace("_", "-") for name in differing)
-            raise UsageError(f"other options than rank 0 ({flags}): start all ranks with the same ones")
+            raise UsageError(f"options differ from rank 0 ({flags}): start all ranks with the same options")
 
     team.run_on_all(check)
 

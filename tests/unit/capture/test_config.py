@@ -53,7 +53,7 @@ def test_durations() -> None:
     assert parse_duration("1.5s", "x") == 1_500_000_000
     assert parse_duration("10m", "x") == 600 * 10**9
     for text in ("10", "ms", "-1s", "1d"):
-        with pytest.raises(UsageError, match="no duration"):
+        with pytest.raises(UsageError, match="not a duration"):
             parse_duration(text, "--timeout")
 
 

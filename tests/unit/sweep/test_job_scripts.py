@@ -43,10 +43,10 @@ def requests(script: str, prefix: str) -> list[str]:
 def test_polaris_binds_each_rank_beside_its_gpu(tmp_path: Path) -> None:
     points = points_of(wanted(ranks=(1, 2, 4, 8)))
     scripts = emit(tmp_path, points, emit="pbs", site="polaris", account="proj", queue="debug", walltime="1:00:00")
-    assert list(scripts) == ["1nodes.sh", "2nodes.sh"]
+    assert list(scripts) == ["1node.sh", "2nodes.sh"]
     # GPU 3 is beside cores 0-7 and GPU 0 beside 24-31; local rank i has GPU i.
     bind = ["--depth", "8", "--cpu-bind"]
-    assert launches(scripts["1nodes.sh"]) == [
+    assert launches(scripts["1node.sh"]) == [
         ["mpiexec", "-n", "1", "-ppn", "1", *bind, "list:24-31"],
         ["mpiexec", "-n", "2", "-ppn", "2", *bind, "list:24-31:16-23"],
         ["mpiexec", "-n", "4", "-ppn", "4", *bind, "list:24-31:16-23:8-15:0-7"],
@@ -70,7 +70,7 @@ def test_aurora_has_a_rank_a_tile_and_leaves_the_system_its_cores(tmp_path: Path
     assert launches(scripts["2nodes.sh"]) == [
         ["mpiexec", "-n", "24", "-ppn", "12", "--depth", "8", "--cpu-bind", f"list:{cores}"]
     ]
-    assert "export ZE_FLAT_DEVICE_HIERARCHY=FLAT\n" in scripts["1nodes.sh"]
+    assert "export ZE_FLAT_DEVICE_HIERARCHY=FLAT\n" in scripts["1node.sh"]
 
 
 @pytest.mark.parametrize("name", SITES)
@@ -126,17 +126,17 @@ def test_hosts_are_handed_out_by_nodes(tmp_path: Path) -> None:
     script = emit(tmp_path / "jobs", points_of(wanted(ranks=(2, 4))), **options)["2nodes.sh"]
     assert launches(script)[0][1:] == ["-f", str(tmp_path / "jobs" / "2nodes.hosts"), "-n", "4", "-ppn", "2"]
     assert (tmp_path / "jobs" / "2nodes.hosts").read_text() == "alpha\nbeta\n"
-    with pytest.raises(UsageError, match="3 hosts, and the largest point needs 4"):
+    with pytest.raises(UsageError, match="3 hosts, but the largest point needs 4"):
         emit(tmp_path / "jobs", points_of(wanted(ranks=(8,))), **options)
 
 
 def test_ranks_fill_their_nodes() -> None:
     jobs = make_jobs(points_of(wanted(ranks=(1, 3, 4, 8))), 4)
-    assert [(job.nodes, [point.ranks for point in job.points], job.most) for job in jobs] == [
+    assert [(job.nodes, [point.ranks for point in job.points], job.ranks_per_node) for job in jobs] == [
         (1, [1, 3, 4], 4),
         (2, [8], 4),
     ]
-    with pytest.raises(UsageError, match=re.escape("--ranks 6: nodes of 4 ranks would not all be full")):
+    with pytest.raises(UsageError, match=re.escape("--ranks 6: not a multiple of 4 ranks per node")):
         make_jobs(points_of(wanted(ranks=(6,))), 4)
 
 
@@ -196,7 +196,7 @@ def test_a_script_that_is_submitted_twice_runs_no_point_twice(tmp_path: Path) ->
         ["bash", str(script)], env=os.environ | {"PATH": path}, capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 0
-    assert done.stdout.count("is there already") == 2
+    assert done.stdout.count("exists already") == 2
     assert not seen.exists()
 
 

@@ -26,7 +26,9 @@ def test_the_fewest_ranks_have_the_batch_size_of_the_options_and_run_once() -> N
 
 
 def test_ranks_that_do_not_divide_the_global_batch_are_named() -> None:
-    with pytest.raises(UsageError, match=re.escape("3 ranks do not divide the global batch of 32 samples (16 a rank")):
+    with pytest.raises(
+        UsageError, match=re.escape("3 ranks do not divide the global batch of 32 samples (16 per rank")
+    ):
         points_of(wanted(ranks=(2, 3), scaling=("weak", "strong")))
 
 
@@ -107,13 +109,13 @@ def test_one_value_is_enough() -> None:
     ("given", "why"),
     [
         ({"options": ("--name", "x")}, "--name after --: the sweep names its runs"),
-        ({"options": ("--trace-dir=x",)}, "--trace-dir=x after --: --trace-dir of the sweep"),
-        ({"options": ("-n", "2")}, "-n after --: --ranks of the sweep"),
-        ({"options": ("-n2",)}, "-n2 after --: --ranks of the sweep"),
-        ({"options": ("--ranks", "2")}, "--ranks after --: --ranks of the sweep"),
+        ({"options": ("--trace-dir=x",)}, "--trace-dir=x after --: use --trace-dir of the sweep"),
+        ({"options": ("-n", "2")}, "-n after --: use --ranks of the sweep"),
+        ({"options": ("-n2",)}, "-n2 after --: use --ranks of the sweep"),
+        ({"options": ("--ranks", "2")}, "--ranks after --: use --ranks of the sweep"),
         ({"options": ("--source", "hdf5")}, "--source after --: the sweep varies it"),
         ({"axes": (Axis("name", ("x",)),)}, "--vary name: the sweep names its runs"),
-        ({"axes": (Axis("a", ("x",)), Axis("a", ("y",)))}, "--vary a: it is varied twice"),
+        ({"axes": (Axis("a", ("x",)), Axis("a", ("y",)))}, "--vary a: varied twice"),
         ({"axes": (Axis("compile", ("true",)),), "options": ("--no-compile",)}, "--no-compile after --: the sweep"),
     ],
 )

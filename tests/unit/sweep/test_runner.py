@@ -170,7 +170,7 @@ def test_a_sweep_under_nohup_outlives_the_terminal() -> None:
         with Signals() as signals:
             os.kill(os.getpid(), signal.SIGHUP)
             signals.sleep(0.1)
-        assert signals.steps_last is None
+        assert signals.last is None
         assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)
