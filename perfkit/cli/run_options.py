@@ -54,9 +54,9 @@ def application(
         workload: What to train.
         arguments: What follows the workload's name: they select the source plug-in that adds its options.
         start: Called with the context's `obj` and the options that were given.
-        more: Options of the command that are no part of the configuration.
+        more: Further options, which are not part of the configuration.
     """
-    sources = _known_sources(_find_source(arguments))
+    sources = _source_configs(_find_source(arguments))
     _refuse_clashes([RunConfig, DataOptions, workload.Config, *sources.values()])
     parameters = [
         *more,
@@ -80,7 +80,7 @@ def make_job(workload: "WorkloadType", values: dict[str, Any]) -> "Job":
     layers = _layers(workload, values)
     name = next((value for layer in reversed(layers) if isinstance(value := layer.values.get("source"), str)), None)
     source = SOURCES.load(name or _default_source())
-    sources = _known_sources(name)
+    sources = _source_configs(name)
     merged = merge_layers((RunConfig, DataOptions, workload.Config, *sources.values()), layers)
     _refuse_other_sources(name or _default_source(), sources, merged)
     run, data, of_source, config = make_records((RunConfig, DataOptions, source.Config, workload.Config), merged)
@@ -115,7 +115,7 @@ def parse_job(arguments: Sequence[str]) -> "Job":
 
 
 def check_packages(job: "Job") -> None:
-    """Refuse a job whose packages are not installed.
+    """Refuse a job if a package that it needs is not installed.
 
     Raises:
         LaunchEnvironmentError: Naming the package.
@@ -155,10 +155,10 @@ def _value_of(option: str, arguments: Sequence[str]) -> str | None:
     return value
 
 
-def _known_sources(name: str | None) -> dict[str, type[Struct]]:
+def _source_configs(name: str | None) -> dict[str, type[Struct]]:
     """Return the options by source: of the built-in ones, and of `name` if it is a plug-in."""
-    known = [*SOURCES.builtin, *(plugin for plugin in SOURCES.plugin_names() if plugin == name)]
-    return {known_name: SOURCES.load(known_name).Config for known_name in known}
+    names = [*SOURCES.builtin, *(plugin for plugin in SOURCES.plugin_names() if plugin == name)]
+    return {name: SOURCES.load(name).Config for name in names}
 
 
 def _refuse_other_sources(name: str, sources: dict[str, type[Struct]], values: dict[str, Any]) -> None:

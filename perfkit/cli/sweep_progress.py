@@ -39,14 +39,14 @@ class Lines:
     def begin(self, point: Point, left_s: float | None) -> None:
         """Print the name of a point that begins, and the time left for all points."""
         left = "" if left_s is None else f", about {clock(left_s)} left"
-        self.say(f"[{self._done + 1}/{self._total}] {point.name}{left}")
+        self.print_line(f"[{self._done + 1}/{self._total}] {point.name}{left}")
 
-    def end(self, noted: SweepPoint) -> None:
+    def end(self, record: SweepPoint) -> None:
         """Print the outcome of a point."""
         self._done += 1
-        self.say(f"[{self._done}/{self._total}] {noted.run}: {outcome(noted)}")
+        self.print_line(f"[{self._done}/{self._total}] {record.run}: {outcome(record)}")
 
-    def say(self, line: str) -> None:
+    def print_line(self, line: str) -> None:
         """Print a line."""
         sys.stderr.write(f"{line}\n")
 
@@ -69,23 +69,23 @@ class Bar(Lines):
         end_s = None if left_s is None else time.monotonic() + left_s
         self._bar.update(self._task, description=point.name, end_s=end_s)
 
-    def end(self, noted: SweepPoint) -> None:
+    def end(self, record: SweepPoint) -> None:
         """Print the outcome of a point."""
-        super().end(noted)
+        super().end(record)
         self._bar.update(self._task, completed=self._done)
 
-    def say(self, line: str) -> None:
+    def print_line(self, line: str) -> None:
         """Print a line above the bar."""
         from rich.text import Text
 
         self._bar.console.print(Text(line))  # not a str: brackets in names would be markup
 
 
-def outcome(noted: SweepPoint) -> str:
+def outcome(record: SweepPoint) -> str:
     """Return the outcome of a point, as text."""
-    if noted.state == "failed":
-        return f"failed: {noted.reason}"
-    return f"done in {duration(noted.wall_ns)}"
+    if record.state == "failed":
+        return f"failed: {record.reason}"
+    return f"done in {duration(record.wall_ns)}"
 
 
 def clock(seconds: float) -> str:

@@ -49,9 +49,9 @@ class SweepFolder:
         self._read()
 
     @property
-    def known(self) -> Sequence[SweepPoint]:
+    def records(self) -> Sequence[SweepPoint]:
         """Every point of this and of earlier calls."""
-        return list(self._known.values())
+        return list(self._records.values())
 
     @property
     def earlier(self) -> Path:
@@ -79,7 +79,7 @@ class SweepFolder:
         manifest = _manifest(folder)
         if manifest is None:
             return "failed"
-        if manifest.state == "completed" and not point.is_run_by(manifest):
+        if manifest.state == "completed" and not point.matches(manifest):
             return "failed"  # of another program, or edited: not this point's
         return manifest.state
 
@@ -99,7 +99,7 @@ class SweepFolder:
         """
         return _make(self.path / "logs") / f"{point.name}.log"
 
-    def set_aside(self, point: Point) -> Path | None:
+    def move_aside(self, point: Point) -> Path | None:
         """Move the run folder of an earlier attempt aside; return its new path, None if there was none.
 
         Raises:
@@ -118,20 +118,20 @@ class SweepFolder:
             raise StoreError(f"cannot move {folder} to {target}: {error.strerror}: move it away manually") from error
         return target
 
-    def record(self, points: Iterable[SweepPoint]) -> None:
+    def write_records(self, points: Iterable[SweepPoint]) -> None:
         """Write points into `sweep.json`, replacing earlier records of the same points and keeping all others.
 
         Raises:
             StoreError: It cannot be written.
         """
-        self._known |= {(point.key, point.repeat): point for point in points}
+        self._records |= {(point.key, point.repeat): point for point in points}
         _make(self.path)
-        write_sweep(self.path, list(self._known.values()))
+        write_sweep(self.path, list(self._records.values()))
 
-    def note(self, point: Point) -> SweepPoint:
+    def record_of(self, point: Point) -> SweepPoint:
         """Return the record of a point: from `sweep.json`, but with the state of its run folder."""
         run, state = self.find(point).name, self.state(point)
-        noted = SweepPoint(
+        record = SweepPoint(
             run=run,
             key=point.key,
             ranks=point.ranks,
@@ -139,16 +139,16 @@ class SweepFolder:
             scaling=list(point.scaling),
             arguments=list(point.arguments),
         )
-        before = self._known.get((point.key, point.repeat))
+        before = self._records.get((point.key, point.repeat))
         if before is not None:
             scaling = list(dict.fromkeys((*before.scaling, *point.scaling)))
-            noted = replace(noted, scaling=scaling, state=before.state, reason=before.reason, wall_ns=before.wall_ns)
+            record = replace(record, scaling=scaling, state=before.state, reason=before.reason, wall_ns=before.wall_ns)
         if state == "completed":
-            return replace(noted, state="completed", reason=None)
-        return replace(noted, state="planned") if noted.state == "completed" else noted
+            return replace(record, state="completed", reason=None)
+        return replace(record, state="planned") if record.state == "completed" else record
 
     def _read(self) -> None:
-        self._known = {(point.key, point.repeat): point for point in read_sweep(self.path)}
+        self._records = {(point.key, point.repeat): point for point in read_sweep(self.path)}
 
     @contextmanager
     def locked(self) -> Iterator[int | None]:

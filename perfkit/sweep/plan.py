@@ -105,39 +105,39 @@ def parse_ranks(text: str) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-def combinations(wanted: SweepSpec) -> list[dict[str, str]]:
+def combinations(spec: SweepSpec) -> list[dict[str, str]]:
     """Return every combination of the axes' values, by option."""
-    names = [axis.option for axis in wanted.axes]
-    return [dict(zip(names, values, strict=True)) for values in product(*(axis.values for axis in wanted.axes))]
+    names = [axis.option for axis in spec.axes]
+    return [dict(zip(names, values, strict=True)) for values in product(*(axis.values for axis in spec.axes))]
 
 
-def arguments(wanted: SweepSpec, varied: Mapping[str, str]) -> list[str]:
+def arguments(spec: SweepSpec, varied: Mapping[str, str]) -> list[str]:
     """Return the arguments of `perfkit run` for a combination, at the smallest world size."""
     flags = [token for option, value in varied.items() for token in _flag(option, value)]
-    return [wanted.workload, *wanted.options, *flags, "--trace-dir", wanted.trace_dir]
+    return [spec.workload, *spec.options, *flags, "--trace-dir", spec.trace_dir]
 
 
-def plan(wanted: SweepSpec, configs: Sequence[Mapping[str, Any]]) -> list[Point]:
+def plan(spec: SweepSpec, configs: Sequence[Mapping[str, Any]]) -> list[Point]:
     """Return the points of a sweep, repeat by repeat.
 
     The smallest world size uses the given batch size. Strong scaling keeps the global batch size, weak scaling the
     batch size per rank. The smallest point belongs to both, and runs once.
 
     Args:
-        wanted: What to run.
+        spec: What to run.
         configs: The effective configuration of each of its `combinations`.
 
     Raises:
         UsageError: A world size does not divide the global batch size.
     """
     first: dict[str, Point] = {}
-    for varied, config in zip(combinations(wanted), configs, strict=True):
-        for scaling, ranks in product(wanted.scaling, wanted.ranks):
-            batch = _batch_of_rank(scaling, config["batch_size"], wanted.ranks[0], ranks)
-            point = _point(wanted, varied, config, ranks, batch)
+    for varied, config in zip(combinations(spec), configs, strict=True):
+        for scaling, ranks in product(spec.scaling, spec.ranks):
+            batch = _batch_of_rank(scaling, config["batch_size"], spec.ranks[0], ranks)
+            point = _point(spec, varied, config, ranks, batch)
             earlier = first.get(point.key, point)
             first[point.key] = replace(earlier, scaling=tuple(dict.fromkeys((*earlier.scaling, scaling))))
-    return [point.again(repeat) for repeat in range(1, wanted.repeats + 1) for point in first.values()]
+    return [point.as_repeat(repeat) for repeat in range(1, spec.repeats + 1) for point in first.values()]
 
 
 def shuffled(points: Sequence[Point], seed: int) -> list[Point]:
@@ -159,11 +159,11 @@ def _batch_of_rank(scaling: ScalingKind, batch_size: int, smallest: int, ranks: 
     return global_batch // ranks
 
 
-def _point(wanted: SweepSpec, varied: Mapping[str, str], config: Mapping[str, Any], ranks: int, batch: int) -> Point:
+def _point(spec: SweepSpec, varied: Mapping[str, str], config: Mapping[str, Any], ranks: int, batch: int) -> Point:
     resized = [] if batch == config["batch_size"] else ["--batch-size", str(batch)]
     shown = {option: value for option, value in varied.items() if option not in ("source", "batch_size")}
     return make_point(
-        wanted.workload, ranks, {**config, "batch_size": batch}, [*arguments(wanted, varied), *resized], shown
+        spec.workload, ranks, {**config, "batch_size": batch}, [*arguments(spec, varied), *resized], shown
     )
 
 

@@ -59,11 +59,11 @@ class Point(Struct, frozen=True, kw_only=True):
         """The arguments of `perfkit`."""
         return ["run", *self.arguments, "--name", self.name]
 
-    def again(self, repeat: int) -> Self:
+    def as_repeat(self, repeat: int) -> Self:
         """Return the same point as another repeat."""
         return replace(self, repeat=repeat)
 
-    def is_run_by(self, manifest: RunManifest) -> bool:
+    def matches(self, manifest: RunManifest) -> bool:
         """Return whether a manifest is of this point, completed or not."""
         same_ranks = manifest.world.world_size == self.ranks
         return same_ranks and manifest.workload == self.workload and identity_options(manifest.config) == self.config

@@ -23,13 +23,13 @@ _REASON_LENGTH: Final = 500
 Command = Callable[[Point], list[str]]
 
 
-class Show(Protocol):
+class ProgressDisplay(Protocol):
     """Shows the progress of a sweep."""
 
     def begin(self, point: Point, left_s: float | None) -> None:
         """Show that a point begins, and the estimated time left including this point (None if unknown)."""
 
-    def end(self, noted: SweepPoint) -> None:
+    def end(self, record: SweepPoint) -> None:
         """Show the outcome of a point."""
 
 
@@ -45,7 +45,7 @@ def execute(
     folder: SweepFolder,
     points: Sequence[Point],
     command: Command,
-    show: Show,
+    show: ProgressDisplay,
     *,
     lock: int | None = None,
     pause_s: float = 0.0,
@@ -72,12 +72,12 @@ def execute(
             if position:
                 signals.sleep(pause_s)
             if signals.last is None:
-                show.begin(point, time_left_s(points[position:], folder.known, pause_s))
-                noted = _run(folder, point, command(point), signals, lock)
-                folder.record([noted])
-                if noted.state != "planned":
-                    show.end(noted)
-                    done.append(noted)
+                show.begin(point, time_left_s(points[position:], folder.records, pause_s))
+                record = _run(folder, point, command(point), signals, lock)
+                folder.write_records([record])
+                if record.state != "planned":
+                    show.end(record)
+                    done.append(record)
             if signals.last is not None:
                 raise InterruptedSweepError(signals.last, len(done), len(points))
     return done
@@ -99,17 +99,17 @@ def time_left_s(points: Sequence[Point], known: Sequence[SweepPoint], pause_s: f
 
 def _run(folder: SweepFolder, point: Point, command: list[str], signals: Signals, lock: int | None) -> SweepPoint:
     """Run one point; if it was interrupted, its state is `planned` again."""
-    folder.set_aside(point)
+    folder.move_aside(point)
     log = folder.log(point)
     before_bytes = log.stat().st_size if log.exists() else 0
     ended = run_process(command, log, signals, lock)
-    noted = folder.note(point)
-    if noted.state == "completed":
-        return replace(noted, wall_ns=ended.wall_ns)
+    record = folder.record_of(point)
+    if record.state == "completed":
+        return replace(record, wall_ns=ended.wall_ns)
     if signals.last is not None:
-        return replace(noted, state="planned", reason=None, wall_ns=None)
+        return replace(record, state="planned", reason=None, wall_ns=None)
     reason = folder.reason(point) or _last_message(log, before_bytes) or f"exit code {ended.exit_code}"
-    return replace(noted, state="failed", reason=_one_line(reason), wall_ns=None)
+    return replace(record, state="failed", reason=_one_line(reason), wall_ns=None)
 
 
 def _last_message(log: Path, begin: int) -> str | None:

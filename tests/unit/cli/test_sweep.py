@@ -87,7 +87,7 @@ def test_effects_that_look_like_scaling_are_warned_of(tmp_path: Path, capsys: py
 
 
 def test_job_scripts_are_for_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    done, failed, running, absent = points_in(tmp_path) + [point.again(2) for point in points_in(tmp_path)]
+    done, failed, running, absent = points_in(tmp_path) + [point.as_repeat(2) for point in points_in(tmp_path)]
     for point, state in ((done, "completed"), (failed, "failed"), (running, "running")):
         leave_run(tmp_path, point, state)
     given = ["sweep", "gpt", "--repeat", "2", "--emit", "pbs", "--ranks-per-node", "2", "--trace-dir", str(tmp_path)]

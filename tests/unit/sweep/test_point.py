@@ -44,5 +44,5 @@ def test_any_value_makes_a_name_of_a_folder() -> None:
 
 def test_repeats_share_a_key_and_nothing_else() -> None:
     (first, _), (again, _) = points_of(wanted()), points_of(wanted(trace_dir=str(Path("elsewhere"))))
-    assert first.again(2).name == first.name.removesuffix("1") + "2"
-    assert first.again(2).key == first.key == again.key
+    assert first.as_repeat(2).name == first.name.removesuffix("1") + "2"
+    assert first.as_repeat(2).key == first.key == again.key

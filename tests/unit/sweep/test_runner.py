@@ -95,7 +95,7 @@ def test_a_point_that_fails_leaves_the_others_done(tmp_path: Path) -> None:
     assert [point.state for point in noted] == ["completed", "failed", "completed"]
     assert told.ended == [("completed", None), ("failed", "rank 1: no luck"), ("completed", None)]
     assert told.begun == [point.name for point in points]
-    assert SweepFolder(folder.path).known == noted
+    assert SweepFolder(folder.path).records == noted
     assert noted[0].wall_ns is not None
     assert noted[1].wall_ns is None
     assert [folder.state(point) for point in points] == ["completed", "absent", "completed"]
@@ -156,7 +156,7 @@ def test_a_signal_ends_the_point_and_the_sweep_goes_on_there(number: signal.Sign
     assert told.begun == [one.name, two.name]
     assert told.ended == [("completed", None)]
     assert signal.getsignal(number) == before
-    assert {point.run: point.state for point in SweepFolder(folder.path).known} == {
+    assert {point.run: point.state for point in SweepFolder(folder.path).records} == {
         one.name: "completed",
         two.name: "planned",
     }
@@ -179,7 +179,7 @@ def test_a_sweep_under_nohup_outlives_the_terminal() -> None:
 def test_a_signal_ends_a_pause(tmp_path: Path) -> None:
     folder, points = SweepFolder(tmp_path), points_of(wanted())
     log = folder.log(points[0])
-    with signalled_when(lambda: bool(folder.known), signal.SIGINT), pytest.raises(InterruptedSweepError):
+    with signalled_when(lambda: bool(folder.records), signal.SIGINT), pytest.raises(InterruptedSweepError):
         execute(folder, points, lambda _: python("pass"), Told(), pause_s=10 * LIMIT_S)
     assert not folder.log(points[1]).exists()
     assert log.exists()
@@ -247,7 +247,7 @@ def test_the_time_left_goes_by_repeats_of_the_same_point() -> None:
         )
 
     known = [took(one, 10), took(two, 30), took(two, None)]
-    assert time_left_s([one.again(2)], known, 0.0) == 10
-    assert time_left_s([one.again(2), two.again(2)], known, 5.0) == 45
+    assert time_left_s([one.as_repeat(2)], known, 0.0) == 10
+    assert time_left_s([one.as_repeat(2), two.as_repeat(2)], known, 5.0) == 45
     (other,) = points_of(wanted(ranks=(8,)))
     assert time_left_s([other], known, 5.0) == 20

@@ -48,10 +48,10 @@ def test_an_empty_folder_is_taken(file: Path, tmp_path: Path) -> None:
 
 def test_another_text_or_split_is_refused(file: Path, tmp_path: Path) -> None:
     prepare_text(file, tmp_path / "out", 0.1)
-    with pytest.raises(StoreError, match="holds another text or split"):
+    with pytest.raises(StoreError, match="has another text or split"):
         prepare_text(file, tmp_path / "out", 0.2)
     file.write_text("something else")
-    with pytest.raises(StoreError, match="holds another text or split"):
+    with pytest.raises(StoreError, match="has another text or split"):
         prepare_text(file, tmp_path / "out", 0.1)
 
 
