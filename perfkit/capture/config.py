@@ -32,7 +32,9 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     config: Annotated[str | None, Meta(description="TOML file with options; the command line wins.")] = None
     steps: Annotated[
         _Count | None,
-        Meta(description="Training steps [default: the schedule, one cold and 3 warm unprofiled steps]."),
+        Meta(
+            description="Training steps [default: the schedule, then one cold and 3 warm steps without the profiler]."
+        ),
     ] = None
     epochs: Annotated[_Count | None, Meta(description="Passes over the data set, instead of --steps.")] = None
     batch_size: Annotated[int, Meta(ge=1, description="Samples per rank and micro-step (see --accumulate).")] = 32
@@ -45,9 +47,7 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     checkpoint_activations: Annotated[
         bool, Meta(description="Recompute activations in the backward pass instead of storing them.")
     ] = False
-    compile: Annotated[
-        bool, Meta(description="Compile the model with torch.compile; on the CPU this needs a C++ compiler.")
-    ] = False
+    compile: Annotated[bool, Meta(description="Compile the model with torch.compile; needs a C++ compiler.")] = False
     bucket_cap_mb: Annotated[
         Annotated[float, Meta(gt=0)] | None,
         Meta(description="Size of DDP's gradient buckets in MiB [default: 25; the first bucket 1]."),
@@ -68,14 +68,14 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         ),
     ] = "10m"
     threads: Annotated[_Count | None, Meta(description="CPU threads per rank [default: cores / local ranks].")] = None
-    profile: Annotated[bool, Meta(description="Record traces; without it steps are only timed.")] = True
+    profile: Annotated[bool, Meta(description="Record traces, or only time the steps.")] = True
     schedule: Annotated[str, Meta(description="Steps to record, as in torch.profiler.schedule.")] = (
         "wait=1,warmup=1,active=3,repeat=1,skip_first=0"
     )
     record_shapes: Annotated[
         bool, Meta(description="Record operators' input shapes (costs half a step, and memory).")
     ] = False
-    profile_memory: Annotated[bool, Meta(description="Record allocations: memory over the step.")] = False
+    profile_memory: Annotated[bool, Meta(description="Record allocations, for memory over the step.")] = False
     with_stack: Annotated[bool, Meta(description="Record Python stacks.")] = False
     with_flops: Annotated[bool, Meta(description="Estimate operators' FLOPs.")] = False
     with_modules: Annotated[bool, Meta(description="Record the module hierarchy.")] = False

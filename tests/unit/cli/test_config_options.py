@@ -39,7 +39,7 @@ def parse(*arguments: str) -> dict[str, Any]:
     return seen
 
 
-def test_only_what_was_given_counts() -> None:
+def test_only_given_options_are_returned() -> None:
     assert parse() == {}
     assert parse("--count", "3") == {"count": 3}  # the default, but given
     every = ("--count", "4", "--rate", "0.1", "--kind", "b", "--on", "--limit", "2", "--many", "x", "--many", "y")

@@ -53,7 +53,7 @@ def test_without_options_there_are_two_points_in_the_default_folder(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_random_order_is_another_one_and_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_random_order_differs_and_is_reproducible(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ("--ranks", "1,2,4", "--repeat", "4")
     plain = dry_run(tmp_path, capsys, *options)
     first, same, other = (
@@ -75,18 +75,18 @@ def test_what_is_complete_is_not_run_again(tmp_path: Path, capsys: pytest.Captur
     assert one not in varied
 
 
-def test_effects_that_look_like_scaling_are_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_effects_that_look_like_scaling_give_warnings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     cores = count_cores()
     given = ["sweep", "gpt", "--dry-run", "--launcher", "perfkit", "--trace-dir", str(tmp_path)]
     assert main([*given, "--ranks", f"1,{cores + 1}", "--", "--device", "cpu"]) == 0
-    said = capsys.readouterr().err
-    assert f"warning: {cores + 1} ranks share {cores} cores" in said
-    assert ("add --threads 1 after --" in said) == (cores > 1)
+    output = capsys.readouterr().err
+    assert f"warning: {cores + 1} ranks share {cores} cores" in output
+    assert ("add --threads 1 after --" in output) == (cores > 1)
     assert main([*given, "--ranks", "1", "--", "--device", "cpu", "--threads", "1"]) == 0
     assert capsys.readouterr().err == ""
 
 
-def test_job_scripts_are_for_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_job_scripts_contain_missing_points_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     done, failed, running, absent = points_in(tmp_path) + [point.as_repeat(2) for point in points_in(tmp_path)]
     for point, state in ((done, "completed"), (failed, "failed"), (running, "running")):
         leave_run(tmp_path, point, state)
@@ -118,7 +118,7 @@ def test_job_scripts_are_for_what_is_missing(tmp_path: Path, capsys: pytest.Capt
         (["--vary", "compile"], 2, "--vary compile: write it as OPTION=VALUE,VALUE"),
     ],
 )
-def test_what_cannot_be_leaves_nothing(
+def test_invalid_options_leave_no_folder(
     options: list[str], code: int, why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["sweep", "gpt", "--trace-dir", str(tmp_path / "s"), *options]) == code
@@ -127,7 +127,7 @@ def test_what_cannot_be_leaves_nothing(
     assert not (tmp_path / "s").exists()
 
 
-def test_a_launcher_does_not_start_it_several_times(
+def test_a_sweep_inside_a_launcher_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place = {"PMI_RANK": "0", "PMI_SIZE": "2", "MPI_LOCALRANKID": "0", "MPI_LOCALNRANKS": "2"}

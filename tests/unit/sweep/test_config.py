@@ -11,7 +11,7 @@ from perfkit.sweep.plan import Axis
 PBS: dict[str, Any] = {"emit": "pbs", "ranks_per_node": 4}
 
 
-def test_what_is_given_is_read() -> None:
+def test_options_are_parsed() -> None:
     points = PointOptions(ranks="4,1", scaling="strong,weak", source="memory,hdf5", vary=("compile=false,true",))
     assert points.world_sizes == (1, 4)
     assert points.scalings == ("strong", "weak")
@@ -56,12 +56,12 @@ def test_what_is_given_is_read() -> None:
         (EmitOptions, PBS | {"directive": ("rm",)}, "--directive rm"),
     ],
 )
-def test_what_cannot_be_is_refused(kind: Any, given: dict[str, Any], why: str) -> None:
+def test_invalid_options_are_refused(kind: Any, given: dict[str, Any], why: str) -> None:
     with pytest.raises(UsageError, match=re.escape(why)):
         kind(**given)
 
 
-def test_each_launcher_is_told_the_ranks_and_the_command() -> None:
+def test_each_launcher_gets_the_ranks_and_the_command() -> None:
     assert LAUNCHERS["perfkit"](2, (), ["run", "gpt"]) == [*PERFKIT, "run", "gpt", "-n", "2"]
     torchrun = LAUNCHERS["torchrun"](2, ("--start-method", "fork"), ["run", "gpt"])
     assert torchrun[1:5] == ["-m", "torch.distributed.run", "--nproc-per-node", "2"]
@@ -71,5 +71,5 @@ def test_each_launcher_is_told_the_ranks_and_the_command() -> None:
 
 
 @pytest.mark.skipif(find_mpiexec() is None, reason="no mpiexec")
-def test_mpiexec_is_that_of_this_python_first() -> None:
+def test_mpiexec_of_this_python_comes_first() -> None:
     assert LAUNCHERS["mpiexec"](3, ("-l",), ["run"]) == [find_mpiexec(), "-n", "3", "-l", *PERFKIT, "run"]

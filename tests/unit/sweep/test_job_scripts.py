@@ -40,7 +40,7 @@ def requests(script: str, prefix: str) -> list[str]:
     return [line.removeprefix(prefix + " ") for line in script.splitlines() if line.startswith(prefix + " ")]
 
 
-def test_polaris_binds_each_rank_beside_its_gpu(tmp_path: Path) -> None:
+def test_polaris_binds_each_rank_next_to_its_gpu(tmp_path: Path) -> None:
     points = points_of(wanted(ranks=(1, 2, 4, 8)))
     scripts = emit(tmp_path, points, emit="pbs", site="polaris", account="proj", queue="debug", walltime="1:00:00")
     assert list(scripts) == ["1node.sh", "2nodes.sh"]
@@ -64,7 +64,7 @@ def test_polaris_binds_each_rank_beside_its_gpu(tmp_path: Path) -> None:
     ]
 
 
-def test_aurora_has_a_rank_a_tile_and_leaves_the_system_its_cores(tmp_path: Path) -> None:
+def test_aurora_has_one_rank_per_tile_and_leaves_the_system_its_cores(tmp_path: Path) -> None:
     scripts = emit(tmp_path, points_of(wanted(ranks=(12, 24))), emit="pbs", site="aurora")
     cores = "1-8:9-16:17-24:25-32:33-40:41-48:53-60:61-68:69-76:77-84:85-92:93-100"
     assert launches(scripts["2nodes.sh"]) == [
@@ -80,7 +80,7 @@ def test_the_cores_of_a_site_belong_to_one_rank_each(name: str) -> None:
     assert len(cores) == len(set(cores)) == SITES[name].depth * len(spans)
 
 
-def test_a_directive_takes_the_place_of_the_sites_own(tmp_path: Path) -> None:
+def test_a_directive_replaces_that_of_the_site(tmp_path: Path) -> None:
     (script,) = emit(
         tmp_path, points_of(wanted()), emit="pbs", site="polaris", directive=("-l filesystems=home", "-m n")
     ).values()
@@ -119,7 +119,7 @@ def test_slurm(tmp_path: Path) -> None:
     assert launches(script) == [srun]
 
 
-def test_hosts_are_handed_out_by_nodes(tmp_path: Path) -> None:
+def test_each_job_gets_as_many_hosts_as_nodes(tmp_path: Path) -> None:
     hosts = tmp_path / "hosts"
     hosts.write_text("# ours\nalpha\n\nbeta # the other\ngamma\n")
     options: dict[str, Any] = {"emit": "hostfile", "ranks_per_node": 2, "hostfile": str(hosts)}
@@ -141,7 +141,7 @@ def test_ranks_fill_their_nodes() -> None:
 
 
 @pytest.mark.parametrize("option", ["setup", "hostfile"])
-def test_a_file_that_is_not_there_is_refused_before_anything_is_written(option: str, tmp_path: Path) -> None:
+def test_a_missing_file_is_refused_before_anything_is_written(option: str, tmp_path: Path) -> None:
     given: dict[str, Any] = {"emit": "hostfile", "ranks_per_node": 2, "hostfile": __file__, option: "no/such"}
     with pytest.raises(UsageError, match=f"--{option} no/such: no such file"):
         emit(tmp_path / "jobs", points_of(wanted()), **given)
@@ -165,7 +165,7 @@ def script_of_nasty_points(tmp_path: Path) -> tuple[Path, Path, list[Point]]:
     return Path(script), seen, points
 
 
-def test_a_script_hands_every_argument_on_as_it_is(tmp_path: Path) -> None:
+def test_a_script_passes_every_argument_unchanged(tmp_path: Path) -> None:
     script, seen, points = script_of_nasty_points(tmp_path)
     path = f"{tmp_path / 'bin'}:{os.environ['PATH']}"
     done = subprocess.run(
@@ -200,7 +200,7 @@ def test_a_script_that_is_submitted_twice_runs_no_point_twice(tmp_path: Path) ->
     assert not seen.exists()
 
 
-def test_a_pause_stands_between_points(tmp_path: Path) -> None:
+def test_a_pause_separates_points(tmp_path: Path) -> None:
     (script,) = emit(tmp_path, points_of(wanted(ranks=(1, 2, 4))), pause_s=10.0, emit="pbs", ranks_per_node=4).values()
     kinds = [line.split()[0] for line in script.splitlines() if line.startswith(("point ", "sleep "))]
     assert kinds == ["point", "sleep", "point", "sleep", "point"]
