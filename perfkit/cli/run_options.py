@@ -40,6 +40,7 @@ def load_workload(name: str) -> "WorkloadType":
     # torch reads this on import, and a plug-in may import it: users can do nothing about its warnings.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     workload = WORKLOADS.load(name)
+    _refuse_incomplete(f"workload {name!r}", workload, ("name", "Config", "PRESETS", "DEFAULT_PRESET"))
     if workload.name != name:
         raise PluginError(f"workload {name!r}: its class {workload.__qualname__} has the name {workload.name!r}")
     return workload
@@ -158,7 +159,10 @@ def _value_of(option: str, arguments: Sequence[str]) -> str | None:
 def _source_configs(name: str | None) -> dict[str, type[Struct]]:
     """Return the options by source: of the built-in ones, and of `name` if it is a plug-in."""
     names = [*SOURCES.builtin, *(plugin for plugin in SOURCES.plugin_names() if plugin == name)]
-    return {name: SOURCES.load(name).Config for name in names}
+    classes = {name: SOURCES.load(name) for name in names}
+    for name, source in classes.items():
+        _refuse_incomplete(f"source {name!r}", source, ())
+    return {name: source.Config for name, source in classes.items()}
 
 
 def _refuse_other_sources(name: str, sources: dict[str, type[Struct]], values: dict[str, Any]) -> None:
@@ -166,6 +170,14 @@ def _refuse_other_sources(name: str, sources: dict[str, type[Struct]], values: d
         for field in msgspec.structs.fields(config):
             if other != name and values.get(field.name, field.default) != field.default:
                 raise UsageError(f"{field.name} is for source {other}, not {name}")
+
+
+def _refuse_incomplete(where: str, loaded: type, attributes: Sequence[str]) -> None:
+    """Refuse a plug-in's class that does not define everything that its base class asks for."""
+    missing = [name for name in attributes if not hasattr(loaded, name)]
+    missing += sorted(getattr(loaded, "__abstractmethods__", ()))
+    if missing:
+        raise PluginError(f"{where}: its class {loaded.__qualname__} does not define {', '.join(missing)}")
 
 
 def _refuse_clashes(configs: Iterable[type[Struct]]) -> None:
