@@ -74,24 +74,25 @@ def make_job(workload: "WorkloadType", values: dict[str, Any]) -> "Job":
 
     Raises:
         UsageError: An option, a value or a combination is invalid.
+        StoreError: A folder that the workload reads is invalid.
         PluginError: The source is a plug-in that cannot be loaded.
     """
     from perfkit.capture.training.job import Job  # numpy: not for `perfkit run --help`
 
     layers = _layers(workload, values)
-    name = next((value for layer in reversed(layers) if isinstance(value := layer.values.get("source"), str)), None)
-    source = SOURCES.load(name or _default_source())
-    sources = _source_configs(name)
+    given = [source for layer in layers if isinstance(source := layer.values.get("source"), str)]
+    name = [DataOptions().source, *given][-1]
+    source_type, sources = SOURCES.load(name), _source_configs(name)
     merged = merge_layers((RunConfig, DataOptions, workload.Config, *sources.values()), layers)
-    _refuse_other_sources(name or _default_source(), sources, merged)
-    run, data, of_source, config = make_records((RunConfig, DataOptions, source.Config, workload.Config), merged)
+    _refuse_other_sources(name, sources, merged)
+    run, data, of_source, config = make_records((RunConfig, DataOptions, source_type.Config, workload.Config), merged)
     assert isinstance(run, RunConfig)  # noqa: S101  # make_records keeps the order
     assert isinstance(data, DataOptions)  # noqa: S101
     if data.data_dir is None:
         data = msgspec.structs.replace(data, data_dir=str(Path(run.trace_dir) / ".data"))
     return Job(
         workload=workload(config),
-        source=source(of_source),
+        source=source_type(of_source),
         run=run,
         data=data,
         effective=_flat((run, data, of_source, config)),
@@ -133,10 +134,6 @@ def _layers(workload: "WorkloadType", values: dict[str, Any]) -> list[Layer]:
     if preset not in workload.PRESETS:
         raise UsageError(f"{file.origin}: preset {preset!r}: choose from {', '.join(workload.PRESETS)}")
     return [Layer(f"preset {preset}", workload.PRESETS[preset]), file, Layer("", values | {"preset": preset})]
-
-
-def _default_source() -> str:
-    return str(next(field.default for field in msgspec.structs.fields(DataOptions) if field.name == "source"))
 
 
 def _find_source(arguments: Sequence[str]) -> str | None:
