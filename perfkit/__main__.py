@@ -1,4 +1,4 @@
-"""`python -m perfkit`, and the console script."""
+"""Entry point of `python -m perfkit` and of the console script."""
 
 import os
 import sys
@@ -10,13 +10,13 @@ __all__ = ["main"]
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code; Ctrl-C is one line even while the command line is loaded."""
+    """Run the command line and return its exit code; Ctrl-C is one line even while modules are imported."""
     with exit_on_sigint():
         from perfkit.cli import main as run
     return run(args)
 
 
 if __name__ == "__main__":
-    if "PERFKIT_RENDEZVOUS" in os.environ:  # launcher_env.RENDEZVOUS_VARIABLE, which is slower to import
+    if "PERFKIT_RENDEZVOUS" in os.environ:  # launcher_env.RENDEZVOUS_VARIABLE; that module is slower to import
         use_default_sigint()
     sys.exit(main())

@@ -1,6 +1,6 @@
-"""What a workload is: a configuration, deterministic samples, a model, a loss and an optimizer.
+"""The base class of workloads: configuration, deterministic samples, model, loss and optimizer.
 
-Importing this module does not import torch, so that input files can be described without it.
+Importing this module does not import torch: options are built and data sets described without it.
 """
 
 from __future__ import annotations
@@ -23,19 +23,18 @@ if TYPE_CHECKING:
     from torch.optim.lr_scheduler import LRScheduler
 
 DATA_VERSION: Final = 1
-"""Part of every fingerprint: raise it when `generate` of any workload returns other numbers."""
+"""Part of every fingerprint: increase it when `generate` of any workload returns different numbers."""
 
 BLOCK_BYTES: Final = 4 << 20
 MAX_BLOCK_SAMPLES: Final = 1024
 
 Arrays = dict[str, NDArray[Any]]
-"""One array a field, samples along the first axis."""
+"""One array per field, samples along the first axis."""
 
 RateScale = Annotated[
     Literal["linear", "sqrt", "none"],
-    msgspec.Meta(description="how the learning rate grows with the batches that a step averages over"),
+    msgspec.Meta(description="how the learning rate grows with the number of batches per step (ranks x micro-steps)"),
 ]
-"""Batches of a step: ranks x micro-steps."""
 
 ConfigT = TypeVar("ConfigT", bound=msgspec.Struct)
 
@@ -45,24 +44,24 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     shape: tuple[int, ...]
-    """Of one sample, without the batch axis."""
+    """Shape of one sample, without the batch axis."""
     dtype: Literal["float32", "int32"]
 
     @property
     def sample_bytes(self) -> int:
-        """Bytes of this field in one sample (both types take four bytes an entry)."""
+        """Bytes of this field in one sample (both types take four bytes per entry)."""
         return 4 * math.prod(self.shape)
 
 
 class DataSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that decides the content of a data set, and nothing else."""
+    """Everything that determines the content of a data set, and nothing else."""
 
     workload: str
     fields: tuple[Field, ...]
     samples: int
     seed: int
     parameters: dict[str, bool | int | float | str | None] = {}
-    """What else the samples depend on: a vocabulary size, the fingerprint of a text."""
+    """Further values that the samples depend on: a vocabulary size, the fingerprint of a text."""
 
     @property
     def sample_bytes(self) -> int:
@@ -71,7 +70,7 @@ class DataSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def block_samples(self) -> int:
-        """Samples that are generated from one seed; depends on the sample's size only."""
+        """Samples that are generated from one seed; depends only on the size of a sample."""
         return max(1, min(MAX_BLOCK_SAMPLES, BLOCK_BYTES // self.sample_bytes))
 
     @property
@@ -85,32 +84,32 @@ class DataSpec(msgspec.Struct, frozen=True, kw_only=True):
 def generate_blocks(spec: DataSpec, start: int, stop: int, block: Callable[[int], Arrays]) -> Arrays:
     """Assemble samples [start, stop) from blocks of `spec.block_samples`.
 
-    Since block `k` is always made whole from `(seed, k)`, every split of a data set into ranges gives
-    the same samples: a file larger than memory can be written slab by slab.
+    Block `k` is always generated as a whole from `(seed, k)`, so that every split of a data set into ranges gives the
+    same samples, and a file larger than memory can be written slab by slab.
 
     Args:
-        spec: what to generate.
-        start: first sample.
-        stop: one past the last sample.
-        block: returns the whole block of a number, `spec.block_samples` samples of every field.
+        spec: What to generate.
+        start: First sample.
+        stop: One past the last sample.
+        block: Returns block number `k`: `spec.block_samples` samples of every field.
 
     Returns:
-        One array a field, `(stop - start, *field.shape)`.
+        One array per field, `(stop - start, *field.shape)`.
     """
     size = spec.block_samples
-    made: Arrays = {field.name: np.empty((stop - start, *field.shape), field.dtype) for field in spec.fields}
+    arrays: Arrays = {field.name: np.empty((stop - start, *field.shape), field.dtype) for field in spec.fields}
     for number in range(start // size, -(-stop // size)):
         first, last = max(start, number * size), min(stop, (number + 1) * size)
         for name, values in block(number).items():
-            made[name][first - start : last - start] = values[first - number * size : last - number * size]
-    return made
+            arrays[name][first - start : last - start] = values[first - number * size : last - number * size]
+    return arrays
 
 
 def scale_rate(rate: float, scale: RateScale, batches: int) -> float:
-    """Return the learning rate for steps over `batches` times the batch that `rate` is meant for.
+    """Scale a learning rate `rate` for one batch to steps over `batches` batches.
 
-    Linear: Goyal et al., "Accurate, Large Minibatch SGD" (2017). Square root: what keeps the noise of Adam's updates
-    the same (Malladi et al., "On the SDEs and Scaling Rules for Adaptive Gradient Algorithms", 2022).
+    Linear: Goyal et al., "Accurate, Large Minibatch SGD" (2017). Square root: keeps the noise of Adam's updates
+    constant (Malladi et al., "On the SDEs and Scaling Rules for Adaptive Gradient Algorithms", 2022).
     """
     factors = {"linear": float(batches), "sqrt": math.sqrt(batches), "none": 1.0}
     return rate * factors[scale]
@@ -118,26 +117,30 @@ def scale_rate(rate: float, scale: RateScale, batches: int) -> float:
 
 @dataclass(frozen=True)
 class Optimization:
-    """How a model is optimized."""
+    """Optimizer, learning-rate schedule and gradient clipping."""
 
     optimizer: Optimizer
     scheduler: LRScheduler | None = None
     """Stepped once after every optimizer step."""
     clip_norm: float | None = None
-    """Gradients are clipped to this total norm before every optimizer step."""
+    """Gradients are clipped to this total norm before every optimizer step; None disables clipping."""
 
 
 class Workload(ABC, Generic[ConfigT]):
     """One model and its data.
 
-    Every field of `Config` has a default and is `Annotated` with a `msgspec.Meta` that describes and
-    bounds it: the command line's options, their help and their checks are made from it.
+    Every field of `Config` has a default and is `Annotated` with a `msgspec.Meta` that describes and bounds it: the
+    command-line options, their help and their checks are built from it. The first paragraph of the class's docstring is
+    the help of `perfkit run NAME`.
+
+    The command line imports the class for its options, which should not take the time of importing torch: import torch
+    inside methods, and define modules (`nn.Module`) in a file that only methods import, as `workloads.gpt` does.
     """
 
     name: ClassVar[str]
     Config: ClassVar[type[msgspec.Struct]]
     PRESETS: ClassVar[dict[str, dict[str, object]]]
-    """Preset to option values; general options such as batch_size are allowed among them."""
+    """Option values by preset; they may include general options such as batch_size."""
     DEFAULT_PRESET: ClassVar[str]
 
     def __init__(self, config: ConfigT) -> None:
@@ -145,16 +148,16 @@ class Workload(ABC, Generic[ConfigT]):
 
     @property
     def tokens_per_sample(self) -> int | None:
-        """Tokens that one sample trains on; None where the workload has no tokens."""
+        """Tokens per sample that are trained on; None if the workload has no tokens."""
         return None
 
     def flops_per_token(self, model: nn.Module) -> float | None:  # noqa: ARG002
-        """Return the model FLOPs a token of a training step; None where there is no formula."""
+        """Return the model FLOPs per token of a training step; None without a formula."""
         return None
 
     @abstractmethod
     def data_spec(self, seed: int) -> DataSpec:
-        """Describe the data set that this configuration trains on."""
+        """Return the description of the data set that this configuration trains on."""
 
     @abstractmethod
     def generate(self, spec: DataSpec, start: int, stop: int) -> Arrays:
@@ -176,12 +179,12 @@ class Workload(ABC, Generic[ConfigT]):
     def optimization(
         self, model: nn.Module, *, world_size: int, total_steps: int, device_type: str, accumulate: int = 1
     ) -> Optimization:
-        """Make the optimizer, and what goes with it, for `model` (bare or wrapped).
+        """Build the optimizer, schedule and clipping for `model` (bare or wrapped).
 
         Args:
-            model: what is trained.
-            world_size: ranks.
-            total_steps: steps that will be trained.
-            device_type: kind of device that the model is on.
-            accumulate: micro-steps whose gradients a step adds up.
+            model: The model to train.
+            world_size: Number of ranks.
+            total_steps: Number of training steps.
+            device_type: Kind of device that the model is on.
+            accumulate: Micro-steps per step.
         """

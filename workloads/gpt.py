@@ -32,32 +32,30 @@ if TYPE_CHECKING:
 
 BETAS: Final = (0.9, 0.95)
 NOISE: Final = 1 / 8
-"""Share of synthetic tokens that no context predicts."""
+"""Share of synthetic tokens that are random: no context predicts them."""
 
 
 class GPTConfig(Struct, frozen=True, kw_only=True):
-    """Options of the decoder; the defaults are those of the preset `tiny`."""
+    """Options of the decoder; the defaults are the preset `tiny`."""
 
-    samples: Annotated[int, Meta(ge=1, description="samples (windows of tokens)")] = 4096
+    samples: Annotated[int, Meta(ge=1, description="samples (windows of tokens) in the data set")] = 4096
     text: Annotated[
         str | None,
-        Meta(description="folder made by `perfkit data prepare`; synthetic tokens without it"),
+        Meta(description="folder written by `perfkit data prepare` [default: synthetic tokens]"),
     ] = None
-    vocab_size: Annotated[int, Meta(ge=2, description="distinct tokens; with a text, the text's own count is used")] = (
-        256
-    )
-    block: Annotated[int, Meta(ge=1, description="tokens of context")] = 64
+    vocab_size: Annotated[int, Meta(ge=2, description="vocabulary size; with --text, that of the text is used")] = 256
+    block: Annotated[int, Meta(ge=1, description="context length in tokens")] = 64
     layers: Annotated[int, Meta(ge=1, description="transformer blocks")] = 2
-    heads: Annotated[int, Meta(ge=1, description="attention heads; they divide width")] = 4
-    width: Annotated[int, Meta(ge=1, description="features of a token")] = 64
+    heads: Annotated[int, Meta(ge=1, description="attention heads; must divide width")] = 4
+    width: Annotated[int, Meta(ge=1, description="embedding size")] = 64
     bias: Annotated[bool, Meta(description="biases in linear layers and norms")] = True
     dropout: Annotated[float, Meta(ge=0, lt=1, description="dropout probability")] = 0.0
     learning_rate: Annotated[float, Meta(gt=0, description="peak learning rate")] = 6e-4
-    lr_scale: RateScale = "none"  # a recipe's peak rate belongs to its global batch
-    final_rate: Annotated[float, Meta(ge=0, le=1, description="learning rate at the end, as a share of the peak")] = 0.1
-    warmup_steps: Annotated[int, Meta(ge=0, description="steps in which the learning rate rises to its peak")] = 10
+    lr_scale: RateScale = "none"  # the peak rate of a recipe is for its global batch size
+    final_rate: Annotated[float, Meta(ge=0, le=1, description="final learning rate as a fraction of the peak")] = 0.1
+    warmup_steps: Annotated[int, Meta(ge=0, description="warm-up steps of the learning rate")] = 10
     weight_decay: Annotated[float, Meta(ge=0, description="weight decay of matrices and embeddings")] = 0.1
-    clip_norm: Annotated[float, Meta(ge=0, description="gradients are clipped to this norm; 0 leaves them")] = 1.0
+    clip_norm: Annotated[float, Meta(ge=0, description="maximum gradient norm; 0 disables clipping")] = 1.0
 
     def __post_init__(self) -> None:
         if self.width % self.heads:
@@ -65,7 +63,7 @@ class GPTConfig(Struct, frozen=True, kw_only=True):
 
 
 def _gpt2(layers: int, heads: int, width: int) -> dict[str, object]:
-    """Options of one size of GPT-2: its vocabulary, context and biases."""
+    """Return the options of one size of GPT-2, with its vocabulary, context and biases."""
     return {
         "layers": layers,
         "heads": heads,
@@ -83,8 +81,8 @@ class GPT(Workload[GPTConfig]):
     """Next-token prediction over windows of `block + 1` tokens.
 
     Raises:
-        UsageError: the text is shorter than one window.
-        StoreError: `text` is not a folder that `perfkit data prepare` made.
+        UsageError: The text is shorter than one window.
+        StoreError: `text` is not a folder written by `perfkit data prepare`.
     """
 
     name = "gpt"
@@ -114,12 +112,12 @@ class GPT(Workload[GPTConfig]):
         self.text: Text | None = None
         self.vocab_size = config.vocab_size
         if config.text is not None:
-            self.text = _long_enough(load_text(Path(config.text)), config.block)
+            self.text = _require_window(load_text(Path(config.text)), config.block)
             self.vocab_size = self.text.vocab_size
 
     @property
     def tokens_per_sample(self) -> int:
-        """Tokens that are predicted in one sample."""
+        """Tokens predicted per sample."""
         return self.config.block
 
     def flops_per_token(self, model: nn.Module) -> float:
@@ -132,7 +130,7 @@ class GPT(Workload[GPTConfig]):
         return float(6 * parameters + 12 * config.layers * config.width * config.block)
 
     def data_spec(self, seed: int) -> DataSpec:
-        """Describe `samples` windows of `block + 1` tokens."""
+        """Return the description of `samples` windows of `block + 1` tokens."""
         return DataSpec(
             workload=self.name,
             fields=(Field(name="tokens", shape=(self.config.block + 1,), dtype="int32"),),
@@ -145,7 +143,7 @@ class GPT(Workload[GPTConfig]):
         )
 
     def generate(self, spec: DataSpec, start: int, stop: int) -> Arrays:
-        """Return windows of the text at random places, or synthetic tokens without a text."""
+        """Return windows at random positions of the text, or synthetic tokens without a text."""
         window = self.config.block + 1
         train = None if self.text is None else self.text.train()
 
@@ -154,8 +152,8 @@ class GPT(Workload[GPTConfig]):
             if train is None:
                 tokens = _synthetic(random, (spec.block_samples, window), self.vocab_size)
             else:
-                places = random.integers(0, len(train) - window + 1, (spec.block_samples, 1))
-                tokens = train[places + np.arange(window)]
+                starts = random.integers(0, len(train) - window + 1, (spec.block_samples, 1))
+                tokens = train[starts + np.arange(window)]
             return {"tokens": tokens}
 
         return generate_blocks(spec, start, stop, block)
@@ -177,7 +175,7 @@ class GPT(Workload[GPTConfig]):
         """Return the mean cross entropy of each token given those before it in its window.
 
         Args:
-            model: the decoder, bare or wrapped.
+            model: The decoder, bare or wrapped.
             batch: `tokens`, int32 (batch, block + 1).
         """
         from torch.nn import functional
@@ -219,9 +217,9 @@ class GPT(Workload[GPTConfig]):
 
 
 def rate_factor(step: int, *, warmup_steps: int, total_steps: int, final: float) -> float:
-    """Return the learning rate of `step` (from 0) as a share of its peak.
+    """Return the learning rate of `step` (from 0) as a fraction of its peak.
 
-    It rises linearly over `warmup_steps`, then falls along half a cosine to `final` at the last step.
+    It rises linearly over `warmup_steps`, then decays along half a cosine to `final` at the last step.
     """
     if step < warmup_steps:
         return (step + 1) / (warmup_steps + 1)
@@ -232,15 +230,15 @@ def rate_factor(step: int, *, warmup_steps: int, total_steps: int, final: float)
 def _synthetic(
     random: np.random.Generator, shape: tuple[int, int], vocab_size: int
 ) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
-    """Count up from a random token in steps of 1 to 7, with noise: something there is to be learned."""
+    """Return sequences that count up from a random token in steps of 1 to 7, with noise: a task that can be learned."""
     first, stride = random.integers(0, vocab_size, (shape[0], 1)), random.integers(1, 8, (shape[0], 1))
     tokens = (first + stride * np.arange(shape[1])) % vocab_size
     noise = random.integers(0, vocab_size, shape)
     return np.where(random.random(shape) < NOISE, noise, tokens)
 
 
-def _long_enough(text: Text, block: int) -> Text:
-    """Return `text` if its training part holds a window of `block + 1` characters."""
+def _require_window(text: Text, block: int) -> Text:
+    """Return `text`; raise UsageError if its training part is shorter than `block + 1` characters."""
     if text.train_tokens <= block:
         raise UsageError(
             f"{text.folder}: its {text.train_tokens} training characters are fewer than a window "

@@ -39,7 +39,7 @@ class Attention(nn.Module):
 
 
 class MLP(nn.Module):
-    """Two linear layers around a GELU (its tanh form, as GPT-2 has it)."""
+    """Two linear layers around a GELU (the tanh approximation, as in GPT-2)."""
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class MLP(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and MLP, each on a normalised copy of the residual stream."""
+    """Attention and MLP, each on the normalised residual stream."""
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
@@ -87,8 +87,7 @@ class Decoder(nn.Module):
     def _initialise(self, layers: int) -> None:
         """Draw weights from N(0, 0.02); residual projections from N(0, 0.02 / sqrt(2 x layers)).
 
-        Each of the 2 x layers projections adds to the residual stream, so that its variance would grow
-        with the depth otherwise.
+        Each of the 2 x layers projections adds to the residual stream; its variance would grow with depth otherwise.
         """
         for name, parameter in self.named_parameters():
             if name.endswith("bias"):
@@ -100,8 +99,8 @@ class Decoder(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         """Return the logits of the token that follows each position."""
-        places = torch.arange(ids.shape[1], device=ids.device)
-        x = self.tokens(ids) + self.positions(places)
+        positions = torch.arange(ids.shape[1], device=ids.device)
+        x = self.tokens(ids) + self.positions(positions)
         x = functional.dropout(x, self.dropout, self.training)
         for block in self.blocks:
             x = block(x)
@@ -110,9 +109,9 @@ class Decoder(nn.Module):
 
 
 def fused_adamw_works(device_type: str) -> bool:
-    """Find out by one step on one number whether AdamW has a fused kernel on this device.
+    """Return whether AdamW has a fused kernel on this device, by running one step.
 
-    Which devices have one differs between versions of torch, and no public function tells.
+    The supported devices differ between versions of torch, and no public function lists them.
     """
     probe = nn.Parameter(torch.zeros(1, device=device_type))
     probe.grad = torch.zeros_like(probe)

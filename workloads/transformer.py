@@ -1,4 +1,7 @@
-"""`torch.nn.Transformer` on random tensors: a plain, communication-heavy load whose every dimension is an option."""
+"""`torch.nn.Transformer` on random tensors: a plain, communication-heavy workload with every dimension as an option.
+
+Importing this file does not import torch.
+"""
 
 from __future__ import annotations
 
@@ -28,15 +31,15 @@ class TransformerConfig(Struct, frozen=True, kw_only=True):
     """Options of the transformer; the defaults are those of `torch.nn.Transformer`."""
 
     samples: Annotated[int, Meta(ge=1, description="samples in the data set")] = 2048
-    source_length: Annotated[int, Meta(ge=1, description="positions of a source sequence")] = 1
-    target_length: Annotated[int, Meta(ge=1, description="positions of a target sequence")] = 20
-    d_model: Annotated[int, Meta(ge=1, description="features of a position")] = 512
-    heads: Annotated[int, Meta(ge=1, description="attention heads; they divide d_model")] = 8
-    encoder_layers: Annotated[int, Meta(ge=1, description="layers of the encoder")] = 6
-    decoder_layers: Annotated[int, Meta(ge=1, description="layers of the decoder")] = 6
+    source_length: Annotated[int, Meta(ge=1, description="length of a source sequence")] = 1
+    target_length: Annotated[int, Meta(ge=1, description="length of a target sequence")] = 20
+    d_model: Annotated[int, Meta(ge=1, description="embedding size")] = 512
+    heads: Annotated[int, Meta(ge=1, description="attention heads; must divide d_model")] = 8
+    encoder_layers: Annotated[int, Meta(ge=1, description="encoder layers")] = 6
+    decoder_layers: Annotated[int, Meta(ge=1, description="decoder layers")] = 6
     feedforward: Annotated[int, Meta(ge=1, description="width of the feed-forward layers")] = 2048
     dropout: Annotated[float, Meta(ge=0, lt=1, description="dropout probability")] = 0.1
-    learning_rate: Annotated[float, Meta(gt=0, description="Adam's learning rate for one batch a step")] = 0.001
+    learning_rate: Annotated[float, Meta(gt=0, description="Adam's learning rate for one batch per step")] = 0.001
     lr_scale: RateScale = "linear"
 
     def __post_init__(self) -> None:
@@ -48,7 +51,7 @@ class Transformer(Workload[TransformerConfig]):
     """An encoder-decoder on uniform random numbers.
 
     A sample is `source` (source_length, d_model) and `target` (target_length, d_model), float32 in
-    [0, 1). The target is also the decoder's input: the load is that of training, the task is none.
+    [0, 1). The target is also the decoder's input: the cost is that of training, but there is nothing to learn.
     """
 
     name = "transformer"
@@ -69,7 +72,7 @@ class Transformer(Workload[TransformerConfig]):
     DEFAULT_PRESET = "default"
 
     def data_spec(self, seed: int) -> DataSpec:
-        """Describe `samples` pairs of a source and a target sequence."""
+        """Return the description of `samples` pairs of a source and a target sequence."""
         lengths = {"source": self.config.source_length, "target": self.config.target_length}
         fields = tuple(
             Field(name=name, shape=(length, self.config.d_model), dtype="float32") for name, length in lengths.items()
@@ -95,7 +98,7 @@ class Transformer(Workload[TransformerConfig]):
 
         config = self.config
         with warnings.catch_warnings():
-            # Of an odd number of heads torch says that inference will not use nested tensors.
+            # torch warns for an odd number of heads that inference will not use nested tensors.
             warnings.filterwarnings("ignore", "enable_nested_tensor is True", UserWarning)
             return nn.Transformer(
                 d_model=config.d_model,
@@ -117,8 +120,8 @@ class Transformer(Workload[TransformerConfig]):
     def loss(self, model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
         """Return the cross entropy over the feature axis, averaged over target positions.
 
-        Each of the batch x target_length positions is one prediction over d_model classes, and the
-        target's row of d_model entries is its (not normalised) distribution. Rows of uniform numbers
+        Each of the batch x target_length positions is one prediction over d_model classes; the target's row of d_model
+        entries is its (not normalised) distribution. Rows of uniform numbers
         sum to about d_model / 2, so the loss starts near d_model / 2 x ln(d_model).
         """
         from torch.nn import functional
@@ -135,7 +138,7 @@ class Transformer(Workload[TransformerConfig]):
         device_type: str,  # noqa: ARG002
         accumulate: int = 1,
     ) -> Optimization:
-        """Make Adam, its learning rate scaled by the batches that a step averages over."""
+        """Build Adam with a learning rate that is scaled to the batches per step."""
         from torch.optim import Adam
 
         rate = scale_rate(self.config.learning_rate, self.config.lr_scale, world_size * accumulate)

@@ -1,7 +1,7 @@
-"""The general options of `perfkit run`: names, types, defaults, and which cannot be combined.
+"""General options of `perfkit run`: names, types, defaults and invalid combinations.
 
-Every field is an option of the command line and a key of the TOML file. The input source and the workload add their
-own options (`workloads.data.DataOptions`, the workload's `Config`).
+Every field is a command-line option and a key of the TOML file. `workloads.data.DataOptions`, the source's `Config` and
+the workload's `Config` add theirs.
 """
 
 import re
@@ -25,58 +25,59 @@ _Count = Annotated[int, Meta(ge=1)]
 
 
 class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """General options of a run; validated on construction."""
+    """General options of a run, checked on construction."""
 
     preset: Annotated[str | None, Meta(description="Named set of options of the workload.")] = None
     config: Annotated[str | None, Meta(description="TOML file with options; the command line wins.")] = None
     steps: Annotated[
         _Count | None,
-        Meta(description="Training steps [default: the schedule, then 3 warm plain steps]."),
+        Meta(
+            description="Training steps [default: the schedule, then one cold and 3 warm steps without the profiler]."
+        ),
     ] = None
     epochs: Annotated[_Count | None, Meta(description="Passes over the data set, instead of --steps.")] = None
     batch_size: Annotated[int, Meta(ge=1, description="Samples per rank and micro-step (see --accumulate).")] = 32
     accumulate: Annotated[
-        int,
-        Meta(ge=1, description="Micro-steps per step: gradients are summed over these batches, then averaged once."),
+        int, Meta(ge=1, description="Micro-steps per step: gradients accumulate over them and are all-reduced once.")
     ] = 1
-    precision: Annotated[Precision, Meta(description="Precision of the forward pass; float16 scales the loss.")] = (
+    precision: Annotated[Precision, Meta(description="Precision of the forward pass; float16 uses loss scaling.")] = (
         "float32"
     )
     checkpoint_activations: Annotated[
-        bool, Meta(description="Recompute activations in backward instead of keeping them.")
+        bool, Meta(description="Recompute activations in the backward pass instead of storing them.")
     ] = False
-    compile: Annotated[bool, Meta(description="Compile the model; needs a C++ compiler.")] = False
+    compile: Annotated[bool, Meta(description="Compile the model with torch.compile; needs a C++ compiler.")] = False
     bucket_cap_mb: Annotated[
         Annotated[float, Meta(gt=0)] | None,
-        Meta(description="MiB of gradients per DDP bucket [default: 25, the first bucket 1]."),
+        Meta(description="Size of DDP's gradient buckets in MiB [default: 25; the first bucket 1]."),
     ] = None
-    static_graph: Annotated[bool, Meta(description="Promise DDP that every step runs the same graph.")] = False
+    static_graph: Annotated[bool, Meta(description="Tell DDP that every step runs the same graph.")] = False
     find_unused: Annotated[bool, Meta(description="Let DDP search for unused parameters in each step.")] = False
-    overlap: Annotated[
-        bool, Meta(description="Average gradients during backward, overlapped with it, or after it.")
-    ] = True
+    overlap: Annotated[bool, Meta(description="All-reduce gradients during the backward pass, or only after it.")] = (
+        True
+    )
     seed: Annotated[int, Meta(ge=0, description="Seed of data, model and shuffling.")] = 0
-    device: Annotated[str, Meta(description="Where to train.")] = "auto"
-    backend: Annotated[str, Meta(description="Communication backend [auto: by the device].")] = "auto"
+    device: Annotated[str, Meta(description="Device to train on.")] = "auto"
+    backend: Annotated[str, Meta(description="Communication backend; auto selects it by the device.")] = "auto"
     timeout: Annotated[
         str,
         Meta(
-            description="Limit of every wait for another rank, as 90s or 10m: at start-up (from the import of torch), "
-            "in every collective, and between heartbeats of a rank that writes."
+            description="Limit of every wait for another rank, for example 90s or 10m: at start-up once torch is "
+            "imported, in every collective, and without a sign of life while a rank writes."
         ),
     ] = "10m"
     threads: Annotated[_Count | None, Meta(description="CPU threads per rank [default: cores / local ranks].")] = None
     profile: Annotated[bool, Meta(description="Record traces, or only time the steps.")] = True
-    schedule: Annotated[str, Meta(description="Which steps are recorded.")] = (
+    schedule: Annotated[str, Meta(description="Steps to record, as in torch.profiler.schedule.")] = (
         "wait=1,warmup=1,active=3,repeat=1,skip_first=0"
     )
     record_shapes: Annotated[
-        bool, Meta(description="Record operators' shapes (adds about half a step's time, and memory).")
+        bool, Meta(description="Record operators' input shapes (costs half a step, and memory).")
     ] = False
     profile_memory: Annotated[bool, Meta(description="Record allocations, for memory over the step.")] = False
     with_stack: Annotated[bool, Meta(description="Record Python stacks.")] = False
     with_flops: Annotated[bool, Meta(description="Estimate operators' FLOPs.")] = False
-    with_modules: Annotated[bool, Meta(description="Record module hierarchy.")] = False
+    with_modules: Annotated[bool, Meta(description="Record the module hierarchy.")] = False
     pyinstrument: Annotated[bool, Meta(description="Also profile rank 0's Python code in the recorded steps.")] = False
     memory_snapshot: Annotated[
         bool, Meta(description="Record torch's memory history (CUDA only; slows every step).")
@@ -86,9 +87,9 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = None
     inject: Annotated[
         tuple[str, ...],
-        Meta(description="Inject a delay, as rank=1,phase=backward,delay=60ms; repeatable."),
+        Meta(description="Inject a delay, for example rank=1,phase=backward,delay=60ms; repeatable."),
     ] = ()
-    trace_dir: Annotated[str, Meta(description="Folder that receives the run's folder.")] = "traces"
+    trace_dir: Annotated[str, Meta(description="Folder in which the run's folder is created.")] = "traces"
     name: Annotated[
         str | None,
         Meta(description="Name of the run [default: workload, source, ranks and time]."),
@@ -99,15 +100,15 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = None
 
     def __post_init__(self) -> None:
-        """Refuse options that cannot be combined.
+        """Check values and combinations.
 
         Raises:
-            UsageError: Options that exclude each other, or a value that is out of range.
+            UsageError: One is invalid; the message names the options.
         """
         if self.steps is not None and self.epochs is not None:
-            raise UsageError("--steps and --epochs exclude each other: use only one of them")
+            raise UsageError("--steps and --epochs exclude each other: use one of them")
         if self.name is not None and ("/" in self.name or self.name.startswith(".")):
-            raise UsageError(f"--name {self.name}: must be a folder name, without '/' or a leading dot")
+            raise UsageError(f"--name {self.name}: must be a folder name without '/' or a leading dot")
         if self.timeout_ns < 10**9:
             raise UsageError(f"--timeout {self.timeout}: must be at least 1s")
         for option, choices in choices_by_accelerator().items():
@@ -126,24 +127,24 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         for name in (*recording, "pyinstrument", "memory_snapshot"):
             if getattr(self, name):
                 flag = name.replace("_", "-")
-                raise UsageError(f"--{flag} has no effect with --no-profile: leave one of them out")
+                raise UsageError(f"--{flag} has no effect with --no-profile: remove one of them")
 
     def _refuse_training_options(self) -> None:
         if self.static_graph and self.find_unused:
-            raise UsageError("--static-graph finds unused parameters by itself: omit --find-unused")
+            raise UsageError("--static-graph detects unused parameters itself: remove --find-unused")
         for name in ("static_graph", "find_unused"):
             if getattr(self, name) and not self.overlap:
                 flag = name.replace("_", "-")
-                raise UsageError(f"--{flag} has no effect with --no-overlap: leave one of them out")
+                raise UsageError(f"--{flag} has no effect with --no-overlap: remove one of them")
         if self.compile and self.bucket_cap_mb is not None and self.bucket_cap_mb < 1:
             raise UsageError(
-                f"--bucket-cap-mb {self.bucket_cap_mb:g}: with --compile torch does not accept buckets below 1 MiB"
+                f"--bucket-cap-mb {self.bucket_cap_mb:g}: with --compile torch needs buckets of at least 1 MiB"
             )
         for name in ("with_stack", "with_modules"):
             if getattr(self, name) and self.pyinstrument:
                 flag = name.replace("_", "-")
                 raise UsageError(
-                    f"--{flag} and --pyinstrument both need Python's only profiling hook: leave one of them out"
+                    f"--{flag} and --pyinstrument both need Python's only profiling hook: remove one of them"
                 )
 
     @property
@@ -153,7 +154,7 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def timeout_ns(self) -> int:
-        """Limit of start-up and of every collective."""
+        """Limit of every wait for another rank, in ns."""
         return parse_duration(self.timeout, "--timeout")
 
     @property
@@ -167,9 +168,12 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return tuple(parse_injection(text) for text in self.inject)
 
     def total_steps(self, batches_per_epoch: int) -> int:
-        """Return the number of steps to train, given the batches per epoch of one rank.
+        """Return the number of training steps.
 
-        A step takes `accumulate` batches, possibly from two epochs; batches left over at the end are not trained.
+        A step takes `accumulate` batches, possibly from two epochs; batches left over at the end are not trained on.
+
+        Args:
+            batches_per_epoch: Batches per rank.
 
         Raises:
             UsageError: The epochs are too short for one cycle of the schedule, or for one step.
@@ -180,7 +184,7 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if steps == 0:
             raise UsageError(
                 f"--epochs {self.epochs} of {batches_per_epoch} batches are fewer than the --accumulate "
-                f"{self.accumulate} of one step: more epochs, or smaller batches"
+                f"{self.accumulate} of one step: use more epochs, or smaller batches"
             )
         if self.plan is not None:
             check_steps(steps, self.plan)
@@ -190,7 +194,7 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """Refuse injections into ranks that do not exist.
 
         Raises:
-            UsageError: An injection names such a rank.
+            UsageError: The message names the injection.
         """
         for text, injection in zip(self.inject, self.injections, strict=True):
             if injection.rank is not None and injection.rank >= world_size:
@@ -200,12 +204,12 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """Refuse options that the device or the backend does not support.
 
         Raises:
-            UsageError: Such an option is set.
+            UsageError: The message names the option.
         """
         if self.nccl_debug is not None and backend != "nccl":
-            raise UsageError(f"--nccl-debug needs the backend nccl; this run uses {backend}: leave it out")
+            raise UsageError(f"--nccl-debug needs the backend nccl; this run uses {backend}: remove it")
         if self.memory_snapshot and device_type != "cuda":
-            raise UsageError(f"--memory-snapshot needs a CUDA device; this run uses {device_type}: leave it out")
+            raise UsageError(f"--memory-snapshot needs a CUDA device; this run uses {device_type}: remove it")
 
 
 def choices_by_accelerator() -> dict[str, tuple[str, ...]]:
@@ -217,7 +221,7 @@ def check_steps(steps: int, schedule: Schedule) -> None:
     """Refuse a run that would end before its first trace is written.
 
     Raises:
-        UsageError: There are fewer steps than one cycle takes.
+        UsageError: The message contains the number of steps that are needed.
     """
     needed = schedule.skip_first + schedule.cycle_steps
     if steps < needed:

@@ -1,4 +1,4 @@
-"""Which steps are recorded: `wait=1,warmup=1,active=3,repeat=1,skip_first=0`, as in `torch.profiler.schedule`."""
+"""The profiling schedule: `wait=1,warmup=1,active=3,repeat=1,skip_first=0`, as in `torch.profiler.schedule`."""
 
 from typing import Annotated, Literal, Self
 
@@ -11,7 +11,7 @@ from perfkit.schema.manifest import StepKind
 State = Literal["plain", "warmup", "active"]
 
 PLAIN_STEPS_AFTER = 3
-"""Warm steps without the profiler that a run adds after its schedule, to measure the profiler's overhead."""
+"""Warm unprofiled steps that a run adds after its schedule, to measure the cost of profiling."""
 
 
 class Schedule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -25,7 +25,7 @@ class Schedule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse `key=number,…`; missing keys keep their defaults.
+        """Parse `key=number,…`; missing keys have their defaults.
 
         Raises:
             UsageError: A key is unknown or given twice, or a number is out of range.
@@ -42,11 +42,11 @@ class Schedule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def steps(self) -> int:
-        """Steps until the last cycle has been written."""
+        """Steps up to the end of the last cycle."""
         return self.skip_first + self.repeat * self.cycle_steps
 
     def state(self, step: int) -> State:
-        """Return what the profiler does in `step` (from 0)."""
+        """Return the state of the profiler in `step` (from 0)."""
         if not self.skip_first <= step < self.steps:
             return "plain"
         position = (step - self.skip_first) % self.cycle_steps
@@ -59,7 +59,7 @@ class Schedule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return max(0, step - self.skip_first) // self.cycle_steps
 
     def ends_cycle(self, step: int) -> bool:
-        """Return whether `step` is the last of its cycle, after which the trace is written."""
+        """Return whether `step` is the last of its cycle: the trace is written after it."""
         inside = self.skip_first <= step < self.steps
         return inside and (step - self.skip_first + 1) % self.cycle_steps == 0
 
@@ -67,7 +67,7 @@ class Schedule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 def step_kind(schedule: Schedule | None, step: int) -> StepKind:
     """Return the kind of `step`; without a schedule nothing is recorded.
 
-    The profiler's state takes precedence: the first step of a run is "warmup" or "active" if the schedule makes it so.
+    The state of the profiler takes precedence: a warm-up or active step is never `cold`, not even as the first step.
     """
     state: State = "plain" if schedule is None else schedule.state(step)
     after_export = schedule is not None and step > 0 and schedule.ends_cycle(step - 1)
@@ -77,7 +77,7 @@ def step_kind(schedule: Schedule | None, step: int) -> StepKind:
 
 
 def default_steps(schedule: Schedule | None) -> int:
-    """Return the default number of steps: enough to measure each kind of step."""
+    """Return the default number of steps: enough of each kind to measure it."""
     cold = 1
     return (schedule.steps if schedule else 0) + cold + PLAIN_STEPS_AFTER
 

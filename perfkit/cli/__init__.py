@@ -1,4 +1,4 @@
-"""The command line: a table of commands, imported when used, and the one place where errors end."""
+"""The command line: a table of commands, imported on use, and the only place that catches every error."""
 
 import os
 import signal
@@ -21,18 +21,18 @@ from perfkit.util.sigint import EXIT_INTERRUPTED, clear_pending_interrupt
 
 
 class Row(NamedTuple):
-    """A command: where its `typer.Typer` is, and its line in the help."""
+    """A command: the path of its `typer.Typer`, and its line in the help."""
 
     target: str
     help: str
 
 
 COMMANDS: Final[dict[str, Row]] = {
-    "run": Row("perfkit.cli.run:app", "Train a workload and record a trace a rank."),
-    "sweep": Row("perfkit.cli.sweep:app", "Run a set: several ranks, sources and options."),
-    "analyze": Row("perfkit.cli.analyze:app", "Say where each step's time went."),
-    "compare": Row("perfkit.cli.compare:app", "Say what changed between runs, and fail if it must not."),
-    "history": Row("perfkit.cli.history:app", "Say how step time and efficiency went over runs or commits."),
+    "run": Row("perfkit.cli.run:app", "Train a workload or run a script, and record one trace per rank."),
+    "sweep": Row("perfkit.cli.sweep:app", "Run a set of runs: world sizes, sources and options."),
+    "analyze": Row("perfkit.cli.analyze:app", "Show where the time of each step went."),
+    "compare": Row("perfkit.cli.compare:app", "Report what changed between runs, and fail on regressions."),
+    "history": Row("perfkit.cli.history:app", "Show step time and efficiency over runs or commits."),
     "hta": Row("perfkit.cli.hta:app", "Run Holistic Trace Analysis on the same traces."),
     "merge": Row("perfkit.cli.merge:app", "Write all ranks of a run to one timeline for Perfetto."),
     "view": Row("perfkit.cli.view:app", "Open a trace in the Perfetto UI."),
@@ -41,7 +41,7 @@ COMMANDS: Final[dict[str, Row]] = {
 }
 
 EXIT_BUG: Final = 70  # EX_SOFTWARE of sysexits.h
-EXIT_BROKEN_PIPE: Final = 1  # as most tools have it
+EXIT_BROKEN_PIPE: Final = 1  # as in most tools
 
 
 @dataclass
@@ -49,15 +49,15 @@ class Call:
     """One use of the command line; `typer.Context.obj` of every command."""
 
     arguments: list[str]
-    """All of them, as they were given."""
+    """All arguments, unparsed."""
     debug: bool = False
 
 
 class Commands(TyperGroup):
-    """Imports a command when it is used; until then its name and help stand for it."""
+    """Imports a command when it is used; until then a stand-in has its name and help."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """Return the command that was asked for, in place of its stand-in."""
+        """Return the requested command, in place of its stand-in."""
         name, _, rest = super().resolve_command(ctx, args)
         module, _, attribute = COMMANDS[str(name)].target.partition(":")
         return name, get_command(getattr(import_module(module), attribute)), rest
@@ -102,7 +102,7 @@ def application() -> typer.Typer:
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code; every error ends here, as one line."""
+    """Run the command line and return its exit code; every error is printed here, as one line."""
     call = Call(list(sys.argv[1:] if args is None else args))
     try:
         return _invoke(call)
@@ -113,10 +113,10 @@ def main(args: Sequence[str] | None = None) -> int:
     except (typer.Abort, KeyboardInterrupt):
         return _interrupted(call)
     except BrokenPipeError:
-        # The reader has what it wanted (`| head`). Python flushes stdout once more on its way out.
+        # The reader has closed the pipe (`| head`). Python flushes stdout once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_BROKEN_PIPE
-    # The one place where everything else ends: a bug is one line too, and says how to see more.
+    # The outermost boundary: a bug is one line too, with a hint on how to see the traceback.
     except Exception as error:  # noqa: BLE001
         what = f"unexpected {type(error).__name__}: {error}"
         again = "" if call.debug else "; run `perfkit --debug ...` to see where, and report it"
@@ -124,7 +124,7 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 def _invoke(call: Call) -> int:
-    # Not `main()` of the command: it prints errors itself, and turns an interrupt into an exit code.
+    # `main()` of the command would print errors itself and turn an interrupt into an exit code.
     command = get_command(application())
     try:
         with command.make_context("perfkit", list(call.arguments), obj=call) as context:
@@ -147,7 +147,7 @@ def _interrupted(call: Call) -> int:
 
 
 def _with_hint(error: typer.TyperException) -> str:
-    """Return the message of a usage error, ending with where help is."""
+    """Return the message of a usage error, with the command that prints help."""
     context = getattr(error, "ctx", None)
     message = error.format_message().rstrip(".")
     return f"{message} (see `{context.command_path} --help`)" if context else message
@@ -155,7 +155,7 @@ def _with_hint(error: typer.TyperException) -> str:
 
 def _fail(message: str, code: int, call: Call) -> int:
     """Print `message` as one line of plain text on stderr, under the traceback with `--debug`."""
-    # Names from traces come up in messages: nothing of them may reach the terminal as control.
+    # Messages contain names from traces, which must not send control characters to the terminal.
     from perfkit.util.formatting import escape_unprintable
 
     if call.debug:

@@ -1,7 +1,7 @@
-"""From configuration records to options of the command line, and from all their sources to one configuration.
+"""Command-line options from configuration records, and records from layered values.
 
-A field `Annotated[int, Meta(ge=1, description="…")]` named `batch_size` becomes `--batch-size <int>` with its
-help. What is not given on the command line does not count as given: defaults < preset < TOML file < command line.
+A field `Annotated[int, Meta(ge=1, description="…")]` named `batch_size` becomes `--batch-size <int>` with its help.
+Precedence: defaults < preset < TOML file < command line.
 """
 
 import tomllib
@@ -21,37 +21,37 @@ StructT = TypeVar("StructT", bound=Struct)
 Choices = Mapping[str, Sequence[str]]
 
 NOT_IN_A_FILE: Final = ("config",)
-"""Options that make sense on the command line only."""
+"""Options that are allowed on the command line only."""
 
 _BOUNDS: Final = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
 
 
 class Layer(NamedTuple):
-    """Values from one source; later layers win."""
+    """Values from one place; later layers win."""
 
     origin: str
-    """Empty for the command line, else what to say of it: `run.toml`, `preset tiny`."""
+    """Name for messages: `run.toml`, `preset tiny`; empty for the command line."""
     values: Mapping[str, Any]
 
 
 def options(struct: type[Struct], section: str, choices: Choices) -> list[Parameter]:
-    """Return one parameter of a typer command a field of `struct`; its value is None where it was not given.
+    """Return one typer parameter per field of `struct`; its value is None if it was not given.
 
     Args:
-        struct: Its fields are int, float, bool, str, Literal, a tuple of str, or any of these or None.
-        section: Where the help lists the options.
-        choices: Allowed values of fields whose type does not tell them.
+        struct: Its fields are int, float, bool, str, Literal or a tuple of str; each may be optional.
+        section: Heading of the options in the help.
+        choices: Allowed values by field, for fields whose type does not list them.
     """
     return [_option(field, section, choices.get(field.name)) for field in msgspec.structs.fields(struct)]
 
 
 def command(start: Callable[[Any, dict[str, Any]], None], parameters: Sequence[Parameter], text: str) -> typer.Typer:
-    """Return an application of one command.
+    """Return an application with one command.
 
     Args:
-        start: Called with the context's `obj` and what was given on the command line, by name.
-        parameters: What can be given (see `options`).
-        text: Says in the help what the command does.
+        start: Called with the context's `obj` and the options that were given, by name.
+        parameters: The options (see `options`).
+        text: Description of the command in the help.
     """
 
     def callback(context: typer.Context, **values: Any) -> None:
@@ -73,21 +73,21 @@ def read_toml(path: Path) -> Layer:
     """Read options from a flat TOML file; keys are the options' names with `-` or `_`.
 
     Raises:
-        UsageError: It cannot be read, is no TOML, or an option stands in it twice.
+        UsageError: It cannot be read, is not TOML, or contains an option twice.
     """
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"--config {path}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"--config {path}: no valid TOML: {error}") from error
+        raise UsageError(f"--config {path}: not valid TOML: {error}") from error
     values: dict[str, Any] = {}
     for key, value in table.items():
         name = key.replace("-", "_")
         if name in values:
             raise UsageError(f"--config {path}: {key} is given twice")
         if name in NOT_IN_A_FILE:
-            raise UsageError(f"--config {path}: {key} is an option of the command line only")
+            raise UsageError(f"--config {path}: {key} is allowed on the command line only")
         values[name] = value
     return Layer(str(path), values)
 
@@ -189,7 +189,7 @@ def _kind(core: inspect.Type) -> Any:
 
 
 def _help(description: str, core: inspect.Type, default: Any) -> str:
-    # Ranges are for the reader: the record checks them, wherever a value comes from.
+    # Ranges are shown only: the record checks values from all layers.
     notes = [f"x{sign}{getattr(core, name)}" for name, sign in _BOUNDS.items() if getattr(core, name, None) is not None]
     if default is not None and default != () and "[" not in description:
         shown = {True: "on", False: "off"}[default] if isinstance(default, bool) else default

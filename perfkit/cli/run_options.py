@@ -40,6 +40,7 @@ def load_workload(name: str) -> "WorkloadType":
     # torch reads this on import, and a plug-in may import it: users can do nothing about its warnings.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     workload = WORKLOADS.load(name)
+    _refuse_incomplete(f"workload {name!r}", workload, ("name", "Config", "PRESETS", "DEFAULT_PRESET"))
     if workload.name != name:
         raise PluginError(f"workload {name!r}: its class {workload.__qualname__} has the name {workload.name!r}")
     return workload
@@ -54,9 +55,9 @@ def application(
         workload: What to train.
         arguments: What follows the workload's name: they select the source plug-in that adds its options.
         start: Called with the context's `obj` and the options that were given.
-        more: Options of the command that are no part of the configuration.
+        more: Further options, which are not part of the configuration.
     """
-    sources = _known_sources(_find_source(arguments))
+    sources = _source_configs(_find_source(arguments))
     _refuse_clashes([RunConfig, DataOptions, workload.Config, *sources.values()])
     parameters = [
         *more,
@@ -73,24 +74,25 @@ def make_job(workload: "WorkloadType", values: dict[str, Any]) -> "Job":
 
     Raises:
         UsageError: An option, a value or a combination is invalid.
+        StoreError: A folder that the workload reads is invalid.
         PluginError: The source is a plug-in that cannot be loaded.
     """
     from perfkit.capture.training.job import Job  # numpy: not for `perfkit run --help`
 
     layers = _layers(workload, values)
-    name = next((value for layer in reversed(layers) if isinstance(value := layer.values.get("source"), str)), None)
-    source = SOURCES.load(name or _default_source())
-    sources = _known_sources(name)
+    given = [source for layer in layers if isinstance(source := layer.values.get("source"), str)]
+    name = [DataOptions().source, *given][-1]
+    source_type, sources = SOURCES.load(name), _source_configs(name)
     merged = merge_layers((RunConfig, DataOptions, workload.Config, *sources.values()), layers)
-    _refuse_other_sources(name or _default_source(), sources, merged)
-    run, data, of_source, config = make_records((RunConfig, DataOptions, source.Config, workload.Config), merged)
+    _refuse_other_sources(name, sources, merged)
+    run, data, of_source, config = make_records((RunConfig, DataOptions, source_type.Config, workload.Config), merged)
     assert isinstance(run, RunConfig)  # noqa: S101  # make_records keeps the order
     assert isinstance(data, DataOptions)  # noqa: S101
     if data.data_dir is None:
         data = msgspec.structs.replace(data, data_dir=str(Path(run.trace_dir) / ".data"))
     return Job(
         workload=workload(config),
-        source=source(of_source),
+        source=source_type(of_source),
         run=run,
         data=data,
         effective=_flat((run, data, of_source, config)),
@@ -115,7 +117,7 @@ def parse_job(arguments: Sequence[str]) -> "Job":
 
 
 def check_packages(job: "Job") -> None:
-    """Refuse a job whose packages are not installed.
+    """Refuse a job if a package that it needs is not installed.
 
     Raises:
         LaunchEnvironmentError: Naming the package.
@@ -132,10 +134,6 @@ def _layers(workload: "WorkloadType", values: dict[str, Any]) -> list[Layer]:
     if preset not in workload.PRESETS:
         raise UsageError(f"{file.origin}: preset {preset!r}: choose from {', '.join(workload.PRESETS)}")
     return [Layer(f"preset {preset}", workload.PRESETS[preset]), file, Layer("", values | {"preset": preset})]
-
-
-def _default_source() -> str:
-    return str(next(field.default for field in msgspec.structs.fields(DataOptions) if field.name == "source"))
 
 
 def _find_source(arguments: Sequence[str]) -> str | None:
@@ -155,10 +153,13 @@ def _value_of(option: str, arguments: Sequence[str]) -> str | None:
     return value
 
 
-def _known_sources(name: str | None) -> dict[str, type[Struct]]:
+def _source_configs(name: str | None) -> dict[str, type[Struct]]:
     """Return the options by source: of the built-in ones, and of `name` if it is a plug-in."""
-    known = [*SOURCES.builtin, *(plugin for plugin in SOURCES.plugin_names() if plugin == name)]
-    return {known_name: SOURCES.load(known_name).Config for known_name in known}
+    names = [*SOURCES.builtin, *(plugin for plugin in SOURCES.plugin_names() if plugin == name)]
+    classes = {name: SOURCES.load(name) for name in names}
+    for name, source in classes.items():
+        _refuse_incomplete(f"source {name!r}", source, ())
+    return {name: source.Config for name, source in classes.items()}
 
 
 def _refuse_other_sources(name: str, sources: dict[str, type[Struct]], values: dict[str, Any]) -> None:
@@ -166,6 +167,14 @@ def _refuse_other_sources(name: str, sources: dict[str, type[Struct]], values: d
         for field in msgspec.structs.fields(config):
             if other != name and values.get(field.name, field.default) != field.default:
                 raise UsageError(f"{field.name} is for source {other}, not {name}")
+
+
+def _refuse_incomplete(where: str, loaded: type, attributes: Sequence[str]) -> None:
+    """Refuse a plug-in's class that does not define everything that its base class asks for."""
+    missing = [name for name in attributes if not hasattr(loaded, name)]
+    missing += sorted(getattr(loaded, "__abstractmethods__", ()))
+    if missing:
+        raise PluginError(f"{where}: its class {loaded.__qualname__} does not define {', '.join(missing)}")
 
 
 def _refuse_clashes(configs: Iterable[type[Struct]]) -> None:

@@ -1,4 +1,4 @@
-"""`perfkit run SCRIPT.py [OPTIONS] -- ARGUMENTS`: run a training script unchanged and record a trace a rank."""
+"""`perfkit run SCRIPT.py [OPTIONS] -- ARGUMENTS`: run a training script unchanged and record one trace per rank."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 
 _SUFFIX: Final = ".py"
 _END_OF_OPTIONS: Final = "--"
-_HELP: Final = """Run a training script as `python SCRIPT ARGUMENTS` would, and record a trace a rank.
+_HELP: Final = """Run a training script as `python SCRIPT ARGUMENTS` would, and record one trace per rank.
 
-Arguments of the script come after `--`. A step lasts from the end of one optimizer.step() to the end of the next; what
-comes before the first end is step 0, `cold`, and the schedule counts from there. Nothing of the script is changed: exit
-code, output and signals are its own. Where mpiexec or srun has started several ranks, RANK, WORLD_SIZE, MASTER_ADDR and
-MASTER_PORT are set for it as torchrun does, unless one of them is set already."""
+Arguments of the script come after `--`. A step lasts from the end of one optimizer.step() to the end of the next. Step
+0, `cold`, ends with the first optimizer.step(), and the schedule counts from there. The script runs unchanged, with its
+own exit code, output and signals. If mpiexec or srun started several ranks, RANK, WORLD_SIZE, MASTER_ADDR and
+MASTER_PORT are set as torchrun sets them, unless one of them is set already."""
 
 
 def is_script(name: str) -> bool:
-    """Say whether what was asked for is a script: a path that ends in .py, or any file that is there."""
+    """Return whether `name` is a script: a path that ends in .py, or any file that exists."""
     return name.endswith(_SUFFIX) or Path(name).is_file()
 
 
 def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return perfkit's own options, and what comes after the first `--`."""
+    """Return perfkit's own options, and the arguments after the first `--`."""
     given = list(arguments)
     end = given.index(_END_OF_OPTIONS) if _END_OF_OPTIONS in given else len(given)
     return given[:end], given[end + 1 :]
@@ -44,7 +44,7 @@ def application(script: str, arguments: Sequence[str], ranks: Parameter) -> type
 
     Args:
         script: Its path.
-        arguments: Those of the script.
+        arguments: The arguments of the script.
         ranks: The option `--ranks`.
 
     Raises:

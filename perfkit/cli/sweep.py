@@ -1,4 +1,4 @@
-"""`perfkit sweep WORKLOAD`: run a set of runs, or write the job scripts that do."""
+"""`perfkit sweep WORKLOAD`: run a set of runs, or write job scripts for it."""
 
 import shlex
 import sys
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from perfkit.capture.training.job import Job
     from perfkit.cli import Call
 
-_HELP: Final = """Run a workload on several numbers of ranks, with several sources and options, and keep account of it.
+_HELP: Final = """Run a workload at several world sizes, with several sources and options, and track the results.
 
-Options after -- are those of `perfkit run WORKLOAD`, for every run. Each run has a folder of its own below that of the
-sweep, for `perfkit analyze`. A point that fails is marked and the others go on; called again, the same command runs
+Options after -- are passed to `perfkit run WORKLOAD` for every run. Each run has its own folder in the folder of the
+sweep, for `perfkit analyze`. A failed point is recorded and the others continue; the same command, run again, completes
 what is missing.
 
 \b
@@ -37,7 +37,7 @@ perfkit sweep transformer --source memory,hdf5 --vary num_workers=0,2 -- --prese
 """
 
 _NAMED: Final = 10
-"""Failed points that the last line names."""
+"""Maximum number of failed points in the last line."""
 
 
 def _argument(name: str, kind: Any, metavar: str, default: Any = Parameter.empty) -> Parameter:
@@ -46,25 +46,27 @@ def _argument(name: str, kind: Any, metavar: str, default: Any = Parameter.empty
 
 
 def _start(_call: "Call", given: dict[str, Any]) -> None:
-    workload, handed_on = given.pop("workload"), tuple(given.pop("run_options", ()))
-    what, how, where = resolve((PointOptions, RunningOptions, EmitOptions), [Layer("", given)])
-    assert isinstance(what, PointOptions)  # noqa: S101  # resolve keeps the order
-    assert isinstance(how, RunningOptions)  # noqa: S101
-    assert isinstance(where, EmitOptions)  # noqa: S101
-    wanted = SweepSpec(
-        workload=workload,
-        ranks=what.world_sizes,
-        scaling=what.scalings,
-        axes=what.axes,
-        repeats=what.repeat,
-        options=handed_on,
-        trace_dir=how.trace_dir or str(Path("traces", f"sweep-{workload}")),
+    workload, run_options = given.pop("workload"), tuple(given.pop("run_options", ()))
+    points_options, running_options, emit_options = resolve(
+        (PointOptions, RunningOptions, EmitOptions), [Layer("", given)]
     )
-    folder = SweepFolder(Path(wanted.trace_dir))
-    if where.emit is None:
-        _run(folder, wanted, how)
+    assert isinstance(points_options, PointOptions)  # noqa: S101  # resolve keeps the order
+    assert isinstance(running_options, RunningOptions)  # noqa: S101
+    assert isinstance(emit_options, EmitOptions)  # noqa: S101
+    spec = SweepSpec(
+        workload=workload,
+        ranks=points_options.world_sizes,
+        scaling=points_options.scalings,
+        axes=points_options.axes,
+        repeats=points_options.repeat,
+        options=run_options,
+        trace_dir=running_options.trace_dir or str(Path("traces", f"sweep-{workload}")),
+    )
+    folder = SweepFolder(Path(spec.trace_dir))
+    if emit_options.emit is None:
+        _run(folder, spec, running_options)
     else:
-        _emit(folder, wanted, how, where)
+        _emit(folder, spec, running_options, emit_options)
 
 
 app = command(
@@ -80,20 +82,20 @@ app = command(
 )
 
 
-def _run(folder: SweepFolder, wanted: SweepSpec, how: RunningOptions) -> None:
-    launcher = how.launcher or default_launcher()
+def _run(folder: SweepFolder, spec: SweepSpec, running_options: RunningOptions) -> None:
+    launcher = running_options.launcher or default_launcher()
 
     def launching(point: Point) -> list[str]:
-        return LAUNCHERS[launcher](point.ranks, how.launcher_tokens, point.command)
+        return LAUNCHERS[launcher](point.ranks, running_options.launcher_tokens, point.command)
 
     refuse_inside_launcher()
-    jobs = _jobs(wanted)
+    jobs = _jobs(spec)
     for job in jobs:
         check_packages(job)
-    points = _points(wanted, how, jobs)
+    points = _points(spec, running_options, jobs)
     launching(points[0])  # raises if the launcher is missing, before anything is written
-    _warn_of_cores(wanted.ranks, any(map(_leaves_threads, jobs)))
-    if how.dry_run:
+    _warn_of_cores(spec.ranks, any(map(_leaves_threads, jobs)))
+    if running_options.dry_run:
         for point in _missing(folder, points):
             typer.echo(shlex.join(launching(point)))
         return
@@ -102,47 +104,47 @@ def _run(folder: SweepFolder, wanted: SweepSpec, how: RunningOptions) -> None:
 
     with folder.locked() as lock:
         missing = _missing(folder, points)
-        _say_what_is_there(folder, len(points), len(points) - len(missing), missing)
-        folder.record([folder.note(point) for point in points])
+        _report_existing(folder, len(points), len(points) - len(missing), missing)
+        folder.write_records([folder.record_of(point) for point in points])
         with progress(len(missing)) as show:
-            noted = execute(folder, missing, launching, show, lock=lock, pause_s=how.pause_s)
-    _conclude(folder, len(points), [point for point in noted if point.state == "failed"])
+            outcomes = execute(folder, missing, launching, show, lock=lock, pause_s=running_options.pause_s)
+    _report_outcome(folder, len(points), [point for point in outcomes if point.state == "failed"])
 
 
-def _emit(folder: SweepFolder, wanted: SweepSpec, how: RunningOptions, where: EmitOptions) -> None:
+def _emit(folder: SweepFolder, spec: SweepSpec, running_options: RunningOptions, emit_options: EmitOptions) -> None:
     from perfkit.sweep.job_scripts import check_jobs, write_scripts
 
     for name in ("launcher", "launcher_options", "dry_run"):
-        if getattr(how, name):
-            raise UsageError(f"{flag(name)} has no effect with --emit: leave one of them out")
-    points = _points(wanted, how, _jobs(wanted))
-    check_jobs(points, where)
+        if getattr(running_options, name):
+            raise UsageError(f"{flag(name)} has no effect with --emit: remove one of them")
+    points = _points(spec, running_options, _jobs(spec))
+    check_jobs(points, emit_options)
     with folder.locked():
         running = [point for point in points if folder.state(point) == "running"]
         missing = [point for point in points if folder.state(point) in ("absent", "failed")]
-        submits = write_scripts(folder.jobs, missing, where, how.pause_s)
-        _say_what_is_there(folder, len(points), len(points) - len(missing) - len(running), missing)
+        submits = write_scripts(folder.jobs, missing, emit_options, running_options.pause_s)
+        _report_existing(folder, len(points), len(points) - len(missing) - len(running), missing)
         for point in missing:
-            folder.set_aside(point)
-        folder.record([folder.note(point) for point in points])
+            folder.move_aside(point)
+        folder.write_records([folder.record_of(point) for point in points])
     for point in running:
-        _say(f"{folder.find(point)} is running, or was killed: left out; move it away to have it run again")
+        _print_status(f"{folder.find(point)} is running, or was killed: skipped; move it away to run it again")
     for submit in submits:
         typer.echo(shlex.join(submit))
 
 
-def _jobs(wanted: SweepSpec) -> list["Job"]:
+def _jobs(spec: SweepSpec) -> list["Job"]:
     """Return the job of each combination of options, checked for the smallest number of ranks."""
-    jobs = [parse_job(arguments(wanted, varied)) for varied in combinations(wanted)]
+    jobs = [parse_job(arguments(spec, varied)) for varied in combinations(spec)]
     for job in jobs:
-        job.run.check_world(wanted.ranks[0])
+        job.run.check_world(spec.ranks[0])
     return jobs
 
 
-def _points(wanted: SweepSpec, how: RunningOptions, jobs: Sequence["Job"]) -> list[Point]:
+def _points(spec: SweepSpec, running_options: RunningOptions, jobs: Sequence["Job"]) -> list[Point]:
     """Return the points in the order in which they run."""
-    points = plan(wanted, [job.effective for job in jobs])
-    return shuffled(points, how.order_seed or 0) if how.random_order else points
+    points = plan(spec, [job.effective for job in jobs])
+    return shuffled(points, running_options.order_seed or 0) if running_options.random_order else points
 
 
 def _leaves_threads(job: "Job") -> bool:
@@ -152,43 +154,43 @@ def _leaves_threads(job: "Job") -> bool:
 
 
 def _missing(folder: SweepFolder, points: Sequence[Point]) -> list[Point]:
-    """Return the points to run here, where nobody else runs any."""
+    """Return the points that are not complete. No other process runs one: the folder is locked."""
     return [point for point in points if folder.state(point) != "completed"]
 
 
-def _say_what_is_there(folder: SweepFolder, total: int, complete: int, missing: Sequence[Point]) -> None:
-    _say(f"{folder.path}: {_count(total)}" + (f", {complete} complete already" if complete else ""))
+def _report_existing(folder: SweepFolder, total: int, complete: int, missing: Sequence[Point]) -> None:
+    _print_status(f"{folder.path}: {_count(total)}" + (f", {complete} complete already" if complete else ""))
     again = sum(folder.state(point) != "absent" for point in missing)
     if again:
-        many = "s failed or were interrupted and run again; what is left of them"
-        one = " failed or was interrupted and runs again; what is left of it"
-        _say(f"{again} point{one if again == 1 else many} is in {folder.earlier}")
+        many = "s failed or were interrupted and run again; their old folders are in"
+        one = " failed or was interrupted and runs again; its old folder is in"
+        _print_status(f"{again} point{one if again == 1 else many} {folder.earlier}")
 
 
 def _warn_of_cores(ranks: Sequence[int], threads_by_ranks: bool) -> None:
-    """Say what on this machine would pass for scaling."""
+    """Warn about effects of this machine that would look like scaling."""
     cores = count_cores()
     if ranks[-1] > cores:
-        _say(f"warning: {ranks[-1]} ranks share {cores} cores: their times tell of the sharing, not of scaling")
+        _print_status(f"warning: {ranks[-1]} ranks share {cores} cores: their times show the sharing, not scaling")
     threads = [max(1, cores // count) for count in ranks]
     if threads_by_ranks and len(set(threads)) > 1:
-        _say(
-            f"warning: a rank has {threads[0]} threads with --ranks {ranks[0]} and {threads[-1]} with --ranks "
-            f"{ranks[-1]}: for the same everywhere put --threads {threads[-1]} after --"
+        _print_status(
+            f"warning: each rank has {threads[0]} threads with --ranks {ranks[0]} and {threads[-1]} with --ranks "
+            f"{ranks[-1]}: for equal numbers add --threads {threads[-1]} after --"
         )
 
 
-def _conclude(folder: SweepFolder, total: int, failed: Sequence[SweepPoint]) -> None:
+def _report_outcome(folder: SweepFolder, total: int, failed: Sequence[SweepPoint]) -> None:
     if failed:
         more = [f"{len(failed) - _NAMED} more"] if len(failed) > _NAMED else []
         names = ", ".join([*(point.run for point in failed[:_NAMED]), *more])
-        raise RunError(f"{len(failed)} of {_count(total)} failed: {names}; {folder.path / SWEEP_NAME} says why")
-    typer.echo(f"{folder.path}: {_count(total)} complete; to compare them: perfkit analyze {folder.path}")
+        raise RunError(f"{len(failed)} of {_count(total)} failed: {names}; see {folder.path / SWEEP_NAME}")
+    typer.echo(f"{folder.path}: {_count(total)} complete; next: perfkit analyze {folder.path}")
 
 
 def _count(points: int) -> str:
     return "1 point" if points == 1 else f"{points} points"
 
 
-def _say(text: str) -> None:
+def _print_status(text: str) -> None:
     sys.stderr.write(f"perfkit: {text}\n")

@@ -1,4 +1,4 @@
-"""How far a sweep is: a line for every point, and on a terminal a bar with the time left below them."""
+"""Progress of a sweep: one line per point, and on a terminal a bar with the remaining time."""
 
 import sys
 import time
@@ -26,10 +26,10 @@ def progress(total: int) -> Iterator["Lines"]:
 
 
 class Lines:
-    """A line when a point begins, and one when it has ended.
+    """One line when a point begins, and one when it has ended.
 
     Args:
-        total: Points to run.
+        total: Number of points to run.
     """
 
     def __init__(self, total: int) -> None:
@@ -37,26 +37,26 @@ class Lines:
         self._done = 0
 
     def begin(self, point: Point, left_s: float | None) -> None:
-        """Say which point begins, and how long it all takes."""
+        """Print the name of a point that begins, and the time left for all points."""
         left = "" if left_s is None else f", about {clock(left_s)} left"
-        self.say(f"[{self._done + 1}/{self._total}] {point.name}{left}")
+        self.print_line(f"[{self._done + 1}/{self._total}] {point.name}{left}")
 
-    def end(self, noted: SweepPoint) -> None:
-        """Say what became of it."""
+    def end(self, record: SweepPoint) -> None:
+        """Print the outcome of a point."""
         self._done += 1
-        self.say(f"[{self._done}/{self._total}] {noted.run}: {outcome(noted)}")
+        self.print_line(f"[{self._done}/{self._total}] {record.run}: {outcome(record)}")
 
-    def say(self, line: str) -> None:
-        """Write a line."""
+    def print_line(self, line: str) -> None:
+        """Print a line."""
         sys.stderr.write(f"{line}\n")
 
 
 class Bar(Lines):
-    """A line for every point that has ended, above a bar with the one that runs.
+    """One line per point that has ended, above a bar with the running point.
 
     Args:
-        total: Points to run.
-        bar: Not yet given a task.
+        total: Number of points to run.
+        bar: A progress bar without a task.
     """
 
     def __init__(self, total: int, bar: "Progress") -> None:
@@ -65,31 +65,31 @@ class Bar(Lines):
         self._task = bar.add_task("", total=total, end_s=None)
 
     def begin(self, point: Point, left_s: float | None) -> None:
-        """Show which point runs, and how long it all takes."""
+        """Show the running point, and the time left for all points."""
         end_s = None if left_s is None else time.monotonic() + left_s
         self._bar.update(self._task, description=point.name, end_s=end_s)
 
-    def end(self, noted: SweepPoint) -> None:
-        """Say what became of it."""
-        super().end(noted)
+    def end(self, record: SweepPoint) -> None:
+        """Print the outcome of a point."""
+        super().end(record)
         self._bar.update(self._task, completed=self._done)
 
-    def say(self, line: str) -> None:
-        """Write a line above the bar."""
+    def print_line(self, line: str) -> None:
+        """Print a line above the bar."""
         from rich.text import Text
 
-        self._bar.console.print(Text(line))  # text: names hold what would be markup
+        self._bar.console.print(Text(line))  # not a str: brackets in names would be markup
 
 
-def outcome(noted: SweepPoint) -> str:
-    """Return what became of a point."""
-    if noted.state == "failed":
-        return f"failed: {noted.reason}"
-    return f"done in {duration(noted.wall_ns)}"
+def outcome(record: SweepPoint) -> str:
+    """Return the outcome of a point, as text."""
+    if record.state == "failed":
+        return f"failed: {record.reason}"
+    return f"done in {duration(record.wall_ns)}"
 
 
 def clock(seconds: float) -> str:
-    """Return a duration as a clock has it: `0:42`, `1:02:05`."""
+    """Format a duration as on a clock: `0:42`, `1:02:05`."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
@@ -109,7 +109,7 @@ def _bar() -> "Progress":
     from rich.text import Text
 
     class Left(ProgressColumn):
-        """The time left, by how long points took; rich's own goes by how many are done, and points differ."""
+        """Estimated time left. It uses the durations of points; rich's own column counts them, and they differ."""
 
         def render(self, task: Task) -> Text:
             end_s = task.fields["end_s"]
@@ -122,7 +122,7 @@ def _bar() -> "Progress":
         TimeElapsedColumn(),
         Left(),
         console=Console(stderr=True),
-        # Points are measured: a thread that draws beside them ten times a second would be, too.
+        # A redraw thread at ten times per second would disturb the measured points.
         refresh_per_second=1,
         transient=True,
     )

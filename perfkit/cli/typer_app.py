@@ -1,6 +1,6 @@
-"""What every part of the command line is made of: typer with plain help.
+"""Building blocks of the command line: typer with plain help.
 
-Rich help cuts the names and descriptions of long options off at 80 columns, and reads `[...]` in a text as markup.
+Rich help truncates long option names and descriptions at 80 columns, and interprets `[...]` in a text as markup.
 """
 
 from functools import partial
@@ -10,11 +10,11 @@ import typer
 from typer.core import TyperCommand
 
 App: Final = partial(typer.Typer, add_completion=False, rich_markup_mode=None)
-"""Makes an application; its arguments are those of `typer.Typer`."""
+"""Builds an application; takes the arguments of `typer.Typer`."""
 
 
 class Sectioned(TyperCommand):
-    """A command whose plain help has a section for each `rich_help_panel`."""
+    """A command with one section per `rich_help_panel` in its plain help."""
 
     # typer does not publish the type of a formatter.
     def format_options(self, ctx: Any, formatter: Any) -> None:

@@ -1,4 +1,4 @@
-"""The options of `perfkit sweep`: their names, types, defaults, and what may not be combined."""
+"""Options of `perfkit sweep`: names, types, defaults and invalid combinations."""
 
 import re
 import shlex
@@ -18,50 +18,52 @@ _NAME: Final = re.compile(r"[\w@.:+-]+")
 
 
 class PointOptions(Struct, frozen=True, kw_only=True):
-    """What is run."""
+    """Which points a sweep has."""
 
-    ranks: Annotated[str, Meta(description="Numbers of ranks.")] = "1,2"
+    ranks: Annotated[str, Meta(description="World sizes, for example 1,2,4.")] = "1,2"
     scaling: Annotated[
         str,
         Meta(
-            description="strong keeps the batch of all ranks together, weak that of a rank; strong,weak does both. The "
-            "fewest ranks have the batch size of the options."
+            description="strong keeps the global batch size, weak the batch size per rank; strong,weak does both. The "
+            "smallest world size uses the given --batch-size."
         ),
     ] = "weak"
-    source: Annotated[str, Meta(description="Input sources, as memory,hdf5,safetensors.")] = "memory"
+    source: Annotated[str, Meta(description="Input sources, for example memory,hdf5,safetensors.")] = "memory"
     vary: Annotated[
         tuple[str, ...],
         Meta(
-            description="Values of any option of perfkit run, as compile=false,true; repeatable, for every "
-            "combination. Values that hold commas are separated by semicolons."
+            description="Values of any option of perfkit run, for example compile=false,true; repeatable, for every "
+            "combination. Separate values that contain commas with semicolons."
         ),
     ] = ()
-    repeat: Annotated[int, Meta(ge=1, description="Runs of every point.")] = 1
+    repeat: Annotated[int, Meta(ge=1, description="Runs per point.")] = 1
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be.
+        """Check values and combinations.
 
         Raises:
-            UsageError: Naming the option.
+            UsageError: One is invalid; the message names the option.
         """
         for scaling in self.scalings:
             if scaling not in get_args(ScalingKind):
-                raise UsageError(f"--scaling {self.scaling}: '{scaling}' is none of {', '.join(get_args(ScalingKind))}")
+                raise UsageError(
+                    f"--scaling {self.scaling}: '{scaling}' is not one of {', '.join(get_args(ScalingKind))}"
+                )
         _ = self.world_sizes, self.axes
 
     @property
     def world_sizes(self) -> tuple[int, ...]:
-        """The numbers of ranks, smallest first."""
+        """The world sizes, smallest first."""
         return parse_ranks(self.ranks)
 
     @property
     def scalings(self) -> tuple[ScalingKind, ...]:
         """The kinds of scaling."""
-        return parse_values(self.scaling, "--scaling")  # type: ignore[return-value]  # checked when it is made
+        return parse_values(self.scaling, "--scaling")  # type: ignore[return-value]  # checked on construction
 
     @property
     def axes(self) -> tuple[Axis, ...]:
-        """The options that are varied, the source first."""
+        """The varied options, the source first."""
         given = tuple(parse_axis(text) for text in self.vary)
         if any(axis.option == "source" for axis in given):
             raise UsageError("--vary source: use --source")
@@ -69,7 +71,7 @@ class PointOptions(Struct, frozen=True, kw_only=True):
 
 
 class RunningOptions(Struct, frozen=True, kw_only=True):
-    """How and in which order points are run."""
+    """How and in which order points run."""
 
     trace_dir: Annotated[
         str | None,
@@ -80,23 +82,27 @@ class RunningOptions(Struct, frozen=True, kw_only=True):
     ] = None
     launcher: Annotated[
         Literal["mpiexec", "torchrun", "perfkit"] | None,
-        Meta(description="Starts the ranks; perfkit is perfkit run -n [default: mpiexec where there is one]."),
+        Meta(
+            description="What starts the ranks; perfkit means perfkit run -n [default: mpiexec if found, else perfkit]."
+        ),
     ] = None
-    launcher_options: Annotated[str | None, Meta(description="Options of the launcher, as '--bind-to none'.")] = None
-    random_order: Annotated[bool, Meta(description="Shuffle the points, so that drift does not pass for scaling.")] = (
-        False
-    )
-    order_seed: Annotated[Annotated[int, Meta(ge=0)] | None, Meta(description="Another random order [default: 0].")] = (
-        None
-    )
-    pause: Annotated[str, Meta(description="Wait between two points, as 10s.")] = "0s"
-    dry_run: Annotated[bool, Meta(description="Print the commands, and run nothing.")] = False
+    launcher_options: Annotated[
+        str | None, Meta(description="Options of the launcher, for example '--bind-to none'.")
+    ] = None
+    random_order: Annotated[
+        bool, Meta(description="Shuffle the points, so that drift is not mistaken for scaling.")
+    ] = False
+    order_seed: Annotated[
+        Annotated[int, Meta(ge=0)] | None, Meta(description="Seed of the random order [default: 0].")
+    ] = None
+    pause: Annotated[str, Meta(description="Pause between two points, for example 10s.")] = "0s"
+    dry_run: Annotated[bool, Meta(description="Print the commands without running them.")] = False
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be.
+        """Check values and combinations.
 
         Raises:
-            UsageError: Naming the option.
+            UsageError: One is invalid; the message names the option.
         """
         if self.order_seed is not None and not self.random_order:
             raise UsageError("--order-seed has no effect without --random-order")
@@ -109,7 +115,7 @@ class RunningOptions(Struct, frozen=True, kw_only=True):
 
     @property
     def launcher_tokens(self) -> tuple[str, ...]:
-        """The launcher's own options, split as a shell does."""
+        """The launcher's own options, split as by a shell."""
         try:
             return tuple(shlex.split(self.launcher_options or ""))
         except ValueError as error:
@@ -117,70 +123,75 @@ class RunningOptions(Struct, frozen=True, kw_only=True):
 
 
 class EmitOptions(Struct, frozen=True, kw_only=True):
-    """What job scripts are written for."""
+    """Where the job scripts run."""
 
     emit: Annotated[
-        Scheduler | None, Meta(description="Write job scripts, one for each number of nodes, and run nothing.")
+        Scheduler | None, Meta(description="Write one job script per number of nodes, and run nothing.")
     ] = None
-    site: Annotated[str | None, Meta(description=f"Nodes and affinity of a site: {', '.join(SITES)}.")] = None
-    ranks_per_node: Annotated[_Count | None, Meta(description="Ranks of a full node [default: the site's].")] = None
+    site: Annotated[str | None, Meta(description=f"Site with known nodes and affinity: {', '.join(SITES)}.")] = None
+    ranks_per_node: Annotated[_Count | None, Meta(description="Ranks per node [default: the site's].")] = None
     cores_per_rank: Annotated[
         _Count | None, Meta(description="Cores to bind each rank to [default: the site's affinity, else no binding].")
     ] = None
-    account: Annotated[str | None, Meta(description="Project that is charged.")] = None
-    queue: Annotated[str | None, Meta(description="Queue of PBS, partition of Slurm.")] = None
-    walltime: Annotated[str | None, Meta(description="Limit of a job, as 1:00:00.")] = None
+    account: Annotated[str | None, Meta(description="Project to charge.")] = None
+    queue: Annotated[str | None, Meta(description="PBS queue or Slurm partition.")] = None
+    walltime: Annotated[str | None, Meta(description="Time limit per job, for example 1:00:00.")] = None
     directive: Annotated[
-        tuple[str, ...], Meta(description="One more line for the scheduler, as '-l filesystems=home'; repeatable.")
+        tuple[str, ...],
+        Meta(description="Additional scheduler directive, for example '-l filesystems=home'; repeatable."),
     ] = ()
-    setup: Annotated[str | None, Meta(description="File that jobs source first: modules, environment.")] = None
-    hostfile: Annotated[str | None, Meta(description="File of hosts, one a line, for --emit hostfile.")] = None
+    setup: Annotated[
+        str | None, Meta(description="Shell file that jobs source first, for modules and environment.")
+    ] = None
+    hostfile: Annotated[str | None, Meta(description="File with one host per line, for --emit hostfile.")] = None
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be.
+        """Check values and combinations.
 
         Raises:
-            UsageError: Naming the option.
+            UsageError: One is invalid; the message names the option.
         """
         given = [name for name in self.__struct_fields__ if name != "emit" and getattr(self, name) not in (None, ())]
         if self.emit is None and given:
-            raise UsageError(f"--{given[0].replace('_', '-')} is for job scripts: give --emit too")
+            raise UsageError(f"--{given[0].replace('_', '-')} is for job scripts: add --emit")
         if self.site is not None:
             self._check_site(self.site)
         if self.emit is not None and self.site is None and self.ranks_per_node is None:
-            raise UsageError("--emit: how many ranks has a node? Give --ranks-per-node, or a --site")
+            raise UsageError("--emit needs the number of ranks per node: add --ranks-per-node or --site")
         self._check_scheduler()
         self._check_texts()
 
     def _check_site(self, name: str) -> None:
         if name not in SITES:
-            raise UsageError(f"--site {name}: unknown; choose from {', '.join(SITES)}, or give --ranks-per-node")
+            raise UsageError(f"--site {name}: unknown site; choose from {', '.join(SITES)}, or use --ranks-per-node")
         site = SITES[name]
         if self.emit != site.scheduler:
-            raise UsageError(f"--site {name} has {site.scheduler}: use --emit {site.scheduler}")
+            raise UsageError(f"--site {name} uses {site.scheduler}: use --emit {site.scheduler}")
         if self.cores_per_rank is not None:
-            raise UsageError(f"--cores-per-rank: --site {name} says which cores; leave one of them out")
+            raise UsageError(f"--cores-per-rank: --site {name} defines the cores; remove one of them")
         if self.ranks_per_node is not None and self.ranks_per_node > len(site.cores):
-            raise UsageError(f"--ranks-per-node {self.ranks_per_node}: nodes of {name} take {len(site.cores)}")
+            raise UsageError(f"--ranks-per-node {self.ranks_per_node}: nodes of {name} have at most {len(site.cores)}")
 
     def _check_scheduler(self) -> None:
         if self.emit == "hostfile":
             if self.hostfile is None:
-                raise UsageError("--emit hostfile: which hosts? Give --hostfile FILE")
+                raise UsageError("--emit hostfile needs hosts: add --hostfile FILE")
             for name in ("account", "queue", "walltime", "directive"):
                 if getattr(self, name):
-                    raise UsageError(f"--{name} is for a scheduler, and --emit hostfile has none: leave it out")
+                    raise UsageError(f"--{name} is for schedulers only, not for --emit hostfile: remove it")
         elif self.hostfile is not None:
-            raise UsageError(f"--hostfile: {self.emit} says which hosts; leave it out")
+            raise UsageError(f"--hostfile: {self.emit} assigns the hosts; remove it")
 
     def _check_texts(self) -> None:
-        """Refuse what would end a line of the script that a scheduler reads; no shell does."""
+        """Refuse text that could break a scheduler directive: no shell quoting applies there."""
         for name in ("account", "queue"):
             text = getattr(self, name)
             if text is not None and _NAME.fullmatch(text) is None:
-                raise UsageError(f"--{name} {text}: no name of one")
+                raise UsageError(f"--{name} {text}: not a valid name")
         if self.walltime is not None and _WALLTIME.fullmatch(self.walltime) is None:
-            raise UsageError(f"--walltime {self.walltime}: write it as hours:minutes:seconds, as 1:00:00")
+            raise UsageError(f"--walltime {self.walltime}: write it as hours:minutes:seconds, for example 1:00:00")
         for text in self.directive:
             if not text.startswith("-") or not text.isprintable():
-                raise UsageError(f"--directive {text}: one option of the scheduler, as '-l filesystems=home'")
+                raise UsageError(
+                    f"--directive {text}: must be one option of the scheduler, for example '-l filesystems=home'"
+                )

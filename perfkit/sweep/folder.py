@@ -1,12 +1,12 @@
-"""The folder of a sweep: what is in it already, what its `sweep.json` says, and what makes way for another try.
+"""The folder of a sweep: its run folders, its `sweep.json`, and failed runs that are moved aside.
 
 ::
 
-    traces/sweep-gpt/sweep.json      every point, and what became of it (Sweep)
+    traces/sweep-gpt/sweep.json      every point and its outcome (Sweep)
                      <point>/        the run folder of a point
-                     logs/           what the processes of each point said
+                     logs/           output of the processes of each point
                      jobs/           scripts of --emit
-                     .earlier/       run folders of failed tries, out of the way of the analysis
+                     .earlier/       run folders of failed attempts, which the analysis ignores
 """
 
 import fcntl
@@ -27,7 +27,7 @@ from perfkit.sweep.point import Point
 
 _LOCK: Final = ".lock"
 _PATIENCE_S: Final = 3.0
-"""How long the last processes of a sweep that has just ended have to let go of its folder."""
+"""How long to wait for the last processes of an earlier sweep to release its folder."""
 
 _POLL_S: Final = 0.1
 
@@ -38,10 +38,10 @@ class SweepFolder:
     """One sweep's folder.
 
     Args:
-        path: Where it is, or is to be.
+        path: The folder; it need not exist.
 
     Raises:
-        StoreError: Its `sweep.json` is there and cannot be read.
+        StoreError: Its `sweep.json` exists and cannot be read.
     """
 
     def __init__(self, path: Path) -> None:
@@ -49,42 +49,42 @@ class SweepFolder:
         self._read()
 
     @property
-    def known(self) -> Sequence[SweepPoint]:
-        """Every point that was ever asked for here."""
-        return list(self._known.values())
+    def records(self) -> Sequence[SweepPoint]:
+        """Every point of this and of earlier calls."""
+        return list(self._records.values())
 
     @property
     def earlier(self) -> Path:
-        """Holds the run folders of earlier tries."""
-        return self.path / ".earlier"  # hidden: the analysis passes it over
+        """Folder for the run folders of earlier attempts."""
+        return self.path / ".earlier"  # hidden: the analysis ignores it
 
     @property
     def jobs(self) -> Path:
-        """Holds job scripts."""
+        """Folder for job scripts."""
         return self.path / "jobs"
 
     def find(self, point: Point) -> Path:
-        """Return the run folder of a point: the one that is there, else the one it would get."""
+        """Return the run folder of a point: the existing one, else the one it would get."""
         named = self.path / point.name
         if named.exists():
             return named
-        # An axis that was added changes the readable part of the name, not the rest.
+        # A new axis changes the readable part of the name only.
         return next(iter(sorted(self.path.glob(f"*{point.suffix}"))), named)
 
     def state(self, point: Point) -> RunState:
-        """Return what became of a point, by its run folder."""
+        """Return the state of a point according to its run folder."""
         folder = self.find(point)
         if not folder.exists():
             return "absent"
         manifest = _manifest(folder)
         if manifest is None:
             return "failed"
-        if manifest.state == "completed" and not point.is_run_by(manifest):
-            return "failed"  # another program's, or edited: not what is asked for
+        if manifest.state == "completed" and not point.matches(manifest):
+            return "failed"  # of another program, or edited: not this point's
         return manifest.state
 
     def reason(self, point: Point) -> str | None:
-        """Return why a run failed, by its own manifest."""
+        """Return why a run failed according to its manifest; None if unknown."""
         folder = self.find(point)
         manifest = _manifest(folder) if folder.exists() else None
         if manifest is None or manifest.failure is None:
@@ -92,15 +92,15 @@ class SweepFolder:
         return f"rank {manifest.failure.rank}: {manifest.failure.message}"
 
     def log(self, point: Point) -> Path:
-        """Return the file for what a point's processes say; it is added to with every try.
+        """Return the log file of a point's processes; every attempt appends to it.
 
         Raises:
-            StoreError: Its folder cannot be made.
+            StoreError: Its folder cannot be created.
         """
         return _make(self.path / "logs") / f"{point.name}.log"
 
-    def set_aside(self, point: Point) -> Path | None:
-        """Move the run folder of an earlier try out of the way; return where it is now, None where there was none.
+    def move_aside(self, point: Point) -> Path | None:
+        """Move the run folder of an earlier attempt aside; return its new path, None if there was none.
 
         Raises:
             StoreError: It cannot be moved.
@@ -115,23 +115,23 @@ class SweepFolder:
         try:
             folder.rename(target)
         except OSError as error:
-            raise StoreError(f"cannot move {folder} to {target}: {error.strerror}: move it away by hand") from error
+            raise StoreError(f"cannot move {folder} to {target}: {error.strerror}: move it away manually") from error
         return target
 
-    def record(self, points: Iterable[SweepPoint]) -> None:
-        """Write points into `sweep.json`, in place of what it said of the same ones; it keeps all others.
+    def write_records(self, points: Iterable[SweepPoint]) -> None:
+        """Write points into `sweep.json`, replacing earlier records of the same points and keeping all others.
 
         Raises:
             StoreError: It cannot be written.
         """
-        self._known |= {(point.key, point.repeat): point for point in points}
+        self._records |= {(point.key, point.repeat): point for point in points}
         _make(self.path)
-        write_sweep(self.path, list(self._known.values()))
+        write_sweep(self.path, list(self._records.values()))
 
-    def note(self, point: Point) -> SweepPoint:
-        """Return what is known of a point: what `sweep.json` says, but of its state what its run folder says."""
+    def record_of(self, point: Point) -> SweepPoint:
+        """Return the record of a point: from `sweep.json`, but with the state of its run folder."""
         run, state = self.find(point).name, self.state(point)
-        noted = SweepPoint(
+        record = SweepPoint(
             run=run,
             key=point.key,
             ranks=point.ranks,
@@ -139,26 +139,26 @@ class SweepFolder:
             scaling=list(point.scaling),
             arguments=list(point.arguments),
         )
-        before = self._known.get((point.key, point.repeat))
+        before = self._records.get((point.key, point.repeat))
         if before is not None:
             scaling = list(dict.fromkeys((*before.scaling, *point.scaling)))
-            noted = replace(noted, scaling=scaling, state=before.state, reason=before.reason, wall_ns=before.wall_ns)
+            record = replace(record, scaling=scaling, state=before.state, reason=before.reason, wall_ns=before.wall_ns)
         if state == "completed":
-            return replace(noted, state="completed", reason=None)
-        return replace(noted, state="planned") if noted.state == "completed" else noted
+            return replace(record, state="completed", reason=None)
+        return replace(record, state="planned") if record.state == "completed" else record
 
     def _read(self) -> None:
-        self._known = {(point.key, point.repeat): point for point in read_sweep(self.path)}
+        self._records = {(point.key, point.repeat): point for point in read_sweep(self.path)}
 
     @contextmanager
     def locked(self) -> Iterator[int | None]:
-        """Hold the folder while points are run, and give the descriptor that holds it.
+        """Lock the folder while points run, and yield the descriptor of the lock.
 
-        A process that inherits the descriptor holds it too: the launcher of a point that outlives a sweep that was
-        killed keeps others from taking its run folder away. None where the file system has no locks.
+        A process that inherits the descriptor holds the lock too: a launcher that outlives a killed sweep prevents
+        others from moving its run folder. None if the file system does not support locks.
 
         Raises:
-            StoreError: Somebody else holds it, or it cannot be written.
+            StoreError: Another process holds the lock, or the folder cannot be written.
         """
         _make(self.path)
         path = self.path / _LOCK
@@ -168,14 +168,14 @@ class SweepFolder:
             raise StoreError(f"cannot write {path}: {error.strerror}") from error
         try:
             held = _lock(descriptor, self.path)
-            self._read()  # what another sweep has written since
+            self._read()  # another sweep may have written it since
             yield descriptor if held else None
         finally:
             os.close(descriptor)
 
 
 def _lock(descriptor: int, folder: Path) -> bool:
-    """Lock a file, and say whether its file system can."""
+    """Lock a file; return False if its file system does not support locks."""
     deadline = time.monotonic() + _PATIENCE_S
     while True:
         try:
@@ -187,7 +187,7 @@ def _lock(descriptor: int, folder: Path) -> bool:
                     "end it"
                 ) from error
             time.sleep(_POLL_S)
-        except OSError:  # some network file systems have no locks
+        except OSError:  # some network file systems do not support locks
             return False
         else:
             return True
@@ -202,7 +202,7 @@ def _make(folder: Path) -> Path:
 
 
 def _manifest(folder: Path) -> RunManifest | None:
-    """Return a run folder's manifest; None where it has none that can be read."""
+    """Return a run folder's manifest; None if it has none, or an unreadable one."""
     if not (folder / MANIFEST_NAME).is_file():
         return None
     try:

@@ -1,7 +1,7 @@
-"""Job scripts in place of runs: one for each number of nodes, which runs its points one after another.
+"""Job scripts instead of runs: one per number of nodes, which runs its points one after another.
 
-In one job all points of a number of nodes share the same nodes, so that what differs between them is what was varied.
-Whatever comes from the user is quoted (`shlex`), or checked to be one line that only the scheduler reads.
+All points with the same number of nodes run in one job on the same nodes, so that they differ only in what is varied.
+Text from the user is quoted (`shlex`), or checked to be a single line that only the scheduler reads.
 """
 
 import os
@@ -19,9 +19,9 @@ from perfkit.util.atomic_write import atomic_write
 
 _POINT: Final = """\
 failed=0
-point() {  # FOLDER COMMAND...: a point that fails does not keep the others from running
+point() {  # FOLDER COMMAND...: a failed point does not stop the others
     if [ -e "$1" ]; then
-        echo "$1: is there already"
+        echo "$1: exists already"
     elif ! "${@:2}" < /dev/null; then
         echo "$1: failed"
         failed=1
@@ -31,12 +31,17 @@ point() {  # FOLDER COMMAND...: a point that fails does not keep the others from
 
 
 class Job(NamedTuple):
-    """The points of one number of nodes."""
+    """The points that run on one number of nodes."""
 
     nodes: int
     points: list[Point]
-    most: int
-    """The most ranks that a node has."""
+    ranks_per_node: int
+    """The largest number of ranks on a node."""
+
+    @property
+    def name(self) -> str:
+        """The stem of its files: `1node`, `2nodes`."""
+        return "1node" if self.nodes == 1 else f"{self.nodes}nodes"
 
 
 class Place(NamedTuple):
@@ -45,32 +50,32 @@ class Place(NamedTuple):
     options: EmitOptions
     site: Site | None
     hosts: Path | None
-    """The hosts of one job; None where the scheduler knows them."""
+    """File with the hosts of one job; None if the scheduler assigns them."""
 
 
-class Kind(NamedTuple):
-    """What differs from scheduler to scheduler."""
+class SchedulerKind(NamedTuple):
+    """The differences between schedulers."""
 
     submit: tuple[str, ...]
-    """Submits a script."""
+    """Command that submits a script."""
     prefix: str
-    """Begins a line for the scheduler."""
+    """Prefix of a directive."""
     request: Callable[[Job, EmitOptions, Site | None], Iterator[str]]
-    """The lines for the scheduler, without their prefix."""
+    """Yields the directives, without the prefix."""
     launch: Callable[[Point, int, Place], list[str]]
-    """What comes before `perfkit`, for a point with so many ranks a node."""
+    """Returns the launcher command before `perfkit`, given the ranks per node."""
 
 
 def make_jobs(points: Sequence[Point], ranks_per_node: int) -> list[Job]:
     """Return the jobs that run the points, smallest first.
 
     Raises:
-        UsageError: A number of ranks needs several nodes and leaves the last one partly empty.
+        UsageError: A point needs several nodes and does not fill the last one.
     """
     by_nodes: dict[int, list[Point]] = {}
     for point in points:
         if point.ranks > ranks_per_node and point.ranks % ranks_per_node:
-            raise UsageError(f"--ranks {point.ranks}: nodes of {ranks_per_node} ranks would not all be full")
+            raise UsageError(f"--ranks {point.ranks}: not a multiple of {ranks_per_node} ranks per node")
         by_nodes.setdefault(-(-point.ranks // ranks_per_node), []).append(point)
     return [
         Job(nodes, own, min(ranks_per_node, max(point.ranks for point in own)))
@@ -79,10 +84,10 @@ def make_jobs(points: Sequence[Point], ranks_per_node: int) -> list[Job]:
 
 
 def check_jobs(points: Sequence[Point], options: EmitOptions) -> None:
-    """Refuse what no scripts can be written for.
+    """Check that scripts can be written.
 
     Raises:
-        UsageError: The ranks do not fill nodes, a file is not there, or there are too few hosts.
+        UsageError: The ranks do not fill the nodes, a file does not exist, or there are too few hosts.
     """
     _hosts(options, make_jobs(points, _ranks_per_node(options)))
     _existing(options.setup, "--setup")
@@ -93,31 +98,31 @@ def write_scripts(folder: Path, points: Sequence[Point], options: EmitOptions, p
 
     Args:
         folder: Receives the scripts.
-        points: In the order in which each job is to run its own.
+        points: Each job runs its own in this order.
         options: With `emit`.
-        pause_s: How long to wait between two points.
+        pause_s: Pause between two points.
 
     Raises:
-        UsageError: As of `check_jobs`.
+        UsageError: As in `check_jobs`.
         StoreError: A script cannot be written.
     """
-    assert options.emit is not None  # noqa: S101  # the caller has seen to it
+    assert options.emit is not None  # noqa: S101  # the caller has checked it
     kind, site = KINDS[options.emit], None if options.site is None else SITES[options.site]
     jobs = make_jobs(points, _ranks_per_node(options))
     hosts = _hosts(options, jobs)
     setup = _existing(options.setup, "--setup")
     submits = []
     for job in jobs:
-        place = Place(options, site, folder.absolute() / f"{job.nodes}nodes.hosts" if hosts else None)
+        place = Place(options, site, folder.absolute() / f"{job.name}.hosts" if hosts else None)
         if place.hosts is not None:
             _write(place.hosts, "".join(f"{host}\n" for host in hosts[: job.nodes]))
-        script = folder / f"{job.nodes}nodes.sh"
+        script = folder / f"{job.name}.sh"
         _write(script, _script(job, kind, place, setup, pause_s), executable=True)
         submits.append([*kind.submit, str(script)])
     return submits
 
 
-def _script(job: Job, kind: Kind, place: Place, setup: Path | None, pause_s: float) -> str:
+def _script(job: Job, kind: SchedulerKind, place: Place, setup: Path | None, pause_s: float) -> str:
     header = [f"{kind.prefix} {line}" for line in kind.request(job, place.options, place.site)]
     before = [f"cd {shlex.quote(os.getcwd())} || exit 1"]
     if setup is not None:
@@ -129,8 +134,8 @@ def _script(job: Job, kind: Kind, place: Place, setup: Path | None, pause_s: flo
     return "\n".join(["#!/bin/bash -l", *header, "", *before, "", _POINT, pause.join(lines) + "exit $failed\n"])
 
 
-def _command(point: Point, job: Job, kind: Kind, place: Place) -> list[str]:
-    """Return the folder that a point makes, and the command that makes it."""
+def _command(point: Point, job: Job, kind: SchedulerKind, place: Place) -> list[str]:
+    """Return the run folder of a point, and the command that creates it."""
     folder = Path(point.trace_dir, point.name)
     return [str(folder), *kind.launch(point, -(-point.ranks // job.nodes), place), *PERFKIT, *point.command]
 
@@ -139,8 +144,8 @@ def _pbs(job: Job, options: EmitOptions, site: Site | None) -> Iterator[str]:
     yield f"-N sweep-{job.nodes}n"
     yield "-j oe"
     if site is None:
-        cores = job.most * (options.cores_per_rank or 1)
-        yield f"-l select={job.nodes}:ncpus={cores}:mpiprocs={job.most}"
+        cores = job.ranks_per_node * (options.cores_per_rank or 1)
+        yield f"-l select={job.nodes}:ncpus={cores}:mpiprocs={job.ranks_per_node}"
     else:
         yield ":".join(filter(None, [f"-l select={job.nodes}", site.chunk]))
         given = {text.partition("=")[0] for text in options.directive}
@@ -164,10 +169,10 @@ def _pals(point: Point, per_node: int, place: Place) -> list[str]:
     return launch
 
 
-def _slurm(job: Job, options: EmitOptions, site: Site | None) -> Iterator[str]:  # noqa: ARG001  # no row yet
+def _slurm(job: Job, options: EmitOptions, site: Site | None) -> Iterator[str]:  # noqa: ARG001  # no Slurm site yet
     yield f"--job-name=sweep-{job.nodes}n"
     yield f"--nodes={job.nodes}"
-    yield f"--ntasks-per-node={job.most}"
+    yield f"--ntasks-per-node={job.ranks_per_node}"
     if options.cores_per_rank is not None:
         yield f"--cpus-per-task={options.cores_per_rank}"
     yield "--exclusive"
@@ -184,7 +189,7 @@ def _srun(point: Point, per_node: int, place: Place) -> list[str]:
     nodes = point.ranks // per_node
     launch = ["srun", f"--nodes={nodes}", f"--ntasks={point.ranks}", f"--ntasks-per-node={per_node}"]
     if place.options.cores_per_rank is not None:
-        # Since Slurm 22.05 srun does not take it from sbatch.
+        # Since Slurm 22.05 srun does not inherit it from sbatch.
         launch += [f"--cpus-per-task={place.options.cores_per_rank}", "--cpu-bind=cores"]
     return launch
 
@@ -199,18 +204,18 @@ def _hydra(point: Point, per_node: int, place: Place) -> list[str]:
     return launch if bound is None else [*launch, "-bind-to", f"core:{bound}"]
 
 
-KINDS: Final[dict[Scheduler, Kind]] = {
-    "pbs": Kind(("qsub",), "#PBS", _pbs, _pals),
-    "slurm": Kind(("sbatch",), "#SBATCH", _slurm, _srun),
-    "hostfile": Kind(("bash",), "#", _no_request, _hydra),
+KINDS: Final[dict[Scheduler, SchedulerKind]] = {
+    "pbs": SchedulerKind(("qsub",), "#PBS", _pbs, _pals),
+    "slurm": SchedulerKind(("sbatch",), "#SBATCH", _slurm, _srun),
+    "hostfile": SchedulerKind(("bash",), "#", _no_request, _hydra),
 }
 
 
 def _ranks_per_node(options: EmitOptions) -> int:
     site = None if options.site is None else len(SITES[options.site].cores)
-    found = options.ranks_per_node or site
-    assert found is not None  # noqa: S101  # `EmitOptions` has seen to it
-    return found
+    ranks = options.ranks_per_node or site
+    assert ranks is not None  # noqa: S101  # `EmitOptions` has checked it
+    return ranks
 
 
 def _hosts(options: EmitOptions, jobs: Sequence[Job]) -> list[str]:
@@ -222,7 +227,7 @@ def _hosts(options: EmitOptions, jobs: Sequence[Job]) -> list[str]:
     hosts = [line for line in lines if line]
     most = max((job.nodes for job in jobs), default=0)
     if len(hosts) < most:
-        raise UsageError(f"--hostfile {path}: {len(hosts)} hosts, and the largest point needs {most}")
+        raise UsageError(f"--hostfile {path}: {len(hosts)} hosts, but the largest point needs {most}")
     return hosts
 
 

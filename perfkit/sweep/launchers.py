@@ -1,4 +1,4 @@
-"""How the ranks of a point are started on this machine."""
+"""Commands that start the ranks of a point on this machine."""
 
 import os
 import shutil
@@ -11,11 +11,11 @@ from perfkit.capture.distributed.launcher_env import detect_rank, find_launcher
 from perfkit.errors import LaunchEnvironmentError, UsageError
 
 PERFKIT: Final = (sys.executable, "-m", "perfkit")
-"""This perfkit, wherever it is started: a launcher's PATH may have another."""
+"""This perfkit: a launcher's PATH may have another one."""
 
 
 def find_mpiexec() -> str | None:
-    """Return the mpiexec beside this Python (that of the mpich wheel), else that of PATH."""
+    """Return the mpiexec in the folder of this Python (of the mpich wheel), else the one on PATH; None if none."""
     beside = Path(sys.executable).with_name("mpiexec")
     return str(beside) if beside.exists() else shutil.which("mpiexec")
 
@@ -23,12 +23,12 @@ def find_mpiexec() -> str | None:
 def _mpiexec(ranks: int, own: Sequence[str], arguments: Sequence[str]) -> list[str]:
     mpiexec = find_mpiexec()
     if mpiexec is None:
-        raise LaunchEnvironmentError("--launcher mpiexec: there is none on PATH: install perfkit[mpi], or use torchrun")
+        raise LaunchEnvironmentError("--launcher mpiexec: not found on PATH: install perfkit[mpi], or use torchrun")
     return [mpiexec, "-n", str(ranks), *own, *PERFKIT, *arguments]
 
 
 def _torchrun(ranks: int, own: Sequence[str], arguments: Sequence[str]) -> list[str]:
-    # A port that is free: two sweeps on one machine would meet on torchrun's default.
+    # A free port: two sweeps on one machine would collide on torchrun's default.
     meeting = ["--nproc-per-node", str(ranks), "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0"]
     return [sys.executable, "-m", "torch.distributed.run", *meeting, *own, "-m", "perfkit", *arguments]
 
@@ -44,23 +44,23 @@ LAUNCHERS: Final[dict[str, Callable[[int, Sequence[str], Sequence[str]], list[st
     "torchrun": _torchrun,
     "perfkit": _perfkit,
 }
-"""Name to what makes a command of ranks, the launcher's own options, and what follows `perfkit`."""
+"""Name to a function of the ranks, the launcher's own options and the arguments of perfkit; it returns the command."""
 
 
 def default_launcher() -> str:
-    """Return mpiexec where there is one, else perfkit, which needs nothing."""
+    """Return mpiexec if there is one, else perfkit, which needs nothing installed."""
     return "mpiexec" if find_mpiexec() else "perfkit"
 
 
 def refuse_inside_launcher() -> None:
-    """Refuse to start ranks where a launcher has started several of this.
+    """Refuse to start ranks from one of several processes of a launcher.
 
     Raises:
-        UsageError: It has.
+        UsageError: A launcher has started several of this process.
     """
     launcher = find_launcher(os.environ)
     if launcher is not None and detect_rank(os.environ).world_size > 1:
         raise UsageError(
-            f"perfkit sweep inside {launcher.name}, which has started several of it: start it alone; it starts the "
+            f"perfkit sweep inside {launcher.name}, which has started several processes: start it once; it starts the "
             "ranks of each point itself"
         )

@@ -1,4 +1,4 @@
-"""From the axes of a sweep to its points: every combination of options, times ranks, times repeats."""
+"""The points of a sweep: every combination of options, times world sizes, times repeats."""
 
 import random
 import re
@@ -14,26 +14,26 @@ from perfkit.schema.sweep import ScalingKind
 from perfkit.sweep.point import Point, make_point
 
 OWN_OPTIONS: Final = {
-    "ranks": "--ranks of the sweep says how many",
+    "ranks": "use --ranks of the sweep",
     "name": "the sweep names its runs",
-    "trace_dir": "--trace-dir of the sweep says where",
+    "trace_dir": "use --trace-dir of the sweep",
 }
-"""Options of `perfkit run` that the sweep sets, and what to say to who sets them too."""
+"""Options of `perfkit run` that the sweep sets, and the message for users who set them too."""
 
 _BOOLEANS: Final = {"true": "--{}", "false": "--no-{}"}
 _OPTION: Final = re.compile(r"[a-z][a-z0-9_]*")
 
 
 class Axis(Struct, frozen=True):
-    """An option of `perfkit run`, and the values it takes one after the other."""
+    """An option of `perfkit run` and its values."""
 
     option: str
-    """As the manifest has it: `batch_size`."""
+    """Name in the manifest: `batch_size`."""
     values: tuple[str, ...]
 
 
 class SweepSpec(Struct, frozen=True, kw_only=True):
-    """What a sweep is asked to run."""
+    """The runs that a sweep consists of."""
 
     workload: str
     ranks: tuple[int, ...]
@@ -41,14 +41,14 @@ class SweepSpec(Struct, frozen=True, kw_only=True):
     axes: tuple[Axis, ...]
     repeats: int
     options: tuple[str, ...]
-    """Handed to every run as they are."""
+    """Passed unchanged to every run."""
     trace_dir: str
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be.
+        """Check the options.
 
         Raises:
-            UsageError: An option is given twice, or is the sweep's own.
+            UsageError: An option is given twice, or is set by the sweep.
         """
         for axis in self.axes:
             if axis.option in OWN_OPTIONS:
@@ -56,21 +56,21 @@ class SweepSpec(Struct, frozen=True, kw_only=True):
         names = [axis.option for axis in self.axes]
         for name in names:
             if names.count(name) > 1:
-                raise UsageError(f"--vary {name}: it is varied twice; give all its values at once")
+                raise UsageError(f"--vary {name}: varied twice; give all its values at once")
         for token in self.options:
             _refuse_clash(token, names)
 
 
 def parse_axis(text: str) -> Axis:
-    """Read `compile=false,true`; values that hold commas are separated by semicolons.
+    """Parse `compile=false,true`; semicolons separate values that contain commas.
 
     Raises:
-        UsageError: It is not of that form.
+        UsageError: It does not have that form.
     """
     name, equals, values = text.partition("=")
     option = name.strip().removeprefix("--").replace("-", "_")
     if not equals or _OPTION.fullmatch(option) is None:
-        raise UsageError(f"--vary {text}: write it as OPTION=VALUE,VALUE, as in compile=false,true")
+        raise UsageError(f"--vary {text}: write it as OPTION=VALUE,VALUE, for example compile=false,true")
     return Axis(option, parse_values(values, f"--vary {option}"))
 
 
@@ -90,80 +90,80 @@ def parse_values(text: str, option: str) -> tuple[str, ...]:
 
 
 def parse_ranks(text: str) -> tuple[int, ...]:
-    """Read `1,2,4`.
+    """Parse `1,2,4`.
 
     Raises:
-        UsageError: One is no number from 1, or given twice.
+        UsageError: One is not a positive integer, or is given twice.
     """
     values = parse_values(text, "--ranks")
     for value in values:
         if not value.isdecimal() or int(value) < 1:
-            raise UsageError(f"--ranks {text}: '{value}' is no number of ranks")
+            raise UsageError(f"--ranks {text}: '{value}' is not a number of ranks")
     numbers = sorted(int(value) for value in values)
     if len(set(numbers)) < len(numbers):
         raise UsageError(f"--ranks {text}: a number is given twice")
     return tuple(numbers)
 
 
-def combinations(wanted: SweepSpec) -> list[dict[str, str]]:
+def combinations(spec: SweepSpec) -> list[dict[str, str]]:
     """Return every combination of the axes' values, by option."""
-    names = [axis.option for axis in wanted.axes]
-    return [dict(zip(names, values, strict=True)) for values in product(*(axis.values for axis in wanted.axes))]
+    names = [axis.option for axis in spec.axes]
+    return [dict(zip(names, values, strict=True)) for values in product(*(axis.values for axis in spec.axes))]
 
 
-def arguments(wanted: SweepSpec, varied: Mapping[str, str]) -> list[str]:
-    """Return what follows `perfkit run` for a combination, at the smallest number of ranks."""
+def arguments(spec: SweepSpec, varied: Mapping[str, str]) -> list[str]:
+    """Return the arguments of `perfkit run` for a combination, at the smallest world size."""
     flags = [token for option, value in varied.items() for token in _flag(option, value)]
-    return [wanted.workload, *wanted.options, *flags, "--trace-dir", wanted.trace_dir]
+    return [spec.workload, *spec.options, *flags, "--trace-dir", spec.trace_dir]
 
 
-def plan(wanted: SweepSpec, configs: Sequence[Mapping[str, Any]]) -> list[Point]:
+def plan(spec: SweepSpec, configs: Sequence[Mapping[str, Any]]) -> list[Point]:
     """Return the points of a sweep, repeat by repeat.
 
-    The smallest number of ranks has the batch size of the options; from there strong scaling keeps the batch of all
-    ranks together, weak scaling that of one rank. The smallest point is both, and runs once.
+    The smallest world size uses the given batch size. Strong scaling keeps the global batch size, weak scaling the
+    batch size per rank. The smallest point belongs to both, and runs once.
 
     Args:
-        wanted: The set.
+        spec: What to run.
         configs: The effective configuration of each of its `combinations`.
 
     Raises:
-        UsageError: The ranks do not divide a global batch.
+        UsageError: A world size does not divide the global batch size.
     """
     first: dict[str, Point] = {}
-    for varied, config in zip(combinations(wanted), configs, strict=True):
-        for scaling, ranks in product(wanted.scaling, wanted.ranks):
-            batch = _batch_of_rank(scaling, config["batch_size"], wanted.ranks[0], ranks)
-            point = _point(wanted, varied, config, ranks, batch)
-            known = first.get(point.key, point)
-            first[point.key] = replace(known, scaling=tuple(dict.fromkeys((*known.scaling, scaling))))
-    return [point.again(repeat) for repeat in range(1, wanted.repeats + 1) for point in first.values()]
+    for varied, config in zip(combinations(spec), configs, strict=True):
+        for scaling, ranks in product(spec.scaling, spec.ranks):
+            batch = _batch_of_rank(scaling, config["batch_size"], spec.ranks[0], ranks)
+            point = _point(spec, varied, config, ranks, batch)
+            earlier = first.get(point.key, point)
+            first[point.key] = replace(earlier, scaling=tuple(dict.fromkeys((*earlier.scaling, scaling))))
+    return [point.as_repeat(repeat) for repeat in range(1, spec.repeats + 1) for point in first.values()]
 
 
 def shuffled(points: Sequence[Point], seed: int) -> list[Point]:
-    """Return the points in an order that depends on the seed only."""
+    """Return the points in a random order that only depends on the seed."""
     order = list(points)
     random.Random(seed).shuffle(order)  # noqa: S311  # an order, not a secret
     return order
 
 
 def _batch_of_rank(scaling: ScalingKind, batch_size: int, smallest: int, ranks: int) -> int:
-    together = batch_size * smallest
+    global_batch = batch_size * smallest
     if scaling == "weak":
         return batch_size
-    if together % ranks:
+    if global_batch % ranks:
         raise UsageError(
-            f"--scaling strong: {ranks} ranks do not divide the global batch of {together} samples "
-            f"({batch_size} a rank on {smallest}): choose other --ranks, or another --batch-size after --"
+            f"--scaling strong: {ranks} ranks do not divide the global batch of {global_batch} samples "
+            f"({batch_size} per rank on {smallest}): choose other --ranks, or another --batch-size after --"
         )
-    return together // ranks
+    return global_batch // ranks
 
 
-def _point(wanted: SweepSpec, varied: Mapping[str, str], config: Mapping[str, Any], ranks: int, batch: int) -> Point:
+def _point(spec: SweepSpec, varied: Mapping[str, str], config: Mapping[str, Any], ranks: int, batch: int) -> Point:
     resized = [] if batch == config["batch_size"] else ["--batch-size", str(batch)]
     shown = {option: value for option, value in varied.items() if option not in ("source", "batch_size")}
     return make_point(
-        wanted.workload, ranks, {**config, "batch_size": batch}, [*arguments(wanted, varied), *resized], shown
+        spec.workload, ranks, {**config, "batch_size": batch}, [*arguments(spec, varied), *resized], shown
     )
 
 
@@ -176,7 +176,7 @@ def _flag(option: str, value: str) -> Iterator[str]:
 
 
 def _refuse_clash(token: str, varied: Sequence[str]) -> None:
-    """Refuse an option for every run that the sweep sets itself."""
+    """Refuse an option that the sweep sets or varies itself."""
     if token.startswith("-n") and not token.startswith("--"):
         raise UsageError(f"{token} after --: {OWN_OPTIONS['ranks']}")
     option = token.partition("=")[0].removeprefix("--").removeprefix("no-").replace("-", "_")
@@ -185,4 +185,4 @@ def _refuse_clash(token: str, varied: Sequence[str]) -> None:
     if option in OWN_OPTIONS:
         raise UsageError(f"{token} after --: {OWN_OPTIONS[option]}")
     if option in varied:
-        raise UsageError(f"{token} after --: the sweep varies it; leave one of them out")
+        raise UsageError(f"{token} after --: the sweep varies it; remove one of them")

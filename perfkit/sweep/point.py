@@ -1,8 +1,8 @@
-"""A point of a sweep: one run. What tells it from others, and the name of its folder.
+"""A point of a sweep is one run: its identity, and the name of its folder.
 
-A point is its workload, its ranks, its effective configuration and its repeat. The folder's name says the first two and
-what is varied for people, and a hash of all of it for perfkit: `gpt-hdf5-2ranks-batch16-compile=true-3fa9c1d2-r1`.
-So an axis that is added later finds the points that are there, and another configuration never takes their folders.
+A point is identified by workload, world size, effective configuration and repeat. The folder's name contains a readable
+part and a hash of workload, ranks and configuration: `gpt-hdf5-2ranks-batch16-compile=true-3fa9c1d2-r1`. A sweep with
+an additional axis therefore finds existing points, and other configurations never use their folders.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ from perfkit.schema.sweep import ScalingKind
 _KEY_DIGITS: Final = 8
 _VALUE_LENGTH: Final = 24
 _TITLE_LENGTH: Final = 160
-"""With the suffix, and `.log`, well below the 255 of file systems."""
+"""With suffix and `.log` well below 255 bytes, the limit of most file systems."""
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9.+=_-]+")
 
@@ -32,21 +32,21 @@ class Point(Struct, frozen=True, kw_only=True):
     title: str
     """The readable part of its folder's name."""
     key: str
-    """Hexadecimal: the same for all repeats of a configuration, and for no other."""
+    """Hexadecimal: shared by all repeats of a configuration, and by no other."""
     ranks: int
     repeat: int = 1
     scaling: tuple[ScalingKind, ...] = ()
     workload: str
     config: dict[str, Any]
-    """The effective configuration, without what says where it lies."""
+    """The effective configuration, without the location of the run."""
     arguments: tuple[str, ...]
-    """What follows `perfkit run`, all but the name."""
+    """The arguments of `perfkit run`, except `--name`."""
     trace_dir: str
-    """The folder that receives its run folder."""
+    """The folder that contains the run folder."""
 
     @property
     def suffix(self) -> str:
-        """The end of its folder's name, by which it is found."""
+        """The end of its folder's name, which identifies it."""
         return f"-{self.key}-r{self.repeat}"
 
     @property
@@ -56,15 +56,15 @@ class Point(Struct, frozen=True, kw_only=True):
 
     @property
     def command(self) -> list[str]:
-        """What follows `perfkit`."""
+        """The arguments of `perfkit`."""
         return ["run", *self.arguments, "--name", self.name]
 
-    def again(self, repeat: int) -> Self:
-        """Return the same point with another number."""
+    def as_repeat(self, repeat: int) -> Self:
+        """Return the same point as another repeat."""
         return replace(self, repeat=repeat)
 
-    def is_run_by(self, manifest: RunManifest) -> bool:
-        """Say whether a manifest is that of this point, completed or not."""
+    def matches(self, manifest: RunManifest) -> bool:
+        """Return whether a manifest is of this point, completed or not."""
         same_ranks = manifest.world.world_size == self.ranks
         return same_ranks and manifest.workload == self.workload and identity_options(manifest.config) == self.config
 
@@ -72,18 +72,23 @@ class Point(Struct, frozen=True, kw_only=True):
 def make_point(
     workload: str, ranks: int, config: Mapping[str, Any], arguments: Sequence[str], shown: Mapping[str, str]
 ) -> Point:
-    """Make the first repeat of a point.
+    """Build the first repeat of a point.
 
     Args:
         workload: Its name.
-        ranks: How many.
+        ranks: World size.
         config: The effective configuration, every option by name.
-        arguments: What follows `perfkit run`.
-        shown: Options to say in the name besides source and batch size, with their values.
+        arguments: The arguments of `perfkit run`.
+        shown: Further options in the readable part of the name, with their values.
     """
     own = identity_options(config)
     canonical = json.dumps([workload, ranks, own], sort_keys=True, separators=(",", ":"))
-    parts = [workload, str(config["source"]), f"{ranks}ranks", f"batch{config['batch_size']}"]
+    parts = [
+        workload,
+        str(config["source"]),
+        "1rank" if ranks == 1 else f"{ranks}ranks",
+        f"batch{config['batch_size']}",
+    ]
     parts += [f"{option}={_short(value)}" for option, value in shown.items()]
     return Point(
         title="-".join(parts)[:_TITLE_LENGTH],
@@ -97,5 +102,5 @@ def make_point(
 
 
 def _short(value: str) -> str:
-    """Return a value as a part of a file's name; the key tells apart what becomes the same."""
+    """Return a value as part of a file name; the key distinguishes values that become equal."""
     return _UNSAFE.sub("_", value)[-_VALUE_LENGTH:]

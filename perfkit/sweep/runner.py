@@ -1,4 +1,4 @@
-"""Runs the points of a sweep one after another and keeps account of them."""
+"""Run the points of a sweep one after another and record their outcomes."""
 
 import os
 import signal
@@ -23,21 +23,21 @@ _REASON_LENGTH: Final = 500
 Command = Callable[[Point], list[str]]
 
 
-class Show(Protocol):
-    """Tells somebody how far the sweep is."""
+class ProgressDisplay(Protocol):
+    """Shows the progress of a sweep."""
 
     def begin(self, point: Point, left_s: float | None) -> None:
-        """Say that a point begins; all that is left, this one included, takes about so long (None: nobody knows)."""
+        """Show that a point begins, and the estimated time left including this point (None if unknown)."""
 
-    def end(self, noted: SweepPoint) -> None:
-        """Say what became of it."""
+    def end(self, record: SweepPoint) -> None:
+        """Show the outcome of a point."""
 
 
 class InterruptedSweepError(RunError):
-    """The sweep was asked to end."""
+    """A signal ended the sweep."""
 
     def __init__(self, number: signal.Signals, ran: int, total: int) -> None:
-        super().__init__(f"ended by {number.name}: {ran} of {total} points ran; the same command goes on there")
+        super().__init__(f"ended by {number.name}: {ran} of {total} points ran; run the same command again to continue")
         self.exit_code = 128 + number
 
 
@@ -45,25 +45,25 @@ def execute(
     folder: SweepFolder,
     points: Sequence[Point],
     command: Command,
-    show: Show,
+    show: ProgressDisplay,
     *,
     lock: int | None = None,
     pause_s: float = 0.0,
 ) -> list[SweepPoint]:
-    """Run points in their order, and return what became of each.
+    """Run points in order, and return the outcome of each.
 
-    What became of a point is in `sweep.json` before the next begins: a sweep that ends, however, goes on there.
+    The outcome of a point is in `sweep.json` before the next begins, so that an interrupted sweep can be continued.
 
     Args:
-        folder: The sweep's; the caller has locked it.
-        points: Those to run; run folders of earlier tries are set aside.
-        command: Makes the command of a point.
-        show: Told of every point.
-        lock: What holds the folder; the launchers inherit it.
-        pause_s: How long to wait between two points.
+        folder: The sweep's folder; the caller has locked it.
+        points: The points to run; run folders of earlier attempts are moved aside.
+        command: Returns the command of a point.
+        show: Shows every point.
+        lock: Descriptor of the lock on the folder; the launchers inherit it.
+        pause_s: Pause between two points.
 
     Raises:
-        InterruptedSweepError: A signal asked this process to end; the point that was running has been ended.
+        InterruptedSweepError: A signal asked this process to end; the running point has been ended.
         StoreError: The folder cannot be written.
     """
     done: list[SweepPoint] = []
@@ -71,20 +71,20 @@ def execute(
         for position, point in enumerate(points):
             if position:
                 signals.sleep(pause_s)
-            if signals.steps_last is None:
-                show.begin(point, time_left_s(points[position:], folder.known, pause_s))
-                noted = _run(folder, point, command(point), signals, lock)
-                folder.record([noted])
-                if noted.state != "planned":
-                    show.end(noted)
-                    done.append(noted)
-            if signals.steps_last is not None:
-                raise InterruptedSweepError(signals.steps_last, len(done), len(points))
+            if signals.last is None:
+                show.begin(point, time_left_s(points[position:], folder.records, pause_s))
+                record = _run(folder, point, command(point), signals, lock)
+                folder.write_records([record])
+                if record.state != "planned":
+                    show.end(record)
+                    done.append(record)
+            if signals.last is not None:
+                raise InterruptedSweepError(signals.last, len(done), len(points))
     return done
 
 
 def time_left_s(points: Sequence[Point], known: Sequence[SweepPoint], pause_s: float) -> float | None:
-    """Return about how long points take: as long as their other repeats, else as all on average; None: unknown."""
+    """Estimate the time that points take, from their other repeats or the mean of all points; None if unknown."""
     every = [point.wall_ns for point in known if point.wall_ns is not None]
     if not every:
         return None
@@ -98,27 +98,27 @@ def time_left_s(points: Sequence[Point], known: Sequence[SweepPoint], pause_s: f
 
 
 def _run(folder: SweepFolder, point: Point, command: list[str], signals: Signals, lock: int | None) -> SweepPoint:
-    """Run one point; its state is `planned` again where it was interrupted."""
-    folder.set_aside(point)
+    """Run one point; if it was interrupted, its state is `planned` again."""
+    folder.move_aside(point)
     log = folder.log(point)
     before_bytes = log.stat().st_size if log.exists() else 0
     ended = run_process(command, log, signals, lock)
-    noted = folder.note(point)
-    if noted.state == "completed":
-        return replace(noted, wall_ns=ended.wall_ns)
-    if signals.steps_last is not None:
-        return replace(noted, state="planned", reason=None, wall_ns=None)
-    reason = folder.reason(point) or _last_word(log, before_bytes) or f"exit code {ended.exit_code}"
-    return replace(noted, state="failed", reason=_one_line(reason), wall_ns=None)
+    record = folder.record_of(point)
+    if record.state == "completed":
+        return replace(record, wall_ns=ended.wall_ns)
+    if signals.last is not None:
+        return replace(record, state="planned", reason=None, wall_ns=None)
+    reason = folder.reason(point) or _last_message(log, before_bytes) or f"exit code {ended.exit_code}"
+    return replace(record, state="failed", reason=_one_line(reason), wall_ns=None)
 
 
-def _last_word(log: Path, begin: int) -> str | None:
-    """Return perfkit's own last error among what was said, else the last line; None where nothing was."""
+def _last_message(log: Path, begin: int) -> str | None:
+    """Return perfkit's last error message in a log, else the last line of text; None if there is none."""
     with log.open("rb") as stream:
         stream.seek(max(begin, stream.seek(0, os.SEEK_END) - _LAST_BYTES))
         lines = stream.read().decode(errors="replace").splitlines()
     errors = [line.removeprefix(_ERROR) for line in lines if line.startswith(_ERROR)]
-    words = [line for line in lines if any(map(str.isalnum, line))]  # Open MPI's last line is a row of dashes
+    words = [line for line in lines if any(map(str.isalnum, line))]  # Open MPI ends with a row of dashes
     return next(reversed(errors or words), None)
 
 

@@ -1,4 +1,4 @@
-"""What is particular about the nodes of some sites, as rows."""
+"""The nodes of supported sites, one row per site."""
 
 from typing import Final, Literal
 
@@ -12,19 +12,19 @@ class Site(Struct, frozen=True, kw_only=True):
 
     scheduler: Scheduler
     cores: tuple[str, ...]
-    """By local rank the cores beside its device: `perfkit run` gives local rank i device i. As many as ranks a node."""
+    """The cores next to the device of each local rank: `perfkit run` gives local rank i device i."""
     depth: int
-    """Cores of a rank."""
+    """Cores per rank."""
     chunk: str = ""
-    """What the request for nodes says besides their number."""
+    """Additional text in the request for nodes."""
     directives: tuple[str, ...] = ()
-    """Lines for the scheduler without which it refuses a job, or spreads it wrongly."""
+    """Directives without which the scheduler refuses a job, or places it badly."""
     environment: tuple[tuple[str, str], ...] = ()
 
 
 SITES: Final[dict[str, Site]] = {
-    # 4 A100 a node. GPU 0 is beside the last quarter of the cores, GPU 3 beside the first: a list that counts up
-    # would put every rank at the far end from its GPU.
+    # 4 A100 per node. GPU 0 is next to the last quarter of the cores, GPU 3 next to the first: an ascending list
+    # would bind every rank far from its GPU.
     "polaris": Site(
         scheduler="pbs",
         cores=("24-31", "16-23", "8-15", "0-7"),
@@ -32,8 +32,8 @@ SITES: Final[dict[str, Site]] = {
         chunk="system=polaris",
         directives=("-l place=scatter", "-l filesystems=home:eagle"),
     ),
-    # 6 GPUs of 2 tiles a node, each tile a device of its own under FLAT; six tiles beside each socket of 52 cores,
-    # whose first core (0, 52) is the operating system's.
+    # 6 GPUs of 2 tiles per node, each tile its own device under FLAT; six tiles next to each socket of 52 cores, the
+    # first of which (0, 52) is reserved for the operating system.
     "aurora": Site(
         scheduler="pbs",
         cores=(

@@ -1,4 +1,4 @@
-"""One point's processes: started, waited for, told to end when this process is, and none of them left."""
+"""Start the processes of a point, wait for them, forward signals, and leave none behind."""
 
 import os
 import signal
@@ -11,20 +11,20 @@ from typing import Final, NamedTuple, Self
 
 _POLL_S: Final = 0.05
 _PATIENCE_S: Final = 20.0
-"""How long a launcher that was told to end has, until all that it started is killed."""
+"""Time for a launcher to end after a signal, before it and all its processes are killed."""
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Signals:
-    """While it is open, notes the signals that ask this process to end, in place of ending it."""
+    """Context manager that records termination signals instead of ending this process."""
 
     def __init__(self) -> None:
-        self.steps_last: signal.Signals | None = None
+        self.last: signal.Signals | None = None
         self.count = 0
 
     def __enter__(self) -> Self:
-        # nohup: the sweep is to outlive the terminal.
+        # nohup: the sweep should outlive the terminal.
         ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
         noted = [number for number in _SIGNALS if not (ignored and number == signal.SIGHUP)]
         self._before = {number: signal.signal(number, self._note) for number in noted}
@@ -37,13 +37,13 @@ class Signals:
             signal.signal(number, handler)
 
     def _note(self, number: int, _frame: FrameType | None) -> None:
-        self.steps_last = signal.Signals(number)
+        self.last = signal.Signals(number)
         self.count += 1
 
     def sleep(self, seconds: float) -> None:
-        """Sleep, but not on after a signal."""
+        """Sleep until the time is over or a signal arrives."""
         deadline = time.monotonic() + seconds
-        while self.steps_last is None and (left := deadline - time.monotonic()) > 0:
+        while self.last is None and (left := deadline - time.monotonic()) > 0:
             time.sleep(min(left, _POLL_S))
 
 
@@ -55,17 +55,17 @@ class ProcessResult(NamedTuple):
 
 
 def run_process(command: Sequence[str], log: Path, signals: Signals, lock: int | None) -> ProcessResult:
-    """Run a launcher to its end; signals that come meanwhile are passed on to it.
+    """Run a launcher to its end and forward signals to it.
 
     Args:
-        command: The launcher's.
-        log: Receives what its processes say, after what is in it already.
-        signals: Those of this process.
-        lock: A descriptor that the launcher is to inherit.
+        command: The launcher's command.
+        log: File to which the output of its processes is appended.
+        signals: The signals that this process receives.
+        lock: Descriptor that the launcher inherits.
     """
     begin_ns = time.monotonic_ns()
     with log.open("ab") as stream:
-        # A session of its own: a Ctrl-C of the terminal reaches the ranks once, through the launcher.
+        # In its own session: Ctrl-C in the terminal reaches the ranks once, through the launcher.
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -84,18 +84,18 @@ def run_process(command: Sequence[str], log: Path, signals: Signals, lock: int |
 
 
 def _wait(process: subprocess.Popen[bytes], signals: Signals) -> None:
-    """Wait until a process ends; where it was told to, for a while."""
+    """Wait until a process ends; after a signal only for `_PATIENCE_S`."""
     passed_on, deadline = 0, None
     while process.poll() is None and (deadline is None or time.monotonic() < deadline):
-        if signals.steps_last is not None and signals.count > passed_on:
+        if signals.last is not None and signals.count > passed_on:
             passed_on, deadline = signals.count, deadline or time.monotonic() + _PATIENCE_S
-            # A launcher may take SIGHUP for something else.
-            process.send_signal(signal.SIGTERM if signals.steps_last == signal.SIGHUP else signals.steps_last)
+            # A launcher may handle SIGHUP differently.
+            process.send_signal(signal.SIGTERM if signals.last == signal.SIGHUP else signals.last)
         time.sleep(_POLL_S)
 
 
 def descendants(pid: int) -> list[int]:
-    """Return the processes below one, on Linux; ranks have sessions of their own, so no group holds them all."""
+    """Return all descendants of a process, on Linux. Ranks have their own sessions, so no group contains all."""
     try:
         tasks = list(Path(f"/proc/{pid}/task").iterdir())
         children = [int(child) for task in tasks for child in (task / "children").read_text().split()]

@@ -96,9 +96,7 @@ def test_a_sweep_that_is_interrupted_goes_on_where_it_was(tmp_path: Path) -> Non
 
     assert again.returncode == 0, again.stderr
     assert "2 points, 1 complete already" in again.stderr
-    assert (
-        f"1 point failed or was interrupted and runs again; what is left of it is in {folder}/.earlier" in again.stderr
-    )
+    assert f"1 point failed or was interrupted and runs again; its old folder is in {folder}/.earlier" in again.stderr
     assert states(folder) == ["completed", "completed"]
     assert (whole / "run.json").read_bytes() == before
     assert read_manifest(broken).state == "completed"
@@ -117,7 +115,7 @@ def test_a_point_that_fails_is_marked_and_the_others_go_on(tmp_path: Path) -> No
     assert "nccl" in str(failed.reason)
     assert completed.wall_ns is not None
     last = done.stderr.splitlines()[-1]
-    assert last == f"perfkit: error: 1 of 2 points failed: {failed.run}; {tmp_path}/sweep.json says why"
+    assert last == f"perfkit: error: 1 of 2 points failed: {failed.run}; see {tmp_path}/sweep.json"
 
     analysed = execute([*PYTHON, "analyze", str(tmp_path), "-f", "json"])
     assert analysed.returncode == 0, analysed.stderr

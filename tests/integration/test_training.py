@@ -174,7 +174,7 @@ def test_a_missing_compiler_is_one_line(tmp_path: Path) -> None:
 def test_what_this_device_does_not_have(tmp_path: Path) -> None:
     done = execute(tmp_path, *GPT, "--nccl-debug", "info", "--device", "cpu")
     assert (done.returncode, list(tmp_path.iterdir())) == (2, [])
-    assert done.stderr == "perfkit: error: --nccl-debug needs the backend nccl; this run uses gloo: leave it out\n"
+    assert done.stderr == "perfkit: error: --nccl-debug needs the backend nccl; this run uses gloo: remove it\n"
 
 
 @pytest.mark.slow  # compiles models

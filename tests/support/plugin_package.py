@@ -61,6 +61,14 @@ class Ram(Memory):
     package = "pk_plugins"
 
 
+class Incomplete(Workload):
+    name = "incomplete"
+    Config = MLPConfig
+
+    def build(self):
+        raise NotImplementedError
+
+
 class Greedy(MLP):
     name = "greedy"
 
@@ -71,6 +79,7 @@ WORKLOADS = {
     "mlp": "pk_plugins:MLP",
     "misnamed": "pk_plugins:MLP",
     "greedy": "pk_plugins:Greedy",
+    "incomplete": "pk_plugins:Incomplete",
     "source": "pk_plugins:Ram",
     "broken": "pk_broken:MLP",
 }

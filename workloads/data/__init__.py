@@ -54,7 +54,7 @@ class DataOptions(Struct, frozen=True, kw_only=True):
     source: Annotated[str, Meta(description="where samples come from")] = "memory"
     read: Annotated[
         Literal["per-sample", "batched"],
-        Meta(description="one read per sample, as a first version often does, or one per batch"),
+        Meta(description="one read per sample, as in simple code, or one per batch"),
     ] = "batched"
     data_dir: Annotated[str | None, Meta(description="folder of the sample files [default: .data in --trace-dir]")] = (
         None

@@ -39,10 +39,10 @@ STAMP_VERSION: Final = 1
 SLAB_BYTES: Final = 32 << 20
 INDEX_BYTES: Final = 64
 HEADER_BYTES: Final = 1 << 20
-"""More than a format adds to the samples: for each sample, and once."""
+"""With `INDEX_BYTES` per sample, an upper bound of what a format adds to the samples."""
 
 CHECKED_BYTES: Final = 256 << 20
-"""Files up to this size are checked whole when they are reused, larger ones in evenly spaced slabs."""
+"""Files up to this size are checked completely before reuse, larger ones in evenly spaced slabs."""
 
 ELSEWHERE: Final = "remove it or choose another --data-dir"
 
@@ -50,14 +50,14 @@ NO_LOCKS: Final = {errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK}
 
 
 class Stamp(Struct, frozen=True, kw_only=True):
-    """What a file says of itself."""
+    """Metadata of a file, by which it is recognised and checked."""
 
     version: int = STAMP_VERSION
     fingerprint: str
     spec: DataSpec
     slab_samples: Annotated[int, Meta(ge=1)]
     checksums: str
-    """CRC-32 of each slab of each field, eight hexadecimal digits each: fields within slabs."""
+    """CRC-32 of each slab of each field, eight hexadecimal digits each: for each slab all fields."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,11 +65,11 @@ class Stored:
     """An open file: its stamp and its arrays."""
 
     stamp: str | bytes | None
-    """None where the file has none."""
+    """None if the file has none."""
     fields: dict[str, tuple[tuple[int, ...], str]]
     """Shape and dtype by name."""
     read: Callable[[str, int, int], NDArray[Any]]
-    """(name, start, stop) to samples."""
+    """Takes (name, start, stop) and returns samples."""
 
 
 class FileSource(Source[ConfigT]):
@@ -180,7 +180,7 @@ def write_slabs(
     slab_samples: int,
     put: Callable[[str, int, NDArray[Any]], None],
 ) -> Stamp:
-    """Generate the samples slab by slab and hand each field's to `put(name, start, samples)`."""
+    """Generate the samples slab by slab and call `put(name, start, samples)` for each field; return the stamp."""
     checksums = []
     for start in range(0, spec.samples, slab_samples):
         stop = min(start + slab_samples, spec.samples)
@@ -191,34 +191,34 @@ def write_slabs(
 
 
 def make_stamp(spec: DataSpec, slab_samples: int, checksums: str) -> Stamp:
-    """Return the stamp of a file that holds `spec`."""
+    """Return the stamp of a file with the samples of `spec`."""
     return Stamp(fingerprint=spec.fingerprint, spec=spec, slab_samples=slab_samples, checksums=checksums)
 
 
 def slab_samples(spec: DataSpec, multiple_of: int) -> int:
-    """Return samples a slab: about `SLAB_BYTES`, a multiple of `multiple_of`."""
+    """Return the samples per slab: about `SLAB_BYTES`, and a multiple of `multiple_of`."""
     return max(1, SLAB_BYTES // spec.sample_bytes // multiple_of) * multiple_of
 
 
 def _stamp(stored: Stored, path: Path, spec: DataSpec) -> Stamp:
-    """Decode the stamp and refuse a file that was not made for `spec`."""
+    """Decode the stamp and refuse a file that was not written for `spec`."""
     if stored.stamp is None:
-        raise StoreError(f"{path}: foreign, not written by perfkit; {ELSEWHERE}")
+        raise StoreError(f"{path}: foreign file, not written by perfkit; {ELSEWHERE}")
     stamp = msgspec.json.decode(stored.stamp, type=Stamp)
     if stamp.version != STAMP_VERSION or stamp.fingerprint != spec.fingerprint:
         raise StoreError(
-            f"{path}: stale, it holds other samples (fingerprint {stamp.fingerprint[:12]}) than this "
+            f"{path}: stale: it contains other samples (fingerprint {stamp.fingerprint[:12]}) than this "
             f"run needs ({spec.fingerprint[:12]}); {ELSEWHERE}"
         )
     return stamp
 
 
 def _damage(stored: Stored, stamp: Stamp, spec: DataSpec) -> str | None:
-    """Return what differs from `spec` or from the stamp's checksums, None if nothing does."""
+    """Return what differs from `spec` or from the stamp's checksums; None if nothing does."""
     for field in spec.fields:
-        wanted = ((spec.samples, *field.shape), field.dtype)
-        if stored.fields.get(field.name) != wanted:
-            return f"field {field.name} is {stored.fields.get(field.name)}, not {wanted}"
+        expected = ((spec.samples, *field.shape), field.dtype)
+        if stored.fields.get(field.name) != expected:
+            return f"field {field.name} is {stored.fields.get(field.name)}, not {expected}"
     slabs = -(-spec.samples // stamp.slab_samples)
     checked = max(1, min(slabs, CHECKED_BYTES // (stamp.slab_samples * spec.sample_bytes)))
     for slab in np.unique(np.linspace(0, slabs - 1, checked).round().astype(int)):
@@ -226,23 +226,22 @@ def _damage(stored: Stored, stamp: Stamp, spec: DataSpec) -> str | None:
         stop = min(start + stamp.slab_samples, spec.samples)
         for position, field in enumerate(spec.fields):
             at = 8 * (int(slab) * len(spec.fields) + position)
-            found = zlib.crc32(np.ascontiguousarray(stored.read(field.name, start, stop)).data)
-            if f"{found:08x}" != stamp.checksums[at : at + 8]:
+            checksum = zlib.crc32(np.ascontiguousarray(stored.read(field.name, start, stop)).data)
+            if f"{checksum:08x}" != stamp.checksums[at : at + 8]:
                 return f"checksum of {field.name} over samples {start} to {stop} differs"
     return None
 
 
 def _prefix(path: Path) -> str:
-    """Return how the names of temporary files begin that processes of this host write for `path`."""
+    """Return the prefix of the temporary files that processes on this host write for `path`."""
     return f".{path.name}.{socket.gethostname()}."
 
 
 @contextmanager
 def _locked(path: Path) -> Iterator[bool]:
-    """Hold the lock of `path` among the processes that would write it, and say whether there is one.
+    """Hold the lock of `path` against other writers, and yield whether the file system supports locks.
 
-    Where a file system has no locks, two writers do the work twice and the second rename wins: with the
-    same content under the same name, nobody is harmed.
+    Without locks two writers both write the file, and the second rename wins: harmless, as the content is the same.
     """
     with path.with_name(f".{path.name}.lock").open("w") as lock:
         alone = True
@@ -256,9 +255,9 @@ def _locked(path: Path) -> Iterator[bool]:
 
 
 def _check_room(path: Path, spec: DataSpec) -> None:
-    """Refuse before the work what the disk has no room for, or a limit of file sizes does not allow.
+    """Refuse, before any work, a file that exceeds the free space or the limit on file sizes.
 
-    Nothing is allocated: where a file system cannot do that by itself, the C library writes to every block instead.
+    Nothing is allocated: on file systems without allocation the C library would write every block instead.
     """
     size = spec.samples * spec.sample_bytes + _around_samples(spec)
     disk = os.statvfs(path.parent)
@@ -270,16 +269,16 @@ def _check_room(path: Path, spec: DataSpec) -> None:
 
 
 def _around_samples(spec: DataSpec) -> int:
-    """Return more bytes than a format adds to the samples."""
+    """Return an upper bound of the bytes that a format adds to the samples."""
     return spec.samples * INDEX_BYTES + HEADER_BYTES
 
 
 @contextmanager
 def spare_room(path: Path, spec: DataSpec) -> Iterator[Callable[[], None]]:
-    """Hold room on the disk of `path` and give what sets it free: enough to close a file that ran out of room.
+    """Reserve space on the disk of `path` for closing a file after the disk is full; yield a function that frees it.
 
-    Free space says nothing of a quota, nor of what others write meanwhile. HDF5 writes its indexes when it closes a
-    file, and crashes the process at its end if they found no room then.
+    Free space neither accounts for quotas nor for other writers. HDF5 writes its indexes when it closes a file, and
+    crashes the process at exit if they do not fit.
     """
     spare = path.with_suffix(".spare.tmp")
 
@@ -300,21 +299,21 @@ def _to_disk(path: Path) -> None:
 
 
 def _reason(error: OSError | ValueError) -> str:
-    """Return one line about `error`; h5py's run over many."""
+    """Return the error in one line; messages of h5py have many."""
     number = error.errno if isinstance(error, OSError) else None
     return os.strerror(number) if number else str(error).splitlines()[0]
 
 
 class Readahead:
-    """Asks the kernel for all samples of a batch at once, each the first time it is read.
+    """Ask the kernel to read all samples of a batch at once, each sample only the first time.
 
-    Faults of a mapping, or reads, wait for one sample after the other: on a cold page cache a shuffled batch
-    takes two to three times as long. A hint costs 1.5 us a sample, hence only the first time.
+    Page faults and reads wait for one sample after the other: with a cold page cache a shuffled batch takes two to
+    three times as long. A hint costs 1.5 us per sample, hence only the first time.
 
     Args:
-        path: the file.
-        fields: (offset of the first sample, bytes a sample) of each field.
-        samples: how many there are.
+        path: The file.
+        fields: (offset of the first sample, bytes per sample) of each field.
+        samples: Number of samples.
     """
 
     def __init__(self, path: Path, fields: list[tuple[int, int]], samples: int) -> None:
@@ -323,7 +322,7 @@ class Readahead:
         self._seen = np.zeros(samples, dtype=bool)
 
     def ask(self, indices: list[int]) -> None:
-        """Start reading those of `indices` that were not asked for before."""
+        """Start reading those of `indices` that were not read before."""
         new = [index for index in indices if not self._seen[index]]
         if not new:
             return
@@ -342,4 +341,4 @@ if hasattr(os, "posix_fadvise"):
 else:
 
     def _will_need(descriptor: int, offset: int, size: int) -> None:
-        """Do nothing: this system takes no such hint."""
+        """Do nothing: this system does not support the hint."""

@@ -96,7 +96,7 @@ def _fill(file: h5py.File, workload: Workload[Any], spec: DataSpec, config: Hdf5
 
 
 def _opened(path: Path, **cache: Any) -> h5py.File:
-    """Open to read. Files never change once they have their name, and some file systems have no locks."""
+    """Open for reading, without a lock: finished files never change, and some file systems do not support locks."""
     return h5py.File(path, "r", locking=False, **cache)
 
 
@@ -112,12 +112,12 @@ def open_per_sample(path: Path, spec: DataSpec) -> Read:
 
 
 def open_mapped(path: Path, spec: DataSpec) -> Read:
-    """Map the file and copy samples straight out of the page cache, past HDF5."""
+    """Map the file and copy samples straight out of the page cache, bypassing HDF5."""
     with _opened(path) as file:
         offsets = {field.name: file[field.name].id.get_offset() for field in spec.fields}
     tensors = {}
     with path.open("rb") as raw:
-        # Private and writable: torch refuses to promise not to write to a read-only mapping.
+        # Private and writable: torch warns about tensors on read-only memory.
         content = mmap.mmap(raw.fileno(), 0, flags=mmap.MAP_PRIVATE)
     for field in spec.fields:
         shape = (spec.samples, *field.shape)
@@ -138,21 +138,21 @@ def open_chunked(path: Path, spec: DataSpec) -> Read:
     largest = max(spec.fields, key=lambda field: field.sample_bytes)
     with _opened(path) as file:
         compressed = file[largest.name].compression is not None
-    # Without a cache HDF5 reads the wanted part of an uncompressed chunk, and the kernel caches for all ranks at once.
+    # Without a cache HDF5 reads only the needed part of an uncompressed chunk, and the page cache serves all ranks.
     cache = min(CACHE_BYTES, spec.samples * largest.sample_bytes) if compressed else 0
-    # The smallest chunk is one sample; HDF5 wants some hundred slots a chunk held against collisions.
+    # The smallest chunk is one sample; HDF5 recommends about 100 slots per cached chunk, against collisions.
     slots = 100 * min(spec.samples, 10_000) + 1
     file = _opened(path, rdcc_nbytes=cache, rdcc_nslots=slots, rdcc_w0=1.0)
     datasets = [(field, file[field.name]) for field in spec.fields]
 
     def read(indices: list[int]) -> Sample:
         order = sorted(range(len(indices)), key=indices.__getitem__)
-        made = {}
+        batch = {}
         for field, dataset in datasets:
             samples = np.empty((len(indices), *field.shape), field.dtype)
             for place in order:
                 samples[place] = dataset[indices[place]]
-            made[field.name] = torch.from_numpy(samples)
-        return made
+            batch[field.name] = torch.from_numpy(samples)
+        return batch
 
     return read

@@ -1,4 +1,4 @@
-"""From a data set to batches."""
+"""The data loader: batches from a data set."""
 
 import multiprocessing
 import os
@@ -26,29 +26,29 @@ def make_loader(
 ) -> DataLoader[Any]:
     """Load batches of `batch_size` samples in the sampler's order, the same for all options.
 
-    A last batch that is not full is left out: every step of a run does the same work. Workers live as long
-    as the loader, so that an epoch does not pay for starting them again.
+    An incomplete last batch is dropped, so that every step does the same work. Workers live as long as the loader, so
+    that no epoch waits for them to start.
 
     Args:
-        dataset: of the source, made with the same `options`.
-        sampler: yields this rank's sample numbers.
-        options: how to read.
-        batch_size: samples a batch of this rank.
+        dataset: The data set of the source, built with the same `options`.
+        sampler: Yields the sample numbers of this rank.
+        options: How to read.
+        batch_size: Samples per batch and rank.
 
     Returns:
-        A loader of dict of tensors, `(batch_size, *field.shape)` each.
+        A loader of dicts of tensors, `(batch_size, *field.shape)` each.
 
     Raises:
-        UsageError: fewer samples than a batch, or pinned memory without an accelerator.
+        UsageError: Too few samples for a batch, or pinned memory without an accelerator.
     """
     available = len(cast("Sized", sampler))
     if available < batch_size:
         raise UsageError(
-            f"batch_size {batch_size} exceeds the {available} samples of a rank: "
+            f"batch_size {batch_size} exceeds the {available} samples per rank: "
             "choose a smaller batch_size or more samples"
         )
     if options.pin_memory and not (torch.cuda.is_available() or torch.xpu.is_available()):
-        raise UsageError("pin_memory needs an accelerator and none is found: leave it out")
+        raise UsageError("pin_memory needs an accelerator, and none was found: remove it")
     common: dict[str, Any] = {"pin_memory": options.pin_memory, **_workers(options)}
     if options.read == "batched":
         batches = BatchSampler(sampler, batch_size, drop_last=True)
@@ -57,7 +57,7 @@ def make_loader(
 
 
 def _workers(options: DataOptions) -> dict[str, Any]:
-    """Return the loader's arguments about workers."""
+    """Return the loader's arguments for workers."""
     if options.num_workers == 0:
         return {"num_workers": 0}
     context = processes.get_context(options.worker_start)
@@ -73,9 +73,9 @@ def _workers(options: DataOptions) -> dict[str, Any]:
 
 
 def end_with_parent(_worker: int) -> None:
-    """End this worker as soon as the process that reads from it has ended, however it did.
+    """End this worker as soon as the process that reads from it has ended, for whatever reason.
 
-    torch looks whether the worker's parent has changed, and the parent of one that a fork server started is the server.
+    torch checks whether the worker's parent has changed, but the parent of a worker from a fork server is the server.
     """
     sys.excepthook = _report
     parent = multiprocessing.parent_process()
@@ -84,7 +84,7 @@ def end_with_parent(_worker: int) -> None:
 
 
 def _report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Print an error that nobody caught, unless it is the reader's end: a thread that hands tensors over meets it."""
+    """Print an uncaught error, unless the reader has ended: then the thread that sends tensors loses its connection."""
     if not isinstance(error, (ConnectionError, EOFError)):
         sys.__excepthook__(kind, error, trace)
 

@@ -92,7 +92,7 @@ class Safetensors(FileSource[NoOptions]):
 
 
 def _header(stamp: Stamp) -> bytes:
-    """Return length and header, padded with spaces so that the tensors begin aligned."""
+    """Return length and header, padded with spaces so that the tensors are aligned."""
     spec, end = stamp.spec, 0
     entries: dict[str, Any] = {"__metadata__": {STAMP: msgspec.json.encode(stamp).decode()}}
     for field in spec.fields:
@@ -108,7 +108,7 @@ def _header(stamp: Stamp) -> bytes:
 
 
 def _offsets(spec: DataSpec, header_bytes: int) -> dict[str, int]:
-    """Return where each field's first sample lies in the file."""
+    """Return the offset of each field's first sample in the file."""
     offsets = {}
     for field in spec.fields:
         offsets[field.name] = header_bytes
@@ -130,7 +130,7 @@ def _open_per_sample(path: Path, spec: DataSpec) -> Read:
 
 
 def _open_mapped(path: Path, spec: DataSpec) -> Read:
-    """Copy samples straight out of the page cache: the library's tensors are mappings of the file."""
+    """Copy samples straight out of the page cache: the library maps the file."""
     from safetensors import safe_open
 
     from workloads.data.dataset import pick_batch

@@ -1,7 +1,7 @@
-"""A text as numbers: every distinct character is one token.
+"""Character-level tokens of a text: every distinct character is one token.
 
-A prepared folder holds `train.npy` and `validation.npy` (token ids, one axis) and `vocabulary.json`,
-which keeps the characters in the order of their ids. The folder appears whole, by one rename.
+A prepared folder contains `train.npy` and `validation.npy` (token ids, one axis) and `vocabulary.json` (the characters
+in the order of their ids). The folder appears complete, by one rename.
 """
 
 import hashlib
@@ -24,17 +24,17 @@ AGAIN: Final = "remove the folder and run `perfkit data prepare` again"
 
 
 class Vocabulary(Struct, frozen=True, kw_only=True):
-    """`vocabulary.json`."""
+    """The content of `vocabulary.json`."""
 
     schema_version: Annotated[int, Meta(ge=1)] = TEXT_VERSION
     characters: str
-    """The distinct characters, sorted by code point; the id of a character is its position here."""
+    """The distinct characters, sorted by code point; the id of a character is its index."""
     train_tokens: int
     validation_tokens: int
     fingerprint: str
-    """SHA-256 (hexadecimal) over the text, the share for validation and `TEXT_VERSION`."""
+    """SHA-256 (hexadecimal) over the text, the validation share and `TEXT_VERSION`."""
     source: str
-    """Name of the file that the text came from."""
+    """Name of the original file."""
 
 
 class Text:
@@ -46,17 +46,17 @@ class Text:
 
     @property
     def vocab_size(self) -> int:
-        """Distinct characters."""
+        """Number of distinct characters."""
         return len(self.vocabulary.characters)
 
     @property
     def fingerprint(self) -> str:
-        """What the text and its split are recognised by."""
+        """Identifies the text and its split."""
         return self.vocabulary.fingerprint
 
     @property
     def train_tokens(self) -> int:
-        """Characters of the training part."""
+        """Number of characters in the training part."""
         return self.vocabulary.train_tokens
 
     def train(self) -> NDArray[Any]:
@@ -68,15 +68,15 @@ class Text:
         return _part(self.folder / "validation.npy", self.vocabulary.validation_tokens)
 
     def decode(self, ids: NDArray[Any]) -> str:
-        """Return the characters of `ids`."""
+        """Return the text of `ids`."""
         return "".join(self.vocabulary.characters[i] for i in ids)
 
 
 def load_text(folder: Path) -> Text:
-    """Open a folder that `prepare_text` made.
+    """Open a folder that `prepare_text` wrote.
 
     Raises:
-        StoreError: it is missing, foreign, damaged, or of another version.
+        StoreError: It is missing, foreign, damaged, or of another version.
     """
     path = folder / VOCABULARY
     try:
@@ -84,12 +84,12 @@ def load_text(folder: Path) -> Text:
     except OSError as error:
         raise StoreError(
             f"{folder}: not a prepared text ({VOCABULARY}: {error.strerror}); "
-            "make one with `perfkit data prepare --text FILE --out DIR`"
+            "create one with `perfkit data prepare --text FILE --out DIR`"
         ) from error
     except msgspec.DecodeError as error:
         raise StoreError(f"{path}: damaged ({error}); {AGAIN}") from error
     if vocabulary.schema_version != TEXT_VERSION:
-        raise StoreError(f"{path}: has version {vocabulary.schema_version}, not {TEXT_VERSION}; {AGAIN}")
+        raise StoreError(f"{path}: version {vocabulary.schema_version}, expected {TEXT_VERSION}; {AGAIN}")
     text = Text(folder, vocabulary)
     text.train()
     text.validation()
@@ -100,16 +100,16 @@ def prepare_text(file: Path, folder: Path, validation: float) -> tuple[Text, boo
     """Turn a UTF-8 text into a prepared folder.
 
     Args:
-        file: the text.
-        folder: what to make; it may exist if it is empty or holds this very text.
-        validation: share of the characters, from the end of the text, kept for validation.
+        file: The text.
+        folder: The folder to create; it may exist if it is empty or contains the same prepared text.
+        validation: Share of the characters, from the end of the text, for validation.
 
     Returns:
-        The prepared text, and whether it was there already.
+        The prepared text, and whether it existed already.
 
     Raises:
-        UsageError: the text cannot be read, is empty or is not UTF-8.
-        StoreError: the folder holds something else, or cannot be written.
+        UsageError: The text cannot be read, is empty or is not UTF-8.
+        StoreError: The folder contains something else, or cannot be written.
     """
     content = _read(file)
     fingerprint = _fingerprint(content, validation)
@@ -155,14 +155,14 @@ def _fingerprint(content: bytes, validation: float) -> str:
 
 
 def _encode(text: str) -> tuple[NDArray[Any], str]:
-    """Return the ids of `text`, in the smallest type that holds them, and the characters."""
+    """Return the ids of `text`, in the smallest sufficient type, and the characters."""
     codes = np.frombuffer(text.encode("utf-32-le"), dtype="<u4")
     present = np.zeros(0x110000, dtype=bool)
     present[codes] = True
-    found = np.flatnonzero(present)
-    table = np.zeros(0x110000, dtype=np.uint16 if len(found) <= 1 << 16 else np.uint32)
-    table[found] = np.arange(len(found))
-    return table[codes], "".join(map(chr, found))
+    distinct = np.flatnonzero(present)
+    table = np.zeros(0x110000, dtype=np.uint16 if len(distinct) <= 1 << 16 else np.uint32)
+    table[distinct] = np.arange(len(distinct))
+    return table[codes], "".join(map(chr, distinct))
 
 
 def _occupied(folder: Path) -> bool:
@@ -178,13 +178,13 @@ def _reuse(folder: Path, fingerprint: str) -> Text:
     text = load_text(folder)
     if text.fingerprint != fingerprint:
         raise StoreError(
-            f"{folder} holds another text or split (from {text.vocabulary.source}); remove it or choose another --out"
+            f"{folder} has another text or split (from {text.vocabulary.source}); remove it or choose another --out"
         )
     return text
 
 
 def _write(folder: Path, ids: NDArray[Any], vocabulary: Vocabulary) -> None:
-    """Write all files into a new folder beside `folder`, then rename it."""
+    """Write all files into a new folder in the same parent, then rename it."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         new = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".tmp", dir=folder.parent))
@@ -202,7 +202,7 @@ def _write(folder: Path, ids: NDArray[Any], vocabulary: Vocabulary) -> None:
 
 
 def _umask() -> int:
-    """Return the process's umask: a temporary folder is private, a prepared one need not be."""
+    """Return the process's umask: temporary folders are private, the prepared one should not be."""
     mask = os.umask(0o022)
     os.umask(mask)
     return mask
@@ -211,12 +211,12 @@ def _umask() -> int:
 def _part(path: Path, tokens: int) -> NDArray[Any]:
     """Map one array of ids and check its length.
 
-    An empty array cannot be mapped and is returned as one in memory.
+    An empty array cannot be mapped; it is read into memory.
     """
     try:
         ids: NDArray[Any] = np.load(path, mmap_mode="r" if tokens else None, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise StoreError(f"{path}: damaged or missing ({error}); {AGAIN}") from error
     if ids.shape != (tokens,) or ids.dtype.kind != "u":
-        raise StoreError(f"{path}: does not hold {tokens} token ids; {AGAIN}")
+        raise StoreError(f"{path}: does not contain {tokens} token ids; {AGAIN}")
     return ids

@@ -39,7 +39,7 @@ def parse(*arguments: str) -> dict[str, Any]:
     return seen
 
 
-def test_only_what_was_given_counts() -> None:
+def test_only_given_options_are_returned() -> None:
     assert parse() == {}
     assert parse("--count", "3") == {"count": 3}  # the default, but given
     every = ("--count", "4", "--rate", "0.1", "--kind", "b", "--on", "--limit", "2", "--many", "x", "--many", "y")
@@ -71,7 +71,7 @@ def test_the_record_checks_ranges(arguments: list[str]) -> None:
         resolve([Sample], [Layer("", parse(*arguments))])
 
 
-def test_help_tells_defaults_and_ranges() -> None:
+def test_help_shows_defaults_and_ranges() -> None:
     text = invoke("--help")[0].output
     assert "\nSample:\n" in text
     assert max(map(len, text.splitlines())) <= 80
@@ -103,12 +103,12 @@ def test_later_layers_win(tmp_path: Path) -> None:
         ("count = 0", "o.toml: count = 0: Expected `int` >= 1"),
         ("count = 9\non = true", "count 9 excludes on"),
         ("a-b = 1\na_b = 2", "given twice"),
-        ("count = ", "no valid TOML"),
+        ("count = ", "not valid TOML"),
         ('config = "x"', "command line only"),
         ("[run]\ncount = 1", "there is no option run"),
     ],
 )
-def test_files_that_cannot_be(content: str, message: str, tmp_path: Path) -> None:
+def test_invalid_files_are_refused(content: str, message: str, tmp_path: Path) -> None:
     file = tmp_path / "o.toml"
     file.write_text(content)
     with pytest.raises(UsageError, match=message):

@@ -101,7 +101,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("args", "said"),
+    ("args", "message"),
     [
         (["analyse"], "No such command 'analyse'. Did you mean 'analyze'? (see `perfkit --help`)"),
         (["zzz"], "No such command 'zzz' (see `perfkit --help`)"),
@@ -123,13 +123,15 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["schema", "nothing"], "'report', 'comparison', 'history', 'hta', 'sweep', 'run'"),
     ],
 )
-def test_usage_errors_are_one_line_with_a_hint(args: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_usage_errors_are_one_line_with_a_hint(
+    args: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(args) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.startswith("perfkit: error: ")
     assert captured.err.count("\n") == 1
-    assert said in captured.err
+    assert message in captured.err
 
 
 class Raising:
@@ -176,9 +178,9 @@ def test_errors_end_as_one_line_and_a_code(
 ) -> None:
     monkeypatch.setattr(Raising, "error", error)
     assert main(["raise"]) == code
-    said = capsys.readouterr().err.strip().splitlines()
-    assert len(said) == 1
-    assert said[0].startswith(f"perfkit: error: {line}")
+    message = capsys.readouterr().err.strip().splitlines()
+    assert len(message) == 1
+    assert message[0].startswith(f"perfkit: error: {line}")
 
 
 @pytest.mark.usefixtures("raising")
@@ -188,10 +190,10 @@ def test_debug_shows_the_traceback(
 ) -> None:
     monkeypatch.setattr(Raising, "error", error)
     assert main(["--debug", "raise"]) in {1, 70}
-    said = capsys.readouterr().err
-    assert "Traceback (most recent call last)" in said
-    assert f'File "{__file__}"' in said
-    assert "--debug" not in said
+    message = capsys.readouterr().err
+    assert "Traceback (most recent call last)" in message
+    assert f'File "{__file__}"' in message
+    assert "--debug" not in message
 
 
 @pytest.mark.usefixtures("raising")
@@ -210,7 +212,7 @@ def test_as_a_module() -> None:
 
 
 @pytest.mark.parametrize("args", [["schema"], ["--help"]])
-def test_a_reader_that_goes_away_is_no_error(args: list[str]) -> None:
+def test_a_closed_pipe_is_not_an_error(args: list[str]) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     done = subprocess.run(

@@ -53,7 +53,7 @@ def test_without_options_there_are_two_points_in_the_default_folder(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_random_order_is_another_one_and_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_random_order_differs_and_is_reproducible(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ("--ranks", "1,2,4", "--repeat", "4")
     plain = dry_run(tmp_path, capsys, *options)
     first, same, other = (
@@ -75,29 +75,29 @@ def test_what_is_complete_is_not_run_again(tmp_path: Path, capsys: pytest.Captur
     assert one not in varied
 
 
-def test_what_is_no_scaling_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_effects_that_look_like_scaling_give_warnings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     cores = count_cores()
     given = ["sweep", "gpt", "--dry-run", "--launcher", "perfkit", "--trace-dir", str(tmp_path)]
     assert main([*given, "--ranks", f"1,{cores + 1}", "--", "--device", "cpu"]) == 0
-    said = capsys.readouterr().err
-    assert f"warning: {cores + 1} ranks share {cores} cores" in said
-    assert ("put --threads 1 after --" in said) == (cores > 1)
+    output = capsys.readouterr().err
+    assert f"warning: {cores + 1} ranks share {cores} cores" in output
+    assert ("add --threads 1 after --" in output) == (cores > 1)
     assert main([*given, "--ranks", "1", "--", "--device", "cpu", "--threads", "1"]) == 0
     assert capsys.readouterr().err == ""
 
 
-def test_job_scripts_are_for_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    done, failed, running, absent = points_in(tmp_path) + [point.again(2) for point in points_in(tmp_path)]
+def test_job_scripts_contain_missing_points_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    done, failed, running, absent = points_in(tmp_path) + [point.as_repeat(2) for point in points_in(tmp_path)]
     for point, state in ((done, "completed"), (failed, "failed"), (running, "running")):
         leave_run(tmp_path, point, state)
     given = ["sweep", "gpt", "--repeat", "2", "--emit", "pbs", "--ranks-per-node", "2", "--trace-dir", str(tmp_path)]
     assert main(given) == 0
     printed = capsys.readouterr()
-    assert commands(printed.out) == [["qsub", str(tmp_path / "jobs" / "1nodes.sh")]]
-    script = (tmp_path / "jobs" / "1nodes.sh").read_text()
+    assert commands(printed.out) == [["qsub", str(tmp_path / "jobs" / "1node.sh")]]
+    script = (tmp_path / "jobs" / "1node.sh").read_text()
     assert [point.name in script for point in (done, failed, running, absent)] == [False, True, False, True]
     # What runs, or was killed, is nobody's to take away; what failed makes way.
-    assert f"{tmp_path / running.name} is running, or was killed: left out" in printed.err
+    assert f"{tmp_path / running.name} is running, or was killed: skipped" in printed.err
     assert (tmp_path / running.name).exists()
     assert [path.name for path in (tmp_path / ".earlier").iterdir()] == [f"{failed.name}.1"]
     assert states(tmp_path) == ["completed", "planned", "planned", "planned"]
@@ -108,7 +108,7 @@ def test_job_scripts_are_for_what_is_missing(tmp_path: Path, capsys: pytest.Capt
     [
         (["--emit", "pbs", "--ranks-per-node", "2", "--dry-run"], 2, "--dry-run has no effect with --emit"),
         (["--emit", "pbs", "--ranks-per-node", "2", "--launcher", "torchrun"], 2, "--launcher has no effect with"),
-        (["--emit", "pbs", "--ranks-per-node", "2", "--ranks", "3"], 2, "--ranks 3: nodes of 2 ranks would not"),
+        (["--emit", "pbs", "--ranks-per-node", "2", "--ranks", "3"], 2, "--ranks 3: not a multiple of 2"),
         (["--emit", "pbs", "--ranks-per-node", "2", "--setup", "no"], 2, "--setup no: no such file"),
         (["--steps", "3"], 2, "No such option: --steps"),
         (["--repeat", "0"], 2, "--repeat = 0"),
@@ -118,7 +118,7 @@ def test_job_scripts_are_for_what_is_missing(tmp_path: Path, capsys: pytest.Capt
         (["--vary", "compile"], 2, "--vary compile: write it as OPTION=VALUE,VALUE"),
     ],
 )
-def test_what_cannot_be_leaves_nothing(
+def test_invalid_options_leave_no_folder(
     options: list[str], code: int, why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["sweep", "gpt", "--trace-dir", str(tmp_path / "s"), *options]) == code
@@ -127,12 +127,12 @@ def test_what_cannot_be_leaves_nothing(
     assert not (tmp_path / "s").exists()
 
 
-def test_a_launcher_does_not_start_it_several_times(
+def test_a_sweep_inside_a_launcher_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place = {"PMI_RANK": "0", "PMI_SIZE": "2", "MPI_LOCALRANKID": "0", "MPI_LOCALNRANKS": "2"}
     for name, value in place.items():
         monkeypatch.setenv(name, value)
     assert main(["sweep", "gpt", "--trace-dir", str(tmp_path / "s")]) == 2
-    assert "perfkit sweep inside hydra, which has started several of it" in capsys.readouterr().err
+    assert "perfkit sweep inside hydra, which has started several processes" in capsys.readouterr().err
     assert not (tmp_path / "s").exists()

@@ -28,7 +28,7 @@ def shown(monkeypatch: pytest.MonkeyPatch, terminal: bool) -> str:
     return stream.getvalue()
 
 
-def test_where_there_is_no_terminal_every_event_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_terminal_every_event_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     assert shown(monkeypatch, terminal=False).splitlines() == [
         f"[1/2] {POINTS[0].name}",
         "[1/2] [red]completed: done in 12.3 s",
@@ -37,12 +37,12 @@ def test_where_there_is_no_terminal_every_event_is_a_line(monkeypatch: pytest.Mo
     ]
 
 
-def test_on_a_terminal_lines_stand_above_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_terminal_lines_are_above_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     text = shown(monkeypatch, terminal=True)
     assert "[1/2] [red]completed: done in 12.3 s" in text
     assert "[2/2] [red]failed: failed: no [bold]luck" in text
     assert "\x1b[" in text
 
 
-def test_time_is_shown_as_a_clock_has_it() -> None:
+def test_time_is_formatted_as_on_a_clock() -> None:
     assert [clock(seconds) for seconds in (0, 59.6, 3725)] == ["0:00", "1:00", "1:02:05"]

@@ -1,4 +1,4 @@
-"""Every part has the same idea of which runs are of one configuration."""
+"""All rooms agree on which runs have the same configuration."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ def made(config: dict[str, Any], source: str) -> RunReport:
         ("hdf5", {"precision": "bfloat16"}, False),
     ],
 )
-def test_all_agree(source: str, change: dict[str, Any], same: bool) -> None:
+def test_sweeps_histories_comparisons_and_series_agree(source: str, change: dict[str, Any], same: bool) -> None:
     one, other = made(HERE, source), made(HERE | change, source)
     keys = [make_point("gpt", 1, run.config or {}, [], {}).key for run in (one, other)]
     assert (keys[0] == keys[1]) is same
@@ -39,14 +39,14 @@ def test_all_agree(source: str, change: dict[str, Any], same: bool) -> None:
     assert ("configurations_differ" not in {found.code for found in findings([one], [other])}) is same
 
 
-def test_what_is_read_from_memory_has_no_folder() -> None:
+def test_the_data_folder_is_ignored_for_the_source_memory() -> None:
     one, other = made(HERE, "memory"), made(HERE | {"data_dir": "/fast"}, "memory")
     assert settings(one) == settings(other)
     assert len(config_histories([one, other], "run").configurations) == 1
     assert [found.code for found in findings([one], [other])] == ["too_few_repeats"]
 
 
-def test_options_that_come_with_another() -> None:
+def test_companions() -> None:
     hdf5, memory = settings(made(HERE, "hdf5")) or {}, settings(made(HERE, "memory")) or {}
     both = {"hdf5_chunk", "hdf5_compression", "data_dir", "version.h5py"}
     assert set(companions("source", [hdf5, memory])) == both
@@ -56,7 +56,7 @@ def test_options_that_come_with_another() -> None:
     assert companions("precision", [hdf5]) == ()
 
 
-def test_options_of_the_input() -> None:
+def test_input_options() -> None:
     given = ("source", "read", "num_workers", "prefetch", "pin_memory", "hdf5_chunk", "hdf5_compression")
     assert all(map(is_input_option, given))
     assert not any(map(is_input_option, ("batch_size", "zarr_chunk", "hdf5_nothing", "overlap")))

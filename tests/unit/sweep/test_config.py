@@ -11,7 +11,7 @@ from perfkit.sweep.plan import Axis
 PBS: dict[str, Any] = {"emit": "pbs", "ranks_per_node": 4}
 
 
-def test_what_is_given_is_read() -> None:
+def test_options_are_parsed() -> None:
     points = PointOptions(ranks="4,1", scaling="strong,weak", source="memory,hdf5", vary=("compile=false,true",))
     assert points.world_sizes == (1, 4)
     assert points.scalings == ("strong", "weak")
@@ -28,23 +28,27 @@ def test_what_is_given_is_read() -> None:
 @pytest.mark.parametrize(
     ("kind", "given", "why"),
     [
-        (PointOptions, {"scaling": "weak,mid"}, "--scaling weak,mid: 'mid' is none of strong, weak"),
+        (PointOptions, {"scaling": "weak,mid"}, "--scaling weak,mid: 'mid' is not one of strong, weak"),
         (PointOptions, {"vary": ("source=hdf5",)}, "--vary source: use --source"),
         (PointOptions, {"ranks": "x"}, "--ranks x"),
         (RunningOptions, {"order_seed": 3}, "--order-seed has no effect without --random-order"),
         (RunningOptions, {"pause": "10"}, "--pause: '10' is not a duration"),
         (RunningOptions, {"launcher_options": "'"}, "--launcher-options '"),
-        (EmitOptions, {"account": "x"}, "--account is for job scripts: give --emit too"),
+        (EmitOptions, {"account": "x"}, "--account is for job scripts: add --emit"),
         (EmitOptions, {"ranks_per_node": 2}, "--ranks-per-node is for job scripts"),
         (EmitOptions, {"directive": ("-x",)}, "--directive is for job scripts"),
-        (EmitOptions, {"emit": "pbs"}, "--emit: how many ranks has a node? Give --ranks-per-node, or a --site"),
-        (EmitOptions, {"emit": "pbs", "site": "nowhere"}, "--site nowhere: unknown; choose from polaris, aurora"),
-        (EmitOptions, {"emit": "slurm", "site": "polaris"}, "--site polaris has pbs: use --emit pbs"),
+        (EmitOptions, {"emit": "pbs"}, "--emit needs the number of ranks per node: add --ranks-per-node or --site"),
+        (EmitOptions, {"emit": "pbs", "site": "nowhere"}, "--site nowhere: unknown site; choose from polaris, aurora"),
+        (EmitOptions, {"emit": "slurm", "site": "polaris"}, "--site polaris uses pbs: use --emit pbs"),
         (EmitOptions, {"emit": "pbs", "site": "polaris", "cores_per_rank": 2}, "--cores-per-rank: --site polaris"),
-        (EmitOptions, {"emit": "pbs", "site": "polaris", "ranks_per_node": 5}, "nodes of polaris take 4"),
-        (EmitOptions, {"emit": "hostfile", "ranks_per_node": 2}, "--emit hostfile: which hosts?"),
-        (EmitOptions, PBS | {"hostfile": "x"}, "--hostfile: pbs says which hosts"),
-        (EmitOptions, {"emit": "hostfile", "ranks_per_node": 2, "hostfile": "x", "queue": "q"}, "--queue is for a"),
+        (EmitOptions, {"emit": "pbs", "site": "polaris", "ranks_per_node": 5}, "nodes of polaris have at most 4"),
+        (EmitOptions, {"emit": "hostfile", "ranks_per_node": 2}, "--emit hostfile needs hosts"),
+        (EmitOptions, PBS | {"hostfile": "x"}, "--hostfile: pbs assigns the hosts"),
+        (
+            EmitOptions,
+            {"emit": "hostfile", "ranks_per_node": 2, "hostfile": "x", "queue": "q"},
+            "--queue is for schedulers only",
+        ),
         (EmitOptions, PBS | {"walltime": "60"}, "--walltime 60: write it as hours:minutes:seconds"),
         (EmitOptions, PBS | {"account": "a b"}, "--account a b"),
         (EmitOptions, PBS | {"queue": "q\nrm x"}, "--queue q"),
@@ -52,12 +56,12 @@ def test_what_is_given_is_read() -> None:
         (EmitOptions, PBS | {"directive": ("rm",)}, "--directive rm"),
     ],
 )
-def test_what_cannot_be_is_refused(kind: Any, given: dict[str, Any], why: str) -> None:
+def test_invalid_options_are_refused(kind: Any, given: dict[str, Any], why: str) -> None:
     with pytest.raises(UsageError, match=re.escape(why)):
         kind(**given)
 
 
-def test_each_launcher_is_told_the_ranks_and_the_command() -> None:
+def test_each_launcher_gets_the_ranks_and_the_command() -> None:
     assert LAUNCHERS["perfkit"](2, (), ["run", "gpt"]) == [*PERFKIT, "run", "gpt", "-n", "2"]
     torchrun = LAUNCHERS["torchrun"](2, ("--start-method", "fork"), ["run", "gpt"])
     assert torchrun[1:5] == ["-m", "torch.distributed.run", "--nproc-per-node", "2"]
@@ -67,5 +71,5 @@ def test_each_launcher_is_told_the_ranks_and_the_command() -> None:
 
 
 @pytest.mark.skipif(find_mpiexec() is None, reason="no mpiexec")
-def test_mpiexec_is_that_of_this_python_first() -> None:
+def test_mpiexec_of_this_python_comes_first() -> None:
     assert LAUNCHERS["mpiexec"](3, ("-l",), ["run"]) == [find_mpiexec(), "-n", "3", "-l", *PERFKIT, "run"]

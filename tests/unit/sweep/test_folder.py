@@ -15,14 +15,14 @@ from perfkit.sweep.plan import Axis
 from tests.support.sweep_builders import leave_run, points_of, wanted
 
 
-def test_what_became_of_a_point_is_in_its_run_folder(tmp_path: Path) -> None:
+def test_the_state_of_a_point_comes_from_its_run_folder(tmp_path: Path) -> None:
     one, two = points_of(wanted())
     leave_run(tmp_path, one)
     folder = SweepFolder(tmp_path)
     assert (folder.state(one), folder.state(two)) == ("completed", "absent")
     leave_run(tmp_path, two, "failed")
     assert (folder.state(two), folder.reason(two)) == ("failed", "rank 1: no\nluck")
-    assert [folder.state(point.again(2)) for point in (one, two)] == ["absent", "absent"]
+    assert [folder.state(point.as_repeat(2)) for point in (one, two)] == ["absent", "absent"]
 
 
 def test_a_moved_sweep_is_the_same_sweep(tmp_path: Path) -> None:
@@ -41,18 +41,18 @@ def test_a_point_is_found_after_an_axis_was_added(tmp_path: Path) -> None:
     assert added.name != one.name
     folder = SweepFolder(tmp_path)
     assert folder.state(added) == "completed"
-    assert folder.note(added).run == one.name
+    assert folder.record_of(added).run == one.name
 
 
 @pytest.mark.parametrize("changes", [{"workload": "transformer"}, {"config": {"steps": 9}}])
-def test_a_run_of_something_else_is_not_the_point(tmp_path: Path, changes: dict[str, Any]) -> None:
+def test_a_run_of_another_configuration_is_not_the_point(tmp_path: Path, changes: dict[str, Any]) -> None:
     one, _ = points_of(wanted())
     leave_run(tmp_path, one, **changes)
     assert SweepFolder(tmp_path).state(one) == "failed"
 
 
 @pytest.mark.parametrize("content", [None, "", "{", '{"schema_version": 99}'])
-def test_a_folder_without_a_manifest_that_can_be_read_is_a_failed_try(tmp_path: Path, content: str | None) -> None:
+def test_a_folder_without_a_readable_manifest_is_a_failed_attempt(tmp_path: Path, content: str | None) -> None:
     one, _ = points_of(wanted())
     (tmp_path / one.name).mkdir()
     if content is not None:
@@ -61,18 +61,18 @@ def test_a_folder_without_a_manifest_that_can_be_read_is_a_failed_try(tmp_path: 
     assert (folder.state(one), folder.reason(one)) == ("failed", None)
 
 
-def test_what_a_try_left_is_kept_and_not_analysed(tmp_path: Path) -> None:
+def test_failed_attempts_are_kept_and_not_analysed(tmp_path: Path) -> None:
     one, two = points_of(wanted())
     folder = SweepFolder(tmp_path)
-    assert folder.set_aside(one) is None
+    assert folder.move_aside(one) is None
     leave_run(tmp_path, two)
     for number in (1, 2, 3):
         run = leave_run(tmp_path, one, "failed")
         (run / "rank0.json.gz").write_bytes(bytes([number]))
-        assert folder.set_aside(one) == folder.earlier / f"{one.name}.{number}"
+        assert folder.move_aside(one) == folder.earlier / f"{one.name}.{number}"
     assert [(path / "rank0.json.gz").read_bytes()[0] for path in sorted(folder.earlier.iterdir())] == [1, 2, 3]
     assert folder.state(one) == "absent"
-    folder.record([folder.note(two)])
+    folder.write_records([folder.record_of(two)])
     folder.log(two).write_text("said\n")
     assert [run.name for run in find_runs([tmp_path])] == [two.name]
 
@@ -80,12 +80,12 @@ def test_what_a_try_left_is_kept_and_not_analysed(tmp_path: Path) -> None:
 def test_the_record_keeps_the_points_of_other_calls(tmp_path: Path) -> None:
     one, two = points_of(wanted())
     folder = SweepFolder(tmp_path / "new")
-    folder.record([folder.note(one), folder.note(two)])
-    failed = msgspec.structs.replace(folder.note(one), state="failed", reason="because")
-    folder.record([failed])
+    folder.write_records([folder.record_of(one), folder.record_of(two)])
+    failed = msgspec.structs.replace(folder.record_of(one), state="failed", reason="because")
+    folder.write_records([failed])
     again = SweepFolder(tmp_path / "new")
     (added,) = points_of(wanted(ranks=(4,)))
-    again.record([again.note(added)])
+    again.write_records([again.record_of(added)])
     read = msgspec.json.decode((tmp_path / "new" / "sweep.json").read_bytes(), type=Sweep)
     assert [(point.ranks, point.state, point.reason) for point in read.points] == [
         (1, "failed", "because"),
@@ -96,22 +96,22 @@ def test_the_record_keeps_the_points_of_other_calls(tmp_path: Path) -> None:
     assert read.points[2].arguments == list(added.arguments)
 
 
-def test_the_run_folder_decides_and_not_the_record(tmp_path: Path) -> None:
+def test_the_run_folder_overrides_the_record(tmp_path: Path) -> None:
     one, two = points_of(wanted())
     folder = SweepFolder(tmp_path)
-    done = msgspec.structs.replace(folder.note(one), state="completed", wall_ns=5)
-    failed = msgspec.structs.replace(folder.note(two), state="failed", reason="because")
-    folder.record([done, failed])
+    done = msgspec.structs.replace(folder.record_of(one), state="completed", wall_ns=5)
+    failed = msgspec.structs.replace(folder.record_of(two), state="failed", reason="because")
+    folder.write_records([done, failed])
     leave_run(tmp_path, two)  # by a job, say
-    noted = [folder.note(point) for point in (one, two)]
+    noted = [folder.record_of(point) for point in (one, two)]
     assert [(point.state, point.reason) for point in noted] == [("planned", None), ("completed", None)]
 
 
-def test_a_point_of_both_scalings_stays_one(tmp_path: Path) -> None:
+def test_a_point_of_both_scalings_is_one_point(tmp_path: Path) -> None:
     (strong, _), (weak, _) = (points_of(wanted(scaling=(kind,))) for kind in ("strong", "weak"))
     folder = SweepFolder(tmp_path)
-    folder.record([folder.note(strong)])
-    assert folder.note(weak).scaling == ["strong", "weak"]
+    folder.write_records([folder.record_of(strong)])
+    assert folder.record_of(weak).scaling == ["strong", "weak"]
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_a_point_of_both_scalings_stays_one(tmp_path: Path) -> None:
         ('{"schema_version": 3}', "has schema version 3, this perfkit reads 2"),
     ],
 )
-def test_a_record_that_cannot_be_read_is_not_written_over(tmp_path: Path, content: str, why: str) -> None:
+def test_an_unreadable_record_is_not_overwritten(tmp_path: Path, content: str, why: str) -> None:
     (tmp_path / "sweep.json").write_text(content)
     with pytest.raises(StoreError, match=why):
         SweepFolder(tmp_path)
@@ -152,17 +152,17 @@ def test_a_sweep_waits_for_the_last_processes_of_the_one_before(
         assert late.wait() == 0
 
 
-def test_who_holds_the_folder_knows_what_others_wrote_before(tmp_path: Path) -> None:
+def test_the_record_is_read_again_under_the_lock(tmp_path: Path) -> None:
     one, two = points_of(wanted())
     first, second = SweepFolder(tmp_path), SweepFolder(tmp_path)
     with first.locked():
-        first.record([first.note(one)])
+        first.write_records([first.record_of(one)])
     with second.locked():
-        second.record([second.note(two)])
-    assert [point.run for point in SweepFolder(tmp_path).known] == [one.name, two.name]
+        second.write_records([second.record_of(two)])
+    assert [point.run for point in SweepFolder(tmp_path).records] == [one.name, two.name]
 
 
-def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="choose another --trace-dir"), SweepFolder(tmp_path / "file" / "x").locked():
         pass

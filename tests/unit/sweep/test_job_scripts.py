@@ -40,13 +40,13 @@ def requests(script: str, prefix: str) -> list[str]:
     return [line.removeprefix(prefix + " ") for line in script.splitlines() if line.startswith(prefix + " ")]
 
 
-def test_polaris_binds_each_rank_beside_its_gpu(tmp_path: Path) -> None:
+def test_polaris_binds_each_rank_next_to_its_gpu(tmp_path: Path) -> None:
     points = points_of(wanted(ranks=(1, 2, 4, 8)))
     scripts = emit(tmp_path, points, emit="pbs", site="polaris", account="proj", queue="debug", walltime="1:00:00")
-    assert list(scripts) == ["1nodes.sh", "2nodes.sh"]
+    assert list(scripts) == ["1node.sh", "2nodes.sh"]
     # GPU 3 is beside cores 0-7 and GPU 0 beside 24-31; local rank i has GPU i.
     bind = ["--depth", "8", "--cpu-bind"]
-    assert launches(scripts["1nodes.sh"]) == [
+    assert launches(scripts["1node.sh"]) == [
         ["mpiexec", "-n", "1", "-ppn", "1", *bind, "list:24-31"],
         ["mpiexec", "-n", "2", "-ppn", "2", *bind, "list:24-31:16-23"],
         ["mpiexec", "-n", "4", "-ppn", "4", *bind, "list:24-31:16-23:8-15:0-7"],
@@ -64,13 +64,13 @@ def test_polaris_binds_each_rank_beside_its_gpu(tmp_path: Path) -> None:
     ]
 
 
-def test_aurora_has_a_rank_a_tile_and_leaves_the_system_its_cores(tmp_path: Path) -> None:
+def test_aurora_has_one_rank_per_tile_and_leaves_the_system_its_cores(tmp_path: Path) -> None:
     scripts = emit(tmp_path, points_of(wanted(ranks=(12, 24))), emit="pbs", site="aurora")
     cores = "1-8:9-16:17-24:25-32:33-40:41-48:53-60:61-68:69-76:77-84:85-92:93-100"
     assert launches(scripts["2nodes.sh"]) == [
         ["mpiexec", "-n", "24", "-ppn", "12", "--depth", "8", "--cpu-bind", f"list:{cores}"]
     ]
-    assert "export ZE_FLAT_DEVICE_HIERARCHY=FLAT\n" in scripts["1nodes.sh"]
+    assert "export ZE_FLAT_DEVICE_HIERARCHY=FLAT\n" in scripts["1node.sh"]
 
 
 @pytest.mark.parametrize("name", SITES)
@@ -80,7 +80,7 @@ def test_the_cores_of_a_site_belong_to_one_rank_each(name: str) -> None:
     assert len(cores) == len(set(cores)) == SITES[name].depth * len(spans)
 
 
-def test_a_directive_takes_the_place_of_the_sites_own(tmp_path: Path) -> None:
+def test_a_directive_replaces_that_of_the_site(tmp_path: Path) -> None:
     (script,) = emit(
         tmp_path, points_of(wanted()), emit="pbs", site="polaris", directive=("-l filesystems=home", "-m n")
     ).values()
@@ -119,29 +119,29 @@ def test_slurm(tmp_path: Path) -> None:
     assert launches(script) == [srun]
 
 
-def test_hosts_are_handed_out_by_nodes(tmp_path: Path) -> None:
+def test_each_job_gets_as_many_hosts_as_nodes(tmp_path: Path) -> None:
     hosts = tmp_path / "hosts"
     hosts.write_text("# ours\nalpha\n\nbeta # the other\ngamma\n")
     options: dict[str, Any] = {"emit": "hostfile", "ranks_per_node": 2, "hostfile": str(hosts)}
     script = emit(tmp_path / "jobs", points_of(wanted(ranks=(2, 4))), **options)["2nodes.sh"]
     assert launches(script)[0][1:] == ["-f", str(tmp_path / "jobs" / "2nodes.hosts"), "-n", "4", "-ppn", "2"]
     assert (tmp_path / "jobs" / "2nodes.hosts").read_text() == "alpha\nbeta\n"
-    with pytest.raises(UsageError, match="3 hosts, and the largest point needs 4"):
+    with pytest.raises(UsageError, match="3 hosts, but the largest point needs 4"):
         emit(tmp_path / "jobs", points_of(wanted(ranks=(8,))), **options)
 
 
 def test_ranks_fill_their_nodes() -> None:
     jobs = make_jobs(points_of(wanted(ranks=(1, 3, 4, 8))), 4)
-    assert [(job.nodes, [point.ranks for point in job.points], job.most) for job in jobs] == [
+    assert [(job.nodes, [point.ranks for point in job.points], job.ranks_per_node) for job in jobs] == [
         (1, [1, 3, 4], 4),
         (2, [8], 4),
     ]
-    with pytest.raises(UsageError, match=re.escape("--ranks 6: nodes of 4 ranks would not all be full")):
+    with pytest.raises(UsageError, match=re.escape("--ranks 6: not a multiple of 4 ranks per node")):
         make_jobs(points_of(wanted(ranks=(6,))), 4)
 
 
 @pytest.mark.parametrize("option", ["setup", "hostfile"])
-def test_a_file_that_is_not_there_is_refused_before_anything_is_written(option: str, tmp_path: Path) -> None:
+def test_a_missing_file_is_refused_before_anything_is_written(option: str, tmp_path: Path) -> None:
     given: dict[str, Any] = {"emit": "hostfile", "ranks_per_node": 2, "hostfile": __file__, option: "no/such"}
     with pytest.raises(UsageError, match=f"--{option} no/such: no such file"):
         emit(tmp_path / "jobs", points_of(wanted()), **given)
@@ -165,7 +165,7 @@ def script_of_nasty_points(tmp_path: Path) -> tuple[Path, Path, list[Point]]:
     return Path(script), seen, points
 
 
-def test_a_script_hands_every_argument_on_as_it_is(tmp_path: Path) -> None:
+def test_a_script_passes_every_argument_unchanged(tmp_path: Path) -> None:
     script, seen, points = script_of_nasty_points(tmp_path)
     path = f"{tmp_path / 'bin'}:{os.environ['PATH']}"
     done = subprocess.run(
@@ -196,11 +196,11 @@ def test_a_script_that_is_submitted_twice_runs_no_point_twice(tmp_path: Path) ->
         ["bash", str(script)], env=os.environ | {"PATH": path}, capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 0
-    assert done.stdout.count("is there already") == 2
+    assert done.stdout.count("exists already") == 2
     assert not seen.exists()
 
 
-def test_a_pause_stands_between_points(tmp_path: Path) -> None:
+def test_a_pause_separates_points(tmp_path: Path) -> None:
     (script,) = emit(tmp_path, points_of(wanted(ranks=(1, 2, 4))), pause_s=10.0, emit="pbs", ranks_per_node=4).values()
     kinds = [line.split()[0] for line in script.splitlines() if line.startswith(("point ", "sleep "))]
     assert kinds == ["point", "sleep", "point", "sleep", "point"]

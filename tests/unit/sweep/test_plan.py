@@ -12,12 +12,12 @@ def sizes(*ranks: int, scaling: tuple[str, ...]) -> list[tuple[int, int, tuple[s
     return [(p.ranks, p.config["batch_size"], p.scaling) for p in points_of(wanted(ranks=ranks, scaling=scaling))]
 
 
-def test_weak_scaling_keeps_the_batch_of_a_rank_and_strong_that_of_all() -> None:
+def test_weak_scaling_keeps_the_batch_per_rank_and_strong_the_global_batch() -> None:
     assert sizes(1, 2, 4, scaling=("weak",)) == [(1, 16, ("weak",)), (2, 16, ("weak",)), (4, 16, ("weak",))]
     assert sizes(1, 2, 4, scaling=("strong",)) == [(1, 16, ("strong",)), (2, 8, ("strong",)), (4, 4, ("strong",))]
 
 
-def test_the_fewest_ranks_have_the_batch_size_of_the_options_and_run_once() -> None:
+def test_the_smallest_world_size_has_the_given_batch_size_and_runs_once() -> None:
     assert sizes(4, 8, scaling=("strong", "weak")) == [
         (4, 16, ("strong", "weak")),
         (8, 8, ("strong",)),
@@ -26,7 +26,9 @@ def test_the_fewest_ranks_have_the_batch_size_of_the_options_and_run_once() -> N
 
 
 def test_ranks_that_do_not_divide_the_global_batch_are_named() -> None:
-    with pytest.raises(UsageError, match=re.escape("3 ranks do not divide the global batch of 32 samples (16 a rank")):
+    with pytest.raises(
+        UsageError, match=re.escape("3 ranks do not divide the global batch of 32 samples (16 per rank")
+    ):
         points_of(wanted(ranks=(2, 3), scaling=("weak", "strong")))
 
 
@@ -38,7 +40,7 @@ def test_every_combination_is_repeated_and_repeats_come_last() -> None:
     assert set(Counter(point.key for point in points).values()) == {3}
 
 
-def test_what_is_run_is_what_was_asked_for() -> None:
+def test_points_have_the_given_options() -> None:
     asked = wanted(
         scaling=("strong",),
         axes=(Axis("source", ("hdf5",)), Axis("compile", ("false",)), Axis("static_graph", ("true",))),
@@ -57,7 +59,7 @@ def test_a_varied_batch_size_scales_too() -> None:
     assert plan(asked, configs)[1].command[-4:-2] == ["--batch-size", "4"]  # the last one counts
 
 
-def test_values_that_come_to_the_same_run_once() -> None:
+def test_equal_configurations_run_once() -> None:
     asked = wanted(axes=(Axis("config", ("a.toml", "b.toml")),))
     assert len(points_of(asked)) == 2
 
@@ -69,7 +71,7 @@ def test_the_order_depends_on_the_seed_only() -> None:
     assert [p.repeat for p in shuffled(points, 0)] != sorted(p.repeat for p in points)
 
 
-def test_an_axis_is_read() -> None:
+def test_an_axis_is_parsed() -> None:
     assert parse_axis("compile=false,true") == Axis("compile", ("false", "true"))
     assert parse_axis("--num-workers = 0, 2") == Axis("num_workers", ("0", "2"))
     schedules = ("wait=1,active=3", "wait=2,active=5")
@@ -88,13 +90,13 @@ def test_an_axis_is_read() -> None:
         ("compile=true,true", "true is given twice"),
     ],
 )
-def test_an_axis_that_is_none_is_refused(text: str, why: str) -> None:
+def test_an_invalid_axis_is_refused(text: str, why: str) -> None:
     with pytest.raises(UsageError, match=why):
         parse_axis(text)
 
 
 @pytest.mark.parametrize("text", ["0", "1,x", "-1", "1,1", "", "01,1"])
-def test_ranks_that_are_none_are_refused(text: str) -> None:
+def test_invalid_ranks_are_refused(text: str) -> None:
     with pytest.raises(UsageError, match="--ranks"):
         parse_ranks(text)
 
@@ -107,13 +109,13 @@ def test_one_value_is_enough() -> None:
     ("given", "why"),
     [
         ({"options": ("--name", "x")}, "--name after --: the sweep names its runs"),
-        ({"options": ("--trace-dir=x",)}, "--trace-dir=x after --: --trace-dir of the sweep"),
-        ({"options": ("-n", "2")}, "-n after --: --ranks of the sweep"),
-        ({"options": ("-n2",)}, "-n2 after --: --ranks of the sweep"),
-        ({"options": ("--ranks", "2")}, "--ranks after --: --ranks of the sweep"),
+        ({"options": ("--trace-dir=x",)}, "--trace-dir=x after --: use --trace-dir of the sweep"),
+        ({"options": ("-n", "2")}, "-n after --: use --ranks of the sweep"),
+        ({"options": ("-n2",)}, "-n2 after --: use --ranks of the sweep"),
+        ({"options": ("--ranks", "2")}, "--ranks after --: use --ranks of the sweep"),
         ({"options": ("--source", "hdf5")}, "--source after --: the sweep varies it"),
         ({"axes": (Axis("name", ("x",)),)}, "--vary name: the sweep names its runs"),
-        ({"axes": (Axis("a", ("x",)), Axis("a", ("y",)))}, "--vary a: it is varied twice"),
+        ({"axes": (Axis("a", ("x",)), Axis("a", ("y",)))}, "--vary a: varied twice"),
         ({"axes": (Axis("compile", ("true",)),), "options": ("--no-compile",)}, "--no-compile after --: the sweep"),
     ],
 )
@@ -122,6 +124,6 @@ def test_options_that_the_sweep_sets_are_refused(given: dict[str, object], why: 
         wanted(**given)
 
 
-def test_options_of_the_run_may_look_alike() -> None:
+def test_options_of_the_run_may_be_similar() -> None:
     options = ("--no-profile", "--num-workers", "2", "-1", "--no-overlap")
     assert wanted(options=options).options == options

@@ -11,19 +11,19 @@ def name(config: Mapping[str, object], shown: dict[str, str] | None = None, rank
     return make_point("gpt", ranks, {**CONFIG, "trace_dir": "t", **config}, [], shown or {}).name
 
 
-def test_a_name_says_what_it_is_and_stays() -> None:
+def test_a_name_is_readable_and_stable() -> None:
     # Written down: a name that changes loses the points of every sweep that there is.
     assert name({"data_dir": "t/.data"}) == "gpt-memory-2ranks-batch16-2fd4bd3d-r1"
     varied = points_of(wanted(axes=(Axis("source", ("hdf5",)), Axis("compile", ("true",)))))
     assert varied[1].title == "gpt-hdf5-2ranks-batch16-compile=true"
 
 
-def test_each_option_and_the_ranks_tell_points_apart() -> None:
+def test_each_option_and_the_ranks_identify_a_point() -> None:
     names = [name({}), name({"steps": 9}), name({"source": "hdf5"}), name({}, ranks=4), name({"inject": ["x"]})]
     assert len({text[-11:] for text in names}) == len(names)
 
 
-def test_where_a_run_lies_does_not() -> None:
+def test_the_location_of_a_run_does_not_identify_it() -> None:
     here = {"trace_dir": "a", "data_dir": "a/.data", "name": None, "config": "x.toml"}
     there = {"trace_dir": "/b", "data_dir": "/b/.data", "name": "y", "config": None}
     assert name(here) == name(there)
@@ -31,7 +31,7 @@ def test_where_a_run_lies_does_not() -> None:
     assert identity_options(there | {"steps": 3}) == {"steps": 3, "data_dir": None}
 
 
-def test_any_value_makes_a_name_of_a_folder() -> None:
+def test_any_value_gives_a_valid_folder_name() -> None:
     title = name({}, {"text": "../a b/'$(x)'\n" + 300 * "y", "inject": "rank=1,phase=backward,delay=60ms"})
     assert "/" not in title
     assert "text=" + 24 * "y" in title
@@ -44,5 +44,5 @@ def test_any_value_makes_a_name_of_a_folder() -> None:
 
 def test_repeats_share_a_key_and_nothing_else() -> None:
     (first, _), (again, _) = points_of(wanted()), points_of(wanted(trace_dir=str(Path("elsewhere"))))
-    assert first.again(2).name == first.name.removesuffix("1") + "2"
-    assert first.again(2).key == first.key == again.key
+    assert first.as_repeat(2).name == first.name.removesuffix("1") + "2"
+    assert first.as_repeat(2).key == first.key == again.key

@@ -1,4 +1,4 @@
-"""The loop over points and what becomes of their processes; small programs stand in for the launcher."""
+"""The loop over points and the lifetime of their processes; small programs replace the launcher."""
 
 import os
 import signal
@@ -95,7 +95,7 @@ def test_a_point_that_fails_leaves_the_others_done(tmp_path: Path) -> None:
     assert [point.state for point in noted] == ["completed", "failed", "completed"]
     assert told.ended == [("completed", None), ("failed", "rank 1: no luck"), ("completed", None)]
     assert told.begun == [point.name for point in points]
-    assert SweepFolder(folder.path).known == noted
+    assert SweepFolder(folder.path).records == noted
     assert noted[0].wall_ns is not None
     assert noted[1].wall_ns is None
     assert [folder.state(point) for point in points] == ["completed", "absent", "completed"]
@@ -120,7 +120,7 @@ def test_the_reason_is_one_line(code: str, reason: str, tmp_path: Path) -> None:
     assert (noted.state, noted.reason) == ("failed", reason)
 
 
-def test_the_reason_is_that_of_this_try(tmp_path: Path) -> None:
+def test_the_reason_is_that_of_this_attempt(tmp_path: Path) -> None:
     folder, (point,) = SweepFolder(tmp_path), points_of(wanted(ranks=(1,)))
     for code, reason in (("print('perfkit: error: old')", "old"), ("pass", "exit code 0")):
         (noted,) = execute(folder, [point], partial(_saying, code), Told())
@@ -128,7 +128,7 @@ def test_the_reason_is_that_of_this_try(tmp_path: Path) -> None:
     assert folder.log(point).read_text() == "perfkit: error: old\n"
 
 
-def test_a_run_says_itself_why_it_failed(tmp_path: Path) -> None:
+def test_the_manifest_explains_a_failure(tmp_path: Path) -> None:
     folder, (point,) = new_folder(tmp_path / "s"), points_of(wanted(ranks=(1,)))
     made = leave_run(tmp_path / "ready", point, "failed")
     code = f"import os; os.rename({str(made)!r}, {str(folder.path / point.name)!r}); print('killed')"
@@ -141,7 +141,7 @@ def test_a_run_says_itself_why_it_failed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_ends_the_point_and_the_sweep_goes_on_there(number: signal.Signals, tmp_path: Path) -> None:
+def test_a_signal_ends_the_point_and_the_sweep_can_continue(number: signal.Signals, tmp_path: Path) -> None:
     folder, told = new_folder(tmp_path / "s"), Told()
     one, two, three = points = points_of(wanted(ranks=(1, 2, 4)))
     complete, begun = completing(tmp_path / "ready", folder.path), tmp_path / "begun"
@@ -156,7 +156,7 @@ def test_a_signal_ends_the_point_and_the_sweep_goes_on_there(number: signal.Sign
     assert told.begun == [one.name, two.name]
     assert told.ended == [("completed", None)]
     assert signal.getsignal(number) == before
-    assert {point.run: point.state for point in SweepFolder(folder.path).known} == {
+    assert {point.run: point.state for point in SweepFolder(folder.path).records} == {
         one.name: "completed",
         two.name: "planned",
     }
@@ -170,7 +170,7 @@ def test_a_sweep_under_nohup_outlives_the_terminal() -> None:
         with Signals() as signals:
             os.kill(os.getpid(), signal.SIGHUP)
             signals.sleep(0.1)
-        assert signals.steps_last is None
+        assert signals.last is None
         assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)
@@ -179,13 +179,13 @@ def test_a_sweep_under_nohup_outlives_the_terminal() -> None:
 def test_a_signal_ends_a_pause(tmp_path: Path) -> None:
     folder, points = SweepFolder(tmp_path), points_of(wanted())
     log = folder.log(points[0])
-    with signalled_when(lambda: bool(folder.known), signal.SIGINT), pytest.raises(InterruptedSweepError):
+    with signalled_when(lambda: bool(folder.records), signal.SIGINT), pytest.raises(InterruptedSweepError):
         execute(folder, points, lambda _: python("pass"), Told(), pause_s=10 * LIMIT_S)
     assert not folder.log(points[1]).exists()
     assert log.exists()
 
 
-def test_what_does_not_end_is_killed_with_all_below(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hung_launcher_is_killed_with_its_descendants(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "_PATIENCE_S", 0.3)
     begun = tmp_path / "begun"
     # A child with a session of its own, as a rank has, and neither ends when told to.
@@ -222,7 +222,7 @@ def test_a_point_that_outlives_its_sweep_keeps_others_out(tmp_path: Path, monkey
         pass
 
 
-def test_the_processes_below_one_are_found() -> None:
+def test_descendants_are_found() -> None:
     grandchild = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import sys; sys.stdin.read()'])"
     parent = subprocess.Popen(python(grandchild), stdin=subprocess.PIPE)
     try:
@@ -236,7 +236,7 @@ def test_the_processes_below_one_are_found() -> None:
     assert descendants(parent.pid) == []
 
 
-def test_the_time_left_goes_by_repeats_of_the_same_point() -> None:
+def test_the_time_left_is_estimated_from_repeats_of_the_same_point() -> None:
     one, two = points_of(wanted())
     assert time_left_s([one, two], [], 1.0) is None
 
@@ -247,7 +247,7 @@ def test_the_time_left_goes_by_repeats_of_the_same_point() -> None:
         )
 
     known = [took(one, 10), took(two, 30), took(two, None)]
-    assert time_left_s([one.again(2)], known, 0.0) == 10
-    assert time_left_s([one.again(2), two.again(2)], known, 5.0) == 45
+    assert time_left_s([one.as_repeat(2)], known, 0.0) == 10
+    assert time_left_s([one.as_repeat(2), two.as_repeat(2)], known, 5.0) == 45
     (other,) = points_of(wanted(ranks=(8,)))
     assert time_left_s([other], known, 5.0) == 20

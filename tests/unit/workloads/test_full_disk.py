@@ -1,4 +1,4 @@
-"""A disk that fills up midway: one clear line, no crash, nothing left. It takes a file system of its own."""
+"""A disk that fills up while writing: one clear line, no crash, nothing left. Needs a file system of its own."""
 
 import subprocess
 import sys

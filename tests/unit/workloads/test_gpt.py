@@ -47,7 +47,7 @@ def test_shakespeare_char_is_as_described() -> None:
     assert GPT.PRESETS["shakespeare-char"]["batch_size"] == 16
 
 
-def test_flops_a_token_follow_the_formula() -> None:
+def test_flops_per_token_follow_the_formula() -> None:
     workload = of_preset("gpt2")
     with torch.device("meta"):
         model = workload.build()
@@ -57,7 +57,7 @@ def test_flops_a_token_follow_the_formula() -> None:
     assert workload.tokens_per_sample == 1024
 
 
-def test_loss_at_initialisation_is_that_of_guessing() -> None:
+def test_loss_at_initialisation_is_that_of_uniform_guessing() -> None:
     torch.manual_seed(0)
     workload = make("gpt")
     loss = workload.loss(workload.build(), batch_of(workload, 32))
@@ -210,7 +210,7 @@ def test_windows_come_from_the_training_part_of_the_text(prepared: Path) -> None
     np.testing.assert_array_equal(workload.generate(spec, 1100, 2300)["tokens"], tokens[1100:2300])
 
 
-def test_fingerprint_knows_the_text(prepared: Path) -> None:
+def test_fingerprint_depends_on_the_text(prepared: Path) -> None:
     (prepared.parent / "text.txt").write_text("another text " * 40)
     prepare_text(prepared.parent / "text.txt", prepared.parent / "other", 0.1)
     texts = [None, str(prepared), str(prepared.parent / "other")]

@@ -68,12 +68,12 @@ def test_every_row_loads_a_workload_of_that_name(name: str) -> None:
     assert workload.DEFAULT_PRESET in workload.PRESETS
 
 
-def test_unknown_workload_names_the_known_ones() -> None:
+def test_an_unknown_workload_is_refused_with_the_list_of_names() -> None:
     with pytest.raises(UsageError, match=r"'gtp'.*transformer, gpt"):
         WORKLOADS.load("gtp")
 
 
-def test_unknown_source_names_the_known_ones() -> None:
+def test_an_unknown_source_is_refused_with_the_list_of_names() -> None:
     with pytest.raises(UsageError, match=r"'zarr'.*memory, hdf5, safetensors"):
         SOURCES.load("zarr")
 
@@ -152,7 +152,7 @@ sys.exit(", ".join({"torch", "h5py", "safetensors"} & set(sys.modules)) or 0)
         ({"num_workers": -1}, ">= 0.*num_workers"),
     ],
 )
-def test_options_that_cannot_go_together_are_refused_by_name(options: dict[str, object], message: str) -> None:
+def test_invalid_combinations_are_refused_by_name(options: dict[str, object], message: str) -> None:
     with pytest.raises(msgspec.ValidationError, match=message):
         make_source(**options)
 
@@ -162,7 +162,7 @@ def test_an_unknown_source_is_refused_with_the_other_options() -> None:
         msgspec.convert({"source": "zarr"}, DataOptions)
 
 
-def test_options_that_can_go_together_are_not_refused() -> None:
+def test_valid_combinations_are_accepted() -> None:
     options = {
         "source": "hdf5",
         "hdf5_chunk": 1,

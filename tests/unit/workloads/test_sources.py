@@ -1,4 +1,4 @@
-"""All sources give the same samples, and their files are trusted only when they deserve it."""
+"""All sources give the same samples, and files are checked before reuse."""
 
 import multiprocessing
 import os
@@ -102,7 +102,7 @@ def test_batches_are_the_same_for_every_layout(
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_tokens_too(layout: str, tmp_path: Path) -> None:
+def test_batches_of_tokens_are_the_same_for_every_layout(layout: str, tmp_path: Path) -> None:
     workload = make("gpt", samples=100)
     found = batches_of(loader_of(workload, make_source(**LAYOUTS[layout], data_dir=str(tmp_path))))
     assert same(found, expected(workload))
@@ -131,7 +131,7 @@ def test_a_batch_is_a_copy(small: Workload[Any], tmp_path: Path) -> None:
         assert same(batches_of(loader), expected(small))
 
 
-def test_batches_that_are_not_full_are_left_out_and_none_at_all_is_refused(
+def test_incomplete_batches_are_dropped_and_too_few_samples_refused(
     small: Workload[Any],
 ) -> None:
     source, options = make_source()
@@ -203,7 +203,7 @@ def test_a_matching_file_is_reused_even_from_a_read_only_folder(
 
 
 @pytest.mark.parametrize("layout", FILES)
-def test_other_samples_get_another_file_and_a_stale_one_is_refused(
+def test_different_samples_get_a_different_file_and_a_stale_one_is_refused(
     layout: str, small: Workload[Any], tmp_path: Path
 ) -> None:
     path, other = prepare(small, layout, tmp_path), prepare(small, layout, tmp_path, SEED + 1)
@@ -281,7 +281,7 @@ def _prepare_after(barrier: Any, results: Any, folder: Path, layout: str) -> Non
 
 
 @pytest.mark.parametrize("layout", FILE_SOURCES)
-def test_of_two_writers_the_second_waits(layout: str, tmp_path: Path) -> None:
+def test_the_second_of_two_writers_waits(layout: str, tmp_path: Path) -> None:
     context = multiprocessing.get_context("fork")
     barrier, results = context.Barrier(2), context.Queue()
     target = partial(_prepare_after, barrier, results, tmp_path, layout)
@@ -341,7 +341,7 @@ for layout in FILES:
 """
 
 
-def test_no_room_is_one_clear_line_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_full_disk_is_one_clear_line_and_leaves_nothing(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", FULL, str(tmp_path)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()

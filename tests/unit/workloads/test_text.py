@@ -40,7 +40,7 @@ def test_the_same_text_is_reused(file: Path, tmp_path: Path) -> None:
     assert (tmp_path / "out" / "train.npy").stat().st_mtime_ns == before
 
 
-def test_an_empty_folder_is_taken(file: Path, tmp_path: Path) -> None:
+def test_an_empty_folder_is_used(file: Path, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     assert prepare_text(file, tmp_path / "out", 0.0)[0].vocabulary.validation_tokens == 0
     assert len(load_text(tmp_path / "out").validation()) == 0
@@ -48,10 +48,10 @@ def test_an_empty_folder_is_taken(file: Path, tmp_path: Path) -> None:
 
 def test_another_text_or_split_is_refused(file: Path, tmp_path: Path) -> None:
     prepare_text(file, tmp_path / "out", 0.1)
-    with pytest.raises(StoreError, match="holds another text or split"):
+    with pytest.raises(StoreError, match="has another text or split"):
         prepare_text(file, tmp_path / "out", 0.2)
     file.write_text("something else")
-    with pytest.raises(StoreError, match="holds another text or split"):
+    with pytest.raises(StoreError, match="has another text or split"):
         prepare_text(file, tmp_path / "out", 0.1)
 
 
@@ -113,7 +113,7 @@ def test_another_version_is_refused(file: Path, tmp_path: Path) -> None:
         load_text(tmp_path / "out")
 
 
-def test_command_says_in_one_line_what_was_written(file: Path, tmp_path: Path) -> None:
+def test_command_reports_in_one_line_what_was_written(file: Path, tmp_path: Path) -> None:
     arguments = ["prepare", "--text", str(file), "--out", str(tmp_path / "out"), "--validation", "0.5"]
     result = CliRunner().invoke(app, arguments, catch_exceptions=False)
     half = len(TEXT) // 2

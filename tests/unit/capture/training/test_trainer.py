@@ -26,7 +26,7 @@ from workloads.base import RateScale, scale_rate
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"static_graph": True, "find_unused": True}, "omit --find-unused"),
+        ({"static_graph": True, "find_unused": True}, "remove --find-unused"),
         ({"static_graph": True, "overlap": False}, "--static-graph has no effect with --no-overlap"),
         ({"find_unused": True, "overlap": False}, "--find-unused has no effect with --no-overlap"),
         ({"compile": True, "bucket_cap_mb": 0.5}, "--bucket-cap-mb 0.5: with --compile"),
