@@ -146,9 +146,16 @@ def wait_and_see(process: subprocess.Popen[bytes], limit_s: float = SOON_S) -> l
     return list(seen)
 
 
-# An exit by itself takes the same path as a crash, up to the message; it runs in the slow tier.
 @pytest.mark.parametrize("launcher", LAUNCHERS)
-@pytest.mark.parametrize("failure", [*list(FAILURES)[:-1], pytest.param("leave", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "failure",
+    [
+        "raise",
+        "stop",
+        pytest.param("kill", marks=pytest.mark.slow),  # test_run has a killed rank in `make test`
+        pytest.param("leave", marks=pytest.mark.slow),  # an exit is found as a kill is
+    ],
+)
 def test_a_rank_that_fails(failure: str, launcher: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     timeout = ["--timeout", f"{TIMEOUT_S.get(failure, SOON_S)}s"]
     program = [SABOTAGE, failure, "1", str(STEP), "--", *RUN, *timeout, "--trace-dir", str(tmp_path)]

@@ -207,6 +207,7 @@ def test_injected_delays_and_no_profile(tmp_path: Path) -> None:
         assert all(wall >= 88e6 for wall in rank.step_wall_ns[1:])
 
 
+@pytest.mark.slow  # `make test` has ranks of srun that run a script
 def test_ranks_of_srun_meet_by_a_file(tmp_path: Path) -> None:
     options = [*TINY["gpt"], "--no-profile", "--steps", "2", "--trace-dir", str(tmp_path)]
     step = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_NTASKS": "2", "SLURM_STEP_TASKS_PER_NODE": "2"}

@@ -28,7 +28,7 @@ def analysed(records: list[Record], starts: list[int], folder: Path) -> list[Mem
 
 
 def level_before(records: list[Record], instant: int) -> int | None:
-    """Return what the last record before an instant says; before all of them the first total without its change."""
+    """Return the total of the last record before an instant, or the first total minus its change if there is none."""
     earlier = [total for at, total, _ in records if at < instant]
     if earlier or not records:
         return earlier[-1] if earlier else None

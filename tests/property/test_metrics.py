@@ -34,7 +34,7 @@ def figures_of_reference(trace: Path | dict[str, Any]) -> list[dict[str, Any]]:
 def figures_of_product(path: Path) -> list[dict[str, Any]]:
     try:
         summary = summarize_trace(read_trace(path), path.name)
-    except TraceError:  # no step and no work: the reference says so with an empty list
+    except TraceError:  # no step and no work: the reference returns an empty list
         return []
     return [
         {
