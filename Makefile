@@ -54,6 +54,8 @@ lint: $(READY) ## Check style, types and the direction of imports
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# Property tests try more examples here than in `make test`.
+check: export HYPOTHESIS_PROFILE := full
 check: lint test slow ## Everything that CI checks
 
 bench: $(READY) ## Measure reading traces (MB=500 ALSO="50 2000" TRACE=FILE), many runs, ranks, and input sources; minutes
