@@ -1,4 +1,4 @@
-"""What runs at a launch, asked of all events at once and of a stretch of time after the other, against brute force."""
+"""The event that runs at a launch, found from all events at once and from stretches of time, against brute force."""
 
 from typing import Final
 

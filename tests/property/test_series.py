@@ -1,4 +1,4 @@
-"""Whatever runs there are, no series mixes two configurations."""
+"""No series mixes two configurations, for any set of runs."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Whatever a trace holds, its timeline holds all of it, and nothing crosses."""
+"""For any trace, the timeline contains all events, and no slices cross."""
 
 import gzip
 import json

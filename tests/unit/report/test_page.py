@@ -70,7 +70,7 @@ def test_charts_and_tables_answer(browser: Any, tmp_path: Path) -> None:
         assert header.get_attribute("aria-sort") == order
         assert names.all_text_contents() == expected
     page.locator(".plot").first.scroll_into_view_if_needed()
-    page.locator(".plot .bars path").first.hover(force=True)  # the layer above it is what listens
+    page.locator(".plot .bars path").first.hover(force=True)  # the layer above it receives the events
     page.wait_for_selector(".hovertext")
     assert " ms" in page.locator(".hovertext").first.text_content()
     assert visit.trouble == []
