@@ -38,8 +38,7 @@ SOON_S = 120
 LAUNCHERS = [
     pytest.param("mpich", marks=needs_mpiexec),
     pytest.param("torchrun", marks=pytest.mark.slow),
-    # One group: the first of them installs Open MPI.
-    pytest.param("openmpi", marks=[pytest.mark.slow, pytest.mark.xdist_group("openmpi")]),
+    pytest.param("openmpi", marks=pytest.mark.slow),
 ]
 RANK_1_IS_GONE = "rank 1: was killed, or ended without a word"
 FAILURES = {

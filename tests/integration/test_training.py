@@ -67,17 +67,12 @@ def losses(manifest: RunManifest) -> list[float | None]:
     return [loss for rank in manifest.ranks for loss in rank.loss]
 
 
-one_plain_run = pytest.mark.xdist_group("plain run")
-"""Tests that compare with the run of `plain` share a worker, so that it is recorded once."""
-
-
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunManifest, RunReport]:
     return record(tmp_path_factory.mktemp("plain"), *GPT, "-n", "2", "--batch-size", "8")
 
 
 @pytest.mark.slow
-@one_plain_run
 def test_micro_steps_are_one_step_with_one_averaging(plain: tuple[RunManifest, RunReport], tmp_path: Path) -> None:
     whole, whole_run = plain
     options = ["-n", "2", "--batch-size", "2", "--accumulate", "4", "--pyinstrument"]
@@ -107,7 +102,6 @@ def test_micro_steps_are_one_step_with_one_averaging(plain: tuple[RunManifest, R
 
 
 @pytest.mark.slow
-@one_plain_run
 def test_without_overlap_nothing_is_hidden_and_nothing_else_changes(
     plain: tuple[RunManifest, RunReport], tmp_path: Path
 ) -> None:
@@ -121,7 +115,6 @@ def test_without_overlap_nothing_is_hidden_and_nothing_else_changes(
 
 
 @pytest.mark.slow
-@one_plain_run
 def test_small_buckets_of_a_static_graph_with_micro_steps(plain: tuple[RunManifest, RunReport], tmp_path: Path) -> None:
     options = ["--batch-size", "4", "--accumulate", "2", "--static-graph", "--bucket-cap-mb", "0.1"]
     manifest, run = record(tmp_path, *GPT, "-n", "2", *options)
