@@ -169,6 +169,7 @@ def test_a_rank_that_fails(failure: str, launcher: str, tmp_path: Path, request:
     check_kept(manifest.parent, cycles=2)
 
 
+@pytest.mark.slow  # records ten cycles; `make test` has SIGTERM sent to a script, and SIGINT to a run
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_a_launcher_that_is_told_to_end(launcher: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     program = ["-m", "perfkit", *RUN, "--steps", "1000000", "--trace-dir", str(tmp_path)]
