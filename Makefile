@@ -6,9 +6,10 @@ READY := $(VENV)/.ready
 # Of JSON: the traces that `make bench` reads, and those that only perfkit reads, to see that time is linear.
 MB ?= 500
 ALSO ?= 50
-# Tests run in parallel, one worker per core, eight at most; those of one group (xdist_group) share a worker.
+# Tests run in parallel, one worker per core, eight at most. The tests of a file share a worker, and so its fixtures.
+# Files start in order of collection: the long ones, in tests/integration, come first.
 WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 8 ? n : 8)))
-PARALLEL := -n $(WORKERS) --dist loadgroup
+PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 PYTEST := $(BIN)/python -m pytest
 HTA := $(VENV)/.hta
 DEMO := traces/demo-$(shell date -u +%Y%m%d-%H%M%S)
@@ -54,6 +55,8 @@ lint: $(READY) ## Check style, types and the direction of imports
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# Property tests try more examples here than in `make test`.
+check: export HYPOTHESIS_PROFILE := full
 check: lint test slow ## Everything that CI checks
 
 bench: $(READY) ## Measure reading traces (MB=500 ALSO="50 2000" TRACE=FILE), many runs, ranks, and input sources; minutes

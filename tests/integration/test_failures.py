@@ -38,8 +38,7 @@ SOON_S = 120
 LAUNCHERS = [
     pytest.param("mpich", marks=needs_mpiexec),
     pytest.param("torchrun", marks=pytest.mark.slow),
-    # One group: the first of them installs Open MPI.
-    pytest.param("openmpi", marks=[pytest.mark.slow, pytest.mark.xdist_group("openmpi")]),
+    pytest.param("openmpi", marks=pytest.mark.slow),
 ]
 RANK_1_IS_GONE = "rank 1: was killed, or ended without an error message"
 FAILURES = {
@@ -146,9 +145,16 @@ def wait_and_see(process: subprocess.Popen[bytes], limit_s: float = SOON_S) -> l
     return list(seen)
 
 
-# An exit by itself takes the same path as a crash, up to the message; it runs in the slow tier.
 @pytest.mark.parametrize("launcher", LAUNCHERS)
-@pytest.mark.parametrize("failure", [*list(FAILURES)[:-1], pytest.param("leave", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "failure",
+    [
+        "raise",
+        "stop",
+        pytest.param("kill", marks=pytest.mark.slow),  # test_run has a killed rank in `make test`
+        pytest.param("leave", marks=pytest.mark.slow),  # an exit is found as a kill is
+    ],
+)
 def test_a_rank_that_fails(failure: str, launcher: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     timeout = ["--timeout", f"{TIMEOUT_S.get(failure, SOON_S)}s"]
     program = [SABOTAGE, failure, "1", str(STEP), "--", *RUN, *timeout, "--trace-dir", str(tmp_path)]
@@ -163,6 +169,7 @@ def test_a_rank_that_fails(failure: str, launcher: str, tmp_path: Path, request:
     check_kept(manifest.parent, cycles=2)
 
 
+@pytest.mark.slow  # records ten cycles; `make test` has SIGTERM sent to a script, and SIGINT to a run
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_a_launcher_that_is_told_to_end(launcher: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     program = ["-m", "perfkit", *RUN, "--steps", "1000000", "--trace-dir", str(tmp_path)]

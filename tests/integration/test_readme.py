@@ -33,7 +33,6 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow  # a dozen trainings of a few seconds each: a user's first five minutes
-@pytest.mark.xdist_group("readme")  # later commands read what earlier ones recorded
 @pytest.mark.parametrize("line", [line for line in COMMAND_LINES if not line.startswith(RUN_BY_CI)])
 def test_a_command_of_the_readme_works(clone: Path, line: str) -> None:
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"

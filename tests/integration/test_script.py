@@ -156,9 +156,15 @@ def test_a_script_that_python_cannot_interrupt_still_ends_on_sigterm(tmp_path: P
     assert read_manifest(tmp_path / "stuck").state == "failed"
 
 
+STUB_OR_REAL = pytest.mark.parametrize(
+    "stub", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["stub", "real"]
+)
+
+
+@STUB_OR_REAL
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_what_child_processes_train_is_not_recorded(method: str, tmp_path: Path) -> None:
-    recorded = execute(under_perfkit(TRAIN, tmp_path / "traces", "--", "--then", method), stub_torch=method == "spawn")
+def test_what_child_processes_train_is_not_recorded(method: str, stub: bool, tmp_path: Path) -> None:
+    recorded = execute(under_perfkit(TRAIN, tmp_path / "traces", "--", "--then", method), stub_torch=stub)
     assert recorded.returncode == 0, recorded.stderr
     (line,) = recorded.stderr.splitlines()
     assert "no optimizer of torch has stepped in this process" in line
@@ -272,8 +278,9 @@ def launched_by(launcher: str, script: str, trace_dir: Path, name: str, *argumen
 
 LAUNCHERS = [
     pytest.param("hydra", marks=needs_mpiexec),
-    pytest.param("torchrun", marks=pytest.mark.slow),  # a trainer library runs under torchrun in `make test`
-    "perfkit",
+    # `make test` has a trainer library under torchrun, and a rank that fails under perfkit.
+    pytest.param("torchrun", marks=pytest.mark.slow),
+    pytest.param("perfkit", marks=pytest.mark.slow),
 ]
 
 
@@ -301,8 +308,9 @@ def test_a_plain_ddp_script(launcher: str, tmp_path: Path) -> None:
 
 
 @needs_mpiexec
-def test_ranks_without_a_process_group_share_a_folder(tmp_path: Path) -> None:
-    done = execute([*MPIEXEC, *under_perfkit(TRAIN, tmp_path, "--name", "alone")])
+@STUB_OR_REAL
+def test_ranks_without_a_process_group_share_a_folder(stub: bool, tmp_path: Path) -> None:
+    done = execute([*MPIEXEC, *under_perfkit(TRAIN, tmp_path, "--name", "alone")], stub_torch=stub)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "trained\ntrained\n"
     assert len(own_lines(done.stderr)) == 1
@@ -428,14 +436,14 @@ def test_the_rank_that_failed_first_is_named_once(launcher: str, tmp_path: Path)
 
 @pytest.mark.slow  # `make test` has a rank that fails after it imported torch
 @pytest.mark.parametrize(
-    ("how", "code", "said"),
+    ("how", "code", "message"),
     [("early", 1, "rank 1: ValueError: before torch"), ("silent", 5, "rank 1 ended with exit code 5")],
 )
-def test_a_rank_that_fails_before_it_imports_torch_is_named(how: str, code: int, said: str, tmp_path: Path) -> None:
+def test_a_rank_that_fails_before_it_imports_torch_is_named(how: str, code: int, message: str, tmp_path: Path) -> None:
     done = execute(launched_by("perfkit", str(SCRIPTS / "fails.py"), tmp_path, "early", how))
     assert done.returncode == code
-    assert failed_rank(done.stderr) == [f"perfkit: error: {said}"]
-    assert done.stderr.splitlines()[-1] == f"perfkit: error: {said}"
+    assert failed_rank(done.stderr) == [f"perfkit: error: {message}"]
+    assert done.stderr.splitlines()[-1] == f"perfkit: error: {message}"
 
 
 def counts(run: RunReport) -> list[Any]:

@@ -149,6 +149,7 @@ def test_lower_precision_with_checkpointed_activations(workload: str, precision:
     assert run.findings == []
 
 
+@pytest.mark.slow
 def test_silent_eager_is_said(tmp_path: Path) -> None:
     done = execute(tmp_path, *GPT, "--compile", TORCHDYNAMO_DISABLE="1")
     assert done.returncode == 0, done.stderr
@@ -160,6 +161,7 @@ def test_silent_eager_is_said(tmp_path: Path) -> None:
     assert (compiled.graphs, compiled.steps) == (0, [])
 
 
+@pytest.mark.slow  # imports the compiler
 def test_a_missing_compiler_is_one_line(tmp_path: Path) -> None:
     cache = str(tmp_path / "cache")
     done = execute(tmp_path / "traces", *GPT, "--compile", CXX="/none/g++", TORCHINDUCTOR_CACHE_DIR=cache)

@@ -14,12 +14,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.support.browser import chromium, needs_chromium, one_browser
+from tests.support.browser import chromium, needs_chromium
 from tests.support.launching import LIMIT_S, PYTHON, ROOT, environment
 
 SAMPLE = ROOT / "traces" / "sample-memory"
 
-pytestmark = [needs_chromium, one_browser]
+pytestmark = needs_chromium
 
 # Returns the size of the trace, or why the page could not fetch it.
 FETCH = """async address => {

@@ -16,10 +16,16 @@ from tests.support import trace_oracle
 from tests.support.generated_traces import traces
 from tests.support.trace_builder import encode
 
-FOUND = sorted(TRACES.rglob("*.json.gz"))
+LARGE_BYTES = 500_000
+"""Compressed size from which decoding a trace three times takes too long for `make test`."""
 
 
-@pytest.mark.parametrize("path", FOUND, ids=[f"{path.parent.name}/{path.name}" for path in FOUND])
+def real_trace(path: Path) -> Any:
+    marks = [pytest.mark.slow] if path.stat().st_size > LARGE_BYTES else []
+    return pytest.param(path, marks=marks, id=f"{path.parent.name}/{path.name}")
+
+
+@pytest.mark.parametrize("path", [real_trace(path) for path in sorted(TRACES.rglob("*.json.gz"))])
 def test_real_traces_read_as_json_reads_them(path: Path) -> None:
     wanted = trace_oracle.expected(trace_oracle.load(gzip.decompress(path.read_bytes())))
     assert wanted

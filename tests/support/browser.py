@@ -12,8 +12,6 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 QUIET = ("--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync")
 
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
-one_browser = pytest.mark.xdist_group("browser")
-"""Tests that share a browser run on one worker, one after another."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What a script may rely on besides training: run it by itself and under perfkit, and compare."""
+"""What a script may rely on besides training: tests run it alone and under perfkit, and compare."""
 
 import atexit
 import multiprocessing

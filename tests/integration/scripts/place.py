@@ -1,4 +1,4 @@
-"""Says what its rank has been told, and that nobody else gets its port; with an argument it waits for a line before."""
+"""Print the variables of a rank, and whether its port is reserved; with an argument, first wait for a line of input."""
 
 import os
 import socket
@@ -7,7 +7,7 @@ import sys
 if sys.argv[1:]:
     sys.stdin.readline()
 names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-told = " ".join(str(os.environ.get(name)) for name in names)
+values = " ".join(str(os.environ.get(name)) for name in names)
 if "MASTER_PORT" in os.environ and os.environ.get("RANK") == "0":
     with socket.socket() as other:
         try:
@@ -15,5 +15,5 @@ if "MASTER_PORT" in os.environ and os.environ.get("RANK") == "0":
         except OSError:
             pass
         else:
-            told += " not reserved"
-sys.stdout.write(told + "\n")
+            values += " not reserved"
+sys.stdout.write(values + "\n")

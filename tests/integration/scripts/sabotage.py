@@ -1,4 +1,4 @@
-"""perfkit, with a rank that fails for real at the end of a step: sabotage.py HOW RANK STEP -- ARGUMENTS of perfkit."""
+"""Run perfkit with a rank that fails at the end of a step: sabotage.py HOW RANK STEP -- ARGUMENTS of perfkit."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Traces whose every string tries to break out, through every command and every format that shows them."""
+"""Traces in which every string is an attack, through every command and every output format."""
 
 import csv
 import json
@@ -25,11 +25,11 @@ GATE = ["--fail-on", "step_time > +900%", "--fail-on", "compute > 99%"]
 
 
 _OURS = {"\n", "\u2003"}
-"""Indentation is an em space."""
+"""Line breaks, and the em space of indentation."""
 
 
 class Tags(HTMLParser):
-    """The elements of a page, with the attributes that can do something."""
+    """Collect the elements of a page, with all attributes but titles and classes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ def write_all(folder: Path, runs: list[Path]) -> dict[str, Path]:
                 assert main(["analyze", one, other, *output]) == 0
         else:
             more = GATE if command == "compare" else []
-            # A gate on runs that are not whole, as these say of themselves, is not decided.
+            # A gate on incomplete runs, as these are, is not decided.
             code = 4 if more else 0
             assert main([command, one, other, *more, *(word for output in outputs for word in output)]) == code
         made |= {f"{command}{suffix}": file for suffix, file in files.items()}
@@ -82,7 +82,7 @@ TEXTS = [f"{command}{suffix}" for command, suffixes in FORMATS.items() for suffi
 @pytest.mark.parametrize("name", TEXTS)
 def test_nothing_reaches_a_terminal_but_what_prints(made: dict[str, Path], name: str) -> None:
     text = made[name].read_text("utf-8")
-    if name.endswith(".html"):  # the plotting library has characters of its own
+    if name.endswith(".html"):  # the plotting library contains such characters
         text = re.sub(r"<script>.*?</script>", "", text, flags=re.DOTALL)
     assert "owned" in text or name in ("analyze.csv", "compare.xml", "compare.benchmark.json")
     assert {character for character in text if not character.isprintable()} <= _OURS
@@ -97,7 +97,7 @@ def test_a_page_has_the_elements_of_a_harmless_one(made: dict[str, Path], plain:
 
 
 @needs_chromium
-@pytest.mark.slow  # a page of every command, drawn whole
+@pytest.mark.slow  # draws a page of every command in full
 def test_a_browser_runs_nothing(made: dict[str, Path]) -> None:
     with chromium() as browser:
         for name in ("analyze.html", "compare.html", "history.html"):

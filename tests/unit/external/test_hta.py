@@ -1,4 +1,4 @@
-"""Holistic Trace Analysis beside perfkit, both for real."""
+"""Holistic Trace Analysis and perfkit on the same traces, both for real."""
 
 import csv
 import json
@@ -26,7 +26,7 @@ needs_hta = pytest.mark.skipif(find_spec("hta") is None, reason="HolisticTraceAn
 
 
 def traced(rank: int = 0, steps: int = 3) -> TraceBuilder:
-    """A rank that computes 100 µs and communicates 50 µs in each step of 1 ms, after 200 µs of nothing."""
+    """Build a rank that computes 100 µs and communicates 50 µs in each step of 1 ms, after 200 µs idle."""
     trace = TraceBuilder(rank, 2)
     for number in range(steps):
         at, first = number * 1000, number * 10 + 1
@@ -67,7 +67,7 @@ def test_the_two_agree_where_they_mean_the_same(run_folder: Path) -> None:
 def test_on_real_traces_they_agree_to_the_nanosecond(real_traces: Path) -> None:
     run = with_cross_check(perfkit.analyze(real_traces / "gpu-dlrm-2of128").runs[0], "hta")
     assert run.cross_check is not None
-    for row in run.cross_check.rows:  # recorded in whole microseconds: nothing to round
+    for row in run.cross_check.rows:  # recorded in whole microseconds, so nothing is rounded
         assert (row.compute_ns, row.other_ns) == (row.external_compute_ns, row.external_other_ns)
         assert row.idle_ns - row.external_idle_ns == row.window_ns - row.external_window_ns > 0
 

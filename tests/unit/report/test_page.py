@@ -11,7 +11,7 @@ from perfkit.report.charts.specs import COLOURS
 from perfkit.report.renderers.html import write
 from perfkit.schema.common import CATEGORIES
 from perfkit.schema.run import RunReport
-from tests.support.browser import Visit, chromium, needs_chromium, one_browser
+from tests.support.browser import Visit, chromium, needs_chromium
 from tests.support.histories import make_history
 from tests.support.launching import ROOT
 from tests.support.report_builders import make_operator, make_rank, make_report, make_run
@@ -19,7 +19,7 @@ from tests.support.scaling_builders import make_scaling_report
 from tests.unit.report.test_html import HOSTILE
 from tests.unit.report.test_memory_content import GB, make_use, with_memory
 
-pytestmark = [needs_chromium, one_browser]
+pytestmark = needs_chromium
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,7 @@ def test_charts_and_tables_answer(browser: Any, tmp_path: Path) -> None:
         assert header.get_attribute("aria-sort") == order
         assert names.all_text_contents() == expected
     page.locator(".plot").first.scroll_into_view_if_needed()
-    page.locator(".plot .bars path").first.hover(force=True)  # the layer above it is what listens
+    page.locator(".plot .bars path").first.hover(force=True)  # the layer above it receives the events
     page.wait_for_selector(".hovertext")
     assert " ms" in page.locator(".hovertext").first.text_content()
     assert visit.trouble == []

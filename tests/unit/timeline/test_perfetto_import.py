@@ -1,4 +1,4 @@
-"""What perfkit writes for Perfetto, imported by Perfetto's own trace processor: nothing is lost or misplaced."""
+"""Merged timelines, imported by Perfetto's own trace processor: nothing is lost or misplaced."""
 
 import json
 import shutil
@@ -28,7 +28,7 @@ pytestmark = needs_trace_processor
 
 
 def two_ranks(folder: Path, *, late_us: int = 0, host: str | None = None, clock_us: int = 0) -> None:
-    """Write two ranks with two steps and an all_reduce in each, to which rank 1 comes late."""
+    """Write two ranks with two steps and an all-reduce in each, which rank 1 joins late."""
     for rank in (0, 1):
         builder = TraceBuilder(rank=rank, world_size=2, host_name=f"{host}{rank}" if host else "one")
         shift = clock_us * rank
@@ -53,7 +53,7 @@ def test_all_that_is_written_is_imported(suffix: str, tmp_path: Path) -> None:
     assert timeline.column("select count(*) from slice where dur < 0") == [0]
     assert timeline.column("select name from process where name is not null order by 1") == ["rank 0", "rank 1"]
     assert timeline.column("select distinct tid from thread where tid > 100000 and name is not null") == []
-    assert timeline.column("select count(*) from flow") == [3]  # one all_reduce a step, of two ranks
+    assert timeline.column("select count(*) from flow") == [3]  # one all-reduce per step, of two ranks
     report = perfkit.analyze(SAMPLE).runs[0]
     for rank in report.ranks:
         shown = slices(timeline, f"process = 'rank {rank.rank}' and thread = 'perfkit: step'")
@@ -96,7 +96,7 @@ def test_who_waits_for_whom_is_shown_on_one_clock(suffix: str, tmp_path: Path) -
     assert {(row["process"], row["name"], row["dur"]) for row in late} == {
         ("rank 1", "delays others: all_reduce", 100_000)
     }
-    # Aligned, the waiting of the one is when the other is late, though their clocks were five seconds apart.
+    # After alignment one rank waits exactly while the other is late, although their clocks were five seconds apart.
     assert [row["ts"] for row in waits] == [row["ts"] for row in late]
     steps = slices(timeline, "thread = 'perfkit: step' and name = 'step 0'")
     assert steps[0]["ts"] == steps[1]["ts"]
@@ -208,7 +208,7 @@ def test_ranks_whose_clock_is_none_of_the_others_begin_with_them(suffix: str, tm
     first = steps["rank 2"]
     assert {rank: begin - first for rank, begin in steps.items()} == {
         "rank 0": 0,
-        "rank 1": 100_000,  # by the clock that it shares with rank 0
+        "rank 1": 100_000,  # on the clock that it shares with rank 0
         "rank 2": 0,
         "rank 3": 0,
         "rank 4": 50_000,
@@ -263,7 +263,7 @@ def test_one_bad_instant_moves_nothing_else(suffix: str, tmp_path: Path) -> None
         merged = merge(tmp_path / "rank0.json", output)
         timeline = TraceProcessor(output)
         assert timeline.errors() == {}
-        run = slices(timeline, "thread <> 'thread PyTorch Profiler'")  # whose slice spans all, the bad instants too
+        run = slices(timeline, "thread <> 'thread PyTorch Profiler'")  # its slice spans everything
         shown.append([*run, *timeline.query("select ts, value from counter")])
     assert shown[0] == shown[1] == shown[2]
     assert len(shown[0]) == merged.slices + 1
@@ -278,7 +278,7 @@ def test_hostile_names_and_numbers_stay_names_and_numbers(suffix: str, tmp_path:
     builder.op("crosses", 5, "7.5").op("late", 10**12, 10**12).op("early", -(10**13), 5).op("negative", 20, -5)
     builder.event("cpu_op", "elsewhere", 30, 5, pid=HOSTILE[1], tid=HOSTILE[0])
     builder.event("kernel", "k", 30, 5, pid=2**70, tid=-1).event("kernel", "empty", 50, 0, pid=2**70, tid=-1)
-    # Half of a surrogate pair, which UTF-8 has no place for, and what is no UTF-8.
+    # Half of a surrogate pair, which UTF-8 cannot encode, and bytes that are not UTF-8.
     text = builder.to_bytes().replace(b"SURROGATE", b"\\ud800").replace(b"elsewhere", b"else\xffwhere")
     (tmp_path / "rank5.json").write_bytes(text)
     output = tmp_path / f"merged{suffix}"
@@ -287,7 +287,7 @@ def test_hostile_names_and_numbers_stay_names_and_numbers(suffix: str, tmp_path:
     assert timeline.errors() == {}
     assert timeline.column("select name from process where name is not null") == [f"rank {2**40}"]
     names = set(timeline.column("select name from slice"))
-    # Of JSON, Perfetto does not undo the escapes of control characters.
+    # In JSON, Perfetto does not decode escaped control characters.
     escaped = HOSTILE[1] if suffix == ".pftrace" else json.dumps(HOSTILE[1])[1:-1]
     assert {HOSTILE[0], escaped, HOSTILE[2], HOSTILE[4], "crosses", "k", "empty", "negative"} <= names
     assert "early" not in names
