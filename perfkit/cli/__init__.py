@@ -104,6 +104,7 @@ def application() -> typer.Typer:
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; every error is printed here, as one line."""
     call = Call(list(sys.argv[1:] if args is None else args))
+    configure()
     try:
         return _invoke(call)
     except PerfkitError as error:

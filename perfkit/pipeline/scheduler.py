@@ -1,5 +1,6 @@
 """Schedule the traces of one analysis on an executor: one task per trace, completed in any order."""
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future
 from contextlib import ExitStack
@@ -18,6 +19,8 @@ from perfkit.util.system_limits import count_cores, free_bytes
 
 Progress = Callable[[int, int], None]
 """Called with the bytes of finished and of all traces, possibly from another thread."""
+
+_LOG: Final = logging.getLogger(__name__)
 
 
 class TraceResult(NamedTuple):
@@ -60,6 +63,7 @@ class TraceScheduler:
         """Return the result of each task."""
         for number, task in enumerate(self._tasks):
             if summary := load_cached(task):
+                _LOG.info("%s: result from the cache", task.path)
                 self._done[number] = TraceResult(summary)
                 self._add(number, task.bytes)
         # A pipe can be read only in this process.
@@ -103,6 +107,7 @@ class TraceScheduler:
             if isinstance(executor, str):
                 if options.workers is None and options.scheduler is None and executor in EXECUTORS.builtin:
                     options = ExecutorOptions(workers=self._max_workers(numbers))
+                _LOG.info("%d traces to read, executor %s", len(numbers), executor)
                 executor = stack.enter_context(open_executor(executor, options))
             for number, future in self._completed(numbers, executor):
                 self._store_result(number, future, is_last_try)
@@ -139,6 +144,7 @@ class TraceScheduler:
                 self._done[number] = TraceResult(lost=_lost_finding(task, error))
             return
         summary = None if outcome.summary is None else decoded(outcome.summary, task.file.name)
+        _LOG.info("%s: %s", task.path, outcome.lost.message if outcome.lost else "analysed")
         self._done[number] = TraceResult(summary, outcome.lost, outcome.fresh)
         self._add(number, task.bytes)
 

@@ -25,6 +25,7 @@ import msgspec
 from msgspec import Struct
 
 from perfkit._version import __version__
+from perfkit.accelerators import ACCELERATORS
 from perfkit.errors import StoreError
 from perfkit.util.atomic_write import atomic_write
 
@@ -39,10 +40,10 @@ _RACY_NS: Final = 2_000_000_000
 _DIGEST_BYTES: Final = 16
 _TAG: Final = "Signature: 8a477f597d28d172789f06886806bc55"  # https://bford.info/cachedir/
 _RESULT, _STAT = ".result", ".seen"
-_ANALYSIS_CODE: Final = ("trace", "analysis", "schema", "util/formatting.py", "phases.py", "pipeline/summarize.py")
+_ANALYSIS_CODE: Final = ("trace", "analysis", "schema", "util", "phases.py", "accelerators.py", "pipeline/summarize.py")
 """The parts of perfkit that determine a result."""
 
-PLUGINS: Final[tuple[Callable[[], Iterable[str]], ...]] = ()
+PLUGINS: Final[tuple[Callable[[], Iterable[str]], ...]] = (ACCELERATORS.plugin_versions,)
 """Functions that return the versions of installed plug-ins that a result depends on; all are part of the key."""
 
 

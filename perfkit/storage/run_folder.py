@@ -112,11 +112,7 @@ def read_manifest(folder: Path) -> RunManifest:
     path = folder / MANIFEST_NAME
     try:
         data = _read_regular_file(path)
-        version = msgspec.json.decode(data, type=_Versioned).schema_version
-        if version > MANIFEST_VERSION:
-            raise StoreError(
-                f"{path} has schema version {version}, this perfkit reads {MANIFEST_VERSION}: update perfkit"
-            )
+        _check_version(path, data, MANIFEST_VERSION)
         return _with_failure(folder, msgspec.json.decode(data, type=RunManifest))
     except OSError as error:
         raise StoreError(f"cannot read {path}: {error.strerror}") from error
@@ -157,9 +153,7 @@ def read_sweep(folder: Path) -> list[SweepPoint]:
     path = folder / SWEEP_NAME
     try:
         data = _read_regular_file(path)
-        version = msgspec.json.decode(data, type=_Versioned).schema_version
-        if version > SWEEP_VERSION:
-            raise StoreError(f"{path} has schema version {version}, this perfkit reads {SWEEP_VERSION}: update perfkit")
+        _check_version(path, data, SWEEP_VERSION)
         return msgspec.json.decode(data, type=Sweep).points
     except (FileNotFoundError, NotADirectoryError):
         return []
@@ -178,6 +172,14 @@ def _read_regular_file(path: Path) -> bytes:
 
 class _Versioned(msgspec.Struct):
     schema_version: int
+
+
+def _check_version(path: Path, data: bytes, expected: int) -> None:
+    """Refuse a file of another schema version."""
+    version = msgspec.json.decode(data, type=_Versioned).schema_version
+    if version != expected:
+        remedy = "update perfkit" if version > expected else "an older perfkit wrote it, record the run again"
+        raise StoreError(f"{path} has schema version {version}, this perfkit reads {expected}: {remedy}")
 
 
 def claim_failure(folder: Path, failure: Failure) -> bool:

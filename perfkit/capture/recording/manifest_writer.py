@@ -85,7 +85,8 @@ def create_run(
         StoreError: The folder cannot be created or written.
     """
     started = utc_now()
-    default_name = f"{description.workload}-{description.source}-{world_size}ranks-{started:%Y%m%dT%H%M%SZ}"
+    ranks_label = "1rank" if world_size == 1 else f"{world_size}ranks"
+    default_name = f"{description.workload}-{description.source}-{ranks_label}-{started:%Y%m%dT%H%M%SZ}"
     folder = create_run_folder(trace_dir, name or default_name)
     write_manifest(folder, _running(folder.name, topology, description, started))
     return folder

@@ -22,16 +22,20 @@ def cross_check(check: CrossCheck | None, top: int) -> Table | None:
             Column("rank"),
             Column("time", "words"),
             Column("perfkit"),
-            Column("HTA"),
+            Column("HTA" if _is_hta(check) else "other tool"),
             Column("difference"),
             Column("reason", "words"),
         ),
-        [line for row in ordered[:top] for line in _lines(row)],
+        [line for row in ordered[:top] for line in _lines(row, _is_hta(check))],
         f"{left} more ranks with smaller differences" if left > 0 else "",
     )
 
 
-def _lines(row: CrossCheckRow) -> list[tuple[Cell, ...]]:
+def _is_hta(check: CrossCheck) -> bool:
+    return check.tool.lower().startswith(("holistictraceanalysis", "traceinsight", "hta"))
+
+
+def _lines(row: CrossCheckRow, is_hta: bool) -> list[tuple[Cell, ...]]:
     figures = (
         ("window", row.window_ns, row.external_window_ns),
         ("computing", row.compute_ns, row.external_compute_ns),
@@ -48,7 +52,7 @@ def _lines(row: CrossCheckRow) -> list[tuple[Cell, ...]]:
                 difference(ours - theirs),
                 note=format_percent((ours - theirs) / row.window_ns if row.window_ns else None),
             ),
-            Cell(_reason(name, ours - theirs, row)),
+            Cell(_reason(name, ours - theirs, row) if is_hta else ""),
         )
         for name, ours, theirs in figures
     ]

@@ -16,10 +16,10 @@ class Printer:
     """As much of IPython's as is used."""
 
     def __init__(self) -> None:
-        self.collective_args = ""
+        self.said = ""
 
     def text(self, text: str) -> None:
-        self.collective_args += text
+        self.said += text
 
 
 def test_a_report_shows_its_runs_closed_and_one_run_open() -> None:
@@ -53,7 +53,7 @@ def test_a_report_of_very_many_runs_shows_the_first() -> None:
 def test_plain_text_is_one_line_per_run() -> None:
     printer = Printer()
     make_report(make_run("one"), make_run("\x1b[31mtwo"))._repr_pretty_(printer, False)
-    assert [line.partition(":")[0] for line in printer.collective_args.splitlines()] == ["one", r"\x1b[31mtwo"]
+    assert [line.partition(":")[0] for line in printer.said.splitlines()] == ["one", r"\x1b[31mtwo"]
 
 
 def test_comparisons_and_histories_show_themselves(real_traces: Path) -> None:
