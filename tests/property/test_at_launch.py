@@ -20,7 +20,7 @@ ALL_AT_ONCE: Final = (1 << 16, 8)
 
 @pytest.mark.parametrize("limits", [ALL_AT_ONCE, (4, 8), EVERY_LAUNCH_BY_ITSELF])
 @given(st.lists(event, min_size=1, max_size=24), st.data())
-def test_stretches_of_time_find_what_all_at_once_find(
+def test_chunks_of_time_find_what_all_at_once_find(
     limits: tuple[int, int], drawn: list[tuple[int, int, int, bool]], data: st.DataObject
 ) -> None:
     launches = data.draw(st.lists(st.integers(-1, len(drawn) - 1), max_size=24))
@@ -36,8 +36,8 @@ def test_stretches_of_time_find_what_all_at_once_find(
         collective_args=CollectiveArgsColumns(row=NONE, number=NONE.astype(np.int32), sequence=NONE, args=()),
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(classify, "_AT_ONCE", limits[0])
-        patch.setattr(classify, "_MOST_STRETCHES", limits[1])
+        patch.setattr(classify, "_CHUNK", limits[0])
+        patch.setattr(classify, "_MAX_CHUNKS", limits[1])
         found = classify.innermost_at_launch(events, np.array(launches, np.int64), candidate.astype(np.bool_)).tolist()
     for launch, row in zip(launches, found, strict=True):
         running = [

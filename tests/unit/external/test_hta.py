@@ -148,7 +148,7 @@ def test_traces_are_given_by_rank(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["idle-time", "x", "--step", "3"], "--step is for critical-path"),
+        (["idle-time", "x", "--step", "3"], "--step applies to critical-path only"),
         (["idle-time", "x", "-o", "x.md"], "unknown output format"),
         (["idle", "x"], "'idle' is not one of"),
     ],

@@ -93,7 +93,7 @@ def test_usl_takes_four_world_sizes() -> None:
     (forecast,) = series.forecasts
     assert forecast.samples_per_s is None
     assert forecast.reason is not None
-    assert "it takes 4 world sizes" in forecast.reason
+    assert "it needs 4 world sizes" in forecast.reason
 
 
 def test_points_that_share_cores_are_not_fitted() -> None:
