@@ -1,4 +1,4 @@
-"""Start and end of one rank's part in the process group: device, backend, store, threads."""
+"""Join and leave the process group: device, backend, store and environment of one rank."""
 
 import gc
 import os
@@ -24,14 +24,14 @@ from perfkit.capture.distributed.torch_environment import enlarge_flight_recorde
 from perfkit.errors import LaunchEnvironmentError
 
 _SAME_ENVIRONMENT: Final = ("perfkit", "torchrun")
-"""Launchers whose local ranks all see the same devices."""
+"""Launchers under which all local ranks see the same devices."""
 
 
 def locate() -> tuple[RankInfo, Any]:
-    """Find this process's place among the ranks; the second value is `mpi4py.MPI`, or None.
+    """Return this process's rank, and `mpi4py.MPI` or None.
 
     Raises:
-        LaunchEnvironmentError: Variables of the launcher are missing or contradict each other or MPI.
+        LaunchEnvironmentError: Variables of the launcher are missing, or contradict each other or MPI.
     """
     mpi = import_mpi() if needs_mpi(os.environ) else None
     return detect_rank(os.environ, ask_mpi(mpi)), mpi
@@ -39,40 +39,40 @@ def locate() -> tuple[RankInfo, Any]:
 
 @contextmanager
 def process_group(config: RunConfig, info: RankInfo, mpi: Any) -> Iterator[tuple[ProcessRankGroup, Topology]]:
-    """Join the other ranks; leave them when the body ends without an error.
+    """Join the other ranks, and leave the group when the body ends without an error.
 
-    After an error the group is left as it is: destroying it can wait for ranks that are gone.
+    After an error the group is not destroyed: that can wait for ranks that are gone.
 
     Raises:
         LaunchEnvironmentError: Devices, packages or other ranks are missing.
         UsageError: An option does not fit the number of ranks.
         PeerFailedError: Another rank has such an error.
-        RunError: A rank has not come, or is gone.
+        RunError: A rank did not join, or is gone.
     """
     trace_dir = Path(config.trace_dir)
     _prepare_environment(info)
     try:
         store = open_store(info, mpi, trace_dir, config.timeout_delta)
-        meeting = StoreBarrier(store, info.rank, info.world_size, config.timeout_delta)
-        device, backend = meeting.run_on_all(lambda: _choose(config, info, store))
-        team = _join(info, device, backend, store, config, meeting)
+        barrier = StoreBarrier(store, info.rank, info.world_size, config.timeout_delta)
+        device, backend = barrier.run_on_all(lambda: _choose(config, info, store))
+        ranks = _join(info, device, backend, store, config, barrier)
     finally:
         remove_endpoint_files(info, trace_dir)
     try:
-        yield team, discover_topology(team, info, device, config.threads)
+        yield ranks, discover_topology(ranks, info, device, config.threads)
     except RuntimeError as error:
-        explained = meeting.explain_collective_error(error, team.current_activity)
+        explained = barrier.explain_collective_error(error, ranks.current_activity)
         if explained is None:
             raise
         raise explained from error
-    team.close()
-    gc.collect()  # DDP holds the group, and is part of a cycle
+    ranks.close()
+    gc.collect()  # DDP refers to the group and is part of a reference cycle
     dist.destroy_process_group()
 
 
 def _choose(config: RunConfig, info: RankInfo, store: Store) -> tuple[torch.device, str]:
     config.check_world(info.world_size)
-    # Ranks that share a device share its time: no picture of anything, unless somebody wants just that.
+    # Ranks that share a device share its time: timings mean nothing, so this has to be requested.
     shared = config.backend == "gloo" and config.device not in ("auto", "cpu")
     device = choose_device(config.device, info, shared)
     backend = choose_backend(config.backend, device)
@@ -85,34 +85,34 @@ def _choose(config: RunConfig, info: RankInfo, store: Store) -> tuple[torch.devi
 
 
 def _claim(device: torch.device, info: RankInfo, store: Store) -> None:
-    """Refuse a device that another rank has, as under a CUDA_VISIBLE_DEVICES that all ranks inherit."""
+    """Refuse a device that another rank uses, as happens if all ranks inherit one CUDA_VISIBLE_DEVICES."""
     key = f"device/{socket.gethostname()}/{_identity(device)}"
     holder = bytes(store.compare_set(key, "", str(info.rank))).decode()
     if holder != str(info.rank):
         raise LaunchEnvironmentError(
-            f"rank {info.rank} and rank {holder} have the same device ({device}, {_visibility() or 'no variable'}) on "
-            f"{socket.gethostname()}: let each see its own, or all see all; to share one: --device {device.type} "
-            "--backend gloo"
+            f"rank {info.rank} and rank {holder} use the same device ({device}, {_visibility() or 'no variable'}) on "
+            f"{socket.gethostname()}: make one device visible to each rank, or all to all; to share one: "
+            f"--device {device.type} --backend gloo"
         )
 
 
 def _identity(device: torch.device) -> str:
-    """Return what tells a device from the others of its host; only NVIDIA's identifiers are known to be unique."""
+    """Return an identifier of a device, unique on its host as far as known: NVIDIA's UUID, else variable and index."""
     if torch.version.cuda is not None and device.type == "cuda":
         return str(torch.cuda.get_device_properties(device).uuid)
     return f"{_visibility()} {device}"
 
 
 def choose_device(kind: str, info: RankInfo, shared: bool = False) -> torch.device:
-    """Return the device of this rank: one a local rank.
+    """Return the device of this rank, one per local rank.
 
     Args:
         kind: The option.
-        info: This rank's place.
-        shared: Whether ranks may share a device where there are too few.
+        info: This rank.
+        shared: Whether ranks may share a device if there are too few.
 
     Raises:
-        LaunchEnvironmentError: There is no such device, or fewer of them than local ranks.
+        LaunchEnvironmentError: There is no such device, or there are fewer than local ranks.
     """
     found = default_kind() if kind == "auto" else kind
     if found == "cpu":
@@ -127,7 +127,7 @@ def choose_device(kind: str, info: RankInfo, shared: bool = False) -> torch.devi
     if count < info.local_world_size and not own and not shared:
         raise LaunchEnvironmentError(
             f"{info.local_world_size} ranks on {socket.gethostname()} but {count} {found} device(s)"
-            f"{f' ({_visibility()})' if _visibility() else ''}: start {count} rank(s) a node, "
+            f"{f' ({_visibility()})' if _visibility() else ''}: start {count} rank(s) per node, "
             "or use --device cpu"
         )
     device = torch.device(found, 0 if own else info.local_rank % count)
@@ -144,12 +144,12 @@ def is_available(kind: str) -> bool:
 
 
 def default_kind() -> str:
-    """Return the kind of device that `auto` stands for on this host."""
+    """Return the type of device that `auto` selects on this host."""
     return next(filter(is_available, device_types()), "cpu")
 
 
 def _visibility() -> str | None:
-    """Return the variable that restricts the devices this process sees."""
+    """Return the variable that restricts the visible devices, with its value; None if none is set."""
     for name in (name for row in accelerators() for name in row.visibility):
         if os.environ.get(name):
             return f"{name}={os.environ[name]}"
@@ -160,7 +160,7 @@ def choose_backend(name: str, device: torch.device) -> str:
     """Return the communication backend.
 
     Raises:
-        LaunchEnvironmentError: This torch does not have it, or it cannot move data of the device.
+        LaunchEnvironmentError: This torch lacks it, or it cannot move data of the device.
     """
     backend = default_backend(device.type) if name == "auto" else name
     if not dist.is_available() or not dist.is_backend_available(backend):
@@ -186,18 +186,18 @@ def default_backend(kind: str) -> str:
 
 
 def _prepare_environment(info: RankInfo) -> None:
-    """Set what torch reads from the environment once, unless the user has set it."""
+    """Set the variables that torch reads once, unless the user has set them."""
     enlarge_flight_recorder()
     loopback = next((name for _, name in socket.if_nameindex() if name in ("lo", "lo0")), None)
     if info.single_host and loopback is not None:
-        # gloo looks the host's own name up otherwise, which need not lead anywhere.
+        # Otherwise gloo resolves the host's own name, which may not work.
         os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback)
 
 
 def _join(
-    info: RankInfo, device: torch.device, backend: str, store: Store, config: RunConfig, meeting: StoreBarrier
+    info: RankInfo, device: torch.device, backend: str, store: Store, config: RunConfig, barrier: StoreBarrier
 ) -> ProcessRankGroup:
-    # MPI gives the ranks their numbers itself, and takes none.
+    # MPI assigns the ranks itself.
     place: dict[str, Any] = {"store": PrefixStore("group", store), "rank": info.rank, "world_size": info.world_size}
     try:
         dist.init_process_group(
@@ -208,10 +208,10 @@ def _join(
         )
         if (dist.get_rank(), dist.get_world_size()) != (info.rank, info.world_size):
             raise LaunchEnvironmentError(
-                f"{info.launcher} says rank {info.rank} of {info.world_size}, torch's MPI says {dist.get_rank()} of "
-                f"{dist.get_world_size()}: start the ranks with the mpiexec of that MPI"
+                f"rank {info.rank} of {info.world_size} by {info.launcher} is rank {dist.get_rank()} of "
+                f"{dist.get_world_size()} by torch's MPI: start the ranks with the mpiexec of that MPI"
             )
-        return ProcessRankGroup(device, config.timeout_delta, meeting)
+        return ProcessRankGroup(device, config.timeout_delta, barrier)
     except RuntimeError as error:
         raise LaunchEnvironmentError(
             f"cannot join the other {info.world_size - 1} ranks within --timeout {config.timeout}: {first_line(error)}"
@@ -219,6 +219,6 @@ def _join(
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message, or its type where it has none."""
+    """Return the first line of an error's message, or its type if it has none."""
     text = str(error).strip()
     return text.splitlines()[0] if text else type(error).__name__
