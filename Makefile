@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-# Of JSON: the traces that `make bench` reads, and those that only perfkit reads, to see that time is linear.
+# MB of JSON in the traces of `make bench`; ALSO: sizes that only perfkit reads, to check that time is linear.
 MB ?= 500
 ALSO ?= 50
 # Tests run in parallel, one worker per core, eight at most. The tests of a file share a worker, and so its fixtures.
@@ -39,10 +39,10 @@ demo: $(READY) ## Train a Transformer on two ranks twice (memory, HDF5) and prin
 test: $(READY) ## Run the tests (WORKERS=1 to run one at a time; minutes on two cores)
 	$(PYTEST) $(PARALLEL) -m 'not slow'
 
-# Holistic Trace Analysis brings fifty packages: only the tests that set it beside perfkit need them.
+# Holistic Trace Analysis pulls in fifty packages, needed only by the tests that compare with it.
 $(HTA): $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[hta]' && touch $@ \
-		|| echo "Holistic Trace Analysis is not to be had here: its tests are left out"
+		|| echo "Holistic Trace Analysis cannot be installed here: its tests are skipped"
 
 # Tests that compare wall times come last, one at a time.
 slow: $(READY) $(HTA) ## Run the tests that take longer

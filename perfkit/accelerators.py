@@ -4,11 +4,15 @@ A new accelerator is one row here, or a plug-in: an `Accelerator` under the entr
 Importing this module imports neither torch nor a plug-in; plug-ins are loaded when a table is first asked for.
 """
 
+import re
 from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
-from perfkit.plugins import Registry
+from perfkit.plugins import Registry, instance_of
+
+HOST_BACKENDS: Final = ("gloo", "mpi", "ucc")
+"""Backends of `torch.distributed` that communicate on the host."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +44,27 @@ class Accelerator:
     """Attribute of `torch.version` with the version of the toolkit."""
     memory_property: str = "totalGlobalMem"
     """Key of a device's memory limit, in bytes, in the trace's `deviceProperties`."""
+
+    def __post_init__(self) -> None:
+        """Check the fields that patterns are built from: one bad pattern would break every analysis.
+
+        Raises:
+            TypeError: a field that lists texts is not a tuple of them.
+            ValueError: a pattern is not a regular expression, or matches every name.
+        """
+        lists = ("kernel_categories", "launch_categories", "other_categories", "copy_kernels", "visibility")
+        for name in lists:
+            value = getattr(self, name)
+            if not isinstance(value, tuple) or not all(isinstance(text, str) for text in value):
+                raise TypeError(f"{name} is not a tuple of str: {value!r}")
+        kernels = (pattern for pattern, _ in self.collective_kernels)
+        for pattern in (*self.other_categories, *self.copy_kernels, *kernels):
+            try:
+                matches_all = re.match(pattern, "") is not None
+            except re.error as error:
+                raise ValueError(f"{pattern!r} is not a regular expression: {error}") from error
+            if matches_all:
+                raise ValueError(f"{pattern!r} matches every name")
 
 
 _NCCL: Final = (
@@ -115,7 +140,7 @@ ACCELERATORS: Final[Registry[Accelerator]] = Registry(
     "perfkit.accelerators",
     "accelerator",
     {name: f"perfkit.accelerators:{name.upper()}" for name in ("cuda", "rocm", "xpu", "mtia", "hpu", "npu")},
-    lambda found: isinstance(found, Accelerator),
+    instance_of(Accelerator, "perfkit.accelerators.Accelerator"),
 )
 """In the order in which `--device auto` tries them."""
 
@@ -136,7 +161,8 @@ def device_types() -> tuple[str, ...]:
 @cache
 def device_backends() -> tuple[str, ...]:
     """Return the backends that move data between devices only, each once."""
-    return tuple(dict.fromkeys(row.backend for row in accelerators() if row.backend))
+    backends = (row.backend for row in accelerators() if row.backend)
+    return tuple(dict.fromkeys(backend for backend in backends if backend not in HOST_BACKENDS))
 
 
 def of_device(device: str) -> Accelerator:

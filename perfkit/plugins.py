@@ -10,7 +10,7 @@ warning. A plug-in that cannot be loaded costs one line, and nothing but itself.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cached_property
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -30,14 +30,23 @@ class Registry(Generic[T]):
         group: The entry-point group, `perfkit.workloads` say.
         noun: What an entry is, for messages: 'workload'.
         builtin: Name to `module:attribute`, in the order in which names are listed.
-        is_valid: Whether a loaded object is what the registry holds; a plug-in's that is not is a `PluginError`.
+        find_problem: Takes the name and the loaded object of a plug-in; returns what is wrong with it, or None.
+        reserved: Further names that plug-ins cannot take.
     """
 
-    def __init__(self, group: str, noun: str, builtin: Mapping[str, str], is_valid: Callable[[Any], bool]) -> None:
+    def __init__(
+        self,
+        group: str,
+        noun: str,
+        builtin: Mapping[str, str],
+        find_problem: Callable[[str, Any], str | None],
+        reserved: Collection[str] = (),
+    ) -> None:
         self.group = group
         self.noun = noun
         self.builtin: Final = dict(builtin)
-        self._is_valid = is_valid
+        self._find_problem = find_problem
+        self._reserved = frozenset((*builtin, *reserved))
 
     def names(self) -> tuple[str, ...]:
         """Return all names: built-in ones in their order, then those of plug-ins. Imports no plug-in."""
@@ -46,10 +55,6 @@ class Registry(Generic[T]):
     def plugin_names(self) -> tuple[str, ...]:
         """Return the names that installed packages add, sorted."""
         return tuple(self._plugins)
-
-    def plugin_versions(self) -> tuple[str, ...]:
-        """Return `name=package version` of each plug-in: what a cached result that used them depends on."""
-        return tuple(f"{name}={entry.value} {_origin(entry)}" for name, entry in self._plugins.items())
 
     def origin(self, name: str) -> str:
         """Return the package and version that add the plug-in `name`."""
@@ -85,17 +90,18 @@ class Registry(Generic[T]):
         where = f"{self.noun} {entry.name!r} of {_origin(entry)}"
         try:
             found: T = entry.load()
-        except Exception as error:  # foreign code: whatever is wrong with it is one line
+        except (Exception, SystemExit) as error:  # foreign code: whatever is wrong with it is one line
             raise PluginError(f"{where} cannot be loaded: {type(error).__name__}: {error}") from error
-        if not self._is_valid(found):
-            raise PluginError(f"{where} is not a {self.noun}: {entry.value} is a {type(found).__name__}")
+        problem = self._find_problem(entry.name, found)
+        if problem:
+            raise PluginError(f"{where} {problem}")
         return found
 
     @cached_property
     def _plugins(self) -> dict[str, EntryPoint]:
         added: dict[str, EntryPoint] = {}
         for entry in sorted(entry_points(group=self.group), key=lambda entry: (entry.name, _origin(entry))):
-            if entry.name in self.builtin or entry.name in added:
+            if entry.name in self._reserved or entry.name in added:
                 owner = _origin(added[entry.name]) if entry.name in added else "perfkit"
                 message = "%s %r of %s is ignored: %s already has one of that name"
                 _LOG.warning(message, self.noun, entry.name, _origin(entry), owner)
@@ -107,3 +113,8 @@ class Registry(Generic[T]):
 def _origin(entry: EntryPoint) -> str:
     """Return the package and version that an entry point comes from."""
     return f"{entry.dist.name} {entry.dist.version}" if entry.dist else "an unknown package"
+
+
+def instance_of(kind: type, noun: str) -> Callable[[str, Any], str | None]:
+    """Return a `find_problem` that accepts instances of `kind`."""
+    return lambda _, found: None if isinstance(found, kind) else f"is not a {noun} but a {type(found).__name__}"

@@ -17,10 +17,24 @@ if TYPE_CHECKING:
     from workloads.base import Workload
 
 
-def _is_workload(found: Any) -> bool:
+def _find_problem(entry: str, found: Any) -> str | None:
+    """Return what is wrong with a plug-in's workload, or None."""
+    from msgspec import Struct
+
     from workloads.base import Workload  # numpy: not needed to list the names
 
-    return isinstance(found, type) and issubclass(found, Workload)
+    if not isinstance(found, type) or not issubclass(found, Workload):
+        return "is not a subclass of workloads.base.Workload"
+    missing = [name for name in ("name", "Config", "PRESETS", "DEFAULT_PRESET") if not hasattr(found, name)]
+    missing += sorted(getattr(found, "__abstractmethods__", ()))
+    if missing:
+        return f"does not define {', '.join(missing)}"
+    if found.name != entry:
+        return f"has the name {found.name!r}"
+    config: Any = found.Config
+    if not (isinstance(config, type) and issubclass(config, Struct)):
+        return "has a Config that is not a msgspec.Struct"
+    return None if found.DEFAULT_PRESET in found.PRESETS else f"has no preset {found.DEFAULT_PRESET!r}, its default"
 
 
 WORKLOADS: Final[Registry[type[Workload[Any]]]] = Registry(
@@ -30,5 +44,5 @@ WORKLOADS: Final[Registry[type[Workload[Any]]]] = Registry(
         "transformer": "workloads.transformer:Transformer",
         "gpt": "workloads.gpt:GPT",
     },
-    _is_workload,
+    _find_problem,
 )

@@ -1,5 +1,6 @@
 """The command line: a table of commands, imported on use, and the only place that catches every error."""
 
+import logging
 import os
 import signal
 import sys
@@ -36,7 +37,7 @@ COMMANDS: Final[dict[str, Row]] = {
     "hta": Row("perfkit.cli.hta:app", "Run Holistic Trace Analysis on the same traces."),
     "merge": Row("perfkit.cli.merge:app", "Write all ranks of a run to one timeline for Perfetto."),
     "view": Row("perfkit.cli.view:app", "Open a trace in the Perfetto UI."),
-    "schema": Row("perfkit.cli.schema:app", "Print the JSON Schema of a report or run.json."),
+    "schema": Row("perfkit.cli.schema:app", "Print the JSON Schema of a file that perfkit writes."),
     "data": Row("perfkit.cli.data:app", "Prepare input data for the workloads."),
 }
 
@@ -105,6 +106,8 @@ def main(args: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; every error is printed here, as one line."""
     call = Call(list(sys.argv[1:] if args is None else args))
     configure()
+    if _repeats_another_process():
+        logging.getLogger("perfkit.plugins").setLevel(logging.ERROR)
     try:
         return _invoke(call)
     except PerfkitError as error:
@@ -122,6 +125,12 @@ def main(args: Sequence[str] | None = None) -> int:
         what = f"unexpected {type(error).__name__}: {error}"
         again = "" if call.debug else "; run `perfkit --debug ...` to see where, and report it"
         return _fail(what + again, EXIT_BUG, call)
+
+
+def _repeats_another_process() -> bool:
+    """Return whether `-n` or a launcher started this process beside one that gives the same warnings."""
+    ranks = ("RANK", "PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PALS_RANKID")
+    return "PERFKIT_RENDEZVOUS" in os.environ or any(os.environ.get(name, "0") != "0" for name in ranks)
 
 
 def _invoke(call: Call) -> int:

@@ -39,11 +39,7 @@ def load_workload(name: str) -> "WorkloadType":
     """
     # torch reads this on import, and a plug-in may import it: users can do nothing about its warnings.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    workload = WORKLOADS.load(name)
-    _refuse_incomplete(f"workload {name!r}", workload, ("name", "Config", "PRESETS", "DEFAULT_PRESET"))
-    if workload.name != name:
-        raise PluginError(f"workload {name!r}: its class {workload.__qualname__} has the name {workload.name!r}")
-    return workload
+    return WORKLOADS.load(name)
 
 
 def application(
@@ -57,7 +53,7 @@ def application(
         start: Called with the context's `obj` and the options that were given.
         more: Further options, which are not part of the configuration.
     """
-    sources = _source_configs(_find_source(arguments))
+    sources = _source_configs(_find_source(workload, arguments))
     _refuse_clashes([RunConfig, DataOptions, workload.Config, *sources.values()])
     parameters = [
         *more,
@@ -123,8 +119,8 @@ def check_packages(job: "Job") -> None:
         LaunchEnvironmentError: Naming the package.
     """
     for package in ("torch", job.source.package):
-        if package is not None and find_spec(package) is None:
-            extra = "'perfkit[run]'" if job.data.source in SOURCES.builtin else package
+        if package is not None and find_spec(package.partition(".")[0]) is None:
+            extra = "'perfkit[run]'" if package == "torch" or job.data.source in SOURCES.builtin else package
             raise LaunchEnvironmentError(f"`perfkit run` needs {package}, which is not installed: pip install {extra}")
 
 
@@ -132,15 +128,17 @@ def _layers(workload: "WorkloadType", values: dict[str, Any]) -> list[Layer]:
     file = read_toml(Path(values["config"])) if "config" in values else Layer("", {})
     preset = values.get("preset") or file.values.get("preset") or workload.DEFAULT_PRESET
     if preset not in workload.PRESETS:
-        raise UsageError(f"{file.origin}: preset {preset!r}: choose from {', '.join(workload.PRESETS)}")
+        where = f"{file.origin}: " if file.origin else ""
+        raise UsageError(f"{where}preset {preset!r}: choose from {', '.join(workload.PRESETS)}")
     return [Layer(f"preset {preset}", workload.PRESETS[preset]), file, Layer("", values | {"preset": preset})]
 
 
-def _find_source(arguments: Sequence[str]) -> str | None:
-    """Return the source that a command line or its TOML file names, before it is parsed; None if neither does."""
-    source, file = _value_of("source", arguments), _value_of("config", arguments)
-    if source is None and file is not None:
-        source = read_toml(Path(file)).values.get("source")
+def _find_source(workload: "WorkloadType", arguments: Sequence[str]) -> str | None:
+    """Return the source that a command line, its TOML file or preset names, before it is parsed; None if none does."""
+    file, preset = _value_of("config", arguments), _value_of("preset", arguments)
+    written = read_toml(Path(file)).values if file is not None else {}
+    options = workload.PRESETS.get(str(preset or written.get("preset") or workload.DEFAULT_PRESET), {})
+    source = _value_of("source", arguments) or written.get("source") or options.get("source")
     return source if isinstance(source, str) else None
 
 
@@ -156,10 +154,7 @@ def _value_of(option: str, arguments: Sequence[str]) -> str | None:
 def _source_configs(name: str | None) -> dict[str, type[Struct]]:
     """Return the options by source: of the built-in ones, and of `name` if it is a plug-in."""
     names = [*SOURCES.builtin, *(plugin for plugin in SOURCES.plugin_names() if plugin == name)]
-    classes = {name: SOURCES.load(name) for name in names}
-    for name, source in classes.items():
-        _refuse_incomplete(f"source {name!r}", source, ())
-    return {name: source.Config for name, source in classes.items()}
+    return {name: SOURCES.load(name).Config for name in names}
 
 
 def _refuse_other_sources(name: str, sources: dict[str, type[Struct]], values: dict[str, Any]) -> None:
@@ -167,14 +162,6 @@ def _refuse_other_sources(name: str, sources: dict[str, type[Struct]], values: d
         for field in msgspec.structs.fields(config):
             if other != name and values.get(field.name, field.default) != field.default:
                 raise UsageError(f"{field.name} is for source {other}, not {name}")
-
-
-def _refuse_incomplete(where: str, loaded: type, attributes: Sequence[str]) -> None:
-    """Refuse a plug-in's class that does not define everything that its base class asks for."""
-    missing = [name for name in attributes if not hasattr(loaded, name)]
-    missing += sorted(getattr(loaded, "__abstractmethods__", ()))
-    if missing:
-        raise PluginError(f"{where}: its class {loaded.__qualname__} does not define {', '.join(missing)}")
 
 
 def _refuse_clashes(configs: Iterable[type[Struct]]) -> None:

@@ -39,7 +39,7 @@ EXECUTORS: Final[Registry[ExecutorFactory]] = Registry(
         "mpi": "perfkit.executors.mpi:open_mpi",
         "dask": "perfkit.executors.dask:open_dask",
     },
-    callable,
+    lambda _, found: None if callable(found) else "is not a function that opens an executor",
 )
 
 

@@ -6,6 +6,7 @@ one pipe, and exits when the other end is closed, for whatever reason.
 """
 
 import atexit
+import logging
 import os
 import signal
 import subprocess
@@ -90,6 +91,8 @@ class WorkerProcess:
 def serve(descriptor: int) -> NoReturn:
     """Run the jobs that arrive through the pipe, until its other end is closed."""
     trim_large_allocations()
+    # The parent reports plug-ins that cannot be loaded; every worker would repeat it.
+    logging.getLogger("perfkit").setLevel(logging.ERROR)
     pipe, lock = Connection(descriptor), Lock()
     jobs: SimpleQueue[tuple[Callable[..., Any], tuple[Any, ...], bool]] = SimpleQueue()
 

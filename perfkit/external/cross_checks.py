@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from msgspec.structs import replace
 
 from perfkit.errors import LaunchEnvironmentError, PerfkitError
-from perfkit.plugins import Registry
+from perfkit.plugins import Registry, instance_of
 from perfkit.schema.common import Finding
 from perfkit.schema.run import CrossCheck, RunReport
 
@@ -28,7 +28,7 @@ CROSS_CHECKS: Final[Registry[CrossCheckTool]] = Registry(
     "perfkit.cross_checks",
     "cross-check",
     {"hta": "perfkit.external.hta.cross_check:HTA"},
-    lambda tool: isinstance(tool, CrossCheckTool),
+    instance_of(CrossCheckTool, "CrossCheckTool"),
 )
 
 

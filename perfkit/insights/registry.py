@@ -1,39 +1,30 @@
-"""Insight rules by name: the built-in ones, and those that installed packages add.
+"""Insight rules that installed packages add.
 
 An entry point of the group `perfkit.insights` is a `Rule`. Plug-in rules are evaluated after the built-in ones. One
 that raises, or returns something other than an insight, costs one finding and its own insights.
 """
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator
 from typing import Any, Final
 
 from msgspec import convert
 
 from perfkit.errors import PluginError
+from perfkit.insights.multi_run_rules import OPTION_RULES, SERIES_RULES
 from perfkit.insights.rule import InsightDraft, Rule
 from perfkit.insights.run_context import RunContext
-from perfkit.plugins import Registry
+from perfkit.insights.run_rules import RULES
+from perfkit.plugins import Registry, instance_of
 
-_RUN_RULES: Final = "perfkit.insights.run_rules"
-_MULTI_RUN_RULES: Final = "perfkit.insights.multi_run_rules"
-_BUILTIN: Final[Mapping[str, str]] = {
-    "oversubscribed": f"{_RUN_RULES}:OVERSUBSCRIBED",
-    "waiting": f"{_RUN_RULES}:WAITING",
-    "transfer": f"{_RUN_RULES}:TRANSFER",
-    "input": f"{_RUN_RULES}:INPUT",
-    "host": f"{_RUN_RULES}:HOST",
-    "copies": f"{_RUN_RULES}:COPIES",
-    "computation_scaling": f"{_MULTI_RUN_RULES}:COMPUTATION_SCALING",
-    "option": f"{_MULTI_RUN_RULES}:OPTION",
-}
-
-
-def is_rule(value: Any) -> bool:
-    """Return whether `value` can be a plug-in rule."""
-    return isinstance(value, Rule) and callable(value.evaluate)
-
-
-INSIGHT_RULES: Final[Registry[Any]] = Registry("perfkit.insights", "insight rule", _BUILTIN, is_rule)
+INSIGHT_RULES: Final[Registry[Any]] = Registry(
+    "perfkit.insights",
+    "insight rule",
+    {},
+    instance_of(Rule, "perfkit.insights.Rule"),
+    reserved=[rule.name for rule in (*RULES, *SERIES_RULES, *OPTION_RULES)],
+)
+"""Plug-in rules; the built-in ones are the tables that their names are reserved for."""
 
 
 def plugin_rules(registry: Registry[Any]) -> Iterator[Rule]:
@@ -57,10 +48,14 @@ def _checked(draft: InsightDraft | None) -> InsightDraft | None:
 
     Raises:
         ValidationError: a field has another type.
+        ValueError: a figure is not finite, and JSON cannot hold it.
     """
     if draft is None:
         return None
     if not isinstance(draft, InsightDraft):
         raise TypeError(f"returned a {type(draft).__name__}, not an InsightDraft")
     checked: InsightDraft = convert(tuple(draft), InsightDraft)
+    figures = [*checked.evidence.values(), checked.potential_saving_ns or 0.0]
+    if not all(map(math.isfinite, figures)):
+        raise ValueError(f"returned figures that are not finite: {figures}")
     return checked

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from perfkit._version import __version__
+from perfkit.accelerators import accelerators
 from perfkit.analysis.per_rank.summary import check_step_marker
 from perfkit.analysis.per_run.manifest_checks import missing_sweep_points
 from perfkit.analysis.per_run.report_builder import NamedSummary, build_run_report
@@ -74,6 +75,7 @@ def analyze(
     if not paths:
         raise UsageError("nothing to analyse: give a trace, a run folder, or a folder of them")
     check_step_marker(step_marker)
+    accelerators()  # warns, once, of plug-ins that cannot be loaded: workers are silent
     executor_options = ExecutorOptions(workers, scheduler)
     check(executor, executor_options)
     with ExitStack() as stack:

@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from perfkit.errors import UsageError
+from perfkit.errors import PerfkitError, PluginError, UsageError
 from perfkit.plugins import Registry
 from perfkit.schema.comparison import Comparison
 from perfkit.schema.external_tool import ExternalTable
@@ -123,29 +123,62 @@ CHARTS: Final[dict[type, str]] = {
 """Record type to `function(record) -> PageCharts`: the charts of its HTML page."""
 
 
-def _is_reporter(candidate: Any) -> bool:
-    record = getattr(candidate, "record", None)
-    return (
-        isinstance(record, type)
-        and record in FORMATS
-        and isinstance(getattr(candidate, "suffixes", None), tuple)
-        and isinstance(getattr(candidate, "binary", None), bool)
-        and callable(getattr(candidate, "write", None))
-    )
+def _find_problem(_name: str, candidate: Any) -> str | None:
+    """Return what is wrong with a plug-in's reporter, or None."""
+    if isinstance(candidate, type):
+        return "is a class: the entry point must be an instance of it"
+    if getattr(candidate, "record", None) not in FORMATS:
+        return "has no `record` that is Report, Comparison, History or ExternalTable"
+    if not isinstance(getattr(candidate, "suffixes", None), tuple):
+        return "has no tuple of `suffixes`"
+    if not isinstance(getattr(candidate, "binary", None), bool):
+        return "does not say whether it is `binary`"
+    return None if callable(getattr(candidate, "write", None)) else "has no method `write`"
 
 
 PLUGINS: Final[Registry[Reporter]] = Registry(
-    "perfkit.reporters",
-    "reporter",
-    {name: f"perfkit.report.{row.target}" for rows in FORMATS.values() for name, row in rows.items()},
-    _is_reporter,
+    "perfkit.reporters", "reporter", {}, _find_problem, reserved={name for rows in FORMATS.values() for name in rows}
 )
-"""Formats of other packages, and the names they cannot take."""
+"""Formats of other packages; those of perfkit are in `FORMATS`."""
+
+
+@dataclass(frozen=True, slots=True)
+class _PluginReporter:
+    """A plug-in's reporter, whose failure is an error of the plug-in."""
+
+    name: str
+    reporter: Reporter
+
+    @property
+    def record(self) -> type:
+        return self.reporter.record
+
+    @property
+    def suffixes(self) -> tuple[str, ...]:
+        return self.reporter.suffixes
+
+    @property
+    def binary(self) -> bool:
+        return self.reporter.binary
+
+    def write(self, record: Any, stream: Any, *, top: int) -> None:
+        try:
+            self.reporter.write(record, stream, top=top)
+        except (PerfkitError, OSError):
+            raise
+        except Exception as error:  # foreign code: one line for whatever is wrong with it
+            where = f"reporter {self.name!r} of {PLUGINS.origin(self.name)}"
+            raise PluginError(f"{where} failed: {type(error).__name__}: {error}") from error
 
 
 def format_names(record: type) -> tuple[str, ...]:
     """Return the text formats of a record type, then the names of all plug-ins. Imports no plug-in."""
     return (*(name for name, row in FORMATS[record].items() if not row.binary), *PLUGINS.plugin_names())
+
+
+def text_suffixes(record: type) -> tuple[str, ...]:
+    """Return the file suffixes of a record type's built-in text formats."""
+    return tuple(suffix for row in FORMATS[record].values() if not row.binary for suffix in row.suffixes)
 
 
 def builtin_suffixes(record: type) -> tuple[str, ...]:
@@ -171,7 +204,7 @@ def reporter(record: type, name: str) -> Reporter:
     plugin = PLUGINS.load(name)
     if plugin.record is not record:
         raise UsageError(f"format {name!r} writes a {plugin.record.__name__}, not a {record.__name__}")
-    return plugin
+    return _PluginReporter(name, plugin)
 
 
 def reporter_for(record: type, path: Path) -> Reporter:
@@ -184,10 +217,11 @@ def reporter_for(record: type, path: Path) -> Reporter:
     builtin = _longest_match(path, ((name, row) for name, row in FORMATS[record].items()))
     if builtin:
         return reporter(record, builtin[0])
-    plugin = _longest_match(path, (pair for pair in PLUGINS.load_plugins() if pair[1].record is record))
-    if plugin:
-        return plugin[1]
-    raise UsageError(f"-o {path}: unknown output format: use {', '.join(builtin_suffixes(record))}")
+    plugins = [(name, plugin) for name, plugin in PLUGINS.load_plugins() if plugin.record is record]
+    if found := _longest_match(path, iter(plugins)):
+        return _PluginReporter(*found)
+    suffixes = (*builtin_suffixes(record), *(suffix for _, plugin in plugins for suffix in plugin.suffixes))
+    raise UsageError(f"-o {path}: unknown output format: use {', '.join(suffixes)}")
 
 
 def _longest_match(path: Path, rows: Iterator[tuple[str, Reporter]]) -> tuple[str, Reporter] | None:

@@ -15,7 +15,7 @@ import hashlib
 import os
 import stat
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -25,7 +25,7 @@ import msgspec
 from msgspec import Struct
 
 from perfkit._version import __version__
-from perfkit.accelerators import ACCELERATORS
+from perfkit.accelerators import accelerators
 from perfkit.errors import StoreError
 from perfkit.util.atomic_write import atomic_write
 
@@ -42,9 +42,6 @@ _TAG: Final = "Signature: 8a477f597d28d172789f06886806bc55"  # https://bford.inf
 _RESULT, _STAT = ".result", ".seen"
 _ANALYSIS_CODE: Final = ("trace", "analysis", "schema", "util", "phases.py", "accelerators.py", "pipeline/summarize.py")
 """The parts of perfkit that determine a result."""
-
-PLUGINS: Final[tuple[Callable[[], Iterable[str]], ...]] = (ACCELERATORS.plugin_versions,)
-"""Functions that return the versions of installed plug-ins that a result depends on; all are part of the key."""
 
 
 class FileStat(Struct, frozen=True, array_like=True):
@@ -174,8 +171,8 @@ def _analyzer() -> bytes:
         file for name in _ANALYSIS_CODE for file in ([root / name] if "." in name else (root / name).rglob("*.py"))
     )
     code = (file.name.encode() + b"\0" + file.read_bytes() for file in files)
-    plugins = (version.encode() for versions in PLUGINS for version in versions())
-    return _digest(__version__.encode(), *code, *plugins)
+    # The rows themselves: a plug-in may change, or be one that could not be loaded last time.
+    return _digest(__version__.encode(), repr(accelerators()).encode(), *code)
 
 
 def _digest(*parts: bytes) -> bytes:

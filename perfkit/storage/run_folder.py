@@ -107,7 +107,7 @@ def read_manifest(folder: Path) -> RunManifest:
     """Read `run.json` of a run folder, with the failure of a run that could not record it there.
 
     Raises:
-        StoreError: it is missing, damaged, or written by a newer perfkit.
+        StoreError: it is missing, damaged, or written by another version of perfkit.
     """
     path = folder / MANIFEST_NAME
     try:
@@ -148,7 +148,7 @@ def read_sweep(folder: Path) -> list[SweepPoint]:
     """Return the points of `sweep.json` in a folder; none if there is no such file.
 
     Raises:
-        StoreError: it is damaged, or written by a newer perfkit.
+        StoreError: it is damaged, or written by another version of perfkit.
     """
     path = folder / SWEEP_NAME
     try:

@@ -4,14 +4,11 @@ import re
 from functools import cache, lru_cache
 from typing import Final
 
-from perfkit.accelerators import accelerators, device_backends
+from perfkit.accelerators import HOST_BACKENDS, accelerators, device_backends
 from perfkit.trace.events import EventKind
 
 _UNLISTED_PREFIXES: Final = ("gpu", "gcu")
 """What categories of devices begin with, beside those of the known accelerators."""
-
-_HOST_BACKENDS: Final = ("gloo", "mpi", "ucc")
-"""Backends that communicate on the host."""
 
 _LEGACY_ANNOTATION: Final = re.compile(r"ProfilerStep#\d+$|enumerate\(DataLoader\)#|perfkit\.data_loading$")
 """Before annotations had a category of their own, they were written as `Operator`."""
@@ -46,21 +43,22 @@ def backend_annotations() -> "re.Pattern[str]":
 @cache
 def whole_span_annotations() -> "re.Pattern[str]":
     """Return what matches annotations that, in a CPU-only trace, are communication for their whole span."""
-    return re.compile(rf"({'|'.join(_HOST_BACKENDS)}):")
+    return re.compile(rf"({'|'.join(HOST_BACKENDS)}):")
 
 
 def _backends() -> tuple[str, ...]:
-    return *device_backends(), *_HOST_BACKENDS
+    return tuple(map(re.escape, (*device_backends(), *HOST_BACKENDS)))
 
 
 @cache
 def _kinds() -> "tuple[tuple[re.Pattern[str], EventKind], ...]":
     """Compile the table; matched without case: before 2022 kineto wrote `Kernel`, `Memcpy`, `Operator`, `Runtime`."""
     rows = accelerators()
-    device = "|".join(dict.fromkeys((*_UNLISTED_PREFIXES, *(row.category for row in rows))))
-    launches = [category for row in rows for category in row.launch_categories]
+    device = "|".join(dict.fromkeys((*_UNLISTED_PREFIXES, *(re.escape(row.category) for row in rows))))
+    kernels = [re.escape(category) for row in rows for category in row.kernel_categories]
+    launches = [re.escape(category) for row in rows for category in row.launch_categories]
     table = (
-        ("|".join(["kernel", *(category for row in rows for category in row.kernel_categories)]), EventKind.KERNEL),
+        ("|".join(["kernel", *kernels]), EventKind.KERNEL),
         (rf"(({device})_)?mem(cpy|set)", EventKind.COPY),
         (r"cpu_op|operator", EventKind.OPERATOR),
         (r"user_annotation", EventKind.ANNOTATION),

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -102,5 +103,8 @@ def test_a_broken_package_costs_one_line(packages: Path, run_folder: Path, tmp_p
         f"perfkit: warning: accelerator 'broken' of perfkit-broken 1.0 {cause}",
         f"perfkit: warning: insight rule 'broken' of perfkit-broken 1.0 {cause}",
     ]
+    two = [str(shutil.copytree(run_folder, tmp_path / "runs" / name)) for name in ("a", "b")]
+    parallel = execute(both, "analyze", *two, "--no-cache", "-f", "csv", "--executor", "processes", "--workers", "2")
+    assert sorted(parallel.stderr.splitlines()) == sorted(done.stderr.splitlines())  # workers repeat nothing
     asked = execute(both, "run", "broken")
     assert (asked.returncode, asked.stderr) == (1, f"perfkit: error: workload 'broken' of perfkit-broken 1.0 {cause}\n")

@@ -4,6 +4,7 @@ import dataclasses
 import subprocess
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from torch.profiler import ProfilerActivity
@@ -29,6 +30,40 @@ def test_a_row_is_known_everywhere(row: Accelerator) -> None:
     if row.backend is not None:
         assert row.backend in device_backends()
         assert communication_operators().match(f"{row.backend}:all_reduce")
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ({"other_categories": ("(",)}, "is not a regular expression"),
+        ({"collective_kernels": (("b(ccl", "B"),)}, "is not a regular expression"),
+        ({"collective_kernels": (("", "B"),)}, "matches every name"),
+        ({"kernel_categories": "toy_op"}, "is not a tuple of str"),
+    ],
+)
+def test_a_row_that_would_break_every_analysis_is_refused(fields: dict[str, Any], error: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=error):
+        dataclasses.replace(CUDA, **fields)
+
+
+def test_texts_are_no_patterns_and_host_backends_no_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = dataclasses.replace(CUDA, backend="gloo", category="b(dev", kernel_categories=("k(",))
+    monkeypatch.setattr(under_test, "accelerators", lambda: (row,))
+    monkeypatch.setattr(categories, "accelerators", lambda: (row,))
+    for cached in (device_backends, categories._kinds, kind_of):
+        cached.cache_clear()
+    try:
+        assert device_backends() == ()
+        assert [kind_of("b(dev_memcpy"), kind_of("k(")] == [EventKind.COPY, EventKind.KERNEL]
+    finally:
+        monkeypatch.undo()
+        for cached in (device_backends, categories._kinds, kind_of):
+            cached.cache_clear()
+
+
+def test_every_row_is_registered() -> None:
+    constants = {name.lower() for name, value in vars(under_test).items() if isinstance(value, Accelerator)}
+    assert constants == set(ACCELERATORS.builtin)
 
 
 def test_names_of_collective_kernels() -> None:

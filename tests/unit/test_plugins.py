@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from perfkit.errors import PluginError, UsageError
-from perfkit.plugins import Registry
+from perfkit.plugins import Registry, instance_of
 
 GROUP = "perfkit.numbers"
 
@@ -30,7 +30,7 @@ def add(folder: Path, package: str, entries: dict[str, str], source: str = "") -
 
 
 def registry() -> Registry[int]:
-    return Registry(GROUP, "number", {"max": "sys:maxsize"}, lambda found: isinstance(found, int))
+    return Registry(GROUP, "number", {"max": "sys:maxsize"}, instance_of(int, "number"))
 
 
 def test_names_are_listed_without_importing(install: Path) -> None:
@@ -38,7 +38,6 @@ def test_names_are_listed_without_importing(install: Path) -> None:
     found = registry()
     assert found.names() == ("max", "two")
     assert found.plugin_names() == ("two",)
-    assert found.plugin_versions() == ("two=pk_lazy:TWO pk_lazy 1.2",)
     assert "two" in found
     assert "three" not in found
     assert "pk_lazy" not in sys.modules
@@ -78,7 +77,8 @@ def test_of_two_plugins_of_one_name_the_first_by_package_counts(
             "",
             "number 'n' of pk_broken{} 1.2 cannot be loaded: AttributeError: module 'pk_broken{}' has no attribute 'N'",
         ),
-        ("N = 'one'", "number 'n' of pk_broken{} 1.2 is not a number: pk_broken{}:N is a str"),
+        ("raise SystemExit(3)", "number 'n' of pk_broken{} 1.2 cannot be loaded: SystemExit: 3"),
+        ("N = 'one'", "number 'n' of pk_broken{} 1.2 is not a number but a str"),
     ],
 )
 def test_a_broken_plugin_is_one_line_and_costs_nothing_else(

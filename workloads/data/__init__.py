@@ -23,10 +23,20 @@ if TYPE_CHECKING:
     from workloads.data.source import Source
 
 
-def _is_source(found: Any) -> bool:
+def _find_problem(name: str, found: Any) -> str | None:
+    """Return what is wrong with a plug-in's source, or None."""
     from workloads.data.source import Source  # numpy: not needed to list the names
 
-    return isinstance(found, type) and issubclass(found, Source)
+    if not isinstance(found, type) or not issubclass(found, Source):
+        return "is not a subclass of workloads.data.source.Source"
+    missing = sorted(getattr(found, "__abstractmethods__", ()))
+    if missing:
+        return f"does not define {', '.join(missing)}"
+    config: Any = found.Config
+    if not (isinstance(config, type) and issubclass(config, Struct)):
+        return "has a Config that is not a msgspec.Struct"
+    foreign = [option for option in config.__struct_fields__ if not option.startswith(f"{name}_")]
+    return f"has the option {foreign[0]}: its options must begin with {name}_" if foreign else None
 
 
 SOURCES: Final[Registry[type[Source[Any]]]] = Registry(
@@ -37,7 +47,7 @@ SOURCES: Final[Registry[type[Source[Any]]]] = Registry(
         "hdf5": "workloads.data.hdf5:Hdf5",
         "safetensors": "workloads.data.safetensors:Safetensors",
     },
-    _is_source,
+    _find_problem,
 )
 
 

@@ -127,11 +127,11 @@ def _lost_device(trace: RankTrace, device: Device) -> list[Finding]:
 
 def _is_device_backend(backend: str) -> bool:
     """Return whether a backend runs on devices only; torch writes it with or without the device's type."""
-    return re.fullmatch(rf"(\w+:)?({'|'.join(device_backends())})", backend) is not None
+    return re.fullmatch(rf"(\w+:)?({'|'.join(map(re.escape, device_backends()))})", backend) is not None
 
 
 def _is_device_collective(name: str) -> bool:
-    return re.match(rf"record_param_comms$|({'|'.join(device_backends())}):", name) is not None
+    return re.match(rf"record_param_comms$|({'|'.join(map(re.escape, device_backends()))}):", name) is not None
 
 
 def _damage(trace: RankTrace) -> list[Finding]:

@@ -27,8 +27,9 @@ from msgspec import Struct
 from torch import Tensor, profiler
 from torch.profiler import ProfilerActivity, record_function
 
-from perfkit.accelerators import of_device
+from perfkit.accelerators import accelerators
 from perfkit.capture.distributed.rank_group import RankGroup
+from perfkit.capture.messages import print_warning
 from perfkit.capture.recording.flight_recorder import collectives_since
 from perfkit.capture.recording.manifest_writer import StepMeasurements
 from perfkit.capture.recording.side_profilers import Recorder
@@ -302,5 +303,12 @@ def _value(loss: Tensor | float | None, wait: bool) -> float | None:
 
 
 def _activities(device: str) -> list[ProfilerActivity]:
-    own = [] if device == "cpu" else [getattr(ProfilerActivity, of_device(device).activity)]
-    return [ProfilerActivity.CPU, *own]
+    """Return what to record on a type of device; the host alone if this torch cannot record the device."""
+    if device == "cpu":
+        return [ProfilerActivity.CPU]
+    row = next((row for row in accelerators() if row.device == device), None)
+    own = getattr(ProfilerActivity, row.activity, None) if row else None
+    if own is None:
+        print_warning(f"torch {torch.__version__} cannot record {device} devices: the traces have the host only")
+        return [ProfilerActivity.CPU]
+    return [ProfilerActivity.CPU, own]

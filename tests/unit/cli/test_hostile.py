@@ -13,13 +13,18 @@ from markdown_it import MarkdownIt
 
 import perfkit
 from perfkit.cli import main
+from perfkit.report import text_suffixes
+from perfkit.schema.comparison import Comparison
+from perfkit.schema.history import History
+from perfkit.schema.report import Report
 from tests.support.browser import Visit, chromium, needs_chromium
 from tests.support.hostile import FORMULAS, MARKUP, harmless, hostile, make_runs
 
+NOT_OF_ANY_RUNS = (".talp.json", ".extrap.jsonl", ".points.csv", ".options.csv")
+"""Formats of one run, of series, or of option comparisons only."""
 FORMATS = {
-    "analyze": (".html", ".md", ".txt", ".csv", ".json"),
-    "compare": (".html", ".md", ".txt", ".xml", ".json", ".benchmark.json"),
-    "history": (".html", ".md", ".txt", ".json"),
+    command: [suffix for suffix in text_suffixes(record) if suffix not in NOT_OF_ANY_RUNS]
+    for command, record in (("analyze", Report), ("compare", Comparison), ("history", History))
 }
 GATE = ["--fail-on", "step_time > +900%", "--fail-on", "compute > 99%"]
 

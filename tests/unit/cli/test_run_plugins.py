@@ -72,10 +72,10 @@ print([job.effective.get("ram_banks") for job in jobs], jobs[0].source.config.ra
     ("command", "code", "error"),
     [
         (["broken"], 1, "workload 'broken' of pk_plugins 1.2 cannot be loaded: ZeroDivisionError: division by zero"),
-        (["source"], 1, "workload 'source' of pk_plugins 1.2 is not a workload: pk_plugins:Ram is a ABCMeta"),
-        (["misnamed"], 1, "workload 'misnamed': its class MLP has the name 'mlp'"),
+        (["source"], 1, "workload 'source' of pk_plugins 1.2 is not a subclass of workloads.base.Workload"),
+        (["misnamed"], 1, "workload 'misnamed' of pk_plugins 1.2 has the name 'mlp'"),
         (["greedy"], 1, "option seed is defined twice, by RunConfig and Greedy.Config: rename it in the plug-in"),
-        (["incomplete"], 1, "class Incomplete does not define PRESETS, DEFAULT_PRESET, data_spec, generate, layers"),
+        (["incomplete"], 1, "pk_plugins 1.2 does not define PRESETS, DEFAULT_PRESET, data_spec, generate, layers"),
         (["gpt", "--source", "broken"], 1, "source 'broken' of pk_plugins 1.2 cannot be loaded: ZeroDivisionError"),
         (["gpt", "--ram-banks", "2"], 2, "No such option: --ram-banks"),
         (["gpt", "--source", "ram", "--ram-banks", "0"], 2, "--ram-banks = 0: Expected `int` >= 1"),

@@ -35,7 +35,10 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (metadata / "entry_points.txt").write_text(f"[perfkit.executors]\n{rows}")
     monkeypatch.syspath_prepend(str(tmp_path))
     rebuilt: Registry[executors.ExecutorFactory] = Registry(
-        executors.EXECUTORS.group, executors.EXECUTORS.noun, executors.EXECUTORS.builtin, callable
+        executors.EXECUTORS.group,
+        executors.EXECUTORS.noun,
+        executors.EXECUTORS.builtin,
+        executors.EXECUTORS._find_problem,
     )
     monkeypatch.setattr(executors, "EXECUTORS", rebuilt)
 

@@ -7,7 +7,7 @@ import pytest
 
 from perfkit.insights.multi_run_rules import OPTION_RULES, SERIES_RULES
 from perfkit.insights.ranking import Insights, find_insights
-from perfkit.insights.registry import INSIGHT_RULES, is_rule
+from perfkit.insights.registry import INSIGHT_RULES
 from perfkit.insights.run_rules import RULES
 from perfkit.plugins import Registry
 from tests.support.report_builders import MS
@@ -40,7 +40,7 @@ def install(folder: Path, monkeypatch: pytest.MonkeyPatch, entries: dict[str, st
     (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.2\n")
     lines = "\n".join(f"{name} = {package}:{attribute}" for name, attribute in entries.items())
     (metadata / "entry_points.txt").write_text(f"[perfkit.insights]\n{lines}\n")
-    return Registry("perfkit.insights", "insight rule", INSIGHT_RULES.builtin, is_rule)
+    return Registry("perfkit.insights", "insight rule", {}, INSIGHT_RULES._find_problem, INSIGHT_RULES._reserved)
 
 
 def evaluate(registry: Registry[Any], runs: int = 1) -> Insights:
@@ -89,7 +89,4 @@ def test_builtin_rules_are_not_guarded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_names_of_built_in_rules_are_taken() -> None:
-    tables = (*RULES, *SERIES_RULES, *OPTION_RULES)
-    assert set(INSIGHT_RULES.builtin) == {rule.name for rule in tables}
-    for name in INSIGHT_RULES.builtin:
-        assert INSIGHT_RULES.load(name).name == name
+    assert {rule.name for rule in (*RULES, *SERIES_RULES, *OPTION_RULES)} == INSIGHT_RULES._reserved

@@ -58,15 +58,22 @@ class Prometheus:
         stream.write(f"runs {len(record.runs)} {top}\n")
 
 
+class Failing(Prometheus):
+    """Raises what no reporter should."""
+
+    def write(self, record: Report, stream: TextIO, *, top: int) -> None:
+        raise KeyError("gone")
+
+
 @pytest.fixture
 def plugin(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """A module with a reporter, installed as the entry point `prometheus`; it is not imported yet."""
     module = ModuleType("prometheus_plugin")
     vars(module)["REPORTER"] = Prometheus()
     entries = [EntryPoint("prometheus", "prometheus_plugin:REPORTER", "perfkit.reporters")]
-    monkeypatch.setattr(perfkit.plugins, "entry_points", lambda **_: entries)
+    monkeypatch.setattr(perfkit.plugins, "entry_points", lambda group: entries if "reporters" in group else [])
     old = report.PLUGINS
-    fresh: Any = Registry(old.group, old.noun, old.builtin, report._is_reporter)
+    fresh: Any = Registry(old.group, old.noun, {}, report._find_problem)
     monkeypatch.setattr(report, "PLUGINS", fresh)
     monkeypatch.setitem(sys.modules, "prometheus_plugin", module)
     return module
@@ -79,8 +86,10 @@ def test_names_are_listed_without_importing_a_plug_in(plugin: ModuleType, monkey
 
 
 def test_a_suffix_unknown_to_perfkit_may_be_a_plug_ins(plugin: Any) -> None:
-    assert reporter_for(Report, Path("r.prom")) is plugin.REPORTER
-    assert reporter(Report, "prometheus") is plugin.REPORTER
+    for found in (reporter_for(Report, Path("r.prom")), reporter(Report, "prometheus")):
+        assert (found.record, found.suffixes, found.binary) == (Report, (".prom",), False)
+    with pytest.raises(UsageError, match=r"-o r\.xls: unknown output format: use .*\.prom$"):
+        reporter_for(Report, Path("r.xls"))
     with pytest.raises(UsageError, match=r"-o r\.prom: unknown output format: use \.txt"):
         reporter_for(Comparison, Path("r.prom"))
     with pytest.raises(UsageError, match="format 'prometheus' writes a Report, not a Comparison"):
@@ -93,6 +102,30 @@ def test_analyze_writes_with_a_plug_in(plugin: Any, tmp_path: Path, capsys: pyte
     assert capsys.readouterr().out == "runs 1 3\n"
     assert main(["analyze", trace, "-o", str(tmp_path / "r.prom")]) == 0
     assert (tmp_path / "r.prom").read_text() == "runs 1 10\n"
-    plugin.REPORTER = object()
-    assert main(["analyze", trace, "-f", "prometheus"]) != 0
-    assert "is not a reporter" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("broken", "problem"),
+    [
+        (object(), "has no `record` that is Report, Comparison, History or ExternalTable"),
+        (Prometheus, "is a class: the entry point must be an instance of it"),
+    ],
+)
+def test_a_plug_in_that_is_not_a_reporter_is_one_line(
+    plugin: Any, broken: object, problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = str(TraceBuilder(0, 1).step(0, 0, 100).op("aten::mm", 0, 50).write(tmp_path / "rank0.json"))
+    plugin.REPORTER = broken
+    assert main(["analyze", trace, "-f", "prometheus"]) == 1
+    assert capsys.readouterr().err.endswith(f"{problem}\n")
+
+
+def test_a_plug_in_that_fails_to_write_is_one_line(
+    plugin: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = str(TraceBuilder(0, 1).step(0, 0, 100).op("aten::mm", 0, 50).write(tmp_path / "rank0.json"))
+    plugin.REPORTER = Failing()
+    assert main(["analyze", trace, "-f", "prometheus"]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("perfkit: error: reporter 'prometheus' of ")
+    assert error.endswith(" failed: KeyError: 'gone'\n")

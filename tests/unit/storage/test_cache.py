@@ -5,12 +5,14 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
 
 import perfkit
+from perfkit.accelerators import CUDA
 from perfkit.analysis.per_rank import summary as rank
 from perfkit.pipeline import summarize as summaries
 from perfkit.schema.report import Report
@@ -179,11 +181,11 @@ def test_a_name_that_was_not_utf_8_passes() -> None:
     assert summaries._encodable(value) == {"name": r"k\ud800", "bytes": None, "parts": [1, "fine"]}
 
 
-def test_a_change_of_a_plugin_changes_the_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_of_an_accelerator_changes_the_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     digests = set()
-    for versions in ((), ("npu=pk:NPU pk 1.0",), ("npu=pk:NPU pk 1.1",)):
+    for rows in ((CUDA,), (CUDA, replace(CUDA, category="toy")), (replace(CUDA, category="toys"),)):
         cache._analyzer.cache_clear()
-        monkeypatch.setattr(cache, "PLUGINS", (lambda versions=versions: versions,))
+        monkeypatch.setattr(cache, "accelerators", lambda rows=rows: rows)
         digests.add(cache._analyzer())
     cache._analyzer.cache_clear()
     assert len(digests) == 3

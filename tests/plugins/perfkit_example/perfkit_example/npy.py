@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from msgspec import Meta, Struct
 
+from perfkit.util.atomic_write import atomic_write
 from workloads.base import DataSpec, Workload
 from workloads.data import DataOptions
 from workloads.data.source import Source
@@ -31,13 +32,16 @@ class Npy(Source[NpyConfig]):
     Config = NpyConfig
     package = "numpy"
 
-    def prepare(self, workload: Workload[Any], spec: DataSpec, options: DataOptions) -> Path | None:
-        """Write the files, unless they exist."""
-        folder = Path(str(options.data_dir)) / f"npy-{spec.fingerprint[:16]}"
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, values in workload.generate(spec, 0, spec.samples).items():
-            if not (folder / f"{name}.npy").exists():
-                np.save(folder / f"{name}.npy", values)
+    def prepare(self, workload: Workload[Any], spec: DataSpec, options: DataOptions) -> Path:
+        """Write the files, unless they exist; a file has its name only when it is complete."""
+        folder = Path(options.data_dir or ".") / f"npy-{spec.fingerprint[:16]}"
+        paths = [folder / f"{field.name}.npy" for field in spec.fields]
+        if not all(path.exists() for path in paths):
+            folder.mkdir(parents=True, exist_ok=True)
+            samples = workload.generate(spec, 0, spec.samples)
+            for path in paths:
+                with atomic_write(path) as temporary, temporary.open("wb") as file:
+                    np.save(file, samples[path.stem])
         return folder
 
     def dataset(
@@ -47,12 +51,13 @@ class Npy(Source[NpyConfig]):
         from workloads.data.dataset import SampleDataset
 
         names = [field.name for field in spec.fields]
-        return SampleDataset(spec.samples, partial(_open, path, names, "r" if self.config.npy_mmap else None))
+        return SampleDataset(
+            spec.samples, partial(_open, Path(path or "."), names, "r" if self.config.npy_mmap else None)
+        )
 
 
-def _open(folder: Path | None, names: list[str], mode: Any) -> Read:
+def _open(folder: Path, names: list[str], mode: Any) -> Read:
     import torch
 
-    assert folder is not None  # what `prepare` returned
     files = {name: np.load(folder / f"{name}.npy", mmap_mode=mode) for name in names}
     return lambda index: {name: torch.from_numpy(np.array(values[index])) for name, values in files.items()}

@@ -19,7 +19,12 @@ class Prometheus:
         for run in record.runs:
             walls = [step.wall_ns for rank in run.ranks for step in rank.steps]
             if walls:
-                stream.write(f'perfkit_step_seconds{{run="{run.run}"}} {fmean(walls) / 1e9:.6f}\n')
+                stream.write(f'perfkit_step_seconds{{run="{_escaped(run.run)}"}} {fmean(walls) / 1e9:.6f}\n')
+
+
+def _escaped(text: str) -> str:
+    """Return a name as the value of a label: a run's name may come from anywhere."""
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 REPORTER = Prometheus()
