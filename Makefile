@@ -6,9 +6,10 @@ READY := $(VENV)/.ready
 # MB of JSON in the traces of `make bench`; ALSO: sizes that only perfkit reads, to check that time is linear.
 MB ?= 500
 ALSO ?= 50
-# Tests run in parallel, one worker per core, eight at most. The tests of a file share a worker, and so its fixtures.
+# Tests run in parallel, on one worker more than there are cores, because many tests wait; eight at most. The tests of a
+# file share a worker, and so its fixtures.
 # Files start in order of collection: the long ones, in tests/integration, come first.
-WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 8 ? n : 8)))
+WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 8 ? n + 1 : 8)))
 PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 PYTEST := $(BIN)/python -m pytest
 HTA := $(VENV)/.hta

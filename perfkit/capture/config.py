@@ -11,7 +11,7 @@ from typing import Annotated, Final, Literal
 from msgspec import Meta, Struct
 
 from perfkit.accelerators import device_backends, device_types
-from perfkit.capture.schedule import Schedule, default_steps
+from perfkit.capture.schedule import DEFAULT_SCHEDULE, Schedule, default_steps
 from perfkit.errors import UsageError
 from perfkit.phases import INJECTABLE
 from perfkit.schema.manifest import Injection
@@ -68,9 +68,7 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = "10m"
     threads: Annotated[_Count | None, Meta(description="CPU threads per rank [default: cores / local ranks].")] = None
     profile: Annotated[bool, Meta(description="Record traces, or only time the steps.")] = True
-    schedule: Annotated[str, Meta(description="Steps to record, as in torch.profiler.schedule.")] = (
-        "wait=1,warmup=1,active=3,repeat=1,skip_first=0"
-    )
+    schedule: Annotated[str, Meta(description="Steps to record, as in torch.profiler.schedule.")] = DEFAULT_SCHEDULE
     record_shapes: Annotated[
         bool, Meta(description="Record operators' input shapes (costs half a step, and memory).")
     ] = False

@@ -25,7 +25,7 @@ from perfkit.capture.recording.manifest_writer import (
 )
 from perfkit.capture.recording.session import ProfilerOptions, Session
 from perfkit.capture.recording.throughput import StepWork
-from perfkit.capture.schedule import Schedule
+from perfkit.capture.schedule import DEFAULT_SCHEDULE, Schedule
 from perfkit.errors import LaunchEnvironmentError
 
 
@@ -33,7 +33,7 @@ from perfkit.errors import LaunchEnvironmentError
 def profile(
     folder: str | Path,
     *,
-    schedule: str = "wait=1,warmup=1,active=3",
+    schedule: str = DEFAULT_SCHEDULE,
     workload: str = "custom",
     source: str = "custom",
     model: nn.Module | None = None,

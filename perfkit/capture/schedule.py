@@ -1,6 +1,6 @@
 """The profiling schedule: `wait=1,warmup=1,active=3,repeat=1,skip_first=0`, as in `torch.profiler.schedule`."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 import msgspec
 from msgspec import Meta, Struct
@@ -9,6 +9,9 @@ from perfkit.errors import UsageError
 from perfkit.schema.manifest import StepKind
 
 State = Literal["plain", "warmup", "active"]
+
+DEFAULT_SCHEDULE: Final = "wait=1,warmup=1,active=3,repeat=1,skip_first=0"
+"""Of workloads, scripts and loops alike."""
 
 PLAIN_STEPS_AFTER = 3
 """Warm unprofiled steps that a run adds after its schedule, to measure the cost of profiling."""

@@ -1,1 +1,1 @@
-"""Two runs, or two sets of repeats, side by side: what changed, whether it is more than noise, and what must not."""
+"""Two runs or sets of repeats side by side: what changed, whether that is more than noise, and gates that limit it."""

@@ -1,1 +1,1 @@
-"""Other tools on the traces and ranks that perfkit finds, each in a process of its own."""
+"""Run other tools on the traces that perfkit finds, each in its own process."""

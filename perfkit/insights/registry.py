@@ -1,7 +1,7 @@
 """Insight rules that installed packages add.
 
-An entry point of the group `perfkit.insights` is a `Rule`. Plug-in rules are evaluated after the built-in ones. One
-that raises, or returns something other than an insight, costs one finding and its own insights.
+An entry point of the group `perfkit.insights` is a `Rule`. Plug-in rules are evaluated after the built-in ones. If
+a rule fails, the report gets a finding instead of its insights.
 """
 
 import math

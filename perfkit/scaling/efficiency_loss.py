@@ -1,4 +1,4 @@
-"""Global efficiency of a series' points, and the factors it is lost to between them (metrics.md sections 6 and 7)."""
+"""Global efficiency of a series' points, and the factors that account for losses (metrics.md sections 6 and 7)."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Job scripts instead of runs: one per number of nodes, which runs its points one after another.
+"""Write job scripts instead of running: one per node count, which runs its points in sequence.
 
 All points with the same number of nodes run in one job on the same nodes, so that they differ only in what is varied.
 Text from the user is quoted (`shlex`), or checked to be a single line that only the scheduler reads.

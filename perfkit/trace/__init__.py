@@ -1,1 +1,1 @@
-"""Reading traces: files to columns of events. Knows formats, not meanings."""
+"""Reading traces: files to columns of events. It knows the file format; analysis knows the meaning."""

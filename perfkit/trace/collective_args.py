@@ -1,4 +1,4 @@
-"""Collect the metadata of collectives (size, dtype, group) as deduplicated columns: of a million few differ."""
+"""Collect the metadata of collectives (size, dtype, group) as deduplicated columns: few of a million are distinct."""
 
 from collections.abc import Hashable
 from operator import attrgetter

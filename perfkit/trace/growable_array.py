@@ -1,4 +1,4 @@
-"""A column that grows at its end."""
+"""An array that can be appended to."""
 
 from typing import Any
 

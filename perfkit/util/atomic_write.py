@@ -1,4 +1,4 @@
-"""Write files atomically: nobody ever reads half of one."""
+"""Write files atomically: readers never see a partial file."""
 
 import os
 from collections.abc import Iterator

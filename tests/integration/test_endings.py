@@ -54,7 +54,8 @@ def test_a_rank_that_hangs_is_named(stopped: int, tmp_path: Path) -> None:
     assert len(manifest.ranks[0].step_wall_ns) == len(manifest.step_kinds)
 
 
-@pytest.mark.parametrize("number", [pytest.param(signal.SIGKILL, marks=pytest.mark.slow), signal.SIGINT])
+@pytest.mark.slow  # starts four loader workers, each of which imports torch; `make test` ends runs without workers
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_loader_workers_end_with_the_run_and_quietly(number: signal.Signals, tmp_path: Path) -> None:
     parent = start([*ENDLESS, "--num-workers", "2", "--trace-dir", str(tmp_path)])
     try:

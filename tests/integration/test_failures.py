@@ -150,7 +150,7 @@ def wait_and_see(process: subprocess.Popen[bytes], limit_s: float = SOON_S) -> l
     "failure",
     [
         "raise",
-        "stop",
+        pytest.param("stop", marks=pytest.mark.slow),  # waits for the 20 s of --timeout
         pytest.param("kill", marks=pytest.mark.slow),  # test_run has a killed rank in `make test`
         pytest.param("leave", marks=pytest.mark.slow),  # an exit is found as a kill is
     ],

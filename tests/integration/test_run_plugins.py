@@ -4,11 +4,14 @@ import os
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from perfkit.storage.run_folder import read_manifest
 from tests.support.launching import LIMIT_S, PYTHON, ROOT, environment
 from tests.support.plugin_package import install
 
 
+@pytest.mark.slow  # test_plugins trains the example package in `make test`
 def test_a_plugin_is_trained_and_recorded(tmp_path: Path) -> None:
     install(tmp_path)
     options = ["--source", "ram", "--ram-banks", "2", "--no-profile", "--steps", "2", "--threads", "1"]

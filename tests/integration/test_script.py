@@ -478,7 +478,8 @@ def test_an_unchanged_script_gives_the_report_of_the_same_loop_in_perfkit_profil
     assert len(steps[0]) == len(steps[1]) == 30
 
 
-@pytest.mark.parametrize("launcher", ["torchrun", pytest.param("perfkit", marks=pytest.mark.slow)])
+@pytest.mark.slow  # imports accelerate on two ranks; `make test` has plain DDP scripts
+@pytest.mark.parametrize("launcher", ["torchrun", "perfkit"])
 def test_a_script_with_a_trainer_library(launcher: str, tmp_path: Path) -> None:
     pytest.importorskip("accelerate")
     script = str(SCRIPTS / "with_accelerate.py")

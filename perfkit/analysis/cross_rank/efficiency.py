@@ -1,4 +1,4 @@
-"""Multiplicative efficiency factors after POP, extended by input and host (metrics.md section 6)."""
+"""The POP model's multiplicative efficiency factors, with input and host added (metrics.md section 6)."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter

@@ -1,4 +1,4 @@
-"""What names mean: ordered tables of patterns, the first match wins.
+"""Classify names by ordered tables of patterns; the first match wins.
 
 A collective library that belongs to one vendor is part of its row in `perfkit.accelerators`; any other is a row here.
 """

@@ -1,4 +1,4 @@
-"""What the ranks exchange besides gradients: objects, outcomes, and waiting for each other.
+"""Communication between ranks besides gradients: objects, outcomes and barriers.
 
 `RankGroup` is what a recording session needs. `ProcessRankGroup` is the one of a default process group, with
 collectives of its own; `perfkit.capture.script.coordination.ScriptRankGroup` is the one of a script that must not see

@@ -1,4 +1,4 @@
-"""Sizes of the collectives of a cycle, from torch's flight recorder: for gloo the trace itself has none."""
+"""Sizes of the collectives of a cycle, from torch's flight recorder: gloo's traces do not contain them."""
 
 import json
 from typing import Any, Final

@@ -5,7 +5,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from perfkit.capture.config import parse_duration
-from perfkit.capture.schedule import Schedule
+from perfkit.capture.schedule import DEFAULT_SCHEDULE, Schedule
 from perfkit.errors import UsageError
 
 
@@ -14,7 +14,7 @@ class ScriptConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     schedule: Annotated[
         str, Meta(description="Which steps are recorded, counted from the end of the optimizer's first step.")
-    ] = "wait=1,warmup=1,active=3,repeat=1,skip_first=0"
+    ] = DEFAULT_SCHEDULE
     step_on: Annotated[
         str | None,
         Meta(description="Class of the optimizer whose steps count [default: the first optimizer that steps]."),

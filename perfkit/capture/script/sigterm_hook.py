@@ -1,4 +1,4 @@
-"""Runs a function before SIGTERM ends the process, which it then does as it would have without the hook.
+"""Run a function when SIGTERM arrives; the signal then ends the process as it would have without the hook.
 
 Python runs a signal handler between two bytecodes of the main thread. While that thread waits inside a collective no
 handler runs, and the process would not end at all: so a second thread watches, and ends the process after a while.

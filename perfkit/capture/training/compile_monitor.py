@@ -1,4 +1,4 @@
-"""Whether torch.compile compiled anything, and in which steps: it falls back to eager execution silently."""
+"""Record whether torch.compile compiled anything and in which steps, because it falls back to eager silently."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -37,7 +37,7 @@ def comparison(report: Report) -> list[Table]:
 
 def _steps(runs: list[RunReport]) -> Table:
     return Table(
-        "Runs (median step of the slowest rank; mean exposed shares)",
+        "Runs (median step, each as long as on its slowest rank; mean exposed shares)",
         (
             Column("run", "words"),
             Column("ranks"),

@@ -120,6 +120,11 @@ def _intervals(series: ScalingSeries) -> str:
     return f"steps measured {where}; intervals: 95 %, {method}; n: number of runs{more}"
 
 
+def _profiled(times: Sequence[StepTimeEstimate]) -> str:
+    """Return which steps were measured: tables of single runs show the recorded ones."""
+    return "without the profiler" if all(time.measured_on == "plain" for time in times) else "with the profiler"
+
+
 def _interval_method(figures: Sequence[StepTimeEstimate]) -> str:
     kinds = {figure.resampled for figure in figures}
     if kinds == {"runs"}:
@@ -325,8 +330,8 @@ def _option_tables(option: str, comparisons: Sequence[OptionComparison]) -> list
             Column("vs. baseline"),
         ),
         [(*_shared(comparison, row, bool(alike)), *_option_row(row)) for comparison, row in rows],
-        "vs. baseline: step time relative to the first row; intervals: 95 %, "
-        + _interval_method([row.step_time for _, row in rows]),
+        f"step: {_profiled([row.step_time for _, row in rows])}; vs. baseline: step time relative to the first row; "
+        f"intervals: 95 %, {_interval_method([row.step_time for _, row in rows])}",
     )
     if not is_input_option(option) or all(row.load_median_ns is None for _, row in rows):
         return [steps]

@@ -1,4 +1,4 @@
-"""A plain DDP script one rank of which fails: after it has joined the others, or before it imports torch at all."""
+"""A plain DDP script in which one rank fails: after it has joined the others, or before it imports torch at all."""
 
 import os
 import sys

@@ -79,7 +79,10 @@ def expected(workload: Workload[Any], *, rank: int = 0) -> list[dict[str, torch.
     return [{name: torch.from_numpy(array[g]) for name, array in arrays.items()} for g in groups]
 
 
-@pytest.mark.parametrize("workers", WORKERS)
+# Every spawned worker imports torch.
+@pytest.mark.parametrize(
+    "workers", [pytest.param(name, marks=pytest.mark.slow) if "spawn" in name else name for name in WORKERS]
+)
 @pytest.mark.parametrize("read", ["per-sample", "batched"])
 @pytest.mark.parametrize("source", SOURCES.builtin)
 def test_batches_are_the_same_however_they_are_read(

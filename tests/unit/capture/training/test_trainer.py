@@ -84,7 +84,7 @@ def test_buckets_are_those_of_ddp() -> None:
     assert list(buckets([], None)) == []
 
 
-@pytest.mark.parametrize("name", ["gpt", "transformer"])
+@pytest.mark.parametrize("name", ["gpt", pytest.param("transformer", marks=pytest.mark.slow)])  # 7 s
 def test_checkpointed_activations_are_computed_twice_and_change_nothing(name: str) -> None:
     workload = make(name, dropout=0.25)
     batch = {field: torch.from_numpy(array) for field, array in workload.generate(workload.data_spec(0), 0, 4).items()}
