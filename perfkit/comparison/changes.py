@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, get_args
 from perfkit.comparison.metrics import Metric, MetricName, metrics
 from perfkit.schema.common import Finding
 from perfkit.schema.comparison import Change, MetricKind
-from perfkit.schema.config_identity import performance_options
+from perfkit.schema.config_identity import companions, performance_options
 from perfkit.schema.run import RunReport
 from perfkit.schema.scaling import Resampling
 from perfkit.stats.bootstrap import FEWEST_RUNS, FEWEST_STEPS, ratio_interval
@@ -128,7 +128,10 @@ def _differing(runs: Sequence[RunReport]) -> list[str]:
     known = [settings(run) for run in runs]
     names = sorted({name for one in known for name in one})
     values = {name: list(dict.fromkeys(repr(one.get(name)) for one in known)) for name in names}
-    return [f"{name} ({' / '.join(several[:3])})" for name, several in values.items() if len(several) > 1]
+    differing = [name for name in names if len(values[name]) > 1]
+    # An option of HDF5, say, has no value with another source: that the source differs is the difference.
+    implied = {companion for name in differing for companion in companions(name, known)}
+    return [f"{name} ({' / '.join(values[name][:3])})" for name in differing if name not in implied]
 
 
 def settings(run: RunReport) -> dict[str, Any]:

@@ -25,7 +25,7 @@ def test_several_runs_have_a_page_beside_the_terminal(folder: Path, capsys: pyte
     assert main(["analyze", *samples]) == 0
     captured = capsys.readouterr()
     assert captured.err == "perfkit: page: reports/traces.html\n"
-    assert "Runs (median step of the slowest rank" in captured.out
+    assert "Runs (median step, each as long as on its slowest rank" in captured.out
     assert "sample-memory" in (folder / "reports" / "traces.html").read_text()
 
 
