@@ -9,8 +9,9 @@ ALSO ?= 50
 # Tests run in parallel, on one worker more than there are cores, because many tests wait; eight at most. The tests of a
 # file share a worker, and so its fixtures.
 # Files start in order of collection: the long ones, in tests/integration, come first.
-WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 8 ? n + 1 : 8)))
-PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+CORES := $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 8 ? n : 8)))
+WORKERS ?= $(shell echo $$(($(CORES) + 1)))
+PARALLEL := --dist loadfile --no-loadscope-reorder
 PYTEST := $(BIN)/python -m pytest
 HTA := $(VENV)/.hta
 DEMO := traces/demo-$(shell date -u +%Y%m%d-%H%M%S)
@@ -38,7 +39,7 @@ demo: $(READY) ## Train a Transformer on two ranks twice (memory, HDF5) and prin
 	@echo "Again:   $(BIN)/perfkit analyze $(DEMO)"
 
 test: $(READY) ## Run the tests (WORKERS=1 to run one at a time; minutes on two cores)
-	$(PYTEST) $(PARALLEL) -m 'not slow'
+	$(PYTEST) -n $(WORKERS) $(PARALLEL) -m 'not slow'
 
 # Holistic Trace Analysis pulls in fifty packages, needed only by the tests that compare with it.
 $(HTA): $(READY)
@@ -47,7 +48,7 @@ $(HTA): $(READY)
 
 # Tests that compare wall times come last, one at a time.
 slow: $(READY) $(HTA) ## Run the tests that take longer
-	$(PYTEST) $(PARALLEL) -m 'slow and not timing'
+	$(PYTEST) -n $(CORES) $(PARALLEL) -m 'slow and not timing'
 	$(PYTEST) -m timing
 
 lint: $(READY) ## Check style, types and the direction of imports

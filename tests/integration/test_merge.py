@@ -11,8 +11,10 @@ pytestmark = needs_trace_processor
 
 
 @pytest.mark.slow  # records two ranks
+@pytest.mark.timing  # compares wall times
+@pytest.mark.flaky(reruns=2)  # other programs on the machine change wall times
 def test_an_injected_delay_is_the_others_waiting(tmp_path: Path) -> None:
-    injected = ["--inject", "rank=1,phase=backward,delay=50ms", "--steps", "6"]
+    injected = ["--inject", "rank=1,phase=backward,delay=100ms", "--steps", "6"]
     done = execute(
         [*PYTHON, "run", "transformer", "--preset", "tiny", "-n", "2", "--trace-dir", str(tmp_path), *injected]
     )
@@ -27,4 +29,4 @@ def test_an_injected_delay_is_the_others_waiting(tmp_path: Path) -> None:
     for step in steps:
         begin, end = int(str(step["ts"])), int(str(step["ts"])) + int(str(step["dur"]))
         waited_ns = sum(int(str(row["dur"])) for row in waits if begin <= int(str(row["ts"])) < end)
-        assert 25e6 < waited_ns < 500e6
+        assert 50e6 < waited_ns < 500e6
