@@ -92,6 +92,7 @@ def test_all_executors_give_the_same_bytes(run: Path) -> None:
     assert "rank2.json.gz" in [finding["file"] for finding in findings]
 
 
+@pytest.mark.slow  # `make test` has a dask cluster of its own among the four executors
 def test_a_running_dask_cluster(run: Path, cluster: Cluster) -> None:
     plain = report_of(execute(command_for("serial", run)))
     assert report_of(execute([*command_for("dask", run), "--scheduler", cluster.address])) == plain

@@ -179,6 +179,7 @@ def test_a_script_that_profiles_itself_is_left_alone(tmp_path: Path) -> None:
     assert not (tmp_path / "traces").exists()
 
 
+@pytest.mark.slow  # `make test` has a script that profiles itself from the start
 def test_a_script_that_begins_to_profile_itself_is_left_alone_from_then_on(tmp_path: Path) -> None:
     recorded = execute(under_perfkit(TRAIN, tmp_path, "--name", "late", "--", "--then", "profile-late"))
     assert (recorded.returncode, recorded.stdout) == (0, "True\n")

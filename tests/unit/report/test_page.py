@@ -34,7 +34,11 @@ def make_page(path: Path, *runs: RunReport) -> Path:
     return path
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (400, "dark")])
+SCREENS = [(1280, "light"), pytest.param(400, "dark", marks=pytest.mark.slow)]
+"""Width in pixels and colour scheme; the narrow dark page is tested by CI, because each page takes 3 to 5 s."""
+
+
+@pytest.mark.parametrize(("width", "scheme"), SCREENS)
 def test_the_samples_are_shown_whole(browser: Any, tmp_path: Path, width: int, scheme: str) -> None:
     path = tmp_path / "report.html"
     samples = [str(ROOT / "traces" / name) for name in ("sample-memory", "sample-hdf5")]
@@ -76,7 +80,7 @@ def test_charts_and_tables_answer(browser: Any, tmp_path: Path) -> None:
     assert visit.trouble == []
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (400, "dark")])
+@pytest.mark.parametrize(("width", "scheme"), SCREENS)
 def test_series_are_charted(browser: Any, tmp_path: Path, width: int, scheme: str) -> None:
     path = tmp_path / "report.html"
     with path.open("w") as stream:
@@ -102,7 +106,7 @@ def test_series_are_charted(browser: Any, tmp_path: Path, width: int, scheme: st
     assert visit.trouble == []
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (400, "dark")])
+@pytest.mark.parametrize(("width", "scheme"), SCREENS)
 def test_memory_is_drawn_up_to_its_limit(browser: Any, tmp_path: Path, width: int, scheme: str) -> None:
     run = with_memory(*[[make_use((60 + number) * GB)] for number in range(6)])
     visit = Visit(browser, make_page(tmp_path / "report.html", run), width, color_scheme=scheme)

@@ -68,6 +68,7 @@ def test_what_has_settled_is_not_even_read(run: Path, monkeypatch: pytest.Monkey
     assert same(first, perfkit.analyze(run))
 
 
+@pytest.mark.slow  # two processes analyse the folder several times
 def test_two_at_once_get_in_nobodys_way(run: Path) -> None:
     command = [sys.executable, "-m", "perfkit", "analyze", str(run), "-f", "json"]
     wanted = subprocess.run([*command, "--no-cache"], capture_output=True, check=True, timeout=120).stdout

@@ -3,6 +3,8 @@
 import gzip
 from pathlib import Path
 
+import pytest
+
 from perfkit.capture.recording.lane_rewriter import find_edits
 from perfkit.capture.recording.trace_export import compress
 from tests.support.trace_processor import TraceProcessor, needs_trace_processor
@@ -11,6 +13,7 @@ from tests.unit.capture.recording.test_lane_rewriter import crossing
 pytestmark = needs_trace_processor
 
 
+@pytest.mark.slow  # imports two traces of real steps into the trace processor: 7 s
 def test_a_trace_with_lanes_loses_nothing_that_a_plain_one_does(tmp_path: Path) -> None:
     plain, laned = (TraceProcessor(path) for path in crossing(tmp_path))
     assert plain.errors()["slice_drop_overlapping_complete_event"] >= 3
