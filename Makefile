@@ -17,6 +17,9 @@ HTA := $(VENV)/.hta
 DEMO := traces/demo-$(shell date -u +%Y%m%d-%H%M%S)
 DEMO_REPORT := reports/$(notdir $(DEMO)).md
 
+# Where the environment forbids compiled files, every start of perfkit and of pytest would compile all modules anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help demo test slow check lint bench clean
 
 help: ## List the targets

@@ -12,7 +12,7 @@ GOLDEN = Path(__file__).parent / "golden"
 TRACES = Path(__file__).parent / "data" / "traces"
 
 # No deadline: an example may take long on a machine that other programs share.
-settings.register_profile("quick", deadline=None, max_examples=60)
+settings.register_profile("quick", deadline=None, max_examples=25)
 settings.register_profile("full", deadline=None, max_examples=300)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 

@@ -4,9 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import pytest
-from nbclient import NotebookClient
 
 from tests.support.launching import ROOT
 
@@ -22,6 +20,9 @@ def test_the_notebook_holds_no_outputs() -> None:
 @pytest.mark.slow  # starts a kernel and draws every figure
 @pytest.mark.filterwarnings("default::DeprecationWarning")  # Jupyter's own, which change with Python
 def test_the_notebook_runs_and_shows_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import nbformat  # here: every worker of pytest imports this file, and Jupyter takes seconds
+    from nbclient import NotebookClient
+
     for name in ("IPYTHONDIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR"):
         monkeypatch.setenv(name, str(tmp_path / name.lower()))
     notebook = nbformat.read(NOTEBOOK, as_version=4)  # type: ignore[no-untyped-call]

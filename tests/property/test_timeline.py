@@ -8,7 +8,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from hypothesis import given, reject, settings
+from hypothesis import given, reject
 
 from perfkit.errors import TraceError
 from perfkit.timeline.merge import merge
@@ -21,7 +21,6 @@ def nanoseconds(text: str) -> int:
     return int(Decimal(text) * 1000)
 
 
-@settings(max_examples=60)
 @given(traces())
 def test_a_timeline_holds_all_events_and_none_cross(document: Document) -> None:
     with tempfile.TemporaryDirectory() as name:

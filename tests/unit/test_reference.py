@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.generated_traces import cpu_traces, traces
@@ -437,7 +437,6 @@ def check_invariants(steps: list[ReferenceStep]) -> None:
         assert all(step.exposed_ns[c] <= step.total_ns[c] <= step.wall_ns for c in ORDER[:-1])
 
 
-@settings(max_examples=60)
 @given(traces())
 def test_any_trace_tiles_adds_up_and_reads_the_same_from_json(document: dict[str, Any]) -> None:
     steps = reference(document)
@@ -445,7 +444,6 @@ def test_any_trace_tiles_adds_up_and_reads_the_same_from_json(document: dict[str
     assert reference(encode(document)) == steps
 
 
-@settings(max_examples=30)
 @given(cpu_traces(), st.integers(0, 10**19))
 def test_a_later_base_time_moves_the_steps_and_nothing_else(document: dict[str, Any], shift: int) -> None:
     moved = reference({**document, "baseTimeNanoseconds": shift})

@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 
 from perfkit.report.json_schema import schema
 from perfkit.schema.comparison import Comparison
+from tests.support.command import run_command
 from tests.support.trace_builder import TraceBuilder
 
 ROOT = Path(__file__).parents[3]
@@ -19,8 +19,7 @@ MEMORY, HDF5 = (str(ROOT / "traces" / name) for name in ("sample-memory", "sampl
 
 
 def compare(*args: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "perfkit", "compare", *args]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return run_command("compare", *args)
 
 
 def test_the_terminal_shows_what_changed() -> None:

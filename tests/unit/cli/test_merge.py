@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.command import run_command
 from tests.support.trace_builder import TraceBuilder
 
 ROOT = Path(__file__).parents[3]
@@ -15,8 +16,7 @@ SAMPLE = ROOT / "traces" / "sample-memory"
 
 
 def merge(*args: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "perfkit", "merge", *map(str, args)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=cwd)
+    return run_command("merge", *args, cwd=cwd)
 
 
 @pytest.mark.parametrize(

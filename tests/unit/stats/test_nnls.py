@@ -1,7 +1,7 @@
 """Non-negative least squares against known coefficients, the optimality conditions and a brute-force reference."""
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
@@ -43,7 +43,6 @@ def test_a_column_of_zeros_has_no_coefficient() -> None:
     np.testing.assert_allclose(best, [[2.0, 0.0]])
 
 
-@settings(max_examples=60, deadline=None)
 @given(columns=COLUMNS, target=TARGET)
 def test_brute_force_is_no_better(columns: np.ndarray, target: np.ndarray) -> None:
     best = nnls(columns, target[None])[0]
@@ -51,7 +50,6 @@ def test_brute_force_is_no_better(columns: np.ndarray, target: np.ndarray) -> No
     assert error(best, columns, target) <= error(coordinate_descent(columns, target), columns, target) + 1e-9
 
 
-@settings(max_examples=60, deadline=None)
 @given(columns=COLUMNS, target=TARGET)
 def test_no_non_negative_coefficients_are_closer(columns: np.ndarray, target: np.ndarray) -> None:
     best = nnls(columns, target[None])[0]
@@ -61,7 +59,6 @@ def test_no_non_negative_coefficients_are_closer(columns: np.ndarray, target: np
         assert min(error(other, columns, target) for other in others) >= error(best, columns, target) - 1e-7
 
 
-@settings(max_examples=30, deadline=None)
 @given(columns=COLUMNS, targets=arrays.arrays(np.float64, (4, 6), elements=st.floats(0.1, 100)))
 def test_sets_are_solved_independently(columns: np.ndarray, targets: np.ndarray) -> None:
     together = nnls(columns, targets)

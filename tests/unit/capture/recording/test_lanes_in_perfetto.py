@@ -26,6 +26,7 @@ def test_a_trace_with_lanes_loses_nothing_that_a_plain_one_does(tmp_path: Path) 
     assert any(name.endswith("(2)") for name in laned.column("select name from thread where name is not null"))
 
 
+@pytest.mark.slow  # imports a trace twice into the trace processor: 8 s; test_lane_rewriter has the rules
 def test_a_real_trace_of_a_device_loses_nothing(real_traces: Path, tmp_path: Path) -> None:
     source, plain, laned = (
         real_traces / "mi300-resnet-ddp-1of8/rank0.json.gz",
