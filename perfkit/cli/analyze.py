@@ -111,7 +111,13 @@ def analyze(
             help="Compare with the breakdown of another tool (`hta` needs the extra `hta`).",
         ),
     ] = None,
-    no_cache: Annotated[bool, typer.Option("--no-cache", help="Neither read nor write cached results.")] = False,
+    no_cache: Annotated[
+        bool,
+        typer.Option(
+            "--no-cache",
+            help="Neither read nor write cached results (in ~/.cache/perfkit; PERFKIT_CACHE_DIR overrides).",
+        ),
+    ] = False,
 ) -> None:
     """Show where step time goes.
 
