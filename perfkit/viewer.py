@@ -4,27 +4,34 @@ The UI is a web page that fetches the trace from this server. ui.perfetto.dev ca
 content security policy), and a browser gives the response only to a page of the allowed origin. So the server has one
 file, answers one origin, listens on loopback, and ends when the file has been fetched. With a UI served from here no
 internet and no particular port is needed, but the server must run for as long as the UI is used.
+
+The trace may be private, and every user of the machine can connect to loopback. So the trace's address has a random
+part. Other users can read it in the command line of the browser, so on Linux the kernel is also asked whose process
+has connected.
 """
 
 import errno
 import http.server
+import os
+import secrets
 import shutil
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 from perfkit.errors import UsageError, ViewError
+from perfkit.util.socket_owner import UnknownOwnerError, owner_of_peer
 
 PUBLIC_UI: Final = "https://ui.perfetto.dev"
 PUBLIC_UI_PORT: Final = 9001
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 _HOST: Final = "127.0.0.1"
-_TRACE: Final = "/trace/"
+_ROOT: Final = 0
 
 
 def origin_of(ui: str) -> str:
@@ -68,11 +75,17 @@ class Exchange:
     pages: dict[str, Path]
     """Files of the UI served from here, by path on the server; other paths do not exist."""
     fetched: bool = False
+    secret: str = field(default_factory=lambda: secrets.token_urlsafe(32))
+    """What only those know who were given the address."""
 
     @property
     def path(self) -> str:
-        """The trace's path on the server."""
-        return _TRACE + quote(self.trace.name, safe="")
+        """The trace's path on the server; the UI shows the last part as its name."""
+        return f"/{self.secret}/{quote(self.trace.name, safe='')}"
+
+    def is_trace(self, path: str) -> bool:
+        """Return whether a path is the trace's, in a time that does not depend on the path's characters."""
+        return secrets.compare_digest(path.encode("utf-8", "surrogateescape"), self.path.encode())
 
 
 class TraceServer(http.server.ThreadingHTTPServer):
@@ -106,6 +119,14 @@ class TraceServer(http.server.ThreadingHTTPServer):
                 f"port {port} of {_HOST} is in use, and {ui} can use no other: stop the process that listens there "
                 "(another `perfkit view`, a trace_processor), or use --offline"
             ) from error
+
+    def verify_request(self, _request: object, client_address: Any) -> bool:
+        """Return whether this user, or root, has connected; where the system cannot tell, the secret must do."""
+        try:
+            owner = owner_of_peer(client_address[:2], (_HOST, self.server_port))
+        except UnknownOwnerError:
+            return True
+        return owner in (os.getuid(), os.geteuid(), _ROOT)
 
     @property
     def here(self) -> str:
@@ -155,6 +176,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         """Answer the preflight request of the UI."""
         if self._refused():
             return
+        if self._requested_file() is None:
+            self.send_error(HTTPStatus.NOT_FOUND)
+            return
         self.send_response(HTTPStatus.NO_CONTENT)
         self._allow()
         self.send_header("Access-Control-Allow-Methods", "GET, HEAD")
@@ -182,7 +206,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.send_response(HTTPStatus.OK)
             self._allow()
             self.send_header("Content-Type", "application/octet-stream" if is_trace else _media_type(file))
-            self.send_header("Content-Length", str(file.stat().st_size))
+            self.send_header("Content-Length", str(os.fstat(stream.fileno()).st_size))
             self.end_headers()
             if with_content:
                 shutil.copyfileobj(stream, self.wfile, 1 << 20)
@@ -212,8 +236,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def _requested_file(self) -> Path | None:
         """Return the requested file; None if it is not served."""
-        path = urlsplit(self.path).path
-        if path == self.exchange.path:
+        path = self.path.partition("?")[0]
+        if self.exchange.is_trace(path):
             return self.exchange.trace
         return self.exchange.pages.get(path)
 

@@ -111,7 +111,13 @@ def analyze(
             help="Compare with the breakdown of another tool (`hta` needs the extra `hta`).",
         ),
     ] = None,
-    no_cache: Annotated[bool, typer.Option("--no-cache", help="Neither read nor write cached results.")] = False,
+    no_cache: Annotated[
+        bool,
+        typer.Option(
+            "--no-cache",
+            help="Neither read nor write cached results (PERFKIT_CACHE_DIR, or ~/.cache/perfkit).",
+        ),
+    ] = False,
 ) -> None:
     """Show where step time goes.
 
@@ -173,6 +179,7 @@ def _write_page(report: Report, paths: list[str], top: int, implied: bool) -> No
     name = report.runs[0].run if len(report.runs) == 1 else Path(os.path.commonpath(map(os.path.abspath, paths))).name
     page = Path(PAGES, f"{name.replace('/', '-') or 'report'}.html")
     try:
+        _check_page(page)
         write_files(report, [(page, reporter(Report, "html"))], top)
     except StoreError as error:
         if not implied:
@@ -180,6 +187,13 @@ def _write_page(report: Report, paths: list[str], top: int, implied: bool) -> No
         typer.echo(f"perfkit: page not written: {escape_unprintable(str(error))}", err=True)
     else:
         typer.echo(f"perfkit: page: {escape_unprintable(str(page))}", err=True)
+
+
+def _check_page(page: Path) -> None:
+    """Refuse a page, whose path the user has not chosen, if a foreign working directory leads it elsewhere."""
+    for path in (page.parent, page):
+        if path.is_symlink() or (path.exists() and not (path.is_dir() or path.is_file())):
+            raise StoreError(f"{path} is a link or a device: to write through it, give the file with -o")
 
 
 def _launched() -> str | None:

@@ -86,8 +86,8 @@ def analyze(
         options = Options(step_marker=step_marker, max_bytes=max_bytes)
         tasks = [task_for(file, options, cache) for location in locations for file in location.traces]
         outcomes = TraceScheduler(tasks, progress).done(executor, executor_options)
-    if cache:
-        results.prune(task.file for task, outcome in zip(tasks, outcomes, strict=True) if outcome.fresh)
+    if cache and any(outcome.fresh for outcome in outcomes):
+        results.prune()
     if strict:
         raise_if_lost(outcomes)
     outcome_iterator = iter(outcomes)

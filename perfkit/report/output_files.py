@@ -1,48 +1,65 @@
-"""Opens output files, and replaces existing ones atomically."""
+"""Opens output files: existing ones are replaced atomically, pipes, devices and open descriptors are written to."""
 
+import io
+import os
+import re
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, TextIO
+from typing import BinaryIO, Final, TextIO
 
 from perfkit.errors import StoreError
 from perfkit.util.atomic_write import atomic_write
 
+_DESCRIPTOR: Final = re.compile(r"/dev/(?:fd/(?P<dev>\d+)|(?P<name>stdout|stderr))|/proc/self/fd/(?P<proc>\d+)")
+
 
 @contextmanager
 def writing(path: Path) -> Iterator[TextIO]:
-    """Open `path` for UTF-8 text; the file is created or replaced only if the block succeeds.
-
-    Missing folders are created. Pipes and devices (such as `/dev/stdout`) are written to directly.
-
-    Raises:
-        StoreError: the file cannot be written.
-    """
-    with (
-        _target(path) as target,
-        target.open("w", encoding="utf-8", errors="backslashreplace", newline="") as stream,
-    ):
-        yield stream
+    """Open `path` for UTF-8 text, like `writing_bytes`."""
+    with writing_bytes(path) as stream:
+        text = io.TextIOWrapper(stream, encoding="utf-8", errors="backslashreplace", newline="")
+        try:
+            yield text
+        finally:
+            text.detach()  # writes what is left; only `writing_bytes` may close the file
 
 
 @contextmanager
 def writing_bytes(path: Path) -> Iterator[BinaryIO]:
-    """Open `path` for bytes, like `writing`."""
-    with _target(path) as target, target.open("wb") as stream:
-        yield stream
+    """Open `path` for bytes; the file is created or replaced only if the block succeeds.
 
+    Missing folders are created. A link is replaced, never followed. Pipes, devices and open descriptors (such as
+    `/dev/stdout`) are written to directly.
 
-@contextmanager
-def _target(path: Path) -> Iterator[Path]:
-    """Yield the path to open in place of `path`."""
+    Raises:
+        StoreError: The file cannot be written.
+    """
     try:
-        if path.exists() and not path.is_file():
-            yield path
+        descriptor = _open_directly(path)
+        if descriptor is not None:
+            with os.fdopen(descriptor, "wb") as stream:
+                yield stream
             return
         path.parent.mkdir(parents=True, exist_ok=True)
-    except BrokenPipeError:
+    except BrokenPipeError:  # the reader has seen enough
         raise
     except OSError as error:
         raise StoreError(f"cannot write {path}: {error.strerror or error}") from error
-    with atomic_write(path.resolve()) as temporary:
-        yield temporary
+    with atomic_write(path) as stream:
+        yield stream
+
+
+def _open_directly(path: Path) -> int | None:
+    """Return a descriptor of what cannot be replaced by a file; None if `path` is a file, a link, or does not exist."""
+    if match := _DESCRIPTOR.fullmatch(os.path.abspath(path)):
+        number = match["dev"] or match["proc"] or {"stdout": 1, "stderr": 2}[match["name"]]
+        return os.dup(int(number))
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return None
+    if stat.S_ISREG(mode) or stat.S_ISLNK(mode):
+        return None
+    return os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)

@@ -1,11 +1,15 @@
 """Read a report back: `report.json`, as `perfkit analyze -o report.json` writes it."""
 
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
 from perfkit.errors import StoreError
 from perfkit.schema.report import REPORT_VERSION, Report
+from perfkit.util.regular_file import read_regular
+
+_MOST_BYTES: Final = 8 << 30
 
 
 class _Versioned(msgspec.Struct):
@@ -28,9 +32,7 @@ def load_report(path: str | Path) -> Report:
     """
     file = Path(path)
     try:
-        if not file.is_file():  # a pipe or a device could block, or never end
-            raise StoreError(f"{file}: no such file" if not file.exists() else f"{file}: not a regular file")
-        data = file.read_bytes()
+        data = read_regular(file, most_bytes=_MOST_BYTES)
         version = msgspec.json.decode(data, type=_Versioned).schema_version
         if version != REPORT_VERSION:
             raise StoreError(

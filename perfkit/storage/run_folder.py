@@ -11,9 +11,7 @@
                  failure.json                   only after a failure: the first failed rank and the reason
 """
 
-import errno
 import re
-import stat
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -25,6 +23,7 @@ from perfkit.errors import StoreError
 from perfkit.schema.manifest import FILE_KINDS, MANIFEST_VERSION, Failure, FileKind, RunManifest, TraceFile
 from perfkit.schema.sweep import SWEEP_VERSION, Sweep, SweepPoint
 from perfkit.util.atomic_write import atomic_write
+from perfkit.util.regular_file import read_regular
 
 MANIFEST_NAME: Final = "run.json"
 FAILURE_NAME: Final = "failure.json"
@@ -99,8 +98,8 @@ def write_manifest(folder: Path, manifest: RunManifest) -> None:
 
 
 def _write_json(path: Path, value: Any) -> None:
-    with atomic_write(path) as temporary:
-        temporary.write_bytes(msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
+    with atomic_write(path) as stream:
+        stream.write(msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
 
 
 def read_manifest(folder: Path) -> RunManifest:
@@ -111,7 +110,7 @@ def read_manifest(folder: Path) -> RunManifest:
     """
     path = folder / MANIFEST_NAME
     try:
-        data = _read_regular_file(path)
+        data = read_regular(path)
         _check_version(path, data, MANIFEST_VERSION)
         return _with_failure(folder, msgspec.json.decode(data, type=RunManifest))
     except OSError as error:
@@ -125,7 +124,7 @@ def _with_failure(folder: Path, manifest: RunManifest) -> RunManifest:
     if manifest.state != "running":
         return manifest
     try:
-        data = _read_regular_file(folder / FAILURE_NAME)
+        data = read_regular(folder / FAILURE_NAME)
     except OSError:  # still running, or killed
         return manifest
     try:
@@ -152,7 +151,7 @@ def read_sweep(folder: Path) -> list[SweepPoint]:
     """
     path = folder / SWEEP_NAME
     try:
-        data = _read_regular_file(path)
+        data = read_regular(path)
         _check_version(path, data, SWEEP_VERSION)
         return msgspec.json.decode(data, type=Sweep).points
     except (FileNotFoundError, NotADirectoryError):
@@ -161,13 +160,6 @@ def read_sweep(folder: Path) -> list[SweepPoint]:
         raise StoreError(f"cannot read {path}: {error.strerror}") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise StoreError(f"{path} is not a valid sweep record: {error}; move it away") from error
-
-
-def _read_regular_file(path: Path) -> bytes:
-    """Read a regular file; reading a pipe could block for ever."""
-    if not stat.S_ISREG(path.stat().st_mode):
-        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
-    return path.read_bytes()
 
 
 class _Versioned(msgspec.Struct):
@@ -197,7 +189,7 @@ def claim_failure(folder: Path, failure: Failure) -> bool:
 def read_failure(folder: Path) -> Failure | None:
     """Return the failure of the first failed rank; None if there is none, or the file is incomplete (yet)."""
     try:
-        return msgspec.json.decode(_read_regular_file(folder / FAILURE_NAME), type=Failure)
+        return msgspec.json.decode(read_regular(folder / FAILURE_NAME), type=Failure)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return None
 

@@ -163,7 +163,7 @@ class SweepFolder:
         _make(self.path)
         path = self.path / _LOCK
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
         except OSError as error:
             raise StoreError(f"cannot write {path}: {error.strerror}") from error
         try:

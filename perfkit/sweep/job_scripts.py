@@ -245,7 +245,5 @@ def _write(path: Path, text: str, *, executable: bool = False) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StoreError(f"cannot create {path.parent}: {error.strerror}") from error
-    with atomic_write(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
-        if executable:
-            temporary.chmod(0o755)
+    with atomic_write(path, mode=0o777 if executable else 0o666) as stream:
+        stream.write(text.encode())

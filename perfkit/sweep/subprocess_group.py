@@ -7,7 +7,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Final, NamedTuple, Self
+from typing import BinaryIO, Final, NamedTuple, Self
+
+from perfkit.errors import StoreError
 
 _POLL_S: Final = 0.05
 _PATIENCE_S: Final = 20.0
@@ -62,9 +64,12 @@ def run_process(command: Sequence[str], log: Path, signals: Signals, lock: int |
         log: File to which the output of its processes is appended.
         signals: The signals that this process receives.
         lock: Descriptor that the launcher inherits.
+
+    Raises:
+        StoreError: The log cannot be written.
     """
     begin_ns = time.monotonic_ns()
-    with log.open("ab") as stream:
+    with _open_log(log) as stream:
         # In its own session: Ctrl-C in the terminal reaches the ranks once, through the launcher.
         process = subprocess.Popen(
             command,
@@ -81,6 +86,14 @@ def run_process(command: Sequence[str], log: Path, signals: Signals, lock: int |
             _kill([process.pid, *descendants(process.pid)])
         process.wait()
     return ProcessResult(process.returncode, time.monotonic_ns() - begin_ns)
+
+
+def _open_log(path: Path) -> BinaryIO:
+    """Open a log to append to it; in a folder from somebody else it could be a link to a file of the user."""
+    try:
+        return open(path, "ab", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o666))
+    except OSError as error:
+        raise StoreError(f"cannot write {path}: {error.strerror}") from error
 
 
 def _wait(process: subprocess.Popen[bytes], signals: Signals) -> None:

@@ -173,7 +173,8 @@ def _summaries(
     """Return the summaries of a run's traces, and messages about lost ones."""
     tasks = [task_for(file, options, cached=True) for file in location.traces]
     outcomes = TraceScheduler(tasks, progress).done(None, ExecutorOptions())
-    results.prune(task.file for task, outcome in zip(tasks, outcomes, strict=True) if outcome.fresh)
+    if any(outcome.fresh for outcome in outcomes):
+        results.prune()
     lost = [done.lost for done in outcomes if done.lost]
     named = zip(location.traces, outcomes, strict=True)
     summaries = [NamedSummary(file.name, done.summary) for file, done in named if done.summary]
@@ -284,7 +285,7 @@ def _open(output: Path, base_ns: int) -> Iterator[Writer]:
     name = output.name.lower()
     kind = PerfettoWriter if name.endswith(PERFETTO_SUFFIXES) else ChromeWriter
     _create_folder(output.parent)
-    with atomic_write(output.resolve()) as temporary, _stream(temporary, name.endswith(".gz")) as stream:
+    with atomic_write(output) as plain, _stream(plain, name.endswith(".gz")) as stream:
         writer = kind(stream, base_ns)
         yield writer
         writer.close()
@@ -298,10 +299,9 @@ def _create_folder(folder: Path) -> None:
 
 
 @contextmanager
-def _stream(path: Path, compressed: bool) -> Iterator[BinaryIO]:
-    with path.open("wb") as plain:
-        if not compressed:
-            yield plain
-            return
-        with gzip.GzipFile(filename="", mode="wb", fileobj=plain, compresslevel=_LEVEL, mtime=0) as stream:
-            yield stream  # type: ignore[misc]
+def _stream(plain: BinaryIO, compressed: bool) -> Iterator[BinaryIO]:
+    if not compressed:
+        yield plain
+        return
+    with gzip.GzipFile(filename="", mode="wb", fileobj=plain, compresslevel=_LEVEL, mtime=0) as stream:
+        yield stream  # type: ignore[misc]

@@ -1,25 +1,94 @@
-"""Write files atomically: readers never see a partial file."""
+"""Write files atomically, and never through a link: readers see no partial file, and no other file is touched.
+
+A folder may come from somebody else, or others may write into it. So a temporary file has a random name and must not
+exist, it is created and renamed relative to a descriptor of the folder, and a link at the file's name is replaced, not
+followed.
+"""
 
 import os
+import secrets
+import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import BinaryIO, Final
 
 from perfkit.errors import StoreError
 
+TEMPORARY_PREFIX: Final = ".perfkit-"
+"""Begins the names of temporary files and folders."""
+
+_DIRECTORY: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
+_NEW_FILE: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
 
 @contextmanager
-def atomic_write(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; rename it to `path` at the end, remove it after an error.
+def atomic_write(path: Path, *, mode: int = 0o666) -> Iterator[BinaryIO]:
+    """Yield a new file, open for writing and reading; at the end it gets the name `path`, after an error it is removed.
+
+    Args:
+        path: The file to create or replace; its folder must exist. A replaced file's permissions are kept.
+        mode: Permissions of a new file, before the umask.
 
     Raises:
-        StoreError: the file cannot be written.
+        StoreError: The file cannot be written.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        yield temporary
-        temporary.replace(path)
+        with open_folder(path.parent) as folder, new_file(folder, path.name, mode) as stream:
+            yield stream
     except OSError as error:
         raise StoreError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+@contextmanager
+def private_folder(parent: Path) -> Iterator[Path]:
+    """Yield a temporary folder in `parent` that only this user can access: for libraries that write to a path.
+
+    Raises:
+        OSError: It cannot be created.
+    """
+    with TemporaryDirectory(prefix=TEMPORARY_PREFIX, dir=parent, ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
+@contextmanager
+def open_folder(path: Path) -> Iterator[int]:
+    """Yield a descriptor of a folder, for the `dir_fd` of functions in `os`: it stays that folder, whatever is renamed.
+
+    Raises:
+        OSError: It does not exist, or is no folder.
+    """
+    descriptor = os.open(path, _DIRECTORY)
+    try:
+        yield descriptor
     finally:
-        temporary.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+@contextmanager
+def new_file(folder: int, name: str, mode: int) -> Iterator[BinaryIO]:
+    """Yield a new file like `atomic_write`, in the folder of a descriptor.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    temporary = f"{TEMPORARY_PREFIX}{secrets.token_hex(16)}.tmp"
+    descriptor = os.open(temporary, _NEW_FILE, mode, dir_fd=folder)
+    try:
+        with os.fdopen(descriptor, "w+b") as stream:
+            _keep_permissions(stream.fileno(), folder, name)
+            yield stream
+        os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary, dir_fd=folder)
+        raise
+
+
+def _keep_permissions(descriptor: int, folder: int, name: str) -> None:
+    """Give a file the permissions of the one that it replaces, which may be private."""
+    with suppress(OSError):  # there is none, or the file system has no permissions
+        replaced = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        if stat.S_ISREG(replaced.st_mode) and replaced.st_uid == os.geteuid():
+            os.fchmod(descriptor, stat.S_IMODE(replaced.st_mode) & 0o777)

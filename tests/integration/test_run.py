@@ -18,7 +18,6 @@ import pytest
 
 import perfkit
 from perfkit.schema.manifest import RunManifest
-from perfkit.storage import cache
 from perfkit.storage.run_folder import MANIFEST_NAME, read_manifest
 from tests.support.launching import (
     BIN,
@@ -53,7 +52,7 @@ def check_folder(folder: Path) -> RunManifest:
     """Check what every completed run leaves: a complete manifest and complete traces, nothing temporary."""
     manifest = read_manifest(folder)
     assert (manifest.state, manifest.failure) == ("completed", None)
-    own = {MANIFEST_NAME, cache.FOLDER}
+    own = {MANIFEST_NAME}
     assert {file.path for file in manifest.files} == {path.name for path in folder.iterdir()} - own
     assert [rank.rank for rank in manifest.ranks] == list(range(manifest.world.world_size))
     for rank in manifest.ranks:

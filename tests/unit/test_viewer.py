@@ -1,6 +1,10 @@
 """The server of `perfkit view`: requests of a browser, and requests that must be refused."""
 
 import http.client
+import os
+import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,6 +17,8 @@ from perfkit.errors import UsageError, ViewError
 from perfkit.viewer import PUBLIC_UI, PUBLIC_UI_PORT, TraceServer, bundled_ui, origin_of
 
 CONTENT = b'{"traceEvents": []}'
+NAME = "rank%200%20%231.json"
+NOBODY = 65534
 
 
 @pytest.fixture
@@ -74,11 +80,11 @@ def test_the_public_ui_may_fetch_from_one_port(trace: Path) -> None:
     except ViewError as error:
         pytest.skip(str(error))
     with server:
-        assert server.link == f"{PUBLIC_UI}/#!/?url=http://127.0.0.1:9001/trace/rank%200%20%231.json"
+        assert server.link == f"{PUBLIC_UI}/#!/?url=http://127.0.0.1:9001/{server.exchange.secret}/{NAME}"
 
 
 def test_the_ui_fetches_the_trace(public: TraceServer) -> None:
-    path = "/trace/rank%200%20%231.json"
+    path = f"/{public.exchange.secret}/{NAME}"
     assert public.link == f"{PUBLIC_UI}/#!/?url=http://127.0.0.1:{public.server_port}{path}"
     status, headers, content = ask(public, path, Origin=PUBLIC_UI)
     assert (status, content) == (200, CONTENT)
@@ -112,9 +118,51 @@ def test_another_name_for_loopback_is_refused(public: TraceServer, offline: Trac
         assert ask(server, server.exchange.path, Host=f"evil.example:{server.server_port}", **origin)[0] == 403
 
 
-@pytest.mark.parametrize("path", ["/", "/status", "/trace/", "/trace/other.json", "/etc/passwd", "/../secret"])
-def test_there_is_one_file(public: TraceServer, path: str) -> None:
-    assert ask(public, path, Origin=PUBLIC_UI)[0] == 404
+@pytest.mark.parametrize(
+    "path",
+    ["/", "/status", f"/trace/{NAME}", f"/{NAME}", f"//{NAME}", f"/{'A' * 43}/{NAME}", "/etc/passwd", "/../secret"],
+)
+def test_there_is_one_file_at_an_address_that_cannot_be_guessed(public: TraceServer, path: str) -> None:
+    for method in ("GET", "HEAD", "OPTIONS"):
+        assert ask(public, path, method, Origin=PUBLIC_UI)[0] == 404
+    assert not public.exchange.fetched
+    assert ask(public, public.exchange.path, Origin=PUBLIC_UI)[2] == CONTENT
+
+
+def test_every_server_has_an_address_of_its_own(trace: Path) -> None:
+    secrets = set()
+    for _ in range(5):
+        with TraceServer(trace, port=0) as server:
+            secrets.add(server.exchange.secret)
+    assert len(secrets) == 5
+    assert min(map(len, secrets)) >= 43
+
+
+def test_a_request_with_bytes_that_are_no_text(public: TraceServer) -> None:
+    with socket.create_connection(("127.0.0.1", public.server_port), timeout=10) as connection:
+        host = f"127.0.0.1:{public.server_port}"
+        connection.sendall(
+            b"GET /\xff\xfe HTTP/1.0\r\nHost: %b\r\nOrigin: %b\r\n\r\n" % (host.encode(), PUBLIC_UI.encode())
+        )
+        assert b" 404 " in connection.recv(100)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a process of another user")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says who has connected")
+@pytest.mark.parametrize("user", [NOBODY, 0])
+def test_another_user_gets_nothing_even_with_the_address(public: TraceServer, user: int) -> None:
+    """Anybody can read the address in the command line of the browser."""
+    port, path = public.server_port, public.exchange.path
+    request = f"GET {path} HTTP/1.0\\r\\nHost: 127.0.0.1:{port}\\r\\nOrigin: {PUBLIC_UI}\\r\\n\\r\\n"
+    script = f"exec 3<>/dev/tcp/127.0.0.1/{port}; printf %b '{request}' >&3; cat <&3"
+    done = subprocess.run(
+        ["bash", "-c", script], capture_output=True, user=user, extra_groups=[], cwd="/", timeout=30, check=False
+    )
+    assert (CONTENT in done.stdout) == (user == 0)
+    if user:
+        assert done.stdout == b""
+        assert not public.exchange.fetched
+        assert ask(public, path, Origin=PUBLIC_UI)[2] == CONTENT
 
 
 def test_the_ui_of_its_own_is_served_on_any_port(offline: TraceServer) -> None:

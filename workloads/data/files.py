@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import shutil
 import socket
 import zlib
 from abc import abstractmethod
@@ -13,6 +14,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
@@ -143,21 +145,19 @@ class FileSource(Source[ConfigT]):
         return path
 
     def _write(self, path: Path, workload: Workload[Any], spec: DataSpec) -> None:
-        """Write to a temporary name in the same folder, then rename."""
-        temporary = path.with_name(f"{_prefix(path)}{os.getpid()}.tmp")
-        try:
+        """Write in a new folder beside it that nobody else can access, then rename: libraries follow links."""
+        with TemporaryDirectory(prefix=_prefix(path), suffix=".tmp", dir=path.parent) as private:
+            temporary = Path(private, path.name)
             if not self.compresses:
                 _check_room(temporary, spec)
             self.write(temporary, workload, spec)
             _to_disk(temporary)
             temporary.rename(path)
-        finally:
-            temporary.unlink(missing_ok=True)
 
     def _clear(self, path: Path) -> None:
         """Remove what a killed writer on this host left behind; the caller holds the lock."""
         for left_over in path.parent.glob(f"{_prefix(path)}*.tmp"):
-            left_over.unlink()
+            shutil.rmtree(left_over, ignore_errors=True)  # does not follow links
 
     def _check(self, path: Path, spec: DataSpec) -> None:
         """Refuse a file that does not contain all samples of `spec`.
@@ -233,7 +233,7 @@ def _damage(stored: Stored, stamp: Stamp, spec: DataSpec) -> str | None:
 
 
 def _prefix(path: Path) -> str:
-    """Return the prefix of the temporary files that processes on this host write for `path`."""
+    """Return the prefix of the temporary folders of processes on this host that write `path`."""
     return f".{path.name}.{socket.gethostname()}."
 
 
@@ -243,7 +243,8 @@ def _locked(path: Path) -> Iterator[bool]:
 
     Without locks two writers both write the file, and the second rename wins: harmless, as the content is the same.
     """
-    with path.with_name(f".{path.name}.lock").open("w") as lock:
+    descriptor = os.open(path.with_name(f".{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+    with os.fdopen(descriptor, "w") as lock:
         alone = True
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)

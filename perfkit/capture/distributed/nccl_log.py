@@ -5,10 +5,14 @@ trace folder and moved later; NCCL continues to write to the moved file.
 """
 
 import os
+import secrets
 from pathlib import Path
+from typing import Final
 
 from perfkit.capture.config import NcclLevel
 from perfkit.errors import StoreError
+
+_FILE: Final = "NCCL_DEBUG_FILE"
 
 
 def request_log(level: NcclLevel, trace_dir: Path, rank: int) -> None:
@@ -22,23 +26,21 @@ def request_log(level: NcclLevel, trace_dir: Path, rank: int) -> None:
     except OSError as error:
         raise StoreError(f"cannot create {trace_dir}: {error.strerror}: choose another --trace-dir") from error
     os.environ["NCCL_DEBUG"] = level.upper()
-    os.environ["NCCL_DEBUG_FILE"] = str(_initial_path(trace_dir, rank).absolute())
+    # A random name: NCCL would follow a link that another user has left there.
+    name = f"nccl.rank{rank}.{secrets.token_hex(16)}.log"
+    os.environ[_FILE] = str((trace_dir / name).absolute())
 
 
-def collect_log(trace_dir: Path, folder: Path, rank: int) -> None:
-    """Move the log into the run's folder, as `rank<R>.nccl.log`; NCCL continues to write to it.
+def collect_log(folder: Path, rank: int) -> None:
+    """Move the requested log into the run's folder, as `rank<R>.nccl.log`; NCCL continues to write to it.
 
     Raises:
         StoreError: It cannot be moved.
     """
-    path = _initial_path(trace_dir, rank)
+    path = Path(os.environ[_FILE])
     try:
         path.rename(folder / f"rank{rank}.nccl.log")
     except FileNotFoundError:
         return  # at this level NCCL has logged nothing
     except OSError as error:
         raise StoreError(f"cannot move {path} into {folder}: {error.strerror}") from error
-
-
-def _initial_path(trace_dir: Path, rank: int) -> Path:
-    return trace_dir / f"nccl.rank{rank}.{os.getpid()}.log"

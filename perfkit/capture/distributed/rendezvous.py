@@ -193,8 +193,8 @@ def _write(path: Path, text: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StoreError(f"cannot create {path.parent}: {error.strerror}") from error
-    with atomic_write(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    with atomic_write(path) as stream:
+        stream.write(text.encode())
 
 
 def _read(path: Path, timeout: timedelta) -> str:

@@ -41,8 +41,8 @@ def write_first_failure(failure: FirstFailure, *, first: bool) -> None:
             with path.open("x", encoding="utf-8") as stream:
                 stream.write(text)
             return
-        with atomic_write(path) as temporary:
-            temporary.write_text(text, encoding="utf-8")
+        with atomic_write(path) as stream:
+            stream.write(text.encode())
 
 
 def read_first_failure(folder: Path) -> FirstFailure | None:

@@ -8,7 +8,7 @@ import torch
 
 from perfkit.capture.config import RunConfig
 from perfkit.errors import LaunchEnvironmentError
-from perfkit.util.atomic_write import atomic_write
+from perfkit.util.atomic_write import atomic_write, private_folder
 
 MEMORY_EVENTS: Final = 100_000
 """How many of the latest allocations and frees torch's memory history keeps."""
@@ -62,8 +62,8 @@ class PythonProfile:
             "txt": self._profiler.output_text(unicode=True, color=False),
         }
         for ending, text in texts.items():
-            with atomic_write(stem.with_name(f"{stem.name}.pyinstrument.{ending}")) as temporary:
-                temporary.write_text(text, encoding="utf-8")
+            with atomic_write(stem.with_name(f"{stem.name}.pyinstrument.{ending}")) as stream:
+                stream.write(text.encode())
 
 
 class MemoryHistory:
@@ -83,8 +83,10 @@ class MemoryHistory:
 
     def write(self, stem: Path) -> None:
         """Write a snapshot."""
-        with atomic_write(stem.with_name(f"{stem.name}.memory.pickle")) as temporary:
-            torch.cuda.memory._dump_snapshot(str(temporary))  # type: ignore[no-untyped-call]
+        target = stem.with_name(f"{stem.name}.memory.pickle")
+        with private_folder(target.parent) as folder:
+            torch.cuda.memory._dump_snapshot(str(folder / target.name))  # type: ignore[no-untyped-call]
+            (folder / target.name).replace(target)
 
 
 def make_recorders(run: RunConfig, rank: int) -> list[Recorder]:

@@ -7,17 +7,18 @@ import logging
 import re
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from torch.profiler import profile
 
 from perfkit.capture.messages import one_line
 from perfkit.capture.recording.lane_rewriter import Edit, apply_edits, find_edits
 from perfkit.errors import StoreError
-from perfkit.util.atomic_write import atomic_write
+from perfkit.util.atomic_write import atomic_write, private_folder
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -37,17 +38,23 @@ def write_trace(profiler: profile, target: Path) -> None:
     Raises:
         StoreError: The trace is incomplete, as on a full disk.
     """
-    plain = target.with_name(f".{target.name.removesuffix('.gz')}")
-    try:
+    with _folder_for_torch(target.parent) as folder:
+        plain = folder / target.name.removesuffix(".gz")
         profiler.export_chrome_trace(str(plain))
         if not plain.is_file():
             raise StoreError(f"torch wrote no trace into {target.parent}: {_HINT}")
         edits = _lane_edits(plain)
         with atomic_write(target) as packed:
             compress(plain, packed, edits)
-    finally:
-        plain.unlink(missing_ok=True)
-        plain.with_name(f"{plain.name}.tmp").unlink(missing_ok=True)  # torch's own, on a full disk
+
+
+@contextmanager
+def _folder_for_torch(parent: Path) -> Iterator[Path]:
+    try:
+        with private_folder(parent) as folder:
+            yield folder
+    except OSError as error:
+        raise StoreError(f"cannot write into {parent}: {error.strerror or error}") from error
 
 
 def _lane_edits(plain: Path) -> list[Edit]:
@@ -62,12 +69,12 @@ def _lane_edits(plain: Path) -> list[Edit]:
 _HINT: Final = "is the folder writable and the disk not full?"
 
 
-def compress(source: Path, target: Path, edits: Sequence[Edit] = ()) -> None:
+def compress(source: Path, target: BinaryIO, edits: Sequence[Edit] = ()) -> None:
     """Compress a trace with gzip, in slices, and check both what is read and what was written.
 
     Args:
         source: The file that torch wrote.
-        target: The file to write.
+        target: The new file, open for writing and reading.
         edits: Changes to apply to the text, in order of position.
 
     Raises:
@@ -76,18 +83,17 @@ def compress(source: Path, target: Path, edits: Sequence[Edit] = ()) -> None:
     """
     packer = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, _GZIP)
     check = _TraceCheck()
-    with source.open("rb") as reader, target.open("wb") as writer:
+    with source.open("rb") as reader:
         for data in apply_edits(iter(partial(reader.read, _SLICE_BYTES), b""), edits):
             check.see(data)
-            writer.write(packer.compress(data))
-        writer.write(packer.flush())
+            target.write(packer.compress(data))
+        target.write(packer.flush())
     if not check.whole:
         raise StoreError(f"torch wrote {check.bytes} bytes to {source} that are not a complete trace: {_HINT}")
-    with target.open("rb") as reader:
-        reader.seek(-8, 2)
-        trailer = struct.unpack("<II", reader.read())
-    if trailer != (check.crc, check.bytes & 0xFFFFFFFF):
-        raise StoreError(f"{target} was not written completely: {_HINT}")
+    target.flush()
+    target.seek(-8, 2)
+    if struct.unpack("<II", target.read()) != (check.crc, check.bytes & 0xFFFFFFFF):
+        raise StoreError(f"the trace of {source} was not written completely: {_HINT}")
 
 
 class _TraceCheck:
@@ -123,5 +129,5 @@ def write_key_averages(profiler: profile, target: Path, by_shape: bool) -> None:
     if any(getattr(row, "self_device_time_total", 0) for row in averages):
         order = "self_device_time_total"
     table = averages.table(sort_by=order, row_limit=_ROWS)
-    with atomic_write(target) as temporary:
-        temporary.write_text(table, encoding="utf-8")
+    with atomic_write(target) as stream:
+        stream.write(table.encode())

@@ -92,8 +92,8 @@ class FileFolderExchange:
 
     def publish(self, text: str) -> None:
         """Make `text` available to the others."""
-        with atomic_write(self._note) as temporary:
-            temporary.write_text(text, encoding="utf-8")
+        with atomic_write(self._note) as stream:
+            stream.write(text.encode())
 
     def read(self, timeout: timedelta) -> str:
         """Return what the first rank has published."""

@@ -45,8 +45,8 @@ def write_exit_record(folder: Path, record: RankRecord, kinds: list[StepKind]) -
         StoreError: The record cannot be written.
     """
     exit_record = _RankExitRecord(record=record, kinds=kinds)
-    with atomic_write(folder / _RECORD_NAME.format(record.rank)) as temporary:
-        temporary.write_bytes(msgspec.json.encode(exit_record))
+    with atomic_write(folder / _RECORD_NAME.format(record.rank)) as stream:
+        stream.write(msgspec.json.encode(exit_record))
 
 
 def remove_exit_records(folder: Path) -> None:

@@ -63,7 +63,7 @@ def run_rank(job: Job, debug: bool = False) -> None:
         guard.folder, guard.current_activity = folder, lambda: ranks.current_activity
         watchdog = Watchdog(info.rank, ranks.all_gather(process_identity()), folder)
         if job.run.nccl_debug is not None:
-            ranks.run_on_all(lambda: collect_log(job.trace_dir, folder, info.rank))
+            ranks.run_on_all(lambda: collect_log(folder, info.rank))
         _train(job, ranks, topology, folder, guard)
         watchdog.dismiss()
     if info.rank == 0:

@@ -1,5 +1,6 @@
-"""The cache of summaries: hit for the same trace, miss for another, never trusted if damaged."""
+"""The cache of summaries: hit for the same trace, miss for another, never trusted if damaged or somebody else's."""
 
+import logging
 import os
 import shutil
 import subprocess
@@ -16,16 +17,25 @@ from perfkit.accelerators import CUDA
 from perfkit.analysis.per_rank import summary as rank
 from perfkit.pipeline import summarize as summaries
 from perfkit.schema.report import Report
-from perfkit.storage import cache
+from perfkit.storage import cache, cache_folder
 from tests.support.many_ranks import copy_sample
+
+NOBODY = 65534
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A run of two ranks whose cache lies beside it."""
+def run(tmp_path: Path) -> Path:
+    """A run of two ranks."""
+    return copy_sample(tmp_path / "run")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The cache folder of a user."""
     monkeypatch.delenv("PERFKIT_CACHE_DIR")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "users"))
-    return copy_sample(tmp_path / "run")
+    monkeypatch.setattr(sys, "platform", "linux")
+    return tmp_path / "users" / "perfkit"
 
 
 @pytest.fixture
@@ -42,10 +52,9 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-def settle(folder: Path) -> None:
+def settle() -> None:
     """Make files look old: a recently changed file is read again."""
     time.sleep(2.1)
-    assert folder.exists()
 
 
 def same(one: Report, other: Report) -> bool:
@@ -61,7 +70,7 @@ def test_looking_again_analyses_nothing(run: Path, made: list[str]) -> None:
 
 
 def test_what_has_settled_is_not_even_read(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settle(run)
+    settle()
     first = perfkit.analyze(run)
     monkeypatch.setattr(summaries, "summarize_file", None)
     monkeypatch.setattr(cache, "fingerprint", None)
@@ -69,7 +78,7 @@ def test_what_has_settled_is_not_even_read(run: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.slow  # two processes analyse the folder several times
-def test_two_at_once_get_in_nobodys_way(run: Path) -> None:
+def test_two_at_once_get_in_nobodys_way(run: Path, folder: Path) -> None:
     command = [sys.executable, "-m", "perfkit", "analyze", str(run), "-f", "json"]
     wanted = subprocess.run([*command, "--no-cache"], capture_output=True, check=True, timeout=120).stdout
     for state in ("empty", "full"):
@@ -78,8 +87,8 @@ def test_two_at_once_get_in_nobodys_way(run: Path) -> None:
         assert [running.returncode for running in both] == [0, 0], outputs
         assert {errors for _, errors in outputs} == {b""}
         assert {report for report, _ in outputs} == {wanted}, state
-    assert len(list((run / cache.FOLDER).glob("*.result"))) == 2
-    assert list((run / cache.FOLDER).glob(".*.tmp")) == []
+    assert len(list(folder.glob("*.result"))) == 2
+    assert list(folder.glob(".*")) == []
 
 
 def test_a_copy_is_known_by_its_own_name(run: Path, made: list[str]) -> None:
@@ -93,7 +102,7 @@ def test_a_copy_is_known_by_its_own_name(run: Path, made: list[str]) -> None:
 
 
 def test_an_edited_trace_is_read_again_though_size_and_time_are_kept(run: Path, made: list[str]) -> None:
-    settle(run)
+    settle()
     perfkit.analyze(run)
     other, trace = sorted(run.glob("rank?.json.gz"), key=lambda path: path.stat().st_size)
     before = trace.stat()
@@ -118,9 +127,9 @@ def test_options_and_code_have_results_of_their_own(
 
 
 @pytest.mark.parametrize("damage", ["empty", "flipped", "cut", "foreign", "well-sealed nonsense"])
-def test_a_damaged_result_is_made_anew(run: Path, made: list[str], damage: str) -> None:
+def test_a_damaged_result_is_made_anew(run: Path, folder: Path, made: list[str], damage: str) -> None:
     first = perfkit.analyze(run)
-    entries = sorted((run / cache.FOLDER).glob("*.result"))
+    entries = sorted(folder.glob("*.result"))
     assert len(entries) == 2
     contents = [entry.read_bytes() for entry in entries]
     for number, entry in enumerate(entries):
@@ -140,41 +149,123 @@ def test_a_damaged_result_is_made_anew(run: Path, made: list[str], damage: str) 
     assert len(made) == 4
 
 
-def test_the_folder_keeps_out_of_the_way(run: Path) -> None:
+@pytest.mark.parametrize("kind", ["pipe", "folder", "link", "writable by others"])
+@pytest.mark.timeout(30)  # a pipe used to block for ever
+def test_an_entry_that_others_may_have_made_is_not_read(
+    run: Path, folder: Path, made: list[str], kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "_RACY_NS", 0)
+    first = perfkit.analyze(run)
+    for entry in [*folder.glob("*.result"), *folder.glob("*.seen")]:
+        original = entry.rename(entry.with_name(f"{entry.name}.original"))
+        if kind == "pipe":
+            os.mkfifo(entry)
+        elif kind == "folder":
+            entry.mkdir()
+        elif kind == "link":
+            entry.symlink_to(original)
+        else:
+            original.rename(entry).chmod(0o666)
+    assert same(first, perfkit.analyze(run))
+    assert len(made) == 4
+
+
+def test_results_that_came_with_traces_are_not_believed(run: Path, folder: Path, made: list[str]) -> None:
+    """Formerly the cache was beside the traces, so whoever made an archive could say what is in its traces."""
+    first = perfkit.analyze(run)
+    shutil.copytree(folder, run / ".perfkit-cache")
+    shutil.rmtree(folder)
+    assert same(first, perfkit.analyze(run))
+    assert len(made) == 4
+    assert not list(run.glob(".perfkit-cache/.perfkit*"))
+
+
+def test_only_the_user_can_read_the_folder(run: Path, folder: Path) -> None:
     perfkit.analyze(run)
-    folder = run / cache.FOLDER
-    assert (folder / ".gitignore").read_text() == "*\n"
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
     assert (folder / "CACHEDIR.TAG").read_text().startswith("Signature: 8a477f597d28d172789f06886806bc55")
     assert not [path for path in folder.iterdir() if path.name.endswith(".tmp")]
-    assert perfkit.analyze(run).runs[0].findings == perfkit.analyze(run, cache=False).runs[0].findings
+    assert sorted(path.name for path in run.iterdir() if path.name.startswith(".")) == []
 
 
-def test_no_cache_leaves_nothing(run: Path) -> None:
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
+def test_a_folder_of_another_user_is_not_used(run: Path, folder: Path, made: list[str]) -> None:
+    perfkit.analyze(run)
+    os.chown(folder, NOBODY, NOBODY)
+    perfkit.analyze(run)
+    assert len(made) == 4
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can write into a folder of another user")
+def test_root_makes_no_folder_in_the_home_of_a_user(run: Path, folder: Path) -> None:
+    folder.parent.mkdir()
+    os.chown(folder.parent, NOBODY, NOBODY)
+    perfkit.analyze(run)
+    assert not folder.exists()
+
+
+def test_a_folder_that_others_can_write_to_is_not_used(
+    run: Path, folder: Path, made: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    folder.mkdir(parents=True)
+    folder.chmod(0o777)
+    with caplog.at_level(logging.INFO, "perfkit"):
+        perfkit.analyze(run)
+        perfkit.analyze(run)
+    assert len(made) == 4
+    assert list(folder.iterdir()) == []
+    assert [record.getMessage() for record in caplog.records if "cached" in record.getMessage()] == [
+        f"nothing is cached: {folder}: it belongs to another user, or others can write to it"
+    ]
+
+
+def test_no_cache_leaves_nothing(run: Path, folder: Path) -> None:
     perfkit.analyze(run, cache=False)
-    assert not (run / cache.FOLDER).exists()
+    assert not folder.exists()
 
 
-def test_the_users_folder_where_the_traces_cannot_be_written(run: Path, tmp_path: Path, made: list[str]) -> None:
-    (run / cache.FOLDER).write_text("in the way: root may write to any folder")
-    first = perfkit.analyze(run)
-    assert len(list((tmp_path / "users" / "perfkit").glob("*.result"))) == 2
-    assert same(first, perfkit.analyze(run))
-    assert len(made) == 2
+def test_where_the_folder_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cache_folder.location() == Path(os.environ["PERFKIT_CACHE_DIR"])
+    monkeypatch.delenv("PERFKIT_CACHE_DIR")
+    for base, expected in (("/x", Path("/x/perfkit")), ("relative", tmp_path / ".cache/perfkit")):
+        monkeypatch.setattr(sys, "platform", "linux")
+        monkeypatch.setenv("XDG_CACHE_HOME", base)
+        assert cache_folder.location() == expected
+        monkeypatch.setattr(sys, "platform", "darwin")
+        assert cache_folder.location() == tmp_path / "Library/Caches/perfkit"
 
 
-def test_nowhere_to_write_costs_only_the_cache(run: Path, tmp_path: Path) -> None:
-    (run / cache.FOLDER).touch()
-    (tmp_path / "users").touch()
+def test_nowhere_to_write_costs_only_the_cache(run: Path, tmp_path: Path, folder: Path) -> None:
+    folder.parent.touch()
     assert len(perfkit.analyze(run).runs[0].ranks) == 2
 
 
-def test_the_oldest_go_first(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_home_costs_only_the_cache(run: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(Path, "home", no_home)
+    assert cache_folder.location() is None
+    assert len(perfkit.analyze(run).runs[0].ranks) == 2
+
+
+def test_what_was_not_used_for_longest_goes_first(
+    run: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     perfkit.analyze(run)
-    old, new = sorted((run / cache.FOLDER).glob("*.result"))
-    os.utime(old, (0, 0))
-    monkeypatch.setattr(cache, "LIMIT_BYTES", new.stat().st_size + 1000)
-    cache.prune([run / "rank0.json.gz"])
-    assert [path for path in (old, new) if path.exists()] == [new]
+    one, other = sorted(folder.glob("*.result"))
+    for path in (one, other):
+        os.utime(path, (1000, 1000))
+    left_behind = folder / ".perfkit-0123.tmp"
+    left_behind.touch()
+    os.utime(left_behind, (1000, 1000))
+    cache_folder.read(one.name)
+    monkeypatch.setattr(cache_folder, "LIMIT_BYTES", one.stat().st_size + 1000)
+    cache.prune()
+    assert sorted(path.name for path in folder.iterdir()) == sorted([one.name, "CACHEDIR.TAG"])
 
 
 def test_a_name_that_was_not_utf_8_passes() -> None:

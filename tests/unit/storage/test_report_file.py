@@ -39,7 +39,7 @@ def test_what_is_not_a_report_is_one_line(tmp_path: Path, content: bytes, messag
 
 
 def test_a_missing_file_and_a_pipe_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="no such file"):
+    with pytest.raises(StoreError, match="No such file"):
         perfkit.load_report(tmp_path / "none.json")
     os.mkfifo(tmp_path / "pipe.json")
     with pytest.raises(StoreError, match="not a regular file"):

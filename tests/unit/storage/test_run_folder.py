@@ -83,8 +83,8 @@ def test_a_file_that_fails_half_way_leaves_the_old_one(tmp_path: Path) -> None:
     target.write_text("old")
 
     def write() -> None:
-        with atomic_write(target) as temporary:
-            temporary.write_text("ne")
+        with atomic_write(target) as stream:
+            stream.write(b"ne")
             raise OSError(28, "No space left on device")
 
     with pytest.raises(StoreError, match="cannot write"):

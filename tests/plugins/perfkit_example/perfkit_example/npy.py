@@ -40,7 +40,7 @@ class Npy(Source[NpyConfig]):
             folder.mkdir(parents=True, exist_ok=True)
             samples = workload.generate(spec, 0, spec.samples)
             for path in paths:
-                with atomic_write(path) as temporary, temporary.open("wb") as file:
+                with atomic_write(path) as file:
                     np.save(file, samples[path.stem])
         return folder
 

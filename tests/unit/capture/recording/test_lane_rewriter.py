@@ -82,8 +82,9 @@ def crossing(folder: Path) -> tuple[Path, Path]:
                 one.__exit__(None, None, None)
     plain, packed = folder / "plain.json", folder / "rank0.json.gz"
     profiler.export_chrome_trace(str(plain))
-    compress(plain, folder / "plain.json.gz", [])
-    compress(plain, packed, find_edits(plain))
+    for target, edits in ((folder / "plain.json.gz", []), (packed, find_edits(plain))):
+        with target.open("w+b") as stream:
+            compress(plain, stream, edits)
     return folder / "plain.json.gz", packed
 
 
@@ -147,7 +148,8 @@ def test_a_huge_event_is_not_kept_whole_in_memory(tmp_path: Path) -> None:
     assert [at for at, _ in pieces] == [sum(len(data) for _, data in pieces[:n]) for n in range(len(pieces))]
     edits = find_edits(plain)
     assert len(edits) == 2 + 3  # what announces the lanes, and all but the first slice and the huge one
-    compress(plain, packed, edits)
+    with packed.open("w+b") as stream:
+        compress(plain, stream, edits)
     events = msgspec.json.decode(gzip.decompress(packed.read_bytes()))["traceEvents"]
     assert [event["name"][0] for event in events if event["ph"] == "X"] == ["a", "b", "h", "c", "d"]
 

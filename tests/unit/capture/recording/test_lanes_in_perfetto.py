@@ -34,7 +34,8 @@ def test_a_real_trace_of_a_device_loses_nothing(real_traces: Path, tmp_path: Pat
         tmp_path / "a.json.gz",
     )
     plain.write_bytes(gzip.decompress(source.read_bytes()))
-    compress(plain, laned, find_edits(plain))
+    with laned.open("w+b") as stream:
+        compress(plain, stream, find_edits(plain))
     before, after = TraceProcessor(source), TraceProcessor(laned)
     assert before.errors() == {"slice_drop_overlapping_complete_event": 15}
     assert after.errors() == {}

@@ -75,7 +75,8 @@ def test_compress_keeps_every_byte(tmp_path: Path) -> None:
     whole = {"a": "x" * (1 << 20), "traceEvents": list(range(100_000)), "traceName": "t"}
     trace = json.dumps(whole).encode() + b"\n"
     (tmp_path / "t").write_bytes(trace)
-    compress(tmp_path / "t", tmp_path / "t.gz")
+    with (tmp_path / "t.gz").open("w+b") as target:
+        compress(tmp_path / "t", target)
     assert gzip.decompress((tmp_path / "t.gz").read_bytes()) == trace
 
 
@@ -87,15 +88,15 @@ CUT_AFTER_AN_EVENT = b'{"traceEvents": [{"ph": "X", "args": {"Input Dims": [[1, 
 )
 def test_compress_refuses_what_is_no_trace(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "t").write_bytes(content)
-    with pytest.raises(StoreError, match="not a complete trace"):
-        compress(tmp_path / "t", tmp_path / "t.gz")
+    with (tmp_path / "t.gz").open("w+b") as target, pytest.raises(StoreError, match="not a complete trace"):
+        compress(tmp_path / "t", target)
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
 def test_compress_on_a_full_disk(tmp_path: Path) -> None:
     (tmp_path / "t").write_bytes(b'{"traceEvents": [], "traceName": "t"}')
-    with pytest.raises(OSError, match="No space left"):
-        compress(tmp_path / "t", Path("/dev/full"))
+    with pytest.raises(OSError, match="No space left"), Path("/dev/full").open("wb") as target:
+        compress(tmp_path / "t", target)
 
 
 def test_threads() -> None:

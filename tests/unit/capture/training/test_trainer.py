@@ -168,13 +168,13 @@ def test_nccls_log_can_be_moved_while_it_is_open(tmp_path: Path, monkeypatch: py
     trace_dir, folder = tmp_path / "traces", tmp_path / "traces" / "run"
     request_log("info", trace_dir, 3)
     folder.mkdir()
-    collect_log(trace_dir, folder, 3)  # nothing was written
+    collect_log(folder, 3)  # nothing was written
     assert list_files(folder) == []
     assert os.environ["NCCL_DEBUG"] == "INFO"
     with Path(os.environ["NCCL_DEBUG_FILE"]).open("w") as log:
         log.write("before\n")
         log.flush()
-        collect_log(trace_dir, folder, 3)
+        collect_log(folder, 3)
         log.write("after\n")
     assert (folder / "rank3.nccl.log").read_text() == "before\nafter\n"
     assert [(file.kind, file.rank) for file in list_files(folder)] == [("nccl_log", 3)]

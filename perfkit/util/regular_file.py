@@ -1,0 +1,51 @@
+"""Read files that may be anything: a pipe would block for ever, a device may never end, and a file may be enormous."""
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BufferedReader
+from pathlib import Path
+from typing import Final
+
+MOST_BYTES: Final = 1 << 30
+"""Default limit of what is read into memory."""
+
+
+@contextmanager
+def open_regular(path: Path | str, *, follow: bool = True, folder: int | None = None) -> Iterator[BufferedReader]:
+    """Open a regular file for reading, without waiting.
+
+    Args:
+        path: The file.
+        follow: Whether it may be a link.
+        folder: Descriptor of the folder that a relative `path` is in; None for the working directory.
+
+    Raises:
+        OSError: It cannot be opened, or is not a regular file.
+    """
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
+    descriptor = os.open(path, flags, dir_fd=folder)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+        stream = os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+    with stream:
+        yield stream
+
+
+def read_regular(path: Path | str, *, most_bytes: int = MOST_BYTES) -> bytes:
+    """Return the content of a regular file.
+
+    Raises:
+        OSError: It cannot be read, is not a regular file, or is larger than `most_bytes`.
+    """
+    with open_regular(path) as stream:
+        data = stream.read(most_bytes + 1)
+    if len(data) > most_bytes:
+        raise OSError(errno.EFBIG, f"it is larger than {most_bytes:,} bytes", str(path))
+    return data
