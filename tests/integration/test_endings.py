@@ -19,12 +19,14 @@ from tests.support.launching import (
     children_of,
     descendants_of,
     environment,
+    execute,
     start,
     wait_for_folder,
     wait_for_library,
     wait_for_steps,
 )
 
+SCRIPTS = Path(__file__).parent / "scripts"
 ENDLESS = [*PYTHON, "run", *TINY["gpt"], "--no-profile", "--steps", "100000", "-n", "2"]
 
 
@@ -135,3 +137,20 @@ def test_an_interrupt_while_torch_is_imported_is_one_line(delay_s: float, tmp_pa
         parent.kill()
     assert parent.returncode == 130
     assert messages(errors) == ["perfkit: error: interrupted"]
+
+
+@pytest.mark.slow  # imports torch twice; the unit tests of the ranks of a script have the waits
+def test_a_rank_that_never_steps_delays_no_other(tmp_path: Path) -> None:
+    # Within the 30 s that the script's collectives wait, and with the line that names the folder.
+    done = execute(
+        [*PYTHON, "run", str(SCRIPTS / "learner.py"), "-n", "2", "--name", "l", "--trace-dir", str(tmp_path)]
+    )
+    assert done.returncode == 0, done.stderr
+    assert f"10 steps; to see where the time went: perfkit analyze {tmp_path / 'l'}" in done.stderr
+    manifest = read_manifest(tmp_path / "l")
+    assert (manifest.state, [rank.rank for rank in manifest.ranks]) == ("completed", [0])
+    walls_ns = manifest.ranks[0].step_wall_ns
+    assert max(walls_ns[1:]) < 2.5e9
+    assert {path.name for path in (tmp_path / "l").iterdir()} == {
+        *("run.json", "rank0.json.gz", "rank0.key_averages.txt"),
+    }

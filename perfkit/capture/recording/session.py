@@ -13,7 +13,6 @@ writing and compressing a trace happen inside `step()` after that, so that they 
 """
 
 import logging
-import math
 import os
 import time
 from collections.abc import Iterable, Iterator
@@ -31,6 +30,7 @@ from perfkit.accelerators import accelerators
 from perfkit.capture.distributed.rank_group import RankGroup
 from perfkit.capture.messages import print_warning
 from perfkit.capture.recording.flight_recorder import collectives_since
+from perfkit.capture.recording.loss_log import LossLog
 from perfkit.capture.recording.manifest_writer import StepMeasurements
 from perfkit.capture.recording.side_profilers import Recorder
 from perfkit.capture.recording.step_clock import step_clock
@@ -111,7 +111,7 @@ class Session:
         self._delayed: set[Phase] = set()
         self._batch_requested = False
         self._waited_ns = 0
-        self._losses: list[Tensor | float | None] = []
+        self._losses = LossLog()
         self.load_ns: list[int] = []
         """How long each completed step waited for its batch."""
         self.kinds: list[StepKind] = []
@@ -168,14 +168,14 @@ class Session:
         """End a step and begin the next one.
 
         Args:
-            loss: The step's loss for the manifest, if any; a tensor is read only after the run.
+            loss: The step's loss for the manifest, if any. It is not kept; one on a device is not waited for.
         """
         step = self.steps
         self._clock.end()
         self._mark_end()
         self.kinds.append(step_kind(self._schedule, step))
         self.load_ns.append(self._waited_ns)
-        self._losses.append(loss.detach() if isinstance(loss, Tensor) else loss)
+        self._losses.add(loss)
         self._waited_ns = 0
         self._batch_requested = False
         self._delayed.clear()
@@ -210,15 +210,17 @@ class Session:
 
         Args:
             wait: Whether to wait for the device. After a failure it may never finish: without waiting, only the steps
-                that it has finished are returned, and no losses that are on the device.
+                that it has finished are returned, and no losses since the last cycle that are on the device.
         """
         wall_ns = self._clock.wall_ns(wait)
+        if wait:
+            self._losses.read()
         count = len(wall_ns)
         return StepMeasurements(
             kinds=self.kinds[:count],
             wall_ns=wall_ns,
             load_ns=self.load_ns[:count],
-            loss=[_value(loss, wait) for loss in self._losses[:count]],
+            loss=self._losses.values(count),
         )
 
     def _prepare_step(self, step: int) -> None:
@@ -265,6 +267,7 @@ class Session:
             recorder.stop()
         torch_profiler.add_metadata_json(HEADER_KEY, msgspec.json.encode(self._header(cycle)).decode())
         torch_profiler.stop_trace()
+        self._losses.read()  # stopping has waited for the device
         self._profiler, self._recording = None, False
         stem = file_stem(self._ranks.rank, cycle, self._schedule.repeat)
 
@@ -293,13 +296,6 @@ class Session:
             steps=(self._first_recorded, self.steps - 1),
             collectives=collectives_since(self._cycle_start_ns),
         )
-
-
-def _value(loss: Tensor | float | None, wait: bool) -> float | None:
-    if loss is None or (isinstance(loss, Tensor) and loss.device.type != "cpu" and not wait):
-        return None
-    value = float(loss)
-    return value if math.isfinite(value) else None
 
 
 def _activities(device: str) -> list[ProfilerActivity]:

@@ -2,9 +2,12 @@
 
 import itertools
 import time
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import torch
+
+_MOST_EVENTS: Final = 256
+"""Steps whose events are kept before those that the device has finished are read. The host is rarely as far ahead."""
 
 
 class StepClock(Protocol):
@@ -52,6 +55,8 @@ class DeviceClock:
         self._module: Any = torch.get_device_module(device.type)
         self._begin: Any = None
         self._steps: list[tuple[Any, Any]] = []
+        """Events of the steps whose duration has not been read."""
+        self._wall_ns: list[int] = []
 
     def begin(self) -> None:
         """Mark the beginning of a step."""
@@ -60,13 +65,21 @@ class DeviceClock:
     def end(self) -> None:
         """Mark the end of the step."""
         self._steps.append((self._begin, self._mark()))
+        if len(self._steps) >= _MOST_EVENTS:  # otherwise a run of a million steps would keep as many
+            self._read(wait=False)
 
     def wall_ns(self, wait: bool = True) -> list[int]:
         """Return the durations of all steps; without `wait`, of those the device has finished: it may never finish."""
         if wait:
             self._module.synchronize(self._device)
-        ended = itertools.takewhile(lambda step: wait or _reached(step[1]), self._steps)
-        return [round(begin.elapsed_time(end) * 1e6) for begin, end in ended]
+        self._read(wait)
+        return self._wall_ns
+
+    def _read(self, wait: bool) -> None:
+        """Read the durations of the steps that the device has finished; of all of them after a `wait`."""
+        ended = list(itertools.takewhile(lambda step: wait or _reached(step[1]), self._steps))
+        self._wall_ns += [round(begin.elapsed_time(end) * 1e6) for begin, end in ended]
+        del self._steps[: len(ended)]
 
     def _mark(self) -> Any:
         event = self._module.Event(enable_timing=True)

@@ -2,7 +2,7 @@
 
 They issue no collective in the script's process group: it could be matched with one of the script's own, and would be
 in the trace. They use the store that the group was created with; without a process group, a file in the trace folder.
-Every wait is short, because any rank may never reach it.
+Every wait is short, because any rank may never reach it: one that trains nothing, or is not under perfkit at all.
 """
 
 import contextlib
@@ -19,6 +19,7 @@ from perfkit.capture.distributed.launch_id import launch_id
 from perfkit.capture.distributed.launcher_env import Launcher, RankInfo, find_launcher
 from perfkit.capture.messages import print_warning
 from perfkit.capture.script.rank_environment import launcher_environment, launcher_rank
+from perfkit.capture.script.rank_marks import mark_joined
 from perfkit.errors import RunError
 from perfkit.util.atomic_write import atomic_write
 
@@ -26,6 +27,12 @@ T = TypeVar("T")
 
 _POLL_S: Final = 0.02
 _PREFIX: Final = "perfkit/script"
+_JOIN_S: Final = 0.5
+"""How long to wait for ranks that have not stepped yet: a rank that takes part has done so several steps before."""
+_COME_S: Final = 2.0
+"""How long to wait for ranks to come to a barrier, or to begin to write the trace before it."""
+_POLL_S_PER_RANK: Final = 0.0001
+"""Limits the load on the process that hosts the store."""
 
 
 class FolderExchange(Protocol):
@@ -119,12 +126,15 @@ def _no_folder(timeout: timedelta) -> RunError:
 class ScriptRankGroup:
     """The ranks of a script, which may start and end at any time (implements `RankGroup`).
 
+    Each rank adds itself to counters in the store; the last one sets a key that the others poll. Polling, unlike the
+    store's own wait, neither blocks the store for other threads nor logs a warning when time is up.
+
     Args:
         info: This rank's place among the ranks.
         exchange: How the ranks agree on the run's folder; None for a single rank.
         store: The process group's, for `barrier`; None if there is no process group.
         barriers: Number of `barrier` calls to come, at most.
-        timeout: Limit of each wait.
+        timeout: Limit of the wait for the folder, and for ranks that write a trace.
     """
 
     def __init__(
@@ -139,6 +149,9 @@ class ScriptRankGroup:
         self._barriers = barriers
         self._timeout = timeout
         self._passed = 0
+        self._announced = 0
+        with contextlib.suppress(RuntimeError):  # the rank that hosts the store has ended
+            self._count("joined")
 
     def agree_on_folder(self, create: Callable[[], Path]) -> Path:
         """Return the run's folder, which the first rank to call this creates.
@@ -147,6 +160,12 @@ class ScriptRankGroup:
             StoreError: The folder cannot be created.
             RunError: The first rank has not created it.
         """
+        folder = self._agreed_folder(create)
+        if self.world_size > 1:
+            mark_joined(folder, self.rank)
+        return folder
+
+    def _agreed_folder(self, create: Callable[[], Path]) -> Path:
         if self._exchange is None:
             return create()
         if not self._exchange.claim():
@@ -162,22 +181,31 @@ class ScriptRankGroup:
         return Path(created)
 
     def barrier(self) -> None:
-        """Wait for the other ranks; after one timeout, never wait again."""
+        """Wait for the other ranks if all of them are recorded; once a rank has not come, never wait again."""
         if self._store is None or self._passed == self._barriers:
             return
         self._passed += 1
         try:
-            self._arrive(self._passed)
-            self._store.wait([f"released/{self._passed}"], self._timeout)
-        except RuntimeError:  # timeout, or the rank that hosts the store has ended
+            self._announce(self._passed)
+            self._count(f"arrived/{self._passed}")
+            absent = self._find_absent(self._passed)
+        except RuntimeError:  # the rank that hosts the store has ended
+            absent = "another rank has ended"
+        if absent is not None:
             print_warning(
-                f"rank {self.rank}: the ranks do not step together: "
+                f"rank {self.rank}: {absent}: "
                 "the first collective of a trace may include the time that one rank waits for another"
             )
             self.stop_waiting()
 
     def run_on_all(self, action: Callable[[], T]) -> T:
-        """Run `action` on this rank only: the others may be anywhere in the script."""
+        """Run `action` on this rank only: the others may be anywhere in the script.
+
+        The others wait for it in the next barrier, which they would otherwise give up: a trace can take long to write.
+        """
+        if self._passed < self._barriers:
+            with contextlib.suppress(RuntimeError):
+                self._announce(self._passed + 1)
         return action()
 
     def stop_waiting(self) -> None:
@@ -186,16 +214,43 @@ class ScriptRankGroup:
         self._passed = self._barriers
         with contextlib.suppress(RuntimeError):  # the rank that hosts the store has ended: nobody waits any more
             for barrier in remaining:
-                self._arrive(barrier)
+                self._announce(barrier)
+                self._count(f"arrived/{barrier}")
 
     def clear(self) -> None:
         """Remove any file of the folder exchange."""
         if self._exchange is not None:
             self._exchange.clear()
 
-    def _arrive(self, barrier: int) -> None:
-        if self._store is not None and self._store.add(f"arrived/{barrier}", 1) == self.world_size:
-            self._store.set(f"released/{barrier}", "")
+    def _find_absent(self, barrier: int) -> str | None:
+        """Wait for the other ranks; returns which have not come, None if all have."""
+        if not self._wait_for("joined", _JOIN_S):
+            return "not all ranks have stepped under perfkit, and those are not waited for"
+        if not self._wait_for(f"coming/{barrier}", _COME_S):
+            return "the ranks do not step together"
+        if not self._wait_for(f"arrived/{barrier}", self._timeout.total_seconds()):
+            return "another rank has not finished writing its trace"
+        return None
+
+    def _announce(self, barrier: int) -> None:
+        """Let the others know that this rank is about to come to a barrier."""
+        if self._announced < barrier:
+            self._announced = barrier
+            self._count(f"coming/{barrier}")
+
+    def _count(self, what: str) -> None:
+        if self._store is not None and self._store.add(what, 1) == self.world_size:
+            self._store.set(f"all/{what}", "")
+
+    def _wait_for(self, what: str, limit_s: float) -> bool:
+        """Wait until all ranks have counted themselves; returns whether they have within the limit."""
+        deadline = time.monotonic() + limit_s
+        poll_s = max(0.002, self.world_size * _POLL_S_PER_RANK)
+        while self._store is not None and not self._store.check([f"all/{what}"]):
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(poll_s)
+        return True
 
 
 def open_script_group(trace_dir: Path, label: str, barriers: int, timeout: timedelta) -> ScriptRankGroup:

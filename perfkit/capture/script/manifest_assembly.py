@@ -1,9 +1,11 @@
 """Completes the manifest of a script's run from the exit records that its ranks leave in the run's folder.
 
 A script's ranks end at any time and in any order, and some may never step. Each rank that ends leaves a record and
-writes the manifest from the records so far; the last one of all ranks removes the records.
+writes the manifest from the records so far; the last one of those that have stepped completes it, and removes the
+records. A rank also does so when its schedule is over: it may end where no code of perfkit's runs (`os._exit`).
 """
 
+import contextlib
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from perfkit.capture.recording.manifest_writer import utc_now
+from perfkit.capture.script.rank_marks import ended_ranks, joined_ranks, remove_marks
 from perfkit.schema.manifest import RankRecord, StepKind, World
 from perfkit.storage.run_folder import list_files, read_manifest, write_manifest
 from perfkit.util.atomic_write import atomic_write
@@ -27,41 +30,60 @@ UNKNOWN_FIELDS: Final = {
 
 _RECORD_NAME: Final = ".rank{}.left"
 _LOCK_NAME: Final = ".closing"
-_LOCK_TIMEOUT_S: Final = 5.0
+_LOCK_TIMEOUT_S: Final = 2.0
 """How long a rank waits for another one that writes the manifest."""
 
 
-class _RankExitRecord(Struct, frozen=True, kw_only=True):
-    """What a rank leaves in the run's folder when its script has ended."""
+class RankExitRecord(Struct, frozen=True, kw_only=True):
+    """What a rank leaves in the run's folder when its script has ended, or its schedule is over."""
 
     record: RankRecord
     kinds: list[StepKind]
+    ended: bool = True
+    """Whether the script has ended, without an error."""
 
 
-def write_exit_record(folder: Path, record: RankRecord, kinds: list[StepKind]) -> None:
+def write_exit_record(folder: Path, record: RankRecord, kinds: list[StepKind], *, ended: bool = True) -> None:
     """Leave this rank's record in the run's folder.
+
+    Args:
+        folder: The run's folder.
+        record: What this rank has measured.
+        kinds: The kinds of its steps.
+        ended: Whether the script has ended; otherwise its schedule is over.
 
     Raises:
         StoreError: The record cannot be written.
     """
-    exit_record = _RankExitRecord(record=record, kinds=kinds)
+    exit_record = RankExitRecord(record=record, kinds=kinds, ended=ended)
     with atomic_write(folder / _RECORD_NAME.format(record.rank)) as stream:
         stream.write(msgspec.json.encode(exit_record))
 
 
 def remove_exit_records(folder: Path) -> None:
-    """Remove the records of all ranks: the run has failed."""
+    """Remove the records and marks of all ranks: the run has failed."""
     for path in _record_paths(folder):
         path.unlink(missing_ok=True)
+    remove_marks(folder)
+
+
+def read_exit_records(folder: Path) -> list[RankExitRecord]:
+    """Return the records that are there, by rank."""
+    records = []
+    for path in _record_paths(folder):
+        with contextlib.suppress(OSError, msgspec.DecodeError):  # removed meanwhile
+            records.append(msgspec.json.decode(path.read_bytes(), type=RankExitRecord))
+    return sorted(records, key=lambda ended: ended.record.rank)
 
 
 def assemble_manifest(folder: Path, world_size: int, launcher: str) -> bool:
-    """Write the manifest as "completed" with the ranks that have ended by now.
+    """Write the manifest with the ranks that have left a record by now.
 
-    Another rank may never step, and so never end its recording: the manifest must not wait for it.
+    It is "completed" once every rank that has stepped has ended: a rank that never steps is not waited for. If such a
+    rank steps for the first time afterwards, its record is added later.
 
     Returns:
-        Whether this rank is the last of all.
+        Whether it is completed, so that this rank is the last; then nothing temporary is left.
 
     Raises:
         StoreError: The manifest cannot be read or written.
@@ -70,18 +92,23 @@ def assemble_manifest(folder: Path, world_size: int, launcher: str) -> bool:
     if not _acquire(lock):
         return False
     try:
-        paths = _record_paths(folder)
-        if not paths:  # a rank that ended at the same time was the last
+        exit_records = read_exit_records(folder)
+        if not exit_records:  # a rank that ended at the same time was the last
             return False
-        exit_records = [msgspec.json.decode(path.read_bytes(), type=_RankExitRecord) for path in paths]
-        _write_completed(folder, sorted(exit_records, key=lambda ended: ended.record.rank), world_size, launcher)
-        if len(paths) < world_size:
-            return False
-        for path in paths:
-            path.unlink()
+        complete = joined_ranks(folder) <= {ended.record.rank for ended in exit_records} and all(
+            ended.ended or _is_gone(folder, ended) for ended in exit_records
+        )
+        _write(folder, exit_records, world_size, launcher, complete=complete)
+        if complete or world_size == 1:
+            remove_exit_records(folder)
     finally:
         lock.unlink()
-    return True
+    return complete
+
+
+def _is_gone(folder: Path, record: RankExitRecord) -> bool:
+    """Return whether the process that left `record` when its schedule was over has ended since."""
+    return record.record.rank in ended_ranks(folder, -1)
 
 
 def _record_paths(folder: Path) -> list[Path]:
@@ -101,9 +128,17 @@ def _acquire(lock: Path) -> bool:
     return False
 
 
-def _write_completed(folder: Path, exit_records: Sequence[_RankExitRecord], world_size: int, launcher: str) -> None:
+def _write(
+    folder: Path, exit_records: Sequence[RankExitRecord], world_size: int, launcher: str, *, complete: bool
+) -> None:
     before = read_manifest(folder)
-    records, world, unknown = [ended.record for ended in exit_records], before.world, dict(UNKNOWN_FIELDS)
+    if before.state == "failed":
+        return
+    ended = {each.record.rank for each in exit_records}
+    earlier = [record for record in before.ranks if record.rank not in ended]
+    records = sorted([*earlier, *(each.record for each in exit_records)], key=lambda record: record.rank)
+    kinds = [each.kinds for each in exit_records] + ([before.step_kinds] if earlier else [])
+    world, unknown = before.world, dict(UNKNOWN_FIELDS)
     if len(records) == world_size:
         records, world = place_records(records, launcher)
     else:
@@ -111,10 +146,10 @@ def _write_completed(folder: Path, exit_records: Sequence[_RankExitRecord], worl
     manifest = msgspec.structs.replace(
         before,
         unknown=unknown,
-        state="completed",
-        finished_at=utc_now().isoformat(timespec="seconds"),
+        state="completed" if complete else before.state,
+        finished_at=utc_now().isoformat(timespec="seconds") if complete else None,
         world=world,
-        step_kinds=min((ended.kinds for ended in exit_records), key=len),
+        step_kinds=min(kinds, key=len),
         ranks=records,
         files=list_files(folder),
     )

@@ -122,6 +122,8 @@ class ScriptRecorder:
         with self._errors_contained():
             recording = self._recording or self._start(optimizer)
             recording.session.step()
+            if recording.session.steps == self._schedule.steps:
+                self._leave_record(recording)
             if recording.session.steps > self._schedule.steps + TIMED_AFTER:
                 self._stop(recording, None)
 
@@ -190,6 +192,14 @@ class ScriptRecorder:
         if wait:
             recording.session.finish()
         self._measured = self._trim(recording.session.measurements(wait=wait))
+
+    def _leave_record(self, recording: _Recording) -> None:
+        """Write what was measured now that the schedule is over: the script may end where no code of ours runs."""
+        session, ranks = recording.session, recording.ranks
+        measured = self._trim(session.measurements(wait=False))
+        record = rank_record(ranks.rank, recording.topology, measured)
+        write_exit_record(session.folder, record, measured.kinds, ended=False)
+        assemble_manifest(session.folder, ranks.world_size, ranks.info.launcher)
 
     def _trim(self, measured: StepMeasurements) -> StepMeasurements:
         """Drop what cannot be known of a script, and time step 0 from the script's start."""

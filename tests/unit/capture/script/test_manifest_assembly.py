@@ -1,5 +1,7 @@
 """The manifest of a script's run, from the records of ranks that end at any time."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from perfkit.capture.script.manifest_assembly import (
     remove_exit_records,
     write_exit_record,
 )
+from perfkit.capture.script.rank_marks import mark_joined
 from perfkit.schema.manifest import RankRecord, RunManifest, StepKind, World
 from perfkit.storage.run_folder import MANIFEST_NAME, read_manifest, write_manifest
 
@@ -58,10 +61,13 @@ def test_places_follow_from_the_hosts() -> None:
 
 def test_the_last_rank_completes_the_manifest_and_removes_the_records(folder: Path) -> None:
     long: list[StepKind] = ["cold", "active", "plain"]
+    mark_joined(folder, 0)
+    mark_joined(folder, 1)
     write_exit_record(folder, record(1, "b"), long)
     assert not assemble_manifest(folder, 2, "slurm")
     partial = read_manifest(folder)
-    assert (partial.state, [each.rank for each in partial.ranks], partial.step_kinds) == ("completed", [1], long)
+    assert (partial.state, partial.finished_at) == ("running", None)  # rank 0 still trains
+    assert ([each.rank for each in partial.ranks], partial.step_kinds) == ([1], long)
     assert partial.unknown.keys() == {*UNKNOWN_FIELDS, "ranks"}
     write_exit_record(folder, record(0, "a"), long[:2])
     assert assemble_manifest(folder, 2, "slurm")
@@ -69,6 +75,41 @@ def test_the_last_rank_completes_the_manifest_and_removes_the_records(folder: Pa
     assert [each.node_rank for each in whole.ranks] == [0, 1]
     assert (whole.step_kinds, whole.unknown, whole.world.launcher) == (long[:2], UNKNOWN_FIELDS, "slurm")
     assert [path.name for path in folder.iterdir()] == [MANIFEST_NAME]
+
+
+def test_a_rank_that_has_not_stepped_is_not_waited_for_and_added_if_it_does(folder: Path) -> None:
+    mark_joined(folder, 0)
+    write_exit_record(folder, record(0), ["cold", "plain"])
+    assert assemble_manifest(folder, 2, "none")
+    assert [path.name for path in folder.iterdir()] == [MANIFEST_NAME]
+    mark_joined(folder, 1)
+    write_exit_record(folder, record(1), ["cold"])
+    assert assemble_manifest(folder, 2, "none")
+    manifest = read_manifest(folder)
+    assert ([each.rank for each in manifest.ranks], manifest.step_kinds) == ([0, 1], ["cold"])
+    assert "ranks" not in manifest.unknown
+
+
+def test_what_was_measured_is_there_when_the_schedule_is_over(folder: Path) -> None:
+    write_exit_record(folder, record(0), ["cold", "active"], ended=False)
+    assert not assemble_manifest(folder, 1, "none")
+    manifest = read_manifest(folder)
+    assert (manifest.state, manifest.step_kinds) == ("running", ["cold", "active"])
+    assert [path.name for path in folder.iterdir()] == [MANIFEST_NAME]
+    write_exit_record(folder, record(0), ["cold", "active", "plain"])
+    assert assemble_manifest(folder, 1, "none")
+    assert read_manifest(folder).step_kinds == ["cold", "active", "plain"]
+
+
+def test_a_rank_that_is_gone_after_its_schedule_does_not_keep_the_run_open(folder: Path) -> None:
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    mark_joined(folder, 0)
+    mark_joined(folder, 1, pid=process.pid)
+    write_exit_record(folder, record(1), ["cold", "active"], ended=False)
+    write_exit_record(folder, record(0), ["cold", "active"])
+    assert assemble_manifest(folder, 2, "none")
+    assert read_manifest(folder).state == "completed"
 
 
 def test_without_records_nothing_is_written(folder: Path) -> None:

@@ -1,0 +1,77 @@
+"""Marks that a script's ranks leave in the run's folder while they run: who takes part, and which process it is.
+
+A rank that ends without a word (`os._exit`, a signal) shows only in what it leaves behind: other ranks lose their
+connection to it. Its mark tells them whose process is gone.
+"""
+
+import contextlib
+import os
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from perfkit.capture.lifecycle.watchdog import process_identity
+
+_NAME: Final = ".rank{}.process"
+
+
+class _Process(Struct, frozen=True):
+    place: str
+    """Host and pid namespace; empty if unknown."""
+    pid: int
+
+
+def mark_joined(folder: Path, rank: int, *, pid: int | None = None) -> None:
+    """Leave the mark of a rank; without one (a full disk) it counts as one that has not joined.
+
+    Args:
+        folder: The run's folder.
+        rank: The rank.
+        pid: Its process on this host; by default this one.
+    """
+    place, own = process_identity()
+    with contextlib.suppress(OSError):
+        _path(folder, rank).write_bytes(msgspec.json.encode(_Process(place, pid or own)))
+
+
+def joined_ranks(folder: Path) -> set[int]:
+    """Return the ranks whose marks are there."""
+    numbers = (path.name.split(".")[1].removeprefix("rank") for path in folder.glob(_NAME.format("*")))
+    return {int(number) for number in numbers if number.isdecimal()}
+
+
+def remove_marks(folder: Path) -> None:
+    """Remove the marks of all ranks."""
+    for rank in joined_ranks(folder):
+        _path(folder, rank).unlink(missing_ok=True)
+
+
+def ended_ranks(folder: Path, own: int) -> list[int]:
+    """Return the ranks beside `own` whose processes ran on this host and have ended, in order."""
+    place, _ = process_identity()
+    return [rank for rank in sorted(joined_ranks(folder) - {own}) if place and _has_ended(folder, rank, place)]
+
+
+def _has_ended(folder: Path, rank: int, place: str) -> bool:
+    try:
+        process = msgspec.json.decode(_path(folder, rank).read_bytes(), type=_Process)
+    except (OSError, msgspec.DecodeError):
+        return False
+    return process.place == place and not _runs(process.pid)
+
+
+def _runs(pid: int) -> bool:
+    """Return whether a process of this host runs; one that its parent has not waited for yet does not."""
+    try:
+        os.kill(pid, 0)
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
+    except (ProcessLookupError, FileNotFoundError):
+        return False
+    except (OSError, IndexError):  # another user's, or no /proc
+        return True
+
+
+def _path(folder: Path, rank: int) -> Path:
+    return folder / _NAME.format(rank)
