@@ -6,6 +6,7 @@
 
     with perfkit.profile(...) as session:      # record your own training loop
         ...
+    perfkit.step()                             # mark the end of a step, for `perfkit run SCRIPT`
     report = perfkit.analyze("traces/")        # the report, as records
     report.tables().steps                      # the same as pandas DataFrames
     perfkit.load_report("report.json")         # a report that was written earlier
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from perfkit.capture.recording.session import ProfilerOptions as ProfilerOptions
     from perfkit.capture.recording.session import Session as Session
     from perfkit.capture.recording.throughput import StepWork as StepWork
+    from perfkit.capture.script.marker import step as step
     from perfkit.errors import ExternalToolError as ExternalToolError
     from perfkit.errors import GateError as GateError
     from perfkit.errors import LaunchEnvironmentError as LaunchEnvironmentError
@@ -79,6 +81,7 @@ _LAZY: Final = dict.fromkeys(_ERRORS, "perfkit.errors") | {
     "load_report": "perfkit.storage.report_file",
     "merge": "perfkit.timeline.merge",
     "profile": "perfkit.capture.profile",
+    "step": "perfkit.capture.script.marker",
 }
 
 __all__ = [
@@ -114,6 +117,7 @@ __all__ = [
     "load_report",
     "merge",
     "profile",
+    "step",
 ]
 
 

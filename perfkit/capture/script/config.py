@@ -6,6 +6,7 @@ from msgspec import Meta, Struct
 
 from perfkit.capture.config import parse_duration
 from perfkit.capture.schedule import DEFAULT_SCHEDULE, Schedule
+from perfkit.capture.script.step_rule import StepRule
 from perfkit.errors import UsageError
 
 
@@ -13,11 +14,14 @@ class ScriptConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Options of `perfkit run SCRIPT`; validated on construction."""
 
     schedule: Annotated[
-        str, Meta(description="Which steps are recorded, counted from the end of the optimizer's first step.")
+        str, Meta(description="Which steps are recorded, counted from the end of the script's first step.")
     ] = DEFAULT_SCHEDULE
     step_on: Annotated[
         str | None,
-        Meta(description="Class of the optimizer whose steps count [default: the first optimizer that steps]."),
+        Meta(
+            description="What ends a step: an optimizer (its class, or the script's variable), backward, forward, "
+            "forward:MODULE (its class), or perfkit.step, a call in the script [default: the first optimizer to step]."
+        ),
     ] = None
     record_shapes: Annotated[
         bool, Meta(description="Record operators' shapes (adds about half a step's time, and memory).")
@@ -51,12 +55,17 @@ class ScriptConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         if self.timeout_ns < 10**9:
             raise UsageError(f"--timeout {self.timeout}: must be at least 1s")
 
-        _ = self.plan
+        _ = self.plan, self.step_rule
 
     @property
     def plan(self) -> Schedule:
         """The schedule."""
         return Schedule.parse(self.schedule)
+
+    @property
+    def step_rule(self) -> StepRule:
+        """What ends a step."""
+        return StepRule.parse(self.step_on)
 
     @property
     def timeout_ns(self) -> int:

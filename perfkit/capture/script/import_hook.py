@@ -12,7 +12,7 @@ from types import ModuleType
 
 
 def run_after_import(name: str, then: Callable[[], None]) -> None:
-    """Call `then` once the top-level module `name` has been imported; immediately if it already is."""
+    """Call `then` once the module `name` has been imported; immediately if it already is."""
     if name in sys.modules:
         then()
     else:
@@ -25,15 +25,20 @@ class _ImportHook(MetaPathFinder):
     def __init__(self, name: str, then: Callable[[], None]) -> None:
         self._name = name
         self._then = then
+        self._searching = False
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Return the other finders' spec of the awaited module; None for any other module."""
-        if fullname != self._name:
+        if fullname != self._name or self._searching:  # another hook of the same module asks this one too
             return None
-        specs = (finder.find_spec(fullname, path, target) for finder in sys.meta_path if finder is not self)
-        spec = next((spec for spec in specs if spec is not None), None)
+        self._searching = True
+        try:
+            specs = (finder.find_spec(fullname, path, target) for finder in list(sys.meta_path) if finder is not self)
+            spec = next((spec for spec in specs if spec is not None), None)
+        finally:
+            self._searching = False
         if spec is not None and spec.loader is not None:
             self._hook(spec.loader)
         return spec
@@ -42,7 +47,7 @@ class _ImportHook(MetaPathFinder):
         exec_module = loader.exec_module
 
         def exec_module_and_call(module: ModuleType) -> None:
-            del loader.exec_module  # the instance attribute: the method of the class takes its place again
+            vars(loader).pop("exec_module", None)  # the method of the class takes its place again
             exec_module(module)
             sys.meta_path.remove(self)
             self._then()

@@ -1,8 +1,6 @@
 """The one line at the end of a recorded script: what was recorded and where, or why nothing was."""
 
-from collections import Counter
 from pathlib import Path
-from typing import Final
 
 from perfkit.capture.lifecycle.failure_guard import TerminatedError
 from perfkit.capture.lifecycle.first_failure import FirstFailure, write_first_failure
@@ -10,12 +8,8 @@ from perfkit.capture.lifecycle.local_launch import is_child
 from perfkit.capture.messages import exit_cause, one_line, print_error, print_status
 from perfkit.capture.schedule import Schedule
 from perfkit.capture.script.config import ScriptConfig
+from perfkit.capture.script.step_messages import NoSteps
 from perfkit.storage.run_folder import MANIFEST_NAME, list_files
-
-_NO_STEPS: Final = (
-    "no optimizer of torch has stepped in this process: nothing was recorded (processes that the script starts are not "
-    "recorded: start its ranks with mpiexec, torchrun or -n)"
-)
 
 
 class OutcomeReporter:
@@ -59,15 +53,12 @@ class OutcomeReporter:
         else:
             print_error(line)
 
-    def report_nothing_recorded(self, seen: Counter[str]) -> None:
-        """Print why the recording never began; `seen` are the steps by class of optimizer."""
-        if not seen:
-            print_status(f"{self._script}: {_NO_STEPS}")
-        elif self._config.step_on is not None:
-            optimizers = ", ".join(f"{name} ({count} steps)" for name, count in seen.items())
-            print_error(
-                f"--step-on {self._config.step_on}: no such optimizer has stepped; those that have: {optimizers}"
-            )
+    def report_nothing_recorded(self, reason: NoSteps) -> None:
+        """Print why the recording never began."""
+        if reason.missed:
+            print_error(reason.text)
+        else:
+            print_status(f"{self._script}: {reason.text}")
 
     def report_own_profiler(self) -> None:
         """Print that the script profiles itself."""

@@ -1,8 +1,8 @@
-"""Records a training script that does not import perfkit: a hook of torch reports each step of an optimizer.
+"""Records a training script that does not import perfkit: hooks of torch report what ends a step.
 
-A step lasts from the end of one optimizer step to the end of the next. What comes before the first end is step 0,
-timed from the start of the script and `cold`; the schedule counts from step 1. After the schedule, a number of plain
-steps are timed, and then the script is left alone.
+A step lasts from one end to the next, by default from the end of one optimizer step to the end of the next. What comes
+before the first end is step 0, timed from the start of the script and `cold`; the schedule counts from step 1. After
+the schedule, a number of plain steps are timed, and then the script is left alone.
 
 Whatever goes wrong in perfkit is reported in one line, and the script continues without being recorded.
 """
@@ -10,8 +10,8 @@ Whatever goes wrong in perfkit is reported in one line, and the script continues
 import os
 import socket
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -19,8 +19,10 @@ from typing import Any, Final
 import msgspec
 import torch
 import torch.distributed as dist
+from torch import nn
 from torch.optim import Optimizer
 
+from perfkit.accelerators import device_types
 from perfkit.capture.distributed.launcher_env import RankInfo
 from perfkit.capture.distributed.topology import Topology, name_device, own_cores
 from perfkit.capture.lifecycle.failure_guard import TerminatedError, record_failure
@@ -35,11 +37,22 @@ from perfkit.capture.script.manifest_assembly import (
     remove_exit_records,
     write_exit_record,
 )
+from perfkit.capture.script.marker import on_step
 from perfkit.capture.script.outcome import OutcomeReporter
+from perfkit.capture.script.pass_hooks import Annotations, BackwardPasses, ForwardPasses
 from perfkit.capture.script.rank_environment import launcher_rank
 from perfkit.capture.script.sigterm_hook import SigtermHook
-from perfkit.capture.script.torch_hooks import OptimizerSteps, after_optimizer_step, before_profiler
-from perfkit.errors import PerfkitError, RunError
+from perfkit.capture.script.step_counter import StepCounter
+from perfkit.capture.script.step_messages import describe_steps, explain_no_steps
+from perfkit.capture.script.torch_hooks import (
+    after_optimizer_step,
+    after_scaler_step,
+    around_backward,
+    before_profiler,
+    device_of,
+    in_backward,
+)
+from perfkit.errors import RunError
 from perfkit.schema.manifest import World
 from perfkit.storage.run_folder import FAILURE_NAME
 
@@ -83,20 +96,32 @@ class ScriptRecorder:
         plan = config.plan
         self._schedule = msgspec.structs.replace(plan, skip_first=plan.skip_first + 1)
         self._pid = os.getpid()
-        self._optimizer_steps = OptimizerSteps(config.step_on)
+        self._counter = StepCounter(config.step_rule)
+        self._annotations = Annotations()
+        self._backward = BackwardPasses(self._annotations, self._on_backward, self._on_error)
+        self._forward = ForwardPasses(config.step_rule.name, self._annotations, self._on_forward, self._on_error)
+        self._device: torch.device | None = None
         self._outcome = OutcomeReporter(script, config, self._schedule)
         self._first_ns = 0
         self._busy = False
         self._over = False
         self.missed = False
-        """Whether the script has ended well, and the optimizer that was asked for has never stepped."""
+        """Whether the script has ended well, and what `--step-on` names was not among what ran."""
         self._recording: _Recording | None = None
         self._measured: StepMeasurements | None = None
 
     def attach(self) -> None:
         """Install the hooks in torch."""
-        after_optimizer_step(self._on_optimizer_step)
-        before_profiler(self._on_other_profiler)
+        try:
+            after_optimizer_step(self._on_optimizer_step)
+            after_scaler_step(self._on_scaler_step)
+            around_backward(self._backward)
+            before_profiler(self._on_other_profiler)
+            on_step(self._on_marker)
+            if self._counts_forward:
+                self._forward.calls.install()
+        except Exception as error:  # noqa: BLE001  this runs inside the script's `import torch`
+            self._on_error(error)
 
     def end(self, error: BaseException | None) -> None:
         """Write what is known once the script has ended, or is about to; `error` is why, None if it ended well."""
@@ -114,18 +139,71 @@ class ScriptRecorder:
             self._stop(recording, error)
             self._finish(recording, error)
 
-    def _on_optimizer_step(self, optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
+    @property
+    def _counts_forward(self) -> bool:
+        return self._config.step_rule.kind == "forward"
+
+    def _on_optimizer_step(self, optimizer: Optimizer) -> None:
+        self._note(optimizer, lambda: self._counter.after_optimizer_step(optimizer, in_backward=in_backward()))
+
+    def _on_scaler_step(self, optimizer: Any) -> None:
+        if isinstance(optimizer, Optimizer):
+            self._note(optimizer, lambda: self._counter.after_scaler_step(optimizer))
+
+    def _on_backward(self, loss: Any) -> None:
+        self._note(loss, self._counter.after_backward)
+
+    def _on_forward(self, module: nn.Module) -> None:
+        if self._counts_forward:
+            self._note(module, self._counter.after_forward)
+
+    def _on_marker(self) -> None:
+        self._note(None, self._counter.after_marker)
+
+    def _note(self, subject: Any, ends_step: Callable[[], bool]) -> None:
+        """Note an event of the script, and end its step if `ends_step` returns so.
+
+        Nothing that goes wrong here may reach the script.
+        """
         if os.getpid() != self._pid:  # a forked child trains something of its own
             return
-        if not self._optimizer_steps.add(optimizer) or self._over:
-            return
+        try:
+            if self._recording is None and not self._over:
+                self._device = device_of(subject) or self._device
+            ended = ends_step()
+        except Exception as error:  # noqa: BLE001
+            self._on_error(error)
+        else:
+            if ended and not self._over:
+                self._end_step()
+
+    def _end_step(self) -> None:
         with self._errors_contained():
-            recording = self._recording or self._start(optimizer)
+            recording = self._recording or self._start()
             recording.session.step()
             if recording.session.steps == self._schedule.steps:
                 self._leave_record(recording)
             if recording.session.steps > self._schedule.steps + TIMED_AFTER:
                 self._stop(recording, None)
+            self._annotate(recording.session.recording)
+
+    def _annotate(self, enabled: bool) -> None:
+        """Annotate forward and backward passes from now on, or no more."""
+        self._annotations.enable(enabled)
+        if self._counts_forward:
+            return
+        if enabled:
+            self._forward.calls.install()
+        else:
+            self._forward.calls.remove()
+
+    def _on_error(self, error: Exception) -> None:
+        """Report an error of perfkit's own; the script continues without being recorded."""
+        if self._over:
+            return
+        self._over = self._outcome.explained = True
+        self._outcome.report_error(error)
+        self._give_up(error)
 
     def _on_other_profiler(self) -> None:
         if self._busy or self._over or os.getpid() != self._pid:
@@ -140,13 +218,13 @@ class ScriptRecorder:
         if launcher_rank().rank == 0:
             self._outcome.report_own_profiler()
 
-    def _start(self, optimizer: Optimizer) -> _Recording:
+    def _start(self) -> _Recording:
         self._first_ns = time.perf_counter_ns()
         timeout = timedelta(microseconds=self._config.timeout_ns / 1000)
         ranks = open_script_group(self._trace_dir, self._config.workload, 2 * self._schedule.repeat, timeout)
-        device = _device_of(optimizer)
+        device = self._device or _current_device()
         topology = _script_topology(ranks.info, device)
-        description = self._describe_run(optimizer)
+        description = self._describe_run()
         folder = ranks.agree_on_folder(
             lambda: create_run(ranks.world_size, topology, description, self._trace_dir, self._config.name)
         )
@@ -165,8 +243,10 @@ class ScriptRecorder:
         session.start()
         return self._recording
 
-    def _describe_run(self, optimizer: Optimizer) -> RunDescription:
-        config = {"script": self._script, "arguments": self._arguments, "optimizer": type(optimizer).__name__}
+    def _describe_run(self) -> RunDescription:
+        config: dict[str, Any] = {"script": self._script, "arguments": self._arguments}
+        if self._counter.counted is not None:
+            config["optimizer"] = self._counter.counted.class_name
         return RunDescription(
             workload=self._config.workload,
             source=self._config.source,
@@ -187,6 +267,7 @@ class ScriptRecorder:
         if self._over:
             return
         self._over = True
+        self._annotate(False)
         recording.ranks.stop_waiting()
         wait = error is None or recording.can_wait_for_device
         if wait:
@@ -211,7 +292,7 @@ class ScriptRecorder:
         session, ranks = recording.session, recording.ranks
         measured = self._measured or self._trim(session.measurements(wait=False))
         record = rank_record(ranks.rank, recording.topology, measured)
-        steps = self._optimizer_steps.count
+        steps = self._counter.count
         if error is not None:
             fields = {"ranks": [record], "step_kinds": measured.kinds}
             if record_failure(session.folder, ranks.rank, exit_cause(error), lambda: fields):
@@ -223,13 +304,15 @@ class ScriptRecorder:
         write_exit_record(session.folder, record, measured.kinds)
         if assemble_manifest(session.folder, ranks.world_size, ranks.info.launcher):
             ranks.clear()
-            self._outcome.report_end(session.folder, f"{steps} steps")
+            self._outcome.report_end(session.folder, describe_steps(self._counter))
 
     def _report_nothing_recorded(self, error: BaseException | None) -> None:
-        explained, seen = self._outcome.explained, self._optimizer_steps.seen
-        self.missed = error is None and bool(seen) and self._config.step_on is not None and not explained
-        if not explained and error is None and launcher_rank().rank == 0:
-            self._outcome.report_nothing_recorded(seen)
+        if self._outcome.explained or error is not None:
+            return
+        reason = explain_no_steps(self._config, self._counter, list(self._forward.seen))
+        self.missed = reason.missed
+        if launcher_rank().rank == 0:
+            self._outcome.report_nothing_recorded(reason)
 
     @contextmanager
     def _errors_contained(self) -> Iterator[None]:
@@ -237,29 +320,31 @@ class ScriptRecorder:
         self._busy = True
         try:
             yield
-        except (PerfkitError, RuntimeError, OSError) as error:
-            self._over = self._outcome.explained = True
-            self._outcome.report_error(error)
-            self._give_up(error)
+        except Exception as error:  # noqa: BLE001  the outermost boundary: beyond it is the script
+            self._on_error(error)
         finally:
             self._busy = False
 
-    def _give_up(self, error: BaseException) -> None:
+    def _give_up(self, error: Exception) -> None:
+        with suppress(Exception):
+            self._annotate(False)
         recording = self._recording
         if recording is None:
             return
-        try:
+        with suppress(Exception):  # what is broken stays broken
             recording.ranks.stop_waiting()
             recording.session.discard()
-        except RuntimeError:  # what is broken stays broken
-            pass
-        recording.record_failure(error)
+        with suppress(Exception):
+            recording.record_failure(error)
 
 
-def _device_of(optimizer: Optimizer) -> torch.device:
-    parameters = (parameter for group in optimizer.param_groups for parameter in group["params"])
-    device = next((parameter.device for parameter in parameters), torch.device("cpu"))
-    return device if isinstance(device, torch.device) else torch.device("cpu")
+def _current_device() -> torch.device:
+    """Return the accelerator in use, else the CPU, for steps that end without a model, a loss or an optimizer."""
+    for kind in device_types():
+        module = getattr(torch, kind, None)
+        if module is not None and module.is_initialized():
+            return torch.device(kind, module.current_device())
+    return torch.device("cpu")
 
 
 def _script_topology(info: RankInfo, device: torch.device) -> Topology:

@@ -25,6 +25,7 @@ from perfkit.capture.lifecycle.parent_watch import exit_with_parent
 from perfkit.capture.messages import exit_cause, one_line, print_status
 from perfkit.capture.script.config import ScriptConfig
 from perfkit.capture.script.import_hook import run_after_import
+from perfkit.capture.script.own_frames import remove_own_frames
 from perfkit.capture.script.rank_environment import launcher_rank, set_rank_environment
 from perfkit.errors import StoreError
 from perfkit.util.sigint import exit_on_sigint, raise_keyboard_interrupt
@@ -150,12 +151,10 @@ class _ScriptContext:
         self._recorder.attach()
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
     ) -> None:
         if kind is not None and error is not None and kind is not SystemExit:
-            while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
-                trace = trace.tb_next  # the outermost frames are perfkit's
-            error.__traceback__ = trace
+            remove_own_frames(error)
             sys.excepthook(kind, error, error.__traceback__)
         self._finish(error)
         if error is None or isinstance(error, SystemExit):

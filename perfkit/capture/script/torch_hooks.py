@@ -1,70 +1,141 @@
-"""Hooks into torch that a script does not notice: after a step of an optimizer, and before a profiler is created."""
+"""Hooks into torch that a script does not notice: after a step of an optimizer, around forward and backward passes.
 
+torch.compile must not trace them: it is told to leave them alone as soon as a script has loaded it, since loading it
+takes seconds. A compiled call is left alone as a whole; its modules are not called one by one.
+"""
+
+import contextlib
 import functools
-import threading
-import weakref
-from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import torch
+from torch import nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from perfkit.capture.script.import_hook import run_after_import
 
-class OptimizerSteps:
-    """Counts the steps of a script: those of the first optimizer that steps, in its thread, for as long as it lives.
+_COMPILER = "torch._dynamo"
 
-    Args:
-        step_on: Class of the optimizer to count; None is any.
+
+def in_backward() -> bool:
+    """Return whether autograd's engine is running on this thread: no profiler may be started or stopped there."""
+    return bool(torch._C._current_graph_task_id() != -1)
+
+
+def after_optimizer_step(hook: Callable[[Optimizer], None]) -> None:
+    """Call `hook` with the optimizer after each step of every optimizer."""
+
+    def post_hook(optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
+        hook(optimizer)
+
+    handles = [register_optimizer_step_post_hook(post_hook)]
+
+    def replace() -> None:
+        handles.pop().remove()
+        handles.append(register_optimizer_step_post_hook(_uncompiled(post_hook)))
+
+    run_after_import(_COMPILER, replace)
+
+
+def after_scaler_step(hook: Callable[[Any], None]) -> None:
+    """Call `hook` with the optimizer after each `GradScaler.step`, whether or not it has stepped the optimizer."""
+    step = torch.amp.GradScaler.step
+
+    @functools.wraps(step)
+    def hooked_step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        result = step(self, optimizer, *args, **kwargs)
+        hook(optimizer)
+        return result
+
+    torch.amp.GradScaler.step = hooked_step  # type: ignore[method-assign]
+
+
+def _uncompiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `function`, which torch.compile leaves alone with all that it calls; it must have been loaded."""
+    disabled: Callable[..., Any] = torch.compiler.disable(function)  # type: ignore[no-untyped-call]
+    return disabled
+
+
+class PassHook(Protocol):
+    """Is told when a forward or backward pass begins and ends."""
+
+    def begin(self, subject: Any) -> bool:
+        """Note that a pass begins, of a module or from a loss; returns whether `end` is wanted."""
+
+    def end(self, subject: Any, failed: bool) -> None:
+        """Note that it has ended; `failed` if by an error."""
+
+
+def around_backward(hook: PassHook) -> None:
+    """Call `hook` around each `torch.autograd.backward`, with its first argument; `Tensor.backward` calls that."""
+    wrapped = _wrapped(torch.autograd.backward, hook)
+    torch.autograd.backward = wrapped
+
+    def replace() -> None:
+        if torch.autograd.backward is wrapped:
+            torch.autograd.backward = _uncompiled(wrapped)
+
+    run_after_import(_COMPILER, replace)
+
+
+def _wrapped(function: Callable[..., Any], hook: PassHook) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def hooked(*args: Any, **kwargs: Any) -> Any:
+        subject = args[0] if args else None
+        if not hook.begin(subject):
+            return function(*args, **kwargs)
+        try:
+            result = function(*args, **kwargs)
+        except BaseException:
+            hook.end(subject, True)
+            raise
+        hook.end(subject, False)
+        return result
+
+    return hooked
+
+
+class ModuleCalls:
+    """Calls a hook around each call of a module, while installed.
+
+    Unlike torch's global forward hooks it costs a compiled module nothing: it is no reason to compile it again.
     """
 
-    def __init__(self, step_on: str | None) -> None:
-        self._step_on = step_on
-        self._counted: weakref.ref[Optimizer] | None = None
-        self._thread: int | None = None
-        self.seen: Counter[str] = Counter()
-        """Steps by class of optimizer, of all optimizers."""
-        self.count = 0
-        """Steps of the counted optimizer."""
+    def __init__(self, hook: PassHook) -> None:
+        call, is_compiling = nn.Module.__call__, torch.compiler.is_compiling
 
-    def add(self, optimizer: Optimizer) -> bool:
-        """Note a step of `optimizer`; returns whether it is a step of the script."""
-        self.seen[type(optimizer).__name__] += 1
-        counts = self._counts(optimizer)
-        self.count += counts
-        return counts
+        @functools.wraps(call)
+        def hooked(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            if is_compiling() or not hook.begin(self):
+                return call(self, *args, **kwargs)
+            try:
+                result = call(self, *args, **kwargs)
+            except BaseException:
+                hook.end(self, True)
+                raise
+            hook.end(self, False)
+            return result
 
-    def _counts(self, optimizer: Optimizer) -> bool:
-        counted = self._counted() if self._counted else None
-        if counted is None:
-            if self._step_on not in (None, type(optimizer).__name__):
-                return False
-            self._counted = weakref.ref(optimizer)
-            self._thread = threading.get_ident()
-            return True
-        return counted is optimizer and self._thread == threading.get_ident()
+        self._call = call
+        self._hooked = hooked
 
+    def install(self) -> None:
+        """Hook the calls of all modules, unless they are hooked already or the script has replaced `__call__`."""
+        if nn.Module.__call__ is self._call:
+            nn.Module.__call__ = self._hooked  # type: ignore[method-assign]
 
-def after_optimizer_step(hook: Callable[..., None]) -> None:
-    """Call `hook` with the optimizer, its arguments and keyword arguments, after each step of every optimizer."""
-    register_optimizer_step_post_hook(_not_compiled(hook))
+    def remove(self) -> None:
+        """Remove the hook."""
+        if nn.Module.__call__ is self._hooked:
+            nn.Module.__call__ = self._call  # type: ignore[method-assign]
 
 
 def before_profiler(hook: Callable[[], None]) -> None:
     """Call `hook` before a profiler of torch is created."""
     for profiler_class in (torch.profiler.profile, torch.autograd.profiler.profile):
         _call_before_init(profiler_class, hook)
-
-
-def _not_compiled(hook: Callable[..., None]) -> Callable[..., None]:
-    """Return `hook` marked as `torch.compiler.disable` marks it, which would import the compiler into every script."""
-
-    def uncompiled(*args: Any) -> None:
-        hook(*args)
-
-    uncompiled._torchdynamo_disable = True  # type: ignore[attr-defined]
-    return uncompiled
 
 
 def _call_before_init(profiler_class: Any, hook: Callable[[], None]) -> None:
@@ -77,3 +148,15 @@ def _call_before_init(profiler_class: Any, hook: Callable[[], None]) -> None:
         init(self, *args, **kwargs)
 
     profiler_class.__init__ = hooked_init
+
+
+def device_of(subject: Any) -> torch.device | None:
+    """Return the device of an optimizer, a module or a loss; None if it has none."""
+    with contextlib.suppress(AttributeError, TypeError, ValueError, StopIteration, RuntimeError):
+        if isinstance(subject, Optimizer):
+            subject = (parameter for group in subject.param_groups for parameter in group["params"])
+        elif isinstance(subject, nn.Module):
+            subject = subject.parameters()
+        first = subject if isinstance(subject, torch.Tensor) else next(iter(subject))
+        return first.device if isinstance(first.device, torch.device) else None
+    return None

@@ -35,6 +35,9 @@ class Tensor:
             raise AttributeError(name)
         return lambda *_, **__: self
 
+    def backward(self) -> None:
+        autograd.backward(self)
+
 
 class device:  # noqa: N801
     """The CPU."""
@@ -136,7 +139,9 @@ optim = _module("optim", Optimizer=_Optimizer, optimizer=_post, **_kinds)
 nn = _module("nn", Module=_Layer, Linear=_Layer, ReLU=_Layer, Sequential=_Layer, Parameter=Tensor)
 _activity = type("ProfilerActivity", (), {"CPU": "cpu", "CUDA": "cuda", "XPU": "xpu"})
 profiler = _module("profiler", profile=_Profile, ProfilerActivity=_activity, record_function=_RecordFunction)
-autograd = _module("autograd", profiler=_module("autograd.profiler", profile=type("profile", (_Profile,), {})))
+autograd = _module(
+    "autograd", backward=lambda _: None, profiler=_module("autograd.profiler", profile=type("profile", (_Profile,), {}))
+)
 _store = type("Store", (), {"port": 0, "__init__": lambda *_, **__: None})
 distributed = _module(
     "distributed",
@@ -147,7 +152,9 @@ distributed = _module(
     is_available=lambda: False,
 )
 version = _module("version")
-_C = _module("_C")
+_C = _module("_C", _current_graph_task_id=lambda: -1)
+amp = _module("amp", GradScaler=type("GradScaler", (), {"step": lambda *_: None}))
+compiler = _module("compiler", is_compiling=lambda: False)
 float32 = "torch.float32"
 randn = zeros = Tensor
 

@@ -1,0 +1,45 @@
+"""Removes perfkit's frames from the traceback of a script's error, which is then that of the script by itself."""
+
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+_OWN: Final = str(Path(__file__).parent)
+_COMPILER: Final = str(Path("torch", "_dynamo", "eval_frame.py"))
+"""Its function around a hook that is not to be compiled."""
+
+
+def remove_own_frames(error: BaseException) -> None:
+    """Remove perfkit's frames from an error, and from those that led to it."""
+    seen: set[int] = set()
+    chain = [error]
+    while chain:
+        current = chain.pop()
+        if id(current) in seen:
+            continue
+        seen.add(id(current))
+        current.__traceback__ = _without_own(current.__traceback__)
+        chain += [linked for linked in (current.__cause__, current.__context__) if linked is not None]
+
+
+def _without_own(trace: TracebackType | None) -> TracebackType | None:
+    frames: list[TracebackType] = []
+    while trace is not None:
+        frames.append(trace)
+        trace = trace.tb_next
+    kept = [
+        frame
+        for frame, following in zip(frames, [*frames[1:], None], strict=True)
+        if not _is_own(frame) and not (_is_compilers(frame) and following is not None and _is_own(following))
+    ]
+    for frame, following in zip(kept, [*kept[1:], None], strict=True):
+        frame.tb_next = following
+    return kept[0] if kept else None
+
+
+def _is_own(frame: TracebackType) -> bool:
+    return frame.tb_frame.f_code.co_filename.startswith(_OWN)
+
+
+def _is_compilers(frame: TracebackType) -> bool:
+    return frame.tb_frame.f_code.co_filename.endswith(_COMPILER)

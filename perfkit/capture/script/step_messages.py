@@ -1,0 +1,85 @@
+"""What a script's closing line says about its steps: which ones were counted, or why there are none."""
+
+import sys
+from typing import Final, NamedTuple
+
+from perfkit.capture.script.config import ScriptConfig
+from perfkit.capture.script.seen_optimizers import SeenOptimizer
+from perfkit.capture.script.step_counter import StepCounter
+
+_CHILDREN: Final = " (processes that the script starts are not recorded: start its ranks with mpiexec, torchrun or -n)"
+_START_METHODS: Final = tuple(f"multiprocessing.popen_{how}" for how in ("fork", "spawn_posix", "forkserver"))
+"""Modules that multiprocessing imports when it starts its first process."""
+_MOST_LISTED: Final = 5
+
+
+class NoSteps(NamedTuple):
+    """Why a script had no step."""
+
+    text: str
+    missed: bool
+    """Whether `--step-on` is the reason."""
+
+
+def describe_steps(counter: StepCounter) -> str:
+    """Return the number of steps, and what was taken for one where that is not obvious."""
+    text = f"{counter.count} steps"
+    if counter.skipped:
+        text += f" ({counter.skipped} without an update, which a GradScaler skipped)"
+    others = counter.others()
+    if counter.counted is None or not others:
+        return text
+    first = others[0]
+    listed = ", ".join(f"{seen.label} {seen.steps}" for seen in others[:_MOST_LISTED])
+    text += f" of {counter.counted.label}; other optimizers made {listed}"
+    return text + (f": --step-on {_choice(first)} counts those" if _is_distinct(first, counter.counted) else "")
+
+
+def _choice(seen: SeenOptimizer) -> str:
+    return seen.names[0] if seen.names else seen.class_name
+
+
+def _is_distinct(seen: SeenOptimizer, counted: SeenOptimizer) -> bool:
+    return not counted.is_called(_choice(seen))
+
+
+def explain_no_steps(config: ScriptConfig, counter: StepCounter, modules: list[str]) -> NoSteps:
+    """Return why no step has ended.
+
+    Args:
+        config: Options of the recording.
+        counter: What was counted.
+        modules: Classes of the modules that were called, if the rule counts those.
+    """
+    rule, by_class = config.step_rule, counter.seen.by_class()
+    stepped = ", ".join(f"{name} ({steps} steps)" for name, steps in by_class.items())
+    if rule.kind == "optimizer" and rule.name is not None and by_class and not _has(counter, rule.name):
+        text = f"--step-on {rule.name}: no such optimizer has stepped; those that have: {stepped}"
+        return NoSteps(text, missed=True)
+    if rule.kind == "forward" and rule.name is not None and modules:
+        text = f"--step-on {config.step_on}: no such module was called; those that were: {', '.join(modules)}"
+        return NoSteps(text, missed=True)
+    return NoSteps(f"{_what_is_missing(counter, rule.kind, stepped)}{_others_to_count(counter)}", missed=False)
+
+
+def _has(counter: StepCounter, name: str) -> bool:
+    return any(seen.is_called(name) for seen in counter.seen.all)
+
+
+def _what_is_missing(counter: StepCounter, kind: str, stepped: str) -> str:
+    if kind == "optimizer" and stepped:
+        return f"nothing was recorded: no gradients were computed before the steps of {stepped}"
+    what = {
+        "optimizer": "no optimizer of torch has stepped in this process",
+        "forward": "no such module was called in this process",
+        "backward": "no backward pass ran in this process",
+        "marker": "perfkit.step() was not called in this process",
+    }[kind]
+    children = any(name in sys.modules for name in _START_METHODS) and not counter.backward_passes
+    return f"{what}: nothing was recorded{_CHILDREN if children else ''}"
+
+
+def _others_to_count(counter: StepCounter) -> str:
+    if counter.backward_passes:
+        return f"; {counter.backward_passes} backward passes ran: --step-on backward counts those"
+    return "; for inference: --step-on forward; or call perfkit.step() after each step"

@@ -1,0 +1,111 @@
+"""What a step is in scripts that train in unusual ways; each prints and ends as by itself."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import perfkit
+from perfkit.storage.run_folder import read_manifest
+from tests.support.script_pairs import ScriptRun, run_forked
+
+PATTERNS = str(Path(__file__).parent / "scripts" / "patterns.py")
+
+
+class Case(NamedTuple):
+    """A pattern under `perfkit run`."""
+
+    pattern: str
+    steps: int | None
+    """Steps in the manifest; None if there is no run."""
+    line: str
+    """A part of the closing line."""
+    step_on: str | None = None
+    code: int = 0
+
+
+FAST = [
+    Case("step_in_backward", 12, "12 steps; to see"),
+    Case("compiled_step", 12, "12 steps; to see"),
+    Case("manual_update", None, "12 backward passes ran: --step-on backward counts those"),
+]
+SLOW = [
+    Case("compiled_model", 12, "12 steps; to see"),
+    Case("parameter_groups", 12, "12 steps; to see"),
+    Case("critic_and_generator", 60, "60 steps of opt_c (RMSprop); other optimizers made opt_g (RMSprop) 12"),
+    Case("critic_and_generator", 12, "12 steps of opt_g (RMSprop)", "opt_g"),
+    Case("scaler", 12, "12 steps (4 without an update, which a GradScaler skipped)"),
+    Case("manual_update", 12, "12 steps; to see", "backward"),
+    Case("inference", None, "for inference: --step-on forward"),
+    Case("inference", 12, "12 steps; to see", "forward"),
+    Case("inference", 12, "12 steps; to see", "forward:Net"),
+    Case("inference", None, "no such module was called; those that were: Net, Sequential", "forward:Nett", 1),
+    Case("two_phases", 3, "made main_phase (Adam) 12: --step-on main_phase counts those"),
+    Case("two_phases", 12, "12 steps of main_phase (Adam)", "main_phase"),
+    Case("resumed", 12, "12 steps; to see"),
+    Case("accumulated", 12, "12 steps; to see"),
+    Case("closure", 12, "12 steps; to see"),
+    Case("marks", 12, "12 steps; to see"),
+    Case("fails", 5, "failed after 5 steps; to see", code=1),
+]
+
+
+def arguments(case: Case) -> list[str]:
+    step_on = [] if case.step_on is None else ["--step-on", case.step_on]
+    return ["run", PATTERNS, "--name", "recorded", *step_on, "--", case.pattern]
+
+
+def check(case: Case, alone: ScriptRun, recorded: ScriptRun, folder: Path) -> None:
+    own = [line for line in recorded.errors.splitlines() if line.startswith("perfkit: ")]
+    assert recorded.output == alone.output, recorded.errors
+    assert recorded.code == (alone.code or case.code), recorded.errors
+    assert len(own) == 1
+    assert case.line in own[0]
+    assert "perfkit/capture" not in recorded.errors
+    if case.steps is None:
+        assert not (folder / "traces").exists()
+        return
+    manifest = read_manifest(folder / "traces" / "recorded")
+    assert len(manifest.step_kinds) == case.steps
+    if case.steps > 3:
+        (run,) = perfkit.analyze(folder / "traces").runs
+        assert [len(rank.steps) for rank in run.ranks] == [min(3, case.steps - 3)]
+
+
+def run_all(cases: list[Case], folder: Path) -> list[tuple[ScriptRun, ScriptRun]]:
+    runs = []
+    for place, case in enumerate(cases):
+        runs += [([PATTERNS, case.pattern], folder / f"{place}-alone"), (arguments(case), folder / str(place))]
+    done = run_forked(runs)
+    return list(zip(done[::2], done[1::2], strict=True))
+
+
+def test_steps_inside_backward_passes_and_compiled_steps(tmp_path: Path) -> None:
+    for place, (case, pair) in enumerate(zip(FAST, run_all(FAST, tmp_path), strict=True)):
+        check(case, *pair, tmp_path / str(place))
+
+
+@pytest.fixture(scope="module")
+def matrix(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[tuple[ScriptRun, ScriptRun]]]:
+    folder = tmp_path_factory.mktemp("patterns")
+    return folder, run_all(SLOW, folder)
+
+
+@pytest.mark.slow  # `make test` has the patterns that once crashed
+@pytest.mark.parametrize("place", range(len(SLOW)), ids=[f"{case.pattern}-{case.step_on}" for case in SLOW])
+def test_a_pattern(place: int, matrix: tuple[Path, list[tuple[ScriptRun, ScriptRun]]]) -> None:
+    folder, pairs = matrix
+    check(SLOW[place], *pairs[place], folder / str(place))
+
+
+@pytest.mark.slow
+@pytest.mark.timing
+def test_recording_costs_a_short_script_less_than_two_seconds(
+    matrix: tuple[Path, list[tuple[ScriptRun, ScriptRun]]],
+) -> None:
+    _, pairs = matrix
+    assert {
+        case.pattern: recorded.wall_s - alone.wall_s
+        for case, (alone, recorded) in zip(SLOW, pairs, strict=True)
+        if recorded.wall_s - alone.wall_s > 2
+    } == {}
