@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from perfkit.schema.common import Finding as Finding
     from perfkit.schema.comparison import Comparison as Comparison
     from perfkit.schema.history import History as History
+    from perfkit.schema.kernel_rules import KernelRule as KernelRule
     from perfkit.schema.manifest import RunManifest as RunManifest
     from perfkit.schema.rank import RankReport as RankReport
     from perfkit.schema.report import Insight as Insight
@@ -65,6 +66,7 @@ _LAZY: Final = dict.fromkeys(_ERRORS, "perfkit.errors") | {
     "Finding": "perfkit.schema.common",
     "History": "perfkit.schema.history",
     "Insight": "perfkit.schema.report",
+    "KernelRule": "perfkit.schema.kernel_rules",
     "Merged": "perfkit.timeline.merge",
     "ProfilerOptions": "perfkit.capture.recording.session",
     "RankReport": "perfkit.schema.rank",
@@ -88,6 +90,7 @@ __all__ = [
     "GateError",
     "History",
     "Insight",
+    "KernelRule",
     "LaunchEnvironmentError",
     "Merged",
     "NotATraceError",

@@ -20,6 +20,7 @@ FINDING_CODES: Final[Mapping[str, str]] = {
     "timestamp_gap": "More than an hour passes between two events, or in one device event; a timestamp may be corrupt.",
     "no_host_operators": "The trace has kernels but no host operators; collectives are identified by kernel name only.",
     "no_device_events": "The program used a device, but the trace has no device activity.",
+    "possible_communication": "Kernels of unknown names count as compute, but may be communication.",
     "collective_sizes_unmatched": "The recorded collectives do not match the trace; message sizes are unknown.",
     # Steps
     "no_steps": "The trace has no step annotations; the whole trace counts as one step.",
