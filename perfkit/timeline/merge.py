@@ -158,8 +158,9 @@ def _plan_run(
     grouped = group_by_rank(summaries)
     hosts = {report.rank: report.host for report in grouped.reports if report.rank is not None}
     reports = _select_ranks(grouped.reports, location, wanted, steps)
-    matched = match(grouped.calls)
-    clocks = {rank: clock for clock in (align(matched, hosts) if hosts else ()) for rank in clock.ranks}
+    world_sizes = [size for named in summaries if (size := named.summary.header.world_size)]
+    matched = match(grouped.calls, max(world_sizes, default=None))
+    clocks = {rank: clock for clock in align(matched, hosts) for rank in clock.ranks}
     shift_ns = _clock_shifts(reports, clocks)
     clocks |= {rank: _shifted(clocks[rank], by_ns) for rank, by_ns in shift_ns.items()}
     ranks = [_rank(place, report, location, clocks) for place, report in enumerate(reports)]

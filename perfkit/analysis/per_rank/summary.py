@@ -75,11 +75,11 @@ def summarize_trace(
         raise TraceError(f"{message} ({damage})" if damage else message)
     activity = find_activity(events, names, device, steps)
     recorded = (own.collectives if own else None) or []
-    collectives, fitted = find_collectives(events, names, device, activity, steps, recorded)
+    collectives, unrecorded = find_collectives(events, names, device, activity, steps, recorded)
     findings = [*_damage(trace), *([] if len(device.row) else lost_device(trace))]
     findings += _step_findings(steps, device, step_marker)
     findings += possible_communication(events, names, device, trace.header.world_size)
-    findings += [] if fitted else [_SIZES_UNMATCHED]
+    findings += _sizes_unmatched(unrecorded, len(collectives.start))
     header, has_device = _without_collectives(trace.header), bool(len(device.row))
     counts = {kind.name.lower(): count for kind, count in sorted(trace.counts.items())}
     breakdown = break_down(events, names, activity, steps)
@@ -102,11 +102,16 @@ def summarize_trace(
     )
 
 
-_SIZES_UNMATCHED = Finding(
-    code="collective_sizes_unmatched",
-    severity="info",
-    message="the run's record of collectives does not match the trace: message sizes are unknown",
-)
+def _sizes_unmatched(operators: list[str], collectives: int) -> list[Finding]:
+    """Return a finding for the collectives, by operator, that the run's record of collectives does not match."""
+    if not operators:
+        return []
+    which = ", ".join(sorted(set(operators)))
+    message = (
+        f"the message sizes of {len(operators)} of {collectives} collectives ({which}) are unknown: the run's record "
+        "of collectives lacks them or does not match the trace"
+    )
+    return [Finding(code="collective_sizes_unmatched", severity="info", message=message)]
 
 
 def _without_collectives(header: Header) -> Header:

@@ -436,7 +436,7 @@ def test_traces_without_a_rank_do_not_set_the_world_size(tmp_path: Path) -> None
     traces = {f"host_1.{number}": rank_trace(None, None, at=1000 * number, wait=0) for number in range(3)}
     run = analyse(tmp_path, **traces)
     assert run.world_size == 1
-    assert codes(run) == {"rank_unknown"}
+    assert codes(run) == {"rank_unknown", "world_size_unknown"}
 
 
 def test_headers_that_contradict_each_other_are_findings(tmp_path: Path) -> None:
