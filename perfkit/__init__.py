@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from perfkit.schema.common import Finding as Finding
     from perfkit.schema.comparison import Comparison as Comparison
     from perfkit.schema.history import History as History
+    from perfkit.schema.kernel_rules import KernelRule as KernelRule
     from perfkit.schema.manifest import RunManifest as RunManifest
     from perfkit.schema.rank import RankReport as RankReport
     from perfkit.schema.report import Insight as Insight
@@ -67,6 +68,7 @@ _LAZY: Final = dict.fromkeys(_ERRORS, "perfkit.errors") | {
     "Finding": "perfkit.schema.common",
     "History": "perfkit.schema.history",
     "Insight": "perfkit.schema.report",
+    "KernelRule": "perfkit.schema.kernel_rules",
     "Merged": "perfkit.timeline.merge",
     "ProfilerOptions": "perfkit.capture.recording.session",
     "RankReport": "perfkit.schema.rank",
@@ -91,6 +93,7 @@ __all__ = [
     "GateError",
     "History",
     "Insight",
+    "KernelRule",
     "LaunchEnvironmentError",
     "Merged",
     "NotATraceError",

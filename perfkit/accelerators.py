@@ -38,6 +38,8 @@ class Accelerator:
     """Start of the names of its collective library's kernels (regular expressions), and whose they are."""
     copy_kernels: tuple[str, ...] = ()
     """Names (regular expressions) of copies that the trace lists as kernels."""
+    wait_kernels: tuple[str, ...] = ()
+    """Names (regular expressions) of waits that the trace lists as kernels: no work."""
     visibility: tuple[str, ...] = ()
     """Environment variables that restrict which devices a process sees."""
     toolkit: str | None = None
@@ -52,13 +54,13 @@ class Accelerator:
             TypeError: a field that lists texts is not a tuple of them.
             ValueError: a pattern is not a regular expression, or matches every name.
         """
-        lists = ("kernel_categories", "launch_categories", "other_categories", "copy_kernels", "visibility")
-        for name in lists:
+        lists = ("kernel_categories", "launch_categories", "other_categories", "copy_kernels", "wait_kernels")
+        for name in (*lists, "visibility"):
             value = getattr(self, name)
             if not isinstance(value, tuple) or not all(isinstance(text, str) for text in value):
                 raise TypeError(f"{name} is not a tuple of str: {value!r}")
         kernels = (pattern for pattern, _ in self.collective_kernels)
-        for pattern in (*self.other_categories, *self.copy_kernels, *kernels):
+        for pattern in (*self.other_categories, *self.copy_kernels, *self.wait_kernels, *kernels):
             try:
                 matches_all = re.match(pattern, "") is not None
             except re.error as error:
@@ -90,6 +92,7 @@ ROCM: Final = Accelerator(
     activity="CUDA",
     category="hip",
     collective_kernels=(*_NCCL, (r"mscclKernel", "MSCCL in RCCL")),
+    copy_kernels=(r"__amd_rocclr_(copy|fill)",),  # clr, blitcl.cpp: hipMemcpy and hipMemset as kernels
     visibility=("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"),
     toolkit="hip",
 )
@@ -115,6 +118,7 @@ MTIA: Final = Accelerator(
     kernel_categories=("mtia_ccp_events",),
     other_categories=("mtia_(insight|counters|workloadd)",),
     copy_kernels=("dma_request",),
+    wait_kernels=(r"event_wait",),
 )
 HPU: Final = Accelerator(
     title="Intel Gaudi",
@@ -123,7 +127,7 @@ HPU: Final = Accelerator(
     activity="HPU",
     category="hpu",
     launch_categories=("hpu_op",),
-    collective_kernels=((r"hccl", "HCCL"),),
+    collective_kernels=((r"(?i:hccl)", "HCCL"),),
     visibility=("HABANA_VISIBLE_DEVICES", "HABANA_VISIBLE_MODULES"),
 )
 NPU: Final = Accelerator(
@@ -132,7 +136,7 @@ NPU: Final = Accelerator(
     backend="hccl",
     activity="PrivateUse1",
     category="privateuse1",
-    collective_kernels=((r"hcom_|[hH]ccl", "HCCL"),),
+    collective_kernels=((r"(?i:hcom_|hccl)", "HCCL: hcom_allReduce_, HcclAllGather"),),
     visibility=("ASCEND_RT_VISIBLE_DEVICES",),
 )
 

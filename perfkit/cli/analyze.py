@@ -69,6 +69,9 @@ def analyze(
             help="Annotations that mark steps, instead of `ProfilerStep#N`.",
         ),
     ] = None,
+    kernel_rules: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="TOML file with rules for the names of device kernels.")
+    ] = None,
     max_bytes: Annotated[
         int | None,
         typer.Option(
@@ -145,6 +148,7 @@ def analyze(
             *paths,
             rank=rank,
             step_marker=step_marker,
+            kernel_rules=kernel_rules,
             executor=executor or _launched(),
             workers=workers,
             scheduler=scheduler,

@@ -45,6 +45,9 @@ def compare(
     step_marker: Annotated[
         str | None, typer.Option(metavar="REGEX", help="Annotations that mark steps, instead of `ProfilerStep#N`.")
     ] = None,
+    kernel_rules: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="TOML file with rules for the names of device kernels.")
+    ] = None,
     top: Annotated[int, typer.Option(min=1, help="Rows in ranked tables.")] = DEFAULT_TOP,
 ) -> None:
     """Report what changed between two runs, and whether it is more than noise.
@@ -73,7 +76,7 @@ def compare(
     from perfkit.util.malloc import trim_large_allocations
 
     trim_large_allocations()
-    comparison = compare_runs(before, after, fail_on=fail_on or [], step_marker=step_marker)
+    comparison = compare_runs(before, after, fail_on=fail_on or [], step_marker=step_marker, kernel_rules=kernel_rules)
     write_files(comparison, files, top)
     sys.stdout.flush()
     _raise_unless_passed(comparison)

@@ -44,6 +44,9 @@ def history(
     step_marker: Annotated[
         str | None, typer.Option(metavar="REGEX", help="Annotations that mark steps, instead of `ProfilerStep#N`.")
     ] = None,
+    kernel_rules: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="TOML file with rules for the names of device kernels.")
+    ] = None,
 ) -> None:
     """Show step time and efficiency over runs or commits.
 
@@ -61,5 +64,5 @@ def history(
     from perfkit.util.malloc import trim_large_allocations
 
     trim_large_allocations()
-    record = history_of(*paths, by=by, step_marker=step_marker)
+    record = history_of(*paths, by=by, step_marker=step_marker, kernel_rules=kernel_rules)
     write_files(record, files, last)

@@ -37,6 +37,9 @@ def merge(
     step_marker: Annotated[
         str | None, typer.Option(metavar="REGEX", help="Annotations that mark steps, instead of `ProfilerStep#N`.")
     ] = None,
+    kernel_rules: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="TOML file with rules for the names of device kernels.")
+    ] = None,
     max_bytes: Annotated[
         int | None,
         typer.Option(
@@ -74,6 +77,7 @@ def merge(
             ranks=ranks,
             steps=steps,
             step_marker=step_marker,
+            kernel_rules=kernel_rules,
             max_bytes=max_bytes,
             progress=progress,
         )

@@ -23,6 +23,7 @@ from perfkit.schema.report import Report
 from perfkit.schema.run import RunReport
 from perfkit.storage import cache as results
 from perfkit.storage.discovery import RunLocation, find_runs
+from perfkit.storage.kernel_rules_file import KernelRules, load_kernel_rules
 from perfkit.storage.run_folder import read_manifest, read_sweep
 
 _UNREADABLE: Final = ("worker_lost", "unreadable_trace", "unreadable_manifest", "not_a_trace")
@@ -35,6 +36,7 @@ def analyze(
     *paths: str | Path,
     rank: int | None = None,
     step_marker: str | None = None,
+    kernel_rules: KernelRules = None,
     max_bytes: int | None = None,
     executor: str | Executor | None = None,
     workers: int | None = None,
@@ -51,6 +53,8 @@ def analyze(
         paths: trace files (`.json`, `.json.gz`, `.json.zst`), run folders, or folders of run folders or foreign traces.
         rank: the rank of a trace that has none in its header or name.
         step_marker: a regular expression for the names of the annotations that mark steps, instead of `ProfilerStep#N`.
+        kernel_rules: rules for the names of device kernels, which come before perfkit's own, or the TOML file that
+            contains them (`perfkit.storage.kernel_rules_file`).
         max_bytes: limit for the decompressed text of a trace; None for 64 GiB.
         executor: where the traces are read, one task per trace: a name in `perfkit.executors.EXECUTORS`, or an open
             `concurrent.futures.Executor`; if None, `processes` if that is faster. The report is the same from all.
@@ -67,14 +71,15 @@ def analyze(
 
     Raises:
         TraceError: a path has no trace, or none of the traces can be read; with `strict`, if any cannot.
-        UsageError: `step_marker` is not a regular expression, options are incompatible, or no runs fit `by` or
-            `forecast`.
+        UsageError: `step_marker` is not a regular expression, `kernel_rules` are invalid, options are incompatible, or
+            no runs fit `by` or `forecast`.
         LaunchEnvironmentError: the executor is not available.
         SystemExit: with `mpi`, on all ranks but 0, when all work is done.
     """
     if not paths:
         raise UsageError("nothing to analyse: give a trace, a run folder, or a folder of them")
     check_step_marker(step_marker)
+    rules = load_kernel_rules(kernel_rules)
     accelerators()  # warns, once, of plug-ins that cannot be loaded: workers are silent
     executor_options = ExecutorOptions(workers, scheduler)
     check(executor, executor_options)
@@ -83,7 +88,7 @@ def analyze(
             # Before anything that can fail on one rank alone, because the other ranks wait in it.
             executor = stack.enter_context(open_executor("mpi", executor_options))
         locations = find_runs(map(Path, paths))
-        options = Options(step_marker=step_marker, max_bytes=max_bytes)
+        options = Options(step_marker=step_marker, max_bytes=max_bytes, kernel_rules=rules)
         tasks = [task_for(file, options, cache) for location in locations for file in location.traces]
         outcomes = TraceScheduler(tasks, progress).done(executor, executor_options)
     if cache and any(outcome.fresh for outcome in outcomes):

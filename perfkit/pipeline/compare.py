@@ -15,6 +15,7 @@ from perfkit.schema.common import Finding
 from perfkit.schema.comparison import Comparison, Side
 from perfkit.schema.history import History, HistoryBy
 from perfkit.schema.run import RunReport
+from perfkit.storage.kernel_rules_file import KernelRules
 
 
 def compare(
@@ -23,6 +24,7 @@ def compare(
     *,
     fail_on: Sequence[str] = (),
     step_marker: str | None = None,
+    kernel_rules: KernelRules = None,
 ) -> Comparison:
     """Compare two runs, or two sets of repeats.
 
@@ -31,13 +33,14 @@ def compare(
         after: likewise.
         fail_on: conditions that fail the comparison, see `perfkit.comparison.gates`.
         step_marker: as in `analyze`.
+        kernel_rules: as in `analyze`.
 
     Raises:
         TraceError: a side has no readable trace.
-        UsageError: a condition or `step_marker` is invalid.
+        UsageError: a condition or `step_marker` or `kernel_rules` is invalid.
     """
     gates = [parse_gate(text) for text in fail_on]
-    sides = [analyze(path, step_marker=step_marker).runs for path in (before, after)]
+    sides = [analyze(path, step_marker=step_marker, kernel_rules=kernel_rules).runs for path in (before, after)]
     traced = [[run for run in side if run.ranks] for side in sides]
     for path, side in zip((before, after), traced, strict=True):
         if not side:
@@ -64,19 +67,22 @@ def _run_findings(sides: list[list[RunReport]]) -> list[Finding]:
     ]
 
 
-def history(*paths: str | Path, by: HistoryBy = "run", step_marker: str | None = None) -> History:
+def history(
+    *paths: str | Path, by: HistoryBy = "run", step_marker: str | None = None, kernel_rules: KernelRules = None
+) -> History:
     """Order runs by time, grouped by configuration.
 
     Args:
         paths: run folders, or folders of them.
         by: whether a point is one run, or all runs of a commit.
         step_marker: as in `analyze`.
+        kernel_rules: as in `analyze`.
 
     Raises:
         TraceError: no run has a readable trace and a manifest with time and configuration.
-        UsageError: `step_marker` is invalid.
+        UsageError: `step_marker` or `kernel_rules` is invalid.
     """
-    result = config_histories(analyze(*paths, step_marker=step_marker).runs, by)
+    result = config_histories(analyze(*paths, step_marker=step_marker, kernel_rules=kernel_rules).runs, by)
     if not result.configurations:
         more = f" (and {len(result.findings) - 1} more)" if len(result.findings) > 1 else ""
         raise TraceError(f"no run to put into a history: {result.findings[0].message}{more}")

@@ -13,6 +13,7 @@ from msgspec.structs import force_setattr
 from perfkit.analysis.per_rank.summary import TraceSummary, summarize_trace
 from perfkit.errors import NotATraceError, TraceError
 from perfkit.schema.common import Finding
+from perfkit.schema.kernel_rules import KernelRule
 from perfkit.storage import cache
 from perfkit.trace.reader import read_trace
 from perfkit.util.formatting import escape_unprintable
@@ -23,6 +24,8 @@ class Options(Struct, frozen=True, kw_only=True):
 
     step_marker: str | None = None
     max_bytes: int | None = None
+    kernel_rules: tuple[KernelRule, ...] = ()
+    """Checked rules for kernel names, which come before perfkit's own."""
 
 
 class Task(Struct, frozen=True, kw_only=True):
@@ -116,7 +119,10 @@ def _summarize(task: Task, progress: Progress | None) -> SummarizeResult:
     try:
         # No other reference to the trace: `summarize_trace` releases it as soon as possible.
         summary = summarize_trace(
-            read_trace(task.file, max_bytes=task.options.max_bytes, progress=progress), name, task.options.step_marker
+            read_trace(task.file, max_bytes=task.options.max_bytes, progress=progress),
+            name,
+            task.options.step_marker,
+            task.options.kernel_rules,
         )
         return SummarizeResult(summary=_encoded(summary), fresh=True)
     except TraceError as error:

@@ -11,16 +11,18 @@ class MatchedCollectiveStat(Struct, frozen=True, kw_only=True):
     """Matched collectives of one operator, group and size, over all ranks."""
 
     operator: str
+    """`send_recv` is a send with its receive."""
     group: str | None
     group_size: int | None
+    """The world size if the trace does not contain it and all ranks of the world take part."""
     bytes: int | None
     dtype: str | None
     count: int
     """Number of collectives; each runs on several ranks."""
     wait_ns: float | None
-    """Mean waiting time per rank and collective; None unless n-to-n."""
+    """Mean waiting time per rank and collective, or per receive; None if unknown, as for one-to-n."""
     transfer_ns: float | None
-    """Median over the collectives of the shortest duration over ranks."""
+    """Median over the collectives of the shortest duration over ranks; of a receive, of the rest of its duration."""
     algbw: float | None
     """Bytes per second, size / transfer, as in nccl-tests; None if the size is unknown."""
     busbw: float | None
@@ -30,7 +32,7 @@ class MatchedCollectiveStat(Struct, frozen=True, kw_only=True):
 
 
 class RankWait(Struct, frozen=True, kw_only=True):
-    """How long a rank waited for others in matched collectives; the straggler waits least."""
+    """How long a rank waited for others in matched collectives and receives; the straggler waits least."""
 
     rank: int
     wait_ns: int
@@ -138,3 +140,8 @@ class CrossRankSummary(Struct, frozen=True, kw_only=True):
     clocks: list[HostClock] = []
     """The reference host first."""
     bandwidth_fits: list[BandwidthFit] = []
+
+    @property
+    def waits_known(self) -> bool:
+        """Whether any collective tells how long ranks waited in it: a broadcast does not."""
+        return any(row.wait_ns is not None for row in self.collectives)

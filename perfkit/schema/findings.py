@@ -20,7 +20,8 @@ FINDING_CODES: Final[Mapping[str, str]] = {
     "timestamp_gap": "More than an hour passes between two events, or in one device event; a timestamp may be corrupt.",
     "no_host_operators": "The trace has kernels but no host operators; collectives are identified by kernel name only.",
     "no_device_events": "The program used a device, but the trace has no device activity.",
-    "collective_sizes_unmatched": "The recorded collectives do not match the trace; message sizes are unknown.",
+    "possible_communication": "Kernels of unknown names count as compute, but may be communication.",
+    "collective_sizes_unmatched": "The run's record of collectives does not match all of them; some sizes are unknown.",
     # Steps
     "no_steps": "The trace has no step annotations; the whole trace counts as one step.",
     "repeated_steps": "Step numbers occur more than once in one trace.",
@@ -33,6 +34,7 @@ FINDING_CODES: Final[Mapping[str, str]] = {
     "header_ranks_ignored": "Headers give several traces the same rank; file names count in this run.",
     "duplicate_rank": "Traces of one rank overlap in time or in world size; one was excluded.",
     "multiple_traces_per_rank": "Several traces of one rank were treated as its profiling cycles.",
+    "world_size_unknown": "The traces name a backend but no world size; ranks may be missing.",
     "rank_out_of_range": "A rank is not below the world size.",
     "ranks_missing": "Ranks of the world have no trace.",
     "world_sizes_differ": "The traces give different world sizes.",
@@ -41,7 +43,7 @@ FINDING_CODES: Final[Mapping[str, str]] = {
     # Across ranks
     "straggler": "One rank delays the others in most steps.",
     "one_off_straggler": "One rank delays the others in a single step.",
-    "collectives_unmatched": "Collectives have no counterpart on another rank.",
+    "collectives_unmatched": "Collectives, or sends and receives, could not be matched with those of another rank.",
     "suspect_matches": "Matched collectives contradict the aligned clocks; waiting times are unreliable.",
     "groups_incomplete": "Process groups include ranks without a trace; transfer times are upper bounds.",
     "clocks_differ": "The clocks of the hosts differ.",

@@ -23,6 +23,7 @@ from perfkit.schema.cross_rank import HostClock
 from perfkit.schema.rank import RankReport
 from perfkit.storage import cache as results
 from perfkit.storage.discovery import RunLocation, find_run
+from perfkit.storage.kernel_rules_file import KernelRules, load_kernel_rules
 from perfkit.timeline.chrome_writer import ChromeWriter
 from perfkit.timeline.collective_links import RunLinks, find_links
 from perfkit.timeline.perfetto_writer import PerfettoWriter
@@ -78,6 +79,7 @@ def merge(
     ranks: str | None = None,
     steps: str | None = None,
     step_marker: str | None = None,
+    kernel_rules: KernelRules = None,
     max_bytes: int | None = None,
     progress: Progress | None = None,
 ) -> Merged:
@@ -89,6 +91,7 @@ def merge(
         ranks: the ranks to show, such as `0,7` or `0-3`; None for all.
         steps: likewise, the steps.
         step_marker: a regular expression for the names of the annotations that mark steps, instead of `ProfilerStep#N`.
+        kernel_rules: as in `analyze`.
         max_bytes: limit for the decompressed text of a trace.
         progress: called with the bytes of finished traces, and of all.
 
@@ -100,12 +103,13 @@ def merge(
     path, output = Path(path), Path(output)
     check_suffix(output)
     check_step_marker(step_marker)
+    rules = load_kernel_rules(kernel_rules)
     wanted_ranks = Ranges("--ranks", ranks) if ranks is not None else None
     wanted_steps = Ranges("--steps", steps) if steps is not None else None
     location = find_run(path)
     if output.resolve() in {file.resolve() for file in location.traces}:
         raise UsageError(f"-o {output} is one of the traces: give the timeline another name")
-    options = Options(step_marker=step_marker, max_bytes=max_bytes)
+    options = Options(step_marker=step_marker, max_bytes=max_bytes, kernel_rules=rules)
     run = _plan_run(location, options, wanted_ranks, wanted_steps, progress)
     slices, out_of_range, crossing = 0, Tally[str](), Tally[str]()
     with _open(output, run.base_ns) as writer:
@@ -154,8 +158,9 @@ def _plan_run(
     grouped = group_by_rank(summaries)
     hosts = {report.rank: report.host for report in grouped.reports if report.rank is not None}
     reports = _select_ranks(grouped.reports, location, wanted, steps)
-    matched = match(grouped.calls)
-    clocks = {rank: clock for clock in (align(matched, hosts) if hosts else ()) for rank in clock.ranks}
+    world_sizes = [size for named in summaries if (size := named.summary.header.world_size)]
+    matched = match(grouped.calls, max(world_sizes, default=None))
+    clocks = {rank: clock for clock in align(matched, hosts) for rank in clock.ranks}
     shift_ns = _clock_shifts(reports, clocks)
     clocks |= {rank: _shifted(clocks[rank], by_ns) for rank, by_ns in shift_ns.items()}
     ranks = [_rank(place, report, location, clocks) for place, report in enumerate(reports)]
@@ -263,6 +268,7 @@ def _parts(run: _Run, options: Options, steps: Ranges | None) -> Iterator[RankTr
                 clock=rank.clock,
                 steps=steps,
                 step_marker=options.step_marker,
+                kernel_rules=options.kernel_rules,
                 links=links,
                 arrows=arrows,
                 arrow_ends=ends,

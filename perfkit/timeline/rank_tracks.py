@@ -1,7 +1,7 @@
 """Build the tracks of one trace: its threads and streams, and perfkit's own tracks above them."""
 
 from collections import Counter as Tally
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -13,6 +13,7 @@ from perfkit.analysis.per_rank.classify import Device, Names, classify_names, fi
 from perfkit.analysis.per_rank.steps import Steps, find_steps
 from perfkit.schema.common import CATEGORIES
 from perfkit.schema.cross_rank import HostClock
+from perfkit.schema.kernel_rules import KernelRule
 from perfkit.timeline.collective_links import CollectiveLinks, Spans
 from perfkit.timeline.tracks import Counter, RankTracks, Track
 from perfkit.trace.events import EventKind, Events, RankTrace, TimelineDetail, device_name
@@ -38,6 +39,7 @@ class Plan(NamedTuple):
     clock: HostClock | None
     steps: Ranges | None
     step_marker: str | None
+    kernel_rules: Sequence[KernelRule]
     links: CollectiveLinks | None
     """None for all but the first trace of a rank."""
     arrows: dict[int, int]
@@ -75,7 +77,7 @@ class _TrackBuilder:
         self.memory = trace.memory
         self.plan = plan
         self.labels = _Labels(self.events.names)
-        self.names: Names = classify_names(self.events.names)
+        self.names: Names = classify_names(self.events.names, plan.kernel_rules)
         self.device: Device = find_device(self.events, self.names)
         header = trace.header.perfkit
         last_completed = header.steps[1] if header and header.steps else None

@@ -10,6 +10,9 @@ from perfkit.trace.events import EventKind
 _UNLISTED_PREFIXES: Final = ("gpu", "gcu")
 """What categories of devices begin with, beside those of the known accelerators."""
 
+_UNLISTED_BACKENDS: Final = ("cncl", "mccl")
+"""Backends of devices that have no row: Cambricon's and Moore Threads'."""
+
 _LEGACY_ANNOTATION: Final = re.compile(r"ProfilerStep#\d+$|enumerate\(DataLoader\)#|perfkit\.data_loading$")
 """Before annotations had a category of their own, they were written as `Operator`."""
 
@@ -47,7 +50,7 @@ def whole_span_annotations() -> "re.Pattern[str]":
 
 
 def _backends() -> tuple[str, ...]:
-    return tuple(map(re.escape, (*device_backends(), *HOST_BACKENDS)))
+    return tuple(map(re.escape, (*device_backends(), *_UNLISTED_BACKENDS, *HOST_BACKENDS)))
 
 
 @cache

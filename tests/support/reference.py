@@ -157,7 +157,8 @@ def nanoseconds(microseconds_each: Fraction, value: object) -> int | None:
 # alias of `kernel`.
 KERNELS: Final = frozenset({"kernel", "mtia_ccp_events"})
 COPIES: Final = frozenset({"gpu_memcpy", "gpu_memset", "memcpy", "memset"})
-MTIA_COPY: Final = "dma_request"
+COPY_KERNELS: Final = ("dma_request", "__amd_rocclr_copy", "__amd_rocclr_fill")
+MTIA_WAIT: Final = "event_wait"
 """Of category `mtia_ccp_events`, as everything on that device."""
 OPERATORS: Final = frozenset({"cpu_op", "operator"})
 LAUNCH: Final = re.compile(r"(\w+_)?(runtime|driver)")
@@ -204,7 +205,7 @@ COMM_KERNEL_PATTERNS: Final[tuple[tuple[str, str], ...]] = (
     (r"allreduce_prototype_(one|two)shot", "quickreduce in AITER, vLLM, SGLang"),
     (r"reduce_scatter_cross_device", "AITER: custom_all_reduce.cuh"),
     (r"c10d::(symmetric_memory|intra_node_comm)::", "PyTorch: barriers, signals, all-reduce"),
-    (r"(one|two)_?shot_all_?reduce", "PyTorch: CUDASymmetricMemoryOps.cu; Triton examples"),
+    (r"_?(one|two)_?shot_all_?reduce", "PyTorch: CUDASymmetricMemoryOps.cu; Triton examples"),
     (
         r"multimem_(one_shot_)?(all_reduce|reduce|all_gather|reduce_scatter)",
         "PyTorch: CUDASymmetricMemoryOps.cu, by NVLink multicast",
@@ -221,10 +222,23 @@ COMM_KERNEL_PATTERNS: Final[tuple[tuple[str, str], ...]] = (
     (r"nvshmem(i|x|ix)?_", "NVSHMEM: names with its prefixes"),
     (r"(nvshmem|rocshmem|ishmem)\w*::", "NVSHMEM, rocSHMEM, Intel SHMEM namespaces"),
     (r"rocshmem_|ishmemi?_", "rocSHMEM, Intel SHMEM"),
-    (r"(\w+::)*deep_ep::", "DeepEP: deep_ep::{intranode,internode,internode_ll}::{dispatch,…}"),
+    (
+        r"(\w+::)*(deep_ep|dpsk::ep|internode(_ll)?|intranode|hybrid_ep)::",
+        "DeepEP: deep_ep::{intranode,internode,internode_ll}::{dispatch,…}",
+    ),
+    (r"Ep(Dispatch|Combine)", "mori: Ep{Dispatch,Combine}{IntraNode,InterNode}Kernel"),
+    (r"moeA2A(Dispatch|Combine)Kernel", "TensorRT-LLM: moeAlltoAllKernels.cu"),
+    (r"a2a_(dispatch|combine)_(send|recv)_kernel", "pplx-garden"),
+    (r"lowPrecision\w*AllReduce", "TensorRT-LLM: customLowPrecisionAllReduceKernels.cu"),
+    (r"aiter::allgather_", "AITER"),
+    (r"\w+_on_stream_kernel", "NVSHMEM"),
+    (r"cncl", "CNCL"),
     (r"k?userbuffers_", "Transformer Engine: userbuffers.cu"),
 )
 """Section 2: "its name matches the rules table (NCCL, RCCL, oneCCL, custom all-reduce …)"."""
+
+LOCAL_KERNELS: Final = re.compile(r"(\w+::)*get_dispatch_layout$|(\w+::)*hybrid_ep::\w*(scan|permute)")
+"""Kernels of communication libraries that work on their own device alone."""
 
 _COMM_KERNELS: Final = [re.compile(pattern) for pattern, _ in COMM_KERNEL_PATTERNS]
 
@@ -242,7 +256,8 @@ def kernel_names(name: str) -> tuple[str, str]:
 
 
 def is_communication_kernel_name(name: str) -> bool:
-    return any(p.match(candidate) for p in _COMM_KERNELS for candidate in kernel_names(name))
+    names = kernel_names(name)
+    return not LOCAL_KERNELS.match(names[0]) and any(p.match(one) for p in _COMM_KERNELS for one in names)
 
 
 def is_legacy_annotation(event: Event) -> bool:
@@ -258,7 +273,9 @@ class Trace:
     def __init__(self, events: Sequence[Event]) -> None:
         self.annotations = [e for e in events if e.category == "user_annotation" or is_legacy_annotation(e)]
         self.operators = [e for e in events if e.category in OPERATORS and not is_legacy_annotation(e)]
-        self.device = [e for e in events if e.category in KERNELS or e.category in COPIES]
+        self.device = [
+            e for e in events if (e.category in KERNELS and not e.name.startswith(MTIA_WAIT)) or e.category in COPIES
+        ]
         self.launches = earliest_launches(e for e in events if LAUNCH.fullmatch(e.category))
         self.data_loading = [e for e in self.annotations if DATA_LOADING.match(e.name)]
         launchers = [e for e in self.annotations if LAUNCHING_ANNOTATION.match(e.name)]
@@ -322,7 +339,7 @@ def is_communication_kernel(kernel: Event, trace: Trace) -> bool:
 
 def device_category(activity: Event, trace: Trace) -> Category:
     """Section 2: "Every other kernel is compute. `gpu_memcpy` and `gpu_memset` are memcpy"."""
-    if activity.category in COPIES or activity.name.startswith(MTIA_COPY):
+    if activity.category in COPIES or activity.name.startswith(COPY_KERNELS):
         return "memcpy"
     return "communication" if is_communication_kernel(activity, trace) else "compute"
 

@@ -11,7 +11,8 @@ from torch.profiler import ProfilerActivity
 
 from perfkit import accelerators as under_test
 from perfkit.accelerators import ACCELERATORS, CUDA, Accelerator, accelerators, device_backends, device_types, of_device
-from perfkit.analysis.per_rank import name_patterns
+from perfkit.analysis.per_rank import kernel_rules
+from perfkit.analysis.per_rank.kernel_rules import kernel_kind
 from perfkit.trace import categories
 from perfkit.trace.categories import communication_operators, kind_of
 from perfkit.trace.events import EventKind
@@ -74,8 +75,13 @@ def test_names_of_collective_kernels() -> None:
         "HcclAllGather",
         "mscclKernel",
     )
-    assert [name_patterns.is_communication_kernel(name) for name in kernels] == [True] * len(kernels)
-    assert name_patterns.copy_kernels().match("dma_request")
+    assert [kernel_kind(name) for name in kernels] == ["communication"] * len(kernels)
+
+
+def test_copies_and_waits_that_are_listed_as_kernels() -> None:
+    copies = ("dma_request", "__amd_rocclr_copyBuffer.kd", "__amd_rocclr_fillBufferAligned")
+    assert [kernel_kind(name) for name in copies] == ["memcpy"] * len(copies)
+    assert kernel_kind("event_wait") == "wait"
 
 
 def test_the_first_row_of_a_type_of_device_counts() -> None:
@@ -88,15 +94,17 @@ def test_the_first_row_of_a_type_of_device_counts() -> None:
 def toy(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A plug-in accelerator: everything that was computed from the table is computed anew."""
     tables = (accelerators, device_types, device_backends, categories._kinds, categories.communication_operators)
-    caches = (*tables, categories.backend_annotations, kind_of, name_patterns._communication_kernels)
+    caches = (*tables, categories.backend_annotations, kind_of)
     row = dataclasses.replace(
         CUDA, title="Toy", device="toy", backend="tccl", category="toy", collective_kernels=((r"tccl", "TCCL"),)
     )
     monkeypatch.setattr(ACCELERATORS, "load_plugins", lambda: iter([("toy", row)]))
     for cached in caches:
         cached.cache_clear()
+    kernel_rules.clear_caches()
     yield
     monkeypatch.undo()
+    kernel_rules.clear_caches()
     for cached in caches:
         cached.cache_clear()
 
@@ -106,7 +114,7 @@ def test_a_plugin_row_is_known_everywhere() -> None:
     assert device_types()[-1] == "toy"
     assert kind_of("toy_memcpy") is EventKind.COPY
     assert communication_operators().match("tccl:all_gather")
-    assert name_patterns.is_communication_kernel("tcclRing")
+    assert kernel_kind("tcclRing") == "communication"
     assert of_device("toy").title == "Toy"
 
 

@@ -55,7 +55,7 @@ def _fit(rows: list[MatchedCollectiveStat]) -> BandwidthFit:
 def bus_factor(described: CollectiveKey) -> float | None:
     """Return busbw / algbw as defined by nccl-tests; None if the group's size is unknown."""
     size = described.group_size
-    if described.operator in ("broadcast", "reduce", "send", "recv"):
+    if described.operator in ("broadcast", "reduce", "send", "recv", "send_recv"):
         return 1.0
     if not size:
         return None

@@ -37,6 +37,8 @@ def align(matched: MatchedCollectives, hosts: Mapping[int, str | None]) -> list[
         hosts: host of each rank; a rank with an unknown host has a clock of its own.
     """
     all_hosts = _hosts(hosts)
+    if not all_hosts:
+        return []
     place = {rank: index for index, host in enumerate(all_hosts) for rank in host.ranks}
     rows = np.flatnonzero(matched.splits & np.isin(matched.rank, list(place)))
     rows = rows[np.argsort(matched.collective[rows], kind="stable")]

@@ -122,7 +122,7 @@ def efficiency(
         sum_compute_ns=int(times.compute.sum()),
         wait_ns=wait,
         transfer_ns=communication - wait,
-        unmatched_ns=communication - int(matched.exposed_ns[matched.splits].sum()),
+        unmatched_ns=communication - int(matched.exposed_ns[matched.wait_known].sum()),
         reason=None if factors["parallel"] else "no compute in the measured steps",
     )
 

@@ -39,11 +39,7 @@ def cross_rank_findings(
     yield from _incomplete_groups(matched)
     yield from _suspect_matches(matched, summary.clocks)
     yield from _clock_offsets(summary.clocks)
-    lost = summary.unmatched
-    if lost:
-        total = summary.matched + lost
-        message = f"{lost} of {total} collectives have no counterpart on another rank: their time counts as transfer"
-        yield Finding(code="collectives_unmatched", severity="info", message=message)
+    yield from _unmatched(matched)
     yield from _start_skew(matched)
     if efficiency and efficiency.replayed_ns > _MAX_REPLAY_RATIO * efficiency.t_ns:
         message = (
@@ -51,6 +47,21 @@ def cross_rank_findings(
             f"{duration(efficiency.replayed_ns)}, longer than measured ({duration(efficiency.t_ns)})"
         )
         yield Finding(code="timelines_disagree", severity="warning", message=message)
+
+
+def _unmatched(matched: MatchedCollectives) -> Iterator[Finding]:
+    """Yield what no match was found for."""
+    lost, paired = ~matched.alone & (matched.collective < 0), matched.paired
+    if calls := int((lost & ~paired).sum()):
+        total = int((~matched.alone & ~paired).sum())
+        message = f"{calls} of {total} collectives have no counterpart on another rank: their time counts as transfer"
+        yield Finding(code="collectives_unmatched", severity="info", message=message)
+    if calls := int((lost & paired).sum()):
+        message = (
+            f"{calls} of {int(paired.sum())} sends and receives are not matched with each other: in groups of more "
+            "than two ranks, traces do not name the peer, or a counterpart was not recorded; their time is transfer"
+        )
+        yield Finding(code="collectives_unmatched", severity="info", message=message)
 
 
 def _incomplete_groups(matched: MatchedCollectives) -> list[Finding]:

@@ -9,6 +9,8 @@ agree in operator, dtype and size too, and cannot have more ranks than the group
 order. A group is identified by its name and its ranks, because sibling groups (of a mesh, for example) may share one
 name.
 
+A send is matched with a receive, not with another send: see `perfkit.analysis.cross_rank.point_to_point`.
+
 The transfer time of an n-to-n collective is its shortest duration over the ranks; the rest of each rank's duration is
 waiting. No clocks are compared.
 """
@@ -25,7 +27,9 @@ from perfkit.trace.intervals import Ints
 
 N_TO_N: Final = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"})
 _MANY: Final = np.iinfo(np.int64).max
-_PAIRED: Final = frozenset({"send", "recv"})
+SEND: Final = "send"
+RECEIVE: Final = "recv"
+_PAIRED: Final = frozenset({SEND, RECEIVE})
 
 
 class MatchedCollectives(NamedTuple):
@@ -49,12 +53,20 @@ class MatchedCollectives(NamedTuple):
     splits: NDArray[np.bool_]
     """Whether it is matched and n-to-n, so that it can be split into waiting and transfer."""
     transfer_ns: Ints
-    """Shortest duration over the ranks; its own duration if it is not split."""
+    """Shortest duration over the ranks; its own duration if it is not split. Of a receive whose waiting is known, the
+    rest of its duration."""
+    wait_known: NDArray[np.bool_]
+    """Whether `wait_ns` is known: it is split, or a receive that was compared with its send. Elsewhere it is 0."""
 
     @property
     def alone(self) -> NDArray[np.bool_]:
         """Whether its group has a single rank, so that it has no counterpart."""
         return np.array([kind.group_size == 1 for kind in self.kinds] or [False], np.bool_)[self.kind]
+
+    @property
+    def paired(self) -> NDArray[np.bool_]:
+        """Whether it is a send or a receive."""
+        return np.array([kind.operator in _PAIRED for kind in self.kinds] or [False], np.bool_)[self.kind]
 
     @property
     def wait_ns(self) -> Ints:
@@ -69,27 +81,35 @@ class MatchedCollectives(NamedTuple):
         return np.minimum(np.rint(self.exposed_ns * share).astype(np.int64), self.exposed_ns)
 
 
-def match(ranks: Mapping[int, CollectiveCalls]) -> MatchedCollectives:
-    """Match the collectives of all ranks, given by rank."""
+def match(ranks: Mapping[int, CollectiveCalls], world_size: int | None = None) -> MatchedCollectives:
+    """Match the collectives of all ranks.
+
+    Args:
+        ranks: their collectives, by rank.
+        world_size: if it is 2, sends and receives without a group have one possible peer.
+    """
     kinds = list(dict.fromkeys(kind for calls in ranks.values() for kind in calls.kinds))
     columns = _stacked(ranks, kinds)
     kind, step, sequence = columns["kind"], columns["step"], columns.pop("sequence")
     group, similar = _codes(kinds)
-    # A sequence number identifies a collective within its group (sends and receives are numbered separately); an
-    # ordinal only among collectives of one kind. Coalesced collectives share a number and are ordered by issue.
-    namespace = np.array([-2 if described.operator in _PAIRED else -1 for described in kinds] or [0], np.int64)
-    within = np.where(sequence >= 0, namespace[kind], similar[kind])
+    paired, direction, has_peer = _directions(kinds, kind, group, columns["rank"], step, world_size)
+    # A sequence number identifies a collective within its group; an ordinal only among collectives of one kind.
+    # Coalesced collectives share a number and are ordered by issue. Sends and receives are ordered by issue.
+    sequence = np.where(paired, -1, sequence)
+    within = np.where(paired, direction, np.where(sequence >= 0, -1, similar[kind]))
     key = (np.where(sequence >= 0, -2, step), group[kind], within, np.maximum(sequence, 0))
     place = _ordinal_in_step(columns["rank"], *key)
     by = np.lexsort((columns["rank"], columns["order"], place, *reversed(key)))
     starts = _group_starts(by, *key, place)
-    del kind, step, sequence, within, key, place
+    has_peer = has_peer[by]
+    del kind, step, sequence, within, key, place, paired, direction
     for name, column in columns.items():  # one at a time, so that not all columns of thousands of ranks exist twice
         columns[name] = column[by]
     first = np.flatnonzero(starts)
     members = np.array([described.group_size or _MANY for described in kinds] or [0], np.int64)
     kind, duration = columns["kind"], columns["duration_ns"]
     fits = _is_valid_match(first, columns["rank"], similar[kind], members[kind])
+    fits &= np.logical_and.reduceat(has_peer, first) if len(first) else fits
     number = np.cumsum(starts) - 1
     splitting = np.array([described.operator in N_TO_N for described in kinds], np.bool_)
     fitting = fits[number] if len(by) else np.zeros(0, bool)
@@ -100,6 +120,7 @@ def match(ranks: Mapping[int, CollectiveCalls]) -> MatchedCollectives:
         collective=np.where(fitting, number, -1),
         splits=splits,
         transfer_ns=np.where(splits, shortest, duration),
+        wait_known=splits,
         **columns,
     )
 
@@ -130,8 +151,41 @@ def _codes(kinds: list[CollectiveKey]) -> tuple[Ints, Ints]:
     sizes = [None if kind.operator == "all_to_all" else kind.bytes for kind in kinds]
     return (
         number([(kind.group, kind.members) for kind in kinds]),
-        number([(kind.operator, kind.dtype, size) for kind, size in zip(kinds, sizes, strict=True)]),
+        number([(_counterpart(kind.operator), kind.dtype, size) for kind, size in zip(kinds, sizes, strict=True)]),
     )
+
+
+def _counterpart(operator: str) -> str:
+    """Return what must agree in the operators of a match: a send goes with a receive."""
+    return "point-to-point" if operator in _PAIRED else operator
+
+
+def _directions(
+    kinds: list[CollectiveKey], kind: Ints, group: Ints, rank: Ints, step: Ints, world_size: int | None
+) -> tuple[NDArray[np.bool_], Ints, NDArray[np.bool_]]:
+    """Return which rows are sends or receives, their direction (a negative code), and which may be matched.
+
+    Sends and receives have a peer if their group has two ranks, both with a trace, and as many receives as sends in
+    this step and direction; otherwise a missing one would shift the others.
+    """
+    paired = np.array([one.operator in _PAIRED for one in kinds] or [False], np.bool_)[kind]
+    direction, has_peer = np.zeros(len(kind), np.int64), ~paired
+    sends = np.array([one.operator == SEND for one in kinds] or [False], np.bool_)[kind]
+    sizes = [world_size if (one.group, one.members, one.group_size) == (None,) * 3 else one.group_size for one in kinds]
+    of_two = np.array([size == 2 for size in sizes] or [False], np.bool_)[kind]
+    for which in np.unique(group[kind[paired & of_two]]).tolist():
+        rows = np.flatnonzero(paired & (group[kind] == which))
+        ranks = np.unique(rank[group[kind] == which])
+        if len(ranks) != 2:
+            continue
+        direction[rows] = np.where(sends[rows] == (rank[rows] == ranks[0]), -3, -2)
+        for way in (-3, -2):
+            there = rows[direction[rows] == way]
+            steps, place = np.unique(step[there], return_inverse=True)
+            sent = np.bincount(place[sends[there]], minlength=len(steps))
+            received = np.bincount(place[~sends[there]], minlength=len(steps))
+            has_peer[there] = (sent == received)[place]
+    return paired, direction, has_peer
 
 
 def _ordinal_in_step(rank: Ints, *within: Ints) -> Ints:

@@ -6,17 +6,27 @@ from statistics import median
 import numpy as np
 
 from perfkit.analysis.cross_rank.bandwidth import bus_factor, fits
-from perfkit.analysis.cross_rank.clock_alignment import align
-from perfkit.analysis.cross_rank.matching import N_TO_N, MatchedCollectives
+from perfkit.analysis.cross_rank.matching import RECEIVE, SEND, MatchedCollectives
 from perfkit.analysis.cross_rank.stragglers import find_one_off_stragglers, find_straggler, step_delays
-from perfkit.schema.cross_rank import CrossRankSummary, MatchedCollectiveStat, RankWait
+from perfkit.analysis.per_rank.collective_metadata import CollectiveKey
+from perfkit.schema.cross_rank import CrossRankSummary, HostClock, MatchedCollectiveStat, RankWait
 from perfkit.schema.rank import RankReport
 from perfkit.trace.intervals import Ints
 
 
-def summarize_cross_rank(matched: MatchedCollectives, ranks: Sequence[RankReport]) -> CrossRankSummary:
-    """Sum matched collectives by kind and by rank, and find stragglers and clock offsets."""
-    rows = sorted(_shared(matched), key=lambda row: -row.count * ((row.wait_ns or 0) + (row.transfer_ns or 0)))
+def summarize_cross_rank(
+    matched: MatchedCollectives, ranks: Sequence[RankReport], clocks: list[HostClock], world_size: int | None = None
+) -> CrossRankSummary:
+    """Sum matched collectives by kind and by rank, and find stragglers.
+
+    Args:
+        matched: the collectives of all ranks.
+        ranks: their reports.
+        clocks: the hosts' clocks.
+        world_size: as the run's manifest or headers have it; None if they do not.
+    """
+    rows = list(_shared(matched, world_size))
+    rows.sort(key=lambda row: -row.count * ((row.wait_ns or 0) + (row.transfer_ns or 0)))
     comparable = len({rank.device for rank in ranks}) == 1
     late = step_delays(ranks, matched) if comparable else None
     straggler = find_straggler(late) if late else None
@@ -27,7 +37,7 @@ def summarize_cross_rank(matched: MatchedCollectives, ranks: Sequence[RankReport
         unmatched=int((~matched.alone & (matched.collective < 0)).sum()),
         straggler=straggler,
         one_off_stragglers=find_one_off_stragglers(late, straggler) if late else [],
-        clocks=align(matched, {rank.rank: rank.host for rank in ranks if rank.rank is not None}),
+        clocks=clocks,
         bandwidth_fits=fits(rows),
     )
 
@@ -44,16 +54,24 @@ def _waits(matched: MatchedCollectives) -> list[RankWait]:
     ]
 
 
-def _shared(matched: MatchedCollectives) -> Iterator[MatchedCollectiveStat]:
+def _shared(matched: MatchedCollectives, world_size: int | None) -> Iterator[MatchedCollectiveStat]:
     rows = np.flatnonzero(matched.collective >= 0)
     rows = rows[np.lexsort((matched.rank[rows], matched.collective[rows]))]
     # Described by the lowest rank: in an all_to_all sizes may differ between ranks.
     first = np.flatnonzero(np.diff(matched.collective[rows], prepend=-1))
-    shown = _numbered([tuple(kind.as_columns().values()) for kind in matched.kinds])
-    kind = np.repeat(shown[matched.kind[rows[first]]], np.diff(np.append(first, len(rows))))
+    members = np.diff(np.append(first, len(rows)))
+    kinds = [_as_one(kind) for kind in matched.kinds]
+    keys = [(*kind.as_columns().values(), kind is not own) for kind, own in zip(kinds, matched.kinds, strict=True)]
+    described = matched.kind[rows[first]]
+    # A group of unknown size is the world if all its ranks take part.
+    is_world = np.array([kind.group_size is None for kind in kinds] or [False], np.bool_)[described]
+    is_world &= members == (world_size or -1)
+    kind = np.repeat(2 * _numbered(keys)[described] + is_world, members)
     by = np.argsort(kind, kind="stable")
-    for members in np.split(rows[by], np.flatnonzero(np.diff(kind[by])) + 1) if len(rows) else ():
-        yield _shared_row(matched, members)
+    whole, cuts = np.repeat(is_world, members)[by], np.flatnonzero(np.diff(kind[by])) + 1
+    for part, world in zip(np.split(rows[by], cuts), np.split(whole, cuts), strict=True) if len(rows) else ():
+        one = kinds[matched.kind[part[0]]]
+        yield _shared_row(matched, part, one._replace(group_size=world_size) if world[0] else one)
 
 
 def _numbered(values: Sequence[Hashable]) -> Ints:
@@ -61,18 +79,23 @@ def _numbered(values: Sequence[Hashable]) -> Ints:
     return np.array([places[value] for value in values] or [0], np.int64)
 
 
-def _shared_row(matched: MatchedCollectives, rows: Ints) -> MatchedCollectiveStat:
+def _as_one(kind: CollectiveKey) -> CollectiveKey:
+    """Return what a matched collective is shown as: a send and its receive are one."""
+    return kind._replace(operator="send_recv") if kind.operator in (SEND, RECEIVE) else kind
+
+
+def _shared_row(matched: MatchedCollectives, rows: Ints, described: CollectiveKey) -> MatchedCollectiveStat:
     """Sum the matched collectives of one kind."""
-    described = matched.kinds[matched.kind[rows[0]]]
-    _, first = np.unique(matched.collective[rows], return_index=True)
-    splits = described.operator in N_TO_N
-    transfer_ns = median(matched.transfer_ns[rows[first]].tolist()) if splits else None
+    count = len(np.unique(matched.collective[rows]))
+    known = rows[matched.wait_known[rows]]
+    _, first = np.unique(matched.collective[known], return_index=True)
+    transfer_ns = median(matched.transfer_ns[known[first]].tolist()) if len(known) else None
     algbw = described.bytes * 1e9 / transfer_ns if transfer_ns and described.bytes else None
     factor = bus_factor(described)
     return MatchedCollectiveStat(
         **described.as_columns(),
-        count=len(first),
-        wait_ns=float(matched.wait_ns[rows].mean()) if splits else None,
+        count=count,
+        wait_ns=float(matched.wait_ns[known].mean()) if len(known) else None,
         transfer_ns=transfer_ns,
         algbw=algbw,
         busbw=algbw * factor if algbw is not None and factor is not None else None,

@@ -4,14 +4,16 @@ Each name is classified once, because a trace has 100,000 events but 1,000 names
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from perfkit.analysis.per_rank import name_patterns as rules
+from perfkit.analysis.per_rank.kernel_rules import KIND_CODE, NO_RULE, kernel_code
+from perfkit.analysis.per_rank.name_patterns import DATA_LOADING
+from perfkit.schema.kernel_rules import KernelRule
 from perfkit.trace.categories import backend_annotations, communication_operators, whole_span_annotations
 from perfkit.trace.events import EventKind, Events
 from perfkit.trace.intervals import Ints, contained, innermost
@@ -23,29 +25,29 @@ _MAX_CHUNKS: Final = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Names:
-    """Classes by name; each mask has shape (number of names,)."""
+    """Classes by name; each column has shape (number of names,)."""
 
-    communication_kernel: NDArray[np.bool_]
-    copy_kernel: NDArray[np.bool_]
+    kernel: NDArray[np.int8]
+    """What the rules say of a kernel of this name: an index into `KERNEL_KINDS`, or `NO_RULE`."""
     communication_operator: NDArray[np.bool_]
     backend_annotation: NDArray[np.bool_]
     whole_span_annotation: NDArray[np.bool_]
     data_loading: NDArray[np.bool_]
 
 
-def classify_names(names: tuple[str, ...]) -> Names:
-    """Classify each name by everything that the name alone decides."""
+def classify_names(names: tuple[str, ...], kernel_rules: Sequence[KernelRule] = ()) -> Names:
+    """Classify each name by everything that the name alone decides; `kernel_rules` come before perfkit's own."""
+    own = tuple(kernel_rules)
 
     def matching(pattern: "re.Pattern[str]") -> NDArray[np.bool_]:
         return _by_name(names, lambda name: pattern.match(name) is not None)
 
     return Names(
-        communication_kernel=_by_name(names, rules.is_communication_kernel),
-        copy_kernel=matching(rules.copy_kernels()),
+        kernel=np.fromiter((kernel_code(name, own) for name in names), np.int8, len(names)),
         communication_operator=matching(communication_operators()),
         backend_annotation=matching(backend_annotations()),
         whole_span_annotation=matching(whole_span_annotations()),
-        data_loading=matching(re.compile(rules.DATA_LOADING)),
+        data_loading=matching(re.compile(DATA_LOADING)),
     )
 
 
@@ -75,17 +77,18 @@ class Device:
 def find_device(events: Events, names: Names) -> Device:
     """Join device activities to their launches, and identify communication kernels."""
     row = events.rows(EventKind.KERNEL, EventKind.COPY)
+    by_rule = np.where(events.kind[row] == EventKind.COPY, KIND_CODE["memcpy"], names.kernel[events.name[row]])
+    works = by_rule != KIND_CODE["wait"]
+    row, by_rule = row[works], by_rule[works]
     launch_row = _join_launches(events, row)
-    is_copy = (events.kind[row] == EventKind.COPY) | names.copy_kernel[events.name[row]]
     launched_by = innermost_at_launch(events, launch_row, communicating_candidates(events, names))
     by_operator = (launched_by >= 0) & names.communication_operator[events.name[launched_by]]
-    by_name = names.communication_kernel[events.name[row]]
     return Device(
         row=row,
         launch_row=launch_row,
         launched_ns=np.where(launch_row >= 0, events.start_ns[launch_row], events.start_ns[row]),
-        is_copy=is_copy,
-        is_communication=~is_copy & (by_name | by_operator),
+        is_copy=by_rule == KIND_CODE["memcpy"],
+        is_communication=(by_rule == KIND_CODE["communication"]) | ((by_rule == NO_RULE) & by_operator),
     )
 
 

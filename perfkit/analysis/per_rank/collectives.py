@@ -62,10 +62,13 @@ def find_collectives(
     activity: Activity,
     steps: Steps,
     recorded: list[RecordedCollective],
-) -> tuple[Collectives, bool]:
-    """Return the collectives within the steps, and whether the flight recorder's list (if any) matches them all."""
+) -> tuple[Collectives, list[str]]:
+    """Return the collectives within the steps, and the operator of each that the flight recorder's list lacks.
+
+    Without such a list no operator is returned.
+    """
     if len(device.row):
-        return _device_collectives(events, names, device, activity, steps), True
+        return _device_collectives(events, names, device, activity, steps), []
     return _host_collectives(events, names, activity, steps, recorded)
 
 
@@ -189,7 +192,7 @@ def _describe_kernels(events: Events, names: Names, rows: Ints, launch_row: Ints
 
 def _host_collectives(
     events: Events, names: Names, activity: Activity, steps: Steps, recorded: list[RecordedCollective]
-) -> tuple[Collectives, bool]:
+) -> tuple[Collectives, list[str]]:
     rows = np.flatnonzero((events.kind == EventKind.ANNOTATION) & names.whole_span_annotation[events.name])
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
     start, end = events.start_ns[rows], events.end_ns[rows]
@@ -226,7 +229,8 @@ def _host_collectives(
         sequence=record.sequence[inside],
         blocked=blocked[inside],
     )
-    return collectives, not recorded or bool((record.record_index >= 0).all())
+    unmatched = operator[inside][record.record_index[inside] < 0] if recorded else operator[:0]
+    return collectives, [operator_name(one) for one in unmatched.tolist()]
 
 
 # ---- the table -----------------------------------------------------------------------------------------------------

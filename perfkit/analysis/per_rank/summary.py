@@ -1,23 +1,26 @@
 """Summarise one trace: the function that executors run for each rank."""
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from perfkit.accelerators import device_backends
 from perfkit.analysis.per_rank.annotations import tabulate_phases
 from perfkit.analysis.per_rank.breakdown import break_down, find_activity
 from perfkit.analysis.per_rank.classify import Device, classify_names, find_device
 from perfkit.analysis.per_rank.collective_calls import CollectiveCalls, collect_calls
 from perfkit.analysis.per_rank.collectives import find_collectives, tabulate_collectives
+from perfkit.analysis.per_rank.lost_device import lost_device
 from perfkit.analysis.per_rank.memory import tabulate_memory
 from perfkit.analysis.per_rank.operators import tabulate_operators
+from perfkit.analysis.per_rank.possible_communication import possible_communication
 from perfkit.analysis.per_rank.steps import BEFORE_THE_FIRST, Steps, find_steps
 from perfkit.errors import TraceError, UsageError
 from perfkit.schema.common import Finding
+from perfkit.schema.kernel_rules import KernelRule
 from perfkit.schema.rank import CollectiveStat, MemoryUse, OperatorStat, PhaseStat, StepBreakdown
 from perfkit.trace.events import EventKind, Events, Header, RankTrace
 
@@ -47,19 +50,22 @@ def check_step_marker(marker: str | None) -> None:
         raise UsageError(f"--step-marker {marker!r} is not a regular expression: {error}") from error
 
 
-def summarize_trace(trace: RankTrace, file: str, step_marker: str | None = None) -> TraceSummary:
+def summarize_trace(
+    trace: RankTrace, file: str, step_marker: str | None = None, kernel_rules: Sequence[KernelRule] = ()
+) -> TraceSummary:
     """Analyse one trace.
 
     Args:
         trace: the trace.
         file: its name in findings.
         step_marker: a regular expression for the names of step annotations, instead of `ProfilerStep#N`.
+        kernel_rules: rules for the names of kernels, which come before perfkit's own.
 
     Raises:
         TraceError: the trace contains neither steps nor work.
     """
     events = trace.events
-    names = classify_names(events.names)
+    names = classify_names(events.names, kernel_rules)
     device = find_device(events, names)
     own = trace.header.perfkit
     steps = find_steps(events, device, step_marker, own.steps[1] if own and own.steps else None)
@@ -69,9 +75,11 @@ def summarize_trace(trace: RankTrace, file: str, step_marker: str | None = None)
         raise TraceError(f"{message} ({damage})" if damage else message)
     activity = find_activity(events, names, device, steps)
     recorded = (own.collectives if own else None) or []
-    collectives, fitted = find_collectives(events, names, device, activity, steps, recorded)
-    findings = [*_damage(trace), *_lost_device(trace, device), *_step_findings(steps, device, step_marker)]
-    findings += [] if fitted else [_SIZES_UNMATCHED]
+    collectives, unrecorded = find_collectives(events, names, device, activity, steps, recorded)
+    findings = [*_damage(trace), *([] if len(device.row) else lost_device(trace))]
+    findings += _step_findings(steps, device, step_marker)
+    findings += possible_communication(events, names, device, trace.header.world_size)
+    findings += _sizes_unmatched(unrecorded, len(collectives.start))
     header, has_device = _without_collectives(trace.header), bool(len(device.row))
     counts = {kind.name.lower(): count for kind, count in sorted(trace.counts.items())}
     breakdown = break_down(events, names, activity, steps)
@@ -94,44 +102,21 @@ def summarize_trace(trace: RankTrace, file: str, step_marker: str | None = None)
     )
 
 
-_SIZES_UNMATCHED = Finding(
-    code="collective_sizes_unmatched",
-    severity="info",
-    message="the run's record of collectives does not match the trace: message sizes are unknown",
-)
+def _sizes_unmatched(operators: list[str], collectives: int) -> list[Finding]:
+    """Return a finding for the collectives, by operator, that the run's record of collectives does not match."""
+    if not operators:
+        return []
+    which = ", ".join(sorted(set(operators)))
+    message = (
+        f"the message sizes of {len(operators)} of {collectives} collectives ({which}) are unknown: the run's record "
+        "of collectives lacks them or does not match the trace"
+    )
+    return [Finding(code="collective_sizes_unmatched", severity="info", message=message)]
 
 
 def _without_collectives(header: Header) -> Header:
     """Drop the part of the header that grows with the trace."""
     return replace(header, perfkit=header.perfkit and replace(header.perfkit, collectives=None))
-
-
-def _lost_device(trace: RankTrace, device: Device) -> list[Finding]:
-    """Say so where a program that used a device left no device activity: its host then looks like the work."""
-    if len(device.row):
-        return []
-    signs = {
-        "launches of device work": bool(trace.counts.get(EventKind.LAUNCH)),
-        f"the backend {trace.header.backend}": _is_device_backend(trace.header.backend or ""),
-        "collectives of a device": any(map(_is_device_collective, trace.events.names)),
-    }
-    seen = [sign for sign, there in signs.items() if there]
-    if not seen:
-        return []
-    message = (
-        f"no device activity, but {' and '.join(seen)}: the device's events were not recorded or were lost, "
-        "and the host's operators are shown as the work"
-    )
-    return [Finding(code="no_device_events", severity="warning", message=message)]
-
-
-def _is_device_backend(backend: str) -> bool:
-    """Return whether a backend runs on devices only; torch writes it with or without the device's type."""
-    return re.fullmatch(rf"(\w+:)?({'|'.join(map(re.escape, device_backends()))})", backend) is not None
-
-
-def _is_device_collective(name: str) -> bool:
-    return re.match(rf"record_param_comms$|({'|'.join(map(re.escape, device_backends()))}):", name) is not None
 
 
 def _damage(trace: RankTrace) -> list[Finding]:

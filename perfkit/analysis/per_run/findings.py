@@ -26,6 +26,7 @@ def run_findings(
         manifest: the run's manifest; None for foreign traces.
     """
     yield from _missing_ranks(ranks, world_size, manifest)
+    yield from _unknown_world_size(ranks, world_sizes)
     yield from _no_collectives(communicated, max(world_sizes, default=0))
     yield from _contradictions(ranks, world_sizes)
     yield from _uneven_steps(ranks)
@@ -49,6 +50,16 @@ def _missing_ranks(ranks: list[RankReport], world_size: int, manifest: RunManife
     listed = "" if None in seen else f" ({'rank' if missing == 1 else 'ranks'} {which})"
     message = f"trace missing for {missing} of {world_size} ranks{listed}; excluded"
     return [Finding(code="ranks_missing", severity="warning", message=message)]
+
+
+def _unknown_world_size(ranks: list[RankReport], world_sizes: list[int]) -> Iterator[Finding]:
+    backends = sorted({rank.backend for rank in ranks if rank.backend})
+    if backends and not world_sizes:
+        message = (
+            f"the traces name the backend {', '.join(backends)} but no world size: ranks may be missing, and their "
+            "number is unknown"
+        )
+        yield Finding(code="world_size_unknown", severity="info", message=message)
 
 
 def _no_collectives(communicated: Mapping[str, bool], world_size: int) -> list[Finding]:

@@ -5,9 +5,11 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Final, NamedTuple
 
+from perfkit.analysis.cross_rank.clock_alignment import align
 from perfkit.analysis.cross_rank.efficiency import efficiency
 from perfkit.analysis.cross_rank.findings import cross_rank_findings
 from perfkit.analysis.cross_rank.matching import match
+from perfkit.analysis.cross_rank.point_to_point import split_receives
 from perfkit.analysis.cross_rank.summary import summarize_cross_rank
 from perfkit.analysis.per_rank.collective_calls import CollectiveCalls, concatenate_cycles
 from perfkit.analysis.per_rank.summary import TraceSummary
@@ -60,8 +62,11 @@ def build_run_report(
         max(world_sizes, default=0) or max((rank.rank for rank in ranks if rank.rank is not None), default=0) + 1
     )
     loading = _data_loading(ranks, manifest, _source(traces, manifest))
-    matched = match(calls)
-    compared = summarize_cross_rank(matched, ranks) if len(calls) > 1 else None
+    known_size = max(world_sizes, default=0) or None
+    matched = match(calls, known_size)
+    clocks = align(matched, {rank.rank: rank.host for rank in ranks if rank.rank is not None})
+    matched = split_receives(matched, clocks)
+    compared = summarize_cross_rank(matched, ranks, clocks, known_size) if len(calls) > 1 else None
     efficient = efficiency([rank for rank in ranks if rank.rank is not None], calls, matched)
     communicated = {named.file: named.summary.communicated for named in traces}
     findings = [

@@ -122,7 +122,7 @@ def _heat_map(ranks: list[RankReport]) -> Chart | None:
 
 def _waiting(run: RunReport) -> Chart | None:
     """Return wait and transfer time per rank: the rank that waits least is the one the others wait for."""
-    waits = run.cross_rank.rank_waits if run.cross_rank and run.cross_rank.matched else []
+    waits = run.cross_rank.rank_waits if run.cross_rank and run.cross_rank.waits_known else []
     if len(waits) < 2:
         return None
     steps = {rank.rank: len(rank.steps) or 1 for rank in run.ranks}

@@ -63,6 +63,8 @@ def _ranks(run: RunReport) -> KeyValue:
     which = f" ({', '.join(named)})" if named else ""
     hosts = {r.host for r in run.ranks if r.host}
     world = f" of {run.world_size}" if len(run.ranks) <= run.world_size else ""
+    if any(finding.code == "world_size_unknown" for finding in run.findings):
+        world = " of unknown"
     parts = [
         f"{len(run.ranks)}{world}{which}",
         *sorted({r.device for r in run.ranks}),
@@ -75,7 +77,7 @@ def _ranks(run: RunReport) -> KeyValue:
 
 def _waiting(run: RunReport) -> KeyValue | None:
     """Return the range of wait times over ranks: the rank the others wait for waits least."""
-    if run.cross_rank is None or not run.cross_rank.matched or len(run.cross_rank.rank_waits) < 2:
+    if run.cross_rank is None or not run.cross_rank.waits_known or len(run.cross_rank.rank_waits) < 2:
         return None
     steps = max((len(rank.steps) for rank in run.ranks), default=0) or 1
     least, most = (choose(run.cross_rank.rank_waits, key=lambda wait: wait.wait_ns) for choose in (min, max))

@@ -147,3 +147,12 @@ def test_a_trace_larger_than_allowed_is_refused(tmp_path: Path, capsys: pytest.C
     assert main(["analyze", str(trace), "--max-bytes", "100"]) == 1
     assert "--max-bytes" in capsys.readouterr().err
     assert main(["analyze", str(trace), "--max-bytes", "100000", "-o", str(tmp_path / "report.json")]) == 0
+
+
+def test_a_wrong_rule_is_one_line(trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rules = tmp_path / "rules.toml"
+    rules.write_text('[[rule]]\npattern = "acme"\nkind = "network"\n')
+    for command in (["analyze", trace], ["history", trace], ["merge", trace, "-o", str(tmp_path / "x.pftrace")]):
+        assert main([*command, "--kernel-rules", str(rules)]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert "rule 1: kind 'network' is none of communication, compute, memcpy, wait" in line

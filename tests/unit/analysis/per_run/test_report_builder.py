@@ -355,6 +355,31 @@ def test_the_backend_of_a_device_without_its_activity_is_a_finding(tmp_path: Pat
     assert ("no_device_events" in codes(analyse(tmp_path, rank0=builder))) == lost
 
 
+@pytest.mark.parametrize(
+    ("call", "lost"),
+    [
+        ("cudaLaunchKernel", True),
+        ("cudaMemcpyAsync", True),
+        ("hipExtModuleLaunchKernel", True),
+        ("hipMemsetAsync", True),
+        ("cuGraphLaunch", True),
+        ("urEnqueueKernelLaunch", True),
+        ("zeCommandListAppendMemoryCopy", True),
+        ("cudaGetDeviceCount", False),
+        ("cudaGetDeviceProperties_v2", False),
+        ("cudaStreamIsCapturing", False),
+        ("cudaDeviceSynchronize", False),
+        ("cudaLaunchHostFunc", False),
+        ("hipGetDevice", False),
+    ],
+)
+def test_only_launches_and_copies_show_that_a_device_was_used(tmp_path: Path, call: str, *, lost: bool) -> None:
+    builder = TraceBuilder(0, 1, backend=None).step(0, 0, 100).op("aten::mm", 5, 90)
+    run = analyse(tmp_path, rank0=builder.launch(1, 1, 2, name=call))
+    assert ("no_device_events" in codes(run)) == lost
+    assert (run.verdict.bound == "unknown") == lost
+
+
 def test_unrecorded_device_activity_gets_no_verdict(tmp_path: Path) -> None:
     builder = TraceBuilder(0, 1, backend="nccl").step(0, 0, 100).op("aten::mm", 5, 10)
     builder.op("record_param_comms", 20, 10).op("c10d::allreduce_", 20, 10).annotation("nccl:all_reduce", 20, 10)
@@ -411,7 +436,7 @@ def test_traces_without_a_rank_do_not_set_the_world_size(tmp_path: Path) -> None
     traces = {f"host_1.{number}": rank_trace(None, None, at=1000 * number, wait=0) for number in range(3)}
     run = analyse(tmp_path, **traces)
     assert run.world_size == 1
-    assert codes(run) == {"rank_unknown"}
+    assert codes(run) == {"rank_unknown", "world_size_unknown"}
 
 
 def test_headers_that_contradict_each_other_are_findings(tmp_path: Path) -> None:

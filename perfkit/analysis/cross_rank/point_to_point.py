@@ -1,0 +1,80 @@
+"""Pair sends with receives, and find how long each receive waited for its send (metrics.md section 5).
+
+Traces do not name the peer of a send. In a group of two ranks there is only one: its sends to the other rank and that
+rank's receives pair up in the order of issue, step by step. In larger groups nothing is paired.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfkit.analysis.cross_rank.clock_alignment import align_ranks
+from perfkit.analysis.cross_rank.matching import RECEIVE, SEND, MatchedCollectives
+from perfkit.schema.cross_rank import HostClock
+from perfkit.trace.intervals import Ints
+
+_UNKNOWN: Final = np.iinfo(np.int64).max
+
+
+class _Pairs(NamedTuple):
+    """Rows of matched sends and receives; columns of shape (p,)."""
+
+    send: Ints
+    receive: Ints
+
+
+def split_receives(matched: MatchedCollectives, clocks: Sequence[HostClock]) -> MatchedCollectives:
+    """Return the matched collectives with the waiting of receives, where the clocks are good enough to tell it.
+
+    A receive waits until its send begins; the rest of it is transfer. Where the begins are closer to each other than
+    the clocks agree, its waiting stays unknown.
+    """
+    pairs = _pairs(matched)
+    if not len(pairs.send):
+        return matched
+    begin_ns = align_ranks(clocks, matched.rank, matched.ended_ns - matched.duration_ns)
+    later_ns = begin_ns[pairs.send] - begin_ns[pairs.receive]
+    known = np.abs(later_ns) >= _uncertainty_ns(matched, pairs, clocks)
+    rows, duration_ns = pairs.receive[known], matched.duration_ns[pairs.receive[known]]
+    transfer_ns, wait_known = matched.transfer_ns.copy(), matched.wait_known.copy()
+    transfer_ns[rows] = duration_ns - np.clip(later_ns[known], 0, duration_ns)
+    wait_known[rows] = True
+    return matched._replace(transfer_ns=transfer_ns, wait_known=wait_known)
+
+
+def _pairs(matched: MatchedCollectives) -> _Pairs:
+    rows = np.flatnonzero(matched.collective >= 0)
+    operator = [kind.operator for kind in matched.kinds]
+    is_send, is_receive = (_mask([name == which for name in operator])[matched.kind[rows]] for which in (SEND, RECEIVE))
+    send, receive = rows[is_send], rows[is_receive]
+    send, receive = (one[np.argsort(matched.collective[one], kind="stable")] for one in (send, receive))
+    return _Pairs(send, receive)
+
+
+def _mask(values: list[bool]) -> NDArray[np.bool_]:
+    return np.array(values or [False], np.bool_)
+
+
+def _uncertainty_ns(matched: MatchedCollectives, pairs: _Pairs, clocks: Sequence[HostClock]) -> Ints:
+    """Return for each pair how far the aligned clocks of its ranks may disagree; beyond any time if that is unknown."""
+    clock_of = {rank: clock for clock in clocks for rank in clock.ranks}
+    ranks = zip(matched.rank[pairs.send].tolist(), matched.rank[pairs.receive].tolist(), strict=True)
+    known: dict[tuple[int, int], int] = {}
+    for pair in ranks:
+        if pair not in known:
+            known[pair] = _residual_ns(clock_of, *pair)
+    ranks = zip(matched.rank[pairs.send].tolist(), matched.rank[pairs.receive].tolist(), strict=True)
+    return np.array([known[pair] for pair in ranks], np.int64)
+
+
+def _residual_ns(clock_of: Mapping[int, HostClock], one: int, other: int) -> int:
+    a, b = clock_of.get(one), clock_of.get(other)
+    if a is None or b is None:
+        return _UNKNOWN
+    if a is b:
+        return a.residual_ns or 0
+    if a.offset_ns is None or b.offset_ns is None:
+        return _UNKNOWN
+    return (a.residual_ns or 0) + (b.residual_ns or 0)

@@ -1,0 +1,162 @@
+"""Classify device kernels by name with one ordered table of rules; the first match wins (metrics.md section 2).
+
+A user's rules come first, then those of the accelerators (`perfkit.accelerators`), then the table here, which has the
+libraries that belong to no single vendor. A kernel that no rule matches is classified by what launched it.
+"""
+
+import re
+from collections.abc import Sequence
+from functools import cache, lru_cache
+from typing import Final
+
+from perfkit.accelerators import accelerators
+from perfkit.schema.kernel_rules import KERNEL_KINDS, KernelKind, KernelRule
+
+NO_RULE: Final = -1
+"""Code of a name that no rule matches; the others are indices into `KERNEL_KINDS`."""
+KIND_CODE: Final[dict[KernelKind, int]] = {kind: code for code, kind in enumerate(KERNEL_KINDS)}
+
+_EXPERTS: Final = r"(\w+::)*(deep_ep|dpsk::ep|internode(_ll)?|intranode)::"
+"""DeepEP under its own namespaces, and in forks that only changed the outermost one."""
+
+KERNEL_RULES: Final[tuple[KernelRule, ...]] = (
+    # Exceptions from the namespaces below come first.
+    KernelRule(r"(\w+::)*get_dispatch_layout$", "compute", "DeepEP, layout.cu: counts tokens per rank locally"),
+    KernelRule(
+        r"(\w+::)*hybrid_ep::\w*(scan|permute|update_expected|metadata)",
+        "compute",
+        "DeepEP's hybrid-ep branch, hybrid_ep_backend.cuh: local preprocessing of the routing map",
+    ),
+    KernelRule(
+        _EXPERTS,
+        "communication",
+        "DeepEP, csrc/kernels/{intranode,internode}*.cu: dispatch, combine, notify",
+    ),
+    KernelRule(
+        r"(\w+::)*hybrid_ep::",
+        "communication",
+        "DeepEP's hybrid-ep branch, hybrid_ep_backend.cuh: {dispatch,combine,device_sync}_kernel",
+    ),
+    KernelRule(
+        r"Ep(Dispatch|Combine)", "communication", "ROCm mori, src/ops/dispatch_combine: Ep{Dispatch,Combine}*Kernel"
+    ),
+    KernelRule(
+        r"moeA2A(Dispatch|Combine)Kernel",
+        "communication",
+        "TensorRT-LLM, FlashInfer, moeAlltoAllKernels.cu; moeA2APrepare* and moeA2ASanitize* are local",
+    ),
+    KernelRule(
+        r"a2a_(dispatch|combine)_(send|recv)_kernel",
+        "communication",
+        "pplx-garden, p2p-all-to-all/a2a-kernels/src/a2a",
+    ),
+    KernelRule(r"lowPrecision\w*AllReduce", "communication", "TensorRT-LLM, customLowPrecisionAllReduceKernels.cu"),
+    KernelRule(r"mscclpp(::|_)", "communication", "MSCCL++, its namespace"),
+    KernelRule(r"mcclKernel", "communication", "MCCL of Moore Threads, as NCCL names its kernels"),
+    KernelRule(r"cncl[A-Z_]", "communication", "CNCL of Cambricon, the prefix of its names"),
+    KernelRule(r"cross_device_reduce_[12]stage", "communication", "vLLM, SGLang, AITER, custom_all_reduce.cuh"),
+    KernelRule(r"allreduce_prototype_(one|two)shot", "communication", "quick reduce of AITER, vLLM, SGLang"),
+    KernelRule(
+        r"reduce_scatter_cross_device|aiter::allgather_(vec|lastdim|naive)",
+        "communication",
+        "AITER, csrc/include/custom_all_reduce.cuh",
+    ),
+    KernelRule(
+        r"c10d::(symmetric_memory|intra_node_comm)::", "communication", "PyTorch, barriers, signals, all-reduce"
+    ),
+    KernelRule(
+        r"_?(one|two)_?shot_all_?reduce",
+        "communication",
+        "PyTorch, CUDASymmetricMemoryOps.cu; Triton kernels of Kraken, with a leading underscore",
+    ),
+    KernelRule(
+        r"multimem_(one_shot_)?(all_reduce|reduce|all_gather|reduce_scatter)",
+        "communication",
+        "PyTorch, CUDASymmetricMemoryOps.cu, by NVLink multicast",
+    ),
+    KernelRule(
+        r"(oneShot|twoShot|oneshot|twoshot|hybridCubeMesh)All[rR]educe",
+        "communication",
+        "PyTorch, intra_node_comm.cu; TensorRT-LLM, customAllReduceKernels.cu; FlashInfer",
+    ),
+    KernelRule(r"lamport_style_one_shot_all_reduce", "communication", "TensorRT-LLM, customAllReduceKernels.cu"),
+    KernelRule(
+        r"(moe\w*_)?allreduce_fusion_kernel", "communication", "FlashInfer, TensorRT-LLM, allReduceFusionKernels.cu"
+    ),
+    KernelRule(
+        r"nvshmem(i|x|ix)?_|(nvshmem|rocshmem|ishmem)\w*::|rocshmem_|ishmemi?_|(k_)?aclshmem",
+        "communication",
+        "NVSHMEM, rocSHMEM, Intel SHMEM, Ascend's SHMEM, the prefixes of their names",
+    ),
+    KernelRule(
+        r"\w+_on_stream_kernel(_warp|_block|_threadgroup)?$",
+        "communication",
+        "NVSHMEM, nvshmemi_h_to_d_coll_defs.cuh: {barrier,sync,broadcast,fcollect,…}_on_stream_kernel",
+    ),
+    KernelRule(r"k?userbuffers_", "communication", "Transformer Engine, userbuffers.cu"),
+)
+"""Kernels of libraries that belong to no single vendor."""
+
+
+@cache
+def _builtin() -> tuple[KernelRule, ...]:
+    rows = accelerators()
+    return (
+        *(KernelRule(pattern, "wait", row.title) for row in rows for pattern in row.wait_kernels),
+        *(KernelRule(pattern, "memcpy", row.title) for row in rows for pattern in row.copy_kernels),
+        *(KernelRule(pattern, "communication", whose) for row in rows for pattern, whose in row.collective_kernels),
+        *KERNEL_RULES,
+    )
+
+
+_Each = tuple[tuple["re.Pattern[str]", int], ...]
+
+
+@lru_cache(maxsize=8)
+def _each(rules: tuple[KernelRule, ...]) -> _Each:
+    return tuple((re.compile(rule.pattern), KIND_CODE[rule.kind]) for rule in dict.fromkeys(rules))
+
+
+@cache
+def _any_builtin() -> "re.Pattern[str]":
+    """Return what matches if any built-in rule does: most names match none, and that must be found out quickly."""
+    return re.compile("|".join(f"(?:{rule.pattern})" for rule in dict.fromkeys(_builtin())))
+
+
+def clear_caches() -> None:
+    """Forget the compiled rules, for when the table of accelerators has changed."""
+    _builtin.cache_clear()
+    _any_builtin.cache_clear()
+
+
+def kernel_code(name: str, rules: Sequence[KernelRule] = ()) -> int:
+    """Return the code of the kind that the first matching rule gives a kernel of this name; `NO_RULE` without one.
+
+    Args:
+        name: The kernel's name. Its return type, template arguments and parameters do not count: a GEMM does not
+            communicate because one of its arguments mentions NCCL.
+        rules: A user's rules, which come before perfkit's.
+    """
+    qualified, own = bare_names(name)
+    for pattern, code in _each(tuple(rules)):
+        if pattern.match(qualified) or pattern.match(own):
+            return code
+    if _any_builtin().match(qualified) is None and _any_builtin().match(own) is None:
+        return NO_RULE
+    return next(code for pattern, code in _each(_builtin()) if pattern.match(qualified) or pattern.match(own))
+
+
+def kernel_kind(name: str, rules: Sequence[KernelRule] = ()) -> KernelKind | None:
+    """Return the kind that the rules give a kernel of this name; None if no rule matches."""
+    code = kernel_code(name, rules)
+    return None if code == NO_RULE else KERNEL_KINDS[code]
+
+
+_ARGUMENTS: Final = re.compile(r"[<(]")
+
+
+def bare_names(name: str) -> tuple[str, str]:
+    """Return a kernel's qualified and own name, without return type, template arguments and parameters."""
+    bare = _ARGUMENTS.split(name.replace("(anonymous namespace)::", ""), maxsplit=1)[0].strip()
+    qualified = bare.rsplit(" ", 1)[-1]
+    return qualified, qualified.rsplit("::", 1)[-1]

@@ -1,0 +1,48 @@
+"""Recognise traces of programs that used a device whose activity was not recorded.
+
+Without it, the host's operators look like the work.
+"""
+
+import re
+from typing import Final
+
+import numpy as np
+
+from perfkit.accelerators import device_backends
+from perfkit.schema.common import Finding
+from perfkit.trace.events import EventKind, Events, RankTrace
+
+_STARTS_WORK: Final = re.compile(r"launch(?!hostfunc)|enqueue|mem_?cpy|mem_?copy|memorycopy|mem_?set|memoryfill", re.I)
+"""Names of calls that give a device work: cudaLaunchKernel, hipMemcpyAsync, urEnqueueKernelLaunch and the like. Every
+other call also occurs where no work follows: torch asks for devices and their properties on import."""
+
+
+def lost_device(trace: RankTrace) -> list[Finding]:
+    """Return a finding for a trace without device activity if the program used a device."""
+    signs = {
+        "launches or copies of a device": _starts_work(trace.events),
+        f"the backend {trace.header.backend}": _is_device_backend(trace.header.backend or ""),
+        "collectives of a device": any(map(_is_device_collective, trace.events.names)),
+    }
+    seen = [sign for sign, there in signs.items() if there]
+    if not seen:
+        return []
+    message = (
+        f"no device activity, but {' and '.join(seen)}: the device's events were not recorded or were lost, "
+        "and the host's operators are shown as the work"
+    )
+    return [Finding(code="no_device_events", severity="warning", message=message)]
+
+
+def _starts_work(events: Events) -> bool:
+    names = np.unique(events.name[events.rows(EventKind.LAUNCH)])
+    return any(_STARTS_WORK.search(events.names[name]) for name in names.tolist())
+
+
+def _is_device_backend(backend: str) -> bool:
+    """Return whether a backend runs on devices only; torch writes it with or without the device's type."""
+    return re.fullmatch(rf"(\w+:)?({'|'.join(map(re.escape, device_backends()))})", backend) is not None
+
+
+def _is_device_collective(name: str) -> bool:
+    return re.match(rf"record_param_comms$|({'|'.join(map(re.escape, device_backends()))}):", name) is not None

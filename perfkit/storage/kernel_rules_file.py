@@ -1,0 +1,78 @@
+"""Read a user's rules for kernel names from TOML (`--kernel-rules FILE`).
+
+::
+
+    [[rule]]
+    pattern = "acme_exchange"        # regular expression for the start of the name
+    kind = "communication"           # communication, compute, memcpy or wait
+    source = "our own all-to-all"    # optional
+"""
+
+import re
+import tomllib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from perfkit.errors import UsageError
+from perfkit.schema.kernel_rules import KERNEL_KINDS, KernelRule
+
+KernelRules = str | Path | Sequence[KernelRule] | None
+"""Rules, or the file that contains them."""
+
+_OPTION: Final = "--kernel-rules"
+_KEYS: Final = ("pattern", "kind", "source")
+
+
+def load_kernel_rules(rules: KernelRules) -> tuple[KernelRule, ...]:
+    """Return rules, from their file if a path is given, after checking them.
+
+    Raises:
+        UsageError: The file cannot be read or is not TOML, or a rule is invalid.
+    """
+    if rules is None:
+        return ()
+    if not isinstance(rules, str | Path):
+        return tuple(_checked(rule, f"kernel rule {number}") for number, rule in enumerate(rules, 1))
+    return tuple(_read(Path(rules)))
+
+
+def _read(path: Path) -> Iterator[KernelRule]:
+    where = f"{_OPTION} {path}"
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"{where}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{where}: not valid TOML: {error}") from error
+    rows = table.get("rule")
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise UsageError(f"{where}: no rule: each begins with a line [[rule]]")
+    if others := sorted(table.keys() - {"rule"}):
+        raise UsageError(f"{where}: {others[0]} is not part of a rule: put it below a line [[rule]]")
+    for number, row in enumerate(rows, 1):
+        yield _checked(_rule(row, f"{where}: rule {number}"), f"{where}: rule {number}")
+
+
+def _rule(row: dict[str, Any], where: str) -> KernelRule:
+    for key, value in row.items():
+        if key not in _KEYS:
+            raise UsageError(f"{where}: unknown key {key}: a rule has {', '.join(_KEYS)}")
+        if not isinstance(value, str):
+            raise UsageError(f"{where}: {key} is not a text: {value!r}")
+    for key in _KEYS[:2]:
+        if key not in row:
+            raise UsageError(f"{where}: {key} is missing")
+    return KernelRule(**row)
+
+
+def _checked(rule: KernelRule, where: str) -> KernelRule:
+    if rule.kind not in KERNEL_KINDS:
+        raise UsageError(f"{where}: kind {rule.kind!r} is none of {', '.join(KERNEL_KINDS)}")
+    try:
+        matches_all = re.match(rule.pattern, "") is not None
+    except re.error as error:
+        raise UsageError(f"{where}: pattern {rule.pattern!r} is not a regular expression: {error}") from error
+    if matches_all:
+        raise UsageError(f"{where}: pattern {rule.pattern!r} matches every name")
+    return rule

@@ -1,0 +1,122 @@
+"""Sends and receives: paired, and a receive's waiting told from its transfer where the clocks allow it."""
+
+from pathlib import Path
+
+import pytest
+
+import perfkit
+from perfkit.report.content.run_facts import _ranks, _waiting
+from perfkit.schema.cross_rank import CrossRankSummary, MatchedCollectiveStat
+from perfkit.schema.run import RunReport
+from tests.support.trace_builder import TraceBuilder
+
+
+def trace(rank: int, world: int = 2, *, host: str | None = "a", steps: int = 2, length: int = 1000) -> TraceBuilder:
+    builder = TraceBuilder(rank, world, backend="gloo", host_name=host)
+    for step in range(steps):
+        builder.step(step, step * length, length).op("aten::mm", step * length, 10)
+    return builder
+
+
+def run_of(folder: Path, *builders: TraceBuilder) -> RunReport:
+    for rank, builder in enumerate(builders):
+        builder.write(folder / f"rank{rank}.json")
+    (run,) = perfkit.analyze(folder).runs
+    return run
+
+
+def across(run: RunReport) -> CrossRankSummary:
+    assert run.cross_rank is not None
+    return run.cross_rank
+
+
+def row(run: RunReport, operator: str = "send_recv") -> MatchedCollectiveStat:
+    (found,) = [one for one in across(run).collectives if one.operator == operator]
+    return found
+
+
+def messages(run: RunReport, code: str) -> list[str]:
+    return [finding.message for finding in run.findings if finding.code == code]
+
+
+def test_a_receive_waits_for_its_send(tmp_path: Path) -> None:
+    sender = trace(0).gloo("send", 300, 20).gloo("send", 1100, 30)
+    receiver = trace(1).gloo("recv", 100, 240).gloo("recv", 1150, 20)
+    run = run_of(tmp_path, sender, receiver)
+    found = row(run)
+    # It waits 200 and transfers 40; the second send began before its receive, which transfers for all of its 20.
+    assert (found.count, found.wait_ns, found.transfer_ns, found.group_size) == (2, 100_000, 30_000, 2)
+    assert [wait.wait_ns for wait in across(run).rank_waits] == [0, 200_000]
+    assert (across(run).matched, across(run).unmatched) == (4, 0)
+    assert not messages(run, "collectives_unmatched")
+    assert run.efficiency is not None
+    assert (run.efficiency.wait_ns, run.efficiency.unmatched_ns) == (200_000, 50_000)  # the sends
+
+
+def test_both_directions_of_an_exchange_are_kept_apart(tmp_path: Path) -> None:
+    first = trace(0).gloo("send", 300, 10).gloo("recv", 320, 100)
+    second = trace(1).gloo("recv", 100, 210).gloo("send", 400, 20)
+    run = run_of(tmp_path, first, second)
+    assert [wait.wait_ns for wait in across(run).rank_waits] == [80_000, 200_000]
+
+
+def test_sends_are_not_matched_with_sends(tmp_path: Path) -> None:
+    run = run_of(tmp_path, trace(0).gloo("send", 300, 10), trace(1).gloo("send", 300, 10))
+    assert (across(run).matched, across(run).unmatched) == (0, 2)
+    (message,) = messages(run, "collectives_unmatched")
+    assert message.startswith("2 of 2 sends and receives are not matched with each other")
+    assert _waiting(run) is None
+
+
+def test_a_missing_one_leaves_its_step_unmatched(tmp_path: Path) -> None:
+    sender = trace(0).gloo("send", 300, 20).gloo("send", 400, 20).gloo("send", 1300, 20)
+    receiver = trace(1).gloo("recv", 300, 140).gloo("recv", 1300, 140)
+    run = run_of(tmp_path, sender, receiver)
+    assert (across(run).matched, across(run).unmatched) == (2, 3)
+
+
+def test_peers_are_unknown_among_more_than_two(tmp_path: Path) -> None:
+    ranks = trace(0, 3).gloo("send", 300, 20), trace(1, 3).gloo("recv", 300, 40), trace(2, 3)
+    run = run_of(tmp_path, *ranks)
+    assert (across(run).matched, across(run).unmatched) == (0, 2)
+
+
+@pytest.mark.parametrize(("late", "known"), [(300, True), (3, False)])
+def test_a_wait_within_the_clocks_residual_is_not_known(tmp_path: Path, late: int, *, known: bool) -> None:
+    def rank(number: int) -> TraceBuilder:
+        builder = trace(number, host="ab"[number], steps=4)
+        for step in range(4):  # the ends differ by -10 or 10 us: a residual of 10
+            builder.gloo("all_reduce", step * 1000 + 700, 100 + number * (20 * (step % 2) - 10))
+        return builder
+
+    sender, receiver = rank(0).gloo("send", 100 + late, 5), rank(1).gloo("recv", 100, 400)
+    found = row(run_of(tmp_path, sender, receiver))
+    assert (found.wait_ns is not None) == known
+    assert found.wait_ns is None or found.wait_ns == pytest.approx(late * 1000, abs=20_000)
+
+
+def test_without_a_common_clock_the_wait_is_not_known(tmp_path: Path) -> None:
+    sender, receiver = trace(0, host="a").gloo("send", 300, 20), trace(1, host="b").gloo("recv", 100, 240)
+    run = run_of(tmp_path, sender, receiver)
+    assert (row(run).count, row(run).wait_ns, row(run).transfer_ns) == (1, None, None)
+    assert _waiting(run) is None
+
+
+def test_a_world_in_which_all_take_part_is_the_group(tmp_path: Path) -> None:
+    ranks = [trace(rank).op("c10d::allreduce_", 99, 1) for rank in range(2)]
+    run = run_of(tmp_path, *(builder.gloo("all_reduce", 100, 50) for builder in ranks))
+    assert row(run, "all_reduce").group_size == 2
+
+
+def test_a_part_of_a_world_is_not(tmp_path: Path) -> None:
+    run = run_of(tmp_path, *(trace(rank, 4).gloo("all_reduce", 100, 50) for rank in range(2)))
+    assert row(run, "all_reduce").group_size is None
+
+
+def test_a_backend_without_a_world_size_leaves_the_number_of_ranks_open(tmp_path: Path) -> None:
+    builder = TraceBuilder(0, None, backend="nccl").step(0, 0, 100).kernel("gemm", 0, 50)
+    run = run_of(tmp_path, builder)
+    assert messages(run, "world_size_unknown")
+    assert _ranks(run).value.startswith("1 of unknown")
+    alone = TraceBuilder(0, None, backend=None).step(0, 0, 100).kernel("gemm", 0, 50)
+    assert not messages(run_of(tmp_path, alone), "world_size_unknown")

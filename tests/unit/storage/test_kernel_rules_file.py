@@ -1,0 +1,81 @@
+"""Rules for kernel names in a file, and everything that can be wrong with one."""
+
+from pathlib import Path
+
+import pytest
+
+import perfkit
+from perfkit.errors import UsageError
+from perfkit.schema.kernel_rules import KernelRule
+from perfkit.storage.kernel_rules_file import load_kernel_rules
+from tests.support.trace_builder import TraceBuilder
+
+GOOD = """
+[[rule]]
+pattern = "acme::exchange"
+kind = "communication"
+source = "our all-to-all"
+
+[[rule]]
+pattern = 'acme_wait\\w*$'
+kind = "wait"
+"""
+
+
+def test_rules_are_read_in_order(tmp_path: Path) -> None:
+    file = tmp_path / "rules.toml"
+    file.write_text(GOOD)
+    expected = (
+        KernelRule("acme::exchange", "communication", "our all-to-all"),
+        KernelRule(r"acme_wait\w*$", "wait"),
+    )
+    assert load_kernel_rules(file) == load_kernel_rules(str(file)) == load_kernel_rules(expected) == expected
+    assert load_kernel_rules(None) == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("[[rule]", "not valid TOML: "),
+        ("", "no rule: each begins with a line [[rule]]"),
+        ("rule = 3", "no rule: each begins with a line [[rule]]"),
+        ("pattern = 'x'\n" + GOOD, "pattern is not part of a rule: put it below a line [[rule]]"),
+        (GOOD + "sort = 'x'", "rule 2: unknown key sort: a rule has pattern, kind, source"),
+        ("[[rule]]\nkind = 'wait'", "rule 1: pattern is missing"),
+        ("[[rule]]\npattern = 'x'", "rule 1: kind is missing"),
+        ("[[rule]]\npattern = 3\nkind = 'wait'", "rule 1: pattern is not a text: 3"),
+        ("[[rule]]\npattern = 'x'\nkind = 'comm'", "'comm' is none of communication, compute, memcpy, wait"),
+        ("[[rule]]\npattern = '('\nkind = 'wait'", "pattern '(' is not a regular expression: "),
+        ("[[rule]]\npattern = 'x|'\nkind = 'wait'", "pattern 'x|' matches every name"),
+    ],
+)
+def test_every_problem_is_one_line_that_names_the_file(tmp_path: Path, text: str, problem: str) -> None:
+    file = tmp_path / "rules.toml"
+    file.write_text(text)
+    with pytest.raises(UsageError) as caught:
+        load_kernel_rules(file)
+    message = str(caught.value)
+    assert message.startswith(f"--kernel-rules {file}: ")
+    assert "\n" not in message
+    assert problem in message
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="No such file"):
+        load_kernel_rules(tmp_path / "none.toml")
+
+
+def test_rules_change_the_analysis_and_its_cached_result(tmp_path: Path) -> None:
+    builder = TraceBuilder(world_size=2).step(0, 0, 100).kernel("gemm", 0, 40)
+    builder.kernel("acme::exchange<8>(int*)", 50, 30).kernel("acme_wait_event", 80, 20)
+    path = builder.write(tmp_path / "rank0.json")
+    file = tmp_path / "rules.toml"
+    file.write_text(GOOD)
+
+    def exposed(rules: Path | None) -> tuple[int, int]:
+        (step,) = perfkit.analyze(path, kernel_rules=rules).runs[0].ranks[0].steps
+        return step.exposed_ns.compute, step.exposed_ns.communication
+
+    for _ in range(2):  # the second time from the cache
+        assert exposed(None) == (90_000, 0)
+        assert exposed(file) == (40_000, 30_000)
