@@ -113,11 +113,12 @@ def _throughput(known: Throughput | None) -> list[KeyValue]:
 def _cost(cost: ProfilerCost | None) -> list[KeyValue]:
     if cost is None:
         return []
-    if cost.ratio is None or cost.plain_step_ns is None or cost.recorded_step_ns is None:
-        return [KeyValue("profiler overhead", f"unknown: {escape_unprintable(cost.reason or 'not measured')}")]
-    extra = difference(cost.recorded_step_ns - cost.plain_step_ns)
-    steps = f"{duration(cost.recorded_step_ns)} vs. {duration(cost.plain_step_ns)} without"
-    return [KeyValue("profiler overhead", f"×{cost.ratio:.2f} per step, {extra} ({steps})")]
+    steps = f" ({duration(cost.recorded_step_ns)} vs. {duration(cost.plain_step_ns)} without)"
+    if cost.ratio is None or cost.added_ns is None:
+        reason = escape_unprintable(cost.reason or "not measured")
+        both = cost.plain_step_ns is not None and cost.recorded_step_ns is not None
+        return [KeyValue("profiler overhead", reason + steps if both else f"unknown: {reason}")]
+    return [KeyValue("profiler overhead", f"×{cost.ratio:.2f} per step, {difference(cost.added_ns)}{steps}")]
 
 
 def _injections(injections: list[Injection]) -> list[KeyValue]:

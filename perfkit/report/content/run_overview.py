@@ -19,7 +19,8 @@ _LIMITS: dict[Bound, Category] = {
     "memcpy": "memcpy",
     "host": "overhead",
 }
-"""The category that a verdict highlights; with an imbalance, the other ranks wait in their collectives."""
+"""The category that a verdict highlights, else the largest loss; with an imbalance, the other ranks wait in their
+collectives."""
 
 
 def comparison(report: Report) -> list[Table]:
@@ -52,12 +53,13 @@ def _step_row(run: RunReport) -> tuple[Cell, ...]:
     seen = str(len(run.ranks))
     whole = len(run.ranks) == run.world_size
     parts = format_percents(sums.exposed_sums(sums.steps_of(run)))
+    strong = _LIMITS.get(run.verdict.bound, run.verdict.largest_loss)
     return (
         Cell(escape_unprintable(run.run)),
         Cell(seen if whole else f"{seen}/{run.world_size}"),
         Cell(duration(sums.step_time(run))),
         *(
-            Cell(part, tone="strong" if _LIMITS.get(run.verdict.bound) == category else "plain")
+            Cell(part, tone="strong" if category == strong else "plain")
             for category, part in zip(CATEGORIES, parts, strict=True)
         ),
     )
