@@ -55,7 +55,7 @@ def compare(
     A condition is a metric, one of > >= < <=, and a limit:
       step_time > +5%         against BEFORE    communication > 30%    of the step
       load.median >= 2ms      a time            mfu < 0.4              a number
-    Metrics: step_time, samples_per_s, tokens_per_s, mfu, load.median, load.max,
+    Metrics: step_time, profiled_step, samples_per_s, tokens_per_s, mfu, load.median, load.max,
     compute, communication, memcpy, data_loading, overhead, and efficiency.FACTOR
     with parallel, load_balance, host, input, serialisation, transfer or au.
 

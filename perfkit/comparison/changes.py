@@ -9,13 +9,15 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import Any, Final, NamedTuple, get_args
 
-from perfkit.comparison.metrics import Metric, MetricName, metrics
-from perfkit.schema.common import Finding
+from perfkit.comparison.metrics import PROFILED_STEP, STEP_TIME, Metric, MetricName, metrics
+from perfkit.schema.aggregate import disagree
+from perfkit.schema.common import Finding, MeasuredOn
 from perfkit.schema.comparison import Change, MetricKind
 from perfkit.schema.config_identity import companions, performance_options
 from perfkit.schema.run import RunReport
 from perfkit.schema.scaling import Resampling
 from perfkit.stats.bootstrap import FEWEST_RUNS, FEWEST_STEPS, ratio_interval
+from perfkit.util.formatting import percent_change
 
 _KINDS: Final[tuple[MetricKind, ...]] = get_args(MetricKind)
 
@@ -27,9 +29,11 @@ class Resampled(NamedTuple):
     unit: Resampling
 
 
-def changes(before: Sequence[RunReport], after: Sequence[RunReport]) -> list[Change]:
-    """Return every metric of either side, before and after."""
-    sides = ([metrics(run) for run in before], [metrics(run) for run in after])
+def changes(
+    before: Sequence[RunReport], after: Sequence[RunReport], measured_on: MeasuredOn | None = None
+) -> list[Change]:
+    """Return every metric of either side, before and after; see `metrics` for `measured_on`."""
+    sides = ([metrics(run, measured_on) for run in before], [metrics(run, measured_on) for run in after])
     names = dict.fromkeys(name for side in sides for run in side for name in run)
     rows = [_change(name, *([run[name] for run in side if name in run] for side in sides)) for name in names]
     return sorted(rows, key=_order)
@@ -73,6 +77,19 @@ def _resample(before: list[Metric], after: list[Metric]) -> Resampled | None:
 def _resampled(before: Sequence[float], after: Sequence[float], unit: Resampling) -> Resampled | None:
     interval = ratio_interval(before, after)
     return interval and Resampled(interval, unit)
+
+
+def disagreement(changes: Sequence[Change]) -> list[Finding]:
+    """Return a finding if steps with and without the profiler changed in opposite directions."""
+    ratios = {change.name: change.ratio for change in changes if change.kind == "run"}
+    plain, profiled = ratios.get(STEP_TIME.name), ratios.get(PROFILED_STEP.name)
+    if plain is None or profiled is None or not disagree(plain, profiled):
+        return []
+    message = (
+        f"without the profiler a step changed by {percent_change(plain)}, but the profiled step by "
+        f"{percent_change(profiled)}: the profiler's cost differs, and so may every time from the traces"
+    )
+    return [Finding(code="profiled_step_disagrees", severity="warning", message=message)]
 
 
 # ---- whether the two are comparable --------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 ::
 
     expression = metric operator limit
-    metric     = step_time | samples_per_s | tokens_per_s | mfu | load.median | load.max | a category
+    metric     = step_time | profiled_step | samples_per_s | tokens_per_s | mfu | load.median | load.max | a category
                | efficiency.FACTOR, such as efficiency.transfer
     operator   = > | >= | < | <=
     limit      = 12ms | 1.5s | 800us | 90ns      a time

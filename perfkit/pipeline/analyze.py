@@ -16,6 +16,7 @@ from perfkit.executors import ExecutorOptions, check, open_executor
 from perfkit.insights.ranking import find_insights
 from perfkit.pipeline.scheduler import Progress, TraceResult, TraceScheduler, raise_if_lost
 from perfkit.pipeline.summarize import Options, task_for
+from perfkit.scaling.profiled_order import profiled_order_findings
 from perfkit.scaling.summary import scaling
 from perfkit.schema.common import Finding
 from perfkit.schema.manifest import RunManifest
@@ -100,7 +101,11 @@ def analyze(
     return Report(
         perfkit_version=__version__,
         runs=relevant,
-        findings=[*_sweep_findings(locations, set(map(Path, paths))), *insights.findings],
+        findings=[
+            *_sweep_findings(locations, set(map(Path, paths))),
+            *(profiled_order_findings(relevant, multi_run.option_comparisons) if multi_run else ()),
+            *insights.findings,
+        ],
         multi_run=multi_run,
         insights=insights.insights,
     )

@@ -6,11 +6,12 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from perfkit._version import __version__
-from perfkit.comparison.changes import changes, findings
+from perfkit.comparison.changes import changes, disagreement, findings
 from perfkit.comparison.gates import check_gates, parse_gate
 from perfkit.comparison.history import config_histories
 from perfkit.errors import TraceError
 from perfkit.pipeline.analyze import analyze
+from perfkit.schema.aggregate import common_kind
 from perfkit.schema.common import Finding
 from perfkit.schema.comparison import Comparison, Side
 from perfkit.schema.history import History, HistoryBy
@@ -42,14 +43,17 @@ def compare(
     for path, side in zip((before, after), traced, strict=True):
         if not side:
             raise TraceError(f"{path}: none of its runs has a trace to compare")
-    changed = changes(*traced)
+    # Another marker marks other steps than those that the run itself timed.
+    measured_on = None if step_marker else common_kind([run for side in traced for run in side])
+    changed = changes(traced[0], traced[1], measured_on)
     return Comparison(
         perfkit_version=__version__,
         before=Side(path=str(before), runs=[run.run for run in traced[0]]),
         after=Side(path=str(after), runs=[run.run for run in traced[1]]),
+        measured_on="plain" if measured_on == "plain" else "recorded",
         changes=changed,
         gates=check_gates(gates, changed, *sides),
-        findings=[*findings(*traced), *_run_findings(sides)],
+        findings=[*disagreement(changed), *findings(*traced), *_run_findings(sides)],
     )
 
 
@@ -76,7 +80,7 @@ def history(*paths: str | Path, by: HistoryBy = "run", step_marker: str | None =
         TraceError: no run has a readable trace and a manifest with time and configuration.
         UsageError: `step_marker` is invalid.
     """
-    result = config_histories(analyze(*paths, step_marker=step_marker).runs, by)
+    result = config_histories(analyze(*paths, step_marker=step_marker).runs, by, own_clock=step_marker is None)
     if not result.configurations:
         more = f" (and {len(result.findings) - 1} more)" if len(result.findings) > 1 else ""
         raise TraceError(f"no run to put into a history: {result.findings[0].message}{more}")

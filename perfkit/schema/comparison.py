@@ -4,7 +4,7 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from perfkit.schema.common import Finding
+from perfkit.schema.common import Finding, MeasuredOn
 from perfkit.schema.display import NotebookDisplay
 from perfkit.schema.scaling import Resampling
 
@@ -58,6 +58,9 @@ class Comparison(NotebookDisplay, Struct, frozen=True, kw_only=True):
     perfkit_version: str
     before: Side
     after: Side
+    measured_on: MeasuredOn = "recorded"
+    """The steps of `step_time` and the rates: without the profiler if all runs have such steps (`profiled_step` is then
+    the step in the traces), else profiled ones."""
     changes: list[Change]
     """By kind; collectives and operators by the absolute difference in time, largest first."""
     gates: list[GateResult]

@@ -62,6 +62,7 @@ FINDING_CODES: Final[Mapping[str, str]] = {
     "sweep_points_pending": "Points of a sweep have not run yet.",
     # Comparisons and histories
     "too_few_repeats": "There are too few repeats to distinguish a change from noise.",
+    "profiled_step_disagrees": "Steps with and without the profiler differ between runs in opposite directions.",
     "mixed_configurations": "The runs on one side of a comparison are not repeats of one configuration.",
     "configurations_differ": "The runs before and after differ in options.",
     "devices_differ": "The runs used different devices.",

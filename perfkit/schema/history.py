@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from msgspec import Struct
 
-from perfkit.schema.common import Finding
+from perfkit.schema.common import Finding, MeasuredOn
 from perfkit.schema.display import NotebookDisplay
 
 if TYPE_CHECKING:
@@ -58,6 +58,8 @@ class ConfigHistory(Struct, frozen=True, kw_only=True):
 
     settings: dict[str, Any]
     """Options that they share."""
+    measured_on: MeasuredOn = "recorded"
+    """The steps of the step times: without the profiler if all runs have such steps, else profiled ones."""
     runs: int
     points: list[HistoryPoint]
     """In order of time."""

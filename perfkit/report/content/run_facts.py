@@ -92,7 +92,7 @@ def _steps(run: RunReport) -> KeyValue:
     if not known:
         return KeyValue("steps", "none marked: the whole trace counts as one step" if numbers else "none")
     each = f"median {duration(sums.step_time(run))}"
-    return KeyValue("steps", f"{len(known)} ({ranges(known)}), {each} (each as long as on its slowest rank)")
+    return KeyValue("profiled steps", f"{len(known)} ({ranges(known)}), {each} (each as long as on its slowest rank)")
 
 
 def _throughput(known: Throughput | None) -> list[KeyValue]:

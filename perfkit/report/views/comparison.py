@@ -10,8 +10,8 @@ from perfkit.util.formatting import MISSING, duration, escape_unprintable, forma
 
 _GATE_TONES: dict[GateState, Tone] = {"passed": "good", "failed": "error", "not_evaluated": "warning"}
 _TITLES = {
-    "collective": "Collectives: exposed time per step and rank",
-    "operator": "Kernels and operators: time per step and rank",
+    "collective": "Collectives: exposed time per profiled step and rank",
+    "operator": "Kernels and operators: time per profiled step and rank",
 }
 _COLUMNS = (Column("before"), Column("after"), Column("ratio"), Column("95 % interval"), Column("change", "words"))
 
@@ -29,7 +29,7 @@ def page_charts(report: Comparison) -> PageCharts:
     ]
     note = "Mean over ranks, median over steps and runs."
     return PageCharts(
-        [], [[specs.stacked_bars("Time per step, before and after", ["before", "after"], series, note=note)]]
+        [], [[specs.stacked_bars("Time per profiled step, before and after", ["before", "after"], series, note=note)]]
     )
 
 
@@ -63,7 +63,8 @@ def _headline(report: Comparison) -> str:
     step = next((change for change in report.changes if change.name == "step_time"), None)
     if step is None or step.ratio is None:
         return "No step time on both sides to compare."
-    moved = f"Step time: {duration(step.before)} → {duration(step.after)} ({percent_change(step.ratio)})"
+    name = "Step time" if report.measured_on == "plain" else "Profiled step"
+    moved = f"{name}: {duration(step.before)} → {duration(step.after)} ({percent_change(step.ratio)})"
     if step.significant is None:
         few = min(len(report.before.runs), len(report.after.runs)) < FEWEST_RUNS
         return f"{moved}; {'too few runs' if few else 'these runs do not suffice'} to tell this from noise."
@@ -77,7 +78,12 @@ def _tone(report: Comparison) -> Tone:
 
 def _metrics(report: Comparison) -> Table:
     rows = [_row(change) for change in report.changes if change.kind not in _TITLES]
-    return Table("Metrics (times are per step)", (Column("metric", "words"), *_COLUMNS), rows)
+    remark = (
+        "step_time and rates: steps without the profiler; profiled_step and all below: recorded steps"
+        if report.measured_on == "plain"
+        else "step_time and all below: profiled steps, because not all runs have steps without the profiler"
+    )
+    return Table("Metrics (times are per step)", (Column("metric", "words"), *_COLUMNS), rows, remark)
 
 
 def _ranked(report: Comparison, kind: str, top: int) -> Table | None:
