@@ -2,7 +2,7 @@
 
 A change is significant if the bootstrap interval of the ratio, with whole runs resampled, excludes 1. With fewer than
 three runs on a side significance is undecided: the steps of one run share its disturbances, so an interval over steps
-is shown and marked as such.
+is shown and marked as such. Then the caller may state how much runs vary, and a larger change is significant.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,7 +17,7 @@ from perfkit.schema.config_identity import companions, performance_options
 from perfkit.schema.run import RunReport
 from perfkit.schema.scaling import Resampling
 from perfkit.stats.bootstrap import FEWEST_RUNS, FEWEST_STEPS, ratio_interval
-from perfkit.util.formatting import percent_change
+from perfkit.util.formatting import format_percent, percent_change
 
 _KINDS: Final[tuple[MetricKind, ...]] = get_args(MetricKind)
 
@@ -30,13 +30,34 @@ class Resampled(NamedTuple):
 
 
 def changes(
-    before: Sequence[RunReport], after: Sequence[RunReport], measured_on: MeasuredOn | None = None
+    before: Sequence[RunReport],
+    after: Sequence[RunReport],
+    measured_on: MeasuredOn | None = None,
+    assumed_noise: float | None = None,
 ) -> list[Change]:
-    """Return every metric of either side, before and after; see `metrics` for `measured_on`."""
+    """Return every metric of either side, before and after.
+
+    Args:
+        before: runs of one configuration.
+        after: the runs to compare with them.
+        measured_on: as in `metrics`.
+        assumed_noise: relative change up to which a change is noise, where there are too few runs to measure it.
+    """
+    assumed = assumed_noise if few_runs(before, after) else None
     sides = ([metrics(run, measured_on) for run in before], [metrics(run, measured_on) for run in after])
     names = dict.fromkeys(name for side in sides for run in side for name in run)
-    rows = [_change(name, *([run[name] for run in side if name in run] for side in sides)) for name in names]
+    rows = []
+    for name in names:
+        old, new = ([run[name] for run in side if name in run] for side in sides)
+        rows.append(_change(name, old, new, assumed))
     return sorted(rows, key=_order)
+
+
+def few_runs(before: Sequence[RunReport], after: Sequence[RunReport]) -> str | None:
+    """Return how many runs there are if too few to show how much runs vary, such as "1 run before and 2 after"."""
+    if min(len(before), len(after)) >= FEWEST_RUNS:
+        return None
+    return f"{len(before)} {'run' if len(before) == 1 else 'runs'} before and {len(after)} after"
 
 
 def _order(change: Change) -> tuple[int, float]:
@@ -44,21 +65,27 @@ def _order(change: Change) -> tuple[int, float]:
     return _KINDS.index(change.kind), -abs((change.after or 0) - (change.before or 0)) if ranked else 0
 
 
-def _change(name: MetricName, before: list[Metric], after: list[Metric]) -> Change:
+def _change(name: MetricName, before: list[Metric], after: list[Metric], assumed_noise: float | None) -> Change:
     old, new = _value(before), _value(after)
+    ratio = new / old if old and new is not None else None
     resampled = _resample(before, after) if old and new else None
-    decidable = resampled is not None and resampled.unit == "runs"
     return Change(
         kind=name.kind,
         name=name.name,
         unit=(before or after)[0].unit,
         before=old,
         after=new,
-        ratio=new / old if old and new is not None else None,
+        ratio=ratio,
         interval=resampled and resampled.interval,
         resampled=resampled and resampled.unit,
-        significant=not resampled.interval[0] <= 1 <= resampled.interval[1] if resampled and decidable else None,
+        significant=_is_significant(ratio, resampled, assumed_noise),
     )
+
+
+def _is_significant(ratio: float | None, resampled: Resampled | None, assumed_noise: float | None) -> bool | None:
+    if resampled is not None and resampled.unit == "runs":
+        return not resampled.interval[0] <= 1 <= resampled.interval[1]
+    return abs(ratio - 1) > assumed_noise if assumed_noise is not None and ratio is not None else None
 
 
 def _value(side: list[Metric]) -> float | None:
@@ -95,13 +122,16 @@ def disagreement(changes: Sequence[Change]) -> list[Finding]:
 # ---- whether the two are comparable --------------------------------------------------------------------------------
 
 
-def findings(before: Sequence[RunReport], after: Sequence[RunReport]) -> list[Finding]:
+def findings(
+    before: Sequence[RunReport], after: Sequence[RunReport], assumed_noise: float | None = None
+) -> list[Finding]:
     """Return the findings that limit the trust in the comparison."""
     collected = []
-    if min(len(before), len(after)) < FEWEST_RUNS:
-        message = (
-            f"{len(before)} and {len(after)} runs: with fewer than {FEWEST_RUNS} on each side no change can be "
-            "distinguished from noise; repeat the runs"
+    if few := few_runs(before, after):
+        message = f"{few}, fewer than {FEWEST_RUNS} on each side, do not show how much runs vary: " + (
+            "no change can be told from noise; repeat the runs"
+            if assumed_noise is None
+            else f"a change counts if it is larger than the assumed noise of {format_percent(assumed_noise)}"
         )
         collected.append(Finding(code="too_few_repeats", severity="warning", message=message))
     for side, runs in (("before", before), ("after", after)):

@@ -6,7 +6,15 @@ from perfkit.report.content.document import Cell, Column, Document, FindingLine,
 from perfkit.schema.common import Finding
 from perfkit.schema.comparison import Change, Comparison, GateState, Side
 from perfkit.stats.bootstrap import FEWEST_RUNS
-from perfkit.util.formatting import MISSING, duration, escape_unprintable, format_value, in_ms, percent_change
+from perfkit.util.formatting import (
+    MISSING,
+    duration,
+    escape_unprintable,
+    format_percent,
+    format_value,
+    in_ms,
+    percent_change,
+)
 
 _GATE_TONES: dict[GateState, Tone] = {"passed": "good", "failed": "error", "not_evaluated": "warning"}
 _TITLES = {
@@ -68,7 +76,10 @@ def _headline(report: Comparison) -> str:
     if step.significant is None:
         few = min(len(report.before.runs), len(report.after.runs)) < FEWEST_RUNS
         return f"{moved}; {'too few runs' if few else 'these runs do not suffice'} to tell this from noise."
-    return f"{moved}, {'beyond' if step.significant else 'within'} run-to-run variation."
+    within = "beyond" if step.significant else "within"
+    if report.assumed_noise is not None:
+        return f"{moved}, {within} the assumed noise of {format_percent(report.assumed_noise)}."
+    return f"{moved}, {within} run-to-run variation."
 
 
 def _tone(report: Comparison) -> Tone:
