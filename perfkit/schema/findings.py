@@ -35,7 +35,7 @@ FINDING_CODES: Final[Mapping[str, str]] = {
     "multiple_traces_per_rank": "Several traces of one rank were treated as its profiling cycles.",
     "rank_out_of_range": "A rank is not below the world size.",
     "ranks_missing": "Ranks of the world have no trace.",
-    "world_sizes_differ": "The traces give different world sizes.",
+    "several_jobs": "A folder has traces of several jobs; each is analysed as a run of its own.",
     "mixed_devices": "Some ranks have device activity and others do not.",
     "no_collectives": "Traces of a multi-rank run contain no collective.",
     # Across ranks

@@ -149,8 +149,8 @@ def _without_clashes(rank: int, traces: list[NamedSummary], findings: list[Findi
     """Keep the traces of one rank that do not overlap and have one world size; report the others as findings."""
     kept: list[NamedSummary] = []
     for named in traces:
-        if clash := _clash(rank, named, kept):
-            message = f"{clash}: excluded; put each job into a separate folder"
+        if reason := clash(rank, named, kept):
+            message = f"{reason}: excluded; put each job into a separate folder"
             findings.append(
                 Finding(code="duplicate_rank", severity="error", message=message, rank=rank, file=named.file)
             )
@@ -159,7 +159,7 @@ def _without_clashes(rank: int, traces: list[NamedSummary], findings: list[Findi
     return kept
 
 
-def _clash(rank: int, named: NamedSummary, kept: Sequence[NamedSummary]) -> str | None:
+def clash(rank: int, named: NamedSummary, kept: Sequence[NamedSummary]) -> str | None:
     """Return why a trace cannot belong to the same rank of the same job as those before it; None if it can."""
     size = named.summary.header.world_size
     for other in kept:

@@ -107,7 +107,7 @@ def _bounding_category(shares: dict[Category, float], profiler: float) -> Catego
 
 
 def add_caveats(verdict: Verdict, findings: Collection[Finding], traces: int) -> Verdict:
-    """Return the verdict with its caveats, or an unknown one if no device activity was recorded.
+    """Return the verdict with its caveats, or an unknown one if jobs are mixed or no device activity was recorded.
 
     Args:
         verdict: result of `classify_bottleneck`.
@@ -118,6 +118,9 @@ def add_caveats(verdict: Verdict, findings: Collection[Finding], traces: int) ->
     lost = codes["no_device_events"]
     if lost >= traces > 0:
         sentence = "no verdict: device activity was not recorded, and host operators alone do not show the bottleneck"
+        return Verdict(bound="unknown", share=0.0, sentence=sentence)
+    if codes["duplicate_rank"]:
+        sentence = "no verdict: several traces claim one rank at one time, so more than one job is in this folder"
         return Verdict(bound="unknown", share=0.0, sentence=sentence)
     sentence = verdict.sentence
     if lost:

@@ -14,12 +14,13 @@ FINDINGS_A_CODE = 5
 FILES_A_FINDING = 4
 """Listed in full up to this number; the rest is counted."""
 
-_ORDER: tuple[Severity, ...] = ("info", "warning", "error")
+_ORDER: tuple[Severity, ...] = ("error", "warning", "info")
 
 
 def key_values(run: RunReport) -> list[KeyValue]:
     """Return the facts of a run; unknown ones that need no explanation are left out."""
     lines = [
+        *_warnings(run),
         _workload(run),
         _ranks(run),
         _steps(run),
@@ -28,7 +29,6 @@ def key_values(run: RunReport) -> list[KeyValue]:
         *_cost(run.profiler_cost),
         *_injections(run.injections),
         *_state(run),
-        *_warnings(run),
     ]
     return [line for line in lines if line is not None]
 
@@ -152,7 +152,7 @@ def findings(run: RunReport) -> list[FindingLine]:
 
 
 def finding_lines(findings: Iterable[Finding]) -> list[FindingLine]:
-    """Return findings as lines, least severe first so that the worst come last, next to the prompt.
+    """Return findings as lines, the most severe first.
 
     Findings with the same message for several ranks or files are one line.
     """
