@@ -27,7 +27,8 @@ class HistoryPoint(Struct, frozen=True, kw_only=True):
     step_ns: float
     """Median over steps of the largest wall time over ranks (metrics.md section 7); the median over several runs."""
     interval_ns: tuple[float, float] | None
-    """95 % bootstrap interval; None for two runs, or for one with fewer than five steps."""
+    """95 % bootstrap interval over runs; of one run, the spread over its steps. None for two runs, or for one with
+    fewer than five steps."""
     resampled: Literal["runs", "steps"] | None
     """What was resampled. The steps of one run share whatever disturbed that run."""
     samples_per_s: float | None
