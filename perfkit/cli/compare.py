@@ -8,7 +8,7 @@ import typer
 
 from perfkit.cli.output import STDOUT, format_check, write_files
 from perfkit.cli.typer_app import App
-from perfkit.errors import GateError, UndecidedGateError
+from perfkit.errors import GateError, UndecidedGateError, UsageError
 from perfkit.report import DEFAULT_TOP, builtin_suffixes, format_names, reporter, reporter_for
 from perfkit.schema.comparison import Comparison
 
@@ -17,11 +17,20 @@ app = App()
 
 @app.command()
 def compare(
-    before: Annotated[Path, typer.Argument(metavar="BEFORE", help="A trace, a run folder, or a folder of repeats.")],
-    after: Annotated[Path, typer.Argument(metavar="AFTER", help="Likewise.")],
+    before: Annotated[
+        Path, typer.Argument(metavar="BEFORE", help="Baseline: a trace, a run folder, or a folder of repeats.")
+    ],
+    after: Annotated[Path, typer.Argument(metavar="AFTER", help="What to compare with it: the same kinds.")],
     fail_on: Annotated[
         list[str] | None,
         typer.Option(metavar="CONDITION", help="Fail if this holds, such as 'step_time > +5%'; may be repeated."),
+    ] = None,
+    assume_noise: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PERCENT",
+            help="With fewer than three runs on a side, take changes up to this, such as 3%, to be noise.",
+        ),
     ] = None,
     output: Annotated[
         list[Path] | None,
@@ -52,13 +61,14 @@ def compare(
 ) -> None:
     """Report what changed between two runs, and whether it is more than noise.
 
-    Noise is estimated from three or more repeats on each side; with fewer, changes are only shown.
+    Noise is estimated from three or more repeats on each side. With fewer, changes are only shown, and a condition on
+    a change (+5%) cannot be evaluated, unless --assume-noise states how much runs vary.
 
     \b
     A condition is a metric, one of > >= < <=, and a limit:
       step_time > +5%         against BEFORE    communication > 30%    of the step
       load.median >= 2ms      a time            mfu < 0.4              a number
-    Metrics: step_time, samples_per_s, tokens_per_s, mfu, load.median, load.max,
+    Metrics: step_time, profiled_step, samples_per_s, tokens_per_s, mfu, load.median, load.max,
     compute, communication, memcpy, data_loading, overhead, and efficiency.FACTOR
     with parallel, load_balance, host, input, serialisation, transfer or au.
 
@@ -69,6 +79,7 @@ def compare(
     perfkit compare traces/old traces/new --fail-on 'step_time > +5%' -o gates.xml
     perfkit compare traces/old traces/new -f markdown >> "$GITHUB_STEP_SUMMARY"
     """  # noqa: D301  \b marks a paragraph that keeps its lines
+    noise = _noise(assume_noise)
     files = [(path, reporter_for(Comparison, path)) for path in output or []]
     files.append((STDOUT, reporter(Comparison, name)))
     # Imported late, so that `--help` and usage errors do not wait for numpy.
@@ -76,10 +87,27 @@ def compare(
     from perfkit.util.malloc import trim_large_allocations
 
     trim_large_allocations()
-    comparison = compare_runs(before, after, fail_on=fail_on or [], step_marker=step_marker, kernel_rules=kernel_rules)
+    comparison = compare_runs(
+        before,
+        after,
+        fail_on=fail_on or [],
+        step_marker=step_marker,
+        kernel_rules=kernel_rules,
+        assume_noise=noise,
+    )
     write_files(comparison, files, top)
     sys.stdout.flush()
     _raise_unless_passed(comparison)
+
+
+def _noise(text: str | None) -> float | None:
+    """Return the fraction that a percentage stands for."""
+    if text is None:
+        return None
+    number = text.strip().removesuffix("%").strip()
+    if not number.isascii() or not number.replace(".", "", 1).isdecimal():
+        raise UsageError(f"--assume-noise {text}: expected a percentage such as 3%")
+    return float(number) / 100
 
 
 def _raise_unless_passed(comparison: Comparison) -> None:

@@ -2,20 +2,22 @@
 
 A change is significant if the bootstrap interval of the ratio, with whole runs resampled, excludes 1. With fewer than
 three runs on a side significance is undecided: the steps of one run share its disturbances, so an interval over steps
-is shown and marked as such.
+is shown and marked as such. Then the caller may state how much runs vary, and a larger change is significant.
 """
 
 from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import Any, Final, NamedTuple, get_args
 
-from perfkit.comparison.metrics import Metric, MetricName, metrics
-from perfkit.schema.common import Finding
+from perfkit.comparison.metrics import PROFILED_STEP, STEP_TIME, Metric, MetricName, metrics
+from perfkit.schema.aggregate import disagree
+from perfkit.schema.common import Finding, MeasuredOn
 from perfkit.schema.comparison import Change, MetricKind
 from perfkit.schema.config_identity import companions, performance_options
 from perfkit.schema.run import RunReport
 from perfkit.schema.scaling import Resampling
 from perfkit.stats.bootstrap import FEWEST_RUNS, FEWEST_STEPS, ratio_interval
+from perfkit.util.formatting import format_percent, percent_change
 
 _KINDS: Final[tuple[MetricKind, ...]] = get_args(MetricKind)
 
@@ -27,12 +29,35 @@ class Resampled(NamedTuple):
     unit: Resampling
 
 
-def changes(before: Sequence[RunReport], after: Sequence[RunReport]) -> list[Change]:
-    """Return every metric of either side, before and after."""
-    sides = ([metrics(run) for run in before], [metrics(run) for run in after])
+def changes(
+    before: Sequence[RunReport],
+    after: Sequence[RunReport],
+    measured_on: MeasuredOn | None = None,
+    assumed_noise: float | None = None,
+) -> list[Change]:
+    """Return every metric of either side, before and after.
+
+    Args:
+        before: runs of one configuration.
+        after: the runs to compare with them.
+        measured_on: as in `metrics`.
+        assumed_noise: relative change up to which a change is noise, where there are too few runs to measure it.
+    """
+    assumed = assumed_noise if few_runs(before, after) else None
+    sides = ([metrics(run, measured_on) for run in before], [metrics(run, measured_on) for run in after])
     names = dict.fromkeys(name for side in sides for run in side for name in run)
-    rows = [_change(name, *([run[name] for run in side if name in run] for side in sides)) for name in names]
+    rows = []
+    for name in names:
+        old, new = ([run[name] for run in side if name in run] for side in sides)
+        rows.append(_change(name, old, new, assumed))
     return sorted(rows, key=_order)
+
+
+def few_runs(before: Sequence[RunReport], after: Sequence[RunReport]) -> str | None:
+    """Return how many runs there are if too few to show how much runs vary, such as "1 run before and 2 after"."""
+    if min(len(before), len(after)) >= FEWEST_RUNS:
+        return None
+    return f"{len(before)} {'run' if len(before) == 1 else 'runs'} before and {len(after)} after"
 
 
 def _order(change: Change) -> tuple[int, float]:
@@ -40,21 +65,27 @@ def _order(change: Change) -> tuple[int, float]:
     return _KINDS.index(change.kind), -abs((change.after or 0) - (change.before or 0)) if ranked else 0
 
 
-def _change(name: MetricName, before: list[Metric], after: list[Metric]) -> Change:
+def _change(name: MetricName, before: list[Metric], after: list[Metric], assumed_noise: float | None) -> Change:
     old, new = _value(before), _value(after)
+    ratio = new / old if old and new is not None else None
     resampled = _resample(before, after) if old and new else None
-    decidable = resampled is not None and resampled.unit == "runs"
     return Change(
         kind=name.kind,
         name=name.name,
         unit=(before or after)[0].unit,
         before=old,
         after=new,
-        ratio=new / old if old and new is not None else None,
+        ratio=ratio,
         interval=resampled and resampled.interval,
         resampled=resampled and resampled.unit,
-        significant=not resampled.interval[0] <= 1 <= resampled.interval[1] if resampled and decidable else None,
+        significant=_is_significant(ratio, resampled, assumed_noise),
     )
+
+
+def _is_significant(ratio: float | None, resampled: Resampled | None, assumed_noise: float | None) -> bool | None:
+    if resampled is not None and resampled.unit == "runs":
+        return not resampled.interval[0] <= 1 <= resampled.interval[1]
+    return abs(ratio - 1) > assumed_noise if assumed_noise is not None and ratio is not None else None
 
 
 def _value(side: list[Metric]) -> float | None:
@@ -75,16 +106,32 @@ def _resampled(before: Sequence[float], after: Sequence[float], unit: Resampling
     return interval and Resampled(interval, unit)
 
 
+def disagreement(changes: Sequence[Change]) -> list[Finding]:
+    """Return a finding if steps with and without the profiler changed in opposite directions."""
+    ratios = {change.name: change.ratio for change in changes if change.kind == "run"}
+    plain, profiled = ratios.get(STEP_TIME.name), ratios.get(PROFILED_STEP.name)
+    if plain is None or profiled is None or not disagree(plain, profiled):
+        return []
+    message = (
+        f"without the profiler a step changed by {percent_change(plain)}, but the profiled step by "
+        f"{percent_change(profiled)}: the profiler's cost differs, and so may every time from the traces"
+    )
+    return [Finding(code="profiled_step_disagrees", severity="warning", message=message)]
+
+
 # ---- whether the two are comparable --------------------------------------------------------------------------------
 
 
-def findings(before: Sequence[RunReport], after: Sequence[RunReport]) -> list[Finding]:
+def findings(
+    before: Sequence[RunReport], after: Sequence[RunReport], assumed_noise: float | None = None
+) -> list[Finding]:
     """Return the findings that limit the trust in the comparison."""
     collected = []
-    if min(len(before), len(after)) < FEWEST_RUNS:
-        message = (
-            f"{len(before)} and {len(after)} runs: with fewer than {FEWEST_RUNS} on each side no change can be "
-            "distinguished from noise; repeat the runs"
+    if few := few_runs(before, after):
+        message = f"{few}, fewer than {FEWEST_RUNS} on each side, do not show how much runs vary: " + (
+            "no change can be told from noise; repeat the runs"
+            if assumed_noise is None
+            else f"a change counts if it is larger than the assumed noise of {format_percent(assumed_noise)}"
         )
         collected.append(Finding(code="too_few_repeats", severity="warning", message=message))
     for side, runs in (("before", before), ("after", after)):

@@ -3,7 +3,7 @@
 ::
 
     expression = metric operator limit
-    metric     = step_time | samples_per_s | tokens_per_s | mfu | load.median | load.max | a category
+    metric     = step_time | profiled_step | samples_per_s | tokens_per_s | mfu | load.median | load.max | a category
                | efficiency.FACTOR, such as efficiency.transfer
     operator   = > | >= | < | <=
     limit      = 12ms | 1.5s | 800us | 90ns      a time
@@ -11,7 +11,9 @@
                | 0.8                             a plain number
                | +5% | -3%                       a change relative to the runs before
 
-A gate that cannot be evaluated (a missing metric, a limit of the wrong kind) neither passes nor fails.
+A gate on a change is decided by the rule of the comparison (`perfkit.comparison.changes`): an outcome that takes a
+change to be real needs a significant one. A gate that cannot be evaluated (a missing metric, a limit of the wrong kind,
+a change that cannot be told from noise) neither passes nor fails.
 """
 
 import operator
@@ -20,6 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import Final, NamedTuple
 
+from perfkit.comparison.changes import few_runs
 from perfkit.comparison.metrics import category_share
 from perfkit.errors import UsageError
 from perfkit.schema.common import CATEGORIES
@@ -94,7 +97,8 @@ def check_gates(
     """Evaluate every gate; none if a run of either side is incomplete, because the missing part may be the slow one."""
     known = {change.name: change for change in changes if change.kind in _KINDS}
     lost = _lost(before, after)
-    return [_result(gate, Decision(None, lost) if lost else _decide(gate, known, after)) for gate in gates]
+    few = few_runs(before, after)
+    return [_result(gate, Decision(None, lost) if lost else _decide(gate, known, after, few)) for gate in gates]
 
 
 def _lost(before: Sequence[RunReport], after: Sequence[RunReport]) -> str | None:
@@ -117,12 +121,12 @@ def _result(gate: Gate, decision: Decision) -> GateResult:
     return GateResult(expression=gate.expression, state=state, message=decision.message)
 
 
-def _decide(gate: Gate, known: Mapping[str, Change], after: Sequence[RunReport]) -> Decision:
+def _decide(gate: Gate, known: Mapping[str, Change], after: Sequence[RunReport], few: str | None) -> Decision:
     change = known.get(gate.metric)
     if change is None:
         return Decision(None, f"no metric {gate.metric} in these runs; available: {', '.join(sorted(known)) or 'none'}")
     if gate.relative:
-        return _relative(change)
+        return _relative(gate, change, few)
     if change.after is None:
         return Decision(None, f"{gate.metric} is unknown for the runs after")
     if gate.unit == "%" and gate.metric in CATEGORIES:
@@ -142,11 +146,27 @@ def _decide(gate: Gate, known: Mapping[str, Change], after: Sequence[RunReport])
     return Decision(change.after, format_value(change.after, change.unit))
 
 
-def _relative(change: Change) -> Decision:
+def _relative(gate: Gate, change: Change, few: str | None) -> Decision:
     if change.ratio is None:
         missing = "before" if not change.before else "after"
         return Decision(None, f"{change.name} has no value {missing}, so its change is undefined")
     # From the two values rather than ratio - 1: 105 against 100 is 5 %, not 5.000000000000004 %.
     relative = ((change.after or 0) - (change.before or 0)) / (change.before or 1)
     values = f"{format_value(change.before, change.unit)} before, {format_value(change.after, change.unit)} after"
-    return Decision(relative, f"{100 * relative:+.1f} % ({values})")
+    measured = f"{100 * relative:+.1f} % ({values})"
+    if reason := _why_undecided(gate, relative, change, few):
+        return Decision(None, f"{measured} {reason}")
+    return Decision(relative, f"{measured}, beyond the assumed noise" if few and change.significant else measured)
+
+
+def _why_undecided(gate: Gate, relative: float, change: Change, few: str | None) -> str | None:
+    """Return why noise may be what decides a gate on a change; None if it cannot."""
+    if change.significant is None:
+        if few:
+            return f"cannot be told from noise with {few}: repeat the runs, or state the noise (--assume-noise 3%)"
+        return "cannot be told from noise: the interval of the ratio is unbounded, because the value before may be 0"
+    compare = _OPERATORS[gate.operator]
+    claims_a_change = compare(relative, gate.limit) != compare(0.0, gate.limit)
+    if not claims_a_change or change.significant:
+        return None
+    return "is not more than the assumed noise" if few else "is within run-to-run variation"

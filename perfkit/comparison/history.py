@@ -11,22 +11,24 @@ import msgspec
 from perfkit._version import __version__
 from perfkit.comparison.changepoints import FEWEST_FOR_CHANGE_POINT, find_change_points
 from perfkit.comparison.changes import settings
-from perfkit.comparison.metrics import Metric, MetricName, metrics
+from perfkit.comparison.metrics import STEP_TIME, Metric, MetricName, metrics
+from perfkit.schema.aggregate import common_kind
 from perfkit.schema.common import Finding
 from perfkit.schema.history import ChangePoint, ConfigHistory, History, HistoryBy, HistoryPoint
 from perfkit.schema.run import RunReport
 from perfkit.stats.bootstrap import FEWEST_RUNS, FEWEST_STEPS, median_interval
 
-_STEP_TIME = MetricName("run", "step_time")
 _FACTORS = ("parallel", "load_balance", "host", "input", "serialisation", "transfer")
 
 
-def config_histories(runs: Iterable[RunReport], by: HistoryBy) -> History:
+def config_histories(runs: Iterable[RunReport], by: HistoryBy, *, own_clock: bool = True) -> History:
     """Return the history of runs, grouped by configuration.
 
     Args:
         runs: in any order.
         by: what a point stands for: a run, or all runs of one commit.
+        own_clock: whether to use steps without the profiler, by the runs' own clock, if all runs of a configuration
+            have some; False if a marker marks other steps than those.
     """
     groups: dict[bytes, list[RunReport]] = defaultdict(list)
     findings = []
@@ -37,9 +39,8 @@ def config_histories(runs: Iterable[RunReport], by: HistoryBy) -> History:
         else:
             groups[msgspec.json.encode(_settings(run), order="sorted")].append(run)
     ordered = [sorted(group, key=_started) for group in groups.values()]
-    known = [
-        _build_history(group, by) for group in sorted(ordered, key=lambda group: (-len(group), _started(group[0])))
-    ]
+    ordered.sort(key=lambda group: (-len(group), _started(group[0])))
+    known = [_build_history(group, by, own_clock) for group in ordered]
     return History(perfkit_version=__version__, by=by, configurations=known, findings=findings)
 
 
@@ -52,7 +53,7 @@ def _unusable(run: RunReport) -> str | None:
         _started(run)
     except ValueError:
         return "its run.json has no valid start time"
-    return None if _STEP_TIME in metrics(run) else "it has no recorded step"
+    return None if STEP_TIME in metrics(run) else "it has no recorded step"
 
 
 def _started(run: RunReport) -> datetime:
@@ -66,13 +67,15 @@ def _settings(run: RunReport) -> dict[str, Any]:
     return settings(run) | {"source": run.source, "device_names": run.device_names, "devices": devices}
 
 
-def _build_history(runs: Sequence[RunReport], by: HistoryBy) -> ConfigHistory:
-    metrics_of = {id(run): metrics(run) for run in runs}
-    steps = [metrics_of[id(run)][_STEP_TIME].value for run in runs]
+def _build_history(runs: Sequence[RunReport], by: HistoryBy, own_clock: bool) -> ConfigHistory:
+    measured_on = common_kind(runs) if own_clock else None
+    metrics_of = {id(run): metrics(run, measured_on) for run in runs}
+    steps = [metrics_of[id(run)][STEP_TIME].value for run in runs]
     enough = len(runs) >= FEWEST_FOR_CHANGE_POINT
     too_few = f"no change can be distinguished from noise with fewer than {FEWEST_FOR_CHANGE_POINT}"
     return ConfigHistory(
         settings=_settings(runs[0]),
+        measured_on="plain" if measured_on == "plain" else "recorded",
         runs=len(runs),
         points=[_point(group, [metrics_of[id(run)] for run in group]) for group in _grouped(runs, by)],
         change_points=_change_points(runs, steps),
@@ -93,7 +96,7 @@ def _grouped(runs: Sequence[RunReport], by: HistoryBy) -> list[list[RunReport]]:
 
 
 def _point(runs: Sequence[RunReport], known: Sequence[dict[MetricName, Metric]]) -> HistoryPoint:
-    steps = [one[_STEP_TIME] for one in known]
+    steps = [one[STEP_TIME] for one in known]
     interval, resampled = None, None
     if len(runs) >= FEWEST_RUNS:
         interval, resampled = median_interval([step.value for step in steps]), "runs"

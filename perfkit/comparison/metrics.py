@@ -4,12 +4,12 @@ Times are per step and rank, so that a run with twice the steps is not twice as 
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from statistics import fmean, median
 from typing import Final, Literal, NamedTuple
 
-from perfkit.schema.aggregate import add_collectives, add_operators, traced_step_ns
-from perfkit.schema.common import CATEGORIES
+from perfkit.schema.aggregate import add_collectives, add_operators, steps_ns, traced_step_ns
+from perfkit.schema.common import CATEGORIES, MeasuredOn
 from perfkit.schema.comparison import MetricKind
 from perfkit.schema.rank import CollectiveStat, StepBreakdown
 from perfkit.schema.run import RunReport
@@ -32,9 +32,29 @@ class MetricName(NamedTuple):
     name: str
 
 
-def metrics(run: RunReport) -> dict[MetricName, Metric]:
-    """Return every comparable metric of `run`; none of a run without traces."""
-    return dict([*_steps(run), *_rates(run), *_loading(run), *_efficiency(run), *_collectives(run), *_operators(run)])
+STEP_TIME: Final = MetricName("run", "step_time")
+PROFILED_STEP: Final = MetricName("run", "profiled_step")
+
+
+def metrics(run: RunReport, measured_on: MeasuredOn | None = None) -> dict[MetricName, Metric]:
+    """Return every comparable metric of `run`; none of a run without traces.
+
+    Args:
+        run: a run.
+        measured_on: the steps, by the run's own clock, that all compared runs have (see `common_kind`). With `plain`
+            these are `step_time`, and the steps in the traces are `profiled_step`; else those are `step_time`.
+    """
+    return dict(
+        [
+            *_steps(run, measured_on),
+            *_categories(run),
+            *_rates(run, measured_on),
+            *_loading(run),
+            *_efficiency(run),
+            *_collectives(run),
+            *_operators(run),
+        ]
+    )
 
 
 def category_share(run: RunReport, category: str) -> float | None:
@@ -44,32 +64,43 @@ def category_share(run: RunReport, category: str) -> float | None:
     return sum(getattr(step.exposed_ns, category) for step in steps) / wall_ns if wall_ns else None
 
 
-def _steps(run: RunReport) -> Iterator[tuple[MetricName, Metric]]:
+def _steps(run: RunReport, measured_on: MeasuredOn | None) -> Iterator[tuple[MetricName, Metric]]:
+    profiled = list(traced_step_ns(run.ranks).values())
+    if not profiled:
+        return
+    if measured_on == "plain":
+        yield STEP_TIME, _sampled(steps_ns(run, "plain"))
+        yield PROFILED_STEP, _sampled(profiled)
+    else:
+        yield STEP_TIME, _sampled(profiled)
+
+
+def _categories(run: RunReport) -> Iterator[tuple[MetricName, Metric]]:
     by_step: dict[int | None, list[StepBreakdown]] = defaultdict(list)
     for rank in run.ranks:
         for step in rank.steps:
             by_step[step.step].append(step)
-    if not by_step:
-        return
-    yield MetricName("run", "step_time"), _sampled(list(traced_step_ns(run.ranks).values()))
-    for category in CATEGORIES:
+    for category in CATEGORIES if by_step else ():
         samples = [fmean(getattr(step.exposed_ns, category) for step in ranks) for ranks in by_step.values()]
         yield MetricName("category", category), _sampled(samples)
 
 
-def _sampled(samples: list[float]) -> Metric:
-    return Metric(median(samples), "ns", samples)
+def _sampled(samples: Sequence[float]) -> Metric:
+    return Metric(median(samples), "ns", list(samples))
 
 
-def _rates(run: RunReport) -> Iterator[tuple[MetricName, Metric]]:
+def _rates(run: RunReport, measured_on: MeasuredOn | None) -> Iterator[tuple[MetricName, Metric]]:
     rates = run.throughput
     if rates is None:
         return
-    yield MetricName("run", "samples_per_s"), Metric(rates.samples_per_s, "1/s", [])
+    # Each run's rates are of its own steps without the profiler if it has any, which others may lack.
+    walls = steps_ns(run, measured_on) if measured_on else []
+    faster = rates.step_ns / median(walls) if walls else 1.0
+    yield MetricName("run", "samples_per_s"), Metric(rates.samples_per_s * faster, "1/s", [])
     if rates.tokens_per_s is not None:
-        yield MetricName("run", "tokens_per_s"), Metric(rates.tokens_per_s, "1/s", [])
+        yield MetricName("run", "tokens_per_s"), Metric(rates.tokens_per_s * faster, "1/s", [])
     if rates.mfu is not None:
-        yield MetricName("run", "mfu"), Metric(rates.mfu, "ratio", [])
+        yield MetricName("run", "mfu"), Metric(rates.mfu * faster, "ratio", [])
 
 
 def _loading(run: RunReport) -> Iterator[tuple[MetricName, Metric]]:

@@ -228,11 +228,9 @@ def _host(context: RunContext) -> InsightDraft | None:
 
 
 def _profiler_ns(context: RunContext) -> float:
-    """Return the time that the profiler adds to a step; 0 if unknown."""
+    """Return the time that the profiler adds to a step; 0 if unknown or not measurable."""
     cost = context.run.profiler_cost
-    if cost is None or cost.recorded_step_ns is None or cost.plain_step_ns is None:
-        return 0.0
-    return float(max(0, cost.recorded_step_ns - cost.plain_step_ns))
+    return float(cost.added_ns or 0) if cost else 0.0
 
 
 def _reduce_idle(context: RunContext) -> str:

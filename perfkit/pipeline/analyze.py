@@ -9,6 +9,7 @@ from typing import Final
 from perfkit._version import __version__
 from perfkit.accelerators import accelerators
 from perfkit.analysis.per_rank.summary import check_step_marker
+from perfkit.analysis.per_run.jobs import Job, split_jobs
 from perfkit.analysis.per_run.manifest_checks import missing_sweep_points
 from perfkit.analysis.per_run.report_builder import NamedSummary, build_run_report
 from perfkit.errors import StoreError, TraceError, UsageError
@@ -16,6 +17,7 @@ from perfkit.executors import ExecutorOptions, check, open_executor
 from perfkit.insights.ranking import find_insights
 from perfkit.pipeline.scheduler import Progress, TraceResult, TraceScheduler, raise_if_lost
 from perfkit.pipeline.summarize import Options, task_for
+from perfkit.scaling.profiled_order import profiled_order_findings
 from perfkit.scaling.summary import scaling
 from perfkit.schema.common import Finding
 from perfkit.schema.manifest import RunManifest
@@ -30,6 +32,7 @@ _UNREADABLE: Final = ("worker_lost", "unreadable_trace", "unreadable_manifest", 
 """Findings that explain why nothing can be analysed, the most informative first."""
 _NOT_A_RUN: Final = {"not_a_trace", "not_a_regular_file", "no_traces"}
 """Findings of a folder that is not a run."""
+_MOST_LISTED: Final = 4
 
 
 def analyze(
@@ -96,7 +99,8 @@ def analyze(
     if strict:
         raise_if_lost(outcomes)
     outcome_iterator = iter(outcomes)
-    runs = [_run(location, outcome_iterator, rank) for location in locations]
+    by_location = [_runs(location, outcome_iterator, rank) for location in locations]
+    runs = [run for of_location in by_location for run in of_location]
     relevant = [run for run in runs if run.ranks or run.state or _codes(run) - _NOT_A_RUN]
     if not any(map(_is_informative, relevant)):
         raise TraceError(_no_data_message(runs))
@@ -105,13 +109,19 @@ def analyze(
     return Report(
         perfkit_version=__version__,
         runs=relevant,
-        findings=[*_sweep_findings(locations, set(map(Path, paths))), *insights.findings],
+        findings=[
+            *_several_jobs(locations, by_location),
+            *_sweep_findings(locations, set(map(Path, paths))),
+            *(profiled_order_findings(relevant, multi_run.option_comparisons) if multi_run else ()),
+            *insights.findings,
+        ],
         multi_run=multi_run,
         insights=insights.insights,
     )
 
 
-def _run(location: RunLocation, outcomes: Iterator[TraceResult], rank: int | None) -> RunReport:
+def _runs(location: RunLocation, outcomes: Iterator[TraceResult], rank: int | None) -> list[RunReport]:
+    """Return the run of a folder, or one run per job whose traces are there."""
     manifest, lost = _read_manifest(location)
     lost.extend(_skipped_file_findings(location.skipped_files))
     summaries: list[NamedSummary] = []
@@ -121,7 +131,30 @@ def _run(location: RunLocation, outcomes: Iterator[TraceResult], rank: int | Non
             summaries.append(NamedSummary(file.name, done.summary))
         elif done.lost:
             lost.append(done.lost)
-    return build_run_report(location.name, str(location.path), summaries, manifest, rank, lost)
+    jobs = [Job("", summaries)] if manifest else split_jobs(summaries)
+    return [
+        build_run_report(
+            f"{location.name} ({job.label})" if job.label else location.name,
+            str(location.path),
+            job.traces,
+            manifest,
+            rank,
+            lost,
+        )
+        for job in jobs
+    ]
+
+
+def _several_jobs(locations: Sequence[RunLocation], by_location: Sequence[Sequence[RunReport]]) -> Iterator[Finding]:
+    for location, runs in zip(locations, by_location, strict=True):
+        if len(runs) > 1:
+            labels = ", ".join(run.run.removeprefix(location.name).strip(" ()") for run in runs[:_MOST_LISTED])
+            more = ", …" if len(runs) > _MOST_LISTED else ""
+            message = (
+                f"{location.name} has the traces of {len(runs)} jobs ({labels}{more}): each is analysed as a run; put "
+                "each job into a folder of its own"
+            )
+            yield Finding(code="several_jobs", severity="warning", message=message)
 
 
 def _skipped_file_findings(names: Sequence[str]) -> Iterator[Finding]:

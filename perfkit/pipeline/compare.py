@@ -1,16 +1,18 @@
 """Compare the runs under paths: two sides, or a history."""
 
 from collections.abc import Sequence
+from math import inf
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from perfkit._version import __version__
-from perfkit.comparison.changes import changes, findings
+from perfkit.comparison.changes import changes, disagreement, few_runs, findings
 from perfkit.comparison.gates import check_gates, parse_gate
 from perfkit.comparison.history import config_histories
-from perfkit.errors import TraceError
+from perfkit.errors import TraceError, UsageError
 from perfkit.pipeline.analyze import analyze
+from perfkit.schema.aggregate import common_kind
 from perfkit.schema.common import Finding
 from perfkit.schema.comparison import Comparison, Side
 from perfkit.schema.history import History, HistoryBy
@@ -25,34 +27,42 @@ def compare(
     fail_on: Sequence[str] = (),
     step_marker: str | None = None,
     kernel_rules: KernelRules = None,
+    assume_noise: float | None = None,
 ) -> Comparison:
     """Compare two runs, or two sets of repeats.
 
     Args:
         before: a trace, a run folder, or a folder of repeats.
-        after: likewise.
+        after: the same for the runs to compare with them.
         fail_on: conditions that fail the comparison, see `perfkit.comparison.gates`.
         step_marker: as in `analyze`.
         kernel_rules: as in `analyze`.
+        assume_noise: relative difference between runs that is noise, such as 0.03, if a side has fewer than three runs.
 
     Raises:
         TraceError: a side has no readable trace.
-        UsageError: a condition or `step_marker` or `kernel_rules` is invalid.
+        UsageError: a condition, `step_marker`, `kernel_rules` or `assume_noise` is invalid.
     """
+    if assume_noise is not None and not 0 <= assume_noise < inf:
+        raise UsageError(f"assume_noise={assume_noise}: expected a fraction such as 0.03")
     gates = [parse_gate(text) for text in fail_on]
     sides = [analyze(path, step_marker=step_marker, kernel_rules=kernel_rules).runs for path in (before, after)]
     traced = [[run for run in side if run.ranks] for side in sides]
     for path, side in zip((before, after), traced, strict=True):
         if not side:
             raise TraceError(f"{path}: none of its runs has a trace to compare")
-    changed = changes(*traced)
+    # Another marker marks other steps than those that the run itself timed.
+    measured_on = None if step_marker else common_kind([run for side in traced for run in side])
+    changed = changes(traced[0], traced[1], measured_on, assume_noise)
     return Comparison(
         perfkit_version=__version__,
         before=Side(path=str(before), runs=[run.run for run in traced[0]]),
         after=Side(path=str(after), runs=[run.run for run in traced[1]]),
+        measured_on="plain" if measured_on == "plain" else "recorded",
+        assumed_noise=assume_noise if few_runs(traced[0], traced[1]) else None,
         changes=changed,
         gates=check_gates(gates, changed, *sides),
-        findings=[*findings(*traced), *_run_findings(sides)],
+        findings=[*disagreement(changed), *findings(traced[0], traced[1], assume_noise), *_run_findings(sides)],
     )
 
 
@@ -82,7 +92,8 @@ def history(
         TraceError: no run has a readable trace and a manifest with time and configuration.
         UsageError: `step_marker` or `kernel_rules` is invalid.
     """
-    result = config_histories(analyze(*paths, step_marker=step_marker, kernel_rules=kernel_rules).runs, by)
+    runs = analyze(*paths, step_marker=step_marker, kernel_rules=kernel_rules).runs
+    result = config_histories(runs, by, own_clock=step_marker is None)
     if not result.configurations:
         more = f" (and {len(result.findings) - 1} more)" if len(result.findings) > 1 else ""
         raise TraceError(f"no run to put into a history: {result.findings[0].message}{more}")

@@ -7,7 +7,8 @@ from typing import Final, NamedTuple
 
 from perfkit.errors import UsageError
 from perfkit.scaling.series import place
-from perfkit.scaling.step_time import StepTimeSample, common_kind, estimate, ratio, sample, to_record
+from perfkit.scaling.step_time import StepTimeSample, estimate, ratio, sample, to_record
+from perfkit.schema.aggregate import common_kind
 from perfkit.schema.config_identity import Settings, companions, differing, key, settings
 from perfkit.schema.run import DataLoading, RunReport
 from perfkit.schema.scaling import OptionComparison, OptionRow

@@ -2,15 +2,15 @@
 
 from collections.abc import Sequence
 from statistics import median
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from perfkit.schema.aggregate import steps_ns
+from perfkit.schema.common import MeasuredOn
 from perfkit.schema.run import RunReport
 from perfkit.schema.scaling import Estimate, Resampling, StepTimeEstimate
 from perfkit.stats.bootstrap import DRAWS, FEWEST_RUNS, FEWEST_STEPS, Floats, generator, interval, medians
-
-MeasuredOn = Literal["plain", "recorded"]
 
 
 class StepTimeSample(NamedTuple):
@@ -28,20 +28,6 @@ class StepTimeSample(NamedTuple):
     def value_ns(self) -> float:
         """Median over runs."""
         return median(self.by_run_ns)
-
-
-def steps_ns(run: RunReport, measured_on: MeasuredOn) -> list[int]:
-    """Return the wall times of a run's steps of one kind, by its own clock; empty unless the run completed."""
-    if run.step_times is None or run.state != "completed":
-        return []
-    walls = run.step_times.plain_ns if measured_on == "plain" else run.step_times.recorded_ns
-    return [max(1, wall) for wall in walls]  # never 0, because it is a divisor
-
-
-def common_kind(runs: Sequence[RunReport]) -> MeasuredOn | None:
-    """Return the kind of steps that all runs have, so that profiler overhead does not look like a difference."""
-    kinds: tuple[MeasuredOn, ...] = ("plain", "recorded")
-    return next((kind for kind in kinds if all(steps_ns(run, kind) for run in runs)), None)
 
 
 def sample(runs: Sequence[RunReport], measured_on: MeasuredOn, stream: int) -> StepTimeSample:

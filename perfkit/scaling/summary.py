@@ -12,7 +12,8 @@ from perfkit.scaling.laws import Observations, fits
 from perfkit.scaling.option_comparison import option_comparisons
 from perfkit.scaling.points import points
 from perfkit.scaling.series import Group, failure_reason, groups, measurable, runs_of
-from perfkit.scaling.step_time import MeasuredOn, common_kind, steps_ns
+from perfkit.schema.aggregate import common_kind, steps_ns
+from perfkit.schema.common import MeasuredOn
 from perfkit.schema.config_identity import differing
 from perfkit.schema.run import RunReport
 from perfkit.schema.scaling import FailedPoint, MultiRunSummary, ScalingPoint, ScalingSeries
@@ -108,6 +109,5 @@ def _notes(measured: Sequence[ScalingPoint]) -> Iterator[str]:
     once = [point.world_size for point in measured if point.step_time.resampled != "runs"]
     if once:
         yield (
-            f"fewer than three repeats at {ranges(once)} ranks: intervals are over steps and do not show run-to-run "
-            "variation"
+            f"fewer than three repeats at {ranges(once)} ranks: ranges there are the spread over steps, no intervals"
         )

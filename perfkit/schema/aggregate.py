@@ -2,7 +2,8 @@
 
 The step time (metrics.md section 7) is the median over steps of the largest wall time over ranks. It has two sources,
 which differ: the run's own clock times every step, with and without the profiler (`clock_step_times`); traces contain
-the recorded steps only, and the windows of their steps (`traced_step_ns`).
+the recorded steps only, and the windows of their steps (`traced_step_ns`), which are called profiled steps. Runs are
+compared by steps without the profiler if all of them have some (`common_kind`).
 """
 
 from collections import defaultdict
@@ -12,9 +13,10 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from perfkit.schema.common import MeasuredOn
 from perfkit.schema.manifest import RankRecord, StepKind
 from perfkit.schema.rank import CollectiveStat, MemoryUse, OperatorStat, PhaseStat, RankReport
-from perfkit.schema.run import StepTimes
+from perfkit.schema.run import RunReport, StepTimes
 
 MOST_PHASES: Final = 100
 """Most names that are kept, because a program may put a number into each."""
@@ -127,6 +129,29 @@ def traced_step_ns(ranks: Iterable[RankReport]) -> dict[int | None, int]:
     return largest_ns
 
 
+def steps_ns(run: RunReport, measured_on: MeasuredOn) -> list[int]:
+    """Return the wall times of a run's steps of one kind, by its own clock; empty unless the run completed."""
+    if run.step_times is None or run.state != "completed":
+        return []
+    walls = run.step_times.plain_ns if measured_on == "plain" else run.step_times.recorded_ns
+    return [max(1, wall) for wall in walls]  # never 0, because it is a divisor
+
+
+def common_kind(runs: Sequence[RunReport]) -> MeasuredOn | None:
+    """Return the kind of steps that all runs have, so that profiler overhead does not look like a difference."""
+    kinds: tuple[MeasuredOn, ...] = ("plain", "recorded")
+    return next((kind for kind in kinds if all(steps_ns(run, kind) for run in runs)), None)
+
+
 def step_time_ns(walls_ns: Collection[int]) -> float | None:
     """Return the step time, the median of the steps' wall times (ns); None without steps."""
     return median(walls_ns) if walls_ns else None
+
+
+_MIN_DISAGREEMENT: Final = 0.01
+"""Smallest change of each step time whose direction counts."""
+
+
+def disagree(plain: float, profiled: float) -> bool:
+    """Return whether two ratios, of steps without the profiler and of profiled ones, differ in direction."""
+    return (plain - 1) * (profiled - 1) < 0 and min(abs(plain - 1), abs(profiled - 1)) >= _MIN_DISAGREEMENT

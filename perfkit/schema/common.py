@@ -7,6 +7,8 @@ from msgspec import Meta, Struct
 Category = Literal["compute", "communication", "memcpy", "data_loading", "overhead"]
 CATEGORIES: Final[tuple[Category, ...]] = get_args(Category)
 """By priority: an instant counts for the first category active at it (metrics.md section 4)."""
+MeasuredOn = Literal["plain", "recorded"]
+"""Steps without the profiler, or recorded ones: profiled steps."""
 Severity = Literal["info", "warning", "error"]
 Nanoseconds = Annotated[int, Meta(description="nanoseconds")]
 

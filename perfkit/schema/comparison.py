@@ -4,7 +4,7 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from perfkit.schema.common import Finding
+from perfkit.schema.common import Finding, MeasuredOn
 from perfkit.schema.display import NotebookDisplay
 from perfkit.schema.scaling import Resampling
 
@@ -29,7 +29,8 @@ class Change(Struct, frozen=True, kw_only=True):
     resampled: Resampling | None
     """What was resampled for the interval."""
     significant: bool | None
-    """Whether the interval excludes 1; None without an interval, or with too few runs to decide."""
+    """Whether the interval over runs excludes 1. With too few runs for one: whether the change is larger than the
+    assumed noise, None without such an assumption."""
 
 
 GateState = Literal["passed", "failed", "not_evaluated"]
@@ -58,6 +59,11 @@ class Comparison(NotebookDisplay, Struct, frozen=True, kw_only=True):
     perfkit_version: str
     before: Side
     after: Side
+    measured_on: MeasuredOn = "recorded"
+    """The steps of `step_time` and the rates: without the profiler if all runs have such steps (`profiled_step` is then
+    the step in the traces), else profiled ones."""
+    assumed_noise: float | None = None
+    """Relative change up to which a change counts as noise where there are too few runs (`--assume-noise`)."""
     changes: list[Change]
     """By kind; collectives and operators by the absolute difference in time, largest first."""
     gates: list[GateResult]

@@ -37,7 +37,7 @@ FINDING_CODES: Final[Mapping[str, str]] = {
     "world_size_unknown": "The traces name a backend but no world size; ranks may be missing.",
     "rank_out_of_range": "A rank is not below the world size.",
     "ranks_missing": "Ranks of the world have no trace.",
-    "world_sizes_differ": "The traces give different world sizes.",
+    "several_jobs": "A folder has traces of several jobs; each is analysed as a run of its own.",
     "mixed_devices": "Some ranks have device activity and others do not.",
     "no_collectives": "Traces of a multi-rank run contain no collective.",
     # Across ranks
@@ -64,6 +64,7 @@ FINDING_CODES: Final[Mapping[str, str]] = {
     "sweep_points_pending": "Points of a sweep have not run yet.",
     # Comparisons and histories
     "too_few_repeats": "There are too few repeats to distinguish a change from noise.",
+    "profiled_step_disagrees": "Steps with and without the profiler differ between runs in opposite directions.",
     "mixed_configurations": "The runs on one side of a comparison are not repeats of one configuration.",
     "configurations_differ": "The runs before and after differ in options.",
     "devices_differ": "The runs used different devices.",

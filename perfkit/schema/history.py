@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from msgspec import Struct
 
-from perfkit.schema.common import Finding
+from perfkit.schema.common import Finding, MeasuredOn
 from perfkit.schema.display import NotebookDisplay
 
 if TYPE_CHECKING:
@@ -27,7 +27,8 @@ class HistoryPoint(Struct, frozen=True, kw_only=True):
     step_ns: float
     """Median over steps of the largest wall time over ranks (metrics.md section 7); the median over several runs."""
     interval_ns: tuple[float, float] | None
-    """95 % bootstrap interval; None for two runs, or for one with fewer than five steps."""
+    """95 % bootstrap interval over runs; of one run, the spread over its steps. None for two runs, or for one with
+    fewer than five steps."""
     resampled: Literal["runs", "steps"] | None
     """What was resampled. The steps of one run share whatever disturbed that run."""
     samples_per_s: float | None
@@ -58,6 +59,8 @@ class ConfigHistory(Struct, frozen=True, kw_only=True):
 
     settings: dict[str, Any]
     """Options that they share."""
+    measured_on: MeasuredOn = "recorded"
+    """The steps of the step times: without the profiler if all runs have such steps, else profiled ones."""
     runs: int
     points: list[HistoryPoint]
     """In order of time."""

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from perfkit.schema.common import Finding
+from perfkit.schema.common import Category, Finding
 from perfkit.schema.cross_rank import CrossRankSummary
 from perfkit.schema.display import RunPlots
 from perfkit.schema.manifest import FileBandwidth, Injection, Throughput
@@ -37,20 +37,30 @@ class ProfilerCost(Struct, frozen=True, kw_only=True):
 
     plain_step_ns: int | None
     recorded_step_ns: int | None
+    interval_ns: tuple[int, int] | None = None
+    """Lower and upper bound of the difference, each with 95 % confidence over the steps; None with too few steps."""
+    added_ns: int | None = None
+    """Recorded minus plain step time; None if the lower bound is not above zero: the cost cannot be told from noise."""
     ratio: float | None
+    """Recorded / plain step time; None like `added_ns`."""
     reason: str | None
     """Why there is no ratio."""
 
 
-Bound = Literal["compute", "communication", "input", "memcpy", "host", "imbalance", "unknown"]
+Bound = Literal["compute", "communication", "input", "memcpy", "host", "imbalance", "none", "unknown"]
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
-    """One sentence on the bottleneck of the run."""
+    """One sentence on where the run's time goes (metrics.md section 10)."""
 
     bound: Bound
+    """What takes at least 80 % of the step, or a straggler's `imbalance`; `none` if nothing does, `unknown` if the
+    traces do not show it."""
     share: float
-    """Share of the step that the bottleneck takes, 0 to 1."""
+    """Share of the profiled step, 0 to 1: of what `bound` names, and with `none` of the largest loss."""
+    largest_loss: Category | None = None
+    """The category other than compute that takes the most, with the profiler's cost taken off idle time (`overhead`);
+    None without a loss, and with `unknown`."""
     sentence: str
 
 

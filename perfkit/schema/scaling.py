@@ -8,7 +8,11 @@ from perfkit.schema.sweep import ScalingKind
 
 
 class Estimate(Struct, frozen=True, kw_only=True, gc=False):
-    """A value with its 95 % interval."""
+    """A value with its 95 % interval.
+
+    Of a step time, and what is derived from it, this is an interval over runs only if `resampled` is `runs`, else the
+    spread over the steps of single runs, which does not show how runs differ.
+    """
 
     value: float
     interval: tuple[float, float] | None

@@ -35,7 +35,7 @@ NOT_THE_MACHINE = {
     *("damaged_trace", "repaired_events", "unknown_events", "no_host_operators", "missing_traces"),
     *("multiple_traces_per_rank",),
     *("no_steps", "repeated_steps", "work_before_steps", "compilation_recorded", "not_compiled", "injected_delay"),
-    *("duplicate_rank", "rank_out_of_range", "rank_unknown", "ranks_missing", "world_sizes_differ", "mixed_devices"),
+    *("duplicate_rank", "rank_out_of_range", "rank_unknown", "ranks_missing", "mixed_devices"),
     *("unreadable_manifest", "run_failed", "run_unfinished", "worker_lost"),
     *("header_ranks_ignored", "rank_name_mismatch"),
 }

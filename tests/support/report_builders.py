@@ -119,13 +119,14 @@ def make_run(name: str = "transformer-hdf5-2ranks", **changes: Any) -> RunReport
         "world_size": 2,
         "state": "completed",
         "verdict": Verdict(
-            bound="input",
+            bound="none",
             share=0.125,
-            sentence="input-bound: 13 % of the step is spent waiting for data; the slowest load took 15.0 ms on rank 1",
+            largest_loss="data_loading",
+            sentence="60 % compute; the largest loss is waiting for data, 13 % (slowest load: 15.0 ms on rank 1)",
         ),
         "ranks": [make_rank(0), make_rank(1, slow)],
         "data_loading": make_loading(),
-        "profiler_cost": ProfilerCost(plain_step_ns=107 * MS, recorded_step_ns=115 * MS, ratio=115 / 107, reason=None),
+        "profiler_cost": make_cost(107 * MS, 115 * MS),
         "config": {"batch_size": 32, "source": "hdf5"},
         "throughput": Throughput(
             samples_per_s=598.13,
@@ -147,6 +148,18 @@ def make_run(name: str = "transformer-hdf5-2ranks", **changes: Any) -> RunReport
         ],
     }
     return RunReport(**(fields | changes))
+
+
+def make_cost(plain_ns: int, recorded_ns: int) -> ProfilerCost:
+    """A measurable cost of the profiler."""
+    return ProfilerCost(
+        plain_step_ns=plain_ns,
+        recorded_step_ns=recorded_ns,
+        interval_ns=(recorded_ns - plain_ns - MS, recorded_ns - plain_ns + MS),
+        added_ns=recorded_ns - plain_ns,
+        ratio=recorded_ns / plain_ns,
+        reason=None,
+    )
 
 
 def make_efficiency(**changes: Any) -> Efficiency:
@@ -263,7 +276,7 @@ def make_foreign_run(name: str = "foreign", **changes: Any) -> RunReport:
         "source": None,
         "world_size": 128,
         "state": None,
-        "verdict": Verdict(bound="compute", share=0.69, sentence="compute-bound: 69 % of the step is compute"),
+        "verdict": Verdict(bound="none", share=0.23, largest_loss="communication", sentence="69 % compute"),
         "ranks": [rank],
         "data_loading": None,
         "efficiency": None,

@@ -75,9 +75,6 @@ def _no_collectives(communicated: Mapping[str, bool], world_size: int) -> list[F
 
 
 def _contradictions(ranks: list[RankReport], world_sizes: list[int]) -> Iterable[Finding]:
-    if len(world_sizes) > 1:
-        message = f"the traces have different world sizes ({', '.join(map(str, world_sizes))}): are they from one job?"
-        yield Finding(code="world_sizes_differ", severity="warning", message=message)
     largest = max(world_sizes, default=None)
     beyond = [rank.rank for rank in ranks if largest is not None and rank.rank is not None and rank.rank >= largest]
     if beyond:

@@ -15,20 +15,19 @@ from perfkit.analysis.per_rank.collective_calls import CollectiveCalls, concaten
 from perfkit.analysis.per_rank.summary import TraceSummary
 from perfkit.analysis.per_run.findings import run_findings
 from perfkit.analysis.per_run.manifest_metrics import manifest_metrics
+from perfkit.analysis.per_run.profiler_cost import profiler_cost
 from perfkit.analysis.per_run.rank_assignment import assign_ranks
 from perfkit.analysis.per_run.verdict import add_caveats, classify_bottleneck
 from perfkit.schema.aggregate import (
     add_collectives,
     add_operators,
     add_phases,
-    clock_step_times,
     join_memory,
-    step_time_ns,
 )
 from perfkit.schema.common import Finding, Severity
 from perfkit.schema.manifest import RunManifest
 from perfkit.schema.rank import RankReport
-from perfkit.schema.run import DataLoading, ProfilerCost, RunReport
+from perfkit.schema.run import DataLoading, RunReport
 
 
 class NamedSummary(NamedTuple):
@@ -76,8 +75,8 @@ def build_run_report(
         *(cross_rank_findings(matched, compared, efficient) if compared else ()),
         *(finding for named in traces for finding in named.summary.findings),
     ]
-    verdict = classify_bottleneck(ranks, loading, compared.straggler if compared else None, efficient)
-    cost = _profiler_cost(manifest) if manifest else None
+    cost = profiler_cost(manifest.ranks, manifest.step_kinds) if manifest else None
+    verdict = classify_bottleneck(ranks, loading, compared.straggler if compared else None, efficient, cost)
     return RunReport(
         run=run,
         path=path,
@@ -85,7 +84,7 @@ def build_run_report(
         source=_source(traces, manifest),
         world_size=world_size,
         state=manifest.state if manifest else None,
-        verdict=add_caveats(verdict, findings, cost, len(traces)),
+        verdict=add_caveats(verdict, findings, len(traces)),
         ranks=ranks,
         data_loading=loading,
         profiler_cost=cost,
@@ -155,8 +154,8 @@ def _without_clashes(rank: int, traces: list[NamedSummary], findings: list[Findi
     """Keep the traces of one rank that do not overlap and have one world size; report the others as findings."""
     kept: list[NamedSummary] = []
     for named in traces:
-        if clash := _clash(rank, named, kept):
-            message = f"{clash}: excluded; put each job into a separate folder"
+        if reason := clash(rank, named, kept):
+            message = f"{reason}: excluded; put each job into a separate folder"
             findings.append(
                 Finding(code="duplicate_rank", severity="error", message=message, rank=rank, file=named.file)
             )
@@ -165,7 +164,7 @@ def _without_clashes(rank: int, traces: list[NamedSummary], findings: list[Findi
     return kept
 
 
-def _clash(rank: int, named: NamedSummary, kept: Sequence[NamedSummary]) -> str | None:
+def clash(rank: int, named: NamedSummary, kept: Sequence[NamedSummary]) -> str | None:
     """Return why a trace cannot belong to the same rank of the same job as those before it; None if it can."""
     size = named.summary.header.world_size
     for other in kept:
@@ -247,21 +246,3 @@ def _read_rate(manifest: RunManifest | None, ranks: list[RankReport], sum_ns: in
         return None  # waiting time is not reading time
     batches = sum(len(rank.steps) for rank in ranks)
     return batches * manifest.batch_size * manifest.sample_bytes * 1e9 / (sum_ns / len(ranks))
-
-
-def _profiler_cost(manifest: RunManifest) -> ProfilerCost:
-    times = clock_step_times(manifest.ranks, manifest.step_kinds)
-    plain_ns, recorded_ns = _rounded(step_time_ns(times.plain_ns)), _rounded(step_time_ns(times.recorded_ns))
-    reason = None
-    if not manifest.ranks:
-        reason = "the run has not written its step times: it is still running, or was killed"
-    elif recorded_ns is None:
-        reason = "no step was recorded"
-    elif plain_ns is None:
-        reason = "no warm step ran without the profiler: use more --steps than the schedule needs, or a longer wait"
-    ratio = recorded_ns / plain_ns if recorded_ns and plain_ns else None
-    return ProfilerCost(plain_step_ns=plain_ns, recorded_step_ns=recorded_ns, ratio=ratio, reason=reason)
-
-
-def _rounded(value: float | None) -> int | None:
-    return None if value is None else round(value)

@@ -1,4 +1,4 @@
-"""Verdict: one sentence on the bottleneck of a run."""
+"""Verdict: one sentence on where the time of a run goes."""
 
 from collections import Counter
 from collections.abc import Collection
@@ -13,32 +13,26 @@ from perfkit.schema.rank import RankReport
 from perfkit.schema.run import Bound, DataLoading, Efficiency, ProfilerCost, Verdict
 from perfkit.util.formatting import duration
 
-_MIN_BOTTLENECK_SHARE: Final = 0.2
-"""Share of the step from which an overhead counts as the bottleneck."""
+_MIN_BOUND_SHARE: Final = 0.8
+"""Share of the step from which a category bounds the run: without all others a step would be at most a fifth
+shorter."""
 
 _MAJORITY: Final = 0.5
-"""Share of compute from which a run is compute-bound."""
+"""Share of exposed communication from which unmatched collectives hide how much of it is waiting."""
 
-_MIN_COST_RATIO: Final = 1.1
-"""Ratio of recorded to plain step time from which the verdict mentions the profiler's cost."""
-
-_MIN_SHOWN_SHARE: Final = 0.0005
-"""A smaller share would be shown as 0.0 %."""
+_MIN_SHOWN_SHARE: Final = 0.005
+"""A smaller share would be shown as 0 %."""
 
 _BOUNDS: Final[dict[Category, Bound]] = {
+    "compute": "compute",
     "communication": "communication",
     "memcpy": "memcpy",
     "data_loading": "input",
     "overhead": "host",
 }
-
-_LABELS: Final[dict[Category, str]] = {
-    "compute": "compute",
-    "communication": "exposed communication",
-    "memcpy": "exposed copies",
-    "data_loading": "waiting for data",
-    "overhead": "idle (launch gaps, Python, synchronisation)",
-}
+_LOSSES: Final[tuple[Category, ...]] = ("communication", "memcpy", "data_loading", "overhead")
+_IDLE: Final = "idle time (launch gaps, Python, synchronisation)"
+_UNMARKED_LOADING: Final = "idle time (launch gaps, Python, synchronisation, or data if your loader is not torch's)"
 
 
 def exposed_shares(ranks: list[RankReport]) -> dict[Category, float]:
@@ -57,39 +51,67 @@ def classify_bottleneck(
     loading: DataLoading | None,
     straggler: Straggler | None,
     efficiency: Efficiency | None = None,
+    cost: ProfilerCost | None = None,
 ) -> Verdict:
-    """Return the bottleneck of the run, with its evidence.
+    """Return where the run's time goes, with the evidence (metrics.md section 10).
 
-    A straggler comes first if it explains at least half of the others' exposed communication, then the largest overhead
-    that is large enough, then compute.
+    A straggler comes first if it explains at least half of the others' exposed communication and of the largest loss.
     """
     shares = exposed_shares(ranks)
     if not shares:
         return Verdict(bound="unknown", share=0.0, sentence="no verdict: all steps have zero duration")
-    overhead = max(_BOUNDS, key=lambda category: shares[category])
+    profiler = _profiler_share(ranks, cost)
+    loss = _largest_loss(shares, profiler)
     exposed_ns = shares["communication"] * _mean_wall(ranks)
     if (
         straggler
         and straggler.delays_others
         and straggler.lag_ns >= 0.5 * exposed_ns
-        and straggler.share >= shares[overhead] / 2
+        and straggler.share >= (shares[loss] / 2 if loss else 0)
     ):
-        return Verdict(bound="imbalance", share=straggler.share, sentence=f"straggler: {straggler_sentence(straggler)}")
-    if shares[overhead] < _MIN_BOTTLENECK_SHARE:
-        return _compute_verdict(shares, overhead)
-    sentence = _overhead_sentence(overhead, shares[overhead], ranks, loading)
-    if overhead == "communication":
-        sentence += _wait_share(efficiency)
-    return Verdict(bound=_BOUNDS[overhead], share=shares[overhead], sentence=sentence)
+        sentence = f"straggler: {straggler_sentence(straggler)}"
+        return Verdict(bound="imbalance", share=straggler.share, largest_loss=loss, sentence=sentence)
+    bounding = _bounding_category(shares, profiler)
+    details = _loss_details(loss, ranks, loading, efficiency) if loss else ""
+    parts = [
+        _share_sentence(bounding, shares, loading) + (details if bounding == loss else ""),
+        *([_loss_sentence(loss, shares, loading) + details] if loss and loss != bounding else []),
+        *_profiler_sentence(loss, shares, profiler, cost),
+    ]
+    return Verdict(
+        bound=_BOUNDS[bounding] if bounding else "none",
+        share=shares[bounding] if bounding else shares[loss] if loss else 0.0,
+        largest_loss=loss,
+        sentence="; ".join(parts),
+    )
 
 
-def add_caveats(verdict: Verdict, findings: Collection[Finding], cost: ProfilerCost | None, traces: int) -> Verdict:
-    """Return the verdict with its caveats, or an unknown one if no device activity was recorded.
+def _profiler_share(ranks: list[RankReport], cost: ProfilerCost | None) -> float:
+    """Return the share of the recorded step that the profiler takes; 0 if unknown or not measurable."""
+    added_ns = cost.added_ns if cost else None
+    return min(1.0, added_ns / _mean_wall(ranks)) if added_ns else 0.0
+
+
+def _largest_loss(shares: dict[Category, float], profiler: float) -> Category | None:
+    """Return the category other than compute that takes most, without the profiler; None if none would be shown."""
+    # The profiler works on the host: what it adds may all be idle time.
+    judged = {name: shares[name] - (profiler if name == "overhead" else 0) for name in _LOSSES}
+    loss = max(judged, key=lambda name: judged[name])
+    return loss if judged[loss] >= _MIN_SHOWN_SHARE else None
+
+
+def _bounding_category(shares: dict[Category, float], profiler: float) -> Category | None:
+    """Return the category that takes nearly the whole step even if all that the profiler adds were part of it."""
+    least = _MIN_BOUND_SHARE * (1 - profiler)
+    return next((name for name in CATEGORIES if 0 < least <= shares[name] - profiler), None)
+
+
+def add_caveats(verdict: Verdict, findings: Collection[Finding], traces: int) -> Verdict:
+    """Return the verdict with its caveats, or an unknown one if jobs are mixed or no device activity was recorded.
 
     Args:
         verdict: result of `classify_bottleneck`.
         findings: all findings of the run.
-        cost: cost of the profiler.
         traces: number of traces.
     """
     codes = Counter(finding.code for finding in findings)
@@ -97,12 +119,12 @@ def add_caveats(verdict: Verdict, findings: Collection[Finding], cost: ProfilerC
     if lost >= traces > 0:
         sentence = "no verdict: device activity was not recorded, and host operators alone do not show the bottleneck"
         return Verdict(bound="unknown", share=0.0, sentence=sentence)
+    if codes["duplicate_rank"]:
+        sentence = "no verdict: several traces claim one rank at one time, so more than one job is in this folder"
+        return Verdict(bound="unknown", share=0.0, sentence=sentence)
     sentence = verdict.sentence
     if lost:
         sentence += f"; {lost} of {traces} traces have no device activity"
-    if verdict.bound == "host" and cost and cost.ratio and cost.ratio >= _MIN_COST_RATIO:
-        added = duration((cost.recorded_step_ns or 0) - (cost.plain_step_ns or 0))
-        sentence += f"; the profiler itself adds {added} per step"
     if "damaged_trace" in codes:
         sentence += "; traces are damaged, and missing events count as idle time"
     if "timestamp_gap" in codes:
@@ -117,7 +139,7 @@ def _wait_share(efficiency: Efficiency | None) -> str:
     exposed_ns = efficiency.wait_ns + efficiency.transfer_ns
     if not exposed_ns or efficiency.unmatched_ns > _MAJORITY * exposed_ns:
         return ""
-    return f", {_percent(efficiency.wait_ns / exposed_ns)} of it waiting for other ranks"
+    return f"{_percent(efficiency.wait_ns / exposed_ns)} of it waiting for other ranks"
 
 
 def _mean_wall(ranks: list[RankReport]) -> float:
@@ -125,31 +147,54 @@ def _mean_wall(ranks: list[RankReport]) -> float:
     return sum(walls) / len(walls)
 
 
-def _compute_verdict(shares: dict[Category, float], overhead: Category) -> Verdict:
-    share = shares["compute"]
-    named = f"{_LABELS[overhead]}, {100 * shares[overhead]:.1f} %"
-    if share < _MAJORITY:
-        sentence = f"no single bottleneck: {_percent(share)} of the step is compute; the biggest overhead is {named}"
-        return Verdict(bound="unknown", share=share, sentence=sentence)
-    sentence = f"compute-bound: {_percent(share)} of the step is compute"
-    if shares[overhead] >= _MIN_SHOWN_SHARE:
-        sentence += f"; the biggest overhead is {named}"
-    return Verdict(bound="compute", share=share, sentence=sentence)
+def _share_sentence(bounding: Category | None, shares: dict[Category, float], loading: DataLoading | None) -> str:
+    if bounding is None:
+        return f"{_percent(shares['compute'])} compute"
+    bound = "copy" if bounding == "memcpy" else _BOUNDS[bounding]
+    return f"{bound}-bound: {_percent(shares[bounding])} of the step is {_label(bounding, loading)}"
 
 
-def _overhead_sentence(overhead: Category, share: float, ranks: list[RankReport], loading: DataLoading | None) -> str:
-    percent = _percent(share)
-    if overhead == "data_loading":
-        where = f" on rank {loading.max_rank}" if loading and loading.max_rank is not None else ""
-        slowest = f"; the slowest load took {duration(loading.max_ns)}{where}" if loading else ""
-        return f"input-bound: {percent} of the step is spent waiting for data{slowest}"
-    if overhead == "communication":
-        return f"communication-bound: {percent} of the step is exposed communication{_top_collective(ranks)}"
-    if overhead == "memcpy":
-        return f"copy-bound: {percent} of the step is exposed copies and memsets"
-    gpu = any(rank.device == "gpu" for rank in ranks)
-    idle = f"the GPU is idle for {percent} of the step" if gpu else f"no operator runs for {percent} of the step"
-    return f"host-bound: {idle}: launch gaps, Python, synchronisation"
+def _label(category: Category, loading: DataLoading | None) -> str:
+    if category == "overhead":
+        # Of another loader than torch's nothing is in the trace: waiting for it looks idle.
+        return _IDLE if loading else _UNMARKED_LOADING
+    return {
+        "compute": "compute",
+        "communication": "exposed communication",
+        "memcpy": "exposed copies and memsets",
+        "data_loading": "waiting for data",
+    }[category]
+
+
+def _loss_sentence(loss: Category, shares: dict[Category, float], loading: DataLoading | None) -> str:
+    # How much of idle time is the profiler's is not known: where that decides, idle time is not compared.
+    besides = " besides idle time" if shares["overhead"] > shares[loss] else ""
+    return f"the largest loss{besides} is {_label(loss, loading)}, {_percent(shares[loss])}"
+
+
+def _loss_details(
+    loss: Category, ranks: list[RankReport], loading: DataLoading | None, efficiency: Efficiency | None
+) -> str:
+    parts = []
+    if loss == "communication":
+        parts = [part for part in (_top_collective(ranks), _wait_share(efficiency)) if part]
+    elif loss == "data_loading" and loading:
+        where = f" on rank {loading.max_rank}" if loading.max_rank is not None else ""
+        parts = [f"slowest load: {duration(loading.max_ns)}{where}"]
+    return f" ({', '.join(parts)})" if parts else ""
+
+
+def _profiler_sentence(
+    loss: Category | None, shares: dict[Category, float], profiler: float, cost: ProfilerCost | None
+) -> list[str]:
+    """Return what idle time may owe to the profiler, where idle time would otherwise be the largest loss."""
+    idle = shares["overhead"]
+    if not profiler or cost is None or idle < max(_MIN_SHOWN_SHARE, *(shares[name] for name in _LOSSES)):
+        return []
+    adds = f"the profiler adds {duration(cost.added_ns)} per step ({_percent(profiler)})"
+    if loss == "overhead":
+        return [f"{adds}, which may be part of it"]
+    return [f"{_percent(idle)} is idle, but {adds}"]
 
 
 def _top_collective(ranks: list[RankReport]) -> str:
@@ -161,7 +206,7 @@ def _top_collective(ranks: list[RankReport]) -> str:
     if not total:
         return ""
     operator = max(exposed, key=lambda name: exposed[name])
-    return f"; {_percent(exposed[operator] / total)} of it {operator}"
+    return f"{_percent(exposed[operator] / total)} of it {operator}"
 
 
 def _percent(share: float) -> str:

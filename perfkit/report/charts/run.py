@@ -71,7 +71,8 @@ def _by_rank(ranks: list[RankReport]) -> Chart | None:
     shown, note = _longest(ranks, _MOST_BARS)
     means = [[ns / len(rank.steps) for ns in aggregates.exposed_sums(rank.steps)] for rank in shown]
     series = [Bars(name, LONG[name], [in_ms(mean[i]) for mean in means]) for i, name in enumerate(CATEGORIES)]
-    return stacked_bars("Mean step per rank", [rank_label(r.rank) for r in shown], series, label="rank", note=note)
+    labels = [rank_label(rank.rank) for rank in shown]
+    return stacked_bars("Mean profiled step per rank", labels, series, label="rank", note=note)
 
 
 def _by_step(ranks: list[RankReport]) -> Chart | None:
@@ -82,7 +83,7 @@ def _by_step(ranks: list[RankReport]) -> Chart | None:
         Bars(name, LONG[name], [in_ms(fmean(getattr(s.exposed_ns, name) for s in steps)) for steps in by_step.values()])
         for name in CATEGORIES
     ]
-    title = "Time per step" + (", mean over ranks" if len(ranks) > 1 else "")
+    title = "Time per profiled step" + (", mean over ranks" if len(ranks) > 1 else "")
     return stacked_bars(title, [step_label(number) for number in by_step], series, label="step")
 
 
@@ -117,7 +118,7 @@ def _heat_map(ranks: list[RankReport]) -> Chart | None:
 
     layers = [("whole step", cells(None)), *((LONG[category], cells(category)) for category in CATEGORIES)]
     steps, names = [step_label(number) for number in numbers], [rank_label(rank.rank) for rank in shown]
-    return heat_map("Every step of every rank", steps, names, layers, note=note)
+    return heat_map("Every profiled step of every rank", steps, names, layers, note=note)
 
 
 def _waiting(run: RunReport) -> Chart | None:

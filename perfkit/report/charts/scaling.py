@@ -43,9 +43,16 @@ def _throughput(series: ScalingSeries) -> Chart | None:
     }
     return Chart(
         f"Throughput against ranks: {escape_unprintable(series.name)}",
-        "With 95 % intervals; both axes are logarithmic.",
+        f"{_ranges(series)}; both axes are logarithmic.",
         {"data": [*lines, line("ideal", sizes, rates, "") | ideal], "layout": layout},
     )
+
+
+def _ranges(series: ScalingSeries) -> str:
+    kinds = {point.step_time.resampled for point in series.points}
+    if kinds == {"runs"}:
+        return "With 95 % intervals"
+    return "With the spread over steps where there are fewer than three runs, which does not show how runs differ"
 
 
 def _line(

@@ -20,7 +20,7 @@ FOOTNOTES = (
 MAX_WHOLE_RUNS = 8
 """With more runs than this, the tables of each run are left out."""
 
-_TONES: dict[Bound, Tone] = {"compute": "good", "unknown": "info"}
+_TONES: dict[Bound, Tone] = {"compute": "good", "none": "info", "unknown": "info"}
 
 
 def document(report: Report, top: int) -> Document:

@@ -14,12 +14,13 @@ FINDINGS_A_CODE = 5
 FILES_A_FINDING = 4
 """Listed in full up to this number; the rest is counted."""
 
-_ORDER: tuple[Severity, ...] = ("info", "warning", "error")
+_ORDER: tuple[Severity, ...] = ("error", "warning", "info")
 
 
 def key_values(run: RunReport) -> list[KeyValue]:
     """Return the facts of a run; unknown ones that need no explanation are left out."""
     lines = [
+        *_warnings(run),
         _workload(run),
         _ranks(run),
         _steps(run),
@@ -28,7 +29,6 @@ def key_values(run: RunReport) -> list[KeyValue]:
         *_cost(run.profiler_cost),
         *_injections(run.injections),
         *_state(run),
-        *_warnings(run),
     ]
     return [line for line in lines if line is not None]
 
@@ -94,7 +94,7 @@ def _steps(run: RunReport) -> KeyValue:
     if not known:
         return KeyValue("steps", "none marked: the whole trace counts as one step" if numbers else "none")
     each = f"median {duration(sums.step_time(run))}"
-    return KeyValue("steps", f"{len(known)} ({ranges(known)}), {each} (each as long as on its slowest rank)")
+    return KeyValue("profiled steps", f"{len(known)} ({ranges(known)}), {each} (each as long as on its slowest rank)")
 
 
 def _throughput(known: Throughput | None) -> list[KeyValue]:
@@ -115,11 +115,12 @@ def _throughput(known: Throughput | None) -> list[KeyValue]:
 def _cost(cost: ProfilerCost | None) -> list[KeyValue]:
     if cost is None:
         return []
-    if cost.ratio is None or cost.plain_step_ns is None or cost.recorded_step_ns is None:
-        return [KeyValue("profiler overhead", f"unknown: {escape_unprintable(cost.reason or 'not measured')}")]
-    extra = difference(cost.recorded_step_ns - cost.plain_step_ns)
-    steps = f"{duration(cost.recorded_step_ns)} vs. {duration(cost.plain_step_ns)} without"
-    return [KeyValue("profiler overhead", f"×{cost.ratio:.2f} per step, {extra} ({steps})")]
+    steps = f" ({duration(cost.recorded_step_ns)} vs. {duration(cost.plain_step_ns)} without)"
+    if cost.ratio is None or cost.added_ns is None:
+        reason = escape_unprintable(cost.reason or "not measured")
+        both = cost.plain_step_ns is not None and cost.recorded_step_ns is not None
+        return [KeyValue("profiler overhead", reason + steps if both else f"unknown: {reason}")]
+    return [KeyValue("profiler overhead", f"×{cost.ratio:.2f} per step, {difference(cost.added_ns)}{steps}")]
 
 
 def _injections(injections: list[Injection]) -> list[KeyValue]:
@@ -153,7 +154,7 @@ def findings(run: RunReport) -> list[FindingLine]:
 
 
 def finding_lines(findings: Iterable[Finding]) -> list[FindingLine]:
-    """Return findings as lines, least severe first so that the worst come last, next to the prompt.
+    """Return findings as lines, the most severe first.
 
     Findings with the same message for several ranks or files are one line.
     """

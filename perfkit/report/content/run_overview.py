@@ -6,6 +6,7 @@ from perfkit.report.content.document import Cell, Column, Table
 from perfkit.report.content.run_facts import input_of
 from perfkit.report.content.run_tables import SHORT
 from perfkit.report.content.scaling import scaling
+from perfkit.schema.aggregate import common_kind, step_time_ns, steps_ns
 from perfkit.schema.common import CATEGORIES, Category
 from perfkit.schema.report import Report
 from perfkit.schema.run import Bound, DataLoading, RunReport
@@ -19,7 +20,8 @@ _LIMITS: dict[Bound, Category] = {
     "memcpy": "memcpy",
     "host": "overhead",
 }
-"""The category that a verdict highlights; with an imbalance, the other ranks wait in their collectives."""
+"""The category that a verdict highlights, else the largest loss; with an imbalance, the other ranks wait in their
+collectives."""
 
 
 def comparison(report: Report) -> list[Table]:
@@ -36,28 +38,33 @@ def comparison(report: Report) -> list[Table]:
 
 
 def _steps(runs: list[RunReport]) -> Table:
+    plain = common_kind(runs) == "plain"
     return Table(
         "Runs (median step, each as long as on its slowest rank; mean exposed shares)",
         (
             Column("run", "words"),
             Column("ranks"),
-            Column("step"),
+            *((Column("step"),) if plain else ()),
+            Column("profiled step"),
             *(Column(short) for short in SHORT.values()),
         ),
-        [_step_row(run) for run in runs],
+        [_step_row(run, plain) for run in runs],
+        "step: without the profiler; profiled step and shares: recorded steps" if plain else "",
     )
 
 
-def _step_row(run: RunReport) -> tuple[Cell, ...]:
+def _step_row(run: RunReport, plain: bool) -> tuple[Cell, ...]:
     seen = str(len(run.ranks))
     whole = len(run.ranks) == run.world_size
     parts = format_percents(sums.exposed_sums(sums.steps_of(run)))
+    strong = _LIMITS.get(run.verdict.bound, run.verdict.largest_loss)
     return (
         Cell(escape_unprintable(run.run)),
         Cell(seen if whole else f"{seen}/{run.world_size}"),
+        *((Cell(duration(step_time_ns(steps_ns(run, "plain")))),) if plain else ()),
         Cell(duration(sums.step_time(run))),
         *(
-            Cell(part, tone="strong" if _LIMITS.get(run.verdict.bound) == category else "plain")
+            Cell(part, tone="strong" if category == strong else "plain")
             for category, part in zip(CATEGORIES, parts, strict=True)
         ),
     )

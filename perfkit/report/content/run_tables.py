@@ -85,7 +85,7 @@ def breakdown(run: RunReport) -> Table | None:
             )
         )
     mean_wall = Cell(duration(wall / len(steps)), tone="strong")
-    rows.append((Cell("step", tone="strong"), mean_wall, Cell("100.0 %"), *[Cell("")] * 3))
+    rows.append((Cell("profiled step", tone="strong"), mean_wall, Cell("100.0 %"), *[Cell("")] * 3))
     return Table(
         f"Where the step's time goes ({_mean_of(run, len(steps))})",
         (
@@ -115,7 +115,7 @@ def ranks(run: RunReport) -> Table | None:
     shown = with_steps if len(with_steps) <= MAX_RANKS else _extremes(with_steps)
     left = len(with_steps) - len(shown)
     return Table(
-        "Ranks (mean and median step; mean exposed time per step and its share)",
+        "Ranks (mean and median profiled step; mean exposed time per step and its share)",
         (
             Column("rank"),
             Column("steps"),
@@ -178,7 +178,7 @@ def slowest_steps(run: RunReport, top: int) -> Table | None:
     ordered = sorted(longest.values(), key=lambda pair: -pair[1].wall_ns)
     left = len(ordered) - top
     return Table(
-        "Slowest steps (each on its slowest rank, compared with that rank's median)",
+        "Slowest profiled steps (each on its slowest rank, compared with that rank's median)",
         (
             Column("step"),
             Column("rank"),

@@ -117,7 +117,7 @@ def _intervals(series: ScalingSeries) -> str:
     where = "without the profiler" if series.points[0].step_time.measured_on == "plain" else "with the profiler"
     more = "; serial: Karp-Flatt serial fraction" if series.kind == "strong" else ""
     method = _interval_method([point.step_time for point in series.points])
-    return f"steps measured {where}; intervals: 95 %, {method}; n: number of runs{more}"
+    return f"steps measured {where}; {method}; n: number of runs{more}"
 
 
 def _profiled(times: Sequence[StepTimeEstimate]) -> str:
@@ -126,12 +126,18 @@ def _profiled(times: Sequence[StepTimeEstimate]) -> str:
 
 
 def _interval_method(figures: Sequence[StepTimeEstimate]) -> str:
+    """Return what the range beside a figure is: over the steps of single runs it is no interval for other runs."""
     kinds = {figure.resampled for figure in figures}
     if kinds == {"runs"}:
-        return "bootstrap over runs"
+        return "intervals: 95 %, bootstrap over runs"
     if "runs" in kinds:
-        return "bootstrap over runs if there are three or more, else over steps"
-    return "bootstrap over steps" if "steps" in kinds else "if there are enough steps"
+        return (
+            "ranges: 95 % intervals over runs where all n are three or more, else only the spread over steps, which "
+            "does not show how runs differ"
+        )
+    if "steps" in kinds:
+        return "ranges: only the spread over the steps of these runs, which does not show how runs differ"
+    return "too few runs and steps for intervals"
 
 
 def _point_row(point: ScalingPoint, least: int) -> tuple[Cell, ...]:
@@ -331,7 +337,7 @@ def _option_tables(option: str, comparisons: Sequence[OptionComparison]) -> list
         ),
         [(*_shared(comparison, row, bool(alike)), *_option_row(row)) for comparison, row in rows],
         f"step: {_profiled([row.step_time for _, row in rows])}; vs. baseline: step time relative to the first row; "
-        f"intervals: 95 %, {_interval_method([row.step_time for _, row in rows])}",
+        f"{_interval_method([row.step_time for _, row in rows])}",
     )
     if not is_input_option(option) or all(row.load_median_ns is None for _, row in rows):
         return [steps]

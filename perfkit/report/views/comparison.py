@@ -6,14 +6,30 @@ from perfkit.report.content.document import Cell, Column, Document, FindingLine,
 from perfkit.schema.common import Finding
 from perfkit.schema.comparison import Change, Comparison, GateState, Side
 from perfkit.stats.bootstrap import FEWEST_RUNS
-from perfkit.util.formatting import MISSING, duration, escape_unprintable, format_value, in_ms, percent_change
+from perfkit.util.formatting import (
+    MISSING,
+    duration,
+    escape_unprintable,
+    format_percent,
+    format_value,
+    in_ms,
+    percent_change,
+)
 
 _GATE_TONES: dict[GateState, Tone] = {"passed": "good", "failed": "error", "not_evaluated": "warning"}
 _TITLES = {
-    "collective": "Collectives: exposed time per step and rank",
-    "operator": "Kernels and operators: time per step and rank",
+    "collective": "Collectives: exposed time per profiled step and rank",
+    "operator": "Kernels and operators: time per profiled step and rank",
 }
-_COLUMNS = (Column("before"), Column("after"), Column("ratio"), Column("95 % interval"), Column("change", "words"))
+
+
+def _columns(report: Comparison) -> tuple[Column, ...]:
+    ranges = "95 % interval" if _over_runs(report) else "spread of steps"
+    return Column("before"), Column("after"), Column("ratio"), Column(ranges), Column("change", "words")
+
+
+def _over_runs(report: Comparison) -> bool:
+    return any(change.resampled == "runs" for change in report.changes)
 
 
 def page_charts(report: Comparison) -> PageCharts:
@@ -29,7 +45,7 @@ def page_charts(report: Comparison) -> PageCharts:
     ]
     note = "Mean over ranks, median over steps and runs."
     return PageCharts(
-        [], [[specs.stacked_bars("Time per step, before and after", ["before", "after"], series, note=note)]]
+        [], [[specs.stacked_bars("Time per profiled step, before and after", ["before", "after"], series, note=note)]]
     )
 
 
@@ -46,13 +62,18 @@ def document(report: Comparison, top: int) -> Document:
         tables=[*ranked, *gates],
         findings=[_finding_line(finding) for finding in report.findings],
     )
-    return Document("perfkit compare", [], [section], [_NOTE])
+    return Document("perfkit compare", [], [section], [_note(report)])
 
 
-_NOTE = (
-    "interval: 95 % bootstrap interval of the ratio, over runs if each side has at least three, else over the steps of "
-    "the two runs (marked: steps), which does not cover run-to-run variation."
-)
+def _note(report: Comparison) -> str:
+    if _over_runs(report):
+        return (
+            "interval: 95 % bootstrap interval of the ratio over runs (marked steps: only over the steps of two runs)."
+        )
+    return (
+        "spread of steps: 95 % bootstrap range of the ratio over the steps of the two runs; it does not cover how runs "
+        "differ, for which each side needs three or more."
+    )
 
 
 def _side(side: Side) -> str:
@@ -63,11 +84,15 @@ def _headline(report: Comparison) -> str:
     step = next((change for change in report.changes if change.name == "step_time"), None)
     if step is None or step.ratio is None:
         return "No step time on both sides to compare."
-    moved = f"Step time: {duration(step.before)} → {duration(step.after)} ({percent_change(step.ratio)})"
+    name = "Step time" if report.measured_on == "plain" else "Profiled step"
+    moved = f"{name}: {duration(step.before)} → {duration(step.after)} ({percent_change(step.ratio)})"
     if step.significant is None:
         few = min(len(report.before.runs), len(report.after.runs)) < FEWEST_RUNS
         return f"{moved}; {'too few runs' if few else 'these runs do not suffice'} to tell this from noise."
-    return f"{moved}, {'beyond' if step.significant else 'within'} run-to-run variation."
+    within = "beyond" if step.significant else "within"
+    if report.assumed_noise is not None:
+        return f"{moved}, {within} the assumed noise of {format_percent(report.assumed_noise)}."
+    return f"{moved}, {within} run-to-run variation."
 
 
 def _tone(report: Comparison) -> Tone:
@@ -76,8 +101,13 @@ def _tone(report: Comparison) -> Tone:
 
 
 def _metrics(report: Comparison) -> Table:
-    rows = [_row(change) for change in report.changes if change.kind not in _TITLES]
-    return Table("Metrics (times are per step)", (Column("metric", "words"), *_COLUMNS), rows)
+    rows = [_row(change, _over_runs(report)) for change in report.changes if change.kind not in _TITLES]
+    remark = (
+        "step_time and rates: steps without the profiler; profiled_step and all below: recorded steps"
+        if report.measured_on == "plain"
+        else "step_time and all below: profiled steps, because not all runs have steps without the profiler"
+    )
+    return Table("Metrics (times are per step)", (Column("metric", "words"), *_columns(report)), rows, remark)
 
 
 def _ranked(report: Comparison, kind: str, top: int) -> Table | None:
@@ -86,18 +116,18 @@ def _ranked(report: Comparison, kind: str, top: int) -> Table | None:
         return None
     left = len(changes) - top
     remark = f"{left} more with smaller changes" if left > 0 else ""
-    rows = [_row(change) for change in changes[:top]]
-    return Table(_TITLES[kind], (Column(kind, "name"), *_COLUMNS), rows, remark)
+    rows = [_row(change, _over_runs(report)) for change in changes[:top]]
+    return Table(_TITLES[kind], (Column(kind, "name"), *_columns(report)), rows, remark)
 
 
-def _row(change: Change) -> tuple[Cell, ...]:
+def _row(change: Change, over_runs: bool) -> tuple[Cell, ...]:
     low_high = f"{change.interval[0]:.3f} to {change.interval[1]:.3f}" if change.interval else MISSING
     return (
         Cell(escape_unprintable(change.name)),
         Cell(format_value(change.before, change.unit)),
         Cell(format_value(change.after, change.unit)),
         Cell(MISSING if change.ratio is None else f"{change.ratio:.3f}"),
-        Cell(low_high, note="steps" if change.resampled == "steps" else ""),
+        Cell(low_high, note="steps" if over_runs and change.resampled == "steps" else ""),
         _verdict(change),
     )
 

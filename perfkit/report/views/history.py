@@ -29,8 +29,9 @@ _FACTORS: Final = {
 _TOOLS: Final = {"perfkit"}
 """Versions that do not affect what is measured."""
 NOTES: Final = (
-    "step: median over steps of the slowest rank; in brackets its 95 % bootstrap interval, over the runs of a commit "
-    "if there are three or more, else over the steps of the run.",
+    "step: median over steps of the slowest rank, without the profiler; profiled step: of recorded steps, because not "
+    "all runs have others. In brackets: over the runs of a commit, if there are three or more, its 95 % bootstrap "
+    "interval; over one run, the spread of its steps, which does not show run-to-run variation.",
     "change point: significant by Pettitt's test at the 5 % level, and by a bootstrap over the runs on either side.",
 )
 
@@ -88,11 +89,11 @@ def _headline(config: ConfigHistory) -> str:
     if config.reason:
         return f"{config.reason}."
     if not config.change_points:
-        return f"{count}: no change of the step time beyond run-to-run variation."
+        return f"{count}: no change of the {_step(config)} time beyond run-to-run variation."
     last = config.change_points[-1]
     more = f" ({len(config.change_points)} changes in all)" if len(config.change_points) > 1 else ""
     return (
-        f"{count}: step time {duration(last.before_ns)} → {duration(last.after_ns)} "
+        f"{count}: {_step(config)} time {duration(last.before_ns)} → {duration(last.after_ns)} "
         f"({percent_change(last.after_ns / last.before_ns)}) since {escape_unprintable(last.run)}{more}."
     )
 
@@ -104,8 +105,12 @@ def _facts(config: ConfigHistory) -> list[KeyValue]:
     return [
         KeyValue("device", escape_unprintable(", ".join(devices)) or MISSING),
         KeyValue("time", _when(first) + (f" to {_when(last)}" if first is not last else "")),
-        KeyValue("step", f"{duration(min(steps))} to {duration(max(steps))}, median {duration(median(steps))}"),
+        KeyValue(_step(config), f"{duration(min(steps))} to {duration(max(steps))}, median {duration(median(steps))}"),
     ]
+
+
+def _step(config: ConfigHistory) -> str:
+    return "step" if config.measured_on == "plain" else "profiled step"
 
 
 def _when(point: HistoryPoint) -> str:
@@ -165,7 +170,7 @@ def _steps(config: ConfigHistory, top: int) -> Table:
         Column("started", "words"),
         Column("run", "words"),
         Column("commit", "words"),
-        Column("step"),
+        Column(_step(config)),
         Column("samples/s"),
         Column("new versions", "words"),
     )

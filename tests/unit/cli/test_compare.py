@@ -30,18 +30,27 @@ def test_the_terminal_shows_what_changed() -> None:
     assert max(map(len, done.stdout.splitlines())) <= 80
 
 
+def test_an_assumption_about_noise_is_said() -> None:
+    done = compare(MEMORY, HDF5, "--assume-noise", "60%", "--fail-on", "step_time > +900%", "-f", "markdown")
+    assert done.returncode == 0, done.stderr
+    assert "within the assumed noise of 60.0 %" in done.stdout
+    assert "1 run before and 1 after" in done.stdout
+
+
 def test_json_is_what_its_schema_says_and_reads_back() -> None:
-    done = compare(MEMORY, HDF5, "-f", "json", "--fail-on", "step_time > +900%")
+    done = compare(MEMORY, HDF5, "-f", "json", "--fail-on", "step_time > +900%", "--assume-noise", "50%")
     assert done.returncode == 0, done.stderr
     jsonschema.Draft202012Validator(schema("comparison")).validate(json.loads(done.stdout))
     found = msgspec.json.decode(done.stdout, type=Comparison)
     assert [gate.state for gate in found.gates] == ["passed"]
+    assert (found.assumed_noise, found.measured_on) == (0.5, "plain")
 
 
 @pytest.mark.parametrize(
     ("conditions", "code"),
     [
-        (["step_time > +900%"], 0),
+        (["step_time > 900s"], 0),
+        (["step_time > +900%"], 4),
         (["step_time > 1ns"], 3),
         (["mfu < 1"], 4),
         (["step_time > 1ns", "mfu < 1"], 3),
@@ -61,7 +70,7 @@ def test_exit_codes_tell_a_gate_from_bad_input(conditions: list[str], code: int,
         "name": "perfkit",
         "tests": str(len(conditions)),
         "failures": str(int(code == 3)),
-        "errors": str(conditions.count("mfu < 1")),
+        "errors": str(conditions.count("mfu < 1") + conditions.count("step_time > +900%")),
     }
     assert [case.attrib["name"] for case in suite] == conditions
 
@@ -81,6 +90,7 @@ def test_bad_input_is_one_line(tmp_path: Path) -> None:
         ((MEMORY, str(tmp_path)), 1, "no trace"),
         ((MEMORY, HDF5, "-o", "report.pdf"), 2, "unknown output format"),
         ((MEMORY, HDF5, "-f", "pdf"), 2, "is not one of rich"),
+        ((MEMORY, HDF5, "--assume-noise", "some"), 2, "expected a percentage such as 3%"),
     ):
         done = compare(*args)
         assert (done.returncode, done.stdout) == (code, "")
@@ -96,7 +106,7 @@ def test_a_hostile_name_stays_text(tmp_path: Path) -> None:
         trace.write(tmp_path / side / "rank0.json")
     files = [tmp_path / f"out{suffix}" for suffix in (".md", ".xml", ".txt", ".json")]
     outputs = [word for file in files for word in ("-o", str(file))]
-    done = compare(str(tmp_path / "a"), str(tmp_path / "b"), "--fail-on", "step_time > +5%", *outputs)
+    done = compare(str(tmp_path / "a"), str(tmp_path / "b"), "--fail-on", "step_time > 5s", *outputs)
     assert done.returncode == 0, done.stderr
     assert "\\x1b" in done.stdout  # written out
     for text in (done.stdout, *(file.read_text() for file in files)):

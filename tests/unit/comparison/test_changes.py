@@ -7,14 +7,14 @@ import msgspec
 import numpy as np
 import pytest
 
-from perfkit.comparison.changes import changes, findings
+from perfkit.comparison.changes import changes, disagreement, findings
 from perfkit.comparison.gates import check_gates, parse_gate
 from perfkit.comparison.metrics import MetricName, category_share, metrics
 from perfkit.report.exporters.ci import write_benchmark
 from perfkit.report.exporters.json_export import write
 from perfkit.report.views.comparison import document
 from perfkit.schema.comparison import Change, Comparison, Side
-from perfkit.schema.run import RunReport
+from perfkit.schema.run import RunReport, StepTimes
 from perfkit.util.formatting import MISSING
 from tests.support.report_builders import MS, make_collective, make_operator, make_rank, make_run, make_step
 
@@ -41,6 +41,48 @@ def test_a_step_is_as_long_as_its_slowest_rank_and_categories_are_means_over_ran
     assert found[MetricName("collective", "all_reduce 4.19 MB float32 of 2")].value == 18 * MS
     share = category_share(run, "communication")
     assert share == pytest.approx(80 / 490)
+
+
+def timed(plain_ms: float, profiled_ms: float, name: str = "run") -> RunReport:
+    """A run of two ranks whose steps take these times without and with the profiler."""
+    times = StepTimes(plain_ns=[round(plain_ms * MS)] * 6, recorded_ns=[round(profiled_ms * MS)] * 6)
+    return steady(profiled_ms - 40, name, step_times=times)
+
+
+def test_step_time_is_without_the_profiler_where_both_sides_have_such_steps() -> None:
+    found = changes([timed(90, 100)], [timed(80, 110)], "plain")
+    step, profiled = the("step_time", found), the("profiled_step", found)
+    assert (step.before, step.after, step.resampled) == (90 * MS, 80 * MS, "steps")
+    assert (profiled.before, profiled.after) == (100 * MS, 110 * MS)
+    # The rate is that of the same steps: 598.13/s at 107 ms.
+    assert the("samples_per_s", found).after == pytest.approx(598.13 * 107 / 80)
+    only = changes([steady(60)], [timed(80, 110)])
+    assert (the("step_time", only).after, the("step_time", only).before) == (110 * MS, 100 * MS)
+    assert not [change for change in only if change.name == "profiled_step"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ((18, 18), (16, 20), True),  # faster without, slower with
+        ((18, 18), (20, 16), True),
+        ((18, 18), (16, 17), False),
+        ((18, 18), (17.9, 18.1), False),  # within a per cent
+        ((18, 18), (18, 20), False),
+    ],
+)
+def test_profiled_steps_that_change_the_other_way_are_a_finding(
+    before: tuple[float, float], after: tuple[float, float], *, said: bool
+) -> None:
+    found = disagreement(changes([timed(before[0], 50 + before[1])], [timed(after[0], 50 + after[1])], "plain"))
+    assert bool(found) == (said and abs(after[1] - before[1]) / (50 + before[1]) >= 0.01)
+    assert disagreement(changes([steady(60)], [steady(70)])) == []
+
+
+def test_rates_of_runs_without_plain_steps_are_of_profiled_steps_on_both_sides() -> None:
+    # 598.13/s at 107 ms without the profiler are 512/s at the 125 ms with it.
+    slow = timed(107, 125)
+    assert metrics(slow, "recorded")[MetricName("run", "samples_per_s")].value == pytest.approx(598.13 * 107 / 125)
 
 
 def test_doubled_times_have_a_ratio_of_two() -> None:
@@ -157,7 +199,7 @@ def test_a_metric_that_may_be_zero_before_has_no_interval_in_any_format() -> Non
     assert change.ratio == 1
     assert (change.interval, change.resampled, change.significant) == (None, None, None)
     gates = check_gates([parse_gate("data_loading > +5%")], found, before, after)
-    assert [gate.state for gate in gates] == ["passed"]  # of the figures, which are the same
+    assert [gate.state for gate in gates] == ["not_evaluated"]
     report = Comparison(
         perfkit_version="0.0.0",
         before=Side(path="a", runs=["run"] * 5),

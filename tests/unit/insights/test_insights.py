@@ -9,10 +9,11 @@ from perfkit.scaling.summary import scaling
 from perfkit.schema.common import Finding
 from perfkit.schema.cross_rank import Straggler
 from perfkit.schema.report import Insight
-from perfkit.schema.run import ProfilerCost, RunReport
+from perfkit.schema.run import RunReport
 from tests.support.report_builders import (
     MS,
     make_across,
+    make_cost,
     make_efficiency,
     make_foreign_run,
     make_loading,
@@ -174,7 +175,7 @@ def test_input_that_is_as_fast_as_its_file_needs_another_file_system() -> None:
 
 def test_profiler_cost_is_not_idle_time() -> None:
     busy = {"compute": 68 * MS, "overhead": 30 * MS}
-    cost = ProfilerCost(plain_step_ns=75 * MS, recorded_step_ns=100 * MS, ratio=100 / 75, reason=None)
+    cost = make_cost(75 * MS, 100 * MS)
     assert the("host", found(run_of(busy))).potential_saving_ns == 30 * MS
     assert found(run_of(busy, profiler_cost=cost)) == []
 

@@ -120,7 +120,7 @@ def test_equal_findings_are_merged_and_sorted_by_severity() -> None:
     assert "message 4" in text
     assert "message 5" not in text
     assert "odd: 4 more like this" in text
-    assert text.index("low:") < text.index("odd:") < text.index("dropped_events:")
+    assert text.index("dropped_events:") < text.index("odd:") < text.index("low:")
 
 
 def test_injected_faults_are_reported() -> None:

@@ -58,6 +58,20 @@ def test_loads_are_set_against_memory_where_runs_differ_in_their_source_alone() 
     assert shown(read="per-sample") == []
 
 
+@pytest.mark.parametrize(
+    ("repeats", "said", "unsaid"),
+    [(3, "95 %, bootstrap over runs", "spread"), (1, "only the spread over the steps", "95 %")],
+)
+def test_a_range_over_the_steps_of_one_run_is_not_called_an_interval(repeats: int, said: str, unsaid: str) -> None:
+    multi_run = make_together(make_weak(usl(0.05, 0.002), [1, 2], repeats=repeats, noise=0.01)).multi_run
+    assert multi_run is not None
+    remark = scaling(multi_run)[0].remark
+    (throughput, _) = series_charts(multi_run.series)
+    assert said in remark
+    assert unsaid not in remark.split("; n: ")[0]
+    assert unsaid not in throughput.note
+
+
 def test_charts_have_the_ideal_the_intervals_and_the_forecast() -> None:
     report = make_together(make_weak(usl(0.05, 0.002), [1, 2, 4, 8], repeats=3, noise=0.01), forecast=[16])
     assert report.multi_run is not None

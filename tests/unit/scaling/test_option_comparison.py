@@ -4,8 +4,10 @@ import pytest
 
 from perfkit.errors import UsageError
 from perfkit.scaling.option_comparison import option_comparisons
+from perfkit.scaling.profiled_order import profiled_order_findings
 from perfkit.scaling.summary import scaling
-from tests.support.report_builders import MS, make_file_speed, make_foreign_run, make_loading
+from perfkit.schema.rank import RankReport
+from tests.support.report_builders import MS, make_file_speed, make_foreign_run, make_loading, make_rank, make_step
 from tests.support.scaling_builders import make_scaled
 
 
@@ -23,6 +25,24 @@ def test_sources_are_compared_unasked_against_memory() -> None:
     assert (hdf5.value, hdf5.ratio.value, hdf5.load_ratio) == ("hdf5", 1.5, 3.0)
     assert (hdf5.load_median_ns, hdf5.load_max_ns, hdf5.exposed_share) == (9 * MS, 20 * MS, 0.25)
     assert hdf5.read_bytes_per_s == 5e7
+
+
+@pytest.mark.parametrize(("plain_ms", "profiled_ms", "said"), [(90, 110, True), (110, 90, True), (90, 95, False)])
+def test_an_order_that_the_profiler_reverses_is_a_finding(plain_ms: int, profiled_ms: int, *, said: bool) -> None:
+    def profiled(ms: int) -> list[RankReport]:
+        return [make_rank(rank, [make_step(number, compute=(ms - 40) * MS) for number in (5, 6)]) for rank in range(2)]
+
+    runs = [
+        make_scaled(2, 100, ranks=profiled(100)),
+        make_scaled(2, plain_ms, source="hdf5", ranks=profiled(profiled_ms)),
+    ]
+    found = list(profiled_order_findings(runs, option_comparisons(runs, [])))
+    assert [finding.code for finding in found] == ["profiled_step_disagrees"] * said
+    if said and plain_ms < 100:
+        assert found[0].message.startswith(
+            "source=hdf5 is faster than memory without the profiler (90.0 ms against 100 ms per step) and slower with "
+            "it (110 ms against 100 ms per profiled step)"
+        )
 
 
 def test_sources_are_compared_with_memory_and_with_their_file() -> None:

@@ -1,0 +1,130 @@
+"""Tell apart the traces of several jobs in one folder, which are no ranks of one run.
+
+Evidence are the run's name in perfkit's own headers, the world size, the time on one host, and the host where a rank
+occurs more than once at one time. What is unknown differs from nothing.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from itertools import combinations
+from typing import Final, NamedTuple
+
+from perfkit.analysis.per_run.rank_assignment import assign_ranks
+from perfkit.analysis.per_run.report_builder import NamedSummary, clash
+
+_MAX_GAP_NS: Final = 3_600 * 10**9
+"""Longest time between traces of one job on one host, unless its ranks are the same before and after."""
+
+
+class Job(NamedTuple):
+    """The traces of one job."""
+
+    label: str
+    """What tells it from the others, such as "world size 8"; empty if it is the only one."""
+    traces: list[NamedSummary]
+
+
+def split_jobs(traces: Sequence[NamedSummary]) -> list[Job]:
+    """Return the jobs that traces of one folder belong to, in the order of their first traces; one if they agree."""
+    jobs = [Job("", list(traces))]
+    for split in (_by_run, _by_world_size, _by_time, _by_host):
+        jobs = [
+            Job(", ".join(filter(None, (job.label, label))), part) for job in jobs for label, part in split(job.traces)
+        ]
+    counts = Counter(job.label for job in jobs)
+    seen: Counter[str] = Counter()
+    unique = []
+    for job in jobs:
+        seen[job.label] += 1
+        unique.append(job if counts[job.label] == 1 else job._replace(label=f"{job.label} #{seen[job.label]}"))
+    return unique
+
+
+Parts = list[tuple[str, list[NamedSummary]]]
+
+
+def _by_run(traces: list[NamedSummary]) -> Parts:
+    return _by_value(traces, lambda named: named.summary.header.perfkit and named.summary.header.perfkit.run, "run")
+
+
+def _by_world_size(traces: list[NamedSummary]) -> Parts:
+    return _by_value(traces, lambda named: named.summary.header.world_size, "world size")
+
+
+def _by_value(traces: list[NamedSummary], value: Callable[[NamedSummary], object], name: str) -> Parts:
+    """Group traces by a value; those without one join the only group, or are a group of their own."""
+    groups: dict[object, list[NamedSummary]] = defaultdict(list)
+    for named in traces:
+        groups[value(named) or None].append(named)
+    if len(groups.keys() - {None}) < 2:
+        return [("", traces)]
+    return [(f"{name} {'unknown' if known is None else known}", group) for known, group in groups.items()]
+
+
+def _by_time(traces: list[NamedSummary]) -> Parts:
+    """Split where hours pass on one host and the ranks are others afterwards: cycles have the same ranks.
+
+    Only on one host, because the clocks of hosts may differ by any time.
+    """
+    hosts = {named.summary.header.host for named in traces}
+    clusters = list(_clusters(traces)) if len(hosts) == 1 and None not in hosts else []
+    ranks = [_ranks(cluster) for cluster in clusters]
+    if len(clusters) < 2 or any(None in known for known in ranks) or len(set(map(frozenset, ranks))) == 1:
+        return [("", traces)]
+    return [(f"from {_time(cluster[0])}", cluster) for cluster in clusters]
+
+
+def _clusters(traces: Iterable[NamedSummary]) -> Iterator[list[NamedSummary]]:
+    """Yield traces in order of time, together unless a long time without any lies between them."""
+    cluster: list[NamedSummary] = []
+    end_ns = 0
+    for named in sorted(traces, key=lambda named: (named.summary.steps[0].start_ns, named.file)):
+        first, last = named.summary.steps[0], named.summary.steps[-1]
+        if cluster and first.start_ns - end_ns > _MAX_GAP_NS:
+            yield cluster
+            cluster = []
+        end_ns = max(end_ns, last.start_ns + last.wall_ns) if cluster else last.start_ns + last.wall_ns
+        cluster.append(named)
+    yield cluster
+
+
+def _time(named: NamedSummary) -> str:
+    start_s = named.summary.steps[0].start_ns // 10**9
+    with suppress(OverflowError, ValueError, OSError):  # no date for a time beyond all calendars
+        return datetime.fromtimestamp(start_s, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    return f"{start_s} s"
+
+
+def _by_host(traces: list[NamedSummary]) -> Parts:
+    """Split by host where a rank occurs more than once at one time, if each host then has a job of its own."""
+    if not _has_clash(traces):
+        return [("", traces)]
+    parts = _by_value(traces, lambda named: named.summary.header.host, "host")
+    # Hosts with different ranks may have been one job, and which of them belong together is not known.
+    if any(_has_clash(part) for _, part in parts) or any(
+        _ranks(one).isdisjoint(_ranks(other)) for (_, one), (_, other) in combinations(parts, 2)
+    ):
+        return [("", traces)]
+    return parts
+
+
+def _has_clash(traces: Sequence[NamedSummary]) -> bool:
+    by_rank: dict[int, list[NamedSummary]] = defaultdict(list)
+    for named, rank in zip(traces, _numbers(traces), strict=True):
+        if rank is not None:
+            by_rank[rank].append(named)
+    for rank, members in by_rank.items():
+        ordered = sorted(members, key=lambda named: (named.summary.steps[0].start_ns, named.file))
+        if any(clash(rank, named, ordered[:place]) for place, named in enumerate(ordered)):
+            return True
+    return False
+
+
+def _ranks(traces: Sequence[NamedSummary]) -> set[int | None]:
+    return set(_numbers(traces))
+
+
+def _numbers(traces: Sequence[NamedSummary]) -> list[int | None]:
+    return assign_ranks([(named.file, named.summary.header.rank) for named in traces], None)[0]

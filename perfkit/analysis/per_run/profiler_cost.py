@@ -1,0 +1,64 @@
+"""What the profiler costs, by the run's own clock: recorded steps against warm steps without the profiler."""
+
+from collections.abc import Sequence
+
+from perfkit.schema.aggregate import clock_step_times, step_time_ns
+from perfkit.schema.manifest import RankRecord, StepKind
+from perfkit.schema.run import ProfilerCost, StepTimes
+from perfkit.stats.shift import shift_interval
+from perfkit.util.formatting import duration
+
+
+def profiler_cost(ranks: Sequence[RankRecord], kinds: Sequence[StepKind]) -> ProfilerCost:
+    """Return the cost of the profiler per step, or why it is not known (metrics.md section 10).
+
+    Args:
+        ranks: record of each rank, from the manifest.
+        kinds: kind of each step.
+    """
+    times = clock_step_times(ranks, kinds)
+    plain_ns, recorded_ns = _rounded(step_time_ns(times.plain_ns)), _rounded(step_time_ns(times.recorded_ns))
+    bounds = shift_interval(times.plain_ns, times.recorded_ns)
+    interval_ns = (round(bounds[0]), round(bounds[1])) if bounds else None
+    reason = _why_not_compared(ranks, times) or _why_not_measurable(times, plain_ns, recorded_ns, interval_ns)
+    if reason or not plain_ns or recorded_ns is None:
+        ratio, added_ns = None, None
+    else:
+        ratio, added_ns = recorded_ns / plain_ns, recorded_ns - plain_ns
+    return ProfilerCost(
+        plain_step_ns=plain_ns,
+        recorded_step_ns=recorded_ns,
+        interval_ns=interval_ns,
+        added_ns=added_ns,
+        ratio=ratio,
+        reason=reason,
+    )
+
+
+def _why_not_compared(ranks: Sequence[RankRecord], times: StepTimes) -> str | None:
+    """Return which of the two kinds of steps is missing; None if there are both."""
+    if not ranks:
+        return "the run has not written its step times: it is still running, or was killed"
+    if not times.recorded_ns:
+        return "no step was recorded"
+    if not times.plain_ns:
+        return "no warm step ran without the profiler: use more --steps than the schedule needs, or a longer wait"
+    return None
+
+
+def _why_not_measurable(
+    times: StepTimes, plain_ns: int | None, recorded_ns: int | None, interval_ns: tuple[int, int] | None
+) -> str | None:
+    """Return why the difference cannot be told from the variation between steps; None if it can."""
+    if interval_ns is None:
+        counts = f"{len(times.recorded_ns)} recorded and {len(times.plain_ns)} other steps"
+        return f"not measurable here: {counts} are too few to tell it from noise"
+    if interval_ns[0] > 0 and plain_ns and (recorded_ns or 0) > plain_ns:
+        return None
+    if interval_ns[1] <= 0:
+        return "not measurable here: the recorded steps were the faster ones, so something else changed between them"
+    return f"not measurable here: within the variation between steps, at most {duration(interval_ns[1])} per step"
+
+
+def _rounded(value: float | None) -> int | None:
+    return None if value is None else round(value)

@@ -1,0 +1,85 @@
+"""Traces of several jobs in one folder are several runs, and the ranks and cycles of one job stay one."""
+
+from pathlib import Path
+
+import pytest
+
+from perfkit.pipeline.analyze import analyze
+from perfkit.schema.report import Report
+from tests.support.trace_builder import TraceBuilder
+
+HOUR_US = 3_600 * 10**6
+
+
+def trace(
+    rank: int, world_size: int | None, *, at: int = 0, host: str | None = None, run: str | None = None
+) -> TraceBuilder:
+    """Two steps of 100 us with a collective each."""
+    builder = TraceBuilder(rank, world_size, backend="gloo")
+    for number in range(2):
+        builder.step(number, at + number * 100, 100).op("aten::mm", at + number * 100, 50)
+        builder.gloo("all_reduce", at + number * 100 + 50, 10)
+    return builder.header(
+        **({"host_name": host} if host else {}), **({"perfkit": {"rank": rank, "run": run}} if run else {})
+    )
+
+
+def report_of(folder: Path, **traces: TraceBuilder) -> Report:
+    for name, builder in traces.items():
+        builder.write(folder / f"{name}.json")
+    return analyze(folder)
+
+
+def groups(report: Report) -> list[list[str]]:
+    """The traces of each run."""
+    return [[name for rank in run.ranks for name in rank.traces] for run in report.runs]
+
+
+def test_world_sizes_tell_jobs_apart(tmp_path: Path) -> None:
+    report = report_of(tmp_path, a=trace(0, 1), b=trace(1, 2), c=trace(3, 8), d=trace(9, 16))
+    assert groups(report) == [["a.json"], ["b.json"], ["c.json"], ["d.json"]]
+    assert [run.world_size for run in report.runs] == [1, 2, 8, 16]
+    (finding,) = report.findings
+    assert (finding.code, finding.severity) == ("several_jobs", "warning")
+    assert "4 jobs (world size 1, world size 2, world size 8, world size 16)" in finding.message
+
+
+def test_runs_of_perfkit_are_told_apart_by_name(tmp_path: Path) -> None:
+    made = {f"{run}{rank}": trace(rank, 2, run=run, at=1000 * (run == "y")) for run in ("x", "y") for rank in range(2)}
+    report = report_of(tmp_path, **made)
+    assert groups(report) == [["x0.json", "x1.json"], ["y0.json", "y1.json"]]
+
+
+@pytest.mark.parametrize(
+    ("traces", "runs"),
+    [
+        # Each host has the whole job.
+        ({"a0": trace(0, 2, host="a"), "a1": trace(1, 2, host="a"), "b0": trace(0, 2, host="b")}, 2),
+        # One job on two hosts.
+        ({"a0": trace(0, 2, host="a"), "b1": trace(1, 2, host="b")}, 1),
+        # Two jobs of two hosts each: which hosts belong together is not known.
+        ({f"{h}{r}": trace(r, 2, host=h) for h, r in (("a", 0), ("b", 1), ("c", 0), ("d", 1))}, 1),
+        # Different ranks on one host, a day apart.
+        ({"a": trace(0, 2, host="a"), "b": trace(1, 2, host="a", at=24 * HOUR_US)}, 2),
+        # Cycles of the same ranks.
+        ({"a": trace(0, 1, host="a"), "b": trace(0, 1, host="a", at=24 * HOUR_US)}, 1),
+        # The clocks of two hosts may differ by any time.
+        ({"a": trace(0, 2, host="a"), "b": trace(1, 2, host="b", at=24 * HOUR_US)}, 1),
+        # A world size that is not known differs from none.
+        ({"a": trace(0, 2), "b": trace(1, None)}, 1),
+    ],
+)
+def test_hosts_and_times(tmp_path: Path, traces: dict[str, TraceBuilder], runs: int) -> None:
+    report = report_of(tmp_path, **traces)
+    assert len(report.runs) == runs
+    assert bool(report.findings) == (runs > 1)
+    assert len({run.run for run in report.runs}) == runs
+
+
+def test_jobs_that_cannot_be_told_apart_get_no_verdict(tmp_path: Path) -> None:
+    report = report_of(
+        tmp_path, **{f"{h}{r}": trace(r, 2, host=h) for h, r in (("a", 0), ("b", 1), ("c", 0), ("d", 1))}
+    )
+    (run,) = report.runs
+    assert run.verdict.bound == "unknown"
+    assert run.verdict.sentence.startswith("no verdict: several traces claim one rank at one time")

@@ -1,0 +1,71 @@
+"""The verdict: measured shares, and `-bound` only of what takes nearly the whole step."""
+
+import pytest
+
+from perfkit.analysis.per_run.verdict import classify_bottleneck
+from perfkit.schema.run import Verdict
+from tests.support.report_builders import MS, make_cost, make_loading, make_rank, make_step
+
+
+def verdict_of(*, profiler: float = 0, loader: bool = True, **parts: float) -> Verdict:
+    """The verdict on a run whose steps have these parts (ms)."""
+    none = {"compute": 0.0, "communication": 0.0, "memcpy": 0.0, "data_loading": 0.0, "overhead": 0.0}
+    times = {name: round(value * MS) for name, value in (none | parts).items()}
+    ranks = [make_rank(0, [make_step(number, **times, hidden=0) for number in range(3)])]
+    wall = sum(times.values())
+    cost = make_cost(wall - round(profiler * MS), wall) if profiler else None
+    return classify_bottleneck(ranks, make_loading() if loader else None, None, None, cost)
+
+
+@pytest.mark.parametrize(
+    ("parts", "bound", "loss", "sentence"),
+    [
+        ({"compute": 71.5, "communication": 26, "overhead": 2.5}, "none", "communication",
+         "72 % compute; the largest loss is exposed communication, 26 % (100 % of it all_reduce)"),
+        ({"compute": 62, "overhead": 38}, "none", "overhead",
+         "62 % compute; the largest loss is idle time (launch gaps, Python, synchronisation), 38 %"),
+        ({"compute": 85, "memcpy": 15}, "compute", "memcpy",
+         "compute-bound: 85 % of the step is compute; the largest loss is exposed copies and memsets, 15 %"),
+        ({"compute": 100}, "compute", None, "compute-bound: 100 % of the step is compute"),
+        ({"compute": 20, "data_loading": 80}, "input", "data_loading",
+         "input-bound: 80 % of the step is waiting for data (slowest load: 15.0 ms on rank 1)"),
+        ({"compute": 21, "data_loading": 79}, "none", "data_loading",
+         "21 % compute; the largest loss is waiting for data, 79 % (slowest load: 15.0 ms on rank 1)"),
+        ({"compute": 10, "memcpy": 90}, "memcpy", "memcpy",
+         "copy-bound: 90 % of the step is exposed copies and memsets"),
+    ],
+)  # fmt: skip
+def test_shares_are_stated_and_bound_needs_nearly_all(
+    parts: dict[str, float], bound: str, loss: str | None, sentence: str
+) -> None:
+    verdict = verdict_of(**parts)  # type: ignore[arg-type]
+    assert (verdict.bound, verdict.largest_loss, verdict.sentence) == (bound, loss, sentence)
+
+
+def test_what_the_profiler_adds_does_not_make_a_run_bound() -> None:
+    # 5.3 ms of 11, 2 of them the profiler's.
+    verdict = verdict_of(compute=5.7, overhead=5.3, profiler=2)
+    assert verdict.bound == "none"
+    assert verdict.sentence.endswith("48 %; the profiler adds 2.00 ms per step (18 %), which may be part of it")
+    assert verdict_of(compute=15, overhead=85).bound == "host"
+    assert verdict_of(compute=15, overhead=85, profiler=30).bound == "none"
+    # Nor compute, in whose operators a part of the cost may lie.
+    assert verdict_of(compute=82, overhead=18).bound == "compute"
+    assert verdict_of(compute=82, overhead=18, profiler=15).bound == "none"
+
+
+def test_idle_time_that_may_all_be_the_profilers_is_no_loss() -> None:
+    # The profiler adds 18.1 ms, idle time is 15.1.
+    verdict = verdict_of(compute=80, communication=4.9, overhead=15.1, profiler=18.1)
+    assert verdict.largest_loss == "communication"
+    assert "the largest loss besides idle time is exposed communication, 5 %" in verdict.sentence
+    assert verdict.sentence.endswith("15 % is idle, but the profiler adds 18.1 ms per step (18 %)")
+    alone = verdict_of(compute=84.9, overhead=15.1, profiler=18.1)
+    assert (alone.bound, alone.largest_loss) == ("compute", None)  # 66.8 of 81.9 ms at least
+    # Without any idle time the profiler is not mentioned.
+    assert "profiler" not in verdict_of(compute=60, communication=30, overhead=10, profiler=5).sentence
+
+
+def test_idle_time_may_be_an_unmarked_loader_unless_loading_was_seen() -> None:
+    assert "or data if your loader is not torch's" in verdict_of(compute=40, overhead=60, loader=False).sentence
+    assert "data" not in verdict_of(compute=40, overhead=60).sentence
