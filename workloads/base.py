@@ -11,7 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Generic, Literal, Protocol, TypeVar
 
 import msgspec
 import numpy as np
@@ -126,6 +126,20 @@ class Optimization:
     """Gradients are clipped to this total norm before every optimizer step; None disables clipping."""
 
 
+class OptimizerFactory(Protocol):
+    """Makes an optimizer; a strategy that partitions its state provides another one."""
+
+    def __call__(self, kind: type[Optimizer], parameters: Any, **options: Any) -> Optimizer:
+        """Return an optimizer of a `kind` for `parameters` or groups of them."""
+
+
+def make_optimizer(kind: type[Optimizer], parameters: Any, **options: Any) -> Optimizer:
+    """Return an optimizer that holds all of its state."""
+    factory: Any = kind
+    made: Optimizer = factory(parameters, **options)
+    return made
+
+
 class Workload(ABC, Generic[ConfigT]):
     """One model and its data.
 
@@ -142,6 +156,10 @@ class Workload(ABC, Generic[ConfigT]):
     PRESETS: ClassVar[dict[str, dict[str, object]]]
     """Option values by preset; they may include general options such as batch_size."""
     DEFAULT_PRESET: ClassVar[str]
+    PARALLELISMS: ClassVar[frozenset[str]] = frozenset()
+    """What it can be trained with besides DDP, as values of `--dp`.
+
+    With `zero1`, its `optimization` takes an `OptimizerFactory` as the keyword argument `make`, and uses it."""
 
     def __init__(self, config: ConfigT) -> None:
         self.config = config
@@ -183,7 +201,7 @@ class Workload(ABC, Generic[ConfigT]):
 
         Args:
             model: The model to train.
-            world_size: Number of ranks.
+            world_size: Number of ranks that train on different samples.
             total_steps: Number of training steps.
             device_type: Kind of device that the model is on.
             accumulate: Micro-steps per step.

@@ -20,9 +20,11 @@ from workloads.base import (
     DataSpec,
     Field,
     Optimization,
+    OptimizerFactory,
     RateScale,
     Workload,
     generate_blocks,
+    make_optimizer,
     scale_rate,
 )
 from workloads.data.text import Text, load_text
@@ -106,6 +108,7 @@ class GPT(Workload[GPTConfig]):
         "gpt2-xl": _gpt2(48, 25, 1600),
     }
     DEFAULT_PRESET = "tiny"
+    PARALLELISMS = frozenset({"zero1", "zero2", "zero3", "hsdp"})
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__(config)
@@ -192,6 +195,7 @@ class GPT(Workload[GPTConfig]):
         total_steps: int,
         device_type: str,
         accumulate: int = 1,
+        make: OptimizerFactory = make_optimizer,
     ) -> Optimization:
         """Build AdamW with weight decay on matrices and embeddings only, and a warm-up and cosine schedule."""
         from torch.optim import AdamW
@@ -206,7 +210,7 @@ class GPT(Workload[GPTConfig]):
             {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
         ]
         peak = scale_rate(config.learning_rate, config.lr_scale, world_size * accumulate)
-        optimizer = AdamW(groups, lr=peak, betas=BETAS, fused=fused_adamw_works(device_type))
+        optimizer = make(AdamW, groups, lr=peak, betas=BETAS, fused=fused_adamw_works(device_type))
         schedule = partial(
             rate_factor,
             warmup_steps=config.warmup_steps,

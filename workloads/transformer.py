@@ -17,9 +17,11 @@ from workloads.base import (
     DataSpec,
     Field,
     Optimization,
+    OptimizerFactory,
     RateScale,
     Workload,
     generate_blocks,
+    make_optimizer,
     scale_rate,
 )
 
@@ -70,6 +72,7 @@ class Transformer(Workload[TransformerConfig]):
         },
     }
     DEFAULT_PRESET = "default"
+    PARALLELISMS = frozenset({"zero1", "zero2", "zero3"})
 
     def data_spec(self, seed: int) -> DataSpec:
         """Return the description of `samples` pairs of a source and a target sequence."""
@@ -137,9 +140,10 @@ class Transformer(Workload[TransformerConfig]):
         total_steps: int,  # noqa: ARG002
         device_type: str,  # noqa: ARG002
         accumulate: int = 1,
+        make: OptimizerFactory = make_optimizer,
     ) -> Optimization:
         """Build Adam with a learning rate that is scaled to the batches per step."""
         from torch.optim import Adam
 
         rate = scale_rate(self.config.learning_rate, self.config.lr_scale, world_size * accumulate)
-        return Optimization(Adam(model.parameters(), lr=rate))
+        return Optimization(make(Adam, model.parameters(), lr=rate))

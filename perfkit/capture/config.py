@@ -11,6 +11,7 @@ from typing import Annotated, Final, Literal
 from msgspec import Meta, Struct
 
 from perfkit.accelerators import device_backends, device_types
+from perfkit.capture.mesh import MeshLayout, lay_out, parse_mesh
 from perfkit.capture.schedule import DEFAULT_SCHEDULE, Schedule, default_steps
 from perfkit.errors import UsageError
 from perfkit.phases import INJECTABLE
@@ -40,6 +41,16 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     accumulate: Annotated[
         int, Meta(ge=1, description="Micro-steps per step: gradients accumulate over them and are all-reduced once.")
     ] = 1
+    mesh: Annotated[
+        str | None,
+        Meta(
+            description="Dimensions of the ranks' mesh and their sizes, for example dp=4 or replicate=2,shard=2 "
+            "[default: dp = all ranks]."
+        ),
+    ] = None
+    dp: Annotated[
+        str, Meta(description="What data-parallel ranks share: gradients (ddp), also optimizer state (zero1), ….")
+    ] = "ddp"
     precision: Annotated[Precision, Meta(description="Precision of the forward pass; float16 uses loss scaling.")] = (
         "float32"
     )
@@ -113,6 +124,8 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             if getattr(self, option) not in choices:
                 raise UsageError(f"--{option} {getattr(self, option)}: choose from {', '.join(choices)}")
         _ = self.injections
+        if self.mesh is not None:
+            parse_mesh(self.mesh)
         self._refuse_training_options()
         schedule = Schedule.parse(self.schedule)
         if not self.profile:
@@ -189,14 +202,23 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return steps
 
     def check_world(self, world_size: int) -> None:
-        """Refuse injections into ranks that do not exist.
+        """Refuse a mesh of another number of ranks, and injections into ranks that do not exist.
 
         Raises:
-            UsageError: The message names the injection.
+            UsageError: The message names the option.
         """
+        self.layout(world_size)
         for text, injection in zip(self.inject, self.injections, strict=True):
             if injection.rank is not None and injection.rank >= world_size:
                 raise UsageError(f"--inject {text}: this run has ranks 0 to {world_size - 1}")
+
+    def layout(self, world_size: int) -> MeshLayout:
+        """Return the mesh of `world_size` ranks.
+
+        Raises:
+            UsageError: The mesh has another number of ranks.
+        """
+        return lay_out(self.mesh, world_size)
 
     def check_place(self, device_type: str, backend: str) -> None:
         """Refuse options that the device or the backend does not support.

@@ -16,6 +16,8 @@ from msgspec import Struct
 from typer.main import get_command
 
 from perfkit.capture.config import RunConfig, choices_by_accelerator
+from perfkit.capture.training.strategies import STRATEGIES
+from perfkit.capture.training.strategies.checks import check_parallelism
 from perfkit.cli.config_options import Layer, command, flag, make_records, merge_layers, options, read_toml
 from perfkit.errors import LaunchEnvironmentError, PluginError, UsageError
 from workloads import WORKLOADS
@@ -55,9 +57,10 @@ def application(
     """
     sources = _source_configs(_find_source(workload, arguments))
     _refuse_clashes([RunConfig, DataOptions, workload.Config, *sources.values()])
+    choices = {"preset": list(workload.PRESETS), "dp": STRATEGIES.names(), **choices_by_accelerator()}
     parameters = [
         *more,
-        *options(RunConfig, "Run", {"preset": list(workload.PRESETS), **choices_by_accelerator()}),
+        *options(RunConfig, "Run", choices),
         *options(DataOptions, "Input", {"source": SOURCES.names()}),
         *(parameter for name, config in sources.items() for parameter in options(config, f"Input ({name})", {})),
         *options(workload.Config, f"Workload (preset {workload.DEFAULT_PRESET})", {}),
@@ -84,6 +87,7 @@ def make_job(workload: "WorkloadType", values: dict[str, Any]) -> "Job":
     run, data, of_source, config = make_records((RunConfig, DataOptions, source_type.Config, workload.Config), merged)
     assert isinstance(run, RunConfig)  # noqa: S101  # make_records keeps the order
     assert isinstance(data, DataOptions)  # noqa: S101
+    check_parallelism(workload, run)
     if data.data_dir is None:
         data = msgspec.structs.replace(data, data_dir=str(Path(run.trace_dir) / ".data"))
     return Job(

@@ -134,10 +134,11 @@ def _emit(folder: SweepFolder, spec: SweepSpec, running_options: RunningOptions,
 
 
 def _jobs(spec: SweepSpec) -> list["Job"]:
-    """Return the job of each combination of options, checked for the smallest number of ranks."""
+    """Return the job of each combination of options, checked for each number of ranks."""
     jobs = [parse_job(arguments(spec, varied)) for varied in combinations(spec)]
     for job in jobs:
-        job.run.check_world(spec.ranks[0])
+        for ranks in spec.ranks:
+            job.run.check_world(ranks)
     return jobs
 
 

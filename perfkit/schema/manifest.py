@@ -23,6 +23,17 @@ StepKind = Literal["cold", "plain", "warmup", "active"]
 without the profiler; `warmup`: profiler on, events discarded; `active`: recorded."""
 
 
+class RankMemory(Struct, frozen=True, kw_only=True):
+    """Bytes that one rank holds between two steps, and its gradients when the optimizer steps (metrics.md section 10).
+
+    What it gathers for a while, activations and communication buffers are not included.
+    """
+
+    parameters_bytes: int
+    gradients_bytes: int
+    optimizer_bytes: int
+
+
 class RankRecord(Struct, frozen=True, kw_only=True):
     """Record of one rank: where it ran, and the duration of each of its steps by its own clock."""
 
@@ -43,6 +54,18 @@ class RankRecord(Struct, frozen=True, kw_only=True):
     """Host time spent waiting for each step's batch."""
     loss: list[float | None]
     """Loss of each completed step; None if not finite, or not readable from the device after a failure."""
+    memory: RankMemory | None = None
+    """None if not measured: `perfkit run WORKLOAD` measures it in the first step."""
+
+
+class MeshDimension(Struct, frozen=True, kw_only=True):
+    """One dimension of the mesh of ranks."""
+
+    name: str
+    """`pp`, `replicate`, `dp`, `shard` or `tp`."""
+    size: int
+    groups: list[list[int]]
+    """Ranks of each process group along it; every rank is in one."""
 
 
 class World(Struct, frozen=True, kw_only=True):
@@ -139,6 +162,8 @@ class RunManifest(Struct, frozen=True, kw_only=True):
     backend: str | None
     device: str
     world: World
+    mesh: list[MeshDimension] = []
+    """Outermost dimension first; empty if unknown, as for a script."""
     parameters: int | None = None
     parameter_checksum: str | None = None
     """SHA-256 of the parameters after the last step, verified to be the same on all ranks."""

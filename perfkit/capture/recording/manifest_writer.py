@@ -23,7 +23,16 @@ from perfkit.capture.recording.git_commit import current_commit
 from perfkit.capture.recording.peak_flops import find_peak
 from perfkit.capture.recording.throughput import StepWork, measure_throughput
 from perfkit.errors import RunError
-from perfkit.schema.manifest import Compiled, FileBandwidth, Injection, RankRecord, RunManifest, StepKind
+from perfkit.schema.manifest import (
+    Compiled,
+    FileBandwidth,
+    Injection,
+    MeshDimension,
+    RankMemory,
+    RankRecord,
+    RunManifest,
+    StepKind,
+)
 from perfkit.storage.run_folder import create_run_folder, list_files, read_manifest, write_manifest
 
 
@@ -45,6 +54,8 @@ class RunDescription(Struct, frozen=True, kw_only=True):
     """Distribution that reads the samples."""
     config: dict[str, Any]
     injections: tuple[Injection, ...] = ()
+    mesh: tuple[MeshDimension, ...] = ()
+    """Outermost dimension first; empty if unknown."""
     unknown: dict[str, str] = {}
     """Fields of the manifest that stay empty, and why."""
 
@@ -106,6 +117,7 @@ def _running(run: str, topology: Topology, description: RunDescription, started:
         device=topology.device.partition(":")[0],
         world=topology.world,
         injections=list(description.injections),
+        mesh=list(description.mesh),
         unknown=description.unknown,
     )
 
@@ -138,6 +150,8 @@ def write_completed_manifest(
     *,
     work: StepWork | None = None,
     model: nn.Module | None = None,
+    checksum: str | None = None,
+    memory: RankMemory | None = None,
     peak_tflops: float | None = None,
     compiled: Compiled | None = None,
     file_bandwidth: FileBandwidth | str | None = None,
@@ -150,7 +164,9 @@ def write_completed_manifest(
         folder: The run's folder.
         measured: What this rank has measured.
         work: What one rank does in one step; without it there are no rates.
-        model: The trained model; without it there is no checksum.
+        model: The trained model, the same on all ranks, of which the checksum is computed.
+        checksum: The checksum, if it is known.
+        memory: What this rank held.
         peak_tflops: Peak of one device that the user has set; None uses the table.
         compiled: What was compiled.
         file_bandwidth: Read bandwidth of the samples' file, on rank 0; a text is the reason why it is unknown.
@@ -160,8 +176,9 @@ def write_completed_manifest(
         StoreError: The manifest cannot be written.
     """
     ranks.current_activity = "the end of the run"
-    checksum = None if model is None else checksum_on_all_ranks(ranks, model.parameters(), "after the last step")
-    records = ranks.all_gather(rank_record(ranks.rank, topology, measured))
+    if checksum is None and model is not None:
+        checksum = checksum_on_all_ranks(ranks, model.parameters(), "after the last step")
+    records = ranks.all_gather(rank_record(ranks.rank, topology, measured, memory))
 
     def write() -> None:
         manifest = read_manifest(folder)
@@ -201,15 +218,17 @@ def manifest_fields(measured: StepMeasurements, work: StepWork | None, model: nn
     """Return the manifest's fields that every rank can provide."""
     return {
         "step_kinds": measured.kinds,
-        "parameters": None if model is None else sum(p.numel() for p in model.parameters()),
         **({} if work is None else {name: getattr(work, name) for name in _WORK_FIELDS}),
+        **({} if model is None else {"parameters": sum(p.numel() for p in model.parameters())}),
     }
 
 
-_WORK_FIELDS: Final = ("batch_size", "sample_bytes", "tokens_per_sample", "flops_per_token")
+_WORK_FIELDS: Final = ("batch_size", "sample_bytes", "tokens_per_sample", "flops_per_token", "parameters")
 
 
-def rank_record(rank: int, topology: Topology, measured: StepMeasurements) -> RankRecord:
+def rank_record(
+    rank: int, topology: Topology, measured: StepMeasurements, memory: RankMemory | None = None
+) -> RankRecord:
     """Return the manifest's record of one rank."""
     return RankRecord(
         rank=rank,
@@ -223,6 +242,7 @@ def rank_record(rank: int, topology: Topology, measured: StepMeasurements) -> Ra
         step_wall_ns=measured.wall_ns,
         load_ns=measured.load_ns,
         loss=measured.loss,
+        memory=memory,
     )
 
 

@@ -10,7 +10,7 @@ from perfkit.schema.manifest import RankRecord, StepKind, Throughput
 
 
 class StepWork(Struct, frozen=True, kw_only=True):
-    """What one rank does in one step."""
+    """What one rank does in one step; ranks that share samples count as one."""
 
     batch_size: int
     sample_bytes: int | None = None
@@ -18,6 +18,10 @@ class StepWork(Struct, frozen=True, kw_only=True):
     flops_per_token: float | None = None
     matmul_dtype: str | None = None
     """Data type of matrix products; None if it is that of the parameters."""
+    parameters: int | None = None
+    """Of the whole model; None if it is to be counted."""
+    replicas: int | None = None
+    """Ranks, or groups of ranks, that train on different samples; None if every rank does."""
     loads_ahead: bool = False
     """Whether loader workers read while the step computes: then the wait for a batch is not the time to read it."""
 
@@ -50,7 +54,7 @@ def measure_throughput(
     if median_ns is None:
         return None
     step_ns = max(1, round(median_ns))
-    samples_per_s = len(ranks) * work.batch_size * 1e9 / step_ns
+    samples_per_s = (work.replicas or len(ranks)) * work.batch_size * 1e9 / step_ns
     tokens_per_s = _times(samples_per_s, work.tokens_per_sample)
     flops_per_s = None if tokens_per_s is None else _times(tokens_per_s, work.flops_per_token)
     mfu, mfu_reason = _mfu(flops_per_s, len(ranks), peak)

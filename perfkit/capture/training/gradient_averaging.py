@@ -12,18 +12,21 @@ _DEFAULT_MIB: Final = (1.0, 25.0)
 """DDP's defaults: the first bucket, all others."""
 
 
-def average_gradients(parameters: Iterable[nn.Parameter], bucket_cap_mb: float | None) -> None:
-    """Average the gradients over all ranks, one bucket after the other.
+def average_gradients(
+    parameters: Iterable[nn.Parameter], bucket_cap_mb: float | None, group: dist.ProcessGroup | None = None
+) -> None:
+    """Average the gradients over the ranks of a group, one bucket after the other.
 
     Args:
         parameters: In the order of the model; the same ones must have gradients on every rank.
         bucket_cap_mb: Size of a bucket; None is DDP's default.
+        group: The ranks; None is all.
     """
-    ranks = dist.get_world_size()
+    ranks = dist.get_world_size(group)
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     for bucket in buckets(gradients, bucket_cap_mb):
         flat = torch.cat([gradient.flatten() for gradient in bucket]).div_(ranks)
-        dist.all_reduce(flat)
+        dist.all_reduce(flat, group=group)
         parts = torch.split(flat, [gradient.numel() for gradient in bucket])
         for gradient, part in zip(bucket, parts, strict=True):
             gradient.copy_(part.view_as(gradient))

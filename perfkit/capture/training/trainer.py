@@ -1,24 +1,28 @@
-"""The training loop of one rank: micro-steps, precision, gradient averaging with or without overlap, compilation."""
+"""The training loop of one rank: micro-steps, precision, the strategy that shares the model, compilation."""
 
 import itertools
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import torch
 from msgspec import Struct
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
+from torch.distributed.device_mesh import DeviceMesh
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, DistributedSampler
 
 from perfkit.capture.config import RunConfig
+from perfkit.capture.distributed.device_mesh import make_device_mesh
 from perfkit.capture.distributed.rank_group import ProcessRankGroup
+from perfkit.capture.mesh import MeshLayout
+from perfkit.capture.recording.manifest_writer import checksum_on_all_ranks
 from perfkit.capture.recording.session import Session
 from perfkit.capture.training.compile_monitor import CompileMonitor
-from perfkit.capture.training.gradient_averaging import average_gradients
+from perfkit.capture.training.parameters import clip_gradients, full_tensors, measure_memory
 from perfkit.capture.training.progress import Show
+from perfkit.capture.training.strategies import STRATEGIES
+from perfkit.schema.manifest import RankMemory
 from workloads.base import Optimization, Workload
 
 Batch = Mapping[str, Tensor]
@@ -52,20 +56,32 @@ class Trainer:
         self._run = run
         self._steps = steps
         self._device = next(model.parameters()).device
+        layout = run.layout(ranks.world_size)
+        layers = workload.layers(model)
         if run.checkpoint_activations:
-            checkpoint_activations(workload.layers(model))
+            checkpoint_activations(layers)
         self.compiled = CompileMonitor() if run.compile else None
         """What was compiled; None unless the model is to be compiled."""
-        self._model = wrap(model, run)
-        self._optimization: Optimization = workload.optimization(
-            model,
-            world_size=ranks.world_size,
-            accumulate=run.accumulate,
-            total_steps=steps,
-            device_type=self._device.type,
-        )
+        self.memory: RankMemory | None = None
+        """What this rank holds; None before the first step has ended."""
+        self._mesh = _make_mesh(layout, run, self._device)
+        self._strategy = STRATEGIES.load(run.dp)(run, self._mesh)
+        self._model = self._strategy.wrap(model, layers)
+        self._optimization = self._make_optimization(model, layout.replicas)
         # A disabled scaler passes everything through.
         self._scaler = torch.amp.GradScaler(self._device.type, enabled=run.precision == "float16")
+
+    def _make_optimization(self, model: nn.Module, replicas: int) -> Optimization:
+        factory = self._strategy.optimizer_factory()
+        made: Optimization = self._workload.optimization(
+            model,
+            world_size=replicas,
+            accumulate=self._run.accumulate,
+            total_steps=self._steps,
+            device_type=self._device.type,
+            **({} if factory is None else {"make": factory}),
+        )
+        return made
 
     def train(self, data: Input, session: Session, show: Show) -> None:
         """Train all steps, over as many epochs as needed."""
@@ -82,6 +98,14 @@ class Trainer:
             if not session.recording or session.steps == self._steps:
                 show(session.steps)
 
+    def checksum(self, ranks: ProcessRankGroup) -> str:
+        """Return the SHA-256 of the trained parameters; called by all ranks.
+
+        Raises:
+            RunError: It differs between ranks.
+        """
+        return checksum_on_all_ranks(ranks, full_tensors(self._model.parameters()), "after the last step")
+
     def _step(self, batches: Iterator[Batch], session: Session) -> Tensor:
         last = self._run.accumulate - 1
         losses = [
@@ -94,24 +118,15 @@ class Trainer:
     def _micro_step(self, batch: Batch, session: Session, last: bool) -> Tensor:
         with session.phase("to_device"):
             moved = {name: tensor.to(self._device, non_blocking=True) for name, tensor in batch.items()}
-        with self._averaging(last, session.steps == 0):
+        with self._strategy.averaging(self._model, last=last, first_step=session.steps == 0):
             with session.phase("forward"), self._autocast():
                 loss = self._workload.loss(self._model, moved)
             with session.phase("backward"):
                 part = loss if self._run.accumulate == 1 else loss / self._run.accumulate
                 self._scaler.scale(part).backward()  # type: ignore[no-untyped-call]
-                if last and not self._run.overlap:
-                    average_gradients(self._model.parameters(), self._run.bucket_cap_mb)
+                if last:
+                    self._strategy.finish_backward(self._model)
         return loss.detach()
-
-    def _averaging(self, last: bool, first_step: bool) -> AbstractContextManager[None]:
-        """Let DDP average the gradients in the last micro-step only, or not at all with `--no-overlap`.
-
-        DDP learns a static graph in the first backward, which must average for that: with a static graph, all
-        micro-steps of the first step average. Averaging averaged gradients again does not change them.
-        """
-        learns_graph = self._run.static_graph and first_step
-        return nullcontext() if self._run.overlap and (last or learns_graph) else self._model.no_sync()
 
     def _autocast(self) -> torch.autocast:
         dtype = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}[self._run.precision]
@@ -121,28 +136,27 @@ class Trainer:
         optimizer = self._optimization.optimizer
         if self._optimization.clip_norm is not None:
             self._scaler.unscale_(optimizer)
-            nn.utils.clip_grad_norm_(self._model.parameters(), self._optimization.clip_norm)
+            self._clip(self._optimization.clip_norm)
         self._scaler.step(optimizer)
         self._scaler.update()
         if self._optimization.scheduler is not None:
             self._optimization.scheduler.step()
+        if self.memory is None:
+            self.memory = measure_memory(self._model.parameters(), self._strategy.local_optimizer(optimizer))
         optimizer.zero_grad(set_to_none=True)
 
+    def _clip(self, limit: float) -> None:
+        if self._mesh is None:
+            nn.utils.clip_grad_norm_(self._model.parameters(), limit)
+        else:
+            clip_gradients(self._model.parameters(), limit, self._mesh)
 
-def wrap(model: nn.Module, run: RunConfig) -> DistributedDataParallel:
-    """Return `model` in DDP, compiled if the run's options ask for it.
 
-    DDP wraps the compiled module, not the other way round: torch compiles what the user's own frames call, and in
-    `compile(DDP(nn.Transformer))` there is no such frame, so that it silently runs eager. In this order both compile,
-    and torch still splits the graph at DDP's buckets, so that averaging overlaps with backward.
-    """
-    module = cast("nn.Module", torch.compile(model)) if run.compile else model
-    return DistributedDataParallel(
-        module,
-        bucket_cap_mb=run.bucket_cap_mb,  # None is torch's own default
-        static_graph=run.static_graph,
-        find_unused_parameters=run.find_unused,
-    )
+def _make_mesh(layout: MeshLayout, run: RunConfig, device: torch.device) -> DeviceMesh | None:
+    """Return the mesh of the ranks; None if DDP over all ranks, which needs none, is all there is."""
+    if run.dp == "ddp" and list(layout.sizes) == ["dp"]:
+        return None
+    return make_device_mesh(layout, device.type, run.timeout_delta)
 
 
 def checkpoint_activations(layers: list[nn.Module]) -> None:

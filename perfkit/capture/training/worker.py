@@ -26,6 +26,7 @@ from perfkit.capture.recording.manifest_writer import (
     StepMeasurements,
     checksum_on_all_ranks,
     manifest_fields_after_failure,
+    matmul_dtype,
     open_run,
     rank_record,
     write_completed_manifest,
@@ -59,7 +60,7 @@ def run_rank(job: Job, debug: bool = False) -> None:
         _check_options(job, ranks)
         ranks.run_on_all(lambda: check_recorders(job.run))
         _warn_of_oversubscription(ranks, topology)
-        folder = open_run(ranks, topology, _describe_run(job), job.trace_dir, job.run.name)
+        folder = open_run(ranks, topology, _describe_run(job, ranks.world_size), job.trace_dir, job.run.name)
         guard.folder, guard.current_activity = folder, lambda: ranks.current_activity
         watchdog = Watchdog(info.rank, ranks.all_gather(process_identity()), folder)
         if job.run.nccl_debug is not None:
@@ -87,13 +88,14 @@ def _check_options(job: Job, ranks: ProcessRankGroup) -> None:
     ranks.run_on_all(check)
 
 
-def _describe_run(job: Job) -> RunDescription:
+def _describe_run(job: Job, world_size: int) -> RunDescription:
     return RunDescription(
         workload=job.workload.name,
         source=job.data.source,
         source_package=job.source.package,
         config=job.effective,
         injections=job.run.injections,
+        mesh=tuple(job.run.layout(world_size).record()),
     )
 
 
@@ -117,19 +119,12 @@ def _train(job: Job, ranks: ProcessRankGroup, topology: Topology, folder: Path, 
     data = ranks.run_on_all(lambda: _open_input(job, ranks, spec, path))
     recorders = make_recorders(job.run, ranks.rank)
     model = _build(job, ranks, device)
+    work = _step_work(job, ranks, spec, model)  # of the whole model: training it may shard it
     trainer = Trainer(job.workload, job.run, ranks, model, data.steps)
     session = _session(job, ranks, device, folder, recorders)
-    work = StepWork(
-        batch_size=job.run.batch_size * job.run.accumulate,
-        sample_bytes=spec.sample_bytes,
-        tokens_per_sample=job.workload.tokens_per_sample,
-        flops_per_token=job.workload.flops_per_token(model),
-        matmul_dtype=None if job.run.precision == "float32" else job.run.precision,
-        loads_ahead=job.data.num_workers > 0,
-    )
     guard.stop = session.discard
     guard.manifest_fields = lambda: manifest_fields_after_failure(
-        ranks.rank, topology, session.measurements(wait=False), work, model
+        ranks.rank, topology, session.measurements(wait=False), work, None
     )
     with progress(data.steps, visible=ranks.rank == 0) as show:
         trainer.train(data, session, show)
@@ -144,10 +139,24 @@ def _train(job: Job, ranks: ProcessRankGroup, topology: Topology, folder: Path, 
         folder,
         session.measurements(),
         work=work,
-        model=model,
+        checksum=trainer.checksum(ranks),
+        memory=trainer.memory,
         peak_tflops=job.run.peak_tflops,
         compiled=compiled,
         file_bandwidth=bandwidth,
+    )
+
+
+def _step_work(job: Job, ranks: ProcessRankGroup, spec: DataSpec, model: nn.Module) -> StepWork:
+    return StepWork(
+        batch_size=job.run.batch_size * job.run.accumulate,
+        sample_bytes=spec.sample_bytes,
+        tokens_per_sample=job.workload.tokens_per_sample,
+        flops_per_token=job.workload.flops_per_token(model),
+        matmul_dtype=matmul_dtype(model) if job.run.precision == "float32" else job.run.precision,
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        replicas=job.run.layout(ranks.world_size).replicas,
+        loads_ahead=job.data.num_workers > 0,
     )
 
 
@@ -186,10 +195,11 @@ def _prepare_data(job: Job, ranks: ProcessRankGroup, topology: Topology, spec: D
 
 def _open_input(job: Job, ranks: ProcessRankGroup, spec: DataSpec, path: Path | None) -> Input:
     dataset = job.source.dataset(job.workload, spec, path, job.data)
+    layout = job.run.layout(ranks.world_size)
     sampler: DistributedSampler[Any] = DistributedSampler(
         dataset,
-        num_replicas=ranks.world_size,
-        rank=ranks.rank,
+        num_replicas=layout.replicas,
+        rank=layout.replica(ranks.rank),
         shuffle=True,
         seed=job.run.seed,
         drop_last=True,
@@ -200,11 +210,11 @@ def _open_input(job: Job, ranks: ProcessRankGroup, spec: DataSpec, path: Path | 
 
 
 def _build(job: Job, ranks: ProcessRankGroup, device: torch.device) -> nn.Module:
-    """Build the same model on every rank and verify that; then seed each rank differently, for dropout."""
+    """Build the same model on every rank and verify that; then seed each replica differently, for dropout."""
     torch.manual_seed(job.run.seed)
     model = job.workload.build().to(device)
     checksum_on_all_ranks(ranks, model.state_dict().values(), "before the first step")
-    torch.manual_seed(job.run.seed + 1 + ranks.rank)
+    torch.manual_seed(job.run.seed + 1 + job.run.layout(ranks.world_size).replica(ranks.rank))
     return model
 
 

@@ -1,0 +1,66 @@
+"""Refuses combinations of parallelism that do not work, before anything starts. Does not import torch."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from perfkit.capture.config import RunConfig
+from perfkit.capture.mesh import DATA_DIMENSIONS, HYBRID_DIMENSIONS, data_dimensions, parse_mesh
+from perfkit.capture.training.strategies import STRATEGIES
+from perfkit.capture.training.strategies.base import Strategy
+from perfkit.errors import UsageError
+from workloads.base import Workload
+
+_BASIC = "ddp"
+
+
+def check_parallelism(workload: type[Workload[Any]], run: RunConfig) -> None:
+    """Refuse options that the workload, the strategy or torch does not support together.
+
+    Raises:
+        UsageError: The message names the options.
+    """
+    strategy = STRATEGIES.load(run.dp)
+    for problem in _problems(workload, strategy, run):
+        raise UsageError(problem)
+
+
+def _problems(workload: type[Workload[Any]], strategy: type[Strategy], run: RunConfig) -> Iterator[str]:
+    """Yield what is wrong, the most important first."""
+    if run.dp not in {_BASIC, *workload.PARALLELISMS}:
+        known = ", ".join(name for name in STRATEGIES.names() if name in {_BASIC, *workload.PARALLELISMS})
+        yield f"--dp {run.dp}: the workload {workload.name} supports {known}"
+    yield from _mesh_problems(workload, strategy, run)
+    if not strategy.USES_DDP:
+        yield from _ddp_problems(run)
+
+
+def _mesh_problems(workload: type[Workload[Any]], strategy: type[Strategy], run: RunConfig) -> Iterator[str]:
+    if run.mesh is None:
+        if data_dimensions(()) != strategy.DIMENSIONS:
+            sizes = ",".join(f"{name}=2" for name in strategy.DIMENSIONS)
+            yield f"--dp {run.dp} needs the sizes of its dimensions, for example --mesh {sizes}"
+        return
+    given = parse_mesh(run.mesh)
+    for name in given:
+        if name not in {*DATA_DIMENSIONS, *workload.PARALLELISMS}:
+            yield f"--mesh {run.mesh}: the workload {workload.name} does not support the dimension {name}"
+        if name in DATA_DIMENSIONS and name not in strategy.DIMENSIONS:
+            other = "--dp hsdp" if name in HYBRID_DIMENSIONS else "the other strategies"
+            own = " and ".join(strategy.DIMENSIONS)
+            yield f"--mesh {run.mesh}: dimension {name} is for {other}; --dp {run.dp} has {own}"
+
+
+def _ddp_problems(run: RunConfig) -> Iterator[str]:
+    """Yield the options of DDP that would have no effect, or would not work."""
+    given = {
+        "--bucket-cap-mb": run.bucket_cap_mb is not None,
+        "--static-graph": run.static_graph,
+        "--find-unused": run.find_unused,
+        "--no-overlap": not run.overlap,
+    }
+    for option, is_given in given.items():
+        if is_given:
+            yield f"{option} is an option of DDP, which --dp {run.dp} does not use: remove one of them"
+    if run.compile:
+        # torch compiles no graph of a model that fully_shard wraps, and says nothing.
+        yield f"--compile has no effect with --dp {run.dp}: remove one of them"

@@ -1,0 +1,62 @@
+"""ZeRO stages 2 and 3, and hybrid sharding, by torch's `fully_shard`. Importing this does not import torch."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+from perfkit.capture.training.strategies.base import Strategy
+from perfkit.errors import LaunchEnvironmentError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from contextlib import AbstractContextManager
+
+    from torch import nn
+    from torch.distributed.fsdp import FSDPModule
+
+
+class Zero3(Strategy):
+    """Parameters, gradients and optimizer state are sharded; each layer is gathered in forward and in backward."""
+
+    name = "zero3"
+    RESHARD_AFTER_FORWARD: ClassVar[bool] = True
+
+    def wrap(self, model: nn.Module, layers: Sequence[nn.Module]) -> nn.Module:
+        """Shard each layer, then what remains of the model.
+
+        Raises:
+            LaunchEnvironmentError: This torch is too old.
+        """
+        import torch
+
+        try:
+            from torch.distributed.fsdp import fully_shard
+        except ImportError as error:
+            raise LaunchEnvironmentError(
+                f"--dp {self.name} needs torch 2.6 or newer; this is torch {torch.__version__}"
+            ) from error
+        assert self.mesh is not None  # noqa: S101  # the trainer makes one
+        data = self.mesh[self.DIMENSIONS if len(self.DIMENSIONS) > 1 else self.DIMENSIONS[0]]
+        for module in (*layers, model):
+            fully_shard(module, mesh=data, reshard_after_forward=self.RESHARD_AFTER_FORWARD)
+        return model
+
+    def averaging(self, model: nn.Module, *, last: bool, first_step: bool) -> AbstractContextManager[Any]:  # noqa: ARG002
+        """Reduce gradients in the last micro-step only; until then each rank keeps its own, unsharded."""
+        cast("FSDPModule", model).set_requires_gradient_sync(last)
+        return nullcontext()
+
+
+class Zero2(Zero3):
+    """As stage 3, but parameters stay gathered from forward to backward."""
+
+    name = "zero2"
+    RESHARD_AFTER_FORWARD = False
+
+
+class HybridSharded(Zero3):
+    """Stage 3 within the dimension `shard`; gradients are also averaged over `replicate`."""
+
+    name = "hsdp"
+    DIMENSIONS = ("replicate", "shard")

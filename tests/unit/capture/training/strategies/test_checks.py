@@ -1,0 +1,44 @@
+import re
+
+import pytest
+
+from perfkit.capture.training.strategies import STRATEGIES
+from perfkit.cli.run_options import parse_job
+from perfkit.errors import UsageError
+from workloads import WORKLOADS
+
+HSDP = ("--dp", "hsdp", "--mesh", "replicate=2,shard=2")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("transformer", *HSDP), "--dp hsdp: the workload transformer supports ddp, zero1, zero2, zero3"),
+        (
+            ("gpt", "--dp", "hsdp"),
+            "--dp hsdp needs the sizes of its dimensions, for example --mesh replicate=2,shard=2",
+        ),
+        (("gpt", "--dp", "hsdp", "--mesh", "dp=2"), "dimension dp is for the other strategies"),
+        (("gpt", "--mesh", "shard=2"), "dimension shard is for --dp hsdp; --dp ddp has dp"),
+        (("gpt", "--dp", "zero2", "--bucket-cap-mb", "1"), "--bucket-cap-mb is an option of DDP"),
+        (("gpt", "--dp", "zero3", "--static-graph"), "--static-graph is an option of DDP"),
+        (("gpt", "--dp", "zero3", "--find-unused"), "--find-unused is an option of DDP"),
+        (("gpt", *HSDP, "--no-overlap"), "--no-overlap is an option of DDP, which --dp hsdp does not use"),
+        (("gpt", "--dp", "zero2", "--compile"), "--compile has no effect with --dp zero2"),
+    ],
+)
+def test_what_does_not_work_together_is_refused_by_name(options: tuple[str, ...], message: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)):
+        parse_job([*options])
+
+
+@pytest.mark.parametrize("name", STRATEGIES.builtin)
+def test_every_strategy_is_one_of_gpt(name: str) -> None:
+    assert STRATEGIES.load(name).name == name
+    mesh = HSDP[2:] if name == "hsdp" else ()
+    assert parse_job(["gpt", "--dp", name, *mesh]).run.dp == name
+
+
+def test_workloads_name_strategies_that_exist() -> None:
+    for workload in map(WORKLOADS.load, WORKLOADS.builtin):
+        assert {*STRATEGIES.names()} >= workload.PARALLELISMS
