@@ -24,7 +24,7 @@ without the profiler; `warmup`: profiler on, events discarded; `active`: recorde
 
 
 class RankMemory(Struct, frozen=True, kw_only=True):
-    """Bytes that one rank holds between two steps, and its gradients when the optimizer steps (metrics.md section 10).
+    """Bytes that one rank holds between two steps, and its gradients when the optimizer steps (metrics.md section 11).
 
     What it gathers for a while, activations and communication buffers are not included.
     """
