@@ -7,6 +7,7 @@ import typer
 
 from perfkit.cli.typer_app import App
 from perfkit.errors import UsageError
+from perfkit.util.standard_streams import write_stderr
 
 app = App()
 
@@ -78,7 +79,7 @@ def merge(
             progress=progress,
         )
     for warning in merged.warnings:
-        typer.echo(f"perfkit: warning: {escape_unprintable(warning)}", err=True)
+        write_stderr(f"perfkit: warning: {escape_unprintable(warning)}")
     ranks_merged = "1 rank" if merged.ranks == 1 else f"{merged.ranks} ranks"
     typer.echo(
         f"{target}: {ranks_merged}, {merged.slices:,} slices, {merged.bytes / 1e6:,.1f} MB; open: perfkit view {target}"

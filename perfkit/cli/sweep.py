@@ -1,7 +1,6 @@
 """`perfkit sweep WORKLOAD`: run a set of runs, or write job scripts for it."""
 
 import shlex
-import sys
 from collections.abc import Sequence
 from inspect import Parameter
 from pathlib import Path
@@ -19,6 +18,7 @@ from perfkit.sweep.folder import SweepFolder
 from perfkit.sweep.launchers import LAUNCHERS, default_launcher, refuse_inside_launcher
 from perfkit.sweep.plan import SweepSpec, arguments, combinations, plan, shuffled
 from perfkit.sweep.point import Point
+from perfkit.util.standard_streams import write_stderr
 from perfkit.util.system_limits import count_cores
 
 if TYPE_CHECKING:
@@ -193,4 +193,4 @@ def _count(points: int) -> str:
 
 
 def _print_status(text: str) -> None:
-    sys.stderr.write(f"perfkit: {text}\n")
+    write_stderr(f"perfkit: {text}")

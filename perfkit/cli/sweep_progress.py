@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from perfkit.schema.sweep import SweepPoint
 from perfkit.sweep.point import Point
 from perfkit.util.formatting import duration
+from perfkit.util.standard_streams import write_stderr
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -48,7 +49,7 @@ class Lines:
 
     def print_line(self, line: str) -> None:
         """Print a line."""
-        sys.stderr.write(f"{line}\n")
+        write_stderr(line)
 
 
 class Bar(Lines):
