@@ -5,12 +5,14 @@ import sys
 from collections.abc import Sequence
 
 from perfkit.util.sigint import exit_on_sigint, use_default_sigint
+from perfkit.util.standard_streams import open_closed_streams
 
 __all__ = ["main"]
 
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; Ctrl-C is one line even while modules are imported."""
+    open_closed_streams()
     with exit_on_sigint():
         from perfkit.cli import main as run
     return run(args)

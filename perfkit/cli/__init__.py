@@ -1,5 +1,6 @@
 """The command line: a table of commands, imported on use, and the only place that catches every error."""
 
+import errno
 import logging
 import os
 import signal
@@ -19,6 +20,7 @@ from perfkit.cli.typer_app import App
 from perfkit.errors import PerfkitError
 from perfkit.util.log import configure
 from perfkit.util.sigint import EXIT_INTERRUPTED, clear_pending_interrupt
+from perfkit.util.standard_streams import discard, settle_stderr, write_stderr
 
 
 class Row(NamedTuple):
@@ -43,6 +45,9 @@ COMMANDS: Final[dict[str, Row]] = {
 
 EXIT_BUG: Final = 70  # EX_SOFTWARE of sysexits.h
 EXIT_BROKEN_PIPE: Final = 1  # as in most tools
+EXIT_UNWRITTEN: Final = 1
+_FULL: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
+"""Errors of a stream that cannot be written to."""
 
 
 @dataclass
@@ -106,6 +111,13 @@ def main(args: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; every error is printed here, as one line."""
     call = Call(list(sys.argv[1:] if args is None else args))
     configure()
+    try:
+        return _flushed(_run(call), call)
+    finally:
+        settle_stderr()
+
+
+def _run(call: Call) -> int:
     if _repeats_another_process():
         logging.getLogger("perfkit.plugins").setLevel(logging.ERROR)
     try:
@@ -117,14 +129,36 @@ def main(args: Sequence[str] | None = None) -> int:
     except (typer.Abort, KeyboardInterrupt):
         return _interrupted(call)
     except BrokenPipeError:
-        # The reader has closed the pipe (`| head`). Python flushes stdout once more at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard(sys.stdout)  # the reader has closed the pipe (`| head`)
         return EXIT_BROKEN_PIPE
+    except OSError as error:
+        # Files have errors of their own; what has no name is stdout.
+        if error.filename is None and error.errno in _FULL:
+            discard(sys.stdout)
+            return _fail(f"cannot write to stdout: {error.strerror}", EXIT_UNWRITTEN, call)
+        return _fail_unexpectedly(error, call)
     # The outermost boundary: a bug is one line too, with a hint on how to see the traceback.
     except Exception as error:  # noqa: BLE001
-        what = f"unexpected {type(error).__name__}: {error}"
-        again = "" if call.debug else "; run `perfkit --debug ...` to see where, and report it"
-        return _fail(what + again, EXIT_BUG, call)
+        return _fail_unexpectedly(error, call)
+
+
+def _flushed(code: int, call: Call) -> int:
+    """Write what is left of stdout, and return the exit code: that of a command which has failed takes precedence."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        discard(sys.stdout)
+        return code or EXIT_BROKEN_PIPE
+    except OSError as error:
+        discard(sys.stdout)
+        return _fail(f"cannot write to stdout: {error.strerror}", code or EXIT_UNWRITTEN, call)
+    return code
+
+
+def _fail_unexpectedly(error: Exception, call: Call) -> int:
+    what = f"unexpected {type(error).__name__}: {error}"
+    again = "" if call.debug else "; run `perfkit --debug ...` to see where, and report it"
+    return _fail(what + again, EXIT_BUG, call)
 
 
 def _repeats_another_process() -> bool:
@@ -141,7 +175,6 @@ def _invoke(call: Call) -> int:
             command.invoke(context)
     except typer.Exit as end:
         return end.exit_code
-    sys.stdout.flush()
     return 0
 
 
@@ -170,5 +203,5 @@ def _fail(message: str, code: int, call: Call) -> int:
 
     if call.debug:
         traceback.print_exc()
-    typer.echo(f"perfkit: error: {escape_unprintable(' '.join(message.split()))}", err=True)
+    write_stderr(f"perfkit: error: {escape_unprintable(' '.join(message.split()))}")
     return code

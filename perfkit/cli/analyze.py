@@ -16,6 +16,7 @@ from perfkit.external.cross_checks import CROSS_CHECKS, with_cross_check
 from perfkit.report import DEFAULT_TOP, Reporter, builtin_suffixes, format_names, reporter, reporter_for
 from perfkit.schema.report import Report
 from perfkit.util.formatting import escape_unprintable
+from perfkit.util.standard_streams import write_stderr
 
 app = App()
 
@@ -164,7 +165,7 @@ def analyze(
     write_files(report, files, top)
     written = ", ".join(escape_unprintable(str(path)) for path, _ in files if path != STDOUT)
     if written and sys.stderr.isatty():
-        typer.echo(f"perfkit: report: {written}", err=True)
+        write_stderr(f"perfkit: report: {written}")
     implied = html is None and not output and name is None and len(report.runs) > 1
     if html or implied:
         _write_page(report, paths, top, implied)
@@ -188,9 +189,9 @@ def _write_page(report: Report, paths: list[str], top: int, implied: bool) -> No
     except StoreError as error:
         if not implied:
             raise
-        typer.echo(f"perfkit: page not written: {escape_unprintable(str(error))}", err=True)
+        write_stderr(f"perfkit: page not written: {escape_unprintable(str(error))}")
     else:
-        typer.echo(f"perfkit: page: {escape_unprintable(str(page))}", err=True)
+        write_stderr(f"perfkit: page: {escape_unprintable(str(page))}")
 
 
 def _check_page(page: Path) -> None:

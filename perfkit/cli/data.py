@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from perfkit.cli.typer_app import App
+from perfkit.cli.typer_app import App, print_line
 
 app = App(help="Prepare data for the workloads.")
 
@@ -32,7 +32,7 @@ def prepare(
 
     prepared, reused = prepare_text(text, out, validation)
     vocabulary = prepared.vocabulary
-    typer.echo(
+    print_line(
         f"{out}: {vocabulary.train_tokens:,} training and {vocabulary.validation_tokens:,} "
         f"validation characters, {prepared.vocab_size:,} distinct" + (" (there already)" if reused else "")
     )

@@ -5,8 +5,9 @@ from typing import Annotated
 
 import typer
 
-from perfkit.cli.typer_app import App
+from perfkit.cli.typer_app import App, print_line
 from perfkit.errors import UsageError
+from perfkit.util.standard_streams import write_stderr
 
 app = App()
 
@@ -82,8 +83,8 @@ def merge(
             progress=progress,
         )
     for warning in merged.warnings:
-        typer.echo(f"perfkit: warning: {escape_unprintable(warning)}", err=True)
+        write_stderr(f"perfkit: warning: {escape_unprintable(warning)}")
     ranks_merged = "1 rank" if merged.ranks == 1 else f"{merged.ranks} ranks"
-    typer.echo(
+    print_line(
         f"{target}: {ranks_merged}, {merged.slices:,} slices, {merged.bytes / 1e6:,.1f} MB; open: perfkit view {target}"
     )

@@ -25,10 +25,10 @@ def format_check(record: type) -> Callable[[str | None], str | None]:
 
 
 def write_files(record: Any, files: Sequence[tuple[Path, Reporter]], top: int) -> None:
-    """Write a record to each file with its reporter; `-` is standard output."""
+    """Write a record to each file with its reporter; `-` is stdout, which comes last because its reader may be gone."""
     from perfkit.report.output_files import writing, writing_bytes
 
-    for path, reporter in files:
+    for path, reporter in sorted(files, key=lambda file: file[0] == STDOUT):
         if path == STDOUT:
             reporter.write(record, sys.stdout.buffer if reporter.binary else standard_output(reporter), top=top)
             continue

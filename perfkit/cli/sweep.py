@@ -1,7 +1,6 @@
 """`perfkit sweep WORKLOAD`: run a set of runs, or write job scripts for it."""
 
 import shlex
-import sys
 from collections.abc import Sequence
 from inspect import Parameter
 from pathlib import Path
@@ -11,6 +10,7 @@ import typer
 
 from perfkit.cli.config_options import Layer, command, flag, options, resolve
 from perfkit.cli.run_options import check_packages, parse_job
+from perfkit.cli.typer_app import print_line
 from perfkit.errors import RunError, UsageError
 from perfkit.schema.sweep import SweepPoint
 from perfkit.storage.run_folder import SWEEP_NAME
@@ -19,6 +19,8 @@ from perfkit.sweep.folder import SweepFolder
 from perfkit.sweep.launchers import LAUNCHERS, default_launcher, refuse_inside_launcher
 from perfkit.sweep.plan import SweepSpec, arguments, combinations, plan, shuffled
 from perfkit.sweep.point import Point
+from perfkit.util.formatting import escape_unprintable
+from perfkit.util.standard_streams import write_stderr
 from perfkit.util.system_limits import count_cores
 
 if TYPE_CHECKING:
@@ -186,7 +188,7 @@ def _report_outcome(folder: SweepFolder, total: int, failed: Sequence[SweepPoint
         more = [f"{len(failed) - _NAMED} more"] if len(failed) > _NAMED else []
         names = ", ".join([*(point.run for point in failed[:_NAMED]), *more])
         raise RunError(f"{len(failed)} of {_count(total)} failed: {names}; see {folder.path / SWEEP_NAME}")
-    typer.echo(f"{folder.path}: {_count(total)} complete; next: perfkit analyze {folder.path}")
+    print_line(f"{folder.path}: {_count(total)} complete; next: perfkit analyze {folder.path}")
 
 
 def _count(points: int) -> str:
@@ -194,4 +196,4 @@ def _count(points: int) -> str:
 
 
 def _print_status(text: str) -> None:
-    sys.stderr.write(f"perfkit: {text}\n")
+    write_stderr(f"perfkit: {escape_unprintable(text)}")

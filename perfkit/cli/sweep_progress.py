@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from perfkit.schema.sweep import SweepPoint
 from perfkit.sweep.point import Point
-from perfkit.util.formatting import duration
+from perfkit.util.formatting import duration, escape_unprintable
+from perfkit.util.standard_streams import write_stderr
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -48,7 +49,7 @@ class Lines:
 
     def print_line(self, line: str) -> None:
         """Print a line."""
-        sys.stderr.write(f"{line}\n")
+        write_stderr(escape_unprintable(line))
 
 
 class Bar(Lines):
@@ -78,7 +79,7 @@ class Bar(Lines):
         """Print a line above the bar."""
         from rich.text import Text
 
-        self._bar.console.print(Text(line))  # not a str: brackets in names would be markup
+        self._bar.console.print(Text(escape_unprintable(line)))  # not a str: brackets in names would be markup
 
 
 def outcome(record: SweepPoint) -> str:

@@ -9,8 +9,15 @@ from typing import Any, Final
 import typer
 from typer.core import TyperCommand
 
+from perfkit.util.formatting import escape_unprintable
+
 App: Final = partial(typer.Typer, add_completion=False, rich_markup_mode=None)
 """Builds an application; takes the arguments of `typer.Typer`."""
+
+
+def print_line(text: str) -> None:
+    """Print text on stdout; names of files and folders in it may contain anything."""
+    typer.echo("\n".join(map(escape_unprintable, text.split("\n"))))
 
 
 class Sectioned(TyperCommand):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perfkit.cli.typer_app import App
+from perfkit.cli.typer_app import App, print_line
 from perfkit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def view(
                 server.serve_forever()
             return
         server.serve_until_fetched()
-    typer.echo(f"{trace.name}: loaded in the browser")
+    print_line(f"{trace.name}: loaded in the browser")
 
 
 def _is_remote() -> bool:
@@ -65,18 +65,18 @@ def _is_remote() -> bool:
 
 def _announce(server: "TraceServer", trace: Path, browser: bool) -> None:
     """Print the link, and open the browser if requested."""
-    typer.echo(f"{trace}\n  {server.link}")
+    print_line(f"{trace}\n  {server.link}")
     if browser:
         import webbrowser
 
         browser = webbrowser.open(server.link)
     if not browser:
         port = server.server_port
-        typer.echo(f"From another machine, first run:  ssh -L {port}:127.0.0.1:{port} {_host()}")
+        print_line(f"From another machine, first run:  ssh -L {port}:127.0.0.1:{port} {_host()}")
     until = (
         "Serving until Ctrl-C" if server.exchange.pages else "Waiting for the browser to fetch the trace; Ctrl-C ends"
     )
-    typer.echo(until)
+    print_line(until)
 
 
 def _host() -> str:

@@ -7,6 +7,7 @@ import msgspec
 
 from perfkit.errors import StoreError
 from perfkit.schema.report import REPORT_VERSION, Report
+from perfkit.util.json_decoding import decode_json
 from perfkit.util.regular_file import read_regular
 
 _MOST_BYTES: Final = 8 << 30
@@ -33,14 +34,14 @@ def load_report(path: str | Path) -> Report:
     file = Path(path)
     try:
         data = read_regular(file, most_bytes=_MOST_BYTES)
-        version = msgspec.json.decode(data, type=_Versioned).schema_version
+        version = decode_json(data, _Versioned).schema_version
         if version != REPORT_VERSION:
             raise StoreError(
                 f"{file}: written with schema version {version}, this perfkit reads {REPORT_VERSION}: "
                 "analyze the traces again"
             )
-        return msgspec.json.decode(data, type=Report)
+        return decode_json(data, Report)
     except OSError as error:
         raise StoreError(f"{file}: cannot be read: {error.strerror}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except msgspec.DecodeError as error:
         raise StoreError(f"{file}: not a perfkit report: {error}") from error

@@ -23,6 +23,7 @@ from perfkit.errors import StoreError
 from perfkit.schema.manifest import FILE_KINDS, MANIFEST_VERSION, Failure, FileKind, RunManifest, TraceFile
 from perfkit.schema.sweep import SWEEP_VERSION, Sweep, SweepPoint
 from perfkit.util.atomic_write import atomic_write
+from perfkit.util.json_decoding import decode_json
 from perfkit.util.regular_file import read_regular
 
 MANIFEST_NAME: Final = "run.json"
@@ -112,10 +113,10 @@ def read_manifest(folder: Path) -> RunManifest:
     try:
         data = read_regular(path)
         _check_version(path, data, MANIFEST_VERSION)
-        return _with_failure(folder, msgspec.json.decode(data, type=RunManifest))
+        return _with_failure(folder, decode_json(data, RunManifest))
     except OSError as error:
         raise StoreError(f"cannot read {path}: {error.strerror}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except msgspec.DecodeError as error:
         raise StoreError(f"{path} is not a valid manifest: {error}") from error
 
 
@@ -128,7 +129,7 @@ def _with_failure(folder: Path, manifest: RunManifest) -> RunManifest:
     except OSError:  # still running, or killed
         return manifest
     try:
-        failure = msgspec.json.decode(data, type=Failure)
+        failure = decode_json(data, Failure)
     except msgspec.DecodeError:  # it could not be written completely
         failure = None
     return replace(manifest, state="failed", failure=failure)
@@ -153,12 +154,12 @@ def read_sweep(folder: Path) -> list[SweepPoint]:
     try:
         data = read_regular(path)
         _check_version(path, data, SWEEP_VERSION)
-        return msgspec.json.decode(data, type=Sweep).points
+        return decode_json(data, Sweep).points
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
         raise StoreError(f"cannot read {path}: {error.strerror}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except msgspec.DecodeError as error:
         raise StoreError(f"{path} is not a valid sweep record: {error}; move it away") from error
 
 
@@ -168,7 +169,7 @@ class _Versioned(msgspec.Struct):
 
 def _check_version(path: Path, data: bytes, expected: int) -> None:
     """Refuse a file of another schema version."""
-    version = msgspec.json.decode(data, type=_Versioned).schema_version
+    version = decode_json(data, _Versioned).schema_version
     if version != expected:
         remedy = "update perfkit" if version > expected else "an older perfkit wrote it, record the run again"
         raise StoreError(f"{path} has schema version {version}, this perfkit reads {expected}: {remedy}")
@@ -189,8 +190,8 @@ def claim_failure(folder: Path, failure: Failure) -> bool:
 def read_failure(folder: Path) -> Failure | None:
     """Return the failure of the first failed rank; None if there is none, or the file is incomplete (yet)."""
     try:
-        return msgspec.json.decode(read_regular(folder / FAILURE_NAME), type=Failure)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return decode_json(read_regular(folder / FAILURE_NAME), Failure)
+    except (OSError, msgspec.DecodeError):
         return None
 
 

@@ -45,7 +45,8 @@ def read_regular(path: Path | str, *, most_bytes: int = MOST_BYTES) -> bytes:
         OSError: It cannot be read, is not a regular file, or is larger than `most_bytes`.
     """
     with open_regular(path) as stream:
-        data = stream.read(most_bytes + 1)
-    if len(data) > most_bytes:
+        size = os.fstat(stream.fileno()).st_size
+        data = b"" if size > most_bytes else stream.read(most_bytes + 1)
+    if max(size, len(data)) > most_bytes:
         raise OSError(errno.EFBIG, f"it is larger than {most_bytes:,} bytes", str(path))
     return data

@@ -1,7 +1,6 @@
 """The server of `perfkit view`: requests of a browser, and requests that must be refused."""
 
 import http.client
-import os
 import socket
 import subprocess
 import sys
@@ -15,10 +14,10 @@ import pytest
 
 from perfkit.errors import UsageError, ViewError
 from perfkit.viewer import PUBLIC_UI, PUBLIC_UI_PORT, TraceServer, bundled_ui, origin_of
+from tests.support.other_user import NOBODY, needs_root
 
 CONTENT = b'{"traceEvents": []}'
 NAME = "rank%200%20%231.json"
-NOBODY = 65534
 
 
 @pytest.fixture
@@ -147,7 +146,7 @@ def test_a_request_with_bytes_that_are_no_text(public: TraceServer) -> None:
         assert b" 404 " in connection.recv(100)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a process of another user")
+@needs_root
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux says who has connected")
 @pytest.mark.parametrize("user", [NOBODY, 0])
 def test_another_user_gets_nothing_even_with_the_address(public: TraceServer, user: int) -> None:

@@ -11,6 +11,7 @@ srun                                    a file in the trace folder, named after 
 ======================================  ====================================================
 """
 
+import errno
 import fcntl
 import logging
 import os
@@ -40,6 +41,8 @@ from perfkit.util.atomic_write import atomic_write
 _LOG: Final = logging.getLogger(__name__)
 
 _POLL_S: Final = 0.02
+_BACKLOG: Final = 4096
+"""Ranks that may connect at the same time; the system has a limit of its own."""
 _SIOCGIFADDR: Final = 0x8915
 """Linux's request for the IPv4 address of an interface (`man 7 netdevice`)."""
 
@@ -107,8 +110,17 @@ def _agreed_store(info: RankInfo, publish: Publish, timeout: timedelta) -> Store
 def _connect(info: RankInfo, host: str, port: int, master: bool, timeout: timedelta) -> TCPStore:
     if not info.single_host:
         _choose_gloo_interface(host)
+    listening = _listen(host, port) if master else None
     try:
-        store = TCPStore(host, port, info.world_size, master, timeout=timeout, wait_for_workers=False)
+        store = TCPStore(
+            host,
+            port if listening is None else listening.getsockname()[1],
+            info.world_size,
+            master,
+            timeout=timeout,
+            wait_for_workers=False,
+            master_listen_fd=None if listening is None else listening.detach(),
+        )
     except dist.DistError as error:
         raise LaunchEnvironmentError(
             f"cannot reach rank 0's store at {host}:{port} within "
@@ -117,6 +129,20 @@ def _connect(info: RankInfo, host: str, port: int, master: bool, timeout: timede
     what = "hosts" if master else "has reached"
     _LOG.info("rank %d of %d %s the store at %s:%d", info.rank, info.world_size, what, host, store.port)
     return store
+
+
+def _listen(host: str, port: int) -> socket.socket | None:
+    """Return a socket that listens on one IPv4 address only; None if `host` is not an address of this machine.
+
+    By default torch's store listens on all interfaces, and it does whatever anybody who can connect asks of it.
+    """
+    try:
+        socket.inet_pton(socket.AF_INET, host)  # a name may stand for several addresses
+        return socket.create_server((host, port), backlog=_BACKLOG)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise LaunchEnvironmentError(f"port {port} of {host} is in use: choose another MASTER_PORT") from error
+        return None
 
 
 def _choose_gloo_interface(host: str) -> None:

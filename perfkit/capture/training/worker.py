@@ -40,6 +40,7 @@ from perfkit.capture.training.progress import progress
 from perfkit.capture.training.trainer import Input, Trainer
 from perfkit.errors import UsageError
 from perfkit.schema.manifest import Compiled, FileBandwidth, StepKind
+from perfkit.util.formatting import escape_unprintable
 from workloads.base import DataSpec
 from workloads.data.loader import make_loader
 
@@ -68,7 +69,8 @@ def run_rank(job: Job, debug: bool = False) -> None:
         _train(job, ranks, topology, folder, guard)
         watchdog.dismiss()
     if info.rank == 0:
-        sys.stdout.write(f"{folder}: done; to see where the time went: perfkit analyze {folder}\n")
+        shown = escape_unprintable(str(folder))
+        sys.stdout.write(f"{shown}: done; to see where the time went: perfkit analyze {shown}\n")
 
 
 def _check_options(job: Job, ranks: ProcessRankGroup) -> None:

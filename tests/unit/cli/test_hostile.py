@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import sys
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
 from pathlib import Path
@@ -17,6 +18,7 @@ from perfkit.report import text_suffixes
 from perfkit.schema.comparison import Comparison
 from perfkit.schema.history import History
 from perfkit.schema.report import Report
+from perfkit.viewer import TraceServer
 from tests.support.browser import Visit, chromium, needs_chromium
 from tests.support.hostile import FORMULAS, MARKUP, harmless, hostile, make_runs
 
@@ -29,6 +31,7 @@ FORMATS = {
 GATE = ["--fail-on", "step_time > +900%", "--fail-on", "compute > 99%"]
 
 
+NOT_UTF_8 = "\udcff" if sys.platform == "linux" else ""
 _OURS = {"\n", "\u2003"}
 """Line breaks, and the em space of indentation."""
 
@@ -196,3 +199,18 @@ def test_errors_are_one_printable_line(tmp_path: Path, capsys: pytest.CaptureFix
         said = capsys.readouterr().err
         assert said.count("\n") == 1
         assert said.rstrip("\n").isprintable()
+
+
+@pytest.mark.parametrize("command", ["merge", "view"])
+def test_a_name_of_a_folder_is_text_too(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (run,) = make_runs(tmp_path / "runs", runs=1)
+    escape = run.rename(tmp_path / "runs" / f"\x1b]0;owned\x07{NOT_UTF_8}")
+    monkeypatch.setattr("perfkit.viewer.TraceServer.serve_until_fetched", lambda _server: None)
+    monkeypatch.setattr(TraceServer.__init__, "__kwdefaults__", {"ui": None, "ui_files": None, "port": 0})
+    assert main([command, str(escape), *(["--no-browser"] if command == "view" else [])]) == 0
+    shown = capsys.readouterr()
+    assert "owned" in shown.out
+    assert {character for character in shown.out + shown.err if not character.isprintable()} <= {"\n"}

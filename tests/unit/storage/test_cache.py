@@ -19,8 +19,7 @@ from perfkit.pipeline import summarize as summaries
 from perfkit.schema.report import Report
 from perfkit.storage import cache, cache_folder
 from tests.support.many_ranks import copy_sample
-
-NOBODY = 65534
+from tests.support.other_user import NOBODY, needs_root
 
 
 @pytest.fixture
@@ -189,7 +188,7 @@ def test_only_the_user_can_read_the_folder(run: Path, folder: Path) -> None:
     assert sorted(path.name for path in run.iterdir() if path.name.startswith(".")) == []
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
+@needs_root
 def test_a_folder_of_another_user_is_not_used(run: Path, folder: Path, made: list[str]) -> None:
     perfkit.analyze(run)
     os.chown(folder, NOBODY, NOBODY)
@@ -197,7 +196,7 @@ def test_a_folder_of_another_user_is_not_used(run: Path, folder: Path, made: lis
     assert len(made) == 4
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can write into a folder of another user")
+@needs_root
 def test_root_makes_no_folder_in_the_home_of_a_user(run: Path, folder: Path) -> None:
     folder.parent.mkdir()
     os.chown(folder.parent, NOBODY, NOBODY)

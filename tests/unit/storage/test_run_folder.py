@@ -1,3 +1,4 @@
+import os
 import subprocess
 from pathlib import Path
 
@@ -8,13 +9,16 @@ from msgspec.structs import replace
 from perfkit.capture.recording.git_commit import current_commit
 from perfkit.errors import StoreError
 from perfkit.schema.manifest import MANIFEST_VERSION, Failure, RunManifest, World
+from perfkit.storage.report_file import load_report
 from perfkit.storage.run_folder import (
     MANIFEST_NAME,
+    SWEEP_NAME,
     claim_failure,
     create_run_folder,
     file_stem,
     list_files,
     read_manifest,
+    read_sweep,
     write_manifest,
 )
 from perfkit.util.atomic_write import atomic_write
@@ -122,3 +126,38 @@ def test_the_commit_of_the_working_directory(tmp_path: Path, monkeypatch: pytest
     assert current_commit() == head.strip()
     monkeypatch.setenv("PATH", "")
     assert current_commit() is None  # no git
+
+
+BOMBS = {
+    "nested": b'{"schema_version": 2, "x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+    "nested without an end": b'{"schema_version": 2, "x": ' + b"[" * 100_000,
+    "a number of many digits": b'{"schema_version": ' + b"9" * 100_000 + b"}",
+}
+
+
+@pytest.mark.parametrize("kind", BOMBS)
+def test_json_that_is_an_attack_is_damaged_json(tmp_path: Path, kind: str) -> None:
+    for name in (MANIFEST_NAME, SWEEP_NAME, "report.json"):
+        (tmp_path / name).write_bytes(BOMBS[kind])
+    for read, message in (
+        (read_manifest, "not a valid manifest"),
+        (read_sweep, "not a valid sweep record"),
+        (lambda folder: load_report(folder / "report.json"), "not a perfkit report"),
+    ):
+        with pytest.raises(StoreError, match=message):
+            read(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "enormous"])
+@pytest.mark.timeout(30)  # reading a pipe blocks
+def test_a_manifest_that_is_not_a_small_file(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / MANIFEST_NAME
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        path.touch()
+        os.truncate(path, 1 << 40)
+    with pytest.raises(StoreError, match="regular file" if kind != "enormous" else "larger than"):
+        read_manifest(tmp_path)

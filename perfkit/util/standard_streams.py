@@ -1,0 +1,50 @@
+"""Standard streams that are closed, as under cron and in daemons, or that cannot be written to, as on a full disk.
+
+A closed descriptor is not only a stream without a reader: the next file that is opened gets its number, and receives
+what was meant for the stream. So closed ones are connected to the null device before anything else.
+"""
+
+import os
+import sys
+from contextlib import suppress
+from typing import TextIO
+
+
+def open_closed_streams() -> None:
+    """Connect closed standard streams to the null device, in this process and for those that it starts."""
+    for descriptor in (0, 1, 2):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            null = os.open(os.devnull, os.O_RDWR)
+            os.dup2(null, descriptor)  # inheritable, also if it is the same number
+            if null != descriptor:
+                os.close(null)
+            else:
+                os.set_inheritable(descriptor, True)
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115  # until the process ends
+
+
+def discard(stream: TextIO) -> None:
+    """Connect a stream to the null device: Python flushes it once more at exit, and would fail again."""
+    with suppress(OSError, ValueError):  # a stream of a test has no descriptor
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, stream.fileno())
+        os.close(null)
+
+
+def write_stderr(line: str) -> None:
+    """Print a line on stderr; one that cannot be written is dropped, because the work counts more."""
+    with suppress(OSError):
+        sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()
+
+
+def settle_stderr() -> None:
+    """Discard what cannot be written to stderr, which would change the exit code when Python flushes it."""
+    try:
+        sys.stderr.flush()
+    except OSError:
+        discard(sys.stderr)
