@@ -7,6 +7,7 @@ import logging
 from typing import Final
 
 from perfkit.errors import PerfkitError, RunError
+from perfkit.util.formatting import escape_unprintable
 from perfkit.util.log import STATUS, always_show
 
 _LOG: Final = always_show("perfkit.capture")
@@ -28,10 +29,10 @@ def print_error(text: str) -> None:
 
 
 def one_line(error: BaseException) -> str:
-    """Return an error as one line."""
+    """Return an error as one line of printable text."""
     if isinstance(error, KeyboardInterrupt):
         return "interrupted"
-    text = " ".join(_text_of(error).split())
+    text = escape_unprintable(" ".join(_text_of(error).split()))
     if isinstance(error, PerfkitError):
         return text
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -11,6 +11,7 @@
                  failure.json                   only after a failure: the first failed rank and the reason
 """
 
+import contextlib
 import re
 from datetime import UTC, datetime
 from pathlib import Path
@@ -41,6 +42,7 @@ _KINDS: Final[dict[str, FileKind]] = {
     "nccl.log": "nccl_log",
 }
 _SUFFIXES = "|".join(re.escape(suffix) for suffix in _KINDS)
+_STATE = re.compile(rb'^  "state": (?P<value>"(?:running|completed)")', re.MULTILINE)
 _FILE = re.compile(rf"rank(?P<rank>\d+)(?:\.cycle(?P<cycle>\d+))?\.(?P<suffix>{_SUFFIXES})")
 
 
@@ -122,7 +124,7 @@ def read_manifest(folder: Path) -> RunManifest:
 
 def _with_failure(folder: Path, manifest: RunManifest) -> RunManifest:
     """Return the manifest, as failed if `failure.json` exists: on a full disk `run.json` cannot be updated."""
-    if manifest.state != "running":
+    if manifest.state == "completed" or manifest.failure is not None:
         return manifest
     try:
         data = read_regular(folder / FAILURE_NAME)
@@ -198,17 +200,31 @@ def read_failure(folder: Path) -> Failure | None:
 def fail(folder: Path, failure: Failure, known: dict[str, Any]) -> None:
     """Write the manifest with state "failed" and the fields in `known`; called by the rank that claimed the failure.
 
+    On a full disk at least the state is changed, where it stands.
+
     Raises:
         StoreError: the manifest cannot be read or written.
     """
-    write_manifest(
-        folder,
-        msgspec.structs.replace(
-            read_manifest(folder),
-            state="failed",
-            failure=failure,
-            finished_at=datetime.now(UTC).isoformat(timespec="seconds"),
-            files=list_files(folder),
-            **known,
-        ),
+    manifest = msgspec.structs.replace(
+        read_manifest(folder),
+        state="failed",
+        failure=failure,
+        finished_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        files=list_files(folder),
+        **known,
     )
+    try:
+        write_manifest(folder, manifest)
+    except StoreError:
+        with contextlib.suppress(OSError):
+            _overwrite_state(folder / MANIFEST_NAME)
+        raise
+
+
+def _overwrite_state(path: Path) -> None:
+    """Change the state to "failed" in a manifest that cannot be replaced: without any more bytes than it has."""
+    with path.open("r+b") as stream:
+        match = _STATE.search(stream.read())
+        if match is not None:
+            stream.seek(match.start("value"))
+            stream.write(b'"failed"'.ljust(len(match["value"])))

@@ -19,6 +19,7 @@ from perfkit.storage.run_folder import MANIFEST_NAME, read_manifest
 from tests.support.launching import (
     BIN,
     MPIEXEC,
+    PYTHON,
     ROOT,
     TINY,
     TORCHRUN,
@@ -200,3 +201,63 @@ def test_rank_0_that_hangs_under_a_launcher_that_would_wait_for_ever(
     check_nothing_left(processes)
     (line,) = own_lines(tmp_path)
     assert "and rank 0 did not join it" in line
+
+
+@pytest.mark.slow  # imports torch twice for each; the unit tests of the first cause have every case
+@pytest.mark.parametrize(
+    ("how", "leaver", "last", "line", "message"),
+    [
+        (
+            "exit",
+            1,
+            8,
+            "rank 1: ended with exit code 0 after 8 timed steps",
+            "ended with exit code 0 after 8 timed steps",
+        ),
+        ("vanish", 1, 8, "rank 1: was killed, or ended without a message", "was killed, or ended without a message"),
+        ("kill", 0, 8, "rank 0 was killed by SIGKILL", "was killed, or ended without a message"),
+        ("vanish", 1, 0, "rank 1 ended early, with exit code 0; then rank 0: RuntimeError: ", None),
+    ],
+)
+def test_a_scripts_rank_that_leaves_is_named_and_not_the_one_that_loses_it(
+    how: str, leaver: int, last: int, line: str, message: str | None, tmp_path: Path
+) -> None:
+    options = ["-n", "2", "--name", "left", "--trace-dir", str(tmp_path), "--", how, str(leaver), str(last)]
+    job = start([*PYTHON, "run", str(Path(SABOTAGE).with_name("leaves.py")), *options], tmp_path)
+    wait_and_see(job)
+    assert job.returncode == 1
+    (said,) = own_lines(tmp_path)
+    assert said.startswith(f"perfkit: error: {line}")
+    if message is None:  # no rank had stepped
+        assert not (tmp_path / "left").exists()
+        return
+    failure = read_manifest(tmp_path / "left").failure
+    assert failure is not None
+    assert (failure.rank, failure.message.startswith(message)) == (leaver, True)
+
+
+@pytest.mark.slow  # trains until it is ended
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGHUP])
+@pytest.mark.parametrize("what", ["workload", "script"])
+def test_what_ended_the_parent_is_what_ended_the_run(what: str, number: signal.Signals, tmp_path: Path) -> None:
+    script = str(Path(SABOTAGE).with_name("starts_others.py"))
+    program = [*RUN, "--steps", "1000000"] if what == "workload" else ["run", script]
+    job = start([*PYTHON, *program, "-n", "2", "--name", "ended", "--trace-dir", str(tmp_path)], tmp_path)
+    try:
+        wait_for(tmp_path, "ended/rank1.*json.gz")
+        processes = descendants_of(job.pid)
+        job.send_signal(number)
+        job.wait(SOON_S)
+    finally:
+        job.kill()
+    check_nothing_left(processes)
+    (line,) = [line for line in own_lines(tmp_path) if "warning" not in line]  # the store may be gone in a barrier
+    failure = read_manifest(tmp_path / "ended").failure
+    assert failure is not None
+    if number == signal.SIGKILL:
+        assert "has ended without ending them: was it killed?" in line
+        assert "has ended without ending them" in failure.message
+    else:
+        assert line.startswith("perfkit: error: ended by SIGHUP")
+        assert failure.message == ("ended by SIGHUP" if what == "workload" else "ended by SIGTERM")
+        assert job.returncode == 129

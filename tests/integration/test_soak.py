@@ -1,13 +1,13 @@
-"""A long run of many cycles: memory and descriptors stay flat, every trace is readable.
+"""Long runs: memory and descriptors stay flat over steps and cycles, every trace is readable.
 
-`PERFKIT_SOAK_CYCLES` makes it longer.
+`PERFKIT_SOAK_CYCLES` and `PERFKIT_SOAK_STEPS` make them longer.
 """
 
 import os
 import subprocess
 import time
 from pathlib import Path
-from statistics import median
+from statistics import linear_regression, median
 
 import pytest
 
@@ -16,10 +16,15 @@ from perfkit.storage.run_folder import read_manifest
 from tests.support.launching import PYTHON, ROOT, environment
 
 CYCLES = int(os.environ.get("PERFKIT_SOAK_CYCLES", "60"))
+STEPS = int(os.environ.get("PERFKIT_SOAK_STEPS", "300"))
 STEPS_PER_CYCLE = 10
 SIZES = {"layers": 1, "width": 32, "heads": 2, "block": 16, "batch-size": 4, "vocab-size": 64, "samples": 256}
 GROWTH = 0.05
 """Limit of the relative growth of resident memory from the second third of the run to the last; noise is far below."""
+
+GROWTH_BYTES_PER_STEP = max(1_000, 16_000_000 // STEPS)
+"""Limit of the slope of resident memory over steps. A run's memory varies by some megabytes from step to step, whatever
+their number, so that a short run cannot show a slope of 1 kB; keeping every loss tensor costs 1 MB per step."""
 
 pytestmark = pytest.mark.slow  # a leak shows only after many cycles
 
@@ -72,3 +77,32 @@ def test_memory_and_descriptors_stay_flat_over_many_cycles(tmp_path: Path) -> No
     (run,) = perfkit.analyze(folder).runs
     assert len(run.ranks[0].steps) == STEPS_PER_CYCLE * CYCLES
     assert {finding.code for finding in run.findings if finding.severity != "info"} == set()
+
+
+def resident_at_steps(command: list[str]) -> list[tuple[int, int]]:
+    """Run a workload; return the resident bytes of its process each time that it reports a number of steps."""
+    process = subprocess.Popen(
+        command, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=ROOT
+    )
+    seen: list[tuple[int, int]] = []
+    assert process.stderr is not None
+    for line in process.stderr:
+        measured = sample(process.pid)
+        if line.startswith("step ") and measured is not None:
+            seen.append((int(line.split()[1].partition("/")[0]), measured[0] * os.sysconf("SC_PAGE_SIZE")))
+    assert process.wait() == 0
+    return seen
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="no /proc")
+@pytest.mark.parametrize(
+    "recorded", [["--no-profile"], ["--schedule", f"wait=1,warmup=1,active=3,repeat={STEPS // 5}"]]
+)
+@pytest.mark.parametrize("workload", ["gpt", "transformer"])
+def test_memory_does_not_grow_with_the_steps(workload: str, recorded: list[str], tmp_path: Path) -> None:
+    # At the default sizes: with small tensors, what is kept leaves no gaps in the heap.
+    options = ["--steps", str(STEPS), "--threads", "1", "--trace-dir", str(tmp_path)]
+    seen = resident_at_steps([*PYTHON, "run", workload, *recorded, *options])[2:-1]  # not while allocators warm up
+    slope = linear_regression(*zip(*seen, strict=True)).slope
+    print(f"{slope:.0f} bytes per step: {seen}")
+    assert slope < GROWTH_BYTES_PER_STEP

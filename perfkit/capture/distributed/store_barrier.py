@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 from torch.distributed import Store  # type: ignore[attr-defined]
 
 from perfkit.capture.distributed.launcher_env import FAILURE_GRACE_S
+from perfkit.capture.distributed.lost_connection import is_lost_connection
 from perfkit.errors import PerfkitError, RunError
 
 T = TypeVar("T")
@@ -26,14 +27,6 @@ _WAIT_PARTS: Final = 10
 """A timeout is waited for in this many parts: while this whole process is stopped, at most one of them elapses."""
 _SHORTEST_POLL_S: Final = 0.005
 _LONGEST_POLL_S: Final = 0.2
-_CONNECTION_ERRORS: Final = (
-    "connection closed",
-    "connection reset",
-    "broken pipe",
-    "connection refused",
-    "remote process exited",
-)
-"""Parts of the error messages of gloo, NCCL and the store when a peer is gone."""
 
 
 class PeerFailedError(RunError):
@@ -100,7 +93,7 @@ class StoreBarrier:
         """
         text = str(error).lower()
         kind = "late" if "timed out" in text or "timeout" in text else "lost"
-        if self._world_size == 1 or (kind == "lost" and not any(part in text for part in _CONNECTION_ERRORS)):
+        if self._world_size == 1 or (kind == "lost" and not is_lost_connection(text)):
             return None
         responding = self._responding_ranks(kind)
         late = [rank for rank, other in responding.items() if other == "late"]

@@ -13,9 +13,11 @@ from types import FrameType, TracebackType
 from typing import Any, Final, NoReturn, Self
 
 from perfkit.capture.distributed.launcher_env import FAILURE_GRACE_S
+from perfkit.capture.distributed.lost_connection import is_lost_connection
 from perfkit.capture.distributed.store_barrier import PeerFailedError
 from perfkit.capture.lifecycle.local_launch import is_child
-from perfkit.capture.lifecycle.parent_watch import exit_now
+from perfkit.capture.lifecycle.parent_watch import before_end_with_parent, exit_now
+from perfkit.capture.lifecycle.terminated import HangupError, TerminatedError
 from perfkit.capture.messages import one_line, print_error, print_warning
 from perfkit.errors import PerfkitError, RunError, StoreError
 from perfkit.schema.manifest import Failure
@@ -24,12 +26,8 @@ from perfkit.util.sigint import EXIT_INTERRUPTED, raise_keyboard_interrupt
 
 _CAUSE_WAIT_S: Final = 0.15
 """How long a rank that received a signal waits for the failure that caused the signal."""
-
-
-class TerminatedError(RunError):
-    """The process received SIGTERM."""
-
-    exit_code = 143  # 128 + SIGTERM
+_GONE_WAIT_S: Final = 0.5
+"""How long a rank that lost a connection waits until the watchdog has noticed that the other rank is gone."""
 
 
 class FailureGuard:
@@ -56,9 +54,12 @@ class FailureGuard:
         """Returns what the ranks are doing."""
 
     def __enter__(self) -> Self:
-        self._before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        self._before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
         signal.signal(signal.SIGTERM, _terminated)
+        if self._before[signal.SIGHUP] is not signal.SIG_IGN:  # as under nohup
+            signal.signal(signal.SIGHUP, _terminated)
         raise_keyboard_interrupt()
+        before_end_with_parent(self._record_end_of_parent)
         return self
 
     def __exit__(
@@ -74,8 +75,8 @@ class FailureGuard:
             error = RunError(f"exited (code {error.code or 0}) in {self._activity}, before the run was over")
         first = not isinstance(error, PeerFailedError)
         signalled = isinstance(error, (KeyboardInterrupt, TerminatedError))
-        if signalled and self._world_size > 1:
-            self._wait_for_peer_failure()
+        if (signalled or is_lost_connection(str(error))) and self._world_size > 1:
+            self._wait_for_peer_failure(_CAUSE_WAIT_S if signalled else _GONE_WAIT_S)
         if self.folder is not None and first:
             first = record_failure(self.folder, self._rank, error, self.manifest_fields)
         elif signalled:
@@ -98,14 +99,19 @@ class FailureGuard:
     def _activity(self) -> str:
         return self.current_activity() if self.current_activity else "the preparation"
 
-    def _wait_for_peer_failure(self) -> None:
-        """Let the watchdog record its failure first: a launcher ends all ranks when one has died.
+    def _record_end_of_parent(self) -> None:
+        """Record why the ranks end; called in another thread, while this one trains."""
+        if self.folder is not None:
+            record_end_of_parent(self.folder, self._rank)
+
+    def _wait_for_peer_failure(self, limit_s: float) -> None:
+        """Let the watchdog record its failure first: a rank that has died comes before what that does to the others.
 
         Further signals are ignored meanwhile: the first one is being handled.
         """
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
-        deadline = time.monotonic() + _CAUSE_WAIT_S
+        deadline = time.monotonic() + limit_s
         while time.monotonic() < deadline:
             if self.folder is not None and read_failure(self.folder) is not None:
                 return
@@ -141,5 +147,13 @@ def record_failure(
     return True
 
 
+def record_end_of_parent(folder: Path, rank: int) -> None:
+    """Mark the run as failed because `perfkit run -n` has ended, unless a rank failed before; one rank reports it."""
+    error = RunError("perfkit run -n, which had started the ranks, has ended without ending them: was it killed?")
+    if record_failure(folder, rank, error, None):
+        print_error(one_line(error))
+
+
 def _terminated(number: int, _frame: FrameType | None) -> NoReturn:
-    raise TerminatedError(f"ended by {signal.Signals(number).name}")
+    kind = HangupError if number == signal.SIGHUP else TerminatedError
+    raise kind(f"ended by {signal.Signals(number).name}")

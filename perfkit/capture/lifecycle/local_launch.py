@@ -7,13 +7,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Final
 
 from perfkit.capture.distributed.launcher_env import RENDEZVOUS_VARIABLE, detect_rank, find_launcher
+from perfkit.capture.distributed.lost_connection import is_lost_connection
 from perfkit.capture.lifecycle.first_failure import FirstFailure, read_first_failure
+from perfkit.capture.lifecycle.terminated import HangupError
 from perfkit.capture.messages import print_error
 from perfkit.errors import RunError, UsageError
 from perfkit.util.sigint import sigint_blocked
@@ -24,6 +26,11 @@ STDIN_VARIABLE: Final = "PERFKIT_STDIN"
 _POLL_S: Final = 0.02
 _QUIT_S: Final = 3.0
 """How long the other ranks may take to end by themselves after one failed, and again after SIGTERM."""
+_GROUP_QUIT_S: Final = 1.0
+"""How long what the ranks have started may take to end after SIGTERM."""
+_CAUGHT: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_OF_SCRIPTS: Final[Mapping[int, int]] = {signal.SIGHUP: signal.SIGTERM}
+"""Signals that the ranks of a script get as another one: SIGHUP would end most scripts without a word."""
 
 _Children = list[subprocess.Popen[bytes]]
 
@@ -38,34 +45,55 @@ def launch(arguments: Sequence[str], ranks: int, *, name_failed: bool = False) -
 
     Raises:
         KeyboardInterrupt: A rank was interrupted, most likely together with all others.
+        HangupError: A script was ended by SIGHUP.
         RunError: A rank was killed by another signal.
         SystemExit: A rank failed, with its exit code; the rank has reported the error itself.
     """
-    with tempfile.TemporaryDirectory(prefix="perfkit-") as folder:
+    # Signals stay caught until nothing is left behind: a second one only shortens the waits.
+    with _caught_signals() as signals, tempfile.TemporaryDirectory(prefix="perfkit-") as folder:
         children: _Children = []
         try:
-            with _caught_signals() as received:
-                for rank in range(ranks):
-                    children.append(_start(arguments, rank, ranks, Path(folder) / "rendezvous"))
-                failed = wait_for_ranks(children, received)
+            for rank in range(ranks):
+                children.append(_start(arguments, rank, ranks, Path(folder) / "rendezvous"))
+            failed = wait_for_ranks(children, signals.to_forward(_OF_SCRIPTS if name_failed else {}))
+            left_early = [rank for rank, child in enumerate(children) if child.returncode == 0]
         finally:
-            _end(children)
+            codes = _end(children, signals)
         first = read_first_failure(Path(folder))
     if failed is None:
         return
-    codes = [child.returncode for child in children]
-    if name_failed and ranks > 1 and codes[failed] > 0:
-        failed = _report_first_failure(failed, codes, first)
-    _raise_exit(failed, codes[failed])
+    if signal.SIGHUP in signals.received and name_failed:
+        raise HangupError("ended by SIGHUP: the terminal or the connection was closed")
+    code = children[failed].returncode
+    if name_failed and ranks > 1 and code > 0:
+        failed = _report_first_failure(failed, codes, first, left_early)
+        code = codes[failed] or code
+    _raise_exit(failed, code)
 
 
-def _report_first_failure(failed: int, codes: list[int], first: FirstFailure | None) -> int:
-    """Print which rank failed first, and return it; a failure that the rank itself has recorded is preferred."""
-    if first is not None and first.rank < len(codes) and codes[first.rank] > 0:
-        print_error(first.line)
+def _report_first_failure(
+    failed: int, codes: list[int | None], first: FirstFailure | None, left_early: list[int]
+) -> int:
+    """Report which rank failed first, and return it; a failure that a rank has recorded is preferred.
+
+    Args:
+        failed: The first rank that was seen to fail.
+        codes: Exit codes of the ranks that ended by themselves.
+        first: What a rank has recorded.
+        left_early: Ranks that had ended with exit code 0 by then.
+    """
+    if first is None or first.rank >= len(codes):
+        print_error(f"rank {failed} ended with exit code {codes[failed]}")
+        return failed
+    code = codes[first.rank]
+    if code is not None and code < 0:  # it was killed, and whoever found it gone does not know by which signal
         return first.rank
-    print_error(f"rank {failed} ended with exit code {codes[failed]}")
-    return failed
+    others = [rank for rank in left_early if rank != first.rank]
+    if others and code and is_lost_connection(first.line):
+        print_error(f"rank {others[0]} ended early, with exit code 0; then {first.line}")
+    else:
+        print_error(first.line)
+    return first.rank
 
 
 def is_child() -> bool:
@@ -123,30 +151,59 @@ def _own_stdin() -> int | None:
         return None
 
 
+class _Signals:
+    """Signals that have arrived at this process."""
+
+    def __init__(self) -> None:
+        self.received: list[int] = []
+        self._forwarded = 0
+
+    def note(self, number: int, _frame: FrameType | None) -> None:
+        """Handle a signal."""
+        self.received.append(number)
+
+    def to_forward(self, translated: Mapping[int, int]) -> Iterator[int | None]:
+        """Yield the signals to forward, as they arrive; None whenever there is none."""
+        while True:
+            if self._forwarded == len(self.received):
+                yield None
+                continue
+            number = self.received[self._forwarded]
+            self._forwarded += 1
+            yield translated.get(number, number)
+
+    def take(self) -> bool:
+        """Return whether a signal has arrived that was neither forwarded nor taken, and take it."""
+        if self._forwarded == len(self.received):
+            return False
+        self._forwarded += 1
+        return True
+
+
 @contextlib.contextmanager
-def _caught_signals() -> Iterator[list[int]]:
-    """Yield a list that collects the signals that arrive, to be forwarded once all ranks have been started."""
-    received: list[int] = []
-
-    def note(number: int, _frame: FrameType | None) -> None:
-        received.append(number)
-
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+def _caught_signals() -> Iterator[_Signals]:
+    """Collect the signals that arrive, to be forwarded once all ranks have been started."""
+    signals = _Signals()
+    caught = [number for number in _CAUGHT if signal.getsignal(number) is not signal.SIG_IGN or number != signal.SIGHUP]
+    before = {number: signal.signal(number, signals.note) for number in caught}
     try:
-        yield received
+        yield signals
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
-def wait_for_ranks(children: _Children, received: list[int]) -> int | None:
+def wait_for_ranks(children: _Children, to_forward: Iterator[int | None]) -> int | None:
     """Wait until all have ended or one has failed, and forward signals; returns the rank that failed.
 
     Of several failed ranks, one that was ended by a signal is preferred: the others may have failed because of it.
+
+    Args:
+        children: The ranks.
+        to_forward: Signals to forward; None while there is none.
     """
     while True:
-        while received:
-            number = received.pop(0)
+        while (number := next(to_forward, None)) is not None:
             for child in children:
                 child.send_signal(number)  # does nothing if it has ended
         codes = [child.poll() for child in children]
@@ -156,19 +213,45 @@ def wait_for_ranks(children: _Children, received: list[int]) -> int | None:
         time.sleep(_POLL_S)
 
 
-def _end(children: _Children) -> None:
+def _end(children: _Children, signals: _Signals) -> list[int | None]:
+    """End the ranks that still run, and what they have started if one has failed; returns the codes of the others."""
+    codes: list[int | None] = []
     for stop in (None, signal.SIGTERM, signal.SIGKILL):
         running = [child for child in children if child.poll() is None]
         if stop is not None:
+            codes = codes or [child.returncode for child in children]
             for child in running:
                 child.send_signal(stop)
         deadline = time.monotonic() + _QUIT_S
         while any(child.poll() is None for child in running) and time.monotonic() < deadline:
+            if signals.take():
+                break
             time.sleep(_POLL_S)
     for child in children:
         child.wait()
         if child.stdin is not None:
             child.stdin.close()
+    if any(child.returncode for child in children):
+        _end_groups(children)
+    return codes
+
+
+def _end_groups(children: _Children) -> None:
+    """End what the ranks have started: each is the first process of a group of its own, which outlives it."""
+    for stop in (signal.SIGTERM, signal.SIGKILL):
+        left = [child.pid for child in children if _signal_group(child.pid, stop)]
+        deadline = time.monotonic() + _GROUP_QUIT_S
+        while any(_signal_group(pid, 0) for pid in left) and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+
+
+def _signal_group(group: int, number: int) -> bool:
+    """Send a signal to a process group, 0 for none; returns whether it has any process."""
+    try:
+        os.killpg(group, number)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
 
 
 def _raise_exit(rank: int, code: int) -> None:

@@ -6,12 +6,15 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from typing import NoReturn
 
 from perfkit.capture.lifecycle.local_launch import STDIN_VARIABLE, is_child
 from perfkit.util.sigint import end_as_rank
 
 _STDIN = 0
+
+_last_actions: list[Callable[[], None]] = []
 
 
 def exit_with_parent() -> None:
@@ -25,10 +28,22 @@ def exit_with_parent() -> None:
         threading.Thread(target=_wait_for_end, args=(pipe,), daemon=True).start()
 
 
+def before_end_with_parent(action: Callable[[], None]) -> None:
+    """Call `action`, in another thread, before the process ends because its parent has."""
+    _last_actions.append(action)
+
+
 def _wait_for_end(descriptor: int) -> None:
     while os.read(descriptor, 1):
         pass
-    exit_now(1)
+    try:
+        for action in _last_actions:
+            action()
+    finally:
+        _release()
+        if os.getpgrp() == os.getpid():  # what the rank has started would outlive it
+            os.killpg(os.getpid(), signal.SIGKILL)
+        os._exit(1)
 
 
 def exit_now(code: int) -> NoReturn:
@@ -37,12 +52,16 @@ def exit_now(code: int) -> NoReturn:
     Args:
         code: The exit code; -SIGINT ends the process by that signal.
     """
+    _release()
+    if code == -signal.SIGINT:
+        end_as_rank()
+    os._exit(code)
+
+
+def _release() -> None:
     for child in multiprocessing.active_children():
         child.terminate()
     # As the interpreter does when it exits: otherwise the semaphores of loader workers are reported as leaked.
     multiprocessing.util._run_finalizers(0)  # type: ignore[attr-defined]
     sys.stdout.flush()
     sys.stderr.flush()
-    if code == -signal.SIGINT:
-        end_as_rank()
-    os._exit(code)

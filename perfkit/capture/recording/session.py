@@ -30,6 +30,7 @@ from perfkit.accelerators import accelerators
 from perfkit.capture.distributed.rank_group import RankGroup
 from perfkit.capture.messages import print_warning
 from perfkit.capture.recording.flight_recorder import collectives_since
+from perfkit.capture.recording.heap import give_back_free_memory
 from perfkit.capture.recording.loss_log import LossLog
 from perfkit.capture.recording.manifest_writer import StepMeasurements
 from perfkit.capture.recording.side_profilers import Recorder
@@ -279,6 +280,8 @@ class Session:
 
         activity, self._ranks.current_activity = self._ranks.current_activity, "the writing of traces"
         self._ranks.run_on_all(write)
+        if self._schedule.repeat > 1:
+            give_back_free_memory()
         _LOG.info("rank %d has written %s", self._ranks.rank, self.folder / f"{stem}.json.gz")
         # Otherwise the ranks that finish writing first would wait for the others in the next step's first collective.
         self._ranks.barrier()

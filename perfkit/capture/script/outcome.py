@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from perfkit.capture.lifecycle.failure_guard import TerminatedError
 from perfkit.capture.lifecycle.first_failure import FirstFailure, write_first_failure
 from perfkit.capture.lifecycle.local_launch import is_child
+from perfkit.capture.lifecycle.terminated import TerminatedError
 from perfkit.capture.messages import exit_cause, one_line, print_error, print_status
 from perfkit.capture.schedule import Schedule
 from perfkit.capture.script.config import ScriptConfig

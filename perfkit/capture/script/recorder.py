@@ -25,12 +25,15 @@ from torch.optim import Optimizer
 from perfkit.accelerators import device_types
 from perfkit.capture.distributed.launcher_env import RankInfo
 from perfkit.capture.distributed.topology import Topology, name_device, own_cores
-from perfkit.capture.lifecycle.failure_guard import TerminatedError, record_failure
+from perfkit.capture.lifecycle.failure_guard import record_end_of_parent, record_failure
+from perfkit.capture.lifecycle.parent_watch import before_end_with_parent
+from perfkit.capture.lifecycle.terminated import TerminatedError
 from perfkit.capture.messages import exit_cause
 from perfkit.capture.recording.manifest_writer import RunDescription, StepMeasurements, create_run, rank_record
 from perfkit.capture.recording.session import ProfilerOptions, Session
 from perfkit.capture.script.config import ScriptConfig
 from perfkit.capture.script.coordination import ScriptRankGroup, open_script_group
+from perfkit.capture.script.first_cause import find_first_cause
 from perfkit.capture.script.manifest_assembly import (
     UNKNOWN_FIELDS,
     assemble_manifest,
@@ -239,6 +242,7 @@ class ScriptRecorder:
             source=description.source,
         )
         self._recording = _Recording(session, ranks, topology)
+        before_end_with_parent(lambda: record_end_of_parent(folder, ranks.rank))
         SigtermHook(self._on_sigterm, self._on_sigterm_while_stuck).install()
         session.start()
         return self._recording
@@ -295,8 +299,9 @@ class ScriptRecorder:
         steps = self._counter.count
         if error is not None:
             fields = {"ranks": [record], "step_kinds": measured.kinds}
-            if record_failure(session.folder, ranks.rank, exit_cause(error), lambda: fields):
-                self._outcome.report_failure(session.folder, ranks.rank, ranks.world_size, steps, error)
+            cause = find_first_cause(session.folder, ranks.rank, exit_cause(error))
+            if record_failure(session.folder, cause.rank, cause.error, lambda: fields):
+                self._outcome.report_failure(session.folder, cause.rank, ranks.world_size, steps, cause.error)
             remove_exit_records(session.folder)
             return
         if (session.folder / FAILURE_NAME).exists():

@@ -20,6 +20,7 @@ class MuteError(Exception):
         (ValueError("\udcff"), "ValueError: \\udcff"),
         (MuteError(), "MuteError: its message cannot be shown"),
         (SystemExit("\udcff"), "the script ended with sys.exit('\\\\udcff')"),
+        (ValueError("\x1b[31mred\x07\u202e"), "ValueError: \\x1b[31mred\\x07\\u202e"),
         (SystemExit(3), "the script ended with exit code 3"),
     ],
 )

@@ -1,4 +1,5 @@
 import os
+import resource
 import subprocess
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from perfkit.storage.run_folder import (
     SWEEP_NAME,
     claim_failure,
     create_run_folder,
+    fail,
     file_stem,
     list_files,
     read_manifest,
@@ -111,6 +113,23 @@ def test_a_run_that_could_only_say_why_it_failed_has_failed(tmp_path: Path) -> N
     assert (read_manifest(tmp_path).state, read_manifest(tmp_path).failure) == ("failed", failure)
     (tmp_path / "failure.json").write_bytes(b"")
     assert (read_manifest(tmp_path).state, read_manifest(tmp_path).failure) == ("failed", None)
+
+
+def test_on_a_full_disk_the_manifest_says_at_least_that_the_run_failed(tmp_path: Path) -> None:
+    write_manifest(tmp_path, replace(MANIFEST, state="running", failure=None))
+    size = (tmp_path / MANIFEST_NAME).stat().st_size
+    failure = Failure(rank=1, message="No space left on device")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))  # what is there can be changed, and no file is larger
+    try:
+        assert claim_failure(tmp_path, failure)
+        with pytest.raises(StoreError):
+            fail(tmp_path, failure, {"unknown": {"ranks": "?" * size}})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert msgspec.json.decode((tmp_path / MANIFEST_NAME).read_bytes())["state"] == "failed"
+    assert read_manifest(tmp_path) == replace(MANIFEST, state="failed", failure=failure)
+    assert {path.name for path in tmp_path.iterdir()} == {MANIFEST_NAME, "failure.json"}
 
 
 def test_the_commit_of_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,55 @@
+"""Which rank of a script failed first: the one that has lost a connection, or the one that is no longer there."""
+
+import time
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from perfkit.capture.distributed.lost_connection import is_lost_connection
+from perfkit.capture.script.manifest_assembly import read_exit_records
+from perfkit.capture.script.rank_marks import ended_ranks
+from perfkit.errors import RunError
+from perfkit.storage.run_folder import read_failure
+
+_WAIT_S: Final = 0.5
+"""How long to look for another cause: a process closes its connections shortly before it has ended."""
+_POLL_S: Final = 0.01
+
+
+class Cause(NamedTuple):
+    """The rank that failed first, and why."""
+
+    rank: int
+    error: BaseException
+
+
+def find_first_cause(folder: Path, rank: int, error: BaseException) -> Cause:
+    """Return the first cause of `error`, which has ended the script on `rank`.
+
+    If `rank` has lost a connection, and another rank had ended by then, that end comes first in time.
+    """
+    own = Cause(rank, error)
+    if not is_lost_connection(str(error)):
+        return own
+    deadline = time.monotonic() + _WAIT_S
+    while read_failure(folder) is None and time.monotonic() < deadline:
+        cause = _peer_that_left(folder, rank) or _peer_that_is_gone(folder, rank)
+        if cause is not None:
+            return cause
+        time.sleep(_POLL_S)
+    return own
+
+
+def _peer_that_left(folder: Path, rank: int) -> Cause | None:
+    for left in read_exit_records(folder):
+        if left.ended and left.record.rank != rank:
+            steps = len(left.record.step_wall_ns)
+            how = f"ended with exit code 0 after {steps} timed steps, before rank {rank} lost its connection"
+            return Cause(left.record.rank, RunError(how))
+    return None
+
+
+def _peer_that_is_gone(folder: Path, rank: int) -> Cause | None:
+    for gone in ended_ranks(folder, rank):
+        how = f"was killed, or ended without a message (os._exit), before rank {rank} lost its connection"
+        return Cause(gone, RunError(how))
+    return None

@@ -1,0 +1,24 @@
+"""A plain DDP script in which one rank leaves before the others, without an error: leaves.py HOW RANK STEP."""
+
+import os
+import signal
+import sys
+
+import torch
+import torch.distributed as dist
+
+how, leaver, last = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+dist.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 8))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(12):
+    if (dist.get_rank(), step) == (leaver, last):
+        if how == "exit":
+            sys.exit(0)
+        if how == "vanish":
+            os._exit(0)
+        os.kill(os.getpid(), signal.SIGKILL)
+    optimizer.zero_grad()
+    model(torch.ones(2, 8)).sum().backward()
+    optimizer.step()
+dist.destroy_process_group()

@@ -1,0 +1,60 @@
+"""The first cause of a script's failure: what ended a peer comes before the connection that was lost by that."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from perfkit.capture.script.first_cause import find_first_cause
+from perfkit.capture.script.manifest_assembly import write_exit_record
+from perfkit.capture.script.rank_marks import mark_joined
+from perfkit.schema.manifest import Failure
+from perfkit.storage.run_folder import claim_failure
+from tests.unit.capture.script.test_manifest_assembly import record
+
+LOST = RuntimeError("[gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:26527")
+
+
+@pytest.fixture
+def ended() -> int:
+    """Return the pid of a process that has ended."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def test_a_rank_that_left_with_exit_code_0_comes_first(tmp_path: Path) -> None:
+    write_exit_record(tmp_path, record(1), ["cold"])
+    cause = find_first_cause(tmp_path, 0, LOST)
+    assert cause.rank == 1
+    assert str(cause.error) == "ended with exit code 0 after 0 timed steps, before rank 0 lost its connection"
+
+
+def test_a_rank_whose_process_is_gone_comes_first(tmp_path: Path, ended: int) -> None:
+    mark_joined(tmp_path, 1)
+    mark_joined(tmp_path, 0, pid=ended)
+    cause = find_first_cause(tmp_path, 1, LOST)
+    assert cause.rank == 0
+    assert "was killed, or ended without a message" in str(cause.error)
+
+
+def test_another_error_is_its_own_cause(tmp_path: Path, ended: int) -> None:
+    mark_joined(tmp_path, 0, pid=ended)
+    write_exit_record(tmp_path, record(2), ["cold"])
+    error = ValueError("the loss is not a number")
+    assert find_first_cause(tmp_path, 1, error) == (1, error)
+
+
+def test_nobody_is_accused_while_all_ranks_run_or_only_their_schedule_is_over(tmp_path: Path) -> None:
+    mark_joined(tmp_path, 0)  # this process
+    write_exit_record(tmp_path, record(0), ["cold"], ended=False)
+    assert find_first_cause(tmp_path, 1, LOST) == (1, LOST)
+
+
+def test_a_cause_that_is_known_is_not_looked_for(tmp_path: Path) -> None:
+    claim_failure(tmp_path, Failure(rank=2, message="boom"))
+    begin = time.monotonic()
+    assert find_first_cause(tmp_path, 1, LOST) == (1, LOST)
+    assert time.monotonic() - begin < 0.4
