@@ -31,7 +31,7 @@ _HELP: Final = """Run a training script as `python SCRIPT ARGUMENTS` would, and 
 Arguments of the script come after `--`. A step lasts from the end of one optimizer.step() to the end of the next,
 unless `--step-on` names something else. Step 0, `cold`, is everything up to the first such end, and the schedule counts
 from there. The script runs unchanged, with its own exit code, output and signals. If mpiexec or srun started several
-ranks, RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set as torchrun sets them, unless one of them is set already."""
+ranks, RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set as by torchrun, unless one of them is already set."""
 
 
 def is_script(name: str) -> bool:
