@@ -1,6 +1,7 @@
 """Names of the phases of a training step, shared by the workloads, the recording session and the analysis.
 
-The session annotates each phase as `perfkit.<phase>` (a `user_annotation` in the trace). The analysis uses only
+The session annotates each phase as `perfkit.<phase>` (a `user_annotation` in the trace); of a script that does not
+import perfkit, `perfkit run` annotates forward and backward. The analysis uses only
 `perfkit.data_loading` (metrics.md section 2); the others are for people who open the trace.
 """
 

@@ -13,6 +13,17 @@ from msgspec import Meta, Struct
 from perfkit.accelerators import device_backends, device_types
 from perfkit.capture.mesh import MeshLayout, lay_out, parse_mesh
 from perfkit.capture.schedule import DEFAULT_SCHEDULE, Schedule, default_steps
+from perfkit.capture.shared_options import (
+    SCHEDULE,
+    TIMEOUT,
+    ProfileMemory,
+    RecordShapes,
+    RunName,
+    TraceDir,
+    WithFlops,
+    WithModules,
+    WithStack,
+)
 from perfkit.errors import UsageError
 from perfkit.phases import INJECTABLE
 from perfkit.schema.manifest import Injection
@@ -73,20 +84,18 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     timeout: Annotated[
         str,
         Meta(
-            description="Limit of every wait for another rank, for example 90s or 10m: at start-up once torch is "
+            description=f"{TIMEOUT}: at start-up once torch is "
             "imported, in every collective, and without a sign of life while a rank writes."
         ),
     ] = "10m"
     threads: Annotated[_Count | None, Meta(description="CPU threads per rank [default: cores / local ranks].")] = None
     profile: Annotated[bool, Meta(description="Record traces, or only time the steps.")] = True
-    schedule: Annotated[str, Meta(description="Steps to record, as in torch.profiler.schedule.")] = DEFAULT_SCHEDULE
-    record_shapes: Annotated[
-        bool, Meta(description="Record operators' input shapes (costs half a step, and memory).")
-    ] = False
-    profile_memory: Annotated[bool, Meta(description="Record allocations, for memory over the step.")] = False
-    with_stack: Annotated[bool, Meta(description="Record Python stacks.")] = False
-    with_flops: Annotated[bool, Meta(description="Estimate operators' FLOPs.")] = False
-    with_modules: Annotated[bool, Meta(description="Record the module hierarchy.")] = False
+    schedule: Annotated[str, Meta(description=f"{SCHEDULE}.")] = DEFAULT_SCHEDULE
+    record_shapes: RecordShapes = False
+    profile_memory: ProfileMemory = False
+    with_stack: WithStack = False
+    with_flops: WithFlops = False
+    with_modules: WithModules = False
     pyinstrument: Annotated[bool, Meta(description="Also profile rank 0's Python code in the recorded steps.")] = False
     memory_snapshot: Annotated[
         bool, Meta(description="Record torch's memory history (CUDA only; slows every step).")
@@ -98,11 +107,8 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         tuple[str, ...],
         Meta(description="Inject a delay, for example rank=1,phase=backward,delay=60ms; repeatable."),
     ] = ()
-    trace_dir: Annotated[str, Meta(description="Folder in which the run's folder is created.")] = "traces"
-    name: Annotated[
-        str | None,
-        Meta(description="Name of the run [default: workload, source, ranks and time]."),
-    ] = None
+    trace_dir: TraceDir = "traces"
+    name: RunName = None
     peak_tflops: Annotated[
         Annotated[float, Meta(gt=0)] | None,
         Meta(description="Peak TFLOP/s of one device, for MFU [default: a table of devices]."),

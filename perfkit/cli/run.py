@@ -15,9 +15,10 @@ from typer.main import get_command
 
 from perfkit.capture.distributed.launcher_env import FAILURE_GRACE_S, detect_rank, needs_mpi
 from perfkit.capture.lifecycle.local_launch import is_child, launch, refuse_inside_launcher
+from perfkit.capture.script.module_run import ModuleName
 from perfkit.cli import script
 from perfkit.cli.run_options import application, check_packages, load_workload, make_job
-from perfkit.cli.script import is_script, split
+from perfkit.cli.script import is_script, module_in, split, with_hint
 from perfkit.cli.typer_app import App
 from perfkit.errors import LaunchEnvironmentError, UsageError
 from perfkit.util.sigint import exit_on_sigint
@@ -50,6 +51,16 @@ _RANKS: Final = Parameter(
 class Workloads(TyperGroup):
     """Imports a workload when it is used. Of several ranks only one reports a usage error."""
 
+    _script: str | None = None
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments; `-m NAME` stands for a script.
+
+        Raises:
+            UsageError: NAME is missing.
+        """
+        return super().parse_args(ctx, module_in(args))
+
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Return the command of the requested workload or script, in place of its stand-in.
 
@@ -57,7 +68,8 @@ class Workloads(TyperGroup):
             PluginError: A workload or source of another package that cannot be loaded.
             UsageError: A script that does not exist.
         """
-        if args[0] not in WORKLOADS and is_script(args[0]):
+        if isinstance(args[0], ModuleName) or (args[0] not in WORKLOADS and is_script(args[0])):
+            self._script = args[0]
             own, arguments = split(args[1:])
             return args[0], get_command(script.application(args[0], arguments, _RANKS)), own
         name, _, rest = super().resolve_command(ctx, args)
@@ -66,23 +78,31 @@ class Workloads(TyperGroup):
             return name, get_command(application(workload, rest, partial(_start, workload), [_RANKS])), rest
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the workload's command."""
+        """Run the workload's command.
+
+        Raises:
+            UsageError: An option is unknown, which may be one of the script's.
+        """
         try:
             return super().invoke(ctx)
         except (typer.TyperException, UsageError) as error:
             if error.exit_code == EXIT_USAGE:
                 _leave_error_to_rank_0()
+            if isinstance(error, typer.TyperException) and self._script is not None:
+                clearer = with_hint(error, self._script)
+                if clearer is not None:
+                    raise clearer from error
             raise
 
 
-app = App(cls=Workloads, subcommand_metavar="WORKLOAD|SCRIPT.py [OPTIONS] [-- ARGUMENTS]")
+app = App(cls=Workloads, subcommand_metavar="WORKLOAD|SCRIPT.py|-m MODULE [OPTIONS] [-- ARGUMENTS]")
 for _name in WORKLOADS.names():
     app.command(_name, help=f"`perfkit run {_name} --help` lists its options.")(lambda: None)
 
 
 @app.callback()
 def run() -> None:
-    """Train a workload with DDP, or run your own training script unchanged, and record one trace per rank.
+    """Train a workload with DDP, or run your own training script or module unchanged, and record one trace per rank.
 
     Arguments after `--` are passed to the script.
 

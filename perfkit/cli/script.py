@@ -1,4 +1,7 @@
-"""`perfkit run SCRIPT.py [OPTIONS] -- ARGUMENTS`: run a training script unchanged and record one trace per rank."""
+"""`perfkit run SCRIPT.py [OPTIONS] -- ARGUMENTS`: run a training script unchanged and record one trace per rank.
+
+`perfkit run -m PACKAGE.MODULE [OPTIONS] -- ARGUMENTS` runs a module.
+"""
 
 from collections.abc import Sequence
 from functools import partial
@@ -10,6 +13,7 @@ import typer
 
 from perfkit.capture.lifecycle.local_launch import is_child
 from perfkit.capture.script.config import ScriptConfig
+from perfkit.capture.script.module_run import ModuleName
 from perfkit.capture.script.runner import launch_script, run_script
 from perfkit.cli.config_options import Layer, command, options, resolve
 from perfkit.errors import UsageError
@@ -19,17 +23,44 @@ if TYPE_CHECKING:
 
 _SUFFIX: Final = ".py"
 _END_OF_OPTIONS: Final = "--"
+_MODULE: Final = "-m"
 _HELP: Final = """Run a training script as `python SCRIPT ARGUMENTS` would, and record one trace per rank.
 
-Arguments of the script come after `--`. A step lasts from the end of one optimizer.step() to the end of the next. Step
-0, `cold`, ends with the first optimizer.step(), and the schedule counts from there. The script runs unchanged, with its
-own exit code, output and signals. If mpiexec or srun started several ranks, RANK, WORLD_SIZE, MASTER_ADDR and
-MASTER_PORT are set as torchrun sets them, unless one of them is set already."""
+`-m PACKAGE.MODULE` in place of SCRIPT runs a module as `python -m` would.
+
+Arguments of the script come after `--`. A step lasts from the end of one optimizer.step() to the end of the next,
+unless `--step-on` names something else. Step 0, `cold`, is everything up to the first such end, and the schedule counts
+from there. The script runs unchanged, with its own exit code, output and signals. If mpiexec or srun started several
+ranks, RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set as by torchrun, unless one of them is already set."""
 
 
 def is_script(name: str) -> bool:
     """Return whether `name` is a script: a path that ends in .py, or any file that exists."""
     return name.endswith(_SUFFIX) or Path(name).is_file()
+
+
+def module_in(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments with a `ModuleName` in place of a leading `-m NAME`.
+
+    Raises:
+        UsageError: The name is missing.
+    """
+    if arguments[:1] != [_MODULE]:
+        return list(arguments)
+    if len(arguments) < 2 or arguments[1].startswith("-"):
+        raise UsageError("-m: the name of a module is missing: perfkit run -m package.module -- ARGUMENTS")
+    return [ModuleName(arguments[1]), *arguments[2:]]
+
+
+def with_hint(error: typer.TyperException, script: str) -> UsageError | None:
+    """Return a clearer error if an option or argument is unknown, which may be one of the script's; else None."""
+    message = error.format_message().rstrip(".")
+    unknown = getattr(error, "option_name", None) if hasattr(error, "possibilities") else None
+    if unknown is None and "unexpected extra argument" not in message:
+        return None
+    name = f"{_MODULE} {script}" if isinstance(script, ModuleName) else script
+    example = unknown or "ARGUMENTS"
+    return UsageError(f"{message}; arguments of the script come after `--`: perfkit run {name} -- {example}")
 
 
 def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -43,21 +74,22 @@ def application(script: str, arguments: Sequence[str], ranks: Parameter) -> type
     """Return `perfkit run SCRIPT`.
 
     Args:
-        script: Its path.
+        script: Its path, or a `ModuleName`.
         arguments: The arguments of the script.
         ranks: The option `--ranks`.
 
     Raises:
         UsageError: There is no such script.
     """
-    if not Path(script).is_file():
+    if not isinstance(script, ModuleName) and not Path(script).is_file():
         raise UsageError(f"{script}: no such file")
     return command(partial(_start, script, arguments), [ranks, *options(ScriptConfig, "Recording", {})], _HELP)
 
 
 def _start(script: str, arguments: Sequence[str], call: "Call", given: dict[str, Any]) -> None:
     ranks = given.pop("ranks", None)
-    names = Layer("", {"workload": Path(script).stem})
+    workload = script.workload if isinstance(script, ModuleName) else Path(script).stem
+    names = Layer("", {"workload": workload})
     (config,) = resolve((ScriptConfig,), [names, Layer("", given)])
     assert isinstance(config, ScriptConfig)  # noqa: S101  # resolve keeps the order
     if ranks is None or is_child():

@@ -1,5 +1,7 @@
 """Host spans annotated by the program: forward, backward, optimizer and others."""
 
+from typing import Final
+
 import numpy as np
 
 from perfkit.analysis.per_rank.classify import Names
@@ -8,6 +10,8 @@ from perfkit.schema.aggregate import MOST_PHASES
 from perfkit.schema.rank import PhaseStat
 from perfkit.trace.events import EventKind, Events
 from perfkit.trace.intervals import Ints
+
+_FSDP: Final = "FSDP::"
 
 
 def annotation_rows(events: Events, names: Names, steps: Steps, step_marker: str | None) -> Ints:
@@ -19,15 +23,28 @@ def annotation_rows(events: Events, names: Names, steps: Steps, step_marker: str
 
 
 def tabulate_phases(events: Events, names: Names, steps: Steps, step_marker: str | None) -> list[PhaseStat]:
-    """Sum the annotations of `annotation_rows` by name, largest first."""
+    """Sum the annotations of `annotation_rows` by name, largest first; those of FSDP over its layers."""
     rows = annotation_rows(events, names, steps, step_marker)
     duration_ns = events.end_ns[rows] - events.start_ns[rows]
     keys, place = np.unique(events.name[rows], return_inverse=True)
-    total_ns, max_ns = (np.zeros(len(keys), np.int64) for _ in range(2))
+    phases, phase_of = _fold([events.names[key] for key in keys.tolist()])
+    place = phase_of[place]
+    total_ns, max_ns = (np.zeros(len(phases), np.int64) for _ in range(2))
     np.add.at(total_ns, place, duration_ns)
     np.maximum.at(max_ns, place, duration_ns)
-    count = np.bincount(place, minlength=len(keys))
+    count = np.bincount(place, minlength=len(phases))
     return [
-        PhaseStat(name=events.names[keys[k]], count=int(count[k]), total_ns=int(total_ns[k]), max_ns=int(max_ns[k]))
-        for k in np.lexsort((keys, -total_ns))[:MOST_PHASES].tolist()
+        PhaseStat(name=phases[k], count=int(count[k]), total_ns=int(total_ns[k]), max_ns=int(max_ns[k]))
+        for k in np.lexsort((np.arange(len(phases)), -total_ns))[:MOST_PHASES].tolist()
     ]
+
+
+def _fold(names: list[str]) -> tuple[list[str], Ints]:
+    """Return the distinct phases that annotations belong to, and the place of each annotation's phase among them.
+
+    FSDP2 annotates each layer by name (`FSDP::pre_forward (layers.7)`): hundreds of rows that differ in the layer only.
+    """
+    folded = [name.partition(" ")[0] if name.startswith(_FSDP) else name for name in names]
+    phases = list(dict.fromkeys(folded))
+    place = {name: k for k, name in enumerate(phases)}
+    return phases, np.array([place[name] for name in folded], np.int64)

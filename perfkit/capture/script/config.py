@@ -7,15 +7,26 @@ from msgspec import Meta, Struct
 from perfkit.capture.config import parse_duration
 from perfkit.capture.schedule import DEFAULT_SCHEDULE, Schedule
 from perfkit.capture.script.step_rule import StepRule
+from perfkit.capture.shared_options import (
+    SCHEDULE,
+    TIMEOUT,
+    ProfileMemory,
+    RecordShapes,
+    RunName,
+    TraceDir,
+    WithFlops,
+    WithModules,
+    WithStack,
+)
 from perfkit.errors import UsageError
 
 
 class ScriptConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options of `perfkit run SCRIPT`; validated on construction."""
 
-    schedule: Annotated[
-        str, Meta(description="Which steps are recorded, counted from the end of the script's first step.")
-    ] = DEFAULT_SCHEDULE
+    schedule: Annotated[str, Meta(description=f"{SCHEDULE}, counted from the end of the script's first step.")] = (
+        DEFAULT_SCHEDULE
+    )
     step_on: Annotated[
         str | None,
         Meta(
@@ -23,23 +34,18 @@ class ScriptConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             "forward:MODULE (its class), or perfkit.step, a call in the script [default: the first optimizer to step]."
         ),
     ] = None
-    record_shapes: Annotated[
-        bool, Meta(description="Record operators' shapes (adds about half a step's time, and memory).")
-    ] = False
-    profile_memory: Annotated[bool, Meta(description="Record allocations, for memory over the step.")] = False
-    with_stack: Annotated[bool, Meta(description="Record Python stacks.")] = False
-    with_flops: Annotated[bool, Meta(description="Estimate operators' FLOPs.")] = False
-    with_modules: Annotated[bool, Meta(description="Record module hierarchy.")] = False
-    trace_dir: Annotated[str, Meta(description="Folder that receives the run's folder.")] = "traces"
-    name: Annotated[
-        str | None,
-        Meta(description="Name of the run [default: workload, source, ranks and time]."),
-    ] = None
+    record_shapes: RecordShapes = False
+    profile_memory: ProfileMemory = False
+    with_stack: WithStack = False
+    with_flops: WithFlops = False
+    with_modules: WithModules = False
+    trace_dir: TraceDir = "traces"
+    name: RunName = None
     workload: Annotated[str, Meta(description="Name of the workload in reports [default: the script's name].")] = ""
     source: Annotated[str, Meta(description="Name of the input source in reports.")] = "custom"
     timeout: Annotated[
         str,
-        Meta(description="How long ranks wait for each other, as 90s: at start-up, and around each recorded cycle."),
+        Meta(description=f"{TIMEOUT}: at start-up, and around each recorded cycle."),
     ] = "60s"
 
     def __post_init__(self) -> None:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from importlib.machinery import SourceFileLoader
 from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import CodeType, ModuleType, TracebackType
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from perfkit.capture.distributed.torch_environment import enlarge_flight_recorder
@@ -25,6 +25,7 @@ from perfkit.capture.lifecycle.parent_watch import exit_with_parent
 from perfkit.capture.messages import exit_cause, one_line, print_status
 from perfkit.capture.script.config import ScriptConfig
 from perfkit.capture.script.import_hook import run_after_import
+from perfkit.capture.script.module_run import ModuleName, prepare_module
 from perfkit.capture.script.own_frames import remove_own_frames
 from perfkit.capture.script.rank_environment import launcher_rank, set_rank_environment
 from perfkit.errors import StoreError
@@ -72,7 +73,7 @@ def _store() -> Iterator[None]:
 
 
 def run_script(script: str, arguments: Sequence[str], config: ScriptConfig) -> NoReturn:
-    """Run a script as `python SCRIPT ARGUMENTS` would, and record it.
+    """Run a script as `python SCRIPT ARGUMENTS` would, or a `ModuleName` as `python -m` would, and record it.
 
     Raises:
         StoreError: The trace folder is not writable.
@@ -103,23 +104,26 @@ def _check_writable(folder: Path) -> None:
 def _execute(script: str, arguments: Sequence[str]) -> None:
     """Run the script as the interpreter does: it is `__main__` until the process ends.
 
-    `runpy.run_path` would remove `__main__` after the script's last line, before its threads and `atexit` functions
-    have ended.
+    `runpy` would remove `__main__` after the script's last line, before its threads and `atexit` functions have ended.
     """
-    path = Path(script).absolute()
     main = ModuleType("__main__")
-    main.__file__ = str(path)
-    main.__loader__ = SourceFileLoader("__main__", str(path))
     vars(main)["__builtins__"] = sys.modules["builtins"]
     for name in [name for name in sys.modules if name.partition(".")[0] == _OWN_PACKAGE]:
         del sys.modules[name]
     sys.modules["__main__"] = main
     sys.argv = [script, *arguments]
+    code = prepare_module(script, main) if isinstance(script, ModuleName) else _prepare_script(script, main)
+    exec(code, vars(main))  # noqa: S102  # running the user's code is the purpose
+
+
+def _prepare_script(script: str, main: ModuleType) -> CodeType:
+    path = Path(script).absolute()
+    main.__file__ = str(path)
+    main.__loader__ = SourceFileLoader("__main__", str(path))
     if not sys.flags.safe_path:
         sys.path[0] = str(path.resolve().parent)
     with io.open_code(str(path)) as stream:
-        code = compile(stream.read(), str(path), "exec", dont_inherit=True)
-    exec(code, vars(main))  # noqa: S102  # running the user's code is the purpose
+        return compile(stream.read(), str(path), "exec", dont_inherit=True)
 
 
 class _ScriptContext:
@@ -132,7 +136,7 @@ class _ScriptContext:
     """
 
     def __init__(self, script: str, arguments: Sequence[str], config: ScriptConfig) -> None:
-        self._script = script
+        self._script = f"-m {script}" if isinstance(script, ModuleName) else script
         self._arguments = arguments
         self._config = config
         self._pid = os.getpid()

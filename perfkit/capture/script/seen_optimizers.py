@@ -25,11 +25,6 @@ class SeenOptimizer(Struct, kw_only=True):
     """Variables and attributes that hold it where it first stepped, outermost first."""
     steps: int = 0
 
-    @property
-    def label(self) -> str:
-        """How to call it in a message."""
-        return f"{self.names[0]} ({self.class_name})" if self.names else self.class_name
-
     def is_called(self, name: str) -> bool:
         """Return whether `name` is its class, or a variable that holds it."""
         return name == self.class_name or name in self.names

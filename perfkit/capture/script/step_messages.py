@@ -23,24 +23,28 @@ class NoSteps(NamedTuple):
 
 def describe_steps(counter: StepCounter) -> str:
     """Return the number of steps, and what was taken for one where that is not obvious."""
-    text = f"{counter.count} steps"
+    text = _steps(counter.count)
     if counter.skipped:
         text += f" ({counter.skipped} without an update, which a GradScaler skipped)"
-    others = counter.others()
-    if counter.counted is None or not others:
+    others, counted = counter.others(), counter.counted
+    if counted is None or not others:
         return text
-    first = others[0]
-    listed = ", ".join(f"{seen.label} {seen.steps}" for seen in others[:_MOST_LISTED])
-    text += f" of {counter.counted.label}; other optimizers made {listed}"
-    return text + (f": --step-on {_choice(first)} counts those" if _is_distinct(first, counter.counted) else "")
+    listed = ", ".join(
+        f"{_distinct_name(seen, counted) or f'another {seen.class_name}'} made {seen.steps}"
+        for seen in others[:_MOST_LISTED]
+    )
+    choice = next((name for seen in others if (name := _distinct_name(seen, counted))), None)
+    own = _distinct_name(counted, others[0]) or f"one {counted.class_name}"
+    return f"{text} of {own} ({listed}{f': --step-on {choice} counts those' if choice else ''})"
 
 
-def _choice(seen: SeenOptimizer) -> str:
-    return seen.names[0] if seen.names else seen.class_name
+def _steps(count: int) -> str:
+    return f"{count} step" if count == 1 else f"{count} steps"
 
 
-def _is_distinct(seen: SeenOptimizer, counted: SeenOptimizer) -> bool:
-    return not counted.is_called(_choice(seen))
+def _distinct_name(seen: SeenOptimizer, other: SeenOptimizer) -> str | None:
+    """Return what an optimizer is called and the other one is not: a variable, else its class."""
+    return next((name for name in (*seen.names, seen.class_name) if not other.is_called(name)), None)
 
 
 def explain_no_steps(config: ScriptConfig, counter: StepCounter, modules: list[str]) -> NoSteps:
@@ -52,7 +56,7 @@ def explain_no_steps(config: ScriptConfig, counter: StepCounter, modules: list[s
         modules: Classes of the modules that were called, if the rule counts those.
     """
     rule, by_class = config.step_rule, counter.seen.by_class()
-    stepped = ", ".join(f"{name} ({steps} steps)" for name, steps in by_class.items())
+    stepped = ", ".join(f"{name} ({_steps(steps)})" for name, steps in by_class.items())
     if rule.kind == "optimizer" and rule.name is not None and by_class and not _has(counter, rule.name):
         text = f"--step-on {rule.name}: no such optimizer has stepped; those that have: {stepped}"
         return NoSteps(text, missed=True)

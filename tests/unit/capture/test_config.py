@@ -1,7 +1,11 @@
+from typing import Any
+
+import msgspec
 import pytest
 
 from perfkit.capture.config import RunConfig, parse_duration, parse_injection
 from perfkit.capture.schedule import Schedule, default_steps, step_kind
+from perfkit.capture.script.config import ScriptConfig
 from perfkit.errors import UsageError
 from perfkit.schema.manifest import Injection
 
@@ -105,3 +109,19 @@ def test_what_is_known_only_later() -> None:
     with pytest.raises(UsageError, match="ranks 0 to 0"):
         config.check_world(1)
     assert RunConfig(profile=False, steps=2).total_steps(100) == 2
+
+
+def test_options_of_workloads_and_scripts_are_described_alike() -> None:
+    described = [
+        {field.name: description_of(field.type) for field in msgspec.structs.fields(config)}
+        for config in (RunConfig, ScriptConfig)
+    ]
+    shared = described[0].keys() & described[1].keys()
+    assert {"schedule", "timeout", "trace_dir", "name", "record_shapes"} <= shared
+    for name in shared:
+        first, second = (texts[name].rstrip(".").partition(":")[0].partition(",")[0] for texts in described)
+        assert second == first, name
+
+
+def description_of(annotation: Any) -> str:
+    return str(msgspec.json.schema(annotation).get("description"))

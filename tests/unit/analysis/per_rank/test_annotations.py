@@ -41,6 +41,18 @@ def test_a_number_in_each_name_does_not_make_the_report_long(tmp_path: Path) -> 
     assert "batch 299" in found
 
 
+def test_the_layers_of_fsdp_are_one_phase(tmp_path: Path) -> None:
+    builder = TraceBuilder().step(0, 0, 100_000).op("aten::mm", 0, 1).annotation("FSDP::root_pre_forward", 1, 4)
+    for layer in range(300):
+        builder.annotation(f"FSDP::pre_forward (layers.{layer})", 10 * layer, layer)
+        builder.annotation(f"FSDP::backward_prefetch for layers.{layer}", 50_000 + 10 * layer, 1)
+    assert phases_of(builder, tmp_path) == {
+        "FSDP::pre_forward": (300, 44_850_000, 299_000),
+        "FSDP::backward_prefetch": (300, 300_000, 1_000),
+        "FSDP::root_pre_forward": (1, 4_000, 4_000),
+    }
+
+
 def test_cycles_are_added_up() -> None:
     rows = [PhaseStat(name="a", count=1, total_ns=5, max_ns=5), PhaseStat(name="a", count=2, total_ns=9, max_ns=7)]
     assert add_phases(rows) == [PhaseStat(name="a", count=3, total_ns=14, max_ns=7)]

@@ -95,7 +95,7 @@ def test_the_optimizer_to_count_can_be_a_variable_or_an_attribute() -> None:
     steps = counter("generator")
     assert [trained(steps, optimizer) for optimizer in (critic, generator)] == [False, True]
     assert steps.counted is not None
-    assert steps.counted.label == "generator (SGD)"
+    assert steps.counted.names == ("generator", "optimizer")
 
 
 def test_optimizers_that_step_as_often_are_no_other_choice() -> None:

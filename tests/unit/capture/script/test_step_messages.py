@@ -1,0 +1,82 @@
+"""What the closing line says about the steps of a script."""
+
+import sys
+
+import pytest
+import torch
+from torch.optim import SGD, Adam
+
+from perfkit.capture.script.config import ScriptConfig
+from perfkit.capture.script.step_counter import StepCounter
+from perfkit.capture.script.step_messages import _START_METHODS, describe_steps, explain_no_steps
+from tests.unit.capture.script.test_step_counter import counter, parameters, stepped, trained
+
+
+def explain(steps: StepCounter, step_on: str | None = None, modules: tuple[str, ...] = ()) -> tuple[str, bool]:
+    return explain_no_steps(ScriptConfig(step_on=step_on), steps, list(modules))
+
+
+@pytest.fixture(autouse=True)
+def no_children(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in _START_METHODS:
+        monkeypatch.delitem(sys.modules, name, raising=False)
+
+
+def test_nothing_is_said_where_there_is_no_other_choice() -> None:
+    steps, first, second = counter(), SGD(parameters()), Adam(parameters())
+    for _ in range(3):
+        trained(steps, first)
+        trained(steps, second)
+    assert describe_steps(steps) == "3 steps"
+
+
+def test_optimizers_without_a_name_of_their_own_are_told_apart_by_class() -> None:
+    optimizers = [torch.optim.SGD(parameters()), torch.optim.SGD(parameters()), torch.optim.Adam(parameters())]
+    steps = counter()
+    for place, count in ((0, 1), (1, 4), (2, 7)):
+        for _ in range(count):
+            trained(steps, optimizers[place])
+    assert describe_steps(steps) == ("1 step of one SGD (another SGD made 4, Adam made 7: --step-on Adam counts those)")
+
+
+def test_child_processes_are_mentioned_only_where_there_are_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone, missed = explain(counter())
+    assert (missed, "processes" in alone) == (False, False)
+    assert alone.startswith("no optimizer of torch has stepped in this process: nothing was recorded; for inference")
+    monkeypatch.setitem(sys.modules, _START_METHODS[0], sys)
+    assert "processes that the script starts are not recorded" in explain(counter())[0]
+
+
+def test_what_could_be_counted_instead_is_said() -> None:
+    steps = counter()
+    for _ in range(40):
+        steps.after_backward()
+    assert explain(steps)[0].endswith("; 40 backward passes ran: --step-on backward counts those")
+    once = counter()
+    stepped(once, SGD(parameters()))
+    assert "no gradients were computed before the steps of SGD (1 step)" in explain(once)[0]
+
+
+@pytest.mark.parametrize(
+    ("step_on", "what"),
+    [
+        ("backward", "no backward pass ran"),
+        ("forward", "no such module was called"),
+        ("perfkit.step", "perfkit.step() was not called"),
+    ],
+)
+def test_what_did_not_happen_is_said(step_on: str, what: str) -> None:
+    text, missed = explain(counter(step_on), step_on)
+    assert text.startswith(f"{what} in this process: nothing was recorded")
+    assert not missed
+
+
+def test_a_name_that_matches_nothing_is_an_error() -> None:
+    steps = counter("Adam")
+    trained(steps, SGD(parameters()))
+    text, missed = explain(steps, "Adam")
+    assert missed
+    assert text == "--step-on Adam: no such optimizer has stepped; those that have: SGD (1 step)"
+    text, missed = explain(counter("forward:Nett"), "forward:Nett", ("Net", "Linear"))
+    assert missed
+    assert text == "--step-on forward:Nett: no such module was called; those that were: Net, Linear"
