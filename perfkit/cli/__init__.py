@@ -19,6 +19,7 @@ from perfkit.cli.typer_app import App
 from perfkit.errors import PerfkitError
 from perfkit.util.log import configure
 from perfkit.util.sigint import EXIT_INTERRUPTED, clear_pending_interrupt
+from perfkit.util.validation import plain_message
 
 
 class Row(NamedTuple):
@@ -159,7 +160,7 @@ def _interrupted(call: Call) -> int:
 def _with_hint(error: typer.TyperException) -> str:
     """Return the message of a usage error, with the command that prints help."""
     context = getattr(error, "ctx", None)
-    message = error.format_message().rstrip(".")
+    message = plain_message(error.format_message().rstrip("."))
     return f"{message} (see `{context.command_path} --help`)" if context else message
 
 
