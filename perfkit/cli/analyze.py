@@ -97,7 +97,8 @@ def analyze(
         str | None, typer.Option(metavar="ADDRESS", help="A running dask scheduler, for `--executor dask`.")
     ] = None,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Fail if a trace cannot be analysed, instead of reporting it as a finding.")
+        bool,
+        typer.Option("--strict", help="Fail if a trace cannot be analysed, or not as a whole."),
     ] = False,
     by: Annotated[
         list[str] | None,

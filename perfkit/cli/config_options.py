@@ -16,6 +16,7 @@ from msgspec import Struct, inspect
 
 from perfkit.cli.typer_app import App, Sectioned
 from perfkit.errors import UsageError
+from perfkit.util.validation import plain_message
 
 StructT = TypeVar("StructT", bound=Struct)
 Choices = Mapping[str, Sequence[str]]
@@ -138,7 +139,7 @@ def _check(layer: Layer, field: msgspec.structs.FieldInfo, value: Any) -> Any:
         return msgspec.convert(value, field.type)
     except msgspec.ValidationError as error:
         where = f"{layer.origin}: {field.name}" if layer.origin else flag(field.name)
-        raise UsageError(f"{where} = {value!r}: {error}") from error
+        raise UsageError(f"{where} = {value!r}: {plain_message(str(error))}") from error
 
 
 def _make(struct: type[StructT], values: Mapping[str, Any]) -> StructT:

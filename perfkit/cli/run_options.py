@@ -20,6 +20,7 @@ from perfkit.capture.training.strategies import STRATEGIES
 from perfkit.capture.training.strategies.checks import check_parallelism
 from perfkit.cli.config_options import Layer, command, flag, make_records, merge_layers, options, read_toml
 from perfkit.errors import LaunchEnvironmentError, PluginError, UsageError
+from perfkit.util.extras import install_extra
 from workloads import WORKLOADS
 from workloads.data import SOURCES, DataOptions
 
@@ -124,8 +125,9 @@ def check_packages(job: "Job") -> None:
     """
     for package in ("torch", job.source.package):
         if package is not None and find_spec(package.partition(".")[0]) is None:
-            extra = "'perfkit[run]'" if package == "torch" or job.data.source in SOURCES.builtin else package
-            raise LaunchEnvironmentError(f"`perfkit run` needs {package}, which is not installed: pip install {extra}")
+            own = package == "torch" or job.data.source in SOURCES.builtin
+            remedy = install_extra("run") if own else f"pip install {package}"
+            raise LaunchEnvironmentError(f"`perfkit run` needs {package}, which is not installed: {remedy}")
 
 
 def _layers(workload: "WorkloadType", values: dict[str, Any]) -> list[Layer]:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from perfkit.errors import LaunchEnvironmentError, WorkerError
 from perfkit.executors import ExecutorOptions
 from perfkit.executors.worker_process import run_in_worker_process, stop_worker_processes
+from perfkit.util.extras import install_extra
 from perfkit.util.system_limits import count_cores
 
 T = TypeVar("T")
@@ -84,7 +85,7 @@ def open_dask(options: ExecutorOptions) -> Iterator[Executor]:
     try:
         distributed: Any = import_module("distributed")
     except ImportError as error:
-        raise LaunchEnvironmentError("--executor dask needs dask: pip install 'perfkit[dask]'") from error
+        raise LaunchEnvironmentError(f"--executor dask needs dask: {install_extra('dask')}") from error
     with ExitStack() as stack:
         stack.enter_context(_silenced("distributed", "distributed.client"))
         address: Any = options.scheduler

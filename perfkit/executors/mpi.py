@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from perfkit.errors import LaunchEnvironmentError
 from perfkit.executors import ExecutorOptions
 from perfkit.executors.worker_process import run_in_worker_process
+from perfkit.util.extras import install_extra
 
 T = TypeVar("T")
 
@@ -38,7 +39,7 @@ def open_mpi(options: ExecutorOptions) -> Iterator[Executor]:  # noqa: ARG001  m
         from mpi4py import MPI
         from mpi4py.futures import MPICommExecutor
     except ImportError as error:
-        raise LaunchEnvironmentError("--executor mpi needs mpi4py: pip install 'perfkit[mpi]'") from error
+        raise LaunchEnvironmentError(f"--executor mpi needs mpi4py: {install_extra('mpi')}") from error
     except RuntimeError as error:  # mpi4py is installed, an MPI library is not
         raise LaunchEnvironmentError(f"--executor mpi: mpi4py finds no MPI library ({error})") from error
     world = MPI.COMM_WORLD

@@ -1,8 +1,9 @@
 """Analyse the traces under paths into a report: the only place where file I/O meets analysis."""
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from concurrent.futures import Executor
 from contextlib import ExitStack
+from os import PathLike
 from pathlib import Path
 from typing import Final
 
@@ -36,7 +37,7 @@ _MOST_LISTED: Final = 4
 
 
 def analyze(
-    *paths: str | Path,
+    *paths: str | Path | Iterable[str | Path],
     rank: int | None = None,
     step_marker: str | None = None,
     kernel_rules: KernelRules = None,
@@ -53,7 +54,8 @@ def analyze(
     """Analyse traces, run folders, or folders of them.
 
     Args:
-        paths: trace files (`.json`, `.json.gz`, `.json.zst`), run folders, or folders of run folders or foreign traces.
+        paths: trace files (`.json`, `.json.gz`, `.json.zst`), run folders, or folders of run folders or foreign traces;
+            also lists of them.
         rank: the rank of a trace that has none in its header or name.
         step_marker: a regular expression for the names of the annotations that mark steps, instead of `ProfilerStep#N`.
         kernel_rules: rules for the names of device kernels, which come before perfkit's own, or the TOML file that
@@ -63,7 +65,7 @@ def analyze(
             `concurrent.futures.Executor`; if None, `processes` if that is faster. The report is the same from all.
         workers: size of `processes` or of a local `dask` cluster; None for as many as cores and memory allow.
         scheduler: address of a running dask scheduler.
-        strict: raise an error for a trace that cannot be analysed, instead of reporting a finding.
+        strict: raise an error for a trace that cannot be analysed, or is damaged, instead of reporting a finding.
         cache: use results of earlier analyses of the same traces, and store new ones.
         progress: called with the bytes of finished traces, and of all.
         by: options, such as `source` or `compile`, by which to compare runs that differ in nothing else.
@@ -73,13 +75,14 @@ def analyze(
         One report per run, see `perfkit.schema.report.Report`; `report.tables()` returns its tables as DataFrames.
 
     Raises:
-        TraceError: a path has no trace, or none of the traces can be read; with `strict`, if any cannot.
+        TraceError: a path has no trace, or none of the traces can be read; with `strict`, if any cannot, or is damaged.
         UsageError: `step_marker` is not a regular expression, `kernel_rules` are invalid, options are incompatible, or
             no runs fit `by` or `forecast`.
         LaunchEnvironmentError: the executor is not available.
         SystemExit: with `mpi`, on all ranks but 0, when all work is done.
     """
-    if not paths:
+    given = flat_paths(paths)
+    if not given:
         raise UsageError("nothing to analyse: give a trace, a run folder, or a folder of them")
     check_step_marker(step_marker)
     rules = load_kernel_rules(kernel_rules)
@@ -90,7 +93,7 @@ def analyze(
         if executor == "mpi":
             # Before anything that can fail on one rank alone, because the other ranks wait in it.
             executor = stack.enter_context(open_executor("mpi", executor_options))
-        locations = find_runs(map(Path, paths))
+        locations = find_runs(given)
         options = Options(step_marker=step_marker, max_bytes=max_bytes, kernel_rules=rules)
         tasks = [task_for(file, options, cache) for location in locations for file in location.traces]
         outcomes = TraceScheduler(tasks, progress).done(executor, executor_options)
@@ -111,13 +114,22 @@ def analyze(
         runs=relevant,
         findings=[
             *_several_jobs(locations, by_location),
-            *_sweep_findings(locations, set(map(Path, paths))),
+            *_sweep_findings(locations, set(given)),
             *(profiled_order_findings(relevant, multi_run.option_comparisons) if multi_run else ()),
             *insights.findings,
         ],
         multi_run=multi_run,
         insights=insights.insights,
     )
+
+
+def flat_paths(paths: Iterable[str | Path | Iterable[str | Path]]) -> list[Path]:
+    """Return paths given one by one or in lists, in order."""
+    return [
+        Path(path)
+        for one in paths
+        for path in ((one,) if isinstance(one, str | PathLike) or not isinstance(one, Iterable) else one)
+    ]
 
 
 def _runs(location: RunLocation, outcomes: Iterator[TraceResult], rank: int | None) -> list[RunReport]:

@@ -1,7 +1,8 @@
 """Compare the runs under paths: two sides, or a history."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import inf
+from os import PathLike
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -45,6 +46,11 @@ def compare(
     """
     if assume_noise is not None and not 0 <= assume_noise < inf:
         raise UsageError(f"assume_noise={assume_noise}: expected a fraction such as 0.03")
+    sides_given: tuple[object, ...] = (before, after)
+    for given in sides_given:
+        if not isinstance(given, str | PathLike):
+            kind = type(given).__name__
+            raise UsageError(f"compare: each side is one path, a run or a folder of repeats, not a {kind}")
     gates = [parse_gate(text) for text in fail_on]
     sides = [analyze(path, step_marker=step_marker, kernel_rules=kernel_rules).runs for path in (before, after)]
     traced = [[run for run in side if run.ranks] for side in sides]
@@ -78,12 +84,15 @@ def _run_findings(sides: list[list[RunReport]]) -> list[Finding]:
 
 
 def history(
-    *paths: str | Path, by: HistoryBy = "run", step_marker: str | None = None, kernel_rules: KernelRules = None
+    *paths: str | Path | Iterable[str | Path],
+    by: HistoryBy = "run",
+    step_marker: str | None = None,
+    kernel_rules: KernelRules = None,
 ) -> History:
     """Order runs by time, grouped by configuration.
 
     Args:
-        paths: run folders, or folders of them.
+        paths: run folders, or folders of them; also lists.
         by: whether a point is one run, or all runs of a commit.
         step_marker: as in `analyze`.
         kernel_rules: as in `analyze`.

@@ -9,6 +9,7 @@ from typing import Final
 
 from perfkit.capture.distributed.launcher_env import detect_rank, find_launcher
 from perfkit.errors import LaunchEnvironmentError, UsageError
+from perfkit.util.extras import install_extra
 
 PERFKIT: Final = (sys.executable, "-m", "perfkit")
 """This perfkit: a launcher's PATH may have another one."""
@@ -23,7 +24,7 @@ def find_mpiexec() -> str | None:
 def _mpiexec(ranks: int, own: Sequence[str], arguments: Sequence[str]) -> list[str]:
     mpiexec = find_mpiexec()
     if mpiexec is None:
-        raise LaunchEnvironmentError("--launcher mpiexec: not found on PATH: install perfkit[mpi], or use torchrun")
+        raise LaunchEnvironmentError(f"--launcher mpiexec: not found on PATH: {install_extra('mpi')}, or use torchrun")
     return [mpiexec, "-n", str(ranks), *own, *PERFKIT, *arguments]
 
 

@@ -13,6 +13,7 @@ from perfkit.trace.decompression import TraceText
 from perfkit.trace.event_decoding import decode_number, decode_value, parse_count, parse_text
 from perfkit.trace.event_table import EventTableBuilder
 from perfkit.trace.events import Header, RankTrace
+from perfkit.trace.file_kind import describe_file
 from perfkit.trace.json_buffer import TextBuffer
 from perfkit.trace.json_scanner import SLICE_BYTES, JsonScanner
 from perfkit.trace.lanes import LANES_KEY, MERGED_KEY, decode_lanes
@@ -85,6 +86,8 @@ def _check(scanner: JsonScanner, table: EventTableBuilder, path: Path) -> None:
     if (not broken or scanner.is_followed) and (reason := _not_a_trace_reason(scanner, table)):
         raise NotATraceError(f"{path}: is JSON but not a trace: {reason}")
     if broken and not len(table):
+        if not scanner.broken_at and (kind := describe_file(path)):
+            raise TraceError(f"{path}: is {kind}, not a torch.profiler trace")
         raise TraceError(
             f"{path}: is not JSON, or incomplete: parsing fails at byte {scanner.broken_at:,} of the text "
             f"({scanner.broken_by}), and nothing before it can be used"

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from msgspec import Struct
 
 from perfkit.errors import LaunchEnvironmentError
+from perfkit.util.extras import install_extra
 
 RENDEZVOUS_VARIABLE: Final = "PERFKIT_RENDEZVOUS"
 """Path of the file through which the ranks that `perfkit run -n` starts find each other."""
@@ -205,7 +206,7 @@ def _required(launcher: Launcher, environment: Environment, names: tuple[str, ..
     if not _set(environment, names):
         hint = ""
         if names == launcher.size and launcher.mpi:
-            hint = ", or install mpi4py (perfkit[mpi]), which gets it from MPI"
+            hint = f", or install mpi4py, which gets it from MPI ({install_extra('mpi')})"
         raise LaunchEnvironmentError(
             f"{launcher.name} seems to have started this process ({_show_variables(launcher, environment)}), "
             f"but {' or '.join(names)} is not set: start all ranks with one launcher{hint}"

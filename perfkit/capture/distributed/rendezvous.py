@@ -37,6 +37,7 @@ from perfkit.capture.distributed.launcher_env import RENDEZVOUS_VARIABLE, MpiVie
 from perfkit.capture.distributed.store_barrier import PeerFailedError
 from perfkit.errors import LaunchEnvironmentError, StoreError
 from perfkit.util.atomic_write import atomic_write
+from perfkit.util.extras import install_extra
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -188,7 +189,7 @@ def _publisher(info: RankInfo, mpi: Any, trace_dir: Path, timeout: timedelta) ->
         raise PeerFailedError("rank 0 reports the same")
     raise LaunchEnvironmentError(
         f"{info.launcher} has started {info.world_size} ranks that cannot find each other: install "
-        "mpi4py (perfkit[mpi]), or set MASTER_ADDR and MASTER_PORT to rank 0's host and a free port"
+        f"mpi4py ({install_extra('mpi')}), or set MASTER_ADDR and MASTER_PORT to rank 0's host and a free port"
     )
 
 

@@ -9,6 +9,7 @@ import torch
 from perfkit.capture.config import RunConfig
 from perfkit.errors import LaunchEnvironmentError
 from perfkit.util.atomic_write import atomic_write, private_folder
+from perfkit.util.extras import install_extra
 
 MEMORY_EVENTS: Final = 100_000
 """How many of the latest allocations and frees torch's memory history keeps."""
@@ -107,5 +108,5 @@ def check_recorders(run: RunConfig) -> None:
     """
     if run.pyinstrument and find_spec("pyinstrument") is None:
         raise LaunchEnvironmentError(
-            "--pyinstrument needs pyinstrument, which is not installed: pip install 'perfkit[run]'"
+            f"--pyinstrument needs pyinstrument, which is not installed: {install_extra('run')}"
         )

@@ -16,6 +16,7 @@ from perfkit.errors import ExternalToolError, LaunchEnvironmentError, StoreError
 from perfkit.schema.external_tool import ExternalTable
 from perfkit.schema.run import RunReport
 from perfkit.trace.decompression import GZIP_MAGIC, SKIPPABLE, ZSTD_MAGIC, BrokenStreamError, TraceText
+from perfkit.util.extras import install_extra
 
 ANALYSES: Final[dict[str, str]] = {
     "temporal-breakdown": "idle, compute and non-compute time of each rank, from its first to its last device event",
@@ -48,7 +49,7 @@ def installed() -> str:
         LaunchEnvironmentError: it is not installed.
     """
     if find_spec("hta") is None:
-        raise LaunchEnvironmentError("Holistic Trace Analysis is not installed: pip install 'perfkit[hta]'")
+        raise LaunchEnvironmentError(f"Holistic Trace Analysis is not installed: {install_extra('hta')}")
     for package in _PACKAGES:
         try:
             return f"{package} {version(package)}"

@@ -19,6 +19,7 @@ from perfkit.report.dataframes import (
     step_rows,
 )
 from perfkit.schema.report import Report
+from perfkit.util.extras import install_extra
 
 
 def require_pyarrow() -> None:
@@ -30,7 +31,7 @@ def require_pyarrow() -> None:
     try:
         import pyarrow.parquet  # noqa: F401
     except ImportError as error:
-        raise LaunchEnvironmentError(f"Parquet needs pyarrow ({error}): pip install 'perfkit[parquet]'") from error
+        raise LaunchEnvironmentError(f"Parquet needs pyarrow ({error}): {install_extra('parquet')}") from error
 
 
 def write_steps(report: Report, stream: BinaryIO, *, top: int) -> None:  # noqa: ARG001  writes all rows

@@ -35,7 +35,7 @@ def test_a_source_brings_its_options() -> None:
         (["gpt", "--hdf5-chunk=4"], "hdf5_chunk is for source hdf5, not memory"),
         (["gpt", "--source=safetensors", "--hdf5-compression=gzip"], "hdf5_compression is for source hdf5, not safet"),
         (["gpt", "--source=hdf5", "--hdf5-compression=gzip"], "hdf5_compression needs chunks"),
-        (["gpt", "--source=hdf5", "--hdf5-chunk=0"], "--hdf5-chunk = 0: Expected `int` >= 1"),
+        (["gpt", "--source=hdf5", "--hdf5-chunk=0"], "--hdf5-chunk = 0: expected a whole number of at least 1"),
         (["gpt", "loose"], "unexpected extra argument(s) (loose)"),
         (["gpt", "--config=none.toml"], "--config none.toml: No such file"),
     ],

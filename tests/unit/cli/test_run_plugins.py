@@ -78,7 +78,7 @@ print([job.effective.get("ram_banks") for job in jobs], jobs[0].source.config.ra
         (["incomplete"], 1, "pk_plugins 1.2 does not define PRESETS, DEFAULT_PRESET, data_spec, generate, layers"),
         (["gpt", "--source", "broken"], 1, "source 'broken' of pk_plugins 1.2 cannot be loaded: ZeroDivisionError"),
         (["gpt", "--ram-banks", "2"], 2, "No such option: --ram-banks"),
-        (["gpt", "--source", "ram", "--ram-banks", "0"], 2, "--ram-banks = 0: Expected `int` >= 1"),
+        (["gpt", "--source", "ram", "--ram-banks", "0"], 2, "--ram-banks = 0: expected a whole number of at least 1"),
         (["gpt", "--source", "tape"], 2, "'tape' is not one of 'memory', 'hdf5', 'safetensors', 'broken', 'ram'"),
     ],
 )

@@ -114,7 +114,7 @@ def test_job_scripts_contain_missing_points_only(tmp_path: Path, capsys: pytest.
         (["--repeat", "0"], 2, "--repeat = 0"),
         (["--", "--stpes", "3"], 2, "No such option: --stpes"),
         (["--", "--inject=rank=1,phase=backward,delay=5ms"], 2, "--inject rank=1,phase=backward,delay=5ms: this run"),
-        (["--source", "tape"], 2, "Invalid value for '--source': Value error, 'tape' is not one of"),
+        (["--source", "tape"], 2, "Invalid value for '--source': 'tape' is not one of"),
         (["--vary", "compile"], 2, "--vary compile: write it as OPTION=VALUE,VALUE"),
     ],
 )

@@ -111,7 +111,7 @@ def test_without_pyarrow_one_line_names_the_extra(
     assert main(["analyze", trace, "-o", str(tmp_path / "r.parquet")]) == 1
     error = capsys.readouterr().err
     assert error.startswith("perfkit: error: Parquet needs pyarrow (")
-    assert error.endswith("): pip install 'perfkit[parquet]'\n")
+    assert error.endswith("): pip install 'perfkit[parquet]', or in a clone '.[parquet]'\n")
     assert list(tmp_path.glob("*.parquet")) == []
 
 

@@ -9,6 +9,7 @@ import pytest
 from perfkit.analysis.per_run.verdict import add_caveats
 from perfkit.errors import TraceError, UsageError
 from perfkit.pipeline import analyze as pipeline
+from perfkit.pipeline.compare import compare
 from perfkit.schema.common import Finding
 from perfkit.schema.report import Report
 from perfkit.schema.run import RunReport, Verdict
@@ -502,3 +503,22 @@ def test_damage_within_an_event_is_one_line_or_none(tmp_path: Path, event: bytes
     (run,) = pipeline.analyze(tmp_path).runs
     assert 1 in {rank.rank for rank in run.ranks}
     assert len(run.ranks) == 2 or "unreadable_trace" in codes(run)
+
+
+def test_strict_refuses_a_damaged_trace(tmp_path: Path) -> None:
+    whole = rank_trace(0, 1).write(tmp_path / "rank0.json")
+    pipeline.analyze(tmp_path, strict=True)
+    whole.write_bytes(whole.read_bytes()[:-40])
+    for _ in range(2):  # from the file, and from the cache
+        with pytest.raises(TraceError, match=r"--strict: rank0\.json: the file breaks at byte"):
+            pipeline.analyze(tmp_path, strict=True)
+
+
+def test_paths_may_be_a_list(tmp_path: Path) -> None:
+    paths = [rank_trace(rank, 2).write(tmp_path / f"rank{rank}.json") for rank in range(2)]
+    assert [rank.rank for run in pipeline.analyze(paths).runs for rank in run.ranks] == [0, 1]
+    assert len(pipeline.analyze([str(paths[0])], paths[1]).runs[0].ranks) == 2
+    with pytest.raises(UsageError, match="nothing to analyse"):
+        pipeline.analyze([])
+    with pytest.raises(UsageError, match="each side is one path"):
+        compare(paths, tmp_path)  # type: ignore[arg-type]

@@ -1,0 +1,57 @@
+"""Name the kind of a file that is not a trace, from its first bytes."""
+
+import re
+from pathlib import Path
+from typing import Final
+
+_HEAD_BYTES: Final = 512
+_LEGACY_CHECKPOINT: Final = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
+"""`torch.save` before its zip format: a pickle that begins with torch's magic number."""
+_MAGIC: Final = (
+    (_LEGACY_CHECKPOINT, "a PyTorch checkpoint"),
+    (b"\x89HDF\r\n\x1a\n", "an HDF5 file"),
+    (b"\x93NUMPY", "a NumPy array"),
+    (b"PAR1", "a Parquet file"),
+    (b"SQLite format 3\0", "an SQLite database"),
+    (b"\x89PNG", "an image"),
+    (b"%PDF", "a PDF document"),
+    (b"\x7fELF", "a program or library"),
+    (b"BZh", "a bzip2 archive"),
+    (b"\xfd7zXZ", "an xz archive"),
+)
+_PICKLE: Final = re.compile(rb"\x80[\x02-\x05]")
+_CHECKPOINT_ENTRY: Final = re.compile(rb"[^/]+/(data\.pkl|\.format_version|byteorder|constants\.pkl)")
+_SAFETENSORS: Final = re.compile(rb".{5}\x00{3}\{", re.DOTALL)
+
+
+def describe_file(path: Path) -> str | None:
+    """Return what a file is, such as "a PyTorch checkpoint"; None if its first bytes do not show it."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(_HEAD_BYTES)
+    except OSError:
+        return None
+    for magic, kind in _MAGIC:
+        if head.startswith(magic):
+            return kind
+    if head.startswith(b"PK\x03\x04"):
+        return _describe_zip(head)
+    if _PICKLE.match(head):
+        return "a Python pickle"
+    if _SAFETENSORS.match(head):
+        return "a safetensors file"
+    return "a text file" if _is_text(head) else None
+
+
+def _describe_zip(head: bytes) -> str:
+    """Return the kind of a zip archive, by the name of its first entry."""
+    length = int.from_bytes(head[26:28], "little")
+    is_checkpoint = _CHECKPOINT_ENTRY.fullmatch(head[30 : 30 + length])
+    return "a PyTorch checkpoint" if is_checkpoint else "a zip archive"
+
+
+def _is_text(head: bytes) -> bool:
+    """Return whether text begins that is no JSON document; the last character may be cut off."""
+    text = head.decode("utf-8", errors="ignore").strip()
+    printable = all(character.isprintable() or character.isspace() for character in text)
+    return bool(text) and printable and len(text) > len(head) // 2 and text[0] not in '{["'

@@ -1,0 +1,60 @@
+"""The error for a file that is not a trace says what it is."""
+
+import io
+import json
+import pickle
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from perfkit.errors import TraceError
+from perfkit.trace.file_kind import describe_file
+from perfkit.trace.reader import read_trace
+
+
+def checkpoint(*, new: bool) -> bytes:
+    stream = io.BytesIO()
+    torch.save({"weight": torch.zeros(2)}, stream, _use_new_zipfile_serialization=new)
+    return stream.getvalue()
+
+
+def archive() -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as file:
+        file.writestr("a.txt", "text")
+    return stream.getvalue()
+
+
+KINDS: dict[str, Callable[[], bytes]] = {
+    "a PyTorch checkpoint": lambda: checkpoint(new=True),
+    "a PyTorch checkpoint ": lambda: checkpoint(new=False),
+    "a Python pickle": lambda: pickle.dumps({"a": 1}),
+    "a zip archive": archive,
+    "a text file": lambda: b"epoch 1: loss 0.3\n",
+    "an HDF5 file": lambda: b"\x89HDF\r\n\x1a\n" + bytes(90),
+    "a safetensors file": lambda: len(b'{"a":1}').to_bytes(8, "little") + b'{"a":1}' + bytes(9),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_file_of_another_kind_is_named(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "rank0.json"
+    path.write_bytes(KINDS[kind]())
+    with pytest.raises(TraceError, match=f"is {kind.strip()}, not a torch.profiler trace"):
+        read_trace(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b'{"traceEvents": [', b"[", b"\x00\x01\x02\x03" * 40, b'{"a": 1}'])
+def test_damaged_json_is_no_other_kind(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "rank0.json"
+    path.write_bytes(content)
+    assert describe_file(path) is None
+
+
+def test_a_json_document_after_text_is_text(tmp_path: Path) -> None:
+    path = tmp_path / "rank0.json"
+    path.write_text("WARNING: something\n" + json.dumps({"traceEvents": []}))
+    assert describe_file(path) == "a text file"
