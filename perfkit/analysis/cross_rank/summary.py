@@ -7,8 +7,9 @@ import numpy as np
 
 from perfkit.analysis.cross_rank.bandwidth import bus_factor, fits
 from perfkit.analysis.cross_rank.clock_alignment import align
+from perfkit.analysis.cross_rank.lateness import own_times
 from perfkit.analysis.cross_rank.matching import N_TO_N, MatchedCollectives
-from perfkit.analysis.cross_rank.stragglers import find_one_off_stragglers, find_straggler, step_delays
+from perfkit.analysis.cross_rank.stragglers import Stragglers, find_one_off_stragglers, find_stragglers
 from perfkit.schema.cross_rank import CrossRankSummary, MatchedCollectiveStat, RankWait
 from perfkit.schema.rank import RankReport
 from perfkit.trace.intervals import Ints
@@ -18,15 +19,16 @@ def summarize_cross_rank(matched: MatchedCollectives, ranks: Sequence[RankReport
     """Sum matched collectives by kind and by rank, and find stragglers and clock offsets."""
     rows = sorted(_shared(matched), key=lambda row: -row.count * ((row.wait_ns or 0) + (row.transfer_ns or 0)))
     comparable = len({rank.device for rank in ranks}) == 1
-    late = step_delays(ranks, matched) if comparable else None
-    straggler = find_straggler(late) if late else None
+    times = own_times(ranks) if comparable else None
+    late = find_stragglers(times) if times else Stragglers([], 0)
     return CrossRankSummary(
         collectives=rows,
         rank_waits=_waits(matched),
         matched=int((matched.collective >= 0).sum()),
         unmatched=int((~matched.alone & (matched.collective < 0)).sum()),
-        straggler=straggler,
-        one_off_stragglers=find_one_off_stragglers(late, straggler) if late else [],
+        stragglers=late.ranks,
+        stragglers_gain_ns=late.gain_ns,
+        one_off_stragglers=find_one_off_stragglers(times, late) if times else [],
         clocks=align(matched, {rank.rank: rank.host for rank in ranks if rank.rank is not None}),
         bandwidth_fits=fits(rows),
     )

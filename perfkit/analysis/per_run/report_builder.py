@@ -71,7 +71,7 @@ def build_run_report(
         *(cross_rank_findings(matched, compared, efficient) if compared else ()),
         *(finding for named in traces for finding in named.summary.findings),
     ]
-    verdict = classify_bottleneck(ranks, loading, compared.straggler if compared else None, efficient)
+    verdict = classify_bottleneck(ranks, loading, compared, efficient)
     cost = _profiler_cost(manifest) if manifest else None
     return RunReport(
         run=run,

@@ -6,15 +6,18 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from perfkit.analysis.cross_rank.stragglers import straggler_sentence
+from perfkit.analysis.cross_rank.straggler_sentences import one_off_clause, stragglers_sentence
 from perfkit.schema.common import CATEGORIES, Category, Finding
-from perfkit.schema.cross_rank import Straggler
+from perfkit.schema.cross_rank import CrossRankSummary
 from perfkit.schema.rank import RankReport
 from perfkit.schema.run import Bound, DataLoading, Efficiency, ProfilerCost, Verdict
 from perfkit.util.formatting import duration
 
 _MIN_BOTTLENECK_SHARE: Final = 0.2
 """Share of the step from which an overhead counts as the bottleneck."""
+
+_MIN_GAIN: Final = 0.05
+"""Share of the step that mending stragglers must be able to save for the verdict to name them."""
 
 _MAJORITY: Final = 0.5
 """Share of compute from which a run is compute-bound."""
@@ -55,32 +58,38 @@ def exposed_shares(ranks: list[RankReport]) -> dict[Category, float]:
 def classify_bottleneck(
     ranks: list[RankReport],
     loading: DataLoading | None,
-    straggler: Straggler | None,
+    compared: CrossRankSummary | None = None,
     efficiency: Efficiency | None = None,
 ) -> Verdict:
     """Return the bottleneck of the run, with its evidence.
 
-    A straggler comes first if it explains at least half of the others' exposed communication, then the largest overhead
-    that is large enough, then compute.
+    Stragglers come first if a step could be noticeably shorter without their delays, by at least half of the exposed
+    communication; then the largest overhead that is large enough, then compute.
     """
     shares = exposed_shares(ranks)
     if not shares:
         return Verdict(bound="unknown", share=0.0, sentence="no verdict: all steps have zero duration")
     overhead = max(_BOUNDS, key=lambda category: shares[category])
-    exposed_ns = shares["communication"] * _mean_wall(ranks)
-    if (
-        straggler
-        and straggler.delays_others
-        and straggler.lag_ns >= 0.5 * exposed_ns
-        and straggler.share >= shares[overhead] / 2
-    ):
-        return Verdict(bound="imbalance", share=straggler.share, sentence=f"straggler: {straggler_sentence(straggler)}")
+    if compared and (lost := _lost_to_stragglers(compared, shares, overhead, _mean_wall(ranks))):
+        return lost
     if shares[overhead] < _MIN_BOTTLENECK_SHARE:
         return _compute_verdict(shares, overhead)
     sentence = _overhead_sentence(overhead, shares[overhead], ranks, loading)
     if overhead == "communication":
-        sentence += _wait_share(efficiency)
+        sentence += _wait_share(efficiency, compared)
     return Verdict(bound=_BOUNDS[overhead], share=shares[overhead], sentence=sentence)
+
+
+def _lost_to_stragglers(
+    compared: CrossRankSummary, shares: dict[Category, float], overhead: Category, wall_ns: float
+) -> Verdict | None:
+    """Return the verdict that stragglers are the bottleneck, if what mending them could give says so."""
+    gain = compared.stragglers_gain_ns / wall_ns
+    if not compared.stragglers or gain < max(_MIN_GAIN, shares["communication"] / 2, shares[overhead] / 2):
+        return None
+    sentence = stragglers_sentence(compared.stragglers, compared.stragglers_gain_ns)
+    name = "straggler" if len(compared.stragglers) == 1 else "stragglers"
+    return Verdict(bound="imbalance", share=min(gain, 1.0), sentence=f"{name}: {sentence}")
 
 
 def add_caveats(verdict: Verdict, findings: Collection[Finding], cost: ProfilerCost | None, traces: int) -> Verdict:
@@ -110,14 +119,15 @@ def add_caveats(verdict: Verdict, findings: Collection[Finding], cost: ProfilerC
     return replace(verdict, sentence=sentence)
 
 
-def _wait_share(efficiency: Efficiency | None) -> str:
+def _wait_share(efficiency: Efficiency | None, compared: CrossRankSummary | None) -> str:
     """Return the share of exposed communication spent waiting for other ranks, if known for most of it."""
     if efficiency is None:
         return ""
     exposed_ns = efficiency.wait_ns + efficiency.transfer_ns
     if not exposed_ns or efficiency.unmatched_ns > _MAJORITY * exposed_ns:
         return ""
-    return f", {_percent(efficiency.wait_ns / exposed_ns)} of it waiting for other ranks"
+    once = one_off_clause(compared, efficiency.wait_ns) if compared else ""
+    return f", {_percent(efficiency.wait_ns / exposed_ns)} of it waiting for other ranks{once}"
 
 
 def _mean_wall(ranks: list[RankReport]) -> float:
