@@ -64,11 +64,12 @@ lint: $(READY) ## Check style, types and the direction of imports
 check: export HYPOTHESIS_PROFILE := full
 check: lint test slow ## Everything that CI checks
 
-bench: $(READY) ## Measure reading traces (MB=500 ALSO="50 2000" TRACE=FILE), many runs, ranks, and input sources; minutes
+bench: $(READY) ## Measure reading traces (MB=500 ALSO="50 2000" TRACE=FILE), many runs, ranks, input sources, and who is late; minutes
 	$(BIN)/python -m tests.benchmarks.bench_trace $(TRACE) --megabytes $(MB) --also $(ALSO)
 	$(BIN)/python -m tests.benchmarks.bench_cache
 	$(BIN)/python -m tests.benchmarks.bench_ranks
 	$(BIN)/python -m tests.benchmarks.bench_sources
+	$(BIN)/python -m tests.benchmarks.bench_stragglers
 
 clean: ## Remove the environment and caches; traces and reports stay
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

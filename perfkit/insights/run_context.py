@@ -71,8 +71,7 @@ def _load_ratio(run: RunReport, comparisons: Sequence[OptionComparison]) -> floa
     return next((row.load_ratio for row in rows), None)
 
 
-def straggler_of(run: RunReport) -> Straggler | None:
-    """Return the straggler of the run; None if no rank delays the others in most steps."""
-    straggler = run.cross_rank.straggler if run.cross_rank else None
-    # If the others do not wait for the late rank, their waiting has another cause.
-    return straggler if straggler is not None and straggler.delays_others else None
+def stragglers_of(run: RunReport) -> list[Straggler]:
+    """Return the ranks that are late in more than one step; empty if mending them could save no time."""
+    across = run.cross_rank
+    return across.stragglers if across is not None and across.stragglers_gain_ns > 0 else []

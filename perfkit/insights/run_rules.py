@@ -7,10 +7,10 @@ names. The potential saving is an upper bound: the exposed time itself.
 from typing import Final
 
 from perfkit.insights.rule import InsightDraft, Rule
-from perfkit.insights.run_context import RunContext, straggler_of
+from perfkit.insights.run_context import RunContext, stragglers_of
+from perfkit.insights.waiting import cause_of_waiting, speed_up_input
 from perfkit.scaling.points import oversubscribed as shared_cores
 from perfkit.schema.common import Category
-from perfkit.schema.cross_rank import Straggler
 from perfkit.util.formatting import duration, escape_unprintable, format_percent, size
 
 MIN_SHARE: Final = 0.05
@@ -18,13 +18,6 @@ MIN_SHARE: Final = 0.05
 _MIN_IDLE_SHARE: Final = 0.1
 """The same for idle time, of which every step has some."""
 _MAJORITY: Final = 0.5
-
-_ACTIVITIES: Final = {
-    "compute": "computing",
-    "memcpy": "copying",
-    "data_loading": "loading data",
-    "overhead": "idle",
-}
 
 
 def _oversubscribed(context: RunContext) -> InsightDraft | None:
@@ -56,38 +49,17 @@ def _waiting(context: RunContext) -> InsightDraft | None:
     if parts is None:
         return None
     wait_ns, exposed_ns = parts
-    slow = straggler_of(context.run)
+    slow = stragglers_of(context.run)
     # Without a known straggler, the first collective's waiting may be the ranks' start-up skew.
-    if wait_ns < _MAJORITY * exposed_ns or (slow is None and context.has("start_skew")):
+    if wait_ns < _MAJORITY * exposed_ns or (not slow and context.has("start_skew")):
         return None
     partial = len(context.run.ranks) < context.run.world_size
     # With ranks missing, transfers are an upper bound: a missing rank may have been later.
     part = f"{'at least ' if partial else ''}{percent(wait_ns / exposed_ns)} of it waiting for"
-    cause = _without_straggler(context, wait_ns) if slow is None else _with_straggler(context, slow)
+    cause = cause_of_waiting(context, slow, wait_ns)
     evidence = {"exposed_share": context.share(exposed_ns), "wait_share": wait_ns / exposed_ns, "wait_ns": wait_ns}
     return cause._replace(
         sentence=f"{_cost_sentence(context, exposed_ns)}, {part} {cause.sentence}", evidence=evidence | cause.evidence
-    )
-
-
-def _without_straggler(context: RunContext, wait_ns: float) -> InsightDraft:
-    """Return the draft for waiting that no single rank causes."""
-    recommendation = "synchronise less often" + (": --accumulate" if context.option("accumulate") is not None else "")
-    return InsightDraft("other ranks, with no single straggler", {}, recommendation, wait_ns)
-
-
-def _with_straggler(context: RunContext, slow: Straggler) -> InsightDraft:
-    """Return the draft for waiting for one rank, with the category in which it takes longer."""
-    longer = (
-        f", which spends {duration(slow.category_ns)} more per step {_ACTIVITIES[slow.category]}"
-        if slow.category
-        else ""
-    )
-    return InsightDraft(
-        f"rank {slow.rank}{longer}",
-        {"rank": float(slow.rank), "lag_ns": float(slow.lag_ns), "longer_ns": float(slow.category_ns)},
-        _speed_up_rank(context, slow.category, slow.rank),
-        min(float(slow.lag_ns), context.step_ns),
     )
 
 
@@ -106,16 +78,6 @@ def _communication(context: RunContext) -> tuple[float, float] | None:
 def _cost_sentence(context: RunContext, exposed_ns: float) -> str:
     points = f"{100 * context.share(exposed_ns):.0f} percentage points of efficiency"
     return f"exposed communication costs {points} at {ranks_of(context.run.world_size)}"
-
-
-def _speed_up_rank(context: RunContext, category: Category | None, rank: int) -> str:
-    if category == "data_loading":
-        return _speed_up_input(context)
-    return {
-        "compute": f"check whether rank {rank} has more work, a slower device, or shares its device",
-        "overhead": f"check what the host of rank {rank} does between kernels, and what else runs on it",
-        "memcpy": f"check how rank {rank} copies: use pinned memory, and cores close to its device",
-    }.get(category or "", f"find what delays rank {rank}: no category of its steps is longer than the others'")
 
 
 def _transfer(context: RunContext) -> InsightDraft | None:
@@ -165,9 +127,9 @@ def _reduce_transfer(context: RunContext) -> str:
 
 
 def _exposed_without_straggler(context: RunContext, category: Category) -> float:
-    """Return the exposed time per step without the straggler's excess, which counts as the others' waiting."""
-    slow = straggler_of(context.run)
-    alone = slow.category_ns / len(context.run.ranks) if slow is not None and slow.category == category else 0.0
+    """Return the exposed time per step without the stragglers' excess, which counts as the others' waiting."""
+    late = [row for row in stragglers_of(context.run) if row.category == category]
+    alone = sum(row.lag_ns * row.steps_late / row.steps for row in late) / len(context.run.ranks)
     return context.exposed_ns[category] - alone
 
 
@@ -195,20 +157,9 @@ def _input(context: RunContext) -> InsightDraft | None:
         f"waiting for data takes {percent(context.share(exposed_ns))} of the step: the median load{source} takes "
         f"{duration(loads.median_ns)}{against}{near}",
         evidence,
-        _speed_up_input(context) + storage,
+        speed_up_input(context) + storage,
         exposed_ns,
     )
-
-
-def _speed_up_input(context: RunContext) -> str:
-    workers = context.option("num_workers")
-    if context.option("read") == "per-sample":
-        return "use batched reads (--read batched), or --num-workers 2"
-    if workers == 0:
-        return "use --num-workers 2 to load while the step computes"
-    if workers is not None:
-        return f"use more than {workers} workers, --prefetch, or faster storage"
-    return "read in batches, or with loader workers that read ahead"
 
 
 def _host(context: RunContext) -> InsightDraft | None:

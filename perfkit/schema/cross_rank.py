@@ -1,7 +1,5 @@
 """Records of the cross-rank analysis: matched collectives, waiting, clocks, stragglers."""
 
-from typing import Literal
-
 from msgspec import Struct
 
 from perfkit.schema.common import Category
@@ -32,7 +30,7 @@ class MatchedCollectiveStat(Struct, frozen=True, kw_only=True):
 
 
 class RankWait(Struct, frozen=True, kw_only=True):
-    """How long a rank waited for others in matched collectives and receives; the straggler waits least."""
+    """How long a rank waited for others in matched collectives and receives."""
 
     rank: int
     wait_ns: int
@@ -63,37 +61,29 @@ class HostClock(Struct, frozen=True, kw_only=True):
     """Number of pairs of ends that the estimate uses."""
 
 
-Evidence = Literal["waiting", "own_time"]
-
-
 class Straggler(Struct, frozen=True, kw_only=True):
-    """The rank that the others wait for in most steps."""
+    """A rank that takes longer than the others in its own time, beyond chance (metrics.md section 5)."""
 
     rank: int
-    evidence: Evidence
-    """`waiting`: it waits least in matched collectives. `own_time`: without enough of those, the rank whose steps are
-    longest without exposed communication."""
+    category: Category
+    """Category in which it takes longer; of several, the one with the largest lag."""
     lag_ns: int
-    """Median per step: how much less it waits than the other ranks, or how much longer its own time is."""
-    noise_ns: int
-    """Variation of the lag from step to step (median absolute deviation)."""
+    """How much longer: median over the steps in which it is late."""
     share: float
     """Lag as a share of the median step."""
-    category: Category | None
-    """Category in which its steps take longer than the other ranks'; None if no category explains the lag."""
-    category_ns: int
-    """How much longer, median per step."""
-    wait_ns: int
-    """How much more exposed communication the others have, median per step."""
+    every: int = 1
+    """It is late in every n-th step; 1: in all."""
+    in_turns: bool = False
+    """Whether the others are late in the steps between."""
+    gain_ns: int
+    """By how much the mean step could be shorter if this rank alone were not late; at most the lag, and 0 if another
+    rank is as late or none waits for it."""
+    steps_late: int
+    """Number of steps in which it is late, as `every` has it."""
     steps_last: int
-    """Number of steps in which it was last ..."""
+    """In how many of these its own time was the longest of all ranks'."""
     steps: int
-    """... out of this many that all ranks recorded."""
-
-    @property
-    def delays_others(self) -> bool:
-        """Whether the others' exposed communication shows that waiting for the rank costs them time."""
-        return 2 * self.wait_ns >= self.lag_ns
+    """Number of steps that all ranks recorded."""
 
 
 class OneOffStraggler(Struct, frozen=True, kw_only=True):
@@ -102,7 +92,7 @@ class OneOffStraggler(Struct, frozen=True, kw_only=True):
     rank: int
     step: int
     lag_ns: int
-    """How much less it waited than the other ranks in that step."""
+    """How much longer its own time was than any other rank's in that step, as far as another waited for it."""
     category: Category | None
     category_ns: int
 
@@ -133,8 +123,10 @@ class CrossRankSummary(Struct, frozen=True, kw_only=True):
     matched: int
     """Number of per-rank collectives matched with another rank's."""
     unmatched: int
-    straggler: Straggler | None = None
-    """None if no rank stands out."""
+    stragglers: list[Straggler] = []
+    """Largest lag first; empty if no rank is late beyond chance."""
+    stragglers_gain_ns: int = 0
+    """By how much the mean step could be shorter if none of them were late."""
     one_off_stragglers: list[OneOffStraggler] = []
     """Steps with a one-off delay by one rank, largest lag first."""
     clocks: list[HostClock] = []

@@ -41,7 +41,7 @@ FINDING_CODES: Final[Mapping[str, str]] = {
     "mixed_devices": "Some ranks have device activity and others do not.",
     "no_collectives": "Traces of a multi-rank run contain no collective.",
     # Across ranks
-    "straggler": "One rank delays the others in most steps.",
+    "straggler": "Ranks take longer than the others, beyond chance: in every step, in every n-th, or in turns.",
     "one_off_straggler": "One rank delays the others in a single step.",
     "collectives_unmatched": "Collectives, or sends and receives, could not be matched with those of another rank.",
     "suspect_matches": "Matched collectives contradict the aligned clocks; waiting times are unreliable.",

@@ -8,7 +8,7 @@ import numpy as np
 
 from perfkit.analysis.cross_rank.clock_alignment import align_ranks
 from perfkit.analysis.cross_rank.matching import MatchedCollectives
-from perfkit.analysis.cross_rank.stragglers import slow_category, straggler_sentence
+from perfkit.analysis.cross_rank.straggler_sentences import one_off_cause, stragglers_sentence
 from perfkit.schema.common import Finding, Severity
 from perfkit.schema.cross_rank import CrossRankSummary, HostClock
 from perfkit.schema.run import Efficiency
@@ -26,14 +26,11 @@ def cross_rank_findings(
     matched: MatchedCollectives, summary: CrossRankSummary, efficiency: Efficiency | None
 ) -> Iterator[Finding]:
     """Yield the stragglers, and whatever limits the trust in the cross-rank comparison."""
-    if summary.straggler:
-        severity: Severity = "warning" if summary.straggler.delays_others else "info"
-        message = straggler_sentence(summary.straggler)
-        yield Finding(code="straggler", severity=severity, message=message, rank=summary.straggler.rank)
+    yield from _stragglers(summary)
     for late in summary.one_off_stragglers:
         message = (
             f"one-off delay: rank {late.rank} delays the others by {duration(late.lag_ns)} in step {late.step} "
-            f"({slow_category(late)}), far more than in a typical step"
+            f"({one_off_cause(late)}), far more than in a typical step"
         )
         yield Finding(code="one_off_straggler", severity="info", message=message, rank=late.rank)
     yield from _incomplete_groups(matched)
@@ -62,6 +59,16 @@ def _unmatched(matched: MatchedCollectives) -> Iterator[Finding]:
             "than two ranks, traces do not name the peer, or a counterpart was not recorded; their time is transfer"
         )
         yield Finding(code="collectives_unmatched", severity="info", message=message)
+
+
+def _stragglers(summary: CrossRankSummary) -> Iterator[Finding]:
+    """Yield one finding about all late ranks; a warning if their delays cost time."""
+    late = summary.stragglers
+    if not late:
+        return
+    severity: Severity = "warning" if summary.stragglers_gain_ns > 0 else "info"
+    message = stragglers_sentence(late, summary.stragglers_gain_ns)
+    yield Finding(code="straggler", severity=severity, message=message, rank=late[0].rank if len(late) == 1 else None)
 
 
 def _incomplete_groups(matched: MatchedCollectives) -> list[Finding]:

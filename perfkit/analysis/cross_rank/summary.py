@@ -6,8 +6,9 @@ from statistics import median
 import numpy as np
 
 from perfkit.analysis.cross_rank.bandwidth import bus_factor, fits
+from perfkit.analysis.cross_rank.lateness import own_times
 from perfkit.analysis.cross_rank.matching import RECEIVE, SEND, MatchedCollectives
-from perfkit.analysis.cross_rank.stragglers import find_one_off_stragglers, find_straggler, step_delays
+from perfkit.analysis.cross_rank.stragglers import Stragglers, find_one_off_stragglers, find_stragglers
 from perfkit.analysis.per_rank.collective_metadata import CollectiveKey
 from perfkit.schema.cross_rank import CrossRankSummary, HostClock, MatchedCollectiveStat, RankWait
 from perfkit.schema.rank import RankReport
@@ -28,15 +29,16 @@ def summarize_cross_rank(
     rows = list(_shared(matched, world_size))
     rows.sort(key=lambda row: -row.count * ((row.wait_ns or 0) + (row.transfer_ns or 0)))
     comparable = len({rank.device for rank in ranks}) == 1
-    late = step_delays(ranks, matched) if comparable else None
-    straggler = find_straggler(late) if late else None
+    times = own_times(ranks) if comparable else None
+    late = find_stragglers(times) if times else Stragglers([], 0)
     return CrossRankSummary(
         collectives=rows,
         rank_waits=_waits(matched),
         matched=int((matched.collective >= 0).sum()),
         unmatched=int((~matched.alone & (matched.collective < 0)).sum()),
-        straggler=straggler,
-        one_off_stragglers=find_one_off_stragglers(late, straggler) if late else [],
+        stragglers=late.ranks,
+        stragglers_gain_ns=late.gain_ns,
+        one_off_stragglers=find_one_off_stragglers(times, late) if times else [],
         clocks=clocks,
         bandwidth_fits=fits(rows),
     )

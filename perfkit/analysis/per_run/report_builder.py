@@ -76,7 +76,7 @@ def build_run_report(
         *(finding for named in traces for finding in named.summary.findings),
     ]
     cost = profiler_cost(manifest.ranks, manifest.step_kinds) if manifest else None
-    verdict = classify_bottleneck(ranks, loading, compared.straggler if compared else None, efficient, cost)
+    verdict = classify_bottleneck(ranks, loading, compared, efficient, cost)
     return RunReport(
         run=run,
         path=path,

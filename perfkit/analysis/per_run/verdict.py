@@ -6,9 +6,9 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from perfkit.analysis.cross_rank.stragglers import straggler_sentence
+from perfkit.analysis.cross_rank.straggler_sentences import one_off_clause, stragglers_sentence
 from perfkit.schema.common import CATEGORIES, Category, Finding
-from perfkit.schema.cross_rank import Straggler
+from perfkit.schema.cross_rank import CrossRankSummary
 from perfkit.schema.rank import RankReport
 from perfkit.schema.run import Bound, DataLoading, Efficiency, ProfilerCost, Verdict
 from perfkit.util.formatting import duration
@@ -16,6 +16,9 @@ from perfkit.util.formatting import duration
 _MIN_BOUND_SHARE: Final = 0.8
 """Share of the step from which a category bounds the run: without all others a step would be at most a fifth
 shorter."""
+
+_MIN_GAIN: Final = 0.05
+"""Share of the step that mending stragglers must be able to save for the verdict to name them."""
 
 _MAJORITY: Final = 0.5
 """Share of exposed communication from which unmatched collectives hide how much of it is waiting."""
@@ -49,30 +52,24 @@ def exposed_shares(ranks: list[RankReport]) -> dict[Category, float]:
 def classify_bottleneck(
     ranks: list[RankReport],
     loading: DataLoading | None,
-    straggler: Straggler | None,
+    compared: CrossRankSummary | None = None,
     efficiency: Efficiency | None = None,
     cost: ProfilerCost | None = None,
 ) -> Verdict:
     """Return where the run's time goes, with the evidence (metrics.md section 10).
 
-    A straggler comes first if it explains at least half of the others' exposed communication and of the largest loss.
+    Stragglers come first if a step could be noticeably shorter without their delays, by at least half of the exposed
+    communication and of the largest loss.
     """
     shares = exposed_shares(ranks)
     if not shares:
         return Verdict(bound="unknown", share=0.0, sentence="no verdict: all steps have zero duration")
     profiler = _profiler_share(ranks, cost)
     loss = _largest_loss(shares, profiler)
-    exposed_ns = shares["communication"] * _mean_wall(ranks)
-    if (
-        straggler
-        and straggler.delays_others
-        and straggler.lag_ns >= 0.5 * exposed_ns
-        and straggler.share >= (shares[loss] / 2 if loss else 0)
-    ):
-        sentence = f"straggler: {straggler_sentence(straggler)}"
-        return Verdict(bound="imbalance", share=straggler.share, largest_loss=loss, sentence=sentence)
+    if compared and (lost := _lost_to_stragglers(compared, shares, loss, _mean_wall(ranks))):
+        return lost
     bounding = _bounding_category(shares, profiler)
-    details = _loss_details(loss, ranks, loading, efficiency) if loss else ""
+    details = _loss_details(loss, ranks, loading, efficiency, compared) if loss else ""
     parts = [
         _share_sentence(bounding, shares, loading) + (details if bounding == loss else ""),
         *([_loss_sentence(loss, shares, loading) + details] if loss and loss != bounding else []),
@@ -84,6 +81,19 @@ def classify_bottleneck(
         largest_loss=loss,
         sentence="; ".join(parts),
     )
+
+
+def _lost_to_stragglers(
+    compared: CrossRankSummary, shares: dict[Category, float], loss: Category | None, wall_ns: float
+) -> Verdict | None:
+    """Return the verdict that stragglers are the bottleneck, if what mending them could give says so."""
+    gain = compared.stragglers_gain_ns / wall_ns
+    largest = shares[loss] if loss else 0.0
+    if not compared.stragglers or gain < max(_MIN_GAIN, shares["communication"] / 2, largest / 2):
+        return None
+    sentence = stragglers_sentence(compared.stragglers, compared.stragglers_gain_ns)
+    name = "straggler" if len(compared.stragglers) == 1 else "stragglers"
+    return Verdict(bound="imbalance", share=min(gain, 1.0), largest_loss=loss, sentence=f"{name}: {sentence}")
 
 
 def _profiler_share(ranks: list[RankReport], cost: ProfilerCost | None) -> float:
@@ -132,14 +142,15 @@ def add_caveats(verdict: Verdict, findings: Collection[Finding], traces: int) ->
     return replace(verdict, sentence=sentence)
 
 
-def _wait_share(efficiency: Efficiency | None) -> str:
+def _wait_share(efficiency: Efficiency | None, compared: CrossRankSummary | None) -> str:
     """Return the share of exposed communication spent waiting for other ranks, if known for most of it."""
     if efficiency is None:
         return ""
     exposed_ns = efficiency.wait_ns + efficiency.transfer_ns
     if not exposed_ns or efficiency.unmatched_ns > _MAJORITY * exposed_ns:
         return ""
-    return f"{_percent(efficiency.wait_ns / exposed_ns)} of it waiting for other ranks"
+    once = one_off_clause(compared, efficiency.wait_ns) if compared else ""
+    return f"{_percent(efficiency.wait_ns / exposed_ns)} of it waiting for other ranks{once}"
 
 
 def _mean_wall(ranks: list[RankReport]) -> float:
@@ -173,11 +184,15 @@ def _loss_sentence(loss: Category, shares: dict[Category, float], loading: DataL
 
 
 def _loss_details(
-    loss: Category, ranks: list[RankReport], loading: DataLoading | None, efficiency: Efficiency | None
+    loss: Category,
+    ranks: list[RankReport],
+    loading: DataLoading | None,
+    efficiency: Efficiency | None,
+    compared: CrossRankSummary | None,
 ) -> str:
     parts = []
     if loss == "communication":
-        parts = [part for part in (_top_collective(ranks), _wait_share(efficiency)) if part]
+        parts = [part for part in (_top_collective(ranks), _wait_share(efficiency, compared)) if part]
     elif loss == "data_loading" and loading:
         where = f" on rank {loading.max_rank}" if loading.max_rank is not None else ""
         parts = [f"slowest load: {duration(loading.max_ns)}{where}"]

@@ -7,7 +7,7 @@ import pytest
 from perfkit.insights.ranking import find_insights
 from perfkit.scaling.summary import scaling
 from perfkit.schema.common import Finding
-from perfkit.schema.cross_rank import Straggler
+from perfkit.schema.cross_rank import OneOffStraggler, Straggler
 from perfkit.schema.report import Insight
 from perfkit.schema.run import RunReport
 from tests.support.report_builders import (
@@ -45,27 +45,30 @@ def test_a_compute_bound_run_has_no_insights() -> None:
     assert found(run_of({}, {})) == []
 
 
+def make_straggler(rank: int, **changes: Any) -> Straggler:
+    fields: dict[str, Any] = {
+        "rank": rank,
+        "category": "data_loading",
+        "lag_ns": 20 * MS,
+        "share": 0.2,
+        "gain_ns": 20 * MS,
+        "steps_late": 4,
+        "steps_last": 4,
+        "steps": 4,
+    }
+    return Straggler(**(fields | changes))
+
+
 def waiting_run(wait: int, transfer: int, *, slow: bool = True, **changes: Any) -> RunReport:
     """Two ranks: rank 1 loads 20 ms longer, rank 0 waits for it; `wait` and `transfer` are summed, in ms."""
     parts = (
         {"compute": 60 * MS, "communication": 30 * MS, "data_loading": 8 * MS},
         {"compute": 60 * MS, "communication": 10 * MS, "data_loading": 28 * MS},
     )
-    late = Straggler(
-        rank=1,
-        evidence="waiting",
-        lag_ns=20 * MS,
-        noise_ns=0,
-        share=0.2,
-        category="data_loading",
-        category_ns=20 * MS,
-        wait_ns=20 * MS,
-        steps_last=4,
-        steps=4,
-    )
+    late = make_straggler(1)
     fields: dict[str, Any] = {
         "efficiency": make_efficiency(wait_ns=wait * MS, transfer_ns=transfer * MS, unmatched_ns=0),
-        "cross_rank": make_across(straggler=late if slow else None),
+        "cross_rank": make_across(stragglers=[late] if slow else [], stragglers_gain_ns=20 * MS if slow else 0),
     }
     return run_of(*parts, **(fields | changes))
 
@@ -79,7 +82,7 @@ def test_waiting_names_the_straggler_its_category_and_a_recommendation() -> None
     assert one.recommendation == "use --num-workers 2 to load while the step computes"
     assert one.potential_saving_ns == 20 * MS
     assert one.evidence["wait_share"] == 0.8
-    assert one.evidence["longer_ns"] == 20 * MS
+    assert one.evidence["gain_ns"] == 20 * MS
 
 
 def test_waiting_with_missing_ranks_is_a_lower_bound() -> None:
@@ -107,8 +110,59 @@ def test_per_sample_reads_get_the_advice_to_batch() -> None:
 
 def test_waiting_without_a_straggler_names_no_rank() -> None:
     one = the("waiting", found(waiting_run(128, 32, slow=False)))
-    assert "waiting for other ranks, with no single straggler" in one.sentence
+    assert "waiting for other ranks, none of which is late beyond chance in all steps" in one.sentence
     assert one.potential_saving_ns == 16 * MS
+
+
+def test_two_late_ranks_are_both_named_and_one_alone_promises_nothing() -> None:
+    late = [make_straggler(rank, gain_ns=0, category="overhead") for rank in (1, 3)]
+    across = make_across(stragglers=late, stragglers_gain_ns=20 * MS)
+    part = {"compute": 60 * MS, "communication": 15 * MS}
+    run = run_of(part, part, part, part, efficiency=waiting_run(128, 32).efficiency, cross_rank=across)
+    one = the("waiting", found(run))
+    assert "waiting for ranks 1 and 3, which spend up to 20.0 ms more idle" in one.sentence
+    assert one.recommendation.startswith("mend all 2: one alone saves nothing; ")
+    assert one.potential_saving_ns == 20 * MS
+
+
+def test_late_ranks_whose_mending_saves_nothing_are_not_advised_on() -> None:
+    across = make_across(stragglers=[make_straggler(1, gain_ns=0)], stragglers_gain_ns=0)
+    one = the("waiting", found(waiting_run(128, 32, cross_rank=across)))
+    assert "rank 1" not in one.sentence + one.recommendation
+
+
+def test_a_late_rank_that_explains_little_of_the_waiting_is_only_part_of_it() -> None:
+    across = make_across(stragglers=[make_straggler(1, gain_ns=4 * MS)], stragglers_gain_ns=4 * MS)
+    one = the("waiting", found(waiting_run(128, 32, cross_rank=across)))
+    assert "of it waiting for other ranks, in part for rank 1, which" in one.sentence
+    assert one.potential_saving_ns == 4 * MS
+
+
+@pytest.mark.parametrize(
+    ("changes", "who", "what"),
+    [
+        (
+            {"every": 3},
+            "rank 1, which spends 20.0 ms more in one of 3 steps idle",
+            "find what runs on rank 1 in one of 3 steps only",
+        ),
+        ({"every": 2, "in_turns": True}, "ranks 0 and 1 in turns, which spend up to 20.0 ms more idle", "each of the"),
+    ],
+)
+def test_a_pattern_is_called_what_it_is(changes: dict[str, Any], who: str, what: str) -> None:
+    ranks = (0, 1) if "in_turns" in changes else (1,)
+    late = [make_straggler(rank, category="overhead", **changes) for rank in ranks]
+    across = make_across(stragglers=late, stragglers_gain_ns=20 * MS)
+    one = the("waiting", found(waiting_run(128, 32, cross_rank=across)))
+    assert who in one.sentence
+    assert what in one.recommendation
+
+
+def test_waiting_for_a_single_delay_says_so() -> None:
+    once = OneOffStraggler(rank=0, step=7, lag_ns=120 * MS, category="compute", category_ns=120 * MS)
+    one = the("waiting", found(waiting_run(128, 32, cross_rank=make_across(one_off_stragglers=[once]))))
+    assert one.sentence.endswith("waiting for other ranks, most of it for rank 0 in step 7 (compute +120 ms)")
+    assert one.recommendation.startswith("find what runs in step 7 on rank 0 only")
 
 
 def test_start_up_skew_is_not_called_waiting() -> None:

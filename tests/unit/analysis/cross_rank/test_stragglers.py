@@ -1,111 +1,255 @@
-"""Persistent and one-off stragglers, and noise."""
+"""Ranks that are late in every step, in every n-th, in turns or once; and silence where nobody is."""
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
-from perfkit.analysis.cross_rank.matching import MatchedCollectives, match
-from perfkit.analysis.cross_rank.stragglers import find_one_off_stragglers, find_straggler, step_delays
-from perfkit.schema.common import Category
-from perfkit.schema.cross_rank import OneOffStraggler, Straggler
-from perfkit.schema.rank import RankReport
-from tests.support.calls_builder import make_matched
+from perfkit.analysis.cross_rank.lateness import OWN, OwnTimes, excess, own_times
+from perfkit.analysis.cross_rank.straggler_sentences import stragglers_sentence
+from perfkit.analysis.cross_rank.stragglers import Stragglers, find_one_off_stragglers, find_stragglers
+from perfkit.schema.common import CATEGORIES, Category
 from tests.support.report_builders import make_rank, make_step
 
 MS = 1_000_000
 STEPS = 20
-EMPTY = dict.fromkeys(("compute", "memcpy", "data_loading", "overhead"), 0)
+USUAL_NS = 100 * MS
+Cells = NDArray[np.int64]
 
 
-def noise(ranks: int = 4, ms: float = 0.3, steps: int = STEPS, seed: int = 3) -> NDArray[np.int64]:
-    return np.random.default_rng(seed).integers(0, round(ms * MS), (ranks, steps)) + 2 * MS
+def noise(ranks: int = 4, steps: int = STEPS, ms: float = 1.0, seed: int = 3) -> Cells:
+    return np.random.default_rng(seed).normal(0, ms * MS, (ranks, steps)).astype(np.int64)
 
 
-def make_ranks(late_ns: NDArray[np.int64], category: Category = "compute") -> list[RankReport]:
-    """Ranks whose time before the collective is the category's, and which wait for the last."""
-    last = late_ns.max(axis=0)
-    return [
-        make_rank(
-            rank,
-            [
-                make_step(step, **(EMPTY | {category: late, "communication": int(last[step]) - late + 1000}))
-                for step, late in enumerate(own.tolist())
-            ],
-        )
-        for rank, own in enumerate(late_ns)
-    ]
+def times_of(late_ns: Cells, category: Category = "overhead", noise_ns: Cells | None = None) -> OwnTimes:
+    """Return ranks that compute, are late by `late_ns` in a category, and wait for the last in the same step."""
+    ranks, steps = late_ns.shape
+    exposed = np.zeros((ranks, steps, len(CATEGORIES)), np.int64)
+    exposed[:, :, CATEGORIES.index("compute")] = USUAL_NS + (0 if noise_ns is None else noise_ns)
+    exposed[:, :, CATEGORIES.index(category)] += np.maximum(late_ns, 0) + 2 * MS
+    own = exposed.sum(axis=2)
+    exposed[:, :, CATEGORIES.index("communication")] = own.max(axis=0) - own + MS
+    return OwnTimes(list(range(ranks)), list(range(2, 2 + steps)), exposed)
 
 
-def find(ranks: list[RankReport], matched: MatchedCollectives) -> tuple[Straggler | None, list[OneOffStraggler]]:
-    found = step_delays(ranks, matched)
-    assert found is not None
-    straggler = find_straggler(found)
-    return straggler, find_one_off_stragglers(found, straggler)
+def late(ranks: int, steps: int, **delays_ms: float) -> Cells:
+    """Return constant delays of ranks: `r1=3.0` is rank 1 by 3 ms."""
+    cells = np.zeros((ranks, steps), np.int64)
+    for name, ms in delays_ms.items():
+        cells[int(name[1:])] = round(ms * MS)
+    return cells
 
 
-@pytest.mark.parametrize("category", ["compute", "data_loading", "overhead", "memcpy"])
-def test_a_persistent_straggler_is_named_with_its_category(category: Category) -> None:
-    late = noise()
-    late[2] += 3 * MS
-    straggler, steps = find(make_ranks(late, category), make_matched(late))
-    assert straggler is not None
-    assert (straggler.rank, straggler.evidence, straggler.category) == (2, "waiting", category)
-    assert straggler.lag_ns == pytest.approx(3 * MS, abs=0.2 * MS)
-    assert straggler.category_ns == pytest.approx(3 * MS, abs=0.2 * MS)
-    assert (straggler.steps_last, straggler.steps) == (STEPS, STEPS)
-    assert steps == []
+def sentence(found: Stragglers) -> str:
+    return stragglers_sentence(found.ranks, found.gain_ns)
 
 
-def test_without_matches_own_time_identifies_the_straggler() -> None:
-    late = noise()
-    late[2] += 3 * MS
-    straggler, _ = find(make_ranks(late), match({}))
-    assert straggler is not None
-    assert (straggler.rank, straggler.evidence) == (2, "own_time")
-    assert straggler.lag_ns == pytest.approx(3 * MS, abs=0.2 * MS)
+@pytest.mark.parametrize("category", OWN)
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_a_persistent_straggler_is_named_with_its_category_and_size(category: Category, ranks: int) -> None:
+    times = times_of(late(ranks, STEPS, r1=12), category, noise(ranks))
+    (row,) = find_stragglers(times).ranks
+    assert (row.rank, row.category, row.every, row.steps) == (1, category, 1, STEPS)
+    assert row.lag_ns == pytest.approx(12 * MS, rel=0.2)
+    assert find_one_off_stragglers(times, find_stragglers(times)) == []
 
 
-def test_noise_makes_no_straggler() -> None:
-    for seed in range(200):
-        late = noise(ms=2, seed=seed)
-        assert find(make_ranks(late), make_matched(late)) == (None, [])
+def test_three_long_steps_are_enough_for_a_long_delay() -> None:
+    cells = np.array([[20, 40, 30], [520, 515, 530]]) * MS
+    (row,) = find_stragglers(times_of(cells, "overhead", noise(2, 3, ms=5))).ranks
+    assert (row.rank, row.category, row.steps_last, row.steps) == (1, "overhead", 3, 3)
+    assert row.lag_ns == pytest.approx(490 * MS, rel=0.05)
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_two_steps_are_no_evidence(steps: int) -> None:
+    times = times_of(late(4, steps, r1=50))
+    found = find_stragglers(times)
+    assert found == Stragglers([], 0)
+    assert find_one_off_stragglers(times, found) == []
+
+
+@pytest.mark.parametrize(("ranks", "steps"), [(2, 3), (4, 10)])
+@pytest.mark.parametrize("shape", ["normal", "heavy", "one noisy rank", "shared by all ranks"])
+def test_chance_makes_no_straggler(ranks: int, steps: int, shape: str) -> None:
+    runs, blamed = 30, 0
+    for seed in range(runs):
+        random = np.random.default_rng((seed, ranks, steps))
+        cells = random.normal(0, 8, (ranks, steps)) if shape != "heavy" else 3 * random.standard_t(2, (ranks, steps))
+        if shape == "one noisy rank":
+            cells[0] *= 5
+        if shape == "shared by all ranks":
+            cells += random.normal(0, 20, steps)
+        blamed += bool(find_stragglers(times_of(late(ranks, steps), noise_ns=(cells * MS).astype(np.int64))).ranks)
+    assert blamed <= 0.1 * runs
+
+
+def test_a_hiccup_does_not_hide_a_straggler() -> None:
+    for rank in (0, 1):
+        cells = late(2, 5, r1=6)
+        cells[rank, 4] += 15 * MS  # the last recorded step, in which the profiler stops
+        (row,) = find_stragglers(times_of(cells, noise_ns=noise(2, 5, ms=0.3))).ranks
+        assert (row.rank, row.every) == (1, 1)
+        assert row.lag_ns == pytest.approx(6 * MS, rel=0.2)
+
+
+def test_one_lateness_counts_once_however_many_collectives_wait_for_it() -> None:
+    # The lag is of the rank's own time, so it cannot exceed the step, whatever the collectives add up to.
+    times = times_of(late(2, 10, r1=48), noise_ns=noise(2, 10))
+    (row,) = find_stragglers(times).ranks
+    assert row.lag_ns == pytest.approx(48 * MS, rel=0.05)
+    assert row.gain_ns <= row.lag_ns
+
+
+def test_two_equally_late_ranks_are_both_named_and_one_alone_gains_nothing() -> None:
+    found = find_stragglers(times_of(late(4, 10, r1=48, r3=48), noise_ns=noise(4, 10, ms=0.3)))
+    assert sorted(row.rank for row in found.ranks) == [1, 3]
+    assert all(row.lag_ns == pytest.approx(48 * MS, rel=0.05) for row in found.ranks)
+    assert all(row.gain_ns < 1 * MS for row in found.ranks)
+    assert found.gain_ns == pytest.approx(48 * MS, rel=0.05)
+    assert "2 ranks take longer than the others: rank" in sentence(found)
+    assert "if only one of them were mended" in sentence(found)
+    assert "delays the others" not in sentence(found)
+
+
+def test_of_three_ranks_two_late_ones_have_their_whole_lag() -> None:
+    found = find_stragglers(times_of(late(3, 10, r0=30, r2=30), noise_ns=noise(3, 10, ms=0.3)))
+    assert sorted(row.rank for row in found.ranks) == [0, 2]
+    assert all(row.lag_ns == pytest.approx(30 * MS, rel=0.05) for row in found.ranks)
+
+
+@pytest.mark.parametrize(("steps", "every"), [(6, 3), (9, 3), (10, 2), (20, 5)])
+def test_late_in_every_nth_step(steps: int, every: int) -> None:
+    cells = late(2, steps)
+    cells[1, 1::every] = 24 * MS
+    times = times_of(cells, "data_loading", noise(2, steps))
+    (row,) = find_stragglers(times).ranks
+    assert (row.rank, row.every, row.in_turns, row.category) == (1, every, False, "data_loading")
+    assert row.lag_ns == pytest.approx(24 * MS, rel=0.1)
+    # A delay in one of n steps costs the mean step its n-th part.
+    assert row.gain_ns == pytest.approx(24 * MS * row.steps_late / steps, rel=0.2)
+    named = {2: "second", 3: "third", 5: "5th"}[every]
+    assert f"rank 1 is late in every {named} step, by " in sentence(find_stragglers(times))
+    assert find_one_off_stragglers(times, find_stragglers(times)) == []
+
+
+@pytest.mark.parametrize(("ranks", "steps"), [(2, 6), (4, 6), (4, 12)])
+def test_ranks_that_take_turns(ranks: int, steps: int) -> None:
+    cells = late(ranks, steps)
+    cells[np.arange(steps) % ranks, np.arange(steps)] = 24 * MS
+    found = find_stragglers(times_of(cells, noise_ns=noise(ranks, steps, ms=0.5)))
+    assert sorted(row.rank for row in found.ranks) == list(range(ranks))
+    assert all(row.in_turns and row.lag_ns == pytest.approx(24 * MS, rel=0.1) for row in found.ranks)
+    assert found.gain_ns == pytest.approx(24 * MS, rel=0.1)
+    assert "take turns: one of them is late in each step, by " in sentence(found)
+
+
+@pytest.mark.parametrize("hiccups", [(2, 7), (1, 4), (3, 9)])
+def test_two_hiccups_are_no_period(hiccups: tuple[int, int]) -> None:
+    cells = late(2, 10)
+    cells[0, hiccups[0]], cells[0, hiccups[1]] = 15 * MS, 40 * MS
+    assert find_stragglers(times_of(cells, noise_ns=noise(2, 10))).ranks == []
+
+
+def test_what_a_rank_makes_up_for_elsewhere_is_no_lateness() -> None:
+    cells = noise(4, 10, ms=0.3)
+    cells[1] -= 30 * MS  # computes that much less, and spends it on loading
+    assert find_stragglers(times_of(late(4, 10, r1=30), "data_loading", cells)).ranks == []
+
+
+def test_a_rank_that_nobody_waits_for_is_not_late() -> None:
+    times = times_of(late(2, 10, r1=30), noise_ns=noise(2, 10))
+    column = CATEGORIES.index("communication")
+    times.exposed_ns[:, :, column] = MS
+    assert find_stragglers(times).ranks == []
+    times.exposed_ns[:, :, column] = 0  # not recorded: unknown whether anybody waits
+    (row,) = find_stragglers(times).ranks
+    assert row.gain_ns == 0
+    assert "costs no measurable time" in sentence(find_stragglers(times))
 
 
 def test_a_one_off_delay_is_not_a_persistent_straggler() -> None:
-    late = noise()
-    late[3, 7] += 30 * MS
-    straggler, steps = find(make_ranks(late, "data_loading"), make_matched(late))
-    assert straggler is None
-    (step,) = steps
-    assert (step.rank, step.step, step.category) == (3, 7, "data_loading")
-    assert step.lag_ns == pytest.approx(30 * MS, abs=0.5 * MS)
+    cells = late(4, STEPS)
+    cells[3, 7] = 60 * MS
+    times = times_of(cells, "data_loading", noise())
+    found = find_stragglers(times)
+    assert found.ranks == []
+    (step,) = find_one_off_stragglers(times, found)
+    assert (step.rank, step.step, step.category) == (3, 9, "data_loading")
+    assert step.lag_ns == pytest.approx(60 * MS, rel=0.1)
 
 
-def test_both_are_told_apart() -> None:
-    late = noise()
-    late[2] += 3 * MS
-    late[0, 11] += 40 * MS
-    straggler, steps = find(make_ranks(late), make_matched(late))
-    assert straggler is not None
-    assert (straggler.rank, straggler.steps_last) == (2, STEPS - 1)
-    assert [(step.rank, step.step) for step in steps] == [(0, 11)]
+def test_a_one_off_delay_of_two_ranks_blames_neither() -> None:
+    cells = late(4, STEPS)
+    cells[[1, 3], 7] = 60 * MS
+    times = times_of(cells, noise_ns=noise())
+    assert find_one_off_stragglers(times, find_stragglers(times)) == []
 
 
-def test_start_skew_is_not_a_one_off_delay() -> None:
-    late = noise()
-    late[1, 0] += 500 * MS
-    assert find(make_ranks(late), make_matched(late)) == (None, [])
+def test_a_one_off_delay_beside_a_straggler() -> None:
+    cells = late(4, STEPS, r2=8)
+    cells[0, 11] = 80 * MS
+    times = times_of(cells, noise_ns=noise())
+    found = find_stragglers(times)
+    assert [row.rank for row in found.ranks] == [2]
+    assert [(one.rank, one.step) for one in find_one_off_stragglers(times, found)] == [(0, 13)]
 
 
-def test_a_straggler_without_an_identified_cause() -> None:
-    late = noise()
-    late[2] += 3 * MS
-    straggler, _ = find(make_ranks(noise()), make_matched(late))
-    assert straggler is not None
-    assert (straggler.rank, straggler.category) == (2, None)
+def test_a_thousand_ranks() -> None:
+    quiet = noise(1000, 5, ms=2)
+    assert find_stragglers(times_of(late(1000, 5), noise_ns=quiet)).ranks == []
+    found = find_stragglers(times_of(late(1000, 5, r17=25, r803=25), noise_ns=quiet))
+    assert sorted(row.rank for row in found.ranks) == [17, 803]
 
 
-def test_one_step_or_one_rank_has_no_straggler() -> None:
-    late = noise(steps=1)
-    assert step_delays(make_ranks(late), make_matched(late)) is None
-    assert step_delays(make_ranks(noise(ranks=1)), match({})) is None
+def test_many_late_ranks_are_counted_not_listed() -> None:
+    cells = late(100, 10)
+    cells[:30] = 20 * MS
+    found = find_stragglers(times_of(cells, noise_ns=noise(100, 10)))
+    assert len(found.ranks) == 30
+    assert "and 26 more ranks" in sentence(found)
+
+
+def test_only_common_steps_of_known_ranks_are_compared() -> None:
+    ranks = [make_rank(0, [make_step(5), make_step(6)]), make_rank(1, [make_step(6), make_step(7)]), make_rank(None)]
+    times = own_times(ranks)
+    assert times is not None
+    assert (times.ranks, times.steps) == ([0, 1], [6])
+    assert own_times([make_rank(0), make_rank(1, [make_step(99)])]) is None
+    assert own_times([make_rank(0)]) is None
+
+
+@given(hnp.arrays(np.int64, st.tuples(st.integers(2, 7), st.integers(1, 5)), elements=st.integers(0, 9)))
+def test_the_excess_is_over_the_median_of_the_others(values: Cells) -> None:
+    beyond = excess(values)
+    for place in range(len(values)):
+        assert beyond[place].tolist() == (values[place] - np.median(np.delete(values, place, axis=0), axis=0)).tolist()
+
+
+@given(
+    st.integers(2, 6).flatmap(
+        lambda ranks: hnp.arrays(
+            np.int64, st.tuples(st.just(ranks), st.integers(3, 12), st.just(5)), elements=st.integers(0, 10**9)
+        )
+    ),
+    st.integers(0, 5),
+    st.integers(0, 10**10),
+)
+def test_nothing_is_promised_beyond_what_removal_gives(exposed: Cells, rank: int, delay_ns: int) -> None:
+    exposed[rank % len(exposed), :, CATEGORIES.index("overhead")] += delay_ns
+    times = OwnTimes(list(range(len(exposed))), list(range(exposed.shape[1])), exposed)
+    found = find_stragglers(times)
+    own = times.own_ns
+    longest_ns = int(exposed.sum(axis=2).max())
+    assert 0 <= found.gain_ns <= longest_ns
+    for row in found.ranks:
+        next_ns = np.delete(own, row.rank, axis=0).max(axis=0)
+        ahead_ns = np.maximum(own[row.rank] - next_ns, 0)
+        assert 0 < row.lag_ns <= longest_ns
+        assert 0 <= row.gain_ns <= min(row.lag_ns, round(float(ahead_ns.mean())) + 1)
+        assert row.gain_ns <= found.gain_ns
+    for one in find_one_off_stragglers(times, found):
+        step = times.steps.index(one.step)
+        assert one.lag_ns <= own[one.rank, step] - np.delete(own[:, step], one.rank).max()

@@ -208,9 +208,46 @@ def test_a_straggler_is_blamed_instead_of_the_network(tmp_path: Path) -> None:
     assert run.verdict.bound == "imbalance"
     assert run.verdict.share == pytest.approx(0.3)
     assert run.verdict.sentence == (
-        "straggler: rank 1 delays the others by 30.0 µs per step (compute +30.0 µs); it is last in 3 of 3 steps"
+        "straggler: rank 1 delays the others by 30.0 µs per step (compute); it is last in 3 of 3 steps"
     )
     assert {finding.rank for finding in run.findings if finding.code == "straggler"} == {1}
+
+
+def test_collectives_that_overlap_count_one_lateness_once(tmp_path: Path) -> None:
+    def with_buckets(rank: int, compute: int) -> TraceBuilder:
+        builder = TraceBuilder(rank, 2, backend="gloo")
+        for number in range(5):
+            begin = 100 * number
+            builder.step(number, begin, 100).op("aten::mm", begin, compute)
+            for bucket in range(3):
+                builder.gloo("all_reduce", begin + compute, 95 - compute + bucket, tid=100 + bucket)
+        return builder
+
+    run = analyse(tmp_path, rank0=with_buckets(0, 40), rank1=with_buckets(1, 88))
+    assert run.cross_rank is not None
+    (late,) = run.cross_rank.stragglers
+    assert (late.rank, late.lag_ns) == (1, 48_000)
+    assert run.verdict.sentence == (
+        "straggler: rank 1 delays the others by 48.0 µs per step (compute); it is last in 5 of 5 steps"
+    )
+
+
+def test_waiting_for_one_long_step_of_one_rank_says_so(tmp_path: Path) -> None:
+    def with_evaluation(rank: int) -> TraceBuilder:
+        builder = TraceBuilder(rank, 2, backend="gloo")
+        begin = 0
+        for number in range(6):
+            wall = 5000 if number == 3 else 100
+            compute = wall - 10 if rank == 0 or number != 3 else 90
+            builder.step(number, begin, wall).op("aten::mm", begin, compute)
+            builder.gloo("all_reduce", begin + compute, wall - compute)
+            begin += wall
+        return builder
+
+    run = analyse(tmp_path, rank0=with_evaluation(0), rank1=with_evaluation(1))
+    assert run.verdict.bound == "communication"
+    assert "of it waiting for other ranks, most of it for rank 0 in step 3 (compute +4.90 ms)" in run.verdict.sentence
+    assert {"straggler", "one_off_straggler"} & codes(run) == {"one_off_straggler"}
 
 
 def test_step_marker_names_other_annotations(tmp_path: Path) -> None:

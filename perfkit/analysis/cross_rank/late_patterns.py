@@ -1,0 +1,143 @@
+"""Ranks that are late in every n-th step only, and ranks that take turns at it."""
+
+import math
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from perfkit.analysis.cross_rank.lateness import (
+    FALSE_ALARMS,
+    MEDIAN_ERROR,
+    OWN,
+    Bools,
+    Floats,
+    OwnTimes,
+    degrees_of_freedom,
+    excess,
+    median_variance,
+    pooled_noise_ns,
+    waited_ns,
+)
+from perfkit.schema.common import Category
+from perfkit.stats.student_t import upper_quantile
+from perfkit.trace.intervals import Ints
+
+MIN_SHARE: Final = 0.05
+"""Smallest delay in a step, as a share of the step."""
+_LONGEST: Final = 16
+"""Longest period that is tried."""
+_MOST_STEPS: Final = 4096
+"""The search looks at this many steps."""
+_FEWEST: Final = 2
+"""A delay must come back at least this often on one rank, or go on this long after all ranks had their turn."""
+_REGULAR: Final = 0.9
+"""Smallest share of the steps that must fit the period."""
+_ALIKE: Final = 0.5
+"""Largest deviation of a delay from their median, relative to it ..."""
+_ALIKE_TWICE: Final = 0.15
+"""... and if there are only two, which may be a coincidence."""
+_WAITED: Final = 0.5
+"""Smallest share of the delay that the others must be seen to wait."""
+_MOST: Final = 0.75
+"""Smallest share of the delays that are so."""
+_REST: Final = 0.25
+"""Largest median excess in the other steps, relative to the delay."""
+
+
+class Periodic(NamedTuple):
+    """A rank that is late in every n-th step."""
+
+    place: int
+    """Index of the rank."""
+    category: Category
+    every: int
+    late: Bools
+    """Whether it is late, shape (steps,)."""
+    in_turns: bool
+    """Whether other ranks are late in the steps between."""
+
+
+class _Category(NamedTuple):
+    """A category in which some rank has long steps."""
+
+    name: Category
+    values: Ints
+    """Own times, shape (ranks, steps)."""
+    beyond: Floats
+    """Their excess over the other ranks."""
+
+
+def find_periodic(times: OwnTimes) -> list[Periodic]:
+    """Return the ranks that are late in every n-th step, by the shortest period that fits."""
+    first = OwnTimes(times.ranks, times.steps[:_MOST_STEPS], times.exposed_ns[:, :_MOST_STEPS])
+    least_ns = MIN_SHARE * first.wall_ns
+    every = (_Category(name, first.of(name), excess(first.of(name))) for name in OWN)
+    categories = [one for one in every if (one.beyond >= least_ns).any()]
+    steps, waited = np.array(first.steps), waited_ns(first) if categories else None
+    if waited is None:
+        return []
+    for period in range(2, min(_LONGEST, len(steps) - _FEWEST) + 1):
+        found = [row for one in categories for row in _with_period(one, steps % period, waited, least_ns)]
+        if found:
+            # Of several categories, the one with the largest delay.
+            found.sort(
+                key=lambda row: max(one.beyond[row.place].max() for one in categories if one.name == row.category)
+            )
+            best = {row.place: row for row in found}
+            return [row._replace(late=_in_all_steps(times, row)) for row in best.values()]
+    return []
+
+
+def _in_all_steps(times: OwnTimes, one: Periodic) -> Bools:
+    phase = np.array(times.steps) % one.every
+    return np.asarray(phase == phase[int(one.late.argmax())])
+
+
+def _with_period(one: _Category, phase: Ints, waited: Floats, least_ns: float) -> Iterator[Periodic]:
+    """Yield the ranks whose delays in this category are all in the same phase, shape (steps,)."""
+    cells = _late_cells(one, phase, least_ns)
+    period = cells.shape[1]
+    once = {place: int(cells[place].argmax()) for place in np.flatnonzero(cells.sum(axis=1) == 1).tolist()}
+    fitting = {}
+    for place, number in once.items():
+        beyond, late = one.beyond[place], phase == number
+        if _comes_back(beyond, late) and _is_waited_for(beyond, waited[place], late):
+            fitting[place] = late
+    turns = len(fitting) == period == len({once[place] for place in fitting})
+    for place, late in fitting.items():
+        if turns or 2 * period <= len(phase):
+            yield Periodic(place, one.name, period, late, turns)
+
+
+def _late_cells(one: _Category, phase: Ints, least_ns: float) -> Bools:
+    """Return for each rank and phase whether the rank is late in it beyond chance, shape (ranks, phases)."""
+    (ranks, steps), count = one.values.shape, np.bincount(phase)
+    period = len(count)
+    if not count.all() or period >= steps:
+        return np.zeros((ranks, period), np.bool_)
+    middle = np.stack([np.median(one.beyond[:, phase == number], axis=1) for number in range(period)], axis=1)
+    late = middle >= least_ns
+    if not late.any():
+        return late
+    noise = max(pooled_noise_ns(one.values, phase) * math.sqrt(1 + median_variance(ranks - 1)), 1.0)
+    # As many pairs of rank and phase as the search compares, over all periods up to this one.
+    compared = ranks * len(OWN) * period * (period + 1) // 2
+    limit = upper_quantile(FALSE_ALARMS / compared, degrees_of_freedom(ranks, steps, period))
+    return np.asarray(late & (middle * np.sqrt(count) > limit * MEDIAN_ERROR * noise))
+
+
+def _comes_back(beyond: Floats, late: Bools) -> bool:
+    """Return whether a rank is late by about the same in these steps, and not in the others."""
+    delay = float(np.median(beyond[late]))
+    alike = _ALIKE if late.sum() > _FEWEST else _ALIKE_TWICE
+    same = np.abs(beyond[late] - delay) <= alike * delay
+    between = np.where(late, True, beyond < delay / 2).mean() >= _REGULAR
+    return bool(same.mean() >= _MOST and between and np.median(beyond[~late]) <= _REST * delay)
+
+
+def _is_waited_for(beyond: Floats, waited: Floats, late: Bools) -> bool:
+    """Return whether the others wait for the rank in these steps: hiccups of several ranks may hide each other."""
+    seen = late & (np.arange(len(late)) < len(late) - 1)
+    # Of the last step nobody knows: the others may wait in the step after it.
+    return not seen.any() or bool(np.median(waited[seen]) >= _WAITED * np.median(beyond[late]))

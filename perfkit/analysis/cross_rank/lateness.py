@@ -1,0 +1,169 @@
+"""How much longer each rank takes than the others, in its own time, and whether that can be chance.
+
+A rank's own time is its step without exposed communication, and so without waiting for others. Lateness is the excess
+of a rank's own time in a category over the median of the other ranks, step by step (metrics.md section 5).
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfkit.schema.common import CATEGORIES, Category
+from perfkit.schema.rank import RankReport
+from perfkit.stats.student_t import upper_quantile
+from perfkit.trace.intervals import Ints
+
+OWN: Final[tuple[Category, ...]] = ("compute", "memcpy", "data_loading", "overhead")
+COLUMN: Final = {category: place for place, category in enumerate(CATEGORIES)}
+FALSE_ALARMS: Final = 0.05
+"""Nominal probability that chance makes any rank late in any category of a run; the tests stay well below it."""
+_MEDIAN_VARIANCE: Final = (1.0, 0.5, 0.449)
+"""Variance of the median of one, two and three normal values, relative to the variance of one."""
+MEDIAN_ERROR: Final = math.sqrt(math.pi / 2)
+"""Standard error of a median of normal values, relative to that of their mean."""
+_SHAMOS: Final = math.sqrt(2) * 0.6745
+"""Median difference of two normal values, relative to their standard deviation."""
+_PAIR: Final = 2
+_FEW_STEPS: Final = 16
+_MOST_STEPS: Final = 4096
+"""Steps beyond these add nothing to the noise."""
+_NS: Final = 1.0
+"""Smallest noise, so that equal values divide."""
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+
+class OwnTimes(NamedTuple):
+    """Own times of the ranks in the steps that all of them recorded."""
+
+    ranks: list[int]
+    steps: list[int]
+    exposed_ns: Ints
+    """Shape (ranks, steps, categories)."""
+
+    @property
+    def own_ns(self) -> Ints:
+        """Step without exposed communication, shape (ranks, steps)."""
+        own: Ints = self.exposed_ns.sum(axis=2) - self.exposed_ns[:, :, COLUMN["communication"]]
+        return own
+
+    @property
+    def wall_ns(self) -> float:
+        """Median over steps of the slowest rank's wall time."""
+        return float(np.median(self.exposed_ns.sum(axis=2).max(axis=0)))
+
+    def of(self, category: Category) -> Ints:
+        """Return the own time in a category, shape (ranks, steps)."""
+        return self.exposed_ns[:, :, COLUMN[category]]
+
+
+def own_times(ranks: Sequence[RankReport]) -> OwnTimes | None:
+    """Return the own times in the steps that all ranks recorded; None with fewer than two ranks or no common step."""
+    table = {rank.rank: {step.step: step for step in rank.steps} for rank in ranks if rank.rank is not None}
+    if len(table) < 2:
+        return None
+    common = set.intersection(*(set(steps) for steps in table.values()))
+    steps = sorted(step for step in common if step is not None)
+    if not steps:
+        return None
+    exposed = [[[getattr(own[s].exposed_ns, c) for c in CATEGORIES] for s in steps] for own in table.values()]
+    return OwnTimes(list(table), steps, np.array(exposed, np.int64))
+
+
+def excess(values: Ints | Floats) -> Floats:
+    """Return by how much each rank exceeds the median of the others, per step; shape (ranks, steps)."""
+    ranks = len(values)
+    order = np.argsort(values, axis=0, kind="stable")
+    place = np.argsort(order, axis=0, kind="stable")
+    ordered = np.take_along_axis(values, order, axis=0).astype(np.float64)
+    others = ranks - 1
+    # The k-th of the others is the k-th of all, or the next where the rank itself stands before it.
+    low, high = (others - 1) // 2, others // 2
+    middle = sum(np.take_along_axis(ordered, k + (place <= k), axis=0) for k in (low, high)) / 2
+    return np.asarray(values - middle, np.float64)
+
+
+def waited_ns(times: OwnTimes) -> Floats:
+    """Return how much more the others communicate, exposed, than each rank in a step or the next; (ranks, steps).
+
+    They may wait only in the next step, if the rank was late after the last collective.
+    """
+    less = -excess(times.of("communication"))
+    less[:, :-1] = np.maximum(less[:, :-1], less[:, 1:])
+    return less
+
+
+def median_variance(count: int) -> float:
+    """Return the variance of the median of `count` normal values, relative to the variance of one."""
+    return _MEDIAN_VARIANCE[count - 1] if count <= len(_MEDIAN_VARIANCE) else math.pi / 2 / count
+
+
+def noise_ns(values: Ints | Floats, cells: Ints) -> Floats:
+    """Return the variation of each row of `values` from step to step, shape (rows,).
+
+    The median difference between two steps of one cell, as a standard deviation (Shamos's estimator): a few hiccups
+    do not change it.
+
+    Args:
+        values: times, shape (rows, steps).
+        cells: cell of each step, shape (steps,): only steps of one cell are comparable.
+    """
+    return np.asarray(np.median(_differences(values, cells), axis=1) / _SHAMOS)
+
+
+def pooled_noise_ns(values: Ints | Floats, cells: Ints) -> float:
+    """Return the same over all ranks together, with one figure for all.
+
+    With three ranks or more, what all ranks share in a step (longer sequences, say) is no noise.
+    """
+    rest = values - np.median(values, axis=0) if len(values) > _PAIR else values
+    return float(np.median(_differences(rest, cells)) / _SHAMOS)
+
+
+def _differences(values: Ints | Floats, cells: Ints) -> Floats:
+    """Return absolute differences between steps of one cell, shape (rows, pairs)."""
+    thin = -(-len(cells) // _MOST_STEPS)
+    order = np.argsort(cells, kind="stable")[::thin]
+    ordered, cell = np.asarray(values, np.float64)[:, order], cells[order]
+    count = len(order)
+    # All pairs of a few steps; of many, those at distances that double, so that the cost stays linear.
+    lags = range(1, count) if count <= _FEW_STEPS else [1 << k for k in range(count.bit_length() - 1)]
+    parts = [np.abs(ordered[:, lag:] - ordered[:, :-lag])[:, cell[lag:] == cell[:-lag]] for lag in lags]
+    return np.concatenate(parts, axis=1)
+
+
+def surely_late(values: Ints | Floats, tail: float) -> Bools:
+    """Return for each rank whether the median of its excess over the others is positive beyond chance.
+
+    Either of two one-sided tests with half of `tail` decides. One is Student's t-test of the rank's excess. The other
+    has more degrees of freedom, and hiccups do not spoil it: it compares the median with the noise of all ranks
+    together, or with the rank's own, if that is larger.
+
+    Args:
+        values: times, shape (ranks, steps), of at least two steps.
+        tail: accepted probability of an error.
+    """
+    beyond, (ranks, steps) = excess(values), values.shape
+    middle, root = np.median(beyond, axis=1), math.sqrt(steps)
+    t = beyond.mean(axis=1) * root > upper_quantile(tail / 2, steps - 1) * np.maximum(beyond.std(axis=1, ddof=1), _NS)
+    together = pooled_noise_ns(values, np.zeros(steps, np.int64)) * math.sqrt(1 + median_variance(ranks - 1))
+    noise = np.maximum(np.maximum(_own_noise_ns(beyond), together), _NS)
+    df = degrees_of_freedom(ranks, steps)
+    return np.asarray((t & (middle > 0)) | (middle * root > upper_quantile(tail / 2, df) * MEDIAN_ERROR * noise))
+
+
+def _own_noise_ns(beyond: Floats) -> Floats:
+    """Return each rank's own noise, without hiccups: by pairs of steps, or with the longest delays cut, if smaller."""
+    middle = np.median(beyond, axis=1, keepdims=True)
+    cut = np.minimum(beyond, 2 * middle - beyond.min(axis=1, keepdims=True))
+    pairs = noise_ns(beyond, np.zeros(beyond.shape[1], np.int64))
+    return np.asarray(np.minimum(cut.std(axis=1, ddof=1), pairs))
+
+
+def degrees_of_freedom(ranks: int, steps: int, cells: int = 1) -> int:
+    """Return those of the noise of all ranks together about a mean per rank and cell."""
+    return (ranks - 1 if ranks > _PAIR else ranks) * (steps - cells)

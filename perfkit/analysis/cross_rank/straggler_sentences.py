@@ -1,0 +1,115 @@
+"""Say in a sentence which ranks are late, by how much, in what, and what that costs."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from perfkit.schema.cross_rank import CrossRankSummary, OneOffStraggler, Straggler
+from perfkit.util.formatting import duration
+
+_NAMED: Final = 4
+"""Most ranks that a sentence names one by one."""
+_NEARLY_ALL: Final = 0.9
+_MOST: Final = 0.5
+_HARDLY_ANY: Final = 0.1
+_ORDINALS: Final = {2: "second", 3: "third"}
+
+
+def stragglers_sentence(stragglers: Sequence[Straggler], gain_ns: int) -> str:
+    """Return a sentence about the ranks that are late in more than one step.
+
+    Args:
+        stragglers: at least one, largest lag first.
+        gain_ns: what the mean step could save if none were late.
+    """
+    if any(row.in_turns for row in stragglers):
+        return _turns(stragglers) + _cost(gain_ns)
+    if len(stragglers) == 1:
+        return _one(stragglers[0])
+    single = max(row.gain_ns for row in stragglers)
+    alone = (
+        f" ({_at_most(single)} if only one of them were mended)" if gain_ns and single < _NEARLY_ALL * gain_ns else ""
+    )
+    return _several(stragglers) + _cost(gain_ns) + alone
+
+
+def _one(row: Straggler) -> str:
+    lag, cause = duration(row.lag_ns), category_name(row)
+    if row.every > 1:
+        return f"rank {row.rank} is late in every {_ordinal(row.every)} step, by {lag} ({cause}){_cost(row.gain_ns)}"
+    if row.gain_ns >= _NEARLY_ALL * row.lag_ns:
+        return (
+            f"rank {row.rank} delays the others by {lag} per step ({cause}); "
+            f"it is last in {row.steps_last} of {row.steps} steps"
+        )
+    return f"rank {row.rank} takes {lag} per step longer than the others ({cause}){_cost(row.gain_ns, row.lag_ns)}"
+
+
+def _several(stragglers: Sequence[Straggler]) -> str:
+    named = [f"rank {row.rank} by {duration(row.lag_ns)}{_how_often(row)} ({category_name(row)})" for row in stragglers]
+    rest = f" and {len(named) - _NAMED} more ranks" if len(named) > _NAMED else ""
+    return f"{len(stragglers)} ranks take longer than the others: {', '.join(named[:_NAMED])}{rest}"
+
+
+def _how_often(row: Straggler) -> str:
+    return f" in every {_ordinal(row.every)} step" if row.every > 1 else " per step"
+
+
+def _turns(stragglers: Sequence[Straggler]) -> str:
+    numbers = sorted(row.rank for row in stragglers)
+    shortest, longest = min(row.lag_ns for row in stragglers), max(row.lag_ns for row in stragglers)
+    lag = duration(longest) if shortest >= _NEARLY_ALL * longest else f"{duration(shortest)} to {duration(longest)}"
+    causes = " or ".join(dict.fromkeys(category_name(row) for row in stragglers))
+    return f"{_ranks(numbers)} take turns: one of them is late in each step, by {lag} ({causes})"
+
+
+def _ranks(numbers: Sequence[int]) -> str:
+    if len(numbers) > _NAMED:
+        return f"ranks {', '.join(map(str, numbers[:_NAMED]))} and {len(numbers) - _NAMED} more"
+    return f"ranks {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
+
+
+def _cost(gain_ns: int, lag_ns: int = 0) -> str:
+    if gain_ns <= _HARDLY_ANY * lag_ns:
+        return ", which costs no measurable time: no rank waits for it alone" if lag_ns else ""
+    return f"; without that, a step could be up to {duration(gain_ns)} shorter"
+
+
+def _at_most(gain_ns: int) -> str:
+    return f"up to {duration(gain_ns)}" if gain_ns > 0 else "nothing"
+
+
+def _ordinal(number: int) -> str:
+    return _ORDINALS.get(number, f"{number}th")
+
+
+def category_name(row: Straggler) -> str:
+    """Return the category in which a rank is late, in words."""
+    return row.category.replace("_", " ")
+
+
+def one_off_cause(late: OneOffStraggler) -> str:
+    """Return the category in which a rank takes longer in one step, and by how much."""
+    if late.category is None:
+        return "cause not identified"
+    return f"{late.category.replace('_', ' ')} +{duration(late.category_ns)}"
+
+
+def one_off_clause(compared: CrossRankSummary, waited_ns: float) -> str:
+    """Return a clause that names the one-off delays if most of the waiting is due to them; else an empty string.
+
+    Args:
+        compared: the cross-rank analysis.
+        waited_ns: exposed waiting, summed over ranks and steps.
+    """
+    late = one_off_causes(compared, waited_ns)
+    if not late:
+        return ""
+    named = ", ".join(f"rank {one.rank} in step {one.step} ({one_off_cause(one)})" for one in late)
+    return f", most of it for {named}"
+
+
+def one_off_causes(compared: CrossRankSummary, waited_ns: float) -> list[OneOffStraggler]:
+    """Return the one-off delays if they explain most of the exposed waiting (ns, summed over ranks); else none."""
+    others = len(compared.rank_waits) - 1
+    explained_ns = sum(others * one.lag_ns for one in compared.one_off_stragglers)
+    return compared.one_off_stragglers if explained_ns > _MOST * waited_ns else []

@@ -1,0 +1,107 @@
+"""What ranks wait for: late ranks, a single delay, or nothing that stands out; and what to do about it."""
+
+from typing import Final
+
+from perfkit.analysis.cross_rank.straggler_sentences import one_off_causes, one_off_clause
+from perfkit.insights.rule import InsightDraft
+from perfkit.insights.run_context import RunContext
+from perfkit.schema.common import Category
+from perfkit.schema.cross_rank import Straggler
+from perfkit.util.formatting import duration
+
+_MAJORITY: Final = 0.5
+_NAMED: Final = 4
+_ACTIVITIES: Final[dict[Category, str]] = {
+    "compute": "computing",
+    "memcpy": "copying",
+    "data_loading": "loading data",
+    "overhead": "idle",
+}
+
+
+def cause_of_waiting(context: RunContext, late: list[Straggler], wait_ns: float) -> InsightDraft:
+    """Return the draft for waiting: what for, what to do, and what that could save.
+
+    Args:
+        context: the run.
+        late: the ranks that are late in more than one step, if mending them could save time.
+        wait_ns: waiting per step, the mean over ranks.
+    """
+    if late:
+        return _for_stragglers(context, late, wait_ns)
+    across, efficiency = context.run.cross_rank, context.run.efficiency
+    once = one_off_causes(across, efficiency.wait_ns) if across and efficiency else []
+    if across and efficiency and once:
+        steps = " and ".join(f"step {one.step} on rank {one.rank}" for one in once)
+        what = f"find what runs in {steps} only: an evaluation, a checkpoint, a log"
+        return InsightDraft(f"other ranks{one_off_clause(across, efficiency.wait_ns)}", {}, what, wait_ns)
+    recommendation = "synchronise less often" + (": --accumulate" if context.option("accumulate") is not None else "")
+    return InsightDraft("other ranks, none of which is late beyond chance in all steps", {}, recommendation, wait_ns)
+
+
+def _for_stragglers(context: RunContext, late: list[Straggler], wait_ns: float) -> InsightDraft:
+    """Return the draft for waiting for known ranks; its saving is what the mean step loses to them."""
+    across = context.run.cross_rank
+    gain_ns = float(across.stragglers_gain_ns) if across else 0.0
+    # The late ranks hardly wait, so the mean over ranks is less than what the others wait for them.
+    explained = gain_ns * (1 - len(late) / len(context.run.ranks)) >= _MAJORITY * wait_ns or late[0].in_turns
+    prompt = len(context.run.ranks) - len(late)
+    who = _who(late) if explained else f"other ranks, in part for {_who(late)}"
+    evidence = {"gain_ns": gain_ns}
+    if len(late) == 1:
+        evidence |= {"rank": float(late[0].rank), "lag_ns": float(late[0].lag_ns)}
+    return InsightDraft(who, evidence, _advice(context, late, prompt), min(gain_ns, context.step_ns))
+
+
+def _who(late: list[Straggler]) -> str:
+    first = late[0]
+    if len(late) == 1:
+        often = "per step" if first.every == 1 else f"in one of {first.every} steps"
+        return f"rank {first.rank}, which spends {duration(first.lag_ns)} more {often} {_ACTIVITIES[first.category]}"
+    ranks = _ranks(late)
+    lag = duration(first.lag_ns)
+    doing = " or ".join(dict.fromkeys(_ACTIVITIES[row.category] for row in late))
+    return f"{ranks}{' in turns' if first.in_turns else ''}, which spend up to {lag} more {doing}"
+
+
+def _ranks(late: list[Straggler]) -> str:
+    numbers = [str(rank) for rank in sorted(row.rank for row in late)]
+    if len(numbers) > _NAMED:
+        return f"ranks {', '.join(numbers[:_NAMED])} and {len(numbers) - _NAMED} more"
+    return f"ranks {', '.join(numbers[:-1])} and {numbers[-1]}"
+
+
+def _advice(context: RunContext, late: list[Straggler], prompt: int) -> str:
+    first = late[0]
+    if first.in_turns:
+        return f"find what each of the ranks does in one of {first.every} steps only"
+    if len(late) == 1:
+        return _speed_up(context, first, f"rank {first.rank}")
+    same = len({(row.category, row.every) for row in late}) == 1
+    how = _speed_up(context, first, _ranks(late)) if same else f"find what {_ranks(late)} do that the others do not"
+    alone = "" if any(row.gain_ns > 0 for row in late) else ": one alone saves nothing"
+    return f"mend all {len(late)}{alone}; {how}" if prompt else how
+
+
+def _speed_up(context: RunContext, row: Straggler, who: str) -> str:
+    if row.category == "data_loading":
+        return speed_up_input(context)
+    if row.every > 1:
+        return f"find what runs on {who} in one of {row.every} steps only: a log, a checkpoint, garbage collection"
+    return {
+        "compute": f"check for more work, a slower device or a shared one on {who}",
+        "overhead": f"check what the host does between kernels on {who}, and what else runs there",
+        "memcpy": f"check how copies are made on {who}: use pinned memory, and cores close to the device",
+    }[row.category]
+
+
+def speed_up_input(context: RunContext) -> str:
+    """Return what to do about slow input."""
+    workers = context.option("num_workers")
+    if context.option("read") == "per-sample":
+        return "use batched reads (--read batched), or --num-workers 2"
+    if workers == 0:
+        return "use --num-workers 2 to load while the step computes"
+    if workers is not None:
+        return f"use more than {workers} workers, --prefetch, or faster storage"
+    return "read in batches, or with loader workers that read ahead"

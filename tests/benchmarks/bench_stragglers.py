@@ -1,0 +1,130 @@
+"""Record training runs with known delays; print how many stragglers perfkit finds, with which size, and whom it blames.
+
+Usage: python -m tests.benchmarks.bench_stragglers [--runs 72] [--ranks 2 4] [--seed 1] [--folder FOLDER]
+
+Every set is recorded twice: `quiet`, with ranks at real-time priority (as root; else left out), and `loaded`,
+at normal priority beside whatever else the machine does, of which the load average is printed. Right is a run whose
+delayed ranks are named, with their pattern, and nobody else; its size is right within 20 %. Targets: quiet 98 % right,
+95 % of those with the right size, 1 % of the runs without a delay blaming somebody; loaded 80 % and 5 %.
+"""
+
+import argparse
+import os
+import pickle
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import perfkit
+from perfkit.schema.cross_rank import Straggler
+from tests.support.delayed_jobs import Delay, Job, make_jobs
+
+_REAL_TIME: Final = ("chrt", "-f", "50")
+_TOLERANCE: Final = 0.2
+_ROOT: Final = Path(__file__).parents[2]
+
+
+class Score(NamedTuple):
+    """How the runs of a set were judged."""
+
+    delayed: int
+    right: int
+    sized: int
+    quiet: int
+    blamed: int
+
+    def __str__(self) -> str:
+        return (
+            f"{_share(self.right, self.delayed):>16} {_share(self.sized, self.right):>16} "
+            f"{_share(self.blamed, self.quiet):>16}"
+        )
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part}/{whole} {100 * part / whole:.1f} %" if whole else "-"
+
+
+def named_right(delay: Delay, stragglers: Sequence[Straggler], ranks: int) -> bool:
+    """Return whether exactly the delayed ranks are named, with their pattern."""
+    late = tuple(range(ranks)) if delay.in_turns else delay.ranks
+    every = ranks if delay.in_turns else delay.every
+    return tuple(sorted(row.rank for row in stragglers)) == late and all(
+        (row.every, row.in_turns) == (every, delay.in_turns) for row in stragglers
+    )
+
+
+def score(folder: Path, jobs: Sequence[Job], ranks: int) -> Score:
+    """Analyse recorded jobs, print those that are judged wrongly, and count."""
+    delayed = right = sized = quiet = blamed = 0
+    for job in jobs:
+        (run,) = perfkit.analyze(folder / job.name).runs
+        stragglers = run.cross_rank.stragglers if run.cross_rank else []
+        if job.delay is None:
+            quiet, blamed, wrong = quiet + 1, blamed + bool(stragglers), bool(stragglers)
+        else:
+            wrong = not named_right(job.delay, stragglers, ranks)
+            delayed, right = delayed + 1, right + (not wrong)
+            seconds = job.delay.seconds
+            sized += not wrong and all(abs(row.lag_ns / 1e9 / seconds - 1) <= _TOLERANCE for row in stragglers)
+        if wrong:
+            found = [finding.message for finding in run.findings if finding.code == "straggler"]
+            print(f"  {job.name}, {job.steps} steps, {job.delay or 'no delay'}: {found or 'nobody named'}")
+    return Score(delayed, right, sized, quiet, blamed)
+
+
+def record(folder: Path, jobs: Sequence[Job], ranks: int, prefix: Sequence[str]) -> None:
+    """Run all jobs one after the other, in one process per rank."""
+    (folder / "jobs").write_bytes(pickle.dumps(list(jobs)))
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    module = "tests.support.delayed_training"
+    started = [
+        subprocess.Popen(
+            [*prefix, sys.executable, "-m", module, str(rank), str(ranks), port, str(folder / "jobs"), str(folder)],
+            cwd=_ROOT,
+            stderr=subprocess.DEVNULL,
+        )
+        for rank in range(ranks)
+    ]
+    codes = [process.wait() for process in started]
+    if any(codes):
+        raise SystemExit(f"ranks ended with {codes}")
+
+
+def sets() -> Iterator[tuple[str, Sequence[str]]]:
+    """Yield the sets with the command that starts a rank."""
+    if os.geteuid() == 0 and shutil.which(_REAL_TIME[0]):
+        yield "quiet", _REAL_TIME
+    yield "loaded", ()
+
+
+def main() -> None:
+    """Print a row per set and number of ranks."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=72, help="runs per set; half of them have a delay")
+    parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4])
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--folder", type=Path, help="where to keep the traces")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        os.environ.setdefault("PERFKIT_CACHE_DIR", f"{scratch}/cache")
+        for ranks in options.ranks:
+            jobs = make_jobs(ranks, options.runs, options.seed + ranks)
+            for name, prefix in sets():
+                folder = (options.folder or Path(scratch)) / f"{name}-{ranks}"
+                folder.mkdir(parents=True)
+                record(folder, jobs, ranks, prefix)
+                load = os.getloadavg()[0]
+                judged = score(folder, jobs, ranks)
+                print(f"{'set':>7} {'ranks':>5} {'load':>5} {'right':>16} {'size of those':>16} {'falsely blamed':>16}")
+                print(f"{name:>7} {ranks:>5} {load:>5.1f} {judged}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
