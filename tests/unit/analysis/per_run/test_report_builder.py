@@ -245,7 +245,7 @@ def test_waiting_for_one_long_step_of_one_rank_says_so(tmp_path: Path) -> None:
         return builder
 
     run = analyse(tmp_path, rank0=with_evaluation(0), rank1=with_evaluation(1))
-    assert run.verdict.bound == "communication"
+    assert run.verdict.largest_loss == "communication"
     assert "of it waiting for other ranks, most of it for rank 0 in step 3 (compute +4.90 ms)" in run.verdict.sentence
     assert {"straggler", "one_off_straggler"} & codes(run) == {"one_off_straggler"}
 
