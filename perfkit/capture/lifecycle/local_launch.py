@@ -4,7 +4,6 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -16,6 +15,7 @@ from perfkit.capture.distributed.launcher_env import RENDEZVOUS_VARIABLE, detect
 from perfkit.capture.lifecycle.first_failure import FirstFailure, read_first_failure
 from perfkit.capture.messages import print_error
 from perfkit.errors import RunError, UsageError
+from perfkit.util.child_python import child_python
 from perfkit.util.sigint import sigint_blocked
 
 STDIN_VARIABLE: Final = "PERFKIT_STDIN"
@@ -107,7 +107,7 @@ def _start(arguments: Sequence[str], rank: int, ranks: int, rendezvous: Path) ->
     # The end of the pipe on stdin shows a rank that the parent has died (see `exit_with_parent`).
     with sigint_blocked():  # otherwise an interrupt while Python starts prints a traceback
         return subprocess.Popen(
-            [sys.executable, "-m", "perfkit", *arguments],
+            [*child_python("perfkit.__main__", "start"), *arguments],
             env=environment,
             stdin=subprocess.PIPE,
             start_new_session=True,
