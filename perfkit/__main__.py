@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from perfkit.util.sigint import exit_on_sigint, use_default_sigint
 from perfkit.util.standard_streams import open_closed_streams
@@ -18,7 +19,12 @@ def main(args: Sequence[str] | None = None) -> int:
     return run(args)
 
 
-if __name__ == "__main__":
+def start() -> NoReturn:
+    """Run the command line as a process of its own, which may be a rank."""
     if "PERFKIT_RENDEZVOUS" in os.environ:  # launcher_env.RENDEZVOUS_VARIABLE; that module is slower to import
         use_default_sigint()
     sys.exit(main())
+
+
+if __name__ == "__main__":
+    start()

@@ -22,7 +22,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from perfkit.util.atomic_write import TEMPORARY_PREFIX, new_file
+from perfkit.util.atomic_write import TEMPORARY_SUFFIX, new_file
 from perfkit.util.regular_file import open_regular
 
 FOLDER_VARIABLE: Final = "PERFKIT_CACHE_DIR"
@@ -64,7 +64,7 @@ def prune(suffixes: tuple[str, ...]) -> None:
             entries = [(entry.name, entry.stat(follow_symlinks=False)) for entry in found]
         excess = sum(status.st_size for _, status in entries) - LIMIT_BYTES
         for name, status in sorted(entries, key=lambda entry: entry[1].st_mtime_ns):
-            is_abandoned = name.startswith(TEMPORARY_PREFIX) and status.st_mtime_ns < time.time_ns() - _ABANDONED_NS
+            is_abandoned = name.endswith(TEMPORARY_SUFFIX) and status.st_mtime_ns < time.time_ns() - _ABANDONED_NS
             if is_abandoned or (excess > 0 and name.endswith(suffixes)):
                 os.unlink(name, dir_fd=folder)
                 excess -= status.st_size

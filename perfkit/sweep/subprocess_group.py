@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -78,6 +79,7 @@ def run_process(command: Sequence[str], log: Path, signals: Signals, lock: int |
             stderr=subprocess.STDOUT,
             start_new_session=True,
             pass_fds=() if lock is None else (lock,),
+            env=_environment(),
         )
     try:
         _wait(process, signals)
@@ -86,6 +88,12 @@ def run_process(command: Sequence[str], log: Path, signals: Signals, lock: int |
             _kill([process.pid, *descendants(process.pid)])
         process.wait()
     return ProcessResult(process.returncode, time.monotonic_ns() - begin_ns)
+
+
+def _environment() -> dict[str, str]:
+    """Return the environment, in which Python imports nothing from the working directory unless this process does."""
+    safe = sys.flags.safe_path or sys.path[:1] not in ([""], [os.getcwd()])
+    return {**os.environ, "PYTHONSAFEPATH": "1"} if safe else dict(os.environ)
 
 
 def _open_log(path: Path) -> BinaryIO:

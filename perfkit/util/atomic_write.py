@@ -16,9 +16,11 @@ from typing import BinaryIO, Final
 
 from perfkit.errors import StoreError
 
-TEMPORARY_PREFIX: Final = ".perfkit-"
-"""Begins the names of temporary files and folders."""
+TEMPORARY_SUFFIX: Final = ".tmp"
+"""Ends the names of temporary files and folders: `.<name>.<random>.tmp`."""
 
+_NAME_LENGTH: Final = 48
+"""So much of a file's name is in the temporary one: names have at most 255 bytes, and a character at most four."""
 _DIRECTORY: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 _NEW_FILE: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -42,13 +44,14 @@ def atomic_write(path: Path, *, mode: int = 0o666) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def private_folder(parent: Path) -> Iterator[Path]:
-    """Yield a temporary folder in `parent` that only this user can access: for libraries that write to a path.
+def private_folder(target: Path) -> Iterator[Path]:
+    """Yield a temporary folder beside `target` that only this user can access: for libraries that write to a path.
 
     Raises:
         OSError: It cannot be created.
     """
-    with TemporaryDirectory(prefix=TEMPORARY_PREFIX, dir=parent, ignore_cleanup_errors=True) as folder:
+    begin, suffix = _begin(target.name), TEMPORARY_SUFFIX
+    with TemporaryDirectory(prefix=begin, suffix=suffix, dir=target.parent, ignore_cleanup_errors=True) as folder:
         yield Path(folder)
 
 
@@ -73,7 +76,7 @@ def new_file(folder: int, name: str, mode: int) -> Iterator[BinaryIO]:
     Raises:
         OSError: The file cannot be written.
     """
-    temporary = f"{TEMPORARY_PREFIX}{secrets.token_hex(16)}.tmp"
+    temporary = f"{_begin(name)}{secrets.token_hex(16)}{TEMPORARY_SUFFIX}"
     descriptor = os.open(temporary, _NEW_FILE, mode, dir_fd=folder)
     try:
         with os.fdopen(descriptor, "w+b") as stream:
@@ -84,6 +87,10 @@ def new_file(folder: int, name: str, mode: int) -> Iterator[BinaryIO]:
         with suppress(OSError):
             os.unlink(temporary, dir_fd=folder)
         raise
+
+
+def _begin(name: str) -> str:
+    return f".{name[:_NAME_LENGTH]}."
 
 
 def _keep_permissions(descriptor: int, folder: int, name: str) -> None:

@@ -4,7 +4,6 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,6 +17,7 @@ from perfkit.capture.lifecycle.first_failure import FirstFailure, read_first_fai
 from perfkit.capture.lifecycle.terminated import HangupError
 from perfkit.capture.messages import print_error
 from perfkit.errors import RunError, UsageError
+from perfkit.util.child_python import child_python
 from perfkit.util.sigint import sigint_blocked
 
 STDIN_VARIABLE: Final = "PERFKIT_STDIN"
@@ -135,7 +135,7 @@ def _start(arguments: Sequence[str], rank: int, ranks: int, rendezvous: Path) ->
     # The end of the pipe on stdin shows a rank that the parent has died (see `exit_with_parent`).
     with sigint_blocked():  # otherwise an interrupt while Python starts prints a traceback
         return subprocess.Popen(
-            [sys.executable, "-m", "perfkit", *arguments],
+            [*child_python("perfkit.__main__", "start"), *arguments],
             env=environment,
             stdin=subprocess.PIPE,
             start_new_session=True,

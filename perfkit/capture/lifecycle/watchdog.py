@@ -9,6 +9,7 @@ watches the ranks through pidfds (on Linux; elsewhere there is no watchdog), and
 import contextlib
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -23,6 +24,7 @@ from perfkit.capture.messages import print_error
 from perfkit.errors import StoreError
 from perfkit.schema.manifest import Failure
 from perfkit.storage.run_folder import claim_failure, fail, read_failure, read_manifest
+from perfkit.util.child_python import child_python
 
 SHUTDOWN_TIMEOUT_S: Final = FAILURE_GRACE_S + 3.0
 """How long the ranks of a failed run may take to end by themselves."""
@@ -63,7 +65,7 @@ class Watchdog:
         if namespace and len(identities) > 1 and rank == min(local_pids):
             ranks = [f"{other}:{pid}" for other, pid in local_pids.items()]
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "perfkit.capture.lifecycle.watchdog", str(folder), *ranks],
+                [*child_python(__name__, "main"), str(folder), *ranks],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 start_new_session=True,
@@ -144,7 +146,10 @@ def _close(folder: Path, ranks: list[int]) -> None:
     """Remove partial files; write the manifest as "failed" if a rank of this host was killed before it could."""
     for rank in ranks:
         for partial in folder.glob(f".rank{rank}.*"):
-            partial.unlink(missing_ok=True)
+            if partial.is_dir() and not partial.is_symlink():
+                shutil.rmtree(partial, ignore_errors=True)  # where torch wrote a trace
+            else:
+                partial.unlink(missing_ok=True)
     failure = read_failure(folder)
     # The state does not help: it is read as "failed" as soon as there is a failure.
     if failure is not None and failure.rank in ranks and read_manifest(folder).finished_at is None:

@@ -85,7 +85,7 @@ class MemoryHistory:
     def write(self, stem: Path) -> None:
         """Write a snapshot."""
         target = stem.with_name(f"{stem.name}.memory.pickle")
-        with private_folder(target.parent) as folder:
+        with private_folder(target) as folder:
             torch.cuda.memory._dump_snapshot(str(folder / target.name))  # type: ignore[no-untyped-call]
             (folder / target.name).replace(target)
 

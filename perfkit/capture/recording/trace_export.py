@@ -38,7 +38,7 @@ def write_trace(profiler: profile, target: Path) -> None:
     Raises:
         StoreError: The trace is incomplete, as on a full disk.
     """
-    with _folder_for_torch(target.parent) as folder:
+    with _folder_for_torch(target) as folder:
         plain = folder / target.name.removesuffix(".gz")
         profiler.export_chrome_trace(str(plain))
         if not plain.is_file():
@@ -49,12 +49,12 @@ def write_trace(profiler: profile, target: Path) -> None:
 
 
 @contextmanager
-def _folder_for_torch(parent: Path) -> Iterator[Path]:
+def _folder_for_torch(target: Path) -> Iterator[Path]:
     try:
-        with private_folder(parent) as folder:
+        with private_folder(target) as folder:
             yield folder
     except OSError as error:
-        raise StoreError(f"cannot write into {parent}: {error.strerror or error}") from error
+        raise StoreError(f"cannot write into {target.parent}: {error.strerror or error}") from error
 
 
 def _lane_edits(plain: Path) -> list[Edit]:

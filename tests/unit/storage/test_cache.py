@@ -258,7 +258,7 @@ def test_what_was_not_used_for_longest_goes_first(
     one, other = sorted(folder.glob("*.result"))
     for path in (one, other):
         os.utime(path, (1000, 1000))
-    left_behind = folder / ".perfkit-0123.tmp"
+    left_behind = folder / ".x.result.0123.tmp"
     left_behind.touch()
     os.utime(left_behind, (1000, 1000))
     cache_folder.read(one.name)

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from perfkit.capture.lifecycle.watchdog import _close
 from perfkit.schema.manifest import Failure, RunManifest
 from perfkit.storage.run_folder import claim_failure, read_manifest, write_manifest
+from perfkit.util.atomic_write import private_folder
 from tests.unit.storage.test_run_folder import MANIFEST
 
 needs_pidfds = pytest.mark.skipif(sys.platform != "linux", reason="the watchdog needs Linux")
@@ -73,3 +75,15 @@ def test_ranks_that_hang_end_though_nothing_can_be_written(tmp_path: Path) -> No
         ranks[1].kill()
         watch(tmp_path, ranks)
         assert ranks[0].wait(timeout=60) != 0
+
+
+def test_what_a_killed_rank_was_writing_is_removed(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "kept").touch()
+    with private_folder(tmp_path / "rank1.json.gz") as folder:
+        (folder / "rank1.json").touch()
+        (tmp_path / ".rank1.json.gz.0123.tmp").touch()
+        (tmp_path / ".rank1.link").symlink_to(tmp_path / "other")
+        _close(tmp_path, [1])
+    assert [path.name for path in tmp_path.iterdir()] == ["other"]
+    assert [path.name for path in (tmp_path / "other").iterdir()] == ["kept"]

@@ -1,0 +1,33 @@
+"""Child processes import nothing from a foreign working directory."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from perfkit.util.child_python import child_python
+
+MODULES = ["contextlib", "perfkit", "torch", "msgspec", "typing"]
+
+
+def test_nothing_is_imported_from_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in MODULES:
+        (tmp_path / f"{name}.py").write_text(f"open('{tmp_path}/owned', 'w')\nraise SystemExit(99)\n")
+    monkeypatch.setattr(sys, "path", [str(Path(sys.executable).parent), *sys.path[1:]])  # as of the console script
+    command = [*child_python("perfkit.__main__", "start"), "--version"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("perfkit, version ")
+    assert not (tmp_path / "owned").exists()
+
+
+def test_no_child_is_started_as_a_module() -> None:
+    """`python -m` searches the working directory first. Commands of a sweep are protected by their environment."""
+    root = Path(str(sys.modules["perfkit"].__file__)).parent
+    found = [
+        path.relative_to(root).as_posix()
+        for path in root.rglob("*.py")
+        if 'sys.executable, "-m"' in path.read_text(encoding="utf-8")
+    ]
+    assert found == ["sweep/launchers.py"]
