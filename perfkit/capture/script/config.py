@@ -35,7 +35,7 @@ class ScriptConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     source: Annotated[str, Meta(description="Name of the input source in reports.")] = "custom"
     timeout: Annotated[
         str,
-        Meta(description="How long ranks wait for each other, as 90s: at start-up, and around each recorded cycle."),
+        Meta(description="How long ranks wait for each other, as 90s: at start-up, and while one writes a trace."),
     ] = "60s"
 
     def __post_init__(self) -> None:
