@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from perfkit.cli import Call
 
 _SUFFIX: Final = ".py"
+_NO_NAMES: Final = ("main", "__main__")
 _END_OF_OPTIONS: Final = "--"
 _MODULE: Final = "-m"
 _HELP: Final = """Run a training script as `python SCRIPT ARGUMENTS` would, and record one trace per rank.
@@ -86,9 +87,16 @@ def application(script: str, arguments: Sequence[str], ranks: Parameter) -> type
     return command(partial(_start, script, arguments), [ranks, *options(ScriptConfig, "Recording", {})], _HELP)
 
 
+def workload_of(script: str) -> str:
+    """Return the name of a script; that of its folder if the script is called as every other one (`main.py`)."""
+    path = Path(script).absolute()
+    folder = path.parent.name.lstrip(".")
+    return folder if path.stem in _NO_NAMES and folder else path.stem
+
+
 def _start(script: str, arguments: Sequence[str], call: "Call", given: dict[str, Any]) -> None:
     ranks = given.pop("ranks", None)
-    workload = script.workload if isinstance(script, ModuleName) else Path(script).stem
+    workload = script.workload if isinstance(script, ModuleName) else workload_of(script)
     names = Layer("", {"workload": workload})
     (config,) = resolve((ScriptConfig,), [names, Layer("", given)])
     assert isinstance(config, ScriptConfig)  # noqa: S101  # resolve keeps the order

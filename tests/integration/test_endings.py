@@ -27,6 +27,7 @@ from tests.support.launching import (
 )
 
 SCRIPTS = Path(__file__).parent / "scripts"
+TRAIN = str(SCRIPTS / "train.py")
 ENDLESS = [*PYTHON, "run", *TINY["gpt"], "--no-profile", "--steps", "100000", "-n", "2"]
 
 
@@ -137,6 +138,17 @@ def test_an_interrupt_while_torch_is_imported_is_one_line(delay_s: float, tmp_pa
         parent.kill()
     assert parent.returncode == 130
     assert messages(errors) == ["perfkit: error: interrupted"]
+
+
+def test_a_script_that_ends_without_its_last_words_leaves_what_was_measured(tmp_path: Path) -> None:
+    command = [*PYTHON, "run", TRAIN, "--name", "gone", "--trace-dir", str(tmp_path), "--", "--then", "vanish"]
+    assert execute(command, stub_torch=True).returncode == 0
+    manifest = read_manifest(tmp_path / "gone")
+    assert manifest.state == "running"  # nobody knows how the script ended
+    assert len(manifest.ranks[0].step_wall_ns) == len(manifest.step_kinds) == 7
+    assert {path.name for path in (tmp_path / "gone").iterdir()} == {
+        *("run.json", "rank0.json.gz", "rank0.key_averages.txt"),
+    }
 
 
 @pytest.mark.slow  # imports torch twice; the unit tests of the ranks of a script have the waits

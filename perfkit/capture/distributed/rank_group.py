@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 
 from perfkit.accelerators import device_backends
+from perfkit.capture.distributed.backend import backend_of
 from perfkit.capture.distributed.store_barrier import PeerFailedError, StoreBarrier
 from perfkit.errors import PerfkitError
 
@@ -61,7 +62,7 @@ class ProcessRankGroup:
         self._distributed = dist.is_available() and dist.is_initialized()
         self.rank: int = dist.get_rank() if self._distributed else 0
         self.world_size: int = dist.get_world_size() if self._distributed else 1
-        backend = dist.get_backend() if self._distributed else None
+        backend = backend_of(device.type)
         self._device_ids = [_device_index(device)] if backend in device_backends() and device.type != "cpu" else None
         self._owns_group = backend == "gloo"
         self._group = dist.new_group(backend="gloo", timeout=timeout) if self._owns_group else None

@@ -5,9 +5,9 @@ import socket
 from pathlib import Path
 
 import torch
-import torch.distributed as dist
 from msgspec import Struct
 
+from perfkit.capture.distributed.backend import backend_of
 from perfkit.capture.distributed.launcher_env import RankInfo
 from perfkit.capture.distributed.rank_group import ProcessRankGroup
 from perfkit.schema.manifest import World
@@ -49,7 +49,7 @@ def discover_topology(ranks: ProcessRankGroup, info: RankInfo, device: torch.dev
     return Topology(
         device=str(device),
         device_name=name_device(device),
-        backend=dist.get_backend() if dist.is_available() and dist.is_initialized() else None,
+        backend=backend_of(device.type),
         host=host,
         threads=torch.get_num_threads(),
         node_cores=len(frozenset().union(*neighbours)),

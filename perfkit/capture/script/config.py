@@ -45,7 +45,7 @@ class ScriptConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     source: Annotated[str, Meta(description="Name of the input source in reports.")] = "custom"
     timeout: Annotated[
         str,
-        Meta(description=f"{TIMEOUT}: at start-up, and around each recorded cycle."),
+        Meta(description=f"{TIMEOUT}: at start-up, and while one writes a trace."),
     ] = "60s"
 
     def __post_init__(self) -> None:

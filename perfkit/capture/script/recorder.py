@@ -18,11 +18,11 @@ from typing import Any, Final
 
 import msgspec
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.optim import Optimizer
 
 from perfkit.accelerators import device_types
+from perfkit.capture.distributed.backend import backend_of
 from perfkit.capture.distributed.launcher_env import RankInfo
 from perfkit.capture.distributed.topology import Topology, name_device, own_cores
 from perfkit.capture.lifecycle.failure_guard import record_end_of_parent, record_failure
@@ -357,7 +357,7 @@ def _script_topology(info: RankInfo, device: torch.device) -> Topology:
     return Topology(
         device=str(device),
         device_name=name_device(device),
-        backend=dist.get_backend() if dist.is_available() and dist.is_initialized() else None,
+        backend=backend_of(device.type),
         host=socket.gethostname(),
         threads=torch.get_num_threads(),
         # A rank that is bound to some cores does not know those of the other ranks.

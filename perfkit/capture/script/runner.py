@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from perfkit.capture.distributed.torch_environment import enlarge_flight_recorder
 from perfkit.capture.lifecycle.first_failure import FirstFailure, write_first_failure
-from perfkit.capture.lifecycle.local_launch import launch, refuse_inside_launcher
+from perfkit.capture.lifecycle.local_launch import is_child, launch, refuse_inside_launcher
 from perfkit.capture.lifecycle.parent_watch import exit_with_parent
-from perfkit.capture.messages import exit_cause, one_line, print_status
+from perfkit.capture.messages import exit_cause, one_line, print_status, print_warning
 from perfkit.capture.script.config import ScriptConfig
 from perfkit.capture.script.import_hook import run_after_import
 from perfkit.capture.script.module_run import ModuleName, prepare_module
@@ -37,6 +37,11 @@ if TYPE_CHECKING:
 
 _OWN_PACKAGE: Final = "workloads"
 """A top-level package of perfkit's; a script may well have a package of the same name."""
+
+_NO_MPI: Final = (
+    "{script} imports mpi4py: ranks that -n starts do not see each other through MPI; "
+    "for that, use `mpiexec -n N perfkit run {script}`"
+)
 
 
 def launch_script(arguments: Sequence[str], ranks: int) -> None:
@@ -84,6 +89,8 @@ def run_script(script: str, arguments: Sequence[str], config: ScriptConfig) -> N
     enlarge_flight_recorder()
     set_rank_environment(Path(config.trace_dir), config.timeout_ns)
     raise_keyboard_interrupt()
+    if is_child() and launcher_rank().rank == 0 and launcher_rank().world_size > 1:
+        run_after_import("mpi4py", lambda: print_warning(_NO_MPI.format(script=script)))
     with _ScriptContext(script, arguments, config):
         _execute(script, arguments)
     raise SystemExit

@@ -70,6 +70,8 @@ def main() -> None:
         raise ValueError("in step 8")
     if args.then == "exit":
         sys.exit(3)
+    if args.then == "vanish":
+        os._exit(0)
     if args.then in ("term", "interrupt", "stuck"):
         {"term": term, "interrupt": interrupt, "stuck": stuck}[args.then]()
     print("trained")

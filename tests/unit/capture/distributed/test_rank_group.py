@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import HashStore, Store  # type: ignore[attr-defined]
 
+from perfkit.capture.distributed.backend import backend_of
 from perfkit.capture.distributed.launcher_env import RankInfo
 from perfkit.capture.distributed.rank_group import ProcessRankGroup, RankGroup
 from perfkit.capture.recording.session import Session
@@ -117,3 +118,15 @@ def _pass_barrier(ranks: RankGroup) -> tuple[int, int, int]:
     own = ranks.run_on_all(lambda: ranks.rank)
     ranks.barrier()
     return ranks.rank, ranks.world_size, own
+
+
+def test_the_backend_of_a_group_that_names_none_is_that_of_the_device() -> None:
+    assert backend_of("cpu") is None
+    dist.init_process_group(store=HashStore(), rank=0, world_size=1)  # as a device mesh does
+    try:
+        assert (dist.get_backend(), backend_of("cpu")) == ("undefined", "gloo")
+        ranks = ProcessRankGroup(CPU)  # its barriers are in a group of its own, as with gloo by name
+        ranks.barrier()
+        ranks.close()
+    finally:
+        dist.destroy_process_group()

@@ -13,7 +13,7 @@ from perfkit.capture.distributed.launcher_env import RankInfo
 from perfkit.capture.script.config import ScriptConfig
 from perfkit.capture.script.coordination import FileFolderExchange, FolderExchange, ScriptRankGroup, StoreFolderExchange
 from perfkit.capture.script.import_hook import run_after_import
-from perfkit.cli.script import is_script, split
+from perfkit.cli.script import is_script, split, workload_of
 from perfkit.errors import RunError, StoreError, UsageError
 
 SOON = timedelta(seconds=5)
@@ -23,6 +23,19 @@ def test_options_end_at_the_first_double_dash() -> None:
     assert split(["--name", "a", "--", "--name", "b", "--", "c"]) == (["--name", "a"], ["--name", "b", "--", "c"])
     assert split(["--name", "a"]) == (["--name", "a"], [])
     assert split(["--"]) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("script", "name"),
+    [
+        ("/a/imagenet/main.py", "imagenet"),
+        ("/a/.hidden/main.py", "hidden"),
+        ("/main.py", "main"),
+        ("/a/train.py", "train"),
+    ],
+)
+def test_a_script_that_is_called_main_has_the_name_of_its_folder(script: str, name: str) -> None:
+    assert workload_of(script) == name
 
 
 def test_a_script_is_a_python_path_or_any_file(tmp_path: Path) -> None:
