@@ -306,6 +306,7 @@ def test_a_plain_ddp_script(launcher: str, tmp_path: Path) -> None:
         assert all(call.bytes for call in rank.collectives)
     for trace in traces(tmp_path / "traces" / "ddp", manifest):
         assert annotations(trace, "ProfilerStep#") == ["ProfilerStep#3", "ProfilerStep#4", "ProfilerStep#5"]
+        assert annotations(trace, "perfkit.") == ["perfkit.forward", "perfkit.backward"] * 3
 
 
 @needs_mpiexec

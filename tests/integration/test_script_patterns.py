@@ -99,13 +99,19 @@ def test_a_pattern(place: int, matrix: tuple[Path, list[tuple[ScriptRun, ScriptR
 
 
 @pytest.mark.slow
+def test_recording_costs_a_short_script_less_than_two_seconds_of_cpu_time(
+    matrix: tuple[Path, list[tuple[ScriptRun, ScriptRun]]],
+) -> None:
+    _, pairs = matrix
+    costs_s = [recorded.cpu_s - alone.cpu_s for alone, recorded in pairs]
+    assert max(costs_s) < 2, costs_s
+
+
+@pytest.mark.slow
 @pytest.mark.timing
 def test_recording_costs_a_short_script_less_than_two_seconds(
     matrix: tuple[Path, list[tuple[ScriptRun, ScriptRun]]],
 ) -> None:
     _, pairs = matrix
-    assert {
-        case.pattern: recorded.wall_s - alone.wall_s
-        for case, (alone, recorded) in zip(SLOW, pairs, strict=True)
-        if recorded.wall_s - alone.wall_s > 2
-    } == {}
+    costs_s = [recorded.wall_s - alone.wall_s for alone, recorded in pairs]
+    assert max(costs_s) < 2, costs_s

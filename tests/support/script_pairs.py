@@ -25,6 +25,7 @@ class ScriptRun(NamedTuple):
     output: str
     errors: str
     wall_s: float
+    cpu_s: float
 
 
 def run_forked(runs: list[tuple[list[str], Path]]) -> list[ScriptRun]:
@@ -56,9 +57,10 @@ def _fork(arguments: list[str], folder: Path) -> ScriptRun:
             os.dup2(os.open(folder / name, os.O_CREAT | os.O_WRONLY), number)
         os.chdir(folder)
         _end_as(arguments)
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    wall_s = time.monotonic() - begin
-    return ScriptRun(code, (folder / "output").read_text(), (folder / "errors").read_text(), wall_s)
+    _, status, usage = os.wait4(child, 0)
+    wall_s, cpu_s = time.monotonic() - begin, usage.ru_utime + usage.ru_stime
+    output, errors = ((folder / name).read_text() for name in ("output", "errors"))
+    return ScriptRun(os.waitstatus_to_exitcode(status), output, errors, wall_s, cpu_s)
 
 
 def _end_as(arguments: list[str]) -> None:

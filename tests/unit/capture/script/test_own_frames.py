@@ -1,0 +1,45 @@
+"""The traceback of a script's error is that of the script by itself."""
+
+import traceback
+from typing import Any
+
+import torch
+
+from perfkit.capture.script.own_frames import remove_own_frames
+from perfkit.capture.script.torch_hooks import ModuleCalls
+
+
+class Watch:
+    def begin(self, _subject: Any) -> bool:
+        return True
+
+    def end(self, _subject: Any, _failed: bool) -> None: ...
+
+
+def frames(error: BaseException | None) -> list[str]:
+    assert error is not None
+    return [frame.name for frame in traceback.extract_tb(error.__traceback__)]
+
+
+def test_frames_of_a_hook_are_removed_from_an_error_and_its_cause() -> None:
+    model, calls = torch.nn.Linear(2, 2), ModuleCalls(Watch())
+    calls.install()
+    try:
+        try:
+            model(torch.ones(1, 3))
+        except RuntimeError as cause:
+            raise ValueError("no loss") from cause
+    except ValueError as error:
+        assert "hooked" in frames(error.__cause__)
+        remove_own_frames(error)
+        assert frames(error) == [frames(error)[0]]
+        assert "hooked" not in frames(error.__cause__)
+        assert frames(error.__cause__)[-1] == "forward"
+    finally:
+        calls.remove()
+
+
+def test_errors_that_lead_to_each_other_in_a_circle() -> None:
+    first, second = ValueError(), ValueError()
+    first.__context__, second.__context__ = second, first
+    remove_own_frames(first)

@@ -1,0 +1,94 @@
+"""Nothing that perfkit does in a hook reaches the script."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from perfkit.capture.script.config import ScriptConfig
+from perfkit.capture.script.pass_hooks import Annotations, BackwardPasses, ForwardPasses
+from perfkit.capture.script.recorder import ScriptRecorder
+
+
+@pytest.fixture
+def recorder(tmp_path: Path) -> ScriptRecorder:
+    config = ScriptConfig(trace_dir=str(tmp_path / "traces"), workload="train", step_on="backward")
+    return ScriptRecorder("train.py", [], config, time.perf_counter_ns())
+
+
+@pytest.mark.parametrize("error", [AssertionError("Expected np.nditer base"), KeyError("a"), MemoryError()])
+def test_an_error_of_a_hook_is_one_line(
+    error: Exception, recorder: ScriptRecorder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> bool:
+        raise error
+
+    recorder._note(None, fail)
+    recorder._note(None, fail)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"perfkit: error: {type(error).__name__}")
+    assert line.endswith("train.py is not recorded any further")
+
+
+def test_an_error_at_the_start_of_the_recording_is_one_line(
+    recorder: ScriptRecorder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: Any) -> Any:
+        raise AssertionError("torch has changed")
+
+    monkeypatch.setattr("perfkit.capture.script.recorder.open_script_group", fail)
+    for _ in range(3):
+        recorder._on_backward(torch.zeros(1))
+    assert capsys.readouterr().err == (
+        "perfkit: error: AssertionError: torch has changed: train.py is not recorded any further\n"
+    )
+
+
+def test_an_error_of_an_annotation_does_not_reach_the_script(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: Any) -> Any:
+        raise AttributeError("record_function")
+
+    annotations, errors, ended = Annotations(), list[Exception](), list[Any]()
+    monkeypatch.setattr("perfkit.capture.script.pass_hooks.record_function", fail)
+    annotations.enable(True)
+    backward = BackwardPasses(annotations, ended.append, errors.append)
+    forward = ForwardPasses(None, annotations, ended.append, errors.append)
+    assert not backward.begin(torch.zeros(1))
+    assert not forward.begin(torch.nn.Linear(1, 1))
+    assert [str(error) for error in errors] == ["record_function"] * 2
+    assert ended == []
+
+
+def test_a_forward_pass_is_the_outermost_call_of_a_module_with_parameters() -> None:
+    ended: list[torch.nn.Module] = []
+    annotations = Annotations()
+    forward = ForwardPasses(None, annotations, ended.append, lambda error: pytest.fail(str(error)))
+    inner = torch.nn.Linear(2, 2)
+    model = torch.nn.Sequential(inner, torch.nn.ReLU())
+    forward.calls.install()
+    try:
+        torch.nn.functional.mse_loss(torch.nn.MSELoss()(model(torch.ones(1, 2)), torch.ones(1, 2)), torch.ones(()))
+        assert ended == [model]
+        with pytest.raises(RuntimeError):
+            model(torch.ones(1, 3))
+        inner(torch.ones(1, 2))
+        assert ended == [model, inner]
+    finally:
+        forward.calls.remove()
+    model(torch.ones(1, 2))
+    assert ended == [model, inner]
+
+
+def test_the_class_of_the_module_can_be_chosen() -> None:
+    ended: list[torch.nn.Module] = []
+    forward = ForwardPasses("Linear", Annotations(), ended.append, lambda error: pytest.fail(str(error)))
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU())
+    forward.calls.install()
+    try:
+        model(torch.ones(1, 2))
+    finally:
+        forward.calls.remove()
+    assert ended == [model[0]]
+    assert list(forward.seen) == ["Sequential", "Linear", "ReLU"]
