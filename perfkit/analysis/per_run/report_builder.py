@@ -62,7 +62,7 @@ def build_run_report(
     loading = _data_loading(ranks, manifest, _source(traces, manifest))
     matched = match(calls)
     compared = summarize_cross_rank(matched, ranks) if len(calls) > 1 else None
-    efficient = efficiency([rank for rank in ranks if rank.rank is not None], calls, matched)
+    efficient = efficiency([rank for rank in ranks if rank.rank is not None], calls, matched, world_size)
     communicated = {named.file: named.summary.communicated for named in traces}
     findings = [
         *lost,
