@@ -68,9 +68,9 @@ class Efficiency(Struct, frozen=True, kw_only=True):
     """Efficiency of a run as multiplicative factors (metrics.md section 6); each in (0, 1], or None."""
 
     parallel: float | None
-    """Mean compute / wall: the product of the five below."""
+    """Mean compute / wall: the product of the five below; None if ranks are missing."""
     load_balance: float | None
-    """Loss from unequal compute over ranks."""
+    """Loss from unequal compute over ranks; None if ranks are missing."""
     host: float | None
     """Loss from copies, launch gaps, Python and synchronisation."""
     input: float | None
@@ -82,7 +82,7 @@ class Efficiency(Struct, frozen=True, kw_only=True):
     au: float | None
     """Accelerator utilisation: compute / wall time without the first measured step; None if it is the only one."""
     t_ns: int
-    """Largest wall time over ranks, each summed over steps."""
+    """Wall time summed over steps, the largest over ranks, from when the last of them began to record."""
     t_ideal_ns: int
     """Time of the run with zero-cost transfers, by replay; at most `t_ns`."""
     replayed_ns: int
@@ -97,7 +97,7 @@ class Efficiency(Struct, frozen=True, kw_only=True):
     unmatched_ns: int
     """The part of it without a match or not n-to-n, which counts as transfer."""
     reason: str | None
-    """Why there are no factors."""
+    """Why factors are missing."""
 
 
 class StepTimes(Struct, frozen=True, kw_only=True):

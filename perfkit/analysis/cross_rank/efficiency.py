@@ -22,7 +22,7 @@ class Join(NamedTuple):
     blocked_ns: Ints
 
 
-def replay(joins: Iterable[Join], progress_ns: Ints) -> int:
+def replay(joins: Iterable[Join], progress_ns: Ints, begun_ns: Ints | None = None) -> int:
     """Return how long the run would take with zero-cost transfers and the same arrival order.
 
     With o_r the time that rank r has waited so far, a collective completes when the last rank has joined, at
@@ -31,8 +31,9 @@ def replay(joins: Iterable[Join], progress_ns: Ints) -> int:
     Args:
         joins: matched n-to-n collectives, in issue order.
         progress_ns: P_r(end) of each rank, shape (ranks,): its time without exposed communication.
+        begun_ns: how much later than the first rank each began, shape (ranks,); None: together.
     """
-    waited = np.zeros(len(progress_ns), np.int64)
+    waited = np.zeros(len(progress_ns), np.int64) if begun_ns is None else begun_ns.copy()
     for rank, joined_ns, blocked_ns in joins:
         complete = (joined_ns + waited[rank]).max()
         waited[rank] = np.where(blocked_ns >= 0, np.maximum(waited[rank], complete - blocked_ns), waited[rank])
@@ -89,8 +90,33 @@ def _times(ranks: Sequence[Sequence[StepBreakdown]]) -> _Times:
     return _Times(wall, sums("compute"), sums("memcpy", "overhead"), sums("data_loading"))
 
 
+def start_offsets(ranks: Sequence[RankReport], matched: MatchedCollectives) -> Ints:
+    """Return how much later than the first rank each began to record (ns), shape (ranks,).
+
+    All ranks leave an n-to-n collective together, so the first that all take part in tells how far apart they began, in
+    each rank's own clock; zero if there is none. Collectives before the first window, which could tell whether the
+    ranks were in step by then, are in no step and are not matched.
+    """
+    together = np.zeros(len(ranks), np.int64)
+    rows = np.flatnonzero(matched.splits)
+    if len(ranks) < 2 or not len(rows):
+        return together
+    number, count = np.unique(matched.collective[rows], return_counts=True)
+    shared = rows[np.isin(matched.collective[rows], number[count == len(ranks)])]
+    if not len(shared):
+        return together
+    earliest = matched.collective[shared[np.argmin(matched.order[shared])]]
+    members = shared[matched.collective[shared] == earliest]
+    ended = dict(zip(matched.rank[members].tolist(), matched.ended_ns[members].tolist(), strict=True))
+    until = np.array([ended[rank.rank] - rank.steps[0].start_ns for rank in ranks], np.int64)
+    return np.asarray(until.max() - until)
+
+
 def efficiency(
-    ranks: Sequence[RankReport], calls: Mapping[int, CollectiveCalls], matched: MatchedCollectives
+    ranks: Sequence[RankReport],
+    calls: Mapping[int, CollectiveCalls],
+    matched: MatchedCollectives,
+    world_size: int | None = None,
 ) -> Efficiency | None:
     """Return the efficiency factors of a run; None without steps.
 
@@ -98,19 +124,26 @@ def efficiency(
         ranks: reports of ranks with a known number and steps.
         calls: their collectives, by rank.
         matched: the same collectives, matched.
+        world_size: number of ranks of the run; None: these are all.
     """
     if not ranks:
         return None
     times = _times([rank.steps for rank in ranks])
     place = {rank.rank: index for index, rank in enumerate(ranks) if rank.rank is not None}
     progress = np.array([calls[rank.rank].progress_ns for rank in ranks if rank.rank is not None], np.int64)
-    replayed = replay(joins_of(matched, place), progress)
-    longest = int(times.wall.max())
+    begun = start_offsets(ranks, matched)
+    skew = int(begun.max())
+    replayed = replay(joins_of(matched, place), progress, begun) - skew
     floor = int((times.compute + times.host + times.data_loading).max())
+    longest = max(int((times.wall + begun).max()) - skew, floor)
     ideal = min(max(replayed, floor), longest)
     wait = int(matched.exposed_wait_ns.sum())
     communication = sum(step.exposed_ns.communication for rank in ranks for step in rank.steps)
     factors = _factors(times, ideal, longest)
+    reason = None if factors["parallel"] else "no compute in the measured steps"
+    if reason is None and world_size is not None and len(ranks) < world_size:
+        factors |= {"parallel": None, "load_balance": None}
+        reason = f"load balance and parallel efficiency need all {world_size} ranks; {len(ranks)} have a trace"
     return Efficiency(
         **factors,
         au=_utilisation(ranks),
@@ -123,7 +156,7 @@ def efficiency(
         wait_ns=wait,
         transfer_ns=communication - wait,
         unmatched_ns=communication - int(matched.exposed_ns[matched.wait_known].sum()),
-        reason=None if factors["parallel"] else "no compute in the measured steps",
+        reason=reason,
     )
 
 

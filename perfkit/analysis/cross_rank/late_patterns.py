@@ -106,7 +106,8 @@ def _with_period(one: _Category, phase: Ints, waited: Floats, least_ns: float) -
             fitting[place] = late
     turns = len(fitting) == period == len({once[place] for place in fitting})
     for place, late in fitting.items():
-        if turns or 2 * period <= len(phase):
+        twice = late.sum() <= _FEWEST and np.median(one.beyond[place, late]) < 2 * least_ns
+        if turns or (2 * period <= len(phase) and not twice):
             yield Periodic(place, one.name, period, late, turns)
 
 

@@ -66,7 +66,7 @@ def build_run_report(
     clocks = align(matched, {rank.rank: rank.host for rank in ranks if rank.rank is not None})
     matched = split_receives(matched, clocks)
     compared = summarize_cross_rank(matched, ranks, clocks, known_size) if len(calls) > 1 else None
-    efficient = efficiency([rank for rank in ranks if rank.rank is not None], calls, matched)
+    efficient = efficiency([rank for rank in ranks if rank.rank is not None], calls, matched, world_size)
     communicated = {named.file: named.summary.communicated for named in traces}
     findings = [
         *lost,

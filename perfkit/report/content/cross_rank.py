@@ -26,7 +26,7 @@ _ROWS: Final = {
 
 def efficiency(runs: list[RunReport]) -> Table | None:
     """Return POP's hierarchy with one column per run; None if no run has one, or too many have."""
-    known = [(run, run.efficiency) for run in runs if run.efficiency and run.efficiency.parallel]
+    known = [(run, run.efficiency) for run in runs if run.efficiency and run.efficiency.host]
     if not known or len(known) > _MOST_COLUMNS:
         return None
     titles = [escape_unprintable(run.run) for run, _ in known] if len(known) > 1 else ["share"]
@@ -34,6 +34,13 @@ def efficiency(runs: list[RunReport]) -> Table | None:
     columns = [Column(f"{place}" if len(known) > 1 else title) for place, title in enumerate(titles, 1)]
     legend = "; ".join(f"{place}: {title}" for place, title in enumerate(titles, 1)) if len(known) > 1 else ""
     remark = "parallel efficiency is the product of the five below it" + (f". {legend}" if legend else "")
+    partial = [
+        (f"{place}: " if len(known) > 1 else "") + factors.reason
+        for place, (_, factors) in enumerate(known, 1)
+        if factors.parallel is None and factors.reason
+    ]
+    if partial:
+        remark += f". {'; '.join(partial)}"
     if any(finding.code in _WAITS_UNRELIABLE for run, _ in known for finding in run.findings):
         remark += (
             f". {'In some runs, w' if len(known) > 1 else 'W'}ait and transfer cannot be separated (see the findings): "

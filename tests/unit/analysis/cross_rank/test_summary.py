@@ -250,8 +250,33 @@ def test_one_rank_has_an_efficiency_and_nobody_to_wait_for(tmp_path: Path) -> No
     run = run_of(tmp_path, cpu_rank(0, [60, 60], [100, 200]))
     assert run.cross_rank is None
     assert run.efficiency is not None
-    assert run.efficiency.parallel == pytest.approx(0.6)
     assert run.efficiency.transfer == pytest.approx(0.6)
+    # What the other of the two ranks computed is unknown.
+    assert (run.efficiency.parallel, run.efficiency.load_balance) == (None, None)
+    assert run.efficiency.reason == "load balance and parallel efficiency need all 2 ranks; 1 have a trace"
+
+
+@pytest.mark.parametrize("began_us", [0, 700])
+def test_the_skew_with_which_ranks_begin_to_record_is_no_loss(tmp_path: Path, began_us: int) -> None:
+    # Rank 1 begins later, and so rank 0 waits that much longer in the first all-reduce; transfers take 10 us.
+    ends = [began_us + end for end in (110, 220, 330)]
+    early = cpu_rank(0, [100] * 3, ends)
+    late = cpu_rank(1, [100] * 3, [110, 220, 330], skew_us=began_us)
+    found, _ = known(run_of(tmp_path, early, late))
+    assert (found.t_ns, found.t_ideal_ns) == (330_000, 300_000)
+    assert found.transfer == pytest.approx(300 / 330)
+    assert found.serialisation == 1
+
+
+def test_ranks_that_began_apart_on_a_public_run_lose_nothing_to_transfer(real_traces: Path) -> None:
+    (run,) = perfkit.analyze(real_traces / "gpu-dlrm-8of8").runs
+    found, _ = known(run)
+    # They began up to 7.4 ms apart; all transfers together take 0.2 ms.
+    assert found.transfer is not None
+    assert found.transfer > 0.98
+    assert found.t_ns < 14 * MS
+    assert found.replayed_ns <= found.t_ns
+    assert found.parallel == pytest.approx(np.prod([getattr(found, name) for name in FACTORS]), rel=1e-12)
 
 
 @settings(deadline=None)
