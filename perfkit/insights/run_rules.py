@@ -6,6 +6,7 @@ names. The potential saving is an upper bound: the exposed time itself.
 
 from typing import Final
 
+from perfkit.insights.collective_rules import BUFFERS, TINY
 from perfkit.insights.rule import InsightDraft, Rule
 from perfkit.insights.run_context import RunContext, straggler_of
 from perfkit.scaling.points import oversubscribed as shared_cores
@@ -18,6 +19,9 @@ MIN_SHARE: Final = 0.05
 _MIN_IDLE_SHARE: Final = 0.1
 """The same for idle time, of which every step has some."""
 _MAJORITY: Final = 0.5
+
+_LOADER_WORKERS: Final = "_MultiProcessingDataLoaderIter"
+"""In the name of torch's annotation where a loader has worker processes."""
 
 _ACTIVITIES: Final = {
     "compute": "computing",
@@ -208,6 +212,8 @@ def _speed_up_input(context: RunContext) -> str:
         return "use --num-workers 2 to load while the step computes"
     if workers is not None:
         return f"use more than {workers} workers, --prefetch, or faster storage"
+    if any(_LOADER_WORKERS in phase.name for rank in context.run.ranks for phase in rank.phases):
+        return "use more loader workers, a larger prefetch_factor, or faster storage"
     return "read in batches, or with loader workers that read ahead"
 
 
@@ -220,11 +226,16 @@ def _host(context: RunContext) -> InsightDraft | None:
     idle = "the GPU is idle" if _on_gpu(context) else "no operator runs"
     return InsightDraft(
         f"{idle} for {percent(context.share(exposed_ns))} of the step ({duration(exposed_ns)}{less}): "
-        "launch gaps, Python, synchronisation",
+        f"launch gaps, Python, synchronisation{_or_data(context)}",
         {"exposed_share": context.share(exposed_ns), "overhead_ns": exposed_ns, "profiler_ns": _profiler_ns(context)},
         _reduce_idle(context),
         exposed_ns,
     )
+
+
+def _or_data(context: RunContext) -> str:
+    """Return what else idle time may be if no loading was recognised: a loader of the program's own leaves no span."""
+    return "" if context.run.data_loading else ", or data if your loader is not torch's"
 
 
 def _profiler_ns(context: RunContext) -> float:
@@ -268,7 +279,7 @@ TRANSFER: Final = Rule("transfer", _transfer)
 INPUT: Final = Rule("input", _input)
 HOST: Final = Rule("host", _host)
 COPIES: Final = Rule("copies", _copies)
-RULES: Final = (OVERSUBSCRIBED, WAITING, TRANSFER, INPUT, HOST, COPIES)
+RULES: Final = (OVERSUBSCRIBED, WAITING, TRANSFER, TINY, BUFFERS, INPUT, HOST, COPIES)
 """Evaluated on each run, in this order."""
 
 

@@ -26,7 +26,8 @@ def run_findings(
         manifest: the run's manifest; None for foreign traces.
     """
     yield from _missing_ranks(ranks, world_size, manifest)
-    yield from _no_collectives(communicated, max(world_sizes, default=0))
+    has_group = bool(manifest.backend if manifest else any(rank.backend for rank in ranks))
+    yield from _no_collectives(communicated, max(world_sizes, default=0), has_group=has_group)
     yield from _contradictions(ranks, world_sizes)
     yield from _uneven_steps(ranks)
     if manifest:
@@ -51,14 +52,14 @@ def _missing_ranks(ranks: list[RankReport], world_size: int, manifest: RunManife
     return [Finding(code="ranks_missing", severity="warning", message=message)]
 
 
-def _no_collectives(communicated: Mapping[str, bool], world_size: int) -> list[Finding]:
+def _no_collectives(communicated: Mapping[str, bool], world_size: int, *, has_group: bool) -> list[Finding]:
     silent = [file for file, seen in communicated.items() if not seen]
     if world_size < 2 or not silent:
         return []
     message = (
         f"{len(silent)} of {len(communicated)} traces contain no collective although the world size is {world_size}: "
-        "no process group was initialised (each rank trained alone), collectives were not recorded, or perfkit does "
-        "not recognise their kernel names"
+        + ("no recorded step had one" if has_group else "no process group was initialised (each rank trained alone)")
+        + ", collectives were not recorded, or perfkit does not recognise their kernel names"
     )
     return [Finding(code="no_collectives", severity="warning", message=message, file=silent[0])]
 
