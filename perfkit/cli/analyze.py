@@ -74,8 +74,8 @@ def analyze(
         typer.Option(
             min=1,
             metavar="<int>",
-            help="Read traces of up to this decompressed size, also if they expand more than any real trace.  "
-            "[default: 64 GiB, and refuse those]",
+            help="Read traces of up to this decompressed size.  "
+            "[default: 64 GiB, without those that expand more than any real trace]",
         ),
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="Rows in ranked tables.")] = DEFAULT_TOP,

@@ -42,8 +42,8 @@ def merge(
         typer.Option(
             min=1,
             metavar="<int>",
-            help="Read traces of up to this decompressed size, also if they expand more than any real trace.  "
-            "[default: 64 GiB, and refuse those]",
+            help="Read traces of up to this decompressed size.  "
+            "[default: 64 GiB, without those that expand more than any real trace]",
         ),
     ] = None,
 ) -> None:

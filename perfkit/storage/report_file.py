@@ -6,6 +6,7 @@ import msgspec
 
 from perfkit.errors import StoreError
 from perfkit.schema.report import REPORT_VERSION, Report
+from perfkit.util.validation import plain_message
 
 
 class _Versioned(msgspec.Struct):
@@ -41,4 +42,4 @@ def load_report(path: str | Path) -> Report:
     except OSError as error:
         raise StoreError(f"{file}: cannot be read: {error.strerror}") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise StoreError(f"{file}: not a perfkit report: {error}") from error
+        raise StoreError(f"{file}: not a perfkit report: {plain_message(str(error))}") from error

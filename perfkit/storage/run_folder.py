@@ -25,6 +25,7 @@ from perfkit.errors import StoreError
 from perfkit.schema.manifest import FILE_KINDS, MANIFEST_VERSION, Failure, FileKind, RunManifest, TraceFile
 from perfkit.schema.sweep import SWEEP_VERSION, Sweep, SweepPoint
 from perfkit.util.atomic_write import atomic_write
+from perfkit.util.validation import plain_message
 
 MANIFEST_NAME: Final = "run.json"
 FAILURE_NAME: Final = "failure.json"
@@ -117,7 +118,7 @@ def read_manifest(folder: Path) -> RunManifest:
     except OSError as error:
         raise StoreError(f"cannot read {path}: {error.strerror}") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise StoreError(f"{path} is not a valid manifest: {error}") from error
+        raise StoreError(f"{path} is not a valid manifest: {plain_message(str(error))}") from error
 
 
 def _with_failure(folder: Path, manifest: RunManifest) -> RunManifest:
@@ -160,7 +161,7 @@ def read_sweep(folder: Path) -> list[SweepPoint]:
     except OSError as error:
         raise StoreError(f"cannot read {path}: {error.strerror}") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise StoreError(f"{path} is not a valid sweep record: {error}; move it away") from error
+        raise StoreError(f"{path} is not a valid sweep record: {plain_message(str(error))}; move it away") from error
 
 
 def _read_regular_file(path: Path) -> bytes:
