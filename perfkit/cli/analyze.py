@@ -29,7 +29,7 @@ PAGES = "reports"
 
 def _known_cross_check(name: str | None) -> str | None:
     if name is not None and name not in CROSS_CHECKS:
-        raise typer.BadParameter(f"'{name}' is none of {', '.join(CROSS_CHECKS.names())}")
+        raise typer.BadParameter(f"there is no '{name}'; choose from: {', '.join(CROSS_CHECKS.names())}")
     return name
 
 
@@ -78,8 +78,8 @@ def analyze(
         typer.Option(
             min=1,
             metavar="<int>",
-            help="Maximum decompressed size of a trace; up to it, allow possible decompression bombs.  "
-            "[default: 64 GiB]",
+            help="Read traces of up to this decompressed size.  "
+            "[default: 64 GiB, without those that expand more than any real trace]",
         ),
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="Rows in ranked tables.")] = DEFAULT_TOP,

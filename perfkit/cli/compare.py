@@ -68,12 +68,13 @@ def compare(
     A condition is a metric, one of > >= < <=, and a limit:
       step_time > +5%         against BEFORE    communication > 30%    of the step
       load.median >= 2ms      a time            mfu < 0.4              a number
-    Metrics: step_time, profiled_step, samples_per_s, tokens_per_s, mfu, load.median, load.max,
-    compute, communication, memcpy, data_loading, overhead, and efficiency.FACTOR
-    with parallel, load_balance, host, input, serialisation, transfer or au.
+    Metrics: step_time, profiled_step, samples_per_s, tokens_per_s, mfu,
+    load.median, load.max, compute, communication, memcpy, data_loading, overhead,
+    and efficiency.FACTOR with parallel, load_balance, host, input, serialisation,
+    transfer or au.
 
     \b
-    Exit codes: 3 a condition holds, 4 a condition cannot be evaluated, 1 or 2 bad input.
+    Exit codes: 3 a condition holds, 4 one cannot be evaluated, 1 or 2 bad input.
 
     \b
     perfkit compare traces/old traces/new --fail-on 'step_time > +5%' -o gates.xml

@@ -44,7 +44,10 @@ def merge(
     max_bytes: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Maximum decompressed size of a trace; up to it, allow possible decompression bombs (64 GiB)."
+            min=1,
+            metavar="<int>",
+            help="Read traces of up to this decompressed size.  "
+            "[default: 64 GiB, without those that expand more than any real trace]",
         ),
     ] = None,
 ) -> None:

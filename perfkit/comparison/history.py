@@ -72,7 +72,7 @@ def _build_history(runs: Sequence[RunReport], by: HistoryBy, own_clock: bool) ->
     metrics_of = {id(run): metrics(run, measured_on) for run in runs}
     steps = [metrics_of[id(run)][STEP_TIME].value for run in runs]
     enough = len(runs) >= FEWEST_FOR_CHANGE_POINT
-    too_few = f"no change can be distinguished from noise with fewer than {FEWEST_FOR_CHANGE_POINT}"
+    too_few = f"at least {FEWEST_FOR_CHANGE_POINT} are needed to tell a lasting change from noise"
     return ConfigHistory(
         settings=_settings(runs[0]),
         measured_on="plain" if measured_on == "plain" else "recorded",

@@ -6,6 +6,7 @@ names. The potential saving is an upper bound: the exposed time itself.
 
 from typing import Final
 
+from perfkit.insights.collective_rules import BUFFERS, TINY
 from perfkit.insights.rule import InsightDraft, Rule
 from perfkit.insights.run_context import RunContext, stragglers_of
 from perfkit.insights.waiting import cause_of_waiting, speed_up_input
@@ -171,11 +172,16 @@ def _host(context: RunContext) -> InsightDraft | None:
     idle = "the GPU is idle" if _on_gpu(context) else "no operator runs"
     return InsightDraft(
         f"{idle} for {percent(context.share(exposed_ns))} of the step ({duration(exposed_ns)}{less}): "
-        "launch gaps, Python, synchronisation",
+        f"launch gaps, Python, synchronisation{_or_data(context)}",
         {"exposed_share": context.share(exposed_ns), "overhead_ns": exposed_ns, "profiler_ns": _profiler_ns(context)},
         _reduce_idle(context),
         exposed_ns,
     )
+
+
+def _or_data(context: RunContext) -> str:
+    """Return what else idle time may be if no loading was recognised: a loader of the program's own leaves no span."""
+    return "" if context.run.data_loading else ", or data if your loader is not torch's"
 
 
 def _profiler_ns(context: RunContext) -> float:
@@ -219,7 +225,7 @@ TRANSFER: Final = Rule("transfer", _transfer)
 INPUT: Final = Rule("input", _input)
 HOST: Final = Rule("host", _host)
 COPIES: Final = Rule("copies", _copies)
-RULES: Final = (OVERSUBSCRIBED, WAITING, TRANSFER, INPUT, HOST, COPIES)
+RULES: Final = (OVERSUBSCRIBED, WAITING, TRANSFER, TINY, BUFFERS, INPUT, HOST, COPIES)
 """Evaluated on each run, in this order."""
 
 

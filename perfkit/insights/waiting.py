@@ -11,6 +11,8 @@ from perfkit.util.formatting import duration
 
 _MAJORITY: Final = 0.5
 _NAMED: Final = 4
+_LOADER_WORKERS: Final = "_MultiProcessingDataLoaderIter"
+"""In the name of torch's annotation where a loader has worker processes."""
 _ACTIVITIES: Final[dict[Category, str]] = {
     "compute": "computing",
     "memcpy": "copying",
@@ -104,4 +106,6 @@ def speed_up_input(context: RunContext) -> str:
         return "use --num-workers 2 to load while the step computes"
     if workers is not None:
         return f"use more than {workers} workers, --prefetch, or faster storage"
+    if any(_LOADER_WORKERS in phase.name for rank in context.run.ranks for phase in rank.phases):
+        return "use more loader workers, a larger prefetch_factor, or faster storage"
     return "read in batches, or with loader workers that read ahead"

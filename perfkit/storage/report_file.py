@@ -9,6 +9,7 @@ from perfkit.errors import StoreError
 from perfkit.schema.report import REPORT_VERSION, Report
 from perfkit.util.json_decoding import decode_json
 from perfkit.util.regular_file import read_regular
+from perfkit.util.validation import plain_message
 
 _MOST_BYTES: Final = 8 << 30
 
@@ -43,5 +44,5 @@ def load_report(path: str | Path) -> Report:
         return decode_json(data, Report)
     except OSError as error:
         raise StoreError(f"{file}: cannot be read: {error.strerror}") from error
-    except msgspec.DecodeError as error:
-        raise StoreError(f"{file}: not a perfkit report: {error}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise StoreError(f"{file}: not a perfkit report: {plain_message(str(error))}") from error

@@ -26,6 +26,7 @@ from perfkit.schema.sweep import SWEEP_VERSION, Sweep, SweepPoint
 from perfkit.util.atomic_write import atomic_write
 from perfkit.util.json_decoding import decode_json
 from perfkit.util.regular_file import read_regular
+from perfkit.util.validation import plain_message
 
 MANIFEST_NAME: Final = "run.json"
 FAILURE_NAME: Final = "failure.json"
@@ -118,8 +119,8 @@ def read_manifest(folder: Path) -> RunManifest:
         return _with_failure(folder, decode_json(data, RunManifest))
     except OSError as error:
         raise StoreError(f"cannot read {path}: {error.strerror}") from error
-    except msgspec.DecodeError as error:
-        raise StoreError(f"{path} is not a valid manifest: {error}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise StoreError(f"{path} is not a valid manifest: {plain_message(str(error))}") from error
 
 
 def _with_failure(folder: Path, manifest: RunManifest) -> RunManifest:
@@ -161,8 +162,8 @@ def read_sweep(folder: Path) -> list[SweepPoint]:
         return []
     except OSError as error:
         raise StoreError(f"cannot read {path}: {error.strerror}") from error
-    except msgspec.DecodeError as error:
-        raise StoreError(f"{path} is not a valid sweep record: {error}; move it away") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise StoreError(f"{path} is not a valid sweep record: {plain_message(str(error))}; move it away") from error
 
 
 class _Versioned(msgspec.Struct):

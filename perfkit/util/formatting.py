@@ -10,21 +10,21 @@ _TIME = ((1, "ns"), (10**3, "µs"), (10**6, "ms"), (10**9, "s"))
 _SI = ((1, ""), (10**3, "k"), (10**6, "M"), (10**9, "G"), (10**12, "T"), (10**15, "P"))
 
 
-def _digits(value: float, digits: int = 3) -> str:
-    """Return `value` with `digits` significant digits, or as an integer if it has more before the point."""
+def _digits(value: float) -> str:
+    """Return `value` with three significant digits, or as an integer if it has more before the point."""
     if value == 0:
         return "0"
-    return f"{value:.0f}" if abs(value) >= 999.5 else f"{value:#.{digits}g}".rstrip(".")
+    return f"{value:.0f}" if abs(value) >= 999.5 else f"{value:#.3g}".rstrip(".")
 
 
-def _scaled(value: float, scales: Sequence[tuple[int, str]], digits: int = 3) -> tuple[str, str]:
+def _scaled(value: float, scales: Sequence[tuple[int, str]]) -> tuple[str, str]:
     """Return (digits, unit), with the first unit in which the rounded `value` is below a thousand."""
     for scale, unit in scales[:-1]:
         if abs(value) / scale < 999.5:
             whole = scale == 1 and value == int(value)
-            return (str(int(value)) if whole else _digits(value / scale, digits)), unit
+            return (str(int(value)) if whole else _digits(value / scale)), unit
     scale, unit = scales[-1]
-    return _digits(value / scale, digits), unit
+    return _digits(value / scale), unit
 
 
 def duration(ns: float | None) -> str:
@@ -49,11 +49,11 @@ def percent_change(ratio: float) -> str:
     return f"{100 * (ratio - 1):+.1f} %"
 
 
-def size(count: float | None, digits: int = 3) -> str:
+def size(count: float | None) -> str:
     """Return bytes in decimal units: `4.19 MB` (1 MB = 1,000,000 bytes)."""
     if count is None:
         return MISSING
-    figure, prefix = _scaled(count, _SI, digits)
+    figure, prefix = _scaled(count, _SI)
     return f"{figure} {prefix}B"
 
 

@@ -9,7 +9,7 @@ _TYPES: Final = {
     "bool": "true or false",
     "str": "text",
     "array": "a list",
-    "object": "a table",
+    "object": "an object",
     "null": "nothing",
 }
 _BOUNDS: Final = {">=": "of at least", ">": "above", "<=": "of at most", "<": "below"}
@@ -18,6 +18,7 @@ _MSGSPEC: Final = re.compile(
     r"(?: - at `\$\.?(?P<where>[^`]*)`)?"
 )
 _UNKNOWN_FIELD: Final = re.compile(r"Object contains unknown field `(?P<name>[^`]*)`.*")
+_MISSING_FIELD: Final = re.compile(r"Object missing required field `(?P<name>[^`]*)`(?: - at `\$\.?(?P<where>[^`]*)`)?")
 _PYDANTIC: Final = (
     (re.compile(r"Input should be a valid integer(, .*string as an integer)?"), "expected a whole number"),
     (re.compile(r"Input should be a valid number(, .*string as a number)?"), "expected a number"),
@@ -33,6 +34,9 @@ def plain_message(message: str) -> str:
     """Return a validator's message in plain words; one that is not known is returned as it is."""
     if unknown := _UNKNOWN_FIELD.fullmatch(message):
         return f"there is no {unknown['name']}"
+    if missing := _MISSING_FIELD.fullmatch(message):
+        where = f"{missing['where']}: " if missing["where"] else ""
+        return f"{where}{missing['name']} is missing"
     if (found := _MSGSPEC.fullmatch(message)) and found["type"] in _TYPES:
         where = f"{found['where']}: " if found["where"] else ""
         limit = f" {_BOUNDS[found['sign']]} {found['limit']}" if found["sign"] else ""

@@ -27,7 +27,8 @@ def run_findings(
     """
     yield from _missing_ranks(ranks, world_size, manifest)
     yield from _unknown_world_size(ranks, world_sizes)
-    yield from _no_collectives(communicated, max(world_sizes, default=0))
+    has_group = bool(manifest.backend if manifest else any(rank.backend for rank in ranks))
+    yield from _no_collectives(communicated, max(world_sizes, default=0), has_group=has_group)
     yield from _contradictions(ranks, world_sizes)
     yield from _uneven_steps(ranks)
     if manifest:
@@ -62,14 +63,14 @@ def _unknown_world_size(ranks: list[RankReport], world_sizes: list[int]) -> Iter
         yield Finding(code="world_size_unknown", severity="info", message=message)
 
 
-def _no_collectives(communicated: Mapping[str, bool], world_size: int) -> list[Finding]:
+def _no_collectives(communicated: Mapping[str, bool], world_size: int, *, has_group: bool) -> list[Finding]:
     silent = [file for file, seen in communicated.items() if not seen]
     if world_size < 2 or not silent:
         return []
     message = (
         f"{len(silent)} of {len(communicated)} traces contain no collective although the world size is {world_size}: "
-        "no process group was initialised (each rank trained alone), collectives were not recorded, or perfkit does "
-        "not recognise their kernel names"
+        + ("no recorded step had one" if has_group else "no process group was initialised (each rank trained alone)")
+        + ", collectives were not recorded, or perfkit does not recognise their kernel names"
     )
     return [Finding(code="no_collectives", severity="warning", message=message, file=silent[0])]
 

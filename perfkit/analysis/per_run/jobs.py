@@ -1,7 +1,7 @@
 """Tell apart the traces of several jobs in one folder, which are no ranks of one run.
 
-Evidence are the run's name in perfkit's own headers, the world size, the time on one host, and the host where a rank
-occurs more than once at one time. What is unknown differs from nothing.
+Evidence are the run's name in perfkit's own headers, the world size, the time, and the host where a rank occurs on
+several, or more than once at one time. What is unknown differs from nothing.
 """
 
 from collections import Counter, defaultdict
@@ -64,14 +64,18 @@ def _by_value(traces: list[NamedSummary], value: Callable[[NamedSummary], object
 
 
 def _by_time(traces: list[NamedSummary]) -> Parts:
-    """Split where hours pass on one host and the ranks are others afterwards: cycles have the same ranks.
+    """Split where hours pass and the ranks are others afterwards: cycles have the same ranks.
 
-    Only on one host, because the clocks of hosts may differ by any time.
+    Where no rank occurs before and after, only on one host, because the clocks of hosts may differ by any time.
     """
-    hosts = {named.summary.header.host for named in traces}
-    clusters = list(_clusters(traces)) if len(hosts) == 1 and None not in hosts else []
+    if all(named.summary.header.perfkit and named.summary.header.perfkit.run for named in traces):
+        return [("", traces)]
+    clusters = list(_clusters(traces))
     ranks = [_ranks(cluster) for cluster in clusters]
-    if len(clusters) < 2 or any(None in known for known in ranks) or len(set(map(frozenset, ranks))) == 1:
+    hosts = {named.summary.header.host for named in traces}
+    one_clock = len(hosts) == 1 and None not in hosts
+    pairs = [(one, other) for one, other in combinations(ranks, 2) if one != other]
+    if any(None in known for known in ranks) or not any(one_clock or one & other for one, other in pairs):
         return [("", traces)]
     return [(f"from {_time(cluster[0])}", cluster) for cluster in clusters]
 
@@ -98,8 +102,8 @@ def _time(named: NamedSummary) -> str:
 
 
 def _by_host(traces: list[NamedSummary]) -> Parts:
-    """Split by host where a rank occurs more than once at one time, if each host then has a job of its own."""
-    if not _has_clash(traces):
+    """Split by host where a rank occurs on several, or twice at one time, if each host then has a job of its own."""
+    if not _has_clash(traces) and not _has_moved(traces):
         return [("", traces)]
     parts = _by_value(traces, lambda named: named.summary.header.host, "host")
     # Hosts with different ranks may have been one job, and which of them belong together is not known.
@@ -120,6 +124,15 @@ def _has_clash(traces: Sequence[NamedSummary]) -> bool:
         if any(clash(rank, named, ordered[:place]) for place, named in enumerate(ordered)):
             return True
     return False
+
+
+def _has_moved(traces: Sequence[NamedSummary]) -> bool:
+    """Return whether a rank occurs on more than one host."""
+    hosts: dict[int | None, set[str]] = defaultdict(set)
+    for named, rank in zip(traces, _numbers(traces), strict=True):
+        if named.summary.header.host:
+            hosts[rank].add(named.summary.header.host)
+    return any(len(known) > 1 for rank, known in hosts.items() if rank is not None)
 
 
 def _ranks(traces: Sequence[NamedSummary]) -> set[int | None]:

@@ -323,39 +323,6 @@ def _memory_row(rank: RankReport, use: MemoryUse) -> tuple[Cell, ...]:
     )
 
 
-def phases(run: RunReport, top: int) -> Table | None:
-    """Return the program's annotated phases, mean per step and rank."""
-    merged = sums.merged_phases(run)
-    steps = sum(len(rank.steps) for rank in run.ranks)
-    wall = sum(step.wall_ns for step in sums.steps_of(run))
-    if not merged or not steps or not wall:
-        return None
-    left = len(merged) - top
-    return Table(
-        "Annotated phases on the host (mean per step and rank; nested phases overlap)",
-        (
-            Column("name", "name"),
-            Column("count"),
-            Column("time"),
-            Column("% of wall"),
-            Column("mean"),
-            Column("largest"),
-        ),
-        [
-            (
-                Cell(escape_unprintable(row.name)),
-                Cell(f"{row.count / steps:.3g}"),
-                Cell(duration(row.total_ns / steps)),
-                Cell(format_percent(row.total_ns / wall)),
-                Cell(duration(row.total_ns / row.count)),
-                Cell(duration(row.max_ns)),
-            )
-            for row in merged[:top]
-        ],
-        f"{left} more" if left > 0 else "",
-    )
-
-
 def _operators_title(run: RunReport) -> str:
     devices = {r.device for r in run.ranks}
     kinds = {"gpu": "kernels", "cpu": "operators by self time"}
@@ -386,7 +353,7 @@ def collectives(run: RunReport, top: int) -> Table | None:
             (
                 Cell(collective_name(s)),
                 Cell(_group(s.group, s.group_size)),
-                Cell(size(s.bytes, digits=4)),
+                Cell(size(s.bytes)),
                 Cell(escape_unprintable(s.dtype or MISSING)),
                 Cell(f"{s.count:,}"),
                 Cell(duration(s.total_ns)),

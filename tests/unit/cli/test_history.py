@@ -26,7 +26,7 @@ def test_the_terminal_names_the_change(runs: Path, capsys: pytest.CaptureFixture
     assert main(["history", str(runs)]) == 0
     shown = capsys.readouterr().out
     assert "8 runs: profiled step time 101 ms → 122 ms (+20" in " ".join(shown.split())
-    assert "1 run: no change can be distinguished from noise with fewer than 8." in shown
+    assert "1 run: at least 8 are needed to tell a lasting change from noise." in shown
     assert max(map(len, shown.splitlines())) <= 80
 
 

@@ -28,7 +28,7 @@ FORMATS = {
     command: [suffix for suffix in text_suffixes(record) if suffix not in NOT_OF_ANY_RUNS]
     for command, record in (("analyze", Report), ("compare", Comparison), ("history", History))
 }
-GATE = ["--fail-on", "step_time > +900%", "--fail-on", "compute > 99%"]
+GATE = ["--fail-on", "step_time > 900s", "--fail-on", "compute > 99%"]
 
 
 NOT_UTF_8 = "\udcff" if sys.platform == "linux" else ""

@@ -105,7 +105,7 @@ def test_the_runs_of_a_commit_are_one_point(tmp_path: Path) -> None:
     assert [len(point.runs) for point in lineage.points] == [3, 1, 1, 1]  # unknown commits are not one commit
     assert [point.resampled for point in lineage.points] == ["runs", "steps", "steps", "steps"]
     assert lineage.points[0].step_ns == pytest.approx(10e6, rel=0.01)
-    assert lineage.reason == "6 runs: no change can be distinguished from noise with fewer than 8"
+    assert lineage.reason == "6 runs: at least 8 are needed to tell a lasting change from noise"
 
 
 def test_only_runs_of_one_configuration_are_compared(tmp_path: Path) -> None:

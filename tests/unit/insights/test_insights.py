@@ -3,11 +3,13 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from perfkit.insights.ranking import find_insights
 from perfkit.scaling.summary import scaling
 from perfkit.schema.common import Finding
 from perfkit.schema.cross_rank import OneOffStraggler, Straggler
+from perfkit.schema.rank import PhaseStat
 from perfkit.schema.report import Insight
 from perfkit.schema.run import RunReport
 from tests.support.report_builders import (
@@ -335,3 +337,21 @@ def test_at_most_five_by_potential_saving() -> None:
     assert several[0].rule == "input"
     given = [one.potential_saving_ns or 0 for one in several]
     assert given == sorted(given, reverse=True)
+
+
+def test_loader_workers_that_are_there_are_not_recommended() -> None:
+    slow = {"compute": 70 * MS, "data_loading": 28 * MS}
+    loader = PhaseStat(
+        name="enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", count=2, total_ns=2 * MS, max_ns=MS
+    )
+    foreign = replace(run_of(slow), config=None)
+    said = the("input", found(foreign)).recommendation
+    assert "with loader workers that read ahead" in said
+    with_workers = replace(foreign, ranks=[replace(rank, phases=[loader]) for rank in foreign.ranks])
+    assert the("input", found(with_workers)).recommendation.startswith("use more loader workers")
+
+
+def test_idle_time_may_be_data_of_a_loader_that_left_no_span() -> None:
+    idle = {"compute": 60 * MS, "overhead": 38 * MS}
+    assert "or data if your loader is not torch's" in the("host", found(run_of(idle, data_loading=None))).sentence
+    assert "your loader" not in the("host", found(run_of(idle))).sentence

@@ -25,7 +25,7 @@ def test_a_report_is_read_back_as_it_was(tmp_path: Path) -> None:
     [
         (b"{", "not a perfkit report: "),
         (b"\xff", "not a perfkit report: "),
-        (b'{"schema_version": %d}' % REPORT_VERSION, "not a perfkit report: Object missing required field"),
+        (b'{"schema_version": %d}' % REPORT_VERSION, "not a perfkit report: perfkit_version is missing"),
         (b'{"schema_version": 1, "runs": []}', f"written with schema version 1, this perfkit reads {REPORT_VERSION}"),
     ],
 )

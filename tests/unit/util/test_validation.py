@@ -8,10 +8,15 @@ import pytest
 from perfkit.util.validation import plain_message
 
 
+class Inner(msgspec.Struct):
+    name: str
+
+
 class Options(msgspec.Struct, forbid_unknown_fields=True):
     count: Annotated[int, msgspec.Meta(ge=1)] = 1
     share: Annotated[float, msgspec.Meta(gt=0, le=1.5)] = 1.0
     names: list[str] = []
+    inner: list[Inner] = []
 
 
 @pytest.mark.parametrize(
@@ -24,6 +29,8 @@ class Options(msgspec.Struct, forbid_unknown_fields=True):
         ({"names": "x"}, "names: expected a list, not text"),
         ({"names": [3]}, "names[0]: expected text, not a whole number"),
         ({"other": 3}, "there is no other"),
+        ({"inner": [{}]}, "inner[0]: name is missing"),
+        ({"inner": [3]}, "inner[0]: expected an object, not a whole number"),
     ],
 )
 def test_messages_of_msgspec(value: dict[str, Any], said: str) -> None:

@@ -61,6 +61,12 @@ def test_runs_of_perfkit_are_told_apart_by_name(tmp_path: Path) -> None:
         ({f"{h}{r}": trace(r, 2, host=h) for h, r in (("a", 0), ("b", 1), ("c", 0), ("d", 1))}, 1),
         # Different ranks on one host, a day apart.
         ({"a": trace(0, 2, host="a"), "b": trace(1, 2, host="a", at=24 * HOUR_US)}, 2),
+        # One rank again after a day, on hosts that are not known, without the other.
+        ({"a": trace(0, 2), "b": trace(1, 2), "c": trace(0, 2, at=24 * HOUR_US)}, 2),
+        # One rank on two hosts, one after the other.
+        ({"a": trace(0, 1, host="a"), "b": trace(0, 1, host="b", at=1000)}, 2),
+        # Cycles of one run of perfkit's, of which one file is lost.
+        ({f"{r}{at}": trace(r, 2, run="x", at=at * HOUR_US) for r, at in ((0, 0), (1, 0), (0, 5))}, 1),
         # Cycles of the same ranks.
         ({"a": trace(0, 1, host="a"), "b": trace(0, 1, host="a", at=24 * HOUR_US)}, 1),
         # The clocks of two hosts may differ by any time.

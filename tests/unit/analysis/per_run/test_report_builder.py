@@ -173,10 +173,13 @@ def test_damaged_traces_alone_are_an_error(tmp_path: Path) -> None:
 
 
 def test_a_world_without_collectives_is_a_finding(tmp_path: Path) -> None:
-    silent = TraceBuilder(0, 2).step(0, 0, 100).op("aten::mm", 0, 50)
-    run = analyse(tmp_path, rank0=silent, rank1=rank_trace(1))
-    (finding,) = [finding for finding in run.findings if finding.code == "no_collectives"]
-    assert "no process group was initialised" in finding.message
+    for number, backend in enumerate((None, "gloo")):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        silent = [TraceBuilder(rank, 2, backend=backend).step(0, 0, 100).op("aten::mm", 0, 50) for rank in range(2)]
+        message = found(analyse(folder, rank0=silent[0], rank1=silent[1]), "no_collectives").message
+        # A backend in the header is that of a process group.
+        assert ("no process group was initialised" in message) == (backend is None)
 
 
 def test_a_balanced_run_that_computes(tmp_path: Path) -> None:

@@ -1,0 +1,82 @@
+"""Insight rules for collectives that need not be there: many tiny ones, and broadcasts of buffers."""
+
+from collections import defaultdict
+from typing import Final
+
+from perfkit.insights.rule import InsightDraft, Rule
+from perfkit.insights.run_context import RunContext
+from perfkit.schema.cross_rank import MatchedCollectiveStat
+from perfkit.util.formatting import duration, escape_unprintable, size
+
+_MIN_SHARE: Final = 0.05
+"""Smallest share of the step that is reported."""
+_TINY_BYTES: Final = 16_384
+"""Up to this size the time of a collective is nearly all latency."""
+_MANY: Final = 10
+"""Fewest tiny collectives per step that are many."""
+_DDP_FORWARD: Final = "DistributedDataParallel.forward"
+_ZERO: Final = "Optimizer.step#ZeroRedundancyOptimizer"
+
+
+def _tiny(context: RunContext) -> InsightDraft | None:
+    steps = len({step.step for rank in context.run.ranks for step in rank.steps})
+    groups: dict[tuple[str, str | None], list[MatchedCollectiveStat]] = defaultdict(list)
+    for row in context.run.cross_rank.collectives if context.run.cross_rank else ():
+        if row.bytes is not None and row.bytes <= _TINY_BYTES and row.transfer_ns is not None:
+            groups[row.operator, row.group].append(row)
+    if not groups or not steps:
+        return None
+    (operator, group), rows = max(groups.items(), key=lambda item: _transfer_ns(item[1]))
+    many = sum(row.count for row in rows) / steps
+    # One collective in their place would still take its turn, and what was overlapped cannot be saved.
+    saving_ns = min(_transfer_ns(rows) / steps * (many - 1) / many, _exposed_ns(context, operator, group))
+    if many < _MANY or context.share(saving_ns) < _MIN_SHARE:
+        return None
+    carried = sum(row.count * (row.bytes or 0) for row in rows) / steps
+    taken_ns = _transfer_ns(rows) / steps
+    return InsightDraft(
+        f"{many:.0f} tiny collectives per step ({escape_unprintable(operator)}, {size(round(carried))} in all) take "
+        f"{duration(taken_ns)} of data transfer, nearly all of it latency",
+        {"collectives": many, "bytes": carried, "transfer_ns": taken_ns},
+        "combine them into one, or issue them only every few steps (metrics, for example)",
+        saving_ns,
+    )
+
+
+def _transfer_ns(rows: list[MatchedCollectiveStat]) -> float:
+    return sum(row.count * (row.transfer_ns or 0) for row in rows)
+
+
+def _exposed_ns(context: RunContext, operator: str, group: str | None) -> float:
+    """Return the exposed time of tiny collectives of one kind, per step and rank."""
+    exposed_ns = sum(
+        row.exposed_ns
+        for rank in context.run.ranks
+        for row in rank.collectives
+        if (row.operator, row.group) == (operator, group) and row.bytes is not None and row.bytes <= _TINY_BYTES
+    )
+    return exposed_ns / context.rank_steps
+
+
+def _buffers(context: RunContext) -> InsightDraft | None:
+    phases = {phase.name for rank in context.run.ranks for phase in rank.phases}
+    # ZeRO's optimizer broadcasts parameters, which must be.
+    if _DDP_FORWARD not in phases or any(name.startswith(_ZERO) for name in phases):
+        return None
+    rows = [row for rank in context.run.ranks for row in rank.collectives if row.operator == "broadcast"]
+    count = sum(row.count for row in rows) / context.rank_steps
+    exposed_ns = sum(row.exposed_ns for row in rows) / context.rank_steps
+    if count < 1 or context.share(exposed_ns) < _MIN_SHARE:
+        return None
+    each = f"{count:.0f} broadcast{'s' if count >= 1.5 else ''} per step"
+    return InsightDraft(
+        f"{each} expose {duration(exposed_ns)} of communication; DDP broadcasts a model's buffers, such as those of "
+        "batch normalisation, before each forward",
+        {"broadcasts": count, "exposed_ns": exposed_ns, "exposed_share": context.share(exposed_ns)},
+        "pass broadcast_buffers=False to DDP, if the buffers need not agree in every step",
+        exposed_ns,
+    )
+
+
+TINY: Final = Rule("tiny_collectives", _tiny)
+BUFFERS: Final = Rule("broadcast_buffers", _buffers)
