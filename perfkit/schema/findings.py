@@ -20,10 +20,12 @@ FINDING_CODES: Final[Mapping[str, str]] = {
     "timestamp_gap": "More than an hour passes between two events, or in one device event; a timestamp may be corrupt.",
     "no_host_operators": "The trace has kernels but no host operators; collectives are identified by kernel name only.",
     "no_device_events": "The program used a device, but the trace has no device activity.",
+    "names_cut": "The trace has very many names of kernels and operators; only those with the most time are listed.",
     "possible_communication": "Kernels of unknown names count as compute, but may be communication.",
     "collective_sizes_unmatched": "The run's record of collectives does not match all of them; some sizes are unknown.",
     # Steps
     "no_steps": "The trace has no step annotations; the whole trace counts as one step.",
+    "steps_cut": "The trace has very many steps; only the first were analysed.",
     "repeated_steps": "Step numbers occur more than once in one trace.",
     "steps_without_device_work": "Steps have no device activity of their own.",
     "work_before_steps": "Device activity was launched before the first step and belongs to no step.",

@@ -141,6 +141,10 @@ class CrossCheckRow(Struct, frozen=True, kw_only=True):
     external_idle_ns: int
     rounding_ns: int
     """Largest change of a sum by the other tool's rounding."""
+    device_events: int | None = None
+    """Kernels and copies within the steps; None without a device."""
+    external_device_events: int | None = None
+    """Kernels and copies that the other tool kept; None if it does not tell."""
 
 
 class CrossCheck(Struct, frozen=True, kw_only=True):

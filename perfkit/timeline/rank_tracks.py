@@ -77,7 +77,7 @@ class _TrackBuilder:
         self.memory = trace.memory
         self.plan = plan
         self.labels = _Labels(self.events.names)
-        self.names: Names = classify_names(self.events.names, plan.kernel_rules)
+        self.names: Names = classify_names(self.events, plan.kernel_rules)
         self.device: Device = find_device(self.events, self.names)
         header = trace.header.perfkit
         last_completed = header.steps[1] if header and header.steps else None

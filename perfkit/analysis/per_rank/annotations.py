@@ -5,7 +5,7 @@ from typing import Final
 import numpy as np
 
 from perfkit.analysis.per_rank.classify import Names
-from perfkit.analysis.per_rank.steps import Steps, match_steps
+from perfkit.analysis.per_rank.steps import Steps, step_names
 from perfkit.schema.aggregate import MOST_PHASES
 from perfkit.schema.rank import PhaseStat
 from perfkit.trace.events import EventKind, Events
@@ -17,8 +17,8 @@ _FSDP: Final = "FSDP::"
 def annotation_rows(events: Events, names: Names, steps: Steps, step_marker: str | None) -> Ints:
     """Return the annotations that start within the steps, without step and collective annotations."""
     wanted = ~(names.backend_annotation | names.whole_span_annotation)
-    wanted &= np.array([match is None for match in match_steps(events.names, step_marker)], np.bool_)
-    rows = np.flatnonzero((events.kind == EventKind.ANNOTATION) & wanted[events.name])
+    rows = events.rows(EventKind.ANNOTATION)
+    rows = rows[wanted[events.name[rows]] & ~step_names(events, rows, step_marker)[events.name[rows]]]
     return rows[steps.within(events.start_ns[rows])]
 
 

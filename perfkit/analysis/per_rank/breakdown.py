@@ -4,13 +4,14 @@ Every category is a union of spans. An instant counts for the first category tha
 of a category is what it adds to the union of those before it, and the five add up to the window by construction.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
+from typing import Final
 
 import numpy as np
 
-from perfkit.analysis.per_rank.classify import Device, Names, data_loading_rows, nested_on_thread
+from perfkit.analysis.per_rank.classify import Device, Names, data_loading_rows, nested_on_thread, rows_by_key
 from perfkit.analysis.per_rank.steps import Steps
 from perfkit.schema.rank import ExposedNs, Loads, StepBreakdown, TotalNs
 from perfkit.trace.events import EventKind, Events
@@ -25,6 +26,9 @@ from perfkit.trace.intervals import (
     outermost,
     union,
 )
+
+_EXPOSED: Final = ExposedNs.__struct_fields__
+_TOTAL: Final = TotalNs.__struct_fields__
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,9 +94,7 @@ def _host_activity(events: Events, names: Names, loading: Ints, data_loading: Un
 
 def _operators_apart(events: Events) -> Iterator[Ints]:
     """Yield the rows of host operators by thread, in groups that do not overlap."""
-    is_operator = events.kind == EventKind.OPERATOR
-    for thread in np.unique(events.thread[is_operator]):
-        on_thread = np.flatnonzero(is_operator & (events.thread == thread))
+    for on_thread in rows_by_key(events.thread, events.rows(EventKind.OPERATOR)).values():
         for group in disjoint_groups(events.start_ns[on_thread], events.end_ns[on_thread]):
             yield on_thread[group]
 
@@ -105,21 +107,26 @@ def break_down(events: Events, names: Names, activity: Activity, steps: Steps) -
     upto = [measure(spans, start, end) for spans in accumulate(categories, merge)]
     exposed = np.diff(np.vstack([np.zeros_like(start), *upto, end - start]), axis=0)
     loads = _loads(events, names, steps)
+    columns = zip(
+        steps.number,
+        start.tolist(),
+        (end - start).tolist(),
+        zip(*exposed.tolist(), strict=True),
+        zip(*(column.tolist() for column in total), strict=True),
+        loads,
+        strict=True,
+    )
     return [
         StepBreakdown(
-            step=steps.number[k],
-            start_ns=int(start[k]),
-            wall_ns=int(end[k] - start[k]),
-            exposed_ns=ExposedNs(**_named(ExposedNs, list(exposed[:, k]))),
-            total_ns=TotalNs(**_named(TotalNs, [column[k] for column in total])),
-            loads=loads[k],
+            step=number,
+            start_ns=start_ns,
+            wall_ns=wall_ns,
+            exposed_ns=ExposedNs(**dict(zip(_EXPOSED, exposed_ns, strict=True))),
+            total_ns=TotalNs(**dict(zip(_TOTAL, total_ns, strict=True))),
+            loads=of_step,
         )
-        for k in range(len(start))
+        for number, start_ns, wall_ns, exposed_ns, total_ns, of_step in columns
     ]
-
-
-def _named(record: type[ExposedNs] | type[TotalNs], values: Sequence[np.int64]) -> dict[str, int]:
-    return {name: int(value) for name, value in zip(record.__struct_fields__, values, strict=True)}
 
 
 def _loads(events: Events, names: Names, steps: Steps) -> list[Loads]:
@@ -132,7 +139,7 @@ def _loads(events: Events, names: Names, steps: Steps) -> list[Loads]:
         [rows[:0]]
         + [
             on_thread[outermost(events.start_ns[on_thread], events.end_ns[on_thread])]
-            for on_thread in (rows[events.thread[rows] == thread] for thread in np.unique(events.thread[rows]))
+            for on_thread in rows_by_key(events.thread, rows).values()
         ]
     )
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]

@@ -4,9 +4,9 @@ Each name is classified once, because a trace has 100,000 events but 1,000 names
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,24 +35,34 @@ class Names:
     data_loading: NDArray[np.bool_]
 
 
-def classify_names(names: tuple[str, ...], kernel_rules: Sequence[KernelRule] = ()) -> Names:
-    """Classify each name by everything that the name alone decides; `kernel_rules` come before perfkit's own."""
-    own = tuple(kernel_rules)
+def classify_names(events: Events, kernel_rules: Sequence[KernelRule] = ()) -> Names:
+    """Classify each name by everything that the name alone decides; `kernel_rules` come before perfkit's own.
 
-    def matching(pattern: "re.Pattern[str]") -> NDArray[np.bool_]:
-        return _by_name(names, lambda name: pattern.match(name) is not None)
-
+    A name is looked up only as what it occurs as, because a program may put a counter into the names of a million
+    operators: a name that no kernel has is `NO_RULE`.
+    """
+    own, count = tuple(kernel_rules), len(events.names)
+    kernel = np.full(count, NO_RULE, np.int8)
+    kernels = np.unique(events.name[events.kind == EventKind.KERNEL])
+    kernel[kernels] = [kernel_code(events.names[name], own) for name in kernels.tolist()]
+    host = np.unique(events.name[events.rows(EventKind.OPERATOR, EventKind.ANNOTATION)]).astype(np.int64)
+    communicating = _matching(events, host, communication_operators())
+    # Backends' annotations are among what communicates, and those of a whole span among these.
+    annotations = _matching(events, np.flatnonzero(communicating), backend_annotations())
     return Names(
-        kernel=np.fromiter((kernel_code(name, own) for name in names), np.int8, len(names)),
-        communication_operator=matching(communication_operators()),
-        backend_annotation=matching(backend_annotations()),
-        whole_span_annotation=matching(whole_span_annotations()),
-        data_loading=matching(re.compile(DATA_LOADING)),
+        kernel=kernel,
+        communication_operator=communicating,
+        backend_annotation=annotations,
+        whole_span_annotation=_matching(events, np.flatnonzero(annotations), whole_span_annotations()),
+        data_loading=_matching(events, host, re.compile(DATA_LOADING)),
     )
 
 
-def _by_name(names: tuple[str, ...], decide: Callable[[str], bool]) -> NDArray[np.bool_]:
-    return np.fromiter((decide(name) for name in names), np.bool_, len(names))
+def _matching(events: Events, names: Ints, pattern: "re.Pattern[str]") -> NDArray[np.bool_]:
+    """Return which of all names match, of the candidates `names`."""
+    matching = np.zeros(len(events.names), np.bool_)
+    matching[names] = [pattern.match(events.names[name]) is not None for name in names.tolist()]
+    return matching
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,18 +127,32 @@ def innermost_at_launch(events: Events, launch_row: Ints, is_candidate: NDArray[
     Works through chunks of time with only the candidates that run in each, because a trace may have millions.
     """
     found = np.full(len(launch_row), -1, np.int64)
-    for thread in np.unique(events.thread[launch_row[launch_row >= 0]]):
-        of_thread = is_candidate & (events.thread == thread)
-        here = np.flatnonzero((launch_row >= 0) & (events.thread[launch_row] == thread))
+    launched = np.flatnonzero(launch_row >= 0)
+    candidates = rows_by_key(events.thread, np.flatnonzero(is_candidate))
+    for thread, here in rows_by_key(events.thread[launch_row], launched).items():
+        of_thread = candidates.get(thread, launched[:0])
         here = here[np.argsort(events.start_ns[launch_row[here]], kind="stable")]
-        chunks = 1 + int(np.count_nonzero(of_thread)) // max(_CHUNK, len(of_thread) // _MAX_CHUNKS)
-        for part in np.array_split(here, min(chunks, len(here))):
+        chunks = 1 + len(of_thread) // _CHUNK
+        for part in np.array_split(here, min(chunks, _MAX_CHUNKS, len(here))):
             instant = events.start_ns[launch_row[part]]
-            among = np.flatnonzero(of_thread & (events.start_ns <= instant[-1]) & (events.end_ns > instant[0]))
+            started = (events.start_ns[of_thread] <= instant[-1]) & (events.end_ns[of_thread] > instant[0])
+            among = of_thread[started]
             inner = innermost(events.start_ns[among], events.end_ns[among], instant)
             hit = inner >= 0
             found[part[hit]] = among[inner[hit]]
     return found
+
+
+def rows_by_key(key: NDArray[Any], rows: Ints) -> dict[int, Ints]:
+    """Return `rows` by the value that `key`, a column, has at each; in order within each.
+
+    Sorting once is what keeps many threads cheap: a scan per thread costs threads times events.
+    """
+    if not len(rows):
+        return {}
+    ordered = rows[np.argsort(key[rows], kind="stable")]
+    distinct, first = np.unique(key[ordered], return_index=True)
+    return dict(zip(distinct.tolist(), np.split(ordered, first[1:]), strict=True))
 
 
 def data_loading_rows(events: Events, names: Names) -> Ints:
@@ -139,9 +163,11 @@ def data_loading_rows(events: Events, names: Names) -> Ints:
 def nested_on_thread(events: Events, rows: Ints, outer: Ints) -> NDArray[np.bool_]:
     """Return for each row whether its span lies within the span of an `outer` row on the same thread."""
     inside = np.zeros(len(rows), np.bool_)
-    for thread in np.unique(events.thread[outer]):
-        here = np.flatnonzero(events.thread[rows] == thread)
-        around = outer[events.thread[outer] == thread]
+    if not len(outer):
+        return inside
+    places = rows_by_key(events.thread[rows], np.arange(len(rows)))
+    for thread, around in rows_by_key(events.thread, outer).items():
+        here = places.get(thread, outer[:0])
         inside[here] = contained(
             events.start_ns[rows[here]], events.end_ns[rows[here]], events.start_ns[around], events.end_ns[around]
         )

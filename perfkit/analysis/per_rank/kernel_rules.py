@@ -16,14 +16,15 @@ NO_RULE: Final = -1
 """Code of a name that no rule matches; the others are indices into `KERNEL_KINDS`."""
 KIND_CODE: Final[dict[KernelKind, int]] = {kind: code for code, kind in enumerate(KERNEL_KINDS)}
 
-_EXPERTS: Final = r"(\w+::)*(deep_ep|dpsk::ep|internode(_ll)?|intranode)::"
+# Possessive quantifiers: a name that fails is not tried again letter by letter.
+_EXPERTS: Final = r"(\w++::)*(deep_ep|dpsk::ep|internode(_ll)?|intranode)::"
 """DeepEP under its own namespaces, and in forks that only changed the outermost one."""
 
 KERNEL_RULES: Final[tuple[KernelRule, ...]] = (
     # Exceptions from the namespaces below come first.
-    KernelRule(r"(\w+::)*get_dispatch_layout$", "compute", "DeepEP, layout.cu: counts tokens per rank locally"),
+    KernelRule(r"(\w++::)*get_dispatch_layout$", "compute", "DeepEP, layout.cu: counts tokens per rank locally"),
     KernelRule(
-        r"(\w+::)*hybrid_ep::\w*(scan|permute|update_expected|metadata)",
+        r"(\w++::)*hybrid_ep::\w*(scan|permute|update_expected|metadata)",
         "compute",
         "DeepEP's hybrid-ep branch, hybrid_ep_backend.cuh: local preprocessing of the routing map",
     ),
@@ -33,7 +34,7 @@ KERNEL_RULES: Final[tuple[KernelRule, ...]] = (
         "DeepEP, csrc/kernels/{intranode,internode}*.cu: dispatch, combine, notify",
     ),
     KernelRule(
-        r"(\w+::)*hybrid_ep::",
+        r"(\w++::)*hybrid_ep::",
         "communication",
         "DeepEP's hybrid-ep branch, hybrid_ep_backend.cuh: {dispatch,combine,device_sync}_kernel",
     ),
@@ -141,7 +142,8 @@ def kernel_code(name: str, rules: Sequence[KernelRule] = ()) -> int:
     for pattern, code in _each(tuple(rules)):
         if pattern.match(qualified) or pattern.match(own):
             return code
-    if _any_builtin().match(qualified) is None and _any_builtin().match(own) is None:
+    any_builtin = _any_builtin()
+    if any_builtin.match(qualified) is None and (own == qualified or any_builtin.match(own) is None):
         return NO_RULE
     return next(code for pattern, code in _each(_builtin()) if pattern.match(qualified) or pattern.match(own))
 

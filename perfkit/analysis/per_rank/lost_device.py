@@ -22,7 +22,7 @@ def lost_device(trace: RankTrace) -> list[Finding]:
     signs = {
         "launches or copies of a device": _starts_work(trace.events),
         f"the backend {trace.header.backend}": _is_device_backend(trace.header.backend or ""),
-        "collectives of a device": any(map(_is_device_collective, trace.events.names)),
+        "collectives of a device": _has_device_collective(trace.events),
     }
     seen = [sign for sign, there in signs.items() if there]
     if not seen:
@@ -41,8 +41,13 @@ def _starts_work(events: Events) -> bool:
 
 def _is_device_backend(backend: str) -> bool:
     """Return whether a backend runs on devices only; torch writes it with or without the device's type."""
-    return re.fullmatch(rf"(\w+:)?({'|'.join(map(re.escape, device_backends()))})", backend) is not None
+    return re.fullmatch(rf"(\w+:)?({_backends()})", backend) is not None
 
 
-def _is_device_collective(name: str) -> bool:
-    return re.match(rf"record_param_comms$|({'|'.join(map(re.escape, device_backends()))}):", name) is not None
+def _has_device_collective(events: Events) -> bool:
+    pattern = re.compile(rf"record_param_comms$|({_backends()}):")
+    return any(pattern.match(name) for name in events.names)
+
+
+def _backends() -> str:
+    return "|".join(map(re.escape, device_backends()))

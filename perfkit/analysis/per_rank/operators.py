@@ -7,19 +7,29 @@ import numpy as np
 from perfkit.analysis.per_rank.breakdown import Activity
 from perfkit.analysis.per_rank.classify import Device, Names, data_loading_rows, nested_on_thread
 from perfkit.analysis.per_rank.steps import Steps
-from perfkit.schema.common import Category
+from perfkit.schema.common import Category, Finding
 from perfkit.schema.rank import OperatorStat
 from perfkit.trace.events import EventKind, Events
 from perfkit.trace.intervals import Ints
+from perfkit.util.formatting import format_percent
 
 _CATEGORIES: Final[tuple[Category, ...]] = get_args(Category)
+MOST_OPERATORS: Final = 5_000
+"""Most names that are listed of a trace: some programs put a counter into each."""
+OTHER_NAMES: Final = "(other names)"
+
 _COMPUTE, _COMMUNICATION, _MEMCPY, _DATA_LOADING = range(4)
 
 
 def tabulate_operators(
     events: Events, names: Names, device: Device, activity: Activity, steps: Steps
-) -> list[OperatorStat]:
-    """Sum kernels and copies by name or, on a CPU-only trace, the self time of host operators; largest first."""
+) -> tuple[list[OperatorStat], int]:
+    """Sum kernels and copies by name or, on a CPU-only trace, the self time of host operators; largest first.
+
+    Returns:
+        A row for each name and category, at most `MOST_OPERATORS` and one per category for all others, and the number
+        of names and categories.
+    """
     if len(device.row):
         in_steps = steps.device_step >= 0
         category = np.select([device.is_copy, device.is_communication], [_MEMCPY, _COMMUNICATION], _COMPUTE)[in_steps]
@@ -33,14 +43,15 @@ def tabulate_operators(
     return _sum(events, rows, category, activity.self_ns[rows])
 
 
-def _sum(events: Events, rows: Ints, category: Ints, duration_ns: Ints) -> list[OperatorStat]:
+def _sum(events: Events, rows: Ints, category: Ints, duration_ns: Ints) -> tuple[list[OperatorStat], int]:
     key = events.name[rows] * np.int64(len(_CATEGORIES)) + category
     count = np.bincount(key, minlength=len(events.names) * len(_CATEGORIES))
     total_ns, max_ns = np.zeros_like(count), np.zeros_like(count)
     np.add.at(total_ns, key, duration_ns)
     np.maximum.at(max_ns, key, duration_ns)
     keys = np.flatnonzero(count)
-    return [
+    ordered = keys[np.argsort(-total_ns[keys], kind="stable")]
+    listed = [
         OperatorStat(
             name=events.names[k // len(_CATEGORIES)],
             category=_CATEGORIES[k % len(_CATEGORIES)],
@@ -48,5 +59,36 @@ def _sum(events: Events, rows: Ints, category: Ints, duration_ns: Ints) -> list[
             total_ns=int(total_ns[k]),
             max_ns=int(max_ns[k]),
         )
-        for k in keys[np.argsort(-total_ns[keys], kind="stable")].tolist()
+        for k in ordered[:MOST_OPERATORS].tolist()
     ]
+    return listed + _others(ordered[MOST_OPERATORS:], count, total_ns, max_ns), len(keys)
+
+
+def _others(keys: Ints, count: Ints, total_ns: Ints, max_ns: Ints) -> list[OperatorStat]:
+    """Return one row per category for the names that are not listed, so that sums over rows stay exact."""
+    by_category = ((name, keys[keys % len(_CATEGORIES) == place]) for place, name in enumerate(_CATEGORIES))
+    return [
+        OperatorStat(
+            name=OTHER_NAMES,
+            category=category,
+            count=int(count[own].sum()),
+            total_ns=int(total_ns[own].sum()),
+            max_ns=int(max_ns[own].max()),
+        )
+        for category, own in by_category
+        if len(own)
+    ]
+
+
+def names_cut(operators: list[OperatorStat], names: int) -> list[Finding]:
+    """Return a finding if not all names are listed; the arguments are the results of `tabulate_operators`."""
+    if names <= MOST_OPERATORS:
+        return []
+    total_ns = sum(row.total_ns for row in operators)
+    others_ns = sum(row.total_ns for row in operators if row.name == OTHER_NAMES)
+    share = format_percent(others_ns / total_ns if total_ns else None)
+    message = (
+        f"{names:,} names of kernels and operators: the {MOST_OPERATORS:,} with the most time are listed, the other "
+        f"{names - MOST_OPERATORS:,} ({share} of the time) are summed up as '{OTHER_NAMES}'"
+    )
+    return [Finding(code="names_cut", severity="info", message=message)]

@@ -1,11 +1,11 @@
 """Windows of the steps, on the host and on the device (metrics.md section 3)."""
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perfkit.analysis.per_rank import name_patterns as rules
 from perfkit.analysis.per_rank.classify import Device
@@ -16,6 +16,7 @@ _NEVER = np.iinfo(np.int64).min
 
 BEFORE_THE_FIRST: Final = -1
 AFTER_THE_LAST: Final = -2
+_DIGITS: Final = re.compile(r"\d+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +33,10 @@ class Steps:
     """Step of each device activity, shape (d,); -1 if launched before the first step, -2 after the last."""
     from_annotations: bool
     """False if the trace has no steps and counts as one."""
+    all_numbers: list[int | None] | None = None
+    """Numbers of all marked steps, if only the first of them are here; else None."""
+    all_wall_ns: Ints | None = None
+    """Their wall times; shape (all,)."""
 
     def of(self, instant_ns: Ints) -> Ints:
         """Return the host step of each instant; -1 before the first step, and the last step after its start."""
@@ -42,7 +47,9 @@ class Steps:
         return np.asarray((instant_ns >= self.bounds[0]) & (instant_ns < self.bounds[-1]))
 
 
-def find_steps(events: Events, device: Device, marker: str | None, completed: int | None = None) -> Steps | None:
+def find_steps(
+    events: Events, device: Device, marker: str | None, completed: int | None = None, most: int | None = None
+) -> Steps | None:
     """Return the steps, or None if the trace contains neither steps nor work.
 
     Args:
@@ -51,14 +58,14 @@ def find_steps(events: Events, device: Device, marker: str | None, completed: in
         marker: a regular expression that an annotation's name must match to be a step, instead of `ProfilerStep#N`.
         completed: last completed step, if the run recorded it; a later `ProfilerStep#N` was abandoned, and neither it
             nor what was launched in it counts.
+        most: number of steps to return at most, the first ones; None for all.
     """
-    matches = match_steps(events.names, marker)
     rows = events.rows(EventKind.ANNOTATION)
-    rows = rows[np.array([matches[name] is not None for name in events.name[rows]], np.bool_)]
+    rows = rows[step_names(events, rows, marker)[events.name[rows]]]
     if not len(rows):
         return _whole_trace(events, device)
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
-    number: list[int | None] = [_number(matches[name], order) for order, name in enumerate(events.name[rows].tolist())]
+    number = _numbers(events, rows, marker)
     count = len(number)
     if marker is None and completed is not None:
         count = sum(step is not None and step <= completed for step in number) or count
@@ -66,25 +73,51 @@ def find_steps(events: Events, device: Device, marker: str | None, completed: in
     device_step[device_step >= count] = AFTER_THE_LAST
     rows = rows[:count]
     host_start_ns = events.start_ns[rows]
-    return Steps(
+    bounds = _bounds(host_start_ns, int(events.end_ns[rows[-1]]), events, device, device_step)
+    steps = Steps(
         number=number[:count],
         host_start_ns=host_start_ns,
-        bounds=_bounds(host_start_ns, int(events.end_ns[rows[-1]]), events, device, device_step),
+        bounds=bounds,
         device_step=device_step,
         from_annotations=True,
     )
+    return steps if most is None or count <= most else _first(steps, most)
 
 
-def match_steps(names: Sequence[str], marker: str | None) -> list[re.Match[str] | None]:
-    """Return for each name its match as a step annotation, or None; `marker` as in `find_steps`."""
+def _first(steps: Steps, most: int) -> Steps:
+    """Return the first steps alone; what was launched later belongs to none."""
+    device_step = steps.device_step.copy()
+    device_step[device_step >= most] = AFTER_THE_LAST
+    return Steps(
+        number=steps.number[:most],
+        host_start_ns=steps.host_start_ns[:most],
+        bounds=steps.bounds[: most + 1],
+        device_step=device_step,
+        from_annotations=True,
+        all_numbers=steps.number,
+        all_wall_ns=np.diff(steps.bounds),
+    )
+
+
+def step_names(events: Events, rows: Ints, marker: str | None) -> NDArray[np.bool_]:
+    """Return which names, of those that the annotations `rows` have, mark a step; `marker` as in `find_steps`."""
     pattern = re.compile(marker or rules.STEP)
-    return [pattern.search(name) if marker else pattern.fullmatch(name) for name in names]
+    match = pattern.search if marker else pattern.fullmatch
+    marks = np.zeros(len(events.names), np.bool_)
+    names = np.unique(events.name[rows])
+    marks[names] = [match(events.names[name]) is not None for name in names.tolist()]
+    return marks
+
+
+def _numbers(events: Events, rows: Ints, marker: str | None) -> list[int | None]:
+    """Return the number of each step: the marker's first group, or the last number in the match, or its index."""
+    pattern = re.compile(marker or rules.STEP)
+    return [_number(pattern.search(events.names[name]), order) for order, name in enumerate(events.name[rows].tolist())]
 
 
 def _number(match: re.Match[str] | None, order: int) -> int:
-    """Return the number in the marker's first group, else the last number in the match, else the step's index."""
     text = (match.group(1) if match.re.groups else match.group()) if match else None
-    digits = re.findall(r"\d+", text or "")
+    digits = _DIGITS.findall(text or "")
     return int(digits[-1][:18]) if digits else order
 
 
@@ -98,14 +131,11 @@ def _bounds(host_start_ns: Ints, last_host_end_ns: int, events: Events, device: 
     np.maximum.at(last, device_step[known], events.end_ns[device.row[known]])
     last = np.maximum.accumulate(last)
     busy = np.bincount(device_step[known], minlength=count) > 0
-    bounds = [int(host_start_ns[0])]
-    for k in range(1, count):
-        # The device leaves the previous step when its last work ends or, if that overlaps, when this step's starts.
-        left = min(int(last[k - 1]), int(first[k])) if busy[k] else _NEVER
-        bounds.append(max(int(host_start_ns[k]), left, bounds[-1]))
+    # The device leaves the previous step when its last work ends or, if that overlaps, when this step's starts.
+    left = np.where(busy[1:], np.minimum(last[:-1], first[1:]), _NEVER)
+    starts = np.maximum.accumulate(np.append(host_start_ns[:1], np.maximum(host_start_ns[1:], left)))
     # A last step that is cut off before its window starts has an empty window, not a negative one.
-    bounds.append(max(last_host_end_ns, int(last[-1]), bounds[-1]))
-    return np.array(bounds, np.int64)
+    return np.append(starts, max(last_host_end_ns, int(last[-1]), int(starts[-1])))
 
 
 def _whole_trace(events: Events, device: Device) -> Steps | None:

@@ -15,7 +15,7 @@ from perfkit.analysis.per_rank.collective_calls import CollectiveCalls, collect_
 from perfkit.analysis.per_rank.collectives import find_collectives, tabulate_collectives
 from perfkit.analysis.per_rank.lost_device import lost_device
 from perfkit.analysis.per_rank.memory import tabulate_memory
-from perfkit.analysis.per_rank.operators import tabulate_operators
+from perfkit.analysis.per_rank.operators import names_cut, tabulate_operators
 from perfkit.analysis.per_rank.possible_communication import possible_communication
 from perfkit.analysis.per_rank.steps import BEFORE_THE_FIRST, Steps, find_steps
 from perfkit.errors import TraceError, UsageError
@@ -23,6 +23,10 @@ from perfkit.schema.common import Finding
 from perfkit.schema.kernel_rules import KernelRule
 from perfkit.schema.rank import CollectiveStat, MemoryUse, OperatorStat, PhaseStat, StepBreakdown
 from perfkit.trace.events import EventKind, Events, Header, RankTrace
+from perfkit.util.formatting import duration
+
+MOST_STEPS: Final = 20_000
+"""Most steps that are analysed of a trace: a report has a record for each."""
 
 
 class TraceSummary(Struct, frozen=True, kw_only=True):
@@ -65,10 +69,10 @@ def summarize_trace(
         TraceError: the trace contains neither steps nor work.
     """
     events = trace.events
-    names = classify_names(events.names, kernel_rules)
+    names = classify_names(events, kernel_rules)
     device = find_device(events, names)
     own = trace.header.perfkit
-    steps = find_steps(events, device, step_marker, own.steps[1] if own and own.steps else None)
+    steps = find_steps(events, device, step_marker, own.steps[1] if own and own.steps else None, MOST_STEPS)
     if steps is None:
         damage = "; ".join(finding.message for finding in _damage(trace))
         message = f"{file}: no host operators, device activity or steps: nothing to analyse"
@@ -83,7 +87,8 @@ def summarize_trace(
     header, has_device = _without_collectives(trace.header), bool(len(device.row))
     counts = {kind.name.lower(): count for kind, count in sorted(trace.counts.items())}
     breakdown = break_down(events, names, activity, steps)
-    operators = tabulate_operators(events, names, device, activity, steps)
+    operators, distinct = tabulate_operators(events, names, device, activity, steps)
+    findings += names_cut(operators, distinct)
     phases = tabulate_phases(events, names, steps, step_marker)
     memory = tabulate_memory(trace, names, activity, steps, step_marker)
     del trace, events, names, device  # free the events before building the collective tables: each may be millions
@@ -163,6 +168,7 @@ def _step_findings(steps: Steps, device: Device, marker: str | None) -> list[Fin
         what = f"annotation matches --step-marker {marker!r}" if marker else "ProfilerStep annotation"
         message = f"no {what}: the whole trace counts as one step, start-up included"
         findings.append(Finding(code="no_steps", severity="warning", message=message))
+    findings += _steps_cut(steps)
     repeated = len(steps.number) - len(set(steps.number))
     if repeated:
         message = f"{repeated} step numbers occur more than once"
@@ -179,3 +185,18 @@ def _step_findings(steps: Steps, device: Device, marker: str | None) -> list[Fin
         message = f"{before} device activities were launched before the first step and belong to no step"
         findings.append(Finding(code="work_before_steps", severity="info", message=message))
     return findings
+
+
+def _steps_cut(steps: Steps) -> list[Finding]:
+    """Return a finding if only the first steps were analysed, with the distribution of all of them."""
+    if steps.all_numbers is None or steps.all_wall_ns is None:
+        return []
+    wall_ns, longest = steps.all_wall_ns, int(steps.all_wall_ns.argmax())
+    quantiles = np.percentile(wall_ns, [0, 5, 50, 95, 100])
+    least, low, middle, high, most = (duration(float(ns)) for ns in quantiles)
+    message = (
+        f"of {len(wall_ns):,} steps the first {len(steps.number):,} were analysed, without the work of later ones; all "
+        f"steps take {least} to {most} (5 %: {low}, median: {middle}, 95 %: {high}), the longest is step "
+        f"{steps.all_numbers[longest]}"
+    )
+    return [Finding(code="steps_cut", severity="warning", message=message)]

@@ -1,6 +1,6 @@
 """Compare HTA's temporal breakdown with perfkit's."""
 
-from typing import Final
+from typing import Any, Final
 
 from perfkit.external.cross_checks import CrossCheckTool
 from perfkit.external.hta.runner import installed, run_hta
@@ -23,7 +23,7 @@ def cross_check(run: RunReport) -> CrossCheck:
         LaunchEnvironmentError: HTA is not installed.
         UsageError: the ranks of the traces are unknown, or a rank has several traces.
     """
-    return _compare(run, run_hta(run, "temporal-breakdown"))
+    return _compare(run, run_hta(run, "temporal-breakdown", count_events=True))
 
 
 HTA: Final = CrossCheckTool(check_installed=installed, run=cross_check)
@@ -36,7 +36,7 @@ def _compare(run: RunReport, table: ExternalTable) -> CrossCheck:
     for rank in run.ranks:
         number = rank.rank or 0 if is_only_rank else rank.rank
         if number in by_rank and rank.steps:
-            rows.append(_row(number or 0, rank, {name: _ns(value) for name, value in by_rank[number].items()}))
+            rows.append(_row(number or 0, rank, by_rank[number]))
     return CrossCheck(tool=table.tool, rows=rows)
 
 
@@ -44,7 +44,8 @@ def _ns(value: object) -> int:
     return round(value * _NS_PER_US) if isinstance(value, int | float) else 0
 
 
-def _row(number: int, rank: RankReport, hta_ns: dict[str, int]) -> CrossCheckRow:
+def _row(number: int, rank: RankReport, hta: dict[str, Any]) -> CrossCheckRow:
+    hta_ns = {name: _ns(value) for name, value in hta.items()}
     sums = {category: sum(getattr(step.exposed_ns, category) for step in rank.steps) for category in CATEGORIES}
     window = sum(sums.values())
     compute = sums["compute"]
@@ -59,5 +60,7 @@ def _row(number: int, rank: RankReport, hta_ns: dict[str, int]) -> CrossCheckRow
         external_compute_ns=hta_ns["compute_time(us)"],
         external_other_ns=hta_ns["non_compute_time(us)"],
         external_idle_ns=hta_ns["idle_time(us)"],
+        device_events=sum(row.count for row in rank.operators) if rank.device == "gpu" else None,
+        external_device_events=hta.get("device_events"),
         rounding_ns=sum(rank.events.get(kind, 0) for kind in _DEVICE_KINDS) * _ROUNDED_NS,
     )

@@ -58,13 +58,15 @@ def installed() -> str:
     return "hta"
 
 
-def run_hta(run: RunReport, analysis: str, step: int | None = None) -> ExternalTable:
+def run_hta(run: RunReport, analysis: str, step: int | None = None, *, count_events: bool = False) -> ExternalTable:
     """Run one of HTA's analyses on the traces of a run.
 
     Args:
         run: perfkit's report, which has the rank of each trace.
         analysis: a name in `ANALYSES`.
         step: for `critical-path`, the number of the step; None for the second, or for the only one.
+        count_events: for `temporal-breakdown`, also return the number of device events that HTA kept of each rank, in
+            the column `device_events`.
 
     Raises:
         LaunchEnvironmentError: HTA is not installed.
@@ -76,6 +78,7 @@ def run_hta(run: RunReport, analysis: str, step: int | None = None) -> ExternalT
     files = rank_files(run)
     # HTA counts the instances of an annotation from 0.
     job = {"analysis": analysis, "instance": _instance(run, step) if analysis == "critical-path" else None}
+    job |= {"count_events": count_events}
     try:
         with TemporaryDirectory(prefix="perfkit-hta-") as scratch:
             named = {rank: str(_link_for_hta(file, Path(scratch), rank)) for rank, file in files.items()}

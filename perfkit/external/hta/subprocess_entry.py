@@ -40,6 +40,8 @@ def run(job: Job) -> dict[str, Any]:
     table = ANALYSES[job["analysis"]](analysis, job)
     if table is None:
         return {"error": "it returned no table"}
+    if job.get("count_events"):
+        table = table.assign(device_events=table["rank"].map(_device_events(analysis)))
     flat = table.reset_index() if any(table.index.names) else table
     columns = [".".join(filter(None, name)) if isinstance(name, tuple) else str(name) for name in flat.columns]
     # pandas writes NaN and infinity, which JSON lacks, as null.
@@ -54,6 +56,16 @@ def _refuse_expressions(analysis: Any) -> None:
             for value in frame[name].unique() if name in frame else ():
                 if isinstance(value, str) and not _HARMLESS.fullmatch(value):
                     raise ValueError(f"rank {rank} has a {name} that is not a plain name: {value[:40]!r}")
+
+
+def _device_events(analysis: Any) -> dict[int, int]:
+    """Return the number of kernels, copies and memsets that HTA kept of each rank's trace: it drops some."""
+    categories = analysis.t.symbol_table.get_sym_id_map()
+    kept = [number for name, number in categories.items() if name in ("kernel", "gpu_memcpy", "gpu_memset")]
+    return {
+        int(rank): int((frame["stream"].ne(-1) & frame["cat"].isin(kept)).sum())
+        for rank, frame in analysis.t.traces.items()
+    }
 
 
 _IDS: Final = ("pid", "tid", "stream", "device", "gpu", "correlation", "index")

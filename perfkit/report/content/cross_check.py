@@ -66,6 +66,10 @@ def _reason(name: str, differs_ns: int, row: CrossCheckRow) -> str:
         return _WINDOW if edges >= 0 else _WIDER
     if name == "idle":
         return f"{difference(edges)} at the window's edges, {difference(differs_ns - edges)} from the rows above"
+    # Figures of different events differ for that reason alone, whatever else may be true.
+    ours, theirs = row.device_events, row.external_device_events
+    if ours is not None and theirs is not None and ours != theirs:
+        return f"HTA has {theirs:,} device events, perfkit {ours:,}"
     # Rounding inwards can only make HTA's figure smaller.
     return _ROUNDING if 0 < differs_ns <= row.rounding_ns else _KINDS
 

@@ -70,6 +70,7 @@ def test_on_real_traces_they_agree_to_the_nanosecond(real_traces: Path) -> None:
     for row in run.cross_check.rows:  # recorded in whole microseconds, so nothing is rounded
         assert (row.compute_ns, row.other_ns) == (row.external_compute_ns, row.external_other_ns)
         assert row.idle_ns - row.external_idle_ns == row.window_ns - row.external_window_ns > 0
+        assert row.device_events == row.external_device_events
 
 
 @needs_hta

@@ -47,6 +47,14 @@ def test_equal_figures_need_no_reason() -> None:
     assert set(reasons_by_time.values()) == {""}
 
 
+def test_different_events_are_the_reason_before_any_other() -> None:
+    lost = make_row(external_compute_ns=50 * MS, device_events=9_876, external_device_events=9_330)
+    assert reasons(lost)["computing"] == "HTA has 9,330 device events, perfkit 9,876"
+    same = make_row(external_compute_ns=50 * MS, device_events=9_876, external_device_events=9_876)
+    assert reasons(same)["computing"].startswith("HTA classifies by name only")
+    assert reasons(make_row(device_events=9_876, external_device_events=9_330))["computing"] == ""
+
+
 def test_edges_of_the_window_are_idle() -> None:
     reasons_by_time = reasons(make_row())
     assert reasons_by_time["window"].startswith("HTA's window spans the first")
