@@ -9,7 +9,8 @@ import hashlib
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Generic, Literal, Protocol, TypeVar
 
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
+    from torch.distributed.device_mesh import DeviceMesh
     from torch.optim import Optimizer
     from torch.optim.lr_scheduler import LRScheduler
 
@@ -140,6 +142,17 @@ def make_optimizer(kind: type[Optimizer], parameters: Any, **options: Any) -> Op
     return made
 
 
+def split_by_mesh(parameters: Iterable[nn.Parameter]) -> list[list[nn.Parameter]]:
+    """Return the parameters in lists whose members an optimizer can update together.
+
+    torch's operators on several tensors take no mixture of tensors that are distributed over different meshes.
+    """
+    lists: dict[object, list[nn.Parameter]] = defaultdict(list)
+    for parameter in parameters:
+        lists[getattr(parameter, "device_mesh", None)].append(parameter)
+    return list(lists.values())
+
+
 class Workload(ABC, Generic[ConfigT]):
     """One model and its data.
 
@@ -172,6 +185,22 @@ class Workload(ABC, Generic[ConfigT]):
     def flops_per_token(self, model: nn.Module) -> float | None:  # noqa: ARG002
         """Return the model FLOPs per token of a training step; None without a formula."""
         return None
+
+    def find_mesh_problem(self, sizes: Mapping[str, int], *, sequence: bool) -> str | None:  # noqa: ARG002
+        """Return why the model cannot be trained on a mesh with the dimensions `sizes`; None if it can be."""
+        return None
+
+    def shard_tensors(self, model: nn.Module, mesh: DeviceMesh, *, sequence: bool) -> None:
+        """Split the matrices of the bare `model` over the one dimension of `mesh`, in place, as DTensors.
+
+        Only called if `PARALLELISMS` contains `tp`.
+
+        Args:
+            model: The same on all ranks.
+            mesh: The ranks that share it.
+            sequence: Whether what is between the matrices is split along the sequence.
+        """
+        raise NotImplementedError
 
     @abstractmethod
     def data_spec(self, seed: int) -> DataSpec:

@@ -26,11 +26,13 @@ from workloads.base import (
     generate_blocks,
     make_optimizer,
     scale_rate,
+    split_by_mesh,
 )
 from workloads.data.text import Text, load_text
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
+    from torch.distributed.device_mesh import DeviceMesh
 
 BETAS: Final = (0.9, 0.95)
 NOISE: Final = 1 / 8
@@ -108,7 +110,7 @@ class GPT(Workload[GPTConfig]):
         "gpt2-xl": _gpt2(48, 25, 1600),
     }
     DEFAULT_PRESET = "tiny"
-    PARALLELISMS = frozenset({"zero1", "zero2", "zero3", "hsdp"})
+    PARALLELISMS = frozenset({"zero1", "zero2", "zero3", "hsdp", "tp"})
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__(config)
@@ -131,6 +133,23 @@ class GPT(Workload[GPTConfig]):
         config = self.config
         parameters = sum(p.numel() for p in model.parameters()) - config.block * config.width
         return float(6 * parameters + 12 * config.layers * config.width * config.block)
+
+    def find_mesh_problem(self, sizes: Mapping[str, int], *, sequence: bool) -> str | None:
+        """Return which size of the model does not divide by the tensor-parallel ranks."""
+        ranks, config = sizes.get("tp", 1), self.config
+        if config.heads % ranks:
+            return f"--heads {config.heads} is not divisible by tp={ranks}"
+        if sequence and config.block % ranks:
+            return f"--block {config.block} is not divisible by tp={ranks}, as --sequence-parallel needs"
+        return None
+
+    def shard_tensors(self, model: nn.Module, mesh: DeviceMesh, *, sequence: bool) -> None:
+        """Split heads, hidden units and vocabulary over the ranks of `mesh`."""
+        from workloads.gpt_model import Decoder
+        from workloads.gpt_parallel import shard_tensors
+
+        assert isinstance(model, Decoder)  # noqa: S101
+        shard_tensors(model, mesh, sequence=sequence)
 
     def data_spec(self, seed: int) -> DataSpec:
         """Return the description of `samples` windows of `block + 1` tokens."""
@@ -206,8 +225,12 @@ class GPT(Workload[GPTConfig]):
         config = self.config
         parameters = [p for p in model.parameters() if p.requires_grad]
         groups = [
-            {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": config.weight_decay},
-            {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
+            {"params": together, "weight_decay": decay}
+            for decay, chosen in (
+                (config.weight_decay, [p for p in parameters if p.dim() >= 2]),
+                (0.0, [p for p in parameters if p.dim() < 2]),
+            )
+            for together in split_by_mesh(chosen)
         ]
         peak = scale_rate(config.learning_rate, config.lr_scale, world_size * accumulate)
         optimizer = make(AdamW, groups, lr=peak, betas=BETAS, fused=fused_adamw_works(device_type))

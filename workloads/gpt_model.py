@@ -22,19 +22,20 @@ class Attention(nn.Module):
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
-        self.heads, self.dropout = config.heads, config.dropout
+        self.heads, self.head_size = config.heads, config.width // config.heads
+        self.dropout = config.dropout
         self.qkv = nn.Linear(config.width, 3 * config.width, bias=config.bias)
         self.residual = nn.Linear(config.width, config.width, bias=config.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (batch, tokens, width) to the same shape."""
-        batch, tokens, width = x.shape
-        split = self.qkv(x).view(batch, tokens, 3, self.heads, width // self.heads)
+        batch, tokens, _ = x.shape
+        split = self.qkv(x).view(batch, tokens, 3, self.heads, self.head_size)
         query, key, value = split.permute(2, 0, 3, 1, 4)  # each (batch, heads, tokens, head size)
         mixed = functional.scaled_dot_product_attention(
             query, key, value, is_causal=True, dropout_p=self.dropout if self.training else 0.0
         )
-        merged = mixed.transpose(1, 2).reshape(batch, tokens, width)
+        merged = mixed.transpose(1, 2).reshape(batch, tokens, self.heads * self.head_size)
         return functional.dropout(self.residual(merged), self.dropout, self.training)
 
 

@@ -55,13 +55,16 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     mesh: Annotated[
         str | None,
         Meta(
-            description="Dimensions of the ranks' mesh and their sizes, for example dp=4 or replicate=2,shard=2 "
+            description="Dimensions of the ranks' mesh and their sizes, for example dp=2,tp=2 "
             "[default: dp = all ranks]."
         ),
     ] = None
     dp: Annotated[
         str, Meta(description="What data-parallel ranks share: gradients (ddp), also optimizer state (zero1), ….")
     ] = "ddp"
+    sequence_parallel: Annotated[
+        bool, Meta(description="With tensor parallelism (tp in --mesh): also split what is between the matrices.")
+    ] = False
     precision: Annotated[Precision, Meta(description="Precision of the forward pass; float16 uses loss scaling.")] = (
         "float32"
     )

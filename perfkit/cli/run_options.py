@@ -88,11 +88,12 @@ def make_job(workload: "WorkloadType", values: dict[str, Any]) -> "Job":
     run, data, of_source, config = make_records((RunConfig, DataOptions, source_type.Config, workload.Config), merged)
     assert isinstance(run, RunConfig)  # noqa: S101  # make_records keeps the order
     assert isinstance(data, DataOptions)  # noqa: S101
-    check_parallelism(workload, run)
     if data.data_dir is None:
         data = msgspec.structs.replace(data, data_dir=str(Path(run.trace_dir) / ".data"))
+    trained = workload(config)
+    check_parallelism(trained, run)
     return Job(
-        workload=workload(config),
+        workload=trained,
         source=source_type(of_source),
         run=run,
         data=data,

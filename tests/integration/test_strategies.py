@@ -3,7 +3,11 @@
 The reference is a plain loop, without perfkit's training, on the same global batches.
 """
 
+import json
 import statistics
+import subprocess
+import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,27 +20,48 @@ import perfkit
 from perfkit.capture.mesh import lay_out
 from perfkit.schema.manifest import RunManifest
 from tests.integration.test_run import annotations, run_once, traces
-from tests.support.launching import MPIEXEC, NOT_THE_MACHINE, PYTHON, needs_mpiexec
+from tests.support.launching import LIMIT_S, MPIEXEC, NOT_THE_MACHINE, PYTHON, ROOT, environment, needs_mpiexec
 from tests.unit.workloads.conftest import make
 
 STEPS, GLOBAL_BATCH, SAMPLES = 10, 16, 192
+SCRIPT = ROOT / "tests" / "integration" / "scripts" / "train_cases.py"
 # A high rate from the first step on: after ten steps a wrong gradient shows.
-SIZES: dict[str, Any] = {"layers": 4, "width": 32, "heads": 2, "block": 16, "vocab_size": 64, "samples": SAMPLES}
-RATE: dict[str, Any] = {"learning_rate": 0.01, "warmup_steps": 0}
-TRANSFORMER: dict[str, Any] = {"samples": SAMPLES, "dropout": 0.0, "lr_scale": "none"}
-OPTIONS = {
-    "gpt": {**SIZES, **RATE},
-    "transformer": {"preset": "tiny", **TRANSFORMER},
+OPTIONS: dict[str, dict[str, Any]] = {
+    "gpt": {
+        "layers": 4,
+        "width": 32,
+        "heads": 4,
+        "block": 16,
+        "vocab_size": 65,
+        "samples": SAMPLES,
+        "learning_rate": 0.01,
+        "warmup_steps": 0,
+    },
+    "transformer": {
+        "samples": SAMPLES,
+        "dropout": 0.0,
+        "lr_scale": "none",
+        "d_model": 32,
+        "heads": 4,
+        "target_length": 8,
+        "encoder_layers": 2,
+        "decoder_layers": 2,
+        "feedforward": 64,
+    },
 }
 
 
+@cache
 def reference_losses(name: str) -> list[float]:
     """Return the losses of one process that trains on the global batches."""
-    preset = {"preset": None} if name == "gpt" else {}
-    options = {key: value for key, value in (OPTIONS[name] | preset).items() if key != "preset"}
-    workload = make(name, **options)
+    workload = make(name, **OPTIONS[name])
     arrays = workload.generate(workload.data_spec(0), 0, SAMPLES)
-    sampler = DistributedSampler(range(SAMPLES), num_replicas=1, rank=0, shuffle=True, seed=0, drop_last=True)  # type: ignore[arg-type,var-annotated]
+    sampler: DistributedSampler[Any] = DistributedSampler(
+        range(SAMPLES),  # type: ignore[arg-type]
+        num_replicas=1,
+        rank=0,
+        seed=0,
+    )
     torch.manual_seed(0)
     model = workload.build()
     done = workload.optimization(model, world_size=1, total_steps=STEPS, device_type="cpu")
@@ -55,29 +80,121 @@ def reference_losses(name: str) -> list[float]:
     return losses
 
 
-def losses(manifest: RunManifest) -> list[float]:
-    """Return the loss of each step, averaged over the ranks that have one."""
-    return [
-        statistics.mean(loss for loss in step if loss is not None)
-        for step in zip(*(rank.loss for rank in manifest.ranks), strict=True)
-    ]
-
-
-def command(name: str, ranks: int, *options: str, launcher: list[str] | None = None) -> list[str]:
+def arguments(case: str) -> list[str]:
+    """Return the arguments of `perfkit run` for a case: workload, batch size per replica, further options."""
+    name, batch, *options = case.split()
     given = [f"--{key.replace('_', '-')}={value}" for key, value in OPTIONS[name].items()]
-    start = [*PYTHON, "run", name, "-n", str(ranks)] if launcher is None else [*launcher, *PYTHON, "run", name]
-    return [*start, *given, *options, "--steps", str(STEPS), "--threads", "1"]
+    return [name, *given, "--batch-size", batch, *options, "--steps", str(STEPS), "--threads", "1"]
 
 
-def train(folder: Path, name: str, ranks: int, *options: str, launcher: list[str] | None = None) -> RunManifest:
-    return run_once([*command(name, ranks, *options, launcher=launcher), "--trace-dir", str(folder)], folder)
+def mean_losses(by_rank: list[list[float | None]]) -> list[float]:
+    """Return the loss of each step, averaged over the ranks that have one."""
+    return [statistics.mean(loss for loss in step if loss is not None) for step in zip(*by_rank, strict=True)]
 
 
-def check_same_model(folder: Path, manifest: RunManifest, name: str) -> None:
-    """Check losses, mesh and traces of a run."""
-    assert losses(manifest) == pytest.approx(reference_losses(name), rel=1e-4)
+def train(folder: Path, ranks: int, *cases: str) -> list[dict[str, Any]]:
+    """Train the cases in one group of ranks."""
+    texts = []
+    for case in cases:
+        prefix, _, own = case.rpartition("| ")
+        texts.append(" ".join([f"{prefix}|" if prefix else "", *arguments(own), "--trace-dir", str(folder)]))
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), str(ranks), *texts],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+        cwd=ROOT,
+    )
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def check_losses(folder: Path, ranks: int, *cases: str) -> None:
+    for case, result in zip(cases, train(folder, ranks, *cases), strict=True):
+        found = mean_losses([rank["losses"] for rank in result["ranks"]])
+        assert found == pytest.approx(reference_losses(case.split()[0]), rel=1e-4), case
+        assert result["error"] is None, case
+
+
+HSDP = "--dp hsdp --mesh replicate=2,shard=2"
+TWO_RANKS = ["gpt 4 --dp zero3 --accumulate 2", "gpt 16 --mesh tp=2 --sequence-parallel"]
+MORE_ON_TWO = [
+    "gpt 8",
+    "gpt 4 --dp zero1 --accumulate 2 --no-overlap",
+    "gpt 8 --dp zero2 --checkpoint-activations",
+    "gpt 16 --mesh tp=2 --dp zero3",
+    "transformer 8 --dp zero2",
+    "gpt 8 --dp zero1",
+    "gpt 8 --dp zero3",
+    "gpt 16 --mesh tp=2",
+    "gpt 16 --mesh tp=2 --dp zero1 --static-graph",
+    "gpt 16 --mesh tp=2 --sequence-parallel --checkpoint-activations",
+    "transformer 8 --dp zero1",
+    "transformer 8 --dp zero3",
+]
+FOUR_RANKS = [
+    "gpt 4 --dp zero3 --mesh dp=4",
+    f"gpt 4 {HSDP}",
+    *(f"gpt 8 --mesh dp=2,tp=2 --sequence-parallel --dp {dp}" for dp in ("ddp", "zero1", "zero2", "zero3")),
+    "gpt 4 --mesh dp=2,tp=2 --accumulate 2 --no-overlap",
+    "gpt 8 --mesh dp=2,tp=2 --dp zero3 --checkpoint-activations",
+]
+EIGHT_RANKS = ["gpt 4 --dp hsdp --mesh replicate=2,shard=2,tp=2 --sequence-parallel"]
+
+
+def test_losses_on_two_ranks_are_those_of_one_process(tmp_path: Path) -> None:
+    check_losses(tmp_path, 2, *TWO_RANKS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("ranks", "cases"), [(2, MORE_ON_TWO), (4, FOUR_RANKS), (8, EIGHT_RANKS)])
+def test_losses_on_more_ranks_and_with_more_options(ranks: int, cases: list[str], tmp_path: Path) -> None:
+    check_losses(tmp_path, ranks, *cases)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("ranks", "case", "parameter"),
+    [
+        (2, "gpt 8", "module.blocks.1.mlp.expand.weight"),
+        (2, "gpt 8 --dp zero1", "module.norm.weight"),
+    ],
+)
+def test_one_gradient_that_is_not_reduced_is_noticed(ranks: int, case: str, parameter: str, tmp_path: Path) -> None:
+    (right, wrong) = train(tmp_path, ranks, case, f"unreduced {parameter} | {case}")
+    found = [mean_losses([rank["losses"] for rank in result["ranks"]]) for result in (right, wrong)]
+    reference = reference_losses("gpt")
+    assert found[0] == pytest.approx(reference, rel=1e-4)
+    assert found[1] != pytest.approx(reference, rel=1e-4)
+
+
+@pytest.mark.slow
+def test_memory_of_a_rank_is_what_zero_promises(tmp_path: Path) -> None:
+    shared = {"ddp": (1, 1, 1), "zero1": (1, 1, 4), "zero2": (4, 4, 4), "zero3": (4, 4, 4)}
+    results = train(tmp_path, 4, *(f"gpt 4 --dp {dp}" for dp in shared))
+    parameters = sum(p.numel() for p in make("gpt", **OPTIONS["gpt"]).build().parameters())
+    for (dp, by), result in zip(shared.items(), results, strict=True):
+        # float32; Adam has two such tensors for each parameter.
+        expected = [4 * parameters / ranks * size for ranks, size in zip(by, (1, 1, 2), strict=True)]
+        held = [rank["memory"] for rank in result["ranks"]]
+        assert [[own[:2] for own in held]] == [[pytest.approx(expected[:2], rel=0.02)] * 4], dp
+        # ZeRO-1 gives whole tensors to the ranks, so their parts differ in size: equal on average.
+        assert statistics.mean(own[2] for own in held) == pytest.approx(expected[2], rel=0.02), dp
+        assert dp == "zero1" or [own[2] for own in held] == pytest.approx([expected[2]] * 4, rel=0.02), dp
+
+
+def check_run(folder: Path, manifest: RunManifest) -> None:
+    """Check losses, mesh and traces of a run of `perfkit run gpt`."""
+    assert mean_losses([rank.loss for rank in manifest.ranks]) == pytest.approx(reference_losses("gpt"), rel=1e-4)
     layout = lay_out(manifest.config["mesh"], manifest.world.world_size)
     assert manifest.mesh == layout.record()
+    assert manifest.parameters == sum(p.numel() for p in make("gpt", **OPTIONS["gpt"]).build().parameters())
+    assert None not in [rank.memory for rank in manifest.ranks]
+    assert manifest.throughput is not None
+    samples = manifest.throughput.samples_per_s * manifest.throughput.step_ns / 1e9
+    assert samples == pytest.approx(GLOBAL_BATCH)
     (run,) = perfkit.analyze(folder).runs
     assert {finding.code for finding in run.findings} & NOT_THE_MACHINE == set()
     for trace in traces(Path(run.path), manifest):
@@ -85,51 +202,14 @@ def check_same_model(folder: Path, manifest: RunManifest, name: str) -> None:
             assert len(annotations(trace, f"perfkit.{phase}")) >= 3, phase
 
 
-HSDP = ("--dp", "hsdp", "--mesh", "replicate=2,shard=2")
-CASES = [
-    pytest.param("gpt", 2, ("--dp", "zero3", "--batch-size", "4", "--accumulate", "2"), id="zero3"),
-    *(
-        pytest.param(name, ranks, options, marks=pytest.mark.slow, id=f"{name}-{ranks}-{' '.join(options)}")
-        for name, ranks, options in [
-            *(("gpt", 2, ("--dp", dp, "--batch-size", "8")) for dp in ("ddp", "zero1", "zero2")),
-            ("gpt", 2, ("--dp", "zero1", "--batch-size", "4", "--accumulate", "2", "--no-overlap")),
-            ("gpt", 2, ("--dp", "zero2", "--batch-size", "8", "--checkpoint-activations")),
-            *(("transformer", 2, ("--dp", dp, "--batch-size", "8")) for dp in ("zero1", "zero2", "zero3")),
-            ("gpt", 4, (*HSDP, "--batch-size", "4")),
-            ("gpt", 4, ("--dp", "zero3", "--mesh", "dp=4", "--batch-size", "4")),
-        ]
-    ),
-]
-
-
-@pytest.mark.parametrize(("name", "ranks", "options"), CASES)
-def test_losses_are_those_of_one_process(name: str, ranks: int, options: tuple[str, ...], tmp_path: Path) -> None:
-    manifest = train(tmp_path, name, ranks, *options)
-    check_same_model(tmp_path, manifest, name)
-
-
-@needs_mpiexec
-@pytest.mark.slow
-def test_under_mpiexec(tmp_path: Path) -> None:
-    four = [MPIEXEC[0], "-n", "4"]
-    check_same_model(tmp_path, train(tmp_path, "gpt", 4, *HSDP, "--batch-size", "4", launcher=four), "gpt")
+RUNS = [("gpt 4 " + HSDP), "gpt 8 --mesh dp=2,tp=2 --dp zero2"]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dp", ["ddp", "zero1", "zero2", "zero3"])
-def test_memory_of_a_rank_is_what_zero_promises(dp: str, tmp_path: Path) -> None:
-    manifest = train(tmp_path, "gpt", 4, "--dp", dp, "--batch-size", "4")
-    assert manifest.parameters is not None
-    whole = 4 * manifest.parameters  # float32; Adam has two such tensors for each
-    shared = {"ddp": (1, 1, 1), "zero1": (1, 1, 4), "zero2": (4, 4, 4), "zero3": (4, 4, 4)}[dp]
-    held = [rank.memory for rank in manifest.ranks]
-    expected = [whole / by * size for by, size in zip(shared, (1, 1, 2), strict=True)]
-    for memory in held:
-        assert memory is not None
-        measured = [memory.parameters_bytes, memory.gradients_bytes]
-        assert measured == pytest.approx(expected[:2], rel=0.02)
-    # ZeRO-1 gives whole tensors to the ranks, so their parts differ in size: equal on average.
-    states = [memory.optimizer_bytes for memory in held if memory is not None]
-    assert statistics.mean(states) == pytest.approx(expected[2], rel=0.02)
-    if dp != "zero1":
-        assert states == pytest.approx([expected[2]] * 4, rel=0.02)
+@pytest.mark.parametrize("case", RUNS)
+@pytest.mark.parametrize("launcher", [pytest.param("mpiexec", marks=needs_mpiexec), "perfkit"])
+def test_runs_and_their_traces(case: str, launcher: str, tmp_path: Path) -> None:
+    given = [*arguments(case), "--trace-dir", str(tmp_path)]
+    mpiexec = [MPIEXEC[0], "-n", "4", *PYTHON, "run", *given]
+    command = mpiexec if launcher == "mpiexec" else [*PYTHON, "run", *given, "-n", "4"]
+    check_run(tmp_path, run_once(command, tmp_path))

@@ -9,6 +9,7 @@ import torch
 from msgspec import Struct
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
+from torch.optim import Optimizer
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, DistributedSampler
 
@@ -19,7 +20,8 @@ from perfkit.capture.mesh import MeshLayout
 from perfkit.capture.recording.manifest_writer import checksum_on_all_ranks
 from perfkit.capture.recording.session import Session
 from perfkit.capture.training.compile_monitor import CompileMonitor
-from perfkit.capture.training.parameters import clip_gradients, full_tensors, measure_memory
+from perfkit.capture.training.local_parameters import Part, localize
+from perfkit.capture.training.parameters import TrainedParameters
 from perfkit.capture.training.progress import Show
 from perfkit.capture.training.strategies import STRATEGIES
 from perfkit.schema.manifest import RankMemory
@@ -66,10 +68,19 @@ class Trainer:
         """What this rank holds; None before the first step has ended."""
         self._mesh = _make_mesh(layout, run, self._device)
         self._strategy = STRATEGIES.load(run.dp)(run, self._mesh)
+        parts = self._shard_tensors(model)
         self._model = self._strategy.wrap(model, layers)
+        self._parameters = TrainedParameters(self._model, self._mesh, parts)
         self._optimization = self._make_optimization(model, layout.replicas)
         # A disabled scaler passes everything through.
         self._scaler = torch.amp.GradScaler(self._device.type, enabled=run.precision == "float16")
+
+    def _shard_tensors(self, model: nn.Module) -> dict[nn.Parameter, Part]:
+        """Split the model over the tensor-parallel ranks; return the parameters that are parts of others."""
+        if self._mesh is None or "tp" not in (self._mesh.mesh_dim_names or ()):
+            return {}
+        self._workload.shard_tensors(model, self._mesh["tp"], sequence=self._run.sequence_parallel)
+        return localize(model) if self._strategy.USES_DDP else {}
 
     def _make_optimization(self, model: nn.Module, replicas: int) -> Optimization:
         factory = self._strategy.optimizer_factory()
@@ -98,13 +109,22 @@ class Trainer:
             if not session.recording or session.steps == self._steps:
                 show(session.steps)
 
+    @property
+    def optimizer(self) -> Optimizer:
+        """What updates the parameters."""
+        return self._optimization.optimizer
+
+    def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """Yield name and tensor of each parameter that this rank trains, as its strategy has wrapped them."""
+        return self._model.named_parameters()
+
     def checksum(self, ranks: ProcessRankGroup) -> str:
         """Return the SHA-256 of the trained parameters; called by all ranks.
 
         Raises:
             RunError: It differs between ranks.
         """
-        return checksum_on_all_ranks(ranks, full_tensors(self._model.parameters()), "after the last step")
+        return checksum_on_all_ranks(ranks, self._parameters.whole(), "after the last step")
 
     def _step(self, batches: Iterator[Batch], session: Session) -> Tensor:
         last = self._run.accumulate - 1
@@ -136,20 +156,14 @@ class Trainer:
         optimizer = self._optimization.optimizer
         if self._optimization.clip_norm is not None:
             self._scaler.unscale_(optimizer)
-            self._clip(self._optimization.clip_norm)
+            self._parameters.clip_gradients(self._optimization.clip_norm)
         self._scaler.step(optimizer)
         self._scaler.update()
         if self._optimization.scheduler is not None:
             self._optimization.scheduler.step()
         if self.memory is None:
-            self.memory = measure_memory(self._model.parameters(), self._strategy.local_optimizer(optimizer))
+            self.memory = self._parameters.measure_memory(self._strategy.local_optimizer(optimizer))
         optimizer.zero_grad(set_to_none=True)
-
-    def _clip(self, limit: float) -> None:
-        if self._mesh is None:
-            nn.utils.clip_grad_norm_(self._model.parameters(), limit)
-        else:
-            clip_gradients(self._model.parameters(), limit, self._mesh)
 
 
 def _make_mesh(layout: MeshLayout, run: RunConfig, device: torch.device) -> DeviceMesh | None:

@@ -13,7 +13,7 @@ from workloads.base import Workload
 _BASIC = "ddp"
 
 
-def check_parallelism(workload: type[Workload[Any]], run: RunConfig) -> None:
+def check_parallelism(workload: Workload[Any], run: RunConfig) -> None:
     """Refuse options that the workload, the strategy or torch does not support together.
 
     Raises:
@@ -24,7 +24,7 @@ def check_parallelism(workload: type[Workload[Any]], run: RunConfig) -> None:
         raise UsageError(problem)
 
 
-def _problems(workload: type[Workload[Any]], strategy: type[Strategy], run: RunConfig) -> Iterator[str]:
+def _problems(workload: Workload[Any], strategy: type[Strategy], run: RunConfig) -> Iterator[str]:
     """Yield what is wrong, the most important first."""
     if run.dp not in {_BASIC, *workload.PARALLELISMS}:
         known = ", ".join(name for name in STRATEGIES.names() if name in {_BASIC, *workload.PARALLELISMS})
@@ -32,9 +32,10 @@ def _problems(workload: type[Workload[Any]], strategy: type[Strategy], run: RunC
     yield from _mesh_problems(workload, strategy, run)
     if not strategy.USES_DDP:
         yield from _ddp_problems(run)
+    yield from _tensor_problems(workload, run)
 
 
-def _mesh_problems(workload: type[Workload[Any]], strategy: type[Strategy], run: RunConfig) -> Iterator[str]:
+def _mesh_problems(workload: Workload[Any], strategy: type[Strategy], run: RunConfig) -> Iterator[str]:
     if run.mesh is None:
         if data_dimensions(()) != strategy.DIMENSIONS:
             sizes = ",".join(f"{name}=2" for name in strategy.DIMENSIONS)
@@ -64,3 +65,18 @@ def _ddp_problems(run: RunConfig) -> Iterator[str]:
     if run.compile:
         # torch compiles no graph of a model that fully_shard wraps, and says nothing.
         yield f"--compile has no effect with --dp {run.dp}: remove one of them"
+
+
+def _tensor_problems(workload: Workload[Any], run: RunConfig) -> Iterator[str]:
+    """Yield what does not work with tensor parallelism."""
+    sizes = {} if run.mesh is None else parse_mesh(run.mesh)
+    if "tp" not in sizes:
+        if run.sequence_parallel:
+            yield "--sequence-parallel needs tensor parallelism, for example --mesh tp=2"
+        return
+    if run.compile:
+        yield "--compile does not work with tp in --mesh: remove one of them"
+    if run.precision == "float16":
+        yield "--precision float16 does not work with tp in --mesh, whose ranks would scale their losses differently"
+    if (problem := workload.find_mesh_problem(sizes, sequence=run.sequence_parallel)) is not None:
+        yield f"--mesh {run.mesh}: {problem}"

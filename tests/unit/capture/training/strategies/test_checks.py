@@ -18,6 +18,12 @@ HSDP = ("--dp", "hsdp", "--mesh", "replicate=2,shard=2")
             ("gpt", "--dp", "hsdp"),
             "--dp hsdp needs the sizes of its dimensions, for example --mesh replicate=2,shard=2",
         ),
+        (("transformer", "--mesh", "tp=2"), "the workload transformer does not support the dimension tp"),
+        (("gpt", "--mesh", "tp=3"), "--mesh tp=3: --heads 4 is not divisible by tp=3"),
+        (("gpt", "--mesh", "tp=2", "--sequence-parallel", "--block", "63"), "--block 63 is not divisible by tp=2"),
+        (("gpt", "--sequence-parallel"), "--sequence-parallel needs tensor parallelism"),
+        (("gpt", "--mesh", "tp=2", "--compile"), "--compile does not work with tp"),
+        (("gpt", "--mesh", "tp=2", "--precision", "float16"), "--precision float16 does not work with tp"),
         (("gpt", "--dp", "hsdp", "--mesh", "dp=2"), "dimension dp is for the other strategies"),
         (("gpt", "--mesh", "shard=2"), "dimension shard is for --dp hsdp; --dp ddp has dp"),
         (("gpt", "--dp", "zero2", "--bucket-cap-mb", "1"), "--bucket-cap-mb is an option of DDP"),
@@ -41,4 +47,4 @@ def test_every_strategy_is_one_of_gpt(name: str) -> None:
 
 def test_workloads_name_strategies_that_exist() -> None:
     for workload in map(WORKLOADS.load, WORKLOADS.builtin):
-        assert {*STRATEGIES.names()} >= workload.PARALLELISMS
+        assert {*STRATEGIES.names(), "tp"} >= workload.PARALLELISMS

@@ -1,0 +1,124 @@
+"""Trains a workload in several ways, one after the other, in one group of processes; prints each one's losses as JSON.
+
+Arguments: number of ranks, then the arguments of `perfkit run` of each case as one text. A case that begins with
+`unreduced NAME |` has the gradient of that parameter left as it is on rank 0.
+"""
+
+import json
+import os
+import sys
+import tempfile
+import traceback
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from perfkit.capture.distributed.rank_group import ProcessRankGroup
+from perfkit.capture.training import worker
+from perfkit.capture.training.trainer import Trainer
+from perfkit.cli.run_options import parse_job
+from perfkit.errors import PerfkitError
+
+
+class Steps:
+    """The part of a recording session that a trainer uses."""
+
+    recording = False
+
+    def __init__(self) -> None:
+        self.losses: list[float | None] = []
+
+    @property
+    def steps(self) -> int:
+        return len(self.losses)
+
+    def start(self) -> None:
+        pass
+
+    def batches(self, loader: Iterable[Any]) -> Iterator[Any]:
+        yield from loader
+
+    @contextmanager
+    def phase(self, _: str) -> Iterator[None]:
+        yield
+
+    def step(self, loss: torch.Tensor | None) -> None:
+        self.losses.append(None if loss is None else float(loss))
+
+
+def train(case: str) -> dict[str, Any]:
+    """Train one case and return its losses by rank, and what the ranks hold."""
+    words = case.split()
+    unreduced = words[1] if words[0] == "unreduced" else None
+    job = parse_job(words[3:] if unreduced else words)
+    ranks = ProcessRankGroup(torch.device("cpu"))
+    data = worker._open_input(job, ranks, job.workload.data_spec(job.run.seed), None)
+    model = worker._build(job, ranks, torch.device("cpu"))
+    trainer = Trainer(job.workload, job.run, ranks, model, data.steps)
+    if unreduced and ranks.rank == 0:
+        leave_unreduced(trainer, unreduced)
+    session = Steps()
+    trainer.train(data, session, lambda _: None)  # type: ignore[arg-type]
+    try:
+        checksum, error = trainer.checksum(ranks), None
+    except PerfkitError as caught:
+        checksum, error = None, str(caught)
+    memory = trainer.memory
+    assert memory is not None
+    held = [memory.parameters_bytes, memory.gradients_bytes, memory.optimizer_bytes]
+    own = {"losses": session.losses, "memory": held}
+    by_rank = ranks.all_gather(own)
+    ranks.close()
+    return {"case": case, "checksum": checksum, "error": error, "ranks": by_rank}
+
+
+def leave_unreduced(trainer: Trainer, name: str) -> None:
+    """Let the optimizer see this rank's own gradient of a parameter, as if it were left out of the reduction."""
+    parameter = dict(trainer.named_parameters())[name]
+    own: list[torch.Tensor] = []
+    # The first gradient that reaches the parameter is this rank's; what is reduced replaces it later.
+    parameter.register_hook(lambda gradient: own.append(gradient.detach().clone()))  # type: ignore[no-untyped-call]
+    optimizer = trainer.optimizer
+
+    def restore(*_: object) -> None:
+        assert parameter.grad is not None
+        parameter.grad.copy_(torch.stack(own).sum(0))
+        own.clear()
+
+    optimizer.register_step_pre_hook(restore)
+
+
+def run_rank(rank: int, world_size: int, store: str, cases: list[str]) -> None:
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(world_size)}
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world_size)
+    for case in cases:
+        result = train(case)
+        if rank == 0:
+            sys.stdout.write(json.dumps(result) + "\n")
+            sys.stdout.flush()
+    dist.barrier()
+
+
+def main(world_size: int, cases: list[str]) -> int:
+    """Start the ranks by forking: torch is imported once."""
+    with tempfile.TemporaryDirectory() as folder:
+        children = []
+        for rank in range(world_size):
+            if (child := os.fork()) == 0:
+                try:
+                    run_rank(rank, world_size, str(Path(folder) / "store"), cases)
+                except BaseException:  # noqa: BLE001  # a fork must never return into the parent's code
+                    traceback.print_exc()
+                    os._exit(1)
+                os._exit(0)
+            children.append(child)
+        return max(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children)
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]), sys.argv[2:]))

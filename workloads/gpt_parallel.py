@@ -1,0 +1,78 @@
+"""How the GPT workload's modules are split between ranks: tensor and sequence parallelism."""
+
+import torch
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import Placement, Replicate, Shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    ParallelStyle,
+    PrepareModuleInput,
+    RowwiseParallel,
+    SequenceParallel,
+    parallelize_module,
+)
+
+from workloads.gpt_model import Attention, Decoder
+
+
+def shard_tensors(model: Decoder, mesh: DeviceMesh, *, sequence: bool) -> None:
+    """Split the model's matrices over the ranks of `mesh`, in place.
+
+    Each rank computes some heads of each attention, some hidden units of each MLP, and part of the vocabulary
+    (Shoeybi et al., "Megatron-LM", 2019).
+
+    Args:
+        model: The same on all ranks.
+        mesh: Its one dimension.
+        sequence: Whether norms, and what is between the blocks, are split along the sequence (Korthikanti et al.,
+            "Reducing Activation Recomputation in Large Transformer Models", 2022).
+    """
+    between = Shard(1) if sequence else Replicate()
+    for number, block in enumerate(model.blocks):
+        attention = block.attention
+        assert isinstance(attention, Attention)  # noqa: S101
+        _group_by_rank(attention, mesh.size())
+        plan = _block_plan(sequence=sequence)
+        if number == 0 and sequence:
+            plan[""] = _redistribute(Replicate(), Shard(1))
+        parallelize_module(block, mesh, plan)
+    outer: dict[str, ParallelStyle] = {
+        "tokens": RowwiseParallel(input_layouts=Replicate()),
+        "head": ColwiseParallel(input_layouts=between, output_layouts=Replicate()),
+    }
+    parallelize_module(model, mesh, outer | ({"norm": SequenceParallel()} if sequence else {}))
+    model.head.weight = model.tokens.weight  # each was split for itself
+
+
+def _block_plan(*, sequence: bool) -> dict[str, ParallelStyle]:
+    output = Shard(1) if sequence else Replicate()
+    plan: dict[str, ParallelStyle] = {
+        "attention.qkv": ColwiseParallel(),
+        "attention.residual": RowwiseParallel(output_layouts=output),
+        "mlp.expand": ColwiseParallel(),
+        "mlp.residual": RowwiseParallel(output_layouts=output),
+    }
+    if sequence:
+        for norm, module in (("norm_1", "attention"), ("norm_2", "mlp")):
+            plan[norm] = SequenceParallel()
+            plan[module] = _redistribute(Shard(1), Replicate())
+    return plan
+
+
+def _redistribute(given: Placement, desired: Placement) -> PrepareModuleInput:
+    """Return the style of a module whose input is split in another way than it is given."""
+    return PrepareModuleInput(input_layouts=(given,), desired_input_layouts=(desired,), use_local_output=True)
+
+
+def _group_by_rank(attention: Attention, ranks: int) -> None:
+    """Order the rows of the projection so that each rank's part has the queries, keys and values of its heads."""
+    attention.heads //= ranks
+    with torch.no_grad():
+        for parameter in attention.qkv.parameters():
+            parameter.copy_(_reordered(parameter, ranks))
+
+
+def _reordered(rows: Tensor, ranks: int) -> Tensor:
+    """Return rows ordered by (query, key or value; rank; its heads) in the order (rank; query, key or value; heads)."""
+    return rows.view(3, ranks, -1, *rows.shape[1:]).transpose(0, 1).reshape(rows.shape)
