@@ -1,14 +1,19 @@
-"""Refuses combinations of parallelism that do not work, before anything starts. Does not import torch."""
+"""Refuses combinations of parallelism that do not work, before anything starts. Does not import torch or numpy."""
 
-from collections.abc import Iterator
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from perfkit.capture.config import RunConfig
 from perfkit.capture.mesh import DATA_DIMENSIONS, HYBRID_DIMENSIONS, data_dimensions, parse_mesh
 from perfkit.capture.training.strategies import STRATEGIES
-from perfkit.capture.training.strategies.base import Strategy
 from perfkit.errors import UsageError
-from workloads.base import Workload
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from perfkit.capture.training.strategies.base import Strategy
+    from workloads.base import Workload
 
 _BASIC = "ddp"
 
