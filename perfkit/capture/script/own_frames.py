@@ -29,10 +29,10 @@ def _without_own(trace: TracebackType | None) -> TracebackType | None:
         trace = trace.tb_next
     kept = [
         frame
-        for frame, following in zip(frames, [*frames[1:], None], strict=True)
+        for frame, following in zip(frames, [*frames[1:], None], strict=False)
         if not _is_own(frame) and not (_is_compilers(frame) and following is not None and _is_own(following))
     ]
-    for frame, following in zip(kept, [*kept[1:], None], strict=True):
+    for frame, following in zip(kept, [*kept[1:], None], strict=False):
         frame.tb_next = following
     return kept[0] if kept else None
 
