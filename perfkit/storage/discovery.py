@@ -19,6 +19,7 @@ from perfkit.storage.run_folder import FAILURE_NAME, MANIFEST_NAME, SWEEP_NAME
 from perfkit.trace.event_decoding import SUFFIXES
 
 _NOT_TRACES = frozenset({MANIFEST_NAME, FAILURE_NAME, SWEEP_NAME, "report.json"})
+_SYSTEM_FOLDERS = ("/proc", "/sys", "/dev")
 _SPEEDSCOPE = ".speedscope.json"
 
 
@@ -145,8 +146,12 @@ def _runs_below(root: Path) -> Iterator[RunLocation]:
     any_found = False
     all_skipped: list[str] = []
     seen: set[Path] = set()
+    top = root.resolve()
     for folder, subfolders, files in os.walk(root, onerror=_error_handler(root), followlinks=True):
         here = Path(folder).resolve()
+        if _leads_everywhere(here, top):
+            subfolders.clear()
+            continue
         # Links may form cycles. Hidden folders belong to other programs. Sorting makes the order deterministic.
         subfolders[:] = [] if here in seen else sorted(name for name in subfolders if not name.startswith("."))
         candidates = [Path(folder, name) for name in sorted(files) if _is_trace(name)]
@@ -161,6 +166,16 @@ def _runs_below(root: Path) -> Iterator[RunLocation]:
         seen.add(here)
     if not any_found:
         raise _no_traces_error(root, all_skipped)
+
+
+def _leads_everywhere(folder: Path, top: Path) -> bool:
+    """Return whether a folder, reached by a link below `top`, contains `top` or all processes and devices.
+
+    In a folder from somebody else such a link would keep the search busy with the whole machine.
+    """
+    if folder.is_relative_to(top):
+        return False
+    return top.is_relative_to(folder) or any(folder.is_relative_to(system) for system in _SYSTEM_FOLDERS)
 
 
 def _no_traces_error(root: Path, skipped: list[str]) -> TraceError:

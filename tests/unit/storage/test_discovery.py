@@ -108,3 +108,16 @@ def test_a_pipe_that_is_named_is_read(tmp_path: Path) -> None:
     (run,) = perfkit.analyze(folder / "control.json").runs
     writer.join(10)
     assert [(rank.rank, len(rank.steps)) for rank in run.ranks] == [(0, 1)]
+
+
+@pytest.mark.parametrize("target", ["/", "/proc", "/proc/self", "/sys", "..", "../.."])
+@pytest.mark.timeout(30)  # /proc leads to everything that any process has open
+def test_a_link_does_not_lead_the_search_everywhere(tmp_path: Path, target: str) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "rank1.json").write_text("{}")
+    folder = tmp_path / "given" / "run"
+    folder.mkdir(parents=True)
+    (folder / "rank0.json").write_text("{}")
+    (folder / "link").symlink_to(target)
+    (run,) = find_runs([folder])
+    assert run.traces == [folder / "rank0.json"]
