@@ -13,8 +13,8 @@ from perfkit.capture.script.config import ScriptConfig
 from perfkit.storage.run_folder import MANIFEST_NAME, list_files
 
 _NO_STEPS: Final = (
-    "no optimizer of torch has stepped in this process: nothing was recorded (processes that the script starts are not "
-    "recorded: start its ranks with mpiexec, torchrun or -n)"
+    "no optimizer of torch has stepped in this process: nothing was recorded (of the processes that a script starts, "
+    "those of multiprocessing are recorded: start other ranks with mpiexec, torchrun or -n)"
 )
 
 

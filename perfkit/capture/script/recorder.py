@@ -96,6 +96,11 @@ class ScriptRecorder:
         self._recording: _Recording | None = None
         self._measured: StepMeasurements | None = None
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether this process has a recording."""
+        return self._recording is not None
+
     def attach(self) -> None:
         """Install the hooks in torch."""
         after_optimizer_step(self._on_optimizer_step)
