@@ -145,10 +145,28 @@ def test_a_script_that_ends_without_its_last_words_leaves_what_was_measured(tmp_
     assert execute(command, stub_torch=True).returncode == 0
     manifest = read_manifest(tmp_path / "gone")
     assert manifest.state == "running"  # nobody knows how the script ended
-    assert len(manifest.ranks[0].step_wall_ns) == len(manifest.step_kinds) == 7
+    assert len(manifest.ranks[0].step_wall_ns) == len(manifest.step_kinds) == 6
     assert {path.name for path in (tmp_path / "gone").iterdir()} == {
         *("run.json", "rank0.json.gz", "rank0.key_averages.txt"),
     }
+
+
+@pytest.mark.slow  # imports torch three times; `make test` has children of one rank
+@pytest.mark.parametrize("how", ["well", "fail"])
+def test_ranks_that_a_script_spawns_are_recorded_each(how: str, tmp_path: Path) -> None:
+    script = str(SCRIPTS / "spawns_ranks.py")
+    done = execute([*PYTHON, "run", script, "--name", "own", "--trace-dir", str(tmp_path), "--", how])
+    manifest = read_manifest(tmp_path / "own")
+    assert manifest.backend == "gloo"
+    if how == "well":
+        assert (done.returncode, done.stdout) == (0, "trained\n"), done.stderr
+        assert (manifest.state, [rank.rank for rank in manifest.ranks]) == ("completed", [0, 1])
+        assert done.stderr.count("10 steps; to see where the time went") == 1
+    else:
+        assert done.returncode == 1
+        assert manifest.failure is not None
+        assert manifest.failure.rank == 1
+    assert [path.name for path in (tmp_path / "own").iterdir() if path.name.startswith(".")] == []
 
 
 @pytest.mark.slow  # imports torch twice; the unit tests of the ranks of a script have the waits

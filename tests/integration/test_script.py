@@ -163,12 +163,13 @@ STUB_OR_REAL = pytest.mark.parametrize(
 
 @STUB_OR_REAL
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_what_child_processes_train_is_not_recorded(method: str, stub: bool, tmp_path: Path) -> None:
-    recorded = execute(under_perfkit(TRAIN, tmp_path / "traces", "--", "--then", method), stub_torch=stub)
+def test_what_child_processes_train_is_recorded(method: str, stub: bool, tmp_path: Path) -> None:
+    options = ["--name", "child", "--", "--then", method]
+    recorded = execute(under_perfkit(TRAIN, tmp_path, *options), stub_torch=stub)
     assert recorded.returncode == 0, recorded.stderr
     (line,) = recorded.stderr.splitlines()
-    assert "no optimizer of torch has stepped in this process" in line
-    assert not (tmp_path / "traces").exists()
+    assert line.endswith(f"8 steps; to see where the time went: perfkit analyze {tmp_path / 'child'}")
+    assert check_whole(tmp_path / "child", world_size=1).step_kinds == KINDS[:8]
 
 
 def test_a_script_that_profiles_itself_is_left_alone(tmp_path: Path) -> None:

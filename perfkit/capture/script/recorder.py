@@ -113,6 +113,11 @@ class ScriptRecorder:
         self._recording: _Recording | None = None
         self._measured: StepMeasurements | None = None
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether this process has a recording."""
+        return self._recording is not None
+
     def attach(self) -> None:
         """Install the hooks in torch."""
         try:

@@ -23,6 +23,7 @@ from perfkit.capture.lifecycle.first_failure import FirstFailure, write_first_fa
 from perfkit.capture.lifecycle.local_launch import is_child, launch, refuse_inside_launcher
 from perfkit.capture.lifecycle.parent_watch import exit_with_parent
 from perfkit.capture.messages import exit_cause, one_line, print_status, print_warning
+from perfkit.capture.script.child_processes import follow_children, make_settings, take_note
 from perfkit.capture.script.config import ScriptConfig
 from perfkit.capture.script.import_hook import run_after_import
 from perfkit.capture.script.module_run import ModuleName, prepare_module
@@ -150,10 +151,16 @@ class _ScriptContext:
         self._recorder: ScriptRecorder | None = None
         self._begin_ns = 0
         self._exit_by_sigint = _ExitBySigint()
+        self._children = make_settings(script, arguments, config)
 
     def __enter__(self) -> None:
         self._begin_ns = time.perf_counter_ns()
         run_after_import("torch", self._attach)
+        follow_children(self._children, lambda: not self._records)
+
+    @property
+    def _records(self) -> bool:
+        return self._recorder is not None and self._recorder.has_begun
 
     def _attach(self) -> None:
         from perfkit.capture.script.recorder import ScriptRecorder
@@ -181,6 +188,8 @@ class _ScriptContext:
         if error is not None and not ended_well:
             rank = launcher_rank().rank
             write_first_failure(FirstFailure(rank, f"rank {rank}: {one_line(exit_cause(error))}"), first=False)
+        if os.getpid() == self._pid and take_note(self._children) and not self._records:
+            return  # the children's own lines say what was recorded
         if self._recorder is not None:
             self._recorder.end(None if ended_well else error)
         elif ended_well and launcher_rank().rank == 0:

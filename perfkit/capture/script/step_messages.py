@@ -7,7 +7,10 @@ from perfkit.capture.script.config import ScriptConfig
 from perfkit.capture.script.seen_optimizers import SeenOptimizer
 from perfkit.capture.script.step_counter import StepCounter
 
-_CHILDREN: Final = " (processes that the script starts are not recorded: start its ranks with mpiexec, torchrun or -n)"
+_CHILDREN: Final = (
+    " (of the processes that a script starts, those of multiprocessing are recorded: start other ranks with mpiexec, "
+    "torchrun or -n)"
+)
 _START_METHODS: Final = tuple(f"multiprocessing.popen_{how}" for how in ("fork", "spawn_posix", "forkserver"))
 """Modules that multiprocessing imports when it starts its first process."""
 _MOST_LISTED: Final = 5

@@ -1,0 +1,130 @@
+"""Records the ranks that a script starts itself with `multiprocessing`: by `mp.spawn`, or as forked processes.
+
+A child gets its own recorder once it imports torch. Its rank is that of its process group; without one it is a run of
+its own. A forked child inherits the hook; a spawned one gets it with the data that prepares its interpreter.
+"""
+
+import multiprocessing.process
+import multiprocessing.spawn
+import os
+import pickle
+import secrets
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
+
+from perfkit.capture.script.config import ScriptConfig
+from perfkit.capture.script.import_hook import run_after_import
+from perfkit.errors import RunError
+
+if TYPE_CHECKING:
+    from perfkit.capture.script.recorder import ScriptRecorder
+
+_ADOPT: Final = """
+try:
+    from perfkit.capture.script.child_processes import adopt
+except ImportError:
+    pass
+else:
+    adopt(settings)
+"""
+"""Run in a spawned child before its `sys.path` is set: the child must also start if perfkit is not found."""
+
+
+class ChildSettings(Struct, frozen=True):
+    """What a child needs to record itself."""
+
+    script: str
+    arguments: tuple[str, ...]
+    config: ScriptConfig
+    note: str
+    """Path of a file that the child creates if it has recorded anything."""
+
+
+def make_settings(script: str, arguments: Sequence[str], config: ScriptConfig) -> ChildSettings:
+    """Return the settings for the children of this process."""
+    note = Path(tempfile.gettempdir()) / f"perfkit-children-{secrets.token_hex(8)}"
+    return ChildSettings(script, tuple(arguments), config, str(note))
+
+
+def take_note(settings: ChildSettings) -> bool:
+    """Return whether a child has recorded anything, and remove its note."""
+    note = Path(settings.note)
+    recorded = note.exists()
+    note.unlink(missing_ok=True)
+    return recorded
+
+
+def follow_children(settings: ChildSettings, is_free: Callable[[], bool] = lambda: True) -> None:
+    """Record the children that this process starts from now on.
+
+    Args:
+        settings: What to record.
+        is_free: Whether this process records nothing itself: a child that is forked while the profiler runs has half of
+            it, and is left alone.
+    """
+    _follow_spawned(settings)
+    bootstrap = multiprocessing.process.BaseProcess._bootstrap  # type: ignore[attr-defined]
+
+    def recorded_bootstrap(process: Any, *args: Any, **kwargs: Any) -> int:
+        if not is_free():
+            return int(bootstrap(process, *args, **kwargs))
+        child = _Child(settings)
+        code = int(bootstrap(process, *args, **kwargs))
+        child.end(code)
+        return code
+
+    multiprocessing.process.BaseProcess._bootstrap = recorded_bootstrap  # type: ignore[attr-defined]
+
+
+def adopt(settings: bytes) -> None:
+    """Record this process, a spawned child, and its own children."""
+    follow_children(pickle.loads(settings))  # noqa: S301  # from the parent, as everything in this pickle
+
+
+class _Passenger:
+    """Travels in the data that prepares a spawned child, and calls `adopt` when that is unpickled."""
+
+    def __init__(self, settings: ChildSettings) -> None:
+        self._settings = pickle.dumps(settings)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return exec, (_ADOPT, {"settings": self._settings})
+
+
+def _follow_spawned(settings: ChildSettings) -> None:
+    prepare = multiprocessing.spawn.get_preparation_data
+
+    def prepare_and_follow(name: str) -> dict[str, Any]:
+        return {**prepare(name), "perfkit": _Passenger(settings)}
+
+    multiprocessing.spawn.get_preparation_data = prepare_and_follow
+
+
+class _Child:
+    """The recording of this process, which is a child."""
+
+    def __init__(self, settings: ChildSettings) -> None:
+        self._settings = settings
+        self._pid = os.getpid()
+        self._begin_ns = time.perf_counter_ns()
+        self._recorder: ScriptRecorder | None = None
+        run_after_import("torch", self._attach)
+
+    def _attach(self) -> None:
+        from perfkit.capture.script.recorder import ScriptRecorder
+
+        settings = self._settings
+        self._recorder = ScriptRecorder(settings.script, settings.arguments, settings.config, self._begin_ns)
+        self._recorder.attach()
+
+    def end(self, code: int) -> None:
+        """Finish the recording of a process that ends with `code`."""
+        recorder = self._recorder
+        if recorder is not None and recorder.has_begun and os.getpid() == self._pid:
+            Path(self._settings.note).touch()
+            recorder.end(RunError(f"the process that the script started ended with exit code {code}") if code else None)

@@ -1,0 +1,30 @@
+"""A DDP script that starts its own ranks: spawns_ranks.py [fail]."""
+
+import os
+import socket
+import sys
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+
+def train(rank: int, port: int) -> None:
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    dist.init_process_group("gloo", rank=rank, world_size=2)
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 8))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(10):
+        optimizer.zero_grad()
+        model(torch.ones(2, 8)).sum().backward()
+        optimizer.step()
+    if "fail" in sys.argv and rank == 1:
+        raise ValueError("after training")
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        chosen = listener.getsockname()[1]
+    mp.spawn(train, args=(chosen,), nprocs=2)  # type: ignore[attr-defined, no-untyped-call]
+    print("trained")
