@@ -143,7 +143,7 @@ def efficiency(
     reason = None if factors["parallel"] else "no compute in the measured steps"
     if reason is None and world_size is not None and len(ranks) < world_size:
         factors |= {"parallel": None, "load_balance": None}
-        reason = f"load balance and parallel efficiency need all {world_size} ranks; {len(ranks)} have a trace"
+        reason = f"traces of {len(ranks)} of {world_size} ranks: load balance and parallel efficiency are not known"
     return Efficiency(
         **factors,
         au=_utilisation(ranks),

@@ -23,8 +23,8 @@ from perfkit.schema.common import Category
 from perfkit.stats.student_t import upper_quantile
 from perfkit.trace.intervals import Ints
 
-MIN_SHARE: Final = 0.05
-"""Smallest delay in a step, as a share of the step."""
+MIN_SHARE: Final = 0.1
+"""Smallest delay in a step, as a share of the step: small pauses come back by chance."""
 _LONGEST: Final = 16
 """Longest period that is tried."""
 _MOST_STEPS: Final = 4096
@@ -106,8 +106,7 @@ def _with_period(one: _Category, phase: Ints, waited: Floats, least_ns: float) -
             fitting[place] = late
     turns = len(fitting) == period == len({once[place] for place in fitting})
     for place, late in fitting.items():
-        twice = late.sum() <= _FEWEST and np.median(one.beyond[place, late]) < 2 * least_ns
-        if turns or (2 * period <= len(phase) and not twice):
+        if turns or 2 * period <= len(phase):
             yield Periodic(place, one.name, period, late, turns)
 
 

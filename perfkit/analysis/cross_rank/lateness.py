@@ -77,6 +77,8 @@ def own_times(ranks: Sequence[RankReport]) -> OwnTimes | None:
 def excess(values: Ints | Floats) -> Floats:
     """Return by how much each rank exceeds the median of the others, per step; shape (ranks, steps)."""
     ranks = len(values)
+    if ranks == _PAIR:
+        return (values - values[::-1]).astype(np.float64)
     order = np.argsort(values, axis=0, kind="stable")
     place = np.argsort(order, axis=0, kind="stable")
     ordered = np.take_along_axis(values, order, axis=0).astype(np.float64)

@@ -253,7 +253,7 @@ def test_one_rank_has_an_efficiency_and_nobody_to_wait_for(tmp_path: Path) -> No
     assert run.efficiency.transfer == pytest.approx(0.6)
     # What the other of the two ranks computed is unknown.
     assert (run.efficiency.parallel, run.efficiency.load_balance) == (None, None)
-    assert run.efficiency.reason == "load balance and parallel efficiency need all 2 ranks; 1 have a trace"
+    assert run.efficiency.reason == "traces of 1 of 2 ranks: load balance and parallel efficiency are not known"
 
 
 @pytest.mark.parametrize("began_us", [0, 700])
