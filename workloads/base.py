@@ -186,8 +186,14 @@ class Workload(ABC, Generic[ConfigT]):
         """Return the model FLOPs per token of a training step; None without a formula."""
         return None
 
-    def find_mesh_problem(self, sizes: Mapping[str, int], *, sequence: bool) -> str | None:  # noqa: ARG002
-        """Return why the model cannot be trained on a mesh with the dimensions `sizes`; None if it can be."""
+    def find_mesh_problem(self, sizes: Mapping[str, int], *, sequence: bool, stages: int) -> str | None:  # noqa: ARG002
+        """Return why the model cannot be trained on a mesh with the dimensions `sizes`; None if it can be.
+
+        Args:
+            sizes: By name.
+            sequence: Whether sequence parallelism is used.
+            stages: Stages of the pipeline; 1 without.
+        """
         return None
 
     def shard_tensors(self, model: nn.Module, mesh: DeviceMesh, *, sequence: bool) -> None:
@@ -200,6 +206,25 @@ class Workload(ABC, Generic[ConfigT]):
             mesh: The ranks that share it.
             sequence: Whether what is between the matrices is split along the sequence.
         """
+        raise NotImplementedError
+
+    def make_stage(self, model: nn.Module, index: int, count: int) -> nn.Module:
+        """Return stage `index` of `count` of the bare `model`, which it takes apart; one positional input, one output.
+
+        Only called if `PARALLELISMS` contains `pp`, as are the next three.
+        """
+        raise NotImplementedError
+
+    def tied_parameters(self, stage: nn.Module) -> list[nn.Parameter]:
+        """Return the parameters of a bare stage of which the first and the last stage each have a copy."""
+        raise NotImplementedError
+
+    def split_batch(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Return the input of the model and the target of its output."""
+        raise NotImplementedError
+
+    def output_loss(self, output: Tensor, target: Tensor) -> Tensor:
+        """Return the scalar loss of the model's output; that of a batch is the mean over equal parts of it."""
         raise NotImplementedError
 
     @abstractmethod

@@ -110,7 +110,7 @@ class GPT(Workload[GPTConfig]):
         "gpt2-xl": _gpt2(48, 25, 1600),
     }
     DEFAULT_PRESET = "tiny"
-    PARALLELISMS = frozenset({"zero1", "zero2", "zero3", "hsdp", "tp"})
+    PARALLELISMS = frozenset({"zero1", "zero2", "zero3", "hsdp", "tp", "pp"})
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__(config)
@@ -134,13 +134,15 @@ class GPT(Workload[GPTConfig]):
         parameters = sum(p.numel() for p in model.parameters()) - config.block * config.width
         return float(6 * parameters + 12 * config.layers * config.width * config.block)
 
-    def find_mesh_problem(self, sizes: Mapping[str, int], *, sequence: bool) -> str | None:
-        """Return which size of the model does not divide by the tensor-parallel ranks."""
+    def find_mesh_problem(self, sizes: Mapping[str, int], *, sequence: bool, stages: int) -> str | None:
+        """Return which size of the model does not divide by the tensor-parallel ranks, or is less than the stages."""
         ranks, config = sizes.get("tp", 1), self.config
         if config.heads % ranks:
             return f"--heads {config.heads} is not divisible by tp={ranks}"
         if sequence and config.block % ranks:
             return f"--block {config.block} is not divisible by tp={ranks}, as --sequence-parallel needs"
+        if config.layers < stages:
+            return f"--layers {config.layers} are fewer than the {stages} stages of the pipeline"
         return None
 
     def shard_tensors(self, model: nn.Module, mesh: DeviceMesh, *, sequence: bool) -> None:
@@ -200,11 +202,34 @@ class GPT(Workload[GPTConfig]):
             model: The decoder, bare or wrapped.
             batch: `tokens`, int32 (batch, block + 1).
         """
+        inputs, targets = self.split_batch(batch)
+        return self.output_loss(model(inputs), targets)
+
+    def split_batch(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Return all tokens of each window but the last, and all but the first."""
+        tokens = batch["tokens"].long()
+        return tokens[:, :-1], tokens[:, 1:]
+
+    def output_loss(self, output: Tensor, target: Tensor) -> Tensor:
+        """Return the mean cross entropy of logits (batch, block, vocabulary)."""
         from torch.nn import functional
 
-        tokens = batch["tokens"].long()
-        logits: Tensor = model(tokens[:, :-1])
-        return functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
+        return functional.cross_entropy(output.flatten(0, 1), target.flatten())
+
+    def make_stage(self, model: nn.Module, index: int, count: int) -> nn.Module:
+        """Return a stage with its share of the blocks; the first also embeds tokens, the last predicts them."""
+        from workloads.gpt_model import Decoder
+        from workloads.gpt_parallel import Stage
+
+        assert isinstance(model, Decoder)  # noqa: S101
+        return Stage(model, index, count)
+
+    def tied_parameters(self, stage: nn.Module) -> list[nn.Parameter]:
+        """Return the token embedding of the first stage, or the head of the last."""
+        from workloads.gpt_parallel import Stage
+
+        assert isinstance(stage, Stage)  # noqa: S101
+        return stage.tied_parameters()
 
     def optimization(
         self,

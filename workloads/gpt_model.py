@@ -100,11 +100,19 @@ class Decoder(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         """Return the logits of the token that follows each position."""
-        positions = torch.arange(ids.shape[1], device=ids.device)
-        x = self.tokens(ids) + self.positions(positions)
-        x = functional.dropout(x, self.dropout, self.training)
+        x = self.embed(ids)
         for block in self.blocks:
             x = block(x)
+        return self.to_logits(x)
+
+    def embed(self, ids: Tensor) -> Tensor:
+        """Return what the first block takes, (batch, tokens, width)."""
+        positions = torch.arange(ids.shape[1], device=ids.device)
+        x = self.tokens(ids) + self.positions(positions)
+        return functional.dropout(x, self.dropout, self.training)
+
+    def to_logits(self, x: Tensor) -> Tensor:
+        """Return the logits of what the last block returns."""
         logits: Tensor = self.head(self.norm(x))
         return logits
 

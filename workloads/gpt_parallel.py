@@ -1,7 +1,7 @@
 """How the GPT workload's modules are split between ranks: tensor and sequence parallelism."""
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import Placement, Replicate, Shard
 from torch.distributed.tensor.parallel import (
@@ -14,6 +14,42 @@ from torch.distributed.tensor.parallel import (
 )
 
 from workloads.gpt_model import Attention, Decoder
+
+
+class Stage(Decoder):
+    """Consecutive blocks of a decoder: token ids or activations to activations or logits.
+
+    Args:
+        model: The decoder, whose modules the stage takes.
+        index: Number of the stage.
+        count: Number of stages.
+    """
+
+    def __init__(self, model: Decoder, index: int, count: int) -> None:
+        nn.Module.__init__(self)
+        layers = len(model.blocks)
+        self.is_first, self.is_last = index == 0, index == count - 1
+        self.dropout = model.dropout
+        self.blocks = model.blocks[index * layers // count : (index + 1) * layers // count]
+        if self.is_first:
+            self.tokens, self.positions = model.tokens, model.positions
+        if self.is_last:
+            self.norm, self.head = model.norm, model.head
+            # A copy even if this rank has the first stage too: each stage is wrapped for itself.
+            self.head.weight = nn.Parameter(model.tokens.weight.detach().clone())
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the logits in the last stage, else what the next stage takes."""
+        if self.is_first:
+            x = self.embed(x)
+        for block in self.blocks:
+            x = block(x)
+        return self.to_logits(x) if self.is_last else x
+
+    def tied_parameters(self) -> list[nn.Parameter]:
+        """Return the parameters that the first and the last stage each have a copy of."""
+        # By name: the weight of a split module may be computed from a parameter of another name.
+        return [parameter for name, parameter in self.named_parameters() if name.startswith(("tokens.", "head."))]
 
 
 def shard_tensors(model: Decoder, mesh: DeviceMesh, *, sequence: bool) -> None:
@@ -34,15 +70,23 @@ def shard_tensors(model: Decoder, mesh: DeviceMesh, *, sequence: bool) -> None:
         assert isinstance(attention, Attention)  # noqa: S101
         _group_by_rank(attention, mesh.size())
         plan = _block_plan(sequence=sequence)
-        if number == 0 and sequence:
+        if number == 0 and sequence and _has(model, "tokens"):
             plan[""] = _redistribute(Replicate(), Shard(1))
         parallelize_module(block, mesh, plan)
     outer: dict[str, ParallelStyle] = {
         "tokens": RowwiseParallel(input_layouts=Replicate()),
         "head": ColwiseParallel(input_layouts=between, output_layouts=Replicate()),
     }
-    parallelize_module(model, mesh, outer | ({"norm": SequenceParallel()} if sequence else {}))
-    model.head.weight = model.tokens.weight  # each was split for itself
+    if sequence:
+        outer["norm"] = SequenceParallel()
+    parallelize_module(model, mesh, {name: style for name, style in outer.items() if _has(model, name)})
+    if not isinstance(model, Stage):
+        model.head.weight = model.tokens.weight  # each was split for itself
+
+
+def _has(model: Decoder, name: str) -> bool:
+    """Return whether a decoder, or a stage of one, has a module."""
+    return name in dict(model.named_children())
 
 
 def _block_plan(*, sequence: bool) -> dict[str, ParallelStyle]:

@@ -53,7 +53,8 @@ class RankRecord(Struct, frozen=True, kw_only=True):
     load_ns: list[int]
     """Host time spent waiting for each step's batch."""
     loss: list[float | None]
-    """Loss of each completed step; None if not finite, or not readable from the device after a failure."""
+    """Loss of each completed step; None if not finite, not readable from the device after a failure, or known
+    to another rank only (the one with the pipeline's last stage)."""
     memory: RankMemory | None = None
     """None if not measured: `perfkit run WORKLOAD` measures it in the first step."""
 

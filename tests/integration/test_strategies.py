@@ -119,7 +119,11 @@ def check_losses(folder: Path, ranks: int, *cases: str) -> None:
 
 
 HSDP = "--dp hsdp --mesh replicate=2,shard=2"
-TWO_RANKS = ["gpt 4 --dp zero3 --accumulate 2", "gpt 16 --mesh tp=2 --sequence-parallel"]
+TWO_RANKS = [
+    "gpt 4 --dp zero3 --accumulate 2",
+    "gpt 16 --mesh tp=2 --sequence-parallel",
+    "gpt 16 --mesh pp=2 --pp-schedule zbv",
+]
 MORE_ON_TWO = [
     "gpt 8",
     "gpt 4 --dp zero1 --accumulate 2 --no-overlap",
@@ -131,6 +135,9 @@ MORE_ON_TWO = [
     "gpt 16 --mesh tp=2",
     "gpt 16 --mesh tp=2 --dp zero1 --static-graph",
     "gpt 16 --mesh tp=2 --sequence-parallel --checkpoint-activations",
+    *(f"gpt 16 --mesh pp=2 --pp-schedule {name}" for name in ("gpipe", "1f1b", "interleaved")),
+    "gpt 16 --mesh pp=2 --pp-schedule zero-bubble --micro-batches 8",
+    "gpt 16 --mesh pp=2 --dp zero3 --checkpoint-activations",
     "transformer 8 --dp zero1",
     "transformer 8 --dp zero3",
 ]
@@ -141,7 +148,18 @@ FOUR_RANKS = [
     "gpt 4 --mesh dp=2,tp=2 --accumulate 2 --no-overlap",
     "gpt 8 --mesh dp=2,tp=2 --dp zero3 --checkpoint-activations",
 ]
-EIGHT_RANKS = ["gpt 4 --dp hsdp --mesh replicate=2,shard=2,tp=2 --sequence-parallel"]
+PIPELINES_ON_FOUR = [
+    *(f"gpt 8 --mesh pp=2,dp=2 --dp {dp}" for dp in ("ddp", "zero1", "zero2")),
+    "gpt 8 --mesh pp=2,dp=2 --dp zero3 --pp-schedule interleaved",
+    "gpt 8 --mesh pp=2,dp=2 --dp zero2 --pp-schedule zbv",
+    "gpt 16 --mesh pp=2,tp=2 --sequence-parallel",
+    "gpt 16 --mesh pp=4 --pp-schedule gpipe",
+]
+EIGHT_RANKS = [
+    "gpt 8 --mesh pp=2,dp=2,tp=2",
+    "gpt 8 --mesh pp=2,dp=2,tp=2 --dp zero3 --sequence-parallel",
+    "gpt 4 --dp hsdp --mesh replicate=2,shard=2,tp=2 --sequence-parallel",
+]
 
 
 def test_losses_on_two_ranks_are_those_of_one_process(tmp_path: Path) -> None:
@@ -149,7 +167,9 @@ def test_losses_on_two_ranks_are_those_of_one_process(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("ranks", "cases"), [(2, MORE_ON_TWO), (4, FOUR_RANKS), (8, EIGHT_RANKS)])
+@pytest.mark.parametrize(
+    ("ranks", "cases"), [(2, MORE_ON_TWO), (4, FOUR_RANKS), (4, PIPELINES_ON_FOUR), (8, EIGHT_RANKS)]
+)
 def test_losses_on_more_ranks_and_with_more_options(ranks: int, cases: list[str], tmp_path: Path) -> None:
     check_losses(tmp_path, ranks, *cases)
 
@@ -202,7 +222,7 @@ def check_run(folder: Path, manifest: RunManifest) -> None:
             assert len(annotations(trace, f"perfkit.{phase}")) >= 3, phase
 
 
-RUNS = [("gpt 4 " + HSDP), "gpt 8 --mesh dp=2,tp=2 --dp zero2"]
+RUNS = [("gpt 4 " + HSDP), "gpt 8 --mesh dp=2,tp=2 --dp zero2", "gpt 8 --mesh pp=2,dp=2"]
 
 
 @pytest.mark.slow
@@ -212,4 +232,4 @@ def test_runs_and_their_traces(case: str, launcher: str, tmp_path: Path) -> None
     given = [*arguments(case), "--trace-dir", str(tmp_path)]
     mpiexec = [MPIEXEC[0], "-n", "4", *PYTHON, "run", *given]
     command = mpiexec if launcher == "mpiexec" else [*PYTHON, "run", *given, "-n", "4"]
-    check_run(tmp_path, run_once(command, tmp_path))
+    check_run(tmp_path, run_once(command, tmp_path, pipeline="pp=" in case))

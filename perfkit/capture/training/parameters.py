@@ -1,7 +1,7 @@
 """A model's parameters whose parts are on several ranks: their memory, their gradients' norm, and their checksum."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import torch
 import torch.distributed as dist
@@ -21,12 +21,20 @@ class TrainedParameters:
         model: The wrapped model.
         mesh: The ranks' mesh; None if every rank has all of every parameter.
         parts: The parameters that are parts of distributed tensors, and which.
+        copies: Parameters that another stage of the pipeline has too.
     """
 
-    def __init__(self, model: nn.Module, mesh: DeviceMesh | None, parts: Mapping[nn.Parameter, Part]) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        mesh: DeviceMesh | None,
+        parts: Mapping[nn.Parameter, Part],
+        copies: Iterable[nn.Parameter] = (),
+    ) -> None:
         self._model = model
         self._mesh = mesh
         self._parts = parts
+        self._copies = [*copies]
 
     def measure_memory(self, optimizer: Optimizer) -> RankMemory:
         """Return the bytes that this rank holds, called when gradients and optimizer state exist.
@@ -65,7 +73,7 @@ class TrainedParameters:
         """Return the sum of the squares of all entries of all gradients, each counted once."""
         parts: dict[tuple[str, ...], list[Tensor]] = defaultdict(list)
         for parameter in self._model.parameters():
-            if parameter.grad is not None:
+            if parameter.grad is not None and not any(parameter is copy for copy in self._copies):
                 parts[self._split_over(parameter)].append(_local(parameter.grad))
         total = torch.zeros((), device=mesh.device_type)
         for dimensions, tensors in sorted(parts.items()):
@@ -73,6 +81,8 @@ class TrainedParameters:
             for name in dimensions:
                 dist.all_reduce(square, group=mesh.get_group(name))
             total = total + square
+        if "pp" in (mesh.mesh_dim_names or ()):
+            dist.all_reduce(total, group=mesh.get_group("pp"))
         return total
 
     def _split_over(self, parameter: nn.Parameter) -> tuple[str, ...]:
@@ -82,7 +92,10 @@ class TrainedParameters:
             return ()
         names = distributed.device_mesh.mesh_dim_names or ()
         return tuple(
-            name for name, placement in zip(names, distributed.placements, strict=True) if placement.is_shard()
+            # One that is split twice along the same axis is not a `Shard` but a strided one.
+            name
+            for name, placement in zip(names, distributed.placements, strict=True)
+            if not placement.is_replicate()
         )
 
 

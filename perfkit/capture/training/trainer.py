@@ -22,6 +22,7 @@ from perfkit.capture.recording.session import Session
 from perfkit.capture.training.compile_monitor import CompileMonitor
 from perfkit.capture.training.local_parameters import Part, localize
 from perfkit.capture.training.parameters import TrainedParameters
+from perfkit.capture.training.pipeline import Pipeline
 from perfkit.capture.training.progress import Show
 from perfkit.capture.training.strategies import STRATEGIES
 from perfkit.schema.manifest import RankMemory
@@ -59,19 +60,30 @@ class Trainer:
         self._steps = steps
         self._device = next(model.parameters()).device
         layout = run.layout(ranks.world_size)
-        layers = workload.layers(model)
         if run.checkpoint_activations:
-            checkpoint_activations(layers)
+            checkpoint_activations(workload.layers(model))
         self.compiled = CompileMonitor() if run.compile else None
         """What was compiled; None unless the model is to be compiled."""
         self.memory: RankMemory | None = None
         """What this rank holds; None before the first step has ended."""
         self._mesh = _make_mesh(layout, run, self._device)
         self._strategy = STRATEGIES.load(run.dp)(run, self._mesh)
-        parts = self._shard_tensors(model)
-        self._model = self._strategy.wrap(model, layers)
-        self._parameters = TrainedParameters(self._model, self._mesh, parts)
-        self._optimization = self._make_optimization(model, layout.replicas)
+        self._pipeline: Pipeline | None = None
+        if self._mesh is not None and "pp" in layout.sizes:
+            self._pipeline = Pipeline(workload, run, layout, self._mesh, model)
+        bare = [model] if self._pipeline is None else self._pipeline.modules
+        parts = {own: part for module in bare for own, part in self._shard_tensors(module).items()}
+        # A single rank's pipeline stages need no averaging; otherwise DDP wraps even one rank (see `worker`).
+        averaged = self._pipeline is None or layout.replicas > 1 or not self._strategy.USES_DDP
+        wrapped = [self._strategy.wrap(module, workload.layers(module)) if averaged else module for module in bare]
+        if self._pipeline is not None:
+            self._pipeline.connect(wrapped)
+        copies = [] if self._pipeline is None else self._pipeline.tied_copies()
+        self._model = wrapped[0] if self._pipeline is None else nn.ModuleList(wrapped)
+        self._parameters = TrainedParameters(self._model, self._mesh, parts, copies)
+        self._optimization = self._make_optimization(
+            bare[0] if self._pipeline is None else self._model, layout.replicas
+        )
         # A disabled scaler passes everything through.
         self._scaler = torch.amp.GradScaler(self._device.type, enabled=run.precision == "float16")
 
@@ -124,20 +136,28 @@ class Trainer:
         Raises:
             RunError: It differs between ranks.
         """
+        if self._pipeline is not None:
+            return self._pipeline.checksum(ranks, self._parameters.whole())
         return checksum_on_all_ranks(ranks, self._parameters.whole(), "after the last step")
 
-    def _step(self, batches: Iterator[Batch], session: Session) -> Tensor:
+    def _step(self, batches: Iterator[Batch], session: Session) -> Tensor | None:
+        if self._pipeline is None:
+            loss: Tensor | None = self._micro_steps(batches, session)
+        else:
+            loss = self._pipeline.compute(self._to_device(next(batches), session), session)
+        with session.phase("optimizer"):
+            self._update()
+        return loss
+
+    def _micro_steps(self, batches: Iterator[Batch], session: Session) -> Tensor:
         last = self._run.accumulate - 1
         losses = [
             self._micro_step(next(batches), session, last=number == last) for number in range(self._run.accumulate)
         ]
-        with session.phase("optimizer"):
-            self._update()
         return losses[0] if last == 0 else torch.stack(losses).mean()
 
     def _micro_step(self, batch: Batch, session: Session, last: bool) -> Tensor:
-        with session.phase("to_device"):
-            moved = {name: tensor.to(self._device, non_blocking=True) for name, tensor in batch.items()}
+        moved = self._to_device(batch, session)
         with self._strategy.averaging(self._model, last=last, first_step=session.steps == 0):
             with session.phase("forward"), self._autocast():
                 loss = self._workload.loss(self._model, moved)
@@ -147,6 +167,10 @@ class Trainer:
                 if last:
                     self._strategy.finish_backward(self._model)
         return loss.detach()
+
+    def _to_device(self, batch: Batch, session: Session) -> Batch:
+        with session.phase("to_device"):
+            return {name: tensor.to(self._device, non_blocking=True) for name, tensor in batch.items()}
 
     def _autocast(self) -> torch.autocast:
         dtype = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}[self._run.precision]

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from perfkit.capture.config import RunConfig
 from perfkit.capture.mesh import DATA_DIMENSIONS, HYBRID_DIMENSIONS, data_dimensions, parse_mesh
+from perfkit.capture.training.schedules import DEFAULT_PIPELINE, PIPELINES, default_micro_batches
 from perfkit.capture.training.strategies import STRATEGIES
 from perfkit.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from perfkit.capture.training.strategies.base import Strategy
     from workloads.base import Workload
@@ -37,7 +38,12 @@ def _problems(workload: Workload[Any], strategy: type[Strategy], run: RunConfig)
     yield from _mesh_problems(workload, strategy, run)
     if not strategy.USES_DDP:
         yield from _ddp_problems(run)
-    yield from _tensor_problems(workload, run)
+    sizes = {} if run.mesh is None else parse_mesh(run.mesh)
+    yield from _tensor_problems(run, sizes)
+    yield from _pipeline_problems(strategy, run, sizes)
+    stages = sizes.get("pp", 1) * PIPELINES[run.pp_schedule or DEFAULT_PIPELINE].stages_per_rank
+    if (problem := workload.find_mesh_problem(sizes, sequence=run.sequence_parallel, stages=stages)) is not None:
+        yield f"--mesh {run.mesh}: {problem}"
 
 
 def _mesh_problems(workload: Workload[Any], strategy: type[Strategy], run: RunConfig) -> Iterator[str]:
@@ -72,9 +78,8 @@ def _ddp_problems(run: RunConfig) -> Iterator[str]:
         yield f"--compile has no effect with --dp {run.dp}: remove one of them"
 
 
-def _tensor_problems(workload: Workload[Any], run: RunConfig) -> Iterator[str]:
+def _tensor_problems(run: RunConfig, sizes: Mapping[str, int]) -> Iterator[str]:
     """Yield what does not work with tensor parallelism."""
-    sizes = {} if run.mesh is None else parse_mesh(run.mesh)
     if "tp" not in sizes:
         if run.sequence_parallel:
             yield "--sequence-parallel needs tensor parallelism, for example --mesh tp=2"
@@ -83,5 +88,44 @@ def _tensor_problems(workload: Workload[Any], run: RunConfig) -> Iterator[str]:
         yield "--compile does not work with tp in --mesh: remove one of them"
     if run.precision == "float16":
         yield "--precision float16 does not work with tp in --mesh, whose ranks would scale their losses differently"
-    if (problem := workload.find_mesh_problem(sizes, sequence=run.sequence_parallel)) is not None:
-        yield f"--mesh {run.mesh}: {problem}"
+
+
+def _pipeline_problems(strategy: type[Strategy], run: RunConfig, sizes: Mapping[str, int]) -> Iterator[str]:
+    """Yield what does not work with a pipeline."""
+    given = {
+        "--pp-schedule": run.pp_schedule is not None,
+        "--micro-batches": run.micro_batches is not None,
+    }
+    if "pp" not in sizes:
+        yield from (
+            f"{option} needs a pipeline, for example --mesh pp=2" for option, is_given in given.items() if is_given
+        )
+        return
+    if sizes["pp"] == 1:
+        yield f"--mesh {run.mesh}: a pipeline needs at least two ranks: remove pp=1"
+    refused = {
+        "--accumulate (use --micro-batches)": run.accumulate > 1,
+        f"--precision {run.precision}": run.precision != "float32",
+        "--compile": run.compile,
+        "--static-graph": run.static_graph,
+        "--find-unused": run.find_unused,
+        "--no-overlap": not run.overlap,
+        f"--dp {run.dp}": run.dp == "hsdp",
+    }
+    yield from (
+        f"{option} does not work with pp in --mesh: remove one of them"
+        for option, is_given in refused.items()
+        if is_given
+    )
+    name = run.pp_schedule or DEFAULT_PIPELINE
+    if not PIPELINES[name].works_with_ddp and strategy.USES_DDP and sizes.get("dp", 1) > 1:
+        yield f"--pp-schedule {name} does not work with DDP, which --dp {run.dp} uses: choose --dp zero2 or zero3"
+    yield from _micro_batch_problems(run, sizes["pp"])
+
+
+def _micro_batch_problems(run: RunConfig, ranks: int) -> Iterator[str]:
+    parts = run.micro_batches or default_micro_batches(ranks)
+    if run.batch_size % parts:
+        yield f"--batch-size {run.batch_size} is not divisible by --micro-batches {parts}"
+    if parts % ranks:
+        yield f"--micro-batches {parts} is not a multiple of the {ranks} ranks of the pipeline"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -36,6 +37,8 @@ class Zero3(Strategy):
             raise LaunchEnvironmentError(
                 f"--dp {self.name} needs torch 2.6 or newer; this is torch {torch.__version__}"
             ) from error
+        # torch warns of views, on which in-place operators would be wrong: losses do not use any on the model's output.
+        warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view", UserWarning)
         assert self.mesh is not None  # noqa: S101  # the trainer makes one
         data = self.mesh[self.DIMENSIONS if len(self.DIMENSIONS) > 1 else self.DIMENSIONS[0]]
         for module in (*layers, model):

@@ -21,6 +21,24 @@ HSDP = ("--dp", "hsdp", "--mesh", "replicate=2,shard=2")
         (("transformer", "--mesh", "tp=2"), "the workload transformer does not support the dimension tp"),
         (("gpt", "--mesh", "tp=3"), "--mesh tp=3: --heads 4 is not divisible by tp=3"),
         (("gpt", "--mesh", "tp=2", "--sequence-parallel", "--block", "63"), "--block 63 is not divisible by tp=2"),
+        (("gpt", "--pp-schedule", "gpipe"), "--pp-schedule needs a pipeline, for example --mesh pp=2"),
+        (("gpt", "--micro-batches", "2"), "--micro-batches needs a pipeline"),
+        (("gpt", "--mesh", "pp=1"), "a pipeline needs at least two ranks: remove pp=1"),
+        (("gpt", "--mesh", "pp=4"), "--layers 2 are fewer than the 4 stages of the pipeline"),
+        (("gpt", "--mesh", "pp=2", "--pp-schedule", "zbv"), "--layers 2 are fewer than the 4 stages"),
+        (("gpt", "--mesh", "pp=2", "--batch-size", "6"), "--batch-size 6 is not divisible by --micro-batches 4"),
+        (("gpt", "--mesh", "pp=2", "--micro-batches", "1"), "--micro-batches 1 is not a multiple of the 2 ranks"),
+        (("gpt", "--mesh", "pp=2", "--accumulate", "2"), "--accumulate (use --micro-batches) does not work with pp"),
+        (("gpt", "--mesh", "pp=2", "--precision", "bfloat16"), "--precision bfloat16 does not work with pp"),
+        (("gpt", "--mesh", "pp=2", "--compile"), "--compile does not work with pp"),
+        (("gpt", "--mesh", "pp=2", "--static-graph"), "--static-graph does not work with pp"),
+        (("gpt", "--mesh", "pp=2", "--find-unused"), "--find-unused does not work with pp"),
+        (("gpt", "--mesh", "pp=2", "--no-overlap"), "--no-overlap does not work with pp"),
+        (("gpt", "--dp", "hsdp", "--mesh", "pp=2,shard=2"), "--dp hsdp does not work with pp"),
+        *(
+            (("gpt", "--mesh", "pp=2,dp=2", "--layers", "4", "--pp-schedule", name), f"{name} does not work with DDP")
+            for name in ("gpipe", "interleaved", "zero-bubble", "zbv")
+        ),
         (("gpt", "--sequence-parallel"), "--sequence-parallel needs tensor parallelism"),
         (("gpt", "--mesh", "tp=2", "--compile"), "--compile does not work with tp"),
         (("gpt", "--mesh", "tp=2", "--precision", "float16"), "--precision float16 does not work with tp"),
@@ -47,4 +65,4 @@ def test_every_strategy_is_one_of_gpt(name: str) -> None:
 
 def test_workloads_name_strategies_that_exist() -> None:
     for workload in map(WORKLOADS.load, WORKLOADS.builtin):
-        assert {*STRATEGIES.names(), "tp"} >= workload.PARALLELISMS
+        assert {*STRATEGIES.names(), "tp", "pp"} >= workload.PARALLELISMS
