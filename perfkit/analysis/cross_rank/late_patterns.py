@@ -106,7 +106,7 @@ def _with_period(one: _Category, phase: Ints, waited: Floats, least_ns: float) -
             fitting[place] = late
     turns = len(fitting) == period == len({once[place] for place in fitting})
     for place, late in fitting.items():
-        if turns or 2 * period <= len(phase):
+        if turns or (2 * period <= len(phase) and _no_coincidence(one.beyond[place], late)):
             yield Periodic(place, one.name, period, late, turns)
 
 
@@ -130,10 +130,14 @@ def _late_cells(one: _Category, phase: Ints, least_ns: float) -> Bools:
 def _comes_back(beyond: Floats, late: Bools) -> bool:
     """Return whether a rank is late by about the same in these steps, and not in the others."""
     delay = float(np.median(beyond[late]))
-    alike = _ALIKE if late.sum() > _FEWEST else _ALIKE_TWICE
-    same = np.abs(beyond[late] - delay) <= alike * delay
+    same = np.abs(beyond[late] - delay) <= _ALIKE * delay
     between = np.where(late, True, beyond < delay / 2).mean() >= _REGULAR
     return bool(same.mean() >= _MOST and between and np.median(beyond[~late]) <= _REST * delay)
+
+
+def _no_coincidence(beyond: Floats, late: Bools) -> bool:
+    """Return whether there are more than two delays, or two that are nearly the same."""
+    return bool(late.sum() > _FEWEST or np.ptp(beyond[late]) <= 2 * _ALIKE_TWICE * np.median(beyond[late]))
 
 
 def _is_waited_for(beyond: Floats, waited: Floats, late: Bools) -> bool:

@@ -146,6 +146,12 @@ def test_ranks_that_take_turns(ranks: int, steps: int) -> None:
     assert "take turns: one of them is late in each step, by " in sentence(found)
 
 
+def test_small_pauses_that_come_back_are_no_period() -> None:
+    for seed in range(20):
+        pauses = np.maximum(np.random.default_rng(seed).normal(0, 5, (4, 10)), 0)
+        assert find_stragglers(times_of((pauses * MS).astype(np.int64), noise_ns=noise(4, 10, seed=seed))).ranks == []
+
+
 @pytest.mark.parametrize("hiccups", [(2, 7), (1, 4), (3, 9)])
 def test_two_hiccups_are_no_period(hiccups: tuple[int, int]) -> None:
     cells = late(2, 10)
