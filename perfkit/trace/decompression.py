@@ -4,6 +4,7 @@ Decompression runs ahead in a thread: isal and zstandard release the GIL while t
 almost no extra time.
 """
 
+import os
 import threading
 import zlib
 from collections.abc import Callable, Iterator
@@ -70,6 +71,7 @@ class TraceText:
         """
         try:
             with self._path.open("rb") as file:
+                self._check_holes(file)
                 magic = file.peek(4)[:4]
                 if magic.startswith(GZIP_MAGIC):
                     yield from _prefetched(self._counted(self._gunzip(file)))
@@ -118,6 +120,19 @@ class TraceText:
             f"{self._path}: possible decompression bomb: {self.read_bytes:,} bytes {what}; "
             "if the file is genuine, --max-bytes allows it"
         )
+
+    def _check_holes(self, file: BinaryIO) -> None:
+        """Refuse a file that is enormous only because it has holes, which take no space in an archive."""
+        try:
+            size, hole = os.fstat(file.fileno()).st_size, os.lseek(file.fileno(), 0, os.SEEK_HOLE)
+            os.lseek(file.fileno(), 0, os.SEEK_SET)
+        except OSError:  # a pipe
+            return
+        if self._max_bytes is None and size - hole > _FREE_BYTES:
+            raise TraceError(
+                f"{self._path}: possible bomb: nothing was written from byte {hole:,} on, of {size:,} bytes; "
+                "if the file is genuine, --max-bytes allows it"
+            )
 
     def _check_size(self) -> None:
         if self._max_bytes is None and self.text_bytes > _FREE_BYTES + _LARGEST_RATIO * self.read_bytes:

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -212,3 +213,12 @@ def test_what_is_not_whole_may_have_been_a_trace(tmp_path: Path, content: bytes)
     with pytest.raises(TraceError) as raised:
         read(tmp_path, content)
     assert not isinstance(raised.value, NotATraceError)
+
+
+@pytest.mark.timeout(30)  # a terabyte of zeros takes minutes to read
+def test_a_file_that_is_large_only_by_its_holes_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "rank0.json"
+    path.write_bytes(b'{"traceEvents": [' + b" " * 100_000)
+    os.truncate(path, 1 << 40)
+    with pytest.raises(TraceError, match=r"nothing was written from byte \d{3},\d{3} on"):
+        read_trace(path)
