@@ -44,7 +44,7 @@ from perfkit.capture.script.sigterm_hook import SigtermHook
 from perfkit.capture.script.torch_hooks import OptimizerSteps, after_optimizer_step, before_profiler
 from perfkit.errors import PerfkitError, RunError
 from perfkit.schema.manifest import World
-from perfkit.storage.run_folder import FAILURE_NAME
+from perfkit.storage.run_folder import FAILURE_NAME, read_manifest
 
 TIMED_AFTER: Final = 100
 """Steps that are timed after the schedule: enough for a median, and a bound on what is kept in memory."""
@@ -231,9 +231,12 @@ class ScriptRecorder:
         if (session.folder / FAILURE_NAME).exists():
             return
         write_exit_record(session.folder, record, measured.kinds)
+        reported = read_manifest(session.folder).state == "completed"  # this rank began after the others had ended
         if assemble_manifest(session.folder, ranks.world_size, ranks.info.launcher):
-            ranks.clear()
-            self._outcome.report_end(session.folder, f"{steps} steps")
+            if len(read_manifest(session.folder).ranks) == ranks.world_size:
+                ranks.clear()  # not before: a rank that steps later must find the folder
+            if not reported:
+                self._outcome.report_end(session.folder, f"{steps} steps")
 
     def _report_nothing_recorded(self, error: BaseException | None) -> None:
         explained, seen = self._outcome.explained, self._optimizer_steps.seen
