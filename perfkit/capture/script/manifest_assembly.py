@@ -137,7 +137,9 @@ def _write(
     ended = {each.record.rank for each in exit_records}
     earlier = [record for record in before.ranks if record.rank not in ended]
     records = sorted([*earlier, *(each.record for each in exit_records)], key=lambda record: record.rank)
-    kinds = [each.kinds for each in exit_records] + ([before.step_kinds] if earlier else [])
+    # All ranks follow the same schedule: the steps of one are those of another, as far as it has come.
+    kinds = max([before.step_kinds, *(each.kinds for each in exit_records)], key=len)
+    common = min([*(len(each.kinds) for each in exit_records), *(len(record.step_wall_ns) for record in earlier)])
     world, unknown = before.world, dict(UNKNOWN_FIELDS)
     if len(records) == world_size:
         records, world = place_records(records, launcher)
@@ -147,9 +149,9 @@ def _write(
         before,
         unknown=unknown,
         state="completed" if complete else before.state,
-        finished_at=utc_now().isoformat(timespec="seconds") if complete else None,
+        finished_at=utc_now().isoformat(timespec="seconds") if complete else before.finished_at,
         world=world,
-        step_kinds=min(kinds, key=len),
+        step_kinds=kinds[:common],
         ranks=records,
         files=list_files(folder),
     )

@@ -57,7 +57,7 @@ from perfkit.capture.script.torch_hooks import (
 )
 from perfkit.errors import RunError
 from perfkit.schema.manifest import World
-from perfkit.storage.run_folder import FAILURE_NAME
+from perfkit.storage.run_folder import FAILURE_NAME, read_manifest
 
 TIMED_AFTER: Final = 100
 """Steps that are timed after the schedule: enough for a median, and a bound on what is kept in memory."""
@@ -312,9 +312,12 @@ class ScriptRecorder:
         if (session.folder / FAILURE_NAME).exists():
             return
         write_exit_record(session.folder, record, measured.kinds)
+        reported = read_manifest(session.folder).state == "completed"  # this rank began after the others had ended
         if assemble_manifest(session.folder, ranks.world_size, ranks.info.launcher):
-            ranks.clear()
-            self._outcome.report_end(session.folder, describe_steps(self._counter))
+            if len(read_manifest(session.folder).ranks) == ranks.world_size:
+                ranks.clear()  # not before: a rank that steps later must find the folder
+            if not reported:
+                self._outcome.report_end(session.folder, describe_steps(self._counter))
 
     def _report_nothing_recorded(self, error: BaseException | None) -> None:
         if self._outcome.explained or error is not None:

@@ -19,7 +19,7 @@ from perfkit.schema.manifest import RankRecord, RunManifest, StepKind, World
 from perfkit.storage.run_folder import MANIFEST_NAME, read_manifest, write_manifest
 
 
-def record(rank: int, host: str = "a") -> RankRecord:
+def record(rank: int, host: str = "a", steps: int = 0) -> RankRecord:
     return RankRecord(
         rank=rank,
         local_rank=rank,
@@ -28,7 +28,7 @@ def record(rank: int, host: str = "a") -> RankRecord:
         device="cpu",
         device_name="cpu",
         threads=1,
-        step_wall_ns=[],
+        step_wall_ns=[1] * steps,
         load_ns=[],
         loss=[],
     )
@@ -78,15 +78,19 @@ def test_the_last_rank_completes_the_manifest_and_removes_the_records(folder: Pa
 
 
 def test_a_rank_that_has_not_stepped_is_not_waited_for_and_added_if_it_does(folder: Path) -> None:
+    long: list[StepKind] = ["cold", "active", "plain"]
     mark_joined(folder, 0)
-    write_exit_record(folder, record(0), ["cold", "plain"])
+    write_exit_record(folder, record(0, steps=3), long)
     assert assemble_manifest(folder, 2, "none")
     assert [path.name for path in folder.iterdir()] == [MANIFEST_NAME]
     mark_joined(folder, 1)
-    write_exit_record(folder, record(1), ["cold"])
+    write_exit_record(folder, record(1, steps=2), long[:2], ended=False)  # its schedule is over
+    assert not assemble_manifest(folder, 2, "none")
+    assert read_manifest(folder).step_kinds == long[:2]
+    write_exit_record(folder, record(1, steps=3), long)
     assert assemble_manifest(folder, 2, "none")
     manifest = read_manifest(folder)
-    assert ([each.rank for each in manifest.ranks], manifest.step_kinds) == ([0, 1], ["cold"])
+    assert ([each.rank for each in manifest.ranks], manifest.step_kinds) == ([0, 1], long)
     assert "ranks" not in manifest.unknown
 
 
