@@ -3,6 +3,7 @@
 import traceback
 from typing import Any
 
+import pytest
 import torch
 
 from perfkit.capture.script.own_frames import remove_own_frames
@@ -21,22 +22,27 @@ def frames(error: BaseException | None) -> list[str]:
     return [frame.name for frame in traceback.extract_tb(error.__traceback__)]
 
 
+def call_wrongly(model: torch.nn.Module) -> None:
+    try:
+        model(torch.ones(1, 3))
+    except RuntimeError as cause:
+        raise ValueError("no loss") from cause
+
+
 def test_frames_of_a_hook_are_removed_from_an_error_and_its_cause() -> None:
-    model, calls = torch.nn.Linear(2, 2), ModuleCalls(Watch())
+    calls = ModuleCalls(Watch())
     calls.install()
     try:
-        try:
-            model(torch.ones(1, 3))
-        except RuntimeError as cause:
-            raise ValueError("no loss") from cause
-    except ValueError as error:
-        assert "hooked" in frames(error.__cause__)
-        remove_own_frames(error)
-        assert frames(error) == [frames(error)[0]]
-        assert "hooked" not in frames(error.__cause__)
-        assert frames(error.__cause__)[-1] == "forward"
+        with pytest.raises(ValueError, match="no loss") as caught:
+            call_wrongly(torch.nn.Linear(2, 2))
     finally:
         calls.remove()
+    assert "hooked" in frames(caught.value.__cause__)
+    before = frames(caught.value)
+    remove_own_frames(caught.value)
+    assert frames(caught.value) == before
+    assert "hooked" not in frames(caught.value.__cause__)
+    assert frames(caught.value.__cause__)[-1] == "forward"
 
 
 def test_errors_that_lead_to_each_other_in_a_circle() -> None:
