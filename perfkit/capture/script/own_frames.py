@@ -27,19 +27,19 @@ def _without_own(trace: TracebackType | None) -> TracebackType | None:
     while trace is not None:
         frames.append(trace)
         trace = trace.tb_next
-    kept = [
-        frame
-        for frame, following in zip(frames, [*frames[1:], None], strict=False)
-        if not _is_own(frame) and not (_is_compilers(frame) and following is not None and _is_own(following))
-    ]
-    for frame, following in zip(kept, [*kept[1:], None], strict=False):
-        frame.tb_next = following
-    return kept[0] if kept else None
+    kept = [frame for frame in frames if not _is_own(frame) and not _leads_to_own(frame)]
+    rest: TracebackType | None = None
+    for frame in reversed(kept):
+        frame.tb_next = rest
+        rest = frame
+    return rest
 
 
 def _is_own(frame: TracebackType) -> bool:
     return frame.tb_frame.f_code.co_filename.startswith(_OWN)
 
 
-def _is_compilers(frame: TracebackType) -> bool:
-    return frame.tb_frame.f_code.co_filename.endswith(_COMPILER)
+def _leads_to_own(frame: TracebackType) -> bool:
+    """Return whether this is the compiler's function around a hook."""
+    of_compiler = frame.tb_frame.f_code.co_filename.endswith(_COMPILER)
+    return of_compiler and frame.tb_next is not None and _is_own(frame.tb_next)
