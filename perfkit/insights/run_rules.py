@@ -72,7 +72,8 @@ def _waiting(context: RunContext) -> InsightDraft | None:
 
 def _without_straggler(context: RunContext, wait_ns: float) -> InsightDraft:
     """Return the draft for waiting that no single rank causes."""
-    recommendation = "synchronise less often" + (": --accumulate" if context.option("accumulate") is not None else "")
+    can_accumulate = context.option("accumulate") is not None and not _splits_layers(context)
+    recommendation = "synchronise less often" + (": --accumulate" if can_accumulate else "")
     return InsightDraft("other ranks, with no single straggler", {}, recommendation, wait_ns)
 
 
@@ -120,7 +121,7 @@ def _speed_up_rank(context: RunContext, category: Category | None, rank: int) ->
 
 def _transfer(context: RunContext) -> InsightDraft | None:
     exposed_ns = context.exposed_ns["communication"]
-    if context.share(exposed_ns) < MIN_SHARE or context.run.world_size < 2:
+    if context.share(exposed_ns) < MIN_SHARE or context.run.world_size < 2 or _splits_layers(context):
         return None
     parts = _communication(context)
     if parts is None or len(context.run.ranks) < context.run.world_size:
@@ -142,6 +143,15 @@ def _transfer(context: RunContext) -> InsightDraft | None:
         evidence["busbw"] = most.busbw
     sentence = f"{_cost_sentence(context, exposed_ns)}, {percent(transfer_ns / exposed_ns)} of it data transfer{what}"
     return InsightDraft(sentence, evidence, _reduce_transfer(context), transfer_ns)
+
+
+def _splits_layers(context: RunContext) -> bool:
+    """Return whether the run is tensor-parallel or a pipeline: that communication grows with the tokens of a step.
+
+    Accumulating gradients, or larger batches, do not make it less per sample.
+    """
+    mesh = context.option("mesh")
+    return isinstance(mesh, str) and any(part.partition("=")[0].strip() in ("pp", "tp") for part in mesh.split(","))
 
 
 def _unsplit_communication(context: RunContext, exposed_ns: float) -> InsightDraft:
