@@ -33,6 +33,14 @@ class RunContext(NamedTuple):
         """Return an option of the run; None if unknown."""
         return (self.run.config or {}).get(name)
 
+    def splits_layers(self) -> bool:
+        """Return whether the run is tensor-parallel or a pipeline: that communication grows with the tokens of a step.
+
+        Accumulating gradients, or larger batches, do not make it less per sample.
+        """
+        mesh = self.option("mesh")
+        return isinstance(mesh, str) and any(part.partition("=")[0].strip() in ("pp", "tp") for part in mesh.split(","))
+
     def has(self, code: str) -> bool:
         """Return whether the run has a finding with this code."""
         return any(finding.code == code for finding in self.run.findings)

@@ -83,7 +83,7 @@ def _cost_sentence(context: RunContext, exposed_ns: float) -> str:
 
 def _transfer(context: RunContext) -> InsightDraft | None:
     exposed_ns = context.exposed_ns["communication"]
-    if context.share(exposed_ns) < MIN_SHARE or context.run.world_size < 2:
+    if context.share(exposed_ns) < MIN_SHARE or context.run.world_size < 2 or context.splits_layers():
         return None
     parts = _communication(context)
     if parts is None or len(context.run.ranks) < context.run.world_size:

@@ -1,5 +1,6 @@
 """A model's parameters whose parts are on several ranks: their memory, their gradients' norm, and their checksum."""
 
+import logging
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -52,6 +53,8 @@ class TrainedParameters:
 
     def whole(self) -> Iterator[Tensor]:
         """Yield each parameter with all its parts; called by all ranks that hold some."""
+        # It warns that gathering along two dimensions takes two collectives: this happens once, after the last step.
+        logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)
         for parameter in self._model.parameters():
             part = self._parts.get(parameter)
             tensor = parameter.detach() if part is None else part(parameter.detach())

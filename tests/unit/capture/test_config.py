@@ -37,14 +37,14 @@ def test_default_steps_leave_three_warm_plain_ones() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("active=0", ">= 1"),
-        ("repeat=0", ">= 1"),
-        ("wait=-1", ">= 0"),
+        ("active=0", "of at least 1"),
+        ("repeat=0", "of at least 1"),
+        ("wait=-1", "of at least 0"),
         ("wait=1,wait=2", "wait is given twice"),
         ("pause=1", "pause"),
         ("wait", "key=number"),
         ("", "key=number"),
-        ("active=x", "int"),
+        ("active=x", "expected a whole number, not text"),
     ],
 )
 def test_invalid_schedules(text: str, message: str) -> None:

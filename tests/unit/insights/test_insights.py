@@ -172,6 +172,15 @@ def test_start_up_skew_is_not_called_waiting() -> None:
     assert "waiting" not in {one.rule for one in found(waiting_run(128, 32, slow=False, findings=[skew]))}
 
 
+@pytest.mark.parametrize("mesh", ["pp=2", "dp=1,tp=2"])
+def test_communication_within_layers_or_between_stages_gets_no_advice_for_gradients(mesh: str) -> None:
+    config = {"accumulate": 1, "mesh": mesh}
+    assert "transfer" not in [insight.rule for insight in found(waiting_run(32, 128, config=config))]
+    waiting = found(waiting_run(128, 32, slow=False, config=config))
+    assert not any("--accumulate" in insight.recommendation for insight in waiting)
+    assert "--accumulate" in found(waiting_run(32, 128, config={"accumulate": 1, "mesh": "dp=2"}))[0].recommendation
+
+
 def test_transfer_names_the_collective() -> None:
     one = the("transfer", found(waiting_run(32, 128)))
     assert one.sentence == (
