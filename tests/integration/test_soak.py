@@ -81,16 +81,16 @@ def test_memory_and_descriptors_stay_flat_over_many_cycles(tmp_path: Path) -> No
 
 def resident_at_steps(command: list[str]) -> list[tuple[int, int]]:
     """Run a workload; return the resident bytes of its process each time that it reports a number of steps."""
-    process = subprocess.Popen(
-        command, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=ROOT
-    )
     seen: list[tuple[int, int]] = []
-    assert process.stderr is not None
-    for line in process.stderr:
-        measured = sample(process.pid)
-        if line.startswith("step ") and measured is not None:
-            seen.append((int(line.split()[1].partition("/")[0]), measured[0] * os.sysconf("SC_PAGE_SIZE")))
-    assert process.wait() == 0
+    with subprocess.Popen(
+        command, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=ROOT
+    ) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            measured = sample(process.pid)
+            if line.startswith("step ") and measured is not None:
+                seen.append((int(line.split()[1].partition("/")[0]), measured[0] * os.sysconf("SC_PAGE_SIZE")))
+    assert process.returncode == 0
     return seen
 
 
