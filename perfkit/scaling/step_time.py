@@ -63,7 +63,10 @@ def to_record(sample: StepTimeSample) -> StepTimeEstimate:
     """Return the record of a step time."""
     run = sample.runs[0]
     step_ns, draws = sample.value_ns, sample.draws
+    # Ranks may share samples: the run itself knows how many it has trained on.
     samples = None if run.batch_size is None else run.batch_size * run.world_size * 1e9
+    if run.throughput is not None:
+        samples = run.throughput.samples_per_s * run.throughput.step_ns
     tokens = run.throughput and run.throughput.tokens_per_s
     return StepTimeEstimate(
         runs=[run.run for run in sample.runs],

@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from msgspec import Struct
@@ -22,11 +22,13 @@ from perfkit.capture.recording.session import Session
 from perfkit.capture.training.compile_monitor import CompileMonitor
 from perfkit.capture.training.local_parameters import Part, localize
 from perfkit.capture.training.parameters import TrainedParameters
-from perfkit.capture.training.pipeline import Pipeline
 from perfkit.capture.training.progress import Show
 from perfkit.capture.training.strategies import STRATEGIES
 from perfkit.schema.manifest import RankMemory
 from workloads.base import Optimization, Workload
+
+if TYPE_CHECKING:
+    from perfkit.capture.training.pipeline import Pipeline
 
 Batch = Mapping[str, Tensor]
 
@@ -70,7 +72,9 @@ class Trainer:
         self._strategy = STRATEGIES.load(run.dp)(run, self._mesh)
         self._pipeline: Pipeline | None = None
         if self._mesh is not None and "pp" in layout.sizes:
-            self._pipeline = Pipeline(workload, run, layout, self._mesh, model)
+            from perfkit.capture.training import pipeline  # takes time to import
+
+            self._pipeline = pipeline.Pipeline(workload, run, layout, self._mesh, model)
         bare = [model] if self._pipeline is None else self._pipeline.modules
         parts = {own: part for module in bare for own, part in self._shard_tensors(module).items()}
         # A single rank's pipeline stages need no averaging; otherwise DDP wraps even one rank (see `worker`).
