@@ -478,6 +478,7 @@ OPENINGS = {
 }
 
 
+@pytest.mark.slow  # a dozen hostile files, each read in a process of its own to measure its memory: 15 s
 @needs_proc
 @pytest.mark.parametrize(
     ("kind", "pack", "limit"),
@@ -550,6 +551,7 @@ TANGLE = b'{"ph":[{},' * 900 + b"0," * 500_000
 """Each of its events goes on to the end."""
 
 
+@pytest.mark.slow  # as above: 10 s
 @needs_proc
 @pytest.mark.parametrize(
     "shreds",
