@@ -167,7 +167,7 @@ def test_a_rank_that_the_script_starts_by_running_itself_is_recorded(tmp_path: P
     recorded = execute(under_perfkit(script, tmp_path, "--name", "both", "--", "well"))
     assert (recorded.returncode, recorded.stdout) == (0, "trained 0\n")
     assert len(recorded.stderr.splitlines()) == 1
-    assert check_whole(tmp_path / "both", world_size=2).step_kinds == KINDS[:10]
+    assert check_whole(tmp_path / "both", world_size=2).step_kinds == [*KINDS, "plain"]
     failed = execute(under_perfkit(script, tmp_path, "--name", "failed", "--", "fail"))
     assert (failed.returncode, failed.stdout) == (0, "trained 7\n")
     failure = read_manifest(tmp_path / "failed").failure
