@@ -102,7 +102,8 @@ class ScriptRecorder:
         self._counter = StepCounter(config.step_rule)
         self._annotations = Annotations()
         self._backward = BackwardPasses(self._annotations, self._on_backward, self._on_error)
-        self._forward = ForwardPasses(config.step_rule.name, self._annotations, self._on_forward, self._on_error)
+        module = config.step_rule.name if self._counts_forward else None  # else it is the name of an optimizer
+        self._forward = ForwardPasses(module, self._annotations, self._on_forward, self._on_error)
         self._device: torch.device | None = None
         self._outcome = OutcomeReporter(script, config, self._schedule)
         self._first_ns = 0

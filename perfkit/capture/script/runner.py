@@ -151,7 +151,7 @@ class _ScriptContext:
         self._recorder: ScriptRecorder | None = None
         self._begin_ns = 0
         self._exit_by_sigint = _ExitBySigint()
-        self._children = make_settings(script, arguments, config)
+        self._children = make_settings(self._script, arguments, config)
 
     def __enter__(self) -> None:
         self._begin_ns = time.perf_counter_ns()
