@@ -21,7 +21,7 @@ from perfkit.errors import PerfkitError
 from perfkit.util.log import configure
 from perfkit.util.sigint import EXIT_INTERRUPTED, clear_pending_interrupt
 from perfkit.util.standard_streams import discard, settle_stderr, write_stderr
-from perfkit.util.validation import plain_message
+from perfkit.util.validator_messages import plain_message
 
 
 class Row(NamedTuple):
