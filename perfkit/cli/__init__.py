@@ -199,10 +199,7 @@ def _with_hint(error: typer.TyperException) -> str:
 
 def _fail(message: str, code: int, call: Call) -> int:
     """Print `message` as one line of plain text on stderr, under the traceback with `--debug`."""
-    # Messages contain names from traces, which must not send control characters to the terminal.
-    from perfkit.util.formatting import escape_unprintable
-
     if call.debug:
         traceback.print_exc()
-    write_stderr(f"perfkit: error: {escape_unprintable(' '.join(message.split()))}")
+    write_stderr(f"perfkit: error: {' '.join(message.split())}")
     return code
