@@ -84,6 +84,7 @@ def command_for(name: str, folder: Path) -> list[str]:
     return [*(MPI if name == "mpi" else ANALYZE), str(folder), "-f", "json", "--no-cache", "--executor", name]
 
 
+@pytest.mark.slow  # starts a dask cluster, worker processes and ranks: 9 s; each executor has a quick test of its own
 @needs_mpiexec
 def test_all_executors_give_the_same_bytes(run: Path) -> None:
     reports = {name: report_of(execute(command_for(name, run))) for name in EXECUTORS.builtin}

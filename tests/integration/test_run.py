@@ -105,7 +105,7 @@ MATRIX = [
     pytest.param(MPIEXEC, "transformer", "hdf5", marks=needs_mpiexec),
     pytest.param(MPIEXEC, "gpt", "safetensors", marks=[needs_mpiexec, pytest.mark.slow]),
     pytest.param(TORCHRUN, "gpt", "hdf5", marks=pytest.mark.slow),
-    pytest.param(None, "gpt", "memory"),
+    pytest.param(None, "gpt", "memory", marks=pytest.mark.slow),
     pytest.param(None, "transformer", "safetensors", marks=pytest.mark.slow),
 ]
 
@@ -283,6 +283,7 @@ def test_a_rank_that_cannot_write_its_trace_fails_the_run(tmp_path: Path) -> Non
     assert [file.rank for file in manifest.files if file.kind == "trace"] in ([], [0])
 
 
+@pytest.mark.slow  # two ranks that import torch, for a message
 @needs_mpiexec
 def test_ranks_with_different_options_are_refused(tmp_path: Path) -> None:
     run = [*PYTHON, "run", *TINY["gpt"], "--trace-dir", str(tmp_path)]

@@ -80,6 +80,7 @@ def run_all(cases: list[Case], folder: Path) -> list[tuple[ScriptRun, ScriptRun]
     return list(zip(done[::2], done[1::2], strict=True))
 
 
+@pytest.mark.slow  # four scripts, alone and under perfkit, with a compiler: 12 s
 def test_steps_inside_backward_passes_and_compiled_steps(tmp_path: Path) -> None:
     for place, (case, pair) in enumerate(zip(FAST, run_all(FAST, tmp_path), strict=True)):
         check(case, *pair, tmp_path / str(place))

@@ -35,7 +35,7 @@ from perfkit.capture.recording.loss_log import LossLog
 from perfkit.capture.recording.manifest_writer import StepMeasurements
 from perfkit.capture.recording.side_profilers import Recorder
 from perfkit.capture.recording.step_clock import step_clock
-from perfkit.capture.recording.trace_export import write_key_averages, write_trace
+from perfkit.capture.recording.trace_export import MOST_TABLE_BYTES, write_key_averages, write_trace
 from perfkit.capture.schedule import Schedule, step_kind
 from perfkit.phases import Phase, annotation
 from perfkit.schema.manifest import Injection, StepKind
@@ -273,8 +273,12 @@ class Session:
         stem = file_stem(self._ranks.rank, cycle, self._schedule.repeat)
 
         def write() -> None:
-            write_trace(torch_profiler, self.folder / f"{stem}.json.gz")
-            write_key_averages(torch_profiler, self.folder / f"{stem}.key_averages.txt", self._options.record_shapes)
+            size = write_trace(torch_profiler, self.folder / f"{stem}.json.gz")
+            table = self.folder / f"{stem}.key_averages.txt"
+            if size <= MOST_TABLE_BYTES:
+                write_key_averages(torch_profiler, table, self._options.record_shapes)
+            else:
+                _LOG.info("%s is not written: torch takes too long for a trace of %d bytes", table, size)
             for recorder in self._recorders:
                 recorder.write(self.folder / stem)
 

@@ -30,10 +30,16 @@ _FOOTER: Final = re.compile(rb'\]\s*,\s*"traceName":.*\}\s*\Z', re.DOTALL)
 """What torch writes after the last event: in a truncated file, any other `}` at the end may be that of an event."""
 _FOOTER_BYTES: Final = 1 << 14  # it contains the trace's path
 _ROWS: Final = 100
+MOST_TABLE_BYTES: Final = 32_000_000
+"""Size of a trace's text above which it gets no table of operators: torch makes it from one Python object per event,
+which takes 0.3 s and 12 MB of memory for each MB of text, while all ranks wait."""
 
 
-def write_trace(profiler: profile, target: Path) -> None:
+def write_trace(profiler: profile, target: Path) -> int:
     """Write the trace of a stopped profiler to `target` (`.json.gz`).
+
+    Returns:
+        The size of its text before compression, in bytes.
 
     Raises:
         StoreError: The trace is incomplete, as on a full disk.
@@ -46,6 +52,7 @@ def write_trace(profiler: profile, target: Path) -> None:
         edits = _lane_edits(plain)
         with atomic_write(target) as packed:
             compress(plain, packed, edits)
+        return plain.stat().st_size
 
 
 @contextmanager

@@ -144,6 +144,7 @@ def test_a_history_is_drawn(browser: Any, tmp_path: Path) -> None:
     assert visit.trouble == []
 
 
+@pytest.mark.slow  # reads two runs and starts a browser: 9 s
 def test_a_comparison_is_drawn(browser: Any, tmp_path: Path) -> None:
     samples = [str(ROOT / "traces" / name) for name in ("sample-memory", "sample-hdf5")]
     assert main(["compare", *samples, "-o", str(tmp_path / "compare.html")]) == 0

@@ -9,6 +9,7 @@ import torch
 
 import perfkit
 from perfkit.capture.distributed.rank_group import ProcessRankGroup
+from perfkit.capture.recording import session
 from perfkit.capture.recording.manifest_writer import versions
 from perfkit.capture.recording.session import Session
 from perfkit.schema.manifest import Injection
@@ -28,6 +29,19 @@ def test_a_loop_that_ends_within_its_active_steps_records_no_step_that_never_was
     (rank,) = run.ranks
     assert [step.step for step in rank.steps] == [1, 2]
     assert sum(operator.count for operator in rank.operators if operator.name == "aten::dot") == 2
+
+
+def test_a_large_trace_gets_no_table_of_operators(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def record(name: str) -> set[str]:
+        with perfkit.profile(tmp_path / name, schedule="wait=0,warmup=1,active=1") as prof:
+            for _ in range(2):
+                torch.ones(8) @ torch.ones(8)
+                prof.step()
+        return {path.name for path in (tmp_path / name).iterdir()}
+
+    assert record("small") == {"run.json", "rank0.json.gz", "rank0.key_averages.txt"}
+    monkeypatch.setattr(session, "MOST_TABLE_BYTES", 1000)
+    assert record("large") == {"run.json", "rank0.json.gz"}
 
 
 def test_memory_is_recorded_where_it_is_asked_for(tmp_path: Path) -> None:
