@@ -1,4 +1,4 @@
-"""How the GPT workload's modules are split between ranks: tensor and sequence parallelism."""
+"""How the GPT workload's modules are split between ranks: stages of a pipeline, tensor and sequence parallelism."""
 
 import torch
 from torch import Tensor, nn

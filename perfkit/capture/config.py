@@ -49,7 +49,10 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         ),
     ] = None
     epochs: Annotated[_Count | None, Meta(description="Passes over the data set, instead of --steps.")] = None
-    batch_size: Annotated[int, Meta(ge=1, description="Samples per rank and micro-step (see --accumulate).")] = 32
+    batch_size: Annotated[
+        int,
+        Meta(ge=1, description="Samples per rank and micro-step (see --accumulate); ranks of tp and pp share them."),
+    ] = 32
     accumulate: Annotated[
         int, Meta(ge=1, description="Micro-steps per step: gradients accumulate over them and are all-reduced once.")
     ] = 1
@@ -61,7 +64,11 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         ),
     ] = None
     dp: Annotated[
-        str, Meta(description="What data-parallel ranks share: gradients (ddp), also optimizer state (zero1), ….")
+        str,
+        Meta(
+            description="What data-parallel ranks split: nothing (ddp), optimizer state (zero1), also gradients "
+            "(zero2), also parameters (zero3; hsdp: within shard)."
+        ),
     ] = "ddp"
     sequence_parallel: Annotated[
         bool, Meta(description="With tensor parallelism (tp in --mesh): also split what is between the matrices.")

@@ -10,9 +10,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from perfkit.accelerators import device_types
+from perfkit.capture.distributed.device_in_use import device_in_use
 from perfkit.capture.distributed.launcher_env import RankInfo, detect_rank, find_launcher
-from perfkit.capture.distributed.process_group import is_available
 from perfkit.capture.distributed.rank_group import ProcessRankGroup
 from perfkit.capture.distributed.topology import Topology, discover_topology
 from perfkit.capture.lifecycle.failure_guard import record_failure
@@ -160,11 +159,7 @@ def _find_device(device: str | torch.device | None, model: nn.Module | None) -> 
         return torch.device(device)
     if parameter is not None:
         return parameter.device
-    for kind in filter(is_available, device_types()):
-        module = torch.get_device_module(kind)
-        if module.is_initialized():
-            return torch.device(kind, module.current_device())
-    return torch.device("cpu")
+    return device_in_use()
 
 
 def _rank_info(ranks: ProcessRankGroup) -> RankInfo:

@@ -21,7 +21,7 @@ from perfkit.errors import PerfkitError
 from perfkit.util.log import configure
 from perfkit.util.sigint import EXIT_INTERRUPTED, clear_pending_interrupt
 from perfkit.util.standard_streams import discard, settle_stderr, write_stderr
-from perfkit.util.validation import plain_message
+from perfkit.util.validator_messages import plain_message
 
 
 class Row(NamedTuple):
@@ -199,10 +199,7 @@ def _with_hint(error: typer.TyperException) -> str:
 
 def _fail(message: str, code: int, call: Call) -> int:
     """Print `message` as one line of plain text on stderr, under the traceback with `--debug`."""
-    # Messages contain names from traces, which must not send control characters to the terminal.
-    from perfkit.util.formatting import escape_unprintable
-
     if call.debug:
         traceback.print_exc()
-    write_stderr(f"perfkit: error: {escape_unprintable(' '.join(message.split()))}")
+    write_stderr(f"perfkit: error: {' '.join(message.split())}")
     return code

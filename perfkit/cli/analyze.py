@@ -15,7 +15,6 @@ from perfkit.executors import EXECUTORS
 from perfkit.external.cross_checks import CROSS_CHECKS, with_cross_check
 from perfkit.report import DEFAULT_TOP, Reporter, builtin_suffixes, format_names, reporter, reporter_for
 from perfkit.schema.report import Report
-from perfkit.util.formatting import escape_unprintable
 from perfkit.util.standard_streams import write_stderr
 
 app = App()
@@ -164,7 +163,7 @@ def analyze(
     if cross_check:
         report = replace(report, runs=[with_cross_check(run, cross_check) for run in report.runs])
     write_files(report, files, top)
-    written = ", ".join(escape_unprintable(str(path)) for path, _ in files if path != STDOUT)
+    written = ", ".join(str(path) for path, _ in files if path != STDOUT)
     if written and sys.stderr.isatty():
         write_stderr(f"perfkit: report: {written}")
     implied = html is None and not output and name is None and len(report.runs) > 1
@@ -190,9 +189,9 @@ def _write_page(report: Report, paths: list[str], top: int, implied: bool) -> No
     except StoreError as error:
         if not implied:
             raise
-        write_stderr(f"perfkit: page not written: {escape_unprintable(str(error))}")
+        write_stderr(f"perfkit: page not written: {error}")
     else:
-        write_stderr(f"perfkit: page: {escape_unprintable(str(page))}")
+        write_stderr(f"perfkit: page: {page}")
 
 
 def _check_page(page: Path) -> None:

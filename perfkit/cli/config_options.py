@@ -16,7 +16,7 @@ from msgspec import Struct, inspect
 
 from perfkit.cli.typer_app import App, Sectioned
 from perfkit.errors import UsageError
-from perfkit.util.validation import plain_message
+from perfkit.util.validator_messages import plain_message
 
 StructT = TypeVar("StructT", bound=Struct)
 Choices = Mapping[str, Sequence[str]]

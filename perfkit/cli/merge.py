@@ -67,7 +67,6 @@ def merge(
     from perfkit.cli.progress import bar
     from perfkit.storage.filenames import without_suffix
     from perfkit.timeline.merge import merge as merge_run
-    from perfkit.util.formatting import escape_unprintable
     from perfkit.util.malloc import trim_large_allocations
 
     whole = path.resolve()
@@ -86,7 +85,7 @@ def merge(
             progress=progress,
         )
     for warning in merged.warnings:
-        write_stderr(f"perfkit: warning: {escape_unprintable(warning)}")
+        write_stderr(f"perfkit: warning: {warning}")
     ranks_merged = "1 rank" if merged.ranks == 1 else f"{merged.ranks} ranks"
     print_line(
         f"{target}: {ranks_merged}, {merged.slices:,} slices, {merged.bytes / 1e6:,.1f} MB; open: perfkit view {target}"

@@ -102,7 +102,7 @@ for _name in WORKLOADS.names():
 
 @app.callback()
 def run() -> None:
-    """Train a workload with DDP, or run your own training script or module unchanged, and record one trace per rank.
+    """Train a workload, or run your own training script or module unchanged, and record one trace per rank.
 
     Arguments after `--` are passed to the script.
 

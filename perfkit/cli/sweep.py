@@ -19,7 +19,6 @@ from perfkit.sweep.folder import SweepFolder
 from perfkit.sweep.launchers import LAUNCHERS, default_launcher, refuse_inside_launcher
 from perfkit.sweep.plan import SweepSpec, arguments, combinations, plan, shuffled
 from perfkit.sweep.point import Point
-from perfkit.util.formatting import escape_unprintable
 from perfkit.util.standard_streams import write_stderr
 from perfkit.util.system_limits import count_cores
 
@@ -196,4 +195,4 @@ def _count(points: int) -> str:
 
 
 def _print_status(text: str) -> None:
-    write_stderr(f"perfkit: {escape_unprintable(text)}")
+    write_stderr(f"perfkit: {text}")

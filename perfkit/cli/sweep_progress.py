@@ -49,7 +49,7 @@ class Lines:
 
     def print_line(self, line: str) -> None:
         """Print a line."""
-        write_stderr(escape_unprintable(line))
+        write_stderr(line)
 
 
 class Bar(Lines):

@@ -41,6 +41,10 @@ class RunContext(NamedTuple):
         mesh = self.option("mesh")
         return isinstance(mesh, str) and any(part.partition("=")[0].strip() in ("pp", "tp") for part in mesh.split(","))
 
+    def gathers_parameters(self) -> bool:
+        """Return whether parameters are sharded: every micro-step gathers them, so accumulating does not help much."""
+        return self.option("dp") in ("zero2", "zero3", "hsdp")
+
     def has(self, code: str) -> bool:
         """Return whether the run has a finding with this code."""
         return any(finding.code == code for finding in self.run.findings)

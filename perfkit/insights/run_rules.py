@@ -122,6 +122,8 @@ def _unsplit_communication(context: RunContext, exposed_ns: float) -> InsightDra
 def _reduce_transfer(context: RunContext) -> str:
     if context.option("overlap") is False:
         return "remove --no-overlap, so that gradients are averaged during backward"
+    if context.gathers_parameters():
+        return "use a larger --batch-size: every micro-step gathers the parameters once, however many samples it has"
     if context.option("accumulate") is not None:
         return "use --accumulate 2 to halve the transfers per sample, or a larger --batch-size to overlap more of them"
     return "accumulate gradients over micro-steps, or increase the batch per rank: fewer transfers per sample"

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from perfkit.analysis.cross_rank.straggler_sentences import one_off_causes, one_off_clause
+from perfkit.analysis.cross_rank.straggler_sentences import name_ranks, one_off_causes, one_off_clause, take_turns
 from perfkit.insights.rule import InsightDraft
 from perfkit.insights.run_context import RunContext
 from perfkit.schema.common import Category
@@ -10,7 +10,6 @@ from perfkit.schema.cross_rank import Straggler
 from perfkit.util.formatting import duration
 
 _MAJORITY: Final = 0.5
-_NAMED: Final = 4
 _LOADER_WORKERS: Final = "_MultiProcessingDataLoaderIter"
 """In the name of torch's annotation where a loader has worker processes."""
 _ACTIVITIES: Final[dict[Category, str]] = {
@@ -37,7 +36,8 @@ def cause_of_waiting(context: RunContext, late: list[Straggler], wait_ns: float)
         steps = " and ".join(f"step {one.step} on rank {one.rank}" for one in once)
         what = f"find what runs in {steps} only: an evaluation, a checkpoint, a log"
         return InsightDraft(f"other ranks{one_off_clause(across, efficiency.wait_ns)}", {}, what, wait_ns)
-    can_accumulate = context.option("accumulate") is not None and not context.splits_layers()
+    can_accumulate = context.option("accumulate") is not None
+    can_accumulate &= not (context.splits_layers() or context.gathers_parameters())
     recommendation = "synchronise less often" + (": --accumulate" if can_accumulate else "")
     return InsightDraft("other ranks, none of which is late beyond chance in all steps", {}, recommendation, wait_ns)
 
@@ -47,7 +47,7 @@ def _for_stragglers(context: RunContext, late: list[Straggler], wait_ns: float) 
     across = context.run.cross_rank
     gain_ns = float(across.stragglers_gain_ns) if across else 0.0
     # The late ranks hardly wait, so the mean over ranks is less than what the others wait for them.
-    explained = gain_ns * (1 - len(late) / len(context.run.ranks)) >= _MAJORITY * wait_ns or late[0].in_turns
+    explained = gain_ns * (1 - len(late) / len(context.run.ranks)) >= _MAJORITY * wait_ns or take_turns(late)
     prompt = len(context.run.ranks) - len(late)
     who = _who(late) if explained else f"other ranks, in part for {_who(late)}"
     evidence = {"gain_ns": gain_ns}
@@ -61,27 +61,23 @@ def _who(late: list[Straggler]) -> str:
     if len(late) == 1:
         often = "per step" if first.every == 1 else f"in one of {first.every} steps"
         return f"rank {first.rank}, which spends {duration(first.lag_ns)} more {often} {_ACTIVITIES[first.category]}"
-    ranks = _ranks(late)
     lag = duration(first.lag_ns)
     doing = " or ".join(dict.fromkeys(_ACTIVITIES[row.category] for row in late))
-    return f"{ranks}{' in turns' if first.in_turns else ''}, which spend up to {lag} more {doing}"
-
-
-def _ranks(late: list[Straggler]) -> str:
-    numbers = [str(rank) for rank in sorted(row.rank for row in late)]
-    if len(numbers) > _NAMED:
-        return f"ranks {', '.join(numbers[:_NAMED])} and {len(numbers) - _NAMED} more"
-    return f"ranks {', '.join(numbers[:-1])} and {numbers[-1]}"
+    return f"{name_ranks(late)}{' in turns' if take_turns(late) else ''}, which spend up to {lag} more {doing}"
 
 
 def _advice(context: RunContext, late: list[Straggler], prompt: int) -> str:
     first = late[0]
-    if first.in_turns:
+    if take_turns(late):
         return f"find what each of the ranks does in one of {first.every} steps only"
     if len(late) == 1:
         return _speed_up(context, first, f"rank {first.rank}")
     same = len({(row.category, row.every) for row in late}) == 1
-    how = _speed_up(context, first, _ranks(late)) if same else f"find what {_ranks(late)} do that the others do not"
+    how = (
+        _speed_up(context, first, name_ranks(late))
+        if same
+        else f"find what {name_ranks(late)} do that the others do not"
+    )
     alone = "" if any(row.gain_ns > 0 for row in late) else ": one alone saves nothing"
     return f"mend all {len(late)}{alone}; {how}" if prompt else how
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from math import inf
 from os import PathLike
 from pathlib import Path
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -19,6 +20,9 @@ from perfkit.schema.comparison import Comparison, Side
 from perfkit.schema.history import History, HistoryBy
 from perfkit.schema.run import RunReport
 from perfkit.storage.kernel_rules_file import KernelRules
+
+_JOBS_AS_RUNS: Final = "several_jobs"
+"""The finding of a folder whose jobs count as repeats."""
 
 
 def compare(
@@ -52,7 +56,8 @@ def compare(
             kind = type(given).__name__
             raise UsageError(f"compare: each side is one path, a run or a folder of repeats, not a {kind}")
     gates = [parse_gate(text) for text in fail_on]
-    sides = [analyze(path, step_marker=step_marker, kernel_rules=kernel_rules).runs for path in (before, after)]
+    reports = [analyze(path, step_marker=step_marker, kernel_rules=kernel_rules) for path in (before, after)]
+    sides = [report.runs for report in reports]
     traced = [[run for run in side if run.ranks] for side in sides]
     for path, side in zip((before, after), traced, strict=True):
         if not side:
@@ -68,7 +73,12 @@ def compare(
         assumed_noise=assume_noise if few_runs(traced[0], traced[1]) else None,
         changes=changed,
         gates=check_gates(gates, changed, *sides),
-        findings=[*disagreement(changed), *findings(traced[0], traced[1], assume_noise), *_run_findings(sides)],
+        findings=[
+            *disagreement(changed),
+            *findings(traced[0], traced[1], assume_noise),
+            *(finding for report in reports for finding in report.findings if finding.code == _JOBS_AS_RUNS),
+            *_run_findings(sides),
+        ],
     )
 
 

@@ -68,9 +68,9 @@ class Efficiency(Struct, frozen=True, kw_only=True):
     """Efficiency of a run as multiplicative factors (metrics.md section 6); each in (0, 1], or None."""
 
     parallel: float | None
-    """Mean compute / wall: the product of the five below; None if ranks are missing."""
+    """Mean compute / wall: the product of the five below; None if ranks are or may be missing."""
     load_balance: float | None
-    """Loss from unequal compute over ranks; None if ranks are missing."""
+    """Loss from unequal compute over ranks; None if ranks are or may be missing."""
     host: float | None
     """Loss from copies, launch gaps, Python and synchronisation."""
     input: float | None

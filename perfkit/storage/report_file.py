@@ -9,7 +9,7 @@ from perfkit.errors import StoreError
 from perfkit.schema.report import REPORT_VERSION, Report
 from perfkit.util.json_decoding import decode_json
 from perfkit.util.regular_file import read_regular
-from perfkit.util.validation import plain_message
+from perfkit.util.validator_messages import plain_message
 
 _MOST_BYTES: Final = 8 << 30
 

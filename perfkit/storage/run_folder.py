@@ -26,7 +26,7 @@ from perfkit.schema.sweep import SWEEP_VERSION, Sweep, SweepPoint
 from perfkit.util.atomic_write import atomic_write
 from perfkit.util.json_decoding import decode_json
 from perfkit.util.regular_file import read_regular
-from perfkit.util.validation import plain_message
+from perfkit.util.validator_messages import plain_message
 
 MANIFEST_NAME: Final = "run.json"
 FAILURE_NAME: Final = "failure.json"

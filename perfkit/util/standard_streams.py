@@ -9,6 +9,8 @@ import sys
 from contextlib import suppress
 from typing import TextIO
 
+from perfkit.util.formatting import escape_unprintable
+
 
 def open_closed_streams() -> None:
     """Connect closed standard streams to the null device, in this process and for those that it starts."""
@@ -36,9 +38,12 @@ def discard(stream: TextIO) -> None:
 
 
 def write_stderr(line: str) -> None:
-    """Print a line on stderr; one that cannot be written is dropped, because the work counts more."""
+    """Print a line on stderr; one that cannot be written is dropped, because the work counts more.
+
+    Names of files, and names from traces, may contain anything, also what controls a terminal.
+    """
     with suppress(OSError):
-        sys.stderr.write(f"{line}\n")
+        sys.stderr.write(f"{escape_unprintable(line)}\n")
         sys.stderr.flush()
 
 

@@ -116,7 +116,7 @@ def efficiency(
     ranks: Sequence[RankReport],
     calls: Mapping[int, CollectiveCalls],
     matched: MatchedCollectives,
-    world_size: int | None = None,
+    partial: str | None = None,
 ) -> Efficiency | None:
     """Return the efficiency factors of a run; None without steps.
 
@@ -124,7 +124,7 @@ def efficiency(
         ranks: reports of ranks with a known number and steps.
         calls: their collectives, by rank.
         matched: the same collectives, matched.
-        world_size: number of ranks of the run; None: these are all.
+        partial: what is known of the number of ranks if these are not all, or may not be all; None: these are all.
     """
     if not ranks:
         return None
@@ -141,9 +141,9 @@ def efficiency(
     communication = sum(step.exposed_ns.communication for rank in ranks for step in rank.steps)
     factors = _factors(times, ideal, longest)
     reason = None if factors["parallel"] else "no compute in the measured steps"
-    if reason is None and world_size is not None and len(ranks) < world_size:
+    if reason is None and partial is not None:
         factors |= {"parallel": None, "load_balance": None}
-        reason = f"traces of {len(ranks)} of {world_size} ranks: load balance and parallel efficiency are not known"
+        reason = f"{partial}: load balance and parallel efficiency are not known"
     return Efficiency(
         **factors,
         au=_utilisation(ranks),

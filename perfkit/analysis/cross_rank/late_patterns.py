@@ -12,6 +12,7 @@ from perfkit.analysis.cross_rank.lateness import (
     OWN,
     Bools,
     Floats,
+    LateRank,
     OwnTimes,
     degrees_of_freedom,
     excess,
@@ -45,19 +46,6 @@ _REST: Final = 0.25
 """Largest median excess in the other steps, relative to the delay."""
 
 
-class Periodic(NamedTuple):
-    """A rank that is late in every n-th step."""
-
-    place: int
-    """Index of the rank."""
-    category: Category
-    every: int
-    late: Bools
-    """Whether it is late, shape (steps,)."""
-    in_turns: bool
-    """Whether other ranks are late in the steps between."""
-
-
 class _Category(NamedTuple):
     """A category in which some rank has long steps."""
 
@@ -68,7 +56,7 @@ class _Category(NamedTuple):
     """Their excess over the other ranks."""
 
 
-def find_periodic(times: OwnTimes) -> list[Periodic]:
+def find_periodic(times: OwnTimes) -> list[LateRank]:
     """Return the ranks that are late in every n-th step, by the shortest period that fits."""
     first = OwnTimes(times.ranks, times.steps[:_MOST_STEPS], times.exposed_ns[:, :_MOST_STEPS])
     least_ns = MIN_SHARE * first.wall_ns
@@ -89,12 +77,12 @@ def find_periodic(times: OwnTimes) -> list[Periodic]:
     return []
 
 
-def _in_all_steps(times: OwnTimes, one: Periodic) -> Bools:
+def _in_all_steps(times: OwnTimes, one: LateRank) -> Bools:
     phase = np.array(times.steps) % one.every
     return np.asarray(phase == phase[int(one.late.argmax())])
 
 
-def _with_period(one: _Category, phase: Ints, waited: Floats, least_ns: float) -> Iterator[Periodic]:
+def _with_period(one: _Category, phase: Ints, waited: Floats, least_ns: float) -> Iterator[LateRank]:
     """Yield the ranks whose delays in this category are all in the same phase, shape (steps,)."""
     cells = _late_cells(one, phase, least_ns)
     period = cells.shape[1]
@@ -107,7 +95,7 @@ def _with_period(one: _Category, phase: Ints, waited: Floats, least_ns: float) -
     turns = len(fitting) == period == len({once[place] for place in fitting})
     for place, late in fitting.items():
         if turns or (2 * period <= len(phase) and _no_coincidence(one.beyond[place], late)):
-            yield Periodic(place, one.name, period, late, turns)
+            yield LateRank(place, one.name, period, late, turns)
 
 
 def _late_cells(one: _Category, phase: Ints, least_ns: float) -> Bools:

@@ -61,6 +61,20 @@ class OwnTimes(NamedTuple):
         return self.exposed_ns[:, :, COLUMN[category]]
 
 
+class LateRank(NamedTuple):
+    """A rank that is late in more than a single step."""
+
+    place: int
+    """Index of the rank."""
+    category: Category
+    every: int
+    """It is late in every n-th step; 1: in all."""
+    late: Bools
+    """Whether it is late, shape (steps,)."""
+    in_turns: bool
+    """Whether other ranks are late in the steps between."""
+
+
 def own_times(ranks: Sequence[RankReport]) -> OwnTimes | None:
     """Return the own times in the steps that all ranks recorded; None with fewer than two ranks or no common step."""
     table = {rank.rank: {step.step: step for step in rank.steps} for rank in ranks if rank.rank is not None}

@@ -21,7 +21,7 @@ def stragglers_sentence(stragglers: Sequence[Straggler], gain_ns: int) -> str:
         stragglers: at least one, largest lag first.
         gain_ns: what the mean step could save if none were late.
     """
-    if any(row.in_turns for row in stragglers):
+    if take_turns(stragglers):
         return _turns(stragglers) + _cost(gain_ns)
     if len(stragglers) == 1:
         return _one(stragglers[0])
@@ -55,17 +55,23 @@ def _how_often(row: Straggler) -> str:
 
 
 def _turns(stragglers: Sequence[Straggler]) -> str:
-    numbers = sorted(row.rank for row in stragglers)
     shortest, longest = min(row.lag_ns for row in stragglers), max(row.lag_ns for row in stragglers)
     lag = duration(longest) if shortest >= _NEARLY_ALL * longest else f"{duration(shortest)} to {duration(longest)}"
     causes = " or ".join(dict.fromkeys(category_name(row) for row in stragglers))
-    return f"{_ranks(numbers)} take turns: one of them is late in each step, by {lag} ({causes})"
+    return f"{name_ranks(stragglers)} take turns: one of them is late in each step, by {lag} ({causes})"
 
 
-def _ranks(numbers: Sequence[int]) -> str:
+def take_turns(stragglers: Sequence[Straggler]) -> bool:
+    """Return whether all of them take turns: others that are late in every step may be among them."""
+    return len(stragglers) > 1 and all(row.in_turns for row in stragglers)
+
+
+def name_ranks(stragglers: Sequence[Straggler]) -> str:
+    """Return the numbers of at least two ranks: `ranks 1, 3 and 4`."""
+    numbers = [str(rank) for rank in sorted(row.rank for row in stragglers)]
     if len(numbers) > _NAMED:
-        return f"ranks {', '.join(map(str, numbers[:_NAMED]))} and {len(numbers) - _NAMED} more"
-    return f"ranks {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
+        return f"ranks {', '.join(numbers[:_NAMED])} and {len(numbers) - _NAMED} more"
+    return f"ranks {', '.join(numbers[:-1])} and {numbers[-1]}"
 
 
 def _cost(gain_ns: int, lag_ns: int = 0) -> str:

@@ -9,13 +9,13 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from perfkit.analysis.cross_rank.late_patterns import Periodic, find_periodic
+from perfkit.analysis.cross_rank.late_patterns import find_periodic
 from perfkit.analysis.cross_rank.lateness import (
     COLUMN,
     FALSE_ALARMS,
     OWN,
-    Bools,
     Floats,
+    LateRank,
     OwnTimes,
     excess,
     surely_late,
@@ -52,23 +52,11 @@ class Stragglers(NamedTuple):
     """By how much the mean step could be shorter if none of them were late."""
 
 
-class _Late(NamedTuple):
-    """A late rank."""
-
-    place: int
-    """Index of the rank."""
-    category: Category
-    every: int
-    in_turns: bool
-    late: Bools
-    """Shape (steps,)."""
-
-
 def find_stragglers(times: OwnTimes) -> Stragglers:
     """Return the ranks that are late beyond chance in every step or every n-th, with what their delays cost."""
     if len(times.steps) < _MIN_STEPS:
         return Stragglers([], 0)
-    periodic = {one.place: _periodic(one) for one in find_periodic(times)}
+    periodic = {one.place: one for one in find_periodic(times)}
     always = {place: one for place, one in _persistent(times).items() if _is_waited_for(times, one)}
     found = list((always | periodic).values())
     if not found:
@@ -85,16 +73,12 @@ def find_stragglers(times: OwnTimes) -> Stragglers:
     return Stragglers(rows, _gain_ns(times, places, removed))
 
 
-def _periodic(one: Periodic) -> _Late:
-    return _Late(one.place, one.category, one.every, one.in_turns, one.late)
-
-
-def _persistent(times: OwnTimes) -> dict[int, _Late]:
+def _persistent(times: OwnTimes) -> dict[int, LateRank]:
     """Return the ranks that are late in every step, by index, each in the category in which it is latest."""
     tail = FALSE_ALARMS / (len(times.ranks) * len(OWN))
     whole = np.median(excess(times.own_ns), axis=1)
     longer = surely_late(times.own_ns, tail)
-    found: dict[int, tuple[float, _Late]] = {}
+    found: dict[int, tuple[float, LateRank]] = {}
     always = np.ones(len(times.steps), np.bool_)
     for category in OWN:
         values = times.of(category)
@@ -106,18 +90,18 @@ def _persistent(times: OwnTimes) -> dict[int, _Late]:
             late &= ~((whole < _MADE_UP * lag) & surely_late(values - times.own_ns, _MADE_UP_TAIL))
         for place in np.flatnonzero(late).tolist():
             if place not in found or found[place][0] < lag[place]:
-                found[place] = float(lag[place]), _Late(place, category, 1, False, always)
+                found[place] = float(lag[place]), LateRank(place, category, every=1, late=always, in_turns=False)
     return {place: one for place, (_, one) in found.items()}
 
 
-def _is_waited_for(times: OwnTimes, one: _Late) -> bool:
+def _is_waited_for(times: OwnTimes, one: LateRank) -> bool:
     """Return whether the others' communication agrees: they wait for the rank, or none was recorded."""
     lag = float(np.median(excess(times.of(one.category))[one.place]))
     waited = float(np.median(waited_ns(times)[one.place]))
     return waited >= _MIN_WAITED_SHARE * lag or not times.of("communication").any()
 
 
-def _lag_ns(times: OwnTimes, one: _Late, prompt: Sequence[int]) -> float:
+def _lag_ns(times: OwnTimes, one: LateRank, prompt: Sequence[int]) -> float:
     """Return the median delay in the steps in which the rank is late, beyond the ranks that never are."""
     values = times.of(one.category)[:, one.late]
     if one.in_turns or not prompt:
@@ -125,7 +109,7 @@ def _lag_ns(times: OwnTimes, one: _Late, prompt: Sequence[int]) -> float:
     return float(np.median(values[one.place] - np.median(values[prompt], axis=0)))
 
 
-def _straggler(times: OwnTimes, one: _Late, lag_ns: float, gain_ns: int) -> Straggler:
+def _straggler(times: OwnTimes, one: LateRank, lag_ns: float, gain_ns: int) -> Straggler:
     own = times.own_ns
     return Straggler(
         rank=times.ranks[one.place],

@@ -66,7 +66,8 @@ def build_run_report(
     clocks = align(matched, {rank.rank: rank.host for rank in ranks if rank.rank is not None})
     matched = split_receives(matched, clocks)
     compared = summarize_cross_rank(matched, ranks, clocks, known_size) if len(calls) > 1 else None
-    efficient = efficiency([rank for rank in ranks if rank.rank is not None], calls, matched, world_size)
+    numbered = [rank for rank in ranks if rank.rank is not None]
+    efficient = efficiency(numbered, calls, matched, _partial(numbered, known_size, world_size))
     communicated = {named.file: named.summary.communicated for named in traces}
     findings = [
         *lost,
@@ -208,6 +209,13 @@ def _source(traces: Sequence[NamedSummary], manifest: RunManifest | None) -> str
     if manifest:
         return manifest.source
     return next((own.source for named in traces if (own := named.summary.header.perfkit)), None)
+
+
+def _partial(ranks: Sequence[RankReport], known_size: int | None, world_size: int) -> str | None:
+    """Return how many of the ranks have a trace, in words; None if all have."""
+    if known_size is None and any(rank.backend for rank in ranks):
+        return f"traces of {len(ranks)} of an unknown number of ranks"
+    return f"traces of {len(ranks)} of {world_size} ranks" if len(ranks) < world_size else None
 
 
 def _data_loading(ranks: list[RankReport], manifest: RunManifest | None, source: str | None) -> DataLoading | None:

@@ -11,7 +11,6 @@ srun                                    a file in the trace folder, named after 
 ======================================  ====================================================
 """
 
-import errno
 import fcntl
 import logging
 import os
@@ -34,6 +33,7 @@ from torch.distributed import (  # type: ignore[attr-defined]
 
 from perfkit.capture.distributed.host_address import own_address
 from perfkit.capture.distributed.launcher_env import RENDEZVOUS_VARIABLE, MpiView, RankInfo
+from perfkit.capture.distributed.listening import listen
 from perfkit.capture.distributed.store_barrier import PeerFailedError
 from perfkit.errors import LaunchEnvironmentError, StoreError
 from perfkit.util.atomic_write import atomic_write
@@ -42,8 +42,6 @@ from perfkit.util.extras import install_extra
 _LOG: Final = logging.getLogger(__name__)
 
 _POLL_S: Final = 0.02
-_BACKLOG: Final = 4096
-"""Ranks that may connect at the same time; the system has a limit of its own."""
 _SIOCGIFADDR: Final = 0x8915
 """Linux's request for the IPv4 address of an interface (`man 7 netdevice`)."""
 
@@ -111,7 +109,7 @@ def _agreed_store(info: RankInfo, publish: Publish, timeout: timedelta) -> Store
 def _connect(info: RankInfo, host: str, port: int, master: bool, timeout: timedelta) -> TCPStore:
     if not info.single_host:
         _choose_gloo_interface(host)
-    listening = _listen(host, port) if master else None
+    listening = listen(host, port) if master else None
     try:
         store = TCPStore(
             host,
@@ -130,20 +128,6 @@ def _connect(info: RankInfo, host: str, port: int, master: bool, timeout: timede
     what = "hosts" if master else "has reached"
     _LOG.info("rank %d of %d %s the store at %s:%d", info.rank, info.world_size, what, host, store.port)
     return store
-
-
-def _listen(host: str, port: int) -> socket.socket | None:
-    """Return a socket that listens on one IPv4 address only; None if `host` is not an address of this machine.
-
-    By default torch's store listens on all interfaces, and it does whatever anybody who can connect asks of it.
-    """
-    try:
-        socket.inet_pton(socket.AF_INET, host)  # a name may stand for several addresses
-        return socket.create_server((host, port), backlog=_BACKLOG)
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise LaunchEnvironmentError(f"port {port} of {host} is in use: choose another MASTER_PORT") from error
-        return None
 
 
 def _choose_gloo_interface(host: str) -> None:

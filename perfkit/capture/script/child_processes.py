@@ -12,6 +12,7 @@ import secrets
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -126,5 +127,6 @@ class _Child:
         """Finish the recording of a process that ends with `code`."""
         recorder = self._recorder
         if recorder is not None and recorder.has_begun and os.getpid() == self._pid:
-            Path(self._settings.note).touch()
+            with suppress(OSError):  # a full disk is no reason to fail in the script's process
+                Path(self._settings.note).touch()
             recorder.end(RunError(f"the process that the script started ended with exit code {code}") if code else None)

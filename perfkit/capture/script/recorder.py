@@ -21,8 +21,8 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from perfkit.accelerators import device_types
 from perfkit.capture.distributed.backend import backend_of
+from perfkit.capture.distributed.device_in_use import device_in_use
 from perfkit.capture.distributed.launcher_env import RankInfo
 from perfkit.capture.distributed.topology import Topology, name_device, own_cores
 from perfkit.capture.lifecycle.failure_guard import record_end_of_parent, record_failure
@@ -102,7 +102,8 @@ class ScriptRecorder:
         self._counter = StepCounter(config.step_rule)
         self._annotations = Annotations()
         self._backward = BackwardPasses(self._annotations, self._on_backward, self._on_error)
-        self._forward = ForwardPasses(config.step_rule.name, self._annotations, self._on_forward, self._on_error)
+        module = config.step_rule.name if self._counts_forward else None  # else it is the name of an optimizer
+        self._forward = ForwardPasses(module, self._annotations, self._on_forward, self._on_error)
         self._device: torch.device | None = None
         self._outcome = OutcomeReporter(script, config, self._schedule)
         self._first_ns = 0
@@ -230,7 +231,7 @@ class ScriptRecorder:
         self._first_ns = time.perf_counter_ns()
         timeout = timedelta(microseconds=self._config.timeout_ns / 1000)
         ranks = open_script_group(self._trace_dir, self._config.workload, 2 * self._schedule.repeat, timeout)
-        device = self._device or _current_device()
+        device = self._device or device_in_use()
         topology = _script_topology(ranks.info, device)
         description = self._describe_run()
         folder = ranks.agree_on_folder(
@@ -349,15 +350,6 @@ class ScriptRecorder:
             recording.session.discard()
         with suppress(Exception):
             recording.record_failure(error)
-
-
-def _current_device() -> torch.device:
-    """Return the accelerator in use, else the CPU, for steps that end without a model, a loss or an optimizer."""
-    for kind in device_types():
-        module = getattr(torch, kind, None)
-        if module is not None and module.is_initialized():
-            return torch.device(kind, module.current_device())
-    return torch.device("cpu")
 
 
 def _script_topology(info: RankInfo, device: torch.device) -> Topology:

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
 from typing import TYPE_CHECKING, Final, NoReturn
 
+from perfkit.capture.distributed.listening import listen
 from perfkit.capture.distributed.torch_environment import enlarge_flight_recorder
 from perfkit.capture.lifecycle.first_failure import FirstFailure, write_first_failure
 from perfkit.capture.lifecycle.local_launch import is_child, launch, refuse_inside_launcher
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 _OWN_PACKAGE: Final = "workloads"
 """A top-level package of perfkit's; a script may well have a package of the same name."""
 
+_LOOPBACK: Final = "127.0.0.1"
 _NO_MPI: Final = (
     "{script} imports mpi4py: ranks that -n starts do not see each other through MPI; "
     "for that, use `mpiexec -n N perfkit run {script}`"
@@ -68,9 +70,16 @@ def _store() -> Iterator[None]:
         return
     with exit_on_sigint():
         from torch.distributed import TCPStore  # type: ignore[attr-defined]
-    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    listening = listen(_LOOPBACK, 0)
+    store = TCPStore(
+        _LOOPBACK,
+        listening.getsockname()[1] if listening else 0,
+        is_master=True,
+        wait_for_workers=False,
+        master_listen_fd=listening.detach() if listening else None,
+    )
     os.environ |= {
-        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_ADDR": _LOOPBACK,
         "MASTER_PORT": str(store.port),
         "TORCHELASTIC_USE_AGENT_STORE": "True",
         "TORCHELASTIC_RESTART_COUNT": "0",
@@ -160,7 +169,7 @@ class _ScriptContext:
         self._recorder: ScriptRecorder | None = None
         self._begin_ns = 0
         self._exit_by_sigint = _ExitBySigint()
-        self._children = make_settings(script, arguments, config)
+        self._children = make_settings(self._script, arguments, config)
 
     def __enter__(self) -> None:
         self._begin_ns = time.perf_counter_ns()

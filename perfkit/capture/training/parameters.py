@@ -11,7 +11,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
-from perfkit.capture.training.local_parameters import Part
+from perfkit.capture.training.local_parameters import Part, local_part
 from perfkit.schema.manifest import RankMemory
 
 
@@ -46,9 +46,9 @@ class TrainedParameters:
         state = [value for values in optimizer.state.values() for value in values.values() if isinstance(value, Tensor)]
         held = [(parameter, parameter.grad) for parameter in self._model.parameters()]
         return RankMemory(
-            parameters_bytes=sum(_local(parameter).nbytes for parameter, _ in held),
-            gradients_bytes=sum(_local(gradient).nbytes for _, gradient in held if gradient is not None),
-            optimizer_bytes=sum(_local(tensor).nbytes for tensor in state),
+            parameters_bytes=sum(local_part(parameter).nbytes for parameter, _ in held),
+            gradients_bytes=sum(local_part(gradient).nbytes for _, gradient in held if gradient is not None),
+            optimizer_bytes=sum(local_part(tensor).nbytes for tensor in state),
         )
 
     def whole(self) -> Iterator[Tensor]:
@@ -69,7 +69,7 @@ class TrainedParameters:
             nn.utils.clip_grad_norm_(self._model.parameters(), limit)
             return
         scale = (limit / (self._total_square(self._mesh).sqrt() + 1e-6)).clamp(max=1.0)
-        gradients = [_local(p.grad) for p in self._model.parameters() if p.grad is not None]
+        gradients = [local_part(p.grad) for p in self._model.parameters() if p.grad is not None]
         torch._foreach_mul_(gradients, scale)
 
     def _total_square(self, mesh: DeviceMesh) -> Tensor:
@@ -77,7 +77,7 @@ class TrainedParameters:
         parts: dict[tuple[str, ...], list[Tensor]] = defaultdict(list)
         for parameter in self._model.parameters():
             if parameter.grad is not None and not any(parameter is copy for copy in self._copies):
-                parts[self._split_over(parameter)].append(_local(parameter.grad))
+                parts[self._split_over(parameter)].append(local_part(parameter.grad))
         total = torch.zeros((), device=mesh.device_type)
         for dimensions, tensors in sorted(parts.items()):
             square = torch.stack(torch._foreach_norm(tensors)).square().sum()
@@ -100,9 +100,3 @@ class TrainedParameters:
             for name, placement in zip(names, distributed.placements, strict=True)
             if not placement.is_replicate()
         )
-
-
-def _local(tensor: Tensor) -> Tensor:
-    """Return this rank's part of a tensor."""
-    part: Tensor = tensor.to_local() if isinstance(tensor, DTensor) else tensor
-    return part

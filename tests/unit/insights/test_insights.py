@@ -181,6 +181,15 @@ def test_communication_within_layers_or_between_stages_gets_no_advice_for_gradie
     assert "--accumulate" in found(waiting_run(32, 128, config={"accumulate": 1, "mesh": "dp=2"}))[0].recommendation
 
 
+@pytest.mark.parametrize("strategy", ["zero2", "zero3", "hsdp"])
+def test_sharded_parameters_are_gathered_however_often_gradients_accumulate(strategy: str) -> None:
+    config = {"accumulate": 1, "dp": strategy}
+    for waiting_ms, transfer_ms in ((32, 128), (128, 32)):
+        advice = [one.recommendation for one in found(waiting_run(waiting_ms, transfer_ms, slow=False, config=config))]
+        assert advice
+        assert not any("--accumulate" in text for text in advice)
+
+
 def test_transfer_names_the_collective() -> None:
     one = the("transfer", found(waiting_run(32, 128)))
     assert one.sentence == (

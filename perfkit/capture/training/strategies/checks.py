@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfkit.capture.config import RunConfig
 from perfkit.capture.mesh import DATA_DIMENSIONS, HYBRID_DIMENSIONS, data_dimensions, parse_mesh
-from perfkit.capture.training.schedules import DEFAULT_PIPELINE, PIPELINES, default_micro_batches
+from perfkit.capture.training.pipeline_schedules import DEFAULT_PIPELINE, PIPELINES, default_micro_batches
 from perfkit.capture.training.strategies import STRATEGIES
 from perfkit.errors import UsageError
 

@@ -118,5 +118,9 @@ def test_a_backend_without_a_world_size_leaves_the_number_of_ranks_open(tmp_path
     run = run_of(tmp_path, builder)
     assert messages(run, "world_size_unknown")
     assert _ranks(run).value.startswith("1 of unknown")
+    assert run.efficiency is not None
+    assert (run.efficiency.load_balance, run.efficiency.parallel) == (None, None)
+    assert run.efficiency.reason is not None
+    assert run.efficiency.reason.startswith("traces of 1 of an unknown number of ranks: load balance")
     alone = TraceBuilder(0, None, backend=None).step(0, 0, 100).kernel("gemm", 0, 50)
     assert not messages(run_of(tmp_path, alone), "world_size_unknown")

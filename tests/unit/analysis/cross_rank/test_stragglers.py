@@ -146,6 +146,17 @@ def test_ranks_that_take_turns(ranks: int, steps: int) -> None:
     assert "take turns: one of them is late in each step, by " in sentence(found)
 
 
+def test_ranks_that_take_turns_beside_one_that_is_always_late() -> None:
+    cells = late(5, STEPS, r4=24)
+    cells[np.arange(STEPS) % 2, np.arange(STEPS)] = 24 * MS
+    found = find_stragglers(times_of(cells, noise_ns=noise(5, STEPS, ms=0.5)))
+    assert {row.rank: (row.every, row.in_turns) for row in found.ranks} == {0: (2, True), 1: (2, True), 4: (1, False)}
+    text = sentence(found)
+    assert "take turns" not in text
+    assert text.startswith("3 ranks take longer than the others: ")
+    assert "rank 4 by 24" in text
+
+
 def test_small_pauses_that_come_back_are_no_period() -> None:
     for seed in range(20):
         pauses = np.maximum(np.random.default_rng(seed).normal(0, 5, (4, 10)), 0)

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from perfkit.pipeline.analyze import analyze
+from perfkit.pipeline.compare import compare
 from perfkit.schema.report import Report
 from tests.support.trace_builder import TraceBuilder
 
@@ -42,6 +43,18 @@ def test_world_sizes_tell_jobs_apart(tmp_path: Path) -> None:
     (finding,) = report.findings
     assert (finding.code, finding.severity) == ("several_jobs", "warning")
     assert "4 jobs (world size 1, world size 2, world size 8, world size 16)" in finding.message
+
+
+def test_a_comparison_says_that_jobs_of_a_folder_count_as_its_runs(tmp_path: Path) -> None:
+    (tmp_path / "before").mkdir()
+    (tmp_path / "after").mkdir()
+    for name, at in (("a", 0), ("b", 5 * HOUR_US)):
+        for rank in range(2):
+            trace(rank, 2, at=at, run=name).write(tmp_path / "before" / f"{name}{rank}.json")
+    trace(0, 2).write(tmp_path / "after" / "c.json")
+    found = compare(tmp_path / "before", tmp_path / "after")
+    assert len(found.before.runs) == 2
+    assert [one.severity for one in found.findings if one.code == "several_jobs"] == ["warning"]
 
 
 def test_runs_of_perfkit_are_told_apart_by_name(tmp_path: Path) -> None:

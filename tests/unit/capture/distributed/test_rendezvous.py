@@ -7,7 +7,8 @@ from datetime import timedelta
 import pytest
 
 from perfkit.capture.distributed.launcher_env import RankInfo
-from perfkit.capture.distributed.rendezvous import _connect, _listen, interface_to
+from perfkit.capture.distributed.listening import listen
+from perfkit.capture.distributed.rendezvous import _connect, interface_to
 from perfkit.errors import LaunchEnvironmentError
 
 TIMEOUT = timedelta(seconds=10)
@@ -48,5 +49,5 @@ def test_a_port_that_is_taken_is_named() -> None:
 
 
 def test_an_address_of_another_machine_is_left_to_torch() -> None:
-    assert _listen("192.0.2.1", 0) is None
-    assert _listen("localhost", 0) is None
+    assert listen("192.0.2.1", 0) is None
+    assert listen("localhost", 0) is None

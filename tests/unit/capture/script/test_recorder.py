@@ -92,3 +92,10 @@ def test_the_class_of_the_module_can_be_chosen() -> None:
         forward.calls.remove()
     assert ended == [model[0]]
     assert list(forward.seen) == ["Sequential", "Linear", "ReLU"]
+
+
+@pytest.mark.parametrize("step_on", ["SGD", "backward", "forward", "forward:Linear"])
+def test_forward_passes_are_annotated_whatever_ends_a_step(step_on: str, tmp_path: Path) -> None:
+    config = ScriptConfig(trace_dir=str(tmp_path), workload="train", step_on=step_on)
+    recorder = ScriptRecorder("train.py", [], config, time.perf_counter_ns())
+    assert recorder._forward.begin(torch.nn.Linear(1, 1))

@@ -1,5 +1,7 @@
 """How scripts are distinguished from workloads, how their ranks agree on a folder, and the hook on torch's import."""
 
+import os
+import socket
 import sys
 import threading
 import time
@@ -13,6 +15,7 @@ from perfkit.capture.distributed.launcher_env import RankInfo
 from perfkit.capture.script.config import ScriptConfig
 from perfkit.capture.script.coordination import FileFolderExchange, FolderExchange, ScriptRankGroup, StoreFolderExchange
 from perfkit.capture.script.import_hook import run_after_import
+from perfkit.capture.script.runner import _store
 from perfkit.cli.script import is_script, split, workload_of
 from perfkit.errors import RunError, StoreError, UsageError
 
@@ -211,3 +214,14 @@ def test_the_end_of_the_rank_that_hosts_the_store_is_a_warning(capsys: pytest.Ca
     rank.barrier()
     rank.stop_waiting()
     assert capsys.readouterr().err.count("rank 1: another rank has ended") == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere loopback has one address")
+def test_the_store_of_ranks_that_perfkit_starts_listens_on_loopback_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.environ", dict(os.environ))
+    with _store():
+        port = int(os.environ["MASTER_PORT"])
+        with socket.create_connection(("127.0.0.1", port), timeout=5):
+            pass
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.2", port), timeout=5)
