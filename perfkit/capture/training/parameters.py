@@ -3,16 +3,18 @@
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
-from perfkit.capture.training.local_parameters import Part
 from perfkit.schema.manifest import RankMemory
+
+if TYPE_CHECKING:
+    from perfkit.capture.training.local_parameters import Part
 
 
 class TrainedParameters:
@@ -29,7 +31,7 @@ class TrainedParameters:
         self,
         model: nn.Module,
         mesh: DeviceMesh | None,
-        parts: Mapping[nn.Parameter, Part],
+        parts: "Mapping[nn.Parameter, Part]",
         copies: Iterable[nn.Parameter] = (),
     ) -> None:
         self._model = model
@@ -46,9 +48,9 @@ class TrainedParameters:
         state = [value for values in optimizer.state.values() for value in values.values() if isinstance(value, Tensor)]
         held = [(parameter, parameter.grad) for parameter in self._model.parameters()]
         return RankMemory(
-            parameters_bytes=sum(_local(parameter).nbytes for parameter, _ in held),
-            gradients_bytes=sum(_local(gradient).nbytes for _, gradient in held if gradient is not None),
-            optimizer_bytes=sum(_local(tensor).nbytes for tensor in state),
+            parameters_bytes=sum(local_part(parameter).nbytes for parameter, _ in held),
+            gradients_bytes=sum(local_part(gradient).nbytes for _, gradient in held if gradient is not None),
+            optimizer_bytes=sum(local_part(tensor).nbytes for tensor in state),
         )
 
     def whole(self) -> Iterator[Tensor]:
@@ -58,7 +60,7 @@ class TrainedParameters:
         for parameter in self._model.parameters():
             part = self._parts.get(parameter)
             tensor = parameter.detach() if part is None else part(parameter.detach())
-            yield tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+            yield tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
     def clip_gradients(self, limit: float) -> None:
         """Scale all gradients so that their norm over all ranks is at most `limit`; called by all ranks.
@@ -69,7 +71,7 @@ class TrainedParameters:
             nn.utils.clip_grad_norm_(self._model.parameters(), limit)
             return
         scale = (limit / (self._total_square(self._mesh).sqrt() + 1e-6)).clamp(max=1.0)
-        gradients = [_local(p.grad) for p in self._model.parameters() if p.grad is not None]
+        gradients = [local_part(p.grad) for p in self._model.parameters() if p.grad is not None]
         torch._foreach_mul_(gradients, scale)
 
     def _total_square(self, mesh: DeviceMesh) -> Tensor:
@@ -77,7 +79,7 @@ class TrainedParameters:
         parts: dict[tuple[str, ...], list[Tensor]] = defaultdict(list)
         for parameter in self._model.parameters():
             if parameter.grad is not None and not any(parameter is copy for copy in self._copies):
-                parts[self._split_over(parameter)].append(_local(parameter.grad))
+                parts[self._split_over(parameter)].append(local_part(parameter.grad))
         total = torch.zeros((), device=mesh.device_type)
         for dimensions, tensors in sorted(parts.items()):
             square = torch.stack(torch._foreach_norm(tensors)).square().sum()
@@ -90,6 +92,8 @@ class TrainedParameters:
 
     def _split_over(self, parameter: nn.Parameter) -> tuple[str, ...]:
         """Return the dimensions of the mesh over which a parameter is split."""
+        from torch.distributed.tensor import DTensor
+
         distributed = parameter if isinstance(parameter, DTensor) else self._parts.get(parameter)
         if distributed is None:
             return ()
@@ -102,7 +106,10 @@ class TrainedParameters:
         )
 
 
-def _local(tensor: Tensor) -> Tensor:
-    """Return this rank's part of a tensor."""
-    part: Tensor = tensor.to_local() if isinstance(tensor, DTensor) else tensor
+def local_part(tensor: Tensor) -> Tensor:
+    """Return this rank's part of a tensor.
+
+    Distributed tensors are told by their method: importing their class takes time, which plain DDP does not need.
+    """
+    part: Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
     return part

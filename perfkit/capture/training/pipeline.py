@@ -15,6 +15,7 @@ from perfkit.capture.distributed.rank_group import ProcessRankGroup
 from perfkit.capture.mesh import MeshLayout
 from perfkit.capture.recording.manifest_writer import checksum_of
 from perfkit.capture.recording.session import Session
+from perfkit.capture.training.parameters import local_part
 from perfkit.capture.training.schedules import DEFAULT_PIPELINE, PIPELINES, default_micro_batches
 from perfkit.errors import RunError
 from workloads.base import Workload
@@ -119,7 +120,7 @@ class Pipeline:
         ends = [module for index, module in zip(self._indices, self.modules, strict=True) if self._is_end(index)]
         tied = [
             [
-                _local(parameter.grad)
+                local_part(parameter.grad)
                 for parameter in self._workload.tied_parameters(module)
                 if parameter.grad is not None
             ]
@@ -157,8 +158,3 @@ def _make_ends_group(layout: MeshLayout, run: RunConfig) -> dist.ProcessGroup | 
         ends, timeout=run.timeout_delta, group_desc="mesh_pp_ends"
     )
     return made[0]
-
-
-def _local(tensor: Tensor) -> Tensor:
-    part: Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
-    return part
