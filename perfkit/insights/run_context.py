@@ -2,12 +2,17 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from perfkit.schema.common import CATEGORIES, Category
 from perfkit.schema.cross_rank import Straggler
 from perfkit.schema.run import RunReport
 from perfkit.schema.scaling import MultiRunSummary, OptionComparison, ScalingPoint, ScalingSeries
+
+_GATHERING: Final = ("zero2", "zero3", "hsdp")
+"""Values of `--dp`."""
+_FSDP: Final = ("FSDP::", "FullyShardedDataParallel.")
+"""Beginnings of annotations of torch's FSDP."""
 
 
 class RunContext(NamedTuple):
@@ -42,8 +47,15 @@ class RunContext(NamedTuple):
         return isinstance(mesh, str) and any(part.partition("=")[0].strip() in ("pp", "tp") for part in mesh.split(","))
 
     def gathers_parameters(self) -> bool:
-        """Return whether parameters are sharded: every micro-step gathers them, so accumulating does not help much."""
-        return self.option("dp") in ("zero2", "zero3", "hsdp")
+        """Return whether parameters are sharded, by torch's FSDP, old or new: each micro-step gathers them anew.
+
+        Accumulating gradients saves only the reduction of gradients; larger micro-steps save both.
+        """
+        if self.option("dp") in _GATHERING:
+            return True
+        ranks = self.run.ranks
+        wrapped = any(phase.name.startswith(_FSDP) for rank in ranks for phase in rank.phases)
+        return wrapped and any(row.operator == "all_gather" for rank in ranks for row in rank.collectives)
 
     def has(self, code: str) -> bool:
         """Return whether the run has a finding with this code."""

@@ -122,9 +122,11 @@ def _unsplit_communication(context: RunContext, exposed_ns: float) -> InsightDra
 def _reduce_transfer(context: RunContext) -> str:
     if context.option("overlap") is False:
         return "remove --no-overlap, so that gradients are averaged during backward"
+    own = context.option("accumulate") is not None
     if context.gathers_parameters():
-        return "use a larger --batch-size: every micro-step gathers the parameters once, however many samples it has"
-    if context.option("accumulate") is not None:
+        larger = "use a larger --batch-size" if own else "increase the batch of a micro-step"
+        return f"{larger}: each micro-step gathers the sharded parameters once, whatever its number of samples"
+    if own:
         return "use --accumulate 2 to halve the transfers per sample, or a larger --batch-size to overlap more of them"
     return "accumulate gradients over micro-steps, or increase the batch per rank: fewer transfers per sample"
 
@@ -196,7 +198,9 @@ def _reduce_idle(context: RunContext) -> str:
     gpu = _on_gpu(context)
     if context.option("compile") is None:
         return "inspect the gaps in the trace: launches, Python, synchronisation"
-    if gpu and context.option("compile") is False:
+    # perfkit refuses to compile a model that is split or sharded.
+    whole = not (context.splits_layers() or context.gathers_parameters())
+    if gpu and whole and context.option("compile") is False:
         return "use --compile, or a larger batch: fewer launches for the same work"
     return (
         "use a larger batch: more work per launch" if gpu else "re-run with --pyinstrument to find the Python hotspot"

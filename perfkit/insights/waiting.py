@@ -36,8 +36,8 @@ def cause_of_waiting(context: RunContext, late: list[Straggler], wait_ns: float)
         steps = " and ".join(f"step {one.step} on rank {one.rank}" for one in once)
         what = f"find what runs in {steps} only: an evaluation, a checkpoint, a log"
         return InsightDraft(f"other ranks{one_off_clause(across, efficiency.wait_ns)}", {}, what, wait_ns)
-    can_accumulate = context.option("accumulate") is not None
-    can_accumulate &= not (context.splits_layers() or context.gathers_parameters())
+    stays = context.splits_layers() or context.gathers_parameters()
+    can_accumulate = context.option("accumulate") is not None and not stays
     recommendation = "synchronise less often" + (": --accumulate" if can_accumulate else "")
     return InsightDraft("other ranks, none of which is late beyond chance in all steps", {}, recommendation, wait_ns)
 

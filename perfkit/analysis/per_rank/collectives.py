@@ -198,7 +198,7 @@ def _host_collectives(
     start, end = events.start_ns[rows], events.end_ns[rows]
     operator = operators_of(events, rows)
     exposed, blocked = _exposed(start, end, activity, steps)
-    record = join_flight_recorder(start, end, operator, recorded)
+    record = join_flight_recorder(start, events.thread[rows].astype(np.int64), operator, recorded)
     issues = find_issue_sites(events, start, operator)
     within = steps.within(start)
     inside = slice(None) if within.all() else np.flatnonzero(within)

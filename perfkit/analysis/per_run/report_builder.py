@@ -9,6 +9,7 @@ from perfkit.analysis.cross_rank.clock_alignment import align
 from perfkit.analysis.cross_rank.efficiency import efficiency
 from perfkit.analysis.cross_rank.findings import cross_rank_findings
 from perfkit.analysis.cross_rank.matching import match
+from perfkit.analysis.cross_rank.pipeline_groups import name_pipeline_groups
 from perfkit.analysis.cross_rank.point_to_point import split_receives
 from perfkit.analysis.cross_rank.summary import summarize_cross_rank
 from perfkit.analysis.per_rank.collective_calls import CollectiveCalls, concatenate_cycles
@@ -62,7 +63,7 @@ def build_run_report(
     )
     loading = _data_loading(ranks, manifest, _source(traces, manifest))
     known_size = max(world_sizes, default=0) or None
-    matched = match(calls, known_size)
+    matched = match(name_pipeline_groups(calls, manifest.mesh if manifest else ()), known_size)
     clocks = align(matched, {rank.rank: rank.host for rank in ranks if rank.rank is not None})
     matched = split_receives(matched, clocks)
     compared = summarize_cross_rank(matched, ranks, clocks, known_size) if len(calls) > 1 else None

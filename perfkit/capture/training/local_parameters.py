@@ -7,12 +7,6 @@ from torch.distributed.tensor import DTensor
 from torch.nn.utils import parametrize
 
 
-def local_part(tensor: Tensor) -> Tensor:
-    """Return this rank's part of a tensor."""
-    part: Tensor = tensor.to_local() if isinstance(tensor, DTensor) else tensor
-    return part
-
-
 class Part(nn.Module):
     """Turns this rank's part into the distributed tensor that the forward pass computes with.
 

@@ -3,16 +3,18 @@
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
-from perfkit.capture.training.local_parameters import Part, local_part
 from perfkit.schema.manifest import RankMemory
+
+if TYPE_CHECKING:
+    from perfkit.capture.training.local_parameters import Part
 
 
 class TrainedParameters:
@@ -29,7 +31,7 @@ class TrainedParameters:
         self,
         model: nn.Module,
         mesh: DeviceMesh | None,
-        parts: Mapping[nn.Parameter, Part],
+        parts: "Mapping[nn.Parameter, Part]",
         copies: Iterable[nn.Parameter] = (),
     ) -> None:
         self._model = model
@@ -58,7 +60,7 @@ class TrainedParameters:
         for parameter in self._model.parameters():
             part = self._parts.get(parameter)
             tensor = parameter.detach() if part is None else part(parameter.detach())
-            yield tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+            yield tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
     def clip_gradients(self, limit: float) -> None:
         """Scale all gradients so that their norm over all ranks is at most `limit`; called by all ranks.
@@ -90,6 +92,8 @@ class TrainedParameters:
 
     def _split_over(self, parameter: nn.Parameter) -> tuple[str, ...]:
         """Return the dimensions of the mesh over which a parameter is split."""
+        from torch.distributed.tensor import DTensor
+
         distributed = parameter if isinstance(parameter, DTensor) else self._parts.get(parameter)
         if distributed is None:
             return ()
@@ -100,3 +104,12 @@ class TrainedParameters:
             for name, placement in zip(names, distributed.placements, strict=True)
             if not placement.is_replicate()
         )
+
+
+def local_part(tensor: Tensor) -> Tensor:
+    """Return this rank's part of a tensor.
+
+    Distributed tensors are told by their method: importing their class takes time, which plain DDP does not need.
+    """
+    part: Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    return part

@@ -15,7 +15,7 @@ from perfkit.capture.distributed.rank_group import ProcessRankGroup
 from perfkit.capture.mesh import MeshLayout
 from perfkit.capture.recording.manifest_writer import checksum_of
 from perfkit.capture.recording.session import Session
-from perfkit.capture.training.local_parameters import local_part
+from perfkit.capture.training.parameters import local_part
 from perfkit.capture.training.pipeline_schedules import DEFAULT_PIPELINE, PIPELINES, default_micro_batches
 from perfkit.errors import RunError
 from workloads.base import Workload

@@ -20,7 +20,6 @@ from perfkit.capture.mesh import MeshLayout
 from perfkit.capture.recording.manifest_writer import checksum_on_all_ranks
 from perfkit.capture.recording.session import Session
 from perfkit.capture.training.compile_monitor import CompileMonitor
-from perfkit.capture.training.local_parameters import Part, localize
 from perfkit.capture.training.parameters import TrainedParameters
 from perfkit.capture.training.progress import Show
 from perfkit.capture.training.strategies import STRATEGIES
@@ -28,6 +27,7 @@ from perfkit.schema.manifest import RankMemory
 from workloads.base import Optimization, Workload
 
 if TYPE_CHECKING:
+    from perfkit.capture.training.local_parameters import Part
     from perfkit.capture.training.pipeline import Pipeline
 
 Batch = Mapping[str, Tensor]
@@ -91,12 +91,16 @@ class Trainer:
         # A disabled scaler passes everything through.
         self._scaler = torch.amp.GradScaler(self._device.type, enabled=run.precision == "float16")
 
-    def _shard_tensors(self, model: nn.Module) -> dict[nn.Parameter, Part]:
+    def _shard_tensors(self, model: nn.Module) -> "dict[nn.Parameter, Part]":
         """Split the model over the tensor-parallel ranks; return the parameters that are parts of others."""
         if self._mesh is None or "tp" not in (self._mesh.mesh_dim_names or ()):
             return {}
         self._workload.shard_tensors(model, self._mesh["tp"], sequence=self._run.sequence_parallel)
-        return localize(model) if self._strategy.USES_DDP else {}
+        if not self._strategy.USES_DDP:
+            return {}
+        from perfkit.capture.training.local_parameters import localize  # takes time to import
+
+        return localize(model)
 
     def _make_optimization(self, model: nn.Module, replicas: int) -> Optimization:
         factory = self._strategy.optimizer_factory()

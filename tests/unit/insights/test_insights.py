@@ -15,6 +15,7 @@ from perfkit.schema.run import RunReport
 from tests.support.report_builders import (
     MS,
     make_across,
+    make_collective,
     make_cost,
     make_efficiency,
     make_foreign_run,
@@ -35,6 +36,10 @@ def found(*runs: RunReport) -> list[Insight]:
 def the(rule: str, several: list[Insight]) -> Insight:
     (one,) = [insight for insight in several if insight.rule == rule]
     return one
+
+
+def advice(run: RunReport) -> str:
+    return " ".join(insight.recommendation for insight in found(run))
 
 
 def run_of(*parts: dict[str, int], **changes: Any) -> RunReport:
@@ -373,3 +378,27 @@ def test_idle_time_may_be_data_of_a_loader_that_left_no_span() -> None:
     idle = {"compute": 60 * MS, "overhead": 38 * MS}
     assert "or data if your loader is not torch's" in the("host", found(run_of(idle, data_loading=None))).sentence
     assert "your loader" not in the("host", found(run_of(idle))).sentence
+
+
+def test_a_split_model_gets_no_advice_to_compile_it() -> None:
+    idle = {"compute": 60 * MS, "overhead": 38 * MS}
+    for mesh, said in ((None, True), ("dp=2", True), ("tp=2", False), ("pp=2", False)):
+        run = run_of(idle, config={"compile": False, "mesh": mesh})
+        run = replace(run, ranks=[replace(rank, device="gpu") for rank in run.ranks])
+        assert ("use --compile" in the("host", found(run)).recommendation) == said, mesh
+
+
+@pytest.mark.parametrize("phase", ["FSDP::all_gather (blocks.0)", "FullyShardedDataParallel._pre_forward"])
+@pytest.mark.parametrize("config", [{"accumulate": 1}, {"accumulate": None}])
+def test_gathering_parameters_gets_no_advice_to_accumulate(phase: str, config: dict[str, Any]) -> None:
+    def gathering(run: RunReport, operator: str = "all_gather") -> RunReport:
+        own = make_collective(operator=operator)
+        named = PhaseStat(name=phase, count=2, total_ns=MS, max_ns=MS)
+        return replace(run, ranks=[replace(rank, phases=[named], collectives=[own]) for rank in run.ranks])
+
+    run = waiting_run(32, 128, config=config)
+    assert ("larger --batch-size" if config["accumulate"] else "increase the batch") in advice(gathering(run))
+    assert "accumulate" not in advice(gathering(run)) + advice(
+        gathering(waiting_run(128, 32, slow=False, config=config))
+    )
+    assert "accumulate" in advice(gathering(run, "all_reduce"))  # FSDP without sharding

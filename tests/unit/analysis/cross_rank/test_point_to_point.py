@@ -5,9 +5,15 @@ from pathlib import Path
 import pytest
 
 import perfkit
+from perfkit.analysis.cross_rank.matching import match
+from perfkit.analysis.cross_rank.pipeline_groups import name_pipeline_groups
+from perfkit.analysis.per_rank.summary import summarize_trace
+from perfkit.analysis.per_run.report_builder import NamedSummary, group_by_rank
 from perfkit.report.content.run_facts import _ranks, _waiting
 from perfkit.schema.cross_rank import CrossRankSummary, MatchedCollectiveStat
+from perfkit.schema.manifest import MeshDimension
 from perfkit.schema.run import RunReport
+from perfkit.trace.reader import read_trace
 from tests.support.trace_builder import TraceBuilder
 
 
@@ -124,3 +130,19 @@ def test_a_backend_without_a_world_size_leaves_the_number_of_ranks_open(tmp_path
     assert run.efficiency.reason.startswith("traces of 1 of an unknown number of ranks: load balance")
     alone = TraceBuilder(0, None, backend=None).step(0, 0, 100).kernel("gemm", 0, 50)
     assert not messages(run_of(tmp_path, alone), "world_size_unknown")
+
+
+def test_the_mesh_tells_the_groups_of_a_pipelines_sends(tmp_path: Path) -> None:
+    # Two pipelines of two stages: 0 sends to 2, 1 to 3.
+    builders = [trace(0, 4).gloo("send", 300, 20), trace(1, 4).gloo("send", 500, 20)]
+    builders += [trace(2, 4).gloo("recv", 100, 240), trace(3, 4).gloo("recv", 100, 440)]
+    for rank, builder in enumerate(builders):
+        builder.write(tmp_path / f"rank{rank}.json")
+    files = sorted(tmp_path.iterdir())
+    calls = group_by_rank([NamedSummary(one.name, summarize_trace(read_trace(one), one.name)) for one in files]).calls
+    assert (match(calls, 4).collective < 0).all()
+    mesh = [MeshDimension(name="pp", size=2, groups=[[0, 2], [1, 3]])]
+    matched = match(name_pipeline_groups(calls, mesh), 4)
+    assert [sorted(matched.rank[matched.collective == one].tolist()) for one in (0, 1)] == [[0, 2], [1, 3]]
+    deeper = [MeshDimension(name="pp", size=4, groups=[[0, 1, 2, 3]])]
+    assert (match(name_pipeline_groups(calls, deeper), 4).collective < 0).all()

@@ -195,3 +195,18 @@ def test_spans_that_outnumber_their_issues_are_joined_to_none(tmp_path: Path) ->
     builder.gloo("all_reduce", 5, 3).gloo("all_reduce", 12, 3)
     (row,) = rows(builder, tmp_path)
     assert (row.ddp_bucket, row.count) == (False, 2)
+
+
+def test_the_thread_tells_the_group_of_what_may_have_been_overtaken(tmp_path: Path) -> None:
+    issued = [(5, "a", 100), (31, "b", 900), (51, "a", 100), (52, "b", 300), (53, "b", 500)]
+    recorded = [
+        {"ns": BASE_NS + ns * 1000, "op": "all_reduce", "bytes": size, "dtype": "Float", "group": group, "seq": k}
+        for k, (ns, group, size) in enumerate(issued)
+    ]
+    builder = TraceBuilder(backend="gloo").step(0, 0, 200).op("aten::mm", 0, 1)
+    builder.header(perfkit={"collectives": recorded})
+    # Alone in the queues: thread 50 belongs to a, 60 to b. Then b overtakes a, and its second thread appears.
+    builder.gloo("all_reduce", 10, 1, tid=50).gloo("all_reduce", 40, 2, tid=60)
+    builder.gloo("all_reduce", 60, 4, tid=60).gloo("all_reduce", 61, 16, tid=61).gloo("all_reduce", 70, 8, tid=50)
+    found = {(row.group, row.bytes): row.total_ns for row in rows(builder, tmp_path)}
+    assert found == {("a", 100): 9_000, ("b", 900): 2_000, ("b", 300): 4_000, ("b", 500): 16_000}

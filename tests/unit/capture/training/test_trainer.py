@@ -1,6 +1,7 @@
 import json
 import math
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -179,3 +180,16 @@ def test_nccls_log_can_be_moved_while_it_is_open(tmp_path: Path, monkeypatch: py
     assert (folder / "rank3.nccl.log").read_text() == "before\nafter\n"
     assert [(file.kind, file.rank) for file in list_files(folder)] == [("nccl_log", 3)]
     assert [path.name for path in trace_dir.iterdir()] == ["run"]
+
+
+@pytest.mark.slow
+def test_training_imports_distributed_tensors_only_for_strategies_that_use_them() -> None:
+    code = """
+import subprocess
+import sys
+from perfkit.capture.training import worker
+slow = "torch.distributed.tensor", "torch.distributed.fsdp", "torch.distributed.pipelining"
+sys.exit(", ".join(set(slow) & set(sys.modules)) or 0)
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stderr.strip()) == (0, "")
