@@ -61,7 +61,11 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         ),
     ] = None
     dp: Annotated[
-        str, Meta(description="What data-parallel ranks share: gradients (ddp), also optimizer state (zero1), ….")
+        str,
+        Meta(
+            description="What is divided among data-parallel ranks: nothing (ddp), optimizer state (zero1), also "
+            "gradients (zero2), also parameters (zero3; hsdp: within the groups of `shard`)."
+        ),
     ] = "ddp"
     sequence_parallel: Annotated[
         bool, Meta(description="With tensor parallelism (tp in --mesh): also split what is between the matrices.")

@@ -102,11 +102,12 @@ for _name in WORKLOADS.names():
 
 @app.callback()
 def run() -> None:
-    """Train a workload with DDP, or run your own training script or module unchanged, and record one trace per rank.
+    """Train a workload, or run your own training script or module unchanged, and record one trace per rank.
 
     Arguments after `--` are passed to the script.
 
-    mpiexec, torchrun or srun start the ranks; `-n N` starts N on this host. Without any of them there is one rank.
+    mpiexec, torchrun or srun start the ranks; `-n N`, after WORKLOAD, SCRIPT.py or MODULE, starts N on
+    this host. Without any of them there is one rank.
     """
 
 
