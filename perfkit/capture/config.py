@@ -66,8 +66,8 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     dp: Annotated[
         str,
         Meta(
-            description="What data-parallel ranks split: nothing (ddp), optimizer state (zero1), also gradients "
-            "(zero2), also parameters (zero3; hsdp: within shard)."
+            description="What is divided among data-parallel ranks: nothing (ddp), optimizer state (zero1), also "
+            "gradients (zero2), also parameters (zero3; hsdp: within the groups of `shard`)."
         ),
     ] = "ddp"
     sequence_parallel: Annotated[

@@ -106,7 +106,8 @@ def run() -> None:
 
     Arguments after `--` are passed to the script.
 
-    mpiexec, torchrun or srun start the ranks; `-n N` starts N on this host. Without any of them there is one rank.
+    mpiexec, torchrun or srun start the ranks; `-n N`, after WORKLOAD, SCRIPT.py or MODULE, starts N on
+    this host. Without any of them there is one rank.
     """
 
 

@@ -77,8 +77,8 @@ def _communication(context: RunContext) -> tuple[float, float] | None:
 
 
 def _cost_sentence(context: RunContext, exposed_ns: float) -> str:
-    points = f"{100 * context.share(exposed_ns):.0f} percentage points of efficiency"
-    return f"exposed communication costs {points} at {ranks_of(context.run.world_size)}"
+    taken = percent(context.share(exposed_ns))
+    return f"exposed communication takes {taken} of the step at {ranks_of(context.run.world_size)}"
 
 
 def _transfer(context: RunContext) -> InsightDraft | None:

@@ -89,7 +89,7 @@ def _speed_up(context: RunContext, row: Straggler, who: str) -> str:
         return f"find what runs on {who} in one of {row.every} steps only: a log, a checkpoint, garbage collection"
     return {
         "compute": f"check for more work, a slower device or a shared one on {who}",
-        "overhead": f"check what the host does between kernels on {who}, and what else runs there",
+        "overhead": f"check launches, Python and synchronisation on {who}, and what else runs there",
         "memcpy": f"check how copies are made on {who}: use pinned memory, and cores close to the device",
     }[row.category]
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
+from perfkit.schema.common import Category
 from perfkit.schema.cross_rank import CrossRankSummary, OneOffStraggler, Straggler
 from perfkit.util.formatting import duration
 
@@ -38,7 +39,7 @@ def _one(row: Straggler) -> str:
         return f"rank {row.rank} is late in every {_ordinal(row.every)} step, by {lag} ({cause}){_cost(row.gain_ns)}"
     if row.gain_ns >= _NEARLY_ALL * row.lag_ns:
         return (
-            f"rank {row.rank} delays the others by {lag} per step ({cause}); "
+            f"rank {row.rank} delays the others by {duration(row.gain_ns)} per step ({cause}); "
             f"it is last in {row.steps_last} of {row.steps} steps"
         )
     return f"rank {row.rank} takes {lag} per step longer than the others ({cause}){_cost(row.gain_ns, row.lag_ns)}"
@@ -90,14 +91,19 @@ def _ordinal(number: int) -> str:
 
 def category_name(row: Straggler) -> str:
     """Return the category in which a rank is late, in words."""
-    return row.category.replace("_", " ")
+    return _in_words(row.category)
 
 
 def one_off_cause(late: OneOffStraggler) -> str:
     """Return the category in which a rank takes longer in one step, and by how much."""
     if late.category is None:
         return "cause not identified"
-    return f"{late.category.replace('_', ' ')} +{duration(late.category_ns)}"
+    return f"{_in_words(late.category)} +{duration(late.category_ns)}"
+
+
+def _in_words(category: Category) -> str:
+    # The report's tables call overhead idle.
+    return "idle time" if category == "overhead" else category.replace("_", " ")
 
 
 def one_off_clause(compared: CrossRankSummary, waited_ns: float) -> str:

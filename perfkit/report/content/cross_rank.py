@@ -64,7 +64,7 @@ def shared_collectives(run: RunReport, top: int) -> Table | None:
         f"; {left} more rows" if left > 0 else ""
     )
     return Table(
-        "Collectives across ranks (mean per collective: wait per rank, transfer, bandwidth)",
+        "Collectives across ranks (per collective: mean wait per rank; median transfer and its bandwidth)",
         (
             Column("operator", "name"),
             Column("ranks"),

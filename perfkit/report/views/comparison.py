@@ -18,8 +18,8 @@ from perfkit.util.formatting import (
 
 _GATE_TONES: dict[GateState, Tone] = {"passed": "good", "failed": "error", "not_evaluated": "warning"}
 _TITLES = {
-    "collective": "Collectives: exposed time per profiled step and rank",
-    "operator": "Kernels and operators: time per profiled step and rank",
+    "collective": "Collectives: mean exposed time per profiled step and rank",
+    "operator": "Kernels and operators: mean time per profiled step and rank",
 }
 
 
@@ -107,7 +107,12 @@ def _metrics(report: Comparison) -> Table:
         if report.measured_on == "plain"
         else "step_time and all below: profiled steps, because not all runs have steps without the profiler"
     )
-    return Table("Metrics (times are per step)", (Column("metric", "words"), *_columns(report)), rows, remark)
+    return Table(
+        "Metrics (times of steps: medians)",
+        (Column("metric", "words"), *_columns(report)),
+        rows,
+        remark,
+    )
 
 
 def _ranked(report: Comparison, kind: str, top: int) -> Table | None:

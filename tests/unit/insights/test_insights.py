@@ -83,7 +83,7 @@ def waiting_run(wait: int, transfer: int, *, slow: bool = True, **changes: Any) 
 def test_waiting_names_the_straggler_its_category_and_a_recommendation() -> None:
     one = the("waiting", found(waiting_run(128, 32)))
     assert one.sentence == (
-        "exposed communication costs 20 percentage points of efficiency at 2 ranks, 80 % of it waiting for rank 1, "
+        "exposed communication takes 20 % of the step at 2 ranks, 80 % of it waiting for rank 1, "
         "which spends 20.0 ms more per step loading data"
     )
     assert one.recommendation == "use --num-workers 2 to load while the step computes"
@@ -198,7 +198,7 @@ def test_sharded_parameters_are_gathered_however_often_gradients_accumulate(stra
 def test_transfer_names_the_collective() -> None:
     one = the("transfer", found(waiting_run(32, 128)))
     assert one.sentence == (
-        "exposed communication costs 20 percentage points of efficiency at 2 ranks, 80 % of it data transfer, "
+        "exposed communication takes 20 % of the step at 2 ranks, 80 % of it data transfer, "
         "dominated by all_reduce of 4.19 MB"
     )
     assert one.potential_saving_ns == pytest.approx(16 * MS)

@@ -58,7 +58,7 @@ def test_plain_text_is_one_line_per_run() -> None:
 
 def test_comparisons_and_histories_show_themselves(real_traces: Path) -> None:
     trace = real_traces / "gpu-dlrm-2of128"
-    assert "Metrics (times are per step)" in compare(trace, trace)._repr_html_()
+    assert "Metrics (times of steps: medians)" in compare(trace, trace)._repr_html_()
     run = make_run(started_at="2026-01-01T00:00:00Z")
     assert "1 run: at least 8 are needed" in config_histories([run], "run")._repr_html_()
 

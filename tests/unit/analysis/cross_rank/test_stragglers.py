@@ -11,6 +11,7 @@ from perfkit.analysis.cross_rank.lateness import OWN, OwnTimes, excess, own_time
 from perfkit.analysis.cross_rank.straggler_sentences import stragglers_sentence
 from perfkit.analysis.cross_rank.stragglers import Stragglers, find_one_off_stragglers, find_stragglers
 from perfkit.schema.common import CATEGORIES, Category
+from perfkit.schema.cross_rank import Straggler
 from tests.support.report_builders import make_rank, make_step
 
 MS = 1_000_000
@@ -101,6 +102,15 @@ def test_one_lateness_counts_once_however_many_collectives_wait_for_it() -> None
     (row,) = find_stragglers(times).ranks
     assert row.lag_ns == pytest.approx(48 * MS, rel=0.05)
     assert row.gain_ns <= row.lag_ns
+
+
+def test_the_sentence_names_idle_time_and_promises_the_gain_not_the_lag() -> None:
+    row = Straggler(
+        rank=1, category="overhead", lag_ns=34 * MS, share=0.8, gain_ns=32 * MS, steps_late=3, steps_last=3, steps=3
+    )
+    assert stragglers_sentence([row], row.gain_ns).startswith(
+        "rank 1 delays the others by 32.0 ms per step (idle time);"
+    )
 
 
 def test_two_equally_late_ranks_are_both_named_and_one_alone_gains_nothing() -> None:
