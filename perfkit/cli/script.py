@@ -101,6 +101,6 @@ def _start(script: str, arguments: Sequence[str], call: "Call", given: dict[str,
     (config,) = resolve((ScriptConfig,), [names, Layer("", given)])
     assert isinstance(config, ScriptConfig)  # noqa: S101  # resolve keeps the order
     if ranks is None or is_child():
-        run_script(script, arguments, config)
+        run_script(script, arguments, config, split(call.arguments)[0])
     else:
         launch_script(call.arguments, ranks)

@@ -161,6 +161,20 @@ STUB_OR_REAL = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.slow  # two ranks, twice; test_reruns has the rule
+def test_a_rank_that_the_script_starts_by_running_itself_is_recorded(tmp_path: Path) -> None:
+    script = str(SCRIPTS / "runs_itself.py")
+    recorded = execute(under_perfkit(script, tmp_path, "--name", "both", "--", "well"))
+    assert (recorded.returncode, recorded.stdout) == (0, "trained 0\n")
+    assert len(recorded.stderr.splitlines()) == 1
+    assert check_whole(tmp_path / "both", world_size=2).step_kinds == [*KINDS, "plain"]
+    failed = execute(under_perfkit(script, tmp_path, "--name", "failed", "--", "fail"))
+    assert (failed.returncode, failed.stdout) == (0, "trained 7\n")
+    failure = read_manifest(tmp_path / "failed").failure
+    assert failure is not None
+    assert failure.rank == 1
+
+
 @STUB_OR_REAL
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_what_child_processes_train_is_recorded(method: str, stub: bool, tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from perfkit.capture.script.import_hook import run_after_import
 from perfkit.capture.script.module_run import ModuleName, prepare_module
 from perfkit.capture.script.own_frames import remove_own_frames
 from perfkit.capture.script.rank_environment import launcher_rank, set_rank_environment
+from perfkit.capture.script.reruns import follow_reruns
 from perfkit.errors import StoreError
 from perfkit.util.sigint import exit_on_sigint, raise_keyboard_interrupt
 from perfkit.util.system_limits import count_cores
@@ -87,8 +88,14 @@ def _store() -> Iterator[None]:
     del store
 
 
-def run_script(script: str, arguments: Sequence[str], config: ScriptConfig) -> NoReturn:
+def run_script(script: str, arguments: Sequence[str], config: ScriptConfig, options: Sequence[str]) -> NoReturn:
     """Run a script as `python SCRIPT ARGUMENTS` would, or a `ModuleName` as `python -m` would, and record it.
+
+    Args:
+        script: Its path, or a `ModuleName`.
+        arguments: The arguments of the script.
+        config: Options of the recording.
+        options: The same as arguments of `perfkit`, for ranks that the script starts by running itself again.
 
     Raises:
         StoreError: The trace folder is not writable.
@@ -101,6 +108,8 @@ def run_script(script: str, arguments: Sequence[str], config: ScriptConfig) -> N
     raise_keyboard_interrupt()
     if is_child() and launcher_rank().rank == 0 and launcher_rank().world_size > 1:
         run_after_import("mpi4py", lambda: print_warning(_NO_MPI.format(script=script)))
+    if launcher_rank().world_size == 1 and not is_child():
+        follow_reruns(script, options)
     with _ScriptContext(script, arguments, config):
         _execute(script, arguments)
     raise SystemExit

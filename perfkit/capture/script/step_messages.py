@@ -8,8 +8,8 @@ from perfkit.capture.script.seen_optimizers import SeenOptimizer
 from perfkit.capture.script.step_counter import StepCounter
 
 _CHILDREN: Final = (
-    " (of the processes that a script starts, those of multiprocessing are recorded: start other ranks with mpiexec, "
-    "torchrun or -n)"
+    " (of the processes that a script starts, those of multiprocessing and those that run it again are recorded: start "
+    "other ranks with mpiexec, torchrun or -n)"
 )
 _START_METHODS: Final = tuple(f"multiprocessing.popen_{how}" for how in ("fork", "spawn_posix", "forkserver"))
 """Modules that multiprocessing imports when it starts its first process."""

@@ -44,7 +44,7 @@ def test_child_processes_are_mentioned_only_where_there_are_some(monkeypatch: py
     assert (missed, "processes" in alone) == (False, False)
     assert alone.startswith("no optimizer of torch has stepped in this process: nothing was recorded; for inference")
     monkeypatch.setitem(sys.modules, _START_METHODS[0], sys)
-    assert "those of multiprocessing are recorded" in explain(counter())[0]
+    assert "those of multiprocessing and those that run it again are recorded" in explain(counter())[0]
 
 
 def test_what_could_be_counted_instead_is_said() -> None:

@@ -1,0 +1,59 @@
+"""Records the ranks that a script starts by running itself again with `subprocess`, as Lightning's launcher does.
+
+Each of them runs under perfkit, with the options of this process. Ranks of one process group share a run; a process
+without one is a run of its own.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from perfkit.capture.script.module_run import ModuleName
+from perfkit.util.child_python import child_python
+
+_OTHER_PROGRAM: Final = ("executable", "shell", "preexec_fn")
+"""Options of `subprocess.Popen` with which a command may not be what it looks like."""
+
+
+def follow_reruns(script: str, options: Sequence[str]) -> None:
+    """Run this script under perfkit wherever this process starts it again.
+
+    Args:
+        script: Its path, or a `ModuleName`.
+        options: Arguments of `perfkit`, without those of the script.
+    """
+    # The script may change the working directory and the search path.
+    under_perfkit = [*child_python("perfkit.__main__", "start"), *options, "--"]
+    path = Path(script).absolute()
+    start = subprocess.Popen.__init__
+
+    def started(process: Any, args: Any, *positional: Any, **named: Any) -> None:
+        rest = None
+        if not positional and not any(named.get(name) for name in _OTHER_PROGRAM) and _finds_perfkit(named.get("env")):
+            rest = _arguments_of_script(args, script, path)
+        start(process, args if rest is None else [*under_perfkit, *rest], *positional, **named)
+        process.args = args
+
+    subprocess.Popen.__init__ = started  # type: ignore[assignment, method-assign]
+
+
+def _finds_perfkit(environment: Any) -> bool:
+    """Return whether a child with this environment imports what this process imports."""
+    if environment is None:
+        return True
+    return all(environment.get(name) == os.environ.get(name) for name in ("PYTHONPATH", "PYTHONHOME"))
+
+
+def _arguments_of_script(command: Any, script: str, path: Path) -> list[str] | None:
+    """Return the script's arguments if a command runs it with this interpreter; else None."""
+    if not isinstance(command, list | tuple) or not all(isinstance(word, str | os.PathLike) for word in command):
+        return None
+    words = [os.fspath(word) for word in command]
+    if words[:1] != [sys.executable] or not all(isinstance(word, str) for word in words):
+        return None
+    if isinstance(script, ModuleName):
+        return words[3:] if words[1:3] == ["-m", str(script)] else None
+    return words[2:] if len(words) > 1 and Path(words[1]).absolute() == path else None

@@ -1,0 +1,60 @@
+"""Which commands run the script again, and are recorded."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perfkit.capture.script.module_run import ModuleName
+from perfkit.capture.script.reruns import follow_reruns
+
+SCRIPT = Path("somewhere/train.py")
+PYTHON = sys.executable
+
+
+def started(command: Any, script: str = str(SCRIPT), **options: Any) -> Any:
+    """Return what `subprocess` is asked to start."""
+    seen = []
+
+    def record(_process: Any, args: Any, *_positional: Any, **_named: Any) -> None:
+        seen.append(args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(subprocess.Popen, "__init__", record)
+        follow_reruns(script, ["run", script, "--name", "mine"])
+        process = object.__new__(subprocess.Popen)
+        subprocess.Popen.__init__(process, command, **options)
+        assert process.args == command
+        process._child_created = False  # type: ignore[attr-defined]  # so that it can be deleted
+    return seen[0]
+
+
+def test_the_script_itself_runs_under_perfkit_with_its_arguments() -> None:
+    command = started([PYTHON, SCRIPT.absolute(), "--epochs", "2"], env=None)
+    assert command[0] == PYTHON
+    assert command[-7:] == ["run", str(SCRIPT), "--name", "mine", "--", "--epochs", "2"]
+
+
+def test_a_module_too() -> None:
+    name = ModuleName("package.train")
+    assert started([PYTHON, "-m", "package.train", "x"], name)[-2:] == ["--", "x"]
+    assert started([PYTHON, "-m", "package.serve"], name) == [PYTHON, "-m", "package.serve"]
+
+
+@pytest.mark.parametrize(
+    ("command", "options"),
+    [
+        ([PYTHON, "other.py"], {}),
+        ([PYTHON, "-c", "pass"], {}),
+        ([PYTHON], {}),
+        (["python-elsewhere", str(SCRIPT)], {}),
+        ([PYTHON.encode(), str(SCRIPT).encode()], {}),
+        (f"{PYTHON} {SCRIPT}", {"shell": True}),
+        ([PYTHON, str(SCRIPT)], {"executable": "/bin/true"}),
+        ([PYTHON, str(SCRIPT)], {"env": {"PYTHONPATH": "/elsewhere"}}),
+    ],
+)
+def test_other_commands_stay_as_they_are(command: Any, options: dict[str, Any]) -> None:
+    assert started(command, **options) == command
