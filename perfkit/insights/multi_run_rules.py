@@ -91,6 +91,8 @@ def _faster_option(comparison: OptionComparison, row: OptionRow) -> InsightDraft
     first = comparison.rows[0]
     if comparison.option == "source" or not _is_significant(row) or row.ratio is None:
         return None
+    if row.step_time.samples_per_step != first.step_time.samples_per_step:
+        return None  # a step with fewer samples is shorter, and nothing is gained
     shorter_ns = first.step_time.step_ns.value - row.step_time.step_ns.value
     if shorter_ns < MIN_SHARE * first.step_time.step_ns.value:
         return None

@@ -36,6 +36,11 @@ class StepTimeEstimate(Struct, frozen=True, kw_only=True):
     samples_per_s: Estimate | None
     tokens_per_s: float | None
 
+    @property
+    def samples_per_step(self) -> int | None:
+        """Samples that all ranks train on in a step; None if unknown. Ranks of one mesh may share theirs."""
+        return None if self.samples_per_s is None else round(self.samples_per_s.value * self.step_ns.value / 1e9)
+
 
 class Factors(Struct, frozen=True, kw_only=True):
     """Global efficiency of a point and its factors (metrics.md section 6); means over its runs."""

@@ -26,14 +26,16 @@ def follow_reruns(script: str, options: Sequence[str]) -> None:
         options: Arguments of `perfkit`, without those of the script.
     """
     # The script may change the working directory and the search path.
-    under_perfkit = [*child_python("perfkit.__main__", "start"), *options, "--"]
     path = Path(script).absolute()
+    if not isinstance(script, ModuleName):
+        options = [str(path) if word == script else word for word in options]
+    under_perfkit = [*child_python("perfkit.__main__", "start"), *options, "--"]
     start = subprocess.Popen.__init__
 
     def started(process: Any, args: Any, *positional: Any, **named: Any) -> None:
         rest = None
         if not positional and not any(named.get(name) for name in _OTHER_PROGRAM) and _finds_perfkit(named.get("env")):
-            rest = _arguments_of_script(args, script, path)
+            rest = _arguments_of_script(args, script, path, named.get("cwd"))
         start(process, args if rest is None else [*under_perfkit, *rest], *positional, **named)
         process.args = args
 
@@ -47,8 +49,8 @@ def _finds_perfkit(environment: Any) -> bool:
     return all(environment.get(name) == os.environ.get(name) for name in ("PYTHONPATH", "PYTHONHOME"))
 
 
-def _arguments_of_script(command: Any, script: str, path: Path) -> list[str] | None:
-    """Return the script's arguments if a command runs it with this interpreter; else None."""
+def _arguments_of_script(command: Any, script: str, path: Path, folder: Any) -> list[str] | None:
+    """Return the script's arguments if a command, in a folder, runs it with this interpreter; else None."""
     if not isinstance(command, list | tuple) or not all(isinstance(word, str | os.PathLike) for word in command):
         return None
     words = [os.fspath(word) for word in command]
@@ -56,4 +58,4 @@ def _arguments_of_script(command: Any, script: str, path: Path) -> list[str] | N
         return None
     if isinstance(script, ModuleName):
         return words[3:] if words[1:3] == ["-m", str(script)] else None
-    return words[2:] if len(words) > 1 and Path(words[1]).absolute() == path else None
+    return words[2:] if len(words) > 1 and Path(os.fsdecode(folder or ""), words[1]).absolute() == path else None

@@ -316,6 +316,12 @@ def _forecast_row(forecast: Forecast, modelled: bool) -> tuple[Cell, ...]:
 # ---- runs compared by option -----------------------------------------------------------------------------------------
 
 
+def _samples_differ(comparisons: Sequence[OptionComparison]) -> str:
+    """Return a remark if compared steps have different numbers of samples, so that their times are not comparable."""
+    each = ({row.step_time.samples_per_step for row in comparison.rows} for comparison in comparisons)
+    return "; steps have different numbers of samples: compare samples/s" if any(len(one) > 1 for one in each) else ""
+
+
 def _option_tables(option: str, comparisons: Sequence[OptionComparison]) -> list[Table]:
     rows = [(comparison, row) for comparison in comparisons for row in comparison.rows]
     names = {comparison.name for comparison in comparisons}
@@ -337,7 +343,7 @@ def _option_tables(option: str, comparisons: Sequence[OptionComparison]) -> list
         ),
         [(*_shared(comparison, row, bool(alike)), *_option_row(row)) for comparison, row in rows],
         f"step: {_profiled([row.step_time for _, row in rows])}; vs. baseline: step time relative to the first row; "
-        f"{_interval_method([row.step_time for _, row in rows])}",
+        f"{_interval_method([row.step_time for _, row in rows])}{_samples_differ(comparisons)}",
     )
     if not is_input_option(option) or all(row.load_median_ns is None for _, row in rows):
         return [steps]

@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from perfkit.insights.ranking import find_insights
+from perfkit.report.content.scaling import scaling as scaling_tables
 from perfkit.scaling.summary import scaling
 from perfkit.schema.common import Finding
 from perfkit.schema.cross_rank import OneOffStraggler, Straggler
@@ -23,7 +24,7 @@ from tests.support.report_builders import (
     make_rank,
     make_step,
 )
-from tests.support.scaling_builders import make_factored, make_hosts, make_ranks, make_scaled
+from tests.support.scaling_builders import make_factored, make_hosts, make_ranks, make_scaled, make_throughput
 
 QUIET = {"compute": 96 * MS, "communication": 1 * MS, "data_loading": 1 * MS, "overhead": 2 * MS}
 """A step of 100 ms to which no rule applies."""
@@ -320,6 +321,29 @@ def test_an_option_is_recommended_only_if_repeats_show_a_difference() -> None:
     assert one.potential_saving_ns == 20 * MS
     single = runs(1)
     assert find_insights(single, scaling(single, ["compile"])).insights == []
+
+
+def test_a_step_with_fewer_samples_is_not_recommended() -> None:
+    def runs(samples: int) -> list[RunReport]:
+        return [
+            run_of(
+                {},
+                config={"mesh": mesh},
+                name=f"{mesh}{n}",
+                step_times=make_scaled(1, ms + n).step_times,
+                throughput=make_throughput(1, batch, (ms + n) * MS),
+            )
+            for mesh, ms, batch in (("dp=2", 100, 64), ("tp=2", 80, samples))
+            for n in range(3)
+        ]
+
+    same, fewer = (scaling(runs(samples), ["mesh"]) for samples in (64, 32))
+    assert "option" in {one.rule for one in find_insights(runs(64), same).insights}
+    assert "option" not in {one.rule for one in find_insights(runs(32), fewer).insights}
+    for multi_run, differ in ((same, False), (fewer, True)):
+        assert multi_run is not None
+        (table,) = [table for table in scaling_tables(multi_run) if table.title.startswith("By mesh")]
+        assert ("different numbers of samples" in table.remark) == differ
 
 
 def test_the_median_repeat_counts_and_most_repeats_must_agree() -> None:

@@ -34,7 +34,11 @@ def started(command: Any, script: str = str(SCRIPT), **options: Any) -> Any:
 def test_the_script_itself_runs_under_perfkit_with_its_arguments() -> None:
     command = started([PYTHON, SCRIPT.absolute(), "--epochs", "2"], env=None)
     assert command[0] == PYTHON
-    assert command[-7:] == ["run", str(SCRIPT), "--name", "mine", "--", "--epochs", "2"]
+    assert command[-7:] == ["run", str(SCRIPT.absolute()), "--name", "mine", "--", "--epochs", "2"]
+
+
+def test_the_script_is_found_from_another_working_directory() -> None:
+    assert str(SCRIPT.absolute()) in started([PYTHON, str(SCRIPT.absolute())], cwd="/elsewhere")
 
 
 def test_a_module_too() -> None:
@@ -53,6 +57,7 @@ def test_a_module_too() -> None:
         ([PYTHON.encode(), str(SCRIPT).encode()], {}),
         (f"{PYTHON} {SCRIPT}", {"shell": True}),
         ([PYTHON, str(SCRIPT)], {"executable": "/bin/true"}),
+        ([PYTHON, str(SCRIPT)], {"cwd": "/elsewhere"}),
         ([PYTHON, str(SCRIPT)], {"env": {"PYTHONPATH": "/elsewhere"}}),
     ],
 )
