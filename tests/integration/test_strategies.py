@@ -84,7 +84,8 @@ def arguments(case: str) -> list[str]:
     """Return the arguments of `perfkit run` for a case: workload, batch size per replica, further options."""
     name, batch, *options = case.split()
     given = [f"--{key.replace('_', '-')}={value}" for key, value in OPTIONS[name].items()]
-    return [name, *given, "--batch-size", batch, *options, "--steps", str(STEPS), "--threads", "1"]
+    steps = [] if "--steps" in options else ["--steps", str(STEPS)]
+    return [name, *given, "--batch-size", batch, *options, *steps, "--threads", "1"]
 
 
 def mean_losses(by_rank: list[list[float | None]]) -> list[float]:
@@ -119,20 +120,15 @@ def check_losses(folder: Path, ranks: int, *cases: str) -> None:
 
 
 HSDP = "--dp hsdp --mesh replicate=2,shard=2"
-TWO_RANKS = [
+ON_TWO = [
+    "gpt 8",
     "gpt 4 --dp zero3 --accumulate 2",
     "gpt 16 --mesh tp=2 --sequence-parallel",
     "gpt 16 --mesh pp=2 --pp-schedule zbv",
-]
-MORE_ON_TWO = [
-    "gpt 8",
     "gpt 4 --dp zero1 --accumulate 2 --no-overlap",
     "gpt 8 --dp zero2 --checkpoint-activations",
     "gpt 16 --mesh tp=2 --dp zero3",
     "transformer 8 --dp zero2",
-    "gpt 8 --dp zero1",
-    "gpt 8 --dp zero3",
-    "gpt 16 --mesh tp=2",
     "gpt 16 --mesh tp=2 --dp zero1 --static-graph",
     "gpt 16 --mesh tp=2 --sequence-parallel --checkpoint-activations",
     *(f"gpt 16 --mesh pp=2 --pp-schedule {name}" for name in ("gpipe", "1f1b", "interleaved")),
@@ -144,9 +140,9 @@ MORE_ON_TWO = [
 FOUR_RANKS = [
     "gpt 4 --dp zero3 --mesh dp=4",
     f"gpt 4 {HSDP}",
-    *(f"gpt 8 --mesh dp=2,tp=2 --sequence-parallel --dp {dp}" for dp in ("ddp", "zero1", "zero2", "zero3")),
+    *(f"gpt 8 --mesh dp=2,tp=2 --sequence-parallel --dp {dp}" for dp in ("zero1", "zero2")),
+    "gpt 8 --mesh dp=2,tp=2 --sequence-parallel --dp zero3 --checkpoint-activations",
     "gpt 4 --mesh dp=2,tp=2 --accumulate 2 --no-overlap",
-    "gpt 8 --mesh dp=2,tp=2 --dp zero3 --checkpoint-activations",
 ]
 PIPELINES_ON_FOUR = [
     *(f"gpt 8 --mesh pp=2,dp=2 --dp {dp}" for dp in ("ddp", "zero1", "zero2")),
@@ -163,39 +159,30 @@ EIGHT_RANKS = [
 
 
 def test_losses_on_two_ranks_are_those_of_one_process(tmp_path: Path) -> None:
-    check_losses(tmp_path, 2, *TWO_RANKS)
+    check_losses(tmp_path, 2, "gpt 8 --dp zero3")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("ranks", "cases"), [(2, MORE_ON_TWO), (4, FOUR_RANKS), (4, PIPELINES_ON_FOUR), (8, EIGHT_RANKS)]
-)
+@pytest.mark.parametrize(("ranks", "cases"), [(2, ON_TWO), (4, FOUR_RANKS), (4, PIPELINES_ON_FOUR), (8, EIGHT_RANKS)])
 def test_losses_on_more_ranks_and_with_more_options(ranks: int, cases: list[str], tmp_path: Path) -> None:
     check_losses(tmp_path, ranks, *cases)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("ranks", "case", "parameter"),
-    [
-        (2, "gpt 8", "module.blocks.1.mlp.expand.weight"),
-        (2, "gpt 8 --dp zero1", "module.tokens.weight"),
-    ],
-)
-def test_one_gradient_that_is_not_reduced_is_noticed(ranks: int, case: str, parameter: str, tmp_path: Path) -> None:
-    (right, wrong) = train(tmp_path, ranks, case, f"unreduced {parameter} | {case}")
-    found = [mean_losses([rank["losses"] for rank in result["ranks"]]) for result in (right, wrong)]
-    reference = reference_losses("gpt")
-    assert found[0] == pytest.approx(reference, rel=1e-4)
-    assert found[1] != pytest.approx(reference, rel=1e-4)
-    # With ZeRO-1 the owner of a parameter broadcasts it, so that the ranks agree on what is wrong.
-    assert ("differ from those of rank 0" in (wrong["error"] or "")) == ("zero1" not in case)
+def test_one_gradient_that_is_not_reduced_is_noticed(tmp_path: Path) -> None:
+    wrong = {"gpt 8": "module.blocks.1.mlp.expand.weight", "gpt 8 --dp zero1": "module.tokens.weight"}
+    results = train(tmp_path, 2, *(f"unreduced {parameter} | {case}" for case, parameter in wrong.items()))
+    for case, result in zip(wrong, results, strict=True):
+        found = mean_losses([rank["losses"] for rank in result["ranks"]])
+        assert found != pytest.approx(reference_losses("gpt"), rel=1e-4), case
+        # With ZeRO-1 the owner of a parameter broadcasts it, so that the ranks agree on what is wrong.
+        assert ("differ from those of rank 0" in (result["error"] or "")) == ("zero1" not in case), case
 
 
 @pytest.mark.slow
 def test_memory_of_a_rank_is_what_zero_promises(tmp_path: Path) -> None:
     shared = {"ddp": (1, 1, 1), "zero1": (1, 1, 4), "zero2": (4, 4, 4), "zero3": (4, 4, 4)}
-    results = train(tmp_path, 4, *(f"gpt 4 --dp {dp}" for dp in shared))
+    results = train(tmp_path, 4, *(f"gpt 4 --dp {dp} --steps 1 --no-profile" for dp in shared))
     parameters = sum(p.numel() for p in make("gpt", **OPTIONS["gpt"]).build().parameters())
     for (dp, by), result in zip(shared.items(), results, strict=True):
         # float32; Adam has two such tensors for each parameter.
@@ -218,20 +205,22 @@ def check_run(folder: Path, manifest: RunManifest) -> None:
     samples = manifest.throughput.samples_per_s * manifest.throughput.step_ns / 1e9
     assert samples == pytest.approx(GLOBAL_BATCH)
     (run,) = perfkit.analyze(folder).runs
-    # The stages of a pipeline issue different collectives, which are not yet matched by group.
-    known = {"collectives_unmatched", "collective_sizes_unmatched"} if "pp" in layout.sizes else set()
+    # torch's flight recorder does not record gloo's sends and receives.
+    known = {"collective_sizes_unmatched"} if "pp" in layout.sizes else set()
     assert {finding.code for finding in run.findings} & NOT_THE_MACHINE <= known
     for trace in traces(Path(run.path), manifest):
         for phase in ("data_loading", "to_device", "forward", "backward", "optimizer"):
             assert len(annotations(trace, f"perfkit.{phase}")) >= 3, phase
 
 
-RUNS = [("gpt 4 " + HSDP), "gpt 8 --mesh dp=2,tp=2 --dp zero2", "gpt 8 --mesh pp=2,dp=2"]
+RUNS = {"gpt 8 --mesh dp=2,tp=2 --dp zero2": "perfkit", "gpt 8 --mesh pp=2,dp=2": "mpiexec"}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", RUNS)
-@pytest.mark.parametrize("launcher", [pytest.param("mpiexec", marks=needs_mpiexec), "perfkit"])
+@pytest.mark.parametrize(
+    ("case", "launcher"),
+    [pytest.param(*one, marks=[needs_mpiexec] if "mpiexec" in one else []) for one in RUNS.items()],
+)
 def test_runs_and_their_traces(case: str, launcher: str, tmp_path: Path) -> None:
     given = [*arguments(case), "--trace-dir", str(tmp_path)]
     mpiexec = [MPIEXEC[0], "-n", "4", *PYTHON, "run", *given]

@@ -4,6 +4,7 @@ Arguments: number of ranks, then the arguments of `perfkit run` of each case as 
 `unreduced NAME |` has the gradient of that parameter left as it is on rank 0.
 """
 
+import importlib
 import json
 import os
 import sys
@@ -22,6 +23,8 @@ from perfkit.capture.training import worker
 from perfkit.capture.training.trainer import Trainer
 from perfkit.cli.run_options import parse_job
 from perfkit.errors import PerfkitError
+
+LATER = "torch._dynamo", "torch.distributed.fsdp", "torch.distributed.optim", "torch.distributed.pipelining"
 
 
 class Steps:
@@ -105,7 +108,9 @@ def run_rank(rank: int, world_size: int, store: str, cases: list[str]) -> None:
 
 
 def main(world_size: int, cases: list[str]) -> int:
-    """Start the ranks by forking: torch is imported once."""
+    """Start the ranks by forking: torch, with what training imports later, is imported once."""
+    for name in LATER:
+        importlib.import_module(name)
     with tempfile.TemporaryDirectory() as folder:
         children = []
         for rank in range(world_size):
