@@ -54,12 +54,16 @@ class Workloads(TyperGroup):
     _script: str | None = None
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments; `-m NAME` stands for a script.
+        """Parse the arguments; `-m NAME` stands for a script, and `-n N` may come first, as mpiexec has it.
 
         Raises:
-            UsageError: NAME is missing.
+            UsageError: The name is missing.
         """
-        return super().parse_args(ctx, module_in(args))
+        ranks = args[:2] if args[:1] == ["-n"] else []
+        given = module_in(args[len(ranks) :])
+        if ranks and not given:
+            raise UsageError("run -n: the workload or script is missing: perfkit run gpt -n 2")
+        return super().parse_args(ctx, [*given[:1], *ranks, *given[1:]])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Return the command of the requested workload or script, in place of its stand-in.

@@ -112,6 +112,8 @@ def _largest_loss(shares: dict[Category, float], profiler: float) -> Category | 
 
 def _bounding_category(shares: dict[Category, float], profiler: float) -> Category | None:
     """Return the category that takes nearly the whole step even if all that the profiler adds were part of it."""
+    if not shares["compute"]:  # nothing computes in no step: it was not recorded
+        return None
     least = _MIN_BOUND_SHARE * (1 - profiler)
     return next((name for name in CATEGORIES if 0 < least <= shares[name] - profiler), None)
 
@@ -160,7 +162,7 @@ def _mean_wall(ranks: list[RankReport]) -> float:
 
 def _share_sentence(bounding: Category | None, shares: dict[Category, float], loading: DataLoading | None) -> str:
     if bounding is None:
-        return f"{_percent(shares['compute'])} compute"
+        return f"{_percent(shares['compute'])} compute" if shares["compute"] else "no compute was recorded"
     bound = "copy" if bounding == "memcpy" else _BOUNDS[bounding]
     return f"{bound}-bound: {_percent(shares[bounding])} of the step is {_label(bounding, loading)}"
 

@@ -18,18 +18,20 @@ _OTHER_PROGRAM: Final = ("executable", "shell", "preexec_fn")
 """Options of `subprocess.Popen` with which a command may not be what it looks like."""
 
 
-def follow_reruns(script: str, options: Sequence[str]) -> None:
+def follow_reruns(script: str, options: Sequence[str], trace_dir: str) -> None:
     """Run this script under perfkit wherever this process starts it again.
 
     Args:
         script: Its path, or a `ModuleName`.
         options: Arguments of `perfkit`, without those of the script.
+        trace_dir: The folder of the runs.
     """
     # The script may change the working directory and the search path.
     path = Path(script).absolute()
     if not isinstance(script, ModuleName):
         options = [str(path) if word == script else word for word in options]
-    under_perfkit = [*child_python("perfkit.__main__", "start"), *options, "--"]
+    folder = ["--trace-dir", str(Path(trace_dir).absolute())]
+    under_perfkit = [*child_python("perfkit.__main__", "start"), *options, *folder, "--"]
     start = subprocess.Popen.__init__
 
     def started(process: Any, args: Any, *positional: Any, **named: Any) -> None:
@@ -58,4 +60,11 @@ def _arguments_of_script(command: Any, script: str, path: Path, folder: Any) -> 
         return None
     if isinstance(script, ModuleName):
         return words[3:] if words[1:3] == ["-m", str(script)] else None
-    return words[2:] if len(words) > 1 and Path(os.fsdecode(folder or ""), words[1]).absolute() == path else None
+    return words[2:] if len(words) > 1 and _is_at(path, Path(os.fsdecode(folder or ""), words[1])) else None
+
+
+def _is_at(path: Path, name: Path) -> bool:
+    try:
+        return name.absolute() == path
+    except OSError:  # the working directory has been removed
+        return False

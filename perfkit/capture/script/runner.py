@@ -109,7 +109,7 @@ def run_script(script: str, arguments: Sequence[str], config: ScriptConfig, opti
     if is_child() and launcher_rank().rank == 0 and launcher_rank().world_size > 1:
         run_after_import("mpi4py", lambda: print_warning(_NO_MPI.format(script=script)))
     if launcher_rank().world_size == 1 and not is_child():
-        follow_reruns(script, options)
+        follow_reruns(script, options, config.trace_dir)
     with _ScriptContext(script, arguments, config):
         _execute(script, arguments)
     raise SystemExit

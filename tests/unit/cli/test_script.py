@@ -14,6 +14,8 @@ from perfkit.cli import main
         (["-m", "--name", "a"], "-m: the name of a module is missing"),
         (["-m", "package.train", "--epochs", "1"], "come after `--`: perfkit run -m package.train -- --epochs"),
         (["train.py", "--epochs=1"], "come after `--`: perfkit run train.py -- --epochs"),
+        (["-n", "2", "train.py", "data"], "come after `--`: perfkit run train.py -- ARGUMENTS"),
+        (["-n", "2"], "the workload or script is missing"),
         (["train.py", "data"], "come after `--`: perfkit run train.py -- ARGUMENTS"),
         (["train.py", "--step-on", "a b"], "--step-on a b: choose"),
     ],

@@ -33,6 +33,8 @@ def verdict_of(*, profiler: float = 0, loader: bool = True, **parts: float) -> V
          "21 % compute; the largest loss is waiting for data, 79 % (slowest load: 15.0 ms on rank 1)"),
         ({"compute": 10, "memcpy": 90}, "memcpy", "memcpy",
          "copy-bound: 90 % of the step is exposed copies and memsets"),
+        ({"communication": 85, "overhead": 15}, "none", "communication",
+         "no compute was recorded; the largest loss is exposed communication, 85 % (100 % of it all_reduce)"),
     ],
 )  # fmt: skip
 def test_shares_are_stated_and_bound_needs_nearly_all(

@@ -23,7 +23,7 @@ def started(command: Any, script: str = str(SCRIPT), **options: Any) -> Any:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(subprocess.Popen, "__init__", record)
-        follow_reruns(script, ["run", script, "--name", "mine"])
+        follow_reruns(script, ["run", script, "--name", "mine"], "/runs")
         process = object.__new__(subprocess.Popen)
         subprocess.Popen.__init__(process, command, **options)
         assert process.args == command
@@ -34,7 +34,8 @@ def started(command: Any, script: str = str(SCRIPT), **options: Any) -> Any:
 def test_the_script_itself_runs_under_perfkit_with_its_arguments() -> None:
     command = started([PYTHON, SCRIPT.absolute(), "--epochs", "2"], env=None)
     assert command[0] == PYTHON
-    assert command[-7:] == ["run", str(SCRIPT.absolute()), "--name", "mine", "--", "--epochs", "2"]
+    options = ["--name", "mine", "--trace-dir", "/runs"]
+    assert command[-9:] == ["run", str(SCRIPT.absolute()), *options, "--", "--epochs", "2"]
 
 
 def test_the_script_is_found_from_another_working_directory() -> None:
