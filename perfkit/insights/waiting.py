@@ -2,7 +2,13 @@
 
 from typing import Final
 
-from perfkit.analysis.cross_rank.straggler_sentences import name_ranks, one_off_causes, one_off_clause, take_turns
+from perfkit.analysis.cross_rank.straggler_sentences import (
+    name_ranks,
+    one_off_causes,
+    one_off_clause,
+    phase_clause,
+    take_turns,
+)
 from perfkit.insights.rule import InsightDraft
 from perfkit.insights.run_context import RunContext
 from perfkit.schema.common import Category
@@ -60,7 +66,8 @@ def _who(late: list[Straggler]) -> str:
     first = late[0]
     if len(late) == 1:
         often = "per step" if first.every == 1 else f"in one of {first.every} steps"
-        return f"rank {first.rank}, which spends {duration(first.lag_ns)} more {often} {_ACTIVITIES[first.category]}"
+        doing = _ACTIVITIES[first.category] + phase_clause(first)
+        return f"rank {first.rank}, which spends {duration(first.lag_ns)} more {often} {doing}"
     lag = duration(first.lag_ns)
     doing = " or ".join(dict.fromkeys(_ACTIVITIES[row.category] for row in late))
     return f"{name_ranks(late)}{' in turns' if take_turns(late) else ''}, which spend up to {lag} more {doing}"

@@ -67,6 +67,9 @@ class Straggler(Struct, frozen=True, kw_only=True):
     rank: int
     category: Category
     """Category in which it takes longer; of several, the one with the largest lag."""
+    phase: str | None = None
+    """Phase of the step in which it takes longer by about the lag, such as `forward`; None if perfkit has annotated no
+    phases, or none fits."""
     lag_ns: int
     """How much longer: median over the steps in which it is late."""
     share: float

@@ -90,8 +90,13 @@ def _ordinal(number: int) -> str:
 
 
 def category_name(row: Straggler) -> str:
-    """Return the category in which a rank is late, in words."""
-    return _in_words(row.category)
+    """Return the category, and the phase if it is known, in which a rank is late, in words."""
+    return _in_words(row.category) + phase_clause(row)
+
+
+def phase_clause(row: Straggler) -> str:
+    """Return a clause with the phase in which a rank is late; empty if that is not known."""
+    return f" in {row.phase}" if row.phase else ""
 
 
 def one_off_cause(late: OneOffStraggler) -> str:

@@ -6,6 +6,7 @@ from statistics import median
 import numpy as np
 
 from perfkit.analysis.cross_rank.bandwidth import bus_factor, fits
+from perfkit.analysis.cross_rank.late_phase import name_phases
 from perfkit.analysis.cross_rank.lateness import own_times
 from perfkit.analysis.cross_rank.matching import RECEIVE, SEND, MatchedCollectives
 from perfkit.analysis.cross_rank.stragglers import Stragglers, find_one_off_stragglers, find_stragglers
@@ -36,7 +37,7 @@ def summarize_cross_rank(
         rank_waits=_waits(matched),
         matched=int((matched.collective >= 0).sum()),
         unmatched=int((~matched.alone & (matched.collective < 0)).sum()),
-        stragglers=late.ranks,
+        stragglers=name_phases(late.ranks, ranks),
         stragglers_gain_ns=late.gain_ns,
         one_off_stragglers=find_one_off_stragglers(times, late) if times else [],
         clocks=clocks,

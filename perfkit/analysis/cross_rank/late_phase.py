@@ -1,0 +1,39 @@
+"""Name the phase of the training step in which a rank is late, where perfkit annotated the phases."""
+
+from collections.abc import Sequence
+from statistics import median
+from typing import Final
+
+from msgspec.structs import replace
+
+from perfkit.phases import PREFIX
+from perfkit.schema.cross_rank import Straggler
+from perfkit.schema.rank import RankReport
+
+_LEAST_SHARE: Final = 0.5
+_MOST_SHARE: Final = 1.5
+"""A phase is named if it takes longer than on the other ranks by between these shares of the lag: in a phase in which
+ranks also wait, more than the delay may differ."""
+
+
+def name_phases(stragglers: Sequence[Straggler], ranks: Sequence[RankReport]) -> list[Straggler]:
+    """Return the stragglers, each with its phase if one takes longer by about the lag (metrics.md section 5)."""
+    means = {rank.rank: _mean_phases(rank) for rank in ranks if rank.rank is not None}
+    late = {row.rank for row in stragglers}
+    prompt = [phases for rank, phases in means.items() if rank not in late]
+    return [replace(row, phase=_phase_of(row, means[row.rank], prompt)) for row in stragglers]
+
+
+def _mean_phases(rank: RankReport) -> dict[str, float]:
+    steps = len(rank.steps) or 1
+    return {phase.name: phase.total_ns / steps for phase in rank.phases if phase.name.startswith(PREFIX)}
+
+
+def _phase_of(row: Straggler, own: dict[str, float], others: Sequence[dict[str, float]]) -> str | None:
+    if row.category == "data_loading" or row.in_turns or not others or not own:
+        return None
+    longer = {name: mean - median(phases.get(name, 0.0) for phases in others) for name, mean in own.items()}
+    longest = max(longer, key=lambda name: longer[name])
+    mean_lag = row.lag_ns * row.steps_late / row.steps
+    fits = _LEAST_SHARE * mean_lag <= longer[longest] <= _MOST_SHARE * mean_lag
+    return longest.removeprefix(PREFIX) if fits else None
