@@ -4,9 +4,10 @@ A forward pass is the outermost call of a module with parameters; of the modules
 those that a backward pass calls again (activation checkpointing).
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from threading import get_ident
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from torch import nn
 from torch.profiler import record_function
@@ -42,14 +43,16 @@ class Annotations:
             span.__exit__(None, None, None)
 
 
-class BackwardPasses:
-    """A `PassHook` of `torch.autograd.backward`.
+class _Passes(ABC):
+    """A `PassHook` that annotates passes of one kind; a pass inside another one of the thread is a part of that.
 
     Args:
         annotations: Where the passes are annotated.
-        on_end: Called with the loss (or losses) after a pass that is not part of another one.
-        on_error: Called with an error of this class's own.
+        on_end: Called with what the pass was called with first, after each that has not failed.
+        on_error: Called with an error of this class's own: none may reach the script.
     """
+
+    _phase: ClassVar[Phase]
 
     def __init__(
         self, annotations: Annotations, on_end: Callable[[Any], None], on_error: Callable[[Exception], None]
@@ -59,12 +62,15 @@ class BackwardPasses:
         self._on_error = on_error
         self._spans: dict[int, Any] = {}
 
-    def begin(self, _subject: Any) -> bool:
-        """Note that a pass begins."""
+    def begin(self, subject: Any) -> bool:
+        """Note that a call begins; returns whether it is a pass."""
+        thread = get_ident()
+        if thread in self._spans:
+            return False
         try:
-            if in_backward():
+            if not self._is_pass(subject) or in_backward():
                 return False
-            self._spans[get_ident()] = self._annotations.begin("backward")
+            self._spans[thread] = self._annotations.begin(self._phase)
         except Exception as error:  # noqa: BLE001  it must not reach the script
             self._on_error(error)
             return False
@@ -79,16 +85,30 @@ class BackwardPasses:
         if not failed:
             self._on_end(subject)
 
+    @abstractmethod
+    def _is_pass(self, subject: Any) -> bool: ...
 
-class ForwardPasses:
-    """A `PassHook` of modules.
+
+class BackwardPasses(_Passes):
+    """The hook of `torch.autograd.backward`, whose subject is the loss (or losses)."""
+
+    _phase = "backward"
+
+    def _is_pass(self, _subject: Any) -> bool:
+        return True
+
+
+class ForwardPasses(_Passes):
+    """The hook of modules.
 
     Args:
         module: Class of the module whose calls are forward passes; None is the outermost one with parameters.
-        annotations: Where the passes are annotated.
-        on_end: Called with the module after each pass.
-        on_error: Called with an error of this class's own.
+        annotations: As in the base class.
+        on_end: As in the base class.
+        on_error: As in the base class.
     """
+
+    _phase = "forward"
 
     def __init__(
         self,
@@ -97,40 +117,14 @@ class ForwardPasses:
         on_end: Callable[[nn.Module], None],
         on_error: Callable[[Exception], None],
     ) -> None:
+        super().__init__(annotations, on_end, on_error)
         self._module = module
-        self._annotations = annotations
-        self._on_end = on_end
-        self._on_error = on_error
-        self._spans: dict[int, Any] = {}
         self.calls = ModuleCalls(self)
-        """The hook, which is not installed yet."""
+        """Calls this hook around each call of a module, once installed."""
         self.seen: dict[str, None] = {}
         """Classes of the first modules that were called, if the module is chosen by its class."""
 
-    def begin(self, subject: nn.Module) -> bool:
-        """Note that a module is called; returns whether this is a forward pass."""
-        thread = get_ident()
-        if thread in self._spans:
-            return False
-        try:
-            if not self._is_chosen(subject) or in_backward():
-                return False
-            self._spans[thread] = self._annotations.begin("forward")
-        except Exception as error:  # noqa: BLE001  it must not reach the script
-            self._on_error(error)
-            return False
-        return True
-
-    def end(self, subject: nn.Module, failed: bool) -> None:
-        """Note that the forward pass has ended."""
-        try:
-            self._annotations.end(self._spans.pop(get_ident(), None))
-        except Exception as error:  # noqa: BLE001  it must not reach the script
-            self._on_error(error)
-        if not failed:
-            self._on_end(subject)
-
-    def _is_chosen(self, module: nn.Module) -> bool:
+    def _is_pass(self, module: nn.Module) -> bool:
         if self._module is None:
             return any(True for _ in module.parameters())
         inner = getattr(module, "_orig_mod", module)  # torch.compile calls the module that it wraps in its own way
