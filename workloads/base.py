@@ -18,9 +18,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from workloads.parallel import PipelineParallel, TensorParallel
+
 if TYPE_CHECKING:
     from torch import Tensor, nn
-    from torch.distributed.device_mesh import DeviceMesh
     from torch.optim import Optimizer
     from torch.optim.lr_scheduler import LRScheduler
 
@@ -169,13 +170,18 @@ class Workload(ABC, Generic[ConfigT]):
     PRESETS: ClassVar[dict[str, dict[str, object]]]
     """Option values by preset; they may include general options such as batch_size."""
     DEFAULT_PRESET: ClassVar[str]
-    PARALLELISMS: ClassVar[frozenset[str]] = frozenset()
+    STRATEGIES: ClassVar[frozenset[str]] = frozenset()
     """What it can be trained with besides DDP, as values of `--dp`.
 
     With `zero1`, its `optimization` takes an `OptimizerFactory` as the keyword argument `make`, and uses it."""
 
     def __init__(self, config: ConfigT) -> None:
         self.config = config
+
+    def dimensions(self) -> set[str]:
+        """Return the mesh dimensions that it supports besides the data-parallel ones."""
+        supported = {"tp": TensorParallel, "pp": PipelineParallel}
+        return {name for name, base in supported.items() if isinstance(self, base)}
 
     @property
     def tokens_per_sample(self) -> int | None:
@@ -195,37 +201,6 @@ class Workload(ABC, Generic[ConfigT]):
             stages: Stages of the pipeline; 1 without.
         """
         return None
-
-    def shard_tensors(self, model: nn.Module, mesh: DeviceMesh, *, sequence: bool) -> None:
-        """Split the matrices of the bare `model` over the one dimension of `mesh`, in place, as DTensors.
-
-        Only called if `PARALLELISMS` contains `tp`.
-
-        Args:
-            model: The same on all ranks.
-            mesh: The ranks that share it.
-            sequence: Whether what is between the matrices is split along the sequence.
-        """
-        raise NotImplementedError
-
-    def make_stage(self, model: nn.Module, index: int, count: int) -> nn.Module:
-        """Return stage `index` of `count` of the bare `model`, which it takes apart; one positional input, one output.
-
-        Only called if `PARALLELISMS` contains `pp`, as are the next three.
-        """
-        raise NotImplementedError
-
-    def tied_parameters(self, stage: nn.Module) -> list[nn.Parameter]:
-        """Return the parameters of a bare stage of which the first and the last stage each have a copy."""
-        raise NotImplementedError
-
-    def split_batch(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Return the input of the model and the target of its output."""
-        raise NotImplementedError
-
-    def output_loss(self, output: Tensor, target: Tensor) -> Tensor:
-        """Return the scalar loss of the model's output; that of a batch is the mean over equal parts of it."""
-        raise NotImplementedError
 
     @abstractmethod
     def data_spec(self, seed: int) -> DataSpec:

@@ -29,6 +29,7 @@ from workloads.base import (
     split_by_mesh,
 )
 from workloads.data.text import Text, load_text
+from workloads.parallel import PipelineParallel, TensorParallel
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -81,7 +82,7 @@ def _gpt2(layers: int, heads: int, width: int) -> dict[str, object]:
     }
 
 
-class GPT(Workload[GPTConfig]):
+class GPT(Workload[GPTConfig], TensorParallel, PipelineParallel):
     """Next-token prediction over windows of `block + 1` tokens.
 
     Raises:
@@ -110,7 +111,7 @@ class GPT(Workload[GPTConfig]):
         "gpt2-xl": _gpt2(48, 25, 1600),
     }
     DEFAULT_PRESET = "tiny"
-    PARALLELISMS = frozenset({"zero1", "zero2", "zero3", "hsdp", "tp", "pp"})
+    STRATEGIES = frozenset({"zero1", "zero2", "zero3", "hsdp"})
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__(config)

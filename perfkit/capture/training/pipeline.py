@@ -18,7 +18,7 @@ from perfkit.capture.recording.session import Session
 from perfkit.capture.training.parameters import local_part
 from perfkit.capture.training.pipeline_schedules import DEFAULT_PIPELINE, PIPELINES, default_micro_batches
 from perfkit.errors import RunError
-from workloads.base import Workload
+from workloads.parallel import PipelineParallel
 
 Batch = Mapping[str, Tensor]
 
@@ -60,7 +60,7 @@ class Pipeline:
     """
 
     def __init__(
-        self, workload: Workload[Any], run: RunConfig, layout: MeshLayout, mesh: DeviceMesh, model: nn.Module
+        self, workload: PipelineParallel, run: RunConfig, layout: MeshLayout, mesh: DeviceMesh, model: nn.Module
     ) -> None:
         self._workload = workload
         self._run = run

@@ -25,6 +25,7 @@ from perfkit.capture.training.progress import Show
 from perfkit.capture.training.strategies import STRATEGIES
 from perfkit.schema.manifest import RankMemory
 from workloads.base import Optimization, Workload
+from workloads.parallel import PipelineParallel, TensorParallel
 
 if TYPE_CHECKING:
     from perfkit.capture.training.local_parameters import Part
@@ -74,6 +75,7 @@ class Trainer:
         if self._mesh is not None and "pp" in layout.sizes:
             from perfkit.capture.training import pipeline  # takes time to import
 
+            assert isinstance(workload, PipelineParallel)  # noqa: S101  # the options were checked
             self._pipeline = pipeline.Pipeline(workload, run, layout, self._mesh, model)
         bare = [model] if self._pipeline is None else self._pipeline.modules
         parts = {own: part for module in bare for own, part in self._shard_tensors(module).items()}
@@ -95,6 +97,7 @@ class Trainer:
         """Split the model over the tensor-parallel ranks; return the parameters that are parts of others."""
         if self._mesh is None or "tp" not in (self._mesh.mesh_dim_names or ()):
             return {}
+        assert isinstance(self._workload, TensorParallel)  # noqa: S101  # the options were checked
         self._workload.shard_tensors(model, self._mesh["tp"], sequence=self._run.sequence_parallel)
         if not self._strategy.USES_DDP:
             return {}

@@ -32,8 +32,8 @@ def check_parallelism(workload: Workload[Any], run: RunConfig) -> None:
 
 def _problems(workload: Workload[Any], strategy: type[Strategy], run: RunConfig) -> Iterator[str]:
     """Yield what is wrong, the most important first."""
-    if run.dp not in {_BASIC, *workload.PARALLELISMS}:
-        known = ", ".join(name for name in STRATEGIES.names() if name in {_BASIC, *workload.PARALLELISMS})
+    if run.dp not in {_BASIC, *workload.STRATEGIES}:
+        known = ", ".join(name for name in STRATEGIES.names() if name in {_BASIC, *workload.STRATEGIES})
         yield f"--dp {run.dp}: the workload {workload.name} supports {known}"
     yield from _mesh_problems(workload, strategy, run)
     if not strategy.USES_DDP:
@@ -54,7 +54,7 @@ def _mesh_problems(workload: Workload[Any], strategy: type[Strategy], run: RunCo
         return
     given = parse_mesh(run.mesh)
     for name in given:
-        if name not in {*DATA_DIMENSIONS, *workload.PARALLELISMS}:
+        if name not in {*DATA_DIMENSIONS, *workload.dimensions()}:
             yield f"--mesh {run.mesh}: the workload {workload.name} does not support the dimension {name}"
         if name in DATA_DIMENSIONS and name not in strategy.DIMENSIONS:
             other = "--dp hsdp" if name in HYBRID_DIMENSIONS else "the other strategies"

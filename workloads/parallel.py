@@ -1,0 +1,46 @@
+"""What a workload provides beyond `Workload` to be split between ranks. Importing this does not import torch."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import Tensor, nn
+    from torch.distributed.device_mesh import DeviceMesh
+
+
+class TensorParallel(ABC):
+    """A workload that supports the mesh dimension `tp`."""
+
+    @abstractmethod
+    def shard_tensors(self, model: nn.Module, mesh: DeviceMesh, *, sequence: bool) -> None:
+        """Split the matrices of the bare `model` over the one dimension of `mesh`, in place, as DTensors.
+
+        Args:
+            model: The same on all ranks.
+            mesh: The ranks that share it.
+            sequence: Whether what is between the matrices is split along the sequence.
+        """
+
+
+class PipelineParallel(ABC):
+    """A workload that supports the mesh dimension `pp`."""
+
+    @abstractmethod
+    def make_stage(self, model: nn.Module, index: int, count: int) -> nn.Module:
+        """Return stage `index` of `count` of the bare `model`, which it takes apart: one input, one output."""
+
+    @abstractmethod
+    def tied_parameters(self, stage: nn.Module) -> list[nn.Parameter]:
+        """Return the parameters of a bare stage of which the first and the last stage each have a copy."""
+
+    @abstractmethod
+    def split_batch(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Return the input of the model and the target of its output."""
+
+    @abstractmethod
+    def output_loss(self, output: Tensor, target: Tensor) -> Tensor:
+        """Return the scalar loss of the model's output; that of a batch is the mean over equal parts of it."""
