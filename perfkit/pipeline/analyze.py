@@ -12,7 +12,8 @@ from perfkit.accelerators import accelerators
 from perfkit.analysis.per_rank.summary import check_step_marker
 from perfkit.analysis.per_run.jobs import Job, split_jobs
 from perfkit.analysis.per_run.manifest_checks import missing_sweep_points
-from perfkit.analysis.per_run.report_builder import NamedSummary, build_run_report
+from perfkit.analysis.per_run.rank_reports import NamedSummary
+from perfkit.analysis.per_run.report_builder import build_run_report
 from perfkit.errors import StoreError, TraceError, UsageError
 from perfkit.executors import ExecutorOptions, check, open_executor
 from perfkit.insights.ranking import find_insights

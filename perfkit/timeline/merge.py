@@ -13,7 +13,7 @@ from msgspec import Struct, structs
 from perfkit.analysis.cross_rank.clock_alignment import align, aligned
 from perfkit.analysis.cross_rank.matching import match
 from perfkit.analysis.per_rank.summary import check_step_marker
-from perfkit.analysis.per_run.report_builder import NamedSummary, group_by_rank
+from perfkit.analysis.per_run.rank_reports import NamedSummary, group_by_rank
 from perfkit.errors import StoreError, TraceError, UsageError
 from perfkit.executors import ExecutorOptions
 from perfkit.pipeline.scheduler import Progress, TraceScheduler

@@ -12,7 +12,7 @@ from itertools import combinations
 from typing import Final, NamedTuple
 
 from perfkit.analysis.per_run.rank_assignment import assign_ranks
-from perfkit.analysis.per_run.report_builder import NamedSummary, clash
+from perfkit.analysis.per_run.rank_reports import NamedSummary, clash
 
 _MAX_GAP_NS: Final = 3_600 * 10**9
 """Longest time between traces of one job on one host, unless its ranks are the same before and after."""

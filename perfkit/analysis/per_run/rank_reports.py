@@ -1,0 +1,112 @@
+"""Group the traces of a run by rank, and build the report of each rank."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from perfkit.analysis.per_rank.collective_calls import CollectiveCalls, concatenate_cycles
+from perfkit.analysis.per_rank.summary import TraceSummary
+from perfkit.analysis.per_run.rank_assignment import assign_ranks
+from perfkit.schema.aggregate import add_collectives, add_operators, add_phases, join_memory
+from perfkit.schema.common import Finding, Severity
+from perfkit.schema.rank import RankReport
+
+
+class NamedSummary(NamedTuple):
+    """A trace's summary and its file name, relative to the run."""
+
+    file: str
+    summary: TraceSummary
+
+
+class Ranks(NamedTuple):
+    """The reports of a run's ranks, the collectives of ranks with a known number, and findings."""
+
+    reports: list[RankReport]
+    calls: dict[int, CollectiveCalls]
+    findings: list[Finding]
+
+
+def group_by_rank(traces: Sequence[NamedSummary], default: int | None = None) -> Ranks:
+    """Group traces by rank, in order of time; `default` is the rank of traces without one."""
+    known: dict[int, list[NamedSummary]] = defaultdict(list)
+    unranked: list[NamedSummary] = []
+    numbers, findings = assign_ranks([(named.file, named.summary.header.rank) for named in traces], default)
+    for named, number in zip(traces, numbers, strict=True):
+        if number is None:
+            unranked.append(named)
+        else:
+            known[number].append(named)
+    reports = []
+    calls: dict[int, CollectiveCalls] = {}
+    for number, members in sorted(known.items()):
+        cycles = sorted(members, key=lambda named: (named.summary.steps[0].start_ns, named.file))
+        findings.extend(_multiple_traces(number, cycles))
+        kept = _without_clashes(number, cycles, findings)
+        reports.append(_rank_report(number, kept))
+        calls[number] = concatenate_cycles([named.summary.calls for named in kept])
+    severity: Severity = "warning" if len(traces) > 1 else "info"
+    message = "rank unknown, neither in the header nor in the file name: use --rank, or name the file rank<N>.json.gz"
+    if len(traces) > 1:
+        message += "; analyse traces of another job separately"
+    for named in unranked:
+        findings.append(Finding(code="rank_unknown", severity=severity, message=message, file=named.file))
+        reports.append(_rank_report(None, [named]))
+    return Ranks(reports, calls, findings)
+
+
+def _multiple_traces(rank: int, traces: list[NamedSummary]) -> list[Finding]:
+    """Return a finding if several traces of one rank are not numbered as its profiling cycles."""
+    cycles = {named.summary.header.perfkit.cycle for named in traces if named.summary.header.perfkit}
+    if len(cycles) == len(traces) or len(traces) == 1:
+        return []
+    rule = "traces that do not overlap and have the same world size are treated as its profiling cycles"
+    message = f"{len(traces)} traces claim rank {rank}: {rule}"
+    return [Finding(code="multiple_traces_per_rank", severity="warning", message=message, rank=rank)]
+
+
+def _without_clashes(rank: int, traces: list[NamedSummary], findings: list[Finding]) -> list[NamedSummary]:
+    """Keep the traces of one rank that do not overlap and have one world size; report the others as findings."""
+    kept: list[NamedSummary] = []
+    for named in traces:
+        if reason := clash(rank, named, kept):
+            message = f"{reason}: excluded; put each job into a separate folder"
+            findings.append(
+                Finding(code="duplicate_rank", severity="error", message=message, rank=rank, file=named.file)
+            )
+        else:
+            kept.append(named)
+    return kept
+
+
+def clash(rank: int, named: NamedSummary, kept: Sequence[NamedSummary]) -> str | None:
+    """Return why a trace cannot belong to the same rank of the same job as those before it; None if it can."""
+    size = named.summary.header.world_size
+    for other in kept:
+        if None not in (size, other_size := other.summary.header.world_size) and size != other_size:
+            return f"claims rank {rank} of world size {size}, but {other.file} has world size {other_size}"
+    last = kept[-1].summary.steps[-1] if kept else None
+    if last and named.summary.steps[0].start_ns < last.start_ns + last.wall_ns:
+        return f"claims rank {rank} at the same time as {kept[-1].file}"
+    return None
+
+
+def _rank_report(rank: int | None, traces: list[NamedSummary]) -> RankReport:
+    summaries = [named.summary for named in traces]
+    first = summaries[0]
+    return RankReport(
+        rank=rank,
+        traces=[named.file for named in traces],
+        host=first.header.host,
+        device="gpu" if any(summary.has_device for summary in summaries) else "cpu",
+        backend=first.header.backend,
+        steps=[step for summary in summaries for step in summary.steps],
+        operators=add_operators(row for summary in summaries for row in summary.operators),
+        collectives=add_collectives(row for summary in summaries for row in summary.collectives),
+        phases=add_phases(row for summary in summaries for row in summary.phases),
+        memory=join_memory(use for summary in summaries for use in summary.memory),
+        events={
+            kind: sum(summary.counts.get(kind, 0) for summary in summaries)
+            for kind in sorted({kind for summary in summaries for kind in summary.counts})
+        },
+    )
