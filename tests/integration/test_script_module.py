@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.launching import LIMIT_S, PYTHON, environment
+from tests.support.launching import PYTHON, execute
 
 SHOW = """
 import os, sys
@@ -30,15 +30,7 @@ def package(tmp_path: Path) -> Path:
 
 
 def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command,
-        env=environment(stub_torch=True),
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        check=False,
-    )
+    return execute(command, stub_torch=True, cwd=folder)
 
 
 @pytest.mark.parametrize("name", ["package.train", "package", "package.nothing", "nothing", "package.broken"])

@@ -60,7 +60,7 @@ def environment(*, stub_torch: bool = False) -> dict[str, str]:
 
 
 def execute(
-    command: list[str], *, limit_s: float = LIMIT_S, stub_torch: bool = False
+    command: list[str], *, limit_s: float = LIMIT_S, stub_torch: bool = False, cwd: Path = ROOT
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command,
@@ -69,7 +69,7 @@ def execute(
         text=True,
         timeout=limit_s,
         check=False,
-        cwd=ROOT,
+        cwd=cwd,
     )
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from perfkit.schema.common import Finding
 from perfkit.schema.cross_rank import BandwidthFit, CrossRankSummary, MatchedCollectiveStat, RankWait
-from perfkit.schema.manifest import FileBandwidth, Injection, Throughput
+from perfkit.schema.manifest import FileBandwidth, Injection, RankRecord, Throughput
 from perfkit.schema.rank import (
     CollectiveStat,
     ExposedNs,
@@ -148,6 +148,22 @@ def make_run(name: str = "transformer-hdf5-2ranks", **changes: Any) -> RunReport
         ],
     }
     return RunReport(**(fields | changes))
+
+
+def make_record(walls_ns: list[int], rank: int = 0, load_ns: list[int] | None = None) -> RankRecord:
+    """What a rank leaves in the manifest, with the wall times of its steps."""
+    return RankRecord(
+        rank=rank,
+        local_rank=rank,
+        node_rank=0,
+        host="h",
+        device="cpu",
+        device_name="c",
+        threads=1,
+        step_wall_ns=walls_ns,
+        load_ns=load_ns or [0] * len(walls_ns),
+        loss=[None] * len(walls_ns),
+    )
 
 
 def make_cost(plain_ns: int, recorded_ns: int) -> ProfilerCost:

@@ -12,10 +12,11 @@ from perfkit.comparison.changepoints import FEWEST_FOR_CHANGE_POINT, find_change
 from perfkit.errors import TraceError
 from perfkit.report import reporter
 from perfkit.schema.history import History
-from perfkit.schema.manifest import RankRecord, RunManifest
+from perfkit.schema.manifest import RunManifest
 from perfkit.stats.bootstrap import median_interval
 from perfkit.storage.run_folder import read_manifest, write_manifest
 from tests.support.histories import make_history, make_run_folder
+from tests.support.report_builders import make_record
 
 LOW = (10, 10.1, 10.2, 10.05)
 HIGH = (12, 12.1, 12.2, 12.3)
@@ -59,7 +60,7 @@ def test_steps_are_without_the_profiler_if_all_runs_have_such_steps(tmp_path: Pa
     assert "profiled step" in shown(perfkit.history(made))
     for run in ("run-00", "run-01"):
         manifest = read_manifest(made / run)
-        write_manifest(made / run, replace(manifest, step_kinds=["plain"] * 5, ranks=[record([7_000_000] * 5)]))
+        write_manifest(made / run, replace(manifest, step_kinds=["plain"] * 5, ranks=[make_record([7_000_000] * 5)]))
     (config,) = perfkit.history(made).configurations
     assert (config.measured_on, [point.step_ns for point in config.points]) == ("plain", [7_000_000] * 2)
     (marked,) = perfkit.history(made, step_marker="ProfilerStep#.*").configurations
@@ -70,21 +71,6 @@ def shown(history: History) -> str:
     stream = io.StringIO()
     reporter(History, "markdown").write(history, stream, top=9)
     return stream.getvalue()
-
-
-def record(walls_ns: list[int]) -> RankRecord:
-    return RankRecord(
-        rank=0,
-        local_rank=0,
-        node_rank=0,
-        host="h",
-        device="cpu",
-        device_name="c",
-        threads=1,
-        step_wall_ns=walls_ns,
-        load_ns=[0] * len(walls_ns),
-        loss=[None] * len(walls_ns),
-    )
 
 
 def test_runs_are_in_the_order_of_their_time_and_the_change_names_its_run(tmp_path: Path) -> None:

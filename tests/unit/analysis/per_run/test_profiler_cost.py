@@ -6,9 +6,8 @@ import pytest
 
 from perfkit.analysis.per_run.profiler_cost import profiler_cost
 from perfkit.report.content.run_facts import key_values
-from perfkit.schema.manifest import RankRecord
 from perfkit.schema.run import ProfilerCost
-from tests.support.report_builders import make_run
+from tests.support.report_builders import make_record, make_run
 
 US = 1_000
 
@@ -16,19 +15,7 @@ US = 1_000
 def cost_of(plain: Sequence[int], recorded: Sequence[int]) -> ProfilerCost:
     """The cost in a run of one rank with these steps (µs)."""
     walls_ns = [step * US for step in (*plain, *recorded)]
-    rank = RankRecord(
-        rank=0,
-        local_rank=0,
-        node_rank=0,
-        host="h",
-        device="cpu",
-        device_name="c",
-        threads=1,
-        step_wall_ns=walls_ns,
-        load_ns=[0] * len(walls_ns),
-        loss=[None] * len(walls_ns),
-    )
-    return profiler_cost([rank], [*["plain"] * len(plain), *["active"] * len(recorded)])  # type: ignore[list-item]
+    return profiler_cost([make_record(walls_ns)], [*["plain"] * len(plain), *["active"] * len(recorded)])  # type: ignore[list-item]
 
 
 def said(cost: ProfilerCost) -> str:

@@ -12,28 +12,13 @@ from perfkit.capture.recording.peak_flops import PEAKS, find_peak
 from perfkit.capture.recording.throughput import PeakFlops, StepWork, measure_throughput
 from perfkit.capture.recording.trace_export import compress
 from perfkit.errors import StoreError
-from perfkit.schema.manifest import RankRecord
-
-
-def record(rank: int, wall_ns: list[int], load_ns: list[int]) -> RankRecord:
-    return RankRecord(
-        rank=rank,
-        local_rank=rank,
-        node_rank=0,
-        host="h",
-        device="cpu",
-        device_name="c",
-        threads=1,
-        step_wall_ns=wall_ns,
-        load_ns=load_ns,
-        loss=[None] * len(wall_ns),
-    )
+from tests.support.report_builders import make_record
 
 
 def test_throughput_is_the_median_of_the_slowest_rank_over_plain_steps() -> None:
     ranks = [
-        record(0, [900, 100, 500, 200, 300], [9, 10, 9, 10, 10]),
-        record(1, [100, 400, 500, 100, 100], [9, 5, 9, 5, 5]),
+        make_record([900, 100, 500, 200, 300], 0, [9, 10, 9, 10, 10]),
+        make_record([100, 400, 500, 100, 100], 1, [9, 5, 9, 5, 5]),
     ]
     work = StepWork(batch_size=2, sample_bytes=8, tokens_per_sample=3, flops_per_token=5.0)
     found = measure_throughput(["cold", "plain", "active", "plain", "plain"], ranks, work, PeakFlops(flops_per_s=1e12))
@@ -44,20 +29,22 @@ def test_throughput_is_the_median_of_the_slowest_rank_over_plain_steps() -> None
     assert found.flops_per_s == pytest.approx(60 / 300e-9)
     assert found.mfu == pytest.approx(60 / 300e-9 / 2e12)
     assert found.read_bytes_per_s == pytest.approx(3 * 16 / 30e-9 + 3 * 16 / 15e-9)
-    waiting = measure_throughput(["plain"], [record(0, [900], [9])], work, PeakFlops(flops_per_s=None), reading=False)
+    waiting = measure_throughput(
+        ["plain"], [make_record([900], 0, [9])], work, PeakFlops(flops_per_s=None), reading=False
+    )
     assert waiting is not None
     assert waiting.read_bytes_per_s is None
 
 
 def test_throughput_without_plain_steps_or_figures() -> None:
     found = measure_throughput(
-        ["cold", "active"], [record(0, [10, 20], [1, 1])], StepWork(batch_size=1), PeakFlops(flops_per_s=None)
+        ["cold", "active"], [make_record([10, 20], 0, [1, 1])], StepWork(batch_size=1), PeakFlops(flops_per_s=None)
     )
     assert found is not None
     assert (found.measured_on, found.step_ns, found.tokens_per_s, found.mfu) == ("active", 20, None, None)
     assert found.mfu_reason is not None
     assert (
-        measure_throughput(["cold"], [record(0, [10], [1])], StepWork(batch_size=1), PeakFlops(flops_per_s=None))
+        measure_throughput(["cold"], [make_record([10], 0, [1])], StepWork(batch_size=1), PeakFlops(flops_per_s=None))
         is None
     )
 
