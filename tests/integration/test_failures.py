@@ -262,3 +262,33 @@ def test_what_ended_the_parent_is_what_ended_the_run(what: str, number: signal.S
         assert line.startswith("perfkit: error: ended by SIGHUP")
         assert failure.message == ("ended by SIGHUP" if what == "workload" else "ended by SIGTERM")
         assert job.returncode == 129
+
+
+@pytest.mark.slow  # waits for ranks that must be killed
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_second_signal_ends_ranks_that_ignore_the_first(
+    number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = str(Path(SABOTAGE).with_name("ignores_sigterm.py"))
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setenv("TMPDIR", str(scratch))
+    options = ["-n", "2", "--trace-dir", str(tmp_path / "traces"), "--", str(tmp_path)]
+    job = start([*PYTHON, "run", script, *options], tmp_path)
+    try:
+        for rank in range(2):
+            wait_for(tmp_path, f"ready{rank}")
+        processes = descendants_of(job.pid)
+        job.send_signal(number)
+        with pytest.raises(subprocess.TimeoutExpired):
+            job.wait(3)
+        job.send_signal(number)
+        job.wait(SOON_S)
+    finally:
+        job.kill()
+    check_nothing_left(processes)
+    assert own_lines(tmp_path) == [
+        f"perfkit: error: ended by a second {number.name}: the ranks went on after the first"
+    ]
+    assert job.returncode == 128 + number
+    assert list(scratch.glob("perfkit-*")) == []

@@ -14,7 +14,7 @@ from typing import Final
 from perfkit.capture.distributed.launcher_env import RENDEZVOUS_VARIABLE, detect_rank, find_launcher
 from perfkit.capture.distributed.lost_connection import is_lost_connection
 from perfkit.capture.lifecycle.first_failure import FirstFailure, read_first_failure
-from perfkit.capture.lifecycle.terminated import HangupError
+from perfkit.capture.lifecycle.terminated import HangupError, TerminatedError
 from perfkit.capture.messages import print_error
 from perfkit.errors import RunError, UsageError
 from perfkit.util.child_python import child_python
@@ -29,6 +29,8 @@ _QUIT_S: Final = 3.0
 _GROUP_QUIT_S: Final = 1.0
 """How long what the ranks have started may take to end after SIGTERM."""
 _CAUGHT: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
+"""Signals of which a second one ends ranks that ignore the first."""
 _OF_SCRIPTS: Final[Mapping[int, int]] = {signal.SIGHUP: signal.SIGTERM}
 """Signals that the ranks of a script get as another one: SIGHUP would end most scripts without a word."""
 
@@ -46,6 +48,7 @@ def launch(arguments: Sequence[str], ranks: int, *, name_failed: bool = False) -
     Raises:
         KeyboardInterrupt: A rank was interrupted, most likely together with all others.
         HangupError: A script was ended by SIGHUP.
+        TerminatedError: The ranks were ended by a second SIGTERM or SIGHUP, having ignored the first.
         RunError: A rank was killed by another signal.
         SystemExit: A rank failed, with its exit code; the rank has reported the error itself.
     """
@@ -163,13 +166,20 @@ class _Signals:
         self.received.append(number)
 
     def to_forward(self, translated: Mapping[int, int]) -> Iterator[int | None]:
-        """Yield the signals to forward, as they arrive; None whenever there is none."""
+        """Yield the signals to forward, as they arrive; None whenever there is none.
+
+        Raises:
+            TerminatedError: The ranks were to end, and have not ended, for the second time.
+        """
         while True:
             if self._forwarded == len(self.received):
                 yield None
                 continue
             number = self.received[self._forwarded]
             self._forwarded += 1
+            if number in _ENDING and self.received[: self._forwarded - 1].count(number):
+                error = HangupError if number == signal.SIGHUP else TerminatedError
+                raise error(f"ended by a second {signal.Signals(number).name}: the ranks went on after the first")
             yield translated.get(number, number)
 
     def take(self) -> bool:
