@@ -1,11 +1,13 @@
 """Record training runs with known delays; print how many stragglers perfkit finds, with which size, and whom it blames.
 
-Usage: python -m tests.benchmarks.bench_stragglers [--runs 72] [--ranks 2 4] [--seed 1] [--folder FOLDER]
+Usage: python -m tests.benchmarks.bench_stragglers [--runs 72] [--ranks 2 4] [--seed 1] [--real 20] [--folder FOLDER]
 
 Every set is recorded twice: `quiet`, with ranks at real-time priority (as root; else left out), and `loaded`,
-at normal priority beside whatever else the machine does, of which the load average is printed. Right is a run whose
-delayed ranks are named, with their pattern, and nobody else; its size is right within 20 %. Targets: quiet 98 % right,
-95 % of those with the right size, 1 % of the runs without a delay blaming somebody; loaded 80 % and 5 %.
+at normal priority beside whatever else the machine does, of which the load average is printed. The set `real` is of
+`perfkit run gpt` on two ranks that compute, without a delay: where ranks fill the cores, one may really be late.
+Right is a run whose delayed ranks are named, with their pattern, and nobody else; its size is right within 20 %.
+Targets: quiet 98 % right, 95 % of those with the right size, 1 % of the runs without a delay blaming somebody; loaded
+80 % and 5 %.
 """
 
 import argparse
@@ -97,6 +99,18 @@ def record(folder: Path, jobs: Sequence[Job], ranks: int, prefix: Sequence[str])
         raise SystemExit(f"ranks ended with {codes}")
 
 
+def record_real(folder: Path, count: int) -> list[Job]:
+    """Record `perfkit run` without a delay, `count` times; return the jobs."""
+    jobs = [Job(name=f"real-{number}", steps=9, layers=2, bucket_mb=25.0, jitter=0.0) for number in range(count)]
+    options = ["--preset", "tiny", "-n", "2", "--threads", "1", "--schedule", "wait=3,warmup=1,active=9"]
+    for job in jobs:
+        command = [sys.executable, "-m", "perfkit", "run", "gpt", *options, "--steps", "13"]
+        subprocess.run(
+            [*command, "--trace-dir", str(folder), "--name", job.name], check=True, capture_output=True, cwd=_ROOT
+        )
+    return jobs
+
+
 def sets() -> Iterator[tuple[str, Sequence[str]]]:
     """Yield the sets with the command that starts a rank."""
     if os.geteuid() == 0 and shutil.which(_REAL_TIME[0]):
@@ -111,6 +125,7 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4])
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--folder", type=Path, help="where to keep the traces")
+    parser.add_argument("--real", type=int, default=20, help="real runs without a delay")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         os.environ.setdefault("PERFKIT_CACHE_DIR", f"{scratch}/cache")
@@ -120,10 +135,18 @@ def main() -> None:
                 folder = (options.folder or Path(scratch)) / f"{name}-{ranks}"
                 folder.mkdir(parents=True)
                 record(folder, jobs, ranks, prefix)
-                load = os.getloadavg()[0]
-                judged = score(folder, jobs, ranks)
-                print(f"{'set':>7} {'ranks':>5} {'load':>5} {'right':>16} {'size of those':>16} {'falsely blamed':>16}")
-                print(f"{name:>7} {ranks:>5} {load:>5.1f} {judged}", flush=True)
+                show(name, ranks, folder, jobs)
+        if options.real:
+            folder = (options.folder or Path(scratch)) / "real"
+            show("real", 2, folder, record_real(folder, options.real))
+
+
+def show(name: str, ranks: int, folder: Path, jobs: Sequence[Job]) -> None:
+    """Analyse a recorded set and print its row."""
+    load = os.getloadavg()[0]
+    judged = score(folder, jobs, ranks)
+    print(f"{'set':>7} {'ranks':>5} {'load':>5} {'right':>16} {'size of those':>16} {'falsely blamed':>16}")
+    print(f"{name:>7} {ranks:>5} {load:>5.1f} {judged}", flush=True)
 
 
 if __name__ == "__main__":
