@@ -13,18 +13,13 @@ _UNLISTED_PREFIXES: Final = ("gpu", "gcu")
 _UNLISTED_BACKENDS: Final = ("cncl", "mccl")
 """Backends of devices that have no row: Cambricon's and Moore Threads'."""
 
-_LEGACY_ANNOTATION: Final = re.compile(r"ProfilerStep#\d+$|enumerate\(DataLoader\)#|perfkit\.data_loading$")
-"""Before annotations had a category of their own, they were written as `Operator`."""
-
-
-def is_legacy_annotation(name: str) -> bool:
-    """Return whether an event of category `Operator` (not `cpu_op`) with this name is an annotation."""
-    return _LEGACY_ANNOTATION.match(name) is not None
+LEGACY_ANNOTATION: Final = re.compile(r"ProfilerStep#\d+$|enumerate\(DataLoader\)#|perfkit\.data_loading$")
+"""Names of annotations among the events of category `Operator` (not `cpu_op`): they had no category of their own."""
 
 
 @lru_cache(maxsize=256)
 def kind_of(category: str) -> EventKind:
-    """Return the kind of complete events (`ph == "X"`) of a category; see `is_legacy_annotation` for the exception."""
+    """Return the kind of complete events (`ph == "X"`) of a category; see `LEGACY_ANNOTATION` for the exception."""
     for pattern, kind in _kinds():
         if pattern.fullmatch(category):
             return kind

@@ -3,22 +3,24 @@
 Every step is a pass over a whole column of the batch; the records are released with their batch.
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
-from itertools import compress
+from itertools import compress, islice
 from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perfkit.trace.allocator_events import AllocatorEventCollector
-from perfkit.trace.categories import communication_operators, is_legacy_annotation, kind_of
+from perfkit.trace.categories import LEGACY_ANNOTATION, communication_operators, kind_of
 from perfkit.trace.collective_args import CollectiveArgsBuilder
 from perfkit.trace.event_decoding import NotAnEvent, RawArgs, RawEvent, RawInstant, RawMetadata, parse_int
 from perfkit.trace.events import AllocatorTimeline, EventKind, Events, TimelineDetail
 from perfkit.trace.growable_array import GrowableArray
 from perfkit.trace.intervals import Ints
 from perfkit.trace.lanes import ANNOUNCEMENTS, Id, Lanes
+from perfkit.trace.name_matching import starting_with
 from perfkit.trace.timestamps import to_nanoseconds
 
 _IS_KEPT: Final = np.array([kind in (0, 1, 2, 3, 4) for kind in EventKind])
@@ -35,27 +37,33 @@ _DTYPES: Final[dict[str, type[np.generic]]] = {
     "category": np.int32,
 }
 
+_DISPATCHES: Final = re.compile(r"c10d::|_c10d_functional::")
+"""Operators that issue collectives."""
+
 KeyT = TypeVar("KeyT", bound=Hashable)
 
 
 class _Interned(dict[KeyT, int], Generic[KeyT]):
-    """Index values in the order of their first appearance; calls `on_new` with each new one."""
+    """Index values in the order of their first appearance; calls `on_new` with the new ones of a column."""
 
-    def __init__(self, on_new: Callable[[KeyT], None] = lambda _: None) -> None:
+    def __init__(self, on_new: Callable[[list[KeyT]], None] = lambda _: None) -> None:
         super().__init__()
         self._on_new = on_new
 
     def __missing__(self, key: KeyT) -> int:
-        self._on_new(key)
         self[key] = index = len(self)
         return index
 
     def column(self, values: Iterable[KeyT], count: int) -> NDArray[np.int32]:
-        return np.fromiter(map(self.__getitem__, values), np.int32, count)
+        known = len(self)
+        indices = np.fromiter(map(self.__getitem__, values), np.int32, count)
+        if len(self) > known:
+            self._on_new(list(islice(reversed(self), len(self) - known))[::-1])
+        return indices
 
 
 class _Flags(bytearray):
-    """One flag per index, computed when the index is assigned."""
+    """One flag per index."""
 
     def at(self, indices: NDArray[np.int32]) -> NDArray[np.bool_]:
         # Not copied: a program may put a counter into its names, and have a million of them.
@@ -101,8 +109,8 @@ class EventTableBuilder:
         self._is_wanted = np.ones_like(_IS_KEPT) if detailed else _IS_KEPT
         self._is_legacy_annotation, self._communicates, self._is_dispatch = _Flags(), _Flags(), _Flags()
         self._kind_of_category: list[EventKind] = []
-        self._categories: _Interned[str | None] = _Interned(self._classify_category)
-        self._names: _Interned[str] = _Interned(self._classify_name)
+        self._categories: _Interned[str | None] = _Interned(self._classify_categories)
+        self._names: _Interned[str] = _Interned(self._classify_names)
         self._threads: _Interned[tuple[int | str, int | str]] = _Interned()
         self._columns = {
             name: GrowableArray(dtype) for name, dtype in _DTYPES.items() if detailed or name != "category"
@@ -125,13 +133,13 @@ class EventTableBuilder:
         """Whether items were added, none of which is an event: it is a list of something else."""
         return self._has_items and not self._has_events
 
-    def _classify_category(self, category: str | None) -> None:
-        self._kind_of_category.append(EventKind.UNKNOWN if category is None else kind_of(category))
+    def _classify_categories(self, categories: list[str | None]) -> None:
+        self._kind_of_category += [EventKind.UNKNOWN if one is None else kind_of(one) for one in categories]
 
-    def _classify_name(self, name: str) -> None:
-        self._is_legacy_annotation.append(is_legacy_annotation(name))
-        self._communicates.append(communication_operators().match(name) is not None)
-        self._is_dispatch.append(name.startswith(("c10d::", "_c10d_functional::")))
+    def _classify_names(self, names: list[str]) -> None:
+        self._is_legacy_annotation.extend(starting_with(names, LEGACY_ANNOTATION).tobytes())
+        self._communicates.extend(starting_with(names, communication_operators()).tobytes())
+        self._is_dispatch.extend(starting_with(names, _DISPATCHES).tobytes())
 
     def add(self, batch: list[Any]) -> None:
         """Add the events of a batch; of those that are not complete, only the allocator's are kept."""

@@ -102,6 +102,13 @@ class Events:
         """Return the rows of the given kinds, in file order."""
         return np.flatnonzero(np.isin(self.kind, kinds))
 
+    def names_of(self, rows: Ints | NDArray[np.bool_]) -> Ints:
+        """Return the distinct names of rows, as indices in ascending order."""
+        # Not `np.unique`, which takes 70 times as long as a sort where most names differ (numpy 2.3 and later).
+        has = np.zeros(len(self.names), np.bool_)
+        has[self.name[rows]] = True
+        return np.flatnonzero(has)
+
 
 class Header(Struct, frozen=True, kw_only=True):
     """The header of a trace; None for what it does not have."""

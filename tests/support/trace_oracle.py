@@ -4,7 +4,7 @@ import json
 from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
 from typing import Any, NamedTuple
 
-from perfkit.trace.categories import is_legacy_annotation, kind_of
+from perfkit.trace.categories import LEGACY_ANNOTATION, kind_of
 from perfkit.trace.events import CollectiveArgs, EventKind, Events, RankTrace
 
 KEPT = (EventKind.KERNEL, EventKind.COPY, EventKind.LAUNCH, EventKind.OPERATOR, EventKind.ANNOTATION)
@@ -46,7 +46,7 @@ def _row(event: dict[str, Any]) -> Row | None:
     if str(event.get("ph")) != "X" or isinstance(event.get("ph"), Number) or category is None:
         return None
     kind = kind_of(shown(category))
-    if kind is EventKind.OPERATOR and category != "cpu_op" and is_legacy_annotation(name):
+    if kind is EventKind.OPERATOR and category != "cpu_op" and LEGACY_ANNOTATION.match(name):
         kind = EventKind.ANNOTATION
     start_ns, dur_ns = nanoseconds(event.get("ts")), nanoseconds(event.get("dur"))
     if kind not in KEPT or start_ns is None:

@@ -17,6 +17,7 @@ from perfkit.schema.kernel_rules import KernelRule
 from perfkit.trace.categories import backend_annotations, communication_operators, whole_span_annotations
 from perfkit.trace.events import EventKind, Events
 from perfkit.trace.intervals import Ints, contained, innermost
+from perfkit.trace.name_matching import starting_with
 
 _CHUNK: Final = 1 << 16
 _MAX_CHUNKS: Final = 8
@@ -43,9 +44,9 @@ def classify_names(events: Events, kernel_rules: Sequence[KernelRule] = ()) -> N
     """
     own, count = tuple(kernel_rules), len(events.names)
     kernel = np.full(count, NO_RULE, np.int8)
-    kernels = np.unique(events.name[events.kind == EventKind.KERNEL])
+    kernels = events.names_of(events.kind == EventKind.KERNEL)
     kernel[kernels] = [kernel_code(events.names[name], own) for name in kernels.tolist()]
-    host = np.unique(events.name[events.rows(EventKind.OPERATOR, EventKind.ANNOTATION)]).astype(np.int64)
+    host = events.names_of(events.rows(EventKind.OPERATOR, EventKind.ANNOTATION))
     communicating = _matching(events, host, communication_operators())
     # Backends' annotations are among what communicates, and those of a whole span among these.
     annotations = _matching(events, np.flatnonzero(communicating), backend_annotations())
@@ -61,7 +62,7 @@ def classify_names(events: Events, kernel_rules: Sequence[KernelRule] = ()) -> N
 def _matching(events: Events, names: Ints, pattern: "re.Pattern[str]") -> NDArray[np.bool_]:
     """Return which of all names match, of the candidates `names`."""
     matching = np.zeros(len(events.names), np.bool_)
-    matching[names] = [pattern.match(events.names[name]) is not None for name in names.tolist()]
+    matching[names] = starting_with([events.names[name] for name in names.tolist()], pattern)
     return matching
 
 

@@ -9,7 +9,8 @@ from typing import Final
 
 DATA_LOADING: Final = r"enumerate\(DataLoader\)#|perfkit\.data_loading$"
 
-STEP: Final = r"ProfilerStep#(\d+)"
+STEP: Final = "ProfilerStep#"
+"""What torch calls a step, before its number."""
 
 OPERATORS: Final[tuple[tuple[str, str], ...]] = (
     (r"all_?reduce|cross_device_reduce_\dstage", "all_reduce"),

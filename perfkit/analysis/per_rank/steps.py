@@ -11,12 +11,16 @@ from perfkit.analysis.per_rank import name_patterns as rules
 from perfkit.analysis.per_rank.classify import Device
 from perfkit.trace.events import EventKind, Events
 from perfkit.trace.intervals import Ints
+from perfkit.trace.name_matching import starting_with
 
 _NEVER = np.iinfo(np.int64).min
 
 BEFORE_THE_FIRST: Final = -1
 AFTER_THE_LAST: Final = -2
 _DIGITS: Final = re.compile(r"\d+")
+_STEP: Final = re.compile(rf"{rules.STEP}(\d+)$")
+_STEP_NUMBER: Final = slice(len(rules.STEP), len(rules.STEP) + 18)
+"""Where a step's name has its number, of which no more digits fit a column."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,17 +105,18 @@ def _first(steps: Steps, most: int) -> Steps:
 
 def step_names(events: Events, rows: Ints, marker: str | None) -> NDArray[np.bool_]:
     """Return which names, of those that the annotations `rows` have, mark a step; `marker` as in `find_steps`."""
-    pattern = re.compile(marker or rules.STEP)
-    match = pattern.search if marker else pattern.fullmatch
     marks = np.zeros(len(events.names), np.bool_)
-    names = np.unique(events.name[rows])
-    marks[names] = [match(events.names[name]) is not None for name in names.tolist()]
+    names = events.names_of(rows)
+    texts = [events.names[name] for name in names.tolist()]
+    marks[names] = [re.search(marker, text) is not None for text in texts] if marker else starting_with(texts, _STEP)
     return marks
 
 
 def _numbers(events: Events, rows: Ints, marker: str | None) -> list[int | None]:
     """Return the number of each step: the marker's first group, or the last number in the match, or its index."""
-    pattern = re.compile(marker or rules.STEP)
+    if marker is None:
+        return [int(events.names[name][_STEP_NUMBER]) for name in events.name[rows].tolist()]
+    pattern = re.compile(marker)
     return [_number(pattern.search(events.names[name]), order) for order, name in enumerate(events.name[rows].tolist())]
 
 
@@ -139,7 +144,7 @@ def _bounds(host_start_ns: Ints, last_host_end_ns: int, events: Events, device: 
 
 
 def _whole_trace(events: Events, device: Device) -> Steps | None:
-    rows = np.union1d(events.rows(EventKind.OPERATOR), device.row)
+    rows = np.concatenate([events.rows(EventKind.OPERATOR), device.row])
     if not len(rows):
         return None
     bounds = np.array([events.start_ns[rows].min(), events.end_ns[rows].max()], np.int64)
