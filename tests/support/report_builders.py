@@ -190,6 +190,7 @@ def make_efficiency(**changes: Any) -> Efficiency:
         "au": 0.62,
         "t_ns": 260 * MS,
         "t_ideal_ns": 229 * MS,
+        "own_ns": 229 * MS,
         "replayed_ns": 229 * MS,
         "mean_compute_ns": 146.0 * MS,
         "max_compute_ns": 195 * MS,

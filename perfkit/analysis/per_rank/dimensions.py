@@ -102,7 +102,7 @@ class Dimensions:
             site: what issued it, as in `find_issuing_sites`.
         """
         group = self._groups.get(collective.group) if collective.group is not None else None
-        ranks = _listed_ranks(collective.members) or (group.ranks if group else None)
+        ranks = listed_ranks(collective.members) or (group.ranks if group else None)
         by_mesh = self._by_mesh(ranks) if ranks else self._of_point_to_point(collective.operator)
         by_name = described_dimension(description or (group.description if group else None))
         return by_mesh or by_name or _by_site(collective.operator, site)
@@ -156,7 +156,7 @@ def _by_site(operator: str, site: int) -> str | None:
     return "dp" if site == _DDP_HOOK and operator == "all_reduce" else None
 
 
-def _listed_ranks(members: str | None) -> tuple[int, ...] | None:
+def listed_ranks(members: str | None) -> tuple[int, ...] | None:
     """Return the ranks that a trace lists, such as `[0, 2]`; None if it lists none or abbreviates them."""
     if members is None or not re.fullmatch(r"\[\s*\d{1,7}(\s*,\s*\d{1,7})*\s*\]", members):
         return None
