@@ -6,7 +6,7 @@ where it was issued. A dimension that none of these tells stays unknown: it is n
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -51,34 +51,51 @@ _MEGATRON: Final = (
 )
 """What Megatron-LM's `parallel_state` calls its groups; programs derived from it append a suffix."""
 
-SITES: Final[tuple[tuple[str, str], ...]] = (
-    ("FSDP::", "shard"),
-    ("FullyShardedDataParallel.", "shard"),
-    ("PP:", "pp"),
-)
-"""Beginnings of annotations of torch's FSDP2, FSDP1 and pipeline schedules, and the dimension of what they issue."""
 
-_NOWHERE: Final = 0
+class _Site(NamedTuple):
+    """Annotations within which the program issues collectives of one dimension."""
+
+    beginning: str
+    """How their names begin."""
+    operators: frozenset[str]
+    """The collectives that only this part of torch issues there: what it encloses may issue others."""
+    dimension: str
+
+
+_SITES: Final = (
+    _Site("FSDP::", frozenset({"all_gather", "reduce_scatter"}), "shard"),
+    _Site("FSDP::", frozenset({"all_reduce"}), "replicate"),
+    _Site("FSDP::all_gather", frozenset({"unknown"}), "shard"),
+    _Site("FullyShardedDataParallel._", frozenset({"all_gather", "reduce_scatter"}), "shard"),
+    _Site("FullyShardedDataParallel._", frozenset({"all_reduce"}), "replicate"),
+    _Site("DistributedDataParallel.forward", frozenset({"broadcast"}), "dp"),
+    _Site("Optimizer.step#ZeroRedundancyOptimizer", frozenset({"broadcast"}), "dp"),
+    _Site("PP:", frozenset({"send", "recv", "send_recv"}), "pp"),
+)
+"""FSDP2, FSDP1 (but not its `forward`, which encloses the model's), DDP's broadcasts of buffers, those of parameters by
+ZeroRedundancyOptimizer, and pipeline schedules, as torch annotates them. The first that applies decides."""
+
 _DDP_HOOK: Final = 1
-_FIRST_SITE: Final = 2
+"""The lowest bit of a code; each of `_SITES` has one of the next."""
 
 
 def find_issuing_sites(events: Events, rows: Ints) -> Ints:
-    """Return what issued the collective at each row (-1: unknown), as a code for `Dimensions.name`; shape (c,)."""
-    site = np.where(in_gradient_hook(events, rows), _DDP_HOOK, _NOWHERE)
-    known = np.flatnonzero((rows >= 0) & (site == _NOWHERE))
+    """Return where the collective at each row (-1: unknown) was issued, as a code for `Dimensions.name`; shape (c,)."""
+    code = np.where(in_gradient_hook(events, rows), _DDP_HOOK, 0).astype(np.int64)
+    known = np.flatnonzero(rows >= 0)
     annotations = events.rows(EventKind.ANNOTATION, EventKind.OPERATOR)
-    for number, (beginning, _) in enumerate(SITES):
+    for beginning in dict.fromkeys(site.beginning for site in _SITES):
         named = np.array([name.startswith(beginning) for name in events.names] or [False], np.bool_)
         within = nested_on_thread(events, rows[known], annotations[named[events.name[annotations]]])
-        site[known[within]] = _FIRST_SITE + number
-        known = known[~within]
-    return site.astype(np.int64)
+        code[known[within]] |= sum(
+            _DDP_HOOK << place for place, site in enumerate(_SITES, 1) if site.beginning == beginning
+        )
+    return code
 
 
 def is_ddp_hook(site: int) -> bool:
     """Return whether a code of `find_issuing_sites` is that of a gradient hook."""
-    return site == _DDP_HOOK
+    return bool(site & _DDP_HOOK)
 
 
 class Dimensions:
@@ -99,7 +116,7 @@ class Dimensions:
         Args:
             collective: its identity.
             description: what the event calls its group, if it does.
-            site: what issued it, as in `find_issuing_sites`.
+            site: where it was issued, as in `find_issuing_sites`.
         """
         group = self._groups.get(collective.group) if collective.group is not None else None
         ranks = listed_ranks(collective.members) or (group.ranks if group else None)
@@ -148,12 +165,13 @@ def _mesh_dimension(given: str) -> str:
     return _JOINT.join(name for name in DIMENSIONS if name in found)
 
 
-def _by_site(operator: str, site: int) -> str | None:
+def _by_site(operator: str, code: int) -> str | None:
     if operator in _EXPERT_OPERATORS:
         return "ep"
-    if site >= _FIRST_SITE:
-        return SITES[site - _FIRST_SITE][1]
-    return "dp" if site == _DDP_HOOK and operator == "all_reduce" else None
+    if is_ddp_hook(code) and operator == "all_reduce":
+        return "dp"
+    within = (site for place, site in enumerate(_SITES, 1) if code & _DDP_HOOK << place)
+    return next((site.dimension for site in within if operator in site.operators), None)
 
 
 def listed_ranks(members: str | None) -> tuple[int, ...] | None:
