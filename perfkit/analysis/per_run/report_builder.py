@@ -105,10 +105,12 @@ def _compare(grouped: Ranks, manifest: RunManifest | None, known_size: int | Non
         world_size: number of ranks; if unknown, at least as many as the highest rank tells.
     """
     numbered = [rank for rank in grouped.reports if rank.rank is not None]
-    matched = match(name_pipeline_groups(grouped.calls, manifest.mesh if manifest else ()), known_size)
+    mesh = manifest.mesh if manifest else ()
+    matched = match(name_pipeline_groups(grouped.calls, mesh), known_size)
     clocks = align(matched, {rank.rank: rank.host for rank in numbered if rank.rank is not None})
     matched = split_receives(matched, clocks)
-    summary = summarize_cross_rank(matched, grouped.reports, clocks, known_size) if len(grouped.calls) > 1 else None
+    several = len(grouped.calls) > 1
+    summary = summarize_cross_rank(matched, grouped.reports, clocks, known_size, mesh) if several else None
     factors = efficiency(numbered, grouped.calls, matched, _partial(numbered, known_size, world_size))
     dimensions = summarize_dimensions(matched, numbered, factors, known_size)
     return _Compared(matched, summary, factors, dimensions)
