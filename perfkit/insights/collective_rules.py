@@ -3,9 +3,11 @@
 from collections import defaultdict
 from typing import Final
 
+from perfkit.insights.dimension_advice import REPLICATED
 from perfkit.insights.rule import InsightDraft, Rule
 from perfkit.insights.run_context import RunContext
 from perfkit.schema.cross_rank import MatchedCollectiveStat
+from perfkit.schema.rank import CollectiveStat
 from perfkit.util.formatting import duration, escape_unprintable, size
 
 _MIN_SHARE: Final = 0.05
@@ -14,6 +16,7 @@ _TINY_BYTES: Final = 16_384
 """Up to this size the time of a collective is nearly all latency."""
 _MANY: Final = 10
 """Fewest tiny collectives per step that are many."""
+_DEPENDENT: Final = frozenset({"tp", "pp", "cp", "ep", "shard"})
 _DDP_FORWARD: Final = "DistributedDataParallel.forward"
 _ZERO: Final = "Optimizer.step#ZeroRedundancyOptimizer"
 
@@ -22,7 +25,7 @@ def _tiny(context: RunContext) -> InsightDraft | None:
     steps = len({step.step for rank in context.run.ranks for step in rank.steps})
     groups: dict[tuple[str, str | None], list[MatchedCollectiveStat]] = defaultdict(list)
     for row in context.run.cross_rank.collectives if context.run.cross_rank else ():
-        if row.bytes is not None and row.bytes <= _TINY_BYTES and row.transfer_ns is not None:
+        if row.bytes is not None and row.bytes <= _TINY_BYTES and row.transfer_ns is not None and _may_join(row):
             groups[row.operator, row.group].append(row)
     if not groups or not steps:
         return None
@@ -38,9 +41,15 @@ def _tiny(context: RunContext) -> InsightDraft | None:
         f"{many:.0f} tiny collectives per step ({escape_unprintable(operator)}, {size(round(carried))} in all) take "
         f"{duration(taken_ns)} of data transfer, nearly all of it latency",
         {"collectives": many, "bytes": carried, "transfer_ns": taken_ns},
-        "combine them into one, or issue them only every few steps (metrics, for example)",
+        "combine them into one if they do not depend on each other, or issue them only every few steps (metrics, for "
+        "example)",
         saving_ns,
     )
+
+
+def _may_join(row: MatchedCollectiveStat) -> bool:
+    """Return whether a collective may be combined with others: those that split a layer or its input depend on them."""
+    return row.dimension is None or not _DEPENDENT & set(row.dimension.split("+"))
 
 
 def _transfer_ns(rows: list[MatchedCollectiveStat]) -> float:
@@ -63,7 +72,7 @@ def _buffers(context: RunContext) -> InsightDraft | None:
     # ZeRO's optimizer broadcasts parameters, which must be.
     if _DDP_FORWARD not in phases or any(name.startswith(_ZERO) for name in phases):
         return None
-    rows = [row for rank in context.run.ranks for row in rank.collectives if row.operator == "broadcast"]
+    rows = [row for rank in context.run.ranks for row in rank.collectives if _is_buffer(row)]
     count = sum(row.count for row in rows) / context.rank_steps
     exposed_ns = sum(row.exposed_ns for row in rows) / context.rank_steps
     if count < 1 or context.share(exposed_ns) < _MIN_SHARE:
@@ -76,6 +85,10 @@ def _buffers(context: RunContext) -> InsightDraft | None:
         "pass broadcast_buffers=False to DDP, if the buffers need not agree in every step",
         exposed_ns,
     )
+
+
+def _is_buffer(row: CollectiveStat) -> bool:
+    return row.operator == "broadcast" and row.dimension in (*REPLICATED, None)
 
 
 TINY: Final = Rule("tiny_collectives", _tiny)

@@ -1,18 +1,32 @@
 """The input of insight rules: a run, its mean step, and its place among the other runs."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from perfkit.schema.common import CATEGORIES, Category
 from perfkit.schema.cross_rank import Straggler
+from perfkit.schema.dimensions import DimensionStat
 from perfkit.schema.run import RunReport
 from perfkit.schema.scaling import MultiRunSummary, OptionComparison, ScalingPoint, ScalingSeries
 
-_GATHERING: Final = ("zero2", "zero3", "hsdp")
-"""Values of `--dp`."""
-_FSDP: Final = ("FSDP::", "FullyShardedDataParallel.")
-"""Beginnings of annotations of torch's FSDP."""
+
+class DimensionTime(NamedTuple):
+    """Exposed communication of one dimension of parallelism: means per step and rank (ns)."""
+
+    name: str | None
+    """As in `perfkit.schema.dimensions`; None if unknown."""
+    exposed_ns: float
+    wait_ns: float
+    transfer_ns: float
+    across_hosts: bool
+    """Whether any of its groups is known to span hosts."""
+
+    @property
+    def parts(self) -> frozenset[str]:
+        """The dimensions that it joins; empty if it is unknown."""
+        return frozenset(self.name.split("+")) if self.name else frozenset()
 
 
 class RunContext(NamedTuple):
@@ -38,24 +52,23 @@ class RunContext(NamedTuple):
         """Return an option of the run; None if unknown."""
         return (self.run.config or {}).get(name)
 
-    def splits_layers(self) -> bool:
-        """Return whether the run is tensor-parallel or a pipeline: that communication grows with the tokens of a step.
-
-        Accumulating gradients, or larger batches, do not make it less per sample.
-        """
-        mesh = self.option("mesh")
-        return isinstance(mesh, str) and any(part.partition("=")[0].strip() in ("pp", "tp") for part in mesh.split(","))
-
-    def gathers_parameters(self) -> bool:
-        """Return whether parameters are sharded, by torch's FSDP, old or new: each micro-step gathers them anew.
-
-        Accumulating gradients saves only the reduction of gradients; larger micro-steps save both.
-        """
-        if self.option("dp") in _GATHERING:
-            return True
-        ranks = self.run.ranks
-        wrapped = any(phase.name.startswith(_FSDP) for rank in ranks for phase in rank.phases)
-        return wrapped and any(row.operator == "all_gather" for rank in ranks for row in rank.collectives)
+    def dimensions(self) -> list[DimensionTime]:
+        """Return the communication by dimension; empty without collectives of known ranks."""
+        summary = self.run.dimensions
+        rows: dict[str | None, list[DimensionStat]] = defaultdict(list)
+        for row in summary.rows if summary else ():
+            rows[row.dimension].append(row)
+        steps = summary.rank_steps if summary and summary.rank_steps else 1
+        return [
+            DimensionTime(
+                name=name,
+                exposed_ns=sum(row.exposed_ns for row in several) / steps,
+                wait_ns=sum(row.exposed_wait_ns for row in several) / steps,
+                transfer_ns=sum(row.exposed_transfer_ns for row in several) / steps,
+                across_hosts=any(row.across_hosts for row in several),
+            )
+            for name, several in rows.items()
+        ]
 
     def has(self, code: str) -> bool:
         """Return whether the run has a finding with this code."""

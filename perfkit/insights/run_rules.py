@@ -7,8 +7,9 @@ names. The potential saving is an upper bound: the exposed time itself.
 from typing import Final
 
 from perfkit.insights.collective_rules import BUFFERS, TINY
+from perfkit.insights.dimension_advice import is_whole_model, reduce_transfer, spans_hosts
 from perfkit.insights.rule import InsightDraft, Rule
-from perfkit.insights.run_context import RunContext, stragglers_of
+from perfkit.insights.run_context import DimensionTime, RunContext, stragglers_of
 from perfkit.insights.waiting import cause_of_waiting, speed_up_input
 from perfkit.scaling.points import oversubscribed as shared_cores
 from perfkit.schema.common import Category
@@ -54,6 +55,8 @@ def _waiting(context: RunContext) -> InsightDraft | None:
     # Without a known straggler, the first collective's waiting may be the ranks' start-up skew.
     if wait_ns < _MAJORITY * exposed_ns or (not slow and context.has("start_skew")):
         return None
+    if not slow and (most := _longest(context, "wait_ns")) is not None and "pp" in most.parts:
+        return None  # a pipeline waits by construction
     partial = len(context.run.ranks) < context.run.world_size
     # With ranks missing, transfers are an upper bound: a missing rank may have been later.
     part = f"{'at least ' if partial else ''}{percent(wait_ns / exposed_ns)} of it waiting for"
@@ -83,52 +86,81 @@ def _cost_sentence(context: RunContext, exposed_ns: float) -> str:
 
 def _transfer(context: RunContext) -> InsightDraft | None:
     exposed_ns = context.exposed_ns["communication"]
-    if context.share(exposed_ns) < MIN_SHARE or context.run.world_size < 2 or context.splits_layers():
+    if context.share(exposed_ns) < MIN_SHARE or context.run.world_size < 2:
         return None
     parts = _communication(context)
     if parts is None or len(context.run.ranks) < context.run.world_size:
         return (
             _unsplit_communication(context, exposed_ns) if parts is None or parts[0] < _MAJORITY * exposed_ns else None
         )
-    transfer_ns = exposed_ns - parts[0]
-    if transfer_ns <= _MAJORITY * exposed_ns or context.share(transfer_ns) < MIN_SHARE:
+    one = _longest(context, "transfer_ns", but="pp")
+    if (
+        one is None
+        or spans_hosts(one)
+        or one.transfer_ns <= _MAJORITY * one.exposed_ns
+        or context.share(one.transfer_ns) < MIN_SHARE
+    ):
         return None
     rows = context.run.cross_rank.collectives if context.run.cross_rank else []
-    most = max(rows, key=lambda row: row.count * (row.transfer_ns or 0), default=None)
+    most = max(
+        (row for row in rows if row.dimension == one.name),
+        key=lambda row: row.count * (row.transfer_ns or 0),
+        default=None,
+    )
     what = (
         f", dominated by {escape_unprintable(most.operator)} of {size(most.bytes)}"
         if most and most.bytes and most.transfer_ns
         else ""
     )
-    evidence = {"exposed_share": context.share(exposed_ns), "transfer_ns": transfer_ns}
+    evidence = {"exposed_share": context.share(exposed_ns), "transfer_ns": one.transfer_ns}
     if most and most.busbw:
         evidence["busbw"] = most.busbw
-    sentence = f"{_cost_sentence(context, exposed_ns)}, {percent(transfer_ns / exposed_ns)} of it data transfer{what}"
-    return InsightDraft(sentence, evidence, _reduce_transfer(context), transfer_ns)
+    of = f" of dimension {escape_unprintable(one.name or 'unknown')}" if len(context.dimensions()) > 1 else ""
+    share = percent(one.transfer_ns / exposed_ns)
+    sentence = f"{_cost_sentence(context, exposed_ns)}, {share} of it data transfer{of}{what}"
+    return InsightDraft(sentence, evidence, reduce_transfer(context, one) or _COMPARE_BANDWIDTH, one.transfer_ns)
 
 
-def _unsplit_communication(context: RunContext, exposed_ns: float) -> InsightDraft:
-    """Return the draft for communication that cannot be split, because ranks or matches are missing."""
-    missing = context.run.world_size - len(context.run.ranks)
-    why = f"{missing} ranks have no trace" if missing > 0 else "most of it has no counterpart on another rank"
+_COMPARE_BANDWIDTH: Final = (
+    "compare the bus bandwidth with that of the network, and see whether transfers could overlap with computation"
+)
+"""True of any transfer, whatever it serves."""
+
+
+def _tensor_parallel_hosts(context: RunContext) -> InsightDraft | None:
+    one = next((one for one in context.dimensions() if spans_hosts(one)), None)
+    if one is None or context.share(one.exposed_ns) < MIN_SHARE:
+        return None
     return InsightDraft(
-        f"{_cost_sentence(context, exposed_ns)}; how much of it is waiting is unknown: {why}",
-        {"exposed_share": context.share(exposed_ns), "exposed_ns": exposed_ns},
-        "analyse the traces of all ranks" if missing > 0 else _reduce_transfer(context),
-        exposed_ns,
+        f"tensor-parallel groups span hosts; their communication, a part of every layer, is exposed for "
+        f"{percent(context.share(one.exposed_ns))} of the step",
+        {"exposed_share": context.share(one.exposed_ns), "transfer_ns": one.transfer_ns},
+        "keep each tensor-parallel group on one host: make it the innermost dimension of the mesh, of a size that "
+        "divides the ranks of a host",
+        one.transfer_ns,
     )
 
 
-def _reduce_transfer(context: RunContext) -> str:
-    if context.option("overlap") is False:
-        return "remove --no-overlap, so that gradients are averaged during backward"
-    own = context.option("accumulate") is not None
-    if context.gathers_parameters():
-        larger = "use a larger --batch-size" if own else "increase the batch of a micro-step"
-        return f"{larger}: each micro-step gathers the sharded parameters once, whatever its number of samples"
-    if own:
-        return "use --accumulate 2 to halve the transfers per sample, or a larger --batch-size to overlap more of them"
-    return "accumulate gradients over micro-steps, or increase the batch per rank: fewer transfers per sample"
+def _longest(context: RunContext, field: str, but: str = "") -> DimensionTime | None:
+    """Return the dimension with the most exposed time of a kind; None without any."""
+    found = [one for one in context.dimensions() if but not in one.parts]
+    return max(found, key=lambda one: float(getattr(one, field)), default=None)
+
+
+def _unsplit_communication(context: RunContext, exposed_ns: float) -> InsightDraft | None:
+    """Return the draft for communication that cannot be split, because ranks or matches are missing."""
+    missing = context.run.world_size - len(context.run.ranks)
+    why = f"{missing} ranks have no trace" if missing > 0 else "most of it has no counterpart on another rank"
+    most = _longest(context, "exposed_ns")
+    if missing <= 0 and most is not None and "pp" in most.parts:
+        return None
+    advice = reduce_transfer(context, most) if most is not None else None
+    return InsightDraft(
+        f"{_cost_sentence(context, exposed_ns)}; how much of it is waiting is unknown: {why}",
+        {"exposed_share": context.share(exposed_ns), "exposed_ns": exposed_ns},
+        "analyse the traces of all ranks" if missing > 0 else advice or _COMPARE_BANDWIDTH,
+        exposed_ns,
+    )
 
 
 def _exposed_without_straggler(context: RunContext, category: Category) -> float:
@@ -199,8 +231,7 @@ def _reduce_idle(context: RunContext) -> str:
     if context.option("compile") is None:
         return "inspect the gaps in the trace: launches, Python, synchronisation"
     # perfkit refuses to compile a model that is split or sharded.
-    whole = not (context.splits_layers() or context.gathers_parameters())
-    if gpu and whole and context.option("compile") is False:
+    if gpu and is_whole_model(context) and context.option("compile") is False:
         return "use --compile, or a larger batch: fewer launches for the same work"
     return (
         "use a larger batch: more work per launch" if gpu else "re-run with --pyinstrument to find the Python hotspot"
@@ -228,10 +259,11 @@ def _copies(context: RunContext) -> InsightDraft | None:
 OVERSUBSCRIBED: Final = Rule("oversubscribed", _oversubscribed, explains_all=True)
 WAITING: Final = Rule("waiting", _waiting)
 TRANSFER: Final = Rule("transfer", _transfer)
+TENSOR_PARALLEL_HOSTS: Final = Rule("tensor_parallel_hosts", _tensor_parallel_hosts)
 INPUT: Final = Rule("input", _input)
 HOST: Final = Rule("host", _host)
 COPIES: Final = Rule("copies", _copies)
-RULES: Final = (OVERSUBSCRIBED, WAITING, TRANSFER, TINY, BUFFERS, INPUT, HOST, COPIES)
+RULES: Final = (OVERSUBSCRIBED, WAITING, TRANSFER, TENSOR_PARALLEL_HOSTS, TINY, BUFFERS, INPUT, HOST, COPIES)
 """Evaluated on each run, in this order."""
 
 

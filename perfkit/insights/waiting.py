@@ -9,6 +9,7 @@ from perfkit.analysis.cross_rank.straggler_sentences import (
     phase_clause,
     take_turns,
 )
+from perfkit.insights.dimension_advice import wait_less
 from perfkit.insights.rule import InsightDraft
 from perfkit.insights.run_context import RunContext
 from perfkit.schema.common import Category
@@ -42,10 +43,9 @@ def cause_of_waiting(context: RunContext, late: list[Straggler], wait_ns: float)
         steps = " and ".join(f"step {one.step} on rank {one.rank}" for one in once)
         what = f"find what runs in {steps} only: an evaluation, a checkpoint, a log"
         return InsightDraft(f"other ranks{one_off_clause(across, efficiency.wait_ns)}", {}, what, wait_ns)
-    stays = context.splits_layers() or context.gathers_parameters()
-    can_accumulate = context.option("accumulate") is not None and not stays
-    recommendation = "synchronise less often" + (": --accumulate" if can_accumulate else "")
-    return InsightDraft("other ranks, none of which is late beyond chance in all steps", {}, recommendation, wait_ns)
+    most = max(context.dimensions(), key=lambda one: one.wait_ns, default=None)
+    what = wait_less(context, most)
+    return InsightDraft("other ranks, none of which is late beyond chance in all steps", {}, what, wait_ns)
 
 
 def _for_stragglers(context: RunContext, late: list[Straggler], wait_ns: float) -> InsightDraft:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from msgspec.structs import asdict, fields
 
 from perfkit.schema.common import CATEGORIES, Finding
+from perfkit.schema.dimensions import DimensionStat
 from perfkit.schema.rank import CollectiveStat, MemoryPeak, OperatorStat, RankReport, StepBreakdown
 from perfkit.schema.report import Report
 from perfkit.schema.run import RunReport
@@ -32,6 +33,7 @@ STEP_COLUMNS: Final = (
 RANK_COLUMNS: Final = ("run", "rank", "host", "device", "backend", "steps", *STEP_COLUMNS[4:])
 OPERATOR_COLUMNS: Final = ("run", "rank", *(f.name for f in fields(OperatorStat)))
 COLLECTIVE_COLUMNS: Final = ("run", "rank", *(f.name for f in fields(CollectiveStat)))
+DIMENSION_COLUMNS: Final = ("run", *(f.name for f in fields(DimensionStat)), "rank_steps")
 LOAD_COLUMNS: Final = ("run", "source", "rank", "step", "count", "sum_ns", "max_ns", "exposed_ns")
 MEMORY_COLUMNS: Final = ("run", "rank", "device", *(f.name for f in fields(MemoryPeak)), "limit_bytes")
 FINDING_COLUMNS: Final = ("run", *(f.name for f in fields(Finding)))
@@ -71,6 +73,7 @@ _NULLABLE_INTEGERS: Final[tuple[str, ...]] = (
     "rank",
     "step",
     "group_size",
+    "groups",
     "bytes",
     "threads",
     "reserved_bytes",
@@ -107,6 +110,8 @@ class DataFrames:
     """One row per kernel or operator and rank."""
     collectives: "DataFrame"
     """One row per operator, group, size and type of collective and rank."""
+    dimensions: "DataFrame"
+    """One row per dimension of parallelism, on one host or across hosts: sums over the run's `rank_steps` steps."""
     loads: "DataFrame"
     """One row per step and rank: time spent loading data."""
     memory: "DataFrame"
@@ -126,6 +131,7 @@ def dataframes(report: Report) -> DataFrames:
         ranks=dataframe(rank_rows(report), RANK_COLUMNS),
         operators=dataframe(operator_rows(report), OPERATOR_COLUMNS),
         collectives=dataframe(collective_rows(report), COLLECTIVE_COLUMNS),
+        dimensions=dataframe(dimension_rows(report), DIMENSION_COLUMNS),
         loads=dataframe(load_rows(report), LOAD_COLUMNS),
         memory=dataframe(memory_rows(report), MEMORY_COLUMNS),
         findings=dataframe(finding_rows(report), FINDING_COLUMNS),
@@ -207,6 +213,13 @@ def collective_rows(report: Report) -> Iterator[dict[str, Value]]:
     for run, rank in _ranks(report):
         for stat in rank.collectives:
             yield {"run": run.run, "rank": rank.rank, **asdict(stat)}
+
+
+def dimension_rows(report: Report) -> Iterator[dict[str, Value]]:
+    """Yield one row of `DIMENSION_COLUMNS` per dimension of a run's communication."""
+    for run, summary in ((run, run.dimensions) for run in report.runs):
+        for row in summary.rows if summary else ():
+            yield {"run": run.run, **asdict(row), "rank_steps": summary.rank_steps if summary else 0}
 
 
 def load_rows(report: Report) -> Iterator[dict[str, Value]]:

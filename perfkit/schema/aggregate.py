@@ -66,7 +66,8 @@ def add_collectives(rows: Iterable[CollectiveStat]) -> list[CollectiveStat]:
     """Return one row per operator, group, size and type; largest exposed time first, then largest total."""
     groups: dict[tuple[object, ...], list[CollectiveStat]] = defaultdict(list)
     for row in rows:
-        groups[row.operator, row.group, row.group_size, row.bytes, row.dtype, row.ddp_bucket].append(row)
+        key = (row.operator, row.group, row.group_size, row.bytes, row.dtype, row.ddp_bucket, row.dimension)
+        groups[key].append(row)
     added = [
         group[0]
         if len(group) == 1
@@ -81,6 +82,7 @@ def add_collectives(rows: Iterable[CollectiveStat]) -> list[CollectiveStat]:
             exposed_ns=sum(row.exposed_ns for row in group),
             max_ns=max(row.max_ns for row in group),
             ddp_bucket=group[0].ddp_bucket,
+            dimension=group[0].dimension,
         )
         for group in groups.values()
     ]

@@ -27,6 +27,8 @@ class MatchedCollectiveStat(Struct, frozen=True, kw_only=True):
     """`algbw` times the factor for the operator and group size, as in nccl-tests."""
     ddp_bucket: bool = False
     """Whether DDP's reducer issued them: all-reduces of buckets of gradients."""
+    dimension: str | None = None
+    """Dimension of parallelism that they serve: dp, shard, tp, pp …, several joined by `+`; None if unknown."""
 
 
 class RankWait(Struct, frozen=True, kw_only=True):

@@ -88,6 +88,8 @@ class CollectiveStat(Struct, frozen=True, kw_only=True, gc=False):
     max_ns: int
     ddp_bucket: bool = False
     """Whether DDP's reducer issued them: all-reduces of buckets of gradients."""
+    dimension: str | None = None
+    """Dimension of parallelism that they serve: dp, shard, tp, pp …, several joined by `+`; None if unknown."""
 
 
 class MemoryPeak(Struct, frozen=True, kw_only=True, gc=False):

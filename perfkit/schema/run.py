@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from perfkit.schema.common import Category, Finding
 from perfkit.schema.cross_rank import CrossRankSummary
+from perfkit.schema.dimensions import DimensionSummary
 from perfkit.schema.display import RunPlots
 from perfkit.schema.manifest import FileBandwidth, Injection, Throughput
 from perfkit.schema.rank import RankReport
@@ -85,6 +86,8 @@ class Efficiency(Struct, frozen=True, kw_only=True):
     """Wall time summed over steps, the largest over ranks, from when the last of them began to record."""
     t_ideal_ns: int
     """Time of the run with zero-cost transfers, by replay; at most `t_ns`."""
+    own_ns: int
+    """Time of the rank with the most compute, copies, idle time and data loading: without any communication."""
     replayed_ns: int
     """The same before it is clipped to its bounds."""
     mean_compute_ns: float
@@ -183,6 +186,8 @@ class RunReport(RunPlots, Struct, frozen=True, kw_only=True):
     """None without steps of known ranks."""
     cross_rank: CrossRankSummary | None
     """None for a single rank."""
+    dimensions: DimensionSummary | None = None
+    """None without collectives of known ranks."""
     cross_check: CrossCheck | None = None
     """None if not requested, or if the other tool failed."""
     findings: list[Finding]

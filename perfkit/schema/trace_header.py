@@ -40,6 +40,9 @@ class PerfkitHeader(Struct, frozen=True, kw_only=True):
     cycle: Whole = 0
     workload: str | None = None
     source: str | None = None
+    mesh: dict[str, Whole] = {}
+    """Size of each dimension of the mesh of ranks, outermost first: the last varies fastest with the rank. Empty if
+    unknown, as for a script."""
     steps: tuple[Whole, Whole] | None = None
     """First and last completed step; the trace may also contain the beginning of the next one. None in traces of older
     versions."""

@@ -13,7 +13,9 @@ from perfkit.trace.growable_array import GrowableArray
 from perfkit.trace.intervals import Ints
 
 _LARGEST_ARGUMENT_BYTES: Final = 1 << 16
-_FIELDS: Final = attrgetter("collective", "in_elements", "out_elements", "dtype", "group", "group_size", "members")
+_FIELDS: Final = attrgetter(
+    "collective", "in_elements", "out_elements", "dtype", "group", "group_size", "members", "description"
+)
 
 
 class CollectiveArgsBuilder:
@@ -67,6 +69,7 @@ def decode_collective_args(args: RawArgs, *, is_dispatch: bool) -> CollectiveArg
         group=parse_text(args.group),
         group_size=parse_count(args.group_size),
         members=parse_text(args.members),
+        description=parse_text(args.description),
         input_dims=_decoded(_limited(args.input_dims)),
         input_type=_decoded(_limited(args.input_type)),
         is_dispatch=is_dispatch,

@@ -40,6 +40,7 @@ class RawArgs(Struct, gc=False, frozen=True):
     group_size: Any = msgspec.field(name="Group size", default=None)
     sequence: Any = msgspec.field(name="Seq", default=None)
     members: Any = msgspec.field(name="Process Group Ranks", default=None)
+    description: Any = msgspec.field(name="Process Group Description", default=None)
     input_dims: Raw = msgspec.field(name="Input Dims", default=_MISSING)
     input_type: Raw = msgspec.field(name="Input type", default=_MISSING)
 
@@ -238,6 +239,7 @@ def _raw_args(args: dict[str, Any]) -> RawArgs:
         group_size=_converted(args.get("Group size")),
         sequence=_converted(args.get("Seq")),
         members=_converted(args.get("Process Group Ranks")),
+        description=_converted(args.get("Process Group Description")),
         input_dims=_re_encoded(args.get("Input Dims")),
         input_type=_re_encoded(args.get("Input type")),
     )

@@ -42,6 +42,8 @@ class CollectiveArgs(Struct, frozen=True, kw_only=True):
     group_size: int | None = None
     members: str | None = None
     """The group's ranks as written in the trace, which abbreviates long lists."""
+    description: str | None = None
+    """What the program calls the group, such as `mesh_tp`."""
     input_dims: Any = None
     """`Input Dims`: nested lists of sizes, as recorded with shapes."""
     input_type: Any = None
@@ -110,6 +112,15 @@ class Events:
         return np.flatnonzero(has)
 
 
+class ProcessGroup(Struct, frozen=True, kw_only=True):
+    """A process group of the rank, as torch writes it into the header."""
+
+    name: str
+    description: str | None = None
+    ranks: tuple[int, ...] | None = None
+    """None if the trace does not contain them."""
+
+
 class Header(Struct, frozen=True, kw_only=True):
     """The header of a trace; None for what it does not have."""
 
@@ -120,6 +131,8 @@ class Header(Struct, frozen=True, kw_only=True):
     base_ns: int = 0
     device_bytes: dict[int, int] = {}
     """Memory of each accelerator, by its number."""
+    groups: list[ProcessGroup] = []
+    """The rank's process groups; empty if the trace does not list them."""
     perfkit: PerfkitHeader | None = None
 
 

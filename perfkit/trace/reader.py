@@ -10,9 +10,9 @@ from perfkit.accelerators import accelerators
 from perfkit.errors import NotATraceError, TraceError
 from perfkit.schema.trace_header import HEADER_KEY, PerfkitHeader
 from perfkit.trace.decompression import TraceText
-from perfkit.trace.event_decoding import decode_number, decode_value, parse_count, parse_text
+from perfkit.trace.event_decoding import decode_number, decode_value, parse_count, parse_int, parse_text
 from perfkit.trace.event_table import EventTableBuilder
-from perfkit.trace.events import Header, RankTrace
+from perfkit.trace.events import Header, ProcessGroup, RankTrace
 from perfkit.trace.file_kind import describe_file
 from perfkit.trace.json_buffer import TextBuffer
 from perfkit.trace.json_scanner import SLICE_BYTES, JsonScanner
@@ -20,6 +20,10 @@ from perfkit.trace.lanes import LANES_KEY, MERGED_KEY, decode_lanes
 from perfkit.trace.timestamps import LIMIT_NS
 
 _MOST_DEVICES: Final = 64
+_MOST_GROUPS: Final = 4096
+_MOST_RANKS: Final = 1 << 20
+_USED: Final = ("rank", "world_size", "backend", "pg_config")
+"""Fields of `distributedInfo`."""
 
 
 def read_trace(
@@ -144,6 +148,7 @@ def _header(values: dict[str, bytes], path: Path, damage: list[str]) -> Header:
         host=parse_text(decoded.get("host_name")),
         base_ns=_base_ns(values.get("baseTimeNanoseconds", b"0"), path),
         device_bytes=decoded.get("deviceProperties") or {},
+        groups=_process_groups(info.get("pg_config")),
         perfkit=own,
     )
 
@@ -182,15 +187,32 @@ def _perfkit_header(value: bytes) -> PerfkitHeader | None:
 
 
 def _distributed_info(value: bytes) -> dict[str, Any]:
-    """Return only the fields that are used; the ranks of every process group may be megabytes."""
+    """Return only the fields that are used."""
     try:
         texts = msgspec.json.decode(value, type=dict[str, msgspec.Raw])
-        return {key: decode_value(bytes(texts[key])) for key in ("rank", "world_size", "backend") if key in texts}
+        return {key: decode_value(bytes(texts[key])) for key in _USED if key in texts}
     except msgspec.ValidationError:
         return {}
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         info = decode_value(value)
         return info if isinstance(info, dict) else {}
+
+
+def _process_groups(config: Any) -> list[ProcessGroup]:
+    """Return the process groups of the rank; those with more ranks than any job has are without ranks."""
+    rows = [group for group in config[:_MOST_GROUPS] if isinstance(group, dict)] if isinstance(config, list) else []
+    return [
+        ProcessGroup(name=name, description=parse_text(row.get("pg_desc")), ranks=_ranks(row.get("ranks")))
+        for row in rows
+        if (name := parse_text(row.get("pg_name"))) is not None
+    ]
+
+
+def _ranks(listed: Any) -> tuple[int, ...] | None:
+    if not isinstance(listed, list) or not 0 < len(listed) <= _MOST_RANKS:
+        return None
+    ranks = tuple(parse_int(rank, -1) for rank in listed)
+    return ranks if all(0 <= rank < _MOST_RANKS for rank in ranks) else None
 
 
 def _device_bytes(value: bytes) -> dict[int, int]:

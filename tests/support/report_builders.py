@@ -4,6 +4,7 @@ from typing import Any
 
 from perfkit.schema.common import Finding
 from perfkit.schema.cross_rank import BandwidthFit, CrossRankSummary, MatchedCollectiveStat, RankWait
+from perfkit.schema.dimensions import DimensionStat, DimensionSummary
 from perfkit.schema.manifest import FileBandwidth, Injection, RankRecord, Throughput
 from perfkit.schema.rank import (
     CollectiveStat,
@@ -140,6 +141,7 @@ def make_run(name: str = "transformer-hdf5-2ranks", **changes: Any) -> RunReport
         ),
         "efficiency": make_efficiency(),
         "cross_rank": make_across(),
+        "dimensions": make_dimensions(("dp", 30, 50), rank_steps=4),
         "injections": [Injection(phase="backward", delay_ns=60 * MS, rank=1)],
         "findings": [
             Finding(code="missing_sizes", severity="info", message="2 collectives have no size", rank=0),
@@ -190,6 +192,7 @@ def make_efficiency(**changes: Any) -> Efficiency:
         "au": 0.62,
         "t_ns": 260 * MS,
         "t_ideal_ns": 229 * MS,
+        "own_ns": 229 * MS,
         "replayed_ns": 229 * MS,
         "mean_compute_ns": 146.0 * MS,
         "max_compute_ns": 195 * MS,
@@ -204,7 +207,7 @@ def make_efficiency(**changes: Any) -> Efficiency:
 
 def make_across(**changes: Any) -> CrossRankSummary:
     """Two all_reduces of two ranks, and a broadcast, which has no waiting time."""
-    shared: dict[str, Any] = {"group": "default", "group_size": 2, "dtype": "float32"}
+    shared: dict[str, Any] = {"group": "default", "group_size": 2, "dtype": "float32", "dimension": "dp"}
     rate = 4_194_304 * 1e9 / (12 * MS)
     small = 1_024 * 1e9 / (1 * MS)
     rows = [
@@ -252,6 +255,32 @@ def make_across(**changes: Any) -> CrossRankSummary:
     return CrossRankSummary(**(fields | changes))
 
 
+def make_dimensions(*parts: tuple[str | None, float, float], rank_steps: int = 8, **changes: Any) -> DimensionSummary:
+    """Communication of these dimensions: name, exposed waiting and exposed transfer in ms, over all ranks and steps."""
+    rows = []
+    for name, wait_ms, transfer_ms in parts:
+        wait_ns, transfer_ns = round(wait_ms * MS), round(transfer_ms * MS)
+        fields: dict[str, Any] = {
+            "dimension": name,
+            "across_hosts": False,
+            "group_size": 2,
+            "groups": 1,
+            "calls": 16,
+            "bytes": 64_000_000,
+            "total_ns": wait_ns + transfer_ns,
+            "exposed_ns": wait_ns + transfer_ns,
+            "exposed_wait_ns": wait_ns,
+            "exposed_transfer_ns": transfer_ns,
+            "wait_unknown_ns": 0,
+            "share": 0.1,
+            "busbw": 1e9,
+            "serialisation_lost_ns": wait_ns,
+            "transfer_lost_ns": transfer_ns,
+        }
+        rows.append(DimensionStat(**(fields | changes)))
+    return DimensionSummary(rows=rows, rank_steps=rank_steps, outside_ns=0, outside_share=0.0, outside_lost_ns=0)
+
+
 def make_loading(**changes: Any) -> DataLoading:
     """Four loads from HDF5; from memory there is no file bandwidth."""
     fields: dict[str, Any] = {
@@ -297,6 +326,7 @@ def make_foreign_run(name: str = "foreign", **changes: Any) -> RunReport:
         "data_loading": None,
         "efficiency": None,
         "cross_rank": None,
+        "dimensions": None,
         "profiler_cost": None,
         "throughput": None,
         "config": None,

@@ -149,6 +149,7 @@ def efficiency(
         au=_utilisation(ranks),
         t_ns=longest,
         t_ideal_ns=ideal,
+        own_ns=floor,
         replayed_ns=replayed,
         mean_compute_ns=float(times.compute.mean()),
         max_compute_ns=int(times.compute.max()),

@@ -54,13 +54,15 @@ class _Category(NamedTuple):
     """Own times, shape (ranks, steps)."""
     beyond: Floats
     """Their excess over the other ranks."""
+    ranks: int
+    """Number of ranks that are compared in the run."""
 
 
 def find_periodic(times: OwnTimes) -> list[LateRank]:
     """Return the ranks that are late in every n-th step, by the shortest period that fits."""
-    first = OwnTimes(times.ranks, times.steps[:_MOST_STEPS], times.exposed_ns[:, :_MOST_STEPS])
+    first = times._replace(steps=times.steps[:_MOST_STEPS], exposed_ns=times.exposed_ns[:, :_MOST_STEPS])
     least_ns = MIN_SHARE * first.wall_ns
-    every = (_Category(name, first.of(name), excess(first.of(name))) for name in OWN)
+    every = (_Category(name, first.of(name), excess(first.of(name)), first.compared) for name in OWN)
     categories = [one for one in every if (one.beyond >= least_ns).any()]
     steps, waited = np.array(first.steps), waited_ns(first) if categories else None
     if waited is None:
@@ -110,7 +112,7 @@ def _late_cells(one: _Category, phase: Ints, least_ns: float) -> Bools:
         return late
     noise = max(pooled_noise_ns(one.values, phase) * math.sqrt(1 + median_variance(ranks - 1)), 1.0)
     # As many pairs of rank and phase as the search compares, over all periods up to this one.
-    compared = ranks * len(OWN) * period * (period + 1) // 2
+    compared = one.ranks * len(OWN) * period * (period + 1) // 2
     limit = upper_quantile(FALSE_ALARMS / compared, degrees_of_freedom(ranks, steps, period))
     return np.asarray(late & (middle * np.sqrt(count) > limit * MEDIAN_ERROR * noise))
 

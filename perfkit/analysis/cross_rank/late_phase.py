@@ -1,6 +1,6 @@
 """Name the phase of the training step in which a rank is late, where perfkit annotated the phases."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Final
 
@@ -10,18 +10,31 @@ from perfkit.phases import PREFIX
 from perfkit.schema.cross_rank import Straggler
 from perfkit.schema.rank import RankReport
 
+_NO_STAGES: Final[Mapping[int, int]] = {}
 _LEAST_SHARE: Final = 0.5
 _MOST_SHARE: Final = 1.5
 """A phase is named if it takes longer than on the other ranks by between these shares of the lag: in a phase in which
 ranks also wait, more than the delay may differ."""
 
 
-def name_phases(stragglers: Sequence[Straggler], ranks: Sequence[RankReport]) -> list[Straggler]:
-    """Return the stragglers, each with its phase if one takes longer by about the lag (metrics.md section 5)."""
+def name_phases(
+    stragglers: Sequence[Straggler], ranks: Sequence[RankReport], stage_of: Mapping[int, int] = _NO_STAGES
+) -> list[Straggler]:
+    """Return the stragglers, each with its phase if one takes longer by about the lag (metrics.md section 5).
+
+    Args:
+        stragglers: the ranks that are late.
+        ranks: all ranks of the run.
+        stage_of: stage of each rank of a pipeline: the phases of others are not compared.
+    """
     means = {rank.rank: _mean_phases(rank) for rank in ranks if rank.rank is not None}
     late = {row.rank for row in stragglers}
-    prompt = [phases for rank, phases in means.items() if rank not in late]
-    return [replace(row, phase=_phase_of(row, means[row.rank], prompt)) for row in stragglers]
+
+    def prompt(row: Straggler) -> list[dict[str, float]]:
+        stage = stage_of.get(row.rank)
+        return [phases for rank, phases in means.items() if rank not in late and stage_of.get(rank) == stage]
+
+    return [replace(row, phase=_phase_of(row, means[row.rank], prompt(row))) for row in stragglers]
 
 
 def _mean_phases(rank: RankReport) -> dict[str, float]:

@@ -44,6 +44,13 @@ class OwnTimes(NamedTuple):
     steps: list[int]
     exposed_ns: Ints
     """Shape (ranks, steps, categories)."""
+    of_ranks: int = 0
+    """Number of ranks of the run, if these are a part of them: the more are compared, the more chance finds."""
+
+    @property
+    def compared(self) -> int:
+        """Number of ranks that are compared in the run."""
+        return max(self.of_ranks, len(self.ranks))
 
     @property
     def own_ns(self) -> Ints:

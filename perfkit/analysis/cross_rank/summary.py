@@ -6,18 +6,24 @@ from statistics import median
 import numpy as np
 
 from perfkit.analysis.cross_rank.bandwidth import bus_factor, fits
+from perfkit.analysis.cross_rank.dimensions.stages import comparable_parts, find_stages
 from perfkit.analysis.cross_rank.late_phase import name_phases
 from perfkit.analysis.cross_rank.lateness import own_times
 from perfkit.analysis.cross_rank.matching import RECEIVE, SEND, MatchedCollectives
-from perfkit.analysis.cross_rank.stragglers import Stragglers, find_one_off_stragglers, find_stragglers
+from perfkit.analysis.cross_rank.stragglers import find_all_stragglers
 from perfkit.analysis.per_rank.collective_metadata import CollectiveKey
 from perfkit.schema.cross_rank import CrossRankSummary, HostClock, MatchedCollectiveStat, RankWait
+from perfkit.schema.manifest import MeshDimension
 from perfkit.schema.rank import RankReport
 from perfkit.trace.intervals import Ints
 
 
 def summarize_cross_rank(
-    matched: MatchedCollectives, ranks: Sequence[RankReport], clocks: list[HostClock], world_size: int | None = None
+    matched: MatchedCollectives,
+    ranks: Sequence[RankReport],
+    clocks: list[HostClock],
+    world_size: int | None = None,
+    mesh: Sequence[MeshDimension] = (),
 ) -> CrossRankSummary:
     """Sum matched collectives by kind and by rank, and find stragglers.
 
@@ -26,20 +32,22 @@ def summarize_cross_rank(
         ranks: their reports.
         clocks: the hosts' clocks.
         world_size: as the run's manifest or headers have it; None if they do not.
+        mesh: the run's mesh; empty if unknown.
     """
     rows = list(_shared(matched, world_size))
     rows.sort(key=lambda row: -row.count * ((row.wait_ns or 0) + (row.transfer_ns or 0)))
     comparable = len({rank.device for rank in ranks}) == 1
     times = own_times(ranks) if comparable else None
-    late = find_stragglers(times) if times else Stragglers([], 0)
+    stage_of = find_stages(mesh, matched.kinds)
+    late, once = find_all_stragglers(comparable_parts(times, stage_of) if times else [])
     return CrossRankSummary(
         collectives=rows,
         rank_waits=_waits(matched),
         matched=int((matched.collective >= 0).sum()),
         unmatched=int((~matched.alone & (matched.collective < 0)).sum()),
-        stragglers=name_phases(late.ranks, ranks),
+        stragglers=name_phases(late.ranks, ranks, stage_of),
         stragglers_gain_ns=late.gain_ns,
-        one_off_stragglers=find_one_off_stragglers(times, late) if times else [],
+        one_off_stragglers=once,
         clocks=clocks,
         bandwidth_fits=fits(rows),
     )

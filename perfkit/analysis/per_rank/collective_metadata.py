@@ -35,6 +35,8 @@ class CollectiveKey(NamedTuple):
     ddp_bucket: bool = False
     members: str | None = None
     """The group's ranks as written in the trace, because groups of one name may differ in them. Not part of tables."""
+    dimension: str | None = None
+    """Dimension of parallelism that it serves, such as `tp`; None if unknown."""
 
     def as_columns(self) -> dict[str, Any]:
         """Return the fields that are columns of tables."""

@@ -23,13 +23,14 @@ from perfkit.analysis.per_rank.collective_metadata import (
     operators_of,
     with_ddp_flag,
 )
+from perfkit.analysis.per_rank.dimensions import Dimensions, find_issuing_sites, is_ddp_hook
 from perfkit.analysis.per_rank.flight_recorder_join import join_flight_recorder
-from perfkit.analysis.per_rank.issue_sites import find_issue_sites, in_gradient_hook
+from perfkit.analysis.per_rank.issue_sites import find_issue_sites
 from perfkit.analysis.per_rank.steps import Steps
 from perfkit.schema.aggregate import add_collectives
 from perfkit.schema.rank import CollectiveStat
 from perfkit.schema.trace_header import RecordedCollective
-from perfkit.trace.events import CollectiveArgs, EventKind, Events
+from perfkit.trace.events import CollectiveArgs, EventKind, Events, Header
 from perfkit.trace.intervals import Ints, measure, split_overlap_to_earliest, uncovered_from
 
 _NEVER: Final = int(np.iinfo(np.int64).max)
@@ -61,15 +62,17 @@ def find_collectives(
     device: Device,
     activity: Activity,
     steps: Steps,
-    recorded: list[RecordedCollective],
+    header: Header,
 ) -> tuple[Collectives, list[str]]:
     """Return the collectives within the steps, and the operator of each that the flight recorder's list lacks.
 
     Without such a list no operator is returned.
     """
+    dimensions = Dimensions(header)
     if len(device.row):
-        return _device_collectives(events, names, device, activity, steps), []
-    return _host_collectives(events, names, activity, steps, recorded)
+        return _device_collectives(events, names, device, activity, steps, dimensions), []
+    recorded = (header.perfkit.collectives if header.perfkit else None) or []
+    return _host_collectives(events, names, activity, steps, recorded, dimensions)
 
 
 def _exposed(start: Ints, end: Ints, activity: Activity, steps: Steps) -> tuple[Ints, Ints]:
@@ -89,7 +92,9 @@ def _exposed(start: Ints, end: Ints, activity: Activity, steps: Steps) -> tuple[
 # ---- on a device ---------------------------------------------------------------------------------------------------
 
 
-def _device_collectives(events: Events, names: Names, device: Device, activity: Activity, steps: Steps) -> Collectives:
+def _device_collectives(
+    events: Events, names: Names, device: Device, activity: Activity, steps: Steps, dimensions: Dimensions
+) -> Collectives:
     chosen = np.flatnonzero(device.is_communication)
     chosen = chosen[np.argsort(events.start_ns[device.row[chosen]], kind="stable")]
     exposed, blocked = _exposed(events.start_ns[device.row[chosen]], events.end_ns[device.row[chosen]], activity, steps)
@@ -98,10 +103,17 @@ def _device_collectives(events: Events, names: Names, device: Device, activity: 
     rows, launch_row, step = device.row[chosen], device.launch_row[chosen], steps.device_step[chosen]
     kernels = _describe_kernels(events, names, rows, launch_row)
     first, group = _numbered(kernels.source * len(steps.number) + step)
+    args = events.collective_args.args
+
+    def describe(kind: int, described: int, site: int) -> CollectiveKey:
+        description = args[described].description if described >= 0 else None
+        return _complete(kernels.kinds[kind], dimensions, description, site)
+
     kinds, kind = intern_descriptions(
-        lambda kind, hook: with_ddp_flag(kernels.kinds[kind], in_hook=hook == 1),
+        describe,
         kernels.kind[first],
-        in_gradient_hook(events, launch_row[first]).astype(np.int64),
+        events.collective_args.args_index(kernels.source[first]),
+        find_issuing_sites(events, launch_row[first]),
     )
 
     def earliest(column: Ints) -> Ints:
@@ -119,6 +131,12 @@ def _device_collectives(events: Events, names: Names, device: Device, activity: 
         sequence=kernels.sequence[first],
         blocked=np.where(first_blocked < _NEVER, first_blocked, -1),
     )
+
+
+def _complete(kind: CollectiveKey, dimensions: Dimensions, description: str | None, site: int) -> CollectiveKey:
+    """Return a collective's identity with what follows from where it was issued."""
+    kind = with_ddp_flag(kind, in_hook=is_ddp_hook(site))
+    return kind._replace(dimension=dimensions.name(kind, description, site))
 
 
 def _numbered(keys: Ints) -> tuple[Ints, Ints]:
@@ -191,7 +209,12 @@ def _describe_kernels(events: Events, names: Names, rows: Ints, launch_row: Ints
 
 
 def _host_collectives(
-    events: Events, names: Names, activity: Activity, steps: Steps, recorded: list[RecordedCollective]
+    events: Events,
+    names: Names,
+    activity: Activity,
+    steps: Steps,
+    recorded: list[RecordedCollective],
+    dimensions: Dimensions,
 ) -> tuple[Collectives, list[str]]:
     rows = np.flatnonzero((events.kind == EventKind.ANNOTATION) & names.whole_span_annotation[events.name])
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
@@ -203,19 +226,19 @@ def _host_collectives(
     within = steps.within(start)
     inside = slice(None) if within.all() else np.flatnonzero(within)
 
-    def describe(operator: int, record: int, args: int, hook: int) -> CollectiveKey:
+    def describe(operator: int, record: int, args: int, site: int) -> CollectiveKey:
         if record >= 0:
             kind = from_record(operator_name(operator), recorded[record])
         else:
             kind = from_shapes(operator_name(operator), events.collective_args.args[args] if args >= 0 else None)
-        return with_ddp_flag(kind, in_hook=hook == 1)
+        return _complete(kind, dimensions, None, site)
 
     kinds, kind = intern_descriptions(
         describe,
         operator[inside],
         record.record_index[inside],
         np.where(record.record_index >= 0, -1, events.collective_args.args_index(rows))[inside],
-        in_gradient_hook(events, issues).astype(np.int64)[inside],
+        find_issuing_sites(events, issues)[inside],
     )
     issued = np.where(issues >= 0, events.start_ns[issues], start)
     collectives = Collectives(

@@ -78,13 +78,12 @@ def summarize_trace(
         message = f"{file}: no host operators, device activity or steps: nothing to analyse"
         raise TraceError(f"{message} ({damage})" if damage else message)
     activity = find_activity(events, names, device, steps)
-    recorded = (own.collectives if own else None) or []
-    collectives, unrecorded = find_collectives(events, names, device, activity, steps, recorded)
+    collectives, unrecorded = find_collectives(events, names, device, activity, steps, trace.header)
     findings = [*_damage(trace), *([] if len(device.row) else lost_device(trace))]
     findings += _step_findings(steps, device, step_marker)
     findings += possible_communication(events, names, device, trace.header.world_size)
     findings += _sizes_unmatched(unrecorded, len(collectives.start))
-    header, has_device = _without_collectives(trace.header), bool(len(device.row))
+    header, has_device = _without_lists(trace.header), bool(len(device.row))
     counts = {kind.name.lower(): count for kind, count in sorted(trace.counts.items())}
     breakdown = break_down(events, names, activity, steps)
     operators, distinct = tabulate_operators(events, names, device, activity, steps)
@@ -119,9 +118,9 @@ def _sizes_unmatched(operators: list[str], collectives: int) -> list[Finding]:
     return [Finding(code="collective_sizes_unmatched", severity="info", message=message)]
 
 
-def _without_collectives(header: Header) -> Header:
-    """Drop the part of the header that grows with the trace."""
-    return replace(header, perfkit=header.perfkit and replace(header.perfkit, collectives=None))
+def _without_lists(header: Header) -> Header:
+    """Drop the parts of the header that grow with the trace or the number of ranks."""
+    return replace(header, groups=[], perfkit=header.perfkit and replace(header.perfkit, collectives=None))
 
 
 def _damage(trace: RankTrace) -> list[Finding]:

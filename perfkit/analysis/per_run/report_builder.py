@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from perfkit.analysis.cross_rank.clock_alignment import align
+from perfkit.analysis.cross_rank.dimensions.summary import summarize_dimensions
 from perfkit.analysis.cross_rank.efficiency import efficiency
 from perfkit.analysis.cross_rank.findings import cross_rank_findings
 from perfkit.analysis.cross_rank.matching import MatchedCollectives, match
@@ -18,6 +19,7 @@ from perfkit.analysis.per_run.rank_reports import NamedSummary, Ranks, group_by_
 from perfkit.analysis.per_run.verdict import add_caveats, classify_bottleneck
 from perfkit.schema.common import Finding, Severity
 from perfkit.schema.cross_rank import CrossRankSummary
+from perfkit.schema.dimensions import DimensionSummary
 from perfkit.schema.manifest import RunManifest
 from perfkit.schema.rank import RankReport
 from perfkit.schema.run import Efficiency, RunReport
@@ -46,7 +48,7 @@ def build_run_report(
     world_sizes = [manifest.world.world_size] if manifest else _header_world_sizes(traces)
     known_size = max(world_sizes, default=0) or None
     world_size = known_size or max((rank.rank for rank in ranks if rank.rank is not None), default=0) + 1
-    matched, compared, efficient = _compare(grouped, manifest, known_size, world_size)
+    matched, compared, efficient, dimensions = _compare(grouped, manifest, known_size, world_size)
     loading = data_loading(ranks, manifest, _source(traces, manifest))
     communicated = {named.file: named.summary.communicated for named in traces}
     findings = [
@@ -74,6 +76,7 @@ def build_run_report(
         injections=manifest.injections if manifest else [],
         efficiency=efficient,
         cross_rank=compared,
+        dimensions=dimensions,
         findings=sorted(findings, key=lambda finding: _SEVERITY[finding.severity]),
         **(manifest_metrics(manifest) if manifest else {}),
     )
@@ -89,6 +92,7 @@ class _Compared(NamedTuple):
     summary: CrossRankSummary | None
     """None with fewer than two ranks."""
     efficiency: Efficiency | None
+    dimensions: DimensionSummary | None
 
 
 def _compare(grouped: Ranks, manifest: RunManifest | None, known_size: int | None, world_size: int) -> _Compared:
@@ -101,12 +105,15 @@ def _compare(grouped: Ranks, manifest: RunManifest | None, known_size: int | Non
         world_size: number of ranks; if unknown, at least as many as the highest rank tells.
     """
     numbered = [rank for rank in grouped.reports if rank.rank is not None]
-    matched = match(name_pipeline_groups(grouped.calls, manifest.mesh if manifest else ()), known_size)
+    mesh = manifest.mesh if manifest else ()
+    matched = match(name_pipeline_groups(grouped.calls, mesh), known_size)
     clocks = align(matched, {rank.rank: rank.host for rank in numbered if rank.rank is not None})
     matched = split_receives(matched, clocks)
-    summary = summarize_cross_rank(matched, grouped.reports, clocks, known_size) if len(grouped.calls) > 1 else None
+    several = len(grouped.calls) > 1
+    summary = summarize_cross_rank(matched, grouped.reports, clocks, known_size, mesh) if several else None
     factors = efficiency(numbered, grouped.calls, matched, _partial(numbered, known_size, world_size))
-    return _Compared(matched, summary, factors)
+    dimensions = summarize_dimensions(matched, numbered, factors, known_size)
+    return _Compared(matched, summary, factors, dimensions)
 
 
 def _header_world_sizes(traces: Sequence[NamedSummary]) -> list[int]:

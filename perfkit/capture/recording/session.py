@@ -15,7 +15,7 @@ writing and compressing a trace happen inside `step()` after that, so that they 
 import logging
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, TypeVar
@@ -72,6 +72,7 @@ class Session:
         options: What is recorded besides operators.
         workload: Name of the workload, for the trace's header.
         source: Name of the input source, for the trace's header.
+        mesh: Size of each dimension of the mesh of ranks, outermost first, for the trace's header.
         injections: Delays to inject into phases of this rank.
         recorders: Further profilers that record the same steps.
     """
@@ -86,6 +87,7 @@ class Session:
         options: ProfilerOptions | None = None,
         workload: str = "custom",
         source: str = "custom",
+        mesh: Mapping[str, int] | None = None,
         injections: Iterable[Injection] = (),
         recorders: Iterable[Recorder] = (),
     ) -> None:
@@ -96,6 +98,7 @@ class Session:
         self._schedule = schedule
         self._options = options or ProfilerOptions()
         self._names = workload, source
+        self._mesh = dict(mesh or {})
         self._delays_s = {
             phase: sum(i.delay_ns for i in injections if i.phase == phase and i.rank in (None, ranks.rank)) / 1e9
             for phase in {i.phase for i in injections}
@@ -300,6 +303,7 @@ class Session:
             cycle=cycle,
             workload=workload,
             source=source,
+            mesh=self._mesh,
             steps=(self._first_recorded, self.steps - 1),
             collectives=collectives_since(self._cycle_start_ns),
         )

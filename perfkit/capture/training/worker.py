@@ -232,6 +232,7 @@ def _session(
         options=options,
         workload=job.workload.name,
         source=job.data.source,
+        mesh=job.run.layout(ranks.world_size).sizes,
         injections=job.run.injections,
         recorders=recorders,
     )

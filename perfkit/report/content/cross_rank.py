@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from perfkit.report.content.dimensions import dimension_cell, dimension_column
 from perfkit.report.content.document import Cell, Column, Table
 from perfkit.report.content.kernel_names import collective_name
 from perfkit.schema.run import RunReport
@@ -59,7 +60,7 @@ def shared_collectives(run: RunReport, top: int) -> Table | None:
         return None
     cross_rank = run.cross_rank
     rows = cross_rank.collectives
-    left = len(rows) - top
+    left, dimension = len(rows) - top, dimension_column(rows)
     remark = f"matched across ranks: {cross_rank.matched} of {cross_rank.matched + cross_rank.unmatched}" + (
         f"; {left} more rows" if left > 0 else ""
     )
@@ -67,6 +68,7 @@ def shared_collectives(run: RunReport, top: int) -> Table | None:
         "Collectives across ranks (per collective: mean wait per rank; median transfer and its bandwidth)",
         (
             Column("operator", "name"),
+            *dimension,
             Column("ranks"),
             Column("size"),
             Column("count"),
@@ -78,6 +80,7 @@ def shared_collectives(run: RunReport, top: int) -> Table | None:
         [
             (
                 Cell(collective_name(row)),
+                *dimension_cell(row, dimension),
                 Cell(MISSING if row.group_size is None else str(row.group_size)),
                 Cell(size(row.bytes)),
                 Cell(str(row.count)),

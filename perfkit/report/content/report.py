@@ -3,6 +3,7 @@
 from perfkit.report.content import run_tables as tables
 from perfkit.report.content.cross_check import cross_check
 from perfkit.report.content.cross_rank import efficiency, fits, shared_collectives
+from perfkit.report.content.dimensions import by_dimension
 from perfkit.report.content.document import Document, InsightItem, Section, Tone
 from perfkit.report.content.phases import phases
 from perfkit.report.content.run_facts import finding_lines, findings, key_values
@@ -61,6 +62,7 @@ def _section(run: RunReport, top: int, whole: bool, alone: bool) -> Section:
             tables.memory(run),
             phases(run, top),
             tables.operators(run, top),
+            *by_dimension(run),
             tables.collectives(run, top),
             shared_collectives(run, top),
             fits(run),

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from perfkit.report.content import aggregates as sums
+from perfkit.report.content.dimensions import dimension_cell, dimension_column
 from perfkit.report.content.document import Cell, Column, Table
 from perfkit.report.content.kernel_names import collective_name
 from perfkit.schema.common import CATEGORIES, Category
@@ -337,10 +338,12 @@ def collectives(run: RunReport, top: int) -> Table | None:
         return None
     left = merged[top:]
     rest = duration(sum(s.exposed_ns for s in left))
+    dimension = dimension_column(merged)
     return Table(
         "Collectives" + (f" (over {len(run.ranks)} ranks)" if len(run.ranks) > 1 else ""),
         (
             Column("operator", "name"),
+            *dimension,
             Column("group", "name"),
             Column("size"),
             Column("type", "name"),
@@ -352,6 +355,7 @@ def collectives(run: RunReport, top: int) -> Table | None:
         [
             (
                 Cell(collective_name(s)),
+                *dimension_cell(s, dimension),
                 Cell(_group(s.group, s.group_size)),
                 Cell(size(s.bytes)),
                 Cell(escape_unprintable(s.dtype or MISSING)),

@@ -81,3 +81,13 @@ def test_broadcasts_of_buffers(phases: list[str], exposed_ms: int, *, said: bool
         insight = only("broadcast_buffers", several)
         assert insight.sentence.startswith("2 broadcasts per step expose 8.00 ms of communication; DDP broadcasts")
         assert insight.potential_saving_ns == 8 * MS
+
+
+@pytest.mark.parametrize(("dimension", "said"), [(None, 1), ("dp", 1), ("tp", 0), ("shard+cp", 0)])
+def test_collectives_that_depend_on_each_other_are_not_combined(dimension: str | None, said: int) -> None:
+    """Each all-reduce of tensor parallelism is part of its layer, however small it is."""
+    run = run_of(each_us=100, per_step=66)
+    assert run.cross_rank is not None
+    (row,) = run.cross_rank.collectives
+    across = replace(run.cross_rank, collectives=[replace(row, dimension=dimension)])
+    assert len(tiny(replace(run, cross_rank=across))) == said

@@ -16,8 +16,8 @@ from perfkit.schema.run import RunReport
 from tests.support.report_builders import (
     MS,
     make_across,
-    make_collective,
     make_cost,
+    make_dimensions,
     make_efficiency,
     make_foreign_run,
     make_loading,
@@ -45,7 +45,12 @@ def advice(run: RunReport) -> str:
 
 def run_of(*parts: dict[str, int], **changes: Any) -> RunReport:
     """A run with one rank per part, on as many cores."""
-    fields: dict[str, Any] = {"cross_rank": None, "efficiency": None, "data_loading": make_loading(source="memory")}
+    fields: dict[str, Any] = {
+        "cross_rank": None,
+        "efficiency": None,
+        "dimensions": None,
+        "data_loading": make_loading(source="memory"),
+    }
     return make_scaled(len(parts), 100, **(fields | {"ranks": make_ranks([QUIET | part for part in parts])} | changes))
 
 
@@ -76,6 +81,7 @@ def waiting_run(wait: int, transfer: int, *, slow: bool = True, **changes: Any) 
     late = make_straggler(1)
     fields: dict[str, Any] = {
         "efficiency": make_efficiency(wait_ns=wait * MS, transfer_ns=transfer * MS, unmatched_ns=0),
+        "dimensions": make_dimensions(("dp", wait, transfer)),
         "cross_rank": make_across(stragglers=[late] if slow else [], stragglers_gain_ns=20 * MS if slow else 0),
     }
     return run_of(*parts, **(fields | changes))
@@ -176,24 +182,6 @@ def test_waiting_for_a_single_delay_says_so() -> None:
 def test_start_up_skew_is_not_called_waiting() -> None:
     skew = Finding(code="start_skew", severity="info", message="it holds the skew")
     assert "waiting" not in {one.rule for one in found(waiting_run(128, 32, slow=False, findings=[skew]))}
-
-
-@pytest.mark.parametrize("mesh", ["pp=2", "dp=1,tp=2"])
-def test_communication_within_layers_or_between_stages_gets_no_advice_for_gradients(mesh: str) -> None:
-    config = {"accumulate": 1, "mesh": mesh}
-    assert "transfer" not in [insight.rule for insight in found(waiting_run(32, 128, config=config))]
-    waiting = found(waiting_run(128, 32, slow=False, config=config))
-    assert not any("--accumulate" in insight.recommendation for insight in waiting)
-    assert "--accumulate" in found(waiting_run(32, 128, config={"accumulate": 1, "mesh": "dp=2"}))[0].recommendation
-
-
-@pytest.mark.parametrize("strategy", ["zero2", "zero3", "hsdp"])
-def test_sharded_parameters_are_gathered_however_often_gradients_accumulate(strategy: str) -> None:
-    config = {"accumulate": 1, "dp": strategy}
-    for waiting_ms, transfer_ms in ((32, 128), (128, 32)):
-        advice = [one.recommendation for one in found(waiting_run(waiting_ms, transfer_ms, slow=False, config=config))]
-        assert advice
-        assert not any("--accumulate" in text for text in advice)
 
 
 def test_transfer_names_the_collective() -> None:
@@ -402,27 +390,3 @@ def test_idle_time_may_be_data_of_a_loader_that_left_no_span() -> None:
     idle = {"compute": 60 * MS, "overhead": 38 * MS}
     assert "or data if your loader is not torch's" in the("host", found(run_of(idle, data_loading=None))).sentence
     assert "your loader" not in the("host", found(run_of(idle))).sentence
-
-
-def test_a_split_model_gets_no_advice_to_compile_it() -> None:
-    idle = {"compute": 60 * MS, "overhead": 38 * MS}
-    for mesh, said in ((None, True), ("dp=2", True), ("tp=2", False), ("pp=2", False)):
-        run = run_of(idle, config={"compile": False, "mesh": mesh})
-        run = replace(run, ranks=[replace(rank, device="gpu") for rank in run.ranks])
-        assert ("use --compile" in the("host", found(run)).recommendation) == said, mesh
-
-
-@pytest.mark.parametrize("phase", ["FSDP::all_gather (blocks.0)", "FullyShardedDataParallel._pre_forward"])
-@pytest.mark.parametrize("config", [{"accumulate": 1}, {"accumulate": None}])
-def test_gathering_parameters_gets_no_advice_to_accumulate(phase: str, config: dict[str, Any]) -> None:
-    def gathering(run: RunReport, operator: str = "all_gather") -> RunReport:
-        own = make_collective(operator=operator)
-        named = PhaseStat(name=phase, count=2, total_ns=MS, max_ns=MS)
-        return replace(run, ranks=[replace(rank, phases=[named], collectives=[own]) for rank in run.ranks])
-
-    run = waiting_run(32, 128, config=config)
-    assert ("larger --batch-size" if config["accumulate"] else "increase the batch") in advice(gathering(run))
-    assert "accumulate" not in advice(gathering(run)) + advice(
-        gathering(waiting_run(128, 32, slow=False, config=config))
-    )
-    assert "accumulate" in advice(gathering(run, "all_reduce"))  # FSDP without sharding

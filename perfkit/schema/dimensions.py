@@ -1,0 +1,55 @@
+"""Records of a run's communication by dimension of parallelism."""
+
+from msgspec import Struct
+
+
+class DimensionStat(Struct, frozen=True, kw_only=True):
+    """The collectives, sends and receives of one dimension, summed over ranks and steps (metrics.md sections 5 and 6).
+
+    Those of groups on one host and those of groups across hosts are separate rows.
+    """
+
+    dimension: str | None
+    """dp, replicate, shard, tp, pp, cp, ep, several joined by `+`, or a name of the program's own; None if unknown."""
+    across_hosts: bool | None
+    """Whether its groups have members on several hosts; None if the hosts of some members are not known."""
+    group_size: int | None
+    """Ranks per group; None if unknown, or if its groups differ in it."""
+    groups: int | None
+    """Number of groups that were seen; None if nothing tells which ranks belong together."""
+    calls: int
+    """One that n ranks take part in counts n times."""
+    bytes: int | None
+    """Message sizes S, summed over calls; None if any of them is unknown."""
+    total_ns: int
+    exposed_ns: int
+    exposed_wait_ns: int
+    """The part of `exposed_ns` in which a rank waited for others."""
+    exposed_transfer_ns: int
+    """The rest of it."""
+    wait_unknown_ns: int
+    """The part of `exposed_transfer_ns` that may be waiting: nothing was matched with it, or its operator cannot be
+    split."""
+    share: float
+    """Exposed / wall time, over ranks and steps."""
+    busbw: float | None
+    """Bytes per second on the bus, as nccl-tests defines it: of all matched collectives of known size together."""
+    serialisation_lost_ns: int
+    """Its part of what the run loses by waiting, `t_ideal_ns - own_ns` of `Efficiency`."""
+    transfer_lost_ns: int
+    """Its part of what the run loses by transfer, `t_ns - t_ideal_ns` of `Efficiency`."""
+
+
+class DimensionSummary(Struct, frozen=True, kw_only=True):
+    """A run's communication by dimension: what the rows and `outside` have adds up to the run's."""
+
+    rows: list[DimensionStat]
+    """Largest exposed time first."""
+    rank_steps: int
+    """Number of steps, summed over ranks: divide by it for means per step and rank."""
+    outside_ns: int
+    """Exposed communication that is in none of the rows: calls that issue collectives, or wait for them elsewhere."""
+    outside_share: float
+    """The same / wall time."""
+    outside_lost_ns: int
+    """Its part of what the run loses by transfer and waiting."""

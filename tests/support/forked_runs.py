@@ -1,0 +1,56 @@
+"""Records runs of several ranks one after the other, importing torch once for all: the ranks are forks.
+
+Usage: python -m tests.support.forked_runs RANKS "ARGUMENTS OF perfkit run" …
+"""
+
+import importlib
+import os
+import socket
+import sys
+import traceback
+
+from perfkit.capture.training.worker import run_rank
+from perfkit.cli.run_options import parse_job
+
+_LATER = "torch._dynamo", "torch.distributed.fsdp", "torch.distributed.optim", "torch.distributed.pipelining"
+"""What training imports later."""
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _run(rank: int, ranks: int, port: int, words: list[str]) -> None:
+    place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks, "MASTER_PORT": port}
+    os.environ |= {name: str(value) for name, value in place.items()} | {"MASTER_ADDR": "127.0.0.1"}
+    run_rank(parse_job(words))
+
+
+def _fork(rank: int, ranks: int, port: int, words: list[str]) -> int:
+    if child := os.fork():
+        return child
+    try:
+        _run(rank, ranks, port, words)
+        sys.stdout.flush()
+    except BaseException:  # noqa: BLE001  # a fork must never return into the parent's code
+        traceback.print_exc()
+        os._exit(1)
+    os._exit(0)
+
+
+def main(ranks: int, cases: list[str]) -> int:
+    """Record the cases and return the worst exit code."""
+    for name in _LATER:
+        importlib.import_module(name)
+    worst = 0
+    for case in cases:
+        port = _free_port()
+        children = [_fork(rank, ranks, port, case.split()) for rank in range(ranks)]
+        worst = max(worst, *(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children))
+    return worst
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]), sys.argv[2:]))

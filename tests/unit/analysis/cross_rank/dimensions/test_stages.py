@@ -1,0 +1,123 @@
+"""Stragglers in a mesh with a pipeline: the late rank is named at every position, and no stage for being heavier."""
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from perfkit.analysis.cross_rank.dimensions.stages import comparable_parts, find_stages
+from perfkit.analysis.cross_rank.late_phase import name_phases
+from perfkit.analysis.cross_rank.lateness import OwnTimes
+from perfkit.analysis.cross_rank.stragglers import Stragglers, find_all_stragglers
+from perfkit.analysis.per_rank.collective_metadata import CollectiveKey
+from perfkit.capture.mesh import MeshLayout
+from perfkit.schema.common import CATEGORIES
+from perfkit.schema.cross_rank import OneOffStraggler
+from perfkit.schema.rank import PhaseStat
+from tests.support.report_builders import make_rank, make_step
+
+MS = 1_000_000
+STEPS = 10
+USUAL_MS, HEAVIER_MS, LATE_MS = 100, 30, 20
+"""Each stage takes 30 ms longer than the one before."""
+Cells = NDArray[np.int64]
+
+
+def make_times(layout: MeshLayout, late_ms: dict[int, float] | Cells, noise_ms: float = 1.0, seed: int = 1) -> OwnTimes:
+    """Return ranks whose stages differ; all but the late wait for it, at once or later in the step."""
+    ranks = layout.world_size
+    draw = np.random.default_rng(seed)
+    delay = np.zeros((ranks, STEPS))
+    if isinstance(late_ms, dict):
+        for rank, ms in late_ms.items():
+            delay[rank] = ms * MS
+    else:
+        delay = late_ms.astype(np.float64)
+    stage = np.arange(ranks) * layout.size("pp") // ranks
+    exposed = np.zeros((ranks, STEPS, len(CATEGORIES)))
+    compute = (USUAL_MS + HEAVIER_MS * stage[:, None]) * MS + draw.normal(0, noise_ms * MS, (ranks, STEPS))
+    exposed[:, :, CATEGORIES.index("compute")] = compute
+    exposed[:, :, CATEGORIES.index("overhead")] = 5 * MS + delay
+    own = exposed.sum(axis=2)
+    exposed[:, :, CATEGORIES.index("communication")] = own.max(axis=0) + delay.max(axis=0) - own + MS
+    return OwnTimes(list(range(ranks)), list(range(3, 3 + STEPS)), np.rint(exposed).astype(np.int64))
+
+
+def found(layout: MeshLayout, times: OwnTimes) -> tuple[Stragglers, list[OneOffStraggler]]:
+    return find_all_stragglers(comparable_parts(times, find_stages(layout.record(), [])))
+
+
+MESH = MeshLayout(sizes={"pp": 2, "dp": 2, "tp": 2})
+
+
+@pytest.mark.parametrize("rank", range(8))
+def test_a_late_rank_is_named_at_every_position(rank: int) -> None:
+    late, _ = found(MESH, make_times(MESH, {rank: LATE_MS}))
+    (row,) = late.ranks
+    assert (row.rank, row.category) == (rank, "overhead")
+    assert row.lag_ns == pytest.approx(LATE_MS * MS, rel=0.1)
+    assert late.gain_ns == pytest.approx(LATE_MS * MS, rel=0.2)
+
+
+def test_heavier_stages_are_no_stragglers() -> None:
+    """Compared with all others, every rank of the last stage would be."""
+    for seed in range(20):
+        late, once = found(MESH, make_times(MESH, {}, seed=seed))
+        assert late.ranks == []
+        assert once == []
+    assert find_all_stragglers([make_times(MESH, {})])[0].ranks
+
+
+@pytest.mark.parametrize("sizes", [{"pp": 4}, {"pp": 2}])
+def test_a_rank_alone_at_its_stage_is_only_compared_with_itself(sizes: dict[str, int]) -> None:
+    layout = MeshLayout(sizes=sizes)
+    assert found(layout, make_times(layout, {1: LATE_MS}))[0].ranks == []
+    cells = np.zeros((layout.world_size, STEPS), np.int64)
+    cells[1, 4] = 80 * MS
+    late, once = found(layout, make_times(layout, cells))
+    assert late.ranks == []
+    assert [(one.rank, one.step) for one in once] == [(1, 7)]
+    cells = np.zeros((layout.world_size, STEPS), np.int64)
+    cells[1, ::3] = 50 * MS
+    (row,) = found(layout, make_times(layout, cells))[0].ranks
+    assert (row.rank, row.every) == (1, 3)
+
+
+@pytest.mark.parametrize("sizes", [{"pp": 8, "dp": 64, "tp": 8}, {"dp": 512, "tp": 2}])
+def test_thousands_of_ranks(sizes: dict[str, int]) -> None:
+    """In up to 4,096 ranks the late ones are named, wherever they are, and nobody else."""
+    layout = MeshLayout(sizes=sizes)
+    assert found(layout, make_times(layout, {}))[0].ranks == []
+    for rank in np.linspace(0, layout.world_size - 1, 3).astype(int).tolist():
+        late, _ = found(layout, make_times(layout, {rank: LATE_MS}, noise_ms=3))
+        assert [row.rank for row in late.ranks] == [rank]
+
+
+def test_late_ranks_at_two_stages_promise_no_more_than_one_stage_gives() -> None:
+    late, _ = found(MESH, make_times(MESH, {1: LATE_MS, 6: LATE_MS / 2}))
+    assert [row.rank for row in late.ranks] == [1, 6]
+    assert late.gain_ns == max(row.gain_ns for row in late.ranks)
+
+
+def key(members: str | None, dimension: str | None = "pp") -> CollectiveKey:
+    return CollectiveKey("recv", members=members, dimension=dimension)
+
+
+def test_stages_by_mesh_or_by_the_members_that_traces_list() -> None:
+    assert find_stages(MESH.record(), []) == {rank: rank // 4 for rank in range(8)}
+    listed = [key("[0, 6]"), key("[0, 2, 4, 6]"), key("[1, 3, 5, 7]"), key("[0, 1]", "tp"), key(None), key("[0, ...]")]
+    assert find_stages([], listed) == {rank: rank // 2 for rank in range(8)}
+    assert find_stages(MeshLayout(sizes={"dp": 4}).record(), []) == {}
+
+
+def test_the_phase_is_compared_with_the_same_stage_only() -> None:
+    def rank(number: int, forward_ms: int) -> object:
+        phases = [PhaseStat(name="perfkit.forward", count=2, total_ns=2 * forward_ms * MS, max_ns=MS)]
+        return make_rank(number, [make_step(5), make_step(6)], phases=phases)
+
+    ranks = [rank(0, 50), rank(1, 70), rank(2, 200), rank(3, 200)]
+    late, _ = found(MeshLayout(sizes={"pp": 2, "tp": 2}), make_times(MeshLayout(sizes={"pp": 2, "tp": 2}), {1: 20}))
+    stage_of = {0: 0, 1: 0, 2: 1, 3: 1}
+    (row,) = name_phases(late.ranks, ranks, stage_of)  # type: ignore[arg-type]
+    assert row.phase == "forward"
+    (row,) = name_phases(late.ranks, ranks)  # type: ignore[arg-type]
+    assert row.phase is None
