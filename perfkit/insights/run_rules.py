@@ -9,6 +9,7 @@ from typing import Final
 from perfkit.insights.collective_rules import BUFFERS, TINY
 from perfkit.insights.rule import InsightDraft, Rule
 from perfkit.insights.run_context import RunContext, stragglers_of
+from perfkit.insights.sharding_rules import SHARDING_RULES
 from perfkit.insights.waiting import cause_of_waiting, speed_up_input
 from perfkit.scaling.points import oversubscribed as shared_cores
 from perfkit.schema.common import Category
@@ -231,7 +232,7 @@ TRANSFER: Final = Rule("transfer", _transfer)
 INPUT: Final = Rule("input", _input)
 HOST: Final = Rule("host", _host)
 COPIES: Final = Rule("copies", _copies)
-RULES: Final = (OVERSUBSCRIBED, WAITING, TRANSFER, TINY, BUFFERS, INPUT, HOST, COPIES)
+RULES: Final = (OVERSUBSCRIBED, WAITING, TRANSFER, TINY, BUFFERS, *SHARDING_RULES, INPUT, HOST, COPIES)
 """Evaluated on each run, in this order."""
 
 

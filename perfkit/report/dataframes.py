@@ -11,6 +11,7 @@ from perfkit.schema.rank import CollectiveStat, MemoryPeak, OperatorStat, RankRe
 from perfkit.schema.report import Report
 from perfkit.schema.run import RunReport
 from perfkit.schema.scaling import Estimate, Factors, OptionRow, ScalingPoint
+from perfkit.schema.sharding import IssuedCollectives, ParameterGathers
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -32,6 +33,8 @@ STEP_COLUMNS: Final = (
 RANK_COLUMNS: Final = ("run", "rank", "host", "device", "backend", "steps", *STEP_COLUMNS[4:])
 OPERATOR_COLUMNS: Final = ("run", "rank", *(f.name for f in fields(OperatorStat)))
 COLLECTIVE_COLUMNS: Final = ("run", "rank", *(f.name for f in fields(CollectiveStat)))
+ISSUED_COLUMNS: Final = ("run", "rank", *(f.name for f in fields(IssuedCollectives)))
+GATHER_COLUMNS: Final = ("run", "rank", *(f.name for f in fields(ParameterGathers)))
 LOAD_COLUMNS: Final = ("run", "source", "rank", "step", "count", "sum_ns", "max_ns", "exposed_ns")
 MEMORY_COLUMNS: Final = ("run", "rank", "device", *(f.name for f in fields(MemoryPeak)), "limit_bytes")
 FINDING_COLUMNS: Final = ("run", *(f.name for f in fields(Finding)))
@@ -77,7 +80,7 @@ _NULLABLE_INTEGERS: Final[tuple[str, ...]] = (
     "limit_bytes",
     "load_max_ns",
 )
-_INTEGERS: Final = ("count", "loads_count", "allocated_bytes")
+_INTEGERS: Final = ("count", "loads_count", "allocated_bytes", "unsized", "late")
 
 Kind = Literal["text", "integer", "number"]
 _TEXT: Final = frozenset(
@@ -107,6 +110,10 @@ class DataFrames:
     """One row per kernel or operator and rank."""
     collectives: "DataFrame"
     """One row per operator, group, size and type of collective and rank."""
+    issued_collectives: "DataFrame"
+    """One row per dimension, operator, phase and layer of collective and rank."""
+    parameter_gathers: "DataFrame"
+    """One row per phase and layer that gathers sharded parameters and rank: what exposed them."""
     loads: "DataFrame"
     """One row per step and rank: time spent loading data."""
     memory: "DataFrame"
@@ -126,6 +133,8 @@ def dataframes(report: Report) -> DataFrames:
         ranks=dataframe(rank_rows(report), RANK_COLUMNS),
         operators=dataframe(operator_rows(report), OPERATOR_COLUMNS),
         collectives=dataframe(collective_rows(report), COLLECTIVE_COLUMNS),
+        issued_collectives=dataframe(issued_rows(report), ISSUED_COLUMNS),
+        parameter_gathers=dataframe(gather_rows(report), GATHER_COLUMNS),
         loads=dataframe(load_rows(report), LOAD_COLUMNS),
         memory=dataframe(memory_rows(report), MEMORY_COLUMNS),
         findings=dataframe(finding_rows(report), FINDING_COLUMNS),
@@ -206,6 +215,20 @@ def collective_rows(report: Report) -> Iterator[dict[str, Value]]:
     """Yield one row of `COLLECTIVE_COLUMNS` per kind of collective and rank."""
     for run, rank in _ranks(report):
         for stat in rank.collectives:
+            yield {"run": run.run, "rank": rank.rank, **asdict(stat)}
+
+
+def issued_rows(report: Report) -> Iterator[dict[str, Value]]:
+    """Yield one row of `ISSUED_COLUMNS` per place in the step where a rank issues collectives."""
+    for run, rank in _ranks(report):
+        for stat in rank.issued_collectives:
+            yield {"run": run.run, "rank": rank.rank, **asdict(stat)}
+
+
+def gather_rows(report: Report) -> Iterator[dict[str, Value]]:
+    """Yield one row of `GATHER_COLUMNS` per phase and layer that gathers sharded parameters, and rank."""
+    for run, rank in _ranks(report):
+        for stat in rank.sharded_parameters.gathers if rank.sharded_parameters else ():
             yield {"run": run.run, "rank": rank.rank, **asdict(stat)}
 
 
