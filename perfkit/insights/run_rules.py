@@ -10,6 +10,7 @@ from perfkit.insights.collective_rules import BUFFERS, TINY
 from perfkit.insights.dimension_advice import is_whole_model, reduce_transfer, spans_hosts
 from perfkit.insights.rule import InsightDraft, Rule
 from perfkit.insights.run_context import DimensionTime, RunContext, stragglers_of
+from perfkit.insights.sharding_rules import SHARDING_RULES
 from perfkit.insights.waiting import cause_of_waiting, speed_up_input
 from perfkit.scaling.points import oversubscribed as shared_cores
 from perfkit.schema.common import Category
@@ -263,7 +264,18 @@ TENSOR_PARALLEL_HOSTS: Final = Rule("tensor_parallel_hosts", _tensor_parallel_ho
 INPUT: Final = Rule("input", _input)
 HOST: Final = Rule("host", _host)
 COPIES: Final = Rule("copies", _copies)
-RULES: Final = (OVERSUBSCRIBED, WAITING, TRANSFER, TENSOR_PARALLEL_HOSTS, TINY, BUFFERS, INPUT, HOST, COPIES)
+RULES: Final = (
+    OVERSUBSCRIBED,
+    WAITING,
+    TRANSFER,
+    TENSOR_PARALLEL_HOSTS,
+    TINY,
+    BUFFERS,
+    *SHARDING_RULES,
+    INPUT,
+    HOST,
+    COPIES,
+)
 """Evaluated on each run, in this order."""
 
 

@@ -12,6 +12,7 @@ from perfkit.schema.rank import CollectiveStat, MemoryPeak, OperatorStat, RankRe
 from perfkit.schema.report import Report
 from perfkit.schema.run import RunReport
 from perfkit.schema.scaling import Estimate, Factors, OptionRow, ScalingPoint
+from perfkit.schema.sharding import IssuedCollectives, ParameterGathers
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -34,6 +35,8 @@ RANK_COLUMNS: Final = ("run", "rank", "host", "device", "backend", "steps", *STE
 OPERATOR_COLUMNS: Final = ("run", "rank", *(f.name for f in fields(OperatorStat)))
 COLLECTIVE_COLUMNS: Final = ("run", "rank", *(f.name for f in fields(CollectiveStat)))
 DIMENSION_COLUMNS: Final = ("run", *(f.name for f in fields(DimensionStat)), "rank_steps")
+ISSUED_COLUMNS: Final = ("run", "rank", *(f.name for f in fields(IssuedCollectives)))
+GATHER_COLUMNS: Final = ("run", "rank", *(f.name for f in fields(ParameterGathers)))
 LOAD_COLUMNS: Final = ("run", "source", "rank", "step", "count", "sum_ns", "max_ns", "exposed_ns")
 MEMORY_COLUMNS: Final = ("run", "rank", "device", *(f.name for f in fields(MemoryPeak)), "limit_bytes")
 FINDING_COLUMNS: Final = ("run", *(f.name for f in fields(Finding)))
@@ -80,7 +83,7 @@ _NULLABLE_INTEGERS: Final[tuple[str, ...]] = (
     "limit_bytes",
     "load_max_ns",
 )
-_INTEGERS: Final = ("count", "loads_count", "allocated_bytes")
+_INTEGERS: Final = ("count", "loads_count", "allocated_bytes", "unsized", "late")
 
 Kind = Literal["text", "integer", "number"]
 _TEXT: Final = frozenset(
@@ -112,6 +115,10 @@ class DataFrames:
     """One row per operator, group, size and type of collective and rank."""
     dimensions: "DataFrame"
     """One row per dimension of parallelism, on one host or across hosts: sums over the run's `rank_steps` steps."""
+    issued_collectives: "DataFrame"
+    """One row per dimension, operator, phase and layer of collective and rank."""
+    parameter_gathers: "DataFrame"
+    """One row per phase and layer that gathers sharded parameters and rank: what exposed them."""
     loads: "DataFrame"
     """One row per step and rank: time spent loading data."""
     memory: "DataFrame"
@@ -132,6 +139,8 @@ def dataframes(report: Report) -> DataFrames:
         operators=dataframe(operator_rows(report), OPERATOR_COLUMNS),
         collectives=dataframe(collective_rows(report), COLLECTIVE_COLUMNS),
         dimensions=dataframe(dimension_rows(report), DIMENSION_COLUMNS),
+        issued_collectives=dataframe(issued_rows(report), ISSUED_COLUMNS),
+        parameter_gathers=dataframe(gather_rows(report), GATHER_COLUMNS),
         loads=dataframe(load_rows(report), LOAD_COLUMNS),
         memory=dataframe(memory_rows(report), MEMORY_COLUMNS),
         findings=dataframe(finding_rows(report), FINDING_COLUMNS),
@@ -220,6 +229,20 @@ def dimension_rows(report: Report) -> Iterator[dict[str, Value]]:
     for run, summary in ((run, run.dimensions) for run in report.runs):
         for row in summary.rows if summary else ():
             yield {"run": run.run, **asdict(row), "rank_steps": summary.rank_steps if summary else 0}
+
+
+def issued_rows(report: Report) -> Iterator[dict[str, Value]]:
+    """Yield one row of `ISSUED_COLUMNS` per place in the step where a rank issues collectives."""
+    for run, rank in _ranks(report):
+        for stat in rank.issued_collectives:
+            yield {"run": run.run, "rank": rank.rank, **asdict(stat)}
+
+
+def gather_rows(report: Report) -> Iterator[dict[str, Value]]:
+    """Yield one row of `GATHER_COLUMNS` per phase and layer that gathers sharded parameters, and rank."""
+    for run, rank in _ranks(report):
+        for stat in rank.sharded_parameters.gathers if rank.sharded_parameters else ():
+            yield {"run": run.run, "rank": rank.rank, **asdict(stat)}
 
 
 def load_rows(report: Report) -> Iterator[dict[str, Value]]:

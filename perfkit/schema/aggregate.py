@@ -11,15 +11,19 @@ from collections.abc import Collection, Iterable, Sequence
 from statistics import median
 from typing import Final
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from perfkit.schema.common import MeasuredOn
 from perfkit.schema.manifest import RankRecord, StepKind
 from perfkit.schema.rank import CollectiveStat, MemoryUse, OperatorStat, PhaseStat, RankReport
 from perfkit.schema.run import RunReport, StepTimes
+from perfkit.schema.sharding import OTHER_LAYERS, IssuedCollectives, ParameterGathers, ShardedParameters
 
 MOST_PHASES: Final = 100
 """Most names that are kept, because a program may put a number into each."""
+MOST_LAYER_ROWS: Final = 50
+"""Most rows of single layers that are kept; the rest are added up."""
 
 
 def add_operators(rows: Iterable[OperatorStat]) -> list[OperatorStat]:
@@ -87,6 +91,76 @@ def add_collectives(rows: Iterable[CollectiveStat]) -> list[CollectiveStat]:
         for group in groups.values()
     ]
     return sorted(added, key=lambda row: (-row.exposed_ns, -row.total_ns, row.operator, row.bytes or 0))
+
+
+def add_issued(rows: Iterable[IssuedCollectives]) -> list[IssuedCollectives]:
+    """Return one row per dimension, operator, phase and layer; largest exposed time first, then largest total.
+
+    Rows of layers beyond the first `MOST_LAYER_ROWS` are added up as `OTHER_LAYERS`.
+    """
+    added = sorted(_add_issued(rows), key=_by_exposed)
+    kept = _first_of_layers(added)
+    rest = (replace(row, layer=OTHER_LAYERS) for row in added if id(row) not in kept)
+    return sorted(_add_issued([row for row in added if id(row) in kept] + list(rest)), key=_by_exposed)
+
+
+def _add_issued(rows: Iterable[IssuedCollectives]) -> list[IssuedCollectives]:
+    groups: dict[tuple[object, ...], list[IssuedCollectives]] = defaultdict(list)
+    for row in rows:
+        groups[row.dimension, row.operator, row.phase, row.layer].append(row)
+    return [
+        group[0] if len(group) == 1 else replace(group[0], **_sums(group, _ISSUED_SUMS)) for group in groups.values()
+    ]
+
+
+def add_gathers(rows: Iterable[ParameterGathers]) -> list[ParameterGathers]:
+    """Return one row per phase and layer, as `add_issued`."""
+    added = sorted(_add_gathers(rows), key=_by_exposed)
+    kept = _first_of_layers(added)
+    rest = (replace(row, layer=OTHER_LAYERS) for row in added if id(row) not in kept)
+    return sorted(_add_gathers([row for row in added if id(row) in kept] + list(rest)), key=_by_exposed)
+
+
+def _add_gathers(rows: Iterable[ParameterGathers]) -> list[ParameterGathers]:
+    groups: dict[tuple[object, ...], list[ParameterGathers]] = defaultdict(list)
+    for row in rows:
+        groups[row.phase, row.layer].append(row)
+    return [
+        group[0] if len(group) == 1 else replace(group[0], **_sums(group, _GATHER_SUMS)) for group in groups.values()
+    ]
+
+
+def add_sharding(parts: Iterable[ShardedParameters | None]) -> ShardedParameters | None:
+    """Return the sum over the cycles of a rank, or over ranks; None without any."""
+    known = [part for part in parts if part is not None]
+    if len(known) < 2:
+        return known[0] if known else None
+    regathered = [part.regathered_bytes for part in known]
+    return ShardedParameters(
+        gathers=add_gathers(row for part in known for row in part.gathers),
+        regathered_bytes=None if None in regathered else max(size or 0 for size in regathered),
+        **_sums(known, _REDUCTION_SUMS),
+    )
+
+
+def _sums(rows: Sequence[Struct], names: Sequence[str]) -> dict[str, int]:
+    return {name: sum(getattr(row, name) for row in rows) for name in names}
+
+
+def _by_exposed(row: IssuedCollectives | ParameterGathers) -> tuple[object, ...]:
+    operator = row.operator if isinstance(row, IssuedCollectives) else ""
+    return -row.exposed_ns, -row.total_ns, row.phase or "", row.layer or "", operator
+
+
+def _first_of_layers(rows: Sequence[IssuedCollectives | ParameterGathers]) -> set[int]:
+    """Return the identities of the rows to keep: those without a layer, and the first with one."""
+    layers = [row for row in rows if row.layer not in (None, OTHER_LAYERS)]
+    return {id(row) for row in rows} - {id(row) for row in layers[MOST_LAYER_ROWS:]}
+
+
+_ISSUED_SUMS: Final = ("count", "bytes", "unsized", "total_ns", "exposed_ns")
+_REDUCTION_SUMS: Final = ("reductions", "reductions_ns", "reductions_exposed_ns", "tail_ns")
+_GATHER_SUMS: Final = tuple(name for name in ParameterGathers.__struct_fields__ if name not in {"phase", "layer"})
 
 
 def join_memory(uses: Iterable[MemoryUse]) -> list[MemoryUse]:

@@ -5,6 +5,7 @@ from typing import Literal
 from msgspec import Struct
 
 from perfkit.schema.common import Category
+from perfkit.schema.sharding import IssuedCollectives, ShardedParameters
 
 
 class ExposedNs(Struct, frozen=True, kw_only=True, gc=False):
@@ -157,3 +158,7 @@ class RankReport(Struct, frozen=True, kw_only=True):
     """By time, largest first; at most 100 names, without step and collective annotations."""
     memory: list[MemoryUse] = []
     """The CPU first; empty if memory was not recorded (`profile_memory`)."""
+    issued_collectives: list[IssuedCollectives] = []
+    """The same collectives by where in the step they were issued; by exposed time, largest first."""
+    sharded_parameters: ShardedParameters | None = None
+    """None without all-gathers of sharded parameters."""

@@ -54,6 +54,10 @@ class Collectives(NamedTuple):
     """Sequence number in its process group; -1 if unknown."""
     blocked: Ints
     """Start of its exposed part; -1 if it is fully overlapped."""
+    issue_row: Ints
+    """Row of the host event that issued it, the launch of a kernel; -1 if unknown."""
+    lane: Ints
+    """Stream of the device, or thread of the host, on which it ran: an index as in `Events.thread`."""
 
 
 def find_collectives(
@@ -130,6 +134,8 @@ def _device_collectives(
         issued=earliest(device.launched_ns[chosen]),
         sequence=kernels.sequence[first],
         blocked=np.where(first_blocked < _NEVER, first_blocked, -1),
+        issue_row=launch_row[first],
+        lane=events.thread[rows[first]].astype(np.int64),
     )
 
 
@@ -223,6 +229,8 @@ def _host_collectives(
     exposed, blocked = _exposed(start, end, activity, steps)
     record = join_flight_recorder(start, events.thread[rows].astype(np.int64), operator, recorded)
     issues = find_issue_sites(events, start, operator)
+    # gloo runs a reduce_scatter as an all_reduce, and calls it that: what the program asked for is in the issue.
+    asked = np.where(issues >= 0, operators_of(events, issues), operator)
     within = steps.within(start)
     inside = slice(None) if within.all() else np.flatnonzero(within)
 
@@ -235,7 +243,7 @@ def _host_collectives(
 
     kinds, kind = intern_descriptions(
         describe,
-        operator[inside],
+        asked[inside],
         record.record_index[inside],
         np.where(record.record_index >= 0, -1, events.collective_args.args_index(rows))[inside],
         find_issuing_sites(events, issues)[inside],
@@ -251,8 +259,10 @@ def _host_collectives(
         issued=np.where(record.record_index >= 0, record.issued, issued)[inside],
         sequence=record.sequence[inside],
         blocked=blocked[inside],
+        issue_row=issues[inside],
+        lane=events.thread[rows][inside].astype(np.int64),
     )
-    unmatched = operator[inside][record.record_index[inside] < 0] if recorded else operator[:0]
+    unmatched = asked[inside][record.record_index[inside] < 0] if recorded else operator[:0]
     return collectives, [operator_name(one) for one in unmatched.tolist()]
 
 

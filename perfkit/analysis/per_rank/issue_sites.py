@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfkit.analysis.per_rank.classify import nested_on_thread
-from perfkit.analysis.per_rank.collective_metadata import operators_of
+from perfkit.analysis.per_rank.collective_metadata import OPERATORS, operators_of
 from perfkit.trace.events import EventKind, Events
 from perfkit.trace.intervals import Ints
 
 _GRADIENT_HOOK: Final = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
 _ISSUE: Final = "c10d::"
+_REDUCE_SCATTER: Final = OPERATORS.index("reduce_scatter")
 
 
 def in_gradient_hook(events: Events, rows: Ints) -> NDArray[np.bool_]:
@@ -31,7 +32,8 @@ def find_issue_sites(events: Events, start_ns: Ints, operator: Ints) -> Ints:
     """Return for each collective on the CPU the row of the operator that issued it; -1 if unknown.
 
     Issues and spans are paired in order, per operator, because the backend's queue is first in, first out. If their
-    counts differ, or a span would start before its issue, nothing is joined.
+    counts differ, or a span would start before its issue, nothing is joined. gloo runs a reduce_scatter as an
+    all_reduce: without spans of its own, it is paired with those.
 
     Args:
         events: the trace.
@@ -42,6 +44,8 @@ def find_issue_sites(events: Events, start_ns: Ints, operator: Ints) -> Ints:
     rows = _named(events, [name.startswith(_ISSUE) for name in events.names])
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
     issued = operators_of(events, rows)
+    if not (operator == _REDUCE_SCATTER).any():
+        issued[issued == _REDUCE_SCATTER] = OPERATORS.index("all_reduce")
     for which in np.unique(issued[issued >= 0]):
         queue, places = rows[issued == which], np.flatnonzero(operator == which)
         if len(places) == len(queue) and (events.start_ns[queue] <= start_ns[places]).all():

@@ -17,11 +17,16 @@ from perfkit.analysis.per_rank.lost_device import lost_device
 from perfkit.analysis.per_rank.memory import tabulate_memory
 from perfkit.analysis.per_rank.operators import names_cut, tabulate_operators
 from perfkit.analysis.per_rank.possible_communication import possible_communication
+from perfkit.analysis.per_rank.sharding.issued import tabulate_issued
+from perfkit.analysis.per_rank.sharding.layers import find_layers
+from perfkit.analysis.per_rank.sharding.parameters import summarize_sharding
+from perfkit.analysis.per_rank.sharding.passes import find_passes
 from perfkit.analysis.per_rank.steps import BEFORE_THE_FIRST, Steps, find_steps
 from perfkit.errors import TraceError, UsageError
 from perfkit.schema.common import Finding
 from perfkit.schema.kernel_rules import KernelRule
 from perfkit.schema.rank import CollectiveStat, MemoryUse, OperatorStat, PhaseStat, StepBreakdown
+from perfkit.schema.sharding import IssuedCollectives, ShardedParameters
 from perfkit.trace.events import EventKind, Events, Header, RankTrace
 from perfkit.util.formatting import duration
 
@@ -37,6 +42,8 @@ class TraceSummary(Struct, frozen=True, kw_only=True):
     steps: list[StepBreakdown]
     operators: list[OperatorStat]
     collectives: list[CollectiveStat]
+    issued_collectives: list[IssuedCollectives]
+    sharded_parameters: ShardedParameters | None
     phases: list[PhaseStat]
     memory: list[MemoryUse]
     calls: CollectiveCalls
@@ -90,6 +97,8 @@ def summarize_trace(
     findings += names_cut(operators, distinct)
     phases = tabulate_phases(events, names, steps, step_marker)
     memory = tabulate_memory(trace, names, activity, steps, step_marker)
+    passes, layers = find_passes(events, steps), find_layers(events, collectives.issue_row)
+    sharding = summarize_sharding(events, device, activity, collectives, passes, layers)
     del trace, events, names, device  # free the events before building the collective tables: each may be millions
     return TraceSummary(
         header=header,
@@ -97,6 +106,8 @@ def summarize_trace(
         steps=breakdown,
         operators=operators,
         collectives=tabulate_collectives(collectives),
+        issued_collectives=tabulate_issued(collectives, passes, layers),
+        sharded_parameters=sharding,
         phases=phases,
         memory=memory,
         calls=collect_calls(collectives, activity, steps),

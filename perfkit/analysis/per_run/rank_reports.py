@@ -7,7 +7,14 @@ from typing import NamedTuple
 from perfkit.analysis.per_rank.collective_calls import CollectiveCalls, concatenate_cycles
 from perfkit.analysis.per_rank.summary import TraceSummary
 from perfkit.analysis.per_run.rank_assignment import assign_ranks
-from perfkit.schema.aggregate import add_collectives, add_operators, add_phases, join_memory
+from perfkit.schema.aggregate import (
+    add_collectives,
+    add_issued,
+    add_operators,
+    add_phases,
+    add_sharding,
+    join_memory,
+)
 from perfkit.schema.common import Finding, Severity
 from perfkit.schema.rank import RankReport
 
@@ -104,6 +111,8 @@ def _rank_report(rank: int | None, traces: list[NamedSummary]) -> RankReport:
         operators=add_operators(row for summary in summaries for row in summary.operators),
         collectives=add_collectives(row for summary in summaries for row in summary.collectives),
         phases=add_phases(row for summary in summaries for row in summary.phases),
+        issued_collectives=add_issued(row for summary in summaries for row in summary.issued_collectives),
+        sharded_parameters=add_sharding(summary.sharded_parameters for summary in summaries),
         memory=join_memory(use for summary in summaries for use in summary.memory),
         events={
             kind: sum(summary.counts.get(kind, 0) for summary in summaries)

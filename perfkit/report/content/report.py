@@ -1,6 +1,7 @@
 """Turns a `Report` into the `Document` that the renderers draw."""
 
 from perfkit.report.content import run_tables as tables
+from perfkit.report.content import sharding
 from perfkit.report.content.cross_check import cross_check
 from perfkit.report.content.cross_rank import efficiency, fits, shared_collectives
 from perfkit.report.content.dimensions import by_dimension
@@ -64,6 +65,9 @@ def _section(run: RunReport, top: int, whole: bool, alone: bool) -> Section:
             tables.operators(run, top),
             *by_dimension(run),
             tables.collectives(run, top),
+            sharding.by_phase(run),
+            sharding.by_layer(run, top),
+            sharding.gathers(run),
             shared_collectives(run, top),
             fits(run),
             cross_check(run.cross_check, top),

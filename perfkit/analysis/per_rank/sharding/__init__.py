@@ -1,0 +1,1 @@
+"""Where in a step collectives are issued, and what hid or exposed those of sharded parameters; pure functions."""

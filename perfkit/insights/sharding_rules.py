@@ -1,0 +1,150 @@
+"""Insight rules for sharded parameters (FSDP): prefetching, resharding, and the size of the units that are gathered."""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from perfkit.insights.rule import InsightDraft, Rule
+from perfkit.insights.run_context import RunContext
+from perfkit.schema.cross_rank import BandwidthFit, MatchedCollectiveStat
+from perfkit.schema.rank import RankReport
+from perfkit.schema.sharding import ParameterGathers, PassPhase
+from perfkit.util.formatting import duration, size
+
+_MIN_SHARE: Final = 0.05
+"""Smallest share of the step that is reported."""
+_MANY: Final = 10
+"""Fewest all-gathers per step that are many."""
+_TINY_BYTES: Final = 16_384
+"""What is smaller is the subject of another rule."""
+_NO_SHARDS: Final = frozenset({"tp", "ep", "pp"})
+"""Dimensions along which whole parameters are divided for good: what they gather are activations."""
+_PREFETCH: Final[dict[PassPhase, str]] = {
+    "forward": "set_modules_to_forward_prefetch (FSDP1: forward_prefetch=True)",
+    "backward": "set_modules_to_backward_prefetch (FSDP1: backward_prefetch=BACKWARD_PRE)",
+}
+
+
+def _least_per_step(context: RunContext, of_row: Callable[[ParameterGathers], int], phase: PassPhase) -> float:
+    """Return the sum of a figure over the all-gathers of a phase, per step, on the rank with the least.
+
+    Durations include waiting for late ranks, which no change of the all-gathers saves; the latest rank waits least.
+    """
+    sums = [
+        sum(of_row(row) for row in rank.sharded_parameters.gathers if row.phase == phase) / len(rank.steps)
+        for rank in _sharded(context)
+        if rank.sharded_parameters
+    ]
+    return min(sums, default=0.0)
+
+
+def _sharded(context: RunContext) -> list[RankReport]:
+    return [rank for rank in context.run.ranks if rank.sharded_parameters and rank.steps]
+
+
+def _rows(context: RunContext, phase: PassPhase) -> Iterator[ParameterGathers]:
+    """Yield the all-gathers of a phase, of all ranks."""
+    for rank in _sharded(context):
+        gathers = rank.sharded_parameters.gathers if rank.sharded_parameters else []
+        yield from (row for row in gathers if row.phase == phase)
+
+
+def _prefetch(context: RunContext) -> InsightDraft | None:
+    saved = {phase: _least_per_step(context, lambda row: row.late_ns, phase) for phase in _PREFETCH}
+    phase = max(saved, key=saved.__getitem__)
+    rows = list(_rows(context, phase))
+    late, count = sum(row.late for row in rows), sum(row.count for row in rows)
+    if not late or context.share(saved[phase]) < _MIN_SHARE:
+        return None
+    return InsightDraft(
+        f"{late} of {count} all-gathers of parameters in {phase} were issued after compute that could have hidden "
+        f"them: prefetching one layer further could hide {duration(saved[phase])} per step",
+        {"late": late, "all_gathers": count, "late_ns": saved[phase]},
+        f"gather the next layers earlier: {_PREFETCH[phase]}; each layer ahead holds its parameters in memory",
+        saved[phase],
+    )
+
+
+def _reshard(context: RunContext) -> InsightDraft | None:
+    option = context.option("dp")
+    if option not in (None, "zero3"):
+        return None
+    # What only backward gathers would have to be gathered in forward instead.
+    before = {row.layer for row in _rows(context, "forward")}
+    price_ns = _least_per_step(context, lambda row: _price_ns(row) if row.layer in before else 0, "backward")
+    if context.share(price_ns) < _MIN_SHARE:
+        return None
+    again = sum(row.bytes for row in _rows(context, "backward") if row.layer in before) / context.rank_steps
+    parts = [rank.sharded_parameters for rank in _sharded(context) if rank.sharded_parameters]
+    held = [part.regathered_bytes for part in parts]
+    most = None if None in held else max(one or 0 for one in held)
+    evidence = {"regathered_ns": price_ns, "share": context.share(price_ns)} | ({} if most is None else {"bytes": most})
+    what = f"{size(round(again))} of parameters" if most is not None else "parameters"
+    cost = f"up to {size(most)} of memory" if most is not None else "memory"
+    how = "--dp zero2" if option else "reshard_after_forward=False (FSDP1: SHARD_GRAD_OP)"
+    return InsightDraft(
+        f"backward gathers {what} per rank again in each step, which takes {duration(price_ns)}: to keep them from "
+        f"forward to backward saves that, and costs {cost} per rank",
+        evidence,
+        f"use {how}, if memory allows",
+        price_ns,
+    )
+
+
+def _price_ns(row: ParameterGathers) -> int:
+    """Return what all-gathers cost: their exposed time, and the whole duration where the host waits for them."""
+    return row.exposed_ns - row.synchronous_ns + row.waited_ns
+
+
+def _wrap(context: RunContext) -> InsightDraft | None:
+    across, steps = context.run.cross_rank, len({step.step for rank in context.run.ranks for step in rank.steps})
+    if across is None or not steps or not _sharded(context):
+        return None
+    for fit in across.bandwidth_fits:
+        rows = [row for row in across.collectives if _is_gather(row, fit)]
+        if fit.operator == "all_gather" and rows and (draft := _merge_units(context, fit, rows, steps)):
+            return draft
+    return None
+
+
+def _is_gather(row: MatchedCollectiveStat, fit: BandwidthFit) -> bool:
+    known = (row.operator, row.group) == (fit.operator, fit.group) and row.bytes is not None
+    shards = _NO_SHARDS.isdisjoint((row.dimension or "").split("+"))
+    return known and shards and (row.bytes or 0) > _TINY_BYTES
+
+
+def _merge_units(
+    context: RunContext, fit: BandwidthFit, rows: list[MatchedCollectiveStat], steps: int
+) -> InsightDraft | None:
+    """Return the draft if the all-gathers of one group are many, and below the size at which latency is half."""
+    knee = _knee_bytes(fit)
+    small = [row for row in rows if knee is not None and (row.bytes or 0) < knee]
+    count = sum(row.count for row in small) / steps
+    if knee is None or fit.alpha_ns is None or count < _MANY:
+        return None
+    exposed_ns = sum(_least_per_step(context, lambda row: row.exposed_ns, phase) for phase in _PREFETCH)
+    saving_ns = min(fit.alpha_ns * count / 2, exposed_ns)
+    if context.share(saving_ns) < _MIN_SHARE:
+        return None
+    each = sum(row.count * (row.bytes or 0) for row in small) / sum(row.count for row in small)
+    return InsightDraft(
+        f"{count:.0f} all-gathers of parameters per step, of {size(round(each))} on average, are mostly latency "
+        f"({duration(fit.alpha_ns)} each; it is half of the time at {size(round(knee))})",
+        {"all_gathers": count, "bytes": each, "latency_ns": fit.alpha_ns, "knee_bytes": knee},
+        "shard larger units: several layers in one fully_shard, or a larger min_num_params of the wrap policy",
+        saving_ns,
+    )
+
+
+def _knee_bytes(fit: BandwidthFit) -> float | None:
+    """Return the size S at which latency and transfer take the same time: alpha = factor * S / beta."""
+    if not fit.alpha_ns or not fit.beta or not fit.group_size or fit.group_size < 2:
+        return None
+    factor = (fit.group_size - 1) / fit.group_size
+    return fit.alpha_ns * fit.beta / 1e9 / factor
+
+
+PREFETCH: Final = Rule("fsdp_prefetch", _prefetch)
+RESHARD: Final = Rule("fsdp_reshard", _reshard)
+WRAP: Final = Rule("fsdp_wrap", _wrap)
+SHARDING_RULES: Final = (PREFETCH, RESHARD, WRAP)
+"""Evaluated on each run."""
