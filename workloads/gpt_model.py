@@ -54,6 +54,14 @@ class MLP(nn.Module):
         return functional.dropout(self.residual(hidden), self.dropout, self.training)
 
 
+def _make_mlp(config: GPTConfig) -> nn.Module:
+    if not config.experts:
+        return MLP(config)
+    from workloads.gpt_experts import MixtureOfExperts  # torch.distributed: most runs need none of it here
+
+    return MixtureOfExperts(config)
+
+
 class Block(nn.Module):
     """Attention and MLP, each on the normalised residual stream."""
 
@@ -62,7 +70,7 @@ class Block(nn.Module):
         self.norm_1 = nn.LayerNorm(config.width, bias=config.bias)
         self.attention = Attention(config)
         self.norm_2 = nn.LayerNorm(config.width, bias=config.bias)
-        self.mlp = MLP(config)
+        self.mlp = _make_mlp(config)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (batch, tokens, width) to the same shape."""
@@ -95,7 +103,7 @@ class Decoder(nn.Module):
                 nn.init.zeros_(parameter)
             elif name.endswith("residual.weight"):
                 nn.init.normal_(parameter, std=INIT_STD / math.sqrt(2 * layers))
-            elif parameter.dim() == 2:
+            elif parameter.dim() >= 2:
                 nn.init.normal_(parameter, std=INIT_STD)
 
     def forward(self, ids: Tensor) -> Tensor:

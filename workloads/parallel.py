@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,3 +44,26 @@ class PipelineParallel(ABC):
     @abstractmethod
     def output_loss(self, output: Tensor, target: Tensor) -> Tensor:
         """Return the scalar loss of the model's output; that of a batch is the mean over equal parts of it."""
+
+
+class ExpertLayer(Protocol):
+    """A mixture of experts in a model."""
+
+    routed: Tensor
+    """Tokens that each expert of this rank got in the latest forward pass."""
+
+
+class ExpertParallel(ABC):
+    """A workload that supports the mesh dimension `ep`."""
+
+    @abstractmethod
+    def divide_experts(self, model: nn.Module, mesh: DeviceMesh) -> list[nn.Parameter]:
+        """Divide the experts of the bare `model` among the ranks of `mesh`, in place.
+
+        Returns:
+            This rank's parameters of experts: parts, along the first axis, of all ranks' parameters.
+        """
+
+    @abstractmethod
+    def expert_layers(self, model: nn.Module) -> list[ExpertLayer]:
+        """Return the mixtures of experts of the bare `model`; none if it is dense."""

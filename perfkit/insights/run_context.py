@@ -11,6 +11,8 @@ from perfkit.schema.scaling import MultiRunSummary, OptionComparison, ScalingPoi
 
 _GATHERING: Final = ("zero2", "zero3", "hsdp")
 """Values of `--dp`."""
+_SPLIT: Final = ("pp", "tp", "cp", "ep")
+"""Dimensions of the mesh whose ranks exchange activations."""
 _FSDP: Final = ("FSDP::", "FullyShardedDataParallel.")
 """Beginnings of annotations of torch's FSDP."""
 
@@ -39,12 +41,12 @@ class RunContext(NamedTuple):
         return (self.run.config or {}).get(name)
 
     def splits_layers(self) -> bool:
-        """Return whether the run is tensor-parallel or a pipeline: that communication grows with the tokens of a step.
+        """Return whether ranks share a sample's layers or tokens: that communication grows with the tokens of a step.
 
         Accumulating gradients, or larger batches, do not make it less per sample.
         """
         mesh = self.option("mesh")
-        return isinstance(mesh, str) and any(part.partition("=")[0].strip() in ("pp", "tp") for part in mesh.split(","))
+        return isinstance(mesh, str) and any(part.partition("=")[0].strip() in _SPLIT for part in mesh.split(","))
 
     def gathers_parameters(self) -> bool:
         """Return whether parameters are sharded, by torch's FSDP, old or new: each micro-step gathers them anew.

@@ -51,10 +51,13 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
+OPTIONS["gpt-experts"] = OPTIONS["gpt"] | {"experts": 4}
+
+
 @cache
 def reference_losses(name: str) -> list[float]:
     """Return the losses of one process that trains on the global batches."""
-    workload = make(name, **OPTIONS[name])
+    workload = make(name.partition("-")[0], **OPTIONS[name])
     arrays = workload.generate(workload.data_spec(0), 0, SAMPLES)
     sampler: DistributedSampler[Any] = DistributedSampler(
         range(SAMPLES),  # type: ignore[arg-type]
@@ -85,7 +88,7 @@ def arguments(case: str) -> list[str]:
     name, batch, *options = case.split()
     given = [f"--{key.replace('_', '-')}={value}" for key, value in OPTIONS[name].items()]
     steps = [] if "--steps" in options else ["--steps", str(STEPS)]
-    return [name, *given, "--batch-size", batch, *options, *steps, "--threads", "1"]
+    return [name.partition("-")[0], *given, "--batch-size", batch, *options, *steps, "--threads", "1"]
 
 
 def mean_losses(by_rank: list[list[float | None]]) -> list[float]:
@@ -151,6 +154,13 @@ PIPELINES_ON_FOUR = [
     "gpt 16 --mesh pp=2,tp=2 --sequence-parallel",
     "gpt 16 --mesh pp=4 --pp-schedule gpipe",
 ]
+EXPERTS_ON_FOUR = [
+    "gpt-experts 4 --mesh dp=2,ep=2",
+    "gpt-experts 4 --mesh ep=4 --static-graph",
+    "gpt-experts 2 --mesh dp=2,ep=2 --accumulate 2 --checkpoint-activations",
+    "gpt-experts 4 --dp zero1",
+    "gpt-experts 4 --dp zero3",
+]
 EIGHT_RANKS = [
     "gpt 8 --mesh pp=2,dp=2,tp=2",
     "gpt 8 --mesh pp=2,dp=2,tp=2 --dp zero3 --sequence-parallel",
@@ -163,7 +173,10 @@ def test_losses_on_two_ranks_are_those_of_one_process(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("ranks", "cases"), [(2, ON_TWO), (4, FOUR_RANKS), (4, PIPELINES_ON_FOUR), (8, EIGHT_RANKS)])
+@pytest.mark.parametrize(
+    ("ranks", "cases"),
+    [(2, ON_TWO), (4, FOUR_RANKS), (4, PIPELINES_ON_FOUR), (4, EXPERTS_ON_FOUR), (8, EIGHT_RANKS)],
+)
 def test_losses_on_more_ranks_and_with_more_options(ranks: int, cases: list[str], tmp_path: Path) -> None:
     check_losses(tmp_path, ranks, *cases)
 
@@ -177,6 +190,34 @@ def test_one_gradient_that_is_not_reduced_is_noticed(tmp_path: Path) -> None:
         assert found != pytest.approx(reference_losses("gpt"), rel=1e-4), case
         # With ZeRO-1 the owner of a parameter broadcasts it, so that the ranks agree on what is wrong.
         assert ("differ from those of rank 0" in (result["error"] or "")) == ("zero1" not in case), case
+
+
+@pytest.mark.slow
+def test_an_expert_whose_gradient_is_not_reduced_is_noticed(tmp_path: Path) -> None:
+    """What reaches an expert's gradient before it is reduced is the sum over the ranks of `ep`."""
+    case = "gpt-experts 8 --mesh ep=2"  # without replicas only the scale is wrong
+    replicated = "gpt-experts 4 --mesh dp=2,ep=2"
+    name = "module.blocks.1.mlp.experts.expand.weight"
+    results = train(tmp_path, 4, f"unreduced {name} | {replicated}") + train(tmp_path, 2, f"unreduced {name} | {case}")
+    for result in results:
+        found = mean_losses([rank["losses"] for rank in result["ranks"]])
+        assert found != pytest.approx(reference_losses("gpt-experts"), rel=1e-4)
+
+
+@pytest.mark.slow
+def test_the_tokens_of_experts_are_counted_once(tmp_path: Path) -> None:
+    cases = ["gpt-experts 8", "gpt-experts 8 --mesh ep=2", "gpt-experts 4 --accumulate 2 --checkpoint-activations"]
+    alone, divided, recomputed = train(tmp_path, 2, *cases)
+    for layer in range(4):
+        load, other, third = (result["experts"][layer] for result in (alone, divided, recomputed))
+        # Each of 16 samples has 16 tokens, and each of these two experts.
+        assert sum(load["expert_tokens"]) == pytest.approx(512)
+        assert load["rank_tokens"] == pytest.approx([256, 256])
+        assert other["expert_tokens"] == pytest.approx(load["expert_tokens"])
+        assert third["expert_tokens"] == pytest.approx(load["expert_tokens"])
+        by_rank = [sum(load["expert_tokens"][:2]), sum(load["expert_tokens"][2:])]
+        assert other["rank_tokens"] == pytest.approx(by_rank)
+        assert other["rank_imbalance"] == pytest.approx(max(by_rank) / 256)
 
 
 @pytest.mark.slow
@@ -194,12 +235,13 @@ def test_memory_of_a_rank_is_what_zero_promises(tmp_path: Path) -> None:
         assert dp == "zero1" or [own[2] for own in held] == pytest.approx([expected[2]] * 4, rel=0.02), dp
 
 
-def check_run(folder: Path, manifest: RunManifest) -> None:
+def check_run(folder: Path, manifest: RunManifest, name: str) -> None:
     """Check losses, mesh and traces of a run of `perfkit run gpt`."""
-    assert mean_losses([rank.loss for rank in manifest.ranks]) == pytest.approx(reference_losses("gpt"), rel=1e-4)
+    assert mean_losses([rank.loss for rank in manifest.ranks]) == pytest.approx(reference_losses(name), rel=1e-4)
     layout = lay_out(manifest.config["mesh"], manifest.world.world_size)
     assert manifest.mesh == layout.record()
-    assert manifest.parameters == sum(p.numel() for p in make("gpt", **OPTIONS["gpt"]).build().parameters())
+    assert manifest.parameters == sum(p.numel() for p in make("gpt", **OPTIONS[name]).build().parameters())
+    assert len(manifest.experts) == (4 if "experts" in name else 0)
     assert None not in [rank.memory for rank in manifest.ranks]
     assert manifest.throughput is not None
     samples = manifest.throughput.samples_per_s * manifest.throughput.step_ns / 1e9
@@ -213,7 +255,11 @@ def check_run(folder: Path, manifest: RunManifest) -> None:
             assert len(annotations(trace, f"perfkit.{phase}")) >= 3, phase
 
 
-RUNS = {"gpt 8 --mesh dp=2,tp=2 --dp zero2": "perfkit", "gpt 8 --mesh pp=2,dp=2": "mpiexec"}
+RUNS = {
+    "gpt-experts 4 --mesh dp=2,ep=2": "perfkit",
+    "gpt 8 --mesh dp=2,tp=2 --dp zero2": "perfkit",
+    "gpt 8 --mesh pp=2,dp=2": "mpiexec",
+}
 
 
 @pytest.mark.slow
@@ -225,4 +271,4 @@ def test_runs_and_their_traces(case: str, launcher: str, tmp_path: Path) -> None
     given = [*arguments(case), "--trace-dir", str(tmp_path)]
     mpiexec = [MPIEXEC[0], "-n", "4", *PYTHON, "run", *given]
     command = mpiexec if launcher == "mpiexec" else [*PYTHON, "run", *given, "-n", "4"]
-    check_run(tmp_path, run_once(command, tmp_path, pipeline="pp=" in case))
+    check_run(tmp_path, run_once(command, tmp_path, pipeline="pp=" in case), case.split()[0])

@@ -40,6 +40,7 @@ def _problems(workload: Workload[Any], strategy: type[Strategy], run: RunConfig)
         yield from _ddp_problems(run)
     sizes = {} if run.mesh is None else parse_mesh(run.mesh)
     yield from _tensor_problems(run, sizes)
+    yield from _expert_problems(run, sizes)
     yield from _pipeline_problems(strategy, run, sizes)
     stages = sizes.get("pp", 1) * PIPELINES[run.pp_schedule or DEFAULT_PIPELINE].stages_per_rank
     if (problem := workload.find_mesh_problem(sizes, sequence=run.sequence_parallel, stages=stages)) is not None:
@@ -90,6 +91,27 @@ def _tensor_problems(run: RunConfig, sizes: Mapping[str, int]) -> Iterator[str]:
         yield "--precision float16 does not work with tp in --mesh, whose ranks would scale their losses differently"
 
 
+def _expert_problems(run: RunConfig, sizes: Mapping[str, int]) -> Iterator[str]:
+    """Yield what does not work with expert parallelism."""
+    if "ep" not in sizes:
+        return
+    for name in sizes.keys() - {"dp", "ep"}:
+        yield f"--mesh {run.mesh}: ep works with dp only: remove {name}"
+    refused = {
+        f"--dp {run.dp}": run.dp != _BASIC,
+        "--compile": run.compile,
+        "--no-overlap": not run.overlap,
+        "--precision float16": run.precision == "float16",  # the ranks would scale their losses differently
+    }
+    yield from _refuse(refused, "ep")
+
+
+def _refuse(refused: Mapping[str, bool], dimension: str) -> Iterator[str]:
+    for option, is_given in refused.items():
+        if is_given:
+            yield f"{option} does not work with {dimension} in --mesh: remove one of them"
+
+
 def _pipeline_problems(strategy: type[Strategy], run: RunConfig, sizes: Mapping[str, int]) -> Iterator[str]:
     """Yield what does not work with a pipeline."""
     given = {
@@ -112,11 +134,7 @@ def _pipeline_problems(strategy: type[Strategy], run: RunConfig, sizes: Mapping[
         "--no-overlap": not run.overlap,
         f"--dp {run.dp}": run.dp == "hsdp",
     }
-    yield from (
-        f"{option} does not work with pp in --mesh: remove one of them"
-        for option, is_given in refused.items()
-        if is_given
-    )
+    yield from _refuse(refused, "pp")
     name = run.pp_schedule or DEFAULT_PIPELINE
     if not PIPELINES[name].works_with_ddp and strategy.USES_DDP and sizes.get("dp", 1) > 1:
         yield f"--pp-schedule {name} does not work with DDP, which --dp {run.dp} uses: choose --dp zero2 or zero3"

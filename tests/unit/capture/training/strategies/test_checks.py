@@ -39,6 +39,20 @@ HSDP = ("--dp", "hsdp", "--mesh", "replicate=2,shard=2")
             (("gpt", "--mesh", "pp=2,dp=2", "--layers", "4", "--pp-schedule", name), f"{name} does not work with DDP")
             for name in ("gpipe", "interleaved", "zero-bubble", "zbv")
         ),
+        (("gpt", "--mesh", "ep=2"), "--mesh ep=2: ep divides the experts of a mixture of experts: add --experts"),
+        (("gpt", "--mesh", "ep=2", "--experts", "3"), "--experts 3 is not divisible by ep=2"),
+        (("transformer", "--mesh", "ep=2"), "the workload transformer does not support the dimension ep"),
+        *(
+            (("gpt", "--mesh", f"ep=2,{name}=2", "--experts", "4"), f"ep works with dp only: remove {name}")
+            for name in ("pp", "tp")
+        ),
+        *(
+            (("gpt", "--mesh", "ep=2", "--experts", "4", *options), f"{' '.join(options)} does not work with ep")
+            for options in (("--dp", "zero1"), ("--compile",), ("--no-overlap",), ("--precision", "float16"))
+        ),
+        (("gpt", "--mesh", "tp=2", "--experts", "4"), "--experts 4 does not work with the dimension tp"),
+        (("gpt", "--mesh", "pp=2", "--experts", "4"), "--experts 4 does not work with the dimension pp"),
+        (("gpt", "--experts", "2", "--top-k", "3"), "top_k 3 is more than the 2 experts"),
         (("gpt", "--sequence-parallel"), "--sequence-parallel needs tensor parallelism"),
         (("gpt", "--mesh", "tp=2", "--compile"), "--compile does not work with tp"),
         (("gpt", "--mesh", "tp=2", "--precision", "float16"), "--precision float16 does not work with tp"),
