@@ -8,6 +8,7 @@ import statistics
 import subprocess
 import sys
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +154,8 @@ PIPELINES_ON_FOUR = [
     "gpt 8 --mesh pp=2,dp=2 --dp zero2 --pp-schedule zbv",
     "gpt 16 --mesh pp=2,tp=2 --sequence-parallel",
     "gpt 16 --mesh pp=4 --pp-schedule gpipe",
+    "gpt 16 --mesh pp=4 --pp-schedule none",
+    *(f"gpt 8 --mesh pp=2,dp=2 --pp-schedule none --dp {dp}" for dp in ("ddp", "zero1", "zero3")),
 ]
 EXPERTS_ON_FOUR = [
     "gpt-experts 4 --mesh dp=2,ep=2",
@@ -272,3 +275,26 @@ def test_runs_and_their_traces(case: str, launcher: str, tmp_path: Path) -> None
     mpiexec = [MPIEXEC[0], "-n", "4", *PYTHON, "run", *given]
     command = mpiexec if launcher == "mpiexec" else [*PYTHON, "run", *given, "-n", "4"]
     check_run(tmp_path, run_once(command, tmp_path, pipeline="pp=" in case), case.split()[0])
+
+
+def spans(trace: dict[str, Any], name: str) -> list[tuple[float, float]]:
+    """Return begin and end of an annotation's spans in us; ranks on one host share the clock."""
+    found = [event for event in trace["traceEvents"] if event.get("name") == f"perfkit.{name}"]
+    return sorted((event["ts"], event["ts"] + event["dur"]) for event in found)
+
+
+@pytest.mark.slow
+def test_without_a_schedule_one_rank_of_a_pipeline_computes_at_a_time(tmp_path: Path) -> None:
+    given = [*arguments("gpt 16 --mesh pp=2 --pp-schedule none"), "--trace-dir", str(tmp_path)]
+    manifest = run_once([*PYTHON, "run", *given, "-n", "2"], tmp_path, pipeline=True)
+    first, last = traces(tmp_path / manifest.run, manifest)
+    steps = zip(
+        spans(first, "forward"),
+        spans(last, "forward")[::2],  # each is followed by that of the loss
+        spans(last, "backward")[::2],  # each is followed by the sum of the tied gradients
+        spans(first, "backward")[::2],
+        strict=True,
+    )
+    for in_order in steps:
+        assert [*in_order] == sorted(in_order)
+        assert all(end <= begin for (_, end), (begin, _) in pairwise(in_order)), in_order

@@ -138,11 +138,15 @@ def _pipeline_problems(strategy: type[Strategy], run: RunConfig, sizes: Mapping[
     name = run.pp_schedule or DEFAULT_PIPELINE
     if not PIPELINES[name].works_with_ddp and strategy.USES_DDP and sizes.get("dp", 1) > 1:
         yield f"--pp-schedule {name} does not work with DDP, which --dp {run.dp} uses: choose --dp zero2 or zero3"
-    yield from _micro_batch_problems(run, sizes["pp"])
+    yield from _micro_batch_problems(run, name, sizes["pp"])
 
 
-def _micro_batch_problems(run: RunConfig, ranks: int) -> Iterator[str]:
-    parts = run.micro_batches or default_micro_batches(ranks)
+def _micro_batch_problems(run: RunConfig, schedule: str, ranks: int) -> Iterator[str]:
+    parts = run.micro_batches or default_micro_batches(schedule, ranks)
+    if PIPELINES[schedule].is_naive:
+        if parts > 1:
+            yield f"--pp-schedule {schedule} does not divide batches: remove --micro-batches {parts}"
+        return
     if run.batch_size % parts:
         yield f"--batch-size {run.batch_size} is not divisible by --micro-batches {parts}"
     if parts % ranks:

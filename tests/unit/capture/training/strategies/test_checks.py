@@ -28,6 +28,10 @@ HSDP = ("--dp", "hsdp", "--mesh", "replicate=2,shard=2")
         (("gpt", "--mesh", "pp=2", "--pp-schedule", "zbv"), "--layers 2 are fewer than the 4 stages"),
         (("gpt", "--mesh", "pp=2", "--batch-size", "6"), "--batch-size 6 is not divisible by --micro-batches 4"),
         (("gpt", "--mesh", "pp=2", "--micro-batches", "1"), "--micro-batches 1 is not a multiple of the 2 ranks"),
+        (
+            ("gpt", "--mesh", "pp=2", "--pp-schedule", "none", "--micro-batches", "2"),
+            "--pp-schedule none does not divide batches: remove --micro-batches 2",
+        ),
         (("gpt", "--mesh", "pp=2", "--accumulate", "2"), "--accumulate (use --micro-batches) does not work with pp"),
         (("gpt", "--mesh", "pp=2", "--precision", "bfloat16"), "--precision bfloat16 does not work with pp"),
         (("gpt", "--mesh", "pp=2", "--compile"), "--compile does not work with pp"),
