@@ -29,7 +29,7 @@ from workloads.base import (
     split_by_mesh,
 )
 from workloads.data.text import Text, load_text
-from workloads.parallel import ExpertLayer, ExpertParallel, PipelineParallel, TensorParallel
+from workloads.parallel import ContextParallel, ExpertLayer, ExpertParallel, PipelineParallel, TensorParallel
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -88,7 +88,7 @@ def _gpt2(layers: int, heads: int, width: int) -> dict[str, object]:
     }
 
 
-class GPT(Workload[GPTConfig], TensorParallel, PipelineParallel, ExpertParallel):
+class GPT(Workload[GPTConfig], TensorParallel, PipelineParallel, ContextParallel, ExpertParallel):
     """Next-token prediction over windows of `block + 1` tokens.
 
     Raises:
@@ -122,6 +122,7 @@ class GPT(Workload[GPTConfig], TensorParallel, PipelineParallel, ExpertParallel)
     def __init__(self, config: GPTConfig) -> None:
         super().__init__(config)
         self.text: Text | None = None
+        self._positions: Tensor | None = None
         self.vocab_size = config.vocab_size
         if config.text is not None:
             self.text = _require_window(load_text(Path(config.text)), config.block)
@@ -148,6 +149,10 @@ class GPT(Workload[GPTConfig], TensorParallel, PipelineParallel, ExpertParallel)
     def find_mesh_problem(self, sizes: Mapping[str, int], *, sequence: bool, stages: int) -> str | None:
         """Return which size of the model does not divide by the tensor-parallel ranks, or is less than the stages."""
         ranks, config = sizes.get("tp", 1), self.config
+        if "cp" in sizes and config.block % (2 * sizes["cp"]):
+            return f"--block {config.block} is not divisible by {2 * sizes['cp']}: each rank of cp has two parts"
+        if "cp" in sizes and config.dropout:
+            return "ring attention, which cp uses, has no dropout: remove --dropout"
         if "ep" in sizes and config.experts % sizes["ep"]:
             return f"--experts {config.experts} is not divisible by ep={sizes['ep']}"
         if "ep" in sizes and not config.experts:
@@ -170,6 +175,16 @@ class GPT(Workload[GPTConfig], TensorParallel, PipelineParallel, ExpertParallel)
 
         assert isinstance(model, Decoder)  # noqa: S101
         shard_tensors(model, mesh, sequence=sequence)
+
+    def divide_sequence(self, model: nn.Module, mesh: DeviceMesh) -> None:
+        """Let attention go round the ranks of `mesh`, each with its positions of every sample."""
+        from workloads.gpt_model import Decoder
+        from workloads.ring_attention import Ring
+
+        assert isinstance(model, Decoder)  # noqa: S101
+        ring = Ring(mesh.get_group(), mesh.get_local_rank(), mesh.size())
+        self._positions = ring.positions(self.config.block).to(model.tokens.weight.device)
+        model.divide_sequence(ring, self._positions)
 
     def divide_experts(self, model: nn.Module, mesh: DeviceMesh) -> list[nn.Parameter]:
         """Keep this rank's part of the experts of each block."""
@@ -239,9 +254,12 @@ class GPT(Workload[GPTConfig], TensorParallel, PipelineParallel, ExpertParallel)
         return self.output_loss(model(inputs), targets)
 
     def split_batch(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Return all tokens of each window but the last, and all but the first."""
+        """Return all tokens of each window but the last, and all but the first; of these, those of this rank."""
         tokens = batch["tokens"].long()
-        return tokens[:, :-1], tokens[:, 1:]
+        inputs, targets = tokens[:, :-1], tokens[:, 1:]
+        if self._positions is None:
+            return inputs, targets
+        return inputs[:, self._positions], targets[:, self._positions]
 
     def output_loss(self, output: Tensor, target: Tensor) -> Tensor:
         """Return the mean cross entropy of logits (batch, block, vocabulary)."""

@@ -29,7 +29,7 @@ class Stage(Decoder):
         nn.Module.__init__(self)
         layers = len(model.blocks)
         self.is_first, self.is_last = index == 0, index == count - 1
-        self.dropout = model.dropout
+        self.dropout, self.own_positions = model.dropout, None
         self.blocks = model.blocks[index * layers // count : (index + 1) * layers // count]
         if self.is_first:
             self.tokens, self.positions = model.tokens, model.positions

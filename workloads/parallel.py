@@ -46,6 +46,17 @@ class PipelineParallel(ABC):
         """Return the scalar loss of the model's output; that of a batch is the mean over equal parts of it."""
 
 
+class ContextParallel(ABC):
+    """A workload that supports the mesh dimension `cp`."""
+
+    @abstractmethod
+    def divide_sequence(self, model: nn.Module, mesh: DeviceMesh) -> None:
+        """Divide each sequence among the ranks of `mesh`, in place, for the bare `model`.
+
+        From then on `loss` takes whole sequences and returns the mean over this rank's equal part of them.
+        """
+
+
 class ExpertLayer(Protocol):
     """A mixture of experts in a model."""
 

@@ -51,7 +51,7 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     epochs: Annotated[_Count | None, Meta(description="Passes over the data set, instead of --steps.")] = None
     batch_size: Annotated[
         int,
-        Meta(ge=1, description="Samples per rank and micro-step (see --accumulate); ranks of tp and pp share them."),
+        Meta(ge=1, description="Samples per rank and micro-step (--accumulate); ranks of tp, cp and pp share them."),
     ] = 32
     accumulate: Annotated[
         int, Meta(ge=1, description="Micro-steps per step: gradients accumulate over them and are all-reduced once.")

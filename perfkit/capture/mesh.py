@@ -21,7 +21,7 @@ SAMPLE_DIMENSIONS: Final = (*DATA_DIMENSIONS, "ep")
 HYBRID_DIMENSIONS: Final = ("replicate", "shard")
 """The data-parallel dimensions of hybrid sharding; that of all other strategies is `dp`."""
 
-DIMENSIONS: Final = ("pp", *SAMPLE_DIMENSIONS, "tp")
+DIMENSIONS: Final = ("pp", *SAMPLE_DIMENSIONS, "cp", "tp")
 """All dimensions, outermost first: the ranks of a tensor-parallel group, which communicate most, are neighbours."""
 
 

@@ -63,7 +63,7 @@ class MeshDimension(Struct, frozen=True, kw_only=True):
     """One dimension of the mesh of ranks."""
 
     name: str
-    """`pp`, `replicate`, `dp`, `shard`, `ep` or `tp`."""
+    """`pp`, `replicate`, `dp`, `shard`, `ep`, `cp` or `tp`."""
     size: int
     groups: list[list[int]]
     """Ranks of each process group along it; every rank is in one."""

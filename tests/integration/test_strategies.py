@@ -157,7 +157,11 @@ PIPELINES_ON_FOUR = [
     "gpt 16 --mesh pp=4 --pp-schedule none",
     *(f"gpt 8 --mesh pp=2,dp=2 --pp-schedule none --dp {dp}" for dp in ("ddp", "zero1", "zero3")),
 ]
-EXPERTS_ON_FOUR = [
+SEQUENCES_AND_EXPERTS_ON_FOUR = [
+    "gpt 8 --mesh dp=2,cp=2 --static-graph",
+    "gpt 16 --mesh cp=4 --dp zero1",
+    "gpt 4 --mesh dp=2,cp=2 --accumulate 2 --checkpoint-activations --no-overlap",
+    "gpt-experts 8 --mesh dp=2,cp=2",
     "gpt-experts 4 --mesh dp=2,ep=2",
     "gpt-experts 4 --mesh ep=4 --static-graph",
     "gpt-experts 2 --mesh dp=2,ep=2 --accumulate 2 --checkpoint-activations",
@@ -178,7 +182,13 @@ def test_losses_on_two_ranks_are_those_of_one_process(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("ranks", "cases"),
-    [(2, ON_TWO), (4, FOUR_RANKS), (4, PIPELINES_ON_FOUR), (4, EXPERTS_ON_FOUR), (8, EIGHT_RANKS)],
+    [
+        (2, ON_TWO),
+        (4, FOUR_RANKS),
+        (4, PIPELINES_ON_FOUR),
+        (4, SEQUENCES_AND_EXPERTS_ON_FOUR),
+        (8, EIGHT_RANKS),
+    ],
 )
 def test_losses_on_more_ranks_and_with_more_options(ranks: int, cases: list[str], tmp_path: Path) -> None:
     check_losses(tmp_path, ranks, *cases)
@@ -186,7 +196,11 @@ def test_losses_on_more_ranks_and_with_more_options(ranks: int, cases: list[str]
 
 @pytest.mark.slow
 def test_one_gradient_that_is_not_reduced_is_noticed(tmp_path: Path) -> None:
-    wrong = {"gpt 8": "module.blocks.1.mlp.expand.weight", "gpt 8 --dp zero1": "module.tokens.weight"}
+    wrong = {
+        "gpt 8": "module.blocks.1.mlp.expand.weight",
+        "gpt 8 --dp zero1": "module.tokens.weight",
+        "gpt 16 --mesh cp=2": "module.blocks.1.attention.qkv.weight",
+    }
     results = train(tmp_path, 2, *(f"unreduced {parameter} | {case}" for case, parameter in wrong.items()))
     for case, result in zip(wrong, results, strict=True):
         found = mean_losses([rank["losses"] for rank in result["ranks"]])
@@ -251,7 +265,7 @@ def check_run(folder: Path, manifest: RunManifest, name: str) -> None:
     assert samples == pytest.approx(GLOBAL_BATCH)
     (run,) = perfkit.analyze(folder).runs
     # torch's flight recorder does not record gloo's sends and receives.
-    known = {"collective_sizes_unmatched"} if "pp" in layout.sizes else set()
+    known = {"collective_sizes_unmatched"} if {"pp", "cp"} & {*layout.sizes} else set()
     assert {finding.code for finding in run.findings} & NOT_THE_MACHINE <= known
     for trace in traces(Path(run.path), manifest):
         for phase in ("data_loading", "to_device", "forward", "backward", "optimizer"):
@@ -260,6 +274,7 @@ def check_run(folder: Path, manifest: RunManifest, name: str) -> None:
 
 RUNS = {
     "gpt-experts 4 --mesh dp=2,ep=2": "perfkit",
+    "gpt 8 --mesh dp=2,cp=2": "perfkit",
     "gpt 8 --mesh dp=2,tp=2 --dp zero2": "perfkit",
     "gpt 8 --mesh pp=2,dp=2": "mpiexec",
 }

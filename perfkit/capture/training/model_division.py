@@ -9,7 +9,7 @@ from torch.nn.parallel import DistributedDataParallel
 from perfkit.capture.config import RunConfig
 from perfkit.capture.training.strategies.base import Strategy
 from workloads.base import Workload
-from workloads.parallel import ExpertParallel, TensorParallel
+from workloads.parallel import ContextParallel, ExpertParallel, TensorParallel
 
 if TYPE_CHECKING:
     from perfkit.capture.training.local_parameters import Part
@@ -25,6 +25,9 @@ def divide_model(
     parts: dict[nn.Parameter, Part] = {}
     if "tp" in dimensions:
         parts |= _shard_tensors(workload, run, strategy, mesh, model)
+    if "cp" in dimensions:
+        assert isinstance(workload, ContextParallel)  # noqa: S101  # the options were checked
+        workload.divide_sequence(model, mesh["cp"])
     if "ep" in dimensions:
         parts |= _divide_experts(workload, mesh, model)
     return parts

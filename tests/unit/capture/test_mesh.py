@@ -13,7 +13,7 @@ from perfkit.errors import UsageError
     [
         ("dp=3", 2, "--mesh dp=3: 3 = 3 ranks, but this run has 2: start 3 ranks"),
         ("pp=2,dp=2", 8, "2 x 2 = 4 ranks, but this run has 8"),
-        ("sp=2", 2, "unknown dimension 'sp': choose from pp, replicate, dp, shard, ep, tp"),
+        ("sp=2", 2, "unknown dimension 'sp': choose from pp, replicate, dp, shard, ep, cp, tp"),
         ("dp=2,dp=2", 4, "dimension dp is given twice"),
         ("dp", 2, "'dp' has no size: write it as dp=2"),
         ("dp=0", 2, "'dp=0' has no size"),

@@ -41,6 +41,7 @@ def _problems(workload: Workload[Any], strategy: type[Strategy], run: RunConfig)
     sizes = {} if run.mesh is None else parse_mesh(run.mesh)
     yield from _tensor_problems(run, sizes)
     yield from _expert_problems(run, sizes)
+    yield from _context_problems(strategy, run, sizes)
     yield from _pipeline_problems(strategy, run, sizes)
     stages = sizes.get("pp", 1) * PIPELINES[run.pp_schedule or DEFAULT_PIPELINE].stages_per_rank
     if (problem := workload.find_mesh_problem(sizes, sequence=run.sequence_parallel, stages=stages)) is not None:
@@ -104,6 +105,16 @@ def _expert_problems(run: RunConfig, sizes: Mapping[str, int]) -> Iterator[str]:
         "--precision float16": run.precision == "float16",  # the ranks would scale their losses differently
     }
     yield from _refuse(refused, "ep")
+
+
+def _context_problems(strategy: type[Strategy], run: RunConfig, sizes: Mapping[str, int]) -> Iterator[str]:
+    """Yield what does not work with context parallelism."""
+    if "cp" not in sizes:
+        return
+    for name in sizes.keys() - {"dp", "cp"}:
+        yield f"--mesh {run.mesh}: cp works with dp only: remove {name}"
+    refused = {f"--dp {run.dp}": not strategy.USES_DDP, "--compile": run.compile}
+    yield from _refuse(refused, "cp")
 
 
 def _refuse(refused: Mapping[str, bool], dimension: str) -> Iterator[str]:

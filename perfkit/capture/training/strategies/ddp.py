@@ -26,9 +26,10 @@ class DDP(Strategy):
     def group(self) -> ProcessGroup | None:
         """The ranks that average gradients; None is all ranks.
 
-        Ranks that divide experts have different samples, so that they average the gradients of what they share.
+        Ranks that divide experts have different samples, and those that divide sequences different tokens, so that they
+        average the gradients of what they share.
         """
-        if self.mesh is None or not {*(self.mesh.mesh_dim_names or ())} - {"dp", "ep"}:
+        if self.mesh is None or not {*(self.mesh.mesh_dim_names or ())} - {"dp", "ep", "cp"}:
             return None
         return self.mesh.get_group("dp")
 

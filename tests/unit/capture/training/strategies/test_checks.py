@@ -56,6 +56,16 @@ HSDP = ("--dp", "hsdp", "--mesh", "replicate=2,shard=2")
         ),
         (("gpt", "--mesh", "tp=2", "--experts", "4"), "--experts 4 does not work with the dimension tp"),
         (("gpt", "--mesh", "pp=2", "--experts", "4"), "--experts 4 does not work with the dimension pp"),
+        (("gpt", "--mesh", "cp=2", "--block", "62"), "--block 62 is not divisible by 4: each rank of cp has two parts"),
+        (("gpt", "--mesh", "cp=2", "--dropout", "0.1"), "ring attention, which cp uses, has no dropout"),
+        (("transformer", "--mesh", "cp=2"), "the workload transformer does not support the dimension cp"),
+        *(
+            (("gpt", "--mesh", f"cp=2,{name}=2", *more), f"cp works with dp only: remove {name}")
+            for name, more in (("pp", ()), ("tp", ()))
+        ),
+        (("gpt", "--mesh", "cp=2,ep=2", "--experts", "4"), "ep works with dp only: remove cp"),
+        (("gpt", "--mesh", "cp=2", "--dp", "zero2"), "--dp zero2 does not work with cp"),
+        (("gpt", "--mesh", "cp=2", "--compile"), "--compile does not work with cp"),
         (("gpt", "--experts", "2", "--top-k", "3"), "top_k 3 is more than the 2 experts"),
         (("gpt", "--sequence-parallel"), "--sequence-parallel needs tensor parallelism"),
         (("gpt", "--mesh", "tp=2", "--compile"), "--compile does not work with tp"),
