@@ -168,13 +168,13 @@ class GPT(Workload[GPTConfig], TensorParallel, PipelineParallel, ContextParallel
             return f"--layers {config.layers} are fewer than the {stages} stages of the pipeline"
         return None
 
-    def shard_tensors(self, model: nn.Module, mesh: DeviceMesh, *, sequence: bool) -> None:
+    def shard_tensors(self, model: nn.Module, mesh: DeviceMesh, *, sequence: bool, loss: bool) -> None:
         """Split heads, hidden units and vocabulary over the ranks of `mesh`."""
         from workloads.gpt_model import Decoder
         from workloads.gpt_parallel import shard_tensors
 
         assert isinstance(model, Decoder)  # noqa: S101
-        shard_tensors(model, mesh, sequence=sequence)
+        shard_tensors(model, mesh, sequence=sequence, loss=loss)
 
     def divide_sequence(self, model: nn.Module, mesh: DeviceMesh) -> None:
         """Let attention go round the ranks of `mesh`, each with its positions of every sample."""
@@ -265,7 +265,9 @@ class GPT(Workload[GPTConfig], TensorParallel, PipelineParallel, ContextParallel
         """Return the mean cross entropy of logits (batch, block, vocabulary)."""
         from torch.nn import functional
 
-        return functional.cross_entropy(output.flatten(0, 1), target.flatten())
+        loss = functional.cross_entropy(output.flatten(0, 1), target.flatten())
+        # Of logits that are split along the vocabulary it is distributed too: the same on all ranks.
+        return loss.to_local() if hasattr(loss, "to_local") else loss
 
     def make_stage(self, model: nn.Module, index: int, count: int) -> nn.Module:
         """Return a stage with its share of the blocks; the first also embeds tokens, the last predicts them."""

@@ -16,13 +16,15 @@ class TensorParallel(ABC):
     """A workload that supports the mesh dimension `tp`."""
 
     @abstractmethod
-    def shard_tensors(self, model: nn.Module, mesh: DeviceMesh, *, sequence: bool) -> None:
+    def shard_tensors(self, model: nn.Module, mesh: DeviceMesh, *, sequence: bool, loss: bool) -> None:
         """Split the matrices of the bare `model` over the one dimension of `mesh`, in place, as DTensors.
 
         Args:
             model: The same on all ranks.
             mesh: The ranks that share it.
             sequence: Whether what is between the matrices is split along the sequence.
+            loss: Whether the model's output stays split along its classes; the loss is computed within torch's
+                `loss_parallel`.
         """
 
 

@@ -73,6 +73,9 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     sequence_parallel: Annotated[
         bool, Meta(description="With tensor parallelism (tp in --mesh): also split what is between the matrices.")
     ] = False
+    loss_parallel: Annotated[
+        bool, Meta(description="With tensor parallelism: also leave the model's output, of which the loss is, split.")
+    ] = False
     pp_schedule: Annotated[
         PipelineName | None,
         Meta(

@@ -147,6 +147,8 @@ FOUR_RANKS = [
     *(f"gpt 8 --mesh dp=2,tp=2 --sequence-parallel --dp {dp}" for dp in ("zero1", "zero2")),
     "gpt 8 --mesh dp=2,tp=2 --sequence-parallel --dp zero3 --checkpoint-activations",
     "gpt 4 --mesh dp=2,tp=2 --accumulate 2 --no-overlap",
+    "gpt 8 --mesh dp=2,tp=2 --loss-parallel --checkpoint-activations",
+    "gpt 8 --mesh dp=2,tp=2 --loss-parallel --sequence-parallel --dp zero3",
 ]
 PIPELINES_ON_FOUR = [
     *(f"gpt 8 --mesh pp=2,dp=2 --dp {dp}" for dp in ("ddp", "zero1", "zero2")),

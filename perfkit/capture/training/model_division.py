@@ -37,7 +37,7 @@ def _shard_tensors(
     workload: Workload[Any], run: RunConfig, strategy: Strategy, mesh: DeviceMesh, model: nn.Module
 ) -> "dict[nn.Parameter, Part]":
     assert isinstance(workload, TensorParallel)  # noqa: S101  # the options were checked
-    workload.shard_tensors(model, mesh["tp"], sequence=run.sequence_parallel)
+    workload.shard_tensors(model, mesh["tp"], sequence=run.sequence_parallel, loss=run.loss_parallel)
     if not strategy.USES_DDP:
         return {}
     from perfkit.capture.training.local_parameters import localize  # takes time to import

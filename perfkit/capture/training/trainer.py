@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -119,7 +120,10 @@ class Trainer:
     def train(self, data: Input, session: Session, show: Show) -> None:
         """Train all steps, over as many epochs as needed."""
         session.start()
-        batches = _batches(data, session)
+        with _split_losses() if self._run.loss_parallel else nullcontext():
+            self._train(_batches(data, session), session, show)
+
+    def _train(self, batches: Iterator[Batch], session: Session, show: Show) -> None:
         while session.steps < self._steps:
             step = session.steps
             if self.compiled is None:
@@ -209,6 +213,14 @@ def _make_mesh(layout: MeshLayout, run: RunConfig, device: torch.device) -> Devi
     if run.dp == "ddp" and list(layout.sizes) == ["dp"]:
         return None
     return make_device_mesh(layout, device.type, run.timeout_delta)
+
+
+def _split_losses() -> AbstractContextManager[None]:
+    """Return the context, for forward and backward, of losses of outputs that are split along their classes."""
+    from torch.distributed.tensor.parallel import loss_parallel  # takes time to import
+
+    context: AbstractContextManager[None] = loss_parallel()
+    return context
 
 
 def checkpoint_activations(layers: list[nn.Module]) -> None:

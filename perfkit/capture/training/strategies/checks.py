@@ -85,7 +85,11 @@ def _tensor_problems(run: RunConfig, sizes: Mapping[str, int]) -> Iterator[str]:
     if "tp" not in sizes:
         if run.sequence_parallel:
             yield "--sequence-parallel needs tensor parallelism, for example --mesh tp=2"
+        if run.loss_parallel:
+            yield "--loss-parallel needs tensor parallelism, for example --mesh tp=2"
         return
+    if run.loss_parallel and "pp" in sizes:
+        yield "--loss-parallel does not work with pp in --mesh: remove one of them"
     if run.compile:
         yield "--compile does not work with tp in --mesh: remove one of them"
     if run.precision == "float16":
