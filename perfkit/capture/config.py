@@ -70,6 +70,13 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "gradients (zero2), also parameters (zero3; hsdp: within the groups of `shard`)."
         ),
     ] = "ddp"
+    prefetch_layers: Annotated[
+        _Count | None,
+        Meta(
+            description="With zero2, zero3 and hsdp: layers whose parameters are gathered before the layer that needs "
+            "them first computes [default: torch's own order, in backward one layer]."
+        ),
+    ] = None
     sequence_parallel: Annotated[
         bool, Meta(description="With tensor parallelism (tp in --mesh): also split what is between the matrices.")
     ] = False

@@ -119,7 +119,8 @@ def train(folder: Path, ranks: int, *cases: str) -> list[dict[str, Any]]:
 def check_losses(folder: Path, ranks: int, *cases: str) -> None:
     for case, result in zip(cases, train(folder, ranks, *cases), strict=True):
         found = mean_losses([rank["losses"] for rank in result["ranks"]])
-        assert found == pytest.approx(reference_losses(case.split()[0]), rel=1e-4), case
+        tolerance = 1e-2 if "--precision" in case else 1e-4
+        assert found == pytest.approx(reference_losses(case.split()[0]), rel=tolerance), case
         assert result["error"] is None, case
 
 
@@ -138,6 +139,8 @@ ON_TWO = [
     *(f"gpt 16 --mesh pp=2 --pp-schedule {name}" for name in ("gpipe", "1f1b", "interleaved")),
     "gpt 16 --mesh pp=2 --pp-schedule zero-bubble --micro-batches 8",
     "gpt 16 --mesh pp=2 --dp zero3 --checkpoint-activations",
+    "gpt 16 --mesh cp=2",
+    "gpt-experts 8 --mesh ep=2",
     "transformer 8 --dp zero1",
     "transformer 8 --dp zero3",
 ]
@@ -149,6 +152,14 @@ FOUR_RANKS = [
     "gpt 4 --mesh dp=2,tp=2 --accumulate 2 --no-overlap",
     "gpt 8 --mesh dp=2,tp=2 --loss-parallel --checkpoint-activations",
     "gpt 8 --mesh dp=2,tp=2 --loss-parallel --sequence-parallel --dp zero3",
+]
+PRECISIONS_ON_FOUR = [
+    "gpt 4 --dp zero2 --precision bfloat16 --prefetch-layers 1",
+    "gpt 4 --dp zero3 --precision float16",
+    "gpt 8 --mesh dp=2,tp=2 --dp zero3 --precision bfloat16",
+    "gpt 8 --mesh dp=2,tp=2 --loss-parallel --precision bfloat16",
+    "gpt 8 --mesh dp=2,cp=2 --precision float16",
+    "gpt-experts 4 --mesh dp=2,ep=2 --precision bfloat16",
 ]
 PIPELINES_ON_FOUR = [
     *(f"gpt 8 --mesh pp=2,dp=2 --dp {dp}" for dp in ("ddp", "zero1", "zero2")),
@@ -171,6 +182,10 @@ SEQUENCES_AND_EXPERTS_ON_FOUR = [
     "gpt-experts 4 --dp zero3",
 ]
 EIGHT_RANKS = [
+    "gpt 4 --mesh dp=4,tp=2",
+    "gpt 4 --mesh dp=4,pp=2",
+    "gpt 8 --mesh dp=2,cp=4",
+    "gpt-experts 2 --mesh dp=2,ep=4",
     "gpt 8 --mesh pp=2,dp=2,tp=2",
     "gpt 8 --mesh pp=2,dp=2,tp=2 --dp zero3 --sequence-parallel",
     "gpt 4 --dp hsdp --mesh replicate=2,shard=2,tp=2 --sequence-parallel",
@@ -187,6 +202,7 @@ def test_losses_on_two_ranks_are_those_of_one_process(tmp_path: Path) -> None:
     [
         (2, ON_TWO),
         (4, FOUR_RANKS),
+        (4, PRECISIONS_ON_FOUR),
         (4, PIPELINES_ON_FOUR),
         (4, SEQUENCES_AND_EXPERTS_ON_FOUR),
         (8, EIGHT_RANKS),
@@ -315,3 +331,21 @@ def test_without_a_schedule_one_rank_of_a_pipeline_computes_at_a_time(tmp_path: 
     for in_order in steps:
         assert [*in_order] == sorted(in_order)
         assert all(end <= begin for (_, end), (begin, _) in pairwise(in_order)), in_order
+
+
+@pytest.mark.slow
+def test_layers_are_gathered_ahead_and_in_the_precision_of_the_forward_pass(tmp_path: Path) -> None:
+    given = [*arguments("gpt 8 --dp zero3 --prefetch-layers 2 --precision bfloat16"), "--trace-dir", str(tmp_path)]
+    manifest = run_once([*PYTHON, "run", *given, "-n", "2"], tmp_path)
+    model = make("gpt", **OPTIONS["gpt"]).build()
+    layer = sum(parameter.numel() for parameter in model.blocks[0].parameters())  # type: ignore[union-attr, index]
+    for trace in traces(tmp_path / manifest.run, manifest):
+        gathered = [one["bytes"] for one in trace["perfkit"]["collectives"] if one["op"] == "all_gather"]
+        assert 2 * layer in gathered, "two bytes per parameter"
+        assert 4 * layer not in gathered
+        ordered = sorted((one for one in trace["traceEvents"] if one.get("ph") == "X"), key=lambda one: one["ts"])
+        names = [one["name"] for one in ordered]
+        begin = next(at for at, name in enumerate(names) if name.startswith("ProfilerStep#"))
+        computes = next(at for at, name in enumerate(names) if at > begin and "attention" in name)
+        # The root's own parameters, the first layer's, and two ahead of it.
+        assert names[begin:computes].count("c10d::_allgather_base_") == 4

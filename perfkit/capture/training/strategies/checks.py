@@ -38,6 +38,8 @@ def _problems(workload: Workload[Any], strategy: type[Strategy], run: RunConfig)
     yield from _mesh_problems(workload, strategy, run)
     if not strategy.USES_DDP:
         yield from _ddp_problems(run)
+    if run.prefetch_layers is not None and not strategy.GATHERS_LAYERS:
+        yield f"--prefetch-layers has no effect with --dp {run.dp}, which does not gather layers: remove one of them"
     sizes = {} if run.mesh is None else parse_mesh(run.mesh)
     yield from _tensor_problems(run, sizes)
     yield from _expert_problems(run, sizes)

@@ -56,6 +56,7 @@ HSDP = ("--dp", "hsdp", "--mesh", "replicate=2,shard=2")
         ),
         (("gpt", "--mesh", "tp=2", "--experts", "4"), "--experts 4 does not work with the dimension tp"),
         (("gpt", "--mesh", "pp=2", "--experts", "4"), "--experts 4 does not work with the dimension pp"),
+        (("gpt", "--dp", "zero1", "--prefetch-layers", "1"), "--prefetch-layers has no effect with --dp zero1, which"),
         (("gpt", "--loss-parallel"), "--loss-parallel needs tensor parallelism"),
         (("gpt", "--mesh", "tp=2,pp=2", "--loss-parallel"), "--loss-parallel does not work with pp"),
         (("gpt", "--mesh", "cp=2", "--block", "62"), "--block 62 is not divisible by 4: each rank of cp has two parts"),
