@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from workloads.parallel import PipelineParallel, TensorParallel
+from workloads.parallel import ContextParallel, ExpertParallel, PipelineParallel, TensorParallel
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -180,7 +180,7 @@ class Workload(ABC, Generic[ConfigT]):
 
     def dimensions(self) -> set[str]:
         """Return the mesh dimensions that it supports besides the data-parallel ones."""
-        supported = {"tp": TensorParallel, "pp": PipelineParallel}
+        supported = {"tp": TensorParallel, "pp": PipelineParallel, "cp": ContextParallel, "ep": ExpertParallel}
         return {name for name, base in supported.items() if isinstance(self, base)}
 
     @property

@@ -29,7 +29,7 @@ from workloads.base import (
     split_by_mesh,
 )
 from workloads.data.text import Text, load_text
-from workloads.parallel import PipelineParallel, TensorParallel
+from workloads.parallel import ContextParallel, ExpertLayer, ExpertParallel, PipelineParallel, TensorParallel
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -53,6 +53,10 @@ class GPTConfig(Struct, frozen=True, kw_only=True):
     layers: Annotated[int, Meta(ge=1, description="transformer blocks")] = 2
     heads: Annotated[int, Meta(ge=1, description="attention heads; must divide width")] = 4
     width: Annotated[int, Meta(ge=1, description="embedding size")] = 64
+    experts: Annotated[
+        int, Meta(ge=0, description="experts of each block's mixture of experts; 0: one MLP for all tokens")
+    ] = 0
+    top_k: Annotated[int, Meta(ge=1, description="experts that each token goes to; with --experts")] = 2
     bias: Annotated[bool, Meta(description="biases in linear layers and norms")] = True
     dropout: Annotated[float, Meta(ge=0, lt=1, description="dropout probability")] = 0.0
     learning_rate: Annotated[float, Meta(gt=0, description="peak learning rate")] = 6e-4
@@ -65,6 +69,8 @@ class GPTConfig(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.width % self.heads:
             raise ValueError(f"width {self.width} is not divisible by heads {self.heads}")
+        if 0 < self.experts < self.top_k:
+            raise ValueError(f"top_k {self.top_k} is more than the {self.experts} experts")
 
 
 def _gpt2(layers: int, heads: int, width: int) -> dict[str, object]:
@@ -82,7 +88,7 @@ def _gpt2(layers: int, heads: int, width: int) -> dict[str, object]:
     }
 
 
-class GPT(Workload[GPTConfig], TensorParallel, PipelineParallel):
+class GPT(Workload[GPTConfig], TensorParallel, PipelineParallel, ContextParallel, ExpertParallel):
     """Next-token prediction over windows of `block + 1` tokens.
 
     Raises:
@@ -116,6 +122,7 @@ class GPT(Workload[GPTConfig], TensorParallel, PipelineParallel):
     def __init__(self, config: GPTConfig) -> None:
         super().__init__(config)
         self.text: Text | None = None
+        self._positions: Tensor | None = None
         self.vocab_size = config.vocab_size
         if config.text is not None:
             self.text = _require_window(load_text(Path(config.text)), config.block)
@@ -129,15 +136,30 @@ class GPT(Workload[GPTConfig], TensorParallel, PipelineParallel):
     def flops_per_token(self, model: nn.Module) -> float:
         """Return 6 N + 12 L H Q T, forward and backward (metrics.md section 8; PaLM, appendix B).
 
-        N counts parameters (the tied head once) without position embeddings; H x Q is the width.
+        N counts parameters (the tied head once) without position embeddings, and of the experts those that a token goes
+        to; H x Q is the width.
         """
         config = self.config
         parameters = sum(p.numel() for p in model.parameters()) - config.block * config.width
+        if config.experts:
+            stacked = sum(p.numel() for name, p in model.named_parameters() if ".experts." in name)
+            parameters -= stacked * (config.experts - config.top_k) // config.experts
         return float(6 * parameters + 12 * config.layers * config.width * config.block)
 
     def find_mesh_problem(self, sizes: Mapping[str, int], *, sequence: bool, stages: int) -> str | None:
         """Return which size of the model does not divide by the tensor-parallel ranks, or is less than the stages."""
         ranks, config = sizes.get("tp", 1), self.config
+        if "cp" in sizes and config.block % (2 * sizes["cp"]):
+            return f"--block {config.block} is not divisible by {2 * sizes['cp']}: each rank of cp has two parts"
+        if "cp" in sizes and config.dropout:
+            return "ring attention, which cp uses, has no dropout: remove --dropout"
+        if "ep" in sizes and config.experts % sizes["ep"]:
+            return f"--experts {config.experts} is not divisible by ep={sizes['ep']}"
+        if "ep" in sizes and not config.experts:
+            return "ep divides the experts of a mixture of experts: add --experts, for example --experts 8"
+        for name in ("pp", "tp"):
+            if config.experts and name in sizes:
+                return f"--experts {config.experts} does not work with the dimension {name}"
         if config.heads % ranks:
             return f"--heads {config.heads} is not divisible by tp={ranks}"
         if sequence and config.block % ranks:
@@ -146,13 +168,38 @@ class GPT(Workload[GPTConfig], TensorParallel, PipelineParallel):
             return f"--layers {config.layers} are fewer than the {stages} stages of the pipeline"
         return None
 
-    def shard_tensors(self, model: nn.Module, mesh: DeviceMesh, *, sequence: bool) -> None:
+    def shard_tensors(self, model: nn.Module, mesh: DeviceMesh, *, sequence: bool, loss: bool) -> None:
         """Split heads, hidden units and vocabulary over the ranks of `mesh`."""
         from workloads.gpt_model import Decoder
         from workloads.gpt_parallel import shard_tensors
 
         assert isinstance(model, Decoder)  # noqa: S101
-        shard_tensors(model, mesh, sequence=sequence)
+        shard_tensors(model, mesh, sequence=sequence, loss=loss)
+
+    def divide_sequence(self, model: nn.Module, mesh: DeviceMesh) -> None:
+        """Let attention go round the ranks of `mesh`, each with its positions of every sample."""
+        from workloads.gpt_model import Decoder
+        from workloads.ring_attention import Ring
+
+        assert isinstance(model, Decoder)  # noqa: S101
+        ring = Ring(mesh.get_group(), mesh.get_local_rank(), mesh.size())
+        self._positions = ring.positions(self.config.block).to(model.tokens.weight.device)
+        model.divide_sequence(ring, self._positions)
+
+    def divide_experts(self, model: nn.Module, mesh: DeviceMesh) -> list[nn.Parameter]:
+        """Keep this rank's part of the experts of each block."""
+        from workloads.gpt_experts import MixtureOfExperts
+
+        mixtures = [module for module in model.modules() if isinstance(module, MixtureOfExperts)]
+        return [parameter for mixture in mixtures for parameter in mixture.divide(mesh)]
+
+    def expert_layers(self, model: nn.Module) -> list[ExpertLayer]:
+        """Return the mixtures of experts of the blocks."""
+        if not self.config.experts:
+            return []
+        from workloads.gpt_experts import MixtureOfExperts
+
+        return [module for module in model.modules() if isinstance(module, MixtureOfExperts)]
 
     def data_spec(self, seed: int) -> DataSpec:
         """Return the description of `samples` windows of `block + 1` tokens."""
@@ -207,15 +254,20 @@ class GPT(Workload[GPTConfig], TensorParallel, PipelineParallel):
         return self.output_loss(model(inputs), targets)
 
     def split_batch(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Return all tokens of each window but the last, and all but the first."""
+        """Return all tokens of each window but the last, and all but the first; of these, those of this rank."""
         tokens = batch["tokens"].long()
-        return tokens[:, :-1], tokens[:, 1:]
+        inputs, targets = tokens[:, :-1], tokens[:, 1:]
+        if self._positions is None:
+            return inputs, targets
+        return inputs[:, self._positions], targets[:, self._positions]
 
     def output_loss(self, output: Tensor, target: Tensor) -> Tensor:
         """Return the mean cross entropy of logits (batch, block, vocabulary)."""
         from torch.nn import functional
 
-        return functional.cross_entropy(output.flatten(0, 1), target.flatten())
+        loss = functional.cross_entropy(output.flatten(0, 1), target.flatten())
+        # Of logits that are split along the vocabulary it is distributed too: the same on all ranks.
+        return loss.to_local() if hasattr(loss, "to_local") else loss
 
     def make_stage(self, model: nn.Module, index: int, count: int) -> nn.Module:
         """Return a stage with its share of the blocks; the first also embeds tokens, the last predicts them."""
@@ -249,13 +301,13 @@ class GPT(Workload[GPTConfig], TensorParallel, PipelineParallel):
         from workloads.gpt_model import fused_adamw_works
 
         config = self.config
-        parameters = [p for p in model.parameters() if p.requires_grad]
+        parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        # The biases of all experts are one matrix.
+        vectors = [p for name, p in parameters.items() if p.dim() < 2 or name.endswith("bias")]
+        matrices = [p for name, p in parameters.items() if p.dim() >= 2 and not name.endswith("bias")]
         groups = [
             {"params": together, "weight_decay": decay}
-            for decay, chosen in (
-                (config.weight_decay, [p for p in parameters if p.dim() >= 2]),
-                (0.0, [p for p in parameters if p.dim() < 2]),
-            )
+            for decay, chosen in ((config.weight_decay, matrices), (0.0, vectors))
             for together in split_by_mesh(chosen)
         ]
         peak = scale_rate(config.learning_rate, config.lr_scale, world_size * accumulate)

@@ -6,13 +6,18 @@ weights with the token embedding.
 """
 
 import math
-from typing import Final
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from workloads.gpt import GPTConfig
+
+if TYPE_CHECKING:
+    from workloads.ring_attention import Ring
 
 INIT_STD: Final = 0.02
 
@@ -24,6 +29,8 @@ class Attention(nn.Module):
         super().__init__()
         self.heads, self.head_size = config.heads, config.width // config.heads
         self.dropout = config.dropout
+        self.attend_in_ring: Callable[[Tensor, Tensor, Tensor], Tensor] | None = None
+        """Causal attention over all ranks that share a sequence; None if this rank has all of it."""
         self.qkv = nn.Linear(config.width, 3 * config.width, bias=config.bias)
         self.residual = nn.Linear(config.width, config.width, bias=config.bias)
 
@@ -32,11 +39,17 @@ class Attention(nn.Module):
         batch, tokens, _ = x.shape
         split = self.qkv(x).view(batch, tokens, 3, self.heads, self.head_size)
         query, key, value = split.permute(2, 0, 3, 1, 4)  # each (batch, heads, tokens, head size)
-        mixed = functional.scaled_dot_product_attention(
-            query, key, value, is_causal=True, dropout_p=self.dropout if self.training else 0.0
+        mixed = (
+            self._attend(query, key, value) if self.attend_in_ring is None else self.attend_in_ring(query, key, value)
         )
         merged = mixed.transpose(1, 2).reshape(batch, tokens, self.heads * self.head_size)
         return functional.dropout(self.residual(merged), self.dropout, self.training)
+
+    def _attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """Return causal attention of tensors (batch, heads, tokens, head size)."""
+        return functional.scaled_dot_product_attention(
+            query, key, value, is_causal=True, dropout_p=self.dropout if self.training else 0.0
+        )
 
 
 class MLP(nn.Module):
@@ -54,6 +67,14 @@ class MLP(nn.Module):
         return functional.dropout(self.residual(hidden), self.dropout, self.training)
 
 
+def _make_mlp(config: GPTConfig) -> nn.Module:
+    if not config.experts:
+        return MLP(config)
+    from workloads.gpt_experts import MixtureOfExperts  # torch.distributed: most runs need none of it here
+
+    return MixtureOfExperts(config)
+
+
 class Block(nn.Module):
     """Attention and MLP, each on the normalised residual stream."""
 
@@ -62,7 +83,7 @@ class Block(nn.Module):
         self.norm_1 = nn.LayerNorm(config.width, bias=config.bias)
         self.attention = Attention(config)
         self.norm_2 = nn.LayerNorm(config.width, bias=config.bias)
-        self.mlp = MLP(config)
+        self.mlp = _make_mlp(config)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (batch, tokens, width) to the same shape."""
@@ -77,6 +98,8 @@ class Decoder(nn.Module):
     def __init__(self, config: GPTConfig, vocab_size: int) -> None:
         super().__init__()
         self.dropout = config.dropout
+        self.own_positions: Tensor | None = None
+        """Of each sequence, the positions of this rank; None if it has all."""
         self.tokens = nn.Embedding(vocab_size, config.width)
         self.positions = nn.Embedding(config.block, config.width)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
@@ -95,7 +118,7 @@ class Decoder(nn.Module):
                 nn.init.zeros_(parameter)
             elif name.endswith("residual.weight"):
                 nn.init.normal_(parameter, std=INIT_STD / math.sqrt(2 * layers))
-            elif parameter.dim() == 2:
+            elif parameter.dim() >= 2:
                 nn.init.normal_(parameter, std=INIT_STD)
 
     def forward(self, ids: Tensor) -> Tensor:
@@ -107,9 +130,18 @@ class Decoder(nn.Module):
 
     def embed(self, ids: Tensor) -> Tensor:
         """Return what the first block takes, (batch, tokens, width)."""
-        positions = torch.arange(ids.shape[1], device=ids.device)
+        positions = torch.arange(ids.shape[1], device=ids.device) if self.own_positions is None else self.own_positions
         x = self.tokens(ids) + self.positions(positions)
         return functional.dropout(x, self.dropout, self.training)
+
+    def divide_sequence(self, ring: "Ring", positions: Tensor) -> None:
+        """Take `positions` only of each sequence, and attend to those of the other ranks of `ring`."""
+        from workloads.ring_attention import ring_attention
+
+        self.own_positions = positions
+        for module in self.modules():
+            if isinstance(module, Attention):
+                module.attend_in_ring = partial(ring_attention, ring=ring)
 
     def to_logits(self, x: Tensor) -> Tensor:
         """Return the logits of what the last block returns."""

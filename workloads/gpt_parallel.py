@@ -29,7 +29,7 @@ class Stage(Decoder):
         nn.Module.__init__(self)
         layers = len(model.blocks)
         self.is_first, self.is_last = index == 0, index == count - 1
-        self.dropout = model.dropout
+        self.dropout, self.own_positions = model.dropout, None
         self.blocks = model.blocks[index * layers // count : (index + 1) * layers // count]
         if self.is_first:
             self.tokens, self.positions = model.tokens, model.positions
@@ -52,7 +52,7 @@ class Stage(Decoder):
         return [parameter for name, parameter in self.named_parameters() if name.startswith(("tokens.", "head."))]
 
 
-def shard_tensors(model: Decoder, mesh: DeviceMesh, *, sequence: bool) -> None:
+def shard_tensors(model: Decoder, mesh: DeviceMesh, *, sequence: bool, loss: bool) -> None:
     """Split the model's matrices over the ranks of `mesh`, in place.
 
     Each rank computes some heads of each attention, some hidden units of each MLP, and part of the vocabulary
@@ -63,6 +63,7 @@ def shard_tensors(model: Decoder, mesh: DeviceMesh, *, sequence: bool) -> None:
         mesh: Its one dimension.
         sequence: Whether norms, and what is between the blocks, are split along the sequence (Korthikanti et al.,
             "Reducing Activation Recomputation in Large Transformer Models", 2022).
+        loss: Whether the logits stay split along the vocabulary.
     """
     between = Shard(1) if sequence else Replicate()
     for number, block in enumerate(model.blocks):
@@ -75,7 +76,9 @@ def shard_tensors(model: Decoder, mesh: DeviceMesh, *, sequence: bool) -> None:
         parallelize_module(block, mesh, plan)
     outer: dict[str, ParallelStyle] = {
         "tokens": RowwiseParallel(input_layouts=Replicate()),
-        "head": ColwiseParallel(input_layouts=between, output_layouts=Replicate()),
+        "head": ColwiseParallel(
+            input_layouts=between, output_layouts=Shard(-1) if loss else Replicate(), use_local_output=not loss
+        ),
     }
     if sequence:
         outer["norm"] = SequenceParallel()

@@ -32,7 +32,7 @@ _UNITS_NS: Final = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10*
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ns|us|ms|s|m|h)")
 
 Precision = Literal["float32", "bfloat16", "float16"]
-PipelineName = Literal["gpipe", "1f1b", "interleaved", "zero-bubble", "zbv"]
+PipelineName = Literal["none", "gpipe", "1f1b", "interleaved", "zero-bubble", "zbv"]
 NcclLevel = Literal["version", "warn", "info", "trace"]
 _Count = Annotated[int, Meta(ge=1)]
 
@@ -51,7 +51,7 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     epochs: Annotated[_Count | None, Meta(description="Passes over the data set, instead of --steps.")] = None
     batch_size: Annotated[
         int,
-        Meta(ge=1, description="Samples per rank and micro-step (see --accumulate); ranks of tp and pp share them."),
+        Meta(ge=1, description="Samples per rank and micro-step (--accumulate); ranks of tp, cp and pp share them."),
     ] = 32
     accumulate: Annotated[
         int, Meta(ge=1, description="Micro-steps per step: gradients accumulate over them and are all-reduced once.")
@@ -70,14 +70,29 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "gradients (zero2), also parameters (zero3; hsdp: within the groups of `shard`)."
         ),
     ] = "ddp"
+    prefetch_layers: Annotated[
+        _Count | None,
+        Meta(
+            description="With zero2, zero3 and hsdp: layers whose parameters are gathered before the layer that needs "
+            "them first computes [default: torch's own order, in backward one layer]."
+        ),
+    ] = None
     sequence_parallel: Annotated[
         bool, Meta(description="With tensor parallelism (tp in --mesh): also split what is between the matrices.")
     ] = False
+    loss_parallel: Annotated[
+        bool, Meta(description="With tensor parallelism: also leave the model's output, of which the loss is, split.")
+    ] = False
     pp_schedule: Annotated[
-        PipelineName | None, Meta(description="Schedule of the pipeline (pp in --mesh) [default: 1f1b].")
+        PipelineName | None,
+        Meta(
+            description="Schedule of the pipeline (pp in --mesh); none: batches are not divided, and one rank of the "
+            "pipeline computes at a time [default: 1f1b]."
+        ),
     ] = None
     micro_batches: Annotated[
-        _Count | None, Meta(description="Parts of each batch in the pipeline [default: twice its ranks].")
+        _Count | None,
+        Meta(description="Parts of each batch in the pipeline [default: twice its ranks]."),
     ] = None
     precision: Annotated[Precision, Meta(description="Precision of the forward pass; float16 uses loss scaling.")] = (
         "float32"

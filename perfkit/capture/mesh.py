@@ -13,12 +13,15 @@ from perfkit.errors import UsageError
 from perfkit.schema.manifest import MeshDimension
 
 DATA_DIMENSIONS: Final = ("replicate", "dp", "shard")
-"""Dimensions whose ranks train on different samples."""
+"""The dimensions of `--dp`, whose ranks train on different samples."""
+
+SAMPLE_DIMENSIONS: Final = (*DATA_DIMENSIONS, "ep")
+"""All dimensions whose ranks train on different samples."""
 
 HYBRID_DIMENSIONS: Final = ("replicate", "shard")
 """The data-parallel dimensions of hybrid sharding; that of all other strategies is `dp`."""
 
-DIMENSIONS: Final = ("pp", *DATA_DIMENSIONS, "tp")
+DIMENSIONS: Final = ("pp", *SAMPLE_DIMENSIONS, "cp", "tp")
 """All dimensions, outermost first: the ranks of a tensor-parallel group, which communicate most, are neighbours."""
 
 
@@ -35,7 +38,7 @@ class MeshLayout(Struct, frozen=True, kw_only=True):
     @property
     def replicas(self) -> int:
         """Number of ranks, or groups of ranks, that train on different samples."""
-        return math.prod(self.size(name) for name in DATA_DIMENSIONS)
+        return math.prod(self.size(name) for name in SAMPLE_DIMENSIONS)
 
     def size(self, name: str) -> int:
         """Return the size of a dimension; 1 if the mesh does not have it."""
@@ -52,7 +55,7 @@ class MeshLayout(Struct, frozen=True, kw_only=True):
         """Return which of the `replicas` parts of the samples `rank` trains on."""
         number = 0
         for name, position in self.coordinate(rank).items():
-            if name in DATA_DIMENSIONS:
+            if name in SAMPLE_DIMENSIONS:
                 number = number * self.sizes[name] + position
         return number
 

@@ -1,4 +1,4 @@
-"""Name the process groups of the sends and receives of perfkit's own pipelines, which traces of gloo do not contain."""
+"""Name the process groups of the sends and receives of perfkit's own runs, which traces of gloo do not contain."""
 
 from collections.abc import Mapping, Sequence
 
@@ -15,13 +15,14 @@ def name_pipeline_groups(
 ) -> Mapping[int, CollectiveCalls]:
     """Return the collectives of all ranks, with the group of each send and receive whose trace does not tell it.
 
-    In a run with a mesh, only the stages of a pipeline send and receive.
+    In a run with a mesh, only the stages of a pipeline send and receive, or the ranks that share a sequence: no run has
+    both.
 
     Args:
         calls: their collectives, by rank.
         mesh: the run's mesh; empty if it has none.
     """
-    lines = [group for dimension in mesh if dimension.name == "pp" for group in dimension.groups]
+    lines = [group for dimension in mesh if dimension.name in ("pp", "cp") for group in dimension.groups]
     of_rank = {rank: line for line in lines for rank in line}
     return {
         rank: replace(own, kinds=[_in_group(kind, of_rank[rank]) for kind in own.kinds]) if rank in of_rank else own

@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 import importlib.metadata
 import platform
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -25,6 +25,7 @@ from perfkit.capture.recording.throughput import StepWork, measure_throughput
 from perfkit.errors import RunError
 from perfkit.schema.manifest import (
     Compiled,
+    ExpertLoad,
     FileBandwidth,
     Injection,
     MeshDimension,
@@ -152,6 +153,7 @@ def write_completed_manifest(
     model: nn.Module | None = None,
     checksum: str | None = None,
     memory: RankMemory | None = None,
+    experts: Sequence[ExpertLoad] = (),
     peak_tflops: float | None = None,
     compiled: Compiled | None = None,
     file_bandwidth: FileBandwidth | str | None = None,
@@ -167,6 +169,7 @@ def write_completed_manifest(
         model: The trained model, the same on all ranks, of which the checksum is computed.
         checksum: The checksum, if it is known.
         memory: What this rank held.
+        experts: The load of all ranks' experts, by layer.
         peak_tflops: Peak of one device that the user has set; None uses the table.
         compiled: What was compiled.
         file_bandwidth: Read bandwidth of the samples' file, on rank 0; a text is the reason why it is unknown.
@@ -192,6 +195,7 @@ def write_completed_manifest(
             file_bandwidth=None if isinstance(file_bandwidth, str) else file_bandwidth,
             unknown={**manifest.unknown, **missing},
             ranks=records,
+            experts=[*experts],
             files=list_files(folder),
             **manifest_fields(measured, work, model),
         )

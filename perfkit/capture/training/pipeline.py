@@ -65,11 +65,12 @@ class Pipeline:
         self._workload = workload
         self._run = run
         self._mesh = mesh
-        self._kind = PIPELINES[run.pp_schedule or DEFAULT_PIPELINE]
+        name = run.pp_schedule or DEFAULT_PIPELINE
+        self._kind = PIPELINES[name]
         size = layout.size("pp")
         self._count = size * self._kind.stages_per_rank
         self._indices = self._kind.stages(mesh.get_local_rank("pp"), size)
-        self._micro_batches = run.micro_batches or default_micro_batches(size)
+        self._micro_batches = run.micro_batches or default_micro_batches(name, size)
         self.modules = [workload.make_stage(model, index, self._count) for index in self._indices]
         """The stages of this rank, bare."""
         self._ends = _make_ends_group(layout, run)

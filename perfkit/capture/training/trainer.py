@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,15 +21,16 @@ from perfkit.capture.mesh import MeshLayout
 from perfkit.capture.recording.manifest_writer import checksum_on_all_ranks
 from perfkit.capture.recording.session import Session
 from perfkit.capture.training.compile_monitor import CompileMonitor
+from perfkit.capture.training.experts import Experts
+from perfkit.capture.training.model_division import divide_model
 from perfkit.capture.training.parameters import TrainedParameters
 from perfkit.capture.training.progress import Show
 from perfkit.capture.training.strategies import STRATEGIES
 from perfkit.schema.manifest import RankMemory
 from workloads.base import Optimization, Workload
-from workloads.parallel import PipelineParallel, TensorParallel
+from workloads.parallel import ExpertParallel, PipelineParallel
 
 if TYPE_CHECKING:
-    from perfkit.capture.training.local_parameters import Part
     from perfkit.capture.training.pipeline import Pipeline
 
 Batch = Mapping[str, Tensor]
@@ -78,7 +80,13 @@ class Trainer:
             assert isinstance(workload, PipelineParallel)  # noqa: S101  # the options were checked
             self._pipeline = pipeline.Pipeline(workload, run, layout, self._mesh, model)
         bare = [model] if self._pipeline is None else self._pipeline.modules
-        parts = {own: part for module in bare for own, part in self._shard_tensors(module).items()}
+        parts = {
+            own: part
+            for module in bare
+            for own, part in divide_model(workload, run, self._strategy, self._mesh, module).items()
+        }
+        self.experts = self._find_experts(model, [*parts]) if self._pipeline is None else None
+        """The mixtures of experts; None if the model has none."""
         # A single rank's pipeline stages need no averaging; otherwise DDP wraps even one rank (see `worker`).
         averaged = self._pipeline is None or layout.replicas > 1 or not self._strategy.USES_DDP
         wrapped = [self._strategy.wrap(module, workload.layers(module)) if averaged else module for module in bare]
@@ -93,17 +101,9 @@ class Trainer:
         # A disabled scaler passes everything through.
         self._scaler = torch.amp.GradScaler(self._device.type, enabled=run.precision == "float16")
 
-    def _shard_tensors(self, model: nn.Module) -> "dict[nn.Parameter, Part]":
-        """Split the model over the tensor-parallel ranks; return the parameters that are parts of others."""
-        if self._mesh is None or "tp" not in (self._mesh.mesh_dim_names or ()):
-            return {}
-        assert isinstance(self._workload, TensorParallel)  # noqa: S101  # the options were checked
-        self._workload.shard_tensors(model, self._mesh["tp"], sequence=self._run.sequence_parallel)
-        if not self._strategy.USES_DDP:
-            return {}
-        from perfkit.capture.training.local_parameters import localize  # takes time to import
-
-        return localize(model)
+    def _find_experts(self, model: nn.Module, divided: list[nn.Parameter]) -> Experts | None:
+        layers = self._workload.expert_layers(model) if isinstance(self._workload, ExpertParallel) else []
+        return Experts(layers, divided, self._mesh) if layers else None
 
     def _make_optimization(self, model: nn.Module, replicas: int) -> Optimization:
         factory = self._strategy.optimizer_factory()
@@ -120,7 +120,10 @@ class Trainer:
     def train(self, data: Input, session: Session, show: Show) -> None:
         """Train all steps, over as many epochs as needed."""
         session.start()
-        batches = _batches(data, session)
+        with _split_losses() if self._run.loss_parallel else nullcontext():
+            self._train(_batches(data, session), session, show)
+
+    def _train(self, batches: Iterator[Batch], session: Session, show: Show) -> None:
         while session.steps < self._steps:
             step = session.steps
             if self.compiled is None:
@@ -172,11 +175,15 @@ class Trainer:
         with self._strategy.averaging(self._model, last=last, first_step=session.steps == 0):
             with session.phase("forward"), self._autocast():
                 loss = self._workload.loss(self._model, moved)
+            if self.experts is not None:
+                self.experts.count_tokens()
             with session.phase("backward"):
                 part = loss if self._run.accumulate == 1 else loss / self._run.accumulate
                 self._scaler.scale(part).backward()  # type: ignore[no-untyped-call]
                 if last:
                     self._strategy.finish_backward(self._model)
+                    if self.experts is not None:
+                        self.experts.finish_step()
         return loss.detach()
 
     def _to_device(self, batch: Batch, session: Session) -> Batch:
@@ -206,6 +213,14 @@ def _make_mesh(layout: MeshLayout, run: RunConfig, device: torch.device) -> Devi
     if run.dp == "ddp" and list(layout.sizes) == ["dp"]:
         return None
     return make_device_mesh(layout, device.type, run.timeout_delta)
+
+
+def _split_losses() -> AbstractContextManager[None]:
+    """Return the context, for forward and backward, of losses of outputs that are split along their classes."""
+    from torch.distributed.tensor.parallel import loss_parallel  # takes time to import
+
+    context: AbstractContextManager[None] = loss_parallel()
+    return context
 
 
 def checkpoint_activations(layers: list[nn.Module]) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from msgspec import to_builtins
 
 from perfkit.capture.distributed.rank_group import ProcessRankGroup
 from perfkit.capture.training import worker
@@ -75,8 +76,9 @@ def train(case: str) -> dict[str, Any]:
     held = [memory.parameters_bytes, memory.gradients_bytes, memory.optimizer_bytes]
     own = {"losses": session.losses, "memory": held}
     by_rank = ranks.all_gather(own)
+    experts = [] if trainer.experts is None else trainer.experts.load(ranks)
     ranks.close()
-    return {"case": case, "checksum": checksum, "error": error, "ranks": by_rank}
+    return {"case": case, "checksum": checksum, "error": error, "ranks": by_rank, "experts": to_builtins(experts)}
 
 
 def leave_unreduced(trainer: Trainer, name: str) -> None:

@@ -13,7 +13,7 @@ from perfkit.errors import UsageError
     [
         ("dp=3", 2, "--mesh dp=3: 3 = 3 ranks, but this run has 2: start 3 ranks"),
         ("pp=2,dp=2", 8, "2 x 2 = 4 ranks, but this run has 8"),
-        ("cp=2", 2, "unknown dimension 'cp': choose from pp, replicate, dp, shard, tp"),
+        ("sp=2", 2, "unknown dimension 'sp': choose from pp, replicate, dp, shard, ep, cp, tp"),
         ("dp=2,dp=2", 4, "dimension dp is given twice"),
         ("dp", 2, "'dp' has no size: write it as dp=2"),
         ("dp=0", 2, "'dp=0' has no size"),
@@ -44,6 +44,13 @@ def test_each_rank_is_in_one_group_of_each_dimension_with_those_that_differ_only
             assert [places[rank][name] for rank in group] == list(range(size))
             others = [{key: value for key, value in places[rank].items() if key != name} for rank in group]
             assert all(other == others[0] for other in others)
+
+
+def test_ranks_that_divide_experts_train_on_different_samples() -> None:
+    layout = lay_out("ep=2,dp=2", 4)
+    assert layout.replicas == 4
+    assert [layout.replica(rank) for rank in range(4)] == [0, 1, 2, 3]
+    assert (layout.groups("ep"), layout.groups("dp")) == ([[0, 1], [2, 3]], [[0, 2], [1, 3]])
 
 
 def test_ranks_that_share_samples_are_one_replica() -> None:

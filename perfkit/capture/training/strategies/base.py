@@ -35,6 +35,8 @@ class Strategy(ABC):
     """The data-parallel dimensions of its mesh."""
     USES_DDP: ClassVar[bool] = False
     """Whether DDP averages the gradients, so that DDP's own options have an effect."""
+    GATHERS_LAYERS: ClassVar[bool] = False
+    """Whether it gathers the parameters of each layer before the layer computes."""
 
     def __init__(self, run: RunConfig, mesh: DeviceMesh | None) -> None:
         self.run = run

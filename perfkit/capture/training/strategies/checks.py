@@ -38,8 +38,12 @@ def _problems(workload: Workload[Any], strategy: type[Strategy], run: RunConfig)
     yield from _mesh_problems(workload, strategy, run)
     if not strategy.USES_DDP:
         yield from _ddp_problems(run)
+    if run.prefetch_layers is not None and not strategy.GATHERS_LAYERS:
+        yield f"--prefetch-layers has no effect with --dp {run.dp}, which does not gather layers: remove one of them"
     sizes = {} if run.mesh is None else parse_mesh(run.mesh)
     yield from _tensor_problems(run, sizes)
+    yield from _expert_problems(run, sizes)
+    yield from _context_problems(strategy, run, sizes)
     yield from _pipeline_problems(strategy, run, sizes)
     stages = sizes.get("pp", 1) * PIPELINES[run.pp_schedule or DEFAULT_PIPELINE].stages_per_rank
     if (problem := workload.find_mesh_problem(sizes, sequence=run.sequence_parallel, stages=stages)) is not None:
@@ -83,11 +87,46 @@ def _tensor_problems(run: RunConfig, sizes: Mapping[str, int]) -> Iterator[str]:
     if "tp" not in sizes:
         if run.sequence_parallel:
             yield "--sequence-parallel needs tensor parallelism, for example --mesh tp=2"
+        if run.loss_parallel:
+            yield "--loss-parallel needs tensor parallelism, for example --mesh tp=2"
         return
+    if run.loss_parallel and "pp" in sizes:
+        yield "--loss-parallel does not work with pp in --mesh: remove one of them"
     if run.compile:
         yield "--compile does not work with tp in --mesh: remove one of them"
     if run.precision == "float16":
         yield "--precision float16 does not work with tp in --mesh, whose ranks would scale their losses differently"
+
+
+def _expert_problems(run: RunConfig, sizes: Mapping[str, int]) -> Iterator[str]:
+    """Yield what does not work with expert parallelism."""
+    if "ep" not in sizes:
+        return
+    for name in sizes.keys() - {"dp", "ep"}:
+        yield f"--mesh {run.mesh}: ep works with dp only: remove {name}"
+    refused = {
+        f"--dp {run.dp}": run.dp != _BASIC,
+        "--compile": run.compile,
+        "--no-overlap": not run.overlap,
+        "--precision float16": run.precision == "float16",  # the ranks would scale their losses differently
+    }
+    yield from _refuse(refused, "ep")
+
+
+def _context_problems(strategy: type[Strategy], run: RunConfig, sizes: Mapping[str, int]) -> Iterator[str]:
+    """Yield what does not work with context parallelism."""
+    if "cp" not in sizes:
+        return
+    for name in sizes.keys() - {"dp", "cp"}:
+        yield f"--mesh {run.mesh}: cp works with dp only: remove {name}"
+    refused = {f"--dp {run.dp}": not strategy.USES_DDP, "--compile": run.compile}
+    yield from _refuse(refused, "cp")
+
+
+def _refuse(refused: Mapping[str, bool], dimension: str) -> Iterator[str]:
+    for option, is_given in refused.items():
+        if is_given:
+            yield f"{option} does not work with {dimension} in --mesh: remove one of them"
 
 
 def _pipeline_problems(strategy: type[Strategy], run: RunConfig, sizes: Mapping[str, int]) -> Iterator[str]:
@@ -112,19 +151,19 @@ def _pipeline_problems(strategy: type[Strategy], run: RunConfig, sizes: Mapping[
         "--no-overlap": not run.overlap,
         f"--dp {run.dp}": run.dp == "hsdp",
     }
-    yield from (
-        f"{option} does not work with pp in --mesh: remove one of them"
-        for option, is_given in refused.items()
-        if is_given
-    )
+    yield from _refuse(refused, "pp")
     name = run.pp_schedule or DEFAULT_PIPELINE
     if not PIPELINES[name].works_with_ddp and strategy.USES_DDP and sizes.get("dp", 1) > 1:
         yield f"--pp-schedule {name} does not work with DDP, which --dp {run.dp} uses: choose --dp zero2 or zero3"
-    yield from _micro_batch_problems(run, sizes["pp"])
+    yield from _micro_batch_problems(run, name, sizes["pp"])
 
 
-def _micro_batch_problems(run: RunConfig, ranks: int) -> Iterator[str]:
-    parts = run.micro_batches or default_micro_batches(ranks)
+def _micro_batch_problems(run: RunConfig, schedule: str, ranks: int) -> Iterator[str]:
+    parts = run.micro_batches or default_micro_batches(schedule, ranks)
+    if PIPELINES[schedule].is_naive:
+        if parts > 1:
+            yield f"--pp-schedule {schedule} does not divide batches: remove --micro-batches {parts}"
+        return
     if run.batch_size % parts:
         yield f"--batch-size {run.batch_size} is not divisible by --micro-batches {parts}"
     if parts % ranks:

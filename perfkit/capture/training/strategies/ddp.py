@@ -24,8 +24,14 @@ class DDP(Strategy):
 
     @property
     def group(self) -> ProcessGroup | None:
-        """The data-parallel ranks; None is all ranks."""
-        return None if self.mesh is None else self.mesh.get_group("dp")
+        """The ranks that average gradients; None is all ranks.
+
+        Ranks that divide experts have different samples, and those that divide sequences different tokens, so that they
+        average the gradients of what they share.
+        """
+        if self.mesh is None or not {*(self.mesh.mesh_dim_names or ())} - {"dp", "ep", "cp"}:
+            return None
+        return self.mesh.get_group("dp")
 
     def wrap(self, model: nn.Module, layers: Sequence[nn.Module]) -> DistributedDataParallel:  # noqa: ARG002
         """Return `model` in DDP, compiled if the run's options ask for it.

@@ -28,6 +28,10 @@ HSDP = ("--dp", "hsdp", "--mesh", "replicate=2,shard=2")
         (("gpt", "--mesh", "pp=2", "--pp-schedule", "zbv"), "--layers 2 are fewer than the 4 stages"),
         (("gpt", "--mesh", "pp=2", "--batch-size", "6"), "--batch-size 6 is not divisible by --micro-batches 4"),
         (("gpt", "--mesh", "pp=2", "--micro-batches", "1"), "--micro-batches 1 is not a multiple of the 2 ranks"),
+        (
+            ("gpt", "--mesh", "pp=2", "--pp-schedule", "none", "--micro-batches", "2"),
+            "--pp-schedule none does not divide batches: remove --micro-batches 2",
+        ),
         (("gpt", "--mesh", "pp=2", "--accumulate", "2"), "--accumulate (use --micro-batches) does not work with pp"),
         (("gpt", "--mesh", "pp=2", "--precision", "bfloat16"), "--precision bfloat16 does not work with pp"),
         (("gpt", "--mesh", "pp=2", "--compile"), "--compile does not work with pp"),
@@ -39,6 +43,33 @@ HSDP = ("--dp", "hsdp", "--mesh", "replicate=2,shard=2")
             (("gpt", "--mesh", "pp=2,dp=2", "--layers", "4", "--pp-schedule", name), f"{name} does not work with DDP")
             for name in ("gpipe", "interleaved", "zero-bubble", "zbv")
         ),
+        (("gpt", "--mesh", "ep=2"), "--mesh ep=2: ep divides the experts of a mixture of experts: add --experts"),
+        (("gpt", "--mesh", "ep=2", "--experts", "3"), "--experts 3 is not divisible by ep=2"),
+        (("transformer", "--mesh", "ep=2"), "the workload transformer does not support the dimension ep"),
+        *(
+            (("gpt", "--mesh", f"ep=2,{name}=2", "--experts", "4"), f"ep works with dp only: remove {name}")
+            for name in ("pp", "tp")
+        ),
+        *(
+            (("gpt", "--mesh", "ep=2", "--experts", "4", *options), f"{' '.join(options)} does not work with ep")
+            for options in (("--dp", "zero1"), ("--compile",), ("--no-overlap",), ("--precision", "float16"))
+        ),
+        (("gpt", "--mesh", "tp=2", "--experts", "4"), "--experts 4 does not work with the dimension tp"),
+        (("gpt", "--mesh", "pp=2", "--experts", "4"), "--experts 4 does not work with the dimension pp"),
+        (("gpt", "--dp", "zero1", "--prefetch-layers", "1"), "--prefetch-layers has no effect with --dp zero1, which"),
+        (("gpt", "--loss-parallel"), "--loss-parallel needs tensor parallelism"),
+        (("gpt", "--mesh", "tp=2,pp=2", "--loss-parallel"), "--loss-parallel does not work with pp"),
+        (("gpt", "--mesh", "cp=2", "--block", "62"), "--block 62 is not divisible by 4: each rank of cp has two parts"),
+        (("gpt", "--mesh", "cp=2", "--dropout", "0.1"), "ring attention, which cp uses, has no dropout"),
+        (("transformer", "--mesh", "cp=2"), "the workload transformer does not support the dimension cp"),
+        *(
+            (("gpt", "--mesh", f"cp=2,{name}=2", *more), f"cp works with dp only: remove {name}")
+            for name, more in (("pp", ()), ("tp", ()))
+        ),
+        (("gpt", "--mesh", "cp=2,ep=2", "--experts", "4"), "ep works with dp only: remove cp"),
+        (("gpt", "--mesh", "cp=2", "--dp", "zero2"), "--dp zero2 does not work with cp"),
+        (("gpt", "--mesh", "cp=2", "--compile"), "--compile does not work with cp"),
+        (("gpt", "--experts", "2", "--top-k", "3"), "top_k 3 is more than the 2 experts"),
         (("gpt", "--sequence-parallel"), "--sequence-parallel needs tensor parallelism"),
         (("gpt", "--mesh", "tp=2", "--compile"), "--compile does not work with tp"),
         (("gpt", "--mesh", "tp=2", "--precision", "float16"), "--precision float16 does not work with tp"),
