@@ -43,6 +43,7 @@ WORKLOADS: Final[Registry[type[Workload[Any]]]] = Registry(
     {
         "transformer": "workloads.transformer:Transformer",
         "gpt": "workloads.gpt:GPT",
+        "classify": "workloads.classify:Classify",
     },
     _find_problem,
 )

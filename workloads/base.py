@@ -174,6 +174,8 @@ class Workload(ABC, Generic[ConfigT]):
     """What it can be trained with besides DDP, as values of `--dp`.
 
     With `zero1`, its `optimization` takes an `OptimizerFactory` as the keyword argument `make`, and uses it."""
+    PACKAGES: ClassVar[Mapping[str, str]] = {}
+    """Packages besides torch that it imports to train, and the extra of perfkit that installs each."""
 
     def __init__(self, config: ConfigT) -> None:
         self.config = config

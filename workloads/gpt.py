@@ -117,7 +117,7 @@ class GPT(Workload[GPTConfig], TensorParallel, PipelineParallel, ContextParallel
         "gpt2-xl": _gpt2(48, 25, 1600),
     }
     DEFAULT_PRESET = "tiny"
-    STRATEGIES = frozenset({"zero1", "zero2", "zero3", "hsdp"})
+    STRATEGIES = frozenset({"zero1", "zero2", "zero3", "hsdp", "deepspeed"})
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__(config)

@@ -72,7 +72,7 @@ class Transformer(Workload[TransformerConfig]):
         },
     }
     DEFAULT_PRESET = "default"
-    STRATEGIES = frozenset({"zero1", "zero2", "zero3"})
+    STRATEGIES = frozenset({"zero1", "zero2", "zero3", "deepspeed"})
 
     def data_spec(self, seed: int) -> DataSpec:
         """Return the description of `samples` pairs of a source and a target sequence."""

@@ -67,7 +67,7 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         str,
         Meta(
             description="What is divided among data-parallel ranks: nothing (ddp), optimizer state (zero1), also "
-            "gradients (zero2), also parameters (zero3; hsdp: within the groups of `shard`)."
+            "gradients (zero2), also parameters (zero3; hsdp: within the groups of `shard`); deepspeed: see --zero."
         ),
     ] = "ddp"
     prefetch_layers: Annotated[
@@ -75,6 +75,17 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Meta(
             description="With zero2, zero3 and hsdp: layers whose parameters are gathered before the layer that needs "
             "them first computes [default: torch's own order, in backward one layer]."
+        ),
+    ] = None
+    zero: Annotated[
+        Annotated[int, Meta(ge=0, le=3)] | None,
+        Meta(description="ZeRO stage of --dp deepspeed, from 0 to 3 [default: that of --ds-config, or 0]."),
+    ] = None
+    ds_config: Annotated[
+        str | None,
+        Meta(
+            description="DeepSpeed's JSON configuration; what it leaves open, or to 'auto', comes from the options. "
+            "Its optimizer and scheduler replace the workload's."
         ),
     ] = None
     sequence_parallel: Annotated[

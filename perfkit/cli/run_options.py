@@ -18,6 +18,7 @@ from typer.main import get_command
 from perfkit.capture.config import RunConfig, choices_by_accelerator
 from perfkit.capture.training.strategies import STRATEGIES
 from perfkit.capture.training.strategies.checks import check_parallelism
+from perfkit.capture.training.strategies.deepspeed_config import read_config
 from perfkit.cli.config_options import Layer, command, flag, make_records, merge_layers, options, read_toml
 from perfkit.errors import LaunchEnvironmentError, PluginError, UsageError
 from perfkit.util.extras import install_extra
@@ -97,7 +98,7 @@ def make_job(workload: "WorkloadType", values: dict[str, Any]) -> "Job":
         source=source_type(of_source),
         run=run,
         data=data,
-        effective=_flat((run, data, of_source, config)),
+        effective=_flat((run, data, of_source, config)) | _content_of_files(run),
     )
 
 
@@ -124,10 +125,13 @@ def check_packages(job: "Job") -> None:
     Raises:
         LaunchEnvironmentError: Naming the package.
     """
-    for package in ("torch", job.source.package):
+    source = job.source.package
+    extras = {"torch": "run", **job.workload.PACKAGES, **STRATEGIES.load(job.run.dp).PACKAGES}
+    if source is not None and job.data.source in SOURCES.builtin:
+        extras[source] = "run"
+    for package in (*extras, source):
         if package is not None and find_spec(package.partition(".")[0]) is None:
-            own = package == "torch" or job.data.source in SOURCES.builtin
-            remedy = install_extra("run") if own else f"pip install {package}"
+            remedy = install_extra(extras[package]) if package in extras else f"pip install {package}"
             raise LaunchEnvironmentError(f"`perfkit run` needs {package}, which is not installed: {remedy}")
 
 
@@ -180,6 +184,13 @@ def _refuse_clashes(configs: Iterable[type[Struct]]) -> None:
                 both = f"{owners[name].__qualname__} and {config.__qualname__}"
                 raise PluginError(f"option {name} is defined twice, by {both}: rename it in the plug-in")
             owners[name] = config
+
+
+def _content_of_files(run: RunConfig) -> dict[str, str]:
+    """Return, for an option that names a file with further options, what the file contains instead of its path."""
+    if run.ds_config is None:
+        return {}
+    return {"ds_config": msgspec.json.encode(read_config(run.ds_config), order="sorted").decode()}
 
 
 def _flat(records: Sequence[Struct]) -> dict[str, Any]:

@@ -38,6 +38,16 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "learning_rate": 0.01,
         "warmup_steps": 0,
     },
+    "classify": {
+        "layers": 2,
+        "width": 32,
+        "heads": 4,
+        "feedforward": 64,
+        "length": 32,
+        "dropout": 0.0,
+        "samples": SAMPLES,
+        "learning_rate": 0.01,
+    },
     "transformer": {
         "samples": SAMPLES,
         "dropout": 0.0,

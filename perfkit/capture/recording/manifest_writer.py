@@ -53,6 +53,8 @@ class RunDescription(Struct, frozen=True, kw_only=True):
     source: str
     source_package: str | None = None
     """Distribution that reads the samples."""
+    packages: tuple[str, ...] = ()
+    """Further distributions that train."""
     config: dict[str, Any]
     injections: tuple[Injection, ...] = ()
     mesh: tuple[MeshDimension, ...] = ()
@@ -112,7 +114,7 @@ def _running(run: str, topology: Topology, description: RunDescription, started:
         source=description.source,
         started_at=started.isoformat(timespec="seconds"),
         config=description.config,
-        versions=versions(description.source_package, topology.device.partition(":")[0]),
+        versions=versions((description.source_package, *description.packages), topology.device.partition(":")[0]),
         commit=current_commit(),
         backend=topology.backend,
         device=topology.device.partition(":")[0],
@@ -123,11 +125,11 @@ def _running(run: str, topology: Topology, description: RunDescription, started:
     )
 
 
-def versions(source_package: str | None, device_type: str) -> dict[str, str]:
+def versions(packages: Iterable[str | None], device_type: str) -> dict[str, str]:
     """Return the versions of the software that a run depends on.
 
     Args:
-        source_package: Distribution that reads the samples; None if there is none.
+        packages: Distributions that read the samples or train; None is none.
         device_type: Kind of device, as torch names it.
     """
     result = {"perfkit": __version__, "python": platform.python_version(), "torch": str(torch.__version__)}
@@ -137,9 +139,9 @@ def versions(source_package: str | None, device_type: str) -> dict[str, str]:
             result[toolkit] = str(version)
     if device_type == "cuda" and dist.is_available() and dist.is_nccl_available():
         result["nccl"] = ".".join(str(part) for part in torch.cuda.nccl.version())  # type: ignore[no-untyped-call]
-    if source_package is not None:
+    for package in filter(None, packages):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # of a plug-in: a module of its own
-            result[source_package] = importlib.metadata.version(source_package)
+            result[package] = importlib.metadata.version(package)
     return result
 
 

@@ -95,11 +95,11 @@ class Trainer:
         copies = [] if self._pipeline is None else self._pipeline.tied_copies()
         self._model = wrapped[0] if self._pipeline is None else nn.ModuleList(wrapped)
         self._parameters = TrainedParameters(self._model, self._mesh, parts, copies)
-        self._optimization = self._make_optimization(
-            bare[0] if self._pipeline is None else self._model, layout.replicas
-        )
+        own = self._make_optimization(bare[0] if self._pipeline is None else self._model, layout.replicas)
+        self._model, self._optimization = self._strategy.start(self._model, own)
         # A disabled scaler passes everything through.
-        self._scaler = torch.amp.GradScaler(self._device.type, enabled=run.precision == "float16")
+        scaled = run.precision == "float16" and not self._strategy.OWN_PRECISION
+        self._scaler = torch.amp.GradScaler(self._device.type, enabled=scaled)
 
     def _find_experts(self, model: nn.Module, divided: list[nn.Parameter]) -> Experts | None:
         layers = self._workload.expert_layers(model) if isinstance(self._workload, ExpertParallel) else []
@@ -152,7 +152,8 @@ class Trainer:
         """
         if self._pipeline is not None:
             return self._pipeline.checksum(ranks, self._parameters.whole())
-        return checksum_on_all_ranks(ranks, self._parameters.whole(), "after the last step")
+        with self._strategy.gathered(self._model):
+            return checksum_on_all_ranks(ranks, self._parameters.whole(), "after the last step")
 
     def _step(self, batches: Iterator[Batch], session: Session) -> Tensor | None:
         if self._pipeline is None:
@@ -179,7 +180,7 @@ class Trainer:
                 self.experts.count_tokens()
             with session.phase("backward"):
                 part = loss if self._run.accumulate == 1 else loss / self._run.accumulate
-                self._scaler.scale(part).backward()  # type: ignore[no-untyped-call]
+                self._strategy.backward(self._model, self._scaler.scale(part), last=last)
                 if last:
                     self._strategy.finish_backward(self._model)
                     if self.experts is not None:
@@ -191,7 +192,8 @@ class Trainer:
             return {name: tensor.to(self._device, non_blocking=True) for name, tensor in batch.items()}
 
     def _autocast(self) -> torch.autocast:
-        dtype = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}[self._run.precision]
+        precision = "float32" if self._strategy.OWN_PRECISION else self._run.precision
+        dtype = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}[precision]
         return torch.autocast(self._device.type, dtype=dtype, enabled=dtype is not None)
 
     def _update(self) -> None:
@@ -204,7 +206,8 @@ class Trainer:
         if self._optimization.scheduler is not None:
             self._optimization.scheduler.step()
         if self.memory is None:
-            self.memory = self._parameters.measure_memory(self._strategy.local_optimizer(optimizer))
+            held = self._strategy.memory()
+            self.memory = held or self._parameters.measure_memory(self._strategy.local_optimizer(optimizer))
         optimizer.zero_grad(set_to_none=True)
 
 

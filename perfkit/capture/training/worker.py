@@ -37,6 +37,7 @@ from perfkit.capture.recording.throughput import StepWork
 from perfkit.capture.training.file_bandwidth import measure_file_bandwidth
 from perfkit.capture.training.job import Job
 from perfkit.capture.training.progress import progress
+from perfkit.capture.training.strategies import STRATEGIES
 from perfkit.capture.training.trainer import Input, Trainer
 from perfkit.errors import UsageError
 from perfkit.schema.manifest import Compiled, FileBandwidth, StepKind
@@ -95,6 +96,7 @@ def _describe_run(job: Job, world_size: int) -> RunDescription:
         workload=job.workload.name,
         source=job.data.source,
         source_package=job.source.package,
+        packages=(*job.workload.PACKAGES, *STRATEGIES.load(job.run.dp).PACKAGES),
         config=job.effective,
         injections=job.run.injections,
         mesh=tuple(job.run.layout(world_size).record()),

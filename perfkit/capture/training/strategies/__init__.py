@@ -26,6 +26,7 @@ STRATEGIES: Final[Registry[type[Strategy]]] = Registry(
         "zero2": "perfkit.capture.training.strategies.fully_sharded:Zero2",
         "zero3": "perfkit.capture.training.strategies.fully_sharded:Zero3",
         "hsdp": "perfkit.capture.training.strategies.fully_sharded:HybridSharded",
+        "deepspeed": "perfkit.capture.training.strategies.deepspeed:DeepSpeed",
     },
     _find_problem,
 )

@@ -36,6 +36,8 @@ def _problems(workload: Workload[Any], strategy: type[Strategy], run: RunConfig)
         known = ", ".join(name for name in STRATEGIES.names() if name in {_BASIC, *workload.STRATEGIES})
         yield f"--dp {run.dp}: the workload {workload.name} supports {known}"
     yield from _mesh_problems(workload, strategy, run)
+    yield from _deepspeed_problems(run)
+    yield from strategy.find_problems(run)
     if not strategy.USES_DDP:
         yield from _ddp_problems(run)
     if run.prefetch_layers is not None and not strategy.GATHERS_LAYERS:
@@ -64,6 +66,15 @@ def _mesh_problems(workload: Workload[Any], strategy: type[Strategy], run: RunCo
             other = "--dp hsdp" if name in HYBRID_DIMENSIONS else "the other strategies"
             own = " and ".join(strategy.DIMENSIONS)
             yield f"--mesh {run.mesh}: dimension {name} is for {other}; --dp {run.dp} has {own}"
+
+
+def _deepspeed_problems(run: RunConfig) -> Iterator[str]:
+    """Yield the options of DeepSpeed that would have no effect."""
+    given = {"--zero": run.zero is not None, "--ds-config": run.ds_config is not None}
+    if run.dp != "deepspeed":
+        yield from (f"{option} needs --dp deepspeed" for option, is_given in given.items() if is_given)
+    elif run.mesh is not None and set(parse_mesh(run.mesh)) != {"dp"}:
+        yield f"--mesh {run.mesh}: --dp deepspeed shares the model among all ranks: remove --mesh"
 
 
 def _ddp_problems(run: RunConfig) -> Iterator[str]:

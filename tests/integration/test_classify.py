@@ -1,0 +1,113 @@
+"""The classify workload, and DeepSpeed: losses are those of one process, memory is what ZeRO promises."""
+
+import json
+import statistics
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DistributedSampler
+
+from tests.integration.test_strategies import GLOBAL_BATCH, OPTIONS, SAMPLES, check_losses, mean_losses, train
+from tests.unit.workloads.conftest import make
+
+pytestmark = pytest.mark.slow  # transformers and deepspeed take seconds to import
+
+WITH_DEEPSPEED = [f"classify 8 --dp deepspeed --zero {stage}" for stage in range(4)]
+FURTHER = [
+    "classify 4 --dp deepspeed --zero 1 --accumulate 2",
+    "classify 4 --dp deepspeed --zero 3 --accumulate 2 --checkpoint-activations",
+    "gpt 8 --dp deepspeed --zero 3",  # its tied weights
+    "transformer 8 --dp deepspeed --zero 2",
+]
+ON_FOUR = [f"classify 4 --dp {dp}" for dp in ("ddp", "zero3", "deepspeed --zero 2", "deepspeed --zero 3")]
+DIVIDED: dict[str, object] = {"zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 0}}
+"""Without this, stage 3 keeps every parameter of so small a model on every rank."""
+
+
+@pytest.fixture(autouse=True)
+def _packages() -> None:
+    pytest.importorskip("transformers", reason="transformers is not installed")
+
+
+def needs_deepspeed() -> None:
+    pytest.importorskip("deepspeed", reason="deepspeed is not installed")
+
+
+def test_losses_without_deepspeed(tmp_path: Path) -> None:
+    check_losses(tmp_path, 2, "classify 8", *(f"classify 8 --dp zero{stage}" for stage in (1, 2, 3)))
+
+
+@pytest.mark.parametrize(("ranks", "cases"), [(2, [*WITH_DEEPSPEED, *FURTHER]), (4, ON_FOUR)])
+def test_losses_with_deepspeed(ranks: int, cases: list[str], tmp_path: Path) -> None:
+    needs_deepspeed()
+    check_losses(tmp_path, ranks, *cases)
+
+
+RATE = 0.3
+
+
+@cache
+def losses_with_sgd() -> list[float]:
+    """Return the losses of one process whose updates, unlike Adam's, are as large as the gradients."""
+    workload = make("classify", **OPTIONS["classify"])
+    arrays = workload.generate(workload.data_spec(0), 0, SAMPLES)
+    sampler: DistributedSampler[Any] = DistributedSampler(range(SAMPLES), num_replicas=1, rank=0, seed=0)  # type: ignore[arg-type]
+    torch.manual_seed(0)
+    model = workload.build()
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
+    order, losses = [*sampler], []
+    for step in range(10):
+        chosen = order[step * GLOBAL_BATCH : (step + 1) * GLOBAL_BATCH]
+        loss = workload.loss(model, {field: torch.from_numpy(array[chosen]) for field, array in arrays.items()})
+        torch.autograd.backward(loss)
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(float(loss.detach()))
+    return losses
+
+
+def write(path: Path, **values: object) -> str:
+    path.write_text(json.dumps(values))
+    return str(path)
+
+
+def test_gradients_have_the_right_size(tmp_path: Path) -> None:
+    needs_deepspeed()
+    own = {
+        "optimizer": {"type": "SGD", "params": {"lr": RATE}},
+        "zero_allow_untested_optimizer": True,
+        "zero_force_ds_cpu_optimizer": False,
+        "gradient_clipping": 0.0,
+    }
+    files = [write(tmp_path / f"{stage}.json", zero_optimization={"stage": stage}, **own) for stage in range(4)]
+    summed = write(tmp_path / "summed.json", **(own | {"optimizer": {"type": "SGD", "params": {"lr": 2 * RATE}}}))
+    cases = [f"classify 4 --accumulate 2 --dp deepspeed --ds-config {file}" for file in [*files, summed]]
+    results = train(tmp_path, 2, *cases)
+    found = [mean_losses([rank["losses"] for rank in result["ranks"]]) for result in results]
+    for case, losses in zip(cases[:-1], found, strict=False):
+        assert losses == pytest.approx(losses_with_sgd(), rel=1e-4), case
+    # Gradients that are summed over two ranks, or over two micro-steps, would be noticed.
+    assert found[-1] != pytest.approx(losses_with_sgd(), rel=1e-4)
+
+
+def test_memory_of_a_rank_is_what_zero_promises(tmp_path: Path) -> None:
+    needs_deepspeed()
+    divided = write(tmp_path / "divided.json", **DIVIDED)
+    size = 4 * sum(p.numel() for p in make("classify", **OPTIONS["classify"]).build().parameters())
+    # Parameters, gradients, and Adam's two tensors, with a float32 copy of the rank's part where there is one.
+    expected = {
+        "--zero 0": (1, 1, 2),
+        "--zero 1": (1, 1 / 4, 3 / 4),
+        "--zero 2": (1, 1 / 4, 3 / 4),
+        "--zero 2 --precision bfloat16": (1 / 2, 1 / 8, 3 / 4),
+        f"--ds-config {divided}": (1 / 4, 1 / 4, 2 / 4),
+        "--zero 3": (1 + 1 / 4, 1 / 4, 2 / 4),
+    }
+    results = train(tmp_path, 4, *(f"classify 4 --dp deepspeed {case} --steps 1 --no-profile" for case in expected))
+    for (case, shares), result in zip(expected.items(), results, strict=True):
+        held = [statistics.mean(values) for values in zip(*(rank["memory"] for rank in result["ranks"]), strict=True)]
+        assert held == pytest.approx([share * size for share in shares], rel=0.02), case
+        assert result["error"] is None, case
