@@ -76,7 +76,7 @@ class Trainer:
             from perfkit.capture.training import pipeline  # takes time to import
 
             assert isinstance(workload, PipelineParallel)  # noqa: S101  # the options were checked
-            self._pipeline = pipeline.Pipeline(workload, run, layout, self._mesh, model)
+            self._pipeline = pipeline.Pipeline(workload, run, layout, self._mesh, model, workload.layers)
         bare = [model] if self._pipeline is None else self._pipeline.modules
         parts = {own: part for module in bare for own, part in self._shard_tensors(module).items()}
         # A single rank's pipeline stages need no averaging; otherwise DDP wraps even one rank (see `worker`).
