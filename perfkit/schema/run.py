@@ -8,6 +8,7 @@ from perfkit.schema.common import Category, Finding
 from perfkit.schema.cross_rank import CrossRankSummary
 from perfkit.schema.display import RunPlots
 from perfkit.schema.manifest import FileBandwidth, Injection, Throughput
+from perfkit.schema.pipeline import Pipeline
 from perfkit.schema.rank import RankReport
 
 
@@ -192,3 +193,5 @@ class RunReport(RunPlots, Struct, frozen=True, kw_only=True):
     """Empty without a manifest, or if the run failed early."""
     step_times: StepTimes | None = None
     """None without a manifest, or if the run failed early."""
+    pipelines: list[Pipeline] = []
+    """Those with the largest bubbles first; empty if no micro-batches of a pipeline are annotated."""
