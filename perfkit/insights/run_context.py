@@ -57,6 +57,11 @@ class RunContext(NamedTuple):
         wrapped = any(phase.name.startswith(_FSDP) for rank in ranks for phase in rank.phases)
         return wrapped and any(row.operator == "all_gather" for rank in ranks for row in rank.collectives)
 
+    def waits_in_bubbles(self) -> bool:
+        """Return whether more than half of exposed communication is the bubble of pipelines."""
+        rows = [rank for pipeline in self.run.pipelines for rank in pipeline.ranks]
+        return sum(row.bubble_ns for row in rows) > sum(row.other_communication_ns for row in rows)
+
     def has(self, code: str) -> bool:
         """Return whether the run has a finding with this code."""
         return any(finding.code == code for finding in self.run.findings)

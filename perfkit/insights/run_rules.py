@@ -7,6 +7,7 @@ names. The potential saving is an upper bound: the exposed time itself.
 from typing import Final
 
 from perfkit.insights.collective_rules import BUFFERS, TINY
+from perfkit.insights.pipeline_rules import BUBBLE, HEAVY_STAGE
 from perfkit.insights.rule import InsightDraft, Rule
 from perfkit.insights.run_context import RunContext, stragglers_of
 from perfkit.insights.waiting import cause_of_waiting, speed_up_input
@@ -47,7 +48,7 @@ def _oversubscribed(context: RunContext) -> InsightDraft | None:
 
 def _waiting(context: RunContext) -> InsightDraft | None:
     parts = _communication(context)
-    if parts is None:
+    if parts is None or context.waits_in_bubbles():
         return None
     wait_ns, exposed_ns = parts
     slow = stragglers_of(context.run)
@@ -231,7 +232,7 @@ TRANSFER: Final = Rule("transfer", _transfer)
 INPUT: Final = Rule("input", _input)
 HOST: Final = Rule("host", _host)
 COPIES: Final = Rule("copies", _copies)
-RULES: Final = (OVERSUBSCRIBED, WAITING, TRANSFER, TINY, BUFFERS, INPUT, HOST, COPIES)
+RULES: Final = (OVERSUBSCRIBED, WAITING, TRANSFER, BUBBLE, HEAVY_STAGE, TINY, BUFFERS, INPUT, HOST, COPIES)
 """Evaluated on each run, in this order."""
 
 

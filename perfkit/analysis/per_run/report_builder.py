@@ -59,7 +59,7 @@ def build_run_report(
     ]
     cost = profiler_cost(manifest.ranks, manifest.step_kinds) if manifest else None
     pipelines = find_pipelines(grouped.pipelines, grouped.calls, ranks, manifest.mesh if manifest else ())
-    verdict = classify_bottleneck(ranks, loading, compared, efficient, cost)
+    verdict = classify_bottleneck(ranks, loading, compared, efficient, cost, pipelines)
     return RunReport(
         run=run,
         path=path,
