@@ -20,4 +20,17 @@ def annotation(phase: Phase) -> str:
     return PREFIX + phase
 
 
+PIPELINE_ACTION: Final = PREFIX + "pipeline."
+"""Beginning of the annotations of a pipeline's micro-batches."""
+
+ActionKind = Literal["F", "B", "I", "W"]
+"""What a stage computes of a micro-batch, as torch abbreviates it: forward; all of backward; its two parts, the
+gradients of the input and of the weights."""
+
+
+def action_annotation(stage: int, kind: ActionKind, micro_batch: int) -> str:
+    """Return the name of the annotation of one micro-batch in one stage, such as `perfkit.pipeline.1F0`."""
+    return f"{PIPELINE_ACTION}{stage}{kind}{micro_batch}"
+
+
 DATA_LOADING: Final = annotation("data_loading")

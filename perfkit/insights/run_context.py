@@ -70,6 +70,11 @@ class RunContext(NamedTuple):
             for name, several in rows.items()
         ]
 
+    def waits_in_bubbles(self) -> bool:
+        """Return whether more than half of exposed communication is the bubble of pipelines."""
+        rows = [rank for pipeline in self.run.pipelines for rank in pipeline.ranks]
+        return sum(row.bubble_ns for row in rows) > sum(row.other_communication_ns for row in rows)
+
     def has(self, code: str) -> bool:
         """Return whether the run has a finding with this code."""
         return any(finding.code == code for finding in self.run.findings)

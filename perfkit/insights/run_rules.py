@@ -8,6 +8,7 @@ from typing import Final
 
 from perfkit.insights.collective_rules import BUFFERS, TINY
 from perfkit.insights.dimension_advice import is_whole_model, reduce_transfer, spans_hosts
+from perfkit.insights.pipeline_rules import BUBBLE, HEAVY_STAGE
 from perfkit.insights.rule import InsightDraft, Rule
 from perfkit.insights.run_context import DimensionTime, RunContext, stragglers_of
 from perfkit.insights.sharding_rules import SHARDING_RULES
@@ -49,7 +50,7 @@ def _oversubscribed(context: RunContext) -> InsightDraft | None:
 
 def _waiting(context: RunContext) -> InsightDraft | None:
     parts = _communication(context)
-    if parts is None:
+    if parts is None or context.waits_in_bubbles():
         return None
     wait_ns, exposed_ns = parts
     slow = stragglers_of(context.run)
@@ -269,6 +270,8 @@ RULES: Final = (
     WAITING,
     TRANSFER,
     TENSOR_PARALLEL_HOSTS,
+    BUBBLE,
+    HEAVY_STAGE,
     TINY,
     BUFFERS,
     *SHARDING_RULES,

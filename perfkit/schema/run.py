@@ -9,6 +9,7 @@ from perfkit.schema.cross_rank import CrossRankSummary
 from perfkit.schema.dimensions import DimensionSummary
 from perfkit.schema.display import RunPlots
 from perfkit.schema.manifest import FileBandwidth, Injection, Throughput
+from perfkit.schema.pipeline import Pipeline
 from perfkit.schema.rank import RankReport
 
 
@@ -48,15 +49,15 @@ class ProfilerCost(Struct, frozen=True, kw_only=True):
     """Why there is no ratio."""
 
 
-Bound = Literal["compute", "communication", "input", "memcpy", "host", "imbalance", "none", "unknown"]
+Bound = Literal["compute", "communication", "input", "memcpy", "host", "imbalance", "bubble", "none", "unknown"]
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
     """One sentence on where the run's time goes (metrics.md section 10)."""
 
     bound: Bound
-    """What takes at least 80 % of the step, or a straggler's `imbalance`; `none` if nothing does, `unknown` if the
-    traces do not show it."""
+    """What takes at least 80 % of the step, a straggler's `imbalance`, or the `bubble` of a pipeline; `none` if nothing
+    does, `unknown` if the traces do not show it."""
     share: float
     """Share of the profiled step, 0 to 1: of what `bound` names, and with `none` of the largest loss."""
     largest_loss: Category | None = None
@@ -197,3 +198,5 @@ class RunReport(RunPlots, Struct, frozen=True, kw_only=True):
     """Empty without a manifest, or if the run failed early."""
     step_times: StepTimes | None = None
     """None without a manifest, or if the run failed early."""
+    pipelines: list[Pipeline] = []
+    """Those with the largest bubbles first; empty if no micro-batches of a pipeline are annotated."""

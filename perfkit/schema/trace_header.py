@@ -30,6 +30,39 @@ class RecordedCollective(Struct, frozen=True, kw_only=True):
     seq: Whole | None = None
 
 
+class RecordedMessage(Struct, frozen=True, kw_only=True, array_like=True):
+    """One send or receive of a pipeline's step."""
+
+    operator: str
+    """send or recv."""
+    peer: Whole
+    """Rank on the other side."""
+    stage: Whole
+    """Own stage."""
+    micro_batch: Whole
+
+
+class RecordedStage(Struct, frozen=True, kw_only=True):
+    """One of the rank's stages."""
+
+    index: Whole
+    layers: Whole
+    """Number of the model's layers in it."""
+
+
+class RecordedPipeline(Struct, frozen=True, kw_only=True):
+    """The pipeline that the rank is part of. All its steps are alike."""
+
+    schedule: str
+    """As in `--pp-schedule`."""
+    stages: Whole
+    """Number of stages on all ranks."""
+    micro_batches: Whole
+    own: list[RecordedStage]
+    messages: list[RecordedMessage] | None = None
+    """Sends and receives of one step, in order of issue; None if there are too many to list."""
+
+
 class PerfkitHeader(Struct, frozen=True, kw_only=True):
     """What perfkit's session puts into the header of a trace."""
 
@@ -48,3 +81,5 @@ class PerfkitHeader(Struct, frozen=True, kw_only=True):
     versions."""
     collectives: list[RecordedCollective] | None = None
     """In order of issue; None if the run could not record them."""
+    pipeline: RecordedPipeline | None = None
+    """None without a pipeline, and in traces of older versions."""

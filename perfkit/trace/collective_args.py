@@ -8,13 +8,22 @@ import msgspec
 import numpy as np
 
 from perfkit.trace.event_decoding import RawArgs, parse_count, parse_int, parse_text
-from perfkit.trace.events import CollectiveArgs, CollectiveArgsColumns
+from perfkit.trace.events import MOST_RANKS, CollectiveArgs, CollectiveArgsColumns
 from perfkit.trace.growable_array import GrowableArray
 from perfkit.trace.intervals import Ints
 
 _LARGEST_ARGUMENT_BYTES: Final = 1 << 16
 _FIELDS: Final = attrgetter(
-    "collective", "in_elements", "out_elements", "dtype", "group", "group_size", "members", "description"
+    "collective",
+    "in_elements",
+    "out_elements",
+    "dtype",
+    "group",
+    "group_size",
+    "members",
+    "description",
+    "source",
+    "destination",
 )
 
 
@@ -70,10 +79,16 @@ def decode_collective_args(args: RawArgs, *, is_dispatch: bool) -> CollectiveArg
         group_size=parse_count(args.group_size),
         members=parse_text(args.members),
         description=parse_text(args.description),
+        peer=_parse_rank(args.destination if args.source is None else args.source),
         input_dims=_decoded(_limited(args.input_dims)),
         input_type=_decoded(_limited(args.input_type)),
         is_dispatch=is_dispatch,
     )
+
+
+def _parse_rank(value: Any) -> int | None:
+    rank = parse_count(value)
+    return rank if rank is not None and rank < MOST_RANKS else None
 
 
 def _limited(raw: msgspec.Raw) -> bytes:

@@ -41,6 +41,8 @@ class RawArgs(Struct, gc=False, frozen=True):
     sequence: Any = msgspec.field(name="Seq", default=None)
     members: Any = msgspec.field(name="Process Group Ranks", default=None)
     description: Any = msgspec.field(name="Process Group Description", default=None)
+    source: Any = msgspec.field(name="Src Rank", default=None)
+    destination: Any = msgspec.field(name="Dst Rank", default=None)
     input_dims: Raw = msgspec.field(name="Input Dims", default=_MISSING)
     input_type: Raw = msgspec.field(name="Input type", default=_MISSING)
 
@@ -240,6 +242,8 @@ def _raw_args(args: dict[str, Any]) -> RawArgs:
         sequence=_converted(args.get("Seq")),
         members=_converted(args.get("Process Group Ranks")),
         description=_converted(args.get("Process Group Description")),
+        source=_converted(args.get("Src Rank")),
+        destination=_converted(args.get("Dst Rank")),
         input_dims=_re_encoded(args.get("Input Dims")),
         input_type=_re_encoded(args.get("Input type")),
     )

@@ -31,6 +31,10 @@ class EventKind(IntEnum):
     """A complete event of an unknown category: counted, not kept, and reported as a finding."""
 
 
+MOST_RANKS: Final = 1 << 20
+"""A rank beyond it is damage."""
+
+
 class CollectiveArgs(Struct, frozen=True, kw_only=True):
     """Metadata of a collective, from an event's arguments; None if not recorded."""
 
@@ -44,6 +48,8 @@ class CollectiveArgs(Struct, frozen=True, kw_only=True):
     """The group's ranks as written in the trace, which abbreviates long lists."""
     description: str | None = None
     """What the program calls the group, such as `mesh_tp`."""
+    peer: int | None = None
+    """Rank on the other side of a send or receive, among all ranks."""
     input_dims: Any = None
     """`Input Dims`: nested lists of sizes, as recorded with shapes."""
     input_type: Any = None

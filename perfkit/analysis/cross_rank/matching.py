@@ -165,27 +165,38 @@ def _directions(
 ) -> tuple[NDArray[np.bool_], Ints, NDArray[np.bool_]]:
     """Return which rows are sends or receives, their direction (a negative code), and which may be matched.
 
-    Sends and receives have a peer if their group has two ranks, both with a trace, and as many receives as sends in
-    this step and direction; otherwise a missing one would shift the others.
+    A direction is a pair of ranks in a group, both with a trace. It must have as many receives as sends in a step:
+    otherwise a missing one would shift the others.
     """
     paired = np.array([one.operator in _PAIRED for one in kinds] or [False], np.bool_)[kind]
     direction, has_peer = np.zeros(len(kind), np.int64), ~paired
-    sends = np.array([one.operator == SEND for one in kinds] or [False], np.bool_)[kind]
+    peer = _peers(kinds, kind, group, rank, world_size)
+    rows = np.flatnonzero(paired & (peer >= 0) & (peer != rank) & np.isin(peer, np.unique(rank)))
+    if not len(rows):
+        return paired, direction, has_peer
+    sends = np.array([one.operator == SEND for one in kinds], np.bool_)[kind[rows]]
+    ends = np.stack([np.where(sends, rank[rows], peer[rows]), np.where(sends, peer[rows], rank[rows])])
+    _, way = np.unique(np.stack([group[kind[rows]], *ends]), axis=1, return_inverse=True)
+    direction[rows] = -2 - way.reshape(-1)
+    _, place = np.unique(np.stack([direction[rows], step[rows]]), axis=1, return_inverse=True)
+    place = place.reshape(-1)
+    sent, received = (np.bincount(place[which], minlength=place.max() + 1) for which in (sends, ~sends))
+    has_peer[rows] = (sent == received)[place]
+    return paired, direction, has_peer
+
+
+def _peers(kinds: list[CollectiveKey], kind: Ints, group: Ints, rank: Ints, world_size: int | None) -> Ints:
+    """Return the peer of each send and receive: as the trace has it, or the other rank of a group of two; else -1."""
+    peer = np.array([-1 if one.peer is None else one.peer for one in kinds] or [-1], np.int64)[kind]
+    paired = np.array([one.operator in _PAIRED for one in kinds] or [False], np.bool_)[kind]
     sizes = [world_size if (one.group, one.members, one.group_size) == (None,) * 3 else one.group_size for one in kinds]
     of_two = np.array([size == 2 for size in sizes] or [False], np.bool_)[kind]
-    for which in np.unique(group[kind[paired & of_two]]).tolist():
-        rows = np.flatnonzero(paired & (group[kind] == which))
+    for which in np.unique(group[kind[paired & of_two & (peer < 0)]]).tolist():
+        rows = np.flatnonzero(paired & (peer < 0) & (group[kind] == which))
         ranks = np.unique(rank[group[kind] == which])
-        if len(ranks) != 2:
-            continue
-        direction[rows] = np.where(sends[rows] == (rank[rows] == ranks[0]), -3, -2)
-        for way in (-3, -2):
-            there = rows[direction[rows] == way]
-            steps, place = np.unique(step[there], return_inverse=True)
-            sent = np.bincount(place[sends[there]], minlength=len(steps))
-            received = np.bincount(place[~sends[there]], minlength=len(steps))
-            has_peer[there] = (sent == received)[place]
-    return paired, direction, has_peer
+        if len(ranks) == 2:
+            peer[rows] = ranks.sum() - rank[rows]
+    return peer
 
 
 def _ordinal_in_step(rank: Ints, *within: Ints) -> Ints:

@@ -1,7 +1,8 @@
 """Pair sends with receives, and find how long each receive waited for its send (metrics.md section 5).
 
-Traces do not name the peer of a send. In a group of two ranks there is only one: its sends to the other rank and that
-rank's receives pair up in the order of issue, step by step. In larger groups nothing is paired.
+A send and a receive pair up in the order of issue between their two ranks, step by step. NCCL's metadata name the peer
+of each, and the header of perfkit's own pipelines lists them. Without either the peer is known in a group of two ranks
+only.
 """
 
 from collections.abc import Mapping, Sequence

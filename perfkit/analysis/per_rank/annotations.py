@@ -1,17 +1,21 @@
 """Host spans annotated by the program: forward, backward, optimizer and others."""
 
+import re
 from typing import Final
 
 import numpy as np
 
 from perfkit.analysis.per_rank.classify import Names
 from perfkit.analysis.per_rank.steps import Steps, step_names
+from perfkit.phases import PIPELINE_ACTION
 from perfkit.schema.aggregate import MOST_PHASES
 from perfkit.schema.rank import PhaseStat
 from perfkit.trace.events import EventKind, Events
 from perfkit.trace.intervals import Ints
 
 _FSDP: Final = "FSDP::"
+_PIPELINE: Final = re.compile(r"PP:\d+([A-Z_]+?)\d*")
+"""torch's annotations of a pipeline: stage, action, micro-batch."""
 
 
 def annotation_rows(events: Events, names: Names, steps: Steps, step_marker: str | None) -> Ints:
@@ -23,8 +27,13 @@ def annotation_rows(events: Events, names: Names, steps: Steps, step_marker: str
 
 
 def tabulate_phases(events: Events, names: Names, steps: Steps, step_marker: str | None) -> list[PhaseStat]:
-    """Sum the annotations of `annotation_rows` by name, largest first; those of FSDP over its layers."""
+    """Sum the annotations of `annotation_rows` by name, largest first; those of FSDP over its layers.
+
+    perfkit's own annotations of micro-batches are left out: `perfkit.forward` and `perfkit.backward` are inside them.
+    """
     rows = annotation_rows(events, names, steps, step_marker)
+    micro_batch = np.array([name.startswith(PIPELINE_ACTION) for name in events.names] or [False], np.bool_)
+    rows = rows[~micro_batch[events.name[rows]]]
     duration_ns = events.end_ns[rows] - events.start_ns[rows]
     keys, place = np.unique(events.name[rows], return_inverse=True)
     phases, phase_of = _fold([events.names[key] for key in keys.tolist()])
@@ -42,9 +51,17 @@ def tabulate_phases(events: Events, names: Names, steps: Steps, step_marker: str
 def _fold(names: list[str]) -> tuple[list[str], Ints]:
     """Return the distinct phases that annotations belong to, and the place of each annotation's phase among them.
 
-    FSDP2 annotates each layer by name (`FSDP::pre_forward (layers.7)`): hundreds of rows that differ in the layer only.
+    FSDP2 annotates each layer by name (`FSDP::pre_forward (layers.7)`), and a pipeline each micro-batch of a stage
+    (`PP:1F0`): hundreds of rows that differ in the layer or micro-batch only.
     """
-    folded = [name.partition(" ")[0] if name.startswith(_FSDP) else name for name in names]
+    folded = [_without_part(name) for name in names]
     phases = list(dict.fromkeys(folded))
     place = {name: k for k, name in enumerate(phases)}
     return phases, np.array([place[name] for name in folded], np.int64)
+
+
+def _without_part(name: str) -> str:
+    if name.startswith(_FSDP):
+        return name.partition(" ")[0]
+    match = _PIPELINE.fullmatch(name)
+    return f"PP:{match[1]}" if match else name

@@ -37,10 +37,12 @@ class CollectiveKey(NamedTuple):
     """The group's ranks as written in the trace, because groups of one name may differ in them. Not part of tables."""
     dimension: str | None = None
     """Dimension of parallelism that it serves, such as `tp`; None if unknown."""
+    peer: int | None = None
+    """Rank on the other side of a send or receive; None if unknown. Not part of tables."""
 
     def as_columns(self) -> dict[str, Any]:
         """Return the fields that are columns of tables."""
-        return {name: value for name, value in self._asdict().items() if name != "members"}
+        return {name: value for name, value in self._asdict().items() if name not in ("members", "peer")}
 
 
 def operators(names: Iterable[str | None]) -> Ints:
@@ -93,7 +95,8 @@ def from_metadata(operator: str, args: CollectiveArgs) -> CollectiveKey:
     """Describe a collective from its metadata."""
     elements = args.out_elements if operator in _OUTPUT_IS_TOTAL else args.in_elements
     size = _bytes(elements, args.dtype)
-    return CollectiveKey(operator, args.group, args.group_size, size, _dtype(args.dtype), members=args.members)
+    key = CollectiveKey(operator, args.group, args.group_size, size, _dtype(args.dtype), members=args.members)
+    return key._replace(peer=args.peer)
 
 
 def from_record(operator: str, record: RecordedCollective) -> CollectiveKey:

@@ -26,10 +26,11 @@ from perfkit.analysis.per_rank.collective_metadata import (
 from perfkit.analysis.per_rank.dimensions import Dimensions, find_issuing_sites, is_ddp_hook
 from perfkit.analysis.per_rank.flight_recorder_join import join_flight_recorder
 from perfkit.analysis.per_rank.issue_sites import find_issue_sites
+from perfkit.analysis.per_rank.pipeline_peers import find_peers
 from perfkit.analysis.per_rank.steps import Steps
 from perfkit.schema.aggregate import add_collectives
 from perfkit.schema.rank import CollectiveStat
-from perfkit.schema.trace_header import RecordedCollective
+from perfkit.schema.trace_header import PerfkitHeader
 from perfkit.trace.events import CollectiveArgs, EventKind, Events, Header
 from perfkit.trace.intervals import Ints, measure, split_overlap_to_earliest, uncovered_from
 
@@ -75,8 +76,7 @@ def find_collectives(
     dimensions = Dimensions(header)
     if len(device.row):
         return _device_collectives(events, names, device, activity, steps, dimensions), []
-    recorded = (header.perfkit.collectives if header.perfkit else None) or []
-    return _host_collectives(events, names, activity, steps, recorded, dimensions)
+    return _host_collectives(events, names, activity, steps, header.perfkit or PerfkitHeader(), dimensions)
 
 
 def _exposed(start: Ints, end: Ints, activity: Activity, steps: Steps) -> tuple[Ints, Ints]:
@@ -219,9 +219,10 @@ def _host_collectives(
     names: Names,
     activity: Activity,
     steps: Steps,
-    recorded: list[RecordedCollective],
+    own: PerfkitHeader,
     dimensions: Dimensions,
 ) -> tuple[Collectives, list[str]]:
+    recorded = own.collectives or []
     rows = np.flatnonzero((events.kind == EventKind.ANNOTATION) & names.whole_span_annotation[events.name])
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
     start, end = events.start_ns[rows], events.end_ns[rows]
@@ -234,12 +235,16 @@ def _host_collectives(
     within = steps.within(start)
     inside = slice(None) if within.all() else np.flatnonzero(within)
 
-    def describe(operator: int, record: int, args: int, site: int) -> CollectiveKey:
+    step = np.searchsorted(steps.bounds, start[inside], side="right") - 1
+    messages = (own.pipeline.messages if own.pipeline else None) or []
+
+    def describe(operator: int, record: int, args: int, site: int, peer: int) -> CollectiveKey:
         if record >= 0:
             kind = from_record(operator_name(operator), recorded[record])
         else:
             kind = from_shapes(operator_name(operator), events.collective_args.args[args] if args >= 0 else None)
-        return _complete(kind, dimensions, None, site)
+        kind = _complete(kind, dimensions, None, site)
+        return kind._replace(peer=peer) if peer >= 0 else kind
 
     kinds, kind = intern_descriptions(
         describe,
@@ -247,6 +252,7 @@ def _host_collectives(
         record.record_index[inside],
         np.where(record.record_index >= 0, -1, events.collective_args.args_index(rows))[inside],
         find_issuing_sites(events, issues)[inside],
+        find_peers(operator[inside], step, messages),
     )
     issued = np.where(issues >= 0, events.start_ns[issues], start)
     collectives = Collectives(
@@ -255,7 +261,7 @@ def _host_collectives(
         exposed=exposed[inside],
         kinds=kinds,
         kind=kind,
-        step=np.searchsorted(steps.bounds, start[inside], side="right") - 1,
+        step=step,
         issued=np.where(record.record_index >= 0, record.issued, issued)[inside],
         sequence=record.sequence[inside],
         blocked=blocked[inside],

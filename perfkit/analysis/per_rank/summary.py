@@ -16,6 +16,7 @@ from perfkit.analysis.per_rank.collectives import find_collectives, tabulate_col
 from perfkit.analysis.per_rank.lost_device import lost_device
 from perfkit.analysis.per_rank.memory import tabulate_memory
 from perfkit.analysis.per_rank.operators import names_cut, tabulate_operators
+from perfkit.analysis.per_rank.pipeline_actions import PipelineActions, find_pipeline_actions
 from perfkit.analysis.per_rank.possible_communication import possible_communication
 from perfkit.analysis.per_rank.sharding.issued import tabulate_issued
 from perfkit.analysis.per_rank.sharding.layers import find_layers
@@ -47,6 +48,8 @@ class TraceSummary(Struct, frozen=True, kw_only=True):
     phases: list[PhaseStat]
     memory: list[MemoryUse]
     calls: CollectiveCalls
+    pipeline: PipelineActions | None = None
+    """None if no micro-batches of a pipeline are annotated."""
     communicated: bool
     """Whether the trace contains any communication."""
     counts: dict[str, int]
@@ -91,6 +94,8 @@ def summarize_trace(
     findings += possible_communication(events, names, device, trace.header.world_size)
     findings += _sizes_unmatched(unrecorded, len(collectives.start))
     header, has_device = _without_lists(trace.header), bool(len(device.row))
+    recorded = header.perfkit.pipeline if header.perfkit else None
+    pipeline = find_pipeline_actions(events, device, activity, collectives, steps, recorded)
     counts = {kind.name.lower(): count for kind, count in sorted(trace.counts.items())}
     breakdown = break_down(events, names, activity, steps)
     operators, distinct = tabulate_operators(events, names, device, activity, steps)
@@ -111,6 +116,7 @@ def summarize_trace(
         phases=phases,
         memory=memory,
         calls=collect_calls(collectives, activity, steps),
+        pipeline=pipeline,
         communicated=bool(len(activity.communication.start) or len(collectives.start)),
         counts=counts,
         findings=[Finding(code=f.code, severity=f.severity, message=f.message, file=file) for f in findings],
@@ -131,7 +137,9 @@ def _sizes_unmatched(operators: list[str], collectives: int) -> list[Finding]:
 
 def _without_lists(header: Header) -> Header:
     """Drop the parts of the header that grow with the trace or the number of ranks."""
-    return replace(header, groups=[], perfkit=header.perfkit and replace(header.perfkit, collectives=None))
+    own = header.perfkit
+    pipeline = own.pipeline and replace(own.pipeline, messages=None) if own else None
+    return replace(header, groups=[], perfkit=own and replace(own, collectives=None, pipeline=pipeline))
 
 
 def _damage(trace: RankTrace) -> list[Finding]:

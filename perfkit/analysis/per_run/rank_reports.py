@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from perfkit.analysis.per_rank.collective_calls import CollectiveCalls, concatenate_cycles
+from perfkit.analysis.per_rank.pipeline_actions import PipelineActions
 from perfkit.analysis.per_rank.summary import TraceSummary
 from perfkit.analysis.per_run.rank_assignment import assign_ranks
 from perfkit.schema.aggregate import (
@@ -31,6 +32,8 @@ class Ranks(NamedTuple):
 
     reports: list[RankReport]
     calls: dict[int, CollectiveCalls]
+    pipelines: dict[int, list[PipelineActions]]
+    """What the ranks of a pipeline compute, by trace."""
     findings: list[Finding]
 
 
@@ -46,11 +49,15 @@ def group_by_rank(traces: Sequence[NamedSummary], default: int | None = None) ->
             known[number].append(named)
     reports = []
     calls: dict[int, CollectiveCalls] = {}
+    pipelines: dict[int, list[PipelineActions]] = {}
     for number, members in sorted(known.items()):
         cycles = sorted(members, key=lambda named: (named.summary.steps[0].start_ns, named.file))
         findings.extend(_multiple_traces(number, cycles))
         kept = _without_clashes(number, cycles, findings)
         reports.append(_rank_report(number, kept))
+        actions = [named.summary.pipeline for named in kept if named.summary.pipeline is not None]
+        if actions:
+            pipelines[number] = actions
         calls[number] = concatenate_cycles([named.summary.calls for named in kept])
     severity: Severity = "warning" if len(traces) > 1 else "info"
     message = "rank unknown, neither in the header nor in the file name: use --rank, or name the file rank<N>.json.gz"
@@ -59,7 +66,7 @@ def group_by_rank(traces: Sequence[NamedSummary], default: int | None = None) ->
     for named in unranked:
         findings.append(Finding(code="rank_unknown", severity=severity, message=message, file=named.file))
         reports.append(_rank_report(None, [named]))
-    return Ranks(reports, calls, findings)
+    return Ranks(reports, calls, pipelines, findings)
 
 
 def _multiple_traces(rank: int, traces: list[NamedSummary]) -> list[Finding]:

@@ -9,6 +9,7 @@ from perfkit.analysis.cross_rank.efficiency import efficiency
 from perfkit.analysis.cross_rank.findings import cross_rank_findings
 from perfkit.analysis.cross_rank.matching import MatchedCollectives, match
 from perfkit.analysis.cross_rank.pipeline_groups import name_pipeline_groups
+from perfkit.analysis.cross_rank.pipelines.bubbles import find_pipelines
 from perfkit.analysis.cross_rank.point_to_point import split_receives
 from perfkit.analysis.cross_rank.summary import summarize_cross_rank
 from perfkit.analysis.per_run.data_loading import data_loading
@@ -59,7 +60,8 @@ def build_run_report(
         *(finding for named in traces for finding in named.summary.findings),
     ]
     cost = profiler_cost(manifest.ranks, manifest.step_kinds) if manifest else None
-    verdict = classify_bottleneck(ranks, loading, compared, efficient, cost)
+    pipelines = find_pipelines(grouped.pipelines, grouped.calls, ranks, manifest.mesh if manifest else ())
+    verdict = classify_bottleneck(ranks, loading, compared, efficient, cost, pipelines)
     return RunReport(
         run=run,
         path=path,
@@ -77,6 +79,7 @@ def build_run_report(
         efficiency=efficient,
         cross_rank=compared,
         dimensions=dimensions,
+        pipelines=pipelines,
         findings=sorted(findings, key=lambda finding: _SEVERITY[finding.severity]),
         **(manifest_metrics(manifest) if manifest else {}),
     )

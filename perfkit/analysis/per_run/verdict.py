@@ -1,14 +1,16 @@
 """Verdict: one sentence on where the time of a run goes."""
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from msgspec.structs import replace
 
 from perfkit.analysis.cross_rank.straggler_sentences import one_off_clause, stragglers_sentence
+from perfkit.analysis.per_run.bubble_verdict import Bubble, find_bubble
 from perfkit.schema.common import CATEGORIES, Category, Finding
 from perfkit.schema.cross_rank import CrossRankSummary
+from perfkit.schema.pipeline import Pipeline
 from perfkit.schema.rank import RankReport
 from perfkit.schema.run import Bound, DataLoading, Efficiency, ProfilerCost, Verdict
 from perfkit.util.formatting import duration
@@ -55,6 +57,7 @@ def classify_bottleneck(
     compared: CrossRankSummary | None = None,
     efficiency: Efficiency | None = None,
     cost: ProfilerCost | None = None,
+    pipelines: Sequence[Pipeline] = (),
 ) -> Verdict:
     """Return where the run's time goes, with the evidence (metrics.md section 10).
 
@@ -69,6 +72,8 @@ def classify_bottleneck(
     if compared and (lost := _lost_to_stragglers(compared, shares, loss, _mean_wall(ranks))):
         return lost
     bounding = _bounding_category(shares, profiler)
+    if loss == "communication" and (bubble := find_bubble(pipelines, len(ranks))):
+        return _bubble_verdict(bubble, shares, is_compute_bound=bounding == "compute")
     details = _loss_details(loss, ranks, loading, efficiency, compared) if loss else ""
     parts = [
         _share_sentence(bounding, shares, loading) + (details if bounding == loss else ""),
@@ -94,6 +99,21 @@ def _lost_to_stragglers(
     sentence = stragglers_sentence(compared.stragglers, compared.stragglers_gain_ns)
     name = "straggler" if len(compared.stragglers) == 1 else "stragglers"
     return Verdict(bound="imbalance", share=min(gain, 1.0), largest_loss=loss, sentence=f"{name}: {sentence}")
+
+
+def _bubble_verdict(bubble: Bubble, shares: dict[Category, float], *, is_compute_bound: bool) -> Verdict:
+    """Return the verdict where the largest loss is the bubble of pipelines."""
+    of_step = f"{_percent(bubble.share)} of the step"
+    if bubble.share >= _MIN_BOUND_SHARE:
+        sentence = f"bubble-bound: {of_step} is the bubble of the pipeline ({bubble.details})"
+        return Verdict(bound="bubble", share=bubble.share, largest_loss="communication", sentence=sentence)
+    compute = _share_sentence("compute" if is_compute_bound else None, shares, None)
+    return Verdict(
+        bound="compute" if is_compute_bound else "none",
+        share=shares["compute"] if is_compute_bound else bubble.share,
+        largest_loss="communication",
+        sentence=f"{compute}; the largest loss is the bubble of the pipeline, {of_step} ({bubble.details})",
+    )
 
 
 def _profiler_share(ranks: list[RankReport], cost: ProfilerCost | None) -> float:

@@ -39,7 +39,7 @@ from perfkit.capture.recording.trace_export import MOST_TABLE_BYTES, write_key_a
 from perfkit.capture.schedule import Schedule, step_kind
 from perfkit.phases import Phase, annotation
 from perfkit.schema.manifest import Injection, StepKind
-from perfkit.schema.trace_header import HEADER_KEY, PerfkitHeader
+from perfkit.schema.trace_header import HEADER_KEY, PerfkitHeader, RecordedPipeline
 from perfkit.storage.run_folder import file_stem
 
 _LOG: Final = logging.getLogger(__name__)
@@ -120,6 +120,8 @@ class Session:
         """How long each completed step waited for its batch."""
         self.kinds: list[StepKind] = []
         """Kind of each completed step."""
+        self.pipeline: RecordedPipeline | None = None
+        """The pipeline that the rank is part of, for the trace's header."""
 
     @property
     def rank(self) -> int:
@@ -306,6 +308,7 @@ class Session:
             mesh=self._mesh,
             steps=(self._first_recorded, self.steps - 1),
             collectives=collectives_since(self._cycle_start_ns),
+            pipeline=self.pipeline,
         )
 
 

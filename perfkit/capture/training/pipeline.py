@@ -1,14 +1,13 @@
 """Pipeline parallelism: the stages of this rank, and a step of all micro-batches through them."""
 
 import hashlib
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.pipelining import PipelineStage, schedules
+from torch.distributed.pipelining import schedules
 
 from perfkit.capture.config import RunConfig
 from perfkit.capture.distributed.rank_group import ProcessRankGroup
@@ -17,35 +16,12 @@ from perfkit.capture.recording.manifest_writer import checksum_of
 from perfkit.capture.recording.session import Session
 from perfkit.capture.training.parameters import local_part
 from perfkit.capture.training.pipeline_schedules import DEFAULT_PIPELINE, PIPELINES, default_micro_batches
+from perfkit.capture.training.pipeline_stage import AnnotatedStage, MessageLog
 from perfkit.errors import RunError
+from perfkit.schema.trace_header import RecordedPipeline, RecordedStage
 from workloads.parallel import PipelineParallel
 
 Batch = Mapping[str, Tensor]
-
-
-class AnnotatedStage(PipelineStage):
-    """A stage whose computations are annotated as forward and backward; waiting for other stages is not."""
-
-    session: Session | None = None
-    """Of the step in progress; none while torch finds out the shapes."""
-
-    def forward_one_chunk(self, *args: Any, **options: Any) -> Any:
-        """Compute one micro-batch."""
-        assert self.session is not None  # noqa: S101
-        with self.session.phase("forward"):
-            return super().forward_one_chunk(*args, **options)
-
-    def backward_one_chunk(self, *args: Any, **options: Any) -> Any:
-        """Compute the gradients of one micro-batch, or those of its input only."""
-        assert self.session is not None  # noqa: S101
-        with self.session.phase("backward"):
-            return super().backward_one_chunk(*args, **options)
-
-    def backward_weight_one_chunk(self, *args: Any, **options: Any) -> Any:
-        """Compute the gradients of the weights for one micro-batch."""
-        assert self.session is not None  # noqa: S101
-        with self.session.phase("backward"):
-            return super().backward_weight_one_chunk(*args, **options)
 
 
 class Pipeline:
@@ -57,25 +33,37 @@ class Pipeline:
         layout: The ranks' mesh.
         mesh: The same, with its groups.
         model: The whole model, of which the rank keeps its stages.
+        layers: Returns the layers of a stage.
     """
 
     def __init__(
-        self, workload: PipelineParallel, run: RunConfig, layout: MeshLayout, mesh: DeviceMesh, model: nn.Module
+        self,
+        workload: PipelineParallel,
+        run: RunConfig,
+        layout: MeshLayout,
+        mesh: DeviceMesh,
+        model: nn.Module,
+        layers: Callable[[nn.Module], list[nn.Module]],
     ) -> None:
         self._workload = workload
         self._run = run
         self._mesh = mesh
-        name = run.pp_schedule or DEFAULT_PIPELINE
-        self._kind = PIPELINES[name]
+        self._name = run.pp_schedule or DEFAULT_PIPELINE
+        self._kind = PIPELINES[self._name]
         size = layout.size("pp")
         self._count = size * self._kind.stages_per_rank
         self._indices = self._kind.stages(mesh.get_local_rank("pp"), size)
-        self._micro_batches = run.micro_batches or default_micro_batches(name, size)
+        self._micro_batches = run.micro_batches or default_micro_batches(self._name, size)
         self.modules = [workload.make_stage(model, index, self._count) for index in self._indices]
         """The stages of this rank, bare."""
         self._ends = _make_ends_group(layout, run)
         self._session: Session | None = None
         self._stages: list[AnnotatedStage] = []
+        self._messages = MessageLog()
+        self._own = [
+            RecordedStage(index=index, layers=len(layers(module)))
+            for index, module in zip(self._indices, self.modules, strict=True)
+        ]
 
     @property
     def has_last(self) -> bool:
@@ -101,19 +89,29 @@ class Pipeline:
     def compute(self, batch: Batch, session: Session) -> Tensor | None:
         """Compute the gradients of one batch; return its loss, which only ranks with the last stage know."""
         self._session = session
+        self._messages.clear()
         for stage in self._stages:
-            stage.session = session
+            stage.session, stage.log = session, self._messages if session.recording else None
         inputs, targets = self._workload.split_batch(batch)
         losses: list[Tensor] = []
         given = (inputs,) if 0 in self._indices else ()
         self._schedule.step(*given, **({"target": targets, "losses": losses} if self.has_last else {}))
+        session.pipeline = self._recorded()
         with session.phase("backward"):
             self._add_tied_gradients()
         return torch.stack([loss.detach() for loss in losses]).mean() if losses else None
 
+    def _recorded(self) -> RecordedPipeline:
+        return RecordedPipeline(
+            schedule=self._name,
+            stages=self._count,
+            micro_batches=self._micro_batches,
+            own=self._own,
+            messages=self._messages.taken(),
+        )
+
     def _loss(self, output: Tensor, targets: Tensor) -> Tensor:
-        assert self._session is not None  # noqa: S101
-        with self._session.phase("forward"):
+        with self._stages[-1].loss():
             return self._workload.output_loss(output, targets)
 
     def _add_tied_gradients(self) -> None:

@@ -78,7 +78,7 @@ class Trainer:
             from perfkit.capture.training import pipeline  # takes time to import
 
             assert isinstance(workload, PipelineParallel)  # noqa: S101  # the options were checked
-            self._pipeline = pipeline.Pipeline(workload, run, layout, self._mesh, model)
+            self._pipeline = pipeline.Pipeline(workload, run, layout, self._mesh, model, workload.layers)
         bare = [model] if self._pipeline is None else self._pipeline.modules
         parts = {
             own: part

@@ -7,6 +7,7 @@ from perfkit.report.content.cross_rank import efficiency, fits, shared_collectiv
 from perfkit.report.content.dimensions import by_dimension
 from perfkit.report.content.document import Document, InsightItem, Section, Tone
 from perfkit.report.content.phases import phases
+from perfkit.report.content.pipelines import pipelines
 from perfkit.report.content.run_facts import finding_lines, findings, key_values
 from perfkit.report.content.run_overview import comparison
 from perfkit.schema.report import Insight, Report
@@ -58,6 +59,7 @@ def _section(run: RunReport, top: int, whole: bool, alone: bool) -> Section:
         if not whole
         else [
             tables.ranks(run),
+            *pipelines(run),
             tables.slowest_steps(run, top),
             tables.data_loading(run),
             tables.memory(run),

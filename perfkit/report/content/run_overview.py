@@ -16,12 +16,13 @@ _LIMITS: dict[Bound, Category] = {
     "compute": "compute",
     "communication": "communication",
     "imbalance": "communication",
+    "bubble": "communication",
     "input": "data_loading",
     "memcpy": "memcpy",
     "host": "overhead",
 }
 """The category that a verdict highlights, else the largest loss; with an imbalance, the other ranks wait in their
-collectives."""
+collectives; a bubble is part of communication."""
 
 
 def comparison(report: Report) -> list[Table]:

@@ -14,7 +14,9 @@ from perfkit.schema.cross_rank import CrossRankSummary, MatchedCollectiveStat
 from perfkit.schema.manifest import MeshDimension
 from perfkit.schema.run import RunReport
 from perfkit.trace.reader import read_trace
-from tests.support.trace_builder import TraceBuilder
+from tests.support.trace_builder import TraceBuilder, collective_args
+
+Message = tuple[str, int, int, int]
 
 
 def trace(rank: int, world: int = 2, *, host: str | None = "a", steps: int = 2, length: int = 1000) -> TraceBuilder:
@@ -146,3 +148,54 @@ def test_the_mesh_tells_the_groups_of_a_pipelines_sends(tmp_path: Path) -> None:
     assert [sorted(matched.rank[matched.collective == one].tolist()) for one in (0, 1)] == [[0, 2], [1, 3]]
     deeper = [MeshDimension(name="pp", size=4, groups=[[0, 1, 2, 3]])]
     assert (match(name_pipeline_groups(calls, deeper), 4).collective < 0).all()
+
+
+def pipelined(rank: int, *messages: Message) -> TraceBuilder:
+    """Return a trace of a pipeline of three ranks whose header lists the messages of a step."""
+    own = [{"index": rank, "layers": 1}]
+    pipeline = {"schedule": "gpipe", "stages": 3, "micro_batches": 1, "own": own, "messages": messages}
+    return trace(rank, 3).header(perfkit={"mesh": {"pp": 3}, "pipeline": pipeline})
+
+
+def test_the_header_of_a_pipeline_names_the_peers(tmp_path: Path) -> None:
+    # Each step: 0 -> 1 -> 2 -> 1 -> 0; in both directions rank 1 is on both ends.
+    ranks = [pipelined(0, ("send", 1, 0, 0), ("recv", 1, 0, 0))]
+    ranks += [pipelined(1, ("recv", 0, 1, 0), ("send", 2, 1, 0), ("recv", 2, 1, 0), ("send", 0, 1, 0))]
+    ranks += [pipelined(2, ("recv", 1, 2, 0), ("send", 1, 2, 0))]
+    for at in (0, 1000):
+        ranks[0].gloo("send", at + 200, 10).gloo("recv", at + 210, 700)
+        ranks[1].gloo("recv", at + 100, 120).gloo("send", at + 300, 10).gloo("recv", at + 310, 300)
+        ranks[1].gloo("send", at + 800, 10)
+        ranks[2].gloo("recv", at + 100, 220).gloo("send", at + 500, 10)
+    run = run_of(tmp_path, *ranks)
+    assert (across(run).matched, across(run).unmatched, row(run).count) == (16, 0, 8)
+    assert [wait.wait_ns for wait in across(run).rank_waits] == [2 * 590_000, 2 * (100_000 + 190_000), 2 * 200_000]
+
+
+def test_a_step_with_other_messages_than_the_header_lists_has_no_peers(tmp_path: Path) -> None:
+    ranks = [pipelined(0, ("send", 1, 0, 0)), pipelined(1, ("recv", 0, 1, 0)), pipelined(2)]
+    for at in (0, 1000):
+        ranks[0].gloo("send", at + 200, 10)
+        ranks[1].gloo("recv", at + 100, 120)
+    ranks[0].gloo("send", 1300, 10)
+    assert (across(run_of(tmp_path, *ranks)).matched, across(run_of(tmp_path, *ranks)).unmatched) == (2, 3)
+
+
+@pytest.mark.parametrize("peer", [-1, 2**40, 7])
+def test_a_header_with_impossible_peers_matches_nothing(tmp_path: Path, peer: int) -> None:
+    ranks = [pipelined(0, ("send", peer, 0, 0)), pipelined(1, ("recv", peer, 1, 0)), pipelined(2)]
+    ranks[0].gloo("send", 200, 10)
+    ranks[1].gloo("recv", 100, 120)
+    assert across(run_of(tmp_path, *ranks)).matched == 0
+
+
+def test_metadata_of_nccl_name_the_peers(tmp_path: Path) -> None:
+    def nccl(rank: int, operator: str, start: int, duration: int, peer: int) -> TraceBuilder:
+        side = "Dst Rank" if operator == "send" else "Src Rank"
+        builder = TraceBuilder(rank, 3, backend="nccl", host_name="a").step(0, 0, 1000)
+        args = collective_args(operator, 8, 8, "Float", "4", "mesh_pp", (0, 1, 2), None) | {side: peer}
+        return builder.launch(5, 2, 1).kernel("ncclDevKernel_SendRecv", start, duration, 5, args=args)
+
+    run = run_of(tmp_path, nccl(0, "send", 300, 20, 2), nccl(1, "send", 500, 10, 0), nccl(2, "recv", 100, 240, 0))
+    assert (across(run).matched, across(run).unmatched) == (2, 1)
+    assert [wait.wait_ns for wait in across(run).rank_waits] == [0, 0, 200_000]

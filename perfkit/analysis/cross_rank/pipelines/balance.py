@@ -1,0 +1,132 @@
+"""Find a stage that is heavier than the others, and what equal stages or moving a layer would give."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import numpy as np
+from msgspec.structs import replace as replaced
+
+from perfkit.analysis.cross_rank.pipelines.replay import FORWARD, Action, Plan, replay
+from perfkit.analysis.cross_rank.pipelines.steps import PipelineSteps
+from perfkit.schema.pipeline import HeavyStage, LayerMove, PipelineStage
+from perfkit.stats.student_t import upper_quantile
+from perfkit.trace.intervals import Ints
+
+_MIN_EXCESS: Final = 0.1
+"""Smallest excess over the other stages that is reported."""
+_MIN_SAMPLES: Final = 4
+"""Fewest micro-batches, over all steps, that tell a heavy stage from chance."""
+_ERROR: Final = 0.005
+"""Probability of calling one of several equal stages heavy, if their micro-batches vary independently."""
+_MIN_GAIN: Final = 0.01
+"""Smallest gain that is reported, as a share of the pipeline's time."""
+
+
+def mean_by(keys: Ints, work_ns: Ints) -> Ints:
+    """Return each action's work replaced by the mean over those with the same key, step by step; shape (a, k)."""
+    mean_ns = np.empty_like(work_ns)
+    for key in np.unique(keys).tolist():
+        mean_ns[keys == key] = work_ns[keys == key].sum(axis=0) // int((keys == key).sum())
+    return mean_ns
+
+
+def stage_times(steps: PipelineSteps, layers: Mapping[int, int]) -> list[PipelineStage]:
+    """Return the mean times of each stage.
+
+    Args:
+        steps: the measured steps.
+        layers: number of layers of each stage; stages of unknown size are missing.
+    """
+    rows = []
+    for rank, own in steps.ranks.items():
+        stage, forward = _column(own.order, "stage"), _column(own.order, "kind") == FORWARD
+        for number in np.unique(stage).tolist():
+            mine = stage == number
+            count = len({action.micro_batch for action in own.order if action.stage == number}) * len(steps.number)
+            times = (float(own.work_ns[mine & which].sum()) / count for which in (forward, ~forward))
+            forward_ns, backward_ns = times
+            rows.append(
+                PipelineStage(
+                    stage=number,
+                    rank=rank,
+                    layers=layers.get(number),
+                    forward_ns=forward_ns,
+                    backward_ns=backward_ns,
+                )
+            )
+    return sorted(rows, key=lambda row: row.stage)
+
+
+def find_heavy_stage(plan: Plan, steps: PipelineSteps, times: Sequence[PipelineStage]) -> HeavyStage | None:
+    """Return the stage whose micro-batches take longer than those of the others; None if none does beyond chance.
+
+    The work of each micro-batch (forward and backward) is compared with the median of the other stages' means in that
+    step, by a one-sided t test.
+    """
+    actions = [action for own in steps.ranks.values() for action in own.order]
+    work_ns = np.concatenate([own.work_ns for own in steps.ranks.values()])
+    totals_ns = _totals(actions, work_ns)
+    excess, place = max((_excess(totals_ns, place), place) for place in range(len(totals_ns)))
+    if excess < _MIN_EXCESS:
+        return None
+    stages = np.array([action.stage for action in actions], np.int64)
+    kinds = np.array([action.kind for action in actions], np.int64)
+    by_stage_ns = mean_by(stages * len(actions) + kinds, work_ns)
+    span_ns = replay(plan, by_stage_ns)
+    gain_ns = float(np.median(span_ns - replay(plan, mean_by(kinds, work_ns))))
+    if gain_ns < _MIN_GAIN * float(np.median(span_ns)):
+        return None
+    heavy = times[place]
+    found = HeavyStage(stage=heavy.stage, rank=heavy.rank, excess=excess, gain_ns=gain_ns, move=None)
+    moved = _move_layer(by_stage_ns, stages, kinds, times, heavy)
+    if moved is None:
+        return found
+    after_ns, to_stage = moved
+    move_gain_ns = float(np.median(span_ns - replay(plan, after_ns)))
+    if move_gain_ns < _MIN_GAIN * float(np.median(span_ns)):
+        return found
+    return replaced(found, move=LayerMove(to_stage=to_stage, gain_ns=move_gain_ns))
+
+
+def _column(order: Sequence[Action], name: str) -> Ints:
+    return np.array([getattr(action, name) for action in order], np.int64)
+
+
+def _totals(actions: Sequence[Action], work_ns: Ints) -> Ints:
+    """Return the work of each stage, micro-batch and step; shape (s, m, k)."""
+    stages, stage = np.unique(_column(actions, "stage"), return_inverse=True)
+    batches, batch = np.unique(_column(actions, "micro_batch"), return_inverse=True)
+    totals_ns = np.zeros((len(stages), len(batches), work_ns.shape[1]), np.int64)
+    np.add.at(totals_ns, (stage, batch), work_ns)
+    return totals_ns
+
+
+def _excess(totals_ns: Ints, place: int) -> float:
+    """Return how much longer a stage's micro-batches take than those of the others; 0 if that may be chance."""
+    own, others = totals_ns[place], np.delete(totals_ns, place, axis=0)
+    usual_ns = float(np.median(np.median(others, axis=(1, 2)))) if len(others) else 0.0
+    if own.size < _MIN_SAMPLES or usual_ns <= 0:
+        return 0.0
+    longer_ns = (own - np.median(others.mean(axis=1), axis=0)).ravel()
+    limit = upper_quantile(_ERROR / len(totals_ns), longer_ns.size - 1)
+    if longer_ns.mean() <= limit * longer_ns.std(ddof=1) / np.sqrt(longer_ns.size):
+        return 0.0
+    return float(np.median(own)) / usual_ns - 1
+
+
+def _move_layer(
+    work_ns: Ints, stages: Ints, kinds: Ints, times: Sequence[PipelineStage], heavy: PipelineStage
+) -> tuple[Ints, int] | None:
+    """Return the work with one layer of the heavy stage in the lightest, and that stage; None if it has only one."""
+    known = {row.stage: row.layers for row in times if row.layers}
+    if known.get(heavy.stage, 0) < 2 or len(known) < len(times):
+        return None
+    lightest = min(times, key=lambda row: row.forward_ns + row.backward_ns)
+    after_ns = work_ns.copy()
+    for kind in np.unique(kinds).tolist():
+        each = {stage: work_ns[(stages == stage) & (kinds == kind)] for stage in known}
+        layer_ns = np.median([part[0] // known[stage] for stage, part in each.items() if len(part)], axis=0)
+        for stage, sign in ((heavy.stage, -1), (lightest.stage, 1)):
+            rows = (stages == stage) & (kinds == kind)
+            after_ns[rows] = np.maximum(after_ns[rows] + sign * layer_ns.astype(np.int64), 0)
+    return after_ns, lightest.stage

@@ -1,0 +1,118 @@
+"""Split the bubble of each rank of a pipeline into ideal, imbalance and communication (metrics.md section 13)."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from perfkit.analysis.cross_rank.pipelines.balance import find_heavy_stage, mean_by, stage_times
+from perfkit.analysis.cross_rank.pipelines.lines import find_lines
+from perfkit.analysis.cross_rank.pipelines.replay import Plan, make_plan, replay
+from perfkit.analysis.cross_rank.pipelines.steps import PipelineSteps, RankActions, gather_steps
+from perfkit.analysis.per_rank.collective_calls import CollectiveCalls
+from perfkit.analysis.per_rank.pipeline_actions import PipelineActions
+from perfkit.schema.manifest import MeshDimension
+from perfkit.schema.pipeline import Pipeline, PipelineRank
+from perfkit.schema.rank import RankReport, StepBreakdown
+from perfkit.schema.trace_header import RecordedPipeline
+
+
+def find_pipelines(
+    actions: Mapping[int, Sequence[PipelineActions]],
+    calls: Mapping[int, CollectiveCalls],
+    reports: Sequence[RankReport],
+    mesh: Sequence[MeshDimension],
+) -> list[Pipeline]:
+    """Return the pipelines of a run, those with the largest bubbles first.
+
+    Args:
+        actions: what the ranks compute in pipelines, by rank.
+        calls: the collectives of all ranks.
+        reports: the reports of all ranks.
+        mesh: the run's mesh; empty if unknown.
+    """
+    steps = {rank.rank: {step.step: step for step in rank.steps} for rank in reports if rank.rank in actions}
+    found = []
+    for line in find_lines(actions, calls, mesh):
+        traced = {rank: actions[rank] for rank in line if rank in actions}
+        gathered = gather_steps(traced)
+        if gathered is not None:
+            recorded = [one.recorded for traces in traced.values() for one in traces if one.recorded]
+            breakdowns = {rank: [steps[rank][number] for number in gathered.number] for rank in traced}
+            found.append(_pipeline(gathered, breakdowns, len(line), recorded))
+    return sorted(found, key=lambda one: -one.bubble_share)
+
+
+def _pipeline(
+    steps: PipelineSteps,
+    breakdowns: Mapping[int, Sequence[StepBreakdown]],
+    ranks: int,
+    recorded: Sequence[RecordedPipeline],
+) -> Pipeline:
+    """Return the record of one pipeline.
+
+    Args:
+        steps: the measured steps of its ranks.
+        breakdowns: where their time goes, by rank.
+        ranks: number of its ranks, traced or not.
+        recorded: what the traces' headers tell of it; empty in traces of other programs.
+    """
+    every = [action for own in steps.ranks.values() for action in own.order]
+    stages = recorded[0].stages if recorded else 1 + max(action.stage for action in every)
+    missing = ranks - len(steps.ranks)
+    plan = None if missing else make_plan([own.order for own in steps.ranks.values()], stages)
+    parts = _split(plan, steps) if plan else dict.fromkeys(steps.ranks)
+    times = stage_times(steps, {stage.index: stage.layers for one in recorded for stage in one.own})
+    rows = [_rank(rank, own, breakdowns[rank], parts[rank]) for rank, own in steps.ranks.items()]
+    unannotated = None if plan else "some micro-batches of some stages are not annotated"
+    return Pipeline(
+        schedule=recorded[0].schedule if recorded else None,
+        stages=stages,
+        micro_batches=len({action.micro_batch for action in every}),
+        steps=len(steps.number),
+        ranks=sorted(rows, key=lambda row: row.stages),
+        stage_times=times,
+        heavy=find_heavy_stage(plan, steps, times) if plan else None,
+        reason=f"traces of {len(steps.ranks)} of its {ranks} ranks" if missing else unannotated,
+    )
+
+
+class _Parts(NamedTuple):
+    """Parts of a rank's bubble, summed over the steps (ns)."""
+
+    ideal: int
+    imbalance: int
+    communication: int
+
+
+def _split(plan: Plan, steps: PipelineSteps) -> Mapping[int, _Parts | None]:
+    """Return the parts of each rank's bubble, which add up to it."""
+    work_ns = np.concatenate([own.work_ns for own in steps.ranks.values()])
+    kinds = np.array([action.kind for own in steps.ranks.values() for action in own.order], np.int64)
+    equal_ns = mean_by(kinds, work_ns)
+    ideal_ns, actual_ns = replay(plan, equal_ns), replay(plan, work_ns)
+    parts: dict[int, _Parts | None] = {}
+    first = 0
+    for rank, own in steps.ranks.items():
+        rows = slice(first, first := first + len(own.order))
+        ideal = int((ideal_ns - equal_ns[rows].sum(axis=0)).sum())
+        actual = int((actual_ns - work_ns[rows].sum(axis=0)).sum())
+        parts[rank] = _Parts(ideal, actual - ideal, int(own.bubble_ns.sum()) - actual)
+    return parts
+
+
+def _rank(rank: int, own: RankActions, steps: Sequence[StepBreakdown], parts: _Parts | None) -> PipelineRank:
+    exposed = [step.exposed_ns for step in steps]
+    bubble_ns = int(own.bubble_ns.sum())
+    return PipelineRank(
+        rank=rank,
+        stages=sorted({action.stage for action in own.order}),
+        wall_ns=sum(step.wall_ns for step in steps),
+        compute_ns=sum(one.compute for one in exposed),
+        bubble_ns=bubble_ns,
+        ideal_ns=parts.ideal if parts else None,
+        imbalance_ns=parts.imbalance if parts else None,
+        communication_ns=parts.communication if parts else None,
+        other_communication_ns=sum(one.communication for one in exposed) - bubble_ns,
+        other_ns=sum(one.memcpy + one.data_loading + one.overhead for one in exposed),
+    )

@@ -1,0 +1,48 @@
+"""Find which ranks form a pipeline."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from perfkit.analysis.per_rank.collective_calls import CollectiveCalls
+from perfkit.analysis.per_rank.pipeline_actions import PipelineActions
+from perfkit.schema.manifest import MeshDimension
+
+
+def find_lines(
+    actions: Mapping[int, Sequence[PipelineActions]],
+    calls: Mapping[int, CollectiveCalls],
+    mesh: Sequence[MeshDimension],
+) -> list[list[int]]:
+    """Return the ranks of each pipeline: by the mesh, else by who sends to whom, else all if no stage occurs twice.
+
+    A pipeline of which any rank computes a micro-batch is returned with all its ranks, traced or not.
+
+    Args:
+        actions: what the ranks compute in pipelines, by rank.
+        calls: their collectives, by rank.
+        mesh: the run's mesh; empty if unknown.
+    """
+    lines = [list(group) for dimension in mesh if dimension.name == "pp" for group in dimension.groups]
+    if not lines:
+        kinds = [(rank, kind) for rank in actions for kind in calls[rank].kinds if kind.dimension in (None, "pp")]
+        lines = _connected(actions, [(rank, kind.peer) for rank, kind in kinds if kind.peer not in (None, rank)])
+    if all(len(line) == 1 for line in lines) and _are_distinct(actions.values()):
+        lines = [sorted(actions)]
+    return [line for line in lines if len(line) > 1 and any(rank in actions for rank in line)]
+
+
+def _connected(ranks: Iterable[int], pairs: Iterable[tuple[int, int | None]]) -> list[list[int]]:
+    line_of = {rank: [rank] for rank in ranks}
+    for one, other in pairs:
+        if other is None:
+            continue
+        line_of.setdefault(other, [other])
+        if line_of[one] is not line_of[other]:
+            joined = line_of[one] + line_of[other]
+            line_of.update(dict.fromkeys(joined, joined))
+    return sorted(sorted(line) for line in {id(line): line for line in line_of.values()}.values())
+
+
+def _are_distinct(actions: Iterable[Sequence[PipelineActions]]) -> bool:
+    """Return whether each stage is on one rank only."""
+    stages = [stage for of_rank in actions for stage in {s for one in of_rank for s in one.action("stage").tolist()}]
+    return len(stages) == len(set(stages))

@@ -1,0 +1,78 @@
+"""Bring the actions of a pipeline's ranks together, step by step."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from perfkit.analysis.cross_rank.pipelines.replay import Action
+from perfkit.analysis.per_rank.pipeline_actions import PipelineActions
+from perfkit.trace.intervals import Ints
+
+
+class RankActions(NamedTuple):
+    """What one rank computes in each of the measured steps, which have the same actions in the same order."""
+
+    order: list[Action]
+    work_ns: Ints
+    """Shape (a, k)."""
+    bubble_ns: Ints
+    """Shape (k,)."""
+
+
+class PipelineSteps(NamedTuple):
+    """The measured steps of a pipeline."""
+
+    number: list[int]
+    ranks: dict[int, RankActions]
+
+
+def gather_steps(actions: Mapping[int, Sequence[PipelineActions]]) -> PipelineSteps | None:
+    """Return the steps that all ranks recorded; None if there are none.
+
+    The first step of a trace is left out if there are others: what a rank waits for at the end of a step, until the
+    others are done with it, is often in the next one, and the first step lacks it.
+
+    Args:
+        actions: what each rank of one pipeline computes, by rank and trace.
+    """
+    by_rank = {rank: _by_step(traces) for rank, traces in actions.items()}
+    common = set.intersection(*(set(steps) for steps in by_rank.values()))
+    later = {step for step in common if not any(by_rank[rank][step].is_first for rank in by_rank)}
+    number = sorted(later or common)
+    number = [step for step in number if all(of[step].order == of[number[0]].order for of in by_rank.values())]
+    if not number:
+        return None
+    return PipelineSteps(number, {rank: _stacked([steps[step] for step in number]) for rank, steps in by_rank.items()})
+
+
+class _Step(NamedTuple):
+    order: list[Action]
+    work_ns: Ints
+    bubble_ns: int
+    is_first: bool
+
+
+def _by_step(traces: Sequence[PipelineActions]) -> dict[int, _Step]:
+    """Return the steps of a rank by number; one that occurs twice only once."""
+    found: dict[int, _Step] = {}
+    for trace in traces:
+        columns = [trace.action(name) for name in ("step", "stage", "kind", "micro_batch", "work_ns")]
+        by = np.argsort(columns[0], kind="stable")
+        step, stage, kind, micro_batch, work_ns = (column[by] for column in columns)
+        numbers, bubbles, firsts = (trace.step(name).tolist() for name in ("step", "bubble_ns", "is_first"))
+        of_step = dict(zip(numbers, zip(bubbles, firsts, strict=True), strict=True))
+        for part in np.split(np.arange(len(step)), np.flatnonzero(np.diff(step)) + 1) if len(step) else ():
+            number = int(step[part[0]])
+            keys = zip(stage[part].tolist(), kind[part].tolist(), micro_batch[part].tolist(), strict=True)
+            bubble_ns, is_first = of_step[number]
+            found[number] = _Step([Action(*key) for key in keys], work_ns[part], bubble_ns, bool(is_first))
+    return found
+
+
+def _stacked(steps: Sequence[_Step]) -> RankActions:
+    return RankActions(
+        steps[0].order,
+        np.stack([step.work_ns for step in steps], axis=1),
+        np.array([step.bubble_ns for step in steps], np.int64),
+    )

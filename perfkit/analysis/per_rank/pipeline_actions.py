@@ -1,0 +1,185 @@
+"""What a rank computes in a pipeline: micro-batches of its stages, and the bubble of each step (metrics.md section 13).
+
+The annotations of perfkit's own pipelines and of torch's multi-stage runtime (`PP:1F0`) name stage, kind and
+micro-batch.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from perfkit.analysis.per_rank.breakdown import Activity
+from perfkit.analysis.per_rank.classify import Device
+from perfkit.analysis.per_rank.collective_metadata import CollectiveKey
+from perfkit.analysis.per_rank.collectives import Collectives
+from perfkit.analysis.per_rank.steps import Steps
+from perfkit.phases import PIPELINE_ACTION
+from perfkit.schema.trace_header import RecordedPipeline
+from perfkit.trace.events import EventKind, Events
+from perfkit.trace.intervals import Ints, Union, measure, merge, union
+
+KINDS: Final = ("F", "B", "I", "W")
+"""Forward; the whole backward; its two parts, the gradients of the input and of the weights."""
+ACTION_COLUMNS: Final = ("step", "stage", "kind", "micro_batch", "begin_ns", "work_ns")
+STEP_COLUMNS: Final = ("step", "bubble_ns", "is_first")
+_ACTION: Final = r"(\d{1,6})([FBIW])(\d{1,6})"
+_POINT_TO_POINT: Final = ("send", "recv")
+
+
+class PipelineActions(Struct, frozen=True, kw_only=True):
+    """The actions of one trace: what its stages compute of each micro-batch."""
+
+    recorded: RecordedPipeline | None
+    """As the run recorded it, without its messages; None in traces of other programs."""
+    actions: bytearray
+    """int64, `ACTION_COLUMNS` concatenated, each of shape (a,), in order of begin. `kind` is an index into `KINDS`;
+    `begin_ns` is by the clock of the host; `work_ns` the action's time without exposed waiting in the pipeline."""
+    steps: bytearray
+    """int64, `STEP_COLUMNS` concatenated, each of shape (k,). `is_first` is 1 for the first step of the trace."""
+
+    def action(self, name: str) -> Ints:
+        """Return a column of the actions by name, shape (a,)."""
+        return _column(self.actions, ACTION_COLUMNS, name)
+
+    def step(self, name: str) -> Ints:
+        """Return a column of the steps by name, shape (k,)."""
+        return _column(self.steps, STEP_COLUMNS, name)
+
+
+def _column(table: bytearray, names: tuple[str, ...], name: str) -> Ints:
+    return np.asarray(np.frombuffer(table, np.int64).reshape(len(names), -1)[names.index(name)])
+
+
+class _Spans(Struct, frozen=True):
+    """Communication of a rank, apart by what it is for."""
+
+    receives: Union
+    """Receives of the pipeline, and its collectives outside of the actions."""
+    pipeline: Union
+    """All communication of the pipeline."""
+    busy: Union
+    """Computation, and communication in other dimensions."""
+
+
+def find_pipeline_actions(
+    events: Events,
+    device: Device,
+    activity: Activity,
+    collectives: Collectives,
+    steps: Steps,
+    recorded: RecordedPipeline | None,
+) -> PipelineActions | None:
+    """Return what the rank computes in a pipeline; None if no annotation names a micro-batch.
+
+    Args:
+        events: the trace.
+        device: its device activities.
+        activity: spans of each category.
+        collectives: those within the steps.
+        steps: the steps; without numbers nothing is returned, because they cannot be compared between ranks.
+        recorded: what the header tells of the pipeline.
+    """
+    rows, keys = _annotated(events, steps)
+    if not len(rows) or not steps.from_annotations:
+        return None
+    begin, end = _spans_of_work(events, device, rows)
+    step = steps.of(events.start_ns[rows])
+    spans = _split_communication(activity, collectives, step, begin, end)
+    waiting = measure(merge(spans.pipeline, spans.busy), begin, end) - measure(spans.busy, begin, end)
+    actions = _joined(np.vstack([step, *keys, events.start_ns[rows], end - begin - waiting]))
+    actions[0] = np.array(steps.number, np.int64)[actions[0]]
+    bounds = steps.bounds[:-1], steps.bounds[1:]
+    bubble = measure(merge(spans.receives, spans.busy), *bounds) - measure(spans.busy, *bounds)
+    is_first = np.arange(len(bubble)) == 0
+    return PipelineActions(
+        recorded=recorded,
+        actions=bytearray(np.ascontiguousarray(actions)),
+        steps=bytearray(np.vstack([np.array(steps.number, np.int64), bubble, is_first])),
+    )
+
+
+def _annotated(events: Events, steps: Steps) -> tuple[Ints, Ints]:
+    """Return the annotations of micro-batches by start, shape (a,); stage, kind and micro-batch of each, (3, a)."""
+    rows = events.rows(EventKind.ANNOTATION)
+    for prefix in (PIPELINE_ACTION, "PP:"):
+        pattern = re.compile(re.escape(prefix) + _ACTION)
+        found = np.full((3, len(events.names)), -1, np.int64)
+        for number in np.unique(events.name[rows]).tolist():
+            if match := pattern.fullmatch(events.names[number]):
+                found[:, number] = int(match[1]), KINDS.index(match[2]), int(match[3])
+        chosen = rows[found[0, events.name[rows]] >= 0]
+        if len(chosen):
+            chosen = chosen[np.argsort(events.start_ns[chosen], kind="stable")]
+            chosen = chosen[(steps.of(events.start_ns[chosen]) >= 0) & steps.within(events.start_ns[chosen])]
+            return chosen, found[:, events.name[chosen]]
+    return rows[:0], np.zeros((3, 0), np.int64)
+
+
+def _spans_of_work(events: Events, device: Device, rows: Ints) -> tuple[Ints, Ints]:
+    """Return begin and end of each annotation's work: its own, or those of the kernels that were launched in it."""
+    begin, end = events.start_ns[rows], events.end_ns[rows]
+    if not len(device.row):
+        return begin, end
+    kernels = np.flatnonzero(device.is_compute)
+    of = np.searchsorted(begin, device.launched_ns[kernels], side="right") - 1
+    inside = (of >= 0) & (device.launched_ns[kernels] < end[of])
+    kernels, of = kernels[inside], of[inside]
+    first, last = np.full(len(rows), np.iinfo(np.int64).max), np.full(len(rows), np.iinfo(np.int64).min)
+    np.minimum.at(first, of, events.start_ns[device.row[kernels]])
+    np.maximum.at(last, of, events.end_ns[device.row[kernels]])
+    launched = last > first
+    return np.where(launched, first, begin), np.where(launched, last, begin)
+
+
+def _split_communication(activity: Activity, collectives: Collectives, step: Ints, begin: Ints, end: Ints) -> _Spans:
+    """Return the rank's communication, apart by what it is for.
+
+    Sends and receives whose dimension is unknown are the pipeline's, since the rank has one.
+
+    Args:
+        activity: spans of each category.
+        collectives: those within the steps.
+        step: step of each action.
+        begin: its begin.
+        end: its end.
+    """
+
+    def kinds(wanted: Callable[[CollectiveKey], bool]) -> NDArray[np.bool_]:
+        return np.array([wanted(kind) for kind in collectives.kinds] or [False], np.bool_)[collectives.kind]
+
+    own, receive = kinds(_is_of_pipeline), kinds(lambda kind: kind.operator == "recv")
+    direct = kinds(lambda kind: kind.operator in _POINT_TO_POINT)
+    count = int(max(step.max(initial=-1), collectives.step.max(initial=-1))) + 1
+    first, last = np.full(count, np.iinfo(np.int64).max), np.full(count, np.iinfo(np.int64).min)
+    np.minimum.at(first, step, begin)
+    np.maximum.at(last, step, end)
+    outside = (collectives.end <= first[collectives.step]) | (collectives.start >= last[collectives.step])
+
+    def spans(mask: NDArray[np.bool_]) -> Union:
+        return union(collectives.start[mask], collectives.end[mask])
+
+    return _Spans(
+        spans(own & (receive | (outside & ~direct))),
+        spans(own),
+        merge(activity.compute, spans(~own)),
+    )
+
+
+def _is_of_pipeline(kind: CollectiveKey) -> bool:
+    if kind.dimension is None:
+        return kind.operator in _POINT_TO_POINT
+    return "pp" in kind.dimension.split("+")
+
+
+def _joined(table: Ints) -> Ints:
+    """Return the actions with the parts of each, such as the last stage's forward and its loss, added up."""
+    order = np.lexsort(table[:4][::-1])
+    table = table[:, order]
+    starts = np.concatenate(([True], (table[:4, 1:] != table[:4, :-1]).any(axis=0)))
+    first = np.flatnonzero(starts)
+    joined = np.vstack([table[:4, first], np.minimum.reduceat(table[4], first), np.add.reduceat(table[5], first)])
+    return np.asarray(joined[:, np.argsort(joined[4], kind="stable")])

@@ -1,0 +1,48 @@
+"""What the verdict says of a pipeline's bubble (metrics.md section 10)."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from perfkit.schema.pipeline import Pipeline
+from perfkit.util.formatting import escape_unprintable
+
+_MAJORITY: Final = 0.5
+"""Share of exposed communication from which the bubble is named in its place."""
+
+
+class Bubble(Struct, frozen=True, kw_only=True):
+    """The bubble of a run's pipelines."""
+
+    share: float
+    """Share of the step, over all ranks of pipelines."""
+    details: str
+    """What it consists of, in words."""
+
+
+def find_bubble(pipelines: Sequence[Pipeline], ranks: int) -> Bubble | None:
+    """Return the bubble if it is most of the exposed communication; None if it is not.
+
+    Args:
+        pipelines: those of the run.
+        ranks: number of ranks with a trace; if some are in no pipeline, the bubble is not the run's.
+    """
+    rows = [rank for pipeline in pipelines for rank in pipeline.ranks]
+    bubble_ns, wall_ns = sum(row.bubble_ns for row in rows), sum(row.wall_ns for row in rows)
+    communication_ns = bubble_ns + sum(row.other_communication_ns for row in rows)
+    if len(rows) < ranks or not wall_ns or bubble_ns <= _MAJORITY * communication_ns:
+        return None
+    return Bubble(share=bubble_ns / wall_ns, details=_details(pipelines))
+
+
+def _details(pipelines: Sequence[Pipeline]) -> str:
+    first = pipelines[0]
+    schedule = f"{escape_unprintable(first.schedule)}, " if first.schedule else ""
+    what = f"{schedule}{first.stages} stages, {first.micro_batches} micro-batches"
+    rows = [rank for pipeline in pipelines for rank in pipeline.ranks]
+    ideal_ns = [rank.ideal_ns for rank in rows if rank.ideal_ns is not None]
+    if len(ideal_ns) < len(rows):
+        return what
+    share = sum(ideal_ns) / sum(rank.wall_ns for rank in rows)
+    return f"{what}: {100 * share:.0f} % with equal stages and free transfers"

@@ -1,0 +1,98 @@
+"""Insight rules for pipelines: a bubble that more micro-batches make smaller, and a stage that is too heavy."""
+
+from typing import Final
+
+from perfkit.insights.rule import InsightDraft, Rule
+from perfkit.insights.run_context import RunContext
+from perfkit.schema.pipeline import HeavyStage, Pipeline
+from perfkit.util.formatting import duration
+
+_MIN_SHARE: Final = 0.1
+"""Smallest bubble, as a share of the step, that is reported."""
+_MAJORITY: Final = 0.5
+"""Least share of the bubble that must follow from the schedule."""
+_TARGET: Final = 0.1
+"""Bubble that a number of micro-batches is proposed for."""
+_MOST_TIMES: Final = 4
+"""Largest multiple of micro-batches that is proposed."""
+_FORMULA_STAGES: Final = {"gpipe": 1, "1f1b": 1, "interleaved": 2}
+"""Schedules whose ideal bubble the formula of metrics.md section 13 gives, with their stages per rank."""
+
+
+def _bubble(context: RunContext) -> InsightDraft | None:
+    found = [pipeline for pipeline in context.run.pipelines if pipeline.ideal_share is not None]
+    if not found:
+        return None
+    pipeline = found[0]
+    ideal, share = pipeline.ideal_share or 0.0, pipeline.bubble_share
+    if share < _MIN_SHARE or ideal < _MAJORITY * share:
+        return None
+    ranks, batches = len(pipeline.ranks), pipeline.micro_batches
+    by_schedule = _percent(min(ideal / share, 1))
+    sentence = (
+        f"the bubble of the pipeline takes {_percent(share)} of the step, {by_schedule} of it because of the schedule "
+        f"alone, with {batches} micro-batches on {ranks} ranks"
+    )
+    evidence = {"bubble_share": share, "ideal_share": ideal, "micro_batches": float(batches), "ranks": float(ranks)}
+    return InsightDraft(sentence, evidence, _more_micro_batches(context, pipeline), context.step_ns * min(ideal, share))
+
+
+def _more_micro_batches(context: RunContext, pipeline: Pipeline) -> str:
+    ranks, batches = len(pipeline.ranks), pipeline.micro_batches
+    stages = _FORMULA_STAGES.get(pipeline.schedule or "", 0)
+    if pipeline.schedule is None:
+        return "use more micro-batches per step"
+    if stages * ranks != pipeline.stages:
+        return "use more --micro-batches"
+    times = next((n for n in range(2, _MOST_TIMES) if _ideal(ranks, stages, n * batches) <= _TARGET), _MOST_TIMES)
+    more = times * batches
+    now, then = (_percent(_ideal(ranks, stages, count)) for count in (batches, more))
+    samples = context.run.batch_size
+    larger = "" if samples is not None and samples % more == 0 else f" and a --batch-size that is a multiple of {more}"
+    advice = (
+        f"use --micro-batches {more}{larger}: with equal stages the schedule then idles {then} of the pipeline's time "
+        f"instead of {now}, if smaller micro-batches compute as efficiently"
+    )
+    two_stages = stages == 1 and all((row.layers or 0) >= 2 for row in pipeline.stage_times) and batches % ranks == 0
+    if two_stages and ranks == context.run.world_size:
+        interleaved = _percent(_ideal(ranks, 2, batches))
+        advice += f"; or --pp-schedule interleaved, with two stages per rank: {interleaved}"
+    return advice
+
+
+def _ideal(ranks: int, stages: int, batches: int) -> float:
+    return (ranks - 1) / (stages * batches + ranks - 1)
+
+
+def _heavy_stage(context: RunContext) -> InsightDraft | None:
+    found = [pipeline.heavy for pipeline in context.run.pipelines]
+    # A stage that is heavy in one of several pipelines only is on a slow rank: moving layers does not mend that.
+    if not found or found[0] is None or any(heavy is None or heavy.stage != found[0].stage for heavy in found):
+        return None
+    heavy = found[0]
+    sentence = (
+        f"stage {heavy.stage} of the pipeline (rank {heavy.rank}) takes {_percent(heavy.excess)} longer per "
+        f"micro-batch than the median of the others: with equal stages a step would be {duration(heavy.gain_ns)} "
+        "shorter"
+    )
+    evidence = {"excess": heavy.excess, "stage": float(heavy.stage), "gain_ns": heavy.gain_ns}
+    if heavy.move is not None:
+        evidence["move_gain_ns"] = heavy.move.gain_ns
+    return InsightDraft(sentence, evidence, _balance(heavy), heavy.gain_ns)
+
+
+def _balance(heavy: HeavyStage) -> str:
+    if heavy.move is not None:
+        return (
+            f"give one of its layers to stage {heavy.move.to_stage}, or to the stages between: by replay a step is "
+            f"then {duration(heavy.move.gain_ns)} shorter"
+        )
+    return f"make stage {heavy.stage} lighter, or the others heavier: moving a whole layer is not known to help"
+
+
+def _percent(fraction: float) -> str:
+    return f"{100 * fraction:.0f} %"
+
+
+BUBBLE: Final = Rule("pipeline_bubble", _bubble)
+HEAVY_STAGE: Final = Rule("heavy_stage", _heavy_stage)

@@ -1,0 +1,98 @@
+"""Traces of pipelines that follow a schedule exactly, for tests of the bubble."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from tests.support.trace_builder import TraceBuilder
+
+Order = list[tuple[int, str, int]]
+"""Actions of one rank in order: stage, kind (`F` or `B`), micro-batch."""
+
+
+def gpipe(ranks: int, micro_batches: int) -> list[Order]:
+    """All forwards, then all backwards."""
+    batches = range(micro_batches)
+    return [[(rank, kind, batch) for kind in "FB" for batch in batches] for rank in range(ranks)]
+
+
+def one_forward_one_backward(ranks: int, micro_batches: int) -> list[Order]:
+    """A rank computes as many forwards first as ranks follow it, itself included; then backward and forward in turn."""
+    orders = []
+    for rank in range(ranks):
+        ahead = min(micro_batches, ranks - rank)
+        order: Order = [(rank, "F", batch) for batch in range(ahead)]
+        for batch in range(micro_batches):
+            order.append((rank, "B", batch))
+            if batch + ahead < micro_batches:
+                order.append((rank, "F", batch + ahead))
+        orders.append(order)
+    return orders
+
+
+class Span(NamedTuple):
+    """An action in time (us)."""
+
+    action: tuple[int, str, int]
+    begin: int
+    end: int
+
+
+def simulate(orders: Sequence[Order], time: Callable[[int, str], int], delay: int = 0) -> list[list[Span]]:
+    """Return when each rank computes each action, if its time depends on stage and kind, and transfers take `delay`."""
+    last = max(stage for order in orders for stage, _, _ in order)
+    end: dict[tuple[int, str, int], int] = {}
+    spans: list[list[Span]] = [[] for _ in orders]
+    while any(len(done) < len(order) for done, order in zip(spans, orders, strict=True)):
+        for done, order in zip(spans, orders, strict=True):
+            if len(done) == len(order):
+                continue
+            stage, kind, batch = order[len(done)]
+            if kind == "F":
+                needed = (stage - 1, "F", batch) if stage else None
+            else:
+                needed = (stage + 1, "B", batch) if stage < last else (stage, "F", batch)
+            if needed is not None and needed not in end:
+                continue
+            moved = needed is not None and needed[0] != stage
+            ready = 0 if needed is None else end[needed] + (delay if moved else 0)
+            begin = max(ready, done[-1].end if done else 0)
+            end[stage, kind, batch] = begin + time(stage, kind)
+            done.append(Span((stage, kind, batch), begin, begin + time(stage, kind)))
+    return spans
+
+
+def traces(
+    orders: Sequence[Order],
+    times: Sequence[Callable[[int, str], int]],
+    *,
+    delay: int = 0,
+    prefix: str = "perfkit.pipeline.",
+    header: Mapping[str, object] | None = None,
+) -> list[TraceBuilder]:
+    """Return a trace of each rank with a step for each of `times`: computation, and receives wherever a rank waits.
+
+    All ranks end a step together. `header` adds to perfkit's part of the header.
+    """
+    builders = [
+        TraceBuilder(rank, len(orders), backend="gloo", host_name="a").header(
+            perfkit={"mesh": {"pp": len(orders)}, **(header or {})}
+        )
+        for rank in range(len(orders))
+    ]
+    start = 0
+    for number, time in enumerate(times):
+        by_rank = simulate(orders, time, delay)
+        length = max(spans[-1].end for spans in by_rank)
+        for builder, spans in zip(builders, by_rank, strict=True):
+            builder.step(number, start, length)
+            at = 0
+            for (stage, kind, batch), begin, end in spans:
+                if begin > at:
+                    builder.gloo("recv", start + at, begin - at)
+                builder.annotation(f"{prefix}{stage}{kind}{batch}", start + begin, end - begin)
+                builder.op("aten::mm", start + begin, end - begin)
+                at = end
+            if length > at:  # it waits for the others
+                builder.gloo("recv", start + at, length - at)
+        start += length
+    return builders

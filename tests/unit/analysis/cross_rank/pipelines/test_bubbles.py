@@ -1,0 +1,158 @@
+"""The bubble of simulated pipelines: its size, its parts, and what is said of heavy stages."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import perfkit
+from perfkit.analysis.cross_rank.pipelines.replay import Action, make_plan
+from perfkit.schema.pipeline import Pipeline
+from perfkit.schema.run import RunReport
+from tests.support.pipeline_builder import gpipe, one_forward_one_backward, traces
+from tests.support.trace_builder import TraceBuilder
+
+SCHEDULES = [gpipe, one_forward_one_backward]
+Times = Callable[[int, str], int]
+
+
+def run_of(folder: Path, *builders: TraceBuilder) -> RunReport:
+    for rank, builder in enumerate(builders):
+        builder.write(folder / f"rank{rank}.json")
+    (run,) = perfkit.analyze(folder, cache=False).runs
+    return run
+
+
+def pipeline_of(folder: Path, *builders: TraceBuilder) -> Pipeline:
+    (found,) = run_of(folder, *builders).pipelines
+    return found
+
+
+def equal(stage: int, kind: str) -> int:
+    return 100 if kind == "F" else 200
+
+
+def heavy(at: int, factor: float) -> Times:
+    return lambda stage, kind: round(equal(stage, kind) * (factor if stage == at else 1))
+
+
+def check_sums(found: Pipeline, run: RunReport) -> None:
+    walls = {rank.rank: {step.step: step.wall_ns for step in rank.steps} for rank in run.ranks}
+    for rank in found.ranks:
+        parts = (rank.ideal_ns, rank.imbalance_ns, rank.communication_ns)
+        assert sum(part for part in parts if part is not None) == rank.bubble_ns
+        whole = rank.compute_ns + rank.bubble_ns + rank.other_communication_ns + rank.other_ns
+        assert whole == rank.wall_ns <= sum(walls[rank.rank].values())
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize(("ranks", "batches"), [(2, 4), (4, 4), (4, 8)])
+def test_with_equal_stages_the_bubble_is_that_of_the_formula(
+    tmp_path: Path, schedule: Callable[..., list[list[tuple[int, str, int]]]], ranks: int, batches: int
+) -> None:
+    found = pipeline_of(tmp_path, *traces(schedule(ranks, batches), [equal] * 3))
+    assert (found.stages, found.micro_batches, found.steps, found.heavy) == (ranks, batches, 2, None)
+    assert found.bubble_share == found.ideal_share == pytest.approx((ranks - 1) / (batches + ranks - 1))
+    assert all((rank.imbalance_ns, rank.communication_ns) == (0, 0) for rank in found.ranks)
+
+
+@settings(deadline=None, max_examples=12)
+@given(
+    schedule=st.sampled_from(SCHEDULES),
+    ranks=st.integers(2, 4),
+    batches=st.integers(1, 6),
+    delay=st.integers(0, 50),
+    seed=st.randoms(use_true_random=False),
+)
+def test_the_parts_add_up_whatever_the_times(
+    tmp_path_factory: pytest.TempPathFactory,
+    schedule: Callable[..., list[list[tuple[int, str, int]]]],
+    ranks: int,
+    batches: int,
+    delay: int,
+    seed: object,
+) -> None:
+    drawn = [{(stage, kind): seed.randint(1, 400) for stage in range(ranks) for kind in "FB"} for _ in range(3)]  # type: ignore[attr-defined]
+    times: list[Times] = [lambda stage, kind, one=one: one[stage, kind] for one in drawn]  # type: ignore[misc]
+    run = run_of(tmp_path_factory.mktemp("run"), *traces(schedule(ranks, batches), times, delay=delay))
+    (found,) = run.pipelines
+    check_sums(found, run)
+    for rank in found.ranks:
+        assert rank.communication_ns is not None
+        # The replay without transfers follows the simulation exactly.
+        assert rank.communication_ns >= 0 if delay else rank.communication_ns == 0
+
+
+def test_transfers_are_told_from_imbalance(tmp_path: Path) -> None:
+    run = run_of(tmp_path, *traces(gpipe(2, 4), [equal] * 3, delay=7))
+    (found,) = run.pipelines
+    check_sums(found, run)
+    # In a step the first transfer each way; the others take place while their receiver computes.
+    assert [(rank.imbalance_ns, rank.communication_ns) for rank in found.ranks] == [(0, 2 * 14_000)] * 2
+
+
+@pytest.mark.parametrize("at", [0, 1, 3])
+def test_a_heavy_stage_is_named_with_its_size(tmp_path: Path, at: int) -> None:
+    own = [{"index": stage, "layers": 4} for stage in range(4)]
+    recorded = {"schedule": "gpipe", "stages": 4, "micro_batches": 8, "own": own}
+    builders = traces(gpipe(4, 8), [heavy(at, 1.3)] * 3, header={"pipeline": recorded})
+    run = run_of(tmp_path, *builders)
+    (found,) = run.pipelines
+    check_sums(found, run)
+    assert found.heavy is not None
+    assert (found.heavy.stage, found.heavy.rank) == (at, at)
+    assert found.heavy.excess == pytest.approx(0.3, abs=1e-6)
+    # Equal stages: 11 turns of 322.5 us. Now: 8 of the heavy stage's 390 us, and one of 300 us for each of the others.
+    assert found.heavy.gain_ns == pytest.approx(8 * 390_000 + 3 * 300_000 - 11 * 322_500, abs=10)
+    assert found.heavy.move is not None
+    assert found.heavy.move.to_stage != at
+    # A layer is 75 us: 315 us are left, and the stage that takes it needs 375 us, which is then the longest.
+    assert found.heavy.move.gain_ns == pytest.approx(7 * (390 - 375) * 1e3, abs=10)
+
+
+def test_stages_that_vary_alike_are_not_called_heavy(tmp_path: Path) -> None:
+    def varying(step: int) -> Times:
+        return lambda stage, kind: equal(stage, kind) + 60 * ((stage + step) % 3)
+
+    assert pipeline_of(tmp_path, *traces(gpipe(3, 4), [varying(step) for step in range(7)])).heavy is None
+
+
+def test_annotations_of_torch_are_known_too(tmp_path: Path) -> None:
+    builders = traces(one_forward_one_backward(2, 4), [equal] * 2, prefix="PP:")
+    for builder in builders:
+        builder.header(perfkit=None)
+    found = pipeline_of(tmp_path, *builders)
+    assert (found.schedule, found.stages, found.micro_batches, found.reason) == (None, 2, 4, None)
+    assert found.bubble_share == pytest.approx(1 / 5)
+
+
+def test_a_missing_rank_leaves_the_bubble_unsplit(tmp_path: Path) -> None:
+    messages = [("send", 1, 0, batch) for batch in range(4)]
+    recorded = {"schedule": "gpipe", "stages": 2, "micro_batches": 4, "own": [], "messages": messages}
+    first, _ = traces(gpipe(2, 4), [equal] * 2, header={"pipeline": recorded})
+    for step in range(2):
+        for batch in range(4):
+            first.gloo("send", step * 1500 + 100 * (batch + 1), 10)
+    found = pipeline_of(tmp_path, first)
+    assert (found.stages, found.reason, found.ideal_share) == (2, "traces of 1 of its 2 ranks", None)
+    assert [rank.ideal_ns for rank in found.ranks] == [None]
+    assert found.bubble_share == pytest.approx(1 / 5, abs=0.01)
+
+
+def test_without_micro_batches_there_is_no_pipeline(tmp_path: Path) -> None:
+    builders = [TraceBuilder(rank, 2).step(0, 0, 100).op("aten::mm", 0, 50) for rank in range(2)]
+    assert run_of(tmp_path, *builders).pipelines == []
+
+
+@pytest.mark.parametrize("lost", [Action(0, 0, 0), Action(1, 0, 0), Action(1, 1, 0)])
+def test_a_plan_needs_every_action(lost: Action) -> None:
+    orders = [[Action(stage, kind, 0) for kind in (0, 1)] for stage in range(2)]
+    assert make_plan(orders, 2) is not None
+    assert make_plan([[action for action in order if action != lost] for order in orders], 2) is None
+
+
+def test_an_impossible_order_has_no_plan() -> None:
+    orders = [[Action(0, 1, 0), Action(0, 0, 0)], [Action(1, 0, 0), Action(1, 1, 0)]]
+    assert make_plan(orders, 2) is None

@@ -1,0 +1,54 @@
+"""The verdict on pipelines: the bubble in place of communication, only where that is what it is."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from perfkit.analysis.per_run.verdict import classify_bottleneck
+from perfkit.schema.run import Verdict
+from tests.support.report_builders import MS, make_rank, make_step
+from tests.unit.insights.test_pipeline_rules import make_pipeline
+
+
+def verdict(bubble: int, ideal: int | None = 40, *, other: int = 0, ranks: int = 4, count: int = 1) -> Verdict:
+    """Return the verdict on four ranks of which `bubble` % is the bubble, and `other` % other communication."""
+    compute = 100 - bubble - other
+    exposed: dict[str, Any] = {"compute": compute * MS, "communication": (bubble + other) * MS}
+    steps = [make_step(number, **exposed, data_loading=0, overhead=0) for number in (1, 2)]
+    made = make_pipeline(bubble, ideal)
+    rows = [replace(row, compute_ns=2 * compute * MS, other_communication_ns=2 * other * MS) for row in made.ranks]
+    pipelines = [replace(made, ranks=rows)] * count
+    return classify_bottleneck([make_rank(rank, steps) for rank in range(ranks)], None, pipelines=pipelines)
+
+
+def test_the_bubble_is_named_with_its_schedule_and_ideal() -> None:
+    found = verdict(45)
+    assert (found.bound, found.largest_loss) == ("none", "communication")
+    assert found.share == pytest.approx(0.45)
+    assert found.sentence == (
+        "55 % compute; the largest loss is the bubble of the pipeline, 45 % of the step "
+        "(gpipe, 4 stages, 4 micro-batches: 40 % with equal stages and free transfers)"
+    )
+
+
+def test_most_of_the_step_in_the_bubble_is_a_bound() -> None:
+    found = verdict(85)
+    assert found.bound == "bubble"
+    assert found.sentence.startswith("bubble-bound: 85 % of the step")
+
+
+def test_a_small_bubble_leaves_a_run_compute_bound() -> None:
+    found = verdict(12, 11)
+    assert found.bound == "compute"
+    assert found.share == pytest.approx(0.88)
+    assert found.sentence.startswith("compute-bound: 88 % of the step is compute; the largest loss is the bubble")
+
+
+def test_an_unknown_ideal_is_not_named() -> None:
+    assert verdict(45, None).sentence.endswith("(gpipe, 4 stages, 4 micro-batches)")
+
+
+@pytest.mark.parametrize("changes", [{"other": 45}, {"ranks": 5}, {"count": 0}])
+def test_where_it_is_not_most_of_communication_nothing_is_said_of_it(changes: dict[str, Any]) -> None:
+    assert "bubble" not in verdict(45, **changes).sentence

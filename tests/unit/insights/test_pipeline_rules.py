@@ -1,0 +1,122 @@
+"""Advice on pipelines: more micro-batches, and lighter stages; silent where it would be false."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from perfkit.insights.pipeline_rules import BUBBLE, HEAVY_STAGE
+from perfkit.insights.rule import InsightDraft
+from perfkit.insights.run_context import run_context
+from perfkit.insights.run_rules import WAITING
+from perfkit.schema.pipeline import HeavyStage, LayerMove, Pipeline, PipelineRank, PipelineStage
+from tests.support.report_builders import MS, make_efficiency, make_rank, make_run, make_step
+
+
+def make_pipeline(bubble: int = 43, ideal: int | None = 40, **changes: Any) -> Pipeline:
+    """A pipeline of four ranks with steps of 100 ms."""
+    rows = [
+        PipelineRank(
+            rank=rank,
+            stages=[rank],
+            wall_ns=200 * MS,
+            compute_ns=2 * (100 - bubble) * MS,
+            bubble_ns=2 * bubble * MS,
+            ideal_ns=None if ideal is None else 2 * ideal * MS,
+            imbalance_ns=None if ideal is None else 0,
+            communication_ns=None if ideal is None else 2 * (bubble - ideal) * MS,
+            other_communication_ns=0,
+            other_ns=0,
+        )
+        for rank in range(4)
+    ]
+    times = [PipelineStage(stage=rank, rank=rank, layers=1, forward_ns=1e6, backward_ns=2e6) for rank in range(4)]
+    made = Pipeline(
+        schedule="gpipe", stages=4, micro_batches=4, steps=2, ranks=rows, stage_times=times, heavy=None, reason=None
+    )
+    return replace(made, **changes)
+
+
+def evaluate(rule: Any, *pipelines: Pipeline, **changes: Any) -> InsightDraft | None:
+    steps = [make_step(number, communication=50 * MS, compute=50 * MS, data_loading=0, overhead=0) for number in (1, 2)]
+    ranks = [make_rank(rank, steps) for rank in range(4)]
+    run = make_run(ranks=ranks, pipelines=list(pipelines), **({"world_size": 4, "batch_size": 16} | changes))
+    context = run_context(run, None)
+    assert context is not None
+    draft: InsightDraft | None = rule.evaluate(context)
+    return draft
+
+
+def test_more_micro_batches_are_proposed_with_what_the_formula_gives() -> None:
+    draft = evaluate(BUBBLE, make_pipeline())
+    assert draft is not None
+    assert draft.sentence.startswith(
+        "the bubble of the pipeline takes 43 % of the step, 93 % of it because of the schedule"
+    )
+    # (p-1)/(m+p-1): 3/7 now, 3/19 with four times as many.
+    assert draft.recommendation.startswith("use --micro-batches 16: with equal stages the schedule then idles 16 % of")
+    assert "instead of 43 %" in draft.recommendation
+    assert draft.potential_saving_ns == pytest.approx(40 * MS)
+
+
+def test_a_batch_that_does_not_divide_must_grow() -> None:
+    draft = evaluate(BUBBLE, make_pipeline(), batch_size=8)
+    assert draft is not None
+    assert "use --micro-batches 16 and a --batch-size that is a multiple of 16" in draft.recommendation
+
+
+def test_interleaving_needs_two_layers_per_rank_and_no_data_parallel_ranks() -> None:
+    two = [replace(row, layers=2) for row in make_pipeline().stage_times]
+    draft = evaluate(BUBBLE, make_pipeline(stage_times=two))
+    assert draft is not None
+    assert draft.recommendation.endswith("or --pp-schedule interleaved, with two stages per rank: 27 %")
+    for pipeline, world in ((make_pipeline(), 4), (make_pipeline(stage_times=two), 8)):
+        other = evaluate(BUBBLE, pipeline, world_size=world)
+        assert other is not None
+        assert "interleaved" not in other.recommendation
+
+
+@pytest.mark.parametrize("schedule", [None, "zero-bubble", "a-schedule-of-tomorrow"])
+def test_without_a_formula_no_figure_is_promised(schedule: str | None) -> None:
+    draft = evaluate(BUBBLE, make_pipeline(schedule=schedule))
+    assert draft is not None
+    assert "%" not in draft.recommendation
+
+
+@pytest.mark.parametrize(
+    "pipeline", [make_pipeline(9, 9), make_pipeline(43, 20), make_pipeline(43, None)], ids=["small", "else", "unknown"]
+)
+def test_a_bubble_that_micro_batches_do_not_cause_gets_no_advice(pipeline: Pipeline) -> None:
+    assert evaluate(BUBBLE, pipeline) is None
+
+
+HEAVY = HeavyStage(stage=2, rank=2, excess=0.3, gain_ns=5e6, move=LayerMove(to_stage=1, gain_ns=3e6))
+
+
+def test_a_heavy_stage_is_named_with_what_moving_a_layer_gives() -> None:
+    draft = evaluate(HEAVY_STAGE, make_pipeline(heavy=HEAVY))
+    assert draft is not None
+    assert draft.sentence.startswith(
+        "stage 2 of the pipeline (rank 2) takes 30 % longer per micro-batch than the median"
+    )
+    assert draft.recommendation.startswith("give one of its layers to stage 1")
+    assert "3.00 ms shorter" in draft.recommendation
+    unmoved = evaluate(HEAVY_STAGE, make_pipeline(heavy=replace(HEAVY, move=None)))
+    assert unmoved is not None
+    assert "not known to help" in unmoved.recommendation
+
+
+def test_a_stage_that_is_heavy_in_one_of_two_pipelines_is_on_a_slow_rank() -> None:
+    assert evaluate(HEAVY_STAGE, make_pipeline(heavy=HEAVY), make_pipeline()) is None
+    assert evaluate(HEAVY_STAGE, make_pipeline(heavy=HEAVY), make_pipeline(heavy=replace(HEAVY, stage=1))) is None
+    assert evaluate(HEAVY_STAGE, make_pipeline(heavy=HEAVY), make_pipeline(heavy=HEAVY)) is not None
+    assert evaluate(HEAVY_STAGE) is None
+
+
+def test_waiting_in_the_bubble_is_not_called_waiting_for_ranks() -> None:
+    changes: dict[str, Any] = {
+        "findings": [],
+        "efficiency": make_efficiency(wait_ns=400 * MS, transfer_ns=0, unmatched_ns=0),
+    }
+    assert evaluate(WAITING, **changes) is not None
+    assert evaluate(WAITING, make_pipeline(), **changes) is None

@@ -1,0 +1,45 @@
+"""The tables of a pipeline."""
+
+from msgspec.structs import replace
+
+from perfkit.report.content.pipelines import pipelines
+from perfkit.schema.pipeline import HeavyStage
+from tests.support.report_builders import make_run
+from tests.unit.insights.test_pipeline_rules import make_pipeline
+
+
+def test_each_rank_has_its_bubble_and_the_parts_of_it() -> None:
+    bubbles, stages = pipelines(make_run(pipelines=[make_pipeline()]))
+    assert bubbles.title == "Pipeline: gpipe, 4 stages, 4 micro-batches (mean per step and its share, over 2 steps)"
+    assert [cell.text for cell in bubbles.rows[1]] == ["1", "1", "57.0 ms", "43.0 ms", "40.0 ms", "0", "3.00 ms", "0"]
+    assert bubbles.rows[1][3].note == "43.0 %"
+    assert [cell.text for cell in stages.rows[2]] == ["2", "2", "1", "1.00 ms", "2.00 ms", "3.00 ms"]
+
+
+def test_a_heavy_stage_is_marked() -> None:
+    heavy = HeavyStage(stage=2, rank=2, excess=0.3, gain_ns=5e6, move=None)
+    _, stages = pipelines(make_run(pipelines=[make_pipeline(heavy=heavy)]))
+    assert [row[5].tone for row in stages.rows] == ["plain", "plain", "warning", "plain"]
+    assert (stages.remark or "").startswith("stage 2 takes 30.0 % longer")
+
+
+def test_an_unsplit_bubble_says_why() -> None:
+    pipeline = make_pipeline(43, None, reason="traces of 2 of its 4 ranks", schedule=None)
+    bubbles, _ = pipelines(make_run(pipelines=[pipeline, make_pipeline()]))
+    assert bubbles.title.startswith("Pipeline: unknown schedule")
+    assert "not split: traces of 2 of its 4 ranks" in (bubbles.remark or "")
+    assert "one more pipeline has a smaller bubble" in (bubbles.remark or "")
+    assert [cell.text for cell in bubbles.rows[0]][4:7] == ["–", "–", "–"]
+
+
+def test_ranks_with_many_stages_and_many_ranks_are_cut() -> None:
+    one = make_pipeline().ranks[0]
+    rows = [replace(one, rank=rank, stages=list(range(9))) for rank in range(40)]
+    bubbles, _ = pipelines(make_run(pipelines=[make_pipeline(ranks=rows)]))
+    assert len(bubbles.rows) == 16
+    assert bubbles.rows[0][0].text == "0, 1, 2, 3, …"
+    assert "24 more ranks" in (bubbles.remark or "")
+
+
+def test_a_run_without_pipelines_has_no_such_table() -> None:
+    assert list(pipelines(make_run(pipelines=[]))) == []
