@@ -5,6 +5,7 @@ from typing import Literal
 from msgspec import Struct
 
 from perfkit.schema.common import Category
+from perfkit.schema.idle import IdleNs, IdleTime
 
 
 class ExposedNs(Struct, frozen=True, kw_only=True, gc=False):
@@ -47,6 +48,8 @@ class StepBreakdown(Struct, frozen=True, kw_only=True):
     exposed_ns: ExposedNs
     total_ns: TotalNs
     loads: Loads
+    idle_ns: IdleNs | None = None
+    """`exposed_ns.overhead` by cause; None in reports of older versions."""
 
 
 class OperatorStat(Struct, frozen=True, kw_only=True, gc=False):
@@ -155,3 +158,5 @@ class RankReport(Struct, frozen=True, kw_only=True):
     """By time, largest first; at most 100 names, without step and collective annotations."""
     memory: list[MemoryUse] = []
     """The CPU first; empty if memory was not recorded (`profile_memory`)."""
+    idle: IdleTime | None = None
+    """Why the rank was idle; None in reports of older versions."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from perfkit.analysis.per_rank.collective_calls import CollectiveCalls, concatenate_cycles
 from perfkit.analysis.per_rank.summary import TraceSummary
 from perfkit.analysis.per_run.rank_assignment import assign_ranks
-from perfkit.schema.aggregate import add_collectives, add_operators, add_phases, join_memory
+from perfkit.schema.aggregate import add_collectives, add_idle_times, add_operators, add_phases, join_memory
 from perfkit.schema.common import Finding, Severity
 from perfkit.schema.rank import RankReport
 
@@ -105,6 +105,7 @@ def _rank_report(rank: int | None, traces: list[NamedSummary]) -> RankReport:
         collectives=add_collectives(row for summary in summaries for row in summary.collectives),
         phases=add_phases(row for summary in summaries for row in summary.phases),
         memory=join_memory(use for summary in summaries for use in summary.memory),
+        idle=add_idle_times(summary.idle for summary in summaries),
         events={
             kind: sum(summary.counts.get(kind, 0) for summary in summaries)
             for kind in sorted({kind for summary in summaries for kind in summary.counts})
