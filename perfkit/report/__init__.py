@@ -75,6 +75,7 @@ FORMATS: Final[dict[type, dict[str, BuiltinReporter]]] = {
         "json": BuiltinReporter(Report, _JSON, (".json",)),
         "markdown": BuiltinReporter(Report, _MARKDOWN, (".md", ".markdown")),
         "csv": BuiltinReporter(Report, f"{_CSV}:write_steps", (".csv",)),
+        "idle": BuiltinReporter(Report, f"{_CSV}:write_idle", (".idle.csv",)),
         "points": BuiltinReporter(Report, f"{_CSV}:write_points", (".points.csv",)),
         "options": BuiltinReporter(Report, f"{_CSV}:write_options", (".options.csv",)),
         "html": BuiltinReporter(Report, _HTML, (".html",)),

@@ -1,5 +1,6 @@
 """Turns a `Report` into the `Document` that the renderers draw."""
 
+from perfkit.report.content import idle
 from perfkit.report.content import run_tables as tables
 from perfkit.report.content.cross_check import cross_check
 from perfkit.report.content.cross_rank import efficiency, fits, shared_collectives
@@ -57,6 +58,8 @@ def _section(run: RunReport, top: int, whole: bool, alone: bool) -> Section:
         else [
             tables.ranks(run),
             tables.slowest_steps(run, top),
+            idle.causes(run),
+            idle.details(run, top),
             tables.data_loading(run),
             tables.memory(run),
             phases(run, top),

@@ -6,10 +6,12 @@ from itertools import chain
 from typing import Final, TextIO
 
 from perfkit.report.dataframes import (
+    IDLE_COLUMNS,
     OPTION_COLUMNS,
     POINT_COLUMNS,
     STEP_COLUMNS,
     Value,
+    idle_rows,
     option_rows,
     point_rows,
     step_rows,
@@ -33,6 +35,11 @@ def escape_formula(value: Value) -> Value:
 def write_steps(report: Report, stream: TextIO, *, top: int) -> None:  # noqa: ARG001  writes all rows
     """Write one row per step and rank."""
     _write_records(STEP_COLUMNS, step_rows(report), stream)
+
+
+def write_idle(report: Report, stream: TextIO, *, top: int) -> None:  # noqa: ARG001  writes all rows
+    """Write one row per cause and detail of idle time and rank."""
+    _write_records(IDLE_COLUMNS, idle_rows(report), stream)
 
 
 def write_points(report: Report, stream: TextIO, *, top: int) -> None:  # noqa: ARG001  writes all rows
