@@ -48,7 +48,7 @@ class Host:
     """Between the steps that torch's profiler annotated: only the profiler's `step()` runs there."""
 
     def is_issuing(self, instant: Ints) -> NDArray[np.bool_]:
-        """Return whether each instant lies in a short call that launches, or between two launches close together."""
+        """Return whether each instant lies in a short launch, between two close together, or shortly before one."""
         if not len(self.launches.start):
             return np.zeros(len(instant), np.bool_)
         last = np.searchsorted(self.launches.start, instant, side="right") - 1
@@ -57,7 +57,9 @@ class Host:
         inside = instant < ended
         length = np.where(inside, ended - begun, self.launches.start[following] - ended)
         known = (last >= 0) & (inside | (following > last))
-        return np.asarray(known & (length < ISSUING_NS))
+        before_ns = self.launches.start[np.maximum(following, 0)] - instant
+        soon = (before_ns > 0) & (before_ns < BETWEEN_OPERATORS_NS)
+        return np.asarray(soon | (known & (length < ISSUING_NS)))
 
 
 class _Running(NamedTuple):
