@@ -220,7 +220,7 @@ def _describe(
     caller = np.where(own >= 0, own, annotation)
     # An annotation made by the innermost function of the program says more than that function.
     deeper = (now.annotation >= 0) & (_at(events.start_ns, now.annotation, _NEVER) >= stack.own_start_ns)
-    by_callee = (callee >= 0) & ~(deeper & (cause != causes.NOT_RUNNING))
+    by_callee = (callee >= 0) & ~(deeper & ~np.isin(cause, (causes.NOT_RUNNING, causes.PROFILER)))
     python = np.select([by_callee, deeper, own >= 0], [callee, annotation, own], causes.NOTHING_RECORDED)
     around = np.select([by_callee | deeper, own >= 0], [own, np.where(deeper, -1, annotation)], -1)
     outside = ~in_call & ~in_operator

@@ -144,7 +144,7 @@ def test_of_too_many_frames_the_longer_are_kept(tmp_path: Path) -> None:
         def __init__(self, number: int, us: int) -> None:
             self.name, self.ts, self.dur = f"f{number}", b"%d" % (100 * number), b"%d" % us
 
-    lengths_us = [10 + number**2 for number in range(1000)]
+    lengths_us = [int(10 * 1.012**number) for number in range(1000)]
     collector = PythonFrameCollector(most=100)
     for batch in range(20):
         events = [Frame(number, lengths_us[number]) for number in range(50 * batch, 50 * batch + 50)]
