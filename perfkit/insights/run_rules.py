@@ -8,6 +8,7 @@ from typing import Final
 
 from perfkit.insights.collective_rules import BUFFERS, TINY
 from perfkit.insights.dimension_advice import is_whole_model, reduce_transfer, spans_hosts
+from perfkit.insights.idle import IdlePart, describe, evidence, largest_cause, remedy, saving_ns
 from perfkit.insights.pipeline_rules import BUBBLE, HEAVY_STAGE
 from perfkit.insights.rule import InsightDraft, Rule
 from perfkit.insights.run_context import DimensionTime, RunContext, stragglers_of
@@ -208,18 +209,28 @@ def _host(context: RunContext) -> InsightDraft | None:
         return None
     less = ", profiler cost excluded" if _profiler_ns(context) else ""
     idle = "the GPU is idle" if _on_gpu(context) else "no operator runs"
+    part = largest_cause(context)
+    why = describe(part, context) if part else "launch gaps, Python, synchronisation"
+    figures = {
+        "exposed_share": context.share(exposed_ns),
+        "overhead_ns": exposed_ns,
+        "profiler_ns": _profiler_ns(context),
+    }
     return InsightDraft(
         f"{idle} for {percent(context.share(exposed_ns))} of the step ({duration(exposed_ns)}{less}): "
-        f"launch gaps, Python, synchronisation{_or_data(context)}",
-        {"exposed_share": context.share(exposed_ns), "overhead_ns": exposed_ns, "profiler_ns": _profiler_ns(context)},
-        _reduce_idle(context),
-        exposed_ns,
+        f"{why}{_or_data(context, part)}",
+        figures | (evidence(part, context) if part else {}),
+        remedy(part, context) if part else _reduce_idle(context),
+        min(exposed_ns, saving_ns(part, context)) if part else exposed_ns,
     )
 
 
-def _or_data(context: RunContext) -> str:
+def _or_data(context: RunContext, part: IdlePart | None) -> str:
     """Return what else idle time may be if no loading was recognised: a loader of the program's own leaves no span."""
-    return "" if context.run.data_loading else ", or data if your loader is not torch's"
+    may_load = part is None or part.cause in ("host_work", "not_running", "unknown")
+    if context.run.data_loading or not may_load or (part and part.is_program()):
+        return ""
+    return ", or data if your loader is not torch's"
 
 
 def _profiler_ns(context: RunContext) -> float:

@@ -76,6 +76,7 @@ FORMATS: Final[dict[type, dict[str, BuiltinReporter]]] = {
         "markdown": BuiltinReporter(Report, _MARKDOWN, (".md", ".markdown")),
         "csv": BuiltinReporter(Report, f"{_CSV}:write_steps", (".csv",)),
         "collectives": BuiltinReporter(Report, f"{_CSV}:write_collectives", (".collectives.csv",)),
+        "idle": BuiltinReporter(Report, f"{_CSV}:write_idle", (".idle.csv",)),
         "points": BuiltinReporter(Report, f"{_CSV}:write_points", (".points.csv",)),
         "options": BuiltinReporter(Report, f"{_CSV}:write_options", (".options.csv",)),
         "html": BuiltinReporter(Report, _HTML, (".html",)),

@@ -8,6 +8,7 @@ from msgspec.structs import asdict, fields
 
 from perfkit.schema.common import CATEGORIES, Finding
 from perfkit.schema.dimensions import DimensionStat
+from perfkit.schema.idle import IdleCause
 from perfkit.schema.rank import CollectiveStat, MemoryPeak, OperatorStat, RankReport, StepBreakdown
 from perfkit.schema.report import Report
 from perfkit.schema.run import RunReport
@@ -37,6 +38,7 @@ COLLECTIVE_COLUMNS: Final = ("run", "rank", *(f.name for f in fields(CollectiveS
 DIMENSION_COLUMNS: Final = ("run", *(f.name for f in fields(DimensionStat)), "rank_steps")
 ISSUED_COLUMNS: Final = ("run", "rank", *(f.name for f in fields(IssuedCollectives)))
 GATHER_COLUMNS: Final = ("run", "rank", *(f.name for f in fields(ParameterGathers)))
+IDLE_COLUMNS: Final = ("run", "rank", *(f.name for f in fields(IdleCause)))
 LOAD_COLUMNS: Final = ("run", "source", "rank", "step", "count", "sum_ns", "max_ns", "exposed_ns")
 MEMORY_COLUMNS: Final = ("run", "rank", "device", *(f.name for f in fields(MemoryPeak)), "limit_bytes")
 FINDING_COLUMNS: Final = ("run", *(f.name for f in fields(Finding)))
@@ -121,6 +123,8 @@ class DataFrames:
     """One row per phase and layer that gathers sharded parameters and rank: what exposed them."""
     loads: "DataFrame"
     """One row per step and rank: time spent loading data."""
+    idle: "DataFrame"
+    """One row per cause and detail of idle time and rank."""
     memory: "DataFrame"
     """One row per step, device and rank: peak allocated memory, and when; empty if not recorded."""
     findings: "DataFrame"
@@ -142,6 +146,7 @@ def dataframes(report: Report) -> DataFrames:
         issued_collectives=dataframe(issued_rows(report), ISSUED_COLUMNS),
         parameter_gathers=dataframe(gather_rows(report), GATHER_COLUMNS),
         loads=dataframe(load_rows(report), LOAD_COLUMNS),
+        idle=dataframe(idle_rows(report), IDLE_COLUMNS),
         memory=dataframe(memory_rows(report), MEMORY_COLUMNS),
         findings=dataframe(finding_rows(report), FINDING_COLUMNS),
         points=dataframe(point_rows(report), POINT_COLUMNS),
@@ -252,6 +257,13 @@ def load_rows(report: Report) -> Iterator[dict[str, Value]]:
             exposed = step.exposed_ns.data_loading
             where: dict[str, Value] = {"run": run.run, "source": run.source, "rank": rank.rank}
             yield {**where, "step": step.step, **_loads(step), "exposed_ns": exposed}
+
+
+def idle_rows(report: Report) -> Iterator[dict[str, Value]]:
+    """Yield one row of `IDLE_COLUMNS` per cause and detail of idle time and rank."""
+    for run, rank in _ranks(report):
+        for row in rank.idle.causes if rank.idle else ():
+            yield {"run": run.run, "rank": rank.rank, **asdict(row)}
 
 
 def memory_rows(report: Report) -> Iterator[dict[str, Value]]:

@@ -15,6 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from perfkit.schema.common import MeasuredOn
+from perfkit.schema.idle import IdleCause, IdleTime
 from perfkit.schema.manifest import RankRecord, StepKind
 from perfkit.schema.rank import CollectiveStat, MemoryUse, OperatorStat, PhaseStat, RankReport
 from perfkit.schema.run import RunReport, StepTimes
@@ -24,6 +25,56 @@ MOST_PHASES: Final = 100
 """Most names that are kept, because a program may put a number into each."""
 MOST_LAYER_ROWS: Final = 50
 """Most rows of single layers that are kept; the rest are added up."""
+
+
+MOST_IDLE_CAUSES: Final = 100
+"""Most causes of idle time that are kept, besides one row per cause for all others."""
+OTHER_DETAILS: Final = "(others)"
+
+
+def add_idle_causes(rows: Iterable[IdleCause]) -> list[IdleCause]:
+    """Return one row per cause, detail and context, largest time first; of many, the smaller are added by cause."""
+    listed = sorted(_add_causes(rows, keep_details=True), key=_by_time)
+    rest = _add_causes(listed[MOST_IDLE_CAUSES:], keep_details=False)
+    return sorted((*listed[:MOST_IDLE_CAUSES], *rest), key=_by_time)
+
+
+def _by_time(row: IdleCause) -> tuple[int, str, str, str]:
+    return -row.total_ns, row.cause, row.detail, row.context or ""
+
+
+def _add_causes(rows: Iterable[IdleCause], *, keep_details: bool) -> list[IdleCause]:
+    groups: dict[tuple[str | None, ...], list[IdleCause]] = defaultdict(list)
+    for row in rows:
+        is_rest = not keep_details or row.detail == OTHER_DETAILS
+        groups[(row.cause, None, None) if is_rest else (row.cause, row.detail, row.context)].append(row)
+    return [
+        IdleCause(
+            cause=group[0].cause,
+            detail=OTHER_DETAILS if detail is None else detail,
+            context=context,
+            count=sum(row.count for row in group),
+            total_ns=sum(row.total_ns for row in group),
+            max_ns=max(row.max_ns for row in group),
+        )
+        for (_, detail, context), group in groups.items()
+    ]
+
+
+def add_idle_times(times: Iterable[IdleTime | None]) -> IdleTime | None:
+    """Return the idle time of several traces or ranks; None if none is known."""
+    known = [time for time in times if time is not None]
+    if not known:
+        return None
+    return IdleTime(
+        causes=add_idle_causes(row for time in known for row in time.causes),
+        gaps=sum(time.gaps for time in known),
+        begun_in_synchronisation_ns=sum(time.begun_in_synchronisation_ns for time in known),
+        kernels=sum(time.kernels for time in known),
+        short_kernels=sum(time.short_kernels for time in known),
+        has_python_frames=all(time.has_python_frames for time in known),
+        has_annotations=all(time.has_annotations for time in known),
+    )
 
 
 def add_operators(rows: Iterable[OperatorStat]) -> list[OperatorStat]:

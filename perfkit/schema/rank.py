@@ -5,6 +5,7 @@ from typing import Literal
 from msgspec import Struct
 
 from perfkit.schema.common import Category
+from perfkit.schema.idle import IdleNs, IdleTime
 from perfkit.schema.sharding import IssuedCollectives, ShardedParameters
 
 
@@ -48,6 +49,8 @@ class StepBreakdown(Struct, frozen=True, kw_only=True):
     exposed_ns: ExposedNs
     total_ns: TotalNs
     loads: Loads
+    idle_ns: IdleNs | None = None
+    """`exposed_ns.overhead` by cause; None in reports of older versions."""
 
 
 class OperatorStat(Struct, frozen=True, kw_only=True, gc=False):
@@ -162,3 +165,5 @@ class RankReport(Struct, frozen=True, kw_only=True):
     """The same collectives by where in the step they were issued; by exposed time, largest first."""
     sharded_parameters: ShardedParameters | None = None
     """None without all-gathers of sharded parameters."""
+    idle: IdleTime | None = None
+    """Why the rank was idle; None in reports of older versions."""

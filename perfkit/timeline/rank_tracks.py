@@ -162,7 +162,7 @@ class _TrackBuilder:
         """Return the sort key of a thread: the one with the steps, other threads, devices, others."""
         if kinds & {EventKind.KERNEL, EventKind.COPY}:
             return 2
-        if not kinds - {EventKind.OTHER, EventKind.UNKNOWN}:
+        if not kinds - {EventKind.OTHER, EventKind.UNKNOWN, EventKind.TOOL}:
             return 3
         steps = self.steps.host_start_ns if self.steps is not None and self.steps.from_annotations else rows[:0]
         annotations = rows[self.events.kind[rows] == EventKind.ANNOTATION]

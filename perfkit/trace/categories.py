@@ -64,7 +64,8 @@ def _kinds() -> "tuple[tuple[re.Pattern[str], EventKind], ...]":
         (r"python_function", EventKind.PYTHON),
         # Copies of host annotations on the device's timeline, and waits: not device work.
         (rf"gpu_user_annotation|({device})_(sync|event)", EventKind.OTHER),
-        (r"trace|overhead|cpu_instant_event|external_correlation|collective_comm|gcu_profiler_range", EventKind.OTHER),
+        (r"overhead", EventKind.TOOL),
+        (r"trace|cpu_instant_event|external_correlation|collective_comm|gcu_profiler_range", EventKind.OTHER),
         ("|".join(category for row in rows for category in row.other_categories), EventKind.OTHER),
         (r"ac2g|async_cpu_to_gpu|async_gpu|fwdbwd|forward_backward|__metadata", EventKind.OTHER),
     )

@@ -16,14 +16,15 @@ from perfkit.trace.allocator_events import AllocatorEventCollector
 from perfkit.trace.categories import LEGACY_ANNOTATION, communication_operators, kind_of
 from perfkit.trace.collective_args import CollectiveArgsBuilder
 from perfkit.trace.event_decoding import NotAnEvent, RawArgs, RawEvent, RawInstant, RawMetadata, parse_int
-from perfkit.trace.events import AllocatorTimeline, EventKind, Events, TimelineDetail
+from perfkit.trace.events import AllocatorTimeline, EventKind, Events, PythonFrames, TimelineDetail
 from perfkit.trace.growable_array import GrowableArray
 from perfkit.trace.intervals import Ints
 from perfkit.trace.lanes import ANNOUNCEMENTS, Id, Lanes
 from perfkit.trace.name_matching import starting_with
+from perfkit.trace.python_frames import PythonFrameCollector
 from perfkit.trace.timestamps import to_nanoseconds
 
-_IS_KEPT: Final = np.array([kind in (0, 1, 2, 3, 4) for kind in EventKind])
+_IS_KEPT: Final = np.array([kind in (0, 1, 2, 3, 4, 8) for kind in EventKind])
 _MOST_THREAD_NAMES: Final = 100_000
 _LONGEST_NS: Final = 2**50
 """Longer durations (13 days) are damage; thousands of this length add up within int64."""
@@ -124,6 +125,8 @@ class EventTableBuilder:
         self.repaired: Counter[str] = Counter()
         """Damage that was repaired or skipped: description and number of events."""
         self._allocator = AllocatorEventCollector(self.repaired)
+        self._frames = PythonFrameCollector()
+        self._frame_threads = np.zeros(0, np.int32)
 
     def __len__(self) -> int:
         return self._rows
@@ -159,6 +162,15 @@ class EventTableBuilder:
         events: list[RawEvent] = complete if kept.all() else list(compress(complete, kept.tolist()))
         if events:
             self._keep(events, kind[kept], category[kept])
+        if not self._is_wanted[EventKind.PYTHON] and EventKind.PYTHON in kind:
+            self._keep_frames(list(compress(complete, (kind == EventKind.PYTHON).tolist())))
+
+    def _keep_frames(self, frames: list[RawEvent]) -> None:
+        frames = self._frames.long_enough(frames)
+        self._frames.add(frames, self._threads_of(frames))
+
+    def _threads_of(self, events: list[RawEvent]) -> NDArray[np.int32]:
+        return self._threads.column(zip([e.pid for e in events], [e.tid for e in events], strict=True), len(events))
 
     def _keep(self, events: list[RawEvent], kind: NDArray[np.uint8], category: NDArray[np.int32]) -> None:
         start_ns, end_ns, has_start = self._spans(events)
@@ -168,7 +180,7 @@ class EventTableBuilder:
             events = list(compress(events, has_start.tolist()))
             kind, name, start_ns, end_ns = kind[has_start], name[has_start], start_ns[has_start], end_ns[has_start]
             category = category[has_start]
-        thread = self._threads.column(zip([e.pid for e in events], [e.tid for e in events], strict=True), len(events))
+        thread = self._threads_of(events)
         args = [event.args for event in events]
         columns: dict[str, NDArray[Any]] = {"kind": kind, "name": name, "thread": thread}
         columns |= {"start_ns": start_ns, "end_ns": end_ns}
@@ -232,7 +244,9 @@ class EventTableBuilder:
         """Return the columns, with lanes merged back into their threads; nothing can be added afterwards."""
         columns = {key: column.build() for key, column in self._columns.items()}
         category = columns.pop("category", columns["kind"])
-        columns["thread"], owners = self._merge_lanes(columns["thread"], lanes)
+        rows = len(columns["thread"])
+        thread, owners = self._merge_lanes(np.concatenate((columns["thread"], self._frames.threads())), lanes)
+        columns["thread"], self._frame_threads = thread[:rows], thread[rows:]
         if self._thread_names:
             self._detail = self._thread_names.build(category, self._categories, owners)
         columns["start_ns"] += base_ns
@@ -249,6 +263,10 @@ class EventTableBuilder:
         by_first = np.argsort(first)
         keys = list(owners)
         return np.asarray(np.argsort(by_first)[number], np.int32), [keys[k] for k in seen[by_first].tolist()]
+
+    def frames(self, base_ns: int) -> PythonFrames:
+        """Return the Python frames; to be called after `events`."""
+        return self._frames.build(base_ns, self._frame_threads)
 
     def memory(self, base_ns: int) -> dict[tuple[int, int], AllocatorTimeline]:
         """Return the allocators' timelines, by type and number of their device."""

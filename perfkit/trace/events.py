@@ -24,11 +24,13 @@ class EventKind(IntEnum):
     OPERATOR = 3
     ANNOTATION = 4
     PYTHON = 5
-    """Counted, not kept."""
+    """Counted; those that last long enough are kept in `RankTrace.frames`."""
     OTHER = 6
     """Known, but not used by the analysis: counted, not kept."""
     UNKNOWN = 7
     """A complete event of an unknown category: counted, not kept, and reported as a finding."""
+    TOOL = 8
+    """What the device's profiling library or driver did on the host, such as loading code or asking for buffers."""
 
 
 MOST_RANKS: Final = 1 << 20
@@ -127,6 +129,23 @@ class ProcessGroup(Struct, frozen=True, kw_only=True):
     """None if the trace does not contain them."""
 
 
+def _no_ints() -> Ints:
+    return np.zeros(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PythonFrames:
+    """Python functions on the stack (`with_stack`) that ran long enough to matter; columns of shape (f,)."""
+
+    name: Ints = field(default_factory=_no_ints)
+    """Index into `names`."""
+    start_ns: Ints = field(default_factory=_no_ints)
+    end_ns: Ints = field(default_factory=_no_ints)
+    thread: Ints = field(default_factory=_no_ints)
+    """As in `Events.thread`."""
+    names: tuple[str, ...] = ()
+
+
 class Header(Struct, frozen=True, kw_only=True):
     """The header of a trace; None for what it does not have."""
 
@@ -194,6 +213,7 @@ class RankTrace:
     """Sentences about missing events: where the file is damaged, or repeats its list of events."""
     header_damage: tuple[str, ...] = ()
     """Sentences about damage of the header alone; no event is missing."""
+    frames: PythonFrames = field(default_factory=PythonFrames)
     memory: dict[tuple[int, int], AllocatorTimeline] = field(default_factory=dict)
     """By type and number of a device; empty if not recorded (`profile_memory`)."""
     detail: TimelineDetail | None = None

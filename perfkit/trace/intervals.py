@@ -85,21 +85,43 @@ def innermost(start: Ints, end: Ints, instant: Ints) -> Ints:
 
     Innermost is the latest started; of several, the shortest (metrics.md section 2). The spans need not nest.
     """
-    if not len(start):
-        return np.full(len(instant), -1, np.int64)
-    order = np.lexsort((-end, start))
-    begun = np.searchsorted(start[order], instant, side="right") - 1
-    position = _last_above(end[order], begun, instant)
-    return np.where(position >= 0, order[position], -1)
+    return Nesting(start, end).at(instant)
 
 
-def _last_above(values: Ints, upto: Ints, threshold: Ints) -> Ints:
+class Nesting:
+    """Spans prepared for repeated queries for the innermost one, as `innermost` defines it."""
+
+    def __init__(self, start: Ints, end: Ints) -> None:
+        order = np.lexsort((-end, start))
+        self._order, self._start, self._levels = order, start[order], _maxima(end[order])
+        self._place: Ints | None = None
+
+    def at(self, instant: Ints) -> Ints:
+        """Return, for each instant, the index of the innermost span that contains it, or -1."""
+        return self._found(np.searchsorted(self._start, instant, side="right") - 1, instant)
+
+    def parents(self, index: Ints) -> Ints:
+        """Return, for each span of `index`, the innermost other one that runs when it starts, or -1."""
+        if self._place is None:
+            self._place = np.empty(len(self._order), np.int64)
+            self._place[self._order] = np.arange(len(self._order))
+        place = self._place[index]
+        return self._found(place - 1, self._start[place])
+
+    def _found(self, upto: Ints, instant: Ints) -> Ints:
+        if not len(self._order):
+            return np.full(len(instant), -1, np.int64)
+        position = _last_above(self._levels, upto, instant)
+        return np.where(position >= 0, self._order[position], -1)
+
+
+def _last_above(levels: list[Ints], upto: Ints, threshold: Ints) -> Ints:
     """Return, for each query, the largest j <= upto with values[j] > threshold, or -1.
 
-    Uses a binary tree of maxima: a query climbs until the left sibling contains an answer, then descends to it. All
-    queries advance one level per step, however deeply spans nest.
+    Uses a binary tree of maxima of the values: a query climbs until the left sibling contains an answer, then descends
+    to it. All queries advance one level per step, however deeply spans nest.
     """
-    levels = _maxima(values)
+    values = levels[0]
     node, height = upto.copy(), np.zeros(len(upto), np.int64)
     climbing = np.flatnonzero(upto >= 0)
     climbing = climbing[values[upto[climbing]] <= threshold[climbing]]
@@ -184,6 +206,31 @@ def split_overlap_to_earliest(start: Ints, end: Ints) -> Union:
     cut = start.copy()
     cut[order[1:]] = np.maximum(start[order[1:]], reach[:-1])
     return Union(cut, np.maximum(end, cut))
+
+
+def covers(spans: Union, instant: Ints) -> NDArray[np.bool_]:
+    """Return for each instant whether a span contains it."""
+    if not len(spans.start):
+        return np.zeros(len(instant), np.bool_)
+    last = np.searchsorted(spans.start, instant, side="right") - 1
+    return np.asarray((last >= 0) & (spans.end[last] > instant))
+
+
+def complement(spans: Union, start: int, end: int) -> Union:
+    """Return the parts of the window `[start, end)` that no span covers."""
+    begin = np.concatenate(([start], spans.end)).clip(start, end)
+    until = np.concatenate((spans.start, [end])).clip(start, end)
+    return Union(begin[until > begin], until[until > begin])
+
+
+def split(spans: Union, cuts: Ints) -> Union:
+    """Return disjoint spans, cut at the given instants, which may be in any order."""
+    last = np.searchsorted(spans.start, cuts, side="right") - 1
+    inside = cuts[(last >= 0) & (spans.end[last] > cuts)] if len(spans.start) else cuts[:0]
+    edges = _distinct(np.concatenate((spans.start, spans.end, inside)))
+    begin, until = edges[:-1], edges[1:]
+    kept = covers(spans, begin)
+    return Union(begin[kept], until[kept])
 
 
 def contained(start: Ints, end: Ints, outer_start: Ints, outer_end: Ints) -> NDArray[np.bool_]:

@@ -77,6 +77,7 @@ def read_trace(
         repaired=dict(+table.repaired),
         damage=(*_damage(scanner, len(table)), *(repeated if events_repeated else ())),
         header_damage=(*header_damage, *(() if events_repeated else repeated)),
+        frames=table.frames(header.base_ns),
         memory=table.memory(header.base_ns),
         detail=table.detail(),
     )

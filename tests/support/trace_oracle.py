@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from perfkit.trace.categories import LEGACY_ANNOTATION, kind_of
 from perfkit.trace.events import CollectiveArgs, EventKind, Events, RankTrace
 
-KEPT = (EventKind.KERNEL, EventKind.COPY, EventKind.LAUNCH, EventKind.OPERATOR, EventKind.ANNOTATION)
+KEPT = (EventKind.KERNEL, EventKind.COPY, EventKind.LAUNCH, EventKind.OPERATOR, EventKind.ANNOTATION, EventKind.TOOL)
 
 
 class Number(str):

@@ -4,7 +4,7 @@ Every category is a union of spans. An instant counts for the first category tha
 of a category is what it adds to the union of those before it, and the five add up to the window by construction.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Final
@@ -13,6 +13,7 @@ import numpy as np
 
 from perfkit.analysis.per_rank.classify import Device, Names, data_loading_rows, nested_on_thread, rows_by_key
 from perfkit.analysis.per_rank.steps import Steps
+from perfkit.schema.idle import IdleNs
 from perfkit.schema.rank import ExposedNs, Loads, StepBreakdown, TotalNs
 from perfkit.trace.events import EventKind, Events
 from perfkit.trace.intervals import (
@@ -99,8 +100,10 @@ def _operators_apart(events: Events) -> Iterator[Ints]:
             yield on_thread[group]
 
 
-def break_down(events: Events, names: Names, activity: Activity, steps: Steps) -> list[StepBreakdown]:
-    """Return one record per step; `exposed_ns` sums exactly to `wall_ns`."""
+def break_down(
+    events: Events, names: Names, activity: Activity, steps: Steps, idle: Sequence[IdleNs]
+) -> list[StepBreakdown]:
+    """Return one record per step; `exposed_ns` sums exactly to `wall_ns`, and `idle`, one per step, to `overhead`."""
     start, end = steps.bounds[:-1], steps.bounds[1:]
     categories = (activity.compute, activity.communication, activity.memcpy, activity.data_loading)
     total = [measure(spans, start, end) for spans in categories]
@@ -114,6 +117,7 @@ def break_down(events: Events, names: Names, activity: Activity, steps: Steps) -
         zip(*exposed.tolist(), strict=True),
         zip(*(column.tolist() for column in total), strict=True),
         loads,
+        idle,
         strict=True,
     )
     return [
@@ -124,8 +128,9 @@ def break_down(events: Events, names: Names, activity: Activity, steps: Steps) -
             exposed_ns=ExposedNs(**dict(zip(_EXPOSED, exposed_ns, strict=True))),
             total_ns=TotalNs(**dict(zip(_TOTAL, total_ns, strict=True))),
             loads=of_step,
+            idle_ns=idle_ns,
         )
-        for number, start_ns, wall_ns, exposed_ns, total_ns, of_step in columns
+        for number, start_ns, wall_ns, exposed_ns, total_ns, of_step, idle_ns in columns
     ]
 
 

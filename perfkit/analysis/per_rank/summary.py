@@ -13,6 +13,7 @@ from perfkit.analysis.per_rank.breakdown import break_down, find_activity
 from perfkit.analysis.per_rank.classify import Device, classify_names, find_device
 from perfkit.analysis.per_rank.collective_calls import CollectiveCalls, collect_calls
 from perfkit.analysis.per_rank.collectives import find_collectives, tabulate_collectives
+from perfkit.analysis.per_rank.idle.tabulate import explain_idle
 from perfkit.analysis.per_rank.lost_device import lost_device
 from perfkit.analysis.per_rank.memory import tabulate_memory
 from perfkit.analysis.per_rank.operators import names_cut, tabulate_operators
@@ -25,6 +26,7 @@ from perfkit.analysis.per_rank.sharding.passes import find_passes
 from perfkit.analysis.per_rank.steps import BEFORE_THE_FIRST, Steps, find_steps
 from perfkit.errors import TraceError, UsageError
 from perfkit.schema.common import Finding
+from perfkit.schema.idle import IdleTime
 from perfkit.schema.kernel_rules import KernelRule
 from perfkit.schema.rank import CollectiveStat, MemoryUse, OperatorStat, PhaseStat, StepBreakdown
 from perfkit.schema.sharding import IssuedCollectives, ShardedParameters
@@ -47,6 +49,7 @@ class TraceSummary(Struct, frozen=True, kw_only=True):
     sharded_parameters: ShardedParameters | None
     phases: list[PhaseStat]
     memory: list[MemoryUse]
+    idle: IdleTime
     calls: CollectiveCalls
     pipeline: PipelineActions | None = None
     """None if no micro-batches of a pipeline are annotated."""
@@ -97,7 +100,8 @@ def summarize_trace(
     recorded = header.perfkit.pipeline if header.perfkit else None
     pipeline = find_pipeline_actions(events, device, activity, collectives, steps, recorded)
     counts = {kind.name.lower(): count for kind, count in sorted(trace.counts.items())}
-    breakdown = break_down(events, names, activity, steps)
+    idle = explain_idle(events, trace.frames, names, device, activity, steps, step_marker)
+    breakdown = break_down(events, names, activity, steps, idle.steps)
     operators, distinct = tabulate_operators(events, names, device, activity, steps)
     findings += names_cut(operators, distinct)
     phases = tabulate_phases(events, names, steps, step_marker)
@@ -115,6 +119,7 @@ def summarize_trace(
         sharded_parameters=sharding,
         phases=phases,
         memory=memory,
+        idle=idle.time,
         calls=collect_calls(collectives, activity, steps),
         pipeline=pipeline,
         communicated=bool(len(activity.communication.start) or len(collectives.start)),

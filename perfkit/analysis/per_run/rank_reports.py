@@ -10,6 +10,7 @@ from perfkit.analysis.per_rank.summary import TraceSummary
 from perfkit.analysis.per_run.rank_assignment import assign_ranks
 from perfkit.schema.aggregate import (
     add_collectives,
+    add_idle_times,
     add_issued,
     add_operators,
     add_phases,
@@ -121,6 +122,7 @@ def _rank_report(rank: int | None, traces: list[NamedSummary]) -> RankReport:
         issued_collectives=add_issued(row for summary in summaries for row in summary.issued_collectives),
         sharded_parameters=add_sharding(summary.sharded_parameters for summary in summaries),
         memory=join_memory(use for summary in summaries for use in summary.memory),
+        idle=add_idle_times(summary.idle for summary in summaries),
         events={
             kind: sum(summary.counts.get(kind, 0) for summary in summaries)
             for kind in sorted({kind for summary in summaries for kind in summary.counts})

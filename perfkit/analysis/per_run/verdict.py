@@ -10,6 +10,7 @@ from perfkit.analysis.cross_rank.straggler_sentences import one_off_clause, stra
 from perfkit.analysis.per_run.bubble_verdict import Bubble, find_bubble
 from perfkit.schema.common import CATEGORIES, Category, Finding
 from perfkit.schema.cross_rank import CrossRankSummary
+from perfkit.schema.idle import CAUSE_WORDS, CAUSES
 from perfkit.schema.pipeline import Pipeline
 from perfkit.schema.rank import RankReport
 from perfkit.schema.run import Bound, DataLoading, Efficiency, ProfilerCost, Verdict
@@ -23,7 +24,8 @@ _MIN_GAIN: Final = 0.05
 """Share of the step that mending stragglers must be able to save for the verdict to name them."""
 
 _MAJORITY: Final = 0.5
-"""Share of exposed communication from which unmatched collectives hide how much of it is waiting."""
+"""Share of exposed communication from which unmatched collectives hide how much of it is waiting; share of idle time
+from which a cause is named."""
 
 _MIN_SHOWN_SHARE: Final = 0.005
 """A smaller share would be shown as 0 %."""
@@ -215,10 +217,24 @@ def _loss_details(
     parts = []
     if loss == "communication":
         parts = [part for part in (_top_collective(ranks), _wait_share(efficiency, compared)) if part]
+    elif loss == "overhead":
+        parts = _top_idle_cause(ranks)
     elif loss == "data_loading" and loading:
         where = f" on rank {loading.max_rank}" if loading.max_rank is not None else ""
         parts = [f"slowest load: {duration(loading.max_ns)}{where}"]
     return f" ({', '.join(parts)})" if parts else ""
+
+
+def _top_idle_cause(ranks: list[RankReport]) -> list[str]:
+    """Return the cause of most of the idle time; nothing if none is, or causes are unknown."""
+    steps = [step for rank in ranks for step in rank.steps]
+    known = [step.idle_ns for step in steps if step.idle_ns is not None]
+    total_ns = sum(step.exposed_ns.overhead for step in steps)
+    by_cause = {cause: sum(getattr(idle_ns, cause) for idle_ns in known) for cause in CAUSES}
+    cause = max(CAUSES, key=lambda name: by_cause[name])
+    if len(known) < len(steps) or by_cause[cause] < _MAJORITY * total_ns or not total_ns:
+        return []
+    return [f"{_percent(by_cause[cause] / total_ns)} of it {CAUSE_WORDS[cause]}"]
 
 
 def _profiler_sentence(

@@ -5,6 +5,7 @@ from typing import Final
 
 from perfkit.report.content import aggregates as sums
 from perfkit.report.content.document import Cell, Column, Table
+from perfkit.report.content.idle import per_step
 from perfkit.schema.rank import PhaseStat
 from perfkit.schema.run import RunReport
 from perfkit.util.formatting import duration, escape_unprintable, format_percent
@@ -34,7 +35,7 @@ def phases(run: RunReport, top: int) -> Table | None:
         [
             (
                 Cell(escape_unprintable(row.name)),
-                Cell(_per_step(row.count, steps)),
+                Cell(per_step(row.count, steps)),
                 Cell(duration(row.total_ns / steps)),
                 Cell(format_percent(row.total_ns / wall)),
                 Cell(duration(row.total_ns / row.count)),
@@ -44,11 +45,6 @@ def phases(run: RunReport, top: int) -> Table | None:
         ],
         ". ".join(filter(None, (f"{left} more" if left > 0 else "", _closure_remark(merged, wall)))),
     )
-
-
-def _per_step(count: int, steps: int) -> str:
-    """Return how often something happens per step, or in how many steps if not in each."""
-    return f"{count / steps:.3g}" if count >= steps else f"{count} in {steps}"
 
 
 def _closure_remark(phases: Sequence[PhaseStat], wall_ns: int) -> str:

@@ -1,7 +1,7 @@
 """Turns a `Report` into the `Document` that the renderers draw."""
 
+from perfkit.report.content import idle, sharding
 from perfkit.report.content import run_tables as tables
-from perfkit.report.content import sharding
 from perfkit.report.content.cross_check import cross_check
 from perfkit.report.content.cross_rank import efficiency, fits, shared_collectives
 from perfkit.report.content.dimensions import by_dimension
@@ -61,6 +61,8 @@ def _section(run: RunReport, top: int, whole: bool, alone: bool) -> Section:
             tables.ranks(run),
             *pipelines(run),
             tables.slowest_steps(run, top),
+            idle.causes(run),
+            idle.details(run, top),
             tables.data_loading(run),
             tables.memory(run),
             phases(run, top),

@@ -6,11 +6,13 @@ from itertools import chain
 from typing import Final, TextIO
 
 from perfkit.report.dataframes import (
+    IDLE_COLUMNS,
     ISSUED_COLUMNS,
     OPTION_COLUMNS,
     POINT_COLUMNS,
     STEP_COLUMNS,
     Value,
+    idle_rows,
     issued_rows,
     option_rows,
     point_rows,
@@ -40,6 +42,11 @@ def write_steps(report: Report, stream: TextIO, *, top: int) -> None:  # noqa: A
 def write_collectives(report: Report, stream: TextIO, *, top: int) -> None:  # noqa: ARG001  writes all rows
     """Write one row per dimension, operator, phase and layer of collective and rank."""
     _write_records(ISSUED_COLUMNS, issued_rows(report), stream)
+
+
+def write_idle(report: Report, stream: TextIO, *, top: int) -> None:  # noqa: ARG001  writes all rows
+    """Write one row per cause and detail of idle time and rank."""
+    _write_records(IDLE_COLUMNS, idle_rows(report), stream)
 
 
 def write_points(report: Report, stream: TextIO, *, top: int) -> None:  # noqa: ARG001  writes all rows

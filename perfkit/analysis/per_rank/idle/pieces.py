@@ -1,0 +1,113 @@
+"""Pieces of idle time, each with one cause, and the texts that name what ran."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfkit.schema import idle as words
+from perfkit.schema.idle import CAUSES
+from perfkit.trace.events import Events, PythonFrames
+from perfkit.trace.intervals import Ints
+
+(
+    SYNCHRONISATION,
+    LAUNCH_BOUND,
+    HOST_WORK,
+    ALLOCATION,
+    COMPILATION,
+    DEPENDENCY,
+    NOT_RUNNING,
+    PROFILER,
+    UNKNOWN,
+) = range(len(CAUSES))
+"""Places in `CAUSES`."""
+
+FIXED: Final = (
+    "between operators",
+    "from launch to start",
+    "queued behind work of the same stream",
+    "queued while another stream worked",
+    words.QUEUED_FOR_NOTHING,
+    words.IN_GRAPH,
+    "between two steps",
+    words.NO_LAUNCH,
+    words.NOTHING_RECORDED,
+)
+"""Details that are no name of the trace."""
+(
+    BETWEEN_OPERATORS,
+    LAUNCH_LATENCY,
+    SAME_STREAM,
+    OTHER_STREAM,
+    QUEUED_FOR_NOTHING,
+    IN_GRAPH,
+    BETWEEN_STEPS,
+    NO_LAUNCH,
+    NOTHING_RECORDED,
+) = range(len(FIXED))
+"""Places in `FIXED`."""
+
+
+class Pieces(NamedTuple):
+    """Disjoint pieces of idle time; columns of shape (p,)."""
+
+    start: Ints
+    end: Ints
+    cause: NDArray[np.int8]
+    detail: Ints
+    """Number of a text."""
+    context: Ints
+    """Number of a text, or -1."""
+
+    def where(self, mask: NDArray[np.bool_] | Ints) -> "Pieces":
+        """Return the pieces in a mask, or at the given places."""
+        return Pieces(self.start[mask], self.end[mask], self.cause[mask], self.detail[mask], self.context[mask])
+
+
+def join(parts: Iterable[Pieces]) -> Pieces:
+    """Return all pieces in order of time."""
+    columns = zip(_NOTHING, *parts, strict=True)
+    start, end, cause, detail, context = (np.concatenate(column) for column in columns)
+    joined = Pieces(start, end, cause.astype(np.int8), detail, context)
+    return joined.where(np.argsort(start, kind="stable"))
+
+
+_EMPTY: Final = np.zeros(0, np.int64)
+_NOTHING: Final = Pieces(_EMPTY, _EMPTY, np.zeros(0, np.int8), _EMPTY, _EMPTY)
+
+
+def fixed_pieces(start: Ints, end: Ints, cause: int, detail: Ints) -> Pieces:
+    """Return pieces of one cause, without context."""
+    return Pieces(start, end, np.full(len(start), cause, np.int8), detail, np.full(len(start), -1, np.int64))
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """Numbers of texts: `FIXED`, then the names of events, then those of Python frames."""
+
+    events: Events
+    frames: PythonFrames
+
+    def of_event_name(self, name: Ints) -> Ints:
+        """Return the number of each event's name; -1 stays -1."""
+        return np.where(name >= 0, name + len(FIXED), -1)
+
+    def of_frame_name(self, name: Ints) -> Ints:
+        """Return the number of each frame's name; -1 stays -1."""
+        return np.where(name >= 0, name + len(FIXED) + len(self.events.names), -1)
+
+    def text(self, number: int) -> str | None:
+        """Return the text of a number; None for -1."""
+        if number < 0:
+            return None
+        for texts in (FIXED, self.events.names, self.frames.names):
+            if number < len(texts):
+                return texts[number]
+            number -= len(texts)
+        raise IndexError(number)
+
+    def __len__(self) -> int:
+        return len(FIXED) + len(self.events.names) + len(self.frames.names)

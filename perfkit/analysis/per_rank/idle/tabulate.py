@@ -1,0 +1,113 @@
+"""Sum the pieces of a rank's idle time by cause, detail and step."""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from perfkit.analysis.per_rank.annotations import annotation_rows
+from perfkit.analysis.per_rank.breakdown import Activity
+from perfkit.analysis.per_rank.classify import Device, Names
+from perfkit.analysis.per_rank.idle import pieces as causes
+from perfkit.analysis.per_rank.idle.attribution import attribute, find_gaps
+from perfkit.analysis.per_rank.idle.pieces import Pieces, Texts
+from perfkit.analysis.per_rank.steps import Steps
+from perfkit.schema.aggregate import add_idle_causes
+from perfkit.schema.idle import CAUSES, IdleCause, IdleNs, IdleTime
+from perfkit.trace.events import EventKind, Events, PythonFrames
+from perfkit.trace.intervals import Ints, Union
+
+_SHORT_KERNEL_NS: Final = 5_000
+
+
+class Idle(NamedTuple):
+    """Why a rank was idle: in all its steps, and in each."""
+
+    time: IdleTime
+    steps: list[IdleNs]
+
+
+def explain_idle(
+    events: Events,
+    frames: PythonFrames,
+    names: Names,
+    device: Device,
+    activity: Activity,
+    steps: Steps,
+    step_marker: str | None,
+) -> Idle:
+    """Return the causes of the steps' idle time; those of a step add up to its `overhead`."""
+    gaps = find_gaps(activity, steps)
+    found, texts = attribute(events, frames, names, device, steps, gaps, step_marker)
+    found = _joined(found, steps)
+    kernel_ns = _kernel_ns(events, device, steps)
+    time = IdleTime(
+        causes=_rows(found, texts),
+        gaps=len(gaps.start),
+        begun_in_synchronisation_ns=_begun_waiting(found, gaps),
+        kernels=len(kernel_ns),
+        short_kernels=int((kernel_ns < _SHORT_KERNEL_NS).sum()),
+        has_python_frames=bool(len(frames.name)),
+        has_annotations=bool(len(annotation_rows(events, names, steps, step_marker))),
+    )
+    return Idle(time, _by_step(found, steps))
+
+
+def _kernel_ns(events: Events, device: Device, steps: Steps) -> Ints:
+    rows = device.row[~device.is_copy & (steps.device_step >= 0)]
+    rows = rows[events.kind[rows] == EventKind.KERNEL]
+    return np.asarray(events.end_ns[rows] - events.start_ns[rows])
+
+
+def _joined(found: Pieces, steps: Steps) -> Pieces:
+    """Join neighbouring pieces of one cause and detail, within a step."""
+    if not len(found.start):
+        return found
+    step = np.searchsorted(steps.bounds, found.start, side="right")
+    same = (found.start[1:] == found.end[:-1]) & (step[1:] == step[:-1])
+    for column in (found.cause, found.detail, found.context):
+        same &= column[1:] == column[:-1]
+    first = np.concatenate(([True], ~same))
+    last = np.concatenate((~same, [True]))
+    return found.where(first)._replace(end=found.end[last])
+
+
+def _begun_waiting(found: Pieces, gaps: Union) -> int:
+    """Return the length of the gaps that begin while the host waits for the device."""
+    waits = found.start[found.cause == causes.SYNCHRONISATION]
+    begun = np.isin(gaps.start, waits, assume_unique=True)
+    return int((gaps.end - gaps.start)[begun].sum())
+
+
+def _by_step(found: Pieces, steps: Steps) -> list[IdleNs]:
+    step = np.searchsorted(steps.bounds, found.start, side="right") - 1
+    total_ns = np.zeros((len(steps.number), len(CAUSES)), np.int64)
+    np.add.at(total_ns, (step, found.cause), found.end - found.start)
+    return [IdleNs(**dict(zip(CAUSES, row, strict=True))) for row in total_ns.tolist()]
+
+
+def _rows(found: Pieces, texts: Texts) -> list[IdleCause]:
+    """Return one row per cause, detail and context."""
+    key = (found.cause.astype(np.int64) * len(texts) + found.detail) * (len(texts) + 1) + found.context + 1
+    keys, place = np.unique(key, return_inverse=True)
+    length = found.end - found.start
+    count = np.bincount(place, minlength=len(keys))
+    total_ns, max_ns = np.zeros(len(keys), np.int64), np.zeros(len(keys), np.int64)
+    np.add.at(total_ns, place, length)
+    np.maximum.at(max_ns, place, length)
+    parts = zip(keys.tolist(), count.tolist(), total_ns.tolist(), max_ns.tolist(), strict=True)
+    return add_idle_causes(_row(key, texts, figures) for key, *figures in parts)
+
+
+def _row(key: int, texts: Texts, figures: Sequence[int]) -> IdleCause:
+    rest, context = divmod(key, len(texts) + 1)
+    cause, detail = divmod(rest, len(texts))
+    count, total_ns, max_ns = figures
+    return IdleCause(
+        cause=CAUSES[cause],
+        detail=texts.text(detail) or "",
+        context=texts.text(context - 1),
+        count=count,
+        total_ns=total_ns,
+        max_ns=max_ns,
+    )

@@ -1,0 +1,218 @@
+"""What a run's idle time goes to, and what to do about it."""
+
+import re
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from perfkit.insights.dimension_advice import is_whole_model
+from perfkit.insights.run_context import RunContext
+from perfkit.schema.aggregate import OTHER_DETAILS, add_idle_times
+from perfkit.schema.idle import (
+    CAUSE_WORDS,
+    CAUSES,
+    IN_GRAPH,
+    NO_LAUNCH,
+    NOTHING_RECORDED,
+    QUEUED_FOR_NOTHING,
+    Cause,
+    IdleCause,
+    IdleTime,
+)
+from perfkit.util.formatting import duration, escape_unprintable, format_percent
+
+_NAMED_SHARE: Final = 0.25
+"""Share of a cause from which its largest part is named."""
+_MAJORITY: Final = 0.5
+_OPTIMIZER: Final = "Optimizer.step#"
+
+
+class IdlePart(NamedTuple):
+    """The largest cause of a run's idle time."""
+
+    cause: Cause
+    ns: float
+    """Per step and rank."""
+    rows: list[IdleCause]
+    """Its parts, largest first."""
+    idle: IdleTime
+    """All causes, over all ranks."""
+
+    @property
+    def largest(self) -> IdleCause:
+        """Its largest part."""
+        return self.rows[0]
+
+    @property
+    def total_ns(self) -> int:
+        """Over all steps and ranks."""
+        return sum(row.total_ns for row in self.rows)
+
+    def is_named(self) -> bool:
+        """Return whether its largest part is so large that it stands for the cause."""
+        return self.largest.detail != OTHER_DETAILS and self.largest.total_ns >= _NAMED_SHARE * self.total_ns
+
+    def is_program(self) -> bool:
+        """Return whether its largest part is known to be no data loading: a function, operator or call of a name."""
+        known = self.idle.has_python_frames or re.match(r"aten::|(cuda|hip|cu)[A-Z]", self.largest.detail) is not None
+        return self.is_named() and known and self.largest.detail not in _PHRASES
+
+
+def largest_cause(context: RunContext) -> IdlePart | None:
+    """Return the largest cause of idle time over all ranks; None if the causes of any rank are unknown."""
+    ranks = [rank for rank in context.run.ranks if any(step.step is not None for step in rank.steps)]
+    if any(rank.idle is None or any(step.step is None for step in rank.steps) for rank in ranks):
+        return None
+    idle = add_idle_times(rank.idle for rank in ranks)
+    if idle is None or not idle.causes:
+        return None
+    total_ns = {cause: sum(row.total_ns for row in idle.causes if row.cause == cause) for cause in CAUSES}
+    cause = max(CAUSES, key=lambda name: total_ns[name])
+    rows = [row for row in idle.causes if row.cause == cause]
+    return IdlePart(cause, total_ns[cause] / context.rank_steps, rows, idle)
+
+
+def describe(part: IdlePart, context: RunContext) -> str:
+    """Return what the cause takes per step, and what of it is largest, as the end of a sentence."""
+    whole = f"{duration(part.ns)} of it is {CAUSE_WORDS[part.cause]}"
+    if part.cause == "launch_bound" and part.idle.kernels:
+        share = format_percent(part.idle.short_kernels / part.idle.kernels)
+        whole += f" ({share} of the kernels run for less than 5 µs)"
+    if not part.is_named():
+        return f"{whole}, in many places"
+    row, steps = part.largest, context.rank_steps
+    if row.detail in _PHRASES:
+        return f"{whole}: {row.detail}"
+    where = f" in {escape_unprintable(row.context)}" if row.context else ""
+    takes = f"{duration(row.total_ns / steps)} per step"
+    often = f", {row.count / steps:,.3g} times" if row.count > steps else ""
+    most = "most of that" if row.total_ns >= _MAJORITY * part.total_ns else "the largest part"
+    return f"{whole}, {most} {escape_unprintable(row.detail)}{where} ({takes}{often})"
+
+
+_PHRASES: Final = (NO_LAUNCH, NOTHING_RECORDED, QUEUED_FOR_NOTHING, IN_GRAPH)
+
+
+def evidence(part: IdlePart, context: RunContext) -> dict[str, float]:
+    """Return the figures that the sentence rests on."""
+    figures = {"cause_ns": part.ns, "largest_ns": part.largest.total_ns / context.rank_steps}
+    if part.cause == "launch_bound" and part.idle.kernels:
+        figures["short_kernels_share"] = part.idle.short_kernels / part.idle.kernels
+    if part.cause == "synchronisation":
+        figures["begun_in_synchronisation_ns"] = part.idle.begun_in_synchronisation_ns / context.rank_steps
+    return figures
+
+
+def saving_ns(part: IdlePart, context: RunContext) -> float:
+    """Return what could be saved per step: the time of what the remedy is about.
+
+    Without a synchronisation, the whole of the gaps that it begins: the host would have the next work ready.
+    """
+    if part.cause in ("host_work", "not_running") and part.is_named():
+        return part.largest.total_ns / context.rank_steps
+    if part.cause != "synchronisation":
+        return part.ns
+    return max(part.ns, part.idle.begun_in_synchronisation_ns / context.rank_steps)
+
+
+def remedy(part: IdlePart, context: RunContext) -> str:
+    """Return what to do about the cause."""
+    return _REMEDIES[part.cause](part, context)
+
+
+def _synchronise_less(part: IdlePart, _context: RunContext) -> str:
+    name = part.largest.detail
+    if part.is_named() and re.match(r"aten::(to|_to_copy|copy_)$|(cuda|hip)Memcpy", name):
+        return "copy from pinned memory with non_blocking=True, and read results back only in some steps"
+    return "do not wait for the device in every step: read values (.item(), .cpu(), print) only in some, or later"
+
+
+def _launch_less(part: IdlePart, context: RunContext) -> str:
+    in_optimizer = sum(row.total_ns for row in part.rows if (row.context or row.detail).startswith(_OPTIMIZER))
+    if in_optimizer > _MAJORITY * part.total_ns:
+        return "use a fused optimizer (fused=True): it updates all parameters in a few launches"
+    # perfkit refuses to compile a model that is split or sharded.
+    if is_whole_model(context) and context.option("compile") is False:
+        return "use --compile, or a larger batch: fewer launches for the same work"
+    return "use a larger batch, torch.compile or CUDA graphs: fewer launches for the same work"
+
+
+_KNOWN_WORK: Final[tuple[tuple[str, str], ...]] = (
+    (
+        r"<built-in (function|method) collect\b",
+        "collect garbage outside of the steps, or rarely (gc.disable, gc.freeze)",
+    ),
+    (
+        r"torch/serialization\.py|torch/distributed/checkpoint/|.*save_checkpoint",
+        "save less often, or while training goes on (torch.distributed.checkpoint.async_save)",
+    ),
+    (r"<built-in (function print|method (write|flush) )|logging/__init__\.py", "print and log less often"),
+    (r"(cuda|hip)\w*Launch\w*|cuLaunch\w*", "record more warm-up steps: a first launch loads the kernel's code"),
+    (r"aten::", "do this on the device, or in the workers of the data loader"),
+)
+"""What host work is called, and what to do about it; the first match counts."""
+
+
+def _work_less(part: IdlePart, context: RunContext) -> str:
+    row = part.largest
+    if not part.is_named():
+        return f"find what the host does between launches{_stacks(part.idle, context)}"
+    for pattern, advice in _KNOWN_WORK:
+        if re.match(pattern, row.detail):
+            return advice
+    what = escape_unprintable(row.detail)
+    return f"speed up {what}, do it less often, or in another thread or process{_stacks(part.idle, context)}"
+
+
+def _stacks(idle: IdleTime, context: RunContext) -> str:
+    if idle.has_python_frames:
+        return ""
+    how = "--with-stack" if context.option("with_stack") is not None else "with_stack=True"
+    return f"; record Python functions to see which ({how})"
+
+
+def _allocate_less(part: IdlePart, _context: RunContext) -> str:
+    names = [row.detail for row in part.rows]
+    if not any("Free" in name for name in names):
+        return "record more warm-up steps: the allocator keeps what it once got from the device"
+    variable = "PYTORCH_HIP_ALLOC_CONF" if names[0].startswith("hip") else "PYTORCH_CUDA_ALLOC_CONF"
+    return f"use less memory, or {variable}=expandable_segments:True: the allocator gives memory back to get other"
+
+
+def _compile_before(_part: IdlePart, _context: RunContext) -> str:
+    return "record more warm-up steps; if it goes on, find what recompiles (TORCH_LOGS=recompiles)"
+
+
+def _wait_less_on_device(part: IdlePart, _context: RunContext) -> str:
+    if part.largest.detail == QUEUED_FOR_NOTHING and part.is_named():
+        return "check what else uses the device, and whether the trace lacks kernels"
+    return "use fewer, larger kernels"
+
+
+def _run_more(part: IdlePart, _context: RunContext) -> str:
+    row = part.largest
+    if not part.is_named() or row.context is None:
+        return "find what the thread that trains waits for"
+    return f"find what {escape_unprintable(row.context)} waits for, or do it in another thread"
+
+
+def _profile_less(_part: IdlePart, _context: RunContext) -> str:
+    return "record less (no stacks, no shapes), or judge by steps without the profiler"
+
+
+def _record_more(part: IdlePart, context: RunContext) -> str:
+    if part.largest.detail == NO_LAUNCH:
+        return "record the host too (ProfilerActivity.CPU): without launches nothing tells what the device waited for"
+    return "annotate the program (record_function)" + _stacks(part.idle, context)
+
+
+_REMEDIES: Final[dict[Cause, Callable[[IdlePart, RunContext], str]]] = {
+    "synchronisation": _synchronise_less,
+    "launch_bound": _launch_less,
+    "host_work": _work_less,
+    "allocation": _allocate_less,
+    "compilation": _compile_before,
+    "dependency": _wait_less_on_device,
+    "not_running": _run_more,
+    "profiler": _profile_less,
+    "unknown": _record_more,
+}

@@ -1,0 +1,95 @@
+"""Causes of a rank's idle time (metrics.md section 14)."""
+
+from collections.abc import Mapping
+from typing import Final, Literal, get_args
+
+from msgspec import Struct
+
+Cause = Literal[
+    "synchronisation",
+    "launch_bound",
+    "host_work",
+    "allocation",
+    "compilation",
+    "dependency",
+    "not_running",
+    "profiler",
+    "unknown",
+]
+CAUSES: Final[tuple[Cause, ...]] = get_args(Cause)
+CAUSE_WORDS: Final[Mapping[Cause, str]] = {
+    "synchronisation": "waiting for the device",
+    "launch_bound": "launching",
+    "host_work": "host work",
+    "allocation": "allocating device memory",
+    "compilation": "compiling or loading code",
+    "dependency": "queued on the device",
+    "not_running": "host thread waiting",
+    "profiler": "profiler",
+    "unknown": "unknown",
+}
+"""What the causes are called in sentences and tables."""
+
+NO_LAUNCH: Final = "no launch was recorded for the next kernel"
+NOTHING_RECORDED: Final = "no operator, annotation or Python function was recorded"
+QUEUED_FOR_NOTHING: Final = "the next kernel was queued, and the trace does not show what it waited for"
+IN_GRAPH: Final = "between the kernels of a graph"
+"""Details that are no name of the trace; `perfkit.analysis.per_rank.idle.pieces` has all of them."""
+
+
+class IdleNs(Struct, frozen=True, kw_only=True, gc=False):
+    """Idle time of a step by cause; sums exactly to the step's `exposed_ns.overhead`."""
+
+    synchronisation: int
+    """The host waited for the device, or for a copy."""
+    launch_bound: int
+    """The host was issuing work, and the device had none left."""
+    host_work: int
+    """The host did something else than issuing: Python, libraries, operators on the CPU."""
+    allocation: int
+    """The host allocated or released memory of the device."""
+    compilation: int
+    """The host compiled or loaded code."""
+    dependency: int
+    """The next kernel had been launched, and waited for something on the device."""
+    not_running: int
+    """The host's thread slept, or waited for a lock, another thread or the network."""
+    profiler: int
+    """The profiler worked."""
+    unknown: int
+    """The trace does not show what the host did."""
+
+
+class IdleCause(Struct, frozen=True, kw_only=True, gc=False):
+    """Idle time of one cause and detail, summed over a rank's steps."""
+
+    cause: Cause
+    detail: str
+    """Operator, runtime call, Python function or annotation that ran; or a sentence where none did."""
+    context: str | None
+    """Python function, annotation or operator that `detail` ran in; None if unknown."""
+    count: int
+    """How often the device (without one: the operators) paused for it."""
+    total_ns: int
+    max_ns: int
+    """Longest single pause."""
+
+
+class IdleTime(Struct, frozen=True, kw_only=True):
+    """Why a rank was idle, summed over its steps."""
+
+    causes: list[IdleCause]
+    """By time, largest first; at most 100 rows, and one per cause for all others."""
+    gaps: int
+    """Number of maximal spans of idle time, cut at the bounds of steps."""
+    begun_in_synchronisation_ns: int
+    """Idle time of the gaps that began while the host was waiting for the device: at most this is saved where the host
+    waits no more and has the next work ready."""
+    kernels: int
+    """Kernels launched in the steps; 0 without a device."""
+    short_kernels: int
+    """Those of them that ran for less than 5 us, about what launching one takes."""
+    has_python_frames: bool
+    """Whether Python functions were recorded (`with_stack`)."""
+    has_annotations: bool
+    """Whether the program annotated anything but steps within them."""

@@ -1,0 +1,66 @@
+"""Causes of idle time add up to it, to the nanosecond, on generated and on real traces."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from perfkit.analysis.per_rank.summary import TraceSummary, summarize_trace
+from perfkit.errors import TraceError
+from perfkit.schema.idle import CAUSES
+from perfkit.trace.reader import read_trace
+from tests.support import generated_traces as traces
+from tests.support import trace_builder
+
+REAL = Path(__file__).parents[1] / "data" / "traces"
+
+
+def check(summary: TraceSummary) -> None:
+    by_cause = dict.fromkeys(CAUSES, 0)
+    for step in summary.steps:
+        assert step.idle_ns is not None
+        parts = msgspec.structs.asdict(step.idle_ns)
+        assert sum(parts.values()) == step.exposed_ns.overhead
+        assert all(part >= 0 for part in parts.values())
+        by_cause = {cause: by_cause[cause] + parts[cause] for cause in CAUSES}
+    for cause, total_ns in by_cause.items():
+        rows = [row for row in summary.idle.causes if row.cause == cause]
+        assert sum(row.total_ns for row in rows) == total_ns
+        assert all(0 < row.max_ns <= row.total_ns <= row.count * row.max_ns for row in rows)
+    assert summary.idle.begun_in_synchronisation_ns <= sum(by_cause.values())
+
+
+@st.composite
+def stretched(draw: st.DrawFn) -> dict[str, Any]:
+    """Return a generated trace with Python frames and tools' work, its times stretched to where limits apply."""
+    document = draw(traces.traces())
+    factor = draw(st.sampled_from((1, 100, 3000)))
+    for event in document["traceEvents"]:
+        if event.get("cat") in ("python_function", "cpu_op", "cuda_runtime", "kernel") and "dur" in event:
+            event["dur"] = event["dur"] * factor
+        if event.get("cat") == "overhead":
+            event["name"] = draw(st.sampled_from(("Activity Buffer Request", "Lazy Function Loading")))
+        if event.get("cat") == "cuda_runtime":
+            event["name"] = draw(
+                st.sampled_from(("cudaLaunchKernel", "cudaStreamSynchronize", "cudaMalloc", "cudaGraphLaunch"))
+            )
+    return document
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(document=stretched())
+def test_generated_traces(document: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = trace_builder.write(document, tmp_path_factory.getbasetemp() / "generated.json")
+    try:
+        summary = summarize_trace(read_trace(path), path.name)
+    except TraceError:  # no step and no work
+        return
+    check(summary)
+
+
+@pytest.mark.parametrize("path", sorted(REAL.rglob("*.json.gz")), ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_real_traces(path: Path) -> None:
+    check(summarize_trace(read_trace(path), path.name))
