@@ -7,6 +7,7 @@ names. The potential saving is an upper bound: the exposed time itself.
 from typing import Final
 
 from perfkit.insights.collective_rules import BUFFERS, TINY
+from perfkit.insights.expert_rules import EXPERTS
 from perfkit.insights.rule import InsightDraft, Rule
 from perfkit.insights.run_context import RunContext, stragglers_of
 from perfkit.insights.sharding_rules import SHARDING_RULES
@@ -232,7 +233,7 @@ TRANSFER: Final = Rule("transfer", _transfer)
 INPUT: Final = Rule("input", _input)
 HOST: Final = Rule("host", _host)
 COPIES: Final = Rule("copies", _copies)
-RULES: Final = (OVERSUBSCRIBED, WAITING, TRANSFER, TINY, BUFFERS, *SHARDING_RULES, INPUT, HOST, COPIES)
+RULES: Final = (OVERSUBSCRIBED, WAITING, TRANSFER, TINY, BUFFERS, *SHARDING_RULES, EXPERTS, INPUT, HOST, COPIES)
 """Evaluated on each run, in this order."""
 
 

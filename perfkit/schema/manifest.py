@@ -69,6 +69,21 @@ class MeshDimension(Struct, frozen=True, kw_only=True):
     """Ranks of each process group along it; every rank is in one."""
 
 
+class ExpertLoad(Struct, frozen=True, kw_only=True):
+    """Tokens that the experts of one layer got per step, the mean over all steps.
+
+    A token that goes to two experts counts twice. The imbalance is the largest number divided by the mean.
+    """
+
+    layer: int
+    expert_tokens: list[float]
+    """By expert, from all ranks together."""
+    rank_tokens: list[float]
+    """By rank: of the experts that it has."""
+    expert_imbalance: float
+    rank_imbalance: float
+
+
 class World(Struct, frozen=True, kw_only=True):
     """Layout of the ranks over nodes."""
 
@@ -179,6 +194,8 @@ class RunManifest(Struct, frozen=True, kw_only=True):
     step_kinds: list[StepKind] = []
     """One per step, the same on all ranks; of a failed run, up to the last step in `ranks`."""
     ranks: list[RankRecord] = []
+    experts: list[ExpertLoad] = []
+    """One per layer with a mixture of experts."""
     throughput: Throughput | None = None
     file_bandwidth: FileBandwidth | None = None
     """None if the samples do not come from a file of perfkit's, or it could not be read (see `unknown`)."""

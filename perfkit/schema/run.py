@@ -9,6 +9,7 @@ from perfkit.schema.cross_rank import CrossRankSummary
 from perfkit.schema.display import RunPlots
 from perfkit.schema.manifest import FileBandwidth, Injection, Throughput
 from perfkit.schema.rank import RankReport
+from perfkit.schema.sharding import DividedWork
 
 
 class DataLoading(Struct, frozen=True, kw_only=True):
@@ -192,3 +193,5 @@ class RunReport(RunPlots, Struct, frozen=True, kw_only=True):
     """Empty without a manifest, or if the run failed early."""
     step_times: StepTimes | None = None
     """None without a manifest, or if the run failed early."""
+    divided_work: list[DividedWork] = []
+    """One per dimension of `tp`, `cp` and `ep` that has communication."""

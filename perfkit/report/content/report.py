@@ -4,6 +4,7 @@ from perfkit.report.content import run_tables as tables
 from perfkit.report.content import sharding
 from perfkit.report.content.cross_check import cross_check
 from perfkit.report.content.cross_rank import efficiency, fits, shared_collectives
+from perfkit.report.content.divided_work import divided_work
 from perfkit.report.content.document import Document, InsightItem, Section, Tone
 from perfkit.report.content.phases import phases
 from perfkit.report.content.run_facts import finding_lines, findings, key_values
@@ -66,6 +67,7 @@ def _section(run: RunReport, top: int, whole: bool, alone: bool) -> Section:
             sharding.by_phase(run),
             sharding.by_layer(run, top),
             sharding.gathers(run),
+            divided_work(run),
             shared_collectives(run, top),
             fits(run),
             cross_check(run.cross_check, top),
