@@ -10,8 +10,8 @@ from perfkit.schema.sharding import ROOT_LAYER
 from perfkit.trace.events import EventKind, Events
 from perfkit.trace.intervals import Ints
 
-FSDP: Final = ("FSDP::", "FullyShardedDataParallel.")
-"""Beginnings of the annotations of torch's FSDP2 and FSDP1."""
+FSDP: Final = ("FSDP::", "FullyShardedDataParallel._")
+"""Beginnings of the annotations of what torch's FSDP2 and FSDP1 do; `.forward` of FSDP1 contains the model's own."""
 _LAYER: Final = re.compile(r"FSDP::\w+(?: for | \()(?P<layer>[^()]+)\)?$")
 """FSDP2 appends the names of the modules whose parameters are together, unless they are the root's."""
 UNKNOWN: Final = -1
