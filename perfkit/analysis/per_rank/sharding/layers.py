@@ -42,9 +42,9 @@ def find_layers(events: Events, issue_row: Ints) -> Layers:
     # Versions of torch that name no layer would make all of them the root's.
     if not any(name is not None and name != ROOT_LAYER for name in given):
         return Layers([], np.full(len(site), UNKNOWN, np.int64), site)
-    names = list(dict.fromkeys(name for name in given if name is not None))
-    numbers = [UNKNOWN if name is None else names.index(name) for name in given]
-    return Layers(names, np.array(numbers, np.int64)[place], site)
+    number = {name: k for k, name in enumerate(dict.fromkeys(name for name in given if name is not None))}
+    numbers = [UNKNOWN if name is None else number[name] for name in given]
+    return Layers(list(number), np.array(numbers, np.int64)[place], site)
 
 
 def _layer(annotation: str) -> str | None:
