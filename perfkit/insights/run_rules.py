@@ -8,6 +8,7 @@ from typing import Final
 
 from perfkit.insights.collective_rules import BUFFERS, TINY
 from perfkit.insights.dimension_advice import is_whole_model, reduce_transfer, spans_hosts
+from perfkit.insights.expert_rules import EXPERTS
 from perfkit.insights.idle import IdlePart, describe, evidence, largest_cause, remedy, saving_ns
 from perfkit.insights.pipeline_rules import BUBBLE, HEAVY_STAGE
 from perfkit.insights.rule import InsightDraft, Rule
@@ -286,6 +287,7 @@ RULES: Final = (
     TINY,
     BUFFERS,
     *SHARDING_RULES,
+    EXPERTS,
     INPUT,
     HOST,
     COPIES,

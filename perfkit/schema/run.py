@@ -11,6 +11,7 @@ from perfkit.schema.display import RunPlots
 from perfkit.schema.manifest import FileBandwidth, Injection, Throughput
 from perfkit.schema.pipeline import Pipeline
 from perfkit.schema.rank import RankReport
+from perfkit.schema.sharding import DividedWork
 
 
 class DataLoading(Struct, frozen=True, kw_only=True):
@@ -200,3 +201,5 @@ class RunReport(RunPlots, Struct, frozen=True, kw_only=True):
     """None without a manifest, or if the run failed early."""
     pipelines: list[Pipeline] = []
     """Those with the largest bubbles first; empty if no micro-batches of a pipeline are annotated."""
+    divided_work: list[DividedWork] = []
+    """One per dimension of `tp`, `cp` and `ep` that has communication."""

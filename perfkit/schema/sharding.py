@@ -77,3 +77,29 @@ class ShardedParameters(Struct, frozen=True, kw_only=True):
     reductions_exposed_ns: int
     tail_ns: int
     """The part of it after the last compute that a pass issued before its last reduction."""
+
+
+class DividedWork(Struct, frozen=True, kw_only=True):
+    """Communication along one dimension that divides the work of layers; means per step and rank."""
+
+    dimension: Literal["tp", "cp", "ep"]
+    collectives: float
+    """Number of them; of a ring, sends and receives."""
+    bytes: float | None
+    """None if a size is unknown."""
+    total_ns: float
+    exposed_ns: float
+    compute_ns: float
+    """Compute of the same steps."""
+    attention_ns: float | None
+    """The part of it that is attention, which could hide the ring of `cp`; None of others, or if no name tells it."""
+    wait_ns: float | None
+    """Waiting for other ranks in matched collectives; None if unknown."""
+    tokens: int | None
+    """Tokens of a rank's batch in a step; None if unknown."""
+    layers: int | None
+    """Layers of the model; None if unknown."""
+    sequence_parallel: bool | None
+    """Whether reduce_scatters have replaced most of the all_reduces of forward; None of others than `tp`."""
+    imbalance: float | None
+    """Tokens of the rank with the most, added up over layers, divided by those of the mean rank; None if unknown."""

@@ -13,15 +13,18 @@ GATHER_STREAM = 20
 REDUCE_STREAM = 24
 AUTOGRAD_THREAD = 2
 COMPUTE_THREAD = 3
+STEP_US = 1000
 ELEMENTS = 1000
 """float32 elements of what all ranks gather."""
 
 
 class ShardedTrace:
-    """One step of a rank of FSDP2: passes on the host, kernels on the device; times in microseconds."""
+    """Steps of 1 ms of a rank of FSDP2: passes on the host, kernels on the device; times in microseconds."""
 
-    def __init__(self, *, step_us: int = 1000) -> None:
-        self._builder = TraceBuilder(0, 2).step(1, 0, step_us)
+    def __init__(self, rank: int = 0, steps: int = 1) -> None:
+        self._builder = TraceBuilder(rank, 2)
+        for step in range(steps):
+            self._builder.step(step, STEP_US * step, STEP_US)
         self._correlation = 0
 
     def forward(self, start: int, dur: int) -> Self:
@@ -76,9 +79,13 @@ class ShardedTrace:
         self._builder.kernel(name, start, dur, self._correlation, stream)
         return self
 
+    def write(self, path: Path) -> Path:
+        """Write the trace, and return its path."""
+        return self._builder.write(path)
+
     def summary(self, folder: Path) -> TraceSummary:
         """Return the analysis of the trace, written to a folder."""
-        return summarize_trace(read_trace(self._builder.write(folder / "rank0.json")), "rank0.json")
+        return summarize_trace(read_trace(self.write(folder / "rank0.json")), "rank0.json")
 
     def gathers(self, folder: Path) -> dict[str | None, ParameterGathers]:
         """Return the all-gathers by layer, if each layer gathers in one phase only."""

@@ -13,6 +13,7 @@ from perfkit.analysis.cross_rank.pipelines.bubbles import find_pipelines
 from perfkit.analysis.cross_rank.point_to_point import split_receives
 from perfkit.analysis.cross_rank.summary import summarize_cross_rank
 from perfkit.analysis.per_run.data_loading import data_loading
+from perfkit.analysis.per_run.divided_work import divided_work
 from perfkit.analysis.per_run.findings import run_findings
 from perfkit.analysis.per_run.manifest_metrics import manifest_metrics
 from perfkit.analysis.per_run.profiler_cost import profiler_cost
@@ -80,6 +81,7 @@ def build_run_report(
         cross_rank=compared,
         dimensions=dimensions,
         pipelines=pipelines,
+        divided_work=divided_work(ranks, compared, manifest),
         findings=sorted(findings, key=lambda finding: _SEVERITY[finding.severity]),
         **(manifest_metrics(manifest) if manifest else {}),
     )

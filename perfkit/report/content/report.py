@@ -5,6 +5,7 @@ from perfkit.report.content import run_tables as tables
 from perfkit.report.content.cross_check import cross_check
 from perfkit.report.content.cross_rank import efficiency, fits, shared_collectives
 from perfkit.report.content.dimensions import by_dimension
+from perfkit.report.content.divided_work import divided_work
 from perfkit.report.content.document import Document, InsightItem, Section, Tone
 from perfkit.report.content.phases import phases
 from perfkit.report.content.pipelines import pipelines
@@ -72,6 +73,7 @@ def _section(run: RunReport, top: int, whole: bool, alone: bool) -> Section:
             sharding.by_phase(run),
             sharding.by_layer(run, top),
             sharding.gathers(run),
+            divided_work(run),
             shared_collectives(run, top),
             fits(run),
             cross_check(run.cross_check, top),

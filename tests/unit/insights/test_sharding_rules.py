@@ -1,15 +1,18 @@
 """Advice on sharded parameters: where it is true, and where nothing is said."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+import perfkit
 from perfkit.schema.report import Insight
 from perfkit.schema.run import RunReport
 from perfkit.schema.sharding import ParameterGathers, ShardedParameters
 from tests.support.report_builders import MS, make_across
 from tests.support.scaling_builders import make_ranks, make_scaled
+from tests.support.sharded_traces import STEP_US, ShardedTrace
 from tests.unit.insights.test_insights import QUIET, found
 from tests.unit.report.test_sharding_content import make_gathers, make_sharded
 
@@ -166,3 +169,47 @@ def test_many_small_units_are_mostly_latency() -> None:
 )
 def test_few_large_or_fast_ones_need_no_larger_units(changes: dict[str, Any]) -> None:
     assert said("fsdp_wrap", gathering(**changes)) is None
+
+
+def write_training(folder: Path, *, issued_ahead: bool, reshards: bool = False) -> None:
+    """Write two steps of two ranks whose forward gathers two layers, the first in 100 µs, the second in 200 µs.
+
+    With `issued_ahead` the second is issued when the first has been gathered, and runs beside the first's kernel of
+    300 µs; else when that has ended. With `reshards` backward gathers it again, in 90 µs.
+    """
+    for rank in range(2):
+        trace = ShardedTrace(rank, steps=2)
+        for at in (0, STEP_US):
+            trace.forward(at, 700).gather("layers.0", at + 5, at + 10, 100).compute(at + 8, at + 110, 300)
+            second = at + 110 if issued_ahead else at + 410
+            trace.gather("layers.1", second - 5, second, 200).compute(at + 9, second + 200, 100)
+            if reshards:
+                trace.backward(at + 800, 150).gather("layers.1", at + 801, at + 805, 90, thread=2)
+        trace.write(folder / f"rank{rank}.json")
+
+
+def rules_of(folder: Path) -> dict[str, Insight]:
+    return {insight.rule: insight for insight in perfkit.analyze(folder).insights}
+
+
+def test_a_trace_whose_second_layer_is_gathered_late(tmp_path: Path) -> None:
+    """Its issue, at 405, is 295 µs after its queue was free: enough to hide its 200 µs."""
+    write_training(tmp_path, issued_ahead=False)
+    insight = rules_of(tmp_path)["fsdp_prefetch"]
+    assert insight.sentence.startswith("4 of 8 all-gathers of parameters in forward were issued after compute that")
+    assert insight.potential_saving_ns == 200_000
+
+
+def test_a_trace_whose_second_layer_is_gathered_ahead(tmp_path: Path) -> None:
+    write_training(tmp_path, issued_ahead=True)
+    assert not {"fsdp_prefetch", "fsdp_reshard"} & set(rules_of(tmp_path))
+
+
+def test_a_trace_whose_backward_gathers_again(tmp_path: Path) -> None:
+    write_training(tmp_path, issued_ahead=True, reshards=True)
+    insight = rules_of(tmp_path)["fsdp_reshard"]
+    assert insight.sentence.startswith(
+        "backward gathers 4.00 kB of parameters per rank again in each step, which takes 90.0"
+    )
+    assert insight.sentence.endswith("costs up to 4.00 kB of memory per rank")
+    assert insight.potential_saving_ns == 90_000

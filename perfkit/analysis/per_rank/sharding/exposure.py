@@ -44,9 +44,10 @@ def _latest_end_before(queue: Ints, collectives: Collectives) -> Ints:
     order = np.lexsort((collectives.start, queue))
     latest = np.full(len(order), never)
     begins = np.flatnonzero(np.append(True, queue[order][1:] != queue[order][:-1]))
-    for begin, end in zip(begins.tolist(), np.append(begins[1:], len(order)).tolist(), strict=True):
-        if end - begin > 1:
-            latest[begin + 1 : end] = np.maximum.accumulate(collectives.end[order[begin : end - 1]])
+    ends = np.append(begins[1:], len(order))
+    several = ends - begins > 1
+    for begin, end in zip(begins[several].tolist(), ends[several].tolist(), strict=True):
+        latest[begin + 1 : end] = np.maximum.accumulate(collectives.end[order[begin : end - 1]])
     result = np.empty_like(latest)
     result[order] = latest
     return result

@@ -89,8 +89,18 @@ def sum_rows(columns: Iterable[Ints], place: Ints, count: int) -> list[list[int]
 
 
 _SHARD: Final = "shard"
+_DIVIDING: Final = frozenset({"tp", "cp", "ep", "pp"})
 
 
 def serves_shards(kind: CollectiveKey) -> bool:
     """Return whether a collective's dimension is one that parameters are sharded along."""
-    return _SHARD in (kind.dimension or "").split("+")
+    return _SHARD in _dimensions(kind)
+
+
+def divides_layers(kind: CollectiveKey) -> bool:
+    """Return whether a collective's dimension divides the work of layers, and no samples: it carries no parameters."""
+    return kind.dimension is not None and _DIVIDING.issuperset(_dimensions(kind))
+
+
+def _dimensions(kind: CollectiveKey) -> list[str]:
+    return (kind.dimension or "").split("+")

@@ -10,8 +10,8 @@ from perfkit.schema.sharding import ROOT_LAYER
 from perfkit.trace.events import EventKind, Events
 from perfkit.trace.intervals import Ints
 
-FSDP: Final = ("FSDP::", "FullyShardedDataParallel.")
-"""Beginnings of the annotations of torch's FSDP2 and FSDP1."""
+FSDP: Final = ("FSDP::", "FullyShardedDataParallel._")
+"""Beginnings of the annotations of what torch's FSDP2 and FSDP1 do; `.forward` of FSDP1 contains the model's own."""
 _LAYER: Final = re.compile(r"FSDP::\w+(?: for | \()(?P<layer>[^()]+)\)?$")
 """FSDP2 appends the names of the modules whose parameters are together, unless they are the root's."""
 UNKNOWN: Final = -1
@@ -42,9 +42,9 @@ def find_layers(events: Events, issue_row: Ints) -> Layers:
     # Versions of torch that name no layer would make all of them the root's.
     if not any(name is not None and name != ROOT_LAYER for name in given):
         return Layers([], np.full(len(site), UNKNOWN, np.int64), site)
-    names = list(dict.fromkeys(name for name in given if name is not None))
-    numbers = [UNKNOWN if name is None else names.index(name) for name in given]
-    return Layers(names, np.array(numbers, np.int64)[place], site)
+    number = {name: k for k, name in enumerate(dict.fromkeys(name for name in given if name is not None))}
+    numbers = [UNKNOWN if name is None else number[name] for name in given]
+    return Layers(list(number), np.array(numbers, np.int64)[place], site)
 
 
 def _layer(annotation: str) -> str | None:

@@ -10,7 +10,14 @@ from perfkit.analysis.per_rank.classify import Device
 from perfkit.analysis.per_rank.collectives import Collectives
 from perfkit.analysis.per_rank.sharding.compute import compute_begins, compute_between, compute_ends
 from perfkit.analysis.per_rank.sharding.exposure import Exposure, split_exposed
-from perfkit.analysis.per_rank.sharding.issued import group_rows, phase_name, phases_of, serves_shards, sum_rows
+from perfkit.analysis.per_rank.sharding.issued import (
+    divides_layers,
+    group_rows,
+    phase_name,
+    phases_of,
+    serves_shards,
+    sum_rows,
+)
 from perfkit.analysis.per_rank.sharding.layers import UNKNOWN, Layers
 from perfkit.analysis.per_rank.sharding.passes import Passes
 from perfkit.schema.aggregate import add_gathers
@@ -38,7 +45,8 @@ def summarize_sharding(
 ) -> ShardedParameters | None:
     """Return what the collectives of sharded parameters cost; None without any all-gather of parameters."""
     shards = np.array([serves_shards(kind) for kind in collectives.kinds] or [False], np.bool_)[collectives.kind]
-    shards |= layers.site >= 0
+    divides = np.array([divides_layers(kind) for kind in collectives.kinds] or [False], np.bool_)[collectives.kind]
+    shards |= (layers.site >= 0) & ~divides
     gathers = np.flatnonzero(shards & _is(collectives, "all_gather"))
     if not len(gathers):
         return None

@@ -91,6 +91,15 @@ def test_versions_of_torch_without_layers_name_none(tmp_path: Path) -> None:
     assert (row.dimension, row.layer, row.phase) == ("shard", None, None)
 
 
+@pytest.mark.parametrize(("group", "gathers"), [("mesh_tp", False), ("mesh_fsdp", True), ("default_pg", True)])
+def test_activations_are_no_parameters(tmp_path: Path, group: str, *, gathers: bool) -> None:
+    """What tensor parallelism gathers within a hook of FSDP is not sharded by FSDP."""
+    builder = TraceBuilder(world_size=2).step(0, 0, 500).annotation("FSDP::all_gather (layers.0)", 5, 10)
+    builder.record_param_comms("_allgather_base", 7, 2, group_description=group).launch(1, 7, 1)
+    builder.kernel("ncclDevKernel_Generic(x)", 100, 1, 1)
+    assert (summary(builder, tmp_path).sharded_parameters is not None) == gathers
+
+
 def test_gloos_reduce_scatter_is_not_the_all_reduce_that_it_runs(tmp_path: Path) -> None:
     builder = TraceBuilder(world_size=2, backend="gloo").step(0, 0, 1000).op("aten::mm", 1, 1)
     builder.op("c10d::_reduce_scatter_base_", 10, 1).gloo("all_reduce", 12, 5)

@@ -1,0 +1,77 @@
+"""Collectives of real sharded runs: their phases and layers are those that the strategy prescribes."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import perfkit
+from perfkit.schema.run import RunReport
+from perfkit.schema.sharding import ROOT_LAYER
+from tests.integration.test_run import run_once
+from tests.support.launching import PYTHON
+
+LAYERS = (ROOT_LAYER, "blocks.0", "blocks.1")
+"""What `perfkit run gpt` gathers, of its preset tiny."""
+
+
+def recorded(tmp_path: Path, *options: str) -> RunReport:
+    """Train on two ranks, and return the analysis."""
+    given = ("gpt", "-n", "2", "--steps", "5", *options)
+    run_once([*PYTHON, "run", *given, "--trace-dir", str(tmp_path)], tmp_path)
+    (run,) = perfkit.analyze(tmp_path).runs
+    return run
+
+
+def per_step(run: RunReport) -> dict[tuple[str, str | None, str | None], float]:
+    """Return the number of collectives per step and rank by operator, phase and layer, as on every rank."""
+    counts: Counter[tuple[str, str | None, str | None]] = Counter()
+    for rank in run.ranks:
+        for row in rank.issued_collectives:
+            counts[row.operator, row.phase, row.layer] += row.count
+    steps = sum(len(rank.steps) for rank in run.ranks)
+    return {key: count / steps for key, count in counts.items()}
+
+
+def check_sums(run: RunReport) -> None:
+    for rank in run.ranks:
+        issued, whole = rank.issued_collectives, rank.collectives
+        assert sum(row.exposed_ns for row in issued) == sum(row.exposed_ns for row in whole)
+        assert sum(row.total_ns for row in issued) == sum(row.total_ns for row in whole)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["zero2", "zero3"])
+def test_what_is_gathered_again_in_backward(strategy: str, tmp_path: Path) -> None:
+    """Each layer once in forward, with zero3 again in backward; on the CPU the host waits for each at once."""
+    run = recorded(tmp_path, "--dp", strategy)
+    expected: dict[tuple[str, str | None, str | None], float] = {
+        # Gradients are clipped by their norm over all ranks.
+        ("all_reduce", "optimizer", None): 1.0,
+    }
+    for layer in LAYERS:
+        expected |= {("all_gather", "forward", layer): 1.0, ("reduce_scatter", "backward", layer): 1.0}
+        expected |= {("all_gather", "backward", layer): 1.0} if strategy == "zero3" else {}
+    assert per_step(run) == expected
+    check_sums(run)
+    for rank in run.ranks:
+        sharded = rank.sharded_parameters
+        assert sharded is not None
+        assert all(row.synchronous_ns == row.exposed_ns and row.waited_ns == row.total_ns for row in sharded.gathers)
+        gathered = {row.phase: 0 for row in sharded.gathers}
+        for row in sharded.gathers:
+            gathered[row.phase] += row.bytes
+        once = gathered["forward"] // len(rank.steps)
+        assert sharded.regathered_bytes == (once if strategy == "zero3" else 0)
+    assert "fsdp_prefetch" not in {insight.rule for insight in perfkit.analyze(tmp_path).insights}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sequence", [True, False])
+def test_sequence_parallel_is_recognised(sequence: bool, tmp_path: Path) -> None:
+    run = recorded(tmp_path, "--mesh", "tp=2", *(["--sequence-parallel"] if sequence else []))
+    (tensor,) = run.divided_work
+    assert (tensor.dimension, tensor.sequence_parallel) == ("tp", sequence)
+    assert tensor.tokens is not None
+    assert tensor.exposed_ns <= tensor.total_ns
+    check_sums(run)
