@@ -8,7 +8,7 @@ from perfkit.schema.common import Category, Finding
 from perfkit.schema.cross_rank import CrossRankSummary
 from perfkit.schema.dimensions import DimensionSummary
 from perfkit.schema.display import RunPlots
-from perfkit.schema.manifest import FileBandwidth, Injection, Throughput
+from perfkit.schema.manifest import FileBandwidth, Injection, RankMemory, Throughput
 from perfkit.schema.rank import RankReport
 
 
@@ -197,3 +197,5 @@ class RunReport(RunPlots, Struct, frozen=True, kw_only=True):
     """Empty without a manifest, or if the run failed early."""
     step_times: StepTimes | None = None
     """None without a manifest, or if the run failed early."""
+    rank_memory: list[RankMemory] = []
+    """What each rank holds, by rank (metrics.md section 11); empty if it was not measured on all."""
