@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from perfkit.analysis.cross_rank.dimensions.stages import comparable_parts, find_stages
+from perfkit.analysis.cross_rank.dimensions.stages import comparable_parts, find_stages, level_stages
 from perfkit.analysis.cross_rank.late_phase import name_phases
 from perfkit.analysis.cross_rank.lateness import OwnTimes
-from perfkit.analysis.cross_rank.stragglers import Stragglers, find_all_stragglers
+from perfkit.analysis.cross_rank.stragglers import Stragglers, find_all_stragglers, find_one_off_stragglers
 from perfkit.analysis.per_rank.collective_metadata import CollectiveKey
 from perfkit.capture.mesh import MeshLayout
 from perfkit.schema.common import CATEGORIES
@@ -43,7 +43,9 @@ def make_times(layout: MeshLayout, late_ms: dict[int, float] | Cells, noise_ms: 
 
 
 def found(layout: MeshLayout, times: OwnTimes) -> tuple[Stragglers, list[OneOffStraggler]]:
-    return find_all_stragglers(comparable_parts(times, find_stages(layout.record(), [])))
+    stage_of = find_stages(layout.record(), [])
+    late = find_all_stragglers(comparable_parts(times, stage_of))
+    return late, find_one_off_stragglers(level_stages(times, stage_of), late)
 
 
 MESH = MeshLayout(sizes={"pp": 2, "dp": 2, "tp": 2})
@@ -64,7 +66,17 @@ def test_heavier_stages_are_no_stragglers() -> None:
         late, once = found(MESH, make_times(MESH, {}, seed=seed))
         assert late.ranks == []
         assert once == []
-    assert find_all_stragglers([make_times(MESH, {})])[0].ranks
+    assert find_all_stragglers([make_times(MESH, {})]).ranks
+
+
+@pytest.mark.parametrize(("also", "named"), [((), [2]), ((6,), []), ((3,), [])])
+def test_a_single_delay_is_one_ranks_only_if_no_other_is_as_late(also: tuple[int, ...], named: list[int]) -> None:
+    """Ranks of the same or of another stage that hiccup in the same step: none alone delays the others."""
+    cells = np.zeros((8, STEPS), np.int64)
+    cells[[2, *also], 5] = 80 * MS
+    late, once = found(MESH, make_times(MESH, cells))
+    assert late.ranks == []
+    assert [one.rank for one in once] == named
 
 
 @pytest.mark.parametrize("sizes", [{"pp": 4}, {"pp": 2}])
