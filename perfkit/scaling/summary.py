@@ -1,4 +1,4 @@
-"""Summarise several runs: scaling series and option comparisons."""
+"""Summarise several runs: scaling series, and comparisons of options and strategies."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -12,6 +12,7 @@ from perfkit.scaling.laws import Observations, fits
 from perfkit.scaling.option_comparison import option_comparisons
 from perfkit.scaling.points import points
 from perfkit.scaling.series import Group, failure_reason, groups, measurable, runs_of
+from perfkit.scaling.strategies import strategy_comparisons
 from perfkit.schema.aggregate import common_kind, steps_ns
 from perfkit.schema.common import MeasuredOn
 from perfkit.schema.config_identity import differing
@@ -21,7 +22,7 @@ from perfkit.util.formatting import ranges
 
 
 def scaling(runs: Sequence[RunReport], by: Sequence[str] = (), forecast: Sequence[int] = ()) -> MultiRunSummary | None:
-    """Return the scaling series and option comparisons of `runs`; None if there are none.
+    """Return the scaling series, and what runs of one size show about options and strategies; None if there is nothing.
 
     Args:
         runs: reports of all runs.
@@ -42,7 +43,10 @@ def scaling(runs: Sequence[RunReport], by: Sequence[str] = (), forecast: Sequenc
             "--forecast: no runs differ only in world size (and batch size), so there is no series to forecast"
         )
     comparisons = option_comparisons(runs, by)
-    return MultiRunSummary(series=series, option_comparisons=comparisons) if series or comparisons else None
+    strategies = strategy_comparisons(runs)
+    if not (series or comparisons or strategies):
+        return None
+    return MultiRunSummary(series=series, option_comparisons=comparisons, strategy_comparisons=strategies)
 
 
 def _names(measured_groups: list[Group], varied: list[str]) -> list[str]:

@@ -8,7 +8,7 @@ from perfkit.schema.common import Category, Finding
 from perfkit.schema.cross_rank import CrossRankSummary
 from perfkit.schema.dimensions import DimensionSummary
 from perfkit.schema.display import RunPlots
-from perfkit.schema.manifest import FileBandwidth, Injection, Throughput
+from perfkit.schema.manifest import FileBandwidth, Injection, RankMemory, Throughput
 from perfkit.schema.pipeline import Pipeline
 from perfkit.schema.rank import RankReport
 from perfkit.schema.sharding import DividedWork
@@ -203,3 +203,5 @@ class RunReport(RunPlots, Struct, frozen=True, kw_only=True):
     """Those with the largest bubbles first; empty if no micro-batches of a pipeline are annotated."""
     divided_work: list[DividedWork] = []
     """One per dimension of `tp`, `cp` and `ep` that has communication."""
+    rank_memory: list[RankMemory] = []
+    """What each rank holds, by rank (metrics.md section 11); empty if it was not measured on all."""

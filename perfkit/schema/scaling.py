@@ -192,8 +192,36 @@ class OptionComparison(Struct, frozen=True, kw_only=True):
     """The first is the baseline."""
 
 
+class StrategyRow(Struct, frozen=True, kw_only=True):
+    """The runs with one strategy: a mesh of ranks, and what is divided among data-parallel ones."""
+
+    strategy: str
+    step_time: StepTimeEstimate
+    ratio: Estimate | None
+    """Step time relative to the fastest strategy; None for that one."""
+    memory_bytes: int | None
+    """Parameters, gradients and optimizer state of the rank that holds most (metrics.md section 11), median over runs;
+    None if any is unknown."""
+    parts_ns: dict[str, float]
+    """Where the mean profiled step of a rank goes: exposed time by category, that of communication by dimension. Empty
+    without profiled steps."""
+
+
+class StrategyComparison(Struct, frozen=True, kw_only=True):
+    """Runs that share a model between as many ranks in different ways, with as many samples per step."""
+
+    name: str
+    world_size: int
+    samples_per_step: int
+    rows: list[StrategyRow]
+    """The fastest first."""
+    sentence: str
+    """Which is fastest, why, and which holds least."""
+
+
 class MultiRunSummary(Struct, frozen=True, kw_only=True):
     """Result of the multi-run analysis."""
 
     series: list[ScalingSeries]
     option_comparisons: list[OptionComparison]
+    strategy_comparisons: list[StrategyComparison] = []

@@ -49,4 +49,6 @@ def _phase_of(row: Straggler, own: dict[str, float], others: Sequence[dict[str, 
     longest = max(longer, key=lambda name: longer[name])
     mean_lag = row.lag_ns * row.steps_late / row.steps
     fits = _LEAST_SHARE * mean_lag <= longer[longest] <= _MOST_SHARE * mean_lag
-    return longest.removeprefix(PREFIX) if fits else None
+    # In a mesh the rank itself may wait in another phase, for ranks that it delayed: then neither is told.
+    alike = sum(excess >= _LEAST_SHARE * mean_lag for excess in longer.values())
+    return longest.removeprefix(PREFIX) if fits and alike == 1 else None

@@ -52,18 +52,16 @@ class Stragglers(NamedTuple):
     """By how much the mean step could be shorter if none of them were late."""
 
 
-def find_all_stragglers(parts: Sequence[OwnTimes]) -> tuple[Stragglers, list[OneOffStraggler]]:
-    """Return the stragglers and one-off stragglers of a run, each found among the ranks that it can be compared with.
+def find_all_stragglers(parts: Sequence[OwnTimes]) -> Stragglers:
+    """Return the stragglers of a run, each found among the ranks that it can be compared with.
 
     Args:
         parts: own times of the ranks, those of each stage of a pipeline apart. Delays at several stages may hide each
             other, so mending all is said to gain no more than mending those of one stage.
     """
     found = [find_stragglers(part) for part in parts]
-    once = [one for part, late in zip(parts, found, strict=True) for one in find_one_off_stragglers(part, late)]
     rows = sorted((row for late in found for row in late.ranks), key=lambda row: (-row.lag_ns, row.rank))
-    gain_ns = max((late.gain_ns for late in found), default=0)
-    return Stragglers(rows, gain_ns), sorted(once, key=lambda late: -late.lag_ns)[:_MAX_ONE_OFF]
+    return Stragglers(rows, max((late.gain_ns for late in found), default=0))
 
 
 def find_stragglers(times: OwnTimes) -> Stragglers:

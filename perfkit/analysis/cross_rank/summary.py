@@ -6,11 +6,11 @@ from statistics import median
 import numpy as np
 
 from perfkit.analysis.cross_rank.bandwidth import bus_factor, fits
-from perfkit.analysis.cross_rank.dimensions.stages import comparable_parts, find_stages
+from perfkit.analysis.cross_rank.dimensions.stages import comparable_parts, find_stages, level_stages
 from perfkit.analysis.cross_rank.late_phase import name_phases
 from perfkit.analysis.cross_rank.lateness import own_times
 from perfkit.analysis.cross_rank.matching import RECEIVE, SEND, MatchedCollectives
-from perfkit.analysis.cross_rank.stragglers import find_all_stragglers
+from perfkit.analysis.cross_rank.stragglers import find_all_stragglers, find_one_off_stragglers
 from perfkit.analysis.per_rank.collective_metadata import CollectiveKey
 from perfkit.schema.cross_rank import CrossRankSummary, HostClock, MatchedCollectiveStat, RankWait
 from perfkit.schema.manifest import MeshDimension
@@ -39,7 +39,7 @@ def summarize_cross_rank(
     comparable = len({rank.device for rank in ranks}) == 1
     times = own_times(ranks) if comparable else None
     stage_of = find_stages(mesh, matched.kinds)
-    late, once = find_all_stragglers(comparable_parts(times, stage_of) if times else [])
+    late = find_all_stragglers(comparable_parts(times, stage_of) if times else [])
     return CrossRankSummary(
         collectives=rows,
         rank_waits=_waits(matched),
@@ -47,7 +47,7 @@ def summarize_cross_rank(
         unmatched=int((~matched.alone & (matched.collective < 0)).sum()),
         stragglers=name_phases(late.ranks, ranks, stage_of),
         stragglers_gain_ns=late.gain_ns,
-        one_off_stragglers=once,
+        one_off_stragglers=find_one_off_stragglers(level_stages(times, stage_of), late) if times else [],
         clocks=clocks,
         bandwidth_fits=fits(rows),
     )

@@ -3,7 +3,7 @@
 from typing import Any
 
 from perfkit.schema.aggregate import clock_step_times
-from perfkit.schema.manifest import RankRecord, RunManifest
+from perfkit.schema.manifest import RankMemory, RankRecord, RunManifest
 from perfkit.schema.run import HostUsage
 
 
@@ -16,6 +16,7 @@ def manifest_metrics(manifest: RunManifest) -> dict[str, Any]:
         "versions": manifest.versions,
         "device_names": sorted({rank.device_name for rank in manifest.ranks}),
         "hosts": host_usage(manifest.ranks) if _all_ranks(manifest) else [],
+        "rank_memory": _rank_memory(manifest),
         "step_times": clock_step_times(manifest.ranks, manifest.step_kinds) if _all_ranks(manifest) else None,
     }
 
@@ -36,6 +37,11 @@ def host_usage(ranks: list[RankRecord]) -> list[HostUsage]:
             )
         )
     return usage
+
+
+def _rank_memory(manifest: RunManifest) -> list[RankMemory]:
+    held = [rank.memory for rank in sorted(manifest.ranks, key=lambda rank: rank.rank) if rank.memory is not None]
+    return held if len(held) == manifest.world.world_size else []
 
 
 def _all_ranks(manifest: RunManifest) -> bool:

@@ -6,6 +6,7 @@ from perfkit.report.content.document import Cell, Column, Table
 from perfkit.report.content.run_facts import input_of
 from perfkit.report.content.run_tables import SHORT
 from perfkit.report.content.scaling import scaling
+from perfkit.report.content.strategies import strategies
 from perfkit.schema.aggregate import common_kind, step_time_ns, steps_ns
 from perfkit.schema.common import CATEGORIES, Category
 from perfkit.schema.report import Report
@@ -35,7 +36,8 @@ def comparison(report: Report) -> list[Table]:
     in_series = multi_run is not None and any(point.factors for series in multi_run.series for point in series.points)
     by_source = multi_run is not None and any(one.option == "source" for one in multi_run.option_comparisons)
     tables = [_steps(runs), None if in_series else efficiency(runs), *([] if by_source else _input(runs))]
-    return [*(table for table in tables if table), *(scaling(multi_run) if multi_run else [])]
+    several = [*strategies(multi_run.strategy_comparisons), *scaling(multi_run)] if multi_run else []
+    return [*(table for table in tables if table), *several]
 
 
 def _steps(runs: list[RunReport]) -> Table:

@@ -48,12 +48,21 @@ def find_groups(matched: MatchedCollectives, hosts: Mapping[int, str | None], wo
     known = listed.size >= 0
     joined = _Members(*(np.where(known, one, other) for one, other in zip(listed, seen, strict=True)))
     stated = _by_kind(matched, [kind.group_size or UNKNOWN for kind in matched.kinds])
-    _, group = np.unique(np.stack(joined[:3]), axis=1, return_inverse=True)
     return Groups(
         hosts=joined.hosts,
-        group=np.where(joined.size >= 0, group.ravel(), UNKNOWN),
+        group=np.where(joined.size >= 0, _numbered(joined), UNKNOWN),
         size=np.where(stated >= 0, stated, joined.size),
     )
+
+
+def _numbered(members: _Members) -> Ints:
+    """Return a number for each distinct combination of lowest and highest rank and size."""
+    number = np.zeros(len(members.size), np.int64)
+    for column in members[:3]:
+        # One column at a time: sorting tuples of millions of collectives would take minutes.
+        values, place = np.unique(column, return_inverse=True)
+        _, number = np.unique(number * len(values) + place, return_inverse=True)
+    return number
 
 
 def _listed(matched: MatchedCollectives, host_of: Mapping[int, int]) -> _Members:

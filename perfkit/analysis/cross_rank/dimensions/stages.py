@@ -60,6 +60,22 @@ def comparable_parts(times: OwnTimes, stage_of: Mapping[int, int]) -> list[OwnTi
     return parts
 
 
+def level_stages(times: OwnTimes, stage_of: Mapping[int, int]) -> OwnTimes:
+    """Return the own times of all ranks without what is usual for their stage, so that single steps can be compared.
+
+    Ranks of several stages may be late in one step: none of them alone delays the others then.
+    """
+    stages = np.array([stage_of.get(rank, -1) for rank in times.ranks])
+    if len(np.unique(stages)) < 2:
+        return times
+    exposed = times.exposed_ns.astype(np.float64)
+    usual = {stage: np.median(exposed[stages == stage], axis=(0, 1)) for stage in np.unique(stages).tolist()}
+    typical = np.median(np.stack(list(usual.values())), axis=0)
+    for stage, own in usual.items():
+        exposed[stages == stage] += typical - own
+    return times._replace(exposed_ns=np.rint(exposed).astype(np.int64))
+
+
 def _part(times: OwnTimes, places: list[int], exposed_ns: Ints) -> OwnTimes:
     return OwnTimes([times.ranks[place] for place in places], times.steps, exposed_ns, len(times.ranks))
 

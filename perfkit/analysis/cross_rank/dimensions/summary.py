@@ -117,11 +117,12 @@ def _bus_bandwidth(matched: MatchedCollectives, groups: Groups, rows: Ints) -> f
     known = known[first]
     if not len(known):
         return None
-    pairs, place = np.unique(np.stack((matched.kind[known], groups.size[known])), axis=1, return_inverse=True)
+    most = int(groups.size[known].max()) + 1
+    pairs, place = np.unique(matched.kind[known] * most + groups.size[known], return_inverse=True)
     each = []
-    for kind, size in pairs.T.tolist():
+    for kind, size in (divmod(pair, most) for pair in pairs.tolist()):
         one = matched.kinds[kind]
         each.append((one.bytes or 0) * (bus_factor(one._replace(group_size=size)) or 0.0))
-    carried = np.array(each)[place.ravel()]
+    carried = np.array(each)[place]
     transfer_ns = int(matched.transfer_ns[known[carried > 0]].sum())
     return float(carried.sum()) * 1e9 / transfer_ns if transfer_ns else None

@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from perfkit.analysis.cross_rank.dimensions.stages import comparable_parts, find_stages
+from perfkit.analysis.cross_rank.dimensions.stages import comparable_parts, find_stages, level_stages
 from perfkit.analysis.cross_rank.late_phase import name_phases
 from perfkit.analysis.cross_rank.lateness import OwnTimes
-from perfkit.analysis.cross_rank.stragglers import Stragglers, find_all_stragglers
+from perfkit.analysis.cross_rank.stragglers import Stragglers, find_all_stragglers, find_one_off_stragglers
 from perfkit.analysis.per_rank.collective_metadata import CollectiveKey
 from perfkit.capture.mesh import MeshLayout
 from perfkit.schema.common import CATEGORIES
 from perfkit.schema.cross_rank import OneOffStraggler
-from perfkit.schema.rank import PhaseStat
+from perfkit.schema.rank import PhaseStat, RankReport
 from tests.support.report_builders import make_rank, make_step
 
 MS = 1_000_000
@@ -43,7 +43,9 @@ def make_times(layout: MeshLayout, late_ms: dict[int, float] | Cells, noise_ms: 
 
 
 def found(layout: MeshLayout, times: OwnTimes) -> tuple[Stragglers, list[OneOffStraggler]]:
-    return find_all_stragglers(comparable_parts(times, find_stages(layout.record(), [])))
+    stage_of = find_stages(layout.record(), [])
+    late = find_all_stragglers(comparable_parts(times, stage_of))
+    return late, find_one_off_stragglers(level_stages(times, stage_of), late)
 
 
 MESH = MeshLayout(sizes={"pp": 2, "dp": 2, "tp": 2})
@@ -64,7 +66,17 @@ def test_heavier_stages_are_no_stragglers() -> None:
         late, once = found(MESH, make_times(MESH, {}, seed=seed))
         assert late.ranks == []
         assert once == []
-    assert find_all_stragglers([make_times(MESH, {})])[0].ranks
+    assert find_all_stragglers([make_times(MESH, {})]).ranks
+
+
+@pytest.mark.parametrize(("also", "named"), [((), [2]), ((6,), []), ((3,), [])])
+def test_a_single_delay_is_one_ranks_only_if_no_other_is_as_late(also: tuple[int, ...], named: list[int]) -> None:
+    """Ranks of the same or of another stage that hiccup in the same step: none alone delays the others."""
+    cells = np.zeros((8, STEPS), np.int64)
+    cells[[2, *also], 5] = 80 * MS
+    late, once = found(MESH, make_times(MESH, cells))
+    assert late.ranks == []
+    assert [one.rank for one in once] == named
 
 
 @pytest.mark.parametrize("sizes", [{"pp": 4}, {"pp": 2}])
@@ -110,14 +122,30 @@ def test_stages_by_mesh_or_by_the_members_that_traces_list() -> None:
 
 
 def test_the_phase_is_compared_with_the_same_stage_only() -> None:
-    def rank(number: int, forward_ms: int) -> object:
+    def rank(number: int, forward_ms: int) -> RankReport:
         phases = [PhaseStat(name="perfkit.forward", count=2, total_ns=2 * forward_ms * MS, max_ns=MS)]
         return make_rank(number, [make_step(5), make_step(6)], phases=phases)
 
     ranks = [rank(0, 50), rank(1, 70), rank(2, 200), rank(3, 200)]
     late, _ = found(MeshLayout(sizes={"pp": 2, "tp": 2}), make_times(MeshLayout(sizes={"pp": 2, "tp": 2}), {1: 20}))
     stage_of = {0: 0, 1: 0, 2: 1, 3: 1}
-    (row,) = name_phases(late.ranks, ranks, stage_of)  # type: ignore[arg-type]
+    (row,) = name_phases(late.ranks, ranks, stage_of)
     assert row.phase == "forward"
-    (row,) = name_phases(late.ranks, ranks)  # type: ignore[arg-type]
+    (row,) = name_phases(late.ranks, ranks)
     assert row.phase is None
+
+
+def test_no_phase_is_named_if_two_are_longer_by_the_lag() -> None:
+    """Figures of a real run in which rank 3 was held back before backward, and then waited in the optimizer's phase."""
+
+    def rank(number: int, backward_ms: int, optimizer_ms: int) -> RankReport:
+        spent = {"backward": backward_ms, "optimizer": optimizer_ms}
+        phases = [PhaseStat(name=f"perfkit.{k}", count=2, total_ns=2 * ms * MS, max_ns=MS) for k, ms in spent.items()]
+        return make_rank(number, [make_step(5), make_step(6)], phases=phases)
+
+    ranks = [rank(0, 110, 6), rank(1, 102, 28), rank(2, 170, 134), rank(3, 170, 104)]
+    late, _ = found(MESH, make_times(MESH, {3: 77}))
+    (row,) = name_phases(late.ranks, ranks)
+    assert row.phase is None
+    (row,) = name_phases(late.ranks, [*ranks[:3], rank(3, 170, 28)])
+    assert row.phase == "backward"

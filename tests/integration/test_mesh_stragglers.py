@@ -1,0 +1,69 @@
+"""Real meshes of 8 gloo ranks, dp x tp x pp: the rank that is held back is named, and every collective's dimension.
+
+Ranks wait for each other at several places of a step, so a delay shows on all of them: only one is its origin.
+"""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+import perfkit
+from perfkit.schema.run import RunReport
+from tests.support.launching import execute
+
+RANKS, MS = 8, 1_000_000
+MESH = {"pp": 2, "dp": 2, "tp": 2}
+SIZES = {"layers": 2, "width": 32, "heads": 2, "block": 16, "batch-size": 8, "vocab-size": 64, "samples": 512}
+DELAY_MS = 100
+"""A fifth of a step, or more on a fast machine."""
+REAL_TIME = ["chrt", "-f", "50"] if os.geteuid() == 0 and shutil.which("chrt") else []
+"""Eight ranks share two cores: what else runs there would look like their own time."""
+
+# Cause of reruns: other programs on the machine change wall times.
+pytestmark = [pytest.mark.slow, pytest.mark.timing, pytest.mark.flaky(reruns=2)]
+
+
+def record(folder: Path, *cases: list[str]) -> list[RunReport]:
+    """Record one run per case, one after the other."""
+    sizes = [f"--{name}={value}" for name, value in SIZES.items()]
+    mesh = ",".join(f"{name}={size}" for name, size in MESH.items())
+    whole = ["gpt", *sizes, "--mesh", mesh, "--threads", "1", "--steps", "9", "--schedule", "wait=1,warmup=2,active=6"]
+    texts = [
+        " ".join([*whole, *case, "--trace-dir", str(folder), "--name", f"case{number}"])
+        for number, case in enumerate(cases)
+    ]
+    done = execute([*REAL_TIME, sys.executable, "-m", "tests.support.forked_runs", str(RANKS), *texts])
+    assert done.returncode == 0, done.stderr
+    return perfkit.analyze(folder).runs
+
+
+def test_the_origin_of_a_delay_is_named_and_not_those_that_wait(tmp_path: Path) -> None:
+    held_back = [["--inject", f"rank={rank},phase=backward,delay={DELAY_MS}ms"] for rank in (1, 6)]
+    quiet, *delayed = record(tmp_path, [], *held_back)
+    assert quiet.cross_rank is not None
+    assert all(row.lag_ns < DELAY_MS * MS / 2 for row in quiet.cross_rank.stragglers)
+    for run, rank in zip(delayed, (1, 6), strict=True):
+        assert run.cross_rank is not None
+        (row,) = run.cross_rank.stragglers
+        assert (row.rank, row.category) == (rank, "overhead")
+        assert row.lag_ns == pytest.approx(DELAY_MS * MS, rel=0.25)
+        assert row.phase in ("backward", None)
+    for run in (quiet, *delayed):
+        check_dimensions(run)
+
+
+def check_dimensions(run: RunReport) -> None:
+    """Every collective has its dimension, and their parts add up to the run's, to the nanosecond."""
+    summary, whole = run.dimensions, run.efficiency
+    assert summary is not None
+    assert whole is not None
+    assert {row.dimension: (row.group_size, row.groups, row.across_hosts) for row in summary.rows} == {
+        name: (size, RANKS // size, False) for name, size in MESH.items()
+    }
+    assert sum(row.exposed_wait_ns for row in summary.rows) == whole.wait_ns
+    assert sum(row.exposed_transfer_ns for row in summary.rows) + summary.outside_ns == whole.transfer_ns
+    lost = sum(row.serialisation_lost_ns + row.transfer_lost_ns for row in summary.rows)
+    assert lost + summary.outside_lost_ns == whole.t_ns - whole.own_ns
