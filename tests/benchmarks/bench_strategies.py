@@ -18,8 +18,12 @@ from perfkit.schema.manifest import RunManifest
 from perfkit.util.system_limits import count_cores
 
 GLOBAL_BATCH: Final = 16
-OPTIONS: Final = ("--layers", "4", "--threads", "1", "--learning-rate", "0.01", "--warmup-steps", "0", "--steps", "12")
-EXPERTS: Final = ("--experts", "8")
+OPTIONS: Final = (
+    "--layers 4 --width 32 --heads 4 --block 16 --vocab-size 65 --steps 10 --learning-rate 0.01 --warmup-steps 0 "
+    "--threads 1"
+)
+"""Small, and learning fast from the first step on: a wrong gradient shows within a few steps."""
+EXPERTS: Final = ("--experts", "4")
 TOLERANCE: Final = 1e-4
 
 CASES: Final[dict[int, tuple[tuple[str, str, tuple[str, ...]], ...]]] = {
@@ -79,7 +83,19 @@ def train(folder: Path, ranks: int, mesh: str, options: tuple[str, ...]) -> RunM
     replicas = ranks
     for name in SHARED:
         replicas //= int(sizes.get(name, 1))
-    command = [sys.executable, "-m", "perfkit", "run", "gpt", "-n", str(ranks), *OPTIONS, *options, "--mesh", mesh]
+    command = [
+        sys.executable,
+        "-m",
+        "perfkit",
+        "run",
+        "gpt",
+        "-n",
+        str(ranks),
+        *OPTIONS.split(),
+        *options,
+        "--mesh",
+        mesh,
+    ]
     command += ["--no-profile", "--batch-size", str(GLOBAL_BATCH // replicas), "--trace-dir", str(folder)]
     name = f"run{len(list(folder.iterdir()))}"
     done = subprocess.run([*command, "--name", name], capture_output=True, text=True, check=False)
@@ -95,10 +111,10 @@ def mean_losses(manifest: RunManifest) -> list[float]:
     return [sum(step) / len(step) for step in known]
 
 
-def memory_mib(manifest: RunManifest) -> float:
-    """Return what parameters, gradients and optimizer state take on the rank that holds most of them, in MiB."""
+def memory_kib(manifest: RunManifest) -> float:
+    """Return what parameters, gradients and optimizer state take on the rank that holds most of them, in KiB."""
     held = [rank.memory for rank in manifest.ranks if rank.memory is not None]
-    return max(one.parameters_bytes + one.gradients_bytes + one.optimizer_bytes for one in held) / 2**20
+    return max(one.parameters_bytes + one.gradients_bytes + one.optimizer_bytes for one in held) / 2**10
 
 
 def rows(folder: Path, worlds: list[int]) -> Iterator[tuple[str, ...]]:
@@ -127,22 +143,24 @@ def _row(
     equal = f"yes ({max(differences):.0e})" if max(differences) <= TOLERANCE else f"**no ({max(differences):.0e})**"
     step = f"{manifest.throughput.step_ns / 1e6:.0f}"
     given = f"`{' '.join([*options, *(['--mesh', mesh] if mesh else [])])}`" if mesh or options else ""
-    return str(ranks), strategy, given, step, f"{memory_mib(manifest):.2f}", equal if mesh else "reference"
+    return str(ranks), strategy, given, step, f"{memory_kib(manifest):.0f}", equal if mesh else "reference"
 
 
-HEADER: Final = ("ranks", "strategy", "options", "step, ms", "P + G + O, MiB per rank", "losses of one process")
+HEADER: Final = ("ranks", "strategy", "options", "step, ms", "P + G + O, KiB per rank", "losses of one process")
 
 
 TEXT: Final = f"""# Strategies
 
-Every way to share the training of `perfkit run gpt {" ".join(OPTIONS)}`
+Every way to share the training of
+`perfkit run gpt {OPTIONS}`
 between ranks, as `make strategies` runs them on one host (with `WORLDS="2 4 8"` on eight ranks too). All runs train on
 the same {GLOBAL_BATCH} samples per step, from the same seed. The last column is whether the loss of each step equals
 that of one process, to a relative {TOLERANCE:.0e}, and the largest difference.
 
 P + G + O are the bytes of parameters, gradients and optimizer state on the rank that holds most of them
 ([definition](metrics.md#11-memory-of-a-rank)). The step is the median; the ranks share the cores of the host
-({{cores}} here, gloo, no accelerator), so that times do not show which strategy is the fastest elsewhere.
+({{cores}} here, gloo, no accelerator), so that times do not show which strategy is the fastest elsewhere. With experts,
+rounding may send a token whose scores are almost equal to another expert: longer runs of larger models differ by more.
 """
 
 
