@@ -6,6 +6,8 @@ READY := $(VENV)/.ready
 # MB of JSON in the traces of `make bench`; ALSO: sizes that only perfkit reads, to check that time is linear.
 MB ?= 500
 ALSO ?= 50
+# Numbers of ranks of `make strategies`.
+WORLDS ?= 2 4
 # Tests run in parallel, on one worker more than there are cores, because many tests wait; eight at most. The tests of a
 # file share a worker, and so its fixtures.
 # Files start in order of collection: the long ones, in tests/integration, come first.
@@ -20,10 +22,10 @@ DEMO_REPORT := reports/$(notdir $(DEMO)).md
 # Where the environment forbids compiled files, every start of perfkit and of pytest would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test slow check lint bench clean
+.PHONY: help demo test slow check lint bench strategies clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 $(READY): pyproject.toml constraints.txt
 	@echo "Installing into $(VENV); PyTorch is large, this takes a minute or more ..."
@@ -70,6 +72,9 @@ bench: $(READY) ## Measure reading traces (MB=500 ALSO="50 2000" TRACE=FILE), ma
 	$(BIN)/python -m tests.benchmarks.bench_ranks
 	$(BIN)/python -m tests.benchmarks.bench_sources
 	$(BIN)/python -m tests.benchmarks.bench_stragglers
+
+strategies: $(READY) ## Train with every strategy on 2 and 4 ranks of this host (WORLDS="2 4 8"), compare losses, times, memory; minutes
+	$(BIN)/python -m tests.benchmarks.bench_strategies --ranks $(WORLDS) --write reports/strategies.md
 
 clean: ## Remove the environment and caches; traces and reports stay
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -147,7 +147,8 @@ class _Coming(NamedTuple):
     def wait(self) -> Tensor:
         """Return it once it is here, and `sent` may be changed."""
         with record_function(EXCHANGE):
-            for work, tensor in zip(self.works, (self.sent, self.received), strict=True):
+            # NCCL has one work for both.
+            for work, tensor in zip(reversed(self.works), (self.received, self.sent), strict=False):
                 _wait(work, tensor)
         return self.received
 

@@ -1,7 +1,7 @@
 """`perfkit sweep WORKLOAD`: run a set of runs, or write job scripts for it."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from inspect import Parameter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -17,7 +17,7 @@ from perfkit.storage.run_folder import SWEEP_NAME
 from perfkit.sweep.config import EmitOptions, PointOptions, RunningOptions
 from perfkit.sweep.folder import SweepFolder
 from perfkit.sweep.launchers import LAUNCHERS, default_launcher, refuse_inside_launcher
-from perfkit.sweep.plan import SweepSpec, arguments, combinations, plan, shuffled
+from perfkit.sweep.plan import SweepSpec, arguments, combinations, plan, shuffled, world_sizes
 from perfkit.sweep.point import Point
 from perfkit.util.standard_streams import write_stderr
 from perfkit.util.system_limits import count_cores
@@ -35,6 +35,7 @@ what is missing.
 \b
 perfkit sweep gpt --ranks 1,2,4 --scaling strong,weak --repeat 3
 perfkit sweep transformer --source memory,hdf5 --vary num_workers=0,2 -- --preset tiny
+perfkit sweep gpt --mesh dp=8 --mesh dp=4,tp=2 --vary dp=ddp,zero3 --scaling strong
 """
 
 _NAMED: Final = 10
@@ -91,11 +92,12 @@ def _run(folder: SweepFolder, spec: SweepSpec, running_options: RunningOptions) 
 
     refuse_inside_launcher()
     jobs = _jobs(spec)
-    for job in jobs:
+    own = [job for job in jobs if job is not None]
+    for job in own:
         check_packages(job)
     points = _points(spec, running_options, jobs)
     launching(points[0])  # raises if the launcher is missing, before anything is written
-    _warn_of_cores(spec.ranks, any(map(_leaves_threads, jobs)))
+    _warn_of_cores(sorted({point.ranks for point in points}), any(map(_leaves_threads, own)))
     if running_options.dry_run:
         for point in _missing(folder, points):
             typer.echo(shlex.join(launching(point)))
@@ -134,18 +136,34 @@ def _emit(folder: SweepFolder, spec: SweepSpec, running_options: RunningOptions,
         typer.echo(shlex.join(submit))
 
 
-def _jobs(spec: SweepSpec) -> list["Job"]:
-    """Return the job of each combination of options, checked for each number of ranks."""
-    jobs = [parse_job(arguments(spec, varied)) for varied in combinations(spec)]
-    for job in jobs:
-        for ranks in spec.ranks:
+def _jobs(spec: SweepSpec) -> list["Job | None"]:
+    """Return the job of each combination of options, checked for each number of ranks; None for one to leave out.
+
+    Raises:
+        UsageError: A job is invalid; of those with a mesh, all are.
+    """
+    found = [_job_or_error(spec, varied) for varied in combinations(spec)]
+    errors = [one for one in found if isinstance(one, UsageError)]
+    if len(errors) == len(found) or (errors and not any(axis.option == "mesh" for axis in spec.axes)):
+        raise errors[0]
+    for message in dict.fromkeys(map(str, errors)):
+        _print_status(f"left out: {message}")
+    return [None if isinstance(one, UsageError) else one for one in found]
+
+
+def _job_or_error(spec: SweepSpec, varied: Mapping[str, str]) -> "Job | UsageError":
+    try:
+        job = parse_job(arguments(spec, varied))
+        for ranks in world_sizes(spec, varied):
             job.run.check_world(ranks)
-    return jobs
+    except UsageError as error:
+        return error
+    return job
 
 
-def _points(spec: SweepSpec, running_options: RunningOptions, jobs: Sequence["Job"]) -> list[Point]:
+def _points(spec: SweepSpec, running_options: RunningOptions, jobs: Sequence["Job | None"]) -> list[Point]:
     """Return the points in the order in which they run."""
-    points = plan(spec, [job.effective for job in jobs])
+    points = plan(spec, [None if job is None else job.effective for job in jobs])
     return shuffled(points, running_options.order_seed or 0) if running_options.random_order else points
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Final, Literal, get_args
 from msgspec import Meta, Struct
 
 from perfkit.capture.config import parse_duration
+from perfkit.capture.mesh import parse_mesh
 from perfkit.errors import UsageError
 from perfkit.schema.sweep import ScalingKind
 from perfkit.sweep.plan import Axis, parse_axis, parse_ranks, parse_values
@@ -20,12 +21,21 @@ _NAME: Final = re.compile(r"[\w@.:+-]+")
 class PointOptions(Struct, frozen=True, kw_only=True):
     """Which points a sweep has."""
 
-    ranks: Annotated[str, Meta(description="World sizes, for example 1,2,4.")] = "1,2"
+    ranks: Annotated[
+        str | None, Meta(description="World sizes, for example 1,2,4 [default: 1,2; with --mesh those of the meshes].")
+    ] = None
+    mesh: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Mesh of the ranks, for example dp=2,tp=2; repeatable. One that does not work with the other "
+            "options is left out."
+        ),
+    ] = ()
     scaling: Annotated[
         str,
         Meta(
             description="strong keeps the global batch size, weak the batch size per rank; strong,weak does both. The "
-            "smallest world size uses the given --batch-size."
+            "smallest world size, or the mesh with the fewest replicas, uses the given --batch-size."
         ),
     ] = "weak"
     source: Annotated[str, Meta(description="Input sources, for example memory,hdf5,safetensors.")] = "memory"
@@ -49,12 +59,21 @@ class PointOptions(Struct, frozen=True, kw_only=True):
                 raise UsageError(
                     f"--scaling {self.scaling}: '{scaling}' is not one of {', '.join(get_args(ScalingKind))}"
                 )
+        self._check_meshes()
         _ = self.world_sizes, self.axes
+
+    def _check_meshes(self) -> None:
+        if self.mesh and self.ranks is not None:
+            raise UsageError("--ranks: the sizes of each --mesh give its number of ranks; remove one of them")
+        for mesh in self.mesh:
+            parse_mesh(mesh)
+            if self.mesh.count(mesh) > 1:
+                raise UsageError(f"--mesh {mesh} is given twice")
 
     @property
     def world_sizes(self) -> tuple[int, ...]:
-        """The world sizes, smallest first."""
-        return parse_ranks(self.ranks)
+        """The world sizes, smallest first; not used with meshes."""
+        return parse_ranks(self.ranks or "1,2")
 
     @property
     def scalings(self) -> tuple[ScalingKind, ...]:
@@ -67,7 +86,10 @@ class PointOptions(Struct, frozen=True, kw_only=True):
         given = tuple(parse_axis(text) for text in self.vary)
         if any(axis.option == "source" for axis in given):
             raise UsageError("--vary source: use --source")
-        return (Axis("source", parse_values(self.source, "--source")), *given)
+        if any(axis.option == "mesh" for axis in given):
+            raise UsageError("--vary mesh: use --mesh, once for each")
+        meshes = (Axis("mesh", self.mesh),) if self.mesh else ()
+        return (Axis("source", parse_values(self.source, "--source")), *meshes, *given)
 
 
 class RunningOptions(Struct, frozen=True, kw_only=True):

@@ -1,5 +1,6 @@
 """The points of a sweep: every combination of options, times world sizes, times repeats."""
 
+import math
 import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,6 +10,7 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from perfkit.capture.mesh import lay_out, parse_mesh
 from perfkit.errors import UsageError
 from perfkit.schema.sweep import ScalingKind
 from perfkit.sweep.point import Point, make_point
@@ -117,23 +119,32 @@ def arguments(spec: SweepSpec, varied: Mapping[str, str]) -> list[str]:
     return [spec.workload, *spec.options, *flags, "--trace-dir", spec.trace_dir]
 
 
-def plan(spec: SweepSpec, configs: Sequence[Mapping[str, Any]]) -> list[Point]:
+def world_sizes(spec: SweepSpec, varied: Mapping[str, str]) -> tuple[int, ...]:
+    """Return the world sizes of a combination, smallest first: that of its mesh, if meshes are varied."""
+    return (math.prod(parse_mesh(varied["mesh"]).values()),) if "mesh" in varied else spec.ranks
+
+
+def plan(spec: SweepSpec, configs: Sequence[Mapping[str, Any] | None]) -> list[Point]:
     """Return the points of a sweep, repeat by repeat.
 
     The smallest world size uses the given batch size. Strong scaling keeps the global batch size, weak scaling the
-    batch size per rank. The smallest point belongs to both, and runs once.
+    batch size per rank. The smallest point belongs to both, and runs once. Of meshes, the one with the fewest replicas
+    is the smallest: ranks that train on the same samples share a batch.
 
     Args:
         spec: What to run.
-        configs: The effective configuration of each of its `combinations`.
+        configs: The effective configuration of each of its `combinations`; None leaves it out.
 
     Raises:
         UsageError: A world size does not divide the global batch size.
     """
     first: dict[str, Point] = {}
-    for varied, config in zip(combinations(spec), configs, strict=True):
-        for scaling, ranks in product(spec.scaling, spec.ranks):
-            batch = _batch_of_rank(scaling, config["batch_size"], spec.ranks[0], ranks)
+    given = zip(combinations(spec), configs, strict=True)
+    chosen = [(varied, config) for varied, config in given if config is not None]
+    smallest = min(_replicas(varied, ranks) for varied, _ in chosen for ranks in world_sizes(spec, varied))
+    for varied, config in chosen:
+        for scaling, ranks in product(spec.scaling, world_sizes(spec, varied)):
+            batch = _batch_of_rank(scaling, config["batch_size"], smallest, _replicas(varied, ranks))
             point = _point(spec, varied, config, ranks, batch)
             earlier = first.get(point.key, point)
             first[point.key] = replace(earlier, scaling=tuple(dict.fromkeys((*earlier.scaling, scaling))))
@@ -145,6 +156,11 @@ def shuffled(points: Sequence[Point], seed: int) -> list[Point]:
     order = list(points)
     random.Random(seed).shuffle(order)  # noqa: S311  # an order, not a secret
     return order
+
+
+def _replicas(varied: Mapping[str, str], ranks: int) -> int:
+    """Return the number of ranks, or of groups of ranks in a mesh, that train on different samples."""
+    return lay_out(varied["mesh"], ranks).replicas if "mesh" in varied else ranks
 
 
 def _batch_of_rank(scaling: ScalingKind, batch_size: int, smallest: int, ranks: int) -> int:

@@ -129,7 +129,9 @@ def train(folder: Path, ranks: int, *cases: str) -> list[dict[str, Any]]:
 def check_losses(folder: Path, ranks: int, *cases: str) -> None:
     for case, result in zip(cases, train(folder, ranks, *cases), strict=True):
         found = mean_losses([rank["losses"] for rank in result["ranks"]])
-        tolerance = 1e-2 if "--precision" in case else 1e-4
+        # In lower precision a token may go to another expert than in float32.
+        lower = 5e-2 if "experts" in case else 1e-2
+        tolerance = lower if "--precision" in case else 1e-4
         assert found == pytest.approx(reference_losses(case.split()[0]), rel=tolerance), case
         assert result["error"] is None, case
 
@@ -269,7 +271,9 @@ def test_the_tokens_of_experts_are_counted_once(tmp_path: Path) -> None:
 def test_memory_of_a_rank_is_what_zero_promises(tmp_path: Path) -> None:
     shared = {"ddp": (1, 1, 1), "zero1": (1, 1, 4), "zero2": (4, 4, 4), "zero3": (4, 4, 4)}
     results = train(tmp_path, 4, *(f"gpt 4 --dp {dp} --steps 1 --no-profile" for dp in shared))
-    parameters = sum(p.numel() for p in make("gpt", **OPTIONS["gpt"]).build().parameters())
+    model = make("gpt", **OPTIONS["gpt"]).build()
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    layer = sum(parameter.numel() for parameter in model.blocks[0].parameters())  # type: ignore[union-attr, index]
     for (dp, by), result in zip(shared.items(), results, strict=True):
         # float32; Adam has two such tensors for each parameter.
         expected = [4 * parameters / ranks * size for ranks, size in zip(by, (1, 1, 2), strict=True)]
@@ -278,6 +282,9 @@ def test_memory_of_a_rank_is_what_zero_promises(tmp_path: Path) -> None:
         # ZeRO-1 gives whole tensors to the ranks, so their parts differ in size: equal on average.
         assert statistics.mean(own[2] for own in held) == pytest.approx(expected[2], rel=0.02), dp
         assert dp == "zero1" or [own[2] for own in held] == pytest.approx([expected[2]] * 4, rel=0.02), dp
+        # What is gathered besides: with stage 3 a layer and what belongs to none, with stage 2 everything in the end.
+        gathered = {"zero2": 4 * parameters, "zero3": 4 * (parameters - 3 * layer)}.get(dp, 0)
+        assert [rank["gathered"] for rank in result["ranks"]] == [gathered] * 4, dp
 
 
 def check_run(folder: Path, manifest: RunManifest, name: str) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from msgspec import to_builtins
+from torch import nn
 
 from perfkit.capture.distributed.rank_group import ProcessRankGroup
 from perfkit.capture.training import worker
@@ -65,6 +66,7 @@ def train(case: str) -> dict[str, Any]:
     trainer = Trainer(job.workload, job.run, ranks, model, data.steps)
     if unreduced and ranks.rank == 0:
         leave_unreduced(trainer, unreduced)
+    gathered = watch_gathered(job.workload.layers(model), model) if job.run.dp in ("zero2", "zero3") else [0]
     session = Steps()
     trainer.train(data, session, lambda _: None)  # type: ignore[arg-type]
     try:
@@ -74,11 +76,24 @@ def train(case: str) -> dict[str, Any]:
     memory = trainer.memory
     assert memory is not None
     held = [memory.parameters_bytes, memory.gradients_bytes, memory.optimizer_bytes]
-    own = {"losses": session.losses, "memory": held}
+    own = {"losses": session.losses, "memory": held, "gathered": max(gathered, default=0)}
     by_rank = ranks.all_gather(own)
     experts = [] if trainer.experts is None else trainer.experts.load(ranks)
     ranks.close()
     return {"case": case, "checksum": checksum, "error": error, "ranks": by_rank, "experts": to_builtins(experts)}
+
+
+def watch_gathered(layers: list[nn.Module], model: nn.Module) -> list[int]:
+    """Return a list that gets, in each layer's forward pass, the bytes of parameters that are whole on this rank."""
+    found: list[int] = []
+
+    def note(*_: object) -> None:
+        found.append(sum(one.nbytes for one in model.parameters() if not hasattr(one, "to_local")))
+
+    for layer in layers:
+        # The last module in it: when the layer's own hooks run, its parameters are divided again.
+        [*layer.children()][-1].register_forward_hook(note)
+    return found
 
 
 def leave_unreduced(trainer: Trainer, name: str) -> None:

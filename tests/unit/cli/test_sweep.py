@@ -53,6 +53,32 @@ def test_without_options_there_are_two_points_in_the_default_folder(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_meshes_give_the_ranks_and_those_that_do_not_work_are_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [
+        "sweep",
+        "gpt",
+        "--dry-run",
+        "--launcher",
+        "perfkit",
+        "--trace-dir",
+        str(tmp_path),
+        "--vary",
+        "dp=ddp,zero3",
+    ]
+    assert main([*given, "--mesh", "dp=2", "--mesh", "tp=3", "--mesh", "dp=2,cp=2"]) == 0
+    shown = capsys.readouterr()
+    found = {(next(word for word in line if "--mesh" in word), line[-1]) for line in commands(shown.out)}
+    assert found == {("--mesh=dp=2", "2"), ("--mesh=dp=2,cp=2", "4")}
+    assert len(shown.out.splitlines()) == 3
+    assert shown.err.count("left out: ") == 2
+    assert "left out: --mesh tp=3: --heads 4 is not divisible by tp=3" in shown.err
+    assert "left out: --dp zero3 does not work with cp in --mesh" in shown.err
+    assert main([*given, "--mesh", "tp=3"]) == 2
+    assert "error: --mesh tp=3: --heads 4" in capsys.readouterr().err
+
+
 def test_a_random_order_differs_and_is_reproducible(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ("--ranks", "1,2,4", "--repeat", "4")
     plain = dry_run(tmp_path, capsys, *options)

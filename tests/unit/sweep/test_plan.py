@@ -59,6 +59,15 @@ def test_a_varied_batch_size_scales_too() -> None:
     assert plan(asked, configs)[1].command[-4:-2] == ["--batch-size", "4"]  # the last one counts
 
 
+def test_meshes_have_their_own_ranks_and_share_the_global_batch() -> None:
+    asked = wanted(axes=(Axis("mesh", ("dp=4", "dp=2,tp=2", "pp=2,dp=4", "dp=3")),), scaling=("strong", "weak"))
+    configs = [config_of(asked, varied) for varied in combinations(asked)]
+    found = [(p.ranks, p.config["batch_size"], p.scaling) for p in plan(asked, [*configs[:3], None])]
+    # Two replicas are the fewest: 32 samples.
+    by_scaling = [(4, 8, ("strong",)), (4, 16, ("weak",)), (4, 16, ("strong", "weak"))]
+    assert found == [*by_scaling, (8, 8, ("strong",)), (8, 16, ("weak",))]
+
+
 def test_equal_configurations_run_once() -> None:
     asked = wanted(axes=(Axis("config", ("a.toml", "b.toml")),))
     assert len(points_of(asked)) == 2

@@ -134,7 +134,8 @@ def test_a_backend_without_a_world_size_leaves_the_number_of_ranks_open(tmp_path
     assert not messages(run_of(tmp_path, alone), "world_size_unknown")
 
 
-def test_the_mesh_tells_the_groups_of_a_pipelines_sends(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["pp", "cp"])
+def test_the_mesh_tells_the_groups_of_sends_in_pipelines_and_rings(name: str, tmp_path: Path) -> None:
     # Two pipelines of two stages: 0 sends to 2, 1 to 3.
     builders = [trace(0, 4).gloo("send", 300, 20), trace(1, 4).gloo("send", 500, 20)]
     builders += [trace(2, 4).gloo("recv", 100, 240), trace(3, 4).gloo("recv", 100, 440)]
@@ -143,10 +144,10 @@ def test_the_mesh_tells_the_groups_of_a_pipelines_sends(tmp_path: Path) -> None:
     files = sorted(tmp_path.iterdir())
     calls = group_by_rank([NamedSummary(one.name, summarize_trace(read_trace(one), one.name)) for one in files]).calls
     assert (match(calls, 4).collective < 0).all()
-    mesh = [MeshDimension(name="pp", size=2, groups=[[0, 2], [1, 3]])]
+    mesh = [MeshDimension(name=name, size=2, groups=[[0, 2], [1, 3]])]
     matched = match(name_pipeline_groups(calls, mesh), 4)
     assert [sorted(matched.rank[matched.collective == one].tolist()) for one in (0, 1)] == [[0, 2], [1, 3]]
-    deeper = [MeshDimension(name="pp", size=4, groups=[[0, 1, 2, 3]])]
+    deeper = [MeshDimension(name=name, size=4, groups=[[0, 1, 2, 3]])]
     assert (match(name_pipeline_groups(calls, deeper), 4).collective < 0).all()
 
 
