@@ -205,11 +205,12 @@ def test_memory_of_a_rank_is_what_zero_promises(tmp_path: Path) -> None:
 
 
 def check_run(folder: Path, manifest: RunManifest) -> None:
-    """Check losses, mesh and traces of a run of `perfkit run gpt`."""
-    assert mean_losses([rank.loss for rank in manifest.ranks]) == pytest.approx(reference_losses("gpt"), rel=1e-4)
+    """Check losses, mesh and traces of a run."""
+    name = manifest.workload
+    assert mean_losses([rank.loss for rank in manifest.ranks]) == pytest.approx(reference_losses(name), rel=1e-4)
     layout = lay_out(manifest.config["mesh"], manifest.world.world_size)
     assert manifest.mesh == layout.record()
-    assert manifest.parameters == sum(p.numel() for p in make("gpt", **OPTIONS["gpt"]).build().parameters())
+    assert manifest.parameters == sum(p.numel() for p in make(name, **OPTIONS[name]).build().parameters())
     assert None not in [rank.memory for rank in manifest.ranks]
     assert manifest.throughput is not None
     samples = manifest.throughput.samples_per_s * manifest.throughput.step_ns / 1e9

@@ -77,7 +77,7 @@ def build(**options: object) -> tuple[nn.Module, dict[str, Tensor]]:
 @pytest.mark.slow  # importing transformers takes seconds
 def test_the_encoder_has_distilberts_shape_and_ignores_padding() -> None:
     pytest.importorskip("transformers", reason="transformers is not installed")
-    workload = make("classify", samples=32, dropout=0.0)
+    workload = make("classify", samples=32, dropout=0.0, learning_rate=2e-3)
     large = make("classify", **{k: v for k, v in workload.PRESETS["distilbert"].items() if k != "batch_size"})
     with torch.device("meta"):
         model = large.build()
@@ -101,9 +101,9 @@ def test_the_encoder_has_distilberts_shape_and_ignores_padding() -> None:
     assert {p.dim() for p in model.parameters() if id(p) in plain} == {1}
     assert {p.dim() for p in model.parameters() if id(p) not in plain} == {2}
     assert done.clip_norm == 1.0
-    for _ in range(60):
+    for _ in range(36):
         loss = workload.loss(model, batch)
         loss.backward()  # type: ignore[no-untyped-call]
         done.optimizer.step()
         done.optimizer.zero_grad()
-    assert float(loss.detach()) < 0.4
+    assert float(loss.detach()) < 0.2

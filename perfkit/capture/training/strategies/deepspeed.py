@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from perfkit.capture.training.strategies import deepspeed_config
 from perfkit.capture.training.strategies.base import Strategy
-from perfkit.errors import LaunchEnvironmentError
+from perfkit.errors import LaunchEnvironmentError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from perfkit.capture.config import RunConfig
-    from perfkit.capture.training.strategies.deepspeed_engine import EngineOptimizer
+    from perfkit.capture.training.strategies.deepspeed_engine import DeepSpeedOptimizer
     from perfkit.schema.manifest import RankMemory
     from workloads.base import Optimization, OptimizerFactory
 
@@ -35,7 +35,7 @@ class DeepSpeed(Strategy):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._optimizer: EngineOptimizer | None = None
+        self._optimizer: DeepSpeedOptimizer | None = None
 
     @classmethod
     def find_problems(cls, run: RunConfig) -> Iterator[str]:
@@ -43,8 +43,19 @@ class DeepSpeed(Strategy):
         yield from deepspeed_config.find_problems(run)
 
     def wrap(self, model: nn.Module, layers: Sequence[nn.Module]) -> nn.Module:  # noqa: ARG002
-        """Return `model`: DeepSpeed wraps it together with its optimizer, in `start`."""
-        _prepare_environment(next(model.parameters()).device)
+        """Return `model`: DeepSpeed wraps it together with its optimizer, in `start`.
+
+        Raises:
+            UsageError: The file offloads from the CPU.
+        """
+        device = next(model.parameters()).device
+        for section in ("offload_optimizer", "offload_param"):
+            if device.type == "cpu" and deepspeed_config.offload_device(self._config(None), section) is not None:
+                raise UsageError(
+                    f"--ds-config {self.run.ds_config}: {section}: ranks that compute on the CPU have nothing to "
+                    "offload: remove it"
+                )
+        _prepare_environment(device)
         return model
 
     def optimizer_factory(self) -> OptimizerFactory:
@@ -77,13 +88,13 @@ class DeepSpeed(Strategy):
             UsageError: The file has another batch size.
             LaunchEnvironmentError: DeepSpeed refuses the model or the configuration, or needs a compiler.
         """
-        from perfkit.capture.training.strategies.deepspeed_engine import EngineOptimizer, start_engine
+        from perfkit.capture.training.strategies.deepspeed_engine import DeepSpeedOptimizer, start_engine
         from workloads.base import Optimization
 
         config = self._config(optimization.clip_norm)
         _require_compiler(config)
         engine = start_engine(model, None if "optimizer" in config else optimization.optimizer, config)
-        self._optimizer = EngineOptimizer(engine)
+        self._optimizer = DeepSpeedOptimizer(engine)
         replaced = any(name in config for name in deepspeed_config.REPLACED)
         return engine, Optimization(self._optimizer, None if replaced else optimization.scheduler)
 

@@ -1,5 +1,6 @@
 """DeepSpeed's engine as an optimizer of torch, and the memory that it holds."""
 
+import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -14,7 +15,7 @@ from perfkit.errors import LaunchEnvironmentError
 from perfkit.schema.manifest import RankMemory
 
 
-class EngineOptimizer(Optimizer):
+class DeepSpeedOptimizer(Optimizer):
     """An optimizer whose step is that of DeepSpeed's engine.
 
     Args:
@@ -58,6 +59,8 @@ def start_engine(model: nn.Module, optimizer: Optimizer | None, config: dict[str
     Raises:
         LaunchEnvironmentError: DeepSpeed refuses one of them.
     """
+    for handler in deepspeed.utils.logger.handlers:
+        handler.setStream(sys.stderr)  # its log would be mixed into results on stdout
     try:
         engine, *_ = deepspeed.initialize(
             model=model,
