@@ -139,11 +139,9 @@ def test_a_run_and_its_traces(tmp_path: Path) -> None:
 
 @needs_deepspeed
 @pytest.mark.skipif(find_spec("accelerate") is None, reason="accelerate is not installed, which Trainer needs")
-@pytest.mark.parametrize("stage", [2, 3])
-def test_a_script_with_hugging_faces_trainer(stage: int, tmp_path: Path) -> None:
-    own = {"zero_optimization": {"stage": stage, "stage3_param_persistence_threshold": 0}}
+def test_a_script_with_hugging_faces_trainer(tmp_path: Path) -> None:
     auto = ("train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "gradient_clipping")
-    file = write(tmp_path / "ds.json", zero_allow_untested_optimizer=True, **own, **dict.fromkeys(auto, "auto"))
+    file = write(tmp_path / "ds.json", zero_allow_untested_optimizer=True, **DIVIDED, **dict.fromkeys(auto, "auto"))
     options = ["--trace-dir", str(tmp_path), "--name", "trainer", "-n", "2", "--timeout", "2m"]
     script = str(ROOT / "tests" / "integration" / "scripts" / "with_trainer.py")
     done = execute([*PYTHON, "run", script, *options, "--", "--deepspeed", file, "--out", str(tmp_path / "out")])
@@ -157,5 +155,5 @@ def test_a_script_with_hugging_faces_trainer(stage: int, tmp_path: Path) -> None
     for trace in traces(tmp_path / "trainer", manifest):
         assert [len(annotations(trace, f"perfkit.{phase}")) for phase in ("forward", "backward")] == [3, 3]
         issued = Counter(event["name"] for event in trace["traceEvents"] if event["name"].startswith("c10d::"))
-        assert ("c10d::_reduce_scatter_base_" in issued) == (stage == 3), issued
+        assert issued["c10d::_reduce_scatter_base_"] >= 3, issued
         assert issued["c10d::_allgather_base_"] >= 3, issued
