@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from perfkit.capture.training.strategies import deepspeed_config
 from perfkit.capture.training.strategies.base import Strategy
-from perfkit.errors import LaunchEnvironmentError, UsageError
+from perfkit.errors import LaunchEnvironmentError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -42,20 +42,14 @@ class DeepSpeed(Strategy):
         """Yield what does not work with DeepSpeed, and where its file contradicts an option."""
         yield from deepspeed_config.find_problems(run)
 
-    def wrap(self, model: nn.Module, layers: Sequence[nn.Module]) -> nn.Module:  # noqa: ARG002
-        """Return `model`: DeepSpeed wraps it together with its optimizer, in `start`.
+    @classmethod
+    def find_start_problems(cls, run: RunConfig, replicas: int, device_type: str) -> Iterator[str]:
+        """Yield another batch size in the file, and what it offloads from the CPU."""
+        yield from deepspeed_config.find_start_problems(run, replicas, device_type)
 
-        Raises:
-            UsageError: The file offloads from the CPU.
-        """
-        device = next(model.parameters()).device
-        for section in ("offload_optimizer", "offload_param"):
-            if device.type == "cpu" and deepspeed_config.offload_device(self._config(None), section) is not None:
-                raise UsageError(
-                    f"--ds-config {self.run.ds_config}: {section}: ranks that compute on the CPU have nothing to "
-                    "offload: remove it"
-                )
-        _prepare_environment(device)
+    def wrap(self, model: nn.Module, layers: Sequence[nn.Module]) -> nn.Module:  # noqa: ARG002
+        """Return `model`: DeepSpeed wraps it together with its optimizer, in `start`."""
+        _prepare_environment(next(model.parameters()).device)
         return model
 
     def optimizer_factory(self) -> OptimizerFactory:
@@ -64,34 +58,29 @@ class DeepSpeed(Strategy):
 
     def _make(self, kind: type[Optimizer], parameters: Any, **options: Any) -> Optimizer:
         made: Optimizer
-        if deepspeed_config.offload_device(self._config(None), "offload_optimizer") is None:
+        config = deepspeed_config.make_config(self.run, None)
+        if deepspeed_config.offload_device(config, "offload_optimizer") is None:
             factory: Any = kind
             made = factory(parameters, **options)
             return made
         from torch.optim import AdamW
 
-        _require_compiler(self._config(None))
+        _require_compiler(config)
         from deepspeed.ops.adam import DeepSpeedCPUAdam
 
         made = DeepSpeedCPUAdam(parameters, adamw_mode=kind is AdamW, **options)
         return made
 
-    def _config(self, clip_norm: float | None) -> dict[str, Any]:
-        from torch import distributed
-
-        return deepspeed_config.make_config(self.run, distributed.get_world_size(), clip_norm)
-
     def start(self, model: nn.Module, optimization: Optimization) -> tuple[nn.Module, Optimization]:
         """Return DeepSpeed's engine, and an optimization whose step is the engine's.
 
         Raises:
-            UsageError: The file has another batch size.
             LaunchEnvironmentError: DeepSpeed refuses the model or the configuration, or needs a compiler.
         """
         from perfkit.capture.training.strategies.deepspeed_engine import DeepSpeedOptimizer, start_engine
         from workloads.base import Optimization
 
-        config = self._config(optimization.clip_norm)
+        config = deepspeed_config.make_config(self.run, optimization.clip_norm)
         _require_compiler(config)
         engine = start_engine(model, None if "optimizer" in config else optimization.optimizer, config)
         self._optimizer = DeepSpeedOptimizer(engine)
