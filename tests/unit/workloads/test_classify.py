@@ -1,13 +1,16 @@
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.data import SequentialSampler
 
-from tests.unit.workloads.conftest import make
+from tests.unit.workloads.conftest import make, make_source
 from workloads.classify import _rate_factor
 from workloads.classify_text import LABELS, VOCABULARY, encode, make_reviews, tokenise, write_review
+from workloads.data.loader import make_loader
 
 
 def words(ids: list[int]) -> list[str]:
@@ -57,6 +60,18 @@ def test_every_split_into_ranges_gives_the_same_samples() -> None:
         assert joined.dtype == field.dtype
         assert joined.shape == (2500, *field.shape)
         np.testing.assert_array_equal(joined, whole[field.name])
+
+
+@pytest.mark.parametrize("source", ["memory", "hdf5", "safetensors"])
+@pytest.mark.parametrize("read", ["per-sample", "batched"])
+def test_every_source_gives_the_same_batch(source: str, read: str, tmp_path: Path) -> None:
+    workload = make("classify", samples=40)
+    spec = workload.data_spec(0)
+    reader, options = make_source(source=source, read=read, data_dir=str(tmp_path))
+    dataset = reader.dataset(workload, spec, reader.prepare(workload, spec, options), options)
+    batch = next(iter(make_loader(dataset, SequentialSampler(dataset), options, 8)))
+    for name, values in workload.generate(spec, 0, 8).items():
+        np.testing.assert_array_equal(batch[name].numpy(), values)
 
 
 def test_the_rate_rises_and_falls_to_zero() -> None:
