@@ -16,6 +16,7 @@ WORKERS ?= $(shell echo $$(($(CORES) + 1)))
 PARALLEL := --dist loadfile --no-loadscope-reorder
 PYTEST := $(BIN)/python -m pytest
 HTA := $(VENV)/.hta
+DEEPSPEED := $(VENV)/.deepspeed
 DEMO := traces/demo-$(shell date -u +%Y%m%d-%H%M%S)
 DEMO_REPORT := reports/$(notdir $(DEMO)).md
 
@@ -51,8 +52,12 @@ $(HTA): $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[hta]' && touch $@ \
 		|| echo "Holistic Trace Analysis cannot be installed here: its tests are skipped"
 
+$(DEEPSPEED): $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[transformers,deepspeed]' \
+		&& touch $@ || echo "transformers and DeepSpeed cannot be installed here: their tests are skipped"
+
 # Tests that compare wall times come last, one at a time.
-slow: $(READY) $(HTA) ## Run the tests that take longer
+slow: $(READY) $(HTA) $(DEEPSPEED) ## Run the tests that take longer
 	$(PYTEST) -n $(CORES) $(PARALLEL) -m 'slow and not timing'
 	$(PYTEST) -m timing
 

@@ -107,7 +107,7 @@ class Classify(Workload[ClassifyConfig]):
         """Return the description of `samples` reviews of `length` tokens, each with a label."""
         fields = (
             Field(name="tokens", shape=(self.config.length,), dtype="int32"),
-            Field(name="label", shape=(), dtype="int32"),
+            Field(name="label", shape=(1,), dtype="int32"),
         )
         return DataSpec(workload=self.name, fields=fields, samples=self.config.samples, seed=seed)
 
@@ -148,7 +148,9 @@ class Classify(Workload[ClassifyConfig]):
     def loss(self, model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
         """Return the mean cross entropy of the labels; padding is not attended to."""
         tokens = batch["tokens"].long()
-        output: Any = model(input_ids=tokens, attention_mask=(tokens != 0).long(), labels=batch["label"].long())
+        output: Any = model(
+            input_ids=tokens, attention_mask=(tokens != 0).long(), labels=batch["label"].flatten().long()
+        )
         loss: Tensor = output.loss
         return loss
 

@@ -87,8 +87,8 @@ def _write_clause(choice: list[int]) -> tuple[str, str, bool]:
 
 
 def make_reviews(random: np.random.Generator, count: int, length: int) -> Arrays:
-    """Return `count` reviews as `tokens`, (count, length), and their `label`, (count,)."""
+    """Return `count` reviews as `tokens`, (count, length), and their `label`, (count, 1)."""
     numbers = random.integers(0, 1 << 30, (count, 1 + max(CLAUSES) * _CHOICES))
     reviews = [write_review(row) for row in numbers]
     tokens = np.array([encode(text, length) for text, _ in reviews], dtype=np.int32)
-    return {"tokens": tokens, "label": np.array([label for _, label in reviews], dtype=np.int32)}
+    return {"tokens": tokens, "label": np.array([[label] for _, label in reviews], dtype=np.int32)}

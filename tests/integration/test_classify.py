@@ -2,7 +2,9 @@
 
 import json
 import statistics
+from collections import Counter
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +12,26 @@ import pytest
 import torch
 from torch.utils.data import DistributedSampler
 
-from tests.integration.test_strategies import GLOBAL_BATCH, OPTIONS, SAMPLES, check_losses, mean_losses, train
+import perfkit
+from perfkit.storage.run_folder import read_manifest
+from tests.integration.test_run import annotations, traces
+from tests.integration.test_strategies import (
+    GLOBAL_BATCH,
+    OPTIONS,
+    SAMPLES,
+    arguments,
+    check_losses,
+    check_run,
+    mean_losses,
+    train,
+)
+from tests.support.launching import NOT_THE_MACHINE, PYTHON, ROOT, execute
 from tests.unit.workloads.conftest import make
 
-pytestmark = pytest.mark.slow  # transformers and deepspeed take seconds to import
+pytestmark = [
+    pytest.mark.slow,  # transformers and deepspeed take seconds to import
+    pytest.mark.skipif(find_spec("transformers") is None, reason="transformers is not installed"),
+]
 
 WITH_DEEPSPEED = [f"classify 8 --dp deepspeed --zero {stage}" for stage in range(4)]
 FURTHER = [
@@ -27,22 +45,16 @@ DIVIDED: dict[str, object] = {"zero_optimization": {"stage": 3, "stage3_param_pe
 """Without this, stage 3 keeps every parameter of so small a model on every rank."""
 
 
-@pytest.fixture(autouse=True)
-def _packages() -> None:
-    pytest.importorskip("transformers", reason="transformers is not installed")
-
-
-def needs_deepspeed() -> None:
-    pytest.importorskip("deepspeed", reason="deepspeed is not installed")
+needs_deepspeed = pytest.mark.skipif(find_spec("deepspeed") is None, reason="deepspeed is not installed")
 
 
 def test_losses_without_deepspeed(tmp_path: Path) -> None:
     check_losses(tmp_path, 2, "classify 8", *(f"classify 8 --dp zero{stage}" for stage in (1, 2, 3)))
 
 
+@needs_deepspeed
 @pytest.mark.parametrize(("ranks", "cases"), [(2, [*WITH_DEEPSPEED, *FURTHER]), (4, ON_FOUR)])
 def test_losses_with_deepspeed(ranks: int, cases: list[str], tmp_path: Path) -> None:
-    needs_deepspeed()
     check_losses(tmp_path, ranks, *cases)
 
 
@@ -74,8 +86,8 @@ def write(path: Path, **values: object) -> str:
     return str(path)
 
 
+@needs_deepspeed
 def test_gradients_have_the_right_size(tmp_path: Path) -> None:
-    needs_deepspeed()
     own = {
         "optimizer": {"type": "SGD", "params": {"lr": RATE}},
         "zero_allow_untested_optimizer": True,
@@ -93,8 +105,8 @@ def test_gradients_have_the_right_size(tmp_path: Path) -> None:
     assert found[-1] != pytest.approx(losses_with_sgd(), rel=1e-4)
 
 
+@needs_deepspeed
 def test_memory_of_a_rank_is_what_zero_promises(tmp_path: Path) -> None:
-    needs_deepspeed()
     divided = write(tmp_path / "divided.json", **DIVIDED)
     size = 4 * sum(p.numel() for p in make("classify", **OPTIONS["classify"]).build().parameters())
     # Parameters, gradients, and Adam's two tensors, with a float32 copy of the rank's part where there is one.
@@ -111,3 +123,37 @@ def test_memory_of_a_rank_is_what_zero_promises(tmp_path: Path) -> None:
         held = [statistics.mean(values) for values in zip(*(rank["memory"] for rank in result["ranks"]), strict=True)]
         assert held == pytest.approx([share * size for share in shares], rel=0.02), case
         assert result["error"] is None, case
+
+
+@needs_deepspeed
+def test_a_run_and_its_traces(tmp_path: Path) -> None:
+    given = [*arguments("classify 8 --dp deepspeed --zero 2"), "--trace-dir", str(tmp_path), "--name", "run"]
+    done = execute([*PYTHON, "run", *given, "-n", "2"])
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"{tmp_path}/run: done; to see where the time went: perfkit analyze {tmp_path}/run\n"
+    assert "Warning" not in done.stderr
+    manifest = read_manifest(tmp_path / "run")
+    assert {"deepspeed", "transformers"} <= manifest.versions.keys()
+    check_run(tmp_path, manifest)
+
+
+@needs_deepspeed
+@pytest.mark.skipif(find_spec("accelerate") is None, reason="accelerate is not installed, which Trainer needs")
+def test_a_script_with_hugging_faces_trainer(tmp_path: Path) -> None:
+    auto = ("train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "gradient_clipping")
+    file = write(tmp_path / "ds.json", zero_allow_untested_optimizer=True, **DIVIDED, **dict.fromkeys(auto, "auto"))
+    options = ["--trace-dir", str(tmp_path), "--name", "trainer", "-n", "2", "--timeout", "2m"]
+    script = str(ROOT / "tests" / "integration" / "scripts" / "with_trainer.py")
+    done = execute([*PYTHON, "run", script, *options, "--", "--deepspeed", file, "--out", str(tmp_path / "out")])
+    assert done.returncode == 0, done.stderr
+    assert "trained 9\n" in done.stdout
+    manifest = read_manifest(tmp_path / "trainer")
+    assert (manifest.state, len(manifest.step_kinds)) == ("completed", 9)
+    (run,) = perfkit.analyze(tmp_path / "trainer").runs
+    assert [len(rank.steps) for rank in run.ranks] == [3, 3]
+    assert {finding.code for finding in run.findings} & NOT_THE_MACHINE == set()
+    for trace in traces(tmp_path / "trainer", manifest):
+        assert [len(annotations(trace, f"perfkit.{phase}")) for phase in ("forward", "backward")] == [3, 3]
+        issued = Counter(event["name"] for event in trace["traceEvents"] if event["name"].startswith("c10d::"))
+        assert issued["c10d::_reduce_scatter_base_"] >= 3, issued
+        assert issued["c10d::_allgather_base_"] >= 3, issued

@@ -288,11 +288,11 @@ def test_memory_of_a_rank_is_what_zero_promises(tmp_path: Path) -> None:
 
 
 def check_run(folder: Path, manifest: RunManifest, name: str) -> None:
-    """Check losses, mesh and traces of a run of `perfkit run gpt`."""
+    """Check losses, mesh and traces of a run with the options `name`."""
     assert mean_losses([rank.loss for rank in manifest.ranks]) == pytest.approx(reference_losses(name), rel=1e-4)
     layout = lay_out(manifest.config["mesh"], manifest.world.world_size)
     assert manifest.mesh == layout.record()
-    assert manifest.parameters == sum(p.numel() for p in make("gpt", **OPTIONS[name]).build().parameters())
+    assert manifest.parameters == sum(p.numel() for p in make(manifest.workload, **OPTIONS[name]).build().parameters())
     assert len(manifest.experts) == (4 if "experts" in name else 0)
     assert None not in [rank.memory for rank in manifest.ranks]
     assert manifest.throughput is not None

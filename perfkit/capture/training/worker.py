@@ -60,6 +60,7 @@ def run_rank(job: Job, debug: bool = False) -> None:
         process_group(job.run, info, mpi) as (ranks, topology),
     ):
         _check_options(job, ranks)
+        ranks.run_on_all(lambda: _check_start(job, ranks, torch.device(topology.device)))
         ranks.run_on_all(lambda: check_recorders(job.run))
         _warn_of_oversubscription(ranks, topology)
         folder = open_run(ranks, topology, _describe_run(job, ranks.world_size), job.trace_dir, job.run.name)
@@ -89,6 +90,17 @@ def _check_options(job: Job, ranks: ProcessRankGroup) -> None:
             raise UsageError(f"options differ from those of rank 0 ({flags}): start all ranks with the same options")
 
     ranks.run_on_all(check)
+
+
+def _check_start(job: Job, ranks: ProcessRankGroup, device: torch.device) -> None:
+    """Refuse what the strategy cannot do with these ranks and devices.
+
+    Raises:
+        UsageError: The message names the option.
+    """
+    replicas = job.run.layout(ranks.world_size).replicas
+    for problem in STRATEGIES.load(job.run.dp).find_start_problems(job.run, replicas, device.type):
+        raise UsageError(problem)
 
 
 def _describe_run(job: Job, world_size: int) -> RunDescription:

@@ -28,6 +28,8 @@ from perfkit.errors import PerfkitError
 
 LATER = "torch._dynamo", "torch.distributed.fsdp", "torch.distributed.optim", "torch.distributed.pipelining"
 
+EXTRAS = {"classify": "transformers.models.distilbert.modeling_distilbert", "deepspeed": "deepspeed"}
+
 
 class Steps:
     """The part of a recording session that a trainer uses."""
@@ -126,7 +128,9 @@ def run_rank(rank: int, world_size: int, store: str, cases: list[str]) -> None:
 
 def main(world_size: int, cases: list[str]) -> int:
     """Start the ranks by forking: torch, with what training imports later, is imported once."""
-    for name in LATER:
+    os.environ.setdefault("DS_ACCELERATOR", "cpu")
+    used = {package for word, package in EXTRAS.items() if any(word in case for case in cases)}
+    for name in (*LATER, *used):
         importlib.import_module(name)
     with tempfile.TemporaryDirectory() as folder:
         children = []

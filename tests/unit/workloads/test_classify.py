@@ -1,13 +1,16 @@
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.data import SequentialSampler
 
-from tests.unit.workloads.conftest import make
+from tests.unit.workloads.conftest import make, make_source
 from workloads.classify import _rate_factor
 from workloads.classify_text import LABELS, VOCABULARY, encode, make_reviews, tokenise, write_review
+from workloads.data.loader import make_loader
 
 
 def words(ids: list[int]) -> list[str]:
@@ -59,6 +62,18 @@ def test_every_split_into_ranges_gives_the_same_samples() -> None:
         np.testing.assert_array_equal(joined, whole[field.name])
 
 
+@pytest.mark.parametrize("source", ["memory", "hdf5", "safetensors"])
+@pytest.mark.parametrize("read", ["per-sample", "batched"])
+def test_every_source_gives_the_same_batch(source: str, read: str, tmp_path: Path) -> None:
+    workload = make("classify", samples=40)
+    spec = workload.data_spec(0)
+    reader, options = make_source(source=source, read=read, data_dir=str(tmp_path))
+    dataset = reader.dataset(workload, spec, reader.prepare(workload, spec, options), options)
+    batch = next(iter(make_loader(dataset, SequentialSampler(dataset), options, 8)))
+    for name, values in workload.generate(spec, 0, 8).items():
+        np.testing.assert_array_equal(batch[name].numpy(), values)
+
+
 def test_the_rate_rises_and_falls_to_zero() -> None:
     assert [_rate_factor(step, 2, 6) for step in range(7)] == [0.5, 1.0, 1.0, 0.75, 0.5, 0.25, 0.0]
     assert _rate_factor(0, 0, 1) == 1.0
@@ -77,7 +92,7 @@ def build(**options: object) -> tuple[nn.Module, dict[str, Tensor]]:
 @pytest.mark.slow  # importing transformers takes seconds
 def test_the_encoder_has_distilberts_shape_and_ignores_padding() -> None:
     pytest.importorskip("transformers", reason="transformers is not installed")
-    workload = make("classify", samples=32, dropout=0.0)
+    workload = make("classify", samples=32, dropout=0.0, learning_rate=2e-3)
     large = make("classify", **{k: v for k, v in workload.PRESETS["distilbert"].items() if k != "batch_size"})
     with torch.device("meta"):
         model = large.build()
@@ -101,9 +116,9 @@ def test_the_encoder_has_distilberts_shape_and_ignores_padding() -> None:
     assert {p.dim() for p in model.parameters() if id(p) in plain} == {1}
     assert {p.dim() for p in model.parameters() if id(p) not in plain} == {2}
     assert done.clip_norm == 1.0
-    for _ in range(60):
+    for _ in range(36):
         loss = workload.loss(model, batch)
         loss.backward()  # type: ignore[no-untyped-call]
         done.optimizer.step()
         done.optimizer.zero_grad()
-    assert float(loss.detach()) < 0.4
+    assert float(loss.detach()) < 0.2

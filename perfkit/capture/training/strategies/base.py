@@ -58,6 +58,11 @@ class Strategy(ABC):
         """
         yield from ()
 
+    @classmethod
+    def find_start_problems(cls, run: RunConfig, replicas: int, device_type: str) -> Iterator[str]:  # noqa: ARG003
+        """Yield why a run cannot start that has `replicas` ranks with different samples, on this type of device."""
+        yield from ()
+
     @abstractmethod
     def wrap(self, model: nn.Module, layers: Sequence[nn.Module]) -> nn.Module:
         """Return `model` so that its gradients are averaged over the data-parallel ranks.

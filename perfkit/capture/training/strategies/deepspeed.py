@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from perfkit.capture.config import RunConfig
-    from perfkit.capture.training.strategies.deepspeed_engine import EngineOptimizer
+    from perfkit.capture.training.strategies.deepspeed_engine import DeepSpeedOptimizer
     from perfkit.schema.manifest import RankMemory
     from workloads.base import Optimization, OptimizerFactory
 
@@ -35,12 +35,17 @@ class DeepSpeed(Strategy):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._optimizer: EngineOptimizer | None = None
+        self._optimizer: DeepSpeedOptimizer | None = None
 
     @classmethod
     def find_problems(cls, run: RunConfig) -> Iterator[str]:
         """Yield what does not work with DeepSpeed, and where its file contradicts an option."""
         yield from deepspeed_config.find_problems(run)
+
+    @classmethod
+    def find_start_problems(cls, run: RunConfig, replicas: int, device_type: str) -> Iterator[str]:
+        """Yield another batch size in the file, and what it offloads from the CPU."""
+        yield from deepspeed_config.find_start_problems(run, replicas, device_type)
 
     def wrap(self, model: nn.Module, layers: Sequence[nn.Module]) -> nn.Module:  # noqa: ARG002
         """Return `model`: DeepSpeed wraps it together with its optimizer, in `start`."""
@@ -53,37 +58,32 @@ class DeepSpeed(Strategy):
 
     def _make(self, kind: type[Optimizer], parameters: Any, **options: Any) -> Optimizer:
         made: Optimizer
-        if deepspeed_config.offload_device(self._config(None), "offload_optimizer") is None:
+        config = deepspeed_config.make_config(self.run, None)
+        if deepspeed_config.offload_device(config, "offload_optimizer") is None:
             factory: Any = kind
             made = factory(parameters, **options)
             return made
         from torch.optim import AdamW
 
-        _require_compiler(self._config(None))
+        _require_compiler(config)
         from deepspeed.ops.adam import DeepSpeedCPUAdam
 
         made = DeepSpeedCPUAdam(parameters, adamw_mode=kind is AdamW, **options)
         return made
 
-    def _config(self, clip_norm: float | None) -> dict[str, Any]:
-        from torch import distributed
-
-        return deepspeed_config.make_config(self.run, distributed.get_world_size(), clip_norm)
-
     def start(self, model: nn.Module, optimization: Optimization) -> tuple[nn.Module, Optimization]:
         """Return DeepSpeed's engine, and an optimization whose step is the engine's.
 
         Raises:
-            UsageError: The file has another batch size.
             LaunchEnvironmentError: DeepSpeed refuses the model or the configuration, or needs a compiler.
         """
-        from perfkit.capture.training.strategies.deepspeed_engine import EngineOptimizer, start_engine
+        from perfkit.capture.training.strategies.deepspeed_engine import DeepSpeedOptimizer, start_engine
         from workloads.base import Optimization
 
-        config = self._config(optimization.clip_norm)
+        config = deepspeed_config.make_config(self.run, optimization.clip_norm)
         _require_compiler(config)
         engine = start_engine(model, None if "optimizer" in config else optimization.optimizer, config)
-        self._optimizer = EngineOptimizer(engine)
+        self._optimizer = DeepSpeedOptimizer(engine)
         replaced = any(name in config for name in deepspeed_config.REPLACED)
         return engine, Optimization(self._optimizer, None if replaced else optimization.scheduler)
 

@@ -70,33 +70,35 @@ def find_problems(run: RunConfig) -> Iterator[str]:
         yield f"--ds-config {run.ds_config}: {problem}"
 
 
-def make_config(run: RunConfig, replicas: int, clip_norm: float | None) -> Values:
+def find_start_problems(run: RunConfig, replicas: int, device_type: str) -> Iterator[str]:
+    """Yield what the file contains that does not fit this many ranks with different samples, or the device."""
+    values = {} if run.ds_config is None else read_config(run.ds_config)
+    batch = run.batch_size * run.accumulate * replicas
+    if values.get("train_batch_size", AUTO) not in (AUTO, batch):
+        yield (
+            f"--ds-config {run.ds_config}: train_batch_size {values['train_batch_size']} is not --batch-size "
+            f"{run.batch_size} x --accumulate {run.accumulate} x {replicas} ranks, which is {batch}"
+        )
+    for section in ("offload_optimizer", "offload_param"):
+        if device_type == "cpu" and offload_device(values, section) is not None:
+            yield (
+                f"--ds-config {run.ds_config}: {section}: ranks that compute on the CPU have nothing to offload: "
+                "remove it"
+            )
+
+
+def make_config(run: RunConfig, clip_norm: float | None) -> Values:
     """Return DeepSpeed's configuration of a run: the file's values; from the options what it leaves open.
 
     Args:
         run: Its options, checked.
-        replicas: Ranks with different samples.
         clip_norm: The workload's maximum of the gradients' norm; None disables clipping.
-
-    Raises:
-        UsageError: The file has another batch size for this number of ranks.
     """
     values = {} if run.ds_config is None else read_config(run.ds_config)
-    batch = run.batch_size * run.accumulate * replicas
-    if values.get("train_batch_size", AUTO) not in (AUTO, batch):
-        raise UsageError(
-            f"--ds-config {run.ds_config}: train_batch_size {values['train_batch_size']} is not --batch-size "
-            f"{run.batch_size} x --accumulate {run.accumulate} x {replicas} ranks, which is {batch}"
-        )
     own = _from_options(run, clip_norm, autocast=_enabled(values, "torch_autocast"))
     open_sections = {name for name in REPLACED if _values_of(values, name) == {AUTO}}
     given = {name: _without_auto(value) for name, value in values.items() if name not in open_sections}
     return {**own, **{name: _join(own.get(name), value) for name, value in given.items() if value != AUTO}}
-
-
-def zero_stage(config: Values) -> int:
-    """Return the ZeRO stage of a complete configuration."""
-    return int(config["zero_optimization"]["stage"])
 
 
 def offload_device(config: Values, section: str) -> str | None:

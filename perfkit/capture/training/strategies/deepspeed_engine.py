@@ -1,7 +1,8 @@
 """DeepSpeed's engine as an optimizer of torch, and the memory that it holds."""
 
+import sys
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Final
 
 import deepspeed
 import torch
@@ -9,12 +10,13 @@ from deepspeed import DeepSpeedEngine
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from perfkit.capture.distributed.process_group import first_line
 from perfkit.errors import LaunchEnvironmentError
 from perfkit.schema.manifest import RankMemory
 
+_MOST_CHARACTERS: Final = 300
 
-class EngineOptimizer(Optimizer):
+
+class DeepSpeedOptimizer(Optimizer):
     """An optimizer whose step is that of DeepSpeed's engine.
 
     Args:
@@ -58,6 +60,8 @@ def start_engine(model: nn.Module, optimizer: Optimizer | None, config: dict[str
     Raises:
         LaunchEnvironmentError: DeepSpeed refuses one of them.
     """
+    for handler in deepspeed.utils.logger.handlers:
+        handler.setStream(sys.stderr)  # its log would be mixed into results on stdout
     try:
         engine, *_ = deepspeed.initialize(
             model=model,
@@ -70,10 +74,15 @@ def start_engine(model: nn.Module, optimizer: Optimizer | None, config: dict[str
         if isinstance(error, RuntimeError) and "extension" not in str(error):
             raise  # a rank that has left, for example
         raise LaunchEnvironmentError(
-            f"DeepSpeed {deepspeed.__version__} cannot start: {type(error).__name__}: {first_line(error)}"
+            f"DeepSpeed {deepspeed.__version__} cannot start: {type(error).__name__}: {_one_line(error)}"
         ) from error
     assert isinstance(engine, DeepSpeedEngine)  # noqa: S101
     return engine
+
+
+def _one_line(error: BaseException) -> str:
+    """Return an error's message in one line: of those of DeepSpeed's validation, the first names nothing."""
+    return " ".join(str(error).split())[:_MOST_CHARACTERS]
 
 
 def total_bytes(tensors: Iterable[Tensor]) -> int:

@@ -7,7 +7,11 @@ from typing import Any
 import pytest
 
 from perfkit.capture.training.strategies import deepspeed
-from perfkit.capture.training.strategies.deepspeed_config import compiled_part, make_config, offload_device, zero_stage
+from perfkit.capture.training.strategies.deepspeed_config import (
+    compiled_part,
+    find_start_problems,
+    make_config,
+)
 from perfkit.cli.run_options import check_packages, parse_job
 from perfkit.errors import LaunchEnvironmentError, UsageError
 
@@ -21,8 +25,12 @@ def write(folder: Path, values: object) -> str:
     return str(path)
 
 
-def config(*options: str, ranks: int = 2, clip_norm: float | None = 1.0) -> dict[str, Any]:
-    return make_config(parse_job([*RUN, *options]).run, ranks, clip_norm)
+def config(*options: str, clip_norm: float | None = 1.0) -> dict[str, Any]:
+    return make_config(parse_job([*RUN, *options]).run, clip_norm)
+
+
+def start_problems(*options: str, ranks: int = 2, device: str = "cpu") -> list[str]:
+    return [*find_start_problems(parse_job([*RUN, *options]).run, ranks, device)]
 
 
 @pytest.mark.parametrize(
@@ -84,7 +92,7 @@ def test_without_a_file_everything_comes_from_the_options() -> None:
         "bf16": {"enabled": True},
         "fp16": {"enabled": False},
     }
-    assert zero_stage(config()) == 0
+    assert config()["zero_optimization"] == {"stage": 0}
     assert config(clip_norm=None)["gradient_clipping"] == 0.0
 
 
@@ -114,8 +122,18 @@ def test_a_file_wins_and_auto_is_what_the_options_say(tmp_path: Path) -> None:
 def test_the_batch_size_of_a_file_depends_on_the_ranks(tmp_path: Path) -> None:
     path = write(tmp_path, {"train_batch_size": 16})
     assert config("--ds-config", path, "--batch-size", "8")["train_batch_size"] == 16
-    with pytest.raises(UsageError, match=r"train_batch_size 16 is not --batch-size 8 x --accumulate 1 x 4 ranks.*32"):
-        config("--ds-config", path, "--batch-size", "8", ranks=4)
+    assert start_problems("--ds-config", path, "--batch-size", "8") == []
+    (problem,) = start_problems("--ds-config", path, "--batch-size", "8", ranks=4)
+    assert problem.endswith("train_batch_size 16 is not --batch-size 8 x --accumulate 1 x 4 ranks, which is 32")
+
+
+def test_offloading_from_the_cpu_is_refused(tmp_path: Path) -> None:
+    offload = {"offload_optimizer": {"device": "cpu"}, "offload_param": {"device": "none"}}
+    path = write(tmp_path, {"zero_optimization": {"stage": 3, **offload}})
+    assert start_problems("--ds-config", path, device="cuda") == []
+    (problem,) = start_problems("--ds-config", path)
+    assert problem.endswith("offload_optimizer: ranks that compute on the CPU have nothing to offload: remove it")
+    assert start_problems() == []
 
 
 def test_autocast_of_a_file_is_not_also_a_conversion(tmp_path: Path) -> None:
@@ -133,7 +151,6 @@ def test_the_manifest_records_the_content_of_the_file(tmp_path: Path) -> None:
 
 def test_what_needs_a_compiler_is_one_line_without_one(monkeypatch: pytest.MonkeyPatch) -> None:
     offload = {"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}}
-    assert offload_device(offload, "offload_optimizer") == "cpu"
     assert compiled_part({"optimizer": ADAM}) is None
     assert compiled_part({"zero_optimization": {"stage": 3}}) is None
     monkeypatch.setattr(shutil, "which", lambda _: None)
