@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,6 +12,7 @@ import perfkit
 from perfkit.analysis.cross_rank.pipelines.replay import Action, make_plan
 from perfkit.schema.pipeline import Pipeline
 from perfkit.schema.run import RunReport
+from perfkit.trace.intervals import Union, difference, union
 from tests.support.pipeline_builder import gpipe, one_forward_one_backward, traces
 from tests.support.trace_builder import TraceBuilder
 
@@ -126,6 +128,36 @@ def test_annotations_of_torch_are_known_too(tmp_path: Path) -> None:
     found = pipeline_of(tmp_path, *builders)
     assert (found.schedule, found.stages, found.micro_batches, found.reason) == (None, 2, 4, None)
     assert found.bubble_share == pytest.approx(1 / 5)
+
+
+def test_sends_are_part_of_the_bubble_only_outside_of_the_actions(tmp_path: Path) -> None:
+    builders = []
+    for rank in range(2):
+        builder = TraceBuilder(rank, 2, backend="gloo", host_name="a").step(0, 0, 1000)
+        for kind, begin in (("F", 100), ("B", 500)):
+            builder.annotation(f"perfkit.pipeline.{rank}{kind}0", begin, 100).op("aten::mm", begin, 100)
+        builders.append(builder.gloo("send", 300, 50).gloo("send", 800, 30).gloo("all_reduce", 900, 20))
+    found = pipeline_of(tmp_path, *builders)
+    # The all_reduce serves no known dimension.
+    assert [(rank.bubble_ns, rank.other_communication_ns) for rank in found.ranks] == [(30_000, 70_000)] * 2
+
+
+@given(
+    *(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)), max_size=8) for _ in range(2)),
+)
+def test_a_difference_covers_what_only_the_first_spans_cover(
+    spans: list[tuple[int, int]], others: list[tuple[int, int]]
+) -> None:
+    def covered(parts: list[tuple[int, int]]) -> set[int]:
+        return {at for begin, length in parts for at in range(begin, begin + length)}
+
+    def union_of(parts: list[tuple[int, int]]) -> Union:
+        begin, length = np.array(parts, np.int64).reshape(-1, 2).T
+        return union(begin, begin + length)
+
+    found = difference(union_of(spans), union_of(others))
+    left = {at for begin, end in zip(*map(np.ndarray.tolist, found), strict=True) for at in range(begin, end)}
+    assert left == covered(spans) - covered(others)
 
 
 def test_a_missing_rank_leaves_the_bubble_unsplit(tmp_path: Path) -> None:
