@@ -27,6 +27,7 @@ KINDS: Final = ("F", "B", "I", "W")
 ACTION_COLUMNS: Final = ("step", "stage", "kind", "micro_batch", "begin_ns", "work_ns")
 STEP_COLUMNS: Final = ("step", "bubble_ns", "is_first")
 _ACTION: Final = r"(\d{1,6})([FBIW])(\d{1,6})"
+_DATA_DIMENSIONS: Final = frozenset({"replicate", "dp", "shard"})
 _POINT_TO_POINT: Final = ("send", "recv")
 
 
@@ -37,7 +38,8 @@ class PipelineActions(Struct, frozen=True, kw_only=True):
     """As the run recorded it, without its messages; None in traces of other programs."""
     actions: bytearray
     """int64, `ACTION_COLUMNS` concatenated, each of shape (a,), in order of begin. `kind` is an index into `KINDS`;
-    `begin_ns` is by the clock of the host; `work_ns` the action's time without exposed waiting in the pipeline."""
+    `begin_ns` is by the clock of the host; `work_ns` the action's time without exposed communication of the pipeline
+    and between data-parallel ranks."""
     steps: bytearray
     """int64, `STEP_COLUMNS` concatenated, each of shape (k,). `is_first` is 1 for the first step of the trace."""
 
@@ -54,15 +56,15 @@ def _column(table: bytearray, names: tuple[str, ...], name: str) -> Ints:
     return np.asarray(np.frombuffer(table, np.int64).reshape(len(names), -1)[names.index(name)])
 
 
-class _Spans(Struct, frozen=True):
+class _Spans(NamedTuple):
     """Communication of a rank, apart by what it is for."""
 
     receives: Union
     """Receives of the pipeline, and all its communication outside of the actions."""
-    pipeline: Union
-    """All communication of the pipeline."""
     busy: Union
     """Computation, and communication in other dimensions."""
+    not_work: Union
+    """Exposed communication of the pipeline and between data-parallel ranks."""
 
 
 class PipelineSpans(NamedTuple):
@@ -78,7 +80,7 @@ class PipelineSpans(NamedTuple):
     """Begin of its work, on the device if that has any."""
     end: Ints
     waiting: Ints
-    """Exposed communication of the pipeline in it."""
+    """Exposed communication in it that is not its work: that of the pipeline and between data-parallel ranks."""
     bubble: Union
 
 
@@ -100,7 +102,7 @@ def find_pipeline_spans(
     begin, end = _spans_of_work(events, device, rows)
     step = steps.of(events.start_ns[rows])
     spans = _split_communication(activity, collectives, step, begin, end)
-    waiting = measure(difference(spans.pipeline, spans.busy), begin, end)
+    waiting = measure(spans.not_work, begin, end)
     bubble = difference(spans.receives, spans.busy)
     return PipelineSpans(step, keys, events.start_ns[rows], begin, end, waiting, bubble)
 
@@ -184,10 +186,12 @@ def _split_communication(activity: Activity, collectives: Collectives, step: Int
     def spans(mask: NDArray[np.bool_]) -> Union:
         return union(collectives.start[mask], collectives.end[mask])
 
+    data = kinds(_is_between_replicas)
+    within = merge(activity.compute, spans(~own & ~data))
     return _Spans(
-        spans(own & (receive | outside)),
-        spans(own),
-        merge(activity.compute, spans(~own)),
+        receives=spans(own & (receive | outside)),
+        busy=merge(within, spans(data)),
+        not_work=difference(spans(own | data), within),
     )
 
 
@@ -195,6 +199,11 @@ def _is_of_pipeline(kind: CollectiveKey) -> bool:
     if kind.dimension is None:
         return kind.operator in _POINT_TO_POINT
     return "pp" in kind.dimension.split("+")
+
+
+def _is_between_replicas(kind: CollectiveKey) -> bool:
+    """Return whether a collective is one of ranks that train on different samples, such as a gradient all-reduce."""
+    return kind.dimension is not None and _DATA_DIMENSIONS.issuperset(kind.dimension.split("+"))
 
 
 def _joined(table: Ints) -> Ints:

@@ -186,6 +186,24 @@ def test_on_a_device_the_work_is_that_of_the_kernels(tmp_path: Path) -> None:
     assert [rank.imbalance_ns for rank in found.ranks] == [50_000, -50_000]
 
 
+@pytest.mark.parametrize(("dimension", "work"), [("mesh_dp", 200), ("mesh_tp", 300), ("undefined", 300)])
+def test_an_all_reduce_of_gradients_is_no_work_of_a_stage(tmp_path: Path, dimension: str, work: int) -> None:
+    builders = []
+    for rank in range(2):
+        builder = TraceBuilder(rank, 2, backend="nccl", host_name="a").step(0, 0, 1000)
+        for place, (kind, begins) in enumerate((("F", [100]), ("B", [500, 700]))):
+            builder.annotation(f"PP:{rank}{kind}0", 20 * place, 19)
+            for number, begin in enumerate(begins):
+                launch = 2 * place + number
+                builder.launch(launch, 20 * place + 2 + number, 1).kernel("gemm", begin, 100, launch)
+        args = collective_args("allreduce", 8, 8, "Float", "4", dimension, (rank, rank + 2), None)
+        builder.launch(9, 30, 2).kernel("ncclDevKernel_AllReduce", 600, 100, 9, 20, args=args)
+        builders.append(builder)
+    found = pipeline_of(tmp_path, *builders)
+    assert [stage.backward_ns for stage in found.stage_times] == [work * 1000] * 2
+    assert [(rank.bubble_ns, rank.other_communication_ns) for rank in found.ranks] == [(0, 100_000)] * 2
+
+
 def test_more_actions_than_can_be_replayed_leave_the_bubble_unsplit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
