@@ -152,9 +152,7 @@ def _by_site(operator: str, site: int) -> str | None:
     if operator in _EXPERT_OPERATORS:
         return "ep"
     if site >= _FIRST_SITE:
-        name = SITES[site - _FIRST_SITE][1]
-        # A stage's computation may contain collectives of any dimension.
-        return name if name != "pp" or operator in _POINT_TO_POINT else None
+        return SITES[site - _FIRST_SITE][1]
     return "dp" if site == _DDP_HOOK and operator == "all_reduce" else None
 
 

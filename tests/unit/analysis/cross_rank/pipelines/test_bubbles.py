@@ -186,7 +186,7 @@ def test_on_a_device_the_work_is_that_of_the_kernels(tmp_path: Path) -> None:
     assert [rank.imbalance_ns for rank in found.ranks] == [50_000, -50_000]
 
 
-@pytest.mark.parametrize(("dimension", "work"), [("mesh_dp", 200), ("mesh_tp", 300), ("undefined", 300)])
+@pytest.mark.parametrize(("dimension", "work"), [("mesh_dp", 200), ("mesh_tp", 300)])
 def test_an_all_reduce_of_gradients_is_no_work_of_a_stage(tmp_path: Path, dimension: str, work: int) -> None:
     builders = []
     for rank in range(2):
