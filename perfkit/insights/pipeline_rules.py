@@ -11,6 +11,8 @@ _MIN_SHARE: Final = 0.1
 """Smallest bubble, as a share of the step, that is reported."""
 _MAJORITY: Final = 0.5
 """Least share of the bubble that must follow from the schedule."""
+_MIN_GAIN: Final = 0.02
+"""Smallest gain from equal stages, as a share of the step, that is reported."""
 _TARGET: Final = 0.1
 """Bubble that a number of micro-batches is proposed for."""
 _MOST_TIMES: Final = 4
@@ -70,6 +72,8 @@ def _heavy_stage(context: RunContext) -> InsightDraft | None:
     if not found or found[0] is None or any(heavy is None or heavy.stage != found[0].stage for heavy in found):
         return None
     heavy = found[0]
+    if context.share(heavy.gain_ns) < _MIN_GAIN:
+        return None
     sentence = (
         f"stage {heavy.stage} of the pipeline (rank {heavy.rank}) takes {_percent(heavy.excess)} longer per "
         f"micro-batch than the median of the others: with equal stages a step would be {duration(heavy.gain_ns)} "

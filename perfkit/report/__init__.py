@@ -79,6 +79,7 @@ FORMATS: Final[dict[type, dict[str, BuiltinReporter]]] = {
         "idle": BuiltinReporter(Report, f"{_CSV}:write_idle", (".idle.csv",)),
         "points": BuiltinReporter(Report, f"{_CSV}:write_points", (".points.csv",)),
         "options": BuiltinReporter(Report, f"{_CSV}:write_options", (".options.csv",)),
+        "pipelines": BuiltinReporter(Report, f"{_CSV}:write_pipelines", (".pipelines.csv",)),
         "html": BuiltinReporter(Report, _HTML, (".html",)),
         "extrap": BuiltinReporter(Report, "exporters.extrap:write", (".extrap.jsonl",)),
         "talp": BuiltinReporter(Report, "exporters.talp:write", (".talp.json",)),

@@ -9,6 +9,7 @@ from msgspec.structs import asdict, fields
 from perfkit.schema.common import CATEGORIES, Finding
 from perfkit.schema.dimensions import DimensionStat
 from perfkit.schema.idle import IdleCause
+from perfkit.schema.pipeline import PipelineRank
 from perfkit.schema.rank import CollectiveStat, MemoryPeak, OperatorStat, RankReport, StepBreakdown
 from perfkit.schema.report import Report
 from perfkit.schema.run import RunReport
@@ -41,6 +42,17 @@ GATHER_COLUMNS: Final = ("run", "rank", *(f.name for f in fields(ParameterGather
 IDLE_COLUMNS: Final = ("run", "rank", *(f.name for f in fields(IdleCause)))
 LOAD_COLUMNS: Final = ("run", "source", "rank", "step", "count", "sum_ns", "max_ns", "exposed_ns")
 MEMORY_COLUMNS: Final = ("run", "rank", "device", *(f.name for f in fields(MemoryPeak)), "limit_bytes")
+PIPELINE_COLUMNS: Final = (
+    "run",
+    "pipeline",
+    "schedule",
+    "stages",
+    "micro_batches",
+    "steps",
+    "rank",
+    "own_stages",
+    *(f.name for f in fields(PipelineRank) if f.name.endswith("_ns")),
+)
 FINDING_COLUMNS: Final = ("run", *(f.name for f in fields(Finding)))
 
 _ESTIMATES: Final = ("step_ns", "samples_per_s", "speedup", "efficiency", "karp_flatt")
@@ -84,6 +96,9 @@ _NULLABLE_INTEGERS: Final[tuple[str, ...]] = (
     "reserved_bytes",
     "limit_bytes",
     "load_max_ns",
+    "ideal_ns",
+    "imbalance_ns",
+    "communication_ns",
 )
 _INTEGERS: Final = ("count", "loads_count", "allocated_bytes", "unsized", "late")
 
@@ -127,6 +142,8 @@ class DataFrames:
     """One row per cause and detail of idle time and rank."""
     memory: "DataFrame"
     """One row per step, device and rank: peak allocated memory, and when; empty if not recorded."""
+    pipelines: "DataFrame"
+    """One row per rank of a pipeline: its bubble and the parts of it, summed over `steps`; `pipeline` counts from 0."""
     findings: "DataFrame"
     """One row per finding."""
     points: "DataFrame"
@@ -148,6 +165,7 @@ def dataframes(report: Report) -> DataFrames:
         loads=dataframe(load_rows(report), LOAD_COLUMNS),
         idle=dataframe(idle_rows(report), IDLE_COLUMNS),
         memory=dataframe(memory_rows(report), MEMORY_COLUMNS),
+        pipelines=dataframe(pipeline_rows(report), PIPELINE_COLUMNS),
         findings=dataframe(finding_rows(report), FINDING_COLUMNS),
         points=dataframe(point_rows(report), POINT_COLUMNS),
         options=dataframe(option_rows(report), OPTION_COLUMNS),
@@ -273,6 +291,24 @@ def memory_rows(report: Report) -> Iterator[dict[str, Value]]:
             where: dict[str, Value] = {"run": run.run, "rank": rank.rank, "device": use.device}
             for peak in use.steps:
                 yield {**where, **asdict(peak), "limit_bytes": use.limit_bytes}
+
+
+def pipeline_rows(report: Report) -> Iterator[dict[str, Value]]:
+    """Yield one row of `PIPELINE_COLUMNS` per rank of each pipeline."""
+    for run in report.runs:
+        for number, pipeline in enumerate(run.pipelines):
+            for rank in pipeline.ranks:
+                yield {
+                    "run": run.run,
+                    "pipeline": number,
+                    "schedule": pipeline.schedule,
+                    "stages": pipeline.stages,
+                    "micro_batches": pipeline.micro_batches,
+                    "steps": pipeline.steps,
+                    "rank": rank.rank,
+                    "own_stages": " ".join(map(str, rank.stages)),
+                    **{name: getattr(rank, name) for name in PIPELINE_COLUMNS if name.endswith("_ns")},
+                }
 
 
 def finding_rows(report: Report) -> Iterator[dict[str, Value]]:

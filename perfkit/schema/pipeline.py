@@ -53,7 +53,8 @@ class HeavyStage(Struct, frozen=True, kw_only=True):
     excess: float
     """How much longer, as a share of the median of the other stages."""
     gain_ns: float
-    """By how much the median step would be shorter if all stages were equal, by replay."""
+    """By how much the median step would be shorter if all stages were equal, by replay; 0 if the bubble has room for
+    the longer stage, as it may in an interleaved schedule."""
     move: LayerMove | None
     """What moving a layer gives; None if it gives nothing, or the layers are unknown."""
 

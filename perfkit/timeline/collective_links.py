@@ -1,7 +1,7 @@
 """Links between ranks: which rank each waited for, who delayed the others, and arrows between their collectives."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +10,8 @@ from perfkit.analysis.cross_rank.clock_alignment import aligned
 from perfkit.analysis.cross_rank.matching import MatchedCollectives
 from perfkit.schema.cross_rank import HostClock
 from perfkit.trace.intervals import Ints
+
+UNKNOWN_DIMENSION: Final = "unknown dimension"
 
 
 class Spans(NamedTuple):
@@ -25,6 +27,8 @@ class CollectiveLinks(NamedTuple):
 
     waits: Spans
     delays_others: Spans
+    dimensions: Spans
+    """Its collectives, labelled with the dimension of parallelism that they serve; empty if none is known."""
     in_flight: tuple[Ints, Ints]
     """Instants, and the bytes of running collectives from each on; empty if no size is known."""
     arrows: dict[int, int]
@@ -72,6 +76,7 @@ def find_links(
                 start_ns[late],
                 [f"delays others: {_name(matched, row)}" for row in late.tolist()],
             ),
+            dimensions=_dimensions(matched, rows, start_ns),
             in_flight=_in_flight(matched, rows, start_ns),
             arrows=dict(zip(start_ns[linked].tolist(), arrow[linked].tolist(), strict=True)),
         )
@@ -88,6 +93,13 @@ def _rows_by_rank(rank: Ints, ranks: Sequence[int], shown: NDArray[np.bool_]) ->
 
 def _name(matched: MatchedCollectives, row: int) -> str:
     return matched.kinds[int(matched.kind[row])].operator
+
+
+def _dimensions(matched: MatchedCollectives, rows: Ints, start_ns: Ints) -> Spans:
+    names = [matched.kinds[kind].dimension for kind in matched.kind[rows].tolist()]
+    if not any(names):
+        return Spans(rows[:0], rows[:0], [])
+    return Spans(start_ns[rows], matched.ended_ns[rows], [name or UNKNOWN_DIMENSION for name in names])
 
 
 def _last_to_join(matched: MatchedCollectives) -> tuple[Ints, Ints]:

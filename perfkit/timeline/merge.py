@@ -27,6 +27,7 @@ from perfkit.storage.kernel_rules_file import KernelRules, load_kernel_rules
 from perfkit.timeline.chrome_writer import ChromeWriter
 from perfkit.timeline.collective_links import RunLinks, find_links
 from perfkit.timeline.perfetto_writer import PerfettoWriter
+from perfkit.timeline.rank_names import coordinate, rank_name
 from perfkit.timeline.rank_tracks import Plan, build_rank_tracks
 from perfkit.timeline.tracks import RankTracks, Track, Writer
 from perfkit.trace.lanes import MOST_LANES
@@ -157,13 +158,15 @@ def _plan_run(
     summaries, lost = _summaries(location, options, progress)
     grouped = group_by_rank(summaries)
     hosts = {report.rank: report.host for report in grouped.reports if report.rank is not None}
+    mesh = _mesh(summaries)
     reports = _select_ranks(grouped.reports, location, wanted, steps)
+    reports.sort(key=lambda report: _order(report, mesh))
     world_sizes = [size for named in summaries if (size := named.summary.header.world_size)]
     matched = match(grouped.calls, max(world_sizes, default=None))
     clocks = {rank: clock for clock in align(matched, hosts) for rank in clock.ranks}
     shift_ns = _clock_shifts(reports, clocks)
     clocks |= {rank: _shifted(clocks[rank], by_ns) for rank, by_ns in shift_ns.items()}
-    ranks = [_rank(place, report, location, clocks) for place, report in enumerate(reports)]
+    ranks = [_rank(place, report, location, clocks, mesh) for place, report in enumerate(reports)]
     shown = np.array([steps is None or step in steps for step in matched.step.tolist()], np.bool_)
     links = find_links(matched, [rank.number for rank in ranks if rank.number is not None], shown, clocks)
     begins = [_aligned(rank.clock, report.steps[0].start_ns) for rank, report in zip(ranks, reports, strict=True)]
@@ -204,12 +207,25 @@ def _select_ranks(
     return selected
 
 
-def _rank(place: int, report: RankReport, location: RunLocation, clocks: Mapping[int, HostClock]) -> _Rank:
+def _mesh(summaries: list[NamedSummary]) -> Mapping[str, int]:
+    """Return the mesh of a run of perfkit's, if all its traces have the same; else an empty one."""
+    meshes = [named.summary.header.perfkit.mesh if named.summary.header.perfkit else {} for named in summaries]
+    return meshes[0] if all(mesh == meshes[0] for mesh in meshes) else {}
+
+
+def _order(report: RankReport, mesh: Mapping[str, int]) -> tuple[list[int], int]:
+    number = -1 if report.rank is None else report.rank
+    return list(coordinate(number, mesh).values()), number
+
+
+def _rank(
+    place: int, report: RankReport, location: RunLocation, clocks: Mapping[int, HostClock], mesh: Mapping[str, int]
+) -> _Rank:
     files = {file.name: file for file in location.traces}
     return _Rank(
         place=place,
         number=report.rank,
-        name=report.traces[0] if report.rank is None else f"rank {report.rank}",
+        name=report.traces[0] if report.rank is None else rank_name(report.rank, mesh),
         files=[files[name] for name in report.traces],
         clock=clocks.get(report.rank) if report.rank is not None else None,
     )

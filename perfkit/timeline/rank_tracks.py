@@ -10,11 +10,14 @@ from numpy.typing import NDArray
 from perfkit.analysis.cross_rank.clock_alignment import aligned
 from perfkit.analysis.per_rank.breakdown import Activity, find_activity
 from perfkit.analysis.per_rank.classify import Device, Names, classify_names, find_device
+from perfkit.analysis.per_rank.collectives import find_collectives
+from perfkit.analysis.per_rank.pipeline_actions import find_pipeline_spans
 from perfkit.analysis.per_rank.steps import Steps, find_steps
 from perfkit.schema.common import CATEGORIES
 from perfkit.schema.cross_rank import HostClock
 from perfkit.schema.kernel_rules import KernelRule
 from perfkit.timeline.collective_links import CollectiveLinks, Spans
+from perfkit.timeline.pipeline_slices import pipeline_slices
 from perfkit.timeline.tracks import Counter, RankTracks, Track
 from perfkit.trace.events import EventKind, Events, RankTrace, TimelineDetail, device_name
 from perfkit.trace.intervals import Ints, Union
@@ -25,6 +28,8 @@ STEP_TRACK: Final = "perfkit: step"
 CATEGORY_TRACK: Final = "perfkit: where the time goes"
 WAIT_TRACK: Final = "perfkit: waits for another rank"
 DELAY_TRACK: Final = "perfkit: delays other ranks"
+DIMENSION_TRACK: Final = "perfkit: communication by dimension"
+PIPELINE_TRACK: Final = "perfkit: pipeline"
 IN_FLIGHT: Final = "perfkit: bytes in flight"
 MEMORY: Final = "perfkit: memory allocated"
 _RANGE_NS: Final = 2**53
@@ -79,6 +84,7 @@ class _TrackBuilder:
         self.labels = _Labels(self.events.names)
         self.names: Names = classify_names(self.events, plan.kernel_rules)
         self.device: Device = find_device(self.events, self.names)
+        self.header = trace.header
         header = trace.header.perfkit
         last_completed = header.steps[1] if header and header.steps else None
         self.steps = find_steps(self.events, self.device, plan.step_marker, last_completed)
@@ -222,9 +228,15 @@ class _TrackBuilder:
             yield self._own(STEP_TRACK, spans)
             activity = find_activity(self.events, self.names, self.device, self.steps)
             yield self._own(CATEGORY_TRACK, exclusive(activity, self.steps, shown))
+            collectives, _ = find_collectives(self.events, self.names, self.device, activity, self.steps, self.header)
+            pipeline = find_pipeline_spans(self.events, self.device, activity, collectives, self.steps)
+            if pipeline is not None:
+                yield self._own(PIPELINE_TRACK, pipeline_slices(pipeline, self.steps, shown))
         if self.plan.links:
             yield self._own(WAIT_TRACK, self.plan.links.waits)
             yield self._own(DELAY_TRACK, self.plan.links.delays_others)
+            if self.plan.links.dimensions.label:
+                yield self._own(DIMENSION_TRACK, self.plan.links.dimensions)
 
     def _own(self, name: str, spans: Spans) -> Track:
         start_ns, end_ns = self._aligned(spans.start_ns), self._aligned(spans.end_ns)

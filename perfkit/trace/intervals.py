@@ -44,6 +44,14 @@ def merge(*unions: Union) -> Union:
     return union(np.concatenate([u.start for u in unions]), np.concatenate([u.end for u in unions]))
 
 
+def difference(spans: Union, others: Union) -> Union:
+    """Return the parts of the spans that none of the others covers."""
+    cuts = _distinct(np.concatenate((*spans, *others)))
+    begin, end = cuts[:-1], cuts[1:]
+    kept = (measure(spans, begin, end) > 0) & (measure(others, begin, end) == 0)
+    return union(begin[kept], end[kept])
+
+
 def measure(spans: Union, start: Ints, end: Ints) -> Ints:
     """Return how many nanoseconds of each window `[start, end)` the spans cover; windows with end <= start give 0."""
     cover = Coverage(spans)

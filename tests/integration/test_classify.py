@@ -134,7 +134,7 @@ def test_a_run_and_its_traces(tmp_path: Path) -> None:
     assert "Warning" not in done.stderr
     manifest = read_manifest(tmp_path / "run")
     assert {"deepspeed", "transformers"} <= manifest.versions.keys()
-    check_run(tmp_path, manifest)
+    check_run(tmp_path, manifest, "classify")
 
 
 @needs_deepspeed

@@ -6,7 +6,7 @@ micro-batch.
 
 import re
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from msgspec import Struct
@@ -20,13 +20,14 @@ from perfkit.analysis.per_rank.steps import Steps
 from perfkit.phases import PIPELINE_ACTION
 from perfkit.schema.trace_header import RecordedPipeline
 from perfkit.trace.events import EventKind, Events
-from perfkit.trace.intervals import Ints, Union, measure, merge, union
+from perfkit.trace.intervals import Ints, Union, difference, measure, merge, union
 
 KINDS: Final = ("F", "B", "I", "W")
 """Forward; the whole backward; its two parts, the gradients of the input and of the weights."""
 ACTION_COLUMNS: Final = ("step", "stage", "kind", "micro_batch", "begin_ns", "work_ns")
 STEP_COLUMNS: Final = ("step", "bubble_ns", "is_first")
 _ACTION: Final = r"(\d{1,6})([FBIW])(\d{1,6})"
+_DATA_DIMENSIONS: Final = frozenset({"replicate", "dp", "shard"})
 _POINT_TO_POINT: Final = ("send", "recv")
 
 
@@ -37,7 +38,8 @@ class PipelineActions(Struct, frozen=True, kw_only=True):
     """As the run recorded it, without its messages; None in traces of other programs."""
     actions: bytearray
     """int64, `ACTION_COLUMNS` concatenated, each of shape (a,), in order of begin. `kind` is an index into `KINDS`;
-    `begin_ns` is by the clock of the host; `work_ns` the action's time without exposed waiting in the pipeline."""
+    `begin_ns` is by the clock of the host; `work_ns` the action's time without exposed communication of the pipeline
+    and between data-parallel ranks."""
     steps: bytearray
     """int64, `STEP_COLUMNS` concatenated, each of shape (k,). `is_first` is 1 for the first step of the trace."""
 
@@ -54,26 +56,38 @@ def _column(table: bytearray, names: tuple[str, ...], name: str) -> Ints:
     return np.asarray(np.frombuffer(table, np.int64).reshape(len(names), -1)[names.index(name)])
 
 
-class _Spans(Struct, frozen=True):
+class _Spans(NamedTuple):
     """Communication of a rank, apart by what it is for."""
 
     receives: Union
-    """Receives of the pipeline, and its collectives outside of the actions."""
-    pipeline: Union
-    """All communication of the pipeline."""
+    """Receives of the pipeline, and all its communication outside of the actions."""
     busy: Union
     """Computation, and communication in other dimensions."""
+    not_work: Union
+    """Exposed communication of the pipeline and between data-parallel ranks."""
 
 
-def find_pipeline_actions(
-    events: Events,
-    device: Device,
-    activity: Activity,
-    collectives: Collectives,
-    steps: Steps,
-    recorded: RecordedPipeline | None,
-) -> PipelineActions | None:
-    """Return what the rank computes in a pipeline; None if no annotation names a micro-batch.
+class PipelineSpans(NamedTuple):
+    """A rank's actions and its bubble in time."""
+
+    step: Ints
+    """Index of the step of each action, shape (a,)."""
+    keys: Ints
+    """Stage, kind (an index into `KINDS`) and micro-batch of each, shape (3, a)."""
+    issued: Ints
+    """When the host began it."""
+    begin: Ints
+    """Begin of its work, on the device if that has any."""
+    end: Ints
+    waiting: Ints
+    """Exposed communication in it that is not its work: that of the pipeline and between data-parallel ranks."""
+    bubble: Union
+
+
+def find_pipeline_spans(
+    events: Events, device: Device, activity: Activity, collectives: Collectives, steps: Steps
+) -> PipelineSpans | None:
+    """Return what the rank computes in a pipeline, and its bubble; None if no annotation names a micro-batch.
 
     Args:
         events: the trace.
@@ -81,7 +95,6 @@ def find_pipeline_actions(
         activity: spans of each category.
         collectives: those within the steps.
         steps: the steps; without numbers nothing is returned, because they cannot be compared between ranks.
-        recorded: what the header tells of the pipeline.
     """
     rows, keys = _annotated(events, steps)
     if not len(rows) or not steps.from_annotations:
@@ -89,16 +102,28 @@ def find_pipeline_actions(
     begin, end = _spans_of_work(events, device, rows)
     step = steps.of(events.start_ns[rows])
     spans = _split_communication(activity, collectives, step, begin, end)
-    waiting = measure(merge(spans.pipeline, spans.busy), begin, end) - measure(spans.busy, begin, end)
-    actions = _joined(np.vstack([step, *keys, events.start_ns[rows], end - begin - waiting]))
-    actions[0] = np.array(steps.number, np.int64)[actions[0]]
-    bounds = steps.bounds[:-1], steps.bounds[1:]
-    bubble = measure(merge(spans.receives, spans.busy), *bounds) - measure(spans.busy, *bounds)
-    is_first = np.arange(len(bubble)) == 0
+    waiting = measure(spans.not_work, begin, end)
+    bubble = difference(spans.receives, spans.busy)
+    return PipelineSpans(step, keys, events.start_ns[rows], begin, end, waiting, bubble)
+
+
+def find_pipeline_actions(spans: PipelineSpans, steps: Steps, recorded: RecordedPipeline | None) -> PipelineActions:
+    """Return the actions of a trace and the bubble of each step.
+
+    Args:
+        spans: actions and bubble in time.
+        steps: the steps.
+        recorded: what the header tells of the pipeline.
+    """
+    number = np.array(steps.number, np.int64)
+    actions = _joined(np.vstack([spans.step, spans.keys, spans.issued, spans.end - spans.begin - spans.waiting]))
+    actions[0] = number[actions[0]]
+    bubble_ns = measure(spans.bubble, steps.bounds[:-1], steps.bounds[1:])
+    is_first = np.arange(len(number)) == 0
     return PipelineActions(
         recorded=recorded,
         actions=bytearray(np.ascontiguousarray(actions)),
-        steps=bytearray(np.vstack([np.array(steps.number, np.int64), bubble, is_first])),
+        steps=bytearray(np.vstack([number, bubble_ns, is_first])),
     )
 
 
@@ -152,7 +177,6 @@ def _split_communication(activity: Activity, collectives: Collectives, step: Int
         return np.array([wanted(kind) for kind in collectives.kinds] or [False], np.bool_)[collectives.kind]
 
     own, receive = kinds(_is_of_pipeline), kinds(lambda kind: kind.operator == "recv")
-    direct = kinds(lambda kind: kind.operator in _POINT_TO_POINT)
     count = int(max(step.max(initial=-1), collectives.step.max(initial=-1))) + 1
     first, last = np.full(count, np.iinfo(np.int64).max), np.full(count, np.iinfo(np.int64).min)
     np.minimum.at(first, step, begin)
@@ -162,10 +186,12 @@ def _split_communication(activity: Activity, collectives: Collectives, step: Int
     def spans(mask: NDArray[np.bool_]) -> Union:
         return union(collectives.start[mask], collectives.end[mask])
 
+    data = kinds(_is_between_replicas)
+    within = merge(activity.compute, spans(~own & ~data))
     return _Spans(
-        spans(own & (receive | (outside & ~direct))),
-        spans(own),
-        merge(activity.compute, spans(~own)),
+        receives=spans(own & (receive | outside)),
+        busy=merge(within, spans(data)),
+        not_work=difference(spans(own | data), within),
     )
 
 
@@ -173,6 +199,11 @@ def _is_of_pipeline(kind: CollectiveKey) -> bool:
     if kind.dimension is None:
         return kind.operator in _POINT_TO_POINT
     return "pp" in kind.dimension.split("+")
+
+
+def _is_between_replicas(kind: CollectiveKey) -> bool:
+    """Return whether a collective is one of ranks that train on different samples, such as a gradient all-reduce."""
+    return kind.dimension is not None and _DATA_DIMENSIONS.issuperset(kind.dimension.split("+"))
 
 
 def _joined(table: Ints) -> Ints:

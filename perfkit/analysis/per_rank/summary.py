@@ -17,7 +17,7 @@ from perfkit.analysis.per_rank.idle.tabulate import explain_idle
 from perfkit.analysis.per_rank.lost_device import lost_device
 from perfkit.analysis.per_rank.memory import tabulate_memory
 from perfkit.analysis.per_rank.operators import names_cut, tabulate_operators
-from perfkit.analysis.per_rank.pipeline_actions import PipelineActions, find_pipeline_actions
+from perfkit.analysis.per_rank.pipeline_actions import PipelineActions, find_pipeline_actions, find_pipeline_spans
 from perfkit.analysis.per_rank.possible_communication import possible_communication
 from perfkit.analysis.per_rank.sharding.issued import tabulate_issued
 from perfkit.analysis.per_rank.sharding.layers import find_layers
@@ -98,7 +98,8 @@ def summarize_trace(
     findings += _sizes_unmatched(unrecorded, len(collectives.start))
     header, has_device = _without_lists(trace.header), bool(len(device.row))
     recorded = header.perfkit.pipeline if header.perfkit else None
-    pipeline = find_pipeline_actions(events, device, activity, collectives, steps, recorded)
+    spans = find_pipeline_spans(events, device, activity, collectives, steps)
+    pipeline = find_pipeline_actions(spans, steps, recorded) if spans else None
     counts = {kind.name.lower(): count for kind, count in sorted(trace.counts.items())}
     idle = explain_idle(events, trace.frames, names, device, activity, steps, step_marker)
     breakdown = break_down(events, names, activity, steps, idle.steps)

@@ -1,6 +1,6 @@
 """What the verdict says of a pipeline's bubble (metrics.md section 10)."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -36,13 +36,22 @@ def find_bubble(pipelines: Sequence[Pipeline], ranks: int) -> Bubble | None:
     return Bubble(share=bubble_ns / wall_ns, details=_details(pipelines))
 
 
+def explains_stragglers(pipelines: Sequence[Pipeline], late: Collection[int]) -> bool:
+    """Return whether the ranks that are late are those of a stage that is heavy in all pipelines."""
+    heavy = {pipeline.heavy.rank for pipeline in pipelines if pipeline.heavy}
+    alike = {pipeline.heavy.stage if pipeline.heavy else None for pipeline in pipelines}
+    return bool(late) and heavy.issuperset(late) and len(alike) == 1
+
+
 def _details(pipelines: Sequence[Pipeline]) -> str:
     first = pipelines[0]
     schedule = f"{escape_unprintable(first.schedule)}, " if first.schedule else ""
     what = f"{schedule}{first.stages} stages, {first.micro_batches} micro-batches"
+    heavy = first.heavy
+    longer = f"; stage {heavy.stage} takes {100 * heavy.excess:.0f} % longer than the others" if heavy else ""
     rows = [rank for pipeline in pipelines for rank in pipeline.ranks]
     ideal_ns = [rank.ideal_ns for rank in rows if rank.ideal_ns is not None]
     if len(ideal_ns) < len(rows):
-        return what
+        return what + longer
     share = sum(ideal_ns) / sum(rank.wall_ns for rank in rows)
-    return f"{what}: {100 * share:.0f} % with equal stages and free transfers"
+    return f"{what}: {100 * share:.0f} % with equal stages and free transfers{longer}"

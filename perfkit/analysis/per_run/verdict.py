@@ -7,7 +7,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from perfkit.analysis.cross_rank.straggler_sentences import one_off_clause, stragglers_sentence
-from perfkit.analysis.per_run.bubble_verdict import Bubble, find_bubble
+from perfkit.analysis.per_run.bubble_verdict import Bubble, explains_stragglers, find_bubble
 from perfkit.schema.common import CATEGORIES, Category, Finding
 from perfkit.schema.cross_rank import CrossRankSummary
 from perfkit.schema.idle import CAUSE_WORDS, CAUSES
@@ -71,10 +71,13 @@ def classify_bottleneck(
         return Verdict(bound="unknown", share=0.0, sentence="no verdict: all steps have zero duration")
     profiler = _profiler_share(ranks, cost)
     loss = _largest_loss(shares, profiler)
-    if compared and (lost := _lost_to_stragglers(compared, shares, loss, _mean_wall(ranks))):
+    bubble = find_bubble(pipelines, len(ranks)) if loss == "communication" else None
+    late = [row.rank for row in compared.stragglers] if compared else []
+    has_heavy_stage = bubble is not None and explains_stragglers(pipelines, late)
+    if compared and not has_heavy_stage and (lost := _lost_to_stragglers(compared, shares, loss, _mean_wall(ranks))):
         return lost
     bounding = _bounding_category(shares, profiler)
-    if loss == "communication" and (bubble := find_bubble(pipelines, len(ranks))):
+    if bubble is not None:
         return _bubble_verdict(bubble, shares, is_compute_bound=bounding == "compute")
     details = _loss_details(loss, ranks, loading, efficiency, compared) if loss else ""
     parts = [

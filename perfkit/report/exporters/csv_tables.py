@@ -9,12 +9,14 @@ from perfkit.report.dataframes import (
     IDLE_COLUMNS,
     ISSUED_COLUMNS,
     OPTION_COLUMNS,
+    PIPELINE_COLUMNS,
     POINT_COLUMNS,
     STEP_COLUMNS,
     Value,
     idle_rows,
     issued_rows,
     option_rows,
+    pipeline_rows,
     point_rows,
     step_rows,
 )
@@ -57,6 +59,11 @@ def write_points(report: Report, stream: TextIO, *, top: int) -> None:  # noqa: 
 def write_options(report: Report, stream: TextIO, *, top: int) -> None:  # noqa: ARG001  writes all rows
     """Write one row per value of each option that runs are compared by."""
     _write_records(OPTION_COLUMNS, option_rows(report), stream)
+
+
+def write_pipelines(report: Report, stream: TextIO, *, top: int) -> None:  # noqa: ARG001  writes all rows
+    """Write one row per rank of each pipeline."""
+    _write_records(PIPELINE_COLUMNS, pipeline_rows(report), stream)
 
 
 def write_external(table: ExternalTable, stream: TextIO, *, top: int) -> None:  # noqa: ARG001  writes all rows

@@ -92,7 +92,7 @@ def test_nothing_reaches_a_terminal_but_what_prints(made: dict[str, Path], name:
     text = made[name].read_text("utf-8")
     if name.endswith(".html"):  # the plotting library contains such characters
         text = re.sub(r"<script>.*?</script>", "", text, flags=re.DOTALL)
-    assert "owned" in text or name in ("analyze.csv", "compare.xml", "compare.benchmark.json")
+    assert "owned" in text or name in ("analyze.csv", "analyze.pipelines.csv", "compare.xml", "compare.benchmark.json")
     assert {character for character in text if not character.isprintable()} <= _OURS
 
 

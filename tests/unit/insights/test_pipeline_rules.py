@@ -113,6 +113,10 @@ def test_a_stage_that_is_heavy_in_one_of_two_pipelines_is_on_a_slow_rank() -> No
     assert evaluate(HEAVY_STAGE) is None
 
 
+def test_a_heavy_stage_for_which_the_bubble_has_room_gets_no_advice() -> None:
+    assert evaluate(HEAVY_STAGE, make_pipeline(heavy=replace(HEAVY, gain_ns=1e6, move=None))) is None
+
+
 def test_waiting_in_the_bubble_is_not_called_waiting_for_ranks() -> None:
     changes: dict[str, Any] = {
         "findings": [],

@@ -1,10 +1,14 @@
 """The tables of a pipeline."""
 
+import csv
+import io
+
 from msgspec.structs import replace
 
 from perfkit.report.content.pipelines import pipelines
+from perfkit.report.exporters.csv_tables import write_pipelines
 from perfkit.schema.pipeline import HeavyStage
-from tests.support.report_builders import make_run
+from tests.support.report_builders import make_report, make_run
 from tests.unit.insights.test_pipeline_rules import make_pipeline
 
 
@@ -39,6 +43,16 @@ def test_ranks_with_many_stages_and_many_ranks_are_cut() -> None:
     assert len(bubbles.rows) == 16
     assert bubbles.rows[0][0].text == "0, 1, 2, 3, …"
     assert "24 more ranks" in (bubbles.remark or "")
+
+
+def test_the_csv_has_a_line_per_rank_with_all_parts() -> None:
+    pipelines = [make_pipeline(schedule="=cmd|x"), make_pipeline(43, None)]
+    stream = io.StringIO()
+    write_pipelines(make_report(make_run(pipelines=pipelines)), stream, top=1)
+    lines = list(csv.DictReader(io.StringIO(stream.getvalue())))
+    assert [(line["pipeline"], line["rank"]) for line in lines] == [(a, b) for a in "01" for b in "0123"]
+    assert (lines[1]["schedule"], lines[1]["own_stages"], lines[1]["bubble_ns"]) == ("'=cmd|x", "1", "86000000")
+    assert (lines[1]["ideal_ns"], lines[4]["ideal_ns"]) == ("80000000", "")
 
 
 def test_a_run_without_pipelines_has_no_such_table() -> None:

@@ -69,7 +69,7 @@ def test_every_source_gives_the_same_batch(source: str, read: str, tmp_path: Pat
     spec = workload.data_spec(0)
     reader, options = make_source(source=source, read=read, data_dir=str(tmp_path))
     dataset = reader.dataset(workload, spec, reader.prepare(workload, spec, options), options)
-    batch = next(iter(make_loader(dataset, SequentialSampler(dataset), options, 8)))
+    batch = next(iter(make_loader(dataset, SequentialSampler(range(40)), options, 8)))
     for name, values in workload.generate(spec, 0, 8).items():
         np.testing.assert_array_equal(batch[name].numpy(), values)
 

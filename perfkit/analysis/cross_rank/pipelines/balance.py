@@ -19,7 +19,7 @@ _MIN_SAMPLES: Final = 4
 _ERROR: Final = 0.005
 """Probability of calling one of several equal stages heavy, if their micro-batches vary independently."""
 _MIN_GAIN: Final = 0.01
-"""Smallest gain that is reported, as a share of the pipeline's time."""
+"""Smallest gain from moving a layer that is reported, as a share of the pipeline's time."""
 
 
 def mean_by(keys: Ints, work_ns: Ints) -> Ints:
@@ -74,10 +74,8 @@ def find_heavy_stage(plan: Plan, steps: PipelineSteps, times: Sequence[PipelineS
     by_stage_ns = mean_by(stages * len(actions) + kinds, work_ns)
     span_ns = replay(plan, by_stage_ns)
     gain_ns = float(np.median(span_ns - replay(plan, mean_by(kinds, work_ns))))
-    if gain_ns < _MIN_GAIN * float(np.median(span_ns)):
-        return None
     heavy = times[place]
-    found = HeavyStage(stage=heavy.stage, rank=heavy.rank, excess=excess, gain_ns=gain_ns, move=None)
+    found = HeavyStage(stage=heavy.stage, rank=heavy.rank, excess=excess, gain_ns=max(gain_ns, 0.0), move=None)
     moved = _move_layer(by_stage_ns, stages, kinds, times, heavy)
     if moved is None:
         return found

@@ -1,7 +1,7 @@
 """Split the bubble of each rank of a pipeline into ideal, imbalance and communication (metrics.md section 13)."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from perfkit.schema.manifest import MeshDimension
 from perfkit.schema.pipeline import Pipeline, PipelineRank
 from perfkit.schema.rank import RankReport, StepBreakdown
 from perfkit.schema.trace_header import RecordedPipeline
+
+_MOST_ACTIONS: Final = 100_000
+"""Most actions of a pipeline's step that are replayed."""
 
 
 def find_pipelines(
@@ -59,12 +62,14 @@ def _pipeline(
     """
     every = [action for own in steps.ranks.values() for action in own.order]
     stages = recorded[0].stages if recorded else 1 + max(action.stage for action in every)
-    missing = ranks - len(steps.ranks)
-    plan = None if missing else make_plan([own.order for own in steps.ranks.values()], stages)
+    missing, is_small = ranks - len(steps.ranks), len(every) <= _MOST_ACTIONS
+    plan = make_plan([own.order for own in steps.ranks.values()], stages) if is_small and not missing else None
     parts = _split(plan, steps) if plan else dict.fromkeys(steps.ranks)
-    times = stage_times(steps, {stage.index: stage.layers for one in recorded for stage in one.own})
+    layers = {stage.index: stage.layers for one in recorded for stage in one.own}
+    times = stage_times(steps, layers) if is_small else []
     rows = [_rank(rank, own, breakdowns[rank], parts[rank]) for rank, own in steps.ranks.items()]
     unannotated = None if plan else "some micro-batches of some stages are not annotated"
+    unplanned = unannotated if is_small else f"more than {_MOST_ACTIONS:,} computations per step"
     return Pipeline(
         schedule=recorded[0].schedule if recorded else None,
         stages=stages,
@@ -73,7 +78,7 @@ def _pipeline(
         ranks=sorted(rows, key=lambda row: row.stages),
         stage_times=times,
         heavy=find_heavy_stage(plan, steps, times) if plan else None,
-        reason=f"traces of {len(steps.ranks)} of its {ranks} ranks" if missing else unannotated,
+        reason=f"traces of {len(steps.ranks)} of its {ranks} ranks" if missing else unplanned,
     )
 
 

@@ -1,6 +1,7 @@
 """Bring the actions of a pipeline's ranks together, step by step."""
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -40,39 +41,47 @@ def gather_steps(actions: Mapping[int, Sequence[PipelineActions]]) -> PipelineSt
     common = set.intersection(*(set(steps) for steps in by_rank.values()))
     later = {step for step in common if not any(by_rank[rank][step].is_first for rank in by_rank)}
     number = sorted(later or common)
-    number = [step for step in number if all(of[step].order == of[number[0]].order for of in by_rank.values())]
+    number = [step for step in number if all(_are_alike(of[step], of[number[0]]) for of in by_rank.values())]
     if not number:
         return None
     return PipelineSteps(number, {rank: _stacked([steps[step] for step in number]) for rank, steps in by_rank.items()})
 
 
 class _Step(NamedTuple):
-    order: list[Action]
+    keys: Ints
+    """Stage, kind and micro-batch of each action, in order; shape (3, a)."""
     work_ns: Ints
     bubble_ns: int
     is_first: bool
+
+
+def _are_alike(one: _Step, other: _Step) -> bool:
+    return np.array_equal(one.keys, other.keys)
 
 
 def _by_step(traces: Sequence[PipelineActions]) -> dict[int, _Step]:
     """Return the steps of a rank by number; one that occurs twice only once."""
     found: dict[int, _Step] = {}
     for trace in traces:
-        columns = [trace.action(name) for name in ("step", "stage", "kind", "micro_batch", "work_ns")]
-        by = np.argsort(columns[0], kind="stable")
-        step, stage, kind, micro_batch, work_ns = (column[by] for column in columns)
+        step = trace.action("step")
+        by = np.argsort(step, kind="stable")
+        step, work_ns = step[by], trace.action("work_ns")[by]
+        keys = np.stack([trace.action(name)[by] for name in Action._fields])
         numbers, bubbles, firsts = (trace.step(name).tolist() for name in ("step", "bubble_ns", "is_first"))
         of_step = dict(zip(numbers, zip(bubbles, firsts, strict=True), strict=True))
-        for part in np.split(np.arange(len(step)), np.flatnonzero(np.diff(step)) + 1) if len(step) else ():
-            number = int(step[part[0]])
-            keys = zip(stage[part].tolist(), kind[part].tolist(), micro_batch[part].tolist(), strict=True)
-            bubble_ns, is_first = of_step[number]
-            found[number] = _Step([Action(*key) for key in keys], work_ns[part], bubble_ns, bool(is_first))
+        cuts = [0, *(np.flatnonzero(np.diff(step)) + 1).tolist(), len(step)]
+        for begin, end in pairwise(cuts):
+            if end > begin:
+                number = int(step[begin])
+                found[number] = _Step(
+                    keys[:, begin:end], work_ns[begin:end], of_step[number][0], bool(of_step[number][1])
+                )
     return found
 
 
 def _stacked(steps: Sequence[_Step]) -> RankActions:
     return RankActions(
-        steps[0].order,
+        [Action(*key) for key in steps[0].keys.T.tolist()],
         np.stack([step.work_ns for step in steps], axis=1),
         np.array([step.bubble_ns for step in steps], np.int64),
     )

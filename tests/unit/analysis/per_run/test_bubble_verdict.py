@@ -6,20 +6,48 @@ import pytest
 from msgspec.structs import replace
 
 from perfkit.analysis.per_run.verdict import classify_bottleneck
+from perfkit.schema.cross_rank import CrossRankSummary, Straggler
+from perfkit.schema.pipeline import HeavyStage
 from perfkit.schema.run import Verdict
 from tests.support.report_builders import MS, make_rank, make_step
 from tests.unit.insights.test_pipeline_rules import make_pipeline
 
 
-def verdict(bubble: int, ideal: int | None = 40, *, other: int = 0, ranks: int = 4, count: int = 1) -> Verdict:
+def verdict(
+    bubble: int,
+    ideal: int | None = 40,
+    *,
+    other: int = 0,
+    ranks: int = 4,
+    count: int = 1,
+    heavy: HeavyStage | None = None,
+    late: int | None = None,
+) -> Verdict:
     """Return the verdict on four ranks of which `bubble` % is the bubble, and `other` % other communication."""
     compute = 100 - bubble - other
     exposed: dict[str, Any] = {"compute": compute * MS, "communication": (bubble + other) * MS}
     steps = [make_step(number, **exposed, data_loading=0, overhead=0) for number in (1, 2)]
     made = make_pipeline(bubble, ideal)
     rows = [replace(row, compute_ns=2 * compute * MS, other_communication_ns=2 * other * MS) for row in made.ranks]
-    pipelines = [replace(made, ranks=rows)] * count
-    return classify_bottleneck([make_rank(rank, steps) for rank in range(ranks)], None, pipelines=pipelines)
+    pipelines = [replace(made, ranks=rows, heavy=heavy)] * count
+    compared = None if late is None else make_compared(late)
+    return classify_bottleneck([make_rank(rank, steps) for rank in range(ranks)], None, compared, pipelines=pipelines)
+
+
+def make_compared(late: int) -> CrossRankSummary:
+    """One straggler, whose lag is most of the step."""
+    lag: dict[str, Any] = {
+        "lag_ns": 40 * MS,
+        "share": 0.4,
+        "gain_ns": 40 * MS,
+        "steps_late": 2,
+        "steps_last": 2,
+        "steps": 2,
+    }
+    row = Straggler(rank=late, category="compute", **lag)
+    return CrossRankSummary(
+        collectives=[], rank_waits=[], matched=0, unmatched=0, stragglers=[row], stragglers_gain_ns=40 * MS
+    )
 
 
 def test_the_bubble_is_named_with_its_schedule_and_ideal() -> None:
@@ -52,3 +80,18 @@ def test_an_unknown_ideal_is_not_named() -> None:
 @pytest.mark.parametrize("changes", [{"other": 45}, {"ranks": 5}, {"count": 0}])
 def test_where_it_is_not_most_of_communication_nothing_is_said_of_it(changes: dict[str, Any]) -> None:
     assert "bubble" not in verdict(45, **changes).sentence
+
+
+HEAVY = HeavyStage(stage=2, rank=2, excess=0.29, gain_ns=5e6, move=None)
+
+
+def test_the_rank_of_a_heavy_stage_is_no_straggler() -> None:
+    found = verdict(45, heavy=HEAVY, late=2)
+    assert found.sentence.endswith("transfers; stage 2 takes 29 % longer than the others)")
+
+
+@pytest.mark.parametrize(
+    "changes", [{"heavy": HEAVY, "late": 1}, {"late": 2}, {"heavy": HEAVY, "bubble": 20, "other": 30}]
+)
+def test_other_late_ranks_are(changes: dict[str, Any]) -> None:
+    assert verdict(**({"bubble": 45, "heavy": None, "late": 2} | changes)).bound == "imbalance"

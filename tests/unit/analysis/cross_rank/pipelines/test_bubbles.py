@@ -3,16 +3,19 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import perfkit
+from perfkit.analysis.cross_rank.pipelines import bubbles
 from perfkit.analysis.cross_rank.pipelines.replay import Action, make_plan
 from perfkit.schema.pipeline import Pipeline
 from perfkit.schema.run import RunReport
+from perfkit.trace.intervals import Union, difference, union
 from tests.support.pipeline_builder import gpipe, one_forward_one_backward, traces
-from tests.support.trace_builder import TraceBuilder
+from tests.support.trace_builder import TraceBuilder, collective_args
 
 SCHEDULES = [gpipe, one_forward_one_backward]
 Times = Callable[[int, str], int]
@@ -125,6 +128,88 @@ def test_annotations_of_torch_are_known_too(tmp_path: Path) -> None:
         builder.header(perfkit=None)
     found = pipeline_of(tmp_path, *builders)
     assert (found.schedule, found.stages, found.micro_batches, found.reason) == (None, 2, 4, None)
+    assert found.bubble_share == pytest.approx(1 / 5)
+
+
+def test_sends_are_part_of_the_bubble_only_outside_of_the_actions(tmp_path: Path) -> None:
+    builders = []
+    for rank in range(2):
+        builder = TraceBuilder(rank, 2, backend="gloo", host_name="a").step(0, 0, 1000)
+        for kind, begin in (("F", 100), ("B", 500)):
+            builder.annotation(f"perfkit.pipeline.{rank}{kind}0", begin, 100).op("aten::mm", begin, 100)
+        builders.append(builder.gloo("send", 300, 50).gloo("send", 800, 30).gloo("all_reduce", 900, 20))
+    found = pipeline_of(tmp_path, *builders)
+    # The all_reduce serves no known dimension.
+    assert [(rank.bubble_ns, rank.other_communication_ns) for rank in found.ranks] == [(30_000, 70_000)] * 2
+
+
+@given(
+    *(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)), max_size=8) for _ in range(2)),
+)
+def test_a_difference_covers_what_only_the_first_spans_cover(
+    spans: list[tuple[int, int]], others: list[tuple[int, int]]
+) -> None:
+    def covered(parts: list[tuple[int, int]]) -> set[int]:
+        return {at for begin, length in parts for at in range(begin, begin + length)}
+
+    def union_of(parts: list[tuple[int, int]]) -> Union:
+        begin, length = np.array(parts, np.int64).reshape(-1, 2).T
+        return union(begin, begin + length)
+
+    found = difference(union_of(spans), union_of(others))
+    left = {at for begin, end in zip(*map(np.ndarray.tolist, found), strict=True) for at in range(begin, end)}
+    assert left == covered(spans) - covered(others)
+
+
+def test_on_a_device_the_work_is_that_of_the_kernels(tmp_path: Path) -> None:
+    def rank(
+        number: int, forward: tuple[int, int], backward: tuple[int, int], receive: tuple[int, int]
+    ) -> TraceBuilder:
+        builder = TraceBuilder(number, 2, backend="nccl", host_name="a").step(0, 0, 1000)
+        # The host is far ahead of the device.
+        for place, (kind, (begin, end)) in enumerate((("F", forward), ("B", backward)), 1):
+            builder.annotation(f"PP:{number}{kind}0", 20 * place, 10).launch(place, 20 * place + 1, 2)
+            builder.kernel("gemm", begin, end - begin, place)
+        args = collective_args("recv", 8, 8, "Float", "4", "mesh_pp", (0, 1), None) | {"Src Rank": 1 - number}
+        builder.launch(9, 60, 2)
+        return builder.kernel("ncclDevKernel_SendRecv", receive[0], receive[1] - receive[0], 9, 20, args=args)
+
+    builders = rank(0, (100, 200), (600, 800), (150, 600)), rank(1, (200, 300), (300, 600), (100, 200))
+    run = run_of(tmp_path, *builders)
+    (found,) = run.pipelines
+    check_sums(found, run)
+    assert found.reason is None
+    assert [rank.bubble_ns for rank in found.ranks] == [400_000, 100_000]
+    # Equal stages: forwards of 100 and backwards of 250, one after the other.
+    assert [rank.ideal_ns for rank in found.ranks] == [350_000] * 2
+    # In fact all is one after the other in 700, of which the ranks compute 300 and 400.
+    assert [rank.imbalance_ns for rank in found.ranks] == [50_000, -50_000]
+
+
+@pytest.mark.parametrize(("dimension", "work"), [("mesh_dp", 200), ("mesh_tp", 300)])
+def test_an_all_reduce_of_gradients_is_no_work_of_a_stage(tmp_path: Path, dimension: str, work: int) -> None:
+    builders = []
+    for rank in range(2):
+        builder = TraceBuilder(rank, 2, backend="nccl", host_name="a").step(0, 0, 1000)
+        for place, (kind, begins) in enumerate((("F", [100]), ("B", [500, 700]))):
+            builder.annotation(f"PP:{rank}{kind}0", 20 * place, 19)
+            for number, begin in enumerate(begins):
+                launch = 2 * place + number
+                builder.launch(launch, 20 * place + 2 + number, 1).kernel("gemm", begin, 100, launch)
+        args = collective_args("allreduce", 8, 8, "Float", "4", dimension, (rank, rank + 2), None)
+        builder.launch(9, 30, 2).kernel("ncclDevKernel_AllReduce", 600, 100, 9, 20, args=args)
+        builders.append(builder)
+    found = pipeline_of(tmp_path, *builders)
+    assert [stage.backward_ns for stage in found.stage_times] == [work * 1000] * 2
+    assert [(rank.bubble_ns, rank.other_communication_ns) for rank in found.ranks] == [(0, 100_000)] * 2
+
+
+def test_more_actions_than_can_be_replayed_leave_the_bubble_unsplit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bubbles, "_MOST_ACTIONS", 15)
+    found = pipeline_of(tmp_path, *traces(gpipe(2, 4), [equal] * 2))
+    assert (found.reason, found.stage_times, found.heavy) == ("more than 15 computations per step", [], None)
     assert found.bubble_share == pytest.approx(1 / 5)
 
 

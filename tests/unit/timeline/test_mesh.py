@@ -1,0 +1,64 @@
+"""Timelines of runs with a mesh: order and names of the ranks, dimensions, micro-batches and bubbles."""
+
+from pathlib import Path
+
+import pytest
+
+from perfkit.timeline.merge import merge
+from perfkit.timeline.rank_names import coordinate, rank_name
+from tests.support.pipeline_builder import gpipe, traces
+from tests.support.trace_builder import TraceBuilder
+from tests.support.trace_processor import TraceProcessor, needs_trace_processor, slices
+
+MESH = {"pp": 2, "dp": 2, "tp": 2}
+
+
+def test_ranks_are_ordered_by_data_parallel_rank_then_stage_then_tensor_rank() -> None:
+    ordered = sorted(range(8), key=lambda rank: list(coordinate(rank, MESH).values()))
+    assert [rank_name(rank, MESH) for rank in ordered] == [
+        *("dp0 pp0 tp0 (rank 0)", "dp0 pp0 tp1 (rank 1)", "dp0 pp1 tp0 (rank 4)", "dp0 pp1 tp1 (rank 5)"),
+        *("dp1 pp0 tp0 (rank 2)", "dp1 pp0 tp1 (rank 3)", "dp1 pp1 tp0 (rank 6)", "dp1 pp1 tp1 (rank 7)"),
+    ]
+
+
+@pytest.mark.parametrize("mesh", [{}, {"dp": 8}, {"dp": 8, "tp": 1}, {"pp": 2, "dp": 2}, {"pp": 0, "dp": 9}])
+def test_without_a_mesh_that_has_the_rank_it_is_its_number(mesh: dict[str, int]) -> None:
+    assert rank_name(7, mesh) == "rank 7"
+
+
+@needs_trace_processor
+@pytest.mark.parametrize("suffix", [".pftrace", ".json"])
+def test_micro_batches_and_bubbles_have_a_track(suffix: str, tmp_path: Path) -> None:
+    builders = traces(gpipe(2, 2), [lambda _, kind: 100 if kind == "F" else 200] * 2)
+    for rank, builder in enumerate(builders):
+        builder.write(tmp_path / f"rank{rank}.json")
+    output = tmp_path / f"merged{suffix}"
+    merge(tmp_path, output, steps="1")
+    timeline = TraceProcessor(output)
+    assert timeline.errors() == {}
+    shown = slices(timeline, "process = 'pp0 (rank 0)' and thread = 'perfkit: pipeline'")
+    begin = min(int(str(row["ts"])) for row in shown)
+    assert [(row["name"], (int(str(row["ts"])) - begin) // 1000, int(str(row["dur"])) // 1000) for row in shown] == [
+        ("forward 0, stage 0", 0, 100),
+        ("forward 1, stage 0", 100, 100),
+        ("bubble", 200, 300),
+        ("backward 0, stage 0", 500, 200),
+        ("backward 1, stage 0", 700, 200),
+    ]
+
+
+@needs_trace_processor
+def test_collectives_are_shown_by_dimension(tmp_path: Path) -> None:
+    for rank in range(2):
+        builder = TraceBuilder(rank, 2).header(perfkit={"mesh": {"tp": 2}}).step(0, 0, 900)
+        for number, ranks in enumerate(((0, 1), ())):
+            at, group = 100 * number, str(number)
+            builder.record_param_comms("allreduce", at, 30, group=group, ranks=ranks, group_description="undefined")
+            builder.launch(number, at + 10, 5).kernel("ncclDevKernel_AllReduce", at + 40, 40, number)
+        builder.write(tmp_path / f"rank{rank}.json")
+    output = tmp_path / "merged.pftrace"
+    merge(tmp_path, output)
+    timeline = TraceProcessor(output)
+    assert timeline.errors() == {}
+    found = slices(timeline, "process = 'tp0 (rank 0)' and thread = 'perfkit: communication by dimension'")
+    assert [row["name"] for row in found] == ["tp", "unknown dimension"]
