@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 from perfkit.analysis.per_rank.idle import host_names as kinds
 from perfkit.analysis.per_rank.idle import pieces as causes
 from perfkit.analysis.per_rank.idle.host_names import HostNames
-from perfkit.analysis.per_rank.idle.pieces import Pieces, Texts, join
+from perfkit.analysis.per_rank.idle.pieces import Pieces, Texts, concatenate
 from perfkit.analysis.per_rank.idle.python_stack import FrameNames, PythonStack, Stacks
+from perfkit.schema.idle import CAUSES
 from perfkit.trace.events import EventKind, Events, PythonFrames
 from perfkit.trace.intervals import EMPTY, Ints, Nesting, Union, covers, outermost, split, union
 
@@ -24,6 +25,10 @@ _PART: Final = 1 << 14
 _MOST_PARTS: Final = 8
 """Each part scans the events of the thread, so their number is bounded to keep the time linear."""
 
+_OF_CALL: Final = np.isin(np.arange(len(CAUSES)), (causes.ALLOCATION, causes.COMPILATION, causes.HOST_WORK))
+"""Causes whose detail is the runtime call, not the operator around it."""
+_OF_CALLEE: Final = np.isin(np.arange(len(CAUSES)), (causes.NOT_RUNNING, causes.PROFILER))
+"""Causes whose detail is a Python function, not an annotation around it."""
 _NEVER: Final = np.iinfo(np.int64).min
 
 
@@ -90,7 +95,7 @@ def explain(host: Host, rows: Ints, frame_rows: Ints, spans: Union) -> Pieces:
     for places in np.array_split(np.arange(len(spans.start)), min(_MOST_PARTS, 1 + len(spans.start) // _PART)):
         some = Union(spans.start[places], spans.end[places])
         parts.append(_explain(host, work.near(some), python.near(some), some))
-    return join(parts)
+    return concatenate(parts)
 
 
 class _Spans(NamedTuple):
@@ -220,11 +225,11 @@ def _describe(
     caller = np.where(own >= 0, own, annotation)
     # An annotation made by the innermost function of the program says more than that function.
     deeper = (now.annotation >= 0) & (_at(events.start_ns, now.annotation, _NEVER) >= stack.own_start_ns)
-    by_callee = (callee >= 0) & ~(deeper & ~np.isin(cause, (causes.NOT_RUNNING, causes.PROFILER)))
+    by_callee = (callee >= 0) & ~(deeper & ~_OF_CALLEE[cause])
     python = np.select([by_callee, deeper, own >= 0], [callee, annotation, own], causes.NOTHING_RECORDED)
     around = np.select([by_callee | deeper, own >= 0], [own, np.where(deeper, -1, annotation)], -1)
     outside = ~in_call & ~in_operator
-    is_call = in_call & np.isin(cause, (causes.ALLOCATION, causes.COMPILATION, causes.HOST_WORK))
+    is_call = in_call & _OF_CALL[cause]
     between = outside & (cause == causes.LAUNCH_BOUND)
     detail = np.select(
         [between, is_call | (in_call & (operator < 0)), ~outside],

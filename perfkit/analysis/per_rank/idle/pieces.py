@@ -67,12 +67,11 @@ class Pieces(NamedTuple):
         return Pieces(self.start[mask], self.end[mask], self.cause[mask], self.detail[mask], self.context[mask])
 
 
-def join(parts: Iterable[Pieces]) -> Pieces:
-    """Return all pieces in order of time."""
+def concatenate(parts: Iterable[Pieces]) -> Pieces:
+    """Return all pieces, one part after the other."""
     columns = zip(_NOTHING, *parts, strict=True)
     start, end, cause, detail, context = (np.concatenate(column) for column in columns)
-    joined = Pieces(start, end, cause.astype(np.int8), detail, context)
-    return joined.where(np.argsort(start, kind="stable"))
+    return Pieces(start, end, cause.astype(np.int8, copy=False), detail, context)
 
 
 _EMPTY: Final = np.zeros(0, np.int64)
