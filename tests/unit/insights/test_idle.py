@@ -119,12 +119,12 @@ def test_allocation() -> None:
     ("cause", "detail", "sentence", "advice"),
     [
         ("compilation", "compile_fx_inner", "compiling or loading code", "TORCH_LOGS=recompiles"),
-        ("dependency", QUEUED_FOR_NOTHING, "does not show what it waited for", "whether the trace lacks kernels"),
+        ("dependency", QUEUED_FOR_NOTHING, "queued for a reason not in the trace", "whether the trace lacks kernels"),
         ("dependency", "between the kernels of a graph", "between the kernels of a graph", "fewer, larger kernels"),
         ("not_running", "<built-in function sleep>", "host thread waiting", "what train.py(5): f waits for"),
         ("profiler", "between two steps", "profiler", "record less"),
-        ("unknown", NO_LAUNCH, "no launch was recorded", "ProfilerActivity.CPU"),
-        ("unknown", NOTHING_RECORDED, "no operator, annotation or Python function", "annotate the program"),
+        ("unknown", NO_LAUNCH, "launch not recorded", "ProfilerActivity.CPU"),
+        ("unknown", NOTHING_RECORDED, "nothing recorded on the host", "annotate the program"),
     ],
 )
 def test_other_causes(cause: Cause, detail: str, sentence: str, advice: str) -> None:
