@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from perfkit.analysis.per_rank.idle import host_names as kinds
 from perfkit.analysis.per_rank.idle import pieces as causes
 from perfkit.analysis.per_rank.idle.host_names import HostNames
-from perfkit.analysis.per_rank.idle.pieces import Pieces, Texts, concatenate
+from perfkit.analysis.per_rank.idle.pieces import Pieces, Texts, concatenate, merge_neighbours
 from perfkit.analysis.per_rank.idle.python_stack import FrameNames, PythonStack, Stacks
 from perfkit.schema.idle import CAUSES
 from perfkit.trace.events import EventKind, Events, PythonFrames
@@ -127,7 +127,7 @@ def _explain(host: Host, rows: Ints, frame_rows: Ints, spans: Union) -> Pieces:
     parts = split(spans, np.concatenate(cuts))
     running = _running(host, rows, frame_rows, parts.start)
     issuing = host.is_issuing(parts.start) & _is_short(_working(host.events, rows), parts.start)
-    return _with_causes(host, rows, parts, running, issuing)
+    return merge_neighbours(_with_causes(host, rows, parts, running, issuing), spans.start)
 
 
 def _working(events: Events, rows: Ints) -> Union:
