@@ -21,9 +21,10 @@ BETWEEN_OPERATORS_NS: Final = 100_000
 """Getting from one operator to the next in less than this is part of issuing: Python in between takes 2 to 20 us,
 several times that under the profiler."""
 
-_PART: Final = 1 << 14
-_MOST_PARTS: Final = 8
-"""Each part scans the events of the thread, so their number is bounded to keep the time linear."""
+_PART: Final = 1 << 13
+_MOST_PARTS: Final = 32
+"""Each part may scan the events of the thread, so their number is bounded to keep the time linear."""
+_BLOCK: Final = 4096
 
 _OF_CALL: Final = np.isin(np.arange(len(CAUSES)), (causes.ALLOCATION, causes.COMPILATION, causes.HOST_WORK))
 """Causes whose detail is the runtime call, not the operator around it."""
@@ -89,8 +90,8 @@ def explain(host: Host, rows: Ints, frame_rows: Ints, spans: Union) -> Pieces:
         frame_rows: its Python frames.
         spans: disjoint spans, in order.
     """
-    work = _Spans.of(host.events.start_ns, host.events.end_ns, rows)
-    python = _Spans.of(host.frames.start_ns, host.frames.end_ns, frame_rows)
+    work = _Spans(host.events.start_ns, host.events.end_ns, rows)
+    python = _Spans(host.frames.start_ns, host.frames.end_ns, frame_rows)
     parts = []
     for places in np.array_split(np.arange(len(spans.start)), min(_MOST_PARTS, 1 + len(spans.start) // _PART)):
         some = Union(spans.start[places], spans.end[places])
@@ -98,26 +99,25 @@ def explain(host: Host, rows: Ints, frame_rows: Ints, spans: Union) -> Pieces:
     return concatenate(parts)
 
 
-class _Spans(NamedTuple):
-    """Rows of events with their times, side by side; columns of shape (n,)."""
+class _Spans:
+    """Rows of events, with the time that each block of them spans: most are in order, so few blocks run at a time."""
 
-    row: Ints
-    start_ns: Ints
-    end_ns: Ints
-
-    @classmethod
-    def of(cls, start_ns: Ints, end_ns: Ints, rows: Ints) -> "_Spans":
-        return cls(rows, start_ns[rows], end_ns[rows])
+    def __init__(self, start_ns: Ints, end_ns: Ints, rows: Ints) -> None:
+        self._start_ns, self._end_ns, self._rows = start_ns, end_ns, rows
+        edges = np.arange(0, len(rows), _BLOCK)
+        self._first = np.minimum.reduceat(start_ns[rows], edges) if len(rows) else rows
+        self._last = np.maximum.reduceat(end_ns[rows], edges) if len(rows) else rows
 
     def near(self, spans: Union) -> Ints:
         """Return the rows that run in a span, or so close to it that the pause between may be short."""
         if not len(spans.start):
-            return self.row[:0]
+            return self._rows[:0]
         first, last = spans.start[0] - BETWEEN_OPERATORS_NS, spans.end[-1] + BETWEEN_OPERATORS_NS
-        among = np.flatnonzero((self.end_ns > first) & (self.start_ns < last))
-        following = np.searchsorted(spans.end, self.start_ns[among] - BETWEEN_OPERATORS_NS, side="right")
+        blocks = np.flatnonzero((self._last > first) & (self._first < last)) * _BLOCK
+        rows: Ints = np.concatenate([self._rows[:0], *(self._rows[at : at + _BLOCK] for at in blocks.tolist())])
+        following = np.searchsorted(spans.end, self._start_ns[rows] - BETWEEN_OPERATORS_NS, side="right")
         begins = np.append(spans.start - BETWEEN_OPERATORS_NS, np.iinfo(np.int64).max)[following]
-        return self.row[among[self.end_ns[among] > begins]]
+        return np.asarray(rows[self._end_ns[rows] > begins])
 
 
 def _explain(host: Host, rows: Ints, frame_rows: Ints, spans: Union) -> Pieces:
