@@ -46,7 +46,7 @@ _EXPRESSION: Final = re.compile(
 _INCOMPLETE: Final = frozenset(
     {"run_failed", "run_unfinished", "no_traces", "missing_traces", "unreadable_trace", "worker_lost"}
 )
-_KINDS: Final = ("run", "category", "loading", "efficiency")
+_KINDS: Final = ("run", "category", "idle", "loading", "efficiency")
 """The kinds of metrics that gates can name."""
 
 

@@ -11,6 +11,7 @@ from typing import Final, Literal, NamedTuple
 from perfkit.schema.aggregate import add_collectives, add_operators, steps_ns, traced_step_ns
 from perfkit.schema.common import CATEGORIES, MeasuredOn
 from perfkit.schema.comparison import MetricKind
+from perfkit.schema.idle import CAUSES, IdleNs
 from perfkit.schema.rank import CollectiveStat, StepBreakdown
 from perfkit.schema.run import RunReport
 from perfkit.util.formatting import size
@@ -48,6 +49,7 @@ def metrics(run: RunReport, measured_on: MeasuredOn | None = None) -> dict[Metri
         [
             *_steps(run, measured_on),
             *_categories(run),
+            *_idle(run),
             *_rates(run, measured_on),
             *_loading(run),
             *_efficiency(run),
@@ -83,6 +85,20 @@ def _categories(run: RunReport) -> Iterator[tuple[MetricName, Metric]]:
     for category in CATEGORIES if by_step else ():
         samples = [fmean(getattr(step.exposed_ns, category) for step in ranks) for ranks in by_step.values()]
         yield MetricName("category", category), _sampled(samples)
+
+
+def _idle(run: RunReport) -> Iterator[tuple[MetricName, Metric]]:
+    """Yield the idle time of each cause that occurs, mean over ranks; nothing if causes are unknown."""
+    by_step: dict[int | None, list[IdleNs]] = defaultdict(list)
+    for rank in run.ranks:
+        for step in rank.steps:
+            if step.idle_ns is None:
+                return
+            by_step[step.step].append(step.idle_ns)
+    for cause in CAUSES:
+        samples = [fmean(getattr(idle_ns, cause) for idle_ns in ranks) for ranks in by_step.values()]
+        if any(samples):
+            yield MetricName("idle", f"idle.{cause}"), _sampled(samples)
 
 
 def _sampled(samples: Sequence[float]) -> Metric:

@@ -139,7 +139,7 @@ def _launch_less(part: IdlePart, context: RunContext) -> str:
 _KNOWN_WORK: Final[tuple[tuple[str, str], ...]] = (
     (
         r"<built-in (function|method) collect\b",
-        "collect garbage outside of the steps, or rarely (gc.disable, gc.freeze)",
+        "collect garbage between steps, or rarely (gc.disable, gc.freeze)",
     ),
     (
         r"torch/serialization\.py|torch/distributed/checkpoint/|.*save_checkpoint",
@@ -147,7 +147,7 @@ _KNOWN_WORK: Final[tuple[tuple[str, str], ...]] = (
     ),
     (r"<built-in (function print|method (write|flush) )|logging/__init__\.py", "print and log less often"),
     (r"(cuda|hip)\w*Launch\w*|cuLaunch\w*", "record more warm-up steps: a first launch loads the kernel's code"),
-    (r"aten::", "do this on the device, or in the workers of the data loader"),
+    (r"aten::", "check what this operator works on: tensors on the CPU, or many small ones"),
 )
 """What host work is called, and what to do about it; the first match counts."""
 

@@ -98,6 +98,9 @@ def decoded(summary: bytes, file: str) -> TraceSummary:
     decoded_summary = msgspec.msgpack.decode(summary, type=TraceSummary)
     for row in decoded_summary.operators:
         force_setattr(row, "name", sys.intern(row.name))
+    for cause in decoded_summary.idle.causes:
+        force_setattr(cause, "detail", sys.intern(cause.detail))
+        force_setattr(cause, "context", cause.context and sys.intern(cause.context))
     for finding in decoded_summary.findings:
         force_setattr(finding, "file", file)
     return decoded_summary

@@ -9,7 +9,7 @@ from perfkit.schema.display import NotebookDisplay
 from perfkit.schema.scaling import Resampling
 
 COMPARISON_VERSION: Final = 2
-MetricKind = Literal["run", "category", "loading", "efficiency", "collective", "operator"]
+MetricKind = Literal["run", "category", "idle", "loading", "efficiency", "collective", "operator"]
 
 
 class Change(Struct, frozen=True, kw_only=True):

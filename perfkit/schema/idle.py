@@ -30,9 +30,9 @@ CAUSE_WORDS: Final[Mapping[Cause, str]] = {
 }
 """What the causes are called in sentences and tables."""
 
-NO_LAUNCH: Final = "no launch was recorded for the next kernel"
-NOTHING_RECORDED: Final = "no operator, annotation or Python function was recorded"
-QUEUED_FOR_NOTHING: Final = "the next kernel was queued, and the trace does not show what it waited for"
+NO_LAUNCH: Final = "launch not recorded"
+NOTHING_RECORDED: Final = "nothing recorded on the host"
+QUEUED_FOR_NOTHING: Final = "queued for a reason not in the trace"
 IN_GRAPH: Final = "between the kernels of a graph"
 """Details that are no name of the trace; `perfkit.analysis.per_rank.idle.pieces` has all of them."""
 

@@ -61,7 +61,7 @@ def per_step(count: int, steps: int) -> str:
 
 
 def _kernels(idle: IdleTime) -> str:
-    if not idle.kernels:
+    if idle.kernels < 2:
         return ""
     share = format_percent(idle.short_kernels / idle.kernels)
     return f"{share} of {idle.kernels:,} kernels run for less than 5 µs, about what launching one takes"

@@ -16,6 +16,7 @@ from perfkit.report.views.comparison import document
 from perfkit.schema.comparison import Change, Comparison, Side
 from perfkit.schema.run import RunReport, StepTimes
 from perfkit.util.formatting import MISSING
+from tests.support.idle_builders import idle_rank, row
 from tests.support.report_builders import MS, make_collective, make_operator, make_rank, make_run, make_step
 
 
@@ -215,3 +216,16 @@ def test_a_metric_that_may_be_zero_before_has_no_interval_in_any_format() -> Non
         row for table in document(report, 10).sections[0].summary for row in table.rows if row[0].text == "data_loading"
     ]
     assert [cell.text for cell in row[3:]] == ["1.000", MISSING, ""]
+
+
+def test_idle_time_is_compared_by_cause() -> None:
+    def run(waits_ms: int) -> RunReport:
+        rows = [row("synchronisation", "aten::item", waits_ms), row("host_work", "f", 5)]
+        return make_run(ranks=[idle_rank(*rows), idle_rank(row("host_work", "f", 15), rank=1)])
+
+    found = {change.name: change for change in changes([run(20)], [run(10)]) if change.kind == "idle"}
+    assert {name: (change.before, change.after) for name, change in found.items()} == {
+        "idle.synchronisation": (10 * MS, 5 * MS),
+        "idle.host_work": (10 * MS, 10 * MS),
+    }
+    assert not [change for change in changes([make_run()], [run(10)]) if change.kind == "idle" and change.before]

@@ -14,7 +14,7 @@ from perfkit.analysis.per_rank.classify import Device, Names, rows_by_key
 from perfkit.analysis.per_rank.idle import pieces as causes
 from perfkit.analysis.per_rank.idle.host_names import HostNames, host_names
 from perfkit.analysis.per_rank.idle.host_thread import Host, explain
-from perfkit.analysis.per_rank.idle.pieces import Pieces, Texts, fixed_pieces, join
+from perfkit.analysis.per_rank.idle.pieces import Pieces, Texts, concatenate, fixed_pieces
 from perfkit.analysis.per_rank.idle.python_stack import FrameNames
 from perfkit.analysis.per_rank.steps import Steps, step_names
 from perfkit.trace.events import EventKind, Events, PythonFrames
@@ -55,7 +55,8 @@ def attribute(
         return threads.explain(host, threads.main, gaps), host.texts
     waiting = _next_work(events, device, gaps)
     parts = [*_on_device(host, device, gaps, waiting), _on_host(host, threads, gaps, waiting)]
-    return join(parts), host.texts
+    found = concatenate(parts)
+    return found.where(np.argsort(found.start, kind="stable")), host.texts
 
 
 def _host(events: Events, frames: PythonFrames, names: HostNames, device: Device, markers: Ints) -> Host:
@@ -186,7 +187,7 @@ def _on_host(host: Host, threads: _Threads, gaps: Union, waiting: _Waiting) -> P
         spans = Union(gaps.start[places], waiting.launched_ns[places])
         found = threads.explain(host, number, spans)
         parts.extend(_or_main_thread(host, threads, number, found))
-    return join(parts)
+    return concatenate(parts)
 
 
 def _or_main_thread(host: Host, threads: _Threads, thread: int, found: Pieces) -> list[Pieces]:

@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 from perfkit.analysis.per_rank.idle import host_names as kinds
 from perfkit.analysis.per_rank.idle import pieces as causes
 from perfkit.analysis.per_rank.idle.host_names import HostNames
-from perfkit.analysis.per_rank.idle.pieces import Pieces, Texts, join
+from perfkit.analysis.per_rank.idle.pieces import Pieces, Texts, concatenate, merge_neighbours
 from perfkit.analysis.per_rank.idle.python_stack import FrameNames, PythonStack, Stacks
+from perfkit.schema.idle import CAUSES
 from perfkit.trace.events import EventKind, Events, PythonFrames
 from perfkit.trace.intervals import EMPTY, Ints, Nesting, Union, covers, outermost, split, union
 
@@ -20,10 +21,15 @@ BETWEEN_OPERATORS_NS: Final = 100_000
 """Getting from one operator to the next in less than this is part of issuing: Python in between takes 2 to 20 us,
 several times that under the profiler."""
 
-_PART: Final = 1 << 14
-_MOST_PARTS: Final = 8
-"""Each part scans the events of the thread, so their number is bounded to keep the time linear."""
+_PART: Final = 1 << 13
+_MOST_PARTS: Final = 32
+"""Each part may scan the events of the thread, so their number is bounded to keep the time linear."""
+_BLOCK: Final = 4096
 
+_OF_CALL: Final = np.isin(np.arange(len(CAUSES)), (causes.ALLOCATION, causes.COMPILATION, causes.HOST_WORK))
+"""Causes whose detail is the runtime call, not the operator around it."""
+_OF_CALLEE: Final = np.isin(np.arange(len(CAUSES)), (causes.NOT_RUNNING, causes.PROFILER))
+"""Causes whose detail is a Python function, not an annotation around it."""
 _NEVER: Final = np.iinfo(np.int64).min
 
 
@@ -84,35 +90,34 @@ def explain(host: Host, rows: Ints, frame_rows: Ints, spans: Union) -> Pieces:
         frame_rows: its Python frames.
         spans: disjoint spans, in order.
     """
-    work = _Spans.of(host.events.start_ns, host.events.end_ns, rows)
-    python = _Spans.of(host.frames.start_ns, host.frames.end_ns, frame_rows)
+    work = _Spans(host.events.start_ns, host.events.end_ns, rows)
+    python = _Spans(host.frames.start_ns, host.frames.end_ns, frame_rows)
     parts = []
     for places in np.array_split(np.arange(len(spans.start)), min(_MOST_PARTS, 1 + len(spans.start) // _PART)):
         some = Union(spans.start[places], spans.end[places])
         parts.append(_explain(host, work.near(some), python.near(some), some))
-    return join(parts)
+    return concatenate(parts)
 
 
-class _Spans(NamedTuple):
-    """Rows of events with their times, side by side; columns of shape (n,)."""
+class _Spans:
+    """Rows of events, with the time that each block of them spans: most are in order, so few blocks run at a time."""
 
-    row: Ints
-    start_ns: Ints
-    end_ns: Ints
-
-    @classmethod
-    def of(cls, start_ns: Ints, end_ns: Ints, rows: Ints) -> "_Spans":
-        return cls(rows, start_ns[rows], end_ns[rows])
+    def __init__(self, start_ns: Ints, end_ns: Ints, rows: Ints) -> None:
+        self._start_ns, self._end_ns, self._rows = start_ns, end_ns, rows
+        edges = np.arange(0, len(rows), _BLOCK)
+        self._first = np.minimum.reduceat(start_ns[rows], edges) if len(rows) else rows
+        self._last = np.maximum.reduceat(end_ns[rows], edges) if len(rows) else rows
 
     def near(self, spans: Union) -> Ints:
         """Return the rows that run in a span, or so close to it that the pause between may be short."""
         if not len(spans.start):
-            return self.row[:0]
+            return self._rows[:0]
         first, last = spans.start[0] - BETWEEN_OPERATORS_NS, spans.end[-1] + BETWEEN_OPERATORS_NS
-        among = np.flatnonzero((self.end_ns > first) & (self.start_ns < last))
-        following = np.searchsorted(spans.end, self.start_ns[among] - BETWEEN_OPERATORS_NS, side="right")
+        blocks = np.flatnonzero((self._last > first) & (self._first < last)) * _BLOCK
+        rows: Ints = np.concatenate([self._rows[:0], *(self._rows[at : at + _BLOCK] for at in blocks.tolist())])
+        following = np.searchsorted(spans.end, self._start_ns[rows] - BETWEEN_OPERATORS_NS, side="right")
         begins = np.append(spans.start - BETWEEN_OPERATORS_NS, np.iinfo(np.int64).max)[following]
-        return self.row[among[self.end_ns[among] > begins]]
+        return np.asarray(rows[self._end_ns[rows] > begins])
 
 
 def _explain(host: Host, rows: Ints, frame_rows: Ints, spans: Union) -> Pieces:
@@ -122,7 +127,7 @@ def _explain(host: Host, rows: Ints, frame_rows: Ints, spans: Union) -> Pieces:
     parts = split(spans, np.concatenate(cuts))
     running = _running(host, rows, frame_rows, parts.start)
     issuing = host.is_issuing(parts.start) & _is_short(_working(host.events, rows), parts.start)
-    return _with_causes(host, rows, parts, running, issuing)
+    return merge_neighbours(_with_causes(host, rows, parts, running, issuing), spans.start)
 
 
 def _working(events: Events, rows: Ints) -> Union:
@@ -220,11 +225,11 @@ def _describe(
     caller = np.where(own >= 0, own, annotation)
     # An annotation made by the innermost function of the program says more than that function.
     deeper = (now.annotation >= 0) & (_at(events.start_ns, now.annotation, _NEVER) >= stack.own_start_ns)
-    by_callee = (callee >= 0) & ~(deeper & ~np.isin(cause, (causes.NOT_RUNNING, causes.PROFILER)))
+    by_callee = (callee >= 0) & ~(deeper & ~_OF_CALLEE[cause])
     python = np.select([by_callee, deeper, own >= 0], [callee, annotation, own], causes.NOTHING_RECORDED)
     around = np.select([by_callee | deeper, own >= 0], [own, np.where(deeper, -1, annotation)], -1)
     outside = ~in_call & ~in_operator
-    is_call = in_call & np.isin(cause, (causes.ALLOCATION, causes.COMPILATION, causes.HOST_WORK))
+    is_call = in_call & _OF_CALL[cause]
     between = outside & (cause == causes.LAUNCH_BOUND)
     detail = np.select(
         [between, is_call | (in_call & (operator < 0)), ~outside],

@@ -67,12 +67,30 @@ class Pieces(NamedTuple):
         return Pieces(self.start[mask], self.end[mask], self.cause[mask], self.detail[mask], self.context[mask])
 
 
-def join(parts: Iterable[Pieces]) -> Pieces:
-    """Return all pieces in order of time."""
+def merge_neighbours(found: Pieces, gap_start: Ints) -> Pieces:
+    """Join neighbouring pieces of one cause, detail and context within a gap.
+
+    Args:
+        found: pieces in order of time.
+        gap_start: starts of the gaps that they lie in, ascending.
+    """
+    if not len(found.start):
+        return found
+    place = np.minimum(np.searchsorted(gap_start, found.start), len(gap_start) - 1)
+    fresh = gap_start[place] == found.start
+    fresh[1:] |= found.start[1:] != found.end[:-1]
+    for column in (found.cause, found.detail, found.context):
+        fresh[1:] |= column[1:] != column[:-1]
+    fresh[0] = True
+    last = np.append(fresh[1:], True)
+    return found.where(fresh)._replace(end=found.end[last])
+
+
+def concatenate(parts: Iterable[Pieces]) -> Pieces:
+    """Return all pieces, one part after the other."""
     columns = zip(_NOTHING, *parts, strict=True)
     start, end, cause, detail, context = (np.concatenate(column) for column in columns)
-    joined = Pieces(start, end, cause.astype(np.int8), detail, context)
-    return joined.where(np.argsort(start, kind="stable"))
+    return Pieces(start, end, cause.astype(np.int8, copy=False), detail, context)
 
 
 _EMPTY: Final = np.zeros(0, np.int64)

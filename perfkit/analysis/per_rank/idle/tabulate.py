@@ -10,7 +10,7 @@ from perfkit.analysis.per_rank.breakdown import Activity
 from perfkit.analysis.per_rank.classify import Device, Names
 from perfkit.analysis.per_rank.idle import pieces as causes
 from perfkit.analysis.per_rank.idle.attribution import attribute, find_gaps
-from perfkit.analysis.per_rank.idle.pieces import Pieces, Texts
+from perfkit.analysis.per_rank.idle.pieces import Pieces, Texts, merge_neighbours
 from perfkit.analysis.per_rank.steps import Steps
 from perfkit.schema.aggregate import add_idle_causes
 from perfkit.schema.idle import CAUSES, IdleCause, IdleNs, IdleTime
@@ -39,7 +39,7 @@ def explain_idle(
     """Return the causes of the steps' idle time; those of a step add up to its `overhead`."""
     gaps = find_gaps(activity, steps)
     found, texts = attribute(events, frames, names, device, steps, gaps, step_marker)
-    found = _joined(found, steps)
+    found = merge_neighbours(found, gaps.start)
     kernel_ns = _kernel_ns(events, device, steps)
     time = IdleTime(
         causes=_rows(found, texts),
@@ -57,19 +57,6 @@ def _kernel_ns(events: Events, device: Device, steps: Steps) -> Ints:
     rows = device.row[~device.is_copy & (steps.device_step >= 0)]
     rows = rows[events.kind[rows] == EventKind.KERNEL]
     return np.asarray(events.end_ns[rows] - events.start_ns[rows])
-
-
-def _joined(found: Pieces, steps: Steps) -> Pieces:
-    """Join neighbouring pieces of one cause and detail, within a step."""
-    if not len(found.start):
-        return found
-    step = np.searchsorted(steps.bounds, found.start, side="right")
-    same = (found.start[1:] == found.end[:-1]) & (step[1:] == step[:-1])
-    for column in (found.cause, found.detail, found.context):
-        same &= column[1:] == column[:-1]
-    first = np.concatenate(([True], ~same))
-    last = np.concatenate((~same, [True]))
-    return found.where(first)._replace(end=found.end[last])
 
 
 def _begun_waiting(found: Pieces, gaps: Union) -> int:

@@ -1,0 +1,162 @@
+"""What is said of idle time: the largest cause, what of it is largest, what to do, and what that could save."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from perfkit.analysis.per_run.verdict import classify_bottleneck
+from perfkit.insights.ranking import find_insights
+from perfkit.schema.idle import (
+    NO_LAUNCH,
+    NOTHING_RECORDED,
+    QUEUED_FOR_NOTHING,
+    Cause,
+)
+from perfkit.schema.rank import RankReport
+from perfkit.schema.report import Insight
+from perfkit.schema.run import RunReport
+from tests.support.idle_builders import STEPS, idle_rank, row
+from tests.support.report_builders import MS, make_foreign_run
+
+
+def insight(*ranks: RankReport, **changes: Any) -> Insight:
+    (one,) = [one for one in find_insights([run(*ranks, **changes)], None).insights if one.rule == "host"]
+    return one
+
+
+def run(*ranks: RankReport, **changes: Any) -> RunReport:
+    return make_foreign_run(ranks=list(ranks), world_size=len(ranks), **changes)
+
+
+def test_waiting_for_the_device() -> None:
+    item = row("synchronisation", "aten::item", 20, "train.py(5): log", count=40)
+    found = insight(idle_rank(item, row("host_work", "forward", 5), begun_in_synchronisation_ns=STEPS * 24 * MS))
+    assert found.sentence == (
+        "the GPU is idle for 25 % of the step (25.0 ms): 20.0 ms of it is waiting for the device, most of that "
+        "aten::item in train.py(5): log (20.0 ms per step, 10 times)"
+    )
+    assert "read values (.item(), .cpu(), print)" in found.recommendation
+    assert found.potential_saving_ns == 24 * MS  # the gaps that waiting begins
+    assert found.evidence["begun_in_synchronisation_ns"] == 24 * MS
+
+
+def test_waiting_saves_no_more_than_all_idle_time() -> None:
+    item = row("synchronisation", "aten::item", 20)
+    assert insight(idle_rank(item, begun_in_synchronisation_ns=STEPS * 30 * MS)).potential_saving_ns == 20 * MS
+
+
+def test_a_blocking_copy() -> None:
+    found = insight(idle_rank(row("synchronisation", "aten::to", 20)))
+    assert "pinned memory" in found.recommendation
+
+
+def test_launch_bound() -> None:
+    rows = [row("launch_bound", f"aten::op{number}", 3, count=400) for number in range(10)]
+    found = insight(idle_rank(*rows, kernels=1_000, short_kernels=900))
+    assert "30.0 ms of it is launching (90.0 % of the kernels run for less than 5 µs), in many places" in found.sentence
+    assert "CUDA graphs" in found.recommendation
+    assert found.potential_saving_ns == pytest.approx(30 * MS)
+    assert found.evidence["short_kernels_share"] == 0.9
+    own = insight(idle_rank(*rows, kernels=1_000), config={"compile": False})
+    assert "--compile" in own.recommendation
+    split = insight(idle_rank(*rows, kernels=1_000), config={"compile": False, "mesh": "tp=2"})
+    assert "--compile" not in split.recommendation
+
+
+@pytest.mark.parametrize(("share", "fused"), [(0.6, True), (0.4, False)])
+def test_an_optimizer_is_fused_only_if_most_launches_are_its(share: float, fused: bool) -> None:
+    optimizer = row("launch_bound", "aten::add_", 20 * share, "Optimizer.step#Adam.step")
+    found = insight(idle_rank(optimizer, row("launch_bound", "aten::mm", 20 * (1 - share), "forward")))
+    assert ("fused optimizer" in found.recommendation) is fused
+
+
+@pytest.mark.parametrize(
+    ("detail", "advice"),
+    [
+        ("<built-in function collect>", "collect garbage between steps"),
+        ("torch/serialization.py(944): save", "async_save"),
+        ("<built-in function print>", "print and log less often"),
+        ("aten::stack", "tensors on the CPU, or many small ones"),
+        ("cudaLaunchKernel", "more warm-up steps"),
+        ("train.py(9): augment", "speed up train.py(9): augment"),
+    ],
+)
+def test_host_work_saves_what_is_named(detail: str, advice: str) -> None:
+    found = insight(idle_rank(row("host_work", detail, 20, "train.py(5): f"), row("host_work", "other", 10)))
+    assert f"30.0 ms of it is host work, most of that {detail} in train.py(5): f (20.0 ms per step)" in found.sentence
+    assert advice in found.recommendation
+    assert found.potential_saving_ns == 20 * MS
+    assert "data if" not in found.sentence
+
+
+def test_a_part_below_half_is_not_most_of_it() -> None:
+    rows = [row("host_work", "a", 8), row("host_work", "b", 7), row("host_work", "c", 6)]
+    assert "host work, the largest part a (8.00 ms per step)" in insight(idle_rank(*rows)).sentence
+
+
+def test_an_annotation_alone_asks_for_python_functions() -> None:
+    backward = row("host_work", "## backward ##", 20)
+    found = insight(idle_rank(backward, has_python_frames=False))
+    assert "record Python functions to see which (with_stack=True)" in found.recommendation
+    assert "data if your loader is not torch's" in found.sentence
+    own = insight(idle_rank(backward, has_python_frames=False), config={"with_stack": False})
+    assert "(--with-stack)" in own.recommendation
+    assert "record Python functions" not in insight(idle_rank(backward)).recommendation
+
+
+def test_allocation() -> None:
+    malloc, free = row("allocation", "cudaMalloc", 8), row("allocation", "cudaFree", 12)
+    assert "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True" in insight(idle_rank(malloc, free)).recommendation
+    only = insight(idle_rank(row("allocation", "cudaMalloc", 20))).recommendation
+    assert "expandable" not in only
+    assert "warm-up" in only
+    hip = [row("allocation", "hipMalloc", 8), row("allocation", "hipFree", 12)]
+    assert "PYTORCH_HIP_ALLOC_CONF" in insight(idle_rank(*hip)).recommendation
+
+
+@pytest.mark.parametrize(
+    ("cause", "detail", "sentence", "advice"),
+    [
+        ("compilation", "compile_fx_inner", "compiling or loading code", "TORCH_LOGS=recompiles"),
+        ("dependency", QUEUED_FOR_NOTHING, "queued for a reason not in the trace", "whether the trace lacks kernels"),
+        ("dependency", "between the kernels of a graph", "between the kernels of a graph", "fewer, larger kernels"),
+        ("not_running", "<built-in function sleep>", "host thread waiting", "what train.py(5): f waits for"),
+        ("profiler", "between two steps", "profiler", "record less"),
+        ("unknown", NO_LAUNCH, "launch not recorded", "ProfilerActivity.CPU"),
+        ("unknown", NOTHING_RECORDED, "nothing recorded on the host", "annotate the program"),
+    ],
+)
+def test_other_causes(cause: Cause, detail: str, sentence: str, advice: str) -> None:
+    context = "train.py(5): f" if cause == "not_running" else None
+    found = insight(idle_rank(row(cause, detail, 20, context), row("host_work", "other", 2)))
+    assert sentence in found.sentence
+    assert advice in found.recommendation
+
+
+def test_ranks_are_added_up_and_one_advice_is_given() -> None:
+    ranks = [idle_rank(row("host_work", "f", 20), rank=0), idle_rank(row("host_work", "f", 30), rank=1)]
+    found = insight(*ranks)
+    assert "25.0 ms of it is host work, most of that f (25.0 ms per step)" in found.sentence
+
+
+def test_where_causes_are_unknown_for_a_rank_none_is_named() -> None:
+    known = idle_rank(row("host_work", "f", 20))
+    found = insight(known, replace(known, rank=1, idle=None))
+    assert "launch gaps, Python, synchronisation" in found.sentence
+
+
+def test_names_are_escaped() -> None:
+    found = insight(idle_rank(row("host_work", "f\x1b[31m", 20, "g\x1b")))
+    assert "\x1b" not in found.sentence + found.recommendation
+
+
+@pytest.mark.parametrize(("ms", "named"), [(11, True), (9, False)])
+def test_the_verdict_names_a_cause_of_most_idle_time(ms: int, named: bool) -> None:
+    rank = idle_rank(
+        row("launch_bound", "aten::mm", ms), row("host_work", "f", (20 - ms) / 2), row("unknown", "g", (20 - ms) / 2)
+    )
+    sentence = classify_bottleneck([rank], None).sentence
+    assert ("% of it launching" in sentence) is named
+    without = replace(rank, steps=[replace(step, idle_ns=None) for step in rank.steps])
+    assert "of it" not in classify_bottleneck([without], None).sentence
