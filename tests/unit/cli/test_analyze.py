@@ -75,8 +75,9 @@ def test_top_limits_the_ranked_tables(real_traces: Path, capsys: pytest.CaptureF
     assert main(["analyze", str(real_traces / "gpu-dlrm-2of128"), "--top", "1"]) == 0
     shown = capsys.readouterr().out
     assert re.search(r"198 more, [0-9.]+ m?s in total", shown)
-    tables = shown[: shown.index("\nFindings\n")]
-    assert tables.count("all_to_all") == 1  # of the collectives across ranks, of which it is the first
+    table = shown[shown.index("\nCollectives across ranks") : shown.index("\nFindings\n")]
+    assert table.count("all_to_all") == 1  # it is the first of them
+    assert "3 more rows" in table
 
 
 def test_the_folder_of_a_report_is_made(trace: str, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from perfkit.schema.rank import RankReport
 from perfkit.schema.report import Insight
 from perfkit.schema.run import RunReport
 from tests.support.idle_builders import STEPS, idle_rank, row
-from tests.support.report_builders import MS, make_foreign_run
+from tests.support.report_builders import MS, make_dimensions, make_foreign_run
 
 
 def insight(*ranks: RankReport, **changes: Any) -> Insight:
@@ -60,7 +60,9 @@ def test_launch_bound() -> None:
     assert found.evidence["short_kernels_share"] == 0.9
     own = insight(idle_rank(*rows, kernels=1_000), config={"compile": False})
     assert "--compile" in own.recommendation
-    split = insight(idle_rank(*rows, kernels=1_000), config={"compile": False, "mesh": "tp=2"})
+    split = insight(
+        idle_rank(*rows, kernels=1_000), config={"compile": False}, dimensions=make_dimensions(("tp", 1.0, 1.0))
+    )
     assert "--compile" not in split.recommendation
 
 
