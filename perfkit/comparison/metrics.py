@@ -11,7 +11,7 @@ from typing import Final, Literal, NamedTuple
 from perfkit.schema.aggregate import add_collectives, add_operators, steps_ns, traced_step_ns
 from perfkit.schema.common import CATEGORIES, MeasuredOn
 from perfkit.schema.comparison import MetricKind
-from perfkit.schema.idle import CAUSES, IdleNs
+from perfkit.schema.per_rank.idle import CAUSES, IdleNs
 from perfkit.schema.rank import CollectiveStat, StepBreakdown
 from perfkit.schema.run import RunReport
 from perfkit.util.formatting import size

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from perfkit.insights.dimension_advice import is_whole_model
 from perfkit.insights.run_context import RunContext
 from perfkit.schema.aggregate import OTHER_DETAILS, add_idle_times
-from perfkit.schema.idle import (
+from perfkit.schema.per_rank.idle import (
     CAUSE_WORDS,
     CAUSES,
     IN_GRAPH,

@@ -6,8 +6,8 @@ from typing import Final
 from perfkit.insights.rule import InsightDraft, Rule
 from perfkit.insights.run_context import RunContext
 from perfkit.schema.cross_rank import BandwidthFit, MatchedCollectiveStat
+from perfkit.schema.per_rank.sharding import ParameterGathers, PassPhase
 from perfkit.schema.rank import RankReport
-from perfkit.schema.sharding import ParameterGathers, PassPhase
 from perfkit.util.formatting import duration, size
 
 _MIN_SHARE: Final = 0.05

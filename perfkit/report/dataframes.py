@@ -8,13 +8,13 @@ from msgspec.structs import asdict, fields
 
 from perfkit.schema.common import CATEGORIES, Finding
 from perfkit.schema.dimensions import DimensionStat
-from perfkit.schema.idle import IdleCause
+from perfkit.schema.per_rank.idle import IdleCause
+from perfkit.schema.per_rank.sharding import IssuedCollectives, ParameterGathers
 from perfkit.schema.pipeline import PipelineRank
 from perfkit.schema.rank import CollectiveStat, MemoryPeak, OperatorStat, RankReport, StepBreakdown
 from perfkit.schema.report import Report
 from perfkit.schema.run import RunReport
 from perfkit.schema.scaling import Estimate, Factors, OptionRow, ScalingPoint
-from perfkit.schema.sharding import IssuedCollectives, ParameterGathers
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -15,11 +15,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from perfkit.schema.common import MeasuredOn
-from perfkit.schema.idle import IdleCause, IdleTime
 from perfkit.schema.manifest import RankRecord, StepKind
+from perfkit.schema.per_rank.idle import IdleCause, IdleTime
+from perfkit.schema.per_rank.sharding import OTHER_LAYERS, IssuedCollectives, ParameterGathers, ShardedParameters
 from perfkit.schema.rank import CollectiveStat, MemoryUse, OperatorStat, PhaseStat, RankReport
 from perfkit.schema.run import RunReport, StepTimes
-from perfkit.schema.sharding import OTHER_LAYERS, IssuedCollectives, ParameterGathers, ShardedParameters
 
 MOST_PHASES: Final = 100
 """Most names that are kept, because a program may put a number into each."""

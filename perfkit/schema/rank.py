@@ -5,8 +5,8 @@ from typing import Literal
 from msgspec import Struct
 
 from perfkit.schema.common import Category
-from perfkit.schema.idle import IdleNs, IdleTime
-from perfkit.schema.sharding import IssuedCollectives, ShardedParameters
+from perfkit.schema.per_rank.idle import IdleNs, IdleTime
+from perfkit.schema.per_rank.sharding import IssuedCollectives, ShardedParameters
 
 
 class ExposedNs(Struct, frozen=True, kw_only=True, gc=False):

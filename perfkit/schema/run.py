@@ -9,9 +9,9 @@ from perfkit.schema.cross_rank import CrossRankSummary
 from perfkit.schema.dimensions import DimensionSummary
 from perfkit.schema.display import RunPlots
 from perfkit.schema.manifest import FileBandwidth, Injection, RankMemory, Throughput
+from perfkit.schema.per_rank.sharding import DividedWork
 from perfkit.schema.pipeline import Pipeline
 from perfkit.schema.rank import RankReport
-from perfkit.schema.sharding import DividedWork
 
 
 class DataLoading(Struct, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from perfkit.analysis.cross_rank.clock_alignment import aligned
 from perfkit.analysis.per_rank.breakdown import Activity, find_activity
 from perfkit.analysis.per_rank.classify import Device, Names, classify_names, find_device
-from perfkit.analysis.per_rank.collectives import find_collectives
+from perfkit.analysis.per_rank.communication.collectives import find_collectives
 from perfkit.analysis.per_rank.pipeline_actions import find_pipeline_spans
 from perfkit.analysis.per_rank.steps import Steps, find_steps
 from perfkit.schema.common import CATEGORIES

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 import perfkit
+from perfkit.schema.per_rank.sharding import ROOT_LAYER
 from perfkit.schema.run import RunReport
-from perfkit.schema.sharding import ROOT_LAYER
 from tests.integration.test_run import run_once
 from tests.support.launching import PYTHON
 

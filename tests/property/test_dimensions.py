@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from perfkit.analysis.cross_rank.dimensions.groups import find_groups
 from perfkit.analysis.cross_rank.dimensions.summary import divide, summarize_dimensions
 from perfkit.analysis.cross_rank.matching import MatchedCollectives, match
-from perfkit.analysis.per_rank.collective_calls import COLUMNS, CollectiveCalls
-from perfkit.analysis.per_rank.collective_metadata import CollectiveKey
+from perfkit.analysis.per_rank.communication.collective_calls import COLUMNS, CollectiveCalls
+from perfkit.analysis.per_rank.communication.collective_metadata import CollectiveKey
 from tests.support.report_builders import make_efficiency, make_rank
 
 WEIGHTS = st.lists(st.integers(0, 10**15), min_size=1, max_size=6)

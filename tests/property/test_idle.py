@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from perfkit.analysis.per_rank.summary import TraceSummary, summarize_trace
 from perfkit.errors import TraceError
-from perfkit.schema.idle import CAUSES
+from perfkit.schema.per_rank.idle import CAUSES
 from perfkit.trace.reader import read_trace
 from tests.support import generated_traces as traces
 from tests.support import trace_builder

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from perfkit.analysis.per_rank.summary import TraceSummary, summarize_trace
 from perfkit.errors import TraceError
+from perfkit.schema.per_rank.sharding import IssuedCollectives
 from perfkit.schema.rank import CollectiveStat
-from perfkit.schema.sharding import IssuedCollectives
 from perfkit.trace.reader import read_trace
 from tests.support import generated_traces as traces
 from tests.support import trace_builder

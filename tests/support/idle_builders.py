@@ -4,7 +4,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from perfkit.schema.idle import CAUSES, Cause, IdleCause, IdleNs, IdleTime
+from perfkit.schema.per_rank.idle import CAUSES, Cause, IdleCause, IdleNs, IdleTime
 from perfkit.schema.rank import RankReport
 from tests.support.report_builders import MS, make_rank, make_step
 

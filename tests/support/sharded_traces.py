@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Self
 
 from perfkit.analysis.per_rank.summary import TraceSummary, summarize_trace
-from perfkit.schema.sharding import ParameterGathers
+from perfkit.schema.per_rank.sharding import ParameterGathers
 from perfkit.trace.reader import read_trace
 from tests.support.trace_builder import TraceBuilder
 

@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from perfkit.analysis.per_rank.collective_metadata import CollectiveKey
+from perfkit.analysis.per_rank.communication.collective_metadata import CollectiveKey
 from perfkit.schema.cross_rank import BandwidthFit, MatchedCollectiveStat
 from perfkit.stats.nnls import nnls
 

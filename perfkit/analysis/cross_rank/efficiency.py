@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from perfkit.analysis.cross_rank.matching import MatchedCollectives
-from perfkit.analysis.per_rank.collective_calls import CollectiveCalls
+from perfkit.analysis.per_rank.communication.collective_calls import CollectiveCalls
 from perfkit.schema.rank import RankReport, StepBreakdown
 from perfkit.schema.run import Efficiency
 from perfkit.trace.intervals import Ints

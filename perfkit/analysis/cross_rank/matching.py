@@ -21,8 +21,8 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from perfkit.analysis.per_rank.collective_calls import COLUMNS, CollectiveCalls
-from perfkit.analysis.per_rank.collective_metadata import CollectiveKey
+from perfkit.analysis.per_rank.communication.collective_calls import COLUMNS, CollectiveCalls
+from perfkit.analysis.per_rank.communication.collective_metadata import CollectiveKey
 from perfkit.trace.intervals import Ints
 
 N_TO_N: Final = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"})

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from perfkit.analysis.cross_rank.matching import RECEIVE, SEND
-from perfkit.analysis.per_rank.collective_calls import CollectiveCalls
-from perfkit.analysis.per_rank.collective_metadata import CollectiveKey
+from perfkit.analysis.per_rank.communication.collective_calls import CollectiveCalls
+from perfkit.analysis.per_rank.communication.collective_metadata import CollectiveKey
 from perfkit.schema.manifest import MeshDimension
 
 

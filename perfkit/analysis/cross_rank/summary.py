@@ -11,7 +11,7 @@ from perfkit.analysis.cross_rank.late_phase import name_phases
 from perfkit.analysis.cross_rank.lateness import own_times
 from perfkit.analysis.cross_rank.matching import RECEIVE, SEND, MatchedCollectives
 from perfkit.analysis.cross_rank.stragglers import find_all_stragglers, find_one_off_stragglers
-from perfkit.analysis.per_rank.collective_metadata import CollectiveKey
+from perfkit.analysis.per_rank.communication.collective_metadata import CollectiveKey
 from perfkit.schema.cross_rank import CrossRankSummary, HostClock, MatchedCollectiveStat, RankWait
 from perfkit.schema.manifest import MeshDimension
 from perfkit.schema.rank import RankReport

@@ -13,7 +13,7 @@ import numpy as np
 
 from perfkit.analysis.per_rank.classify import Device, Names, data_loading_rows, nested_on_thread, rows_by_key
 from perfkit.analysis.per_rank.steps import Steps
-from perfkit.schema.idle import IdleNs
+from perfkit.schema.per_rank.idle import IdleNs
 from perfkit.schema.rank import ExposedNs, Loads, StepBreakdown, TotalNs
 from perfkit.trace.events import EventKind, Events
 from perfkit.trace.intervals import (

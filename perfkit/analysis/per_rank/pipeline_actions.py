@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from perfkit.analysis.per_rank.breakdown import Activity
 from perfkit.analysis.per_rank.classify import Device
-from perfkit.analysis.per_rank.collective_metadata import CollectiveKey
-from perfkit.analysis.per_rank.collectives import Collectives
+from perfkit.analysis.per_rank.communication.collective_metadata import CollectiveKey
+from perfkit.analysis.per_rank.communication.collectives import Collectives
 from perfkit.analysis.per_rank.steps import Steps
 from perfkit.phases import PIPELINE_ACTION
 from perfkit.schema.trace_header import RecordedPipeline

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from perfkit.analysis.per_rank.collective_metadata import OPERATORS
+from perfkit.analysis.per_rank.communication.collective_metadata import OPERATORS
 from perfkit.schema.trace_header import RecordedMessage
 from perfkit.trace.events import MOST_RANKS
 from perfkit.trace.intervals import Ints
@@ -20,8 +20,8 @@ def find_peers(operator: Ints, step: Ints, messages: Sequence[RecordedMessage]) 
     known.
 
     Args:
-        operator: operator of each collective, as in `perfkit.analysis.per_rank.collective_metadata`, in order of issue;
-            shape (c,).
+        operator: operator of each collective, as in `perfkit.analysis.per_rank.communication.collective_metadata`, in
+            order of issue; shape (c,).
         step: step of each.
         messages: what the header lists.
     """

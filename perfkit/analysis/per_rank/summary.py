@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from perfkit.analysis.per_rank.annotations import tabulate_phases
 from perfkit.analysis.per_rank.breakdown import break_down, find_activity
 from perfkit.analysis.per_rank.classify import Device, classify_names, find_device
-from perfkit.analysis.per_rank.collective_calls import CollectiveCalls, collect_calls
-from perfkit.analysis.per_rank.collectives import find_collectives, tabulate_collectives
+from perfkit.analysis.per_rank.communication.collective_calls import CollectiveCalls, collect_calls
+from perfkit.analysis.per_rank.communication.collectives import find_collectives, tabulate_collectives
 from perfkit.analysis.per_rank.idle.tabulate import explain_idle
 from perfkit.analysis.per_rank.lost_device import lost_device
 from perfkit.analysis.per_rank.memory import tabulate_memory
@@ -26,10 +26,10 @@ from perfkit.analysis.per_rank.sharding.passes import find_passes
 from perfkit.analysis.per_rank.steps import BEFORE_THE_FIRST, Steps, find_steps
 from perfkit.errors import TraceError, UsageError
 from perfkit.schema.common import Finding
-from perfkit.schema.idle import IdleTime
 from perfkit.schema.kernel_rules import KernelRule
+from perfkit.schema.per_rank.idle import IdleTime
+from perfkit.schema.per_rank.sharding import IssuedCollectives, ShardedParameters
 from perfkit.schema.rank import CollectiveStat, MemoryUse, OperatorStat, PhaseStat, StepBreakdown
-from perfkit.schema.sharding import IssuedCollectives, ShardedParameters
 from perfkit.trace.events import EventKind, Events, Header, RankTrace
 from perfkit.util.formatting import duration
 

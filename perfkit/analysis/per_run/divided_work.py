@@ -6,8 +6,8 @@ from typing import Any, Final, Literal
 
 from perfkit.schema.cross_rank import CrossRankSummary
 from perfkit.schema.manifest import ExpertLoad, RunManifest
+from perfkit.schema.per_rank.sharding import DividedWork, IssuedCollectives
 from perfkit.schema.rank import RankReport
-from perfkit.schema.sharding import DividedWork, IssuedCollectives
 
 _DIMENSIONS: Final[tuple[Literal["tp", "cp", "ep"], ...]] = ("tp", "cp", "ep")
 _ATTENTION: Final = re.compile(r"scaled_dot_product|flash|fmha|attention", re.IGNORECASE)

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from perfkit.analysis.per_rank.collective_calls import CollectiveCalls, concatenate_cycles
+from perfkit.analysis.per_rank.communication.collective_calls import CollectiveCalls, concatenate_cycles
 from perfkit.analysis.per_rank.pipeline_actions import PipelineActions
 from perfkit.analysis.per_rank.summary import TraceSummary
 from perfkit.analysis.per_run.rank_assignment import assign_ranks

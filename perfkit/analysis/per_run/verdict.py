@@ -10,7 +10,7 @@ from perfkit.analysis.cross_rank.straggler_sentences import one_off_clause, stra
 from perfkit.analysis.per_run.bubble_verdict import Bubble, explains_stragglers, find_bubble
 from perfkit.schema.common import CATEGORIES, Category, Finding
 from perfkit.schema.cross_rank import CrossRankSummary
-from perfkit.schema.idle import CAUSE_WORDS, CAUSES
+from perfkit.schema.per_rank.idle import CAUSE_WORDS, CAUSES
 from perfkit.schema.pipeline import Pipeline
 from perfkit.schema.rank import RankReport
 from perfkit.schema.run import Bound, DataLoading, Efficiency, ProfilerCost, Verdict

@@ -34,6 +34,16 @@ from perfkit.capture.recording.session import ProfilerOptions, Session
 from perfkit.capture.script.config import ScriptConfig
 from perfkit.capture.script.coordination import ScriptRankGroup, open_script_group
 from perfkit.capture.script.first_cause import find_first_cause
+from perfkit.capture.script.hooks.pass_hooks import Annotations, BackwardPasses, ForwardPasses
+from perfkit.capture.script.hooks.sigterm_hook import SigtermHook
+from perfkit.capture.script.hooks.torch_hooks import (
+    after_optimizer_step,
+    after_scaler_step,
+    around_backward,
+    before_profiler,
+    device_of,
+    in_backward,
+)
 from perfkit.capture.script.manifest_assembly import (
     UNKNOWN_FIELDS,
     assemble_manifest,
@@ -42,19 +52,9 @@ from perfkit.capture.script.manifest_assembly import (
 )
 from perfkit.capture.script.marker import on_step
 from perfkit.capture.script.outcome import OutcomeReporter
-from perfkit.capture.script.pass_hooks import Annotations, BackwardPasses, ForwardPasses
 from perfkit.capture.script.rank_environment import launcher_rank
-from perfkit.capture.script.sigterm_hook import SigtermHook
 from perfkit.capture.script.step_counter import StepCounter
 from perfkit.capture.script.step_messages import describe_steps, explain_no_steps
-from perfkit.capture.script.torch_hooks import (
-    after_optimizer_step,
-    after_scaler_step,
-    around_backward,
-    before_profiler,
-    device_of,
-    in_backward,
-)
 from perfkit.errors import RunError
 from perfkit.schema.manifest import World
 from perfkit.storage.run_folder import FAILURE_NAME, read_manifest

@@ -26,7 +26,7 @@ from perfkit.capture.lifecycle.parent_watch import exit_with_parent
 from perfkit.capture.messages import exit_cause, one_line, print_status, print_warning
 from perfkit.capture.script.child_processes import follow_children, make_settings, take_note
 from perfkit.capture.script.config import ScriptConfig
-from perfkit.capture.script.import_hook import run_after_import
+from perfkit.capture.script.hooks.import_hook import run_after_import
 from perfkit.capture.script.module_run import ModuleName, prepare_module
 from perfkit.capture.script.own_frames import remove_own_frames
 from perfkit.capture.script.rank_environment import launcher_rank, set_rank_environment

@@ -10,7 +10,7 @@ import weakref
 
 from torch.optim import Optimizer
 
-from perfkit.capture.script.seen_optimizers import SeenOptimizer, SeenOptimizers
+from perfkit.capture.script.hooks.seen_optimizers import SeenOptimizer, SeenOptimizers
 from perfkit.capture.script.step_rule import StepRule
 
 

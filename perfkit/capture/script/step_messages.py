@@ -4,7 +4,7 @@ import sys
 from typing import Final, NamedTuple
 
 from perfkit.capture.script.config import ScriptConfig
-from perfkit.capture.script.seen_optimizers import SeenOptimizer
+from perfkit.capture.script.hooks.seen_optimizers import SeenOptimizer
 from perfkit.capture.script.step_counter import StepCounter
 
 _CHILDREN: Final = (

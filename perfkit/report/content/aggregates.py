@@ -12,7 +12,7 @@ from perfkit.schema.aggregate import (
     traced_step_ns,
 )
 from perfkit.schema.common import CATEGORIES
-from perfkit.schema.idle import IdleTime
+from perfkit.schema.per_rank.idle import IdleTime
 from perfkit.schema.rank import CollectiveStat, OperatorStat, PhaseStat, StepBreakdown
 from perfkit.schema.run import RunReport
 

@@ -1,8 +1,8 @@
 """The table of tensor, context and expert parallelism: communication against compute."""
 
 from perfkit.report.content.document import Cell, Column, Table
+from perfkit.schema.per_rank.sharding import DividedWork
 from perfkit.schema.run import RunReport
-from perfkit.schema.sharding import DividedWork
 from perfkit.util.formatting import MISSING, duration, format_percent, size
 
 

@@ -2,7 +2,7 @@
 
 from perfkit.report.content.aggregates import merged_idle, steps_of
 from perfkit.report.content.document import Cell, Column, Table
-from perfkit.schema.idle import CAUSE_WORDS, CAUSES, Cause, IdleTime
+from perfkit.schema.per_rank.idle import CAUSE_WORDS, CAUSES, Cause, IdleTime
 from perfkit.schema.run import RunReport
 from perfkit.util.formatting import MISSING, duration, escape_unprintable, format_percent
 

@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from perfkit.report.content.document import Cell, Column, Table
 from perfkit.schema.aggregate import add_gathers, add_issued, add_sharding
+from perfkit.schema.per_rank.sharding import IssuedCollectives, ParameterGathers
 from perfkit.schema.run import RunReport
-from perfkit.schema.sharding import IssuedCollectives, ParameterGathers
 from perfkit.util.formatting import MISSING, duration, escape_unprintable, format_percent, size
 
 _OUTSIDE: Final = "other"

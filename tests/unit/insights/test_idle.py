@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from perfkit.analysis.per_run.verdict import classify_bottleneck
 from perfkit.insights.ranking import find_insights
-from perfkit.schema.idle import (
+from perfkit.schema.per_rank.idle import (
     NO_LAUNCH,
     NOTHING_RECORDED,
     QUEUED_FOR_NOTHING,

@@ -7,9 +7,9 @@ import pytest
 from msgspec.structs import replace
 
 import perfkit
+from perfkit.schema.per_rank.sharding import ParameterGathers, ShardedParameters
 from perfkit.schema.report import Insight
 from perfkit.schema.run import RunReport
-from perfkit.schema.sharding import ParameterGathers, ShardedParameters
 from tests.support.report_builders import MS, make_across
 from tests.support.scaling_builders import make_ranks, make_scaled
 from tests.support.sharded_traces import STEP_US, ShardedTrace

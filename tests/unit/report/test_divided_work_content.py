@@ -3,7 +3,7 @@
 from typing import Any
 
 from perfkit.report.content.divided_work import divided_work
-from perfkit.schema.sharding import DividedWork
+from perfkit.schema.per_rank.sharding import DividedWork
 from tests.support.report_builders import MS, make_run
 
 

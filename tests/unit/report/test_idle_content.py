@@ -7,7 +7,7 @@ import msgspec
 
 from perfkit.report import build_document, reporter
 from perfkit.report.exporters import json_export
-from perfkit.schema.idle import IdleTime
+from perfkit.schema.per_rank.idle import IdleTime
 from perfkit.schema.report import Report
 from perfkit.schema.run import RunReport
 from tests.support.idle_builders import idle_rank, row

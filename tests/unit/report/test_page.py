@@ -80,6 +80,7 @@ def test_charts_and_tables_answer(browser: Any, tmp_path: Path) -> None:
     assert visit.trouble == []
 
 
+@pytest.mark.slow  # loads the page three times; `make test` has that of the samples
 @pytest.mark.parametrize(("width", "scheme"), SCREENS)
 def test_series_are_charted(browser: Any, tmp_path: Path, width: int, scheme: str) -> None:
     path = tmp_path / "report.html"
@@ -106,6 +107,7 @@ def test_series_are_charted(browser: Any, tmp_path: Path, width: int, scheme: st
     assert visit.trouble == []
 
 
+@pytest.mark.slow  # likewise
 @pytest.mark.parametrize(("width", "scheme"), SCREENS)
 def test_memory_is_drawn_up_to_its_limit(browser: Any, tmp_path: Path, width: int, scheme: str) -> None:
     run = with_memory(*[[make_use((60 + number) * GB)] for number in range(6)])
@@ -132,6 +134,7 @@ def test_a_hostile_trace_runs_nothing(browser: Any, tmp_path: Path) -> None:
     assert visit.trouble == []
 
 
+@pytest.mark.slow  # the same renderer draws the charts of a report in `make test`
 def test_a_history_is_drawn(browser: Any, tmp_path: Path) -> None:
     make_history(tmp_path / "runs", [100, 101, 102, 100.5, 120, 121, 122, 123], ["<b>" * 14] * 8)
     assert main(["history", str(tmp_path / "runs"), "-o", str(tmp_path / "history.html")]) == 0

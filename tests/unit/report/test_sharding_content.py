@@ -6,8 +6,8 @@ from typing import Any
 from perfkit.report.content.document import Table
 from perfkit.report.content.sharding import by_layer, by_phase, gathers
 from perfkit.report.exporters.csv_tables import write_collectives
+from perfkit.schema.per_rank.sharding import IssuedCollectives, ParameterGathers, ShardedParameters
 from perfkit.schema.run import RunReport
-from perfkit.schema.sharding import IssuedCollectives, ParameterGathers, ShardedParameters
 from tests.support.report_builders import MS, make_rank, make_report, make_run
 
 STEPS = 2

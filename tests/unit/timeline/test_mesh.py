@@ -27,7 +27,7 @@ def test_without_a_mesh_that_has_the_rank_it_is_its_number(mesh: dict[str, int])
 
 
 @needs_trace_processor
-@pytest.mark.parametrize("suffix", [".pftrace", ".json"])
+@pytest.mark.parametrize("suffix", [pytest.param(".pftrace", marks=pytest.mark.slow), ".json"])  # 7 s
 def test_micro_batches_and_bubbles_have_a_track(suffix: str, tmp_path: Path) -> None:
     builders = traces(gpipe(2, 2), [lambda _, kind: 100 if kind == "F" else 200] * 2)
     for rank, builder in enumerate(builders):

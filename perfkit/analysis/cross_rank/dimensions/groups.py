@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from perfkit.analysis.cross_rank.matching import MatchedCollectives
-from perfkit.analysis.per_rank.dimensions import listed_ranks
+from perfkit.analysis.per_rank.communication.dimensions import listed_ranks
 from perfkit.trace.intervals import Ints
 
 ONE_HOST: Final = 0

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from perfkit.analysis.cross_rank.lateness import OwnTimes
-from perfkit.analysis.per_rank.collective_metadata import CollectiveKey
-from perfkit.analysis.per_rank.dimensions import listed_ranks
+from perfkit.analysis.per_rank.communication.collective_metadata import CollectiveKey
+from perfkit.analysis.per_rank.communication.dimensions import listed_ranks
 from perfkit.schema.manifest import MeshDimension
 from perfkit.trace.intervals import Ints
 

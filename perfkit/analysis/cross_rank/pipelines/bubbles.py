@@ -9,7 +9,7 @@ from perfkit.analysis.cross_rank.pipelines.balance import find_heavy_stage, mean
 from perfkit.analysis.cross_rank.pipelines.lines import find_lines
 from perfkit.analysis.cross_rank.pipelines.replay import Plan, make_plan, replay
 from perfkit.analysis.cross_rank.pipelines.steps import PipelineSteps, RankActions, gather_steps
-from perfkit.analysis.per_rank.collective_calls import CollectiveCalls
+from perfkit.analysis.per_rank.communication.collective_calls import CollectiveCalls
 from perfkit.analysis.per_rank.pipeline_actions import PipelineActions
 from perfkit.schema.manifest import MeshDimension
 from perfkit.schema.pipeline import Pipeline, PipelineRank

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from perfkit.analysis.per_rank.collective_calls import CollectiveCalls
+from perfkit.analysis.per_rank.communication.collective_calls import CollectiveCalls
 from perfkit.analysis.per_rank.pipeline_actions import PipelineActions
 from perfkit.schema.manifest import MeshDimension
 

@@ -11,7 +11,7 @@ from perfkit.analysis.per_rank.idle import pieces as causes
 from perfkit.analysis.per_rank.idle.host_names import HostNames
 from perfkit.analysis.per_rank.idle.pieces import Pieces, Texts, concatenate, merge_neighbours
 from perfkit.analysis.per_rank.idle.python_stack import FrameNames, PythonStack, Stacks
-from perfkit.schema.idle import CAUSES
+from perfkit.schema.per_rank.idle import CAUSES
 from perfkit.trace.events import EventKind, Events, PythonFrames
 from perfkit.trace.intervals import EMPTY, Ints, Nesting, Union, covers, outermost, split, union
 

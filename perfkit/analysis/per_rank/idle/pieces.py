@@ -7,8 +7,8 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from perfkit.schema import idle as words
-from perfkit.schema.idle import CAUSES
+from perfkit.schema.per_rank import idle as words
+from perfkit.schema.per_rank.idle import CAUSES
 from perfkit.trace.events import Events, PythonFrames
 from perfkit.trace.intervals import Ints
 

@@ -13,7 +13,7 @@ from perfkit.analysis.per_rank.idle.attribution import attribute, find_gaps
 from perfkit.analysis.per_rank.idle.pieces import Pieces, Texts, merge_neighbours
 from perfkit.analysis.per_rank.steps import Steps
 from perfkit.schema.aggregate import add_idle_causes
-from perfkit.schema.idle import CAUSES, IdleCause, IdleNs, IdleTime
+from perfkit.schema.per_rank.idle import CAUSES, IdleCause, IdleNs, IdleTime
 from perfkit.trace.events import EventKind, Events, PythonFrames
 from perfkit.trace.intervals import Ints, Union
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from perfkit.analysis.per_rank.collectives import Collectives
+from perfkit.analysis.per_rank.communication.collectives import Collectives
 from perfkit.analysis.per_rank.sharding.compute import compute_between
 from perfkit.trace.intervals import Coverage, Ints
 

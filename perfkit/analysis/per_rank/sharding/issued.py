@@ -5,12 +5,12 @@ from typing import Final
 
 import numpy as np
 
-from perfkit.analysis.per_rank.collective_metadata import CollectiveKey
-from perfkit.analysis.per_rank.collectives import Collectives
+from perfkit.analysis.per_rank.communication.collective_metadata import CollectiveKey
+from perfkit.analysis.per_rank.communication.collectives import Collectives
 from perfkit.analysis.per_rank.sharding.layers import UNKNOWN, Layers
 from perfkit.analysis.per_rank.sharding.passes import NO_PASS, Passes
 from perfkit.schema.aggregate import add_issued
-from perfkit.schema.sharding import PASS_PHASES, IssuedCollectives, PassPhase
+from perfkit.schema.per_rank.sharding import PASS_PHASES, IssuedCollectives, PassPhase
 from perfkit.trace.intervals import Ints
 
 

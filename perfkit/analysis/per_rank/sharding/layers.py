@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from perfkit.analysis.per_rank.classify import innermost_at_launch
-from perfkit.schema.sharding import ROOT_LAYER
+from perfkit.schema.per_rank.sharding import ROOT_LAYER
 from perfkit.trace.events import EventKind, Events
 from perfkit.trace.intervals import Ints
 

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from perfkit.analysis.per_rank.breakdown import Activity
 from perfkit.analysis.per_rank.classify import Device
-from perfkit.analysis.per_rank.collectives import Collectives
+from perfkit.analysis.per_rank.communication.collectives import Collectives
 from perfkit.analysis.per_rank.sharding.compute import compute_begins, compute_between, compute_ends
 from perfkit.analysis.per_rank.sharding.exposure import Exposure, split_exposed
 from perfkit.analysis.per_rank.sharding.issued import (
@@ -21,7 +21,7 @@ from perfkit.analysis.per_rank.sharding.issued import (
 from perfkit.analysis.per_rank.sharding.layers import UNKNOWN, Layers
 from perfkit.analysis.per_rank.sharding.passes import Passes
 from perfkit.schema.aggregate import add_gathers
-from perfkit.schema.sharding import PASS_PHASES, ParameterGathers, ShardedParameters
+from perfkit.schema.per_rank.sharding import PASS_PHASES, ParameterGathers, ShardedParameters
 from perfkit.trace.events import Events
 from perfkit.trace.intervals import Coverage, Ints
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from perfkit.analysis.per_rank.steps import Steps
 from perfkit.phases import PREFIX, annotation
-from perfkit.schema.sharding import PASS_PHASES, PassPhase
+from perfkit.schema.per_rank.sharding import PASS_PHASES, PassPhase
 from perfkit.trace.events import EventKind, Events
 from perfkit.trace.intervals import Ints, Union, contained, measure, union
 

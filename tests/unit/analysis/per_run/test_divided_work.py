@@ -6,8 +6,8 @@ import pytest
 
 from perfkit.analysis.per_run.divided_work import divided_work, imbalance
 from perfkit.schema.manifest import ExpertLoad, RunManifest, World
+from perfkit.schema.per_rank.sharding import DividedWork, IssuedCollectives
 from perfkit.schema.rank import RankReport
-from perfkit.schema.sharding import DividedWork, IssuedCollectives
 from tests.support.report_builders import MS, make_across, make_operator, make_rank
 from tests.unit.report.test_sharding_content import make_issued
 

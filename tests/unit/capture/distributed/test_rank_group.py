@@ -108,7 +108,11 @@ def _in_two_threads(check: Callable[[RankGroup], Any], _: Path) -> list[Any]:
         return list(pool.map(lambda rank: check(script_ranks(rank, 2, store)), range(2)))
 
 
-@pytest.mark.parametrize("run", [_in_two_processes, _in_two_threads], ids=["process", "script"])
+# Two processes that import torch take 8 s; every run of two ranks in `make test` meets at barriers.
+PROCESSES = pytest.param(_in_two_processes, id="process", marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("run", [PROCESSES, pytest.param(_in_two_threads, id="script")])
 def test_two_ranks_meet_at_a_barrier(run: Callable[..., list[Any]], tmp_path: Path) -> None:
     assert run(_pass_barrier, tmp_path) == [(0, 2, 0), (1, 2, 1)]
 

@@ -61,6 +61,7 @@ def run_on_all(barriers: list[StoreBarrier], actions: list[Callable[[], Any] | N
         ]
 
 
+@pytest.mark.slow  # waits for six seconds
 def test_work_may_take_longer_than_the_limit_of_a_collective() -> None:
     barriers = connected(SILENCE)
 

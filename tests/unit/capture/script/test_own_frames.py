@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import torch
 
+from perfkit.capture.script.hooks.torch_hooks import ModuleCalls
 from perfkit.capture.script.own_frames import remove_own_frames
-from perfkit.capture.script.torch_hooks import ModuleCalls
 
 
 class Watch:

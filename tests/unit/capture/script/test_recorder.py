@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from perfkit.capture.script.config import ScriptConfig
-from perfkit.capture.script.pass_hooks import Annotations, BackwardPasses, ForwardPasses
+from perfkit.capture.script.hooks.pass_hooks import Annotations, BackwardPasses, ForwardPasses
 from perfkit.capture.script.recorder import ScriptRecorder
 
 
@@ -51,7 +51,7 @@ def test_an_error_of_an_annotation_does_not_reach_the_script(monkeypatch: pytest
         raise AttributeError("record_function")
 
     annotations, errors, ended = Annotations(), list[Exception](), list[Any]()
-    monkeypatch.setattr("perfkit.capture.script.pass_hooks.record_function", fail)
+    monkeypatch.setattr("perfkit.capture.script.hooks.pass_hooks.record_function", fail)
     annotations.enable(True)
     backward = BackwardPasses(annotations, ended.append, errors.append)
     forward = ForwardPasses(None, annotations, ended.append, errors.append)

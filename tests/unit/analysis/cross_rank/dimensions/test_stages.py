@@ -8,7 +8,7 @@ from perfkit.analysis.cross_rank.dimensions.stages import comparable_parts, find
 from perfkit.analysis.cross_rank.late_phase import name_phases
 from perfkit.analysis.cross_rank.lateness import OwnTimes
 from perfkit.analysis.cross_rank.stragglers import Stragglers, find_all_stragglers, find_one_off_stragglers
-from perfkit.analysis.per_rank.collective_metadata import CollectiveKey
+from perfkit.analysis.per_rank.communication.collective_metadata import CollectiveKey
 from perfkit.capture.mesh import MeshLayout
 from perfkit.schema.common import CATEGORIES
 from perfkit.schema.cross_rank import OneOffStraggler
@@ -94,7 +94,10 @@ def test_a_rank_alone_at_its_stage_is_only_compared_with_itself(sizes: dict[str,
     assert (row.rank, row.every) == (1, 3)
 
 
-@pytest.mark.parametrize("sizes", [{"pp": 8, "dp": 64, "tp": 8}, {"dp": 512, "tp": 2}])
+@pytest.mark.parametrize(
+    "sizes",
+    [pytest.param({"pp": 8, "dp": 64, "tp": 8}, marks=pytest.mark.slow), {"dp": 512, "tp": 2}],  # 5 s
+)
 def test_thousands_of_ranks(sizes: dict[str, int]) -> None:
     """In up to 4,096 ranks the late ones are named, wherever they are, and nobody else."""
     layout = MeshLayout(sizes=sizes)

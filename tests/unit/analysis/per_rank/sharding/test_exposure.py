@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from perfkit.schema.sharding import ROOT_LAYER, ParameterGathers
+from perfkit.schema.per_rank.sharding import ROOT_LAYER, ParameterGathers
 from tests.support.sharded_traces import ELEMENTS, ShardedTrace
 
 US = 1000

@@ -6,7 +6,7 @@ import pytest
 
 from perfkit.analysis.per_rank.summary import TraceSummary, summarize_trace
 from perfkit.schema.aggregate import MOST_LAYER_ROWS, add_issued
-from perfkit.schema.sharding import OTHER_LAYERS, ROOT_LAYER, IssuedCollectives, PassPhase
+from perfkit.schema.per_rank.sharding import OTHER_LAYERS, ROOT_LAYER, IssuedCollectives, PassPhase
 from perfkit.trace.reader import read_trace
 from tests.support.trace_builder import TraceBuilder
 

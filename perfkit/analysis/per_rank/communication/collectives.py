@@ -12,7 +12,7 @@ import numpy as np
 
 from perfkit.analysis.per_rank.breakdown import Activity
 from perfkit.analysis.per_rank.classify import Device, Names, communicating_candidates, innermost_at_launch
-from perfkit.analysis.per_rank.collective_metadata import (
+from perfkit.analysis.per_rank.communication.collective_metadata import (
     CollectiveKey,
     from_metadata,
     from_record,
@@ -23,9 +23,9 @@ from perfkit.analysis.per_rank.collective_metadata import (
     operators_of,
     with_ddp_flag,
 )
-from perfkit.analysis.per_rank.dimensions import Dimensions, find_issuing_sites, is_ddp_hook
-from perfkit.analysis.per_rank.flight_recorder_join import join_flight_recorder
-from perfkit.analysis.per_rank.issue_sites import find_issue_sites
+from perfkit.analysis.per_rank.communication.dimensions import Dimensions, find_issuing_sites, is_ddp_hook
+from perfkit.analysis.per_rank.communication.flight_recorder_join import join_flight_recorder
+from perfkit.analysis.per_rank.communication.issue_sites import find_issue_sites
 from perfkit.analysis.per_rank.pipeline_peers import find_peers
 from perfkit.analysis.per_rank.steps import Steps
 from perfkit.schema.aggregate import add_collectives

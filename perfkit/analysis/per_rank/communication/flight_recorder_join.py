@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from perfkit.analysis.per_rank.collective_metadata import operators
+from perfkit.analysis.per_rank.communication.collective_metadata import operators
 from perfkit.schema.trace_header import RecordedCollective
 from perfkit.trace.intervals import Ints
 

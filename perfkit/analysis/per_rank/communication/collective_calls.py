@@ -13,8 +13,8 @@ import numpy as np
 from msgspec import Struct
 
 from perfkit.analysis.per_rank.breakdown import Activity
-from perfkit.analysis.per_rank.collective_metadata import CollectiveKey
-from perfkit.analysis.per_rank.collectives import Collectives
+from perfkit.analysis.per_rank.communication.collective_metadata import CollectiveKey
+from perfkit.analysis.per_rank.communication.collectives import Collectives
 from perfkit.analysis.per_rank.steps import Steps
 from perfkit.trace.intervals import Coverage, Ints, merge
 

@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from perfkit.analysis.per_rank.classify import nested_on_thread
-from perfkit.analysis.per_rank.collective_metadata import CollectiveKey
-from perfkit.analysis.per_rank.issue_sites import in_gradient_hook
+from perfkit.analysis.per_rank.communication.collective_metadata import CollectiveKey
+from perfkit.analysis.per_rank.communication.issue_sites import in_gradient_hook
 from perfkit.trace.events import EventKind, Events, Header
 from perfkit.trace.intervals import Ints
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from perfkit.analysis.per_rank.collective_metadata import CollectiveKey
-from perfkit.analysis.per_rank.dimensions import Dimensions, described_dimension
+from perfkit.analysis.per_rank.communication.collective_metadata import CollectiveKey
+from perfkit.analysis.per_rank.communication.dimensions import Dimensions, described_dimension
 from perfkit.schema.trace_header import PerfkitHeader
 from perfkit.trace.events import Header, ProcessGroup
 

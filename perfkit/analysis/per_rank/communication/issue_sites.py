@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfkit.analysis.per_rank.classify import nested_on_thread
-from perfkit.analysis.per_rank.collective_metadata import OPERATORS, operators_of
+from perfkit.analysis.per_rank.communication.collective_metadata import OPERATORS, operators_of
 from perfkit.trace.events import EventKind, Events
 from perfkit.trace.intervals import Ints
 
@@ -38,7 +38,7 @@ def find_issue_sites(events: Events, start_ns: Ints, operator: Ints) -> Ints:
     Args:
         events: the trace.
         start_ns: start of each span, shape (c,), ascending.
-        operator: operator of each, as in `perfkit.analysis.per_rank.collective_metadata`.
+        operator: operator of each, as in `perfkit.analysis.per_rank.communication.collective_metadata`.
     """
     issues = np.full(len(start_ns), -1, np.int64)
     rows = _named(events, [name.startswith(_ISSUE) for name in events.names])

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final
 from torch import nn
 from torch.profiler import record_function
 
-from perfkit.capture.script.torch_hooks import ModuleCalls, in_backward
+from perfkit.capture.script.hooks.torch_hooks import ModuleCalls, in_backward
 from perfkit.phases import Phase, annotation
 
 _MOST_SEEN: Final = 8
