@@ -151,7 +151,7 @@ HEADER: Final = ("ranks", "strategy", "options", "step, ms", "P + G + O, KiB per
 
 TEXT: Final = f"""# Strategies
 
-Every way to share the training of
+Every way but DeepSpeed to share the training of
 `perfkit run gpt {OPTIONS}`
 between ranks, as `make strategies` runs them on one host (with `WORLDS="2 4 8"` on eight ranks too). All runs train on
 the same {GLOBAL_BATCH} samples per step, from the same seed. The last column is whether the loss of each step equals
