@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from importlib.util import find_spec
 from inspect import Parameter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import typer
@@ -16,6 +16,8 @@ from msgspec import Struct
 from typer.main import get_command
 
 from perfkit.capture.config import RunConfig, choices_by_accelerator
+from perfkit.capture.mesh import parse_mesh
+from perfkit.capture.training.pipeline_schedules import DEFAULT_PIPELINE, default_micro_batches
 from perfkit.capture.training.strategies import STRATEGIES
 from perfkit.capture.training.strategies.checks import check_parallelism
 from perfkit.capture.training.strategies.deepspeed_config import read_config
@@ -24,6 +26,9 @@ from perfkit.errors import LaunchEnvironmentError, PluginError, UsageError
 from perfkit.util.extras import install_extra
 from workloads import WORKLOADS
 from workloads.data import SOURCES, DataOptions
+
+_MONITORING: Final = ("comet", "csv_monitor", "tensorboard", "wandb")
+"""Sections of DeepSpeed's configuration about where it reports to."""
 
 if TYPE_CHECKING:
     from perfkit.capture.training.job import Job
@@ -98,7 +103,7 @@ def make_job(workload: "WorkloadType", values: dict[str, Any]) -> "Job":
         source=source_type(of_source),
         run=run,
         data=data,
-        effective=_flat((run, data, of_source, config)) | _content_of_files(run),
+        effective=_flat((run, data, of_source, config)) | _pipeline(run) | _content_of_files(run),
     )
 
 
@@ -186,11 +191,24 @@ def _refuse_clashes(configs: Iterable[type[Struct]]) -> None:
             owners[name] = config
 
 
+def _pipeline(run: RunConfig) -> dict[str, Any]:
+    """Return the options of a pipeline with their defaults, which depend on its number of ranks."""
+    ranks = parse_mesh(run.mesh).get("pp", 1) if run.mesh else 1
+    if ranks == 1:
+        return {}
+    name = run.pp_schedule or DEFAULT_PIPELINE
+    return {"pp_schedule": name, "micro_batches": run.micro_batches or default_micro_batches(name, ranks)}
+
+
 def _content_of_files(run: RunConfig) -> dict[str, str]:
-    """Return, for an option that names a file with further options, what the file contains instead of its path."""
+    """Return, for an option that names a file with further options, what the file contains instead of its path.
+
+    Sections about monitoring, which may hold keys of services, are left out.
+    """
     if run.ds_config is None:
         return {}
-    return {"ds_config": msgspec.json.encode(read_config(run.ds_config), order="sorted").decode()}
+    content = {name: value for name, value in read_config(run.ds_config).items() if name not in _MONITORING}
+    return {"ds_config": msgspec.json.encode(content, order="sorted").decode()}
 
 
 def _flat(records: Sequence[Struct]) -> dict[str, Any]:

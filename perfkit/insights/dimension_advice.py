@@ -51,6 +51,8 @@ def spans_hosts(one: DimensionTime) -> bool:
 
 def is_whole_model(context: RunContext) -> bool:
     """Return whether each rank is known to have the whole model: neither split nor sharded."""
+    if context.option("dp") not in (None, "ddp", "zero1"):
+        return False
     found = context.dimensions()
     split = any(one.parts & _SPLITTING for one in found)
     return not split and not any(gathers_parameters(context, one) for one in found)
@@ -79,7 +81,7 @@ def wait_less(context: RunContext, one: DimensionTime | None) -> str:
     """Return what to do about waiting in a dimension (None: unknown) for ranks of which none is late."""
     if one is not None and one.parts == {"ep"}:
         return "balance the load of the experts: an auxiliary loss, or a capacity factor"
-    if one is not None and reduces_gradients(context, one):
+    if one is not None and reduces_gradients(context, one) and _may_accumulate(context):
         return "synchronise less often" + (": --accumulate" if context.option("accumulate") is not None else "")
     return "perfkit merge shows all ranks on one timeline: see what differs between them from step to step"
 
@@ -87,10 +89,13 @@ def wait_less(context: RunContext, one: DimensionTime | None) -> str:
 def _gather_less(context: RunContext) -> str:
     own = context.option("accumulate") is not None
     larger = "use a larger --batch-size" if own else "increase the batch of a micro-step"
-    kept = ""
-    if context.option("dp") == "zero3":
-        kept = "; --dp zero2 keeps them from forward to backward, if memory allows"
-    return f"{larger}: each micro-step gathers the sharded parameters once, whatever its number of samples{kept}"
+    return f"{larger}: each micro-step gathers the sharded parameters once, whatever its number of samples"
+
+
+def _may_accumulate(context: RunContext) -> bool:
+    """Return whether --accumulate helps: DeepSpeed reduces in each micro-step, a pipeline refuses it."""
+    mesh = context.option("mesh")
+    return context.option("dp") != "deepspeed" and not (isinstance(mesh, str) and "pp" in mesh)
 
 
 def _reduce_less(context: RunContext, one: DimensionTime) -> str:
@@ -98,6 +103,8 @@ def _reduce_less(context: RunContext, one: DimensionTime) -> str:
         return "remove --no-overlap, so that gradients are averaged during backward"
     if bucket := next(_bucket_advice(context, one), None):
         return bucket
+    if context.option("accumulate") is not None and not _may_accumulate(context):
+        return "use a larger --batch-size: fewer transfers per sample"
     if context.option("accumulate") is not None:
         return "use --accumulate 2 to halve the transfers per sample, or a larger --batch-size to overlap more of them"
     return "accumulate gradients over micro-steps, or increase the batch per rank: fewer transfers per sample"

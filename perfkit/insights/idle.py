@@ -13,6 +13,7 @@ from perfkit.schema.per_rank.idle import (
     IN_GRAPH,
     NO_LAUNCH,
     NOTHING_RECORDED,
+    QUEUED_FOR_ANOTHER,
     QUEUED_FOR_NOTHING,
     Cause,
     IdleCause,
@@ -71,9 +72,16 @@ def largest_cause(context: RunContext) -> IdlePart | None:
     return IdlePart(cause, total_ns[cause] / context.rank_steps, rows, idle)
 
 
-def describe(part: IdlePart, context: RunContext) -> str:
-    """Return what the cause takes per step, and what of it is largest, as the end of a sentence."""
-    whole = f"{duration(part.ns)} of it is {CAUSE_WORDS[part.cause]}"
+def describe(part: IdlePart, context: RunContext, idle_ns: float) -> str:
+    """Return what the cause takes per step, and what of it is largest, as the end of a sentence.
+
+    Args:
+        part: the largest cause.
+        context: the run.
+        idle_ns: idle time per step that the sentence speaks of; less than the causes' if some of theirs is excluded.
+    """
+    takes = f"{duration(part.ns)} of it" if part.ns <= idle_ns else "most of all idle time"
+    whole = f"{takes} is {CAUSE_WORDS[part.cause]}"
     if part.cause == "launch_bound" and part.idle.kernels:
         share = format_percent(part.idle.short_kernels / part.idle.kernels)
         whole += f" ({share} of the kernels run for less than 5 µs)"
@@ -142,7 +150,7 @@ _KNOWN_WORK: Final[tuple[tuple[str, str], ...]] = (
         "collect garbage between steps, or rarely (gc.disable, gc.freeze)",
     ),
     (
-        r"torch/serialization\.py|torch/distributed/checkpoint/|.*save_checkpoint",
+        r"torch/serialization\.py\(\d+\): .*save|torch/distributed/checkpoint/.*save|.*save_checkpoint",
         "save less often, or while training goes on (torch.distributed.checkpoint.async_save)",
     ),
     (r"<built-in (function print|method (write|flush) )|logging/__init__\.py", "print and log less often"),
@@ -185,6 +193,8 @@ def _compile_before(_part: IdlePart, _context: RunContext) -> str:
 def _wait_less_on_device(part: IdlePart, _context: RunContext) -> str:
     if part.largest.detail == QUEUED_FOR_NOTHING and part.is_named():
         return "check what else uses the device, and whether the trace lacks kernels"
+    if part.is_named() and part.largest.detail == QUEUED_FOR_ANOTHER:
+        return "check whether it must wait for the other stream's work"
     return "use fewer, larger kernels"
 
 

@@ -33,7 +33,7 @@ def _bubble(context: RunContext) -> InsightDraft | None:
     by_schedule = _percent(min(ideal / share, 1))
     sentence = (
         f"the bubble of the pipeline takes {_percent(share)} of the step, {by_schedule} of it because of the schedule "
-        f"alone, with {batches} micro-batches on {ranks} ranks"
+        f"alone, with {batches} micro-batch{'es' if batches != 1 else ''} on {ranks} ranks"
     )
     evidence = {"bubble_share": share, "ideal_share": ideal, "micro_batches": float(batches), "ranks": float(ranks)}
     return InsightDraft(sentence, evidence, _more_micro_batches(context, pipeline), context.step_ns * min(ideal, share))
@@ -44,6 +44,8 @@ def _more_micro_batches(context: RunContext, pipeline: Pipeline) -> str:
     stages = _FORMULA_STAGES.get(pipeline.schedule or "", 0)
     if pipeline.schedule is None:
         return "use more micro-batches per step"
+    if pipeline.schedule == "none":
+        return f"use --pp-schedule 1f1b --micro-batches {2 * ranks} or more: the stages then compute at the same time"
     if stages * ranks != pipeline.stages:
         return "use more --micro-batches"
     times = next((n for n in range(2, _MOST_TIMES) if _ideal(ranks, stages, n * batches) <= _TARGET), _MOST_TIMES)

@@ -211,7 +211,7 @@ def _host(context: RunContext) -> InsightDraft | None:
     less = ", profiler cost excluded" if _profiler_ns(context) else ""
     idle = "the GPU is idle" if _on_gpu(context) else "no operator runs"
     part = largest_cause(context)
-    why = describe(part, context) if part else "launch gaps, Python, synchronisation"
+    why = describe(part, context, exposed_ns) if part else "launch gaps, Python, synchronisation"
     figures = {
         "exposed_share": context.share(exposed_ns),
         "overhead_ns": exposed_ns,

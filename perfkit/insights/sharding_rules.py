@@ -59,9 +59,17 @@ def _prefetch(context: RunContext) -> InsightDraft | None:
         f"{late} of {count} all-gathers of parameters in {phase} were issued after compute that could have hidden "
         f"them: prefetching one layer further could hide {duration(saved[phase])} per step",
         {"late": late, "all_gathers": count, "late_ns": saved[phase]},
-        f"gather the next layers earlier: {_PREFETCH[phase]}; each layer ahead holds its parameters in memory",
+        f"gather the next layers earlier: {_how_to_prefetch(context, phase)}; each layer ahead holds its parameters in "
+        "memory",
         saved[phase],
     )
+
+
+def _how_to_prefetch(context: RunContext, phase: PassPhase) -> str:
+    if context.option("dp") is None:
+        return _PREFETCH[phase]
+    layers = context.option("prefetch_layers")
+    return f"--prefetch-layers {layers + 1 if isinstance(layers, int) else 2}"
 
 
 def _reshard(context: RunContext) -> InsightDraft | None:

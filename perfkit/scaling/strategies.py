@@ -24,9 +24,13 @@ _OPTIONS: Final = (
     "loss_parallel",
     "pp_schedule",
     "micro_batches",
+    "zero",
+    "ds_config",
+    "prefetch_layers",
     _ACCUMULATE,
 )
 """What makes a strategy: runs that differ in nothing else, with as many ranks and samples per step, are compared."""
+_DEEPSPEED: Final = "version.deepspeed"
 _OFF: Final = ("off", "none", None)
 _MOSTLY: Final = 0.5
 _NAMES: Final = {"data_loading": "data loading", "overhead": "idle time", "memcpy": "copies", "compute": "computation"}
@@ -40,7 +44,7 @@ def strategy_comparisons(runs: Sequence[RunReport]) -> list[StrategyComparison]:
         placed, samples = place(run), _samples(run)
         if placed is None or not placed.measured or samples is None or run.world_size < 2:
             continue
-        where = (key(placed.setting, _OPTIONS), run.world_size, len(run.hosts), samples)
+        where = (key(placed.setting, (*_OPTIONS, _DEEPSPEED)), run.world_size, len(run.hosts), samples)
         groups[where].append(placed)
     found = (_comparison(members) for members in groups.values())
     return [comparison for comparison in found if comparison is not None]
@@ -90,7 +94,9 @@ def _parts(setting: dict[str, str], varied: Sequence[str]) -> Iterator[str]:
     if _DP in varied:
         yield setting[_DP]
     for name in varied:
-        if name not in (_MESH, _DP) and setting[name] not in _OFF:
+        # `none` is also the name of a schedule.
+        is_off = setting[name] in _OFF and not (name == "pp_schedule" and "pp=" in setting[_MESH])
+        if name not in (_MESH, _DP) and not is_off:
             yield name if setting[name] == "on" else f"{name}={setting[name]}"
 
 

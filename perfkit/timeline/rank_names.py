@@ -9,6 +9,10 @@ _INNERMOST: Final = ("pp", "tp")
 share its tensors."""
 
 
+_MOST_DIMENSIONS: Final = 16
+"""A mesh with more is damage, and its product a number of any length."""
+
+
 def coordinate(rank: int, mesh: Mapping[str, int]) -> dict[str, int]:
     """Return a rank's position in each dimension that has several, in the order of the timeline; empty if unknown.
 
@@ -17,7 +21,7 @@ def coordinate(rank: int, mesh: Mapping[str, int]) -> dict[str, int]:
         mesh: size of each dimension, outermost first; empty if unknown.
     """
     sizes = list(mesh.values())
-    if not sizes or any(size < 1 for size in sizes) or not 0 <= rank < math.prod(sizes):
+    if not 0 < len(sizes) <= _MOST_DIMENSIONS or any(size < 1 for size in sizes) or not 0 <= rank < math.prod(sizes):
         return {}
     found: dict[str, int] = {}
     for name, size in reversed(list(mesh.items())):

@@ -46,8 +46,11 @@ def explains_stragglers(pipelines: Sequence[Pipeline], late: Collection[int]) ->
 def _details(pipelines: Sequence[Pipeline]) -> str:
     first = pipelines[0]
     schedule = f"{escape_unprintable(first.schedule)}, " if first.schedule else ""
-    what = f"{schedule}{first.stages} stages, {first.micro_batches} micro-batches"
-    heavy = first.heavy
+    batches = f"{first.micro_batches} micro-batch{'es' if first.micro_batches != 1 else ''}"
+    what = f"{schedule}{first.stages} stages, {batches}"
+    # A stage that is heavy in one of several pipelines only is on a slow rank.
+    alike = {pipeline.heavy.stage if pipeline.heavy else None for pipeline in pipelines}
+    heavy = first.heavy if len(alike) == 1 else None
     longer = f"; stage {heavy.stage} takes {100 * heavy.excess:.0f} % longer than the others" if heavy else ""
     rows = [rank for pipeline in pipelines for rank in pipeline.ranks]
     ideal_ns = [rank.ideal_ns for rank in rows if rank.ideal_ns is not None]

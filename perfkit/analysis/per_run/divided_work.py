@@ -10,6 +10,7 @@ from perfkit.schema.per_rank.sharding import DividedWork, IssuedCollectives
 from perfkit.schema.rank import RankReport
 
 _DIMENSIONS: Final[tuple[Literal["tp", "cp", "ep"], ...]] = ("tp", "cp", "ep")
+_MOST_LAYERS: Final = 1 << 20
 _ATTENTION: Final = re.compile(r"scaled_dot_product|flash|fmha|attention", re.IGNORECASE)
 """Names of operators and kernels that compute attention."""
 
@@ -78,8 +79,11 @@ def _tokens(manifest: RunManifest | None) -> int | None:
 
 
 def _layers(manifest: RunManifest | None) -> int | None:
-    given: Any = manifest.config.get("layers") if manifest else None
-    return given if type(given) is int and given > 0 else None
+    """Return the layers that each rank computes once per step; None if unknown, or parted between pipeline stages."""
+    if manifest is None or any(dimension.name == "pp" for dimension in manifest.mesh):
+        return None
+    given: Any = manifest.config.get("layers")
+    return given if type(given) is int and 0 < given <= _MOST_LAYERS else None
 
 
 def _is_sequence_parallel(rows: Sequence[IssuedCollectives]) -> bool | None:

@@ -71,7 +71,7 @@ def classify_bottleneck(
         return Verdict(bound="unknown", share=0.0, sentence="no verdict: all steps have zero duration")
     profiler = _profiler_share(ranks, cost)
     loss = _largest_loss(shares, profiler)
-    bubble = find_bubble(pipelines, len(ranks)) if loss == "communication" else None
+    bubble = _largest_bubble(pipelines, ranks, shares) if loss == "communication" else None
     late = [row.rank for row in compared.stragglers] if compared else []
     has_heavy_stage = bubble is not None and explains_stragglers(pipelines, late)
     if compared and not has_heavy_stage and (lost := _lost_to_stragglers(compared, shares, loss, _mean_wall(ranks))):
@@ -91,6 +91,15 @@ def classify_bottleneck(
         largest_loss=loss,
         sentence="; ".join(parts),
     )
+
+
+def _largest_bubble(
+    pipelines: Sequence[Pipeline], ranks: list[RankReport], shares: dict[Category, float]
+) -> Bubble | None:
+    """Return the bubble of the pipelines if it alone is the largest loss; None if it is not."""
+    bubble = find_bubble(pipelines, len(ranks))
+    others = [share for category, share in shares.items() if category not in ("compute", "communication")]
+    return bubble if bubble is not None and bubble.share >= max(others, default=0.0) else None
 
 
 def _lost_to_stragglers(

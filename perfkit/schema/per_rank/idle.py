@@ -32,6 +32,7 @@ CAUSE_WORDS: Final[Mapping[Cause, str]] = {
 
 NO_LAUNCH: Final = "launch not recorded"
 NOTHING_RECORDED: Final = "nothing recorded on the host"
+QUEUED_FOR_ANOTHER: Final = "queued while another stream worked"
 QUEUED_FOR_NOTHING: Final = "queued for a reason not in the trace"
 IN_GRAPH: Final = "between the kernels of a graph"
 """Details that are no name of the trace; `perfkit.analysis.per_rank.idle.pieces` has all of them."""

@@ -47,6 +47,13 @@ def evaluate(rule: Any, *pipelines: Pipeline, **changes: Any) -> InsightDraft | 
     return draft
 
 
+def test_a_pipeline_without_a_schedule_gets_one() -> None:
+    draft = evaluate(BUBBLE, make_pipeline(75, 75, schedule="none", micro_batches=1))
+    assert draft is not None
+    assert draft.recommendation.startswith("use --pp-schedule 1f1b --micro-batches 8")
+    assert "1 micro-batch on 4 ranks" in draft.sentence
+
+
 def test_more_micro_batches_are_proposed_with_what_the_formula_gives() -> None:
     draft = evaluate(BUBBLE, make_pipeline())
     assert draft is not None

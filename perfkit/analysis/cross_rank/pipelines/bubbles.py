@@ -7,7 +7,7 @@ import numpy as np
 
 from perfkit.analysis.cross_rank.pipelines.balance import find_heavy_stage, mean_by, stage_times
 from perfkit.analysis.cross_rank.pipelines.lines import find_lines
-from perfkit.analysis.cross_rank.pipelines.replay import Plan, make_plan, replay
+from perfkit.analysis.cross_rank.pipelines.replay import Action, Plan, make_plan, replay
 from perfkit.analysis.cross_rank.pipelines.steps import PipelineSteps, RankActions, gather_steps
 from perfkit.analysis.per_rank.communication.collective_calls import CollectiveCalls
 from perfkit.analysis.per_rank.pipeline_actions import PipelineActions
@@ -18,6 +18,9 @@ from perfkit.schema.trace_header import RecordedPipeline
 
 _MOST_ACTIONS: Final = 100_000
 """Most actions of a pipeline's step that are replayed."""
+_MOST_STAGES: Final = 1_024
+_MOST_CELLS: Final = 8
+"""Most stages times micro-batches of a step, per action: each stage computes each micro-batch in two or three."""
 
 
 def find_pipelines(
@@ -62,14 +65,14 @@ def _pipeline(
     """
     every = [action for own in steps.ranks.values() for action in own.order]
     stages = recorded[0].stages if recorded else 1 + max(action.stage for action in every)
-    missing, is_small = ranks - len(steps.ranks), len(every) <= _MOST_ACTIONS
+    missing, is_small = ranks - len(steps.ranks), _is_small(every)
     plan = make_plan([own.order for own in steps.ranks.values()], stages) if is_small and not missing else None
     parts = _split(plan, steps) if plan else dict.fromkeys(steps.ranks)
     layers = {stage.index: stage.layers for one in recorded for stage in one.own}
     times = stage_times(steps, layers) if is_small else []
     rows = [_rank(rank, own, breakdowns[rank], parts[rank]) for rank, own in steps.ranks.items()]
     unannotated = None if plan else "some micro-batches of some stages are not annotated"
-    unplanned = unannotated if is_small else f"more than {_MOST_ACTIONS:,} computations per step"
+    unplanned = unannotated if is_small else "too many stages or micro-batches"
     return Pipeline(
         schedule=recorded[0].schedule if recorded else None,
         stages=stages,
@@ -80,6 +83,13 @@ def _pipeline(
         heavy=find_heavy_stage(plan, steps, times) if plan else None,
         reason=f"traces of {len(steps.ranks)} of its {ranks} ranks" if missing else unplanned,
     )
+
+
+def _is_small(actions: Sequence[Action]) -> bool:
+    """Return whether a step can be replayed in seconds; a trace may name any stages and micro-batches."""
+    stages, batches = {action.stage for action in actions}, {action.micro_batch for action in actions}
+    few = len(actions) <= _MOST_ACTIONS and len(stages) <= _MOST_STAGES
+    return few and len(stages) * len(batches) <= _MOST_CELLS * len(actions)
 
 
 class _Parts(NamedTuple):

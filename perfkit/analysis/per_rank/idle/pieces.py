@@ -29,7 +29,7 @@ FIXED: Final = (
     "between operators",
     "from launch to start",
     "queued behind work of the same stream",
-    "queued while another stream worked",
+    words.QUEUED_FOR_ANOTHER,
     words.QUEUED_FOR_NOTHING,
     words.IN_GRAPH,
     "between two steps",

@@ -34,6 +34,9 @@ def verdict(
     return classify_bottleneck([make_rank(rank, steps) for rank in range(ranks)], None, compared, pipelines=pipelines)
 
 
+FOUR = make_pipeline(25).ranks
+
+
 def make_compared(late: int) -> CrossRankSummary:
     """One straggler, whose lag is most of the step."""
     lag: dict[str, Any] = {
@@ -58,6 +61,16 @@ def test_the_bubble_is_named_with_its_schedule_and_ideal() -> None:
         "55 % compute; the largest loss is the bubble of the pipeline, 45 % of the step "
         "(gpipe, 4 stages, 4 micro-batches: 40 % with equal stages and free transfers)"
     )
+
+
+def test_idle_time_that_is_longer_is_the_largest_loss() -> None:
+    """Communication of 45 %, of which 25 % is the bubble, beside idle time of 35 %."""
+    pipelines = [replace(make_pipeline(25), ranks=[replace(row, other_communication_ns=40 * MS) for row in FOUR])]
+    exposed: dict[str, Any] = {"compute": 20 * MS, "communication": 45 * MS, "data_loading": 0, "overhead": 35 * MS}
+    steps = [make_step(number, **exposed) for number in (1, 2)]
+    found = classify_bottleneck([make_rank(rank, steps) for rank in range(4)], None, None, pipelines=pipelines)
+    assert "bubble" not in found.sentence
+    assert "exposed communication, 45 %" in found.sentence
 
 
 def test_most_of_the_step_in_the_bubble_is_a_bound() -> None:

@@ -204,12 +204,13 @@ def test_an_all_reduce_of_gradients_is_no_work_of_a_stage(tmp_path: Path, dimens
     assert [(rank.bubble_ns, rank.other_communication_ns) for rank in found.ranks] == [(0, 100_000)] * 2
 
 
+@pytest.mark.parametrize(("limit", "value"), [("_MOST_ACTIONS", 15), ("_MOST_STAGES", 1), ("_MOST_CELLS", 0)])
 def test_more_actions_than_can_be_replayed_leave_the_bubble_unsplit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    limit: str, value: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bubbles, "_MOST_ACTIONS", 15)
+    monkeypatch.setattr(bubbles, limit, value)
     found = pipeline_of(tmp_path, *traces(gpipe(2, 4), [equal] * 2))
-    assert (found.reason, found.stage_times, found.heavy) == ("more than 15 computations per step", [], None)
+    assert (found.reason, found.stage_times, found.heavy) == ("too many stages or micro-batches", [], None)
     assert found.bubble_share == pytest.approx(1 / 5)
 
 
