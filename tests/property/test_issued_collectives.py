@@ -81,7 +81,7 @@ def test_generated_traces(document: dict[str, Any], tmp_path_factory: pytest.Tem
 
 @pytest.mark.parametrize(
     "path",
-    [*sorted(REAL.glob("small/*.json.gz")), *REAL.glob("nccl-*/*")],
+    [*sorted(REAL.glob("small/*.json.gz")), *REAL.glob("nccl-*/*.json.gz")],
     ids=lambda path: f"{path.parent.name}-{path.stem}",
 )
 def test_real_traces(path: Path) -> None:

@@ -38,26 +38,26 @@ IN_GRAPH: Final = "between the kernels of a graph"
 """Details that are no name of the trace; `perfkit.analysis.per_rank.idle.pieces` has all of them."""
 
 
-class IdleNs(Struct, frozen=True, kw_only=True, gc=False):
-    """Idle time of a step by cause; sums exactly to the step's `exposed_ns.overhead`."""
+class IdleNs(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
+    """Idle time of a step by cause; sums exactly to the step's `exposed_ns.overhead`. JSON leaves out zeros."""
 
-    synchronisation: int
+    synchronisation: int = 0
     """The host waited for the device, or for a copy."""
-    launch_bound: int
+    launch_bound: int = 0
     """The host was issuing work, and the device had none left."""
-    host_work: int
+    host_work: int = 0
     """The host did something else than issuing: Python, libraries, operators on the CPU."""
-    allocation: int
+    allocation: int = 0
     """The host allocated or released memory of the device."""
-    compilation: int
+    compilation: int = 0
     """The host compiled or loaded code."""
-    dependency: int
+    dependency: int = 0
     """The next kernel had been launched, and waited for something on the device."""
-    not_running: int
+    not_running: int = 0
     """The host's thread slept, or waited for a lock, another thread or the network."""
-    profiler: int
+    profiler: int = 0
     """The profiler worked."""
-    unknown: int
+    unknown: int = 0
     """The trace does not show what the host did."""
 
 
