@@ -79,7 +79,9 @@ def reduce_transfer(context: RunContext, one: DimensionTime) -> str | None:
 
 def wait_less(context: RunContext, one: DimensionTime | None) -> str:
     """Return what to do about waiting in a dimension (None: unknown) for ranks of which none is late."""
-    if one is not None and one.parts == {"ep"}:
+    # Where the load is known, a rule of its own says whether it is unequal.
+    is_load_known = any(row.imbalance is not None for row in context.run.divided_work)
+    if one is not None and one.parts == {"ep"} and not is_load_known:
         return "balance the load of the experts: an auxiliary loss, or a capacity factor"
     if one is not None and reduces_gradients(context, one) and _may_accumulate(context):
         return "synchronise less often" + (": --accumulate" if context.option("accumulate") is not None else "")

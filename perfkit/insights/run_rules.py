@@ -156,7 +156,8 @@ def _unsplit_communication(context: RunContext, exposed_ns: float) -> InsightDra
     missing = context.run.world_size - len(context.run.ranks)
     why = f"{missing} ranks have no trace" if missing > 0 else "most of it has no counterpart on another rank"
     most = _longest(context, "exposed_ns")
-    if missing <= 0 and most is not None and "pp" in most.parts:
+    # The bubble, and tensor parallelism across hosts, have rules of their own.
+    if missing <= 0 and most is not None and ("pp" in most.parts or spans_hosts(most)):
         return None
     advice = reduce_transfer(context, most) if most is not None else None
     return InsightDraft(

@@ -16,7 +16,7 @@ _MANY: Final = 10
 """Fewest all-gathers per step that are many."""
 _TINY_BYTES: Final = 16_384
 """What is smaller is the subject of another rule."""
-_NO_SHARDS: Final = frozenset({"tp", "ep", "pp"})
+_NO_SHARDS: Final = frozenset({"tp", "cp", "ep", "pp"})
 """Dimensions along which whole parameters are divided for good: what they gather are activations."""
 _PREFETCH: Final[dict[PassPhase, str]] = {
     "forward": "set_modules_to_forward_prefetch (FSDP1: forward_prefetch=True)",
@@ -116,7 +116,8 @@ def _wrap(context: RunContext) -> InsightDraft | None:
 
 def _is_gather(row: MatchedCollectiveStat, fit: BandwidthFit) -> bool:
     known = (row.operator, row.group) == (fit.operator, fit.group) and row.bytes is not None
-    shards = _NO_SHARDS.isdisjoint((row.dimension or "").split("+"))
+    # Parameters may be sharded along a dimension joined to one of these, such as `shard+cp`.
+    shards = row.dimension is not None and not _NO_SHARDS.issuperset(row.dimension.split("+"))
     return known and shards and (row.bytes or 0) > _TINY_BYTES
 
 

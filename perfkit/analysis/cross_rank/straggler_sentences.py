@@ -63,8 +63,8 @@ def _turns(stragglers: Sequence[Straggler]) -> str:
 
 
 def take_turns(stragglers: Sequence[Straggler]) -> bool:
-    """Return whether all of them take turns: others that are late in every step may be among them."""
-    return len(stragglers) > 1 and all(row.in_turns for row in stragglers)
+    """Return whether all of them take turns with each other: those of two stages of a pipeline may do so apart."""
+    return len(stragglers) > 1 and all(row.in_turns and row.every == len(stragglers) for row in stragglers)
 
 
 def name_ranks(stragglers: Sequence[Straggler]) -> str:
