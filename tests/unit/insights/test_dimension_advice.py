@@ -10,6 +10,7 @@ from perfkit.schema.report import Insight
 from perfkit.schema.run import RunReport
 from tests.support.report_builders import MS, make_across, make_collective, make_dimensions, make_efficiency
 from tests.unit.insights.test_insights import found, run_of, the
+from tests.unit.report.test_divided_work_content import make_divided
 
 OWN = {"accumulate": 1, "overlap": True, "dp": "ddp", "sequence_parallel": False}
 GRADIENTS = ("accumulat", "bucket")
@@ -85,6 +86,11 @@ def test_experts_are_balanced_or_send_less() -> None:
     assert "capacity factor" in the("transfer", found(communicating(("ep", 2, 18)))).recommendation
     assert "on one host" in the("transfer", found(communicating(("ep", 2, 18), across=True))).recommendation
     assert "on one host" not in the("transfer", found(communicating(("ep", 2, 18)))).recommendation
+
+
+def test_a_known_load_of_experts_is_not_advised_on_by_its_waiting() -> None:
+    known = make_divided(dimension="ep", imbalance=1.0, wait_ns=18.0 * MS)
+    assert "balance the load" not in advice(found(communicating(("ep", 18, 2), divided_work=[known])))
 
 
 def test_context_parallelism_gets_smaller() -> None:

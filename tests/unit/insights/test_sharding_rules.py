@@ -145,6 +145,10 @@ def gathering(*, count: int = 48, size: int = 100_000, alpha_ms: float = 0.5, **
     return run_of(sharded, sharded, **fields)
 
 
+def test_parameters_may_be_sharded_along_a_joint_dimension() -> None:
+    assert said("fsdp_wrap", gathering(dimension="shard+cp")) is not None
+
+
 def test_many_small_units_are_mostly_latency() -> None:
     insight = said("fsdp_wrap", gathering())
     assert insight is not None
@@ -164,6 +168,8 @@ def test_many_small_units_are_mostly_latency() -> None:
         {"size": 8_000},
         {"alpha_ms": 0.05},
         {"dimension": "tp"},
+        {"dimension": "cp"},
+        {"dimension": None},
         {"operator": "all_reduce"},
     ],
 )

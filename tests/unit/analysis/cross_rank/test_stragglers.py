@@ -1,5 +1,7 @@
 """Ranks that are late in every step, in every n-th, in turns or once; and silence where nobody is."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -154,6 +156,13 @@ def test_ranks_that_take_turns(ranks: int, steps: int) -> None:
     assert all(row.in_turns and row.lag_ns == pytest.approx(24 * MS, rel=0.1) for row in found.ranks)
     assert found.gain_ns == pytest.approx(24 * MS, rel=0.1)
     assert "take turns: one of them is late in each step, by " in sentence(found)
+
+
+def test_ranks_of_two_stages_that_take_turns_are_not_said_to_do_so_together() -> None:
+    lag: dict[str, Any] = {"lag_ns": 24 * MS, "share": 0.2, "gain_ns": 0, "steps_late": 5, "steps_last": 5, "steps": 10}
+    rows = [Straggler(rank=rank, category="compute", every=2, in_turns=True, **lag) for rank in range(4)]
+    assert "take turns" in stragglers_sentence(rows[:2], 24 * MS)
+    assert "take turns" not in stragglers_sentence(rows, 24 * MS)
 
 
 def test_ranks_that_take_turns_beside_one_that_is_always_late() -> None:
