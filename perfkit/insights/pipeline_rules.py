@@ -5,7 +5,7 @@ from typing import Final
 from perfkit.insights.rule import InsightDraft, Rule
 from perfkit.insights.run_context import RunContext
 from perfkit.schema.pipeline import HeavyStage, Pipeline
-from perfkit.util.formatting import duration
+from perfkit.util.formatting import duration, whole_percent
 
 _MIN_SHARE: Final = 0.1
 """Smallest bubble, as a share of the step, that is reported."""
@@ -30,10 +30,10 @@ def _bubble(context: RunContext) -> InsightDraft | None:
     if share < _MIN_SHARE or ideal < _MAJORITY * share:
         return None
     ranks, batches = len(pipeline.ranks), pipeline.micro_batches
-    by_schedule = _percent(min(ideal / share, 1))
+    by_schedule = whole_percent(min(ideal / share, 1))
     sentence = (
-        f"the bubble of the pipeline takes {_percent(share)} of the step, {by_schedule} of it because of the schedule "
-        f"alone, with {batches} micro-batch{'es' if batches != 1 else ''} on {ranks} ranks"
+        f"the bubble of the pipeline takes {whole_percent(share)} of the step, {by_schedule} of it because of the "
+        f"schedule alone, with {batches} micro-batch{'es' if batches != 1 else ''} on {ranks} ranks"
     )
     evidence = {"bubble_share": share, "ideal_share": ideal, "micro_batches": float(batches), "ranks": float(ranks)}
     return InsightDraft(sentence, evidence, _more_micro_batches(context, pipeline), context.step_ns * min(ideal, share))
@@ -50,7 +50,7 @@ def _more_micro_batches(context: RunContext, pipeline: Pipeline) -> str:
         return "use more --micro-batches"
     times = next((n for n in range(2, _MOST_TIMES) if _ideal(ranks, stages, n * batches) <= _TARGET), _MOST_TIMES)
     more = times * batches
-    now, then = (_percent(_ideal(ranks, stages, count)) for count in (batches, more))
+    now, then = (whole_percent(_ideal(ranks, stages, count)) for count in (batches, more))
     samples = context.run.batch_size
     larger = "" if samples is not None and samples % more == 0 else f" and a --batch-size that is a multiple of {more}"
     advice = (
@@ -59,7 +59,7 @@ def _more_micro_batches(context: RunContext, pipeline: Pipeline) -> str:
     )
     two_stages = stages == 1 and all((row.layers or 0) >= 2 for row in pipeline.stage_times) and batches % ranks == 0
     if two_stages and ranks == context.run.world_size:
-        interleaved = _percent(_ideal(ranks, 2, batches))
+        interleaved = whole_percent(_ideal(ranks, 2, batches))
         advice += f"; or --pp-schedule interleaved, with two stages per rank: {interleaved}"
     return advice
 
@@ -77,7 +77,7 @@ def _heavy_stage(context: RunContext) -> InsightDraft | None:
     if context.share(heavy.gain_ns) < _MIN_GAIN:
         return None
     sentence = (
-        f"stage {heavy.stage} of the pipeline (rank {heavy.rank}) takes {_percent(heavy.excess)} longer per "
+        f"stage {heavy.stage} of the pipeline (rank {heavy.rank}) takes {whole_percent(heavy.excess)} longer per "
         f"micro-batch than the median of the others: with equal stages a step would be {duration(heavy.gain_ns)} "
         "shorter"
     )
@@ -94,10 +94,6 @@ def _balance(heavy: HeavyStage) -> str:
             f"then {duration(heavy.move.gain_ns)} shorter"
         )
     return f"make stage {heavy.stage} lighter, or the others heavier: moving a whole layer is not known to help"
-
-
-def _percent(fraction: float) -> str:
-    return f"{100 * fraction:.0f} %"
 
 
 BUBBLE: Final = Rule("pipeline_bubble", _bubble)

@@ -17,7 +17,7 @@ from perfkit.insights.sharding_rules import SHARDING_RULES
 from perfkit.insights.waiting import cause_of_waiting, speed_up_input
 from perfkit.scaling.points import oversubscribed as shared_cores
 from perfkit.schema.common import Category
-from perfkit.util.formatting import duration, escape_unprintable, format_percent, size
+from perfkit.util.formatting import duration, escape_unprintable, format_percent, size, whole_percent
 
 MIN_SHARE: Final = 0.05
 """Smallest share of the step that is reported."""
@@ -63,7 +63,7 @@ def _waiting(context: RunContext) -> InsightDraft | None:
         return None  # a pipeline waits by construction
     partial = len(context.run.ranks) < context.run.world_size
     # With ranks missing, transfers are an upper bound: a missing rank may have been later.
-    part = f"{'at least ' if partial else ''}{percent(wait_ns / exposed_ns)} of it waiting for"
+    part = f"{'at least ' if partial else ''}{whole_percent(wait_ns / exposed_ns)} of it waiting for"
     cause = cause_of_waiting(context, slow, wait_ns)
     evidence = {"exposed_share": context.share(exposed_ns), "wait_share": wait_ns / exposed_ns, "wait_ns": wait_ns}
     return cause._replace(
@@ -84,7 +84,7 @@ def _communication(context: RunContext) -> tuple[float, float] | None:
 
 
 def _cost_sentence(context: RunContext, exposed_ns: float) -> str:
-    taken = percent(context.share(exposed_ns))
+    taken = whole_percent(context.share(exposed_ns))
     return f"exposed communication takes {taken} of the step at {ranks_of(context.run.world_size)}"
 
 
@@ -120,7 +120,7 @@ def _transfer(context: RunContext) -> InsightDraft | None:
     if most and most.busbw:
         evidence["busbw"] = most.busbw
     of = f" of dimension {escape_unprintable(one.name or 'unknown')}" if len(context.dimensions()) > 1 else ""
-    share = percent(one.transfer_ns / exposed_ns)
+    share = whole_percent(one.transfer_ns / exposed_ns)
     sentence = f"{_cost_sentence(context, exposed_ns)}, {share} of it data transfer{of}{what}"
     return InsightDraft(sentence, evidence, reduce_transfer(context, one) or _COMPARE_BANDWIDTH, one.transfer_ns)
 
@@ -137,7 +137,7 @@ def _tensor_parallel_hosts(context: RunContext) -> InsightDraft | None:
         return None
     return InsightDraft(
         f"tensor-parallel groups span hosts; their communication, a part of every layer, is exposed for "
-        f"{percent(context.share(one.exposed_ns))} of the step",
+        f"{whole_percent(context.share(one.exposed_ns))} of the step",
         {"exposed_share": context.share(one.exposed_ns), "transfer_ns": one.transfer_ns},
         "keep each tensor-parallel group on one host: make it the innermost dimension of the mesh, of a size that "
         "divides the ranks of a host",
@@ -193,10 +193,10 @@ def _input(context: RunContext) -> InsightDraft | None:
     if loads.file_share is not None:
         evidence["file_share"] = loads.file_share
         if loads.file_share >= _MAJORITY:
-            near = f", at {percent(loads.file_share)} of the file's read bandwidth"
+            near = f", at {whole_percent(loads.file_share)} of the file's read bandwidth"
             storage = ", or faster storage"
     return InsightDraft(
-        f"waiting for data takes {percent(context.share(exposed_ns))} of the step: the median load{source} takes "
+        f"waiting for data takes {whole_percent(context.share(exposed_ns))} of the step: the median load{source} takes "
         f"{duration(loads.median_ns)}{against}{near}",
         evidence,
         speed_up_input(context) + storage,
@@ -219,7 +219,7 @@ def _host(context: RunContext) -> InsightDraft | None:
         "profiler_ns": _profiler_ns(context),
     }
     return InsightDraft(
-        f"{idle} for {percent(context.share(exposed_ns))} of the step ({duration(exposed_ns)}{less}): "
+        f"{idle} for {whole_percent(context.share(exposed_ns))} of the step ({duration(exposed_ns)}{less}): "
         f"{why}{_or_data(context, part)}",
         figures | (evidence(part, context) if part else {}),
         remedy(part, context) if part else _reduce_idle(context),
@@ -262,7 +262,7 @@ def _copies(context: RunContext) -> InsightDraft | None:
     if context.share(exposed_ns) < MIN_SHARE:
         return None
     return InsightDraft(
-        f"exposed copies take {percent(context.share(exposed_ns))} of the step ({duration(exposed_ns)})",
+        f"exposed copies take {whole_percent(context.share(exposed_ns))} of the step ({duration(exposed_ns)})",
         {"exposed_share": context.share(exposed_ns), "memcpy_ns": exposed_ns},
         "use --pin-memory"
         if context.option("pin_memory") is False
@@ -294,11 +294,6 @@ RULES: Final = (
     COPIES,
 )
 """Evaluated on each run, in this order."""
-
-
-def percent(fraction: float) -> str:
-    """Return a fraction as a whole percentage."""
-    return f"{100 * fraction:.0f} %"
 
 
 def ranks_of(count: int) -> str:

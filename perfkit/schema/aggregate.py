@@ -68,12 +68,10 @@ def add_idle_times(times: Iterable[IdleTime | None]) -> IdleTime | None:
         return None
     return IdleTime(
         causes=add_idle_causes(row for time in known for row in time.causes),
-        gaps=sum(time.gaps for time in known),
         begun_in_synchronisation_ns=sum(time.begun_in_synchronisation_ns for time in known),
         kernels=sum(time.kernels for time in known),
         short_kernels=sum(time.short_kernels for time in known),
         has_python_frames=all(time.has_python_frames for time in known),
-        has_annotations=all(time.has_annotations for time in known),
     )
 
 

@@ -82,6 +82,11 @@ def format_percent(fraction: float | None) -> str:
     return MISSING if fraction is None else f"{100 * fraction:.1f} %"
 
 
+def whole_percent(fraction: float) -> str:
+    """Return a fraction as a whole percentage, for sentences."""
+    return f"{100 * fraction:.0f} %"
+
+
 def format_percents(parts: Sequence[int]) -> list[str]:
     """Return each part's percentage of their sum with one decimal; together they are exactly 100.0.
 

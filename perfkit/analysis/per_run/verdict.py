@@ -14,7 +14,7 @@ from perfkit.schema.per_rank.idle import CAUSE_WORDS, CAUSES
 from perfkit.schema.pipeline import Pipeline
 from perfkit.schema.rank import RankReport
 from perfkit.schema.run import Bound, DataLoading, Efficiency, ProfilerCost, Verdict
-from perfkit.util.formatting import duration
+from perfkit.util.formatting import duration, whole_percent
 
 _MIN_BOUND_SHARE: Final = 0.8
 """Share of the step from which a category bounds the run: without all others a step would be at most a fifth
@@ -117,7 +117,7 @@ def _lost_to_stragglers(
 
 def _bubble_verdict(bubble: Bubble, shares: dict[Category, float], *, is_compute_bound: bool) -> Verdict:
     """Return the verdict where the largest loss is the bubble of pipelines."""
-    of_step = f"{_percent(bubble.share)} of the step"
+    of_step = f"{whole_percent(bubble.share)} of the step"
     if bubble.share >= _MIN_BOUND_SHARE:
         sentence = f"bubble-bound: {of_step} is the bubble of the pipeline ({bubble.details})"
         return Verdict(bound="bubble", share=bubble.share, largest_loss="communication", sentence=sentence)
@@ -186,7 +186,7 @@ def _wait_share(efficiency: Efficiency | None, compared: CrossRankSummary | None
     if not exposed_ns or efficiency.unmatched_ns > _MAJORITY * exposed_ns:
         return ""
     once = one_off_clause(compared, efficiency.wait_ns) if compared else ""
-    return f"{_percent(efficiency.wait_ns / exposed_ns)} of it waiting for other ranks{once}"
+    return f"{whole_percent(efficiency.wait_ns / exposed_ns)} of it waiting for other ranks{once}"
 
 
 def _mean_wall(ranks: list[RankReport]) -> float:
@@ -196,9 +196,9 @@ def _mean_wall(ranks: list[RankReport]) -> float:
 
 def _share_sentence(bounding: Category | None, shares: dict[Category, float], loading: DataLoading | None) -> str:
     if bounding is None:
-        return f"{_percent(shares['compute'])} compute" if shares["compute"] else "no compute was recorded"
+        return f"{whole_percent(shares['compute'])} compute" if shares["compute"] else "no compute was recorded"
     bound = "copy" if bounding == "memcpy" else _BOUNDS[bounding]
-    return f"{bound}-bound: {_percent(shares[bounding])} of the step is {_label(bounding, loading)}"
+    return f"{bound}-bound: {whole_percent(shares[bounding])} of the step is {_label(bounding, loading)}"
 
 
 def _label(category: Category, loading: DataLoading | None) -> str:
@@ -216,7 +216,7 @@ def _label(category: Category, loading: DataLoading | None) -> str:
 def _loss_sentence(loss: Category, shares: dict[Category, float], loading: DataLoading | None) -> str:
     # How much of idle time is the profiler's is not known: where that decides, idle time is not compared.
     besides = " besides idle time" if shares["overhead"] > shares[loss] else ""
-    return f"the largest loss{besides} is {_label(loss, loading)}, {_percent(shares[loss])}"
+    return f"the largest loss{besides} is {_label(loss, loading)}, {whole_percent(shares[loss])}"
 
 
 def _loss_details(
@@ -246,7 +246,7 @@ def _top_idle_cause(ranks: list[RankReport]) -> list[str]:
     cause = max(CAUSES, key=lambda name: by_cause[name])
     if len(known) < len(steps) or by_cause[cause] < _MAJORITY * total_ns or not total_ns:
         return []
-    return [f"{_percent(by_cause[cause] / total_ns)} of it {CAUSE_WORDS[cause]}"]
+    return [f"{whole_percent(by_cause[cause] / total_ns)} of it {CAUSE_WORDS[cause]}"]
 
 
 def _profiler_sentence(
@@ -256,10 +256,10 @@ def _profiler_sentence(
     idle = shares["overhead"]
     if not profiler or cost is None or idle < max(_MIN_SHOWN_SHARE, *(shares[name] for name in _LOSSES)):
         return []
-    adds = f"the profiler adds {duration(cost.added_ns)} per step ({_percent(profiler)})"
+    adds = f"the profiler adds {duration(cost.added_ns)} per step ({whole_percent(profiler)})"
     if loss == "overhead":
         return [f"{adds}, which may be part of it"]
-    return [f"{_percent(idle)} is idle, but {adds}"]
+    return [f"{whole_percent(idle)} is idle, but {adds}"]
 
 
 def _top_collective(ranks: list[RankReport]) -> str:
@@ -271,8 +271,4 @@ def _top_collective(ranks: list[RankReport]) -> str:
     if not total:
         return ""
     operator = max(exposed, key=lambda name: exposed[name])
-    return f"{_percent(exposed[operator] / total)} of it {operator}"
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %"
+    return f"{whole_percent(exposed[operator] / total)} of it {operator}"

@@ -81,8 +81,6 @@ class IdleTime(Struct, frozen=True, kw_only=True):
 
     causes: list[IdleCause]
     """By time, largest first; at most 100 rows, and one per cause for all others."""
-    gaps: int
-    """Number of maximal spans of idle time, cut at the bounds of steps."""
     begun_in_synchronisation_ns: int
     """Idle time of the gaps that began while the host was waiting for the device: at most this is saved where the host
     waits no more and has the next work ready."""
@@ -92,5 +90,3 @@ class IdleTime(Struct, frozen=True, kw_only=True):
     """Those of them that ran for less than 5 us, about what launching one takes."""
     has_python_frames: bool
     """Whether Python functions were recorded (`with_stack`)."""
-    has_annotations: bool
-    """Whether the program annotated anything but steps within them."""

@@ -5,7 +5,6 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from perfkit.analysis.per_rank.annotations import annotation_rows
 from perfkit.analysis.per_rank.breakdown import Activity
 from perfkit.analysis.per_rank.classify import Device, Names
 from perfkit.analysis.per_rank.idle import pieces as causes
@@ -43,12 +42,10 @@ def explain_idle(
     kernel_ns = _kernel_ns(events, device, steps)
     time = IdleTime(
         causes=_rows(found, texts),
-        gaps=len(gaps.start),
         begun_in_synchronisation_ns=_begun_waiting(found, gaps),
         kernels=len(kernel_ns),
         short_kernels=int((kernel_ns < _SHORT_KERNEL_NS).sum()),
         has_python_frames=bool(len(frames.name)),
-        has_annotations=bool(len(annotation_rows(events, names, steps, step_marker))),
     )
     return Idle(time, _by_step(found, steps))
 
