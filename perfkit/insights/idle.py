@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from perfkit.insights.dimension_advice import is_whole_model
 from perfkit.insights.run_context import RunContext
-from perfkit.schema.aggregate import OTHER_DETAILS, add_idle_times
+from perfkit.schema.aggregate import OTHER_DETAILS, merge_idle
 from perfkit.schema.per_rank.idle import (
     CAUSE_WORDS,
     CAUSES,
@@ -60,10 +60,11 @@ class IdlePart(NamedTuple):
 
 def largest_cause(context: RunContext) -> IdlePart | None:
     """Return the largest cause of idle time over all ranks; None if the causes of any rank are unknown."""
+    # A trace without steps counts as one, start-up included, and is in no mean step.
     ranks = [rank for rank in context.run.ranks if any(step.step is not None for step in rank.steps)]
-    if any(rank.idle is None or any(step.step is None for step in rank.steps) for rank in ranks):
+    if any(step.step is None for rank in ranks for step in rank.steps):
         return None
-    idle = add_idle_times(rank.idle for rank in ranks)
+    idle = merge_idle(ranks)
     if idle is None or not idle.causes:
         return None
     total_ns = {cause: sum(row.total_ns for row in idle.causes if row.cause == cause) for cause in CAUSES}

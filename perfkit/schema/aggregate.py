@@ -75,6 +75,13 @@ def add_idle_times(times: Iterable[IdleTime | None]) -> IdleTime | None:
     )
 
 
+def merge_idle(ranks: Iterable[RankReport]) -> IdleTime | None:
+    """Return the idle time over all ranks; None if it is unknown for any that has steps."""
+    with_steps = [rank for rank in ranks if rank.steps]
+    known = all(rank.idle is not None for rank in with_steps)
+    return add_idle_times(rank.idle for rank in with_steps) if known else None
+
+
 def add_operators(rows: Iterable[OperatorStat]) -> list[OperatorStat]:
     """Return one row per name and category, largest time first."""
     groups: dict[tuple[str, str], list[OperatorStat]] = defaultdict(list)

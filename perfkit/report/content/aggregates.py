@@ -5,14 +5,12 @@ from statistics import median
 
 from perfkit.schema.aggregate import (
     add_collectives,
-    add_idle_times,
     add_operators,
     add_phases,
     step_time_ns,
     traced_step_ns,
 )
 from perfkit.schema.common import CATEGORIES
-from perfkit.schema.per_rank.idle import IdleTime
 from perfkit.schema.rank import CollectiveStat, OperatorStat, PhaseStat, StepBreakdown
 from perfkit.schema.run import RunReport
 
@@ -60,13 +58,6 @@ def merged_operators(run: RunReport) -> list[OperatorStat]:
 def merged_phases(run: RunReport) -> list[PhaseStat]:
     """Return the annotated phases over all ranks, largest first."""
     return add_phases(row for rank in run.ranks for row in rank.phases)
-
-
-def merged_idle(run: RunReport) -> IdleTime | None:
-    """Return the idle time over all ranks; None if unknown for any that has steps."""
-    with_steps = [rank for rank in run.ranks if rank.steps]
-    known = all(rank.idle is not None for rank in with_steps)
-    return add_idle_times(rank.idle for rank in with_steps) if known else None
 
 
 def merged_collectives(run: RunReport) -> list[CollectiveStat]:

@@ -1,7 +1,8 @@
 """The tables of a run's idle time: by cause, and what ran in it."""
 
-from perfkit.report.content.aggregates import merged_idle, steps_of
+from perfkit.report.content.aggregates import steps_of
 from perfkit.report.content.document import Cell, Column, Table
+from perfkit.schema.aggregate import merge_idle
 from perfkit.schema.per_rank.idle import CAUSE_WORDS, CAUSES, Cause, IdleTime
 from perfkit.schema.run import RunReport
 from perfkit.util.formatting import MISSING, duration, escape_unprintable, format_percent
@@ -31,7 +32,7 @@ def causes(run: RunReport) -> Table | None:
 
 def _known(run: RunReport) -> tuple[IdleTime | None, int]:
     """Return the idle time over all ranks, and the wall time (ns); no idle time if unknown or too little."""
-    idle, wall_ns = merged_idle(run), sum(step.wall_ns for step in steps_of(run))
+    idle, wall_ns = merge_idle(run.ranks), sum(step.wall_ns for step in steps_of(run))
     total_ns = sum(row.total_ns for row in idle.causes) if idle else 0
     return (idle if wall_ns and total_ns >= _SMALLEST_SHARE * wall_ns else None), wall_ns
 

@@ -21,7 +21,8 @@ from perfkit.trace.events import EventKind, Events, PythonFrames
 from perfkit.trace.intervals import EMPTY, Ints, Union, complement, merge, split, union
 
 LATENCY_NS: Final = 20_000
-"""A kernel that starts later than this after its launch waited for something; on an idle device it takes 2 to 10 us."""
+"""A kernel that starts later than this after its launch call waited for something; on an idle device it takes 1 to 8 us
+(NVIDIA 1 to 3, AMD 3 to 8)."""
 QUEUE_NS: Final = 100_000
 """The device goes on with queued work within 1 to 20 us; longer than this, it waited for something."""
 
