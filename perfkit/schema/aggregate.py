@@ -9,7 +9,7 @@ compared by steps without the profiler if all of them have some (`common_kind`).
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from statistics import median
-from typing import Final
+from typing import Final, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -154,36 +154,30 @@ def add_issued(rows: Iterable[IssuedCollectives]) -> list[IssuedCollectives]:
 
     Rows of layers beyond the first `MOST_LAYER_ROWS` are added up as `OTHER_LAYERS`.
     """
-    added = sorted(_add_issued(rows), key=_by_exposed)
-    kept = _first_of_layers(added)
-    rest = (replace(row, layer=OTHER_LAYERS) for row in added if id(row) not in kept)
-    return sorted(_add_issued([row for row in added if id(row) in kept] + list(rest)), key=_by_exposed)
-
-
-def _add_issued(rows: Iterable[IssuedCollectives]) -> list[IssuedCollectives]:
-    groups: dict[tuple[object, ...], list[IssuedCollectives]] = defaultdict(list)
-    for row in rows:
-        groups[row.dimension, row.operator, row.phase, row.layer].append(row)
-    return [
-        group[0] if len(group) == 1 else replace(group[0], **_sums(group, _ISSUED_SUMS)) for group in groups.values()
-    ]
+    return _add_with_layers(rows, ("dimension", "operator", "phase", "layer"), _ISSUED_SUMS)
 
 
 def add_gathers(rows: Iterable[ParameterGathers]) -> list[ParameterGathers]:
     """Return one row per phase and layer, as `add_issued`."""
-    added = sorted(_add_gathers(rows), key=_by_exposed)
-    kept = _first_of_layers(added)
-    rest = (replace(row, layer=OTHER_LAYERS) for row in added if id(row) not in kept)
-    return sorted(_add_gathers([row for row in added if id(row) in kept] + list(rest)), key=_by_exposed)
+    return _add_with_layers(rows, ("phase", "layer"), _GATHER_SUMS)
 
 
-def _add_gathers(rows: Iterable[ParameterGathers]) -> list[ParameterGathers]:
-    groups: dict[tuple[object, ...], list[ParameterGathers]] = defaultdict(list)
+_Row = TypeVar("_Row", IssuedCollectives, ParameterGathers)
+
+
+def _add_with_layers(rows: Iterable[_Row], key: Sequence[str], sums: Sequence[str]) -> list[_Row]:
+    added = sorted(_add_by(rows, key, sums), key=_by_exposed)
+    of_layers = [row for row in added if row.layer not in (None, OTHER_LAYERS)]
+    rest = {id(row) for row in of_layers[MOST_LAYER_ROWS:]}
+    folded = (replace(row, layer=OTHER_LAYERS) if id(row) in rest else row for row in added)
+    return sorted(_add_by(folded, key, sums), key=_by_exposed)
+
+
+def _add_by(rows: Iterable[_Row], key: Sequence[str], sums: Sequence[str]) -> list[_Row]:
+    groups: dict[tuple[object, ...], list[_Row]] = defaultdict(list)
     for row in rows:
-        groups[row.phase, row.layer].append(row)
-    return [
-        group[0] if len(group) == 1 else replace(group[0], **_sums(group, _GATHER_SUMS)) for group in groups.values()
-    ]
+        groups[tuple(getattr(row, name) for name in key)].append(row)
+    return [group[0] if len(group) == 1 else replace(group[0], **_sums(group, sums)) for group in groups.values()]
 
 
 def add_sharding(parts: Iterable[ShardedParameters | None]) -> ShardedParameters | None:
@@ -206,12 +200,6 @@ def _sums(rows: Sequence[Struct], names: Sequence[str]) -> dict[str, int]:
 def _by_exposed(row: IssuedCollectives | ParameterGathers) -> tuple[object, ...]:
     operator = row.operator if isinstance(row, IssuedCollectives) else ""
     return -row.exposed_ns, -row.total_ns, row.phase or "", row.layer or "", operator
-
-
-def _first_of_layers(rows: Sequence[IssuedCollectives | ParameterGathers]) -> set[int]:
-    """Return the identities of the rows to keep: those without a layer, and the first with one."""
-    layers = [row for row in rows if row.layer not in (None, OTHER_LAYERS)]
-    return {id(row) for row in rows} - {id(row) for row in layers[MOST_LAYER_ROWS:]}
 
 
 _ISSUED_SUMS: Final = ("count", "bytes", "unsized", "total_ns", "exposed_ns")
