@@ -107,14 +107,18 @@ def find_pipeline_spans(
     return PipelineSpans(step, keys, events.start_ns[rows], begin, end, waiting, bubble)
 
 
-def find_pipeline_actions(spans: PipelineSpans, steps: Steps, recorded: RecordedPipeline | None) -> PipelineActions:
-    """Return the actions of a trace and the bubble of each step.
+def find_pipeline_actions(
+    spans: PipelineSpans | None, steps: Steps, recorded: RecordedPipeline | None
+) -> PipelineActions | None:
+    """Return the actions of a trace and the bubble of each step; None if it has no spans.
 
     Args:
-        spans: actions and bubble in time.
+        spans: actions and bubble in time; None if no micro-batches are annotated.
         steps: the steps.
         recorded: what the header tells of the pipeline.
     """
+    if spans is None:
+        return None
     number = np.array(steps.number, np.int64)
     actions = _joined(np.vstack([spans.step, spans.keys, spans.issued, spans.end - spans.begin - spans.waiting]))
     actions[0] = number[actions[0]]
