@@ -20,7 +20,7 @@ import zstandard
 from perfkit.errors import TraceError
 from perfkit.trace.events import RankTrace
 from perfkit.trace.reader import read_trace
-from tests.support import trace_oracle as oracle
+from tests.support.traces import trace_oracle as oracle
 
 SEED_TEXTS = (
     b"""{"baseTimeNanoseconds": 1700000000000000000, "distributedInfo": {"rank": 1, "world_size": 2},

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from perfkit.scaling.summary import scaling
 from perfkit.schema.run import RunReport
 from perfkit.schema.scaling import Estimate, ScalingSeries
-from tests.support.scaling_builders import make_strong, make_weak
+from tests.support.reports.scaling_builders import make_strong, make_weak
 
 Truth = dict[str, float]
 

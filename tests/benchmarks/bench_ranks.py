@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.support.many_ranks import make_ranks
+from tests.support.traces.many_ranks import make_ranks
 
 _PARENT = """
 import resource, sys

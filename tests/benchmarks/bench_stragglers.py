@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 
 import perfkit
 from perfkit.schema.cross_rank import Straggler
-from tests.support.delayed_jobs import Delay, Job, make_jobs
+from tests.support.processes.delayed_jobs import Delay, Job, make_jobs
 
 _REAL_TIME: Final = ("chrt", "-f", "50")
 _TOLERANCE: Final = 0.2
@@ -85,7 +85,7 @@ def record(folder: Path, jobs: Sequence[Job], ranks: int, prefix: Sequence[str])
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
-    module = "tests.support.delayed_training"
+    module = "tests.support.processes.delayed_training"
     started = [
         subprocess.Popen(
             [*prefix, sys.executable, "-m", module, str(rank), str(ranks), port, str(folder / "jobs"), str(folder)],

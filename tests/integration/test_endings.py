@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from perfkit.storage.run_folder import read_manifest
-from tests.support.launching import (
+from tests.support.processes.launching import (
     LIMIT_S,
     PYTHON,
     ROOT,

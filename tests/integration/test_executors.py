@@ -22,7 +22,7 @@ import pytest
 import perfkit
 from perfkit.errors import WorkerError
 from perfkit.executors import EXECUTORS, ExecutorOptions, open_executor
-from tests.support.launching import (
+from tests.support.processes.launching import (
     BIN,
     LIMIT_S,
     PYTHON,
@@ -33,7 +33,7 @@ from tests.support.launching import (
     needs_mpiexec,
     start,
 )
-from tests.support.many_ranks import copy_sample, make_large, make_ranks
+from tests.support.traces.many_ranks import copy_sample, make_large, make_ranks
 
 ANALYZE = [*PYTHON, "analyze"]
 MPI = [str(BIN / "mpiexec"), "-n", "3", *ANALYZE]

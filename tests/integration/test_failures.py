@@ -16,7 +16,7 @@ import pytest
 import perfkit
 from perfkit.schema.manifest import Failure
 from perfkit.storage.run_folder import MANIFEST_NAME, read_manifest
-from tests.support.launching import (
+from tests.support.processes.launching import (
     BIN,
     MPIEXEC,
     PYTHON,

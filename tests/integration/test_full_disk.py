@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.launching import PYTHON, ROOT, TINY, environment
+from tests.support.processes.launching import PYTHON, ROOT, TINY, environment
 
 OWN_DISK = ["unshare", "--user", "--map-root-user", "--mount"]
 LIST = 'status=$?; ls -A "$0"/full >&2; "$1" -m perfkit analyze "$0"/full >&2; exit $status'

@@ -17,7 +17,7 @@ import pytest
 import perfkit
 from perfkit.schema.common import CATEGORIES
 from perfkit.schema.run import RunReport
-from tests.support.launching import PYTHON, TORCHRUN, execute
+from tests.support.processes.launching import PYTHON, TORCHRUN, execute
 
 SIZES = {"layers": 1, "width": 32, "heads": 2, "block": 16, "batch-size": 4, "vocab-size": 64, "samples": 256}
 TINY = [word for name, value in SIZES.items() for word in (f"--{name}", str(value))]

@@ -11,7 +11,7 @@ import pytest
 import perfkit
 from perfkit.schema.run import RunReport
 from perfkit.storage.run_folder import read_manifest
-from tests.support.launching import LIMIT_S, PYTHON, ROOT, environment, execute
+from tests.support.processes.launching import LIMIT_S, PYTHON, ROOT, environment, execute
 
 
 def record(trace_dir: Path, name: str, *options: str) -> RunReport:

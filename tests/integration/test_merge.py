@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.launching import PYTHON, execute
-from tests.support.trace_processor import TraceProcessor, needs_trace_processor, slices
+from tests.support.processes.launching import PYTHON, execute
+from tests.support.traces.trace_processor import TraceProcessor, needs_trace_processor, slices
 
 pytestmark = needs_trace_processor
 

@@ -8,7 +8,16 @@ from pathlib import Path
 import pytest
 
 from perfkit.storage.run_folder import read_manifest
-from tests.support.launching import LIMIT_S, PYTHON, ROOT, TINY, alive, environment, wait_for_folder, wait_for_steps
+from tests.support.processes.launching import (
+    LIMIT_S,
+    PYTHON,
+    ROOT,
+    TINY,
+    alive,
+    environment,
+    wait_for_folder,
+    wait_for_steps,
+)
 
 ADDRESSES = ("10.213.77.1", "10.213.77.2")
 

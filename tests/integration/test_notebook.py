@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.launching import ROOT
+from tests.support.processes.launching import ROOT
 
 NOTEBOOK = ROOT / "reports" / "example.ipynb"
 LIMIT_S = 120

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.launching import LIMIT_S, PYTHON, ROOT, environment
-from tests.support.trace_builder import TraceBuilder
+from tests.support.processes.launching import LIMIT_S, PYTHON, ROOT, environment
+from tests.support.traces.trace_builder import TraceBuilder
 
 EXAMPLE = ROOT / "tests" / "plugins" / "perfkit_example"
 

@@ -19,7 +19,7 @@ import pytest
 import perfkit
 from perfkit.schema.manifest import RunManifest
 from perfkit.storage.run_folder import MANIFEST_NAME, read_manifest
-from tests.support.launching import (
+from tests.support.processes.launching import (
     BIN,
     LIMIT_S,
     MPIEXEC,

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from perfkit.storage.run_folder import read_manifest
-from tests.support.launching import LIMIT_S, PYTHON, ROOT, environment
 from tests.support.plugin_package import install
+from tests.support.processes.launching import LIMIT_S, PYTHON, ROOT, environment
 
 
 @pytest.mark.slow  # test_plugins trains the example package in `make test`

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import perfkit
-from tests.support.launching import PYTHON, execute
+from tests.support.processes.launching import PYTHON, execute
 
 TRAIN = [*PYTHON, "run", "gpt", "--preset", "tiny", "--threads", "1", "--batch-size", "4", "--steps", "12"]
 

@@ -13,7 +13,7 @@ import pytest
 
 import perfkit
 from perfkit.storage.run_folder import read_manifest
-from tests.support.launching import PYTHON, ROOT, environment
+from tests.support.processes.launching import PYTHON, ROOT, environment
 
 CYCLES = int(os.environ.get("PERFKIT_SOAK_CYCLES", "60"))
 STEPS = int(os.environ.get("PERFKIT_SOAK_STEPS", "300"))

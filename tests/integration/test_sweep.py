@@ -12,7 +12,7 @@ import pytest
 
 from perfkit.schema.sweep import Sweep
 from perfkit.storage.run_folder import read_manifest
-from tests.support.launching import (
+from tests.support.processes.launching import (
     LIMIT_S,
     PYTHON,
     alive,

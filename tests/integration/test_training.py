@@ -18,7 +18,7 @@ from perfkit.schema.rank import RankReport
 from perfkit.schema.run import RunReport
 from perfkit.storage.run_folder import MANIFEST_NAME, read_manifest
 from tests.integration.test_run import annotations, check_folder, traces
-from tests.support.launching import LIMIT_S, NOT_THE_MACHINE, PYTHON, ROOT, environment
+from tests.support.processes.launching import LIMIT_S, NOT_THE_MACHINE, PYTHON, ROOT, environment
 
 SIZES = {"layers": 2, "width": 64, "heads": 2, "block": 16, "vocab-size": 2048, "samples": 256, "bias": False}
 GPT = ["gpt", *(f"--no-{k}" if v is False else f"--{k}={v}" for k, v in SIZES.items())]

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.support.browser import chromium, needs_chromium
-from tests.support.launching import LIMIT_S, PYTHON, ROOT, environment
+from tests.support.processes.launching import LIMIT_S, PYTHON, ROOT, environment
 
 SAMPLE = ROOT / "traces" / "sample-memory"
 

@@ -9,7 +9,7 @@ from perfkit.analysis.cross_rank.dimensions.summary import divide, summarize_dim
 from perfkit.analysis.cross_rank.matching import MatchedCollectives, match
 from perfkit.analysis.per_rank.communication.collective_calls import COLUMNS, CollectiveCalls
 from perfkit.analysis.per_rank.communication.collective_metadata import CollectiveKey
-from tests.support.report_builders import make_efficiency, make_rank
+from tests.support.reports.report_builders import make_efficiency, make_rank
 
 WEIGHTS = st.lists(st.integers(0, 10**15), min_size=1, max_size=6)
 KINDS = [

@@ -12,8 +12,8 @@ from perfkit.analysis.per_rank.summary import TraceSummary, summarize_trace
 from perfkit.errors import TraceError
 from perfkit.schema.per_rank.idle import CAUSES
 from perfkit.trace.reader import read_trace
-from tests.support import generated_traces as traces
-from tests.support import trace_builder
+from tests.support.traces import generated_traces as traces
+from tests.support.traces import trace_builder
 
 REAL = Path(__file__).parents[1] / "data" / "traces"
 

@@ -15,8 +15,8 @@ from perfkit.errors import TraceError
 from perfkit.schema.per_rank.sharding import IssuedCollectives
 from perfkit.schema.rank import CollectiveStat
 from perfkit.trace.reader import read_trace
-from tests.support import generated_traces as traces
-from tests.support import trace_builder
+from tests.support.traces import generated_traces as traces
+from tests.support.traces import trace_builder
 
 REAL = Path(__file__).parents[1] / "data" / "traces"
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import perfkit
 from perfkit.schema.rank import MemoryUse
-from tests.support.trace_builder import TraceBuilder
+from tests.support.traces.trace_builder import TraceBuilder
 
 Record = tuple[int, int, int]
 """Time, total, change."""

@@ -11,8 +11,8 @@ from perfkit.analysis.per_rank.summary import summarize_trace
 from perfkit.errors import TraceError
 from perfkit.schema.common import CATEGORIES
 from perfkit.trace.reader import read_trace
-from tests.support import generated_traces as traces
-from tests.support import reference, trace_builder
+from tests.support.traces import generated_traces as traces
+from tests.support.traces import reference, trace_builder
 
 REAL = Path(__file__).parents[1] / "data" / "traces"
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from perfkit.trace.reader import read_trace
 from tests import fuzz_reader
 from tests.conftest import TRACES
-from tests.support import trace_oracle
-from tests.support.generated_traces import traces
-from tests.support.trace_builder import encode
+from tests.support.traces import trace_oracle
+from tests.support.traces.generated_traces import traces
+from tests.support.traces.trace_builder import encode
 
 LARGE_BYTES = 500_000
 """Compressed size from which decoding a trace three times takes too long for `make test`."""

@@ -7,7 +7,7 @@ from perfkit.scaling.series import groups, repeats, runs_of
 from perfkit.schema.config_identity import key
 from perfkit.schema.config_identity import settings as setting_of
 from perfkit.schema.run import RunReport
-from tests.support.scaling_builders import make_hosts, make_scaled
+from tests.support.reports.scaling_builders import make_hosts, make_scaled
 
 MARKS = {"timeout": "1m", "steps": 9}
 

@@ -13,8 +13,8 @@ from hypothesis import given, reject
 from perfkit.errors import TraceError
 from perfkit.timeline.merge import merge
 from perfkit.trace.reader import read_trace
-from tests.support.generated_traces import Document, traces
-from tests.support.trace_builder import write
+from tests.support.traces.generated_traces import Document, traces
+from tests.support.traces.trace_builder import write
 
 
 def nanoseconds(text: str) -> int:

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.generated_traces import cpu_traces, traces
-from tests.support.reference import (
+from tests.support.traces.generated_traces import cpu_traces, traces
+from tests.support.traces.reference import (
     ORDER,
     Category,
     ReferenceStep,
     is_communication_kernel_name,
     reference,
 )
-from tests.support.trace_builder import BASE_NS, TraceBuilder, encode
+from tests.support.traces.trace_builder import BASE_NS, TraceBuilder, encode
 
 TRACES = Path(__file__).parents[1] / "data" / "traces"
 REAL = sorted(TRACES.glob("**/*.json.gz"))

@@ -14,7 +14,7 @@ import pytest
 
 from perfkit.errors import UsageError, ViewError
 from perfkit.viewer import PUBLIC_UI, PUBLIC_UI_PORT, TraceServer, bundled_ui, origin_of
-from tests.support.other_user import NOBODY, needs_root
+from tests.support.processes.other_user import NOBODY, needs_root
 
 CONTENT = b'{"traceEvents": []}'
 NAME = "rank%200%20%231.json"

@@ -15,7 +15,7 @@ import pytest
 from perfkit.cli import main
 from perfkit.report.json_schema import schema
 from perfkit.report.output_files import writing
-from tests.support.trace_builder import TraceBuilder
+from tests.support.traces.trace_builder import TraceBuilder
 
 
 @pytest.fixture

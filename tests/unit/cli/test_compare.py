@@ -11,8 +11,8 @@ import pytest
 
 from perfkit.report.json_schema import schema
 from perfkit.schema.comparison import Comparison
-from tests.support.command import run_command
-from tests.support.trace_builder import TraceBuilder
+from tests.support.processes.command import run_command
+from tests.support.traces.trace_builder import TraceBuilder
 
 ROOT = Path(__file__).parents[3]
 MEMORY, HDF5 = (str(ROOT / "traces" / name) for name in ("sample-memory", "sample-hdf5"))

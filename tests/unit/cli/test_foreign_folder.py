@@ -12,7 +12,7 @@ from perfkit.pipeline.summarize import Options
 from perfkit.storage import cache
 from perfkit.sweep.folder import SweepFolder
 from perfkit.sweep.subprocess_group import Signals, run_process
-from tests.support.hostile import harmless, make_runs
+from tests.support.traces.hostile import harmless, make_runs
 
 
 @pytest.fixture

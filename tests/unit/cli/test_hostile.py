@@ -20,7 +20,7 @@ from perfkit.schema.history import History
 from perfkit.schema.report import Report
 from perfkit.viewer import TraceServer
 from tests.support.browser import Visit, chromium, needs_chromium
-from tests.support.hostile import FORMULAS, MARKUP, harmless, hostile, make_runs
+from tests.support.traces.hostile import FORMULAS, MARKUP, harmless, hostile, make_runs
 
 NOT_OF_ANY_RUNS = (".talp.json", ".extrap.jsonl", ".points.csv", ".options.csv")
 """Formats of one run, of series, or of option comparisons only."""

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command import run_command
-from tests.support.trace_builder import TraceBuilder
+from tests.support.processes.command import run_command
+from tests.support.traces.trace_builder import TraceBuilder
 
 ROOT = Path(__file__).parents[3]
 SAMPLE = ROOT / "traces" / "sample-memory"

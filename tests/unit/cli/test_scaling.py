@@ -15,7 +15,7 @@ from perfkit.errors import UsageError
 from perfkit.report.json_schema import schema
 from perfkit.schema.manifest import Failure, RankRecord, RunManifest, World
 from perfkit.storage.run_folder import create_run_folder, write_manifest
-from tests.support.report_builders import MS
+from tests.support.reports.report_builders import MS
 
 KINDS: list[Any] = ["cold", "plain", "plain", "plain", "plain", "plain", "plain"]
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from perfkit.cli import main
-from tests.support.hostile import harmless, make_runs
-from tests.support.launching import PYTHON, ROOT, TINY, environment
-from tests.support.other_user import NOBODY, as_nobody, needs_root
+from tests.support.processes.launching import PYTHON, ROOT, TINY, environment
+from tests.support.processes.other_user import NOBODY, as_nobody, needs_root
+from tests.support.traces.hostile import harmless, make_runs
 
 needs_full = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
 CLOSED = "<&- >&- 2>&-"

@@ -13,7 +13,7 @@ from perfkit.schema.sweep import Sweep
 from perfkit.sweep.plan import arguments, combinations, plan
 from perfkit.sweep.point import Point
 from perfkit.util.system_limits import count_cores
-from tests.support.sweep_builders import leave_run, wanted
+from tests.support.reports.sweep_builders import leave_run, wanted
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,7 @@ import pytest
 
 from perfkit.cli.sweep_progress import clock, progress
 from perfkit.schema.sweep import SweepPoint
-from tests.support.sweep_builders import points_of, wanted
+from tests.support.reports.sweep_builders import points_of, wanted
 
 POINTS = points_of(wanted())
 DONE, FAILED = (

@@ -16,8 +16,8 @@ from perfkit.report.views.comparison import document
 from perfkit.schema.comparison import Change, Comparison, Side
 from perfkit.schema.run import RunReport, StepTimes
 from perfkit.util.formatting import MISSING
-from tests.support.idle_builders import idle_rank, row
-from tests.support.report_builders import MS, make_collective, make_operator, make_rank, make_run, make_step
+from tests.support.reports.report_builders import MS, make_collective, make_operator, make_rank, make_run, make_step
+from tests.support.traces.idle_builders import idle_rank, row
 
 
 def steady(compute_ms: float = 60, name: str = "run", **changes: object) -> RunReport:

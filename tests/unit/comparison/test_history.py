@@ -15,8 +15,8 @@ from perfkit.schema.history import History
 from perfkit.schema.manifest import RunManifest
 from perfkit.stats.bootstrap import median_interval
 from perfkit.storage.run_folder import read_manifest, write_manifest
-from tests.support.histories import make_history, make_run_folder
-from tests.support.report_builders import make_record
+from tests.support.reports.histories import make_history, make_run_folder
+from tests.support.reports.report_builders import make_record
 
 LOW = (10, 10.1, 10.2, 10.05)
 HIGH = (12, 12.1, 12.2, 12.3)

@@ -15,7 +15,7 @@ from perfkit.executors.processes import Processes
 from perfkit.executors.worker_process import WorkerProcess, run_in_worker_process, stop_worker_processes
 from perfkit.util import system_limits as machine
 from perfkit.util.system_limits import count_cores, free_bytes
-from tests.support.launching import alive, children_of
+from tests.support.processes.launching import alive, children_of
 
 
 @pytest.mark.parametrize("name", sorted({*EXECUTORS.builtin} - {"mpi"}))

@@ -7,7 +7,7 @@ from perfkit.external import cross_checks
 from perfkit.external.cross_checks import CROSS_CHECKS, CrossCheckTool, with_cross_check
 from perfkit.external.hta.cross_check import HTA
 from perfkit.schema.run import CrossCheck, RunReport
-from tests.support.report_builders import make_rank, make_run
+from tests.support.reports.report_builders import make_rank, make_run
 
 FIGURES = CrossCheck(tool="other 1.0", rows=[])
 

@@ -19,8 +19,8 @@ from perfkit.external.hta.runner import ANALYSES, rank_files, run_hta
 from perfkit.external.hta.subprocess_entry import ANALYSES as CHILDS
 from perfkit.report.json_schema import schema
 from perfkit.schema.external_tool import ExternalTable
-from tests.support.report_builders import make_rank, make_run
-from tests.support.trace_builder import TraceBuilder
+from tests.support.reports.report_builders import make_rank, make_run
+from tests.support.traces.trace_builder import TraceBuilder
 
 needs_hta = pytest.mark.skipif(find_spec("hta") is None, reason="HolisticTraceAnalysis is not installed (extra hta)")
 

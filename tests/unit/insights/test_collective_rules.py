@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from perfkit.schema.rank import PhaseStat
 from perfkit.schema.report import Insight
 from perfkit.schema.run import RunReport
-from tests.support.report_builders import MS, make_across, make_collective
-from tests.support.scaling_builders import make_ranks, make_scaled
+from tests.support.reports.report_builders import MS, make_across, make_collective
+from tests.support.reports.scaling_builders import make_ranks, make_scaled
 from tests.unit.insights.test_insights import QUIET, found
 from tests.unit.insights.test_insights import the as only
 

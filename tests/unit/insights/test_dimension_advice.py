@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from perfkit.schema.cross_rank import BandwidthFit
 from perfkit.schema.report import Insight
 from perfkit.schema.run import RunReport
-from tests.support.report_builders import MS, make_across, make_collective, make_dimensions, make_efficiency
+from tests.support.reports.report_builders import MS, make_across, make_collective, make_dimensions, make_efficiency
 from tests.unit.insights.test_insights import found, run_of, the
 from tests.unit.report.test_divided_work_content import make_divided
 

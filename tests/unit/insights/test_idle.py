@@ -16,8 +16,8 @@ from perfkit.schema.per_rank.idle import (
 from perfkit.schema.rank import RankReport
 from perfkit.schema.report import Insight
 from perfkit.schema.run import RunReport
-from tests.support.idle_builders import STEPS, idle_rank, row
-from tests.support.report_builders import MS, make_dimensions, make_foreign_run
+from tests.support.reports.report_builders import MS, make_dimensions, make_foreign_run
+from tests.support.traces.idle_builders import STEPS, idle_rank, row
 
 
 def insight(*ranks: RankReport, **changes: Any) -> Insight:

@@ -13,7 +13,7 @@ from perfkit.schema.cross_rank import OneOffStraggler, Straggler
 from perfkit.schema.rank import PhaseStat
 from perfkit.schema.report import Insight
 from perfkit.schema.run import RunReport
-from tests.support.report_builders import (
+from tests.support.reports.report_builders import (
     MS,
     make_across,
     make_cost,
@@ -24,7 +24,7 @@ from tests.support.report_builders import (
     make_rank,
     make_step,
 )
-from tests.support.scaling_builders import make_factored, make_hosts, make_ranks, make_scaled, make_throughput
+from tests.support.reports.scaling_builders import make_factored, make_hosts, make_ranks, make_scaled, make_throughput
 
 QUIET = {"compute": 96 * MS, "communication": 1 * MS, "data_loading": 1 * MS, "overhead": 2 * MS}
 """A step of 100 ms to which no rule applies."""

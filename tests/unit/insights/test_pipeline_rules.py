@@ -10,7 +10,7 @@ from perfkit.insights.rule import InsightDraft
 from perfkit.insights.run_context import run_context
 from perfkit.insights.run_rules import WAITING
 from perfkit.schema.pipeline import HeavyStage, LayerMove, Pipeline, PipelineRank, PipelineStage
-from tests.support.report_builders import MS, make_efficiency, make_rank, make_run, make_step
+from tests.support.reports.report_builders import MS, make_efficiency, make_rank, make_run, make_step
 
 
 def make_pipeline(bubble: int = 43, ideal: int | None = 40, **changes: Any) -> Pipeline:

@@ -10,8 +10,8 @@ from perfkit.insights.ranking import Insights, find_insights
 from perfkit.insights.registry import INSIGHT_RULES
 from perfkit.insights.run_rules import RULES
 from perfkit.plugins import Registry
-from tests.support.report_builders import MS
-from tests.support.scaling_builders import make_ranks, make_scaled
+from tests.support.reports.report_builders import MS
+from tests.support.reports.scaling_builders import make_ranks, make_scaled
 
 SOURCE = """
 from perfkit.insights import InsightDraft, Rule, RunContext

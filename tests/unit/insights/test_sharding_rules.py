@@ -10,9 +10,9 @@ import perfkit
 from perfkit.schema.per_rank.sharding import ParameterGathers, ShardedParameters
 from perfkit.schema.report import Insight
 from perfkit.schema.run import RunReport
-from tests.support.report_builders import MS, make_across
-from tests.support.scaling_builders import make_ranks, make_scaled
-from tests.support.sharded_traces import STEP_US, ShardedTrace
+from tests.support.reports.report_builders import MS, make_across
+from tests.support.reports.scaling_builders import make_ranks, make_scaled
+from tests.support.traces.sharded_traces import STEP_US, ShardedTrace
 from tests.unit.insights.test_insights import QUIET, found
 from tests.unit.report.test_sharding_content import make_gathers, make_sharded
 

@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from perfkit.report.content.kernel_names import fold, shorten
 from perfkit.report.renderers import console
 from perfkit.schema.common import Finding
-from tests.support.report_builders import (
+from tests.support.reports.report_builders import (
     MS,
     make_collective,
     make_foreign_run,

@@ -1,7 +1,7 @@
 """The efficiency table of runs of which ranks are missing."""
 
 from perfkit.report.content.cross_rank import efficiency
-from tests.support.report_builders import make_efficiency, make_foreign_run
+from tests.support.reports.report_builders import make_efficiency, make_foreign_run
 
 REASON = "traces of 1 of 64 ranks: load balance and parallel efficiency are not known"
 

@@ -18,8 +18,15 @@ from perfkit.report.renderers import markdown
 from perfkit.schema.common import CATEGORIES
 from perfkit.schema.manifest import RunManifest, World
 from perfkit.schema.report import Report
-from tests.support.report_builders import LONG_KERNEL, make_foreign_run, make_operator, make_rank, make_report, make_run
-from tests.support.scaling_builders import make_scaling_report, make_strong, make_together
+from tests.support.reports.report_builders import (
+    LONG_KERNEL,
+    make_foreign_run,
+    make_operator,
+    make_rank,
+    make_report,
+    make_run,
+)
+from tests.support.reports.scaling_builders import make_scaling_report, make_strong, make_together
 
 REPORT = make_report(make_run(), make_foreign_run())
 

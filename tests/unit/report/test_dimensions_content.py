@@ -9,7 +9,7 @@ from perfkit.report.content.dimensions import by_dimension
 from perfkit.report.content.run_tables import collectives
 from perfkit.schema.dimensions import DimensionStat, DimensionSummary
 from perfkit.schema.run import RunReport
-from tests.support.report_builders import MS, make_collective, make_efficiency, make_rank, make_report, make_run
+from tests.support.reports.report_builders import MS, make_collective, make_efficiency, make_rank, make_report, make_run
 
 
 def make_dimension(name: str | None, **changes: Any) -> DimensionStat:

@@ -4,7 +4,7 @@ from typing import Any
 
 from perfkit.report.content.divided_work import divided_work
 from perfkit.schema.per_rank.sharding import DividedWork
-from tests.support.report_builders import MS, make_run
+from tests.support.reports.report_builders import MS, make_run
 
 
 def make_divided(**changes: Any) -> DividedWork:

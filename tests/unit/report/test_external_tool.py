@@ -11,8 +11,8 @@ from perfkit.report.content.cross_check import cross_check
 from perfkit.report.renderers import console
 from perfkit.schema.external_tool import ExternalTable
 from perfkit.schema.run import CrossCheck, CrossCheckRow
-from tests.support.hostile import hostile
-from tests.support.report_builders import MS, make_report, make_run
+from tests.support.reports.report_builders import MS, make_report, make_run
+from tests.support.traces.hostile import hostile
 
 US = 1000
 

@@ -7,8 +7,8 @@ import pytest
 
 from perfkit.report.renderers import console, markdown
 from perfkit.schema.report import Report
-from tests.support.report_builders import MS, make_foreign_run, make_loading, make_report, make_run
-from tests.support.scaling_builders import make_scaling_report
+from tests.support.reports.report_builders import MS, make_foreign_run, make_loading, make_report, make_run
+from tests.support.reports.scaling_builders import make_scaling_report
 
 REPORTS = {
     "one_run": make_report(),

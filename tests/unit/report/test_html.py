@@ -16,7 +16,7 @@ from perfkit.report.views.comparison import page_charts
 from perfkit.schema.comparison import Comparison, Side
 from perfkit.schema.report import Report
 from perfkit.schema.run import RunReport
-from tests.support.report_builders import (
+from tests.support.reports.report_builders import (
     MS,
     make_foreign_run,
     make_operator,
@@ -25,7 +25,7 @@ from tests.support.report_builders import (
     make_run,
     make_step,
 )
-from tests.support.scaling_builders import make_scaling_report
+from tests.support.reports.scaling_builders import make_scaling_report
 
 HOSTILE = "</script></span><img src=x onerror=alert(1)>&\"'{{ 7*7 }}"
 

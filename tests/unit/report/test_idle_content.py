@@ -10,8 +10,8 @@ from perfkit.report.exporters import json_export
 from perfkit.schema.per_rank.idle import IdleTime
 from perfkit.schema.report import Report
 from perfkit.schema.run import RunReport
-from tests.support.idle_builders import idle_rank, row
-from tests.support.report_builders import make_rank, make_report, make_run
+from tests.support.reports.report_builders import make_rank, make_report, make_run
+from tests.support.traces.idle_builders import idle_rank, row
 
 
 def shown(run: RunReport, top: int = 10) -> dict[str, list[list[str]]]:

@@ -12,7 +12,7 @@ from perfkit.report.charts.run import chart
 from perfkit.report.renderers import console, markdown
 from perfkit.schema.rank import MemoryCurve, MemoryPeak, MemoryUse
 from perfkit.schema.run import RunReport
-from tests.support.report_builders import MS, make_rank, make_report, make_run
+from tests.support.reports.report_builders import MS, make_rank, make_report, make_run
 from tests.unit.report.test_html import HOSTILE, page, read
 
 GB = 10**9

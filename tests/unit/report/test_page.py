@@ -12,10 +12,10 @@ from perfkit.report.renderers.html import write
 from perfkit.schema.common import CATEGORIES
 from perfkit.schema.run import RunReport
 from tests.support.browser import Visit, chromium, needs_chromium
-from tests.support.histories import make_history
-from tests.support.launching import ROOT
-from tests.support.report_builders import make_operator, make_rank, make_report, make_run
-from tests.support.scaling_builders import make_scaling_report
+from tests.support.processes.launching import ROOT
+from tests.support.reports.histories import make_history
+from tests.support.reports.report_builders import make_operator, make_rank, make_report, make_run
+from tests.support.reports.scaling_builders import make_scaling_report
 from tests.unit.report.test_html import HOSTILE
 from tests.unit.report.test_memory_content import GB, make_use, with_memory
 

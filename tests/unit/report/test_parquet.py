@@ -16,9 +16,9 @@ from perfkit.errors import StoreError
 from perfkit.report import FORMATS, reporter
 from perfkit.report.dataframes import OPTION_COLUMNS, POINT_COLUMNS, STEP_COLUMNS
 from perfkit.schema.report import Report
-from tests.support.report_builders import make_foreign_run, make_rank, make_report, make_run, make_step
-from tests.support.scaling_builders import make_scaling_report, make_strong, make_together
-from tests.support.trace_builder import TraceBuilder
+from tests.support.reports.report_builders import make_foreign_run, make_rank, make_report, make_run, make_step
+from tests.support.reports.scaling_builders import make_scaling_report, make_strong, make_together
+from tests.support.traces.trace_builder import TraceBuilder
 
 BINARY = [name for name, row in FORMATS[Report].items() if row.binary]
 REPORT = make_report(make_run(), make_foreign_run())

@@ -6,7 +6,7 @@ from perfkit.report.content.phases import phases
 from perfkit.report.content.run_facts import finding_lines
 from perfkit.schema.common import Finding
 from perfkit.schema.rank import PhaseStat
-from tests.support.report_builders import MS, make_rank, make_run, make_step
+from tests.support.reports.report_builders import MS, make_rank, make_run, make_step
 
 OPTIMIZER = "Optimizer.step#SGD.step"
 

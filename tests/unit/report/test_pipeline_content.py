@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from perfkit.report.content.pipelines import pipelines
 from perfkit.report.exporters.csv_tables import write_pipelines
 from perfkit.schema.pipeline import HeavyStage
-from tests.support.report_builders import make_report, make_run
+from tests.support.reports.report_builders import make_report, make_run
 from tests.unit.insights.test_pipeline_rules import make_pipeline
 
 

@@ -16,8 +16,8 @@ from perfkit.plugins import Registry
 from perfkit.report import CHARTS, DOCUMENTS, FORMATS, build_document, builtin_suffixes, reporter, reporter_for
 from perfkit.schema.comparison import Comparison
 from perfkit.schema.report import Report
-from tests.support.report_builders import make_report, make_run
-from tests.support.trace_builder import TraceBuilder
+from tests.support.reports.report_builders import make_report, make_run
+from tests.support.traces.trace_builder import TraceBuilder
 
 
 @pytest.mark.parametrize(

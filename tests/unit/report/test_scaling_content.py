@@ -5,8 +5,14 @@ import pytest
 from perfkit.report.charts.scaling import series_charts
 from perfkit.report.content.run_overview import comparison
 from perfkit.report.content.scaling import scaling
-from tests.support.report_builders import MS, make_loading
-from tests.support.scaling_builders import make_scaled, make_scaling_report, make_strong, make_together, make_weak
+from tests.support.reports.report_builders import MS, make_loading
+from tests.support.reports.scaling_builders import (
+    make_scaled,
+    make_scaling_report,
+    make_strong,
+    make_together,
+    make_weak,
+)
 from tests.unit.scaling.test_laws import usl
 
 REPORT = make_scaling_report()

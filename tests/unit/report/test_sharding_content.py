@@ -8,7 +8,7 @@ from perfkit.report.content.sharding import by_layer, by_phase, gathers
 from perfkit.report.exporters.csv_tables import write_collectives
 from perfkit.schema.per_rank.sharding import IssuedCollectives, ParameterGathers, ShardedParameters
 from perfkit.schema.run import RunReport
-from tests.support.report_builders import MS, make_rank, make_report, make_run
+from tests.support.reports.report_builders import MS, make_rank, make_report, make_run
 
 STEPS = 2
 

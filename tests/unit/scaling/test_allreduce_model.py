@@ -8,8 +8,8 @@ from perfkit.report.content.scaling import scaling as tables
 from perfkit.scaling.allreduce_model import all_reduce_ns
 from perfkit.schema.cross_rank import BandwidthFit, MatchedCollectiveStat
 from perfkit.schema.run import RunReport
-from tests.support.report_builders import make_across
-from tests.support.scaling_builders import make_scaled, make_together, make_weak
+from tests.support.reports.report_builders import make_across
+from tests.support.reports.scaling_builders import make_scaled, make_together, make_weak
 from tests.unit.scaling.test_laws import usl
 
 

@@ -11,8 +11,8 @@ from perfkit.report.content.scaling import tenths
 from perfkit.scaling.efficiency_loss import PARTS, attribute_loss, logarithmic_mean
 from perfkit.scaling.summary import scaling
 from perfkit.schema.scaling import Factors, LostEfficiency
-from tests.support.report_builders import make_rank, make_step
-from tests.support.scaling_builders import make_factored, make_scaled
+from tests.support.reports.report_builders import make_rank, make_step
+from tests.support.reports.scaling_builders import make_factored, make_scaled
 
 IDEAL = {"load_balance": 1.0, "host": 1.0, "input": 1.0, "serialisation": 1.0, "transfer": 1.0}
 

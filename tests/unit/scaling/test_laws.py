@@ -8,7 +8,7 @@ from perfkit.scaling.summary import scaling
 from perfkit.schema.run import RunReport
 from perfkit.schema.scaling import Fit, Forecast, ScalingSeries
 from tests.benchmarks.bench_coverage import cases, coverage, usl_ms
-from tests.support.scaling_builders import make_hosts, make_scaled, make_strong, make_weak
+from tests.support.reports.scaling_builders import make_hosts, make_scaled, make_strong, make_weak
 
 SIZES = [1, 2, 4, 8, 16]
 

@@ -7,8 +7,15 @@ from perfkit.scaling.option_comparison import option_comparisons
 from perfkit.scaling.profiled_order import profiled_order_findings
 from perfkit.scaling.summary import scaling
 from perfkit.schema.rank import RankReport
-from tests.support.report_builders import MS, make_file_speed, make_foreign_run, make_loading, make_rank, make_step
-from tests.support.scaling_builders import make_scaled
+from tests.support.reports.report_builders import (
+    MS,
+    make_file_speed,
+    make_foreign_run,
+    make_loading,
+    make_rank,
+    make_step,
+)
+from tests.support.reports.scaling_builders import make_scaled
 
 
 def test_sources_are_compared_unasked_against_memory() -> None:

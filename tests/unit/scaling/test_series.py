@@ -10,8 +10,8 @@ from perfkit.scaling.summary import scaling
 from perfkit.schema.common import Finding
 from perfkit.schema.run import StepTimes
 from perfkit.schema.scaling import Estimate, MultiRunSummary, ScalingSeries
-from tests.support.report_builders import make_foreign_run, make_run
-from tests.support.scaling_builders import make_hosts, make_scaled, make_strong, make_weak
+from tests.support.reports.report_builders import make_foreign_run, make_run
+from tests.support.reports.scaling_builders import make_hosts, make_scaled, make_strong, make_weak
 
 
 def found(*arguments: Any, **options: Any) -> MultiRunSummary:

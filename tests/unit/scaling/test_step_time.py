@@ -1,7 +1,7 @@
 import msgspec
 
 from perfkit.scaling.step_time import sample, to_record
-from tests.support.scaling_builders import make_scaled
+from tests.support.reports.scaling_builders import make_scaled
 
 
 def test_ranks_that_share_samples_count_once() -> None:

@@ -9,8 +9,8 @@ from perfkit.scaling.strategies import strategy_comparisons
 from perfkit.schema.manifest import RankMemory
 from perfkit.schema.run import RunReport
 from perfkit.schema.scaling import StrategyComparison
-from tests.support.report_builders import MS, make_dimensions, make_rank, make_step
-from tests.support.scaling_builders import make_scaled, make_throughput
+from tests.support.reports.report_builders import MS, make_dimensions, make_rank, make_step
+from tests.support.reports.scaling_builders import make_scaled, make_throughput
 
 SIZE, GLOBAL = 4, 32
 

@@ -6,7 +6,7 @@ from perfkit.schema.aggregate import clock_step_times, step_time_ns, traced_step
 from perfkit.schema.manifest import RankRecord, StepKind
 from perfkit.schema.rank import StepBreakdown
 from perfkit.schema.run import StepTimes
-from tests.support.report_builders import make_rank, make_step
+from tests.support.reports.report_builders import make_rank, make_step
 
 KINDS: list[StepKind] = ["cold", "plain", "active", "plain", "active"]
 

@@ -9,7 +9,7 @@ from perfkit.comparison.history import config_histories
 from perfkit.schema.config_identity import companions, is_input_option, key, settings
 from perfkit.schema.run import RunReport
 from perfkit.sweep.point import make_point
-from tests.support.scaling_builders import make_scaled
+from tests.support.reports.scaling_builders import make_scaled
 
 HERE = {"trace_dir": "jan", "data_dir": "jan/.data"}
 

@@ -18,8 +18,8 @@ from perfkit.analysis.per_rank import summary as rank
 from perfkit.pipeline import summarize as summaries
 from perfkit.schema.report import Report
 from perfkit.storage import cache, cache_folder
-from tests.support.many_ranks import copy_sample
-from tests.support.other_user import NOBODY, needs_root
+from tests.support.processes.other_user import NOBODY, needs_root
+from tests.support.traces.many_ranks import copy_sample
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ import perfkit
 from perfkit.errors import TraceError
 from perfkit.report.renderers import html
 from perfkit.storage.discovery import find_runs
-from tests.support.histories import make_history
-from tests.support.trace_builder import TraceBuilder
+from tests.support.reports.histories import make_history
+from tests.support.traces.trace_builder import TraceBuilder
 from tests.unit.report.test_html import read
 
 

@@ -8,7 +8,7 @@ import perfkit
 from perfkit.errors import UsageError
 from perfkit.schema.kernel_rules import KernelRule
 from perfkit.storage.kernel_rules_file import load_kernel_rules
-from tests.support.trace_builder import TraceBuilder
+from tests.support.traces.trace_builder import TraceBuilder
 
 GOOD = """
 [[rule]]

@@ -9,7 +9,7 @@ import pytest
 import perfkit
 from perfkit.errors import StoreError
 from perfkit.schema.report import REPORT_VERSION
-from tests.support.scaling_builders import make_scaling_report
+from tests.support.reports.scaling_builders import make_scaling_report
 
 
 def test_a_report_is_read_back_as_it_was(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from perfkit.storage.discovery import find_runs
 from perfkit.sweep import folder as folders
 from perfkit.sweep.folder import SweepFolder
 from perfkit.sweep.plan import Axis
-from tests.support.sweep_builders import leave_run, points_of, wanted
+from tests.support.reports.sweep_builders import leave_run, points_of, wanted
 
 
 def test_the_state_of_a_point_comes_from_its_run_folder(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from perfkit.sweep.job_scripts import make_jobs, write_scripts
 from perfkit.sweep.launchers import PERFKIT
 from perfkit.sweep.point import Point
 from perfkit.sweep.sites import SITES
-from tests.support.sweep_builders import points_of, wanted
+from tests.support.reports.sweep_builders import points_of, wanted
 
 NASTY = 'it\'s $(touch broken) `touch broken`; touch broken & "x" \\ *\nnext'
 

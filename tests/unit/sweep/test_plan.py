@@ -5,7 +5,7 @@ import pytest
 
 from perfkit.errors import UsageError
 from perfkit.sweep.plan import Axis, arguments, combinations, parse_axis, parse_ranks, parse_values, plan, shuffled
-from tests.support.sweep_builders import config_of, points_of, wanted
+from tests.support.reports.sweep_builders import config_of, points_of, wanted
 
 
 def sizes(*ranks: int, scaling: tuple[str, ...]) -> list[tuple[int, int, tuple[str, ...]]]:

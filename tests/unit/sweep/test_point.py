@@ -4,7 +4,7 @@ from pathlib import Path
 from perfkit.schema.config_identity import identity_options
 from perfkit.sweep.plan import Axis
 from perfkit.sweep.point import make_point
-from tests.support.sweep_builders import CONFIG, points_of, wanted
+from tests.support.reports.sweep_builders import CONFIG, points_of, wanted
 
 
 def name(config: Mapping[str, object], shown: dict[str, str] | None = None, ranks: int = 2) -> str:

@@ -21,8 +21,8 @@ from perfkit.sweep.folder import SweepFolder
 from perfkit.sweep.point import Point
 from perfkit.sweep.runner import InterruptedSweepError, execute, time_left_s
 from perfkit.sweep.subprocess_group import Signals, descendants, run_process
-from tests.support.launching import alive
-from tests.support.sweep_builders import leave_run, points_of, wanted
+from tests.support.processes.launching import alive
+from tests.support.reports.sweep_builders import leave_run, points_of, wanted
 
 LIMIT_S = 60.0
 

@@ -6,9 +6,9 @@ import pytest
 
 from perfkit.timeline.merge import merge
 from perfkit.timeline.rank_names import coordinate, rank_name
-from tests.support.pipeline_builder import gpipe, traces
-from tests.support.trace_builder import TraceBuilder
-from tests.support.trace_processor import TraceProcessor, needs_trace_processor, slices
+from tests.support.traces.pipeline_builder import gpipe, traces
+from tests.support.traces.trace_builder import TraceBuilder
+from tests.support.traces.trace_processor import TraceProcessor, needs_trace_processor, slices
 
 MESH = {"pp": 2, "dp": 2, "tp": 2}
 

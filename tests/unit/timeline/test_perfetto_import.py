@@ -10,9 +10,9 @@ import pytest
 import perfkit
 from perfkit.timeline.merge import merge
 from perfkit.trace.lanes import MOST_LANES
-from tests.support.launching import ROOT
-from tests.support.trace_builder import BASE_NS, TraceBuilder
-from tests.support.trace_processor import SLICES, TraceProcessor, needs_trace_processor, slices
+from tests.support.processes.launching import ROOT
+from tests.support.traces.trace_builder import BASE_NS, TraceBuilder
+from tests.support.traces.trace_processor import SLICES, TraceProcessor, needs_trace_processor, slices
 
 SAMPLE = ROOT / "traces" / "sample-memory"
 FORMATS = (".pftrace", ".json", ".json.gz")

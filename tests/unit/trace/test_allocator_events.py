@@ -7,7 +7,7 @@ import pytest
 
 from perfkit.trace.events import RankTrace, device_name
 from perfkit.trace.reader import read_trace
-from tests.support.trace_builder import BASE_NS, TraceBuilder
+from tests.support.traces.trace_builder import BASE_NS, TraceBuilder
 
 LEFT_OUT = "memory records without a usable time, device or total, skipped"
 

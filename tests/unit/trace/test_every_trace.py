@@ -17,7 +17,7 @@ from perfkit.analysis.per_rank.summary import TraceSummary, summarize_trace
 from perfkit.errors import TraceError
 from perfkit.trace.events import EventKind, RankTrace
 from perfkit.trace.reader import read_trace
-from tests.support.trace_builder import TraceBuilder
+from tests.support.traces.trace_builder import TraceBuilder
 
 OP = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 10, "dur": 5}
 LAUNCH = {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 1, "ts": 11, "dur": 1}

@@ -11,7 +11,7 @@ import pytest
 from perfkit.errors import NotATraceError, TraceError
 from perfkit.trace.events import EventKind, RankTrace
 from perfkit.trace.reader import read_trace
-from tests.support import trace_oracle as oracle
+from tests.support.traces import trace_oracle as oracle
 
 OP = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 10, "dur": 5}
 

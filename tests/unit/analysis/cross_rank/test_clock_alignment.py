@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from perfkit.analysis.cross_rank.clock_alignment import align, aligned
 from perfkit.analysis.cross_rank.matching import match
 from perfkit.analysis.per_rank.communication.collective_metadata import CollectiveKey
-from tests.support.calls_builder import EPOCH_NS, make_calls, make_matched
+from tests.support.traces.calls_builder import EPOCH_NS, make_calls, make_matched
 
 STEPS = 300
 HOSTS = {0: "a", 1: "a", 2: "b", 3: "b"}

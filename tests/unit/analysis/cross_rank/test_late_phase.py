@@ -6,7 +6,7 @@ from perfkit.analysis.cross_rank.late_phase import name_phases
 from perfkit.schema.common import Category
 from perfkit.schema.cross_rank import Straggler
 from perfkit.schema.rank import PhaseStat, RankReport
-from tests.support.report_builders import MS, make_rank, make_step
+from tests.support.reports.report_builders import MS, make_rank, make_step
 
 STEPS = 4
 

@@ -14,7 +14,7 @@ from perfkit.schema.cross_rank import CrossRankSummary, MatchedCollectiveStat
 from perfkit.schema.manifest import MeshDimension
 from perfkit.schema.run import RunReport
 from perfkit.trace.reader import read_trace
-from tests.support.trace_builder import TraceBuilder, collective_args
+from tests.support.traces.trace_builder import TraceBuilder, collective_args
 
 Message = tuple[str, int, int, int]
 

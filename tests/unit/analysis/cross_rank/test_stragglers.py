@@ -14,7 +14,7 @@ from perfkit.analysis.cross_rank.straggler_sentences import stragglers_sentence
 from perfkit.analysis.cross_rank.stragglers import Stragglers, find_one_off_stragglers, find_stragglers
 from perfkit.schema.common import CATEGORIES, Category
 from perfkit.schema.cross_rank import Straggler
-from tests.support.report_builders import make_rank, make_step
+from tests.support.reports.report_builders import make_rank, make_step
 
 MS = 1_000_000
 STEPS = 20

@@ -12,7 +12,7 @@ import perfkit
 from perfkit.analysis.cross_rank.efficiency import Join, replay
 from perfkit.schema.cross_rank import CrossRankSummary
 from perfkit.schema.run import Efficiency, RunReport
-from tests.support.trace_builder import TraceBuilder
+from tests.support.traces.trace_builder import TraceBuilder
 
 MS = 1_000_000
 FACTORS = ("load_balance", "host", "input", "serialisation", "transfer")

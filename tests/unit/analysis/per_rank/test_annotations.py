@@ -5,7 +5,7 @@ from pathlib import Path
 import perfkit
 from perfkit.schema.aggregate import MOST_PHASES, add_phases
 from perfkit.schema.rank import PhaseStat
-from tests.support.trace_builder import TraceBuilder
+from tests.support.traces.trace_builder import TraceBuilder
 
 
 def phases_of(builder: TraceBuilder, tmp_path: Path) -> dict[str, tuple[int, int, int]]:

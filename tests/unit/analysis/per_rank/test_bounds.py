@@ -13,7 +13,7 @@ import perfkit
 from perfkit.analysis.per_rank import operators, summary
 from perfkit.analysis.per_rank.operators import OTHER_NAMES
 from perfkit.schema.run import RunReport
-from tests.support.trace_builder import TraceBuilder
+from tests.support.traces.trace_builder import TraceBuilder
 
 
 def run_of(builder: TraceBuilder, tmp_path: Path) -> RunReport:

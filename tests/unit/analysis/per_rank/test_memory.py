@@ -7,7 +7,7 @@ import pytest
 
 import perfkit
 from perfkit.schema.rank import MemoryPeak, MemoryUse
-from tests.support.trace_builder import TraceBuilder
+from tests.support.traces.trace_builder import TraceBuilder
 
 
 def memory_of(builder: TraceBuilder, tmp_path: Path) -> list[MemoryUse]:

@@ -6,7 +6,7 @@ import pytest
 
 import perfkit
 from perfkit.schema.run import RunReport
-from tests.support.trace_builder import TraceBuilder
+from tests.support.traces.trace_builder import TraceBuilder
 
 NCCL = "ncclDevKernel_Generic(ncclDevKernelArgsStorage<4096ul>)"
 GEMM = "sm90_xmma_gemm_bf16"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from perfkit.analysis.per_rank.summary import summarize_trace
 from perfkit.trace.reader import read_trace
-from tests.support.trace_builder import TraceBuilder, write
+from tests.support.traces.trace_builder import TraceBuilder, write
 
 
 def test_a_step_beyond_the_last_completed_one_is_left_out(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from perfkit.pipeline.analyze import analyze
 from perfkit.pipeline.compare import compare
 from perfkit.schema.report import Report
-from tests.support.trace_builder import TraceBuilder
+from tests.support.traces.trace_builder import TraceBuilder
 
 HOUR_US = 3_600 * 10**6
 

@@ -7,7 +7,7 @@ import pytest
 from perfkit.analysis.per_run.profiler_cost import profiler_cost
 from perfkit.report.content.run_facts import key_values
 from perfkit.schema.run import ProfilerCost
-from tests.support.report_builders import make_record, make_run
+from tests.support.reports.report_builders import make_record, make_run
 
 US = 1_000
 

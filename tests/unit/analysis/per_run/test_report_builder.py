@@ -13,7 +13,7 @@ from perfkit.pipeline.compare import compare
 from perfkit.schema.common import Finding
 from perfkit.schema.report import Report
 from perfkit.schema.run import RunReport, Verdict
-from tests.support.trace_builder import BASE_NS, TraceBuilder
+from tests.support.traces.trace_builder import BASE_NS, TraceBuilder
 
 
 def rank_trace(

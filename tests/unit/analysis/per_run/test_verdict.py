@@ -4,7 +4,7 @@ import pytest
 
 from perfkit.analysis.per_run.verdict import classify_bottleneck
 from perfkit.schema.run import Verdict
-from tests.support.report_builders import MS, make_cost, make_loading, make_rank, make_step
+from tests.support.reports.report_builders import MS, make_cost, make_loading, make_rank, make_step
 
 
 def verdict_of(*, profiler: float = 0, loader: bool = True, **parts: float) -> Verdict:

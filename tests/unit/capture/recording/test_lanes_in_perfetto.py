@@ -7,7 +7,7 @@ import pytest
 
 from perfkit.capture.recording.lane_rewriter import find_edits
 from perfkit.capture.recording.trace_export import compress
-from tests.support.trace_processor import TraceProcessor, needs_trace_processor
+from tests.support.traces.trace_processor import TraceProcessor, needs_trace_processor
 from tests.unit.capture.recording.test_lane_rewriter import crossing
 
 pytestmark = needs_trace_processor

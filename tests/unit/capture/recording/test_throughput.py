@@ -12,7 +12,7 @@ from perfkit.capture.recording.peak_flops import PEAKS, find_peak
 from perfkit.capture.recording.throughput import PeakFlops, StepWork, measure_throughput
 from perfkit.capture.recording.trace_export import compress
 from perfkit.errors import StoreError
-from tests.support.report_builders import make_record
+from tests.support.reports.report_builders import make_record
 
 
 def test_throughput_is_the_median_of_the_slowest_rank_over_plain_steps() -> None:

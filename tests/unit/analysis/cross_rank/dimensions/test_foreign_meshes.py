@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import perfkit
-from tests.support.mesh_traces import CALLS, MESSAGES, STEPS, write_mesh
+from tests.support.traces.mesh_traces import CALLS, MESSAGES, STEPS, write_mesh
 
 DESCRIPTIONS = {
     "device mesh": {"pp": "mesh_pp", "dp": "mesh_dp", "tp": "mesh_tp"},

@@ -13,7 +13,7 @@ from perfkit.capture.mesh import MeshLayout
 from perfkit.schema.common import CATEGORIES
 from perfkit.schema.cross_rank import OneOffStraggler
 from perfkit.schema.rank import PhaseStat, RankReport
-from tests.support.report_builders import make_rank, make_step
+from tests.support.reports.report_builders import make_rank, make_step
 
 MS = 1_000_000
 STEPS = 10

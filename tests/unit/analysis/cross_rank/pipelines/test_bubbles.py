@@ -14,8 +14,8 @@ from perfkit.analysis.cross_rank.pipelines.replay import Action, make_plan
 from perfkit.schema.pipeline import Pipeline
 from perfkit.schema.run import RunReport
 from perfkit.trace.intervals import Union, difference, union
-from tests.support.pipeline_builder import gpipe, one_forward_one_backward, traces
-from tests.support.trace_builder import TraceBuilder, collective_args
+from tests.support.traces.pipeline_builder import gpipe, one_forward_one_backward, traces
+from tests.support.traces.trace_builder import TraceBuilder, collective_args
 
 SCHEDULES = [gpipe, one_forward_one_backward]
 Times = Callable[[int, str], int]

@@ -7,7 +7,7 @@ import pytest
 from perfkit.analysis.per_rank.summary import TraceSummary, summarize_trace
 from perfkit.schema.rank import CollectiveStat
 from perfkit.trace.reader import read_trace
-from tests.support.trace_builder import BASE_NS, TraceBuilder, collective_args
+from tests.support.traces.trace_builder import BASE_NS, TraceBuilder, collective_args
 
 
 def summary(builder: TraceBuilder, tmp_path: Path) -> TraceSummary:

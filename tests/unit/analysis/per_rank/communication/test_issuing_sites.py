@@ -4,7 +4,7 @@ import pytest
 
 from perfkit.analysis.per_rank.summary import summarize_trace
 from perfkit.trace.reader import read_trace
-from tests.support.trace_builder import TraceBuilder
+from tests.support.traces.trace_builder import TraceBuilder
 
 KERNELS = {
     "broadcast": "ncclDevKernel_Broadcast_RING_LL(x)",

@@ -8,7 +8,7 @@ from perfkit.analysis.per_rank.summary import TraceSummary, summarize_trace
 from perfkit.schema.aggregate import OTHER_DETAILS
 from perfkit.schema.per_rank.idle import CAUSES, NO_LAUNCH, NOTHING_RECORDED, QUEUED_FOR_NOTHING
 from perfkit.trace.reader import read_trace
-from tests.support.trace_builder import TraceBuilder
+from tests.support.traces.trace_builder import TraceBuilder
 
 Row = tuple[str, str, str | None, int, int]
 """Cause, detail, context, count and microseconds."""

@@ -9,7 +9,7 @@ from perfkit.analysis.per_rank.summary import summarize_trace
 from perfkit.schema.per_rank.idle import IdleTime
 from perfkit.trace.python_frames import PythonFrameCollector
 from perfkit.trace.reader import read_trace
-from tests.support.trace_builder import HOST_PID, MAIN_THREAD, TraceBuilder
+from tests.support.traces.trace_builder import HOST_PID, MAIN_THREAD, TraceBuilder
 
 MAIN = "train.py(90): main"
 

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from perfkit.schema.per_rank.sharding import ROOT_LAYER, ParameterGathers
-from tests.support.sharded_traces import ELEMENTS, ShardedTrace
+from tests.support.traces.sharded_traces import ELEMENTS, ShardedTrace
 
 US = 1000
 CAUSES = ("late", "queued", "held", "first", "short", "synchronous")

@@ -8,7 +8,7 @@ from perfkit.analysis.per_rank.summary import TraceSummary, summarize_trace
 from perfkit.schema.aggregate import MOST_LAYER_ROWS, add_issued
 from perfkit.schema.per_rank.sharding import OTHER_LAYERS, ROOT_LAYER, IssuedCollectives, PassPhase
 from perfkit.trace.reader import read_trace
-from tests.support.trace_builder import TraceBuilder
+from tests.support.traces.trace_builder import TraceBuilder
 
 AUTOGRAD = "autograd::engine::evaluate_function: AddmmBackward0"
 

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from perfkit.schema.manifest import Compiled, Failure, Injection, RankRecord, RunManifest, Throughput, TraceFile, World
 from perfkit.storage.run_folder import write_manifest
-from tests.support.trace_builder import TraceBuilder
+from tests.support.traces.trace_builder import TraceBuilder
 
 MARKUP: Final = "</script></style></title></textarea></td><img src=x onerror=alert(1)><script>alert(2)</script>"
 TERMINAL: Final = "\x1b]0;owned\x07\x1b[2J\x9b31m\r\x08\u202e\u2066\u200b\x00"

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from perfkit.schema.per_rank.idle import CAUSES, Cause, IdleCause, IdleNs, IdleTime
 from perfkit.schema.rank import RankReport
-from tests.support.report_builders import MS, make_rank, make_step
+from tests.support.reports.report_builders import MS, make_rank, make_step
 
 STEPS = 4
 

@@ -10,7 +10,7 @@ import pytest
 
 import perfkit
 from perfkit.schema.run import RunReport
-from tests.support.sleeping_pipeline import install, record
+from tests.support.processes.sleeping_pipeline import install, record
 
 pytestmark = [pytest.mark.slow, pytest.mark.timing, pytest.mark.flaky(reruns=2)]
 

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-SAMPLE: Final = Path(__file__).parents[2] / "traces" / "sample-memory" / "rank0.json.gz"
+SAMPLE: Final = Path(__file__).parents[3] / "traces" / "sample-memory" / "rank0.json.gz"
 _HEADER_BYTES: Final = 100_000
 _RANK = re.compile(rb'("rank": ?)\d+')
 _WORLD = re.compile(rb'("world_size": ?)\d+')

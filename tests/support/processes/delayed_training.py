@@ -1,6 +1,6 @@
 """One rank that trains under DDP over gloo with known delays and records each job with torch.profiler.
 
-Usage: python -m tests.support.delayed_training RANK RANKS PORT JOBS FOLDER
+Usage: python -m tests.support.processes.delayed_training RANK RANKS PORT JOBS FOLDER
 
 JOBS is a file with jobs as pickled by the straggler bench. An operator computes by sleeping, so that more ranks than
 cores fit on a machine and its load matters little.
@@ -19,7 +19,7 @@ from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
-from tests.support.delayed_jobs import STEP_S, Delay, Job
+from tests.support.processes.delayed_jobs import STEP_S, Delay, Job
 
 _WARMUP = 2
 _LOAD_S, _UPDATE_S = 0.002, 0.005

@@ -7,7 +7,7 @@ from typing import Any
 
 from perfkit.schema.manifest import RunManifest, World
 from perfkit.storage.run_folder import write_manifest
-from tests.support.trace_builder import TraceBuilder
+from tests.support.traces.trace_builder import TraceBuilder
 
 _FIRST = datetime(2026, 1, 5, 9, 30, tzinfo=UTC)
 STEPS = 6

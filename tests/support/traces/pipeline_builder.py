@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from tests.support.trace_builder import TraceBuilder
+from tests.support.traces.trace_builder import TraceBuilder
 
 Order = list[tuple[int, str, int]]
 """Actions of one rank in order: stage, kind (`F` or `B`), micro-batch."""

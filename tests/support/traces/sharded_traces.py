@@ -6,7 +6,7 @@ from typing import Self
 from perfkit.analysis.per_rank.summary import TraceSummary, summarize_trace
 from perfkit.schema.per_rank.sharding import ParameterGathers
 from perfkit.trace.reader import read_trace
-from tests.support.trace_builder import TraceBuilder
+from tests.support.traces.trace_builder import TraceBuilder
 
 COMPUTE_STREAM = 7
 GATHER_STREAM = 20

@@ -9,7 +9,7 @@ import perfkit
 from perfkit.schema.per_rank.sharding import ROOT_LAYER
 from perfkit.schema.run import RunReport
 from tests.integration.test_run import run_once
-from tests.support.launching import PYTHON
+from tests.support.processes.launching import PYTHON
 
 LAYERS = (ROOT_LAYER, "blocks.0", "blocks.1")
 """What `perfkit run gpt` gathers, of its preset tiny."""

@@ -7,9 +7,9 @@ import pytest
 
 import perfkit
 from perfkit.storage.run_folder import read_manifest
-from tests.support.script_pairs import ScriptRun, run_forked
+from tests.support.processes.script_pairs import ScriptRun, run_forked
 
-PATTERNS = str(Path(__file__).parent / "scripts" / "patterns.py")
+PATTERNS = str(Path(__file__).parents[1] / "scripts" / "patterns.py")
 
 
 class Case(NamedTuple):

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tests.support.trace_builder import TraceBuilder
+from tests.support.traces.trace_builder import TraceBuilder
 
 SIZES = {"pp": 2, "dp": 2, "tp": 2}
 STEPS, STEP_US = 3, 1000

@@ -1,4 +1,4 @@
-"""Training jobs whose delays are known: what `tests/support/delayed_training.py` runs and the straggler bench judges.
+"""Training jobs whose delays are known: what `delayed_training.py` runs and the straggler bench judges.
 
 Times are in seconds. A step of a job lasts about `STEP_S` without its delay.
 """

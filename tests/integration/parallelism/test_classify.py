@@ -14,8 +14,7 @@ from torch.utils.data import DistributedSampler
 
 import perfkit
 from perfkit.storage.run_folder import read_manifest
-from tests.integration.test_run import annotations, traces
-from tests.integration.test_strategies import (
+from tests.integration.parallelism.test_strategies import (
     GLOBAL_BATCH,
     OPTIONS,
     SAMPLES,
@@ -25,7 +24,8 @@ from tests.integration.test_strategies import (
     mean_losses,
     train,
 )
-from tests.support.launching import NOT_THE_MACHINE, PYTHON, ROOT, execute
+from tests.integration.test_run import annotations, traces
+from tests.support.processes.launching import NOT_THE_MACHINE, PYTHON, ROOT, execute
 from tests.unit.workloads.conftest import make
 
 pytestmark = [

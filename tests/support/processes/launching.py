@@ -10,7 +10,7 @@ import pytest
 
 from perfkit.storage.run_folder import MANIFEST_NAME
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 BIN = Path(sys.executable).parent
 STUB_TORCH = ROOT / "tests" / "support" / "stub_torch"
 PYTHON = [sys.executable, "-m", "perfkit"]

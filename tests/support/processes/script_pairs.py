@@ -1,8 +1,8 @@
 """Runs a script by itself and under `perfkit run`, in processes forked after torch has been imported.
 
 Importing torch and its compiler takes many seconds, which every process of a matrix would spend again: here one process
-imports them, and forks once per run. `python -m tests.support.script_pairs` reads runs from stdin and writes results to
-stdout, as JSON.
+imports them, and forks once per run. `python -m tests.support.processes.script_pairs` reads runs from stdin and writes
+results to stdout, as JSON.
 """
 
 import json
@@ -15,7 +15,7 @@ import traceback
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.support.launching import LIMIT_S, ROOT, environment
+from tests.support.processes.launching import LIMIT_S, ROOT, environment
 
 
 class ScriptRun(NamedTuple):
@@ -35,7 +35,7 @@ def run_forked(runs: list[tuple[list[str], Path]]) -> list[ScriptRun]:
         runs: Arguments of `python`, or of `perfkit` if they begin with "run"; and a new folder to run in.
     """
     done = subprocess.run(
-        [sys.executable, "-m", "tests.support.script_pairs"],
+        [sys.executable, "-m", "tests.support.processes.script_pairs"],
         input=json.dumps([(arguments, str(folder)) for arguments, folder in runs]),
         env=environment(),
         capture_output=True,

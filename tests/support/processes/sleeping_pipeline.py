@@ -7,7 +7,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from tests.support.launching import LIMIT_S, PYTHON, ROOT, environment
+from tests.support.processes.launching import LIMIT_S, PYTHON, ROOT, environment
 
 SOURCE = '''
 import time

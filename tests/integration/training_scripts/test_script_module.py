@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.launching import PYTHON, execute
+from tests.support.processes.launching import PYTHON, execute
 
 SHOW = """
 import os, sys

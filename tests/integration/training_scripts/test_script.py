@@ -19,7 +19,7 @@ from perfkit.schema.manifest import RunManifest
 from perfkit.schema.run import RunReport
 from perfkit.storage.run_folder import MANIFEST_NAME, read_manifest
 from tests.integration.test_run import annotations, traces
-from tests.support.launching import (
+from tests.support.processes.launching import (
     BIN,
     LIMIT_S,
     MPIEXEC,
@@ -35,7 +35,7 @@ from tests.support.launching import (
     start,
 )
 
-SCRIPTS = Path(__file__).parent / "scripts"
+SCRIPTS = Path(__file__).parents[1] / "scripts"
 BEHAVE = str(SCRIPTS / "behave.py")
 TRAIN = str(SCRIPTS / "train.py")
 PLAIN_DDP = str(SCRIPTS / "plain_ddp.py")

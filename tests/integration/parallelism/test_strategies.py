@@ -21,7 +21,15 @@ import perfkit
 from perfkit.capture.mesh import lay_out
 from perfkit.schema.manifest import RunManifest
 from tests.integration.test_run import annotations, run_once, traces
-from tests.support.launching import LIMIT_S, MPIEXEC, NOT_THE_MACHINE, PYTHON, ROOT, environment, needs_mpiexec
+from tests.support.processes.launching import (
+    LIMIT_S,
+    MPIEXEC,
+    NOT_THE_MACHINE,
+    PYTHON,
+    ROOT,
+    environment,
+    needs_mpiexec,
+)
 from tests.unit.workloads.conftest import make
 
 STEPS, GLOBAL_BATCH, SAMPLES = 10, 16, 192

@@ -1,6 +1,6 @@
 """Records runs of several ranks one after the other, importing torch once for all: the ranks are forks.
 
-Usage: python -m tests.support.forked_runs RANKS "ARGUMENTS OF perfkit run" …
+Usage: python -m tests.support.processes.forked_runs RANKS "ARGUMENTS OF perfkit run" …
 """
 
 import importlib

@@ -12,7 +12,7 @@ import pytest
 
 import perfkit
 from perfkit.schema.run import RunReport
-from tests.support.launching import execute
+from tests.support.processes.launching import execute
 
 RANKS, MS = 8, 1_000_000
 MESH = {"pp": 2, "dp": 2, "tp": 2}
@@ -35,7 +35,7 @@ def record(folder: Path, *cases: list[str]) -> list[RunReport]:
         " ".join([*whole, *case, "--trace-dir", str(folder), "--name", f"case{number}"])
         for number, case in enumerate(cases)
     ]
-    done = execute([*REAL_TIME, sys.executable, "-m", "tests.support.forked_runs", str(RANKS), *texts])
+    done = execute([*REAL_TIME, sys.executable, "-m", "tests.support.processes.forked_runs", str(RANKS), *texts])
     assert done.returncode == 0, done.stderr
     return perfkit.analyze(folder).runs
 

@@ -1,0 +1,1 @@
+"""Other programs, run and recorded by perfkit."""

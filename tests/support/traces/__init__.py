@@ -1,0 +1,1 @@
+"""Traces made for tests, and what reads them independently of perfkit."""
