@@ -83,7 +83,7 @@ def classify_bottleneck(
     parts = [
         _share_sentence(bounding, shares, loading) + (details if bounding == loss else ""),
         *([_loss_sentence(loss, shares, loading) + details] if loss and loss != bounding else []),
-        *_profiler_sentence(loss, shares, profiler, cost),
+        *_profiler_sentence(loss, shares, profiler, cost, _mean_wall(ranks)),
     ]
     return Verdict(
         bound=_BOUNDS[bounding] if bounding else "none",
@@ -250,16 +250,27 @@ def _top_idle_cause(ranks: list[RankReport]) -> list[str]:
 
 
 def _profiler_sentence(
-    loss: Category | None, shares: dict[Category, float], profiler: float, cost: ProfilerCost | None
+    loss: Category | None, shares: dict[Category, float], profiler: float, cost: ProfilerCost | None, wall_ns: float
 ) -> list[str]:
     """Return what idle time may owe to the profiler, where idle time would otherwise be the largest loss."""
     idle = shares["overhead"]
-    if not profiler or cost is None or idle < max(_MIN_SHOWN_SHARE, *(shares[name] for name in _LOSSES)):
+    if cost is None or idle < max(_MIN_SHOWN_SHARE, *(shares[name] for name in _LOSSES)):
         return []
+    if not profiler:
+        return _possible_profiler_sentence(idle, wall_ns, cost)
     adds = f"the profiler adds {duration(cost.added_ns)} per step ({whole_percent(profiler)})"
     if loss == "overhead":
         return [f"{adds}, which may be part of it"]
     return [f"{whole_percent(idle)} is idle, but {adds}"]
+
+
+def _possible_profiler_sentence(idle: float, wall_ns: float, cost: ProfilerCost) -> list[str]:
+    """Return that idle time may be the profiler's, where its cost cannot be told from noise and may be most of it."""
+    most_ns = cost.interval_ns[1] if cost.interval_ns else 0
+    if most_ns < _MAJORITY * idle * wall_ns:
+        return []
+    part = "all" if most_ns >= idle * wall_ns else f"up to {duration(most_ns)} per step"
+    return [f"{part} of it may be the profiler's cost, which cannot be told from noise here"]
 
 
 def _top_collective(ranks: list[RankReport]) -> str:

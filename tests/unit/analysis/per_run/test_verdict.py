@@ -1,19 +1,23 @@
 """The verdict: measured shares, and `-bound` only of what takes nearly the whole step."""
 
 import pytest
+from msgspec.structs import replace
 
 from perfkit.analysis.per_run.verdict import classify_bottleneck
 from perfkit.schema.run import Verdict
 from tests.support.reports.report_builders import MS, make_cost, make_loading, make_rank, make_step
 
 
-def verdict_of(*, profiler: float = 0, loader: bool = True, **parts: float) -> Verdict:
-    """The verdict on a run whose steps have these parts (ms)."""
+def verdict_of(*, profiler: float = 0, at_most: float = 0, loader: bool = True, **parts: float) -> Verdict:
+    """The verdict on a run whose steps have these parts (ms); the profiler's cost is known, or only its bound."""
     none = {"compute": 0.0, "communication": 0.0, "memcpy": 0.0, "data_loading": 0.0, "overhead": 0.0}
     times = {name: round(value * MS) for name, value in (none | parts).items()}
     ranks = [make_rank(0, [make_step(number, **times, hidden=0) for number in range(3)])]
     wall = sum(times.values())
     cost = make_cost(wall - round(profiler * MS), wall) if profiler else None
+    if at_most:
+        noise = (-MS, round(at_most * MS))
+        cost = replace(make_cost(wall, wall), added_ns=None, ratio=None, interval_ns=noise, reason="noise")
     return classify_bottleneck(ranks, make_loading() if loader else None, None, None, cost)
 
 
@@ -66,6 +70,18 @@ def test_idle_time_that_may_all_be_the_profilers_is_no_loss() -> None:
     assert (alone.bound, alone.largest_loss) == ("compute", None)  # 66.8 of 81.9 ms at least
     # Without any idle time the profiler is not mentioned.
     assert "profiler" not in verdict_of(compute=60, communication=30, overhead=10, profiler=5).sentence
+
+
+def test_the_bound_of_a_cost_that_cannot_be_told_from_noise_is_said_where_it_decides() -> None:
+    unknown = "which cannot be told from noise here"
+    some = verdict_of(compute=60, overhead=40, at_most=30).sentence
+    assert some.endswith(f"40 %; up to 30.0 ms per step of it may be the profiler's cost, {unknown}")
+    assert (
+        f"all of it may be the profiler's cost, {unknown}" in verdict_of(compute=60, overhead=40, at_most=45).sentence
+    )
+    # Not where most of the idle time is not the profiler's, nor where idle time is not the largest loss.
+    assert "profiler" not in verdict_of(compute=60, overhead=40, at_most=19).sentence
+    assert "profiler" not in verdict_of(compute=60, communication=30, overhead=10, at_most=19).sentence
 
 
 def test_idle_time_may_be_an_unmarked_loader_unless_loading_was_seen() -> None:
