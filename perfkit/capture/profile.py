@@ -26,6 +26,7 @@ from perfkit.capture.recording.session import ProfilerOptions, Session
 from perfkit.capture.recording.throughput import StepWork
 from perfkit.capture.schedule import DEFAULT_SCHEDULE, Schedule
 from perfkit.errors import LaunchEnvironmentError
+from perfkit.schema.common import UNNAMED
 
 
 @contextmanager
@@ -33,8 +34,8 @@ def profile(
     folder: str | Path,
     *,
     schedule: str = DEFAULT_SCHEDULE,
-    workload: str = "custom",
-    source: str = "custom",
+    workload: str = UNNAMED,
+    source: str = UNNAMED,
     model: nn.Module | None = None,
     work: StepWork | None = None,
     device: str | torch.device | None = None,

@@ -16,7 +16,7 @@ from perfkit.insights.run_context import DimensionTime, RunContext, stragglers_o
 from perfkit.insights.sharding_rules import SHARDING_RULES
 from perfkit.insights.waiting import cause_of_waiting, speed_up_input
 from perfkit.scaling.points import oversubscribed as shared_cores
-from perfkit.schema.common import Category
+from perfkit.schema.common import UNNAMED, Category
 from perfkit.util.formatting import duration, escape_unprintable, format_percent, size, whole_percent
 
 MIN_SHARE: Final = 0.05
@@ -185,7 +185,7 @@ def _input(context: RunContext) -> InsightDraft | None:
         if context.load_ratio and context.load_ratio > 1.1
         else ""
     )
-    source = f" from {escape_unprintable(loads.source)}" if loads.source else ""
+    source = f" from {escape_unprintable(loads.source)}" if loads.source not in (None, UNNAMED) else ""
     evidence = {"exposed_share": context.share(exposed_ns), "median_load_ns": float(loads.median_ns)}
     if context.load_ratio:
         evidence["load_ratio"] = context.load_ratio

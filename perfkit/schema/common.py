@@ -10,6 +10,8 @@ CATEGORIES: Final[tuple[Category, ...]] = get_args(Category)
 MeasuredOn = Literal["plain", "recorded"]
 """Steps without the profiler, or recorded ones: profiled steps."""
 Severity = Literal["info", "warning", "error"]
+UNNAMED: Final = "custom"
+"""The workload or input of a program that does not name its own."""
 Nanoseconds = Annotated[int, Meta(description="nanoseconds")]
 
 

@@ -38,6 +38,7 @@ from perfkit.capture.recording.step_clock import step_clock
 from perfkit.capture.recording.trace_export import MOST_TABLE_BYTES, write_key_averages, write_trace
 from perfkit.capture.schedule import Schedule, step_kind
 from perfkit.phases import Phase, annotation
+from perfkit.schema.common import UNNAMED
 from perfkit.schema.manifest import Injection, StepKind
 from perfkit.schema.trace_header import HEADER_KEY, PerfkitHeader, RecordedPipeline
 from perfkit.storage.run_folder import file_stem
@@ -85,8 +86,8 @@ class Session:
         schedule: Schedule | None,
         *,
         options: ProfilerOptions | None = None,
-        workload: str = "custom",
-        source: str = "custom",
+        workload: str = UNNAMED,
+        source: str = UNNAMED,
         mesh: Mapping[str, int] | None = None,
         injections: Iterable[Injection] = (),
         recorders: Iterable[Recorder] = (),

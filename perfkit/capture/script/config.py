@@ -19,6 +19,7 @@ from perfkit.capture.shared_options import (
     WithStack,
 )
 from perfkit.errors import UsageError
+from perfkit.schema.common import UNNAMED
 
 
 class ScriptConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -42,7 +43,7 @@ class ScriptConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     trace_dir: TraceDir = "traces"
     name: RunName = None
     workload: Annotated[str, Meta(description="Name of the workload in reports [default: the script's name].")] = ""
-    source: Annotated[str, Meta(description="Name of the input source in reports.")] = "custom"
+    source: Annotated[str, Meta(description="Name of the input source in reports.")] = UNNAMED
     timeout: Annotated[
         str,
         Meta(description=f"{TIMEOUT}: at start-up, and while one writes a trace."),

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from perfkit.report.content import aggregates as sums
 from perfkit.report.content.document import FindingLine, KeyValue
-from perfkit.schema.common import Finding, Severity
+from perfkit.schema.common import UNNAMED, Finding, Severity
 from perfkit.schema.manifest import Injection, Throughput
 from perfkit.schema.run import ProfilerCost, RunReport
 from perfkit.util.formatting import MISSING, difference, duration, escape_unprintable, format_percent, ranges, rate
@@ -39,7 +39,7 @@ def _workload(run: RunReport) -> KeyValue | None:
         return None
     preset = run.config.get("preset") if run.config else None
     named = escape_unprintable(run.workload) + (f" ({escape_unprintable(str(preset))})" if preset else "")
-    if run.source is None or run.source == run.workload == "custom":
+    if run.source in (None, UNNAMED):
         return KeyValue("workload", named)
     return KeyValue("workload", f"{named}, input from {input_of(run)}")
 
@@ -47,7 +47,9 @@ def _workload(run: RunReport) -> KeyValue | None:
 def input_of(run: RunReport) -> str:
     """Return a run's data source, and how it was read if that is an option of the source."""
     config = run.config or {}
-    parts = [escape_unprintable(run.source or MISSING)]
+    loads = run.data_loading
+    source = run.source or (loads.source if loads else None)
+    parts = [MISSING if source in (None, UNNAMED) else escape_unprintable(source)]
     if run.source not in (None, "memory") and "read" in config:
         parts.append(escape_unprintable(str(config["read"])))
     if workers := config.get("num_workers"):

@@ -11,7 +11,7 @@ from perfkit.schema.aggregate import common_kind, step_time_ns, steps_ns
 from perfkit.schema.common import CATEGORIES, Category
 from perfkit.schema.report import Report
 from perfkit.schema.run import Bound, DataLoading, RunReport
-from perfkit.util.formatting import MISSING, duration, escape_unprintable, format_percent, format_percents, rate
+from perfkit.util.formatting import duration, escape_unprintable, format_percent, format_percents, rate
 
 _LIMITS: dict[Bound, Category] = {
     "compute": "compute",
@@ -92,7 +92,7 @@ def _input(runs: list[RunReport]) -> list[Table]:
 def _input_row(run: RunReport, loads: DataLoading) -> tuple[Cell, ...]:
     return (
         Cell(escape_unprintable(run.run)),
-        Cell(input_of(run) if run.source else escape_unprintable(loads.source or MISSING)),
+        Cell(input_of(run)),
         Cell(duration(loads.median_ns)),
         Cell(duration(loads.max_ns)),
         Cell(rate(loads.read_bytes_per_s, "B")),

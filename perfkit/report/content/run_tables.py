@@ -7,7 +7,7 @@ from perfkit.report.content import aggregates as sums
 from perfkit.report.content.dimensions import dimension_cell, dimension_column
 from perfkit.report.content.document import Cell, Column, Table
 from perfkit.report.content.kernel_names import collective_name
-from perfkit.schema.common import CATEGORIES, Category
+from perfkit.schema.common import CATEGORIES, UNNAMED, Category
 from perfkit.schema.manifest import FileBandwidth
 from perfkit.schema.rank import MemoryUse, RankReport, StepBreakdown
 from perfkit.schema.run import RunReport
@@ -213,6 +213,7 @@ def data_loading(run: RunReport) -> Table | None:
     loads = run.data_loading
     if loads is None or loads.count == 0:
         return None
+    source = loads.source or run.source
     where = f"rank {rank_label(loads.max_rank)}, step {step_label(loads.max_step)}"
     return Table(
         "Data loading",
@@ -228,7 +229,7 @@ def data_loading(run: RunReport) -> Table | None:
         ),
         [
             (
-                Cell(escape_unprintable(loads.source or run.source or MISSING)),
+                Cell(MISSING if source in (None, UNNAMED) else escape_unprintable(source)),
                 Cell(f"{loads.count:,}"),
                 Cell(duration(loads.median_ns)),
                 Cell(duration(loads.max_ns)),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from perfkit.report.charts.specs import Chart, PageCharts, axis, line, trend
 from perfkit.report.content.document import Cell, Column, Document, KeyValue, Section, Table
 from perfkit.report.content.run_facts import finding_lines
+from perfkit.schema.common import UNNAMED
 from perfkit.schema.history import ChangePoint, ConfigHistory, History, HistoryPoint
 from perfkit.util.formatting import MISSING, duration, escape_unprintable, format_percent, in_ms, percent_change, rate
 
@@ -60,7 +61,9 @@ def _titles(configs: Sequence[ConfigHistory]) -> list[str]:
 def _title(config: ConfigHistory) -> str:
     settings = config.settings
     ranks = f"{settings.get('ranks')} rank" + ("" if settings.get("ranks") == 1 else "s")
-    return ", ".join([str(settings.get("workload")), f"input from {settings.get('source')}", ranks])
+    source = settings.get("source")
+    described = [] if source in (None, UNNAMED) else [f"input from {source}"]
+    return ", ".join([str(settings.get("workload")), *described, ranks])
 
 
 def _value(value: Any) -> str:
