@@ -18,7 +18,6 @@ RUNS = {
     "sample-hdf5": ["--source", "hdf5", "--read", "per-sample"],
 }
 WIDTH = 100
-PICTURED_LINES = 62
 TRAIN = ["transformer", "--preset", "tiny", "-n", "2", "--threads", "1", "--steps", "60"]
 
 # Unlike rich's own template, this one fetches no font from the network.
@@ -64,7 +63,7 @@ def main() -> None:
 
 
 def draw(folder: str, target: Path) -> None:
-    """Draw the first lines of a report as in a terminal."""
+    """Draw the answer about a run as in a terminal."""
     from perfkit.pipeline.analyze import analyze
     from perfkit.report import reporter
     from perfkit.schema.report import Report
@@ -72,8 +71,8 @@ def draw(folder: str, target: Path) -> None:
     colours = Console(file=io.StringIO(), record=True, width=WIDTH, force_terminal=True, color_system="truecolor")
     shown = io.StringIO()
     shown.isatty = lambda: True  # type: ignore[method-assign]
-    reporter(Report, "rich").write(analyze(folder), shown, top=5)
-    colours.print(Text.from_ansi("\n".join(shown.getvalue().splitlines()[:PICTURED_LINES])))
+    reporter(Report, "summary").write(analyze(folder), shown, top=5)
+    colours.print(Text.from_ansi(shown.getvalue()))
     target.write_text(colours.export_svg(title=f"perfkit analyze {folder}", theme=MONOKAI, code_format=SVG))
 
 

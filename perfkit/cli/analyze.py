@@ -42,9 +42,10 @@ def analyze(
             "--format",
             metavar=f"<{'|'.join(format_names(Report))}>",
             callback=format_check(Report),
-            help="Output format; default: by the suffix of FILE, else `rich`.",
+            help="Output format; default: by the suffix of FILE, else `summary`.",
         ),
     ] = None,
+    full: Annotated[bool, typer.Option("--full", help="Print all tables, not only the answer.")] = False,
     output: Annotated[
         list[Path] | None,
         typer.Option(
@@ -55,12 +56,12 @@ def analyze(
         ),
     ] = None,
     html: Annotated[
-        bool | None,
+        bool,
         typer.Option(
-            "--html/--no-html",
-            help=f"Also write the page {PAGES}/NAME.html; default: if several runs are shown on the terminal.",
+            "--html",
+            help=f"Also write the page {PAGES}/NAME.html.",
         ),
-    ] = None,
+    ] = False,
     rank: Annotated[int | None, typer.Option(min=0, help="Rank of a trace that does not contain its rank.")] = None,
     step_marker: Annotated[
         str | None,
@@ -129,12 +130,15 @@ def analyze(
 
     \b
     perfkit analyze traces/                      all runs in a folder, compared
+    perfkit analyze traces/my-run --full         one run, with all tables
     perfkit analyze rank*.json.gz -o report.md   traces of other tools, report as markdown
     perfkit analyze traces/ -f json | jq .       as JSON (see `perfkit schema`)
     perfkit analyze traces/ --by compile         runs that differ in one option, compared
     perfkit analyze traces/ --forecast 64,128    throughput forecast for more ranks
     """  # noqa: D301  \b marks a paragraph that keeps its lines
-    files = _files(output or [STDOUT], name)
+    if full and (name or output):
+        raise UsageError("--full is for the terminal: -o FILE and -f FORMAT write everything without it")
+    files = _files(output or [STDOUT], "rich" if full else name)
     sizes = _sizes(forecast)
     # Imported late, so that `--help` and usage errors do not wait for numpy.
     from perfkit.cli.progress import bar
@@ -166,9 +170,8 @@ def analyze(
     written = ", ".join(str(path) for path, _ in files if path != STDOUT)
     if written and sys.stderr.isatty():
         write_stderr(f"perfkit: report: {written}")
-    implied = html is None and not output and name is None and len(report.runs) > 1
-    if html or implied:
-        _write_page(report, paths, top, implied)
+    if html:
+        _write_page(report, paths, top)
 
 
 def _sizes(text: str | None) -> list[int]:
@@ -179,19 +182,13 @@ def _sizes(text: str | None) -> list[int]:
     return sorted({int(part) for part in parts})
 
 
-def _write_page(report: Report, paths: list[str], top: int, implied: bool) -> None:
-    """Write the HTML page, named after the input, and print its path; if `implied`, a failure is only a message."""
+def _write_page(report: Report, paths: list[str], top: int) -> None:
+    """Write the HTML page, named after the input, and print its path."""
     name = report.runs[0].run if len(report.runs) == 1 else Path(os.path.commonpath(map(os.path.abspath, paths))).name
     page = Path(PAGES, f"{name.replace('/', '-') or 'report'}.html")
-    try:
-        _check_page(page)
-        write_files(report, [(page, reporter(Report, "html"))], top)
-    except StoreError as error:
-        if not implied:
-            raise
-        write_stderr(f"perfkit: page not written: {error}")
-    else:
-        write_stderr(f"perfkit: page: {page}")
+    _check_page(page)
+    write_files(report, [(page, reporter(Report, "html"))], top)
+    write_stderr(f"perfkit: page: {page}")
 
 
 def _check_page(page: Path) -> None:
@@ -218,4 +215,4 @@ def _reporter(path: Path, name: str | None) -> Reporter:
     """Return the reporter called `name`, else the one that the suffix of `path` selects."""
     if name is None and path.suffix:
         return reporter_for(Report, path)
-    return reporter(Report, name or "rich")
+    return reporter(Report, name or "summary")

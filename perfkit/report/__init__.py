@@ -71,6 +71,7 @@ _ARROW: Final = "exporters.parquet:require_pyarrow"
 
 FORMATS: Final[dict[type, dict[str, BuiltinReporter]]] = {
     Report: {
+        "summary": BuiltinReporter(Report, "renderers.answer:write", ()),
         "rich": BuiltinReporter(Report, _CONSOLE, (".txt",)),
         "json": BuiltinReporter(Report, _JSON, (".json",)),
         "markdown": BuiltinReporter(Report, _MARKDOWN, (".md", ".markdown")),

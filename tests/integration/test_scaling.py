@@ -28,7 +28,7 @@ def test_runs_of_one_and_two_ranks_are_a_weak_series(tmp_path: Path) -> None:
     (lost,) = series.lost
     lost_points = 100 * (one.factors.global_efficiency - two.factors.global_efficiency)
     assert lost.total == pytest.approx(lost_points, abs=1e-6)
-    shown = execute([*PYTHON, "analyze", str(tmp_path)])
+    shown = execute([*PYTHON, "analyze", str(tmp_path), "--full"])
     assert "Scaling: gpt weak (batch 4 per rank)" in shown.stdout
     out = tmp_path / "one.talp.json"
     assert execute([*PYTHON, "analyze", str(tmp_path / "gpt-2"), "-o", str(out)]).returncode == 0

@@ -25,7 +25,7 @@ FOOTNOTES = (
 MAX_WHOLE_RUNS = 8
 """With more runs than this, the tables of each run are left out."""
 
-_TONES: dict[Bound, Tone] = {"compute": "good", "none": "info", "unknown": "info"}
+TONES: dict[Bound, Tone] = {"compute": "good", "none": "info", "unknown": "info"}
 
 
 def document(report: Report, top: int) -> Document:
@@ -38,8 +38,8 @@ def document(report: Report, top: int) -> Document:
         notes.append(
             f"With more than {MAX_WHOLE_RUNS} runs the tables of each run are left out: analyze fewer runs to see them."
         )
-    advice = [_advice(insight, alone) for insight in report.insights]
-    return Document("perfkit report", comparison(report), sections, notes, advice, finding_lines(report.findings))
+    advised = [advice(insight, alone) for insight in report.insights]
+    return Document("perfkit report", comparison(report), sections, notes, advised, finding_lines(report.findings))
 
 
 def run_document(run: RunReport, top: int) -> Document:
@@ -47,7 +47,8 @@ def run_document(run: RunReport, top: int) -> Document:
     return document(Report(perfkit_version="", runs=[run]), top)
 
 
-def _advice(insight: Insight, alone: bool) -> InsightItem:
+def advice(insight: Insight, alone: bool) -> InsightItem:
+    """Return a recommendation; with several runs, it names its run."""
     saving = "" if insight.potential_saving_ns is None else f"up to {duration(insight.potential_saving_ns)} per step"
     where = "" if alone else f"{escape_unprintable(insight.run)}: "
     return InsightItem(f"{where}{insight.sentence}", insight.recommendation, saving)
@@ -82,7 +83,7 @@ def _section(run: RunReport, top: int, whole: bool, alone: bool) -> Section:
     return Section(
         title=escape_unprintable(run.run),
         headline=escape_unprintable(run.verdict.sentence),
-        tone=_TONES.get(run.verdict.bound, "warning"),
+        tone=TONES.get(run.verdict.bound, "warning"),
         summary=[table for table in first if table is not None],
         key_values=key_values(run),
         tables=[table for table in candidates if table is not None],

@@ -35,13 +35,19 @@ def key_values(run: RunReport) -> list[KeyValue]:
 
 
 def _workload(run: RunReport) -> KeyValue | None:
+    described = described_workload(run)
+    return KeyValue("workload", described) if described else None
+
+
+def described_workload(run: RunReport) -> str:
+    """Return what ran and where its input came from; empty for a foreign trace."""
     if run.workload is None:
-        return None
+        return ""
     preset = run.config.get("preset") if run.config else None
     named = escape_unprintable(run.workload) + (f" ({escape_unprintable(str(preset))})" if preset else "")
     if run.source in (None, UNNAMED):
-        return KeyValue("workload", named)
-    return KeyValue("workload", f"{named}, input from {input_of(run)}")
+        return named
+    return f"{named}, input from {input_of(run)}"
 
 
 def input_of(run: RunReport) -> str:
@@ -64,18 +70,31 @@ def _ranks(run: RunReport) -> KeyValue:
     named = [f"{word} {ranges(known)}"] if known and len(known) < run.world_size else []
     named += [f"{unknown} of unknown rank"] if unknown else []
     which = f" ({', '.join(named)})" if named else ""
-    hosts = {r.host for r in run.ranks if r.host}
-    world = f" of {run.world_size}" if len(run.ranks) <= run.world_size else ""
+    tone = "warning" if len(run.ranks) < run.world_size else "plain"
+    return KeyValue("ranks", ", ".join([f"{_ranks_of_world(run)}{which}", *_devices(run)]), tone)  # type: ignore[arg-type]
+
+
+def described_ranks(run: RunReport) -> str:
+    """Return how many ranks ran, on what."""
+    is_part = len(run.ranks) < run.world_size
+    ranks = f"rank{'' if len(run.ranks) == 1 and not is_part else 's'}"
+    counted = f"{_ranks_of_world(run) if is_part else len(run.ranks)} {ranks}"
+    return ", ".join([counted, *_devices(run)])
+
+
+def _ranks_of_world(run: RunReport) -> str:
     if any(finding.code == "world_size_unknown" for finding in run.findings):
-        world = " of unknown"
-    parts = [
-        f"{len(run.ranks)}{world}{which}",
+        return f"{len(run.ranks)} of unknown"
+    return f"{len(run.ranks)} of {run.world_size}" if len(run.ranks) <= run.world_size else f"{len(run.ranks)}"
+
+
+def _devices(run: RunReport) -> list[str]:
+    hosts = {r.host for r in run.ranks if r.host}
+    return [
         *sorted({r.device for r in run.ranks}),
         *sorted({escape_unprintable(r.backend) for r in run.ranks if r.backend}),
         *([f"{len(hosts)} hosts"] if len(hosts) > 1 else []),
     ]
-    tone = "warning" if len(run.ranks) < run.world_size else "plain"
-    return KeyValue("ranks", ", ".join(parts), tone)  # type: ignore[arg-type]
 
 
 def _waiting(run: RunReport) -> KeyValue | None:
@@ -143,7 +162,7 @@ def _state(run: RunReport) -> list[KeyValue]:
 
 
 def _warnings(run: RunReport) -> list[KeyValue]:
-    counts = Counter(f.severity for f in _findings_beyond_verdict(run))
+    counts = Counter(f.severity for f in findings_beyond_verdict(run))
     serious = [f"{counts[s]} {s}{'s' if counts[s] > 1 else ''}" for s in ("error", "warning") if counts[s]]
     if not serious:
         return []
@@ -153,7 +172,7 @@ def _warnings(run: RunReport) -> list[KeyValue]:
 
 def findings(run: RunReport) -> list[FindingLine]:
     """Return the findings of a run, except the one that its verdict reports."""
-    return finding_lines(_findings_beyond_verdict(run))
+    return finding_lines(findings_beyond_verdict(run))
 
 
 def finding_lines(findings: Iterable[Finding]) -> list[FindingLine]:
@@ -174,7 +193,8 @@ def finding_lines(findings: Iterable[Finding]) -> list[FindingLine]:
     ]
 
 
-def _findings_beyond_verdict(run: RunReport) -> list[Finding]:
+def findings_beyond_verdict(run: RunReport) -> list[Finding]:
+    """Return the findings of a run, except the one that its verdict reports."""
     in_verdict = "straggler" if run.verdict.bound == "imbalance" else None
     return [finding for finding in run.findings if finding.code != in_verdict]
 

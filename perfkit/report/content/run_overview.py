@@ -35,12 +35,13 @@ def comparison(report: Report) -> list[Table]:
     # A scaling series has its own efficiency table, and a comparison by source its own input table.
     in_series = multi_run is not None and any(point.factors for series in multi_run.series for point in series.points)
     by_source = multi_run is not None and any(one.option == "source" for one in multi_run.option_comparisons)
-    tables = [_steps(runs), None if in_series else efficiency(runs), *([] if by_source else _input(runs))]
+    tables = [steps_table(runs), None if in_series else efficiency(runs), *([] if by_source else _input(runs))]
     several = [*strategies(multi_run.strategy_comparisons), *scaling(multi_run)] if multi_run else []
     return [*(table for table in tables if table), *several]
 
 
-def _steps(runs: list[RunReport]) -> Table:
+def steps_table(runs: list[RunReport]) -> Table:
+    """Return the step time of each run and where it goes."""
     plain = common_kind(runs) == "plain"
     return Table(
         "Runs (median step, each as long as on its slowest rank; mean exposed shares)",

@@ -55,7 +55,8 @@ def _bar(fraction: float) -> str:
     return "█" * round(BAR_CELLS * fraction) or ("▏" if fraction > 0 else "")
 
 
-def _row_label(category: Category, run: RunReport) -> str:
+def row_label(category: Category, run: RunReport) -> str:
+    """Return what a category is called in a run."""
     devices = {rank.device for rank in run.ranks}
     if category == "overhead" and len(devices) == 1:
         return _IDLE.get(devices.pop(), LONG[category])
@@ -74,7 +75,7 @@ def breakdown(run: RunReport) -> Table | None:
         active = total[i] if i < len(total) else None
         rows.append(
             (
-                Cell(_row_label(category, run)),
+                Cell(row_label(category, run)),
                 Cell(duration(exposed[i] / len(steps))),
                 Cell(format_percents(exposed)[i]),
                 Cell(duration(None if active is None else active / len(steps))),

@@ -69,6 +69,16 @@ def scaling(multi_run: MultiRunSummary) -> list[Table]:
     ]
 
 
+def main_tables(multi_run: MultiRunSummary) -> list[Table]:
+    """Return the table that answers first of each series and comparison, and the forecasts."""
+    series = [table for one in multi_run.series for table in (_points(one), _forecasts(one)) if table]
+    options = dict.fromkeys(comparison.option for comparison in multi_run.option_comparisons)
+    return series + [
+        _option_tables(option, [one for one in multi_run.option_comparisons if one.option == option])[0]
+        for option in options
+    ]
+
+
 def _series(series: ScalingSeries) -> list[Table]:
     tables = [
         _points(series),

@@ -52,7 +52,7 @@ def _draw(doc: Document, stream: TextIO, width: int | None) -> None:
     console = Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
     console.width = max(MIN_WIDTH, console.width)
     for table in doc.comparison:
-        _draw_table(table, console)
+        draw_table(table, console)
     _draw_findings(doc.findings, console)
     for section in doc.sections:
         _draw_section(section, console)
@@ -67,10 +67,10 @@ def _draw_section(section: Section, console: Console) -> None:
     console.print(Text(section.headline, style=f"bold {STYLES[section.tone]}"))
     console.print()
     for table in section.summary:
-        _draw_table(table, console)
+        draw_table(table, console)
     _draw_facts(section.key_values, console)
     for table in section.tables:
-        _draw_table(table, console)
+        draw_table(table, console)
     _draw_findings(section.findings, console)
 
 
@@ -114,7 +114,8 @@ def _draw_advice(advice: Sequence[InsightItem], console: Console) -> None:
     console.print()
 
 
-def _draw_table(table: Table, console: Console) -> None:
+def draw_table(table: Table, console: Console) -> None:
+    """Draw a table as wide as the console allows."""
     notes_beside = _fits(table, console.width)
     widths = _widths(table, console.width, notes_beside)
     notes = _note_widths(table) if notes_beside else [None] * len(widths)

@@ -26,9 +26,18 @@ def trace(real_traces: Path) -> str:
 def test_terminal_is_the_default(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["analyze", trace]) == 0
     shown = capsys.readouterr().out
+    assert "1 of 300 ranks, cpu, gloo" in shown
+    assert len(shown.splitlines()) <= 24
+    assert "\x1b" not in shown
+
+
+def test_full_prints_all_tables(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["analyze", trace, "--full"]) == 0
+    shown = capsys.readouterr().out
     assert "Where the step's time goes" in shown
     assert "1 of 300 (rank 34)" in shown
-    assert "\x1b" not in shown
+    assert main(["analyze", trace, "--full", "-f", "json"]) == 2
+    assert "--full is for the terminal" in capsys.readouterr().err
 
 
 def test_json_on_stdout_is_valid(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -72,7 +81,7 @@ def test_options_reach_the_analysis(real_traces: Path, tmp_path: Path) -> None:
 
 
 def test_top_limits_the_ranked_tables(real_traces: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["analyze", str(real_traces / "gpu-dlrm-2of128"), "--top", "1"]) == 0
+    assert main(["analyze", str(real_traces / "gpu-dlrm-2of128"), "--full", "--top", "1"]) == 0
     shown = capsys.readouterr().out
     assert re.search(r"198 more, [0-9.]+ m?s in total", shown)
     table = shown[shown.index("\nCollectives across ranks") : shown.index("\nFindings\n")]

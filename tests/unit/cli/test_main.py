@@ -110,7 +110,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["run", "gptt"], "No such command 'gptt'. Did you mean 'gpt'?"),
         (["analyze"], "Missing argument 'PATH'"),
         (["analyze", "--fromat", "csv", "x"], "Possible options: --forecast, --format"),
-        (["analyze", "x", "-f", "xml"], "'xml' is not one of rich, json, markdown, csv"),
+        (["analyze", "x", "-f", "xml"], "'xml' is not one of summary, rich, json, markdown, csv"),
         (["analyze", "x", "--step-marker", "("], "is not a regular expression"),
         (["analyze", "x", "--top", "0"], "--top"),
         (["analyze", "x", "-o", "report.xls"], "unknown output format"),

@@ -73,6 +73,10 @@ def test_a_folder_of_runs_is_a_series(runs: Path, capsys: pytest.CaptureFixture[
     assert main(["analyze", str(runs)]) == 0
     shown = capsys.readouterr().out
     assert "Scaling: gpt weak (batch 16 per rank)" in shown
+    assert "error  lost: run_failed: the run failed (rank 3: killed)" in shown
+    assert "Gustafson" not in shown
+    assert main(["analyze", str(runs), "--full"]) == 0
+    shown = capsys.readouterr().out
     assert "lost failed: the run failed (rank 3: killed)" in shown
     assert "Gustafson" in shown
 

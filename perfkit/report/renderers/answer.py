@@ -1,0 +1,181 @@
+"""Draws the short answer of a report on the terminal, on about one screen."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from io import StringIO
+from typing import Final, NamedTuple, TextIO
+
+from rich.console import Console
+from rich.text import Text
+
+from perfkit.report.content.answer import Answer, Part, RunAnswer, answer
+from perfkit.report.content.document import FindingLine, InsightItem, Table
+from perfkit.report.content.kernel_names import shorten
+from perfkit.report.renderers.console import MIN_WIDTH, STYLES, draw_table
+from perfkit.schema.common import Category
+from perfkit.schema.report import Report
+
+SCREEN: Final = 24
+"""Most lines of the answer about one run, at 80 columns."""
+FURTHER: Final = 12
+"""Most lines for each further run."""
+_MOST_ROWS: Final = 40
+
+_UNBROKEN: Final = "\ue000"
+"""Stands for a space at which a line is not broken: rich breaks at a no-break space too."""
+_QUANTITY: Final = re.compile(r"\d (?=%|[nµm]?s\b|[kMGT]?B\b)[^ ]+")
+
+_FILL: Final[dict[Category, tuple[str, str]]] = {
+    "compute": ("█", "green"),
+    "communication": ("▓", "cyan"),
+    "memcpy": ("▚", "magenta"),
+    "data_loading": ("▒", "blue"),
+    "overhead": ("░", "yellow"),
+}
+"""Character and colour of each category in the bar: it is read without colours too."""
+
+
+def write(report: Report, stream: TextIO, *, top: int, width: int | None = None) -> None:  # noqa: ARG001  no tables
+    """Draw the short answer of `report` on `stream`; `width` is in columns, None for that of the terminal."""
+    console = Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
+    console.width = max(MIN_WIDTH, console.width)
+    found = answer(report)
+    tables = [_shortened(table) for table in found.tables]
+    runs = [list(_run_lines(run, console, _space(found))) for run in found.runs]
+    room = SCREEN + FURTHER * max(len(runs) - 1, 0) - sum(map(len, runs))
+    room -= _height(tables, console.width) if runs else 0
+    _print((line for run in runs for line in run), console)
+    for table in tables:
+        draw_table(table, console)
+    _print(_closing_lines(found, console, room), console)
+
+
+def _print(lines: Iterable[Text], console: Console) -> None:
+    for line in lines:
+        console.print(line, no_wrap=True, overflow="ellipsis", crop=True)
+
+
+def _height(tables: Sequence[Table], width: int) -> int:
+    drawn = Console(file=StringIO(), width=width, highlight=False)
+    for table in tables:
+        draw_table(table, drawn)
+    return drawn.file.getvalue().count("\n") if isinstance(drawn.file, StringIO) else 0
+
+
+class _Space(NamedTuple):
+    """Lines that a run's parts may take."""
+
+    facts: int
+    headline: int
+    late: int
+    doubts: int
+    is_loose: bool
+    """Whether an empty line stands before the bar."""
+
+
+def _space(found: Answer) -> _Space:
+    if len(found.runs) == 1:
+        return _Space(facts=2, headline=4, late=2, doubts=3, is_loose=True)
+    if not found.tables:
+        return _Space(facts=2, headline=3, late=2, doubts=1, is_loose=False)
+    return _Space(facts=1, headline=3, late=0, doubts=1, is_loose=False)
+
+
+def _shortened(table: Table) -> Table:
+    left = len(table.rows) - _MOST_ROWS
+    if left <= 0:
+        return table
+    return replace(table, rows=table.rows[:_MOST_ROWS], remark=f"{left} more runs: see --full. {table.remark}")
+
+
+def _run_lines(run: RunAnswer, console: Console, space: _Space) -> Iterator[Text]:
+    """Yield at most 17 lines about a run, 12 if it is one of several."""
+    title = shorten(run.title, console.width - 8)
+    yield Text.assemble((f"{title} ", "bold"), ("─" * (console.width - len(title) - 1), "dim"))
+    legend = list(_wrapped(_legend(run.parts), console, 2))
+    yield from _wrapped(Text(run.facts, style="dim"), console, space.facts)
+    headline = Text(run.headline, f"bold {STYLES[run.tone]}")
+    yield from _wrapped(headline, console, space.headline + 1 - max(len(legend), 1))
+    if run.parts:
+        yield from [Text()] * space.is_loose
+        yield _bar(run.parts, console.width)
+        yield from legend
+    if run.late and space.late:
+        yield from _wrapped(Text(run.late[0].upper() + run.late[1:] + "."), console, space.late)
+    yield from _doubts(run.doubts, space.doubts)
+    yield Text()
+
+
+def _closing_lines(found: Answer, console: Console, room: int) -> Iterator[Text]:
+    """Yield what to do, as far as there is room for it, and where to look next."""
+    doubts = list(_doubts(found.doubts, 4))
+    doubts += [Text()] * bool(doubts)
+    yield from doubts
+    more = [part for line in found.more for part in _wrapped(Text(line, style="dim"), console, 2)]
+    yield from _advice(found.advice, console, room - len(doubts) - len(more))
+    yield from more
+
+
+def _advice(items: Sequence[InsightItem], console: Console, room: int) -> Iterator[Text]:
+    """Yield the recommendations that fit into `room` lines, the first one cut if need be."""
+    left = room - 1  # an empty line after them
+    for number, item in enumerate(items, 1):
+        text = Text(item.text)
+        text.append(f" → {item.recommendation}", style="bold")
+        text.append(f" ({item.potential_saving})" if item.potential_saving else "", style="dim")
+        lines = list(_wrapped(text, console, max(left, 2) if number == 1 else 99, indent=f"{number}. "))
+        if number > 1 and len(lines) > left:
+            break
+        yield from lines
+        left -= len(lines)
+    if items:
+        yield Text()
+
+
+def _doubts(findings: Sequence[FindingLine], most: int) -> Iterator[Text]:
+    """Yield errors and warnings, one line each."""
+    shown = findings[: most if len(findings) <= most else most - 1]
+    for finding in shown:
+        yield Text.assemble((finding.severity, STYLES[finding.severity]), f"  {finding.text}")
+    if left := len(findings) - len(shown):
+        worst = findings[len(shown)].severity
+        plural = "s" if left > 1 else ""
+        others = "more " if shown else ""
+        yield Text(f"{left} {others}{'errors or warnings' if left > 1 else worst + plural}: see --full", STYLES[worst])
+
+
+def _bar(parts: Sequence[Part], width: int) -> Text:
+    """Return the step as one bar: each category gets cells by its share, at least one."""
+    room = width - len(parts)
+    ends = [round(room * sum(part.share for part in parts[: number + 1])) for number in range(len(parts))]
+    cells = [end - start + 1 for start, end in zip([0, *ends], ends, strict=False)]
+    bar = Text()
+    for part, count in zip(parts, cells, strict=True):
+        fill, style = _FILL[part.category]
+        bar.append(fill * count, style=style)
+    return bar
+
+
+def _legend(parts: Iterable[Part]) -> Text:
+    legend = Text()
+    for part in parts:
+        fill, style = _FILL[part.category]
+        legend.append("   " if legend else "")
+        legend.append(fill, style=style)
+        legend.append(f" {part.label} {part.percent}".replace(" ", _UNBROKEN))
+    return legend
+
+
+def _wrapped(text: Text, console: Console, most: int, indent: str = "") -> Iterator[Text]:
+    """Yield a text's lines, at most `most`, the last one cut; `indent` stands before the first."""
+    whole = text.copy()
+    whole.plain = _QUANTITY.sub(lambda found: found[0].replace(" ", _UNBROKEN), whole.plain)
+    lines = list(whole.wrap(console, console.width - len(indent) - 1))
+    for number, line in enumerate(lines[:most]):
+        line.plain = line.plain.replace(_UNBROKEN, " ")
+        line.rstrip()
+        if number == most - 1 and len(lines) > most:
+            line.truncate(console.width - len(indent) - 3)
+            line.append(" …")
+        yield Text.assemble(indent if number == 0 else " " * len(indent), line)

@@ -1,0 +1,114 @@
+"""The short answer: one screen for one run, and what stands on it."""
+
+import io
+
+import pytest
+from msgspec.structs import replace
+from rich.cells import cell_len
+
+from perfkit.report.renderers import answer
+from perfkit.schema.common import Finding
+from perfkit.schema.report import Insight, Report
+from perfkit.schema.run import RunReport
+from tests.support.reports.report_builders import MS, make_foreign_run, make_rank, make_report, make_run, make_step
+from tests.unit.report.test_golden import REPORTS
+
+LONG = "a sentence that goes on for very long " * 30
+
+
+def drawn(report: Report, width: int = 80) -> str:
+    stream = io.StringIO()
+    answer.write(report, stream, top=10, width=width)
+    return stream.getvalue()
+
+
+def insight(number: int, sentence: str = "time is lost") -> Insight:
+    return Insight(
+        rule=f"rule_{number}",
+        run="run",
+        sentence=f"{sentence} for reason {number}",
+        evidence={},
+        recommendation=f"do {number}",
+        potential_saving_ns=number * 1e6,
+    )
+
+
+def finding(severity: str, message: str, code: str = "some_code") -> Finding:
+    return Finding(code=code, severity=severity, message=message)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("width", [80, 100, 200])
+@pytest.mark.parametrize("name", REPORTS)
+def test_no_line_is_wider_than_the_terminal(name: str, width: int) -> None:
+    assert max(cell_len(line) for line in drawn(REPORTS[name], width).splitlines()) <= width
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_one_screen_and_little_for_each_further_run_however_long_everything_is(count: int) -> None:
+    doubts = [finding("error", f"{number} {LONG}") for number in range(5)] + [finding("warning", LONG)]
+    run = make_run(LONG, workload=LONG, findings=doubts)
+    run = replace(run, verdict=replace(run.verdict, sentence=LONG))
+    report = replace(make_report(*[run] * count), insights=[insight(number, LONG) for number in range(5)])
+    assert len(drawn(report).splitlines()) <= 24 + 12 * (count - 1)
+
+
+def test_what_stands_on_the_screen() -> None:
+    run = make_run("fast", findings=[finding("warning", "the clock jumped"), finding("info", "all is well")])
+    shown = drawn(replace(make_report(run), insights=[insight(1), insight(2), insight(3), insight(4)]))
+    assert shown.startswith("fast ─")
+    assert " ".join(shown.split()).count(run.verdict.sentence[:40]) == 1
+    assert "warning  some_code: the clock jumped" in shown
+    assert "all is well" not in shown
+    assert "1. time is lost for reason 1 → do 1 (up to 1.00 ms per step)" in shown
+    assert "3. time is lost" in shown
+    assert "4. time is lost" not in shown
+    assert "add --full" in shown
+    assert "Timeline: perfkit view " in shown
+
+
+def of_parts(**parts: float) -> RunReport:
+    none = {"compute": 0, "communication": 0, "memcpy": 0, "data_loading": 0, "overhead": 0, "hidden": 0}
+    step = make_step(3, **none | {name: round(ms * MS) for name, ms in parts.items()})
+    return make_foreign_run(ranks=[make_rank(0, [step])])
+
+
+def bar(shown: str) -> str:
+    return next(line for line in shown.splitlines() if set(line) <= set("█▓▚▒░") and line)
+
+
+def test_the_bar_is_as_wide_as_the_screen_and_shows_shares() -> None:
+    shown = drawn(make_report(of_parts(compute=75, overhead=24.9, memcpy=0.1)))
+    assert len(bar(shown)) == 80
+    assert bar(shown).count("█") == pytest.approx(60, abs=1)
+    assert bar(shown).count("▚") == 1  # what is there is seen
+    assert "█ compute 75.0 %" in shown
+    assert "communication" not in shown.split("█ compute")[1].splitlines()[0]
+    assert len(bar(drawn(make_report(of_parts(compute=1)), 200))) == 200
+
+
+def test_figures_keep_their_units_on_the_line() -> None:
+    run = make_run()
+    words = "x" * 74
+    run = replace(run, verdict=replace(run.verdict, sentence=f"{words} 1234 % of it"))
+    assert "\n1234 % of it" in drawn(make_report(run))
+
+
+def test_what_is_cut_says_so() -> None:
+    report = replace(make_report(make_run(findings=[finding("error", "bad", f"code_{n}") for n in range(9)])))
+    assert "7 more errors or warnings: see --full" in drawn(report)
+
+
+def test_many_runs_are_a_table() -> None:
+    runs = [make_run(f"run-{number}", findings=[]) for number in range(60)]
+    runs[7] = replace(runs[7], findings=[finding("error", "it broke")])
+    shown = drawn(make_report(*runs))
+    assert "run-39" in shown
+    assert "run-40" not in shown
+    assert "20 more runs: see --full" in shown
+    assert "error  run-7: some_code: it broke" in shown
+
+
+def test_the_slowest_step_is_named_with_its_command() -> None:
+    steps = [make_step(4), make_step(5, overhead=900 * MS)]
+    run = make_run("r", path="traces/my run", ranks=[make_rank(0), make_rank(1, steps, traces=["rank1.json"])])
+    assert "perfkit view 'traces/my run/rank1.json'  (step 5 is the slowest)" in drawn(make_report(run), 200)
