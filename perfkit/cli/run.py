@@ -17,6 +17,7 @@ from perfkit.capture.distributed.launcher_env import FAILURE_GRACE_S, detect_ran
 from perfkit.capture.lifecycle.local_launch import is_child, launch, refuse_inside_launcher
 from perfkit.capture.script.module_run import ModuleName
 from perfkit.cli import script
+from perfkit.cli.run_end import print_end
 from perfkit.cli.run_options import application, check_packages, load_workload, make_job
 from perfkit.cli.script import is_script, module_in, split, with_hint
 from perfkit.cli.typer_app import App
@@ -43,6 +44,20 @@ _RANKS: Final = Parameter(
             metavar="N",
             rich_help_panel="Run",
             help="Start N ranks on this host [default: the ranks of mpiexec, torchrun or srun, else one].",
+        ),
+    ],
+)
+
+_REPORT: Final = Parameter(
+    "report",
+    Parameter.KEYWORD_ONLY,
+    default=None,
+    annotation=Annotated[
+        bool,
+        typer.Option(
+            "--report/--no-report",
+            rich_help_panel="Run",
+            help="Print the answer of perfkit analyze at the end [default: --report].",
         ),
     ],
 )
@@ -79,7 +94,7 @@ class Workloads(TyperGroup):
         name, _, rest = super().resolve_command(ctx, args)
         with exit_on_sigint():  # a plug-in may import torch
             workload = load_workload(str(name))
-            return name, get_command(application(workload, rest, partial(_start, workload), [_RANKS])), rest
+            return name, get_command(application(workload, rest, partial(_start, workload), [_RANKS, _REPORT])), rest
 
     def invoke(self, ctx: Any) -> Any:
         """Run the workload's command.
@@ -116,13 +131,15 @@ def run() -> None:
 
 
 def _start(workload: "WorkloadType", call: "Call", given: dict[str, Any]) -> None:
-    ranks = given.pop("ranks", None)
+    ranks, with_report = given.pop("ranks", None), given.pop("report", True)
     job = make_job(workload, given)
     check_packages(job)
     if ranks is None or is_child():
         with exit_on_sigint():  # torch is imported
             from perfkit.capture.training.worker import run_rank
-        run_rank(job, call.debug)
+        folder = run_rank(job, call.debug)
+        if folder is not None:
+            print_end(folder, with_answer=with_report and job.run.profile)
     else:
         refuse_inside_launcher()
         job.run.check_world(ranks)

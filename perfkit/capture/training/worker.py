@@ -4,7 +4,6 @@ The model is wrapped in DDP even on a single rank, so that a run on one rank is 
 comparison of the two shows communication.
 """
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -41,13 +40,15 @@ from perfkit.capture.training.strategies import STRATEGIES
 from perfkit.capture.training.trainer import Input, Trainer
 from perfkit.errors import UsageError
 from perfkit.schema.manifest import Compiled, FileBandwidth, StepKind
-from perfkit.util.formatting import escape_unprintable
 from workloads.base import DataSpec
 from workloads.data.loader import make_loader
 
 
-def run_rank(job: Job, debug: bool = False) -> None:
+def run_rank(job: Job, debug: bool = False) -> Path | None:
     """Run one rank of `job`; all ranks call it.
+
+    Returns:
+        The run's folder on rank 0, None on the others.
 
     Raises:
         PerfkitError: The run failed, with a single rank. Of several, the first that fails prints the error, and all
@@ -70,9 +71,7 @@ def run_rank(job: Job, debug: bool = False) -> None:
             ranks.run_on_all(lambda: collect_log(folder, info.rank))
         _train(job, ranks, topology, folder, guard)
         watchdog.dismiss()
-    if info.rank == 0:
-        shown = escape_unprintable(str(folder))
-        sys.stdout.write(f"{shown}: done; to see where the time went: perfkit analyze {shown}\n")
+    return folder if info.rank == 0 else None
 
 
 def _check_options(job: Job, ranks: ProcessRankGroup) -> None:

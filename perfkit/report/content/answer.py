@@ -6,7 +6,6 @@ from pathlib import Path
 from shlex import quote
 from typing import Final
 
-from perfkit.analysis.cross_rank.straggler_sentences import stragglers_sentence
 from perfkit.report.content import aggregates as sums
 from perfkit.report.content.document import FindingLine, InsightItem, Table, Tone
 from perfkit.report.content.report import TONES, advice
@@ -139,7 +138,7 @@ def _late(run: RunReport) -> str:
     if compared is None or run.verdict.bound == "imbalance":
         return ""
     if compared.stragglers:
-        return stragglers_sentence(compared.stragglers, compared.stragglers_gain_ns)
+        return next((escape_unprintable(one.message) for one in run.findings if one.code == "straggler"), "")
     whole = compared.waits_known and len(run.ranks) == run.world_size > 1
     return "no rank is late beyond chance" if whole else ""
 
@@ -147,7 +146,8 @@ def _late(run: RunReport) -> str:
 def _more(runs: Sequence[RunReport]) -> list[str]:
     """Return where to look next: options of the same command, and the trace of the slowest step."""
     slowest = _slowest(runs)
-    options = "All tables: add --full   A page with charts: add -o report.html"
+    command = f"perfkit analyze {quote(escape_unprintable(runs[0].path))} --full" if len(runs) == 1 else "add --full"
+    options = f"All tables: {command}   A page with charts: -o report.html"
     return [options, slowest] if slowest else [options]
 
 
