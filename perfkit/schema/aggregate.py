@@ -14,11 +14,11 @@ from typing import Final, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from perfkit.schema.common import MeasuredOn
+from perfkit.schema.common import CATEGORIES, MeasuredOn
 from perfkit.schema.manifest import RankRecord, StepKind
 from perfkit.schema.per_rank.idle import IdleCause, IdleTime
 from perfkit.schema.per_rank.sharding import OTHER_LAYERS, IssuedCollectives, ParameterGathers, ShardedParameters
-from perfkit.schema.rank import CollectiveStat, MemoryUse, OperatorStat, PhaseStat, RankReport
+from perfkit.schema.rank import CollectiveStat, ExposedNs, MemoryUse, OperatorStat, PhaseStat, RankReport
 from perfkit.schema.run import RunReport, StepTimes
 
 MOST_PHASES: Final = 100
@@ -103,6 +103,13 @@ def add_operators(rows: Iterable[OperatorStat]) -> list[OperatorStat]:
     return sorted(added, key=lambda row: (-row.total_ns, row.name))
 
 
+def _add_exposed(parts: Sequence[ExposedNs | None]) -> ExposedNs | None:
+    known = [part for part in parts if part is not None]
+    if len(known) < len(parts):
+        return None
+    return ExposedNs(**{category: sum(getattr(part, category) for part in known) for category in CATEGORIES})
+
+
 def add_phases(rows: Iterable[PhaseStat]) -> list[PhaseStat]:
     """Return one row per name, largest time first."""
     groups: dict[str, list[PhaseStat]] = defaultdict(list)
@@ -116,6 +123,7 @@ def add_phases(rows: Iterable[PhaseStat]) -> list[PhaseStat]:
             count=sum(row.count for row in group),
             total_ns=sum(row.total_ns for row in group),
             max_ns=max(row.max_ns for row in group),
+            exposed_ns=_add_exposed([row.exposed_ns for row in group]),
         )
         for name, group in groups.items()
     ]

@@ -72,6 +72,8 @@ class PhaseStat(Struct, frozen=True, kw_only=True, gc=False):
     total_ns: int
     """Summed durations; nested phases count in both."""
     max_ns: int
+    exposed_ns: ExposedNs | None = None
+    """Their time by category; None on ranks with a device, which works on while the host goes through its phases."""
 
 
 class CollectiveStat(Struct, frozen=True, kw_only=True, gc=False):

@@ -7,8 +7,9 @@ from typing import Final
 from msgspec.structs import replace
 
 from perfkit.phases import PREFIX
+from perfkit.schema.common import Category
 from perfkit.schema.cross_rank import Straggler
-from perfkit.schema.rank import RankReport
+from perfkit.schema.rank import PhaseStat, RankReport
 
 _NO_STAGES: Final[Mapping[int, int]] = {}
 _LEAST_SHARE: Final = 0.5
@@ -27,19 +28,28 @@ def name_phases(
         ranks: all ranks of the run.
         stage_of: stage of each rank of a pipeline: the phases of others are not compared.
     """
-    means = {rank.rank: _mean_phases(rank) for rank in ranks if rank.rank is not None}
+    by_rank = {rank.rank: rank for rank in ranks if rank.rank is not None}
     late = {row.rank for row in stragglers}
 
     def prompt(row: Straggler) -> list[dict[str, float]]:
         stage = stage_of.get(row.rank)
-        return [phases for rank, phases in means.items() if rank not in late and stage_of.get(rank) == stage]
+        others = (own for rank, own in by_rank.items() if rank not in late and stage_of.get(rank) == stage)
+        return [_mean_phases(rank, row.category) for rank in others]
 
-    return [replace(row, phase=_phase_of(row, means[row.rank], prompt(row))) for row in stragglers]
+    return [
+        replace(row, phase=_phase_of(row, _mean_phases(by_rank[row.rank], row.category), prompt(row)))
+        for row in stragglers
+    ]
 
 
-def _mean_phases(rank: RankReport) -> dict[str, float]:
+def _mean_phases(rank: RankReport, category: Category) -> dict[str, float]:
     steps = len(rank.steps) or 1
-    return {phase.name: phase.total_ns / steps for phase in rank.phases if phase.name.startswith(PREFIX)}
+    return {phase.name: _of(phase, category) / steps for phase in rank.phases if phase.name.startswith(PREFIX)}
+
+
+def _of(phase: PhaseStat, category: Category) -> int:
+    # Of the whole phase, the part in which other ranks wait for this one would hide what this one does.
+    return phase.total_ns if phase.exposed_ns is None else int(getattr(phase.exposed_ns, category))
 
 
 def _phase_of(row: Straggler, own: dict[str, float], others: Sequence[dict[str, float]]) -> str | None:

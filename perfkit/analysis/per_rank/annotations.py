@@ -5,11 +5,13 @@ from typing import Final
 
 import numpy as np
 
+from perfkit.analysis.per_rank.breakdown import Activity, measure_exposed
 from perfkit.analysis.per_rank.classify import Names
 from perfkit.analysis.per_rank.steps import Steps, step_names
 from perfkit.phases import PIPELINE_ACTION
 from perfkit.schema.aggregate import MOST_PHASES
-from perfkit.schema.rank import PhaseStat
+from perfkit.schema.common import CATEGORIES
+from perfkit.schema.rank import ExposedNs, PhaseStat
 from perfkit.trace.events import EventKind, Events
 from perfkit.trace.intervals import Ints
 
@@ -26,7 +28,9 @@ def annotation_rows(events: Events, names: Names, steps: Steps, step_marker: str
     return rows[steps.within(events.start_ns[rows])]
 
 
-def tabulate_phases(events: Events, names: Names, steps: Steps, step_marker: str | None) -> list[PhaseStat]:
+def tabulate_phases(
+    events: Events, names: Names, activity: Activity, steps: Steps, step_marker: str | None
+) -> list[PhaseStat]:
     """Sum the annotations of `annotation_rows` by name, largest first; those of FSDP over its layers.
 
     perfkit's own annotations of micro-batches are left out: `perfkit.forward` and `perfkit.backward` are inside them.
@@ -41,11 +45,30 @@ def tabulate_phases(events: Events, names: Names, steps: Steps, step_marker: str
     total_ns, max_ns = (np.zeros(len(phases), np.int64) for _ in range(2))
     np.add.at(total_ns, place, duration_ns)
     np.maximum.at(max_ns, place, duration_ns)
+    exposed_ns = _exposed_ns(events, rows, place, len(phases), activity)
     count = np.bincount(place, minlength=len(phases))
     return [
-        PhaseStat(name=phases[k], count=int(count[k]), total_ns=int(total_ns[k]), max_ns=int(max_ns[k]))
+        PhaseStat(
+            name=phases[k],
+            count=int(count[k]),
+            total_ns=int(total_ns[k]),
+            max_ns=int(max_ns[k]),
+            exposed_ns=exposed_ns[k],
+        )
         for k in np.lexsort((np.arange(len(phases)), -total_ns))[:MOST_PHASES].tolist()
     ]
+
+
+def _exposed_ns(
+    events: Events, rows: Ints, place: Ints, phases: int, activity: Activity
+) -> list[ExposedNs] | list[None]:
+    """Return the time of each phase by category; None with a device, whose time the host's does not show."""
+    if not len(activity.self_ns):
+        return [None] * phases
+    start, end = events.start_ns[rows], events.end_ns[rows]
+    total_ns = np.zeros((phases, len(CATEGORIES)), np.int64)
+    np.add.at(total_ns, place, measure_exposed(activity, start, end))
+    return [ExposedNs(**dict(zip(CATEGORIES, row, strict=True))) for row in total_ns.tolist()]
 
 
 def _fold(names: list[str]) -> tuple[list[str], Ints]:

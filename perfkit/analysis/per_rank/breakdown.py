@@ -105,16 +105,14 @@ def break_down(
 ) -> list[StepBreakdown]:
     """Return one record per step; `exposed_ns` sums exactly to `wall_ns`, and `idle`, one per step, to `overhead`."""
     start, end = steps.bounds[:-1], steps.bounds[1:]
-    categories = (activity.compute, activity.communication, activity.memcpy, activity.data_loading)
-    total = [measure(spans, start, end) for spans in categories]
-    upto = [measure(spans, start, end) for spans in accumulate(categories, merge)]
-    exposed = np.diff(np.vstack([np.zeros_like(start), *upto, end - start]), axis=0)
+    total = [measure(spans, start, end) for spans in _by_priority(activity)]
+    exposed = measure_exposed(activity, start, end)
     loads = _loads(events, names, steps)
     columns = zip(
         steps.number,
         start.tolist(),
         (end - start).tolist(),
-        zip(*exposed.tolist(), strict=True),
+        exposed.tolist(),
         zip(*(column.tolist() for column in total), strict=True),
         loads,
         idle,
@@ -132,6 +130,19 @@ def break_down(
         )
         for number, start_ns, wall_ns, exposed_ns, total_ns, of_step, idle_ns in columns
     ]
+
+
+def _by_priority(activity: Activity) -> tuple[Union, ...]:
+    return activity.compute, activity.communication, activity.memcpy, activity.data_loading
+
+
+def measure_exposed(activity: Activity, start: Ints, end: Ints) -> Ints:
+    """Return the exclusive time of each category in each window; shape (windows, categories), in their order.
+
+    The categories of a window add up to its length.
+    """
+    upto = [measure(spans, start, end) for spans in accumulate(_by_priority(activity), merge)]
+    return np.diff(np.vstack([np.zeros_like(start), *upto, end - start]), axis=0).T
 
 
 def _loads(events: Events, names: Names, steps: Steps) -> list[Loads]:

@@ -100,7 +100,7 @@ def summarize_trace(
     breakdown = break_down(events, names, activity, steps, idle.steps)
     operators, distinct = tabulate_operators(events, names, device, activity, steps)
     findings += names_cut(operators, distinct)
-    phases = tabulate_phases(events, names, steps, step_marker)
+    phases = tabulate_phases(events, names, activity, steps, step_marker)
     memory = tabulate_memory(trace, names, activity, steps, step_marker)
     passes, layers = find_passes(events, steps), find_layers(events, collectives.issue_row)
     sharding = summarize_sharding(events, device, activity, collectives, passes, layers)

@@ -5,7 +5,7 @@ import pytest
 from perfkit.analysis.cross_rank.late_phase import name_phases
 from perfkit.schema.common import Category
 from perfkit.schema.cross_rank import Straggler
-from perfkit.schema.rank import PhaseStat, RankReport
+from perfkit.schema.rank import ExposedNs, PhaseStat, RankReport
 from tests.support.reports.report_builders import MS, make_rank, make_step
 
 STEPS = 4
@@ -49,6 +49,28 @@ def test_the_phase_that_takes_longer_is_named_though_the_others_wait_in_another(
 
 def test_a_delay_in_one_step_of_two_is_half_as_long_on_average() -> None:
     assert phase(straggler(1, late=2), rank_with(0, forward=1), rank_with(1, forward=16)) == "forward"
+
+
+def test_only_the_time_of_the_stragglers_category_is_compared() -> None:
+    def rank(number: int, forward: dict[str, float], backward: dict[str, float]) -> RankReport:
+        times = {"compute": 0.0, "communication": 0.0, "memcpy": 0.0, "data_loading": 0.0, "overhead": 0.0}
+        phases = [
+            PhaseStat(
+                name=f"perfkit.{name}",
+                count=STEPS,
+                total_ns=STEPS * round(MS * sum(parts.values())),
+                max_ns=MS,
+                exposed_ns=ExposedNs(**{key: STEPS * round(MS * ms) for key, ms in (times | parts).items()}),
+            )
+            for name, parts in (("forward", forward), ("backward", backward))
+        ]
+        return make_rank(number, [make_step(step) for step in range(STEPS)], phases=phases)
+
+    # Idle for 30 ms in backward, for which the other rank waits; it also computes for longer in forward.
+    late = rank(1, {"compute": 47, "overhead": 2}, {"compute": 60, "overhead": 31})
+    prompt = rank(0, {"compute": 25, "overhead": 2}, {"compute": 60, "communication": 52, "overhead": 1})
+    assert phase(straggler(1), prompt, late) == "backward"
+    assert phase(straggler(1, category="compute"), prompt, late) == "forward"
 
 
 @pytest.mark.parametrize(
