@@ -57,7 +57,7 @@ class Point(Struct, frozen=True, kw_only=True):
     @property
     def command(self) -> list[str]:
         """The arguments of `perfkit`."""
-        return ["run", *self.arguments, "--name", self.name, "--no-report"]
+        return ["run", *self.arguments, "--no-report", "--name", self.name]
 
     def as_repeat(self, repeat: int) -> Self:
         """Return the same point as another repeat."""

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 import perfkit
+from perfkit.report.renderers.answer import SCREEN
 from perfkit.schema.manifest import RunManifest
 from perfkit.storage.run_folder import MANIFEST_NAME, read_manifest
 from tests.support.processes.launching import (
@@ -49,8 +50,11 @@ def run_once(command: list[str], trace_dir: Path, *, pipeline: bool = False) -> 
     unexpected = [line for line in done.stderr.splitlines() if not line.startswith("step ")]
     assert unexpected == []
     (folder,) = [path.parent for path in trace_dir.glob(f"*/{MANIFEST_NAME}")]
-    assert str(folder) in done.stdout
-    assert len(done.stdout.splitlines()) == 1
+    first, *answer = done.stdout.splitlines()
+    assert first.startswith(f"{folder}: done")
+    assert len(answer) <= 1 + SCREEN
+    if any(folder.glob("*.json*")) and read_manifest(folder).config["profile"]:
+        assert "of the step" in done.stdout or "compute" in done.stdout, done.stdout
     return check_folder(folder, pipeline=pipeline)
 
 

@@ -49,14 +49,14 @@ def test_points_have_the_given_options() -> None:
     _, two = points_of(asked)
     given = ["gpt", "--steps", "8", "--source=hdf5", "--no-compile", "--static-graph", "--trace-dir", "traces/s"]
     assert arguments(asked, combinations(asked)[0]) == given
-    assert two.command == ["run", *given, "--batch-size", "8", "--name", two.name]
+    assert two.command == ["run", *given, "--batch-size", "8", "--no-report", "--name", two.name]
 
 
 def test_a_varied_batch_size_scales_too() -> None:
     asked = wanted(axes=(Axis("batch_size", ("8", "32")),), scaling=("strong",))
     configs = [config_of(asked, {}) | {"batch_size": size} for size in (8, 32)]
     assert [(p.ranks, p.config["batch_size"]) for p in plan(asked, configs)] == [(1, 8), (2, 4), (1, 32), (2, 16)]
-    assert plan(asked, configs)[1].command[-4:-2] == ["--batch-size", "4"]  # the last one counts
+    assert plan(asked, configs)[1].command[-5:-3] == ["--batch-size", "4"]  # the last one counts
 
 
 def test_meshes_have_their_own_ranks_and_share_the_global_batch() -> None:
