@@ -18,7 +18,6 @@ PYTEST := $(BIN)/python -m pytest
 HTA := $(VENV)/.hta
 DEEPSPEED := $(VENV)/.deepspeed
 DEMO := traces/demo-$(shell date -u +%Y%m%d-%H%M%S)
-DEMO_REPORT := reports/$(notdir $(DEMO)).md
 
 # Where the environment forbids compiled files, every start of perfkit and of pytest would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -31,18 +30,14 @@ help: ## List the targets
 $(READY): pyproject.toml constraints.txt
 	@echo "Installing into $(VENV); PyTorch is large, this takes a minute or more ..."
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[run,mpi,dask,test]'
+	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[run,mpi,dask,test]'
 	touch $@
 
-demo: $(READY) ## Train a Transformer on two ranks twice (memory, HDF5) and print where the time went
-	$(BIN)/mpiexec -n 2 $(BIN)/perfkit run transformer --source memory --read per-sample --trace-dir $(DEMO)
-	$(BIN)/mpiexec -n 2 $(BIN)/perfkit run transformer --source hdf5 --read per-sample --trace-dir $(DEMO)
-	$(BIN)/perfkit analyze $(DEMO)
-	@$(BIN)/perfkit analyze $(DEMO) -o $(DEMO_REPORT)
+demo: $(READY) ## Train a small GPT on two ranks, with delays put into one of them and into its input, and print what was found
+	$(BIN)/mpiexec -n 2 $(BIN)/perfkit run gpt --source hdf5 --read per-sample --steps 12 --trace-dir $(DEMO) \
+		--inject rank=1,phase=forward,delay=60ms --inject phase=data_loading,delay=40ms
 	@echo
-	@echo "Traces:  $(DEMO)/*/rank*.json.gz   open one in https://ui.perfetto.dev (Open trace file)"
-	@echo "Report:  $(DEMO_REPORT)"
-	@echo "Again:   $(BIN)/perfkit analyze $(DEMO)"
+	@echo "For these commands, first: source $(BIN)/activate"
 
 test: $(READY) ## Run the tests (WORKERS=1 to run one at a time; minutes on two cores)
 	$(PYTEST) -n $(WORKERS) $(PARALLEL) -m 'not slow'
