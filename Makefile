@@ -17,7 +17,7 @@ PARALLEL := --dist loadfile --no-loadscope-reorder
 PYTEST := $(BIN)/python -m pytest
 HTA := $(VENV)/.hta
 DEEPSPEED := $(VENV)/.deepspeed
-DEMO := traces/demo-$(shell date -u +%Y%m%d-%H%M%S)
+DEMO := demo-$(shell date -u +%Y%m%d-%H%M%S)
 
 # Where the environment forbids compiled files, every start of perfkit and of pytest would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -34,7 +34,7 @@ $(READY): pyproject.toml constraints.txt
 	touch $@
 
 demo: $(READY) ## Train a small GPT on two ranks, with delays put into one of them and into its input, and print what was found
-	$(BIN)/mpiexec -n 2 $(BIN)/perfkit run gpt --source hdf5 --read per-sample --steps 12 --trace-dir $(DEMO) \
+	$(BIN)/mpiexec -n 2 $(BIN)/perfkit run gpt --source hdf5 --read per-sample --steps 12 --name $(DEMO) \
 		--inject rank=1,phase=forward,delay=60ms --inject phase=data_loading,delay=40ms
 	@echo
 	@echo "For these commands, first: source $(BIN)/activate"

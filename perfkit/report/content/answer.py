@@ -56,6 +56,14 @@ class RunAnswer:
 
 
 @dataclass(frozen=True, slots=True)
+class Hint:
+    """Where to look next: a command, and a remark if there is room for it."""
+
+    command: str
+    remark: str
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     """What is said of a report."""
 
@@ -66,7 +74,7 @@ class Answer:
     advice: list[InsightItem]
     doubts: list[FindingLine]
     """Errors and warnings about no single run."""
-    more: list[str]
+    more: list[Hint]
     """Where to look next."""
 
 
@@ -143,22 +151,21 @@ def _late(run: RunReport) -> str:
     return "no rank is late beyond chance" if whole else ""
 
 
-def _more(runs: Sequence[RunReport]) -> list[str]:
+def _more(runs: Sequence[RunReport]) -> list[Hint]:
     """Return where to look next: options of the same command, and the trace of the slowest step."""
-    slowest = _slowest(runs)
     command = f"perfkit analyze {quote(escape_unprintable(runs[0].path))} --full" if len(runs) == 1 else "add --full"
-    options = f"All tables: {command}   A page with charts: -o report.html"
-    return [options, slowest] if slowest else [options]
+    slowest = _slowest(runs)
+    return [Hint(f"All tables: {command}", "(a page: -o report.html)"), *([slowest] if slowest else [])]
 
 
-def _slowest(runs: Sequence[RunReport]) -> str:
-    """Return the command that shows the slowest step of a run; nothing for several runs, or if it is unknown."""
+def _slowest(runs: Sequence[RunReport]) -> Hint | None:
+    """Return the command that shows the slowest step of a run; None for several runs, or if it is unknown."""
     if len(runs) != 1:
-        return ""
+        return None
     found = [(step.wall_ns, step.step, rank) for rank in runs[0].ranks for step in rank.steps if rank.traces]
     if not found:
-        return ""
+        return None
     _, number, rank = max(found, key=lambda one: one[0])
     path = Path(runs[0].path, rank.traces[0])
-    which = "" if len({step for _, step, _ in found}) == 1 else f"  (step {step_label(number)} is the slowest)"
-    return f"Timeline: perfkit view {quote(escape_unprintable(str(path)))}{which}"
+    which = "" if len({step for _, step, _ in found}) == 1 else f"(step {step_label(number)} is the slowest)"
+    return Hint(f"Timeline: perfkit view {quote(escape_unprintable(str(path)))}", which)

@@ -6,10 +6,11 @@ from dataclasses import replace
 from io import StringIO
 from typing import Final, NamedTuple, TextIO
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from perfkit.report.content.answer import Answer, Part, RunAnswer, answer
+from perfkit.report.content.answer import Answer, Hint, Part, RunAnswer, answer
 from perfkit.report.content.document import FindingLine, InsightItem, Table
 from perfkit.report.content.kernel_names import shorten
 from perfkit.report.renderers.console import MIN_WIDTH, STYLES, draw_table
@@ -48,7 +49,11 @@ def write(report: Report, stream: TextIO, *, top: int, width: int | None = None)
     _print((line for run in runs for line in run), console)
     for table in tables:
         draw_table(table, console)
+    hints = [_hint(hint, console.width) for hint in found.more]
+    room -= sum(-(-cell_len(line) // console.width) for line in hints)
     _print(_closing_lines(found, console, room), console)
+    for line in hints:
+        console.print(line, style="dim", soft_wrap=True)
 
 
 def _print(lines: Iterable[Text], console: Console) -> None:
@@ -108,13 +113,17 @@ def _run_lines(run: RunAnswer, console: Console, space: _Space) -> Iterator[Text
 
 
 def _closing_lines(found: Answer, console: Console, room: int) -> Iterator[Text]:
-    """Yield what to do, as far as there is room for it, and where to look next."""
+    """Yield what casts doubt on all runs, and what to do, as far as there is room for it."""
     doubts = list(_doubts(found.doubts, 4))
     doubts += [Text()] * bool(doubts)
     yield from doubts
-    more = [part for line in found.more for part in _wrapped(Text(line, style="dim"), console, 2)]
-    yield from _advice(found.advice, console, room - len(doubts) - len(more))
-    yield from more
+    yield from _advice(found.advice, console, room - len(doubts))
+
+
+def _hint(hint: Hint, width: int) -> str:
+    """Return a command in one piece, which can be copied whole if the terminal breaks it."""
+    whole = f"{hint.command}  {hint.remark}".rstrip()
+    return whole if cell_len(whole) <= width else hint.command
 
 
 def _advice(items: Sequence[InsightItem], console: Console, room: int) -> Iterator[Text]:

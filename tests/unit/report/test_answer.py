@@ -46,10 +46,16 @@ def test_no_line_is_wider_than_the_terminal(name: str, width: int) -> None:
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_one_screen_and_little_for_each_further_run_however_long_everything_is(count: int) -> None:
     doubts = [finding("error", f"{number} {LONG}") for number in range(5)] + [finding("warning", LONG)]
-    run = make_run(LONG, workload=LONG, findings=doubts)
+    run = make_run(LONG, path="traces/run", workload=LONG, findings=doubts)
     run = replace(run, verdict=replace(run.verdict, sentence=LONG))
     report = replace(make_report(*[run] * count), insights=[insight(number, LONG) for number in range(5)])
-    assert len(drawn(report).splitlines()) <= 24 + 12 * (count - 1)
+    lines = drawn(report).splitlines()
+    assert sum(max(1, -(-cell_len(line) // 80)) for line in lines) <= 24 + 12 * (count - 1)
+
+
+def test_a_command_is_in_one_piece_however_long() -> None:
+    run = make_run("r", path="traces/" + "long/" * 40)
+    assert f"perfkit analyze {run.path} --full\n" in drawn(make_report(run))
 
 
 def test_what_stands_on_the_screen() -> None:
@@ -62,7 +68,7 @@ def test_what_stands_on_the_screen() -> None:
     assert "1. time is lost for reason 1 → do 1 (up to 1.00 ms per step)" in shown
     assert "3. time is lost" in shown
     assert "4. time is lost" not in shown
-    assert "add --full" in shown
+    assert "All tables: perfkit analyze traces/fast --full" in shown
     assert "Timeline: perfkit view " in shown
 
 
