@@ -73,6 +73,8 @@ def breakdown(run: RunReport) -> Table | None:
     rows: list[tuple[Cell, ...]] = []
     for i, category in enumerate(CATEGORIES):
         active = total[i] if i < len(total) else None
+        if active == 0:
+            continue
         rows.append(
             (
                 Cell(row_label(category, run)),
@@ -169,15 +171,16 @@ def _means(rank: RankReport) -> list[float]:
 
 
 def slowest_steps(run: RunReport, top: int) -> Table | None:
-    """Return the longest steps, each on its slowest rank; None with fewer than two steps."""
+    """Return the longest steps, each on its slowest rank; None if none is longer than that rank's median."""
     longest: dict[int | None, tuple[RankReport, StepBreakdown]] = {}
     for rank in run.ranks:
         for step in rank.steps:
             if step.step not in longest or step.wall_ns > longest[step.step][1].wall_ns:
                 longest[step.step] = (rank, step)
-    if len(longest) < 2:
+    slow = [(rank, step) for rank, step in longest.values() if step.wall_ns > (sums.median_wall(rank.steps) or 0)]
+    if not slow:
         return None
-    ordered = sorted(longest.values(), key=lambda pair: -pair[1].wall_ns)
+    ordered = sorted(slow, key=lambda pair: -pair[1].wall_ns)
     left = len(ordered) - top
     return Table(
         "Slowest profiled steps (each on its slowest rank, compared with that rank's median)",
@@ -190,7 +193,7 @@ def slowest_steps(run: RunReport, top: int) -> Table | None:
             Column("largest increase", "words"),
         ),
         [_step_row(rank, step) for rank, step in ordered[:top]],
-        f"{left} more steps" if left > 0 else "",
+        f"{left} more above the median" if left > 0 else "",
     )
 
 
