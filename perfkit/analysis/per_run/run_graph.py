@@ -8,10 +8,13 @@ from perfkit.analysis.cross_rank.matching import MatchedCollectives, match
 from perfkit.analysis.cross_rank.pipeline_groups import name_pipeline_groups
 from perfkit.analysis.cross_rank.point_to_point import split_receives
 from perfkit.analysis.cross_rank.step_graph.join import Member, common_steps, join_ranks
+from perfkit.analysis.per_run.critical_path import summarize_path
 from perfkit.analysis.per_run.rank_reports import NamedSummary, RankGraphs, Ranks, group_by_rank
 from perfkit.analysis.step_graph.graph import StepGraph
+from perfkit.schema.critical_path import CriticalPath
 from perfkit.schema.cross_rank import HostClock
 from perfkit.schema.manifest import RunManifest
+from perfkit.schema.rank import RankReport
 
 
 class RunGraph(NamedTuple):
@@ -22,6 +25,18 @@ class RunGraph(NamedTuple):
     """Why there is no graph."""
     unaligned: list[int]
     """Ranks that are left out because nothing links their clocks to the others'."""
+
+    def path(self, ranks: Sequence[RankReport], world_size: int) -> CriticalPath | None:
+        """Return the critical path; None without a graph.
+
+        Args:
+            ranks: the run's.
+            world_size: how many it had.
+        """
+        if self.graph is None:
+            return None
+        recorded = max(len(rank.steps) for rank in ranks)
+        return summarize_path(self.graph, recorded, max(0, world_size - len(ranks)), self.unaligned)
 
 
 def build_run_graph(ranks: Ranks, matched: MatchedCollectives | None, clocks: Sequence[HostClock]) -> RunGraph:

@@ -16,7 +16,7 @@ from perfkit.analysis.per_rank.step_graph.streams import Work
 from perfkit.analysis.per_rank.steps import Steps
 from perfkit.analysis.step_graph import graph as kinds
 from perfkit.analysis.step_graph.graph import Edges, Nodes, Parts
-from perfkit.trace.events import EventKind, Events
+from perfkit.trace.events import Events
 from perfkit.trace.intervals import Ints, Union, covers, union
 
 _JOIN, _WORK, _HOST, _BOUNDARY = range(4)
@@ -179,7 +179,8 @@ class Table:
         events, names = self.trace.events, self.trace.names
         runs = row >= 0
         row = row[runs]
-        communicates = names.communication_operator[events.name[row]] & (events.kind[row] == EventKind.OPERATOR)
+        # Beside a device, operators that communicate only launch.
+        communicates = names.communication_operator[events.name[row]] & ~np.bool_(self.trace.has_device)
         rest = kinds.HOST if self.trace.has_device else kinds.COMPUTE
         kind = np.select([loads[runs], communicates], [kinds.DATA_LOADING, kinds.COMMUNICATION], rest)
         name = self.trace.host.texts.of_event_name(events.name[row].astype(np.int64))
