@@ -50,6 +50,7 @@ FINDING_CODES: Final[Mapping[str, str]] = {
     "groups_incomplete": "Process groups include ranks without a trace; transfer times are upper bounds.",
     "clocks_differ": "The clocks of the hosts differ.",
     "start_skew": "The first collective includes the skew with which the ranks started recording.",
+    "critical_path_unknown": "There is no critical path over the ranks.",
     "timelines_disagree": "The ranks' timelines are inconsistent: without transfers the run would take longer.",
     # Manifest and sweep
     "unreadable_manifest": "run.json cannot be read.",

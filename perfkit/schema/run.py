@@ -5,6 +5,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from perfkit.schema.common import Category, Finding
+from perfkit.schema.critical_path import CriticalPath
 from perfkit.schema.cross_rank import CrossRankSummary
 from perfkit.schema.dimensions import DimensionSummary
 from perfkit.schema.display import RunPlots
@@ -205,3 +206,5 @@ class RunReport(RunPlots, Struct, frozen=True, kw_only=True):
     """One per dimension of `tp`, `cp` and `ep` that has communication."""
     rank_memory: list[RankMemory] = []
     """What each rank holds, by rank (metrics.md section 11); empty if it was not measured on all."""
+    critical_path: CriticalPath | None = None
+    """None without ranks, or if they recorded different steps."""

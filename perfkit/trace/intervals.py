@@ -46,7 +46,7 @@ def merge(*unions: Union) -> Union:
 
 def difference(spans: Union, others: Union) -> Union:
     """Return the parts of the spans that none of the others covers."""
-    cuts = _distinct(np.concatenate((*spans, *others)))
+    cuts = distinct(np.concatenate((*spans, *others)))
     begin, end = cuts[:-1], cuts[1:]
     kept = (measure(spans, begin, end) > 0) & (measure(others, begin, end) == 0)
     return union(begin[kept], end[kept])
@@ -170,7 +170,7 @@ class Segments(NamedTuple):
 
 def innermost_segments(start: Ints, end: Ints) -> Segments:
     """Split time at every start and end, and return the segments in which some span runs, with the innermost."""
-    cuts = _distinct(np.concatenate((start, end)))
+    cuts = distinct(np.concatenate((start, end)))
     owner = innermost(start, end, cuts[:-1])
     inside = owner >= 0
     return Segments(cuts[:-1][inside], cuts[1:][inside], owner[inside])
@@ -195,7 +195,7 @@ def disjoint_groups(start: Ints, end: Ints, at_once: int = 1 << 16) -> Iterator[
         first = last
 
 
-def _distinct(values: Ints) -> Ints:
+def distinct(values: Ints) -> Ints:
     """Return the sorted distinct values; `np.unique` hashes integers, which is ten times slower for times."""
     ordered: Ints = np.sort(values)
     fresh = np.concatenate((np.ones(min(len(ordered), 1), np.bool_), ordered[1:] != ordered[:-1]))
@@ -235,7 +235,7 @@ def split(spans: Union, cuts: Ints) -> Union:
     """Return disjoint spans, cut at the given instants, which may be in any order."""
     last = np.searchsorted(spans.start, cuts, side="right") - 1
     inside = cuts[(last >= 0) & (spans.end[last] > cuts)] if len(spans.start) else cuts[:0]
-    edges = _distinct(np.concatenate((spans.start, spans.end, inside)))
+    edges = distinct(np.concatenate((spans.start, spans.end, inside)))
     begin, until = edges[:-1], edges[1:]
     kept = covers(spans, begin)
     return Union(begin[kept], until[kept])

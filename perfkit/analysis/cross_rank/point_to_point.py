@@ -19,7 +19,7 @@ from perfkit.trace.intervals import Ints
 _UNKNOWN: Final = np.iinfo(np.int64).max
 
 
-class _Pairs(NamedTuple):
+class Pairs(NamedTuple):
     """Rows of matched sends and receives; columns of shape (p,)."""
 
     send: Ints
@@ -32,7 +32,7 @@ def split_receives(matched: MatchedCollectives, clocks: Sequence[HostClock]) -> 
     A receive waits until its send begins; the rest of it is transfer. Where the begins are closer to each other than
     the clocks agree, its waiting stays unknown.
     """
-    pairs = _pairs(matched)
+    pairs = pair_rows(matched)
     if not len(pairs.send):
         return matched
     begin_ns = align_ranks(clocks, matched.rank, matched.ended_ns - matched.duration_ns)
@@ -45,20 +45,21 @@ def split_receives(matched: MatchedCollectives, clocks: Sequence[HostClock]) -> 
     return matched._replace(transfer_ns=transfer_ns, wait_known=wait_known)
 
 
-def _pairs(matched: MatchedCollectives) -> _Pairs:
+def pair_rows(matched: MatchedCollectives) -> Pairs:
+    """Return the rows of each send and its receive."""
     rows = np.flatnonzero(matched.collective >= 0)
     operator = [kind.operator for kind in matched.kinds]
     is_send, is_receive = (_mask([name == which for name in operator])[matched.kind[rows]] for which in (SEND, RECEIVE))
     send, receive = rows[is_send], rows[is_receive]
     send, receive = (one[np.argsort(matched.collective[one], kind="stable")] for one in (send, receive))
-    return _Pairs(send, receive)
+    return Pairs(send, receive)
 
 
 def _mask(values: list[bool]) -> NDArray[np.bool_]:
     return np.array(values or [False], np.bool_)
 
 
-def _uncertainty_ns(matched: MatchedCollectives, pairs: _Pairs, clocks: Sequence[HostClock]) -> Ints:
+def _uncertainty_ns(matched: MatchedCollectives, pairs: Pairs, clocks: Sequence[HostClock]) -> Ints:
     """Return for each pair how far the aligned clocks of its ranks may disagree; beyond any time if that is unknown."""
     clock_of = {rank: clock for clock in clocks for rank in clock.ranks}
     ranks = zip(matched.rank[pairs.send].tolist(), matched.rank[pairs.receive].tolist(), strict=True)

@@ -13,6 +13,7 @@ from perfkit.analysis.per_rank.classify import classify_names, find_device
 from perfkit.analysis.per_rank.communication.collective_calls import CollectiveCalls, collect_calls
 from perfkit.analysis.per_rank.communication.collectives import find_collectives, tabulate_collectives
 from perfkit.analysis.per_rank.findings import damage_findings, sizes_unmatched, trace_findings
+from perfkit.analysis.per_rank.idle.attribution import host_time
 from perfkit.analysis.per_rank.idle.tabulate import explain_idle
 from perfkit.analysis.per_rank.memory import tabulate_memory
 from perfkit.analysis.per_rank.operators import names_cut, tabulate_operators
@@ -21,6 +22,10 @@ from perfkit.analysis.per_rank.sharding.issued import tabulate_issued
 from perfkit.analysis.per_rank.sharding.layers import find_layers
 from perfkit.analysis.per_rank.sharding.parameters import summarize_sharding
 from perfkit.analysis.per_rank.sharding.passes import find_passes
+from perfkit.analysis.per_rank.step_graph.build import build_rank_graph
+from perfkit.analysis.per_rank.step_graph.rank_graph import RankGraph
+from perfkit.analysis.per_rank.step_graph.selection import most_graph_events
+from perfkit.analysis.per_rank.step_graph.table import Trace
 from perfkit.analysis.per_rank.steps import find_steps
 from perfkit.errors import TraceError, UsageError
 from perfkit.schema.common import Finding
@@ -50,6 +55,7 @@ class TraceSummary(Struct, frozen=True, kw_only=True):
     calls: CollectiveCalls
     pipeline: PipelineActions | None = None
     """None if no micro-batches of a pipeline are annotated."""
+    graph: RankGraph
     communicated: bool
     """Whether the trace contains any communication."""
     counts: dict[str, int]
@@ -96,7 +102,11 @@ def summarize_trace(
         find_pipeline_spans(events, device, activity, collectives, steps), steps, own.pipeline if own else None
     )
     counts = {kind.name.lower(): count for kind, count in sorted(trace.counts.items())}
-    idle = explain_idle(events, trace.frames, names, device, activity, steps, step_marker)
+    host, threads = host_time(events, trace.frames, names, device, steps, step_marker)
+    idle = explain_idle(device, activity, steps, host, threads)
+    graph = build_rank_graph(
+        Trace(events, names, device, collectives, steps, host, threads), most_graph_events(trace.header.world_size)
+    )
     breakdown = break_down(events, names, activity, steps, idle.steps)
     operators, distinct = tabulate_operators(events, names, device, activity, steps)
     findings += names_cut(operators, distinct)
@@ -104,7 +114,8 @@ def summarize_trace(
     memory = tabulate_memory(trace, names, activity, steps, step_marker)
     passes, layers = find_passes(events, steps), find_layers(events, collectives.issue_row)
     sharding = summarize_sharding(events, device, activity, collectives, passes, layers)
-    del trace, events, names, device  # free the events before building the collective tables: each may be millions
+    # Free the events before building the collective tables: each may be millions.
+    del trace, events, names, device, host, threads
     return TraceSummary(
         header=header,
         has_device=has_device,
@@ -118,6 +129,7 @@ def summarize_trace(
         idle=idle.time,
         calls=collect_calls(collectives, activity, steps),
         pipeline=pipeline,
+        graph=graph,
         communicated=bool(len(activity.communication.start) or len(collectives.start)),
         counts=counts,
         findings=[Finding(code=f.code, severity=f.severity, message=f.message, file=file) for f in findings],

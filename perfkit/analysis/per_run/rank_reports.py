@@ -2,10 +2,12 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 from perfkit.analysis.per_rank.communication.collective_calls import CollectiveCalls, concatenate_cycles
 from perfkit.analysis.per_rank.pipeline_actions import PipelineActions
+from perfkit.analysis.per_rank.step_graph.rank_graph import RankGraph
 from perfkit.analysis.per_rank.summary import TraceSummary
 from perfkit.analysis.per_run.rank_assignment import assign_ranks
 from perfkit.schema.aggregate import (
@@ -28,6 +30,14 @@ class NamedSummary(NamedTuple):
     summary: TraceSummary
 
 
+class RankGraphs(NamedTuple):
+    """The graphs of a rank's traces, in order of time."""
+
+    graphs: list[RankGraph]
+    first_call: list[int]
+    """Place of each trace's first collective among those of all its traces."""
+
+
 class Ranks(NamedTuple):
     """The reports of a run's ranks, the collectives of ranks with a known number, and findings."""
 
@@ -35,6 +45,7 @@ class Ranks(NamedTuple):
     calls: dict[int, CollectiveCalls]
     pipelines: dict[int, list[PipelineActions]]
     """What the ranks of a pipeline compute, by trace."""
+    graphs: dict[int, RankGraphs]
     findings: list[Finding]
 
 
@@ -51,6 +62,7 @@ def group_by_rank(traces: Sequence[NamedSummary], default: int | None = None) ->
     reports = []
     calls: dict[int, CollectiveCalls] = {}
     pipelines: dict[int, list[PipelineActions]] = {}
+    graphs: dict[int, RankGraphs] = {}
     for number, members in sorted(known.items()):
         cycles = sorted(members, key=lambda named: (named.summary.steps[0].start_ns, named.file))
         findings.extend(_multiple_traces(number, cycles))
@@ -60,6 +72,7 @@ def group_by_rank(traces: Sequence[NamedSummary], default: int | None = None) ->
         if actions:
             pipelines[number] = actions
         calls[number] = concatenate_cycles([named.summary.calls for named in kept])
+        graphs[number] = _graphs(kept)
     severity: Severity = "warning" if len(traces) > 1 else "info"
     message = "rank unknown, neither in the header nor in the file name: use --rank, or name the file rank<N>.json.gz"
     if len(traces) > 1:
@@ -67,7 +80,14 @@ def group_by_rank(traces: Sequence[NamedSummary], default: int | None = None) ->
     for named in unranked:
         findings.append(Finding(code="rank_unknown", severity=severity, message=message, file=named.file))
         reports.append(_rank_report(None, [named]))
-    return Ranks(reports, calls, pipelines, findings)
+    if len(unranked) == 1 and not known:
+        graphs[0] = _graphs(unranked)
+    return Ranks(reports, calls, pipelines, graphs, findings)
+
+
+def _graphs(traces: list[NamedSummary]) -> RankGraphs:
+    counts = [len(named.summary.calls.column("kind")) for named in traces]
+    return RankGraphs([named.summary.graph for named in traces], [0, *accumulate(counts[:-1])])
 
 
 def _multiple_traces(rank: int, traces: list[NamedSummary]) -> list[Finding]:

@@ -18,9 +18,10 @@ from perfkit.analysis.per_run.findings import run_findings
 from perfkit.analysis.per_run.manifest_metrics import manifest_metrics
 from perfkit.analysis.per_run.profiler_cost import profiler_cost
 from perfkit.analysis.per_run.rank_reports import NamedSummary, Ranks, group_by_rank
+from perfkit.analysis.per_run.run_graph import RunGraph, build_run_graph
 from perfkit.analysis.per_run.verdict import add_caveats, classify_bottleneck
 from perfkit.schema.common import Finding, Severity
-from perfkit.schema.cross_rank import CrossRankSummary
+from perfkit.schema.cross_rank import CrossRankSummary, HostClock
 from perfkit.schema.dimensions import DimensionSummary
 from perfkit.schema.manifest import RunManifest
 from perfkit.schema.rank import RankReport
@@ -50,7 +51,8 @@ def build_run_report(
     world_sizes = [manifest.world.world_size] if manifest else _header_world_sizes(traces)
     known_size = max(world_sizes, default=0) or None
     world_size = known_size or max((rank.rank for rank in ranks if rank.rank is not None), default=0) + 1
-    matched, compared, efficient, dimensions = _compare(grouped, manifest, known_size, world_size)
+    matched, clocks, compared, efficient, dimensions = _compare(grouped, manifest, known_size, world_size)
+    run_graph = build_run_graph(grouped, matched, clocks)
     loading = data_loading(ranks, manifest, _source(traces, manifest))
     communicated = {named.file: named.summary.communicated for named in traces}
     findings = [
@@ -58,6 +60,7 @@ def build_run_report(
         *findings,
         *run_findings(ranks, communicated, world_sizes, world_size, manifest),
         *(cross_rank_findings(matched, compared, efficient) if compared else ()),
+        *_graph_findings(run_graph, ranks),
         *(finding for named in traces for finding in named.summary.findings),
     ]
     cost = profiler_cost(manifest.ranks, manifest.step_kinds) if manifest else None
@@ -82,6 +85,7 @@ def build_run_report(
         dimensions=dimensions,
         pipelines=pipelines,
         divided_work=divided_work(ranks, compared, manifest),
+        critical_path=run_graph.path(ranks, world_size),
         findings=sorted(findings, key=lambda finding: _SEVERITY[finding.severity]),
         **(manifest_metrics(manifest) if manifest else {}),
     )
@@ -94,6 +98,7 @@ class _Compared(NamedTuple):
     """The ranks of a run, compared with each other."""
 
     matched: MatchedCollectives
+    clocks: list[HostClock]
     summary: CrossRankSummary | None
     """None with fewer than two ranks."""
     efficiency: Efficiency | None
@@ -118,7 +123,15 @@ def _compare(grouped: Ranks, manifest: RunManifest | None, known_size: int | Non
     summary = summarize_cross_rank(matched, grouped.reports, clocks, known_size, mesh) if several else None
     factors = efficiency(numbered, grouped.calls, matched, _partial(numbered, known_size, world_size))
     dimensions = summarize_dimensions(matched, numbered, factors, known_size)
-    return _Compared(matched, summary, factors, dimensions)
+    return _Compared(matched, clocks, summary, factors, dimensions)
+
+
+def _graph_findings(found: RunGraph, ranks: Sequence[RankReport]) -> list[Finding]:
+    """Return why a run with ranks has no critical path."""
+    if found.reason is None or not ranks:
+        return []
+    message = f"no critical path over the ranks: {found.reason}"
+    return [Finding(code="critical_path_unknown", severity="info", message=message)]
 
 
 def _header_world_sizes(traces: Sequence[NamedSummary]) -> list[int]:

@@ -1,6 +1,6 @@
 """Turns a `Report` into the `Document` that the renderers draw."""
 
-from perfkit.report.content import idle, sharding
+from perfkit.report.content import critical_path, idle, sharding
 from perfkit.report.content import run_tables as tables
 from perfkit.report.content.cross_check import cross_check
 from perfkit.report.content.cross_rank import efficiency, fits, shared_collectives
@@ -61,6 +61,9 @@ def _section(run: RunReport, top: int, whole: bool, alone: bool) -> Section:
         if not whole
         else [
             tables.ranks(run),
+            critical_path.by_kind(run),
+            critical_path.by_name(run, top),
+            critical_path.communication(run, top),
             *pipelines(run),
             tables.slowest_steps(run, top),
             idle.causes(run),

@@ -37,27 +37,30 @@ def find_gaps(activity: Activity, steps: Steps) -> Union:
 
 
 def attribute(
-    events: Events,
-    frames: PythonFrames,
-    names: Names,
     device: Device,
-    steps: Steps,
     gaps: Union,
-    step_marker: str | None,
-) -> tuple[Pieces, Texts]:
-    """Return the pieces of all gaps, in order of time, and the texts that they name; the pieces cover the gaps."""
+    host: Host,
+    threads: "Threads",
+) -> Pieces:
+    """Return the pieces of all gaps, in order of time; they cover the gaps. The last two are of `host_time`."""
+    if not len(device.row):
+        return threads.explain(host, threads.main, gaps)
+    waiting = _next_work(host.events, device, gaps)
+    parts = [*_on_device(host, device, gaps, waiting), _on_host(host, threads, gaps, waiting)]
+    found = concatenate(parts)
+    return found.where(np.argsort(found.start, kind="stable"))
+
+
+def host_time(
+    events: Events, frames: PythonFrames, names: Names, device: Device, steps: Steps, step_marker: str | None
+) -> tuple[Host, "Threads"]:
+    """Return what is needed to explain any time of the host's threads."""
     annotations = events.rows(EventKind.ANNOTATION)
     is_step = step_names(events, annotations, step_marker)
     markers = annotations[is_step[events.name[annotations]]]
     is_torch_step = steps.from_annotations and step_marker is None
     host = _host(events, frames, host_names(events, names, is_step), device, markers if is_torch_step else markers[:0])
-    threads = _Threads(events, frames, _main_thread(events, markers))
-    if not len(device.row):
-        return threads.explain(host, threads.main, gaps), host.texts
-    waiting = _next_work(events, device, gaps)
-    parts = [*_on_device(host, device, gaps, waiting), _on_host(host, threads, gaps, waiting)]
-    found = concatenate(parts)
-    return found.where(np.argsort(found.start, kind="stable")), host.texts
+    return host, Threads(events, frames, main_thread(events, markers))
 
 
 def _host(events: Events, frames: PythonFrames, names: HostNames, device: Device, markers: Ints) -> Host:
@@ -93,7 +96,7 @@ def _between(events: Events, markers: Ints) -> Union:
     return Union(spans.end[:-1], spans.start[1:])
 
 
-def _main_thread(events: Events, markers: Ints) -> int:
+def main_thread(events: Events, markers: Ints) -> int:
     """Return the thread of the steps, if it runs anything, otherwise that with the most operators or calls."""
     working = [events.rows(kind) for kind in (EventKind.OPERATOR, EventKind.LAUNCH)]
     works = np.isin(events.thread[markers], events.thread[np.concatenate(working)])
@@ -103,7 +106,7 @@ def _main_thread(events: Events, markers: Ints) -> int:
     return -1
 
 
-class _Threads:
+class Threads:
     """The host's events by thread."""
 
     def __init__(self, events: Events, frames: PythonFrames, main: int) -> None:
@@ -179,7 +182,7 @@ def _queue(host: Host, device: Device, gaps: Union, waiting: _Waiting, queued: N
     return np.select([in_graph, long, same], details, causes.OTHER_STREAM)
 
 
-def _on_host(host: Host, threads: _Threads, gaps: Union, waiting: _Waiting) -> Pieces:
+def _on_host(host: Host, threads: Threads, gaps: Union, waiting: _Waiting) -> Pieces:
     """Return the pieces before the next work was launched, by what the launching thread did."""
     thread = np.where(waiting.activity >= 0, waiting.thread, threads.main)
     late = (waiting.launched_ns > gaps.start) & ((thread >= 0) | (waiting.activity < 0))
@@ -191,7 +194,7 @@ def _on_host(host: Host, threads: _Threads, gaps: Union, waiting: _Waiting) -> P
     return concatenate(parts)
 
 
-def _or_main_thread(host: Host, threads: _Threads, thread: int, found: Pieces) -> list[Pieces]:
+def _or_main_thread(host: Host, threads: Threads, thread: int, found: Pieces) -> list[Pieces]:
     """Return the pieces, with those in which the thread did nothing by what the main thread did.
 
     Autograd's threads launch the backward pass, and do nothing until the main thread calls it.

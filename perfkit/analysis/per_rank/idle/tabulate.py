@@ -6,14 +6,15 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from perfkit.analysis.per_rank.breakdown import Activity
-from perfkit.analysis.per_rank.classify import Device, Names
+from perfkit.analysis.per_rank.classify import Device
 from perfkit.analysis.per_rank.idle import pieces as causes
-from perfkit.analysis.per_rank.idle.attribution import attribute, find_gaps
+from perfkit.analysis.per_rank.idle.attribution import Threads, attribute, find_gaps
+from perfkit.analysis.per_rank.idle.host_thread import Host
 from perfkit.analysis.per_rank.idle.pieces import Pieces, Texts, merge_neighbours
 from perfkit.analysis.per_rank.steps import Steps
 from perfkit.schema.aggregate import add_idle_causes
 from perfkit.schema.per_rank.idle import CAUSES, IdleCause, IdleNs, IdleTime
-from perfkit.trace.events import EventKind, Events, PythonFrames
+from perfkit.trace.events import EventKind, Events
 from perfkit.trace.intervals import Ints, Union
 
 _SHORT_KERNEL_NS: Final = 5_000
@@ -27,25 +28,30 @@ class Idle(NamedTuple):
 
 
 def explain_idle(
-    events: Events,
-    frames: PythonFrames,
-    names: Names,
     device: Device,
     activity: Activity,
     steps: Steps,
-    step_marker: str | None,
+    host: Host,
+    threads: Threads,
 ) -> Idle:
-    """Return the causes of the steps' idle time; those of a step add up to its `overhead`."""
+    """Return the causes of the steps' idle time; those of a step add up to its `overhead`.
+
+    Args:
+        device: the device's work.
+        activity: when each category was active.
+        steps: the steps.
+        host: what the host's threads did, by `host_time`, as is the next.
+        threads: its threads.
+    """
     gaps = find_gaps(activity, steps)
-    found, texts = attribute(events, frames, names, device, steps, gaps, step_marker)
-    found = merge_neighbours(found, gaps.start)
-    kernel_ns = _kernel_ns(events, device, steps)
+    found = merge_neighbours(attribute(device, gaps, host, threads), gaps.start)
+    kernel_ns = _kernel_ns(host.events, device, steps)
     time = IdleTime(
-        causes=_rows(found, texts),
+        causes=_rows(found, host.texts),
         begun_in_synchronisation_ns=_begun_waiting(found, gaps),
         kernels=len(kernel_ns),
         short_kernels=int((kernel_ns < _SHORT_KERNEL_NS).sum()),
-        has_python_frames=bool(len(frames.name)),
+        has_python_frames=bool(len(host.frames.name)),
     )
     return Idle(time, _by_step(found, steps))
 

@@ -1,0 +1,130 @@
+"""Threads of the host as lanes: cut where something else depends on them, or they on something else."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfkit.trace.intervals import Ints, Union, complement, disjoint_groups, distinct, innermost_segments, union
+
+_NONE: Final = -1
+
+
+class Segments(NamedTuple):
+    """What a thread ran: disjoint segments in order; columns of shape (s,)."""
+
+    start: Ints
+    end: Ints
+    row: Ints
+    """Row of the innermost operator or call."""
+
+
+@dataclass(kw_only=True)
+class HostLane:
+    """One thread from `begin` to `end`: between two cuts it works, or waits for what ends at the second.
+
+    First cuts are collected, then `freeze` numbers the nodes: one per interval between two cuts.
+    """
+
+    thread: int
+    begin: int
+    end: int
+    segments: Segments
+    cuts: list[Ints] = field(default_factory=list)
+    waits: list[Ints] = field(default_factory=list)
+    bounds: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    first_node: int = _NONE
+
+    @property
+    def gaps(self) -> Union:
+        """Maximal spans in which no operator or call runs."""
+        return complement(union(self.segments.start, self.segments.end), self.begin, self.end)
+
+    def contains(self, instants: Ints) -> NDArray[np.bool_]:
+        """Return which instants the lane covers, its begin and end included."""
+        return np.asarray((instants >= self.begin) & (instants <= self.end))
+
+    def cut(self, instants: Ints) -> None:
+        """Cut the lane at instants; those outside are ignored."""
+        self.cuts.append(instants[self.contains(instants)])
+
+    def wait(self, since: Ints, until: Ints) -> None:
+        """Have the lane wait until instants, each for something that ends then, at least from another instant on."""
+        self.cut(since)
+        inside = (until > self.begin) & (until <= self.end)
+        self.cuts.append(until[inside])
+        self.waits.append(until[inside])
+
+    def freeze(self, first_node: int) -> int:
+        """Number the nodes from `first_node`, and return the next free number."""
+        self.bounds = distinct(np.concatenate((np.array([self.begin, self.end], np.int64), *self.cuts)))
+        self.first_node = first_node
+        return first_node + max(0, len(self.bounds) - 1)
+
+    @property
+    def spans(self) -> tuple[Ints, Ints]:
+        """Start and end of each node: both the end, where the lane waits."""
+        start, end = self.bounds[:-1], self.bounds[1:]
+        waits = np.isin(end, np.concatenate((np.zeros(0, np.int64), *self.waits)))
+        return np.where(waits, end, start), end
+
+    def ending_at(self, instants: Ints) -> Ints:
+        """Return the node that ends at each cut; the origin (0) for the lane's begin."""
+        place = np.searchsorted(self.bounds, instants) - 1
+        return np.where(place >= 0, self.first_node + place, 0)
+
+    def starting_at(self, instants: Ints) -> Ints:
+        """Return the node that starts at each cut, which is not the lane's end."""
+        return np.asarray(self.first_node + np.searchsorted(self.bounds, instants))
+
+
+def segments_of(start_ns: Ints, end_ns: Ints, rows: Ints, begin: int, end: int) -> Segments:
+    """Return the innermost of nested spans at each instant of a window, in groups because there may be millions."""
+    start, until = np.clip(start_ns[rows], begin, end), np.clip(end_ns[rows], begin, end)
+    some = until > start
+    rows, start, until = rows[some], start[some], until[some]
+    found: dict[str, list[Ints]] = defaultdict(lambda: [np.zeros(0, np.int64)])
+    for group in disjoint_groups(start, until) if len(rows) else _nothing():
+        cut = innermost_segments(start[group], until[group])
+        for name, column in (("start", cut.start), ("end", cut.end), ("row", rows[group][cut.owner])):
+            found[name].append(column)
+    return Segments(*(np.concatenate(found[name]) for name in Segments._fields))
+
+
+def _nothing() -> Iterator[Ints]:
+    yield from ()
+
+
+class Pieces(NamedTuple):
+    """A lane's time, cut at its nodes' bounds and where what runs changes; columns of shape (p,)."""
+
+    start: Ints
+    end: Ints
+    node: Ints
+    row: Ints
+    """Row of what runs; -1 between operators and calls."""
+
+
+def pieces_of(lane: HostLane, further_cuts: Ints) -> Pieces:
+    """Return the pieces of a lane's nodes; its waits have none.
+
+    Args:
+        lane: the lane, with its nodes.
+        further_cuts: instants at which to cut as well.
+    """
+    seg = lane.segments
+    edges = np.concatenate((seg.start, seg.end, lane.bounds, further_cuts))
+    edges = distinct(edges[(edges >= lane.begin) & (edges <= lane.end)])
+    start, end = edges[:-1], edges[1:]
+    last = np.searchsorted(seg.start, start, side="right") - 1
+    row = np.full(len(start), _NONE, np.int64)
+    inside = last >= 0
+    inside[inside] = seg.end[last[inside]] > start[inside]
+    row[inside] = seg.row[last[inside]]
+    place = np.searchsorted(lane.bounds, start, side="right") - 1
+    node_start, node_end = lane.spans
+    works = (node_end > node_start)[place]
+    return Pieces(start[works], end[works], lane.first_node + place[works], row[works])

@@ -1,0 +1,35 @@
+"""Choose the steps of a trace whose graph is built."""
+
+from typing import Final
+
+import numpy as np
+
+from perfkit.analysis.per_rank.steps import Steps
+from perfkit.trace.events import Events
+
+MOST_EVENTS: Final = 100_000
+"""Events of a trace whose graph is built: building takes about a third as long as all other analysis of them."""
+_MOST_OF_A_RUN: Final = 4_000_000
+"""Events of all ranks, whose graphs are in memory together: about 100 bytes for each."""
+
+
+def most_graph_events(world_size: int | None) -> int:
+    """Return how many events of each of a run's traces the graph has at most."""
+    return min(MOST_EVENTS, _MOST_OF_A_RUN // max(world_size or 1, 1))
+
+
+def select_steps(events: Events, steps: Steps, most_events: int) -> tuple[int, int]:
+    """Return the range `[first, last)` of steps around the middle one that together have at most so many events.
+
+    All steps if they are few enough, otherwise an odd number of them: so the ranges of ranks with a little more or less
+    events contain each other.
+    """
+    count = len(steps.number)
+    before = np.searchsorted(np.sort(events.start_ns), steps.bounds)
+    if before[-1] - before[0] <= most_events:
+        return 0, count
+    middle = count // 2
+    first, last = middle, middle + 1
+    while first > 0 and last < count and before[last + 1] - before[first - 1] <= most_events:
+        first, last = first - 1, last + 1
+    return first, last

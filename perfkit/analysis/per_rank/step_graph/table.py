@@ -1,0 +1,245 @@
+"""Collect the nodes of one trace's graph and what they consist of, as columns."""
+
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfkit.analysis.per_rank.classify import Device, Names
+from perfkit.analysis.per_rank.communication.collectives import Collectives
+from perfkit.analysis.per_rank.idle.attribution import Threads
+from perfkit.analysis.per_rank.idle.host_thread import Host
+from perfkit.analysis.per_rank.step_graph.calls import Calls
+from perfkit.analysis.per_rank.step_graph.host_lanes import HostLane, pieces_of
+from perfkit.analysis.per_rank.step_graph.rank_graph import CollectiveNodes, RankGraph, pack_graph
+from perfkit.analysis.per_rank.step_graph.streams import Work
+from perfkit.analysis.per_rank.steps import Steps
+from perfkit.analysis.step_graph import graph as kinds
+from perfkit.analysis.step_graph.graph import Edges, Nodes, Parts
+from perfkit.trace.events import Events
+from perfkit.trace.intervals import Ints, Union, covers, union
+
+_JOIN, _WORK, _HOST, _BOUNDARY = range(4)
+"""Order of points at one instant."""
+_NONE: Final = np.zeros(0, np.int64)
+
+
+class Trace(NamedTuple):
+    """What is known of a trace."""
+
+    events: Events
+    names: Names
+    device: Device
+    collectives: Collectives
+    steps: Steps
+    host: Host
+    threads: Threads
+
+    @property
+    def has_device(self) -> bool:
+        """Whether it contains work of a device."""
+        return bool(len(self.device.row))
+
+
+class Table:
+    """Nodes in order of their numbers, and their parts.
+
+    Args:
+        trace: the trace.
+        first: the first step.
+        last: the step after the last.
+        begin: the instant of the origin.
+    """
+
+    def __init__(self, trace: Trace, first: int, last: int, begin: int) -> None:
+        self.trace, self.first, self.last = trace, first, last
+        self.begin = begin
+        self.lanes: list[str] = []
+        self._extra: dict[str, int] = {}
+        self._dimensions: dict[str, int] = {}
+        self._columns: list[tuple[Ints, ...]] = []
+        self._parts: list[tuple[Ints, ...]] = [(_NONE,) * 4]
+        self._count = 0
+        self._add(np.array([begin]), np.array([begin]), kinds.POINT, tie=0)
+
+    def _add(
+        self,
+        start: Ints,
+        end: Ints,
+        kind: Ints | int,
+        *,
+        tie: int,
+        lane: Ints | int = -1,
+        step: Ints | int = 0,
+        name: Ints | int = -1,
+        dimension: Ints | int = -1,
+        size: Ints | int = -1,
+    ) -> Ints:
+        """Add nodes, and return their numbers."""
+        rest = (lane, step, kind, name, dimension, size, tie)
+        self._columns.append((start, end, *(np.broadcast_to(column, len(start)) for column in rest)))
+        self._count += len(start)
+        return np.arange(self._count - len(start), self._count)
+
+    def _lane(self, label: str) -> int:
+        self.lanes.append(label)
+        return len(self.lanes) - 1
+
+    def _step_at(self, instant: Ints) -> Ints:
+        bounds = self.trace.steps.bounds[self.first : self.last + 1]
+        return np.clip(np.searchsorted(bounds, instant, side="right") - 1, 0, self.last - self.first - 1)
+
+    def _name_of(self, text: str) -> int:
+        """Return the number of a text that is not among the trace's."""
+        return len(self.trace.host.texts) + self._extra.setdefault(text, len(self._extra))
+
+    # ---- nodes -----------------------------------------------------------------------------------------------------
+
+    def add_work(self, work: Work, calls: Calls) -> None:
+        """Add the device's work; collectives are named by their operator where it is known."""
+        device, events = self.trace.device, self.trace.events
+        streams, place = np.unique(work.stream, return_inverse=True)
+        lane = np.array([self._lane(f"stream {number}") for number in range(1, len(streams) + 1)] or [0])[place]
+        copies, communicates = device.is_copy[work.place], device.is_communication[work.place]
+        kind = np.select([copies, communicates], [kinds.MEMCPY, kinds.COMMUNICATION], kinds.COMPUTE)
+        name = self.trace.host.texts.of_event_name(events.name[device.row[work.place]].astype(np.int64))
+        dimension, size = np.full(len(kind), -1), np.full(len(kind), -1)
+        if self.trace.has_device:
+            own, dimension[calls.work], size[calls.work] = self._described(calls)
+            name[calls.work] = np.where(own >= 0, own, name[calls.work])
+        step = np.clip(self.trace.steps.device_step[work.place] - self.first, 0, None)
+        node = self._add(
+            work.start, work.end, kind, tie=_WORK, lane=lane, step=step, name=name, dimension=dimension, size=size
+        )
+        self._add_parts(node, kind, name, work.end - work.start)
+
+    def _described(self, calls: Calls) -> tuple[Ints, Ints, Ints]:
+        """Return operator, dimension and size of each collective: indices, or -1."""
+        found = self.trace.collectives
+        table = [
+            (
+                self._name_of(kind.operator) if kind.operator != "unknown" else -1,
+                -1 if kind.dimension is None else self._dimensions.setdefault(kind.dimension, len(self._dimensions)),
+                -1 if kind.bytes is None else kind.bytes,
+            )
+            for kind in found.kinds
+        ]
+        columns = np.array(table or [(-1, -1, -1)], np.int64)[found.kind[calls.place]]
+        return columns[:, 0], columns[:, 1], columns[:, 2]
+
+    def add_calls(self, calls: Calls) -> None:
+        """Add the points at which collectives are joined and, without a device, the transfers."""
+        found, on_device = self.trace.collectives, self.trace.has_device
+        start, end = found.start[calls.place], found.end[calls.place]
+        if on_device:
+            lane = np.asarray(self._columns[1][2])[calls.work] if len(calls.work) else _NONE
+        else:
+            threads, place = np.unique(found.lane[calls.place], return_inverse=True)
+            labels = [self._lane(f"communication {number}") for number in range(1, len(threads) + 1)]
+            lane = np.array(labels or [0])[place]
+        name, dimension, size = self._described(calls)
+        described = {"lane": lane, "name": name, "dimension": dimension, "size": size}
+        step = found.step[calls.place] - self.first
+        self._add(start, start, kinds.POINT, tie=_JOIN, step=step, **described)
+        if not on_device:
+            node = self._add(start, end, kinds.COMMUNICATION, tie=_WORK, step=step, **described)
+            self._add_parts(node, np.full(len(node), kinds.COMMUNICATION), name, end - start)
+
+    def add_lane(self, lane: HostLane, loading: Ints, label: str) -> None:
+        """Add a thread.
+
+        Args:
+            lane: the thread, with its numbered nodes.
+            loading: rows of the data-loading annotations of all threads.
+            label: what to call it.
+        """
+        start, end = lane.spans
+        kind = np.where(end > start, kinds.HOST, kinds.POINT)
+        self._add(start, end, kind, tie=_HOST, lane=self._lane(label), step=self._step_at(start))
+        events = self.trace.events
+        loading = loading[events.thread[loading] == lane.thread]
+        spans = union(events.start_ns[loading], events.end_ns[loading])
+        pieces = pieces_of(lane, np.concatenate(spans))
+        loads = covers(spans, pieces.start)
+        self._add_running(pieces.row, pieces.node, pieces.end - pieces.start, loads)
+        idle = pieces.row < 0
+        if len(loading):
+            inner = loading[
+                np.searchsorted(np.sort(events.start_ns[loading]), pieces.start[idle & loads], side="right") - 1
+            ]
+            name = self.trace.host.texts.of_event_name(events.name[inner].astype(np.int64))
+            chosen = idle & loads
+            of_kind = np.full(int(chosen.sum()), kinds.DATA_LOADING)
+            self._add_parts(pieces.node[chosen], of_kind, name, (pieces.end - pieces.start)[chosen])
+        rest = idle & ~loads
+        self._add_idle(lane, Union(pieces.start[rest], pieces.end[rest]))
+
+    def _add_running(self, row: Ints, node: Ints, length: Ints, loads: NDArray[np.bool_]) -> None:
+        """Add the parts in which operators and calls run; the arguments are columns of pieces."""
+        events, names = self.trace.events, self.trace.names
+        runs = row >= 0
+        row = row[runs]
+        # Beside a device, operators that communicate only launch.
+        communicates = names.communication_operator[events.name[row]] & ~np.bool_(self.trace.has_device)
+        rest = kinds.HOST if self.trace.has_device else kinds.COMPUTE
+        kind = np.select([loads[runs], communicates], [kinds.DATA_LOADING, kinds.COMMUNICATION], rest)
+        name = self.trace.host.texts.of_event_name(events.name[row].astype(np.int64))
+        self._add_parts(node[runs], kind, name, length[runs])
+
+    def _add_idle(self, lane: HostLane, spans: Union) -> None:
+        """Add the parts between operators and calls by cause, and by what ran."""
+        found = self.trace.threads.explain(self.trace.host, lane.thread, spans)
+        node = lane.first_node + np.searchsorted(lane.bounds, found.start, side="right") - 1
+        self._add_parts(node, found.cause.astype(np.int64) + kinds.FIRST_CAUSE, found.detail, found.end - found.start)
+
+    def add_boundaries(self, instants: Ints) -> None:
+        """Add the points at which steps begin and the last one ends."""
+        self._add(instants, instants, kinds.POINT, tie=_BOUNDARY, step=self._step_at(instants))
+
+    def _add_parts(self, node: Ints, kind: Ints, name: Ints, length: Ints) -> None:
+        self._parts.append((node, kind, name, length))
+
+    # ---- columns ---------------------------------------------------------------------------------------------------
+
+    def graph(self, edges: Edges, boundary: Ints, collectives: CollectiveNodes) -> RankGraph:
+        """Return the graph."""
+        columns = [np.concatenate(column) for column in zip(*self._columns, strict=True)]
+        start, end, lane, step, kind, name, dimension, size, tie = columns
+        parts = add_up(*(np.concatenate(column) for column in zip(*self._parts, strict=True)))
+        used = np.zeros(len(self.trace.host.texts) + len(self._extra) + 1, np.bool_)
+        used[name], used[parts.name] = True, True
+        used[-1] = False  # where -1, no name, points to
+        place = np.append(np.cumsum(used[:-1]) - 1, -1)
+        nodes = Nodes(start, end, np.zeros_like(kind), lane, step, kind, place[name], dimension, size)
+        parts = parts._replace(name=place[parts.name].astype(np.int32))
+        texts = self._texts(np.flatnonzero(used))
+        node_columns, edge_columns, part_columns, call_columns = pack_graph(nodes, edges, parts, collectives)
+        return RankGraph(
+            steps=self.trace.steps.number[self.first : self.last],
+            names=texts,
+            dimensions=list(self._dimensions),
+            lanes=self.lanes,
+            boundaries=boundary.tolist(),
+            node_columns=node_columns,
+            edge_columns=edge_columns,
+            part_columns=part_columns,
+            tie_column=bytearray(tie.astype(np.int8)),
+            collective_columns=call_columns,
+        )
+
+    def _texts(self, numbers: Ints) -> list[str]:
+        own, extra = self.trace.host.texts, list(self._extra)
+        return [own.text(n) or "" if n < len(own) else extra[n - len(own)] for n in numbers.tolist()]
+
+
+def add_up(node: Ints, kind: Ints, name: Ints, length: Ints) -> Parts:
+    """Sum the parts of one node, kind and name; sorted by node."""
+    some = length > 0
+    node, kind, name, length = node[some], kind[some], name[some], length[some]
+    order = np.lexsort((name, kind, node))
+    node, kind, name, length = node[order], kind[order], name[order], length[order]
+    fresh = np.ones(len(node), np.bool_)
+    fresh[1:] = (node[1:] != node[:-1]) | (kind[1:] != kind[:-1]) | (name[1:] != name[:-1])
+    first = np.flatnonzero(fresh)
+    summed = np.add.reduceat(length, first) if len(first) else length
+    return Parts(node[first].astype(np.int32), kind[first].astype(np.int8), name[first].astype(np.int32), summed)

@@ -1,0 +1,83 @@
+"""The graph of a run's steps, from the graphs of its ranks (metrics.md section 16)."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from perfkit.analysis.cross_rank.clock_alignment import align
+from perfkit.analysis.cross_rank.matching import MatchedCollectives, match
+from perfkit.analysis.cross_rank.pipeline_groups import name_pipeline_groups
+from perfkit.analysis.cross_rank.point_to_point import split_receives
+from perfkit.analysis.cross_rank.step_graph.join import Member, common_steps, join_ranks
+from perfkit.analysis.per_run.critical_path import summarize_path
+from perfkit.analysis.per_run.rank_reports import NamedSummary, RankGraphs, Ranks, group_by_rank
+from perfkit.analysis.step_graph.graph import StepGraph
+from perfkit.schema.critical_path import CriticalPath
+from perfkit.schema.cross_rank import HostClock
+from perfkit.schema.manifest import RunManifest
+from perfkit.schema.rank import RankReport
+
+
+class RunGraph(NamedTuple):
+    """The graph, or why there is none."""
+
+    graph: StepGraph | None
+    reason: str | None
+    """Why there is no graph."""
+    unaligned: list[int]
+    """Ranks that are left out because nothing links their clocks to the others'."""
+
+    def path(self, ranks: Sequence[RankReport], world_size: int) -> CriticalPath | None:
+        """Return the critical path; None without a graph.
+
+        Args:
+            ranks: the run's.
+            world_size: how many it had.
+        """
+        if self.graph is None:
+            return None
+        recorded = max(len(rank.steps) for rank in ranks)
+        return summarize_path(self.graph, recorded, max(0, world_size - len(ranks)), self.unaligned)
+
+
+def build_run_graph(ranks: Ranks, matched: MatchedCollectives | None, clocks: Sequence[HostClock]) -> RunGraph:
+    """Return the graph of the steps that the graphs of all ranks have.
+
+    Of a rank with several traces, the one in the middle counts.
+
+    Args:
+        ranks: the ranks of the run.
+        matched: their collectives; None without known ranks.
+        clocks: of their hosts.
+    """
+    unaligned = sorted(rank for clock in clocks if clock.offset_ns is None for rank in clock.ranks)
+    graphs = {rank: own for rank, own in ranks.graphs.items() if rank not in unaligned}
+    if not graphs:
+        return RunGraph(None, "several traces without a rank", unaligned)
+    members = {rank: _member(own) for rank, own in graphs.items()}
+    steps = common_steps(members.values())
+    if not steps:
+        return RunGraph(None, "the ranks recorded different steps", unaligned)
+    return RunGraph(join_ranks(members, steps, matched if len(members) > 1 else None, clocks), None, unaligned)
+
+
+def graph_of_traces(
+    traces: Sequence[NamedSummary], manifest: RunManifest | None = None, rank: int | None = None
+) -> RunGraph:
+    """Return the graph of the steps of a run.
+
+    Args:
+        traces: summaries of its traces, at least one.
+        manifest: the run's manifest; None for foreign traces.
+        rank: rank of traces without one.
+    """
+    ranks = group_by_rank(traces, rank)
+    sizes = [size for named in traces if (size := named.summary.header.world_size)]
+    world_size = manifest.world.world_size if manifest else max(sizes, default=None)
+    matched = match(name_pipeline_groups(ranks.calls, manifest.mesh if manifest else ()), world_size)
+    clocks = align(matched, {report.rank: report.host for report in ranks.reports if report.rank is not None})
+    return build_run_graph(ranks, split_receives(matched, clocks), clocks)
+
+
+def _member(own: RankGraphs) -> Member:
+    middle = len(own.graphs) // 2
+    return Member(own.graphs[middle], own.first_call[middle])

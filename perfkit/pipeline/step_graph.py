@@ -1,0 +1,56 @@
+"""The graph of a run's steps, from its traces."""
+
+from pathlib import Path
+
+from perfkit.analysis.per_rank.summary import check_step_marker
+from perfkit.analysis.per_run.rank_reports import NamedSummary
+from perfkit.analysis.per_run.run_graph import RunGraph, graph_of_traces
+from perfkit.errors import TraceError
+from perfkit.executors import ExecutorOptions
+from perfkit.pipeline.scheduler import Progress, TraceScheduler
+from perfkit.pipeline.summarize import Options, task_for
+from perfkit.storage import cache as results
+from perfkit.storage.discovery import find_run
+from perfkit.storage.kernel_rules_file import KernelRules, load_kernel_rules
+from perfkit.storage.run_folder import read_manifest
+
+
+def load_run_graph(
+    path: str | Path,
+    *,
+    rank: int | None = None,
+    step_marker: str | None = None,
+    kernel_rules: KernelRules = None,
+    max_bytes: int | None = None,
+    cache: bool = True,
+    progress: Progress | None = None,
+) -> RunGraph:
+    """Return the graph of a run's steps.
+
+    Args:
+        path: a run folder, or a trace.
+        rank: as in `analyze`, as are all others.
+        step_marker: a regular expression for the names of the annotations that mark steps.
+        kernel_rules: rules for the names of device kernels, or the file that contains them.
+        max_bytes: limit for the decompressed text of a trace.
+        cache: use results of earlier analyses of the same traces, and store new ones.
+        progress: called with the bytes of finished traces, and of all.
+
+    Raises:
+        TraceError: there is no such trace, or none can be read.
+        UsageError: several runs in the folder, or invalid options.
+        StoreError: the manifest cannot be read.
+    """
+    check_step_marker(step_marker)
+    location = find_run(Path(path))
+    options = Options(step_marker=step_marker, max_bytes=max_bytes, kernel_rules=load_kernel_rules(kernel_rules))
+    tasks = [task_for(file, options, cache) for file in location.traces]
+    outcomes = TraceScheduler(tasks, progress).done(None, ExecutorOptions())
+    if cache and any(outcome.fresh for outcome in outcomes):
+        results.prune()
+    named = zip(location.traces, outcomes, strict=True)
+    summaries = [NamedSummary(file.name, done.summary) for file, done in named if done.summary]
+    if not summaries:
+        raise TraceError(next(done.lost.message for done in outcomes if done.lost))
+    manifest = read_manifest(location.path) if location.has_manifest else None
+    return graph_of_traces(summaries, manifest, rank)

@@ -1,0 +1,126 @@
+"""The tables of a run's critical path."""
+
+from typing import Final
+
+from perfkit.report.content.document import Cell, Column, Table
+from perfkit.schema.critical_path import CommunicationSlack, CriticalPath
+from perfkit.schema.per_rank.idle import CAUSE_WORDS
+from perfkit.schema.run import RunReport
+from perfkit.util.formatting import MISSING, duration, escape_unprintable, format_percent, ranges
+
+_WORDS: Final[dict[str, str]] = {
+    "compute": "compute",
+    "communication": "communication",
+    "memcpy": "memcpy",
+    "data_loading": "data loading",
+    "host": "operators and calls on the host",
+    **{str(cause): words for cause, words in CAUSE_WORDS.items()},
+}
+_MOST_RANKS: Final = 4
+
+
+def _known(run: RunReport) -> CriticalPath | None:
+    """Return the path if it tells more than the breakdown: a single rank without a device has one thread that works."""
+    path = run.critical_path
+    alone = len(run.ranks) == 1 and run.ranks[0].device == "cpu"
+    return None if path is None or alone or not path.total_ns else path
+
+
+def by_kind(run: RunReport) -> Table | None:
+    """Return the path by kind, and the ranks that it runs through; None if unknown or trivial."""
+    path = _known(run)
+    if path is None:
+        return None
+    return Table(
+        f"Critical path of {_steps(path)}",
+        (Column("on it", "words"), Column("time"), Column("%")),
+        [
+            (
+                Cell(_WORDS[row.kind]),
+                Cell(duration(row.total_ns / len(path.steps))),
+                Cell(format_percent(row.total_ns / path.total_ns)),
+            )
+            for row in path.kinds
+        ],
+        _ranks(path),
+    )
+
+
+def _steps(path: CriticalPath) -> str:
+    """Return which steps the path is of, in words."""
+    known = [step for step in path.steps if step is not None]
+    if not known:
+        return "the whole trace"
+    which = f"step {known[0]}" if len(known) == 1 else f"steps {ranges(known)} (mean per step)"
+    return which if len(path.steps) == path.recorded_steps else f"{which}, of {path.recorded_steps} recorded"
+
+
+def _ranks(path: CriticalPath) -> str:
+    """Return the ranks that the path runs through, and what limits that."""
+    remarks = []
+    if path.linked and len(path.ranks) > 1:
+        listed = [f"rank {row.rank} ({format_percent(row.total_ns / path.total_ns)})" for row in path.ranks]
+        more = f" and {len(listed) - _MOST_RANKS} more" if len(listed) > _MOST_RANKS else ""
+        remarks.append(f"it runs through {', '.join(listed[:_MOST_RANKS])}{more}")
+    elif path.linked is False and path.ranks:
+        remarks.append(f"nothing in the traces links the ranks: this is rank {path.ranks[0].rank}, which ended last")
+    if path.missing_ranks:
+        remarks.append(f"{path.missing_ranks} ranks have no trace: waiting for them counts as communication")
+    if path.unaligned_ranks:
+        remarks.append(f"without ranks {ranges(path.unaligned_ranks)}, whose clocks nothing links to the others'")
+    return "; ".join(remarks)
+
+
+def by_name(run: RunReport, top: int) -> Table | None:
+    """Return the path by what ran on it; None if unknown or trivial."""
+    path = _known(run)
+    if path is None:
+        return None
+    left = path.names[top:]
+    left_ns = sum(row.total_ns for row in left) / len(path.steps)
+    return Table(
+        f"What is on the critical path of {_steps(path)}",
+        (Column("what", "name"), Column("", "words"), Column("time"), Column("%")),
+        [
+            (
+                Cell(escape_unprintable(row.name) or MISSING),
+                Cell(_WORDS[row.kind]),
+                Cell(duration(row.total_ns / len(path.steps))),
+                Cell(format_percent(row.total_ns / path.total_ns)),
+            )
+            for row in path.names[:top]
+        ],
+        f"{len(left)} more, {duration(left_ns)}" if left else "",
+    )
+
+
+def communication(run: RunReport, top: int) -> Table | None:
+    """Return how much of the communication is on the path, and how much longer the rest could take; None if none is."""
+    path = _known(run)
+    if path is None or not path.communication:
+        return None
+    left = len(path.communication) - top
+    return Table(
+        f"Communication on and beside the critical path of {_steps(path)}",
+        (
+            Column("operator", "name"),
+            Column("dimension", "name"),
+            Column("count"),
+            Column("transfer"),
+            Column("on the path"),
+            Column("slack of the median one"),
+        ),
+        [_communication_row(row, len(path.steps)) for row in path.communication[:top]],
+        f"{left} more" if left > 0 else "",
+    )
+
+
+def _communication_row(row: CommunicationSlack, steps: int) -> tuple[Cell, ...]:
+    return (
+        Cell(escape_unprintable(row.operator)),
+        Cell(escape_unprintable(row.dimension or "unknown")),
+        Cell(f"{row.count / steps:,.4g}"),
+        Cell(duration(row.transfer_ns / steps)),
+        Cell(duration(row.path_ns / steps)),
+        Cell("any" if row.slack_ns is None else duration(row.slack_ns)),
+    )

@@ -1,0 +1,85 @@
+"""The graph of a step gives the measured times, and its critical path is as long as the step, on any trace."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from perfkit.analysis.per_rank.summary import summarize_trace
+from perfkit.analysis.per_run.rank_reports import NamedSummary
+from perfkit.analysis.per_run.run_graph import graph_of_traces
+from perfkit.analysis.step_graph.graph import ORIGIN, StepGraph
+from perfkit.analysis.step_graph.longest_path import critical_path
+from perfkit.analysis.step_graph.replay import replay, slack
+from perfkit.errors import TraceError
+from perfkit.trace.reader import read_trace
+from tests.support.traces import generated_traces as traces
+from tests.support.traces import trace_builder
+
+REAL = Path(__file__).parents[1] / "data" / "traces"
+
+
+def graph_of(*paths: Path) -> StepGraph:
+    found = graph_of_traces([NamedSummary(path.name, summarize_trace(read_trace(path), path.name)) for path in paths])
+    assert found.graph is not None, found.reason
+    return found.graph
+
+
+def check(graph: StepGraph) -> None:
+    nodes, edges, parts = graph.nodes, graph.edges, graph.parts
+    assert (nodes.end >= nodes.start).all()
+    assert (edges.lag_ns >= 0).all()
+    assert (edges.source < edges.target).all()
+    assert (replay(graph) == nodes.end).all()
+    length = np.zeros(len(nodes.start), np.int64)
+    np.add.at(length, parts.node, parts.ns)
+    assert (length == graph.duration_ns).all()
+    assert (parts.ns > 0).all()
+    room = slack(graph, nodes.end)
+    assert (room >= 0).all()
+    path = critical_path(graph)
+    total_ns = graph.duration_ns[path.node].sum() + edges.lag_ns[path.edge].sum()
+    assert total_ns == nodes.end[graph.sink] - nodes.end[ORIGIN]
+    assert (room[path.node] == 0).all()
+    assert (np.diff(graph.step_ends(nodes.end)) >= 0).all()
+
+
+def check_changes(graph: StepGraph, random: np.random.Generator, count: int) -> None:
+    """A node that takes longer by `d` delays the end by `d` less its slack."""
+    end_ns = replay(graph)
+    room = slack(graph, end_ns)
+    for node in random.integers(1, graph.sink + 1, count).tolist():
+        longer = int(random.choice([1, int(min(room[node], 10**9)), int(min(room[node], 10**9)) + 1, 10**7]))
+        duration_ns = graph.duration_ns.copy()
+        duration_ns[node] += longer
+        delayed = replay(graph, duration_ns)[graph.sink] - end_ns[graph.sink]
+        assert delayed == max(0, longer - room[node]), (node, longer)
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(document=traces.traces(), seed=st.integers(0, 99))
+def test_generated_traces(document: dict[str, Any], seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = trace_builder.write(document, tmp_path_factory.getbasetemp() / "generated.json")
+    try:
+        graph = graph_of(path)
+    except TraceError:  # no step and no work
+        return
+    check(graph)
+    check_changes(graph, np.random.default_rng(seed), 3)
+
+
+@pytest.mark.parametrize("path", sorted(REAL.rglob("*.json.gz")), ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_real_traces(path: Path) -> None:
+    graph = graph_of(path)
+    check(graph)
+    check_changes(graph, np.random.default_rng(1), 5)
+
+
+@pytest.mark.parametrize("folder", ["gpu-dlrm-2of128", "gpu-dlrm-8of8"])
+def test_real_ranks_together(folder: str) -> None:
+    graph = graph_of(*sorted((REAL / folder).glob("*.json.gz")))
+    check(graph)
+    check_changes(graph, np.random.default_rng(1), 20)
