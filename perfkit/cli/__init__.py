@@ -41,6 +41,7 @@ COMMANDS: Final[dict[str, Row]] = {
     "merge": Row("perfkit.cli.merge:app", "Write all ranks of a run to one timeline for Perfetto."),
     "view": Row("perfkit.cli.view:app", "Open a trace in the Perfetto UI."),
     "schema": Row("perfkit.cli.schema:app", "Print the JSON Schema of a file that perfkit writes."),
+    "peaks": Row("perfkit.cli.peaks:app", "Measure what this machine's devices can do."),
     "data": Row("perfkit.cli.data:app", "Prepare input data for the workloads."),
 }
 
