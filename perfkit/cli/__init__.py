@@ -34,6 +34,7 @@ class Row(NamedTuple):
 COMMANDS: Final[dict[str, Row]] = {
     "run": Row("perfkit.cli.run:app", "Train a workload or run a script, and record one trace per rank."),
     "sweep": Row("perfkit.cli.sweep:app", "Run a set of runs: world sizes, sources and options."),
+    "plan": Row("perfkit.cli.plan:app", "Show what fits, how long a step takes and what it costs, before a run."),
     "analyze": Row("perfkit.cli.analyze:app", "Show where the time of each step went."),
     "compare": Row("perfkit.cli.compare:app", "Report what changed between runs, and fail on regressions."),
     "history": Row("perfkit.cli.history:app", "Show step time and efficiency over runs or commits."),
