@@ -156,6 +156,10 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Annotated[float, Meta(gt=0)] | None,
         Meta(description="Peak TFLOP/s of one device, for MFU [default: a table of devices]."),
     ] = None
+    device_table: Annotated[
+        str | None,
+        Meta(description="TOML file with peaks of devices, for MFU; comes before perfkit's own (`perfkit peaks`)."),
+    ] = None
 
     def __post_init__(self) -> None:
         """Check values and combinations.

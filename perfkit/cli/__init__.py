@@ -34,6 +34,7 @@ class Row(NamedTuple):
 COMMANDS: Final[dict[str, Row]] = {
     "run": Row("perfkit.cli.run:app", "Train a workload or run a script, and record one trace per rank."),
     "sweep": Row("perfkit.cli.sweep:app", "Run a set of runs: world sizes, sources and options."),
+    "plan": Row("perfkit.cli.plan:app", "Show what fits, how long a step takes and what it costs, before a run."),
     "analyze": Row("perfkit.cli.analyze:app", "Show where the time of each step went."),
     "compare": Row("perfkit.cli.compare:app", "Report what changed between runs, and fail on regressions."),
     "history": Row("perfkit.cli.history:app", "Show step time and efficiency over runs or commits."),
@@ -41,6 +42,7 @@ COMMANDS: Final[dict[str, Row]] = {
     "merge": Row("perfkit.cli.merge:app", "Write all ranks of a run to one timeline for Perfetto."),
     "view": Row("perfkit.cli.view:app", "Open a trace in the Perfetto UI."),
     "schema": Row("perfkit.cli.schema:app", "Print the JSON Schema of a file that perfkit writes."),
+    "peaks": Row("perfkit.cli.peaks:app", "Measure what this machine's devices can do."),
     "data": Row("perfkit.cli.data:app", "Prepare input data for the workloads."),
 }
 

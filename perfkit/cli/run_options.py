@@ -23,6 +23,7 @@ from perfkit.capture.training.strategies.checks import check_parallelism
 from perfkit.capture.training.strategies.deepspeed_config import read_config
 from perfkit.cli.config_options import Layer, command, flag, make_records, merge_layers, options, read_toml
 from perfkit.errors import LaunchEnvironmentError, PluginError, UsageError
+from perfkit.storage.device_table_file import load_device_table
 from perfkit.util.extras import install_extra
 from workloads import WORKLOADS
 from workloads.data import SOURCES, DataOptions
@@ -98,6 +99,8 @@ def make_job(workload: "WorkloadType", values: dict[str, Any]) -> "Job":
         data = msgspec.structs.replace(data, data_dir=str(Path(run.trace_dir) / ".data"))
     trained = workload(config)
     check_parallelism(trained, run)
+    if run.device_table is not None:
+        load_device_table(run.device_table)  # what is wrong with it is said before the ranks start
     return Job(
         workload=trained,
         source=source_type(of_source),

@@ -15,6 +15,7 @@ from perfkit.plugins import Registry
 from perfkit.schema.comparison import Comparison
 from perfkit.schema.external_tool import ExternalTable
 from perfkit.schema.history import History
+from perfkit.schema.plan import Plan
 from perfkit.schema.report import Report
 from perfkit.schema.run import RunReport
 
@@ -30,7 +31,7 @@ class Reporter(Protocol):
 
     @property
     def record(self) -> type:
-        """Record type that `write` takes: `Report`, `Comparison`, `History` or `ExternalTable`."""
+        """Record type that `write` takes: `Report`, `Comparison`, `History`, `ExternalTable` or `Plan`."""
 
     @property
     def suffixes(self) -> tuple[str, ...]:
@@ -107,6 +108,11 @@ FORMATS: Final[dict[type, dict[str, BuiltinReporter]]] = {
         "json": BuiltinReporter(ExternalTable, _JSON, (".json",)),
         "csv": BuiltinReporter(ExternalTable, f"{_CSV}:write_external", (".csv",)),
     },
+    Plan: {
+        "rich": BuiltinReporter(Plan, _CONSOLE, (".txt",)),
+        "markdown": BuiltinReporter(Plan, _MARKDOWN, (".md", ".markdown")),
+        "json": BuiltinReporter(Plan, _JSON, (".json",)),
+    },
 }
 """Record type to format name to reporter."""
 
@@ -116,6 +122,7 @@ DOCUMENTS: Final[dict[type, str]] = {
     Comparison: "views.comparison:document",
     History: "views.history:document",
     ExternalTable: "views.external_tool:document",
+    Plan: "views.plan:document",
 }
 """Record type to `function(record, top) -> Document`: what the console, markdown, HTML and notebook renderers draw."""
 
@@ -132,7 +139,7 @@ def _find_problem(_name: str, candidate: Any) -> str | None:
     if isinstance(candidate, type):
         return "is a class: the entry point must be an instance of it"
     if getattr(candidate, "record", None) not in FORMATS:
-        return "has no `record` that is Report, Comparison, History or ExternalTable"
+        return "has no `record` that is Report, Comparison, History, ExternalTable or Plan"
     if not isinstance(getattr(candidate, "suffixes", None), tuple):
         return "has no tuple of `suffixes`"
     if not isinstance(getattr(candidate, "binary", None), bool):

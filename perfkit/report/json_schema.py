@@ -11,6 +11,7 @@ from perfkit.schema.comparison import COMPARISON_VERSION, Comparison
 from perfkit.schema.external_tool import EXTERNAL_TABLE_VERSION, ExternalTable
 from perfkit.schema.history import HISTORY_VERSION, History
 from perfkit.schema.manifest import MANIFEST_VERSION, RunManifest
+from perfkit.schema.plan import PLAN_VERSION, Plan
 from perfkit.schema.report import REPORT_VERSION, Report
 from perfkit.schema.sweep import SWEEP_VERSION, Sweep
 
@@ -19,6 +20,7 @@ RECORDS = {
     "comparison": (Comparison, COMPARISON_VERSION, "output of `perfkit compare -f json`"),
     "history": (History, HISTORY_VERSION, "output of `perfkit history -f json`"),
     "hta": (ExternalTable, EXTERNAL_TABLE_VERSION, "output of `perfkit hta -o FILE.json`"),
+    "plan": (Plan, PLAN_VERSION, "output of `perfkit plan -f json`"),
     "sweep": (Sweep, SWEEP_VERSION, "sweep.json in the folder of a `perfkit sweep`"),
     "run": (RunManifest, MANIFEST_VERSION, "run.json in a run folder"),
 }

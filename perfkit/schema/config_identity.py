@@ -16,7 +16,7 @@ from perfkit.schema.run import RunReport
 _PLACES: Final = ("config", "name", "trace_dir")
 """Options that name or locate a run and do not affect what it does."""
 
-_WITHOUT_EFFECT: Final = frozenset({"steps", "epochs", "peak_tflops", "batch_size"})
+_WITHOUT_EFFECT: Final = frozenset({"steps", "epochs", "peak_tflops", "device_table", "batch_size"})
 """Options that do not change how long a warm step takes; the batch size is compared separately."""
 
 Settings = dict[str, str]

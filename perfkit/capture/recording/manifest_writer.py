@@ -157,6 +157,7 @@ def write_completed_manifest(
     memory: RankMemory | None = None,
     experts: Sequence[ExpertLoad] = (),
     peak_tflops: float | None = None,
+    device_table: str | None = None,
     compiled: Compiled | None = None,
     file_bandwidth: FileBandwidth | str | None = None,
 ) -> None:
@@ -173,6 +174,7 @@ def write_completed_manifest(
         memory: What this rank held.
         experts: The load of all ranks' experts, by layer.
         peak_tflops: Peak of one device that the user has set; None uses the table.
+        device_table: File with the user's rows of the device table.
         compiled: What was compiled.
         file_bandwidth: Read bandwidth of the samples' file, on rank 0; a text is the reason why it is unknown.
 
@@ -202,7 +204,13 @@ def write_completed_manifest(
             **manifest_fields(measured, work, model),
         )
         if work is not None:
-            peak = find_peak(topology.device_name, work.matmul_dtype or matmul_dtype(model), peak_tflops)
+            peak = find_peak(
+                topology.device_name,
+                work.matmul_dtype or matmul_dtype(model),
+                peak_tflops,
+                table=device_table,
+                threads=topology.threads,
+            )
             delayed = any(injection.phase == "data_loading" for injection in manifest.injections)
             reading = not (delayed or work.loads_ahead)
             manifest = msgspec.structs.replace(

@@ -158,6 +158,7 @@ def _train(job: Job, ranks: ProcessRankGroup, topology: Topology, folder: Path, 
         memory=trainer.memory,
         experts=() if trainer.experts is None else trainer.experts.load(ranks),
         peak_tflops=job.run.peak_tflops,
+        device_table=job.run.device_table,
         compiled=compiled,
         file_bandwidth=bandwidth,
     )

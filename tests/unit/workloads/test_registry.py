@@ -45,6 +45,7 @@ GENERAL = {
     "trace_dir",
     "name",
     "peak_tflops",
+    "device_table",
     "compile",
     "debug",
 }

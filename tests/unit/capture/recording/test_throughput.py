@@ -8,10 +8,11 @@ import torch
 
 from perfkit.capture.distributed.topology import threads_per_rank
 from perfkit.capture.recording.manifest_writer import checksum_of
-from perfkit.capture.recording.peak_flops import PEAKS, find_peak
+from perfkit.capture.recording.peak_flops import find_peak
 from perfkit.capture.recording.throughput import PeakFlops, StepWork, measure_throughput
 from perfkit.capture.recording.trace_export import compress
 from perfkit.errors import StoreError
+from perfkit.schema.device_table import DevicePeaks
 from tests.support.reports.report_builders import make_record
 
 
@@ -55,7 +56,9 @@ def test_peaks() -> None:
     unknown = find_peak("NVIDIA H200 NVL", "bfloat16", None)  # a neighbour's name is not enough
     assert unknown.flops_per_s is None
     assert "--peak-tflops" in str(unknown.reason)
-    assert len({(row.device, row.dtype) for row in PEAKS}) == len(PEAKS)
+    own = [DevicePeaks(name="CPU", tflops={"float32": 0.5}, threads=2)]
+    assert find_peak("CPU", "float32", None, table=own, threads=2).flops_per_s == 0.5e12
+    assert find_peak("CPU", "float32", None, table=own, threads=4).flops_per_s is None
 
 
 def test_compress_keeps_every_byte(tmp_path: Path) -> None:

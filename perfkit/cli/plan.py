@@ -1,0 +1,139 @@
+"""`perfkit plan`: what fits, how long a step takes and what it costs, before anything runs."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from perfkit.cli.output import STDOUT, format_check, write_files
+from perfkit.cli.typer_app import App
+from perfkit.report import DEFAULT_TOP, builtin_suffixes, format_names, reporter, reporter_for
+from perfkit.schema.plan import Plan
+
+app = App()
+
+_MODEL = "Model"
+_PLACE = "Device"
+_RATES = "Assumptions"
+
+
+@app.command()
+def plan(
+    model: Annotated[str, typer.Argument(metavar="[MODEL]", help="gpt.", show_default=False)] = "gpt",
+    preset: Annotated[str | None, typer.Option(help="Preset of gpt.", rich_help_panel=_MODEL)] = None,
+    params: Annotated[
+        float | None,
+        typer.Option(help="Number of parameters of any other model, such as 7.5e9.", rich_help_panel=_MODEL),
+    ] = None,
+    layers: Annotated[
+        int | None, typer.Option(min=1, max=4096, help="Transformer blocks.", rich_help_panel=_MODEL)
+    ] = None,
+    width: Annotated[int | None, typer.Option(min=1, help="Embedding size.", rich_help_panel=_MODEL)] = None,
+    heads: Annotated[int | None, typer.Option(min=1, help="Attention heads.", rich_help_panel=_MODEL)] = None,
+    sequence: Annotated[
+        int | None, typer.Option("--sequence", "--block", min=1, help="Tokens per sample.", rich_help_panel=_MODEL)
+    ] = None,
+    vocab_size: Annotated[int | None, typer.Option(min=1, help="Vocabulary size.", rich_help_panel=_MODEL)] = None,
+    bias: Annotated[bool | None, typer.Option(help="Biases in gpt.", rich_help_panel=_MODEL)] = None,
+    ranks: Annotated[int, typer.Option("-n", "--ranks", min=1, max=2**17, help="Number of ranks.")] = 1,
+    batch_size: Annotated[
+        int | None,
+        typer.Option(min=1, help="Samples per step / ranks, the same for all layouts [default: the preset's, or 1]."),
+    ] = None,
+    precision: Annotated[
+        Literal["float32", "bfloat16", "float16", "mixed", "half"] | None,
+        typer.Option(
+            help="float32, bfloat16 and float16 as in `perfkit run`; mixed: parameters in 16 bits, with a float32 copy "
+            "in the optimizer; half: all in 16 bits [default: float32, with --params mixed]."
+        ),
+    ] = None,
+    checkpoint: Annotated[
+        Literal["none", "selective", "full"] | None,
+        typer.Option(help="Activation checkpointing [default: compare all]."),
+    ] = None,
+    attention: Annotated[
+        Literal["fused", "stored"], typer.Option(help="Whether attention's scores are kept for backward.")
+    ] = "fused",
+    tokens: Annotated[float | None, typer.Option(min=1, help="Tokens to train on: device-hours, energy.")] = None,
+    device: Annotated[
+        str | None, typer.Option(help="Short name, such as a100-40g, or torch's name.", rich_help_panel=_PLACE)
+    ] = None,
+    device_table: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="TOML file with more devices.", rich_help_panel=_PLACE)
+    ] = None,
+    cluster: Annotated[
+        str | None, typer.Option(help="polaris, aurora, sophia, or one of --cluster-table.", rich_help_panel=_PLACE)
+    ] = None,
+    cluster_table: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="TOML file with more clusters.", rich_help_panel=_PLACE)
+    ] = None,
+    efficiency: Annotated[
+        float | None,
+        typer.Option(min=0.001, max=1, help="Share of the peak [default: 0.4].", rich_help_panel=_RATES),
+    ] = None,
+    link_efficiency: Annotated[
+        float | None,
+        typer.Option(min=0.001, max=1, help="Share of the links' bandwidth [default: 0.7].", rich_help_panel=_RATES),
+    ] = None,
+    latency: Annotated[str | None, typer.Option(help="Of one message [default: 10us].", rich_help_panel=_RATES)] = None,
+    reserve: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of the need that the allocator wastes.", rich_help_panel=_RATES)
+    ] = 0.05,
+    explain: Annotated[bool, typer.Option("--explain", help="Show every term with its formula and source.")] = False,
+    output: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            help=f"Also write to FILE, format by suffix ({', '.join(builtin_suffixes(Plan))}); may be repeated.",
+        ),
+    ] = None,
+    name: Annotated[
+        str,
+        typer.Option(
+            "-f",
+            "--format",
+            metavar=f"<{'|'.join(format_names(Plan))}>",
+            callback=format_check(Plan),
+            help="Format on stdout.",
+        ),
+    ] = "rich",
+    top: Annotated[int, typer.Option(min=1, help="Layouts with tp or pp to show.")] = DEFAULT_TOP,
+) -> None:
+    """Plan a training run: memory of a rank, communication and time of a step, for every way to share the model.
+
+    All from formulas, in an instant, and without torch. The command that runs the best is shown.
+
+    \b
+    perfkit plan gpt --preset gpt2-xl --ranks 64 --cluster polaris --precision bfloat16
+    perfkit plan --params 7.5e9 --ranks 64 --explain
+    perfkit plan --params 7e9 --layers 32 --width 4096 --heads 32 --sequence 2048 -n 64 --device h100
+    """  # noqa: D301  \b marks a paragraph that keeps its lines
+    files = [(path, reporter_for(Plan, path)) for path in output or []]
+    files.append((STDOUT, reporter(Plan, name)))
+    # Imported late, so that `--help` does not wait for the workloads.
+    from perfkit.planning.command import Options, Sizes, plan_model
+
+    options = Options(
+        model=model,
+        preset=preset,
+        params=params,
+        sizes=Sizes(layers=layers, width=width, heads=heads, block=sequence, vocab_size=vocab_size, bias=bias),
+        ranks=ranks,
+        batch_size=batch_size,
+        precision=precision,
+        checkpoint=checkpoint,
+        attention=attention,
+        tokens=tokens,
+        device=device,
+        device_table=device_table,
+        cluster=cluster,
+        cluster_table=cluster_table,
+        efficiency=efficiency,
+        link_efficiency=link_efficiency,
+        latency=latency,
+        reserve=reserve,
+        explain=explain,
+    )
+    write_files(plan_model(options), files, top)

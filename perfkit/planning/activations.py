@@ -1,0 +1,106 @@
+"""Bytes of activations: what the forward pass of a GPT keeps for backward, and what its loss needs.
+
+The terms follow Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models" (2022), section 4:
+of the 34 bytes per token and unit of width in 16 bits, 2 are dropout masks, and the other 16 numbers are counted here
+in the bytes that the precision has. Fused attention keeps no scores.
+"""
+
+from typing import Final
+
+from msgspec import Struct
+
+from perfkit.planning.layout import Layout
+from perfkit.planning.precision import Precision
+from perfkit.planning.shape import Shape
+
+SOURCE: Final = "Korthikanti et al. (2022), section 4"
+
+_STATISTICS: Final = 4 * 4
+"""Mean and 1 / standard deviation of two norms, float32, per token."""
+
+
+class Activations(Struct, frozen=True, kw_only=True):
+    """Bytes of one stage's activations on one rank."""
+
+    layers_bytes: int
+    """Kept of all layers, and micro-batches in flight, between forward and backward."""
+    recomputed_bytes: int
+    """Of the one layer that is being computed again, with checkpointing."""
+    ends_bytes: int
+    """Kept outside of the layers: token ids, the last norm, the loss."""
+    loss_bytes: int
+    """Needed besides while the loss's gradient is computed: two more of the size of the logits."""
+    backward_bytes: int
+    """Temporary gradients of activations in a layer's backward pass."""
+
+
+def layer_bytes(shape: Shape, layout: Layout, precision: Precision, samples: int, *, fused: bool) -> int:
+    """Return what one layer keeps of `samples` samples, without checkpointing.
+
+    Per token and unit of width: inputs of two norms in the residual's precision, their outputs, queries, keys and
+    values (3), the attention's output, the hidden layer (4) before and after GELU. Tensor parallelism divides the last
+    12 of these 16.
+    """
+    width, heads, tokens = shape.width or 0, shape.heads or 0, samples * (shape.sequence or 0)
+    whole = (2 * precision.residual + 2 * precision.activation) * width + _STATISTICS
+    split = 12 * precision.activation * width
+    if fused:
+        split += 4 * heads
+    else:
+        masks = 1 + precision.activation if shape.dropout else 0
+        split += heads * (shape.sequence or 0) * (precision.activation + masks)
+    if shape.dropout:
+        whole += 2 * width
+    return tokens * (whole + -(-split // layout.tp))
+
+
+def selective_bytes(shape: Shape, layout: Layout, precision: Precision, samples: int) -> int:
+    """Return what one layer keeps if attention's scores are computed again: as if they were fused."""
+    return layer_bytes(shape, layout, precision, samples, fused=True)
+
+
+def activations_of(
+    shape: Shape, layout: Layout, precision: Precision, samples: int, stage: int, *, fused: bool
+) -> Activations | None:
+    """Return the activations of one stage; None if the model's sizes are unknown.
+
+    Args:
+        shape: The model.
+        layout: How it is shared.
+        precision: Bytes of its numbers.
+        samples: Of one micro-batch.
+        stage: Stage of the pipeline. With 1F1B stage k of n has n - k micro-batches in flight (Narayanan et al.,
+            "Efficient Large-Scale Language Model Training", 2021, section 2.2).
+        fused: Whether attention's scores are never written to memory.
+    """
+    if shape.layers is None or shape.width is None or shape.sequence is None:
+        return None
+    tokens = samples * shape.sequence
+    layers = (stage + 1) * shape.layers // layout.pp - stage * shape.layers // layout.pp
+    in_flight = min(layout.pp - stage, layout.micro_batches)
+    full = layer_bytes(shape, layout, precision, samples, fused=fused or layout.checkpointing == "selective")
+    kept = tokens * shape.width * precision.residual if layout.checkpointing == "full" else full
+    last = stage == layout.pp - 1
+    return Activations(
+        layers_bytes=kept * layers * in_flight,
+        recomputed_bytes=full if layout.checkpointing == "full" else 0,
+        ends_bytes=_ends(shape, precision, tokens, last=last) if shape.vocabulary else 0,
+        loss_bytes=2 * 4 * tokens * (shape.vocabulary or 0) if last else 0,
+        backward_bytes=tokens * shape.width * (precision.residual + 8 * precision.activation),
+    )
+
+
+def _ends(shape: Shape, precision: Precision, tokens: int, *, last: bool) -> int:
+    """Return what is kept outside of the layers: ids in 8 bytes; of the last stage its norm and its log-softmax."""
+    if not last:
+        return 8 * tokens
+    norm = (shape.width or 0) * (precision.residual + precision.activation) + _STATISTICS // 2
+    return tokens * (16 + norm + 4 * (shape.vocabulary or 0))
+
+
+def cast_bytes(entries: int, precision: Precision, *, gathered: bool) -> int:
+    """Return the 16-bit copies of matrices that autocast keeps for backward.
+
+    Parameters that are gathered come in 16 bits already.
+    """
+    return precision.activation * entries if precision.casts and not gathered else 0

@@ -1,0 +1,121 @@
+"""From the options of `perfkit plan` to a plan."""
+
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict, replace
+
+from perfkit.capture.config import parse_duration
+from perfkit.errors import UsageError
+from perfkit.planning.hardware import find_hardware
+from perfkit.planning.layout import Checkpointing
+from perfkit.planning.models import Model, counted_model, gpt_model
+from perfkit.planning.planner import Request, make_plan
+from perfkit.planning.precision import PRECISIONS
+from perfkit.planning.step_time import EFFICIENCY, LATENCY_NS, LINK_EFFICIENCY, Rates
+from perfkit.schema.plan import Plan
+
+
+class Sizes(Struct, frozen=True, kw_only=True):
+    """Sizes of the model, by the workload's names."""
+
+    layers: int | None = None
+    width: int | None = None
+    heads: int | None = None
+    block: int | None = None
+    vocab_size: int | None = None
+    bias: bool | None = None
+
+    def given(self) -> dict[str, Any]:
+        """Return those that were given."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """The options of `perfkit plan`, as they are given; None leaves a default."""
+
+    model: str = "gpt"
+    preset: str | None = None
+    params: float | None = None
+    sizes: Sizes = Sizes()
+    ranks: int = 1
+    batch_size: int | None = None
+    precision: str | None = None
+    checkpoint: Checkpointing | None = None
+    attention: str = "fused"
+    tokens: float | None = None
+    device: str | None = None
+    device_table: Path | None = None
+    cluster: str | None = None
+    cluster_table: Path | None = None
+    efficiency: float | None = None
+    link_efficiency: float | None = None
+    latency: str | None = None
+    reserve: float = 0.05
+    explain: bool = False
+
+
+def plan_model(options: Options) -> Plan:
+    """Return the plan that the options ask for.
+
+    Raises:
+        UsageError: An option, or a combination, is invalid.
+    """
+    plan = make_plan(make_request(options))
+    if not options.explain:
+        return plan
+    first = 0 if plan.best is None else plan.best
+    return replace(plan, explained=sorted({first, 0}))
+
+
+def make_request(options: Options) -> Request:
+    """Return what is to be planned.
+
+    Raises:
+        UsageError: An option, or a combination, is invalid.
+    """
+    model = _model(options)
+    precision = options.precision or ("float32" if model.workload else "mixed")
+    return Request(
+        shape=model.shape,
+        ranks=options.ranks,
+        global_batch=options.ranks * (options.batch_size or model.batch_size),
+        precision=precision,
+        device=find_hardware(
+            PRECISIONS[precision],
+            device=options.device,
+            cluster=options.cluster,
+            device_table=options.device_table,
+            cluster_table=options.cluster_table,
+        ),
+        rates=_rates(options),
+        fused=options.attention == "fused",
+        reserve=options.reserve,
+        tokens=options.tokens,
+        checkpointing=options.checkpoint,
+        workload=model.workload,
+        options=model.options,
+    )
+
+
+def _model(options: Options) -> Model:
+    given = options.sizes.given()
+    if options.params is not None:
+        if options.preset is not None:
+            raise UsageError("--params describes a model of its own: remove --preset")
+        return counted_model(options.params, given)
+    if options.model != "gpt":
+        raise UsageError(
+            f"{options.model}: there are formulas for gpt, or give the size of another model with --params"
+        )
+    return gpt_model(options.preset, given)
+
+
+def _rates(options: Options) -> Rates:
+    latency = LATENCY_NS if options.latency is None else float(parse_duration(options.latency, "--latency"))
+    return Rates(
+        efficiency=options.efficiency or EFFICIENCY,
+        link_efficiency=options.link_efficiency or LINK_EFFICIENCY,
+        latency_ns=latency,
+    )

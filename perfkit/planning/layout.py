@@ -1,0 +1,114 @@
+"""The ways to share a model that a plan compares: strategy, mesh and activation checkpointing."""
+
+import math
+from collections.abc import Iterator
+from typing import Final, Literal
+
+from msgspec import Struct
+
+from perfkit.planning.shape import Shape
+
+DataParallel = Literal["ddp", "zero1", "zero2", "zero3", "hsdp"]
+Checkpointing = Literal["none", "selective", "full"]
+
+SHARDED: Final = ("zero2", "zero3", "hsdp")
+"""Strategies of torch's `fully_shard`."""
+
+MOST_STAGES: Final = 64
+
+_NAMES: Final = {"ddp": "DDP", "zero1": "ZeRO-1", "zero2": "ZeRO-2", "zero3": "ZeRO-3", "hsdp": "hybrid sharded"}
+
+
+class Layout(Struct, frozen=True, kw_only=True):
+    """One way to share a model between all ranks."""
+
+    dp: DataParallel = "ddp"
+    replicate: int = 1
+    """Groups of ranks, of hybrid sharding, that each have all parts."""
+    shard: int = 1
+    """Ranks with different samples that share what `dp` divides; with hybrid sharding, those of one group."""
+    tp: int = 1
+    pp: int = 1
+    micro_batches: int = 1
+    """Parts of a batch in a pipeline."""
+    checkpointing: Checkpointing = "none"
+
+    @property
+    def ranks(self) -> int:
+        """Number of ranks."""
+        return self.replicas * self.tp * self.pp
+
+    @property
+    def replicas(self) -> int:
+        """Number of ranks, or groups of ranks, with different samples."""
+        return self.replicate * self.shard
+
+    @property
+    def name(self) -> str:
+        """Words for it, without checkpointing."""
+        parts = [_NAMES[self.dp]] if self.replicas > 1 or (self.tp == 1 and self.pp == 1) else []
+        parts += [f"{size}-way tensor parallel"] if (size := self.tp) > 1 else []
+        parts += [f"{self.pp}-stage pipeline"] if self.pp > 1 else []
+        return ", ".join(parts) if self.ranks > 1 else "one rank"
+
+    @property
+    def mesh(self) -> dict[str, int]:
+        """Sizes of the dimensions as `--mesh` has them, outermost first."""
+        data = {"replicate": self.replicate, "shard": self.shard} if self.dp == "hsdp" else {"dp": self.shard}
+        sizes = {"pp": self.pp, **data, "tp": self.tp}
+        kept = {name: size for name, size in sizes.items() if size > 1 or (self.dp == "hsdp" and name in data)}
+        return kept or {"dp": 1}
+
+
+def candidates(shape: Shape, ranks: int, per_host: int, checkpointing: tuple[Checkpointing, ...]) -> list[Layout]:
+    """Return the layouts of `ranks` ranks, the simplest first.
+
+    Tensor parallelism stays within a host, whose links are the fastest, and divides the heads; a pipeline has at most
+    as many stages as there are layers.
+
+    Args:
+        shape: The model.
+        ranks: Number of ranks.
+        per_host: Number of devices per host.
+        checkpointing: The kinds of activation checkpointing to compare.
+    """
+    shared = [*_data_parallel(ranks, per_host), *_divided(shape, ranks, per_host)]
+    made = [(layout, kind) for layout in shared for kind in checkpointing]
+    return [
+        Layout(
+            dp=one.dp,
+            replicate=one.replicate,
+            shard=one.shard,
+            tp=one.tp,
+            pp=one.pp,
+            micro_batches=one.micro_batches,
+            checkpointing=kind,
+        )
+        for one, kind in made
+    ]
+
+
+def _data_parallel(ranks: int, per_host: int) -> Iterator[Layout]:
+    yield Layout(shard=ranks)
+    if ranks == 1:
+        return
+    for name in ("zero1", "zero2", "zero3"):
+        yield Layout(dp=name, shard=ranks)
+    if per_host > 1 and ranks > per_host and ranks % per_host == 0:
+        yield Layout(dp="hsdp", replicate=ranks // per_host, shard=per_host)
+
+
+def _divided(shape: Shape, ranks: int, per_host: int) -> Iterator[Layout]:
+    """Yield tensor parallelism, pipelines, and both, each with DDP and with ZeRO-3 beside it."""
+    if shape.layers is None:
+        return
+    stages = [2**power for power in range(math.floor(math.log2(min(ranks, shape.layers, MOST_STAGES))) + 1)]
+    heads = shape.heads or 1
+    parts = [size for size in range(1, min(ranks, per_host, heads) + 1) if heads % size == 0]
+    for pp in stages:
+        for tp in parts:
+            if (pp, tp) == (1, 1) or ranks % (pp * tp):
+                continue
+            replicas = ranks // (pp * tp)
+            for name in ("ddp", "zero3") if replicas > 1 else ("ddp",):
+                yield Layout(dp=name, shard=replicas, tp=tp, pp=pp, micro_batches=2 * pp if pp > 1 else 1)

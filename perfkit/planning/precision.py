@@ -1,0 +1,77 @@
+"""Bytes of one entry by precision: what `perfkit run` holds, and what the literature counts with."""
+
+from typing import Final, Literal
+
+from msgspec import Struct
+
+PrecisionName = Literal["float32", "bfloat16", "float16", "mixed", "half"]
+
+
+class Precision(Struct, frozen=True, kw_only=True):
+    """Bytes per parameter and per activation."""
+
+    parameter: int
+    gradient: int
+    optimizer: int
+    """Adam: two moments, and a float32 copy of the parameter where it is kept in 16 bits."""
+    gathered: int
+    """Of a parameter that is gathered from its parts."""
+    activation: int
+    """Of what matrices read and write."""
+    residual: int
+    """Of the stream between the blocks."""
+    casts: bool
+    """Whether parameters are cast to `activation` bytes in the forward pass (autocast)."""
+    matmul_dtypes: tuple[str, ...]
+    """Data types of matrix products, as device tables name them; the first that a device has."""
+    source: str
+
+
+_AUTOCAST: Final = {
+    "parameter": 4,
+    "gradient": 4,
+    "optimizer": 8,
+    "gathered": 2,
+    "activation": 2,
+    "residual": 4,
+    "casts": True,
+    "source": "metrics.md section 11: parameters in float32, computed in 16 bits (torch.autocast)",
+}
+
+PRECISIONS: Final[dict[str, Precision]] = {
+    "float32": Precision(
+        parameter=4,
+        gradient=4,
+        optimizer=8,
+        gathered=4,
+        activation=4,
+        residual=4,
+        casts=False,
+        matmul_dtypes=("float32",),
+        source="metrics.md section 11: everything in float32",
+    ),
+    "bfloat16": Precision(matmul_dtypes=("bfloat16",), **_AUTOCAST),  # type: ignore[arg-type]
+    "float16": Precision(matmul_dtypes=("float16",), **_AUTOCAST),  # type: ignore[arg-type]
+    "mixed": Precision(
+        parameter=2,
+        gradient=2,
+        optimizer=12,
+        gathered=2,
+        activation=2,
+        residual=2,
+        casts=False,
+        matmul_dtypes=("bfloat16", "float16"),
+        source="Rajbhandari et al., 'ZeRO' (2020), section 3.1: 2 Psi + 2 Psi + K Psi with K = 12 for Adam",
+    ),
+    "half": Precision(
+        parameter=2,
+        gradient=2,
+        optimizer=4,
+        gathered=2,
+        activation=2,
+        residual=2,
+        casts=False,
+        matmul_dtypes=("bfloat16", "float16"),
+        source="everything in 16 bits, Adam's two moments too",
+    ),
+}

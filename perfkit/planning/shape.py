@@ -1,0 +1,162 @@
+"""The tensors of a model, as far as memory and communication depend on them."""
+
+from typing import Literal
+
+from msgspec import Struct
+
+from perfkit.errors import UsageError
+
+Split = Literal["rows", "columns"]
+
+
+class Tensor(Struct, frozen=True):
+    """One parameter: a matrix, or a vector of one column."""
+
+    rows: int
+    columns: int = 1
+    layer: int | None = None
+    """Number of its layer; None outside of the layers."""
+    split: Split | None = None
+    """What tensor parallelism divides; None: every rank has all of it."""
+    decayed: bool = True
+    """Whether the optimizer decays it; ZeRO-1 gives those that it decays to ranks first."""
+    end: Literal["first", "last", "tied", ""] = ""
+    """The stage of a pipeline that has it, outside of the layers: with `tied`, both ends."""
+
+    @property
+    def count(self) -> int:
+        """Number of entries."""
+        return self.rows * self.columns
+
+    def divided(self, ranks: int) -> "Tensor":
+        """Return the part of the rank that has most, of `ranks` of tensor parallelism."""
+        if self.split == "rows":
+            return Tensor(-(-self.rows // ranks), self.columns, self.layer, self.split, self.decayed, self.end)
+        if self.split == "columns":
+            return Tensor(self.rows, -(-self.columns // ranks), self.layer, self.split, self.decayed, self.end)
+        return self
+
+
+class Shape(Struct, frozen=True, kw_only=True):
+    """A decoder-only transformer, or a model of which only the number of parameters is known."""
+
+    name: str
+    tensors: tuple[Tensor, ...]
+    are_whole: bool
+    """Whether `tensors` are the model's own, so that sharding can be counted exactly; else they only divide evenly."""
+    layers: int | None = None
+    width: int | None = None
+    heads: int | None = None
+    sequence: int | None = None
+    """Tokens per sample."""
+    vocabulary: int | None = None
+    dropout: float = 0.0
+
+    @property
+    def parameters(self) -> int:
+        """Number of parameters, one that two modules share counted once."""
+        return sum(tensor.count for tensor in self.tensors)
+
+    @property
+    def flops_per_token(self) -> float:
+        """6 N + 12 L H Q T, N without position embeddings (metrics.md section 8); 6 N where the shape is unknown."""
+        if self.layers is None or self.width is None or self.sequence is None:
+            return 6.0 * self.parameters
+        positions = self.sequence * self.width if self.are_whole else 0
+        return 6.0 * (self.parameters - positions) + 12.0 * self.layers * self.width * self.sequence
+
+    def stage(self, index: int, count: int) -> tuple[Tensor, ...]:
+        """Return the tensors of one of `count` stages of a pipeline: consecutive layers, and what is at its ends."""
+        layers = self.layers or 1
+        own = range(index * layers // count, (index + 1) * layers // count)
+        ends = {"first"} if index == 0 else set()
+        ends |= {"last"} if index == count - 1 else set()
+        ends |= {"tied"} if ends else set()
+        return tuple(
+            tensor
+            for tensor in self.tensors
+            if (tensor.layer in own if tensor.layer is not None else tensor.end in ends)
+        )
+
+
+def gpt_shape(
+    *, name: str, layers: int, width: int, heads: int, block: int, vocabulary: int, bias: bool, dropout: float = 0.0
+) -> Shape:
+    """Return the shape of the GPT workload: its tensors are those of `workloads.gpt_model.Decoder`, in its order.
+
+    The preset gpt2 has 124,439,808 parameters, as published.
+    """
+    tensors = [Tensor(vocabulary, width, split="rows", end="tied"), Tensor(block, width, end="first")]
+    for layer in range(layers):
+        tensors += _gpt_block(layer, width, bias)
+    tensors += _norm(None, width, bias)
+    return Shape(
+        name=name,
+        tensors=tuple(tensors),
+        are_whole=True,
+        layers=layers,
+        width=width,
+        heads=heads,
+        sequence=block,
+        vocabulary=vocabulary,
+        dropout=dropout,
+    )
+
+
+def _gpt_block(layer: int, width: int, bias: bool) -> list[Tensor]:
+    return [
+        *_norm(layer, width, bias),
+        *_linear(layer, 3 * width, width, "rows", bias),
+        *_linear(layer, width, width, "columns", bias),
+        *_norm(layer, width, bias),
+        *_linear(layer, 4 * width, width, "rows", bias),
+        *_linear(layer, width, 4 * width, "columns", bias),
+    ]
+
+
+def _linear(layer: int, rows: int, columns: int, split: Split, bias: bool) -> list[Tensor]:
+    vector = Tensor(rows, layer=layer, split="rows" if split == "rows" else None, decayed=False)
+    return [Tensor(rows, columns, layer, split), *([vector] if bias else [])]
+
+
+def _norm(layer: int | None, width: int, bias: bool) -> list[Tensor]:
+    return [Tensor(width, layer=layer, decayed=False, end="" if layer is not None else "last")] * (2 if bias else 1)
+
+
+def counted_shape(
+    parameters: float,
+    *,
+    layers: int | None = None,
+    width: int | None = None,
+    heads: int | None = None,
+    sequence: int | None = None,
+    vocabulary: int | None = None,
+) -> Shape:
+    """Return a model of a given number of parameters, of which everything divides evenly between layers and ranks.
+
+    Raises:
+        UsageError: It has fewer parameters than its vocabulary and width need, or only some sizes are given.
+    """
+    sizes = {"--layers": layers, "--width": width, "--sequence": sequence}
+    if any(size is not None for size in sizes.values()) and None in sizes.values():
+        missing = ", ".join(name for name, size in sizes.items() if size is None)
+        raise UsageError(f"activations need --layers, --width and --sequence: add {missing}, or leave out all three")
+    total, outer = round(parameters), (vocabulary or 0) * (width or 0)
+    parts = layers or 1
+    if total - outer < parts:
+        raise UsageError(f"--params {parameters:g} are fewer than the {outer:,} of --vocab-size times --width need")
+    inner = [(total - outer) // parts] * parts
+    inner[-1] += (total - outer) - sum(inner)
+    tensors = tuple(Tensor(count, layer=number, split="rows") for number, count in enumerate(inner))
+    if outer:
+        tensors = (Tensor(vocabulary or 0, width or 0, split="rows", end="tied"), *tensors)
+    return Shape(
+        name=f"{parameters:g} parameters",
+        tensors=tensors,
+        are_whole=False,
+        layers=layers,
+        width=width,
+        heads=heads,
+        sequence=sequence,
+        vocabulary=vocabulary,
+    )

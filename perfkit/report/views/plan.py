@@ -1,0 +1,198 @@
+"""The document of a plan."""
+
+from collections.abc import Sequence
+
+from perfkit.report.content.document import Cell, Column, Document, KeyValue, Section, Table, Tone
+from perfkit.schema.plan import Plan, PlannedLayout, PlanTerm
+from perfkit.util.formatting import MISSING, duration, escape_unprintable, format_percent, rate, size
+
+_TITLES = {"none": "", "full": "full", "selective": "selective"}
+
+
+def document(plan: Plan, top: int) -> Document:
+    """Return the content of `plan`, with the data-parallel layouts and at most `top` others."""
+    places = _shown(plan, top)
+    tables = [
+        _memory(plan, places),
+        *_times(plan, places),
+        *_traffic(plan),
+        *(_terms(plan, one) for one in plan.explained),
+    ]
+    best = None if plan.best is None else plan.layouts[plan.best]
+    headline = f"Best: {_name(best)}." if best else "No layout is named."
+    section = Section(_title(plan), headline, "good" if best else "warning", [], _facts(plan, best), tables, [])
+    return Document("perfkit plan", [], [section], [f"Assumed: {line}." for line in plan.assumptions])
+
+
+def _title(plan: Plan) -> str:
+    model, where = plan.model, "" if plan.device is None else f" on {plan.device.name}"
+    ranks = f"{plan.ranks:,} ranks" if plan.ranks > 1 else "1 rank"
+    return escape_unprintable(f"{model.name}, {model.parameters:,} parameters, {ranks}{where}, {plan.precision}")
+
+
+def _facts(plan: Plan, best: PlannedLayout | None) -> list[KeyValue]:
+    lines = [KeyValue("reason", escape_unprintable(plan.reason))]
+    if best is not None and best.command is not None:
+        lines.append(KeyValue("command", escape_unprintable(best.command), "strong"))
+    if best is not None and best.step is not None:
+        step = best.step
+        lines.append(
+            KeyValue(
+                "step", f"{duration(step.step_ns)}, {rate(step.tokens_per_s, 'tokens')}, MFU {format_percent(step.mfu)}"
+            )
+        )
+        if step.device_hours is not None:
+            energy = "" if step.energy_kwh is None else f", at most {step.energy_kwh:,.4g} kWh of the devices"
+            lines.append(
+                KeyValue("cost", f"{step.device_hours:,.4g} device-hours for {plan.tokens:,.4g} tokens{energy}")
+            )
+    return [*lines, *(KeyValue("decision", escape_unprintable(line)) for line in plan.decision)]
+
+
+def _shown(plan: Plan, top: int) -> list[int]:
+    """Return the places of layouts to show: all that only share data, then the fastest, or smallest, others."""
+    plain = [place for place, one in enumerate(plan.layouts) if not {"tp", "pp"} & one.mesh.keys()]
+    others = [place for place in range(len(plan.layouts)) if place not in plain]
+    others.sort(key=lambda place: _rank(plan.layouts[place]))
+    chosen = sorted(others[:top], key=lambda place: place)
+    extra = [place for place in (plan.best, *plan.explained) if place is not None and place not in {*plain, *chosen}]
+    return [*plain, *sorted({*chosen, *extra})]
+
+
+def _rank(one: PlannedLayout) -> tuple[bool, bool, float]:
+    return (one.fits is False, one.refused is not None, one.step.step_ns if one.step else one.memory.needed_bytes)
+
+
+def _name(one: PlannedLayout) -> str:
+    return one.name + (f", {_TITLES[one.checkpointing]} checkpointing" if _TITLES[one.checkpointing] else "")
+
+
+def _tone(plan: Plan, place: int) -> Tone:
+    if place == plan.best:
+        return "good"
+    return "faint" if plan.layouts[place].fits is False else "plain"
+
+
+def _memory(plan: Plan, places: Sequence[int]) -> Table:
+    shown = [plan.layouts[place] for place in places]
+    traced = any(one.traced for one in shown)
+    counted = any(one.memory.activations_bytes is not None for one in shown)
+    names = ["P", "G", "O", "P+G+O", *(["activations", "buffers"] if counted else []), "needed"]
+    columns = (
+        Column("layout", "words"),
+        *map(Column, [*names, *(["traced"] if traced else [])]),
+        Column("fits", "words"),
+    )
+    rows = [
+        (
+            Cell(_label(plan.layouts[place]), tone=_tone(plan, place)),
+            *map(Cell, _bytes(plan.layouts[place], counted=counted)),
+            *([Cell(_traced(plan.layouts[place]))] if traced else []),
+            _fit(plan.layouts[place]),
+        )
+        for place in places
+    ]
+    return Table("Memory of the rank that needs most", columns, rows, _remark(plan, shown))
+
+
+def _remark(plan: Plan, shown: Sequence[PlannedLayout]) -> str:
+    lines = ["P, G, O: parameters, gradients, optimizer state"]
+    lines.append("needed: the most held at one time, with what the allocator wastes, not the sum of the columns")
+    refused = {one.refused for one in shown if one.refused is not None and one.fits is not False}
+    lines += [f"*: `perfkit run` does not run it: {escape_unprintable(reason)}" for reason in sorted(refused)]
+    left = len(plan.layouts) - len(shown)
+    return "; ".join([*lines, *([f"{left:,} more layouts: use --top N"] if left else [])])
+
+
+def _label(one: PlannedLayout) -> str:
+    """Return a layout in the words of `perfkit run`."""
+    mesh = ",".join(f"{name}={count}" for name, count in one.mesh.items())
+    return f"{one.dp} {mesh}" + ("" if one.checkpointing == "none" else f" {one.checkpointing}")
+
+
+def _bytes(one: PlannedLayout, *, counted: bool) -> list[str]:
+    need = one.memory
+    values = [need.parameters_bytes, need.gradients_bytes, need.optimizer_bytes, need.state_bytes]
+    return [
+        size(value)
+        for value in [*values, *((need.activations_bytes, need.buffers_bytes) if counted else ()), need.needed_bytes]
+    ]
+
+
+def _traced(one: PlannedLayout) -> str:
+    if one.traced is None:
+        return MISSING
+    ratio = one.traced.peak_bytes / one.traced.formula_peak_bytes - 1
+    return f"{size(one.traced.peak_bytes)} ({100 * ratio:+.1f} %)"
+
+
+def _fit(one: PlannedLayout) -> Cell:
+    if one.fits is False:
+        return Cell(f"no, +{size(one.over_bytes)}", tone="error")
+    return Cell(MISSING if one.fits is None else "yes" + ("*" if one.refused is not None else ""))
+
+
+def _times(plan: Plan, places: Sequence[int]) -> list[Table]:
+    rows = [
+        (
+            Cell(_label(one), tone=_tone(plan, place)),
+            *(
+                Cell(duration(value))
+                for value in (step.compute_ns + step.recompute_ns, step.exposed_ns, step.bubble_ns)
+            ),
+            *(Cell(duration(value)) for value in (step.optimizer_ns, step.step_ns)),
+            Cell(f"{step.tokens_per_s:,.4g}" if step.tokens_per_s < 1000 else f"{step.tokens_per_s:,.0f}"),
+            Cell(format_percent(step.mfu)),
+        )
+        for place in places
+        for one in [plan.layouts[place]]
+        if (step := one.step) is not None
+    ]
+    if not rows:
+        return []
+    names = ("compute", "exposed", "bubble", "optimizer", "step", "tokens/s", "MFU")
+    remark = "compute: with what is computed again; exposed: communication that does not overlap"
+    return [Table("Predicted time of a step", (Column("layout", "words"), *map(Column, names)), rows, remark)]
+
+
+def _traffic(plan: Plan) -> list[Table]:
+    """Return the traffic of the best layout, or of the first."""
+    one = plan.layouts[plan.best or 0]
+    if not one.traffic:
+        return []
+    rows = [
+        (
+            Cell(row.dimension),
+            Cell(row.operator),
+            Cell(f"{row.group_size:,}"),
+            Cell(f"{row.messages:,}"),
+            Cell(size(row.bytes)),
+            Cell(size(row.sent_bytes)),
+            Cell(duration(row.time_ns)),
+            Cell(duration(row.exposed_ns)),
+        )
+        for row in one.traffic
+    ]
+    names = ("ranks", "messages", "message bytes", "sent", "time", "exposed")
+    columns = (Column("dimension"), Column("operator"), *(Column(name) for name in names))
+    return [Table(f"Communication of a rank per step: {_name(one)}", columns, rows)]
+
+
+def _terms(plan: Plan, place: int) -> Table:
+    one = plan.layouts[place]
+    columns = (
+        Column("part"),
+        Column("term", "words"),
+        Column("value"),
+        Column("formula", "words"),
+        Column("source", "words"),
+    )
+    rows = [
+        (Cell(term.part), Cell(term.name), Cell(_value(term)), Cell(term.formula), Cell(term.source))
+        for term in one.terms
+    ]
+    return Table(f"Terms: {_name(one)}", columns, rows, f"the peak is at: {one.memory.peak_at}")
+
+
+def _value(term: PlanTerm) -> str:
+    return size(term.value) if term.unit == "B" else duration(term.value)

@@ -1,0 +1,93 @@
+"""Read the table of devices: perfkit's own, and a user's (`--device-table FILE`), which comes first.
+
+::
+
+    [[device]]
+    name = "NVIDIA H200"                    # as torch reports it
+    tflops = { bfloat16 = 989.5 }           # dense, by data type of matrix products
+    bandwidth_gb_per_s = 4800               # the rest is optional
+    memory_gb = 141
+    threads = 8                             # of a CPU
+    source = "datasheet"
+
+`perfkit peaks -o FILE` writes such a row from measurements.
+"""
+
+import math
+import tomllib
+from collections.abc import Sequence
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from perfkit.errors import UsageError
+from perfkit.schema.device_table import DevicePeaks
+from perfkit.util.validator_messages import plain_message
+
+DeviceTable = str | Path | Sequence[DevicePeaks] | None
+"""Rows, or the file that contains them."""
+
+_OPTION: Final = "--device-table"
+
+
+def load_device_table(own: DeviceTable = None) -> tuple[DevicePeaks, ...]:
+    """Return the user's rows, from their file if a path is given, followed by perfkit's.
+
+    Raises:
+        UsageError: The file cannot be read or is not TOML, or a row is invalid.
+    """
+    if own is None:
+        return _builtin()
+    rows = _read(Path(own)) if isinstance(own, str | Path) else tuple(own)
+    for number, row in enumerate(rows, 1):
+        _check(row, f"{_OPTION} {own}: device {number}" if isinstance(own, str | Path) else f"device {number}")
+    return (*rows, *_builtin())
+
+
+@cache
+def _builtin() -> tuple[DevicePeaks, ...]:
+    return _decoded(files("perfkit.storage").joinpath("device_table.toml").read_text("utf-8"), "device_table.toml")
+
+
+def _read(path: Path) -> tuple[DevicePeaks, ...]:
+    where = f"{_OPTION} {path}"
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{where}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{where}: not valid TOML: {error}") from error
+    return _decoded(text, where)
+
+
+def _decoded(text: str, where: str) -> tuple[DevicePeaks, ...]:
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{where}: not valid TOML: {error}") from error
+    rows = table.get("device")
+    if not isinstance(rows, list) or not rows:
+        raise UsageError(f"{where}: no device: each begins with a line [[device]]")
+    if others := sorted(table.keys() - {"device"}):
+        raise UsageError(f"{where}: {others[0]} is not part of a device: put it below a line [[device]]")
+    return tuple(_converted(row, f"{where}: device {number}") for number, row in enumerate(rows, 1))
+
+
+def _converted(row: object, where: str) -> DevicePeaks:
+    try:
+        return msgspec.convert(row, DevicePeaks)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{where}: {plain_message(str(error))}") from error
+
+
+def _check(row: DevicePeaks, where: str) -> None:
+    figures = {f"tflops.{dtype}": value for dtype, value in row.tflops.items()}
+    figures |= {name: getattr(row, name) for name in ("bandwidth_gb_per_s", "memory_gb", "threads")}
+    for name, value in figures.items():
+        if value is not None and not (math.isfinite(value) and value > 0):
+            raise UsageError(f"{where}: {name} is not a positive number: {value!r}")
+    if not row.name:
+        raise UsageError(f"{where}: name is empty")

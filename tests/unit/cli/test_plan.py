@@ -1,0 +1,114 @@
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perfkit.cli import main
+from perfkit.cli.run_options import parse_job
+
+DEVICE = """
+[[device]]
+name = "small"
+tflops = { float32 = 0.01, bfloat16 = 0.02 }
+bandwidth_gb_per_s = 10
+memory_gb = MEMORY
+source = "made up"
+"""
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> list[str]:
+    """Return the options of a device of 10 MB."""
+    path = tmp_path / "devices.toml"
+    path.write_text(DEVICE.replace("MEMORY", "0.01"))
+    return ["--device", "small", "--device-table", str(path)]
+
+
+def planned(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    assert main(["plan", *arguments, "-f", "json"]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_every_command_is_one_that_perfkit_accepts(capsys: pytest.CaptureFixture[str], small: list[str]) -> None:
+    plan = planned(capsys, "gpt", "-n", "16", "--batch-size", "16", "--heads", "8", *small)
+    commands = [one["command"] for one in plan["layouts"] if one["command"]]
+    assert len(commands) > 20
+    for command in commands:
+        words = shlex.split(command)
+        name, *options = words[words.index("run") + 1 :]
+        options = [word for place, word in enumerate(options) if "-n" not in options[max(0, place - 1) : place + 1]]
+        job = parse_job([name, *options])
+        job.run.check_world(16)
+
+
+def test_a_refused_layout_has_the_reason_of_perfkit_run(capsys: pytest.CaptureFixture[str], small: list[str]) -> None:
+    plan = planned(capsys, "gpt", "-n", "4", "--precision", "bfloat16", *small)
+    refused = {one["refused"] for one in plan["layouts"] if "pp" in one["mesh"]}
+    assert len(refused) == 1
+    assert "--precision bfloat16 does not work with pp" in refused.pop()
+    assert all(one["command"] is None for one in plan["layouts"] if one["refused"])
+
+
+def test_the_best_fits_and_is_named_with_its_command(capsys: pytest.CaptureFixture[str], small: list[str]) -> None:
+    assert main(["plan", "gpt", "-n", "4", *small]) == 0
+    shown = capsys.readouterr().out
+    assert "Best: " in shown
+    assert "perfkit run gpt -n 4 --preset tiny" in " ".join(shown.split())
+
+
+def test_explain_shows_every_term_with_its_source(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "--params", "7.5e9", "-n", "64", "--explain", "-f", "markdown"]) == 0
+    shown = capsys.readouterr().out
+    assert "12 Psi (Psi = 7,500,000,000)" in shown
+    assert "'ZeRO' (2020), section 3.1" in shown
+
+
+def test_device_hours_and_energy_of_a_number_of_tokens(capsys: pytest.CaptureFixture[str]) -> None:
+    plan = planned(capsys, "gpt", "--preset", "gpt2", "-n", "8", "--device", "a100-40g", "--tokens", "1e9")
+    step = plan["layouts"][plan["best"]]["step"]
+    assert step["device_hours"] == pytest.approx(8 * 1e9 / step["tokens_per_s"] / 3600)
+    assert step["energy_kwh"] == pytest.approx(step["device_hours"] * 0.4)
+
+
+def test_more_efficient_devices_take_less_time(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["gpt", "--preset", "gpt2", "--device", "a100-40g", "--efficiency"]
+    slow, fast = (planned(capsys, *options, share)["layouts"][0]["step"] for share in ("0.2", "0.4"))
+    assert slow["compute_ns"] == 2 * fast["compute_ns"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["bert"], "formulas for gpt"),
+        (["--preset", "huge"], "choose from tiny"),
+        (["--params", "1e9", "--preset", "gpt2"], "remove --preset"),
+        (["--params", "1e9", "--layers", "4"], "add --width, --sequence"),
+        (["--params", "1e9", "--no-bias"], "--no-bias"),
+        (["--params", "-1"], "--params"),
+        (["--params", "nan"], "--params"),
+        (["--params", "1e30"], "--params"),
+        (["gpt", "--width", "65"], "not divisible by heads"),
+        (["gpt", "--latency", "soon"], "--latency"),
+        (["gpt", "--tokens", "nan"], "--tokens"),
+    ],
+)
+def test_bad_options_are_refused_in_one_line(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["plan", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_formulas_need_no_torch() -> None:
+    code = (
+        "import sys; from perfkit.cli import main; main(['plan', 'gpt', '-n', '8', '-f', 'json']); "
+        "sys.exit('torch' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)

@@ -1,0 +1,64 @@
+import pytest
+
+from perfkit.planning.layout import Layout
+from perfkit.planning.models import gpt_model
+from perfkit.planning.planner import Request, make_plan
+from perfkit.planning.precision import PRECISIONS
+from perfkit.planning.shape import counted_shape, gpt_shape
+from perfkit.planning.state import state_of
+
+# What `make strategies` counted on real ranks (docs/strategies.md): KiB of P + G + O of the rank with most.
+COUNTED = [
+    ({"shard": 2}, 836),
+    ({"dp": "zero1", "shard": 2}, 627),
+    ({"dp": "zero2", "shard": 2}, 418),
+    ({"dp": "zero3", "shard": 2}, 418),
+    ({"tp": 2}, 429),
+    ({"pp": 2}, 438),
+    ({"dp": "zero1", "shard": 4}, 522),
+    ({"dp": "zero3", "shard": 4}, 209),
+    ({"dp": "hsdp", "replicate": 2, "shard": 2}, 418),
+    ({"dp": "zero3", "shard": 2, "tp": 2}, 215),
+    ({"dp": "zero3", "shard": 2, "pp": 2}, 219),
+    ({"pp": 2, "tp": 2}, 226),
+    ({"dp": "zero3", "shard": 8}, 105),
+    ({"dp": "zero3", "shard": 2, "pp": 2, "tp": 2}, 113),
+]
+
+
+@pytest.mark.parametrize(("sizes", "kibibytes"), COUNTED)
+def test_the_state_is_what_real_ranks_counted(sizes: dict[str, int], kibibytes: int) -> None:
+    shape = gpt_shape(name="gpt", layers=4, width=32, heads=4, block=16, vocabulary=65, bias=True)
+    layout = Layout(**sizes)  # type: ignore[arg-type]
+    stages = [state_of(shape, layout, PRECISIONS["float32"], stage) for stage in range(layout.pp)]
+    assert round(max(state.total_bytes for state in stages) / 1024) == kibibytes
+
+
+def test_the_figures_of_the_zero_paper() -> None:
+    """Rajbhandari et al. (2020), figure 1: 7.5 B parameters on 64 devices, K = 12."""
+    plan = make_plan(Request(shape=counted_shape(7.5e9), ranks=64, global_batch=64, precision="mixed"))
+    found = {one.dp: one.memory.state_bytes / 1e9 for one in plan.layouts}
+    assert found["ddp"] == 120
+    assert [round(found[name], 1) for name in ("zero1", "zero2", "zero3")] == [31.4, 16.6, 1.9]
+
+
+def test_a_trillion_parameters_in_terabytes() -> None:
+    shape = counted_shape(1e12, layers=120, width=12288, sequence=2048)
+    request = Request(shape=shape, ranks=1, global_batch=128, precision="half", checkpointing="full")
+    terms = {term.name: term.value / 1e12 for term in make_plan(request).layouts[0].terms}
+    assert [terms[name] for name in ("parameters", "gradients", "optimizer state")] == [2, 2, 4]
+    assert round(terms["kept of the layers"], 1) == 0.8
+    assert round(sum(list(terms.values())[:4]), 1) == 8.8
+
+
+@pytest.mark.parametrize(
+    ("preset", "parameters"),
+    [("gpt2", 124_439_808), ("gpt2-medium", 354_823_168), ("gpt2-large", 774_030_080), ("gpt2-xl", 1_557_611_200)],
+)
+def test_the_sizes_of_gpt2(preset: str, parameters: int) -> None:
+    assert gpt_model(preset, {}).shape.parameters == parameters
+
+
+def test_405_billion_parameters_take_810_gigabytes_in_16_bits() -> None:
+    plan = make_plan(Request(shape=counted_shape(405e9), ranks=1, global_batch=1, precision="mixed"))
+    assert plan.layouts[0].memory.parameters_bytes == 810 * 10**9

@@ -1,0 +1,101 @@
+import pytest
+
+from perfkit.planning.hardware import find_hardware
+from perfkit.planning.layout import Layout
+from perfkit.planning.precision import PRECISIONS
+from perfkit.planning.shape import gpt_shape
+from perfkit.planning.state import state_of
+from perfkit.planning.step_time import Rates, time_step
+from perfkit.planning.traffic import Message, messages_of
+
+# Messages of a rank per step that real ranks' traces had, of gpt with 4 layers, width 64, 64 tokens, vocabulary 512 and
+# 8 samples per rank: dimension, operator, messages, bytes.
+RECORDED = [
+    ({"shard": 2}, [("dp", "all_reduce", 1, 947_712)]),
+    (
+        {"dp": "zero3", "shard": 2},
+        [
+            ("dp", "all_gather", 10, 8 * 199_936 + 2 * 147_968),
+            ("dp", "reduce_scatter", 5, 4 * 199_936 + 147_968),
+            ("dp", "all_reduce", 1, 4),
+        ],
+    ),
+    (
+        {"dp": "zero2", "shard": 2},
+        [
+            ("dp", "all_gather", 5, 4 * 199_936 + 147_968),
+            ("dp", "reduce_scatter", 5, 4 * 199_936 + 147_968),
+            ("dp", "all_reduce", 1, 4),
+        ],
+    ),
+    ({"dp": "zero1", "shard": 2}, [("dp", "all_reduce", 1, 947_712), ("dp", "broadcast", 52, 947_712)]),
+    (
+        {"tp": 2},
+        [("tp", "all_reduce", 18, 18 * 131_072), ("tp", "all_gather", 1, 8 * 64 * 512 * 4), ("tp", "all_reduce", 1, 4)],
+    ),
+    (
+        {"pp": 2, "micro_batches": 4},
+        [("pp", "send_recv", 8, 8 * 32_768), ("pp", "all_reduce", 1, 131_072), ("pp", "all_reduce", 1, 4)],
+    ),
+]
+SHAPE = gpt_shape(name="gpt", layers=4, width=64, heads=4, block=64, vocabulary=512, bias=True)
+
+
+def messages(layout: Layout, *, batch: int = 8) -> list[Message]:
+    return messages_of(SHAPE, layout, PRECISIONS["float32"], batch // layout.micro_batches, 0, clips=True)
+
+
+@pytest.mark.parametrize(("sizes", "expected"), RECORDED)
+def test_messages_are_those_of_real_ranks(sizes: dict[str, int], expected: list[tuple[str, str, int, int]]) -> None:
+    found = messages(Layout(**sizes))  # type: ignore[arg-type]
+    assert [(one.dimension, one.operator, one.count, one.bytes) for one in found] == expected
+
+
+def test_a_ring_sends_what_busbw_counts() -> None:
+    made = {"dimension": "dp", "ranks": 8, "count": 1, "bytes": 800, "formula": ""}
+    sent = {name: Message(operator=name, **made).sent_bytes for name in ("all_reduce", "all_gather", "reduce_scatter")}  # type: ignore[arg-type]
+    assert sent == {"all_reduce": 1400, "all_gather": 700, "reduce_scatter": 700}
+
+
+def exposed_ns(layout: Layout, *, efficiency: float) -> tuple[float, float]:
+    device = find_hardware(PRECISIONS["float32"], device=None, cluster="polaris")
+    timed = time_step(
+        SHAPE,
+        layout,
+        device,
+        Rates(efficiency=efficiency),
+        state=state_of(SHAPE, layout, PRECISIONS["float32"], 0),
+        messages=messages(layout),
+        tokens=8 * 64 * layout.replicas,
+    )
+    assert timed.step is not None
+    return timed.step.communication_ns, timed.step.exposed_ns
+
+
+def test_gradients_hide_behind_a_long_backward_pass_only() -> None:
+    layout = Layout(dp="zero2", shard=8)
+    total, hidden = exposed_ns(layout, efficiency=0.0001)
+    assert hidden < 0.5 * total
+    total, exposed = exposed_ns(layout, efficiency=1)
+    assert exposed > 0.7 * total
+
+
+def test_tensor_parallelism_never_overlaps() -> None:
+    total, exposed = exposed_ns(Layout(tp=2), efficiency=0.0001)
+    assert exposed == total
+
+
+def test_a_pipeline_waits_for_its_bubble() -> None:
+    device = find_hardware(PRECISIONS["float32"], device="a100-40g", cluster=None)
+    layout = Layout(pp=4, micro_batches=8)
+    timed = time_step(
+        SHAPE,
+        layout,
+        device,
+        Rates(),
+        state=state_of(SHAPE, layout, PRECISIONS["float32"], 0),
+        messages=[],
+        tokens=512,
+    )
+    assert timed.step is not None
+    assert timed.step.bubble_ns == pytest.approx(timed.step.compute_ns * 3 / 8)
