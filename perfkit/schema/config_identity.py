@@ -13,8 +13,8 @@ import msgspec
 from perfkit.errors import PluginError
 from perfkit.schema.run import RunReport
 
-_PLACES: Final = ("config", "name", "trace_dir")
-"""Options that name or locate a run and do not affect what it does."""
+_PLACES: Final = ("config", "name", "trace_dir", "report")
+"""Options that name, locate or report a run and do not affect what it does."""
 
 _WITHOUT_EFFECT: Final = frozenset({"steps", "epochs", "peak_tflops", "device_table", "batch_size"})
 """Options that do not change how long a warm step takes; the batch size is compared separately."""

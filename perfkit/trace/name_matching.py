@@ -31,6 +31,13 @@ def starting_with(names: Sequence[str], pattern: "re.Pattern[str]") -> NDArray[n
     return found
 
 
+def beginning_with(names: Sequence[str], *texts: str) -> NDArray[np.bool_]:
+    """Return which names begin with one of the texts, shape (names,); of no names, one False to index with."""
+    if not names:
+        return np.zeros(1, np.bool_)
+    return starting_with(names, re.compile("|".join(map(re.escape, texts))))
+
+
 @lru_cache(maxsize=64)
 def _at_line_starts(pattern: "re.Pattern[str]") -> "re.Pattern[str]":
     return re.compile(f"^(?:{pattern.pattern})", pattern.flags | re.MULTILINE)

@@ -76,7 +76,7 @@ def classify_bottleneck(
     has_heavy_stage = bubble is not None and explains_stragglers(pipelines, late)
     if compared and not has_heavy_stage and (lost := _lost_to_stragglers(compared, shares, loss, _mean_wall(ranks))):
         return lost
-    bounding = _bounding_category(shares, profiler)
+    bounding = _bounding_category(shares, min(1.0, _most_of_profiler(cost) / _mean_wall(ranks)))
     if bubble is not None:
         return _bubble_verdict(bubble, shares, is_compute_bound=bounding == "compute")
     details = _loss_details(loss, ranks, loading, efficiency, compared) if loss else ""
@@ -134,6 +134,17 @@ def _profiler_share(ranks: list[RankReport], cost: ProfilerCost | None) -> float
     """Return the share of the recorded step that the profiler takes; 0 if unknown or not measurable."""
     added_ns = cost.added_ns if cost else None
     return min(1.0, added_ns / _mean_wall(ranks)) if added_ns else 0.0
+
+
+def _most_of_profiler(cost: ProfilerCost | None) -> float:
+    """Return what the profiler adds per step (ns), or may add where that cannot be told from noise; 0 if unknown."""
+    if cost is None:
+        return 0.0
+    if cost.added_ns is not None:
+        return cost.added_ns
+    if cost.interval_ns is not None:
+        return max(0, cost.interval_ns[1])
+    return max(0, (cost.recorded_step_ns or 0) - (cost.plain_step_ns or 0)) if cost.plain_step_ns else 0.0
 
 
 def _largest_loss(shares: dict[Category, float], profiler: float) -> Category | None:
@@ -266,7 +277,7 @@ def _profiler_sentence(
 
 def _possible_profiler_sentence(idle: float, wall_ns: float, cost: ProfilerCost) -> list[str]:
     """Return that idle time may be the profiler's, where its cost cannot be told from noise and may be most of it."""
-    most_ns = cost.interval_ns[1] if cost.interval_ns else 0
+    most_ns = _most_of_profiler(cost)
     if most_ns < _MAJORITY * idle * wall_ns:
         return []
     part = "all" if most_ns >= idle * wall_ns else f"up to {duration(most_ns)} per step"

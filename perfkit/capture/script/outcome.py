@@ -7,6 +7,7 @@ from perfkit.capture.lifecycle.local_launch import is_child
 from perfkit.capture.lifecycle.terminated import TerminatedError
 from perfkit.capture.messages import exit_cause, one_line, print_error, print_status
 from perfkit.capture.schedule import Schedule
+from perfkit.capture.script.answer import print_answer
 from perfkit.capture.script.config import ScriptConfig
 from perfkit.capture.script.step_messages import NoSteps
 from perfkit.storage.run_folder import MANIFEST_NAME, list_files
@@ -28,10 +29,15 @@ class OutcomeReporter:
         self.explained = False
         """Whether the user has been told why no more is recorded: then an empty recording needs no other line."""
 
-    def report_end(self, folder: Path, what: str) -> None:
-        """Print where the traces are, or why there are none; `what` describes how the script has ended."""
+    def report_end(self, folder: Path, what: str, *, failed: bool = False) -> None:
+        """Print where the traces are, or why there are none; `what` describes how the script has ended.
+
+        After a failure without the answer of their analysis, which would push the script's own error off the screen.
+        """
         if _has_trace(folder):
             print_status(f"{self._script}: {what}; to see where the time went: perfkit analyze {folder}")
+            if self._config.report and not failed:
+                print_answer(folder)
         elif not self.explained:
             needed = self._schedule.skip_first + self._schedule.cycle_steps
             print_status(
@@ -43,7 +49,7 @@ class OutcomeReporter:
         """Print why the script failed on `rank`, which is the first rank that did."""
         # An interrupt or SIGTERM reaches all ranks: it is not a failure of this one.
         if world_size == 1 or isinstance(error, (KeyboardInterrupt, TerminatedError)):
-            self.report_end(folder, f"failed after {steps} steps")
+            self.report_end(folder, f"failed after {steps} steps", failed=True)
             return
         line = f"rank {rank}: {one_line(exit_cause(error))} ({folder / MANIFEST_NAME})"
         if _has_trace(folder):

@@ -43,7 +43,7 @@ KINDS = ["cold", "plain", "warmup", "active", "active", "active", "cold", "plain
 
 
 def under_perfkit(script: str, trace_dir: Path, *options: str) -> list[str]:
-    return [*PYTHON, "run", script, "--trace-dir", str(trace_dir), *options]
+    return [*PYTHON, "run", script, "--no-report", "--trace-dir", str(trace_dir), *options]
 
 
 def fed(command: list[str]) -> subprocess.CompletedProcess[str]:
@@ -184,6 +184,18 @@ def test_what_child_processes_train_is_recorded(method: str, stub: bool, tmp_pat
     (line,) = recorded.stderr.splitlines()
     assert line.endswith(f"8 steps; to see where the time went: perfkit analyze {tmp_path / 'child'}")
     assert check_whole(tmp_path / "child", world_size=1).step_kinds == KINDS[:8]
+
+
+def test_the_answer_of_the_analysis_comes_last_on_stderr(tmp_path: Path) -> None:
+    command = [*PYTHON, "run", TRAIN, "--trace-dir", str(tmp_path), "--name"]
+    recorded, quiet = (
+        execute([*command, name, *options], stub_torch=True)
+        for name, options in (("answered", []), ("quiet", ["--no-report"]))
+    )
+    answer = recorded.stderr[recorded.stderr.index("answered ──") :]
+    assert f"All tables: perfkit analyze {tmp_path / 'answered'} --full" in answer
+    assert len(quiet.stderr.splitlines()) == 1
+    assert recorded.stdout == quiet.stdout
 
 
 def test_a_script_that_profiles_itself_is_left_alone(tmp_path: Path) -> None:

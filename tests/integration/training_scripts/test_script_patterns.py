@@ -52,7 +52,7 @@ SLOW = [
 
 def arguments(case: Case) -> list[str]:
     step_on = [] if case.step_on is None else ["--step-on", case.step_on]
-    return ["run", PATTERNS, "--name", "recorded", *step_on, "--", case.pattern]
+    return ["run", PATTERNS, "--no-report", "--name", "recorded", *step_on, "--", case.pattern]
 
 
 def check(case: Case, alone: ScriptRun, recorded: ScriptRun, folder: Path) -> None:

@@ -15,6 +15,7 @@ from perfkit.analysis.per_rank.communication.collective_metadata import Collecti
 from perfkit.analysis.per_rank.communication.issue_sites import in_gradient_hook
 from perfkit.trace.events import EventKind, Events, Header
 from perfkit.trace.intervals import Ints
+from perfkit.trace.name_matching import beginning_with
 
 DIMENSIONS: Final = ("pp", "replicate", "dp", "shard", "cp", "ep", "tp")
 """perfkit's names of the usual dimensions, outermost first: a program may have others."""
@@ -83,9 +84,11 @@ def find_issuing_sites(events: Events, rows: Ints) -> Ints:
     """Return where the collective at each row (-1: unknown) was issued, as a code for `Dimensions.name`; shape (c,)."""
     code = np.where(in_gradient_hook(events, rows), _DDP_HOOK, 0).astype(np.int64)
     known = np.flatnonzero(rows >= 0)
+    if not len(known):
+        return code
     annotations = events.rows(EventKind.ANNOTATION, EventKind.OPERATOR)
     for beginning in dict.fromkeys(site.beginning for site in _SITES):
-        named = np.array([name.startswith(beginning) for name in events.names] or [False], np.bool_)
+        named = beginning_with(events.names, beginning)
         within = nested_on_thread(events, rows[known], annotations[named[events.name[annotations]]])
         code[known[within]] |= sum(
             _DDP_HOOK << place for place, site in enumerate(_SITES, 1) if site.beginning == beginning

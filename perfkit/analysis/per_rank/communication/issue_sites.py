@@ -13,6 +13,7 @@ from perfkit.analysis.per_rank.classify import nested_on_thread
 from perfkit.analysis.per_rank.communication.collective_metadata import OPERATORS, operators_of
 from perfkit.trace.events import EventKind, Events
 from perfkit.trace.intervals import Ints
+from perfkit.trace.name_matching import beginning_with
 
 _GRADIENT_HOOK: Final = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
 _ISSUE: Final = "c10d::"
@@ -41,7 +42,7 @@ def find_issue_sites(events: Events, start_ns: Ints, operator: Ints) -> Ints:
         operator: operator of each, as in `perfkit.analysis.per_rank.communication.collective_metadata`.
     """
     issues = np.full(len(start_ns), -1, np.int64)
-    rows = _named(events, [name.startswith(_ISSUE) for name in events.names])
+    rows = np.flatnonzero((events.kind == EventKind.OPERATOR) & beginning_with(events.names, _ISSUE)[events.name])
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
     issued = operators_of(events, rows)
     if not (operator == _REDUCE_SCATTER).any():

@@ -79,6 +79,7 @@ def test_the_bound_of_a_cost_that_cannot_be_told_from_noise_is_said_where_it_dec
     assert (
         f"all of it may be the profiler's cost, {unknown}" in verdict_of(compute=60, overhead=40, at_most=45).sentence
     )
+    assert verdict_of(compute=15, overhead=85, at_most=80).bound == "none"
     # Not where most of the idle time is not the profiler's, nor where idle time is not the largest loss.
     assert "profiler" not in verdict_of(compute=60, overhead=40, at_most=19).sentence
     assert "profiler" not in verdict_of(compute=60, communication=30, overhead=10, at_most=19).sentence
