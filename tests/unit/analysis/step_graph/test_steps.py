@@ -70,6 +70,20 @@ def test_ranks_with_other_steps_share_those_that_both_have(tmp_path: Path) -> No
     assert on_path(found.graph)["aten::mm"] == 3 * 150
 
 
+def test_of_several_traces_per_rank_the_one_in_the_middle_counts(tmp_path: Path) -> None:
+    cycles = (range(2), range(4, 6))
+    named = [
+        NamedSummary(f"rank{number}.cycle{cycle}.json", summary(tmp_path, rank(number, steps, 50 * number)))
+        for number in range(2)
+        for cycle, steps in enumerate(cycles)
+    ]
+    graph = graph_of_traces(named).graph
+    assert graph is not None
+    assert graph.steps == (4, 5)
+    assert graph.violated == {}
+    assert on_path(graph)["aten::mm"] == 2 * 150
+
+
 def test_without_a_common_step_there_is_no_graph(tmp_path: Path) -> None:
     found = run_graph(summary(tmp_path, rank(0, range(2))), summary(tmp_path, rank(1, range(3, 5))))
     assert found.graph is None
