@@ -3,8 +3,8 @@
 from typing import Final
 
 from perfkit.report.content.document import Cell, Column, Table
-from perfkit.schema.critical_path import CommunicationSlack, CriticalPath
 from perfkit.schema.per_rank.idle import CAUSE_WORDS
+from perfkit.schema.per_run.critical_path import CommunicationSlack, CriticalPath
 from perfkit.schema.run import RunReport
 from perfkit.util.formatting import MISSING, duration, escape_unprintable, format_percent, ranges
 

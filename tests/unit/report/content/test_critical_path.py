@@ -6,7 +6,13 @@ from msgspec.structs import replace
 
 from perfkit.report import build_document
 from perfkit.report.content.document import Table
-from perfkit.schema.critical_path import CommunicationSlack, CriticalPath, PathKindTime, PathNameTime, PathRankTime
+from perfkit.schema.per_run.critical_path import (
+    CommunicationSlack,
+    CriticalPath,
+    PathKindTime,
+    PathNameTime,
+    PathRankTime,
+)
 from perfkit.schema.run import RunReport
 from tests.support.reports.report_builders import MS, make_rank, make_run
 
