@@ -69,6 +69,9 @@ def _ranks(path: CriticalPath) -> str:
         remarks.append(f"{missing} no trace: waiting for what is missing counts as communication")
     if path.unaligned_ranks:
         remarks.append(f"without ranks {ranges(path.unaligned_ranks)}, whose clocks nothing links to the others'")
+    if path.violated:
+        what = "1 dependency" if path.violated == 1 else f"{path.violated:,} dependencies"
+        remarks.append(f"without {what} that the measured times contradict")
     return "; ".join(remarks)
 
 

@@ -100,6 +100,12 @@ def test_missing_and_unaligned_ranks_are_said() -> None:
     assert "without ranks 4-5, whose clocks nothing links to the others'" in remark
 
 
+def test_contradicted_dependencies_are_said() -> None:
+    assert "without 1 dependency that the measured times contradict" in tables(run_of(violated=1))[0].remark
+    assert "without 1,200 dependencies that" in tables(run_of(violated=1200))[0].remark
+    assert "contradict" not in tables(run_of())[0].remark
+
+
 def test_a_single_thread_has_no_tables() -> None:
     assert tables(run_of(1, device="cpu", linked=None)) == []
     assert len(tables(run_of(1, linked=None))) == 3
