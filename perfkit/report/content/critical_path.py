@@ -3,8 +3,8 @@
 from typing import Final
 
 from perfkit.report.content.document import Cell, Column, Table
-from perfkit.schema.critical_path import CommunicationSlack, CriticalPath
 from perfkit.schema.per_rank.idle import CAUSE_WORDS
+from perfkit.schema.per_run.critical_path import CommunicationSlack, CriticalPath
 from perfkit.schema.run import RunReport
 from perfkit.util.formatting import MISSING, duration, escape_unprintable, format_percent, ranges
 
@@ -65,9 +65,13 @@ def _ranks(path: CriticalPath) -> str:
     elif path.linked is False and path.ranks:
         remarks.append(f"nothing in the traces links the ranks: this is rank {path.ranks[0].rank}, which ended last")
     if path.missing_ranks:
-        remarks.append(f"{path.missing_ranks} ranks have no trace: waiting for them counts as communication")
+        missing = "1 rank has" if path.missing_ranks == 1 else f"{path.missing_ranks} ranks have"
+        remarks.append(f"{missing} no trace: waiting for what is missing counts as communication")
     if path.unaligned_ranks:
         remarks.append(f"without ranks {ranges(path.unaligned_ranks)}, whose clocks nothing links to the others'")
+    if path.violated:
+        what = "1 dependency" if path.violated == 1 else f"{path.violated:,} dependencies"
+        remarks.append(f"without {what} that the measured times contradict")
     return "; ".join(remarks)
 
 
