@@ -80,6 +80,10 @@ def plan(
         float, typer.Option(min=0, max=1, help="Share of the need that the allocator wastes.", rich_help_panel=_RATES)
     ] = 0.05,
     explain: Annotated[bool, typer.Option("--explain", help="Show every term with its formula and source.")] = False,
+    trace: Annotated[
+        bool,
+        typer.Option("--trace", help="Run the best on fake tensors: the memory of the real module (needs torch)."),
+    ] = False,
     output: Annotated[
         list[Path] | None,
         typer.Option(
@@ -135,5 +139,6 @@ def plan(
         latency=latency,
         reserve=reserve,
         explain=explain,
+        trace=trace,
     )
     write_files(plan_model(options), files, top)

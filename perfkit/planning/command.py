@@ -13,6 +13,7 @@ from perfkit.planning.layout import Checkpointing
 from perfkit.planning.models import Model, counted_model, gpt_model
 from perfkit.planning.planner import Request, make_plan
 from perfkit.planning.precision import PRECISIONS
+from perfkit.planning.refine import refine
 from perfkit.planning.step_time import EFFICIENCY, LATENCY_NS, LINK_EFFICIENCY, Rates
 from perfkit.schema.plan import Plan
 
@@ -54,6 +55,7 @@ class Options(Struct, frozen=True, kw_only=True):
     latency: str | None = None
     reserve: float = 0.05
     explain: bool = False
+    trace: bool = False
 
 
 def plan_model(options: Options) -> Plan:
@@ -62,7 +64,10 @@ def plan_model(options: Options) -> Plan:
     Raises:
         UsageError: An option, or a combination, is invalid.
     """
-    plan = make_plan(make_request(options))
+    request = make_request(options)
+    plan = make_plan(request)
+    if options.trace:
+        plan = refine(plan, request)
     if not options.explain:
         return plan
     first = 0 if plan.best is None else plan.best

@@ -33,7 +33,7 @@ class MemoryNeed(Struct, frozen=True, kw_only=True):
     """Parameters gathered for a while, gradients before they are reduced, and DDP's buckets, at their largest."""
     peak_bytes: int
     """The most that is held at one time: not all of the above are at their largest together."""
-    peak_at: Literal["end of forward", "end of backward", "optimizer"]
+    peak_at: Literal["end of forward", "begin of backward", "end of backward", "optimizer"]
     reserve_bytes: int
     """What the allocator is assumed to waste."""
 
