@@ -11,9 +11,11 @@ from perfkit.errors import UsageError
 from perfkit.planning.hardware import find_hardware
 from perfkit.planning.layout import Checkpointing
 from perfkit.planning.models import Model, counted_model, gpt_model
+from perfkit.planning.own_model import own_module, plan_own
 from perfkit.planning.planner import Request, make_plan
 from perfkit.planning.precision import PRECISIONS
 from perfkit.planning.refine import refine
+from perfkit.planning.shape import Shape
 from perfkit.planning.step_time import EFFICIENCY, LATENCY_NS, LINK_EFFICIENCY, Rates
 from perfkit.schema.plan import Plan
 
@@ -56,6 +58,8 @@ class Options(Struct, frozen=True, kw_only=True):
     reserve: float = 0.05
     explain: bool = False
     trace: bool = False
+    inputs: tuple[str, ...] = ()
+    batch: str | None = None
 
 
 def plan_model(options: Options) -> Plan:
@@ -65,9 +69,13 @@ def plan_model(options: Options) -> Plan:
         UsageError: An option, or a combination, is invalid.
     """
     request = make_request(options)
-    plan = make_plan(request)
-    if options.trace:
-        plan = refine(plan, request)
+    if ".py:" in options.model:
+        plan = plan_own(own_module(options.model, list(options.inputs), options.batch), request)
+    elif options.inputs or options.batch:
+        raise UsageError("--input and --batch describe what FILE.py:FUNCTION is called with: gpt has its own batches")
+    else:
+        plan = make_plan(request)
+        plan = refine(plan, request) if options.trace else plan
     if not options.explain:
         return plan
     first = 0 if plan.best is None else plan.best
@@ -81,7 +89,7 @@ def make_request(options: Options) -> Request:
         UsageError: An option, or a combination, is invalid.
     """
     model = _model(options)
-    precision = options.precision or ("float32" if model.workload else "mixed")
+    precision = options.precision or ("mixed" if options.params is not None else "float32")
     return Request(
         shape=model.shape,
         ranks=options.ranks,
@@ -98,7 +106,7 @@ def make_request(options: Options) -> Request:
         fused=options.attention == "fused",
         reserve=options.reserve,
         tokens=options.tokens,
-        checkpointing=options.checkpoint,
+        checkpointing=options.checkpoint or ("none" if ".py:" in options.model else None),
         workload=model.workload,
         options=model.options,
     )
@@ -106,6 +114,10 @@ def make_request(options: Options) -> Request:
 
 def _model(options: Options) -> Model:
     given = options.sizes.given()
+    if ".py:" in options.model:
+        if given or options.params is not None or options.preset is not None or options.batch_size is not None:
+            raise UsageError(f"{options.model} has its own sizes: give only --input or --batch")
+        return Model(shape=Shape(name=options.model, tensors=(), are_whole=True), batch_size=1)
     if options.params is not None:
         if options.preset is not None:
             raise UsageError("--params describes a model of its own: remove --preset")

@@ -34,8 +34,7 @@ def refine(plan: Plan, request: Request, own: OwnModule | None = None) -> Plan:
         UsageError: The precision is not one that torch runs here, or the step fails.
         LaunchEnvironmentError: The tracing process died.
     """
-    if PRECISIONS[request.precision].parameter != 4:
-        raise UsageError(f"--trace runs what `perfkit run` does: --precision {request.precision} has formulas only")
+    check_precision(request.precision)
     layouts = layouts_of(request)
     for _ in range(MOST_TRACED):
         place = _next(plan)
@@ -47,6 +46,16 @@ def refine(plan: Plan, request: Request, own: OwnModule | None = None) -> Plan:
         best, reason = choose(planned, request.device)
         plan = replace(plan, layouts=planned, best=best, reason=reason, decision=decide(planned, request.device))
     return plan
+
+
+def check_precision(precision: str) -> None:
+    """Refuse a precision that no module runs in here.
+
+    Raises:
+        UsageError: It has formulas only, or is none.
+    """
+    if precision not in PRECISIONS or PRECISIONS[precision].parameter != 4:
+        raise UsageError(f"steps are traced as `perfkit run` runs them: precision {precision} has formulas only")
 
 
 def _next(plan: Plan) -> int:
@@ -96,7 +105,7 @@ def with_trace(one: PlannedLayout, request: Request, layout: Layout, step: Trace
         **values,
         buffers_bytes=rest,
         peak_bytes=step.held.get("Total", 0) + added,
-        formula_peak_bytes=one.memory.peak_bytes,
+        formula_peak_bytes=None if one.memory.activations_bytes is None else one.memory.peak_bytes,
         seconds=step.seconds,
         note="; ".join(notes),
     )

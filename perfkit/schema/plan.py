@@ -96,8 +96,8 @@ class TracedMemory(Struct, frozen=True, kw_only=True):
     buffers_bytes: int
     """Communication buffers and temporary tensors."""
     peak_bytes: int
-    formula_peak_bytes: int
-    """What the formulas say."""
+    formula_peak_bytes: int | None
+    """What the formulas say; None if they do not know the activations."""
     seconds: float
     """That tracing took."""
     note: str = ""

@@ -50,6 +50,8 @@ class TracedModel(Struct, frozen=True, kw_only=True):
 
     tensors: list[Tensor]
     layers: int
+    samples: int
+    """Of one rank's step: the first axis of the first input."""
     flops: int
 
 

@@ -168,10 +168,14 @@ class OwnSubject(Subject):
             )
             for p in module.parameters()
         ]
+        batch = self.batch(1, 0)
+        first = next(iter(batch.values() if isinstance(batch, dict) else batch))
         with FlopCounterMode(display=False) as counter:
-            self.forward(module, self.batch(1, 0), 0)[0].backward()  # type: ignore[no-untyped-call]
+            self.forward(module, batch, 0)[0].backward()  # type: ignore[no-untyped-call]
         module.zero_grad(set_to_none=True)
-        return TracedModel(tensors=tensors, layers=len(layers), flops=counter.get_total_flops())
+        return TracedModel(
+            tensors=tensors, layers=len(layers), samples=_samples(first), flops=counter.get_total_flops()
+        )
 
 
 def load_function(path: str, name: str | None) -> Any:
@@ -191,6 +195,10 @@ def load_function(path: str, name: str | None) -> Any:
 def _shaped(parameter: nn.Parameter, layer: int | None) -> Shaped:
     rows = parameter.shape[0] if parameter.dim() else 1
     return Shaped(rows, parameter.numel() // max(1, rows), layer)
+
+
+def _samples(first: object) -> int:
+    return first.shape[0] if isinstance(first, Tensor) and first.dim() else 1
 
 
 def _example(shape: tuple[int, ...], dtype: str) -> Tensor:
