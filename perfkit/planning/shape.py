@@ -71,6 +71,8 @@ class Shape(Struct, frozen=True, kw_only=True):
 
     def stage(self, index: int, count: int) -> tuple[Tensor, ...]:
         """Return the tensors of one of `count` stages of a pipeline: consecutive layers, and what is at its ends."""
+        if count == 1:
+            return self.tensors
         layers = self.layers or 1
         own = range(index * layers // count, (index + 1) * layers // count)
         ends = {"first"} if index == 0 else set()
