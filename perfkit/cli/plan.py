@@ -82,6 +82,19 @@ def plan(
     cluster_table: Annotated[
         Path | None, typer.Option(metavar="FILE", help="TOML file with more clusters.", rich_help_panel=_PLACE)
     ] = None,
+    measured: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            metavar="RUN|FILE.json",
+            help="Take FLOP/s, latency and bandwidth from a run, or from a file of `perfkit collectives`.",
+            rich_help_panel=_RATES,
+        ),
+    ] = None,
+    check: Annotated[
+        Path | None,
+        typer.Option(metavar="RUN", help="Set the prediction for a run of gpt beside what it measured, term by term."),
+    ] = None,
     efficiency: Annotated[
         float | None,
         typer.Option(min=0.001, max=1, help="Share of the peak [default: 0.4].", rich_help_panel=_RATES),
@@ -157,6 +170,8 @@ def plan(
         reserve=reserve,
         explain=explain,
         trace=trace,
+        measured=measured,
+        check=check,
         inputs=tuple(inputs or ()),
         batch=batch,
     )

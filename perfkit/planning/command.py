@@ -8,8 +8,10 @@ from msgspec.structs import asdict, replace
 
 from perfkit.capture.config import parse_duration
 from perfkit.errors import UsageError
+from perfkit.planning.check import check_run
 from perfkit.planning.hardware import find_hardware
 from perfkit.planning.layout import Checkpointing
+from perfkit.planning.measured import measured_rates
 from perfkit.planning.models import Model, counted_model, gpt_model
 from perfkit.planning.own_model import own_module, plan_own
 from perfkit.planning.planner import Request, make_plan
@@ -60,6 +62,8 @@ class Options(Struct, frozen=True, kw_only=True):
     trace: bool = False
     inputs: tuple[str, ...] = ()
     batch: str | None = None
+    measured: Path | None = None
+    check: Path | None = None
 
 
 def plan_model(options: Options) -> Plan:
@@ -68,6 +72,8 @@ def plan_model(options: Options) -> Plan:
     Raises:
         UsageError: An option, or a combination, is invalid.
     """
+    if options.check is not None:
+        return _checked(options, options.check)
     request = make_request(options)
     if ".py:" in options.model:
         plan = plan_own(own_module(options.model, list(options.inputs), options.batch), request)
@@ -82,6 +88,25 @@ def plan_model(options: Options) -> Plan:
     return replace(plan, explained=sorted({first, 0}))
 
 
+def _checked(options: Options, path: Path) -> Plan:
+    """Return the check of a run, by its own rates unless others are given."""
+    described = (options.preset, options.params, options.batch_size, options.checkpoint, *options.inputs)
+    if any(value is not None for value in described) or options.sizes.given() or options.ranks > 1 or options.trace:
+        raise UsageError("--check takes model, ranks and layout from the run: leave out the options that describe them")
+    device = find_hardware(
+        PRECISIONS[options.precision or "float32"],
+        device=options.device,
+        cluster=options.cluster,
+        device_table=options.device_table,
+        cluster_table=options.cluster_table,
+    )
+    assumed = _rates(options)
+    if options.measured is not None:
+        rates, device = measured_rates(options.measured, assumed, device)
+        return check_run(path, rates, device)
+    return check_run(path, None if assumed == Rates() else assumed, device)
+
+
 def make_request(options: Options) -> Request:
     """Return what is to be planned.
 
@@ -90,19 +115,23 @@ def make_request(options: Options) -> Request:
     """
     model = _model(options)
     precision = options.precision or ("mixed" if options.params is not None else "float32")
+    device = find_hardware(
+        PRECISIONS[precision],
+        device=options.device,
+        cluster=options.cluster,
+        device_table=options.device_table,
+        cluster_table=options.cluster_table,
+    )
+    rates = _rates(options)
+    if options.measured is not None:
+        rates, device = measured_rates(options.measured, rates, device)
     return Request(
         shape=model.shape,
         ranks=options.ranks,
         global_batch=options.ranks * (options.batch_size or model.batch_size),
         precision=precision,
-        device=find_hardware(
-            PRECISIONS[precision],
-            device=options.device,
-            cluster=options.cluster,
-            device_table=options.device_table,
-            cluster_table=options.cluster_table,
-        ),
-        rates=_rates(options),
+        device=device,
+        rates=rates,
         fused=options.attention == "fused",
         reserve=options.reserve,
         tokens=options.tokens,

@@ -130,6 +130,18 @@ class PlannedLayout(Struct, frozen=True, kw_only=True):
     traced: TracedMemory | None = None
 
 
+class PlanCheck(Struct, frozen=True, kw_only=True):
+    """A prediction beside what a run measured."""
+
+    name: str
+    predicted: float
+    measured: float | None
+    """None if the traces do not contain it."""
+    unit: Literal["B", "ns", "1"]
+    is_given: bool = False
+    """Whether the prediction was taken from the same run, so that it proves nothing."""
+
+
 class PlannedModel(Struct, frozen=True, kw_only=True):
     """What is trained."""
 
@@ -180,5 +192,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     """The questions that lead to a strategy, with the answers for this model and device."""
     assumptions: list[str]
     tokens: float | None = None
+    checks: list[PlanCheck] = []
+    """Of `--check`: terms of one run."""
     explained: list[int] = []
     """Places in `layouts` whose terms are shown."""

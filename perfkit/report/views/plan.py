@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from perfkit.report.content.document import Cell, Column, Document, KeyValue, Section, Table, Tone
-from perfkit.schema.plan import Plan, PlannedLayout, PlanTerm
+from perfkit.schema.plan import Plan, PlanCheck, PlannedLayout, PlanTerm
 from perfkit.util.formatting import MISSING, duration, escape_unprintable, format_percent, rate, size
 
 _TITLES = {"none": "", "full": "full", "selective": "selective"}
@@ -12,16 +12,18 @@ _TITLES = {"none": "", "full": "full", "selective": "selective"}
 def document(plan: Plan, top: int) -> Document:
     """Return the content of `plan`, with the data-parallel layouts and at most `top` others."""
     places = _shown(plan, top)
-    tables = [
-        _memory(plan, places),
-        *_times(plan, places),
-        *_traffic(plan),
-        *(_terms(plan, one) for one in plan.explained),
-    ]
+    terms = [_terms(plan, place) for place in plan.explained]
+    tables = [*_checks(plan), _memory(plan, places), *_times(plan, places), *_traffic(plan), *terms]
     best = None if plan.best is None else plan.layouts[plan.best]
-    headline = f"Best: {_name(best)}." if best else "No layout is named."
-    section = Section(_title(plan), headline, "good" if best else "warning", [], _facts(plan, best), tables, [])
+    headline, tone = _headline(plan, best)
+    section = Section(_title(plan), headline, tone, [], _facts(plan, best), tables, [])
     return Document("perfkit plan", [], [section], [f"Assumed: {line}." for line in plan.assumptions])
+
+
+def _headline(plan: Plan, best: PlannedLayout | None) -> tuple[str, Tone]:
+    if plan.checks:
+        return f"Checked against a run: {_label(plan.layouts[0])}.", "info"
+    return (f"Best: {_name(best)}.", "good") if best else ("No layout is named.", "warning")
 
 
 def _title(plan: Plan) -> str:
@@ -76,6 +78,38 @@ def _tone(plan: Plan, place: int) -> Tone:
     if place == plan.best:
         return "good"
     return "faint" if plan.layouts[place].fits is False else "plain"
+
+
+def _checks(plan: Plan) -> list[Table]:
+    if not plan.checks:
+        return []
+    rows = [
+        (
+            Cell(check.name),
+            Cell(_amount(check.predicted, check.unit)),
+            Cell(MISSING if check.measured is None else _amount(check.measured, check.unit)),
+            Cell(_difference(check)),
+        )
+        for check in plan.checks
+    ]
+    columns = (Column("term", "words"), Column("predicted"), Column("measured"), Column("difference"))
+    remark = "bytes of the rank that has most; times are means over ranks and recorded steps, the step of those without"
+    return [Table("Prediction beside the run", columns, rows, remark + " profiler if there are any")]
+
+
+def _amount(value: float, unit: str) -> str:
+    if unit == "1":
+        return f"{value:,.4g}"
+    return size(round(value)) if unit == "B" else duration(value)
+
+
+def _difference(check: PlanCheck) -> str:
+    if check.measured is None or not check.measured:
+        return MISSING
+    if check.is_given:
+        return "from the run"
+    ratio = check.predicted / check.measured - 1
+    return "exact" if check.predicted == check.measured else f"{100 * ratio:+.3g} %"
 
 
 def _memory(plan: Plan, places: Sequence[int]) -> Table:
