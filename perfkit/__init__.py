@@ -12,6 +12,7 @@
     perfkit.load_report("report.json")         # a report that was written earlier
     perfkit.compare("traces/a", "traces/b")    # what changed
     perfkit.history("traces/")                 # step time and efficiency over runs
+    perfkit.plan(build, batch, ranks=8)        # what training a module needs
     perfkit.merge("traces/a", "a.pftrace")     # all ranks on one timeline
 
 Every error that perfkit raises on purpose derives from `perfkit.PerfkitError`; `perfkit.errors` draws the tree.
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from perfkit.pipeline.analyze import analyze as analyze
     from perfkit.pipeline.compare import compare as compare
     from perfkit.pipeline.compare import history as history
+    from perfkit.planning.api import plan as plan
     from perfkit.schema.common import Finding as Finding
     from perfkit.schema.comparison import Comparison as Comparison
     from perfkit.schema.history import History as History
@@ -82,6 +84,7 @@ _LAZY: Final = dict.fromkeys(_ERRORS, "perfkit.errors") | {
     "history": "perfkit.pipeline.compare",
     "load_report": "perfkit.storage.report_file",
     "merge": "perfkit.timeline.merge",
+    "plan": "perfkit.planning.api",
     "profile": "perfkit.capture.profile",
     "step": "perfkit.capture.script.marker",
 }
@@ -119,6 +122,7 @@ __all__ = [
     "history",
     "load_report",
     "merge",
+    "plan",
     "profile",
     "step",
 ]

@@ -19,7 +19,9 @@ _RATES = "Assumptions"
 
 @app.command()
 def plan(
-    model: Annotated[str, typer.Argument(metavar="[MODEL]", help="gpt.", show_default=False)] = "gpt",
+    model: Annotated[
+        str, typer.Argument(metavar="[MODEL]", help="gpt or FILE.py:FUNCTION.", show_default=False)
+    ] = "gpt",
     preset: Annotated[str | None, typer.Option(help="Preset of gpt.", rich_help_panel=_MODEL)] = None,
     params: Annotated[
         float | None,
@@ -34,6 +36,19 @@ def plan(
         int | None, typer.Option("--sequence", "--block", min=1, help="Tokens per sample.", rich_help_panel=_MODEL)
     ] = None,
     vocab_size: Annotated[int | None, typer.Option(min=1, help="Vocabulary size.", rich_help_panel=_MODEL)] = None,
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input",
+            metavar="SHAPE[:DTYPE]",
+            help="What FILE.py:FUNCTION is called with per rank and step, such as 4,512:int64; may be repeated.",
+            rich_help_panel=_MODEL,
+        ),
+    ] = None,
+    batch: Annotated[
+        str | None,
+        typer.Option(metavar="FUNCTION", help="Function of FILE.py that returns it instead.", rich_help_panel=_MODEL),
+    ] = None,
     bias: Annotated[bool | None, typer.Option(help="Biases in gpt.", rich_help_panel=_MODEL)] = None,
     ranks: Annotated[int, typer.Option("-n", "--ranks", min=1, max=2**17, help="Number of ranks.")] = 1,
     batch_size: Annotated[
@@ -67,6 +82,19 @@ def plan(
     cluster_table: Annotated[
         Path | None, typer.Option(metavar="FILE", help="TOML file with more clusters.", rich_help_panel=_PLACE)
     ] = None,
+    measured: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            metavar="RUN|FILE.json",
+            help="Take FLOP/s, latency and bandwidth from a run, or from a file of `perfkit collectives`.",
+            rich_help_panel=_RATES,
+        ),
+    ] = None,
+    check: Annotated[
+        Path | None,
+        typer.Option(metavar="RUN", help="Set the prediction for a run of gpt beside what it measured, term by term."),
+    ] = None,
     efficiency: Annotated[
         float | None,
         typer.Option(min=0.001, max=1, help="Share of the peak [default: 0.4].", rich_help_panel=_RATES),
@@ -80,6 +108,10 @@ def plan(
         float, typer.Option(min=0, max=1, help="Share of the need that the allocator wastes.", rich_help_panel=_RATES)
     ] = 0.05,
     explain: Annotated[bool, typer.Option("--explain", help="Show every term with its formula and source.")] = False,
+    trace: Annotated[
+        bool,
+        typer.Option("--trace", help="Run the best on fake tensors: the memory of the real module (needs torch)."),
+    ] = False,
     output: Annotated[
         list[Path] | None,
         typer.Option(
@@ -103,11 +135,13 @@ def plan(
 ) -> None:
     """Plan a training run: memory of a rank, communication and time of a step, for every way to share the model.
 
-    All from formulas, in an instant, and without torch. The command that runs the best is shown.
+    gpt, and models by their size, are planned from formulas, in an instant and without torch; --trace, and other
+    models, run a step of the real module on fake tensors. The command that runs the best is shown.
 
     \b
     perfkit plan gpt --preset gpt2-xl --ranks 64 --cluster polaris --precision bfloat16
     perfkit plan --params 7.5e9 --ranks 64 --explain
+    perfkit plan my_model.py:build --input 4,512:int64 -n 8 --device h100
     perfkit plan --params 7e9 --layers 32 --width 4096 --heads 32 --sequence 2048 -n 64 --device h100
     """  # noqa: D301  \b marks a paragraph that keeps its lines
     files = [(path, reporter_for(Plan, path)) for path in output or []]
@@ -135,5 +169,10 @@ def plan(
         latency=latency,
         reserve=reserve,
         explain=explain,
+        trace=trace,
+        measured=measured,
+        check=check,
+        inputs=tuple(inputs or ()),
+        batch=batch,
     )
     write_files(plan_model(options), files, top)

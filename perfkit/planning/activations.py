@@ -31,7 +31,7 @@ class Activations(Struct, frozen=True, kw_only=True):
     loss_bytes: int
     """Needed besides while the loss's gradient is computed: two more of the size of the logits."""
     backward_bytes: int
-    """Temporary gradients of activations in a layer's backward pass."""
+    """Temporary gradients of activations in a layer's backward pass, less the activations that it has freed."""
 
 
 def layer_bytes(shape: Shape, layout: Layout, precision: Precision, samples: int, *, fused: bool) -> int:
@@ -86,7 +86,7 @@ def activations_of(
         recomputed_bytes=full if layout.checkpointing == "full" else 0,
         ends_bytes=_ends(shape, precision, tokens, last=last) if shape.vocabulary else 0,
         loss_bytes=2 * 4 * tokens * (shape.vocabulary or 0) if last else 0,
-        backward_bytes=tokens * shape.width * (precision.residual + 8 * precision.activation),
+        backward_bytes=tokens * shape.width * (precision.residual + 4 * precision.activation),
     )
 
 

@@ -8,11 +8,16 @@ from msgspec.structs import asdict, replace
 
 from perfkit.capture.config import parse_duration
 from perfkit.errors import UsageError
+from perfkit.planning.check import check_run
 from perfkit.planning.hardware import find_hardware
 from perfkit.planning.layout import Checkpointing
+from perfkit.planning.measured import measured_rates
 from perfkit.planning.models import Model, counted_model, gpt_model
+from perfkit.planning.own_model import own_module, plan_own
 from perfkit.planning.planner import Request, make_plan
 from perfkit.planning.precision import PRECISIONS
+from perfkit.planning.refine import refine
+from perfkit.planning.shape import Shape
 from perfkit.planning.step_time import EFFICIENCY, LATENCY_NS, LINK_EFFICIENCY, Rates
 from perfkit.schema.plan import Plan
 
@@ -54,6 +59,11 @@ class Options(Struct, frozen=True, kw_only=True):
     latency: str | None = None
     reserve: float = 0.05
     explain: bool = False
+    trace: bool = False
+    inputs: tuple[str, ...] = ()
+    batch: str | None = None
+    measured: Path | None = None
+    check: Path | None = None
 
 
 def plan_model(options: Options) -> Plan:
@@ -62,11 +72,39 @@ def plan_model(options: Options) -> Plan:
     Raises:
         UsageError: An option, or a combination, is invalid.
     """
-    plan = make_plan(make_request(options))
+    if options.check is not None:
+        return _checked(options, options.check)
+    request = make_request(options)
+    if ".py:" in options.model:
+        plan = plan_own(own_module(options.model, list(options.inputs), options.batch), request)
+    elif options.inputs or options.batch:
+        raise UsageError("--input and --batch describe what FILE.py:FUNCTION is called with: gpt has its own batches")
+    else:
+        plan = make_plan(request)
+        plan = refine(plan, request) if options.trace else plan
     if not options.explain:
         return plan
     first = 0 if plan.best is None else plan.best
     return replace(plan, explained=sorted({first, 0}))
+
+
+def _checked(options: Options, path: Path) -> Plan:
+    """Return the check of a run, by its own rates unless others are given."""
+    described = (options.preset, options.params, options.batch_size, options.checkpoint, *options.inputs)
+    if any(value is not None for value in described) or options.sizes.given() or options.ranks > 1 or options.trace:
+        raise UsageError("--check takes model, ranks and layout from the run: leave out the options that describe them")
+    device = find_hardware(
+        PRECISIONS[options.precision or "float32"],
+        device=options.device,
+        cluster=options.cluster,
+        device_table=options.device_table,
+        cluster_table=options.cluster_table,
+    )
+    assumed = _rates(options)
+    if options.measured is not None:
+        rates, device = measured_rates(options.measured, assumed, device)
+        return check_run(path, rates, device)
+    return check_run(path, None if assumed == Rates() else assumed, device)
 
 
 def make_request(options: Options) -> Request:
@@ -76,24 +114,28 @@ def make_request(options: Options) -> Request:
         UsageError: An option, or a combination, is invalid.
     """
     model = _model(options)
-    precision = options.precision or ("float32" if model.workload else "mixed")
+    precision = options.precision or ("mixed" if options.params is not None else "float32")
+    device = find_hardware(
+        PRECISIONS[precision],
+        device=options.device,
+        cluster=options.cluster,
+        device_table=options.device_table,
+        cluster_table=options.cluster_table,
+    )
+    rates = _rates(options)
+    if options.measured is not None:
+        rates, device = measured_rates(options.measured, rates, device)
     return Request(
         shape=model.shape,
         ranks=options.ranks,
         global_batch=options.ranks * (options.batch_size or model.batch_size),
         precision=precision,
-        device=find_hardware(
-            PRECISIONS[precision],
-            device=options.device,
-            cluster=options.cluster,
-            device_table=options.device_table,
-            cluster_table=options.cluster_table,
-        ),
-        rates=_rates(options),
+        device=device,
+        rates=rates,
         fused=options.attention == "fused",
         reserve=options.reserve,
         tokens=options.tokens,
-        checkpointing=options.checkpoint,
+        checkpointing=options.checkpoint or ("none" if ".py:" in options.model else None),
         workload=model.workload,
         options=model.options,
     )
@@ -101,6 +143,10 @@ def make_request(options: Options) -> Request:
 
 def _model(options: Options) -> Model:
     given = options.sizes.given()
+    if ".py:" in options.model:
+        if given or options.params is not None or options.preset is not None or options.batch_size is not None:
+            raise UsageError(f"{options.model} has its own sizes: give only --input or --batch")
+        return Model(shape=Shape(name=options.model, tensors=(), are_whole=True), batch_size=1)
     if options.params is not None:
         if options.preset is not None:
             raise UsageError("--params describes a model of its own: remove --preset")

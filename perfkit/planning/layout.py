@@ -100,7 +100,7 @@ def _data_parallel(ranks: int, per_host: int) -> Iterator[Layout]:
 
 def _divided(shape: Shape, ranks: int, per_host: int) -> Iterator[Layout]:
     """Yield tensor parallelism, pipelines, and both, each with DDP and with ZeRO-3 beside it."""
-    if shape.layers is None:
+    if shape.layers is None or shape.width is None:
         return
     stages = [2**power for power in range(math.floor(math.log2(min(ranks, shape.layers, MOST_STAGES))) + 1)]
     heads = shape.heads or 1

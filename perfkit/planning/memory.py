@@ -35,6 +35,8 @@ class _Parts(Struct, frozen=True, kw_only=True):
     """Gathered parameters at the end of forward."""
     backward_bytes: int
     """Gathered parameters, and gradients that are not reduced yet, while a layer's backward pass runs."""
+    head_gradient_bytes: int
+    """Gradient of the head, the first that backward makes."""
     outputs_bytes: int
     """Outputs of micro-batches, which a pipeline keeps until the end of the step."""
 
@@ -76,6 +78,7 @@ def _parts(shape: Shape, layout: Layout, precision: Precision, samples: int, sta
         buckets_bytes=4 * state.entries if precision.parameter == 4 and not sharded and wrapped else 0,
         forward_bytes=precision.gathered * kept,
         backward_bytes=precision.gathered * working + unreduced,
+        head_gradient_bytes=0 if sharded else precision.gradient * sum(t.count for t in tensors if t.end == "tied"),
         outputs_bytes=_outputs(shape, layout, precision, samples, stage),
     )
 
@@ -107,12 +110,13 @@ def _need(parts: _Parts, layout: Layout, reserve: float) -> MemoryNeed:
     state, kept = parts.state, parts.activations
     held = state.parameters_bytes + state.optimizer_bytes + parts.buckets_bytes
     gradients = state.gradients_bytes
-    layers = kept.layers_bytes + kept.ends_bytes + parts.casts_bytes + parts.outputs_bytes if kept else 0
-    loss = kept.loss_bytes if kept else 0
+    layers = kept.layers_bytes + parts.casts_bytes + parts.outputs_bytes if kept else 0
+    loss = kept.ends_bytes + kept.loss_bytes if kept else 0
     one = kept.recomputed_bytes + kept.backward_bytes if kept else 0
     early = gradients if layout.pp > 1 else 0  # those of earlier micro-batches
     moments = {
-        "end of forward": held + early + layers + max(loss + parts.forward_bytes, one + parts.backward_bytes),
+        "end of forward": held + early + layers + loss + parts.forward_bytes,
+        "begin of backward": held + early + layers + one + parts.backward_bytes + parts.head_gradient_bytes,
         "end of backward": held + gradients + parts.outputs_bytes + one + parts.backward_bytes,
         "optimizer": held + gradients,
     }
@@ -198,6 +202,6 @@ def _activation_terms(parts: _Parts, layout: Layout) -> list[PlanTerm]:
             _LOSS,
         ),
         ("gradient of the loss", kept.loss_bytes, "2 x 4 x tokens x V", _LOSS),
-        ("gradients of activations", kept.backward_bytes, "tokens x 9 width x bytes", "one MLP's backward pass"),
+        ("gradients of activations", kept.backward_bytes, "tokens x 5 width x bytes", "one MLP's backward pass"),
     ]
     return [_term("activations", name, value, formula, source) for name, value, formula, source in made if value]

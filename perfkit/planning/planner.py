@@ -120,7 +120,7 @@ def plan_layout(request: Request, layout: Layout) -> PlannedLayout:
     timed = time_step(
         request.shape,
         layout,
-        request.device if request.shape.sequence else None,
+        request.device if request.shape.sequence or request.shape.flops_per_sample else None,
         request.rates,
         state=state_of(request.shape, layout, precision, stage),
         messages=messages,
@@ -181,7 +181,9 @@ def _with_cost(step: StepEstimate | None, request: Request) -> StepEstimate | No
 def _assumptions(request: Request) -> list[str]:
     """Return what the figures assume, each with the option that changes it."""
     rates, lines = request.rates, [f"bytes per entry: {PRECISIONS[request.precision].source} (--precision)"]
-    if request.shape.layers is None:
+    if request.shape.flops_per_sample is not None:
+        lines.append("AdamW (foreach); the loss is the mean of the output, unless the module has its own")
+    elif request.shape.layers is None:
         lines.append("activations are not counted: add --layers, --width and --sequence")
     else:
         scores = "never written to memory" if request.fused else "kept for backward"

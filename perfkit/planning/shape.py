@@ -51,6 +51,8 @@ class Shape(Struct, frozen=True, kw_only=True):
     """Tokens per sample."""
     vocabulary: int | None = None
     dropout: float = 0.0
+    flops_per_sample: float | None = None
+    """Counted, where `tensors` alone are known; samples then count as tokens."""
 
     @property
     def parameters(self) -> int:
@@ -60,6 +62,8 @@ class Shape(Struct, frozen=True, kw_only=True):
     @property
     def flops_per_token(self) -> float:
         """6 N + 12 L H Q T, N without position embeddings (metrics.md section 8); 6 N where the shape is unknown."""
+        if self.flops_per_sample is not None:
+            return self.flops_per_sample
         if self.layers is None or self.width is None or self.sequence is None:
             return 6.0 * self.parameters
         positions = self.sequence * self.width if self.are_whole else 0
@@ -67,6 +71,8 @@ class Shape(Struct, frozen=True, kw_only=True):
 
     def stage(self, index: int, count: int) -> tuple[Tensor, ...]:
         """Return the tensors of one of `count` stages of a pipeline: consecutive layers, and what is at its ends."""
+        if count == 1:
+            return self.tensors
         layers = self.layers or 1
         own = range(index * layers // count, (index + 1) * layers // count)
         ends = {"first"} if index == 0 else set()

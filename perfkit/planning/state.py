@@ -95,7 +95,7 @@ def largest_share(tensors: Iterable[Tensor], ranks: int) -> list[Tensor]:
             size, rank = least[0]
             shares[rank].append(tensor)
             heapreplace(least, (size + tensor.count, rank))
-    return shares[max(least, key=lambda pair: (pair[0], -pair[1]))[1]]
+    return shares[max(least, key=lambda pair: (pair[0], len(shares[pair[1]])))[1]]
 
 
 def gathers(layout: Layout) -> bool:

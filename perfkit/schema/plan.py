@@ -33,7 +33,7 @@ class MemoryNeed(Struct, frozen=True, kw_only=True):
     """Parameters gathered for a while, gradients before they are reduced, and DDP's buckets, at their largest."""
     peak_bytes: int
     """The most that is held at one time: not all of the above are at their largest together."""
-    peak_at: Literal["end of forward", "end of backward", "optimizer"]
+    peak_at: Literal["end of forward", "begin of backward", "end of backward", "optimizer"]
     reserve_bytes: int
     """What the allocator is assumed to waste."""
 
@@ -96,8 +96,8 @@ class TracedMemory(Struct, frozen=True, kw_only=True):
     buffers_bytes: int
     """Communication buffers and temporary tensors."""
     peak_bytes: int
-    formula_peak_bytes: int
-    """What the formulas say."""
+    formula_peak_bytes: int | None
+    """What the formulas say; None if they do not know the activations."""
     seconds: float
     """That tracing took."""
     note: str = ""
@@ -128,6 +128,18 @@ class PlannedLayout(Struct, frozen=True, kw_only=True):
     refused: str | None
     """Why `perfkit run` does not run it."""
     traced: TracedMemory | None = None
+
+
+class PlanCheck(Struct, frozen=True, kw_only=True):
+    """A prediction beside what a run measured."""
+
+    name: str
+    predicted: float
+    measured: float | None
+    """None if the traces do not contain it."""
+    unit: Literal["B", "ns", "1"]
+    is_given: bool = False
+    """Whether the prediction was taken from the same run, so that it proves nothing."""
 
 
 class PlannedModel(Struct, frozen=True, kw_only=True):
@@ -180,5 +192,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     """The questions that lead to a strategy, with the answers for this model and device."""
     assumptions: list[str]
     tokens: float | None = None
+    checks: list[PlanCheck] = []
+    """Of `--check`: terms of one run."""
     explained: list[int] = []
     """Places in `layouts` whose terms are shown."""

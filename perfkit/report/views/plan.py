@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from perfkit.report.content.document import Cell, Column, Document, KeyValue, Section, Table, Tone
-from perfkit.schema.plan import Plan, PlannedLayout, PlanTerm
+from perfkit.schema.plan import Plan, PlanCheck, PlannedLayout, PlanTerm
 from perfkit.util.formatting import MISSING, duration, escape_unprintable, format_percent, rate, size
 
 _TITLES = {"none": "", "full": "full", "selective": "selective"}
@@ -12,16 +12,18 @@ _TITLES = {"none": "", "full": "full", "selective": "selective"}
 def document(plan: Plan, top: int) -> Document:
     """Return the content of `plan`, with the data-parallel layouts and at most `top` others."""
     places = _shown(plan, top)
-    tables = [
-        _memory(plan, places),
-        *_times(plan, places),
-        *_traffic(plan),
-        *(_terms(plan, one) for one in plan.explained),
-    ]
+    terms = [_terms(plan, place) for place in plan.explained]
+    tables = [*_checks(plan), _memory(plan, places), *_times(plan, places), *_traffic(plan), *terms]
     best = None if plan.best is None else plan.layouts[plan.best]
-    headline = f"Best: {_name(best)}." if best else "No layout is named."
-    section = Section(_title(plan), headline, "good" if best else "warning", [], _facts(plan, best), tables, [])
+    headline, tone = _headline(plan, best)
+    section = Section(_title(plan), headline, tone, [], _facts(plan, best), tables, [])
     return Document("perfkit plan", [], [section], [f"Assumed: {line}." for line in plan.assumptions])
+
+
+def _headline(plan: Plan, best: PlannedLayout | None) -> tuple[str, Tone]:
+    if plan.checks:
+        return f"Checked against a run: {_label(plan.layouts[0])}.", "info"
+    return (f"Best: {_name(best)}.", "good") if best else ("No layout is named.", "warning")
 
 
 def _title(plan: Plan) -> str:
@@ -38,15 +40,20 @@ def _facts(plan: Plan, best: PlannedLayout | None) -> list[KeyValue]:
         step = best.step
         lines.append(
             KeyValue(
-                "step", f"{duration(step.step_ns)}, {rate(step.tokens_per_s, 'tokens')}, MFU {format_percent(step.mfu)}"
+                "step",
+                f"{duration(step.step_ns)}, {rate(step.tokens_per_s, _unit(plan))}, MFU {format_percent(step.mfu)}",
             )
         )
         if step.device_hours is not None:
             energy = "" if step.energy_kwh is None else f", at most {step.energy_kwh:,.4g} kWh of the devices"
             lines.append(
-                KeyValue("cost", f"{step.device_hours:,.4g} device-hours for {plan.tokens:,.4g} tokens{energy}")
+                KeyValue("cost", f"{step.device_hours:,.4g} device-hours for {plan.tokens:,.4g} {_unit(plan)}{energy}")
             )
     return [*lines, *(KeyValue("decision", escape_unprintable(line)) for line in plan.decision)]
+
+
+def _unit(plan: Plan) -> str:
+    return "tokens" if plan.model.sequence else "samples"
 
 
 def _shown(plan: Plan, top: int) -> list[int]:
@@ -73,16 +80,44 @@ def _tone(plan: Plan, place: int) -> Tone:
     return "faint" if plan.layouts[place].fits is False else "plain"
 
 
+def _checks(plan: Plan) -> list[Table]:
+    if not plan.checks:
+        return []
+    rows = [
+        (
+            Cell(check.name),
+            Cell(_amount(check.predicted, check.unit)),
+            Cell(MISSING if check.measured is None else _amount(check.measured, check.unit)),
+            Cell(_difference(check)),
+        )
+        for check in plan.checks
+    ]
+    columns = (Column("term", "words"), Column("predicted"), Column("measured"), Column("difference"))
+    remark = "bytes of the rank that has most; times are means over ranks and recorded steps, the step of those without"
+    return [Table("Prediction beside the run", columns, rows, remark + " profiler if there are any")]
+
+
+def _amount(value: float, unit: str) -> str:
+    if unit == "1":
+        return f"{value:,.4g}"
+    return size(round(value)) if unit == "B" else duration(value)
+
+
+def _difference(check: PlanCheck) -> str:
+    if check.measured is None or not check.measured:
+        return MISSING
+    if check.is_given:
+        return "from the run"
+    ratio = check.predicted / check.measured - 1
+    return "exact" if check.predicted == check.measured else f"{100 * ratio:+.3g} %"
+
+
 def _memory(plan: Plan, places: Sequence[int]) -> Table:
     shown = [plan.layouts[place] for place in places]
     traced = any(one.traced for one in shown)
     counted = any(one.memory.activations_bytes is not None for one in shown)
-    names = ["P", "G", "O", "P+G+O", *(["activations", "buffers"] if counted else []), "needed"]
-    columns = (
-        Column("layout", "words"),
-        *map(Column, [*names, *(["traced"] if traced else [])]),
-        Column("fits", "words"),
-    )
+    names = ["P", "G", "O", *(["A", "B"] if counted else ["P+G+O"]), "needed", *(["traced"] if traced else [])]
+    columns = (Column("layout", "name"), *map(Column, names), Column("fits"))
     rows = [
         (
             Cell(_label(plan.layouts[place]), tone=_tone(plan, place)),
@@ -96,39 +131,44 @@ def _memory(plan: Plan, places: Sequence[int]) -> Table:
 
 
 def _remark(plan: Plan, shown: Sequence[PlannedLayout]) -> str:
-    lines = ["P, G, O: parameters, gradients, optimizer state"]
-    lines.append("needed: the most held at one time, with what the allocator wastes, not the sum of the columns")
+    lines = ["P, G, O, A, B: parameters, gradients, optimizer state, activations and buffers, each at its largest"]
+    lines.append("needed: the most held at one time, with what the allocator wastes")
+    if any(one.fits is False for one in shown):
+        lines.append("fits: + by how much it is too large")
     refused = {one.refused for one in shown if one.refused is not None and one.fits is not False}
     lines += [f"*: `perfkit run` does not run it: {escape_unprintable(reason)}" for reason in sorted(refused)]
+    lines += sorted({f"traced: {one.traced.note}" for one in shown if one.traced is not None and one.traced.note})
     left = len(plan.layouts) - len(shown)
     return "; ".join([*lines, *([f"{left:,} more layouts: use --top N"] if left else [])])
 
 
 def _label(one: PlannedLayout) -> str:
-    """Return a layout in the words of `perfkit run`."""
+    """Return a layout in the words of `perfkit run`; hybrid sharding as groups x ranks of a group."""
     mesh = ",".join(f"{name}={count}" for name, count in one.mesh.items())
+    if one.dp == "hsdp":
+        mesh = f"{one.mesh['replicate']}x{one.mesh['shard']}"
     return f"{one.dp} {mesh}" + ("" if one.checkpointing == "none" else f" {one.checkpointing}")
 
 
 def _bytes(one: PlannedLayout, *, counted: bool) -> list[str]:
     need = one.memory
-    values = [need.parameters_bytes, need.gradients_bytes, need.optimizer_bytes, need.state_bytes]
-    return [
-        size(value)
-        for value in [*values, *((need.activations_bytes, need.buffers_bytes) if counted else ()), need.needed_bytes]
-    ]
+    values = [need.parameters_bytes, need.gradients_bytes, need.optimizer_bytes]
+    rest = (need.activations_bytes, need.buffers_bytes) if counted else (need.state_bytes,)
+    return [size(value) for value in (*values, *rest, need.needed_bytes)]
 
 
 def _traced(one: PlannedLayout) -> str:
     if one.traced is None:
         return MISSING
+    if one.traced.formula_peak_bytes is None:
+        return size(one.traced.peak_bytes)
     ratio = one.traced.peak_bytes / one.traced.formula_peak_bytes - 1
     return f"{size(one.traced.peak_bytes)} ({100 * ratio:+.1f} %)"
 
 
 def _fit(one: PlannedLayout) -> Cell:
     if one.fits is False:
-        return Cell(f"no, +{size(one.over_bytes)}", tone="error")
+        return Cell(f"+{size(one.over_bytes)}", tone="error")
     return Cell(MISSING if one.fits is None else "yes" + ("*" if one.refused is not None else ""))
 
 
@@ -150,9 +190,10 @@ def _times(plan: Plan, places: Sequence[int]) -> list[Table]:
     ]
     if not rows:
         return []
-    names = ("compute", "exposed", "bubble", "optimizer", "step", "tokens/s", "MFU")
+    unit = _unit(plan)
+    names = ("compute", "exposed", "bubble", "optimizer", "step", f"{unit}/s", "MFU")
     remark = "compute: with what is computed again; exposed: communication that does not overlap"
-    return [Table("Predicted time of a step", (Column("layout", "words"), *map(Column, names)), rows, remark)]
+    return [Table("Predicted time of a step", (Column("layout", "name"), *map(Column, names)), rows, remark)]
 
 
 def _traffic(plan: Plan) -> list[Table]:

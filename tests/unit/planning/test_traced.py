@@ -1,0 +1,64 @@
+import pytest
+
+from perfkit.errors import UsageError
+from perfkit.planning.layout import Layout
+from perfkit.planning.memory import memory_of
+from perfkit.planning.models import gpt_model
+from perfkit.planning.planner import Request, make_plan
+from perfkit.planning.precision import PRECISIONS
+from perfkit.planning.refine import refine
+from perfkit.planning.shape import gpt_shape
+from perfkit.planning.traced.launch import trace
+from perfkit.planning.traced.messages import OwnModule, TraceRequest
+
+GPT = {"layers": 4, "width": 64, "heads": 4, "block": 64, "vocab_size": 512}
+SHAPE = gpt_shape(name="gpt", layers=4, width=64, heads=4, block=64, vocabulary=512, bias=True)
+
+# The most that real ranks allocated within a step, beside parameters and optimizer state (the profiler's memory
+# events), with 8 samples per rank: layout, stage, bytes.
+RECORDED: list[tuple[Layout, int, int]] = [
+    (Layout(shard=2), 0, 11_872_872),
+    (Layout(shard=2, checkpointing="full"), 0, 3_963_240),
+    (Layout(dp="zero2", shard=2), 0, 12_820_584),
+    (Layout(dp="zero3", shard=2), 0, 11_872_872),
+    (Layout(tp=2), 0, 8_710_760),
+    (Layout(pp=2, micro_batches=4), 0, 2_963_296),
+    (Layout(pp=2, micro_batches=4), 1, 3_496_052),
+]
+
+
+@pytest.mark.slow
+def test_traced_peaks_are_those_of_real_ranks() -> None:
+    layouts, stages, recorded = zip(*RECORDED, strict=True)
+    samples = [8 // one.micro_batches for one in layouts]
+    request = TraceRequest(
+        layouts=list(layouts), precision="float32", samples=samples, stages=list(stages), gpt=dict(GPT)
+    )
+    for step, layout, peak in zip(trace(request).steps, layouts, recorded, strict=True):
+        kept = sum(step.held.get(kind, 0) for kind in ("PARAM", "SHARDED_PARAM", "OPT"))
+        limit = 0.03 if layout.pp > 1 or layout.checkpointing == "full" else 0.0005
+        assert step.held["Total"] - kept == pytest.approx(peak, rel=limit), layout.name
+
+
+@pytest.mark.parametrize(("layout", "stage", "peak"), RECORDED)
+def test_formulas_are_near_the_peaks_of_real_ranks(layout: Layout, stage: int, peak: int) -> None:
+    need = memory_of(SHAPE, layout, PRECISIONS["float32"], 8 // layout.micro_batches, fused=True, reserve=0).memory
+    if layout.pp > 1 and stage == 0:
+        return  # formulas are shown for the stage that needs most
+    buckets = 4 * 236_928 if layout.dp == "ddp" and layout.tp == layout.pp == 1 else 4 * 121_344 * (layout.tp > 1)
+    found = need.peak_bytes - need.parameters_bytes - need.optimizer_bytes - buckets
+    assert found == pytest.approx(peak, rel=0.01 if layout.dp == "ddp" else 0.1)
+
+
+def test_a_precision_without_modules_is_refused() -> None:
+    model = gpt_model("tiny", {})
+    request = Request(shape=model.shape, ranks=1, global_batch=1, precision="mixed", workload=model.workload)
+    with pytest.raises(UsageError, match="formulas only"):
+        refine(make_plan(request), request)
+
+
+def test_what_the_module_raises_is_one_line() -> None:
+    own = OwnModule(path="/nowhere/model.py", function="build")
+    request = TraceRequest(layouts=[Layout()], precision="float32", samples=[1], stages=[0], own=own)
+    with pytest.raises(UsageError, match="no such file"):
+        trace(request)
