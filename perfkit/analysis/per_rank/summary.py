@@ -14,7 +14,7 @@ from perfkit.analysis.per_rank.communication.collective_calls import CollectiveC
 from perfkit.analysis.per_rank.communication.collectives import find_collectives, tabulate_collectives
 from perfkit.analysis.per_rank.findings import damage_findings, sizes_unmatched, trace_findings
 from perfkit.analysis.per_rank.idle.tabulate import explain_idle
-from perfkit.analysis.per_rank.memory import tabulate_memory
+from perfkit.analysis.per_rank.memory.tabulate import tabulate_memory
 from perfkit.analysis.per_rank.operators import names_cut, tabulate_operators
 from perfkit.analysis.per_rank.pipeline_actions import PipelineActions, find_pipeline_actions, find_pipeline_spans
 from perfkit.analysis.per_rank.sharding.issued import tabulate_issued
@@ -128,4 +128,4 @@ def _without_lists(header: Header) -> Header:
     """Drop the parts of the header that grow with the trace or the number of ranks."""
     own = header.perfkit
     pipeline = own.pipeline and replace(own.pipeline, messages=None) if own else None
-    return replace(header, groups=[], perfkit=own and replace(own, collectives=None, pipeline=pipeline))
+    return replace(header, groups=[], perfkit=own and replace(own, collectives=None, pipeline=pipeline, tensors=None))

@@ -1,6 +1,6 @@
 """Turns a `Report` into the `Document` that the renderers draw."""
 
-from perfkit.report.content import idle, sharding
+from perfkit.report.content import idle, memory_use, sharding
 from perfkit.report.content import run_tables as tables
 from perfkit.report.content.cross_check import cross_check
 from perfkit.report.content.cross_rank import efficiency, fits, shared_collectives
@@ -66,6 +66,8 @@ def _section(run: RunReport, top: int, whole: bool, alone: bool) -> Section:
             idle.details(run, top),
             tables.data_loading(run),
             tables.memory(run),
+            memory_use.by_category(run),
+            memory_use.largest(run, top),
             phases(run, top),
             tables.operators(run, top),
             *by_dimension(run),
