@@ -10,9 +10,10 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
@@ -22,6 +23,8 @@ _COMPILER: Final = "torch._dynamo"
 _MOST: Final = 100_000
 """Memory blocks that are noted per cycle at most; the header has a line of about 25 bytes for each."""
 
+_PLAIN: Final = (Tensor, nn.Parameter)
+
 _Place = tuple[int, int]
 """Number of the device (-1 is the host), and address."""
 _Blocks = dict[_Place, int]
@@ -29,17 +32,23 @@ _Blocks = dict[_Place, int]
 
 
 class HeldTensors:
-    """Notes what each optimizer holds whenever a step of it begins, between `start` and `stop`."""
+    """Notes what each optimizer holds whenever a step of it begins, between `start` and `stop`.
+
+    Gradients are noted in each step, parameters and state when there are new ones: they rarely move.
+    """
 
     def __init__(self) -> None:
         self._handle: Any = None
         self._known: set[_Place] = set()
+        self._seen: WeakKeyDictionary[Optimizer, tuple[int, int]] = WeakKeyDictionary()
+        """Numbers of parameters and of those with state, when an optimizer's were last noted."""
         self._noted = 0
         self._records: list[RecordedTensors] = []
 
     def start(self) -> None:
         """Note every optimizer's step from now on."""
         self._known.clear()
+        self._seen.clear()
         self._noted, self._records = 0, []
         self._handle = register_optimizer_step_pre_hook(_uncompiled(self._note))
 
@@ -58,11 +67,11 @@ class HeldTensors:
             return
         now_ns = time.time_ns()
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        found = {
-            "parameters": self._fresh(_blocks(parameters)),
-            "gradients": _blocks(parameter.grad for parameter in parameters if parameter.grad is not None),
-            "optimizer_state": self._fresh(_blocks(_tensors(optimizer.state.values()))),
-        }
+        found = {"gradients": _blocks(parameter.grad for parameter in parameters if parameter.grad is not None)}
+        if self._seen.get(optimizer) != (count := (len(parameters), len(optimizer.state))):
+            self._seen[optimizer] = count
+            found["parameters"] = self._fresh(_blocks(parameters))
+            found["optimizer_state"] = self._fresh(_blocks(_tensors(optimizer.state.values())))
         self._noted += sum(map(len, found.values()))
         for device in sorted({place[0] for blocks in found.values() for place in blocks}):
             here = {
@@ -99,13 +108,18 @@ def _tensors(states: Iterable[Any]) -> Iterator[Tensor]:
 
 def _blocks(tensors: Iterable[Tensor]) -> _Blocks:
     """Return the bytes of tensors by the memory block that they are in; of distributed ones, the rank's part."""
-    parts: dict[_Place, dict[tuple[int, int], int]] = defaultdict(dict)
+    sizes: dict[tuple[_Place, int, int], int] = {}
     for tensor in tensors:
         # Importing the class of distributed tensors takes time, which most programs do not need.
-        part = tensor.to_local() if hasattr(tensor, "to_local") else tensor
-        if part.layout is not torch.strided or part.device.type == "meta":
+        part = tensor if type(tensor) in _PLAIN or not hasattr(tensor, "to_local") else tensor.to_local()
+        if part.layout is not torch.strided:
             continue
-        device = -1 if part.device.type == "cpu" else part.device.index or 0
+        device, size = part.device, part.nbytes
+        place = (-1 if device.type == "cpu" else device.index or 0), part.untyped_storage().data_ptr()
         # Two views of the same bytes, such as a tied weight, count once.
-        parts[device, part.untyped_storage().data_ptr()][part.data_ptr(), part.nbytes] = part.nbytes
-    return {place: sum(sizes.values()) for place, sizes in parts.items() if place[1]}
+        sizes[place, part.data_ptr(), size] = size
+    blocks: _Blocks = defaultdict(int)
+    for (place, _, _), size in sizes.items():
+        if place[1]:
+            blocks[place] += size
+    return blocks
