@@ -16,8 +16,9 @@ from perfkit.schema.run import RunReport
 _PLACES: Final = ("config", "name", "trace_dir")
 """Options that name or locate a run and do not affect what it does."""
 
-_WITHOUT_EFFECT: Final = frozenset({"steps", "epochs", "peak_tflops", "batch_size"})
-"""Options that do not change how long a warm step takes; the batch size is compared separately."""
+_WITHOUT_EFFECT: Final = frozenset({"steps", "epochs", "peak_tflops", "batch_size", "detail"})
+"""Options that do not change how long a warm step takes. The batch size is compared separately; what `detail` switches
+on is compared by options of its own."""
 
 Settings = dict[str, str]
 """Every option of a run that affects its steps, as text."""

@@ -183,5 +183,8 @@ class RankReport(Struct, frozen=True, kw_only=True):
     """The same collectives by where in the step they were issued; by exposed time, largest first."""
     sharded_parameters: ShardedParameters | None = None
     """None without all-gathers of sharded parameters."""
+    recorded: list[str] | None = None
+    """Options of torch.profiler that were on for all of the rank's traces, of `with_stack`, `record_shapes` and
+    `profile_memory`; None in reports of older versions."""
     idle: IdleTime | None = None
     """Why the rank was idle; None in reports of older versions."""

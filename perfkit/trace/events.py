@@ -159,6 +159,8 @@ class Header(Struct, frozen=True, kw_only=True):
     groups: list[ProcessGroup] = []
     """The rank's process groups; empty if the trace does not list them."""
     perfkit: PerfkitHeader | None = None
+    recorded: frozenset[str] = frozenset()
+    """Options of torch.profiler that were switched on: `with_stack`, `record_shapes`, `profile_memory`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -115,9 +115,8 @@ def test_the_first_steps_state_is_the_optimizers(tmp_path: Path) -> None:
     script.write_text(
         "import torch, perfkit\nfrom torch import nn\nmodel = nn.Linear(64, 64)\n"
         "optimizer = torch.optim.Adam(model.parameters())\n"
-        "options = perfkit.ProfilerOptions(profile_memory=True)\n"
         f"folder, schedule = {str(tmp_path / 'own')!r}, 'wait=0,warmup=0,active=2'\n"
-        "with perfkit.profile(folder, schedule=schedule, options=options) as prof:\n"
+        "with perfkit.profile(folder, schedule=schedule, detail='why') as prof:\n"
         "    for _ in range(3):\n"
         "        optimizer.zero_grad()\n"
         "        with prof.phase('forward'):\n            loss = model(torch.randn(8, 64)).sum()\n"
@@ -127,6 +126,11 @@ def test_the_first_steps_state_is_the_optimizers(tmp_path: Path) -> None:
     )
     done = execute([*PYTHON[:1], str(script)])
     assert done.returncode == 0, done.stderr
+    assert read_manifest(tmp_path / "own").config["profiler_options"] == [
+        "record_shapes",
+        "profile_memory",
+        "with_stack",
+    ]
     (use,) = memory_of(tmp_path / "own")
     parameters = 4 * (64 * 64 + 64)
     assert use.not_counted == MemoryBytes(parameters=parameters)
