@@ -89,7 +89,7 @@ def summarize_trace(
         raise TraceError(f"{message} ({damage})" if damage else message)
     activity = find_activity(events, names, device, steps)
     collectives, unrecorded = find_collectives(events, names, device, activity, steps, trace.header)
-    findings = trace_findings(trace, names, device, steps, step_marker)
+    findings = trace_findings(trace, names, device, activity, steps, step_marker)
     findings += sizes_unmatched(unrecorded, len(collectives.start))
     header, has_device = _without_lists(trace.header), bool(len(device.row))
     pipeline = find_pipeline_actions(

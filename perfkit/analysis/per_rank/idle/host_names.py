@@ -97,6 +97,11 @@ def is_wrapper(operator: str) -> bool:
     return _WRAPPER.match(operator) is not None
 
 
+def is_graph_launch(call: str) -> bool:
+    """Return whether a runtime call launches a whole graph."""
+    return _GRAPH_LAUNCH.match(call) is not None
+
+
 def _used(events: Events, kind: EventKind) -> Ints:
     return np.flatnonzero(np.bincount(events.name[events.kind == kind], minlength=len(events.names)))
 
