@@ -41,7 +41,7 @@ def _compiled(events: Events, activity: Activity) -> list[Finding]:
         return []
     message = (
         f"{format_percent(own_ns / total_ns)} of the time of operators is fused code of torch.compile, which has no "
-        "events of its own on the CPU: the trace does not contain which operator or module it is; steps without it do"
+        "events of its own on the CPU: its operators and modules are not in the trace; those of steps without it are"
     )
     return [Finding(code="compilation_hides_operators", severity="info", message=message)]
 

@@ -104,7 +104,7 @@ def test_fused_code_has_no_operators(tmp_path: Path, fused_us: int, found: bool)
     assert ("compilation_hides_operators" in codes(report)) == found
     if found:
         assert codes(report)["compilation_hides_operators"].startswith(
-            "60.0 % of the time of operators is torch.compile's"
+            "60.0 % of the time of operators is fused code of torch.compile"
         )
 
 
