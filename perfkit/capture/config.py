@@ -16,6 +16,7 @@ from perfkit.capture.schedule import DEFAULT_SCHEDULE, Schedule, default_steps
 from perfkit.capture.shared_options import (
     SCHEDULE,
     TIMEOUT,
+    Detail,
     ProfileMemory,
     RecordShapes,
     RunName,
@@ -23,6 +24,7 @@ from perfkit.capture.shared_options import (
     WithFlops,
     WithModules,
     WithStack,
+    switch_on,
 )
 from perfkit.errors import UsageError
 from perfkit.phases import INJECTABLE
@@ -134,6 +136,7 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     threads: Annotated[_Count | None, Meta(description="CPU threads per rank [default: cores / local ranks].")] = None
     profile: Annotated[bool, Meta(description="Record traces, or only time the steps.")] = True
     schedule: Annotated[str, Meta(description=f"{SCHEDULE}.")] = DEFAULT_SCHEDULE
+    detail: Detail = "time"
     record_shapes: RecordShapes = False
     profile_memory: ProfileMemory = False
     with_stack: WithStack = False
@@ -185,8 +188,11 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             self._refuse_profiler_options()
         elif self.steps is not None:
             check_steps(self.steps, schedule)
+        switch_on(self, self.detail)
 
     def _refuse_profiler_options(self) -> None:
+        if self.detail != "time":
+            raise UsageError(f"--detail {self.detail} has no effect with --no-profile: remove one of them")
         recording = ("record_shapes", "profile_memory", "with_stack", "with_flops", "with_modules")
         for name in (*recording, "pyinstrument", "memory_snapshot"):
             if getattr(self, name):
@@ -203,6 +209,10 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if self.compile and self.bucket_cap_mb is not None and self.bucket_cap_mb < 1:
             raise UsageError(
                 f"--bucket-cap-mb {self.bucket_cap_mb:g}: with --compile torch needs buckets of at least 1 MiB"
+            )
+        if self.detail == "why" and self.pyinstrument:
+            raise UsageError(
+                "--detail why and --pyinstrument both need Python's only profiling hook: remove one of them"
             )
         for name in ("with_stack", "with_modules"):
             if getattr(self, name) and self.pyinstrument:

@@ -5,7 +5,9 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -25,7 +27,8 @@ from perfkit.capture.recording.manifest_writer import (
 from perfkit.capture.recording.session import ProfilerOptions, Session
 from perfkit.capture.recording.throughput import StepWork
 from perfkit.capture.schedule import DEFAULT_SCHEDULE, Schedule
-from perfkit.errors import LaunchEnvironmentError
+from perfkit.capture.shared_options import RECORDED_FOR, DetailName
+from perfkit.errors import LaunchEnvironmentError, UsageError
 from perfkit.schema.common import UNNAMED
 
 
@@ -40,6 +43,7 @@ def profile(
     work: StepWork | None = None,
     device: str | torch.device | None = None,
     options: ProfilerOptions | None = None,
+    detail: DetailName = "time",
 ) -> Iterator[Session]:
     """Record your own training loop; every rank calls it, with or without a process group.
 
@@ -62,6 +66,7 @@ def profile(
         work: Samples per step and so on, for rates in the manifest.
         device: Where the model is; by default that of `model`, else the current accelerator if it is already in use.
         options: What to record besides operators.
+        detail: `why` also records what it takes to name causes (Python functions and modules, shapes, allocations).
 
     Raises:
         UsageError: The schedule is invalid.
@@ -74,7 +79,10 @@ def profile(
     model_device = _find_device(device, model)
     ranks = ProcessRankGroup(model_device)
     topology = discover_topology(ranks, _rank_info(ranks), model_device, torch.get_num_threads())
-    description = RunDescription(workload=workload, source=source, config={"schedule": schedule})
+    options = _with_detail(options or ProfilerOptions(), detail)
+    recorded = [name for name in options.__struct_fields__ if getattr(options, name)]
+    config: dict[str, Any] = {"schedule": schedule} | ({"profiler_options": recorded} if recorded else {})
+    description = RunDescription(workload=workload, source=source, config=config)
     path = Path(folder)
     run_folder = open_run(ranks, topology, description, path.parent, path.name)
     session = Session(ranks, model_device, run_folder, plan, options=options, workload=workload, source=source)
@@ -86,6 +94,17 @@ def profile(
     ranks.close()
     if ranks.rank == 0:
         _report_outcome(session, plan)
+
+
+def _with_detail(options: ProfilerOptions, detail: DetailName) -> ProfilerOptions:
+    """Return the options, with what a level of detail needs switched on.
+
+    Raises:
+        UsageError: There is no such level.
+    """
+    if detail not in RECORDED_FOR:
+        raise UsageError(f"detail={detail!r}: choose from {', '.join(RECORDED_FOR)}")
+    return msgspec.structs.replace(options, **dict.fromkeys(RECORDED_FOR[detail], True))
 
 
 def _require_process_group() -> None:

@@ -1,8 +1,12 @@
 """Options that `perfkit run WORKLOAD` and `perfkit run SCRIPT` have in common: their types and descriptions."""
 
-from typing import Annotated, Final
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal
 
-from msgspec import Meta
+from msgspec import Meta, Struct
+from msgspec.structs import force_setattr
+
+from perfkit.errors import UsageError
 
 SCHEDULE: Final = "Steps to record, as in torch.profiler.schedule"
 TIMEOUT: Final = "Limit of every wait for another rank, for example 90s or 10m"
@@ -14,3 +18,39 @@ WithFlops = Annotated[bool, Meta(description="Estimate operators' FLOPs.")]
 WithModules = Annotated[bool, Meta(description="Record the module hierarchy.")]
 TraceDir = Annotated[str, Meta(description="Folder in which the run's folder is created.")]
 RunName = Annotated[str | None, Meta(description="Name of the run [default: workload, source, ranks and time].")]
+
+DetailName = Literal["time", "why"]
+Detail = Annotated[
+    DetailName,
+    Meta(
+        description="What to record: time, where the time goes; why, also what names causes: Python functions and "
+        "modules, shapes, allocations (--with-stack, --record-shapes, --profile-memory); docs/detail.md has what each "
+        "costs."
+    ),
+]
+RECORDED_FOR: Final[Mapping[DetailName, tuple[str, ...]]] = {
+    "time": (),
+    "why": ("with_stack", "record_shapes", "profile_memory"),
+}
+"""Options of the profiler that a level of detail switches on."""
+
+
+def switch_on(config: Struct, detail: DetailName) -> None:
+    """Switch on the options that belong to a level of detail, in a frozen record that is being made."""
+    for name in RECORDED_FOR[detail]:
+        force_setattr(config, name, True)
+
+
+def refuse_contradiction(given: Mapping[str, Any]) -> None:
+    """Refuse options that switch off what `--detail` needs.
+
+    Args:
+        given: Values of the options that were given.
+
+    Raises:
+        UsageError: The message names both.
+    """
+    for name in RECORDED_FOR.get(given.get("detail", "time"), ()):
+        if given.get(name) is False:
+            flag = name.replace("_", "-")
+            raise UsageError(f"--detail {given['detail']} records what --no-{flag} switches off: remove one of them")

@@ -17,6 +17,7 @@ from typer.main import get_command
 
 from perfkit.capture.config import RunConfig, choices_by_accelerator
 from perfkit.capture.mesh import parse_mesh
+from perfkit.capture.shared_options import refuse_contradiction
 from perfkit.capture.training.pipeline_schedules import DEFAULT_PIPELINE, default_micro_batches
 from perfkit.capture.training.strategies import STRATEGIES
 from perfkit.capture.training.strategies.checks import check_parallelism
@@ -91,6 +92,7 @@ def make_job(workload: "WorkloadType", values: dict[str, Any]) -> "Job":
     name = [DataOptions().source, *given][-1]
     source_type, sources = SOURCES.load(name), _source_configs(name)
     merged = merge_layers((RunConfig, DataOptions, workload.Config, *sources.values()), layers)
+    refuse_contradiction(merged)
     _refuse_other_sources(name, sources, merged)
     run, data, of_source, config = make_records((RunConfig, DataOptions, source_type.Config, workload.Config), merged)
     assert isinstance(run, RunConfig)  # noqa: S101  # make_records keeps the order

@@ -15,6 +15,7 @@ from perfkit.capture.lifecycle.local_launch import is_child
 from perfkit.capture.script.config import ScriptConfig
 from perfkit.capture.script.module_run import ModuleName
 from perfkit.capture.script.runner import launch_script, run_script
+from perfkit.capture.shared_options import refuse_contradiction
 from perfkit.cli.config_options import Layer, command, options, resolve
 from perfkit.errors import UsageError
 
@@ -98,6 +99,7 @@ def _start(script: str, arguments: Sequence[str], call: "Call", given: dict[str,
     ranks = given.pop("ranks", None)
     workload = script.workload if isinstance(script, ModuleName) else workload_of(script)
     names = Layer("", {"workload": workload})
+    refuse_contradiction(given)
     (config,) = resolve((ScriptConfig,), [names, Layer("", given)])
     assert isinstance(config, ScriptConfig)  # noqa: S101  # resolve keeps the order
     if ranks is None or is_child():

@@ -154,7 +154,8 @@ def _longest(context: RunContext, field: str, but: str = "") -> DimensionTime | 
 def _unsplit_communication(context: RunContext, exposed_ns: float) -> InsightDraft | None:
     """Return the draft for communication that cannot be split, because ranks or matches are missing."""
     missing = context.run.world_size - len(context.run.ranks)
-    why = f"{missing} ranks have no trace" if missing > 0 else "most of it has no counterpart on another rank"
+    lost = "1 rank has" if missing == 1 else f"{missing} ranks have"
+    why = f"{lost} no trace" if missing > 0 else "most of it has no counterpart on another rank"
     most = _longest(context, "exposed_ns")
     # The bubble, and tensor parallelism across hosts, have rules of their own.
     if missing <= 0 and most is not None and ("pp" in most.parts or spans_hosts(most)):

@@ -104,17 +104,20 @@ _INTEGERS: Final = ("count", "loads_count", "allocated_bytes", "unsized", "late"
 
 Kind = Literal["text", "integer", "number"]
 _TEXT: Final = frozenset(
-    {"run", "series", "kind", "oversubscribed", "measured_on", "resampled", "option", "name", "value"},
+    {"run", "series", "kind", "oversubscribed", "measured_on", "resampled", "option", "name", "value"}
+    | {"cause", "detail", "context"},
 )
-_COUNTS: Final = frozenset({"world_size", "nodes", "batch_size", "repeats", "loads_count"}).union(_NULLABLE_INTEGERS)
+_COUNTS: Final = frozenset({"world_size", "nodes", "batch_size", "repeats", "loads_count", "count"}).union(
+    _NULLABLE_INTEGERS
+)
 
 
 def kind(column: str, columns: Sequence[str]) -> Kind:
-    """Return the type of a column of `STEP_COLUMNS`, `POINT_COLUMNS` or `OPTION_COLUMNS`, whatever its values."""
+    """Return the type of a column of the steps, idle time, points or options, whatever its values."""
     if column in _TEXT:
         return "text"
     # Times over several runs are medians, which may be fractions of a nanosecond.
-    whole = column.endswith("_ns") and columns is STEP_COLUMNS
+    whole = column.endswith("_ns") and columns in (STEP_COLUMNS, IDLE_COLUMNS)
     return "integer" if column in _COUNTS or whole else "number"
 
 

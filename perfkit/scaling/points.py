@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from perfkit.scaling.efficiency_loss import Parts, computation, factors
+from perfkit.scaling.replicas import replicas
 from perfkit.scaling.series import Group
 from perfkit.scaling.step_time import StepTimeSample, estimate, ratio, sample, to_record
 from perfkit.schema.common import MeasuredOn
@@ -29,7 +30,7 @@ def _point(group: Group, step_time: StepTimeSample, reference: StepTimeSample, p
     return ScalingPoint(
         world_size=size,
         nodes=max(1, len(run.hosts)),
-        batch_size=group.batch_size // size if group.kind == "strong" else group.batch_size,
+        batch_size=group.batch_size // replicas(run) if group.kind == "strong" else group.batch_size,
         threads=threads(step_time.runs),
         oversubscribed=oversubscribed(run.hosts),
         step_time=to_record(step_time),

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
+from perfkit.scaling.replicas import mesh_of_a_replica, replicas
 from perfkit.schema.aggregate import common_kind, steps_ns
 from perfkit.schema.config_identity import Settings, key, settings
 from perfkit.schema.run import RunReport
@@ -19,7 +20,12 @@ class Placed(NamedTuple):
     run: RunReport
     setting: Settings
     batch_size: int
-    """Samples per rank and step."""
+    """Samples per rank and step, or per group of ranks that share them."""
+
+    @property
+    def of_series(self) -> Settings:
+        """The settings without the number of data-parallel ranks, in which the points of a series differ."""
+        return self.setting | ({"mesh": mesh_of_a_replica(self.run)} if "mesh" in self.setting else {})
 
     @property
     def measured(self) -> bool:
@@ -62,18 +68,18 @@ def groups(runs: Sequence[RunReport]) -> list[Group]:
     # The devices of a run that failed early are unknown: it joins the series that all else fits.
     for member in placed:
         if member.measured:
-            by_setting[key(member.setting)].append(member)
+            by_setting[key(member.of_series)].append(member)
     lost = [member for member in placed if not member.measured]
     return [group for members in by_setting.values() for group in _of_setting(members, lost)]
 
 
 def _of_setting(members: list[Placed], lost: list[Placed]) -> Iterator[Group]:
-    setting = members[0].setting
+    setting = members[0].of_series
     same_setting = [
-        member for member in lost if key(member.setting, ("device_name",)) == key(setting, ("device_name",))
+        member for member in lost if key(member.of_series, ("device_name",)) == key(setting, ("device_name",))
     ]
     batches: tuple[tuple[ScalingKind, Callable[[Placed], int]], ...] = (
-        ("strong", lambda member: member.batch_size * member.run.world_size),
+        ("strong", lambda member: member.batch_size * replicas(member.run)),
         ("weak", lambda member: member.batch_size),
     )
     for kind, batch in batches:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from perfkit.scaling.replicas import replicas
 from perfkit.schema.aggregate import steps_ns
 from perfkit.schema.common import MeasuredOn
 from perfkit.schema.run import RunReport
@@ -64,7 +65,7 @@ def to_record(sample: StepTimeSample) -> StepTimeEstimate:
     run = sample.runs[0]
     step_ns, draws = sample.value_ns, sample.draws
     # Ranks may share samples: the run itself knows how many it has trained on.
-    samples = None if run.batch_size is None else run.batch_size * run.world_size * 1e9
+    samples = None if run.batch_size is None else run.batch_size * replicas(run) * 1e9
     if run.throughput is not None:
         samples = run.throughput.samples_per_s * run.throughput.step_ns
     tokens = run.throughput and run.throughput.tokens_per_s

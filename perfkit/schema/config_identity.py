@@ -4,6 +4,7 @@ Each of those ignores more options where it compares across them (the batch size
 folder never counts.
 """
 
+import hashlib
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -16,8 +17,12 @@ from perfkit.schema.run import RunReport
 _PLACES: Final = ("config", "name", "trace_dir", "report")
 """Options that name, locate or report a run and do not affect what it does."""
 
-_WITHOUT_EFFECT: Final = frozenset({"steps", "epochs", "peak_tflops", "device_table", "batch_size"})
-"""Options that do not change how long a warm step takes; the batch size is compared separately."""
+_WITHOUT_EFFECT: Final = frozenset({"steps", "epochs", "peak_tflops", "device_table", "batch_size", "detail"})
+"""Options that do not change how long a warm step takes. The batch size is compared separately; what `detail` switches
+on is compared by options of its own."""
+
+_LONGEST_VALUE: Final = 80
+_BEGINNING: Final = 30
 
 Settings = dict[str, str]
 """Every option of a run that affects its steps, as text."""
@@ -61,12 +66,20 @@ def settings(run: RunReport) -> Settings | None:
 
 
 def format_option(value: Any) -> str:
-    """Return an option's value as text: `on`, `none`, `2`, `a, b`."""
+    """Return an option's value as text: `on`, `none`, `2`, `a, b`.
+
+    Of a long one, such as the content of a configuration file, it is the beginning and a digest, which differs between
+    different values.
+    """
     if isinstance(value, bool):
         return "on" if value else "off"
     if value is None:
         return "none"
-    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    text = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    if len(text) <= _LONGEST_VALUE:
+        return text
+    digest = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
+    return f"{text[:_BEGINNING]}… ({digest[:8]})"
 
 
 def key(setting: Settings, without: Collection[str] = ()) -> frozenset[tuple[str, str]]:

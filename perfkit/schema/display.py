@@ -65,5 +65,11 @@ class RunPlots(NotebookDisplay):
         """Return allocated memory over the step with the highest peak, one line per rank and device."""
         return self._plot("memory")
 
-    def _plot(self, name: Literal["steps", "ranks", "heat_map", "waiting", "bandwidth", "memory"]) -> "Figure":
+    def plot_memory_by_category(self) -> "Figure":
+        """Return what memory is used for over the step with the highest peak, of the device that has it."""
+        return self._plot("memory_by_category")
+
+    def _plot(
+        self, name: Literal["steps", "ranks", "heat_map", "waiting", "bandwidth", "memory", "memory_by_category"]
+    ) -> "Figure":
         return self._figure(name)

@@ -22,6 +22,9 @@ FINDING_CODES: Final[Mapping[str, str]] = {
     "no_device_events": "The program used a device, but the trace has no device activity.",
     "names_cut": "The trace has very many names of kernels and operators; only those with the most time are listed.",
     "possible_communication": "Kernels of unknown names count as compute, but may be communication.",
+    "graphs_hide_operators": "Kernels were launched as parts of graphs; which operators they belong to is unknown.",
+    "compilation_hides_operators": "Fused code of torch.compile has no events on the CPU; its operators are unknown.",
+    "launches_missing": "Device activity has no launch in the trace; what it waited for, and its operator, is unknown.",
     "collective_sizes_unmatched": "The run's record of collectives does not match all of them; some sizes are unknown.",
     # Steps
     "no_steps": "The trace has no step annotations; the whole trace counts as one step.",

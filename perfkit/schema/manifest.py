@@ -72,7 +72,7 @@ class MeshDimension(Struct, frozen=True, kw_only=True):
 class ExpertLoad(Struct, frozen=True, kw_only=True):
     """Tokens that the experts of one layer got per step, the mean over all steps.
 
-    A token that goes to two experts counts twice. The imbalance is the largest number divided by the mean.
+    A token that goes to two experts counts twice.
     """
 
     layer: int
@@ -80,8 +80,6 @@ class ExpertLoad(Struct, frozen=True, kw_only=True):
     """By expert, from all ranks together."""
     rank_tokens: list[float]
     """By rank: of the experts that it has."""
-    expert_imbalance: float
-    rank_imbalance: float
 
 
 class World(Struct, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from perfkit.schema.common import Category
 from perfkit.schema.per_rank.idle import IdleNs, IdleTime
+from perfkit.schema.per_rank.memory import MemoryBytes, MemoryCategory, MemoryHolder
 from perfkit.schema.per_rank.sharding import IssuedCollectives, ShardedParameters
 
 
@@ -119,6 +120,9 @@ class MemoryCurve(Struct, frozen=True, kw_only=True):
     at_ns: list[int]
     """Time since the host began the step; the last is its end."""
     allocated_bytes: list[int]
+    categories: dict[MemoryCategory, list[int]] = {}
+    """`allocated_bytes` by category, to which these add up; without those that are always zero. Empty if the addresses
+    of allocations were not recorded."""
 
 
 class MemoryUse(Struct, frozen=True, kw_only=True):
@@ -141,6 +145,20 @@ class MemoryUse(Struct, frozen=True, kw_only=True):
     """Category of the step's time at that instant."""
     curve: MemoryCurve
     """Curve of the step with the peak."""
+    at_peak: MemoryBytes | None = None
+    """What was allocated at the peak, by category; adds up to `peak.allocated_bytes`. None if the addresses of
+    allocations were not recorded, and in reports of older versions."""
+    largest: MemoryBytes | None = None
+    """The most that each category had in the step with the peak; None as for `at_peak`."""
+    holders: list[MemoryHolder] = []
+    """The same by who allocated it; by bytes, largest first; at most 100 rows, and one per category for all others.
+    Without what was allocated before the recording, and what is unknown."""
+    tensors_noted: bool = False
+    """Whether the run noted where its parameters, gradients and optimizer state are: otherwise the last two are
+    inferred, and parameters are not known."""
+    not_counted: MemoryBytes | None = None
+    """Allocated before the recording and known from the run itself, but not part of the total: torch counts the CPU's
+    memory from the start of the recording. None if nothing is known."""
 
 
 class RankReport(Struct, frozen=True, kw_only=True):
@@ -167,5 +185,8 @@ class RankReport(Struct, frozen=True, kw_only=True):
     """The same collectives by where in the step they were issued; by exposed time, largest first."""
     sharded_parameters: ShardedParameters | None = None
     """None without all-gathers of sharded parameters."""
+    recorded: list[str] | None = None
+    """Options of torch.profiler that were on for all of the rank's traces, of `with_stack`, `record_shapes` and
+    `profile_memory`; None in reports of older versions."""
     idle: IdleTime | None = None
     """Why the rank was idle; None in reports of older versions."""

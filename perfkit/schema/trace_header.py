@@ -63,6 +63,21 @@ class RecordedPipeline(Struct, frozen=True, kw_only=True):
     """Sends and receives of one step, in order of issue; None if there are too many to list."""
 
 
+class RecordedTensors(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What an optimizer held on one device when a step of it began; lists of address and bytes of memory blocks.
+
+    Parameters and state that an earlier record has at the same address are left out.
+    """
+
+    ns: Whole
+    """Absolute time, by the clock of the trace."""
+    device: Whole = -1
+    """Number of the accelerator; -1 is the host."""
+    parameters: list[tuple[Whole, Whole]] = []
+    gradients: list[tuple[Whole, Whole]] = []
+    optimizer_state: list[tuple[Whole, Whole]] = []
+
+
 class PerfkitHeader(Struct, frozen=True, kw_only=True):
     """What perfkit's session puts into the header of a trace."""
 
@@ -83,3 +98,6 @@ class PerfkitHeader(Struct, frozen=True, kw_only=True):
     """In order of issue; None if the run could not record them."""
     pipeline: RecordedPipeline | None = None
     """None without a pipeline, and in traces of older versions."""
+    tensors: list[RecordedTensors] | None = None
+    """In order of time; None unless memory was recorded, if there were too many tensors, and in traces of older
+    versions."""

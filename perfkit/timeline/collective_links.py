@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from perfkit.analysis.cross_rank.clock_alignment import aligned
 from perfkit.analysis.cross_rank.matching import MatchedCollectives
+from perfkit.analysis.per_rank.communication.collective_metadata import message_sizes
 from perfkit.schema.cross_rank import HostClock
 from perfkit.trace.intervals import Ints
 
@@ -137,7 +138,7 @@ def _arrows(
 
 def _in_flight(matched: MatchedCollectives, rows: Ints, start_ns: Ints) -> tuple[Ints, Ints]:
     """Return the instants at which the bytes of running collectives change, and the bytes from then on."""
-    size = np.array([kind.bytes or 0 for kind in matched.kinds] or [0], np.int64)[matched.kind[rows]]
+    size = np.maximum(message_sizes(matched.kinds, len(rows)), 0)[matched.kind[rows]]
     rows, size = rows[size > 0], size[size > 0]
     instants, place = np.unique(np.concatenate((start_ns[rows], matched.ended_ns[rows])), return_inverse=True)
     change = np.zeros(len(instants), np.int64)

@@ -10,18 +10,19 @@ from typing import BinaryIO, Final, NamedTuple
 import numpy as np
 from msgspec import Struct, structs
 
-from perfkit.analysis.cross_rank.clock_alignment import align, aligned
-from perfkit.analysis.cross_rank.matching import match
-from perfkit.analysis.cross_rank.point_to_point import split_receives
+from perfkit.analysis.cross_rank.clock_alignment import aligned
+from perfkit.analysis.cross_rank.matched_run import match_run
 from perfkit.analysis.per_rank.summary import check_step_marker
 from perfkit.analysis.per_run.rank_reports import NamedSummary, group_by_rank
 from perfkit.analysis.per_run.run_graph import build_run_graph
+from perfkit.capture.mesh import MeshLayout
 from perfkit.errors import StoreError, TraceError, UsageError
 from perfkit.executors import ExecutorOptions
 from perfkit.pipeline.scheduler import Progress, TraceScheduler
 from perfkit.pipeline.summarize import Options, task_for
 from perfkit.schema.common import Finding
 from perfkit.schema.cross_rank import HostClock
+from perfkit.schema.manifest import MeshDimension
 from perfkit.schema.rank import RankReport
 from perfkit.storage import cache as results
 from perfkit.storage.discovery import RunLocation, find_run
@@ -33,6 +34,7 @@ from perfkit.timeline.perfetto_writer import PerfettoWriter
 from perfkit.timeline.rank_names import coordinate, rank_name
 from perfkit.timeline.rank_tracks import Plan, build_rank_tracks
 from perfkit.timeline.tracks import RankTracks, Track, Writer
+from perfkit.trace.events import MOST_RANKS
 from perfkit.trace.lanes import MOST_LANES
 from perfkit.trace.reader import read_trace
 from perfkit.util.atomic_write import atomic_write
@@ -167,9 +169,9 @@ def _plan_run(
     reports = _select_ranks(grouped.reports, location, wanted, steps)
     reports.sort(key=lambda report: _order(report, mesh))
     world_sizes = [size for named in summaries if (size := named.summary.header.world_size)]
-    matched = match(grouped.calls, max(world_sizes, default=None))
-    host_clocks = align(matched, hosts)
-    found = build_run_graph(grouped, split_receives(matched, host_clocks), host_clocks)
+    groups = _mesh_groups(mesh, max(world_sizes, default=0))
+    matched, host_clocks = match_run(grouped.calls, hosts, groups, max(world_sizes, default=None))
+    found = build_run_graph(grouped, matched, host_clocks)
     paths = path_slices(found.graph, steps) if found.graph and not found.graph.is_one_thread else {}
     clocks = {rank: clock for clock in host_clocks for rank in clock.ranks}
     shift_ns = _clock_shifts(reports, clocks)
@@ -220,6 +222,13 @@ def _mesh(summaries: list[NamedSummary]) -> Mapping[str, int]:
     """Return the mesh of a run of perfkit's, if all its traces have the same; else an empty one."""
     meshes = [named.summary.header.perfkit.mesh if named.summary.header.perfkit else {} for named in summaries]
     return meshes[0] if all(mesh == meshes[0] for mesh in meshes) else {}
+
+
+def _mesh_groups(mesh: Mapping[str, int], world_size: int) -> list[MeshDimension]:
+    """Return the groups of a mesh; none if its sizes, which come from a header, are not those of so many ranks."""
+    layout = MeshLayout(sizes=dict(mesh))
+    fits = all(size > 0 for size in mesh.values()) and layout.world_size == world_size <= MOST_RANKS
+    return layout.record() if fits else []
 
 
 def _order(report: RankReport, mesh: Mapping[str, int]) -> tuple[list[int], int]:

@@ -1,8 +1,8 @@
 """Collect the allocators' records: the instants `[memory]` that torch.profiler writes with `profile_memory`."""
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -15,7 +15,7 @@ from perfkit.trace.growable_array import GrowableArray
 from perfkit.trace.intervals import Ints
 from perfkit.trace.timestamps import to_nanoseconds
 
-NAME: Final = "[memory]"
+ALLOCATOR_RECORD: Final = "[memory]"
 _LARGEST_BYTES: Final = 2**53
 _MOST_DEVICES: Final = 16
 _UNKNOWN: Final = -1
@@ -29,6 +29,7 @@ class _Args(Struct, gc=False, frozen=True):
     change: Any = msgspec.field(name="Bytes", default=None)
     kind: Any = msgspec.field(name="Device Type", default=None)
     number: Any = msgspec.field(name="Device Id", default=None)
+    address: Any = msgspec.field(name="Addr", default=None)
 
 
 _LIST_DECODER: Final = msgspec.json.Decoder(list[_Args])
@@ -36,25 +37,33 @@ _DECODER: Final = msgspec.json.Decoder(_Args)
 _NO_ARGS: Final = _Args()
 
 
+class _Columns(NamedTuple):
+    """The records of one device, in file order."""
+
+    time_ns: GrowableArray
+    allocated: GrowableArray
+    reserved: GrowableArray
+    change: GrowableArray
+    address: GrowableArray
+    thread: GrowableArray
+
+
 class AllocatorEventCollector:
     """Collects the records of a trace, batch by batch."""
 
     def __init__(self, repaired: Counter[str]) -> None:
         self._repaired = repaired
-        self._columns: dict[tuple[int, int], tuple[GrowableArray, GrowableArray, GrowableArray]] = {}
-        """Times, allocated and reserved bytes of each device."""
+        self._columns: dict[tuple[int, int], _Columns] = {}
         self._first: dict[tuple[int, int], tuple[int, int]] = {}
         """The earliest time of each device, and the bytes allocated before it."""
 
-    def add(self, instants: Sequence[RawInstant]) -> None:
-        """Add the instants of a batch that are named `[memory]`."""
-        records = [instant for instant in instants if instant.name == NAME]
-        if not records:
-            return
+    def add(self, records: Sequence[RawInstant], thread: NDArray[np.int32]) -> None:
+        """Add instants that are named `[memory]`, and the index of each one's thread."""
         time_ns, has_time = to_nanoseconds([record.ts for record in records])
         args = _decoded([record.args for record in records])
         kind, number = _counts([a.kind for a in args]), _counts([a.number for a in args])
         allocated, reserved = _counts([a.allocated for a in args]), _counts([a.reserved for a in args])
+        change, address = _changes([a.change for a in args]), _counts([a.address for a in args])
         valid = has_time & (kind >= 0) & (allocated >= 0)
         self._repaired["memory records without a usable time, device or total, skipped"] += int((~valid).sum())
         for key in sorted(set(zip(kind[valid].tolist(), number[valid].tolist(), strict=True))):
@@ -62,11 +71,10 @@ class AllocatorEventCollector:
             if key not in self._columns and len(self._columns) >= _MOST_DEVICES:
                 self._repaired[f"memory records of more than {_MOST_DEVICES} devices, skipped"] += len(chosen)
                 continue
-            columns = self._columns.setdefault(
-                key, (GrowableArray(np.int64), GrowableArray(np.int64), GrowableArray(np.int64))
-            )
-            for column, values in zip(columns, (time_ns, allocated, reserved), strict=True):
-                column.extend(values[chosen])
+            columns = self._columns.setdefault(key, _no_records())
+            values = (time_ns, allocated, reserved, change, address, thread)
+            for place, column in enumerate(columns):
+                column.extend(np.asarray(values[place])[chosen])
             earliest = chosen[np.argmin(time_ns[chosen])]
             self._note_first(key, int(time_ns[earliest]), int(allocated[earliest]), args[earliest].change)
 
@@ -76,22 +84,57 @@ class AllocatorEventCollector:
         before = allocated - change if type(change) is int else _UNKNOWN
         self._first[key] = (time_ns, before if 0 <= before < _LARGEST_BYTES else _UNKNOWN)
 
-    def build(self, base_ns: int) -> dict[tuple[int, int], AllocatorTimeline]:
-        """Return the timelines by type and number of the device, in order of absolute time; callable once."""
-        return {
-            key: _from_columns(self._columns.pop(key), base_ns, self._first[key][1]) for key in sorted(self._columns)
-        }
+    def threads(self) -> NDArray[Any]:
+        """Return the index of each record's thread, as given, device by device."""
+        return np.concatenate([np.zeros(0, np.int32), *(columns.thread.build() for _, columns in self._sorted())])
+
+    def build(self, base_ns: int, thread: NDArray[Any]) -> dict[tuple[int, int], AllocatorTimeline]:
+        """Return the timelines by type and number of the device, in order of absolute time; callable once.
+
+        Args:
+            base_ns: added to all times.
+            thread: the final index of each record's thread, in the order of `threads`.
+        """
+        built, first = {}, 0
+        for key, columns in self._sorted():
+            records = len(columns.thread.build())
+            built[key] = _from_columns(columns, base_ns, self._first[key][1], thread[first : first + records])
+            first += records
+        self._columns.clear()
+        return built
+
+    def _sorted(self) -> Iterator[tuple[tuple[int, int], _Columns]]:
+        return ((key, self._columns[key]) for key in sorted(self._columns))
 
 
-def _from_columns(
-    columns: tuple[GrowableArray, GrowableArray, GrowableArray], base_ns: int, before: int
-) -> AllocatorTimeline:
-    time_ns, allocated, reserved = (column.build() for column in columns)
+def _no_records() -> _Columns:
+    return _Columns(
+        GrowableArray(np.int64),
+        GrowableArray(np.int64),
+        GrowableArray(np.int64),
+        GrowableArray(np.int64),
+        GrowableArray(np.int64),
+        GrowableArray(np.int32),
+    )
+
+
+def _from_columns(columns: _Columns, base_ns: int, before: int, thread: NDArray[Any]) -> AllocatorTimeline:
+    time_ns, *others = (column.build() for column in columns[:5])
+    allocated, reserved, change, address = others
     if (time_ns[1:] < time_ns[:-1]).any():
         order = np.argsort(time_ns, kind="stable")
         time_ns, allocated, reserved = time_ns[order], allocated[order], reserved[order]
+        change, address, thread = change[order], address[order], thread[order]
     time_ns += base_ns
-    return AllocatorTimeline(time_ns=time_ns, allocated_bytes=allocated, reserved_bytes=reserved, before_bytes=before)
+    return AllocatorTimeline(
+        time_ns=time_ns,
+        allocated_bytes=allocated,
+        reserved_bytes=reserved,
+        before_bytes=before,
+        change_bytes=change,
+        address=address,
+        thread=thread,
+    )
 
 
 def _decoded(texts: list[Raw]) -> list[_Args]:
@@ -123,3 +166,9 @@ def _counts(values: list[Any]) -> Ints:
         usable = (value if type(value) is int and 0 <= value < _LARGEST_BYTES else _UNKNOWN for value in values)
         column = np.fromiter(usable, np.int64, len(values))
     return np.where((column >= 0) & (column < _LARGEST_BYTES), column, _UNKNOWN)
+
+
+def _changes(values: list[Any]) -> Ints:
+    """Return changes in bytes as a column; 0 if missing or invalid."""
+    usable = (value if type(value) is int and abs(value) < _LARGEST_BYTES else 0 for value in values)
+    return np.fromiter(usable, np.int64, len(values))

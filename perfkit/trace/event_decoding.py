@@ -79,6 +79,8 @@ class RawInstant(Struct, gc=False, tag_field="ph", tag="i"):
     """An instant, such as `[memory]`."""
 
     name: Any = None
+    pid: Any = None
+    tid: Any = None
     ts: Raw = MISSING
     args: Raw = MISSING
     """Not decoded: most instants do not need them."""
@@ -221,7 +223,11 @@ def _raw_event(event: dict[str, Any]) -> RawEvent:
 
 def _raw_instant(event: dict[str, Any]) -> RawInstant:
     return RawInstant(
-        name=_converted(event.get("name")), ts=_raw_text(event.get("ts")), args=_re_encoded(event.get("args"))
+        name=_converted(event.get("name")),
+        pid=_id(event.get("pid")),
+        tid=_id(event.get("tid")),
+        ts=_raw_text(event.get("ts")),
+        args=_re_encoded(event.get("args")),
     )
 
 

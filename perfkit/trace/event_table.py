@@ -12,7 +12,7 @@ from typing import Any, Final, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from perfkit.trace.allocator_events import AllocatorEventCollector
+from perfkit.trace.allocator_events import ALLOCATOR_RECORD, AllocatorEventCollector
 from perfkit.trace.arguments.collectives import CollectiveArgsBuilder
 from perfkit.trace.arguments.device import DeviceArgsBuilder
 from perfkit.trace.arguments.operators import OperatorArgsBuilder
@@ -129,7 +129,7 @@ class EventTableBuilder:
         """Damage that was repaired or skipped: description and number of events."""
         self._allocator = AllocatorEventCollector(self.repaired)
         self._frames = PythonFrameCollector()
-        self._frame_threads = np.zeros(0, np.int32)
+        self._frame_threads = self._allocator_threads = np.zeros(0, np.int32)
 
     def __len__(self) -> int:
         return self._rows
@@ -153,7 +153,7 @@ class EventTableBuilder:
         kinds = set(map(type, batch))
         self._has_items, self._has_events = True, self._has_events or bool(kinds - {NotAnEvent})
         if RawInstant in kinds:
-            self._allocator.add([event for event in batch if event.__class__ is RawInstant])
+            self._keep_allocator_records(batch)
         self._other_events += len(batch) - len(complete)
         if self._thread_names:
             self._thread_names.add(batch)
@@ -171,6 +171,11 @@ class EventTableBuilder:
     def _keep_frames(self, frames: list[RawEvent]) -> None:
         frames = self._frames.long_enough(frames)
         self._frames.add(frames, self._threads_of(frames))
+
+    def _keep_allocator_records(self, batch: list[Any]) -> None:
+        records = [event for event in batch if event.__class__ is RawInstant and event.name == ALLOCATOR_RECORD]
+        if records:
+            self._allocator.add(records, self._threads.column(map(_thread_of, records), len(records)))
 
     def _threads_of(self, events: list[RawEvent]) -> NDArray[np.int32]:
         return self._threads.column(zip([e.pid for e in events], [e.tid for e in events], strict=True), len(events))
@@ -266,8 +271,10 @@ class EventTableBuilder:
         columns = {key: column.build() for key, column in self._columns.items()}
         category = columns.pop("category", columns["kind"])
         rows = len(columns["thread"])
-        thread, owners = self._merge_lanes(np.concatenate((columns["thread"], self._frames.threads())), lanes)
-        columns["thread"], self._frame_threads = thread[:rows], thread[rows:]
+        others = self._frames.threads(), self._allocator.threads()
+        thread, owners = self._merge_lanes(np.concatenate((columns["thread"], *others)), lanes)
+        ends = rows, rows + len(others[0])
+        columns["thread"], self._frame_threads, self._allocator_threads = np.split(thread, ends)
         if self._thread_names:
             self._detail = self._thread_names.build(category, self._categories, owners)
         columns["start_ns"] += base_ns
@@ -296,8 +303,8 @@ class EventTableBuilder:
         return self._frames.build(base_ns, self._frame_threads)
 
     def memory(self, base_ns: int) -> dict[tuple[int, int], AllocatorTimeline]:
-        """Return the allocators' timelines, by type and number of their device."""
-        return self._allocator.build(base_ns)
+        """Return the allocators' timelines, by type and number of their device; to be called after `events`."""
+        return self._allocator.build(base_ns, self._allocator_threads)
 
     def detail(self) -> TimelineDetail | None:
         """Return what a timeline shows beyond the events; to be called after `events`."""
@@ -319,3 +326,9 @@ class EventTableBuilder:
             for category, number in self._categories.items()
             if self._kind_of_category[number] is EventKind.UNKNOWN and (count := self._count_by_category[number])
         }
+
+
+def _thread_of(record: RawInstant) -> tuple[Id, Id]:
+    """Return the thread of an instant, whose ids are not validated."""
+    pid, tid = (value if type(value) in (int, str) else str(value) for value in (record.pid, record.tid))
+    return pid, tid

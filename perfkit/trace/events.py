@@ -266,6 +266,8 @@ class Header(Struct, frozen=True, kw_only=True):
     groups: list[ProcessGroup] = []
     """The rank's process groups; empty if the trace does not list them."""
     perfkit: PerfkitHeader | None = None
+    recorded: frozenset[str] = frozenset()
+    """Options of torch.profiler that were switched on: `with_stack`, `record_shapes`, `profile_memory`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -302,6 +304,12 @@ class AllocatorTimeline:
     """Memory reserved from the device, allocated or not; -1 if not recorded, 0 on the CPU."""
     before_bytes: int
     """Allocated before the first record; -1 if unknown."""
+    change_bytes: Ints
+    """What was allocated (positive) or released (negative); 0 if not recorded."""
+    address: Ints
+    """Of what was allocated or released; -1 if not recorded."""
+    thread: NDArray[np.int32]
+    """As in `Events.thread`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,9 +28,11 @@ _LARGEST_EVENT_BYTES: Final = 4 << 20
 _MOST_LISTS: Final = 16
 """Lists of events in one file, of which the last counts."""
 
+OPTION_KEYS: Final = ("with_stack", "record_shapes", "profile_memory")
+"""Keys that torch.profiler sets to 1 if it recorded this."""
 HEADER_KEYS: Final = frozenset(
     {"distributedInfo", "baseTimeNanoseconds", "deviceProperties", "host_name", "perfkit", LANES_KEY, MERGED_KEY}
-)
+).union(OPTION_KEYS)
 
 
 class _EventBoundaries(NamedTuple):

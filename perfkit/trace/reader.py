@@ -15,7 +15,7 @@ from perfkit.trace.event_table import EventTableBuilder
 from perfkit.trace.events import Header, ProcessGroup, RankTrace
 from perfkit.trace.file_kind import describe_file
 from perfkit.trace.json_buffer import TextBuffer
-from perfkit.trace.json_scanner import SLICE_BYTES, JsonScanner
+from perfkit.trace.json_scanner import OPTION_KEYS, SLICE_BYTES, JsonScanner
 from perfkit.trace.lanes import LANES_KEY, MERGED_KEY, decode_lanes
 from perfkit.trace.timestamps import LIMIT_NS
 
@@ -151,6 +151,7 @@ def _header(values: dict[str, bytes], path: Path, damage: list[str]) -> Header:
         device_bytes=decoded.get("deviceProperties") or {},
         groups=_process_groups(info.get("pg_config")),
         perfkit=own,
+        recorded=frozenset(option for option in OPTION_KEYS if decoded.get(option) == 1),
     )
 
 

@@ -189,6 +189,7 @@ def test_compiled(workload: str, tmp_path: Path) -> None:
     assert manifest.compiled.graphs >= 1
     assert manifest.compiled.steps == [0]
     assert {finding.code for finding in run.findings} & NOT_THE_MACHINE == set()
+    assert "compilation_hides_operators" in {finding.code for finding in run.findings}
     for trace in traces(Path(run.path), manifest):
         assert len(annotations(trace, "CompiledFunction")) > 0
         for phase in ("forward", "backward"):

@@ -1,13 +1,21 @@
-"""Name the process groups of the sends and receives of perfkit's own runs, which traces of gloo do not contain."""
+"""Which ranks form a pipeline, and the groups of the sends and receives of perfkit's own runs.
 
-from collections.abc import Mapping, Sequence
+Traces of gloo do not contain the latter.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 from msgspec.structs import replace
 
 from perfkit.analysis.cross_rank.matching import RECEIVE, SEND
 from perfkit.analysis.per_rank.communication.collective_calls import CollectiveCalls
 from perfkit.analysis.per_rank.communication.collective_metadata import CollectiveKey
+from perfkit.analysis.per_rank.communication.dimensions import listed_ranks
 from perfkit.schema.manifest import MeshDimension
+
+PIPELINE: Final = "pp"
+"""The dimension of pipelines."""
 
 
 def name_pipeline_groups(
@@ -22,12 +30,32 @@ def name_pipeline_groups(
         calls: their collectives, by rank.
         mesh: the run's mesh; empty if it has none.
     """
-    lines = [group for dimension in mesh if dimension.name in ("pp", "cp") for group in dimension.groups]
+    lines = groups_along(mesh, PIPELINE, "cp")
     of_rank = {rank: line for line in lines for rank in line}
     return {
         rank: replace(own, kinds=[_in_group(kind, of_rank[rank]) for kind in own.kinds]) if rank in of_rank else own
         for rank, own in calls.items()
     }
+
+
+def groups_along(mesh: Sequence[MeshDimension], *names: str) -> list[list[int]]:
+    """Return the ranks of each group along dimensions of a mesh."""
+    return [list(group) for dimension in mesh if dimension.name in names for group in dimension.groups]
+
+
+def find_pipeline_groups(mesh: Sequence[MeshDimension], kinds: Iterable[CollectiveKey]) -> list[list[int]]:
+    """Return the ranks of each group of pipeline stages, first stage first; empty if nothing tells them.
+
+    Args:
+        mesh: the run's mesh; empty if unknown.
+        kinds: the collectives of all ranks, of which those of pipelines may list the members.
+    """
+    if of_mesh := groups_along(mesh, PIPELINE):
+        return of_mesh
+    listed = {kind.members for kind in kinds if kind.dimension == PIPELINE and kind.members is not None}
+    groups = {tuple(sorted(ranks)) for members in listed if (ranks := listed_ranks(members))}
+    # The first and the last stage may have a group of their own, in which positions are not stages: it comes later.
+    return [list(group) for group in sorted(groups, key=lambda group: (-len(group), group))]
 
 
 def _in_group(kind: CollectiveKey, ranks: list[int]) -> CollectiveKey:

@@ -4,23 +4,26 @@ from typing import Final
 
 import numpy as np
 
+from perfkit.analysis.per_rank.breakdown import Activity
 from perfkit.analysis.per_rank.classify import Device, Names
 from perfkit.analysis.per_rank.lost_device import lost_device
 from perfkit.analysis.per_rank.possible_communication import possible_communication
 from perfkit.analysis.per_rank.steps import BEFORE_THE_FIRST, Steps
+from perfkit.analysis.per_rank.unknown_origin import unknown_origins
 from perfkit.schema.common import Finding
 from perfkit.trace.events import EventKind, Events, RankTrace
 from perfkit.util.formatting import duration
 
 
 def trace_findings(
-    trace: RankTrace, names: Names, device: Device, steps: Steps, step_marker: str | None
+    trace: RankTrace, names: Names, device: Device, activity: Activity, steps: Steps, step_marker: str | None
 ) -> list[Finding]:
     """Return the findings about a trace's file, device, steps and kernels."""
     return [
         *damage_findings(trace),
         *([] if len(device.row) else lost_device(trace)),
         *_step_findings(steps, device, step_marker),
+        *unknown_origins(trace.events, device, activity, steps),
         *possible_communication(trace.events, names, device, trace.header.world_size),
     ]
 

@@ -15,7 +15,7 @@ from perfkit.analysis.per_rank.communication.collectives import find_collectives
 from perfkit.analysis.per_rank.findings import damage_findings, sizes_unmatched, trace_findings
 from perfkit.analysis.per_rank.idle.attribution import host_time
 from perfkit.analysis.per_rank.idle.tabulate import explain_idle
-from perfkit.analysis.per_rank.memory import tabulate_memory
+from perfkit.analysis.per_rank.memory.tabulate import tabulate_memory
 from perfkit.analysis.per_rank.operators import names_cut, tabulate_operators
 from perfkit.analysis.per_rank.pipeline_actions import PipelineActions, find_pipeline_actions, find_pipeline_spans
 from perfkit.analysis.per_rank.sharding.issued import tabulate_issued
@@ -100,7 +100,7 @@ def summarize_trace(
         raise TraceError(f"{message} ({damage})" if damage else message)
     activity = find_activity(events, names, device, steps)
     collectives, unrecorded = find_collectives(events, names, device, activity, steps, trace.header)
-    findings = trace_findings(trace, names, device, steps, step_marker)
+    findings = trace_findings(trace, names, device, activity, steps, step_marker)
     findings += sizes_unmatched(unrecorded, len(collectives.start))
     header, has_device = _without_lists(trace.header), bool(len(device.row))
     pipeline = find_pipeline_actions(
@@ -144,4 +144,4 @@ def _without_lists(header: Header) -> Header:
     """Drop the parts of the header that grow with the trace or the number of ranks."""
     own = header.perfkit
     pipeline = own.pipeline and replace(own.pipeline, messages=None) if own else None
-    return replace(header, groups=[], perfkit=own and replace(own, collectives=None, pipeline=pipeline))
+    return replace(header, groups=[], perfkit=own and replace(own, collectives=None, pipeline=pipeline, tensors=None))

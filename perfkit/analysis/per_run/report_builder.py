@@ -3,14 +3,12 @@
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from perfkit.analysis.cross_rank.clock_alignment import align
 from perfkit.analysis.cross_rank.dimensions.summary import summarize_dimensions
 from perfkit.analysis.cross_rank.efficiency import efficiency
 from perfkit.analysis.cross_rank.findings import cross_rank_findings
-from perfkit.analysis.cross_rank.matching import MatchedCollectives, match
-from perfkit.analysis.cross_rank.pipeline_groups import name_pipeline_groups
+from perfkit.analysis.cross_rank.matched_run import match_run
+from perfkit.analysis.cross_rank.matching import MatchedCollectives
 from perfkit.analysis.cross_rank.pipelines.bubbles import find_pipelines
-from perfkit.analysis.cross_rank.point_to_point import split_receives
 from perfkit.analysis.cross_rank.summary import summarize_cross_rank
 from perfkit.analysis.per_run.data_loading import data_loading
 from perfkit.analysis.per_run.divided_work import divided_work
@@ -116,9 +114,8 @@ def _compare(grouped: Ranks, manifest: RunManifest | None, known_size: int | Non
     """
     numbered = [rank for rank in grouped.reports if rank.rank is not None]
     mesh = manifest.mesh if manifest else ()
-    matched = match(name_pipeline_groups(grouped.calls, mesh), known_size)
-    clocks = align(matched, {rank.rank: rank.host for rank in numbered if rank.rank is not None})
-    matched = split_receives(matched, clocks)
+    hosts = {rank.rank: rank.host for rank in numbered if rank.rank is not None}
+    matched, clocks = match_run(grouped.calls, hosts, mesh, known_size)
     several = len(grouped.calls) > 1
     summary = summarize_cross_rank(matched, grouped.reports, clocks, known_size, mesh) if several else None
     factors = efficiency(numbered, grouped.calls, matched, _partial(numbered, known_size, world_size))

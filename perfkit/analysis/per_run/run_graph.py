@@ -3,10 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from perfkit.analysis.cross_rank.clock_alignment import align
-from perfkit.analysis.cross_rank.matching import MatchedCollectives, match
-from perfkit.analysis.cross_rank.pipeline_groups import name_pipeline_groups
-from perfkit.analysis.cross_rank.point_to_point import split_receives
+from perfkit.analysis.cross_rank.matched_run import match_run
+from perfkit.analysis.cross_rank.matching import MatchedCollectives
 from perfkit.analysis.cross_rank.step_graph.join import Member, common_steps, join_ranks
 from perfkit.analysis.per_run.critical_path import summarize_path
 from perfkit.analysis.per_run.rank_reports import NamedSummary, RankGraphs, Ranks, group_by_rank
@@ -73,9 +71,9 @@ def graph_of_traces(
     ranks = group_by_rank(traces, rank)
     sizes = [size for named in traces if (size := named.summary.header.world_size)]
     world_size = manifest.world.world_size if manifest else max(sizes, default=None)
-    matched = match(name_pipeline_groups(ranks.calls, manifest.mesh if manifest else ()), world_size)
-    clocks = align(matched, {report.rank: report.host for report in ranks.reports if report.rank is not None})
-    return build_run_graph(ranks, split_receives(matched, clocks), clocks)
+    hosts = {report.rank: report.host for report in ranks.reports if report.rank is not None}
+    matched, clocks = match_run(ranks.calls, hosts, manifest.mesh if manifest else (), world_size)
+    return build_run_graph(ranks, matched, clocks)
 
 
 def _member(own: RankGraphs) -> Member:

@@ -1,7 +1,7 @@
 """Verdict: one sentence on where the time of a run goes."""
 
-from collections import Counter
-from collections.abc import Collection, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -12,9 +12,9 @@ from perfkit.schema.common import CATEGORIES, Category, Finding
 from perfkit.schema.cross_rank import CrossRankSummary
 from perfkit.schema.per_rank.idle import CAUSE_WORDS, CAUSES
 from perfkit.schema.pipeline import Pipeline
-from perfkit.schema.rank import RankReport
+from perfkit.schema.rank import CollectiveStat, RankReport
 from perfkit.schema.run import Bound, DataLoading, Efficiency, ProfilerCost, Verdict
-from perfkit.util.formatting import duration, whole_percent
+from perfkit.util.formatting import duration, escape_unprintable, whole_percent
 
 _MIN_BOUND_SHARE: Final = 0.8
 """Share of the step from which a category bounds the run: without all others a step would be at most a fifth
@@ -285,12 +285,23 @@ def _possible_profiler_sentence(idle: float, wall_ns: float, cost: ProfilerCost)
 
 
 def _top_collective(ranks: list[RankReport]) -> str:
-    exposed: dict[str, int] = {}
-    for rank in ranks:
-        for row in rank.collectives:
-            exposed[row.operator] = exposed.get(row.operator, 0) + row.exposed_ns
-    total = sum(exposed.values())
+    """Return the dimension with the most exposed communication, or, where that is unknown, the operator."""
+    rows = [row for rank in ranks for row in rank.collectives]
+    total = sum(row.exposed_ns for row in rows)
     if not total:
         return ""
-    operator = max(exposed, key=lambda name: exposed[name])
-    return f"{whole_percent(exposed[operator] / total)} of it {operator}"
+    of_dimension = _exposed_by(rows, lambda row: row.dimension)
+    dimension = max(of_dimension, key=lambda name: of_dimension[name])
+    if dimension is not None:
+        share = whole_percent(of_dimension[dimension] / total)
+        return f"{share} of it communication of {escape_unprintable(dimension)}"
+    of_operator = _exposed_by(rows, lambda row: row.operator)
+    operator = max(of_operator, key=lambda name: of_operator[name])
+    return f"{whole_percent(of_operator[operator] / total)} of it {operator}"
+
+
+def _exposed_by(rows: Iterable[CollectiveStat], key: Callable[[CollectiveStat], str | None]) -> dict[str | None, int]:
+    exposed: dict[str | None, int] = defaultdict(int)
+    for row in rows:
+        exposed[key(row)] += row.exposed_ns
+    return exposed

@@ -31,6 +31,7 @@ from perfkit.capture.distributed.rank_group import RankGroup
 from perfkit.capture.messages import print_warning
 from perfkit.capture.recording.flight_recorder import collectives_since
 from perfkit.capture.recording.heap import give_back_free_memory
+from perfkit.capture.recording.held_tensors import HeldTensors
 from perfkit.capture.recording.loss_log import LossLog
 from perfkit.capture.recording.manifest_writer import StepMeasurements
 from perfkit.capture.recording.side_profilers import Recorder
@@ -117,6 +118,7 @@ class Session:
         self._batch_requested = False
         self._waited_ns = 0
         self._losses = LossLog()
+        self._held = HeldTensors() if self._options.profile_memory else None
         self.load_ns: list[int] = []
         """How long each completed step waited for its batch."""
         self.kinds: list[StepKind] = []
@@ -204,8 +206,7 @@ class Session:
     def discard(self) -> None:
         """Stop the profiler and discard what it has recorded."""
         self._mark_end()
-        for recorder in self._recorders:
-            recorder.stop()
+        self._stop_others()
         if self._profiler is not None:
             if not self._recording:
                 self._profiler.start_trace()  # it was only warming up, and can only stop a trace that was started
@@ -248,6 +249,8 @@ class Session:
             self._first_recorded = step
             self._profiler.start_trace()
             self._recording = True
+            if self._held is not None:
+                self._held.start()
             for recorder in self._recorders:
                 recorder.start()
         self._marker = record_function(f"ProfilerStep#{step}")
@@ -257,6 +260,13 @@ class Session:
         if self._marker is not None:
             self._marker.__exit__(None, None, None)
             self._marker = None
+
+    def _stop_others(self) -> None:
+        """Stop what records beside torch's profiler."""
+        if self._held is not None:
+            self._held.stop()
+        for recorder in self._recorders:
+            recorder.stop()
 
     def _synchronize_ranks(self) -> None:
         if self._device.type != "cpu":
@@ -270,8 +280,7 @@ class Session:
         torch_profiler = self._profiler
         if torch_profiler is None or self._schedule is None:
             return
-        for recorder in self._recorders:
-            recorder.stop()
+        self._stop_others()
         torch_profiler.add_metadata_json(HEADER_KEY, msgspec.json.encode(self._header(cycle)).decode())
         torch_profiler.stop_trace()
         self._losses.read()  # stopping has waited for the device
@@ -310,6 +319,7 @@ class Session:
             steps=(self._first_recorded, self.steps - 1),
             collectives=collectives_since(self._cycle_start_ns),
             pipeline=self.pipeline,
+            tensors=self._held.records() if self._held is not None else None,
         )
 
 

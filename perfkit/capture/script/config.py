@@ -10,6 +10,7 @@ from perfkit.capture.script.step_rule import StepRule
 from perfkit.capture.shared_options import (
     SCHEDULE,
     TIMEOUT,
+    Detail,
     ProfileMemory,
     RecordShapes,
     RunName,
@@ -17,6 +18,7 @@ from perfkit.capture.shared_options import (
     WithFlops,
     WithModules,
     WithStack,
+    switch_on,
 )
 from perfkit.errors import UsageError
 from perfkit.schema.common import UNNAMED
@@ -35,6 +37,7 @@ class ScriptConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             "forward:MODULE (its class), or perfkit.step, a call in the script [default: the first optimizer to step]."
         ),
     ] = None
+    detail: Detail = "time"
     record_shapes: RecordShapes = False
     profile_memory: ProfileMemory = False
     with_stack: WithStack = False
@@ -64,6 +67,7 @@ class ScriptConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             raise UsageError(f"--timeout {self.timeout}: must be at least 1s")
 
         _ = self.plan, self.step_rule
+        switch_on(self, self.detail)
 
     @property
     def plan(self) -> Schedule:

@@ -78,11 +78,4 @@ def expert_load(layer: int, by_rank: Sequence[tuple[int, Sequence[float]]]) -> E
         layer=layer,
         expert_tokens=by_expert,
         rank_tokens=of_ranks,
-        expert_imbalance=_imbalance(by_expert),
-        rank_imbalance=_imbalance(of_ranks),
     )
-
-
-def _imbalance(tokens: Sequence[float]) -> float:
-    mean = sum(tokens) / len(tokens)
-    return max(tokens) / mean if mean else 1.0

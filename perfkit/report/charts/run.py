@@ -6,11 +6,22 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from perfkit.errors import UsageError
 from perfkit.report.charts.scaling import series_charts
-from perfkit.report.charts.specs import Bars, Chart, PageCharts, bandwidths, heat_map, levels, stacked_bars
+from perfkit.report.charts.specs import (
+    Bars,
+    Chart,
+    PageCharts,
+    bandwidths,
+    heat_map,
+    levels,
+    stacked_bars,
+    stacked_levels,
+)
 from perfkit.report.content import aggregates
+from perfkit.report.content.memory_use import highest_use
 from perfkit.report.content.run_tables import LONG, rank_label, step_label
 from perfkit.schema.common import CATEGORIES
 from perfkit.schema.cross_rank import BandwidthFit, MatchedCollectiveStat
+from perfkit.schema.per_rank.memory import MEMORY_CATEGORIES, MEMORY_WORDS
 from perfkit.schema.rank import MemoryUse, RankReport, StepBreakdown
 from perfkit.schema.report import Report
 from perfkit.schema.run import RunReport
@@ -201,6 +212,22 @@ def _memory(run: RunReport) -> Chart | None:
     )
 
 
+def _memory_by_category(run: RunReport) -> Chart | None:
+    """Return allocated memory by category over the step with the highest peak, of the device that has it."""
+    found = highest_use(run)
+    curve = found.use.curve if found else None
+    if found is None or curve is None or not curve.categories:
+        return None
+    return stacked_levels(
+        "Memory over the step, by category",
+        [in_ms(ns) for ns in curve.at_ns],
+        [(MEMORY_WORDS[name], curve.categories[name]) for name in MEMORY_CATEGORIES if name in curve.categories],
+        label="ms since the host began the step",
+        y="allocated",
+        note=f"{found.name[0].upper()}{found.name[1:]}, step {step_label(curve.step)}.",
+    )
+
+
 def _unique_names(uses: list[MemoryUse]) -> tuple[list[str], str]:
     """Return what the lines' names need besides their rank, and what all lines have in common."""
     parts = [(use.device, f"step {step_label(use.curve.step)}") for use in uses]
@@ -220,7 +247,7 @@ def _with_steps(run: RunReport) -> list[RankReport]:
     return [rank for rank in run.ranks if rank.steps]
 
 
-ChartName = Literal["ranks", "steps", "heat_map", "waiting", "bandwidth", "memory"]
+ChartName = Literal["ranks", "steps", "heat_map", "waiting", "bandwidth", "memory", "memory_by_category"]
 CHARTS: Final[dict[ChartName, RunChart]] = {
     "ranks": RunChart(lambda run: _by_rank(_with_steps(run)), "a chart of ranks needs two or more with steps"),
     "steps": RunChart(lambda run: _by_step(_with_steps(run)), "a chart of steps needs two or more"),
@@ -230,6 +257,9 @@ CHARTS: Final[dict[ChartName, RunChart]] = {
         _bandwidth, "a chart of bandwidths needs matched collectives of two or more sizes on several ranks"
     ),
     "memory": RunChart(_memory, "a chart of memory needs traces recorded with profile_memory"),
+    "memory_by_category": RunChart(
+        _memory_by_category, "a chart of memory by category needs traces recorded with profile_memory"
+    ),
 }
 """The charts of a run, by name."""
 

@@ -30,6 +30,7 @@ _PATTERNS: Final = {"communication": "/", "data_loading": ".", "memcpy": "x", "w
 # In another order than the categories', so that lines are not mistaken for categories.
 HUES: Final = (_BLUE, _GREEN, _ORANGE, _PINK, _VERMILION, _GREY)
 SHAPES: Final = ("", "/", ".", "x", "\\", "-")
+_AREAS: Final = (_BLUE, _GREEN, _ORANGE, _PINK, _SKY, _VERMILION, "#f0e442", "#5d3a9b", _GREY, "#444444")
 _DASHES: Final = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 _SYMBOLS: Final = ("circle", "square", "diamond", "cross", "x", "triangle-up")
 _SHAPE_COLOURS: Final = {"warning": "#8a4600", "error": "#a40e26"}
@@ -169,6 +170,27 @@ def levels(
         text = {"xref": "paper", "x": 0, "xanchor": "left", "y": limit, "yanchor": "bottom", "showarrow": False}
         layout["annotations"] = [text | {"text": "device memory"}]
     return Chart(title, note, {"data": [_level(place, *one) for place, one in enumerate(series)], "layout": layout})
+
+
+def stacked_levels(
+    title: str, ms: Sequence[float], series: Sequence[tuple[str, Sequence[int]]], *, label: str, y: str, note: str
+) -> Chart:
+    """Return bytes over time as stacked areas, the first at the bottom; a series is its name and bytes."""
+    data = [
+        line(name, ms, sizes, f"%{{x:.6~g}} ms: %{{y:.4~s}}B<extra>{name}</extra>")
+        | {
+            "mode": "lines",
+            "stackgroup": "bytes",
+            "line": {"color": _AREAS[place % len(_AREAS)], "width": 0.5, "shape": "hv"},
+        }
+        for place, (name, sizes) in enumerate(series)
+    ]
+    layout = {
+        "legend": {"traceorder": "reversed"},
+        "xaxis": axis(label, range=[0, max(ms)]),
+        "yaxis": axis(y, ticksuffix="B", exponentformat="SI"),
+    }
+    return Chart(title, note, {"data": data, "layout": layout})
 
 
 def _level(place: int, name: str, ms: Sequence[float], sizes: Sequence[int]) -> Spec:

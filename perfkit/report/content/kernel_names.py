@@ -13,6 +13,9 @@ LONGEST = 100
 """Maximum width of a name in cells, however wide the terminal: numbers stay near their names."""
 
 _BREAK = re.compile(r"[ /_-]")
+_PARAMETERS_AT_END = re.compile(r"\)( const)?( \[clone [^\]]*\])*$")
+_PYTHON = re.compile(r"(?:.*/)?([^/]+\.py\(\d+\): .+)")
+"""A Python function as torch.profiler writes it, from the name of its file."""
 _QUALIFIER = re.compile(r"\(anonymous namespace\)::|\b[A-Za-z_]\w*::(?=[A-Za-z_(])")
 
 
@@ -20,10 +23,12 @@ def shorten(name: str, width: int) -> str:
     """Return `name` within `width` terminal cells.
 
     What all kernel names share is dropped first: `void`, the parameter list, namespaces; then the end of the template
-    arguments. A name that is still too long loses its middle.
+    arguments. A Python function loses the folders of its file. A name that is still too long loses its middle.
     """
     if cell_len(name) <= width:
         return name
+    if match := _PYTHON.fullmatch(name):
+        return _without_middle(match[1], width)
     bare = _QUALIFIER.sub("", _without_parameters(name.removeprefix("void ")))
     if cell_len(bare) <= width:
         return bare
@@ -46,7 +51,12 @@ def fold(text: str, width: int) -> str:
 
 
 def _without_parameters(name: str) -> str:
-    """Return a C++ function's name up to its parameter list: the first parenthesis outside of angle brackets."""
+    """Return a C++ function's name up to its parameter list: the first parenthesis outside of angle brackets.
+
+    Other names have parentheses within: `train.py(7): main`, `enumerate(DataLoader)#__next__`.
+    """
+    if not _PARAMETERS_AT_END.search(name):
+        return name
     depth = 0
     for i, character in enumerate(name):
         if character == "(" and depth == 0 and i > 0 and not name.startswith("(anonymous namespace)", i):

@@ -1,12 +1,13 @@
 """Turns a `Report` into the `Document` that the renderers draw."""
 
-from perfkit.report.content import critical_path, idle, sharding
+from perfkit.report.content import critical_path, idle, memory_use, sharding
 from perfkit.report.content import run_tables as tables
 from perfkit.report.content.cross_check import cross_check
 from perfkit.report.content.cross_rank import efficiency, fits, shared_collectives
 from perfkit.report.content.dimensions import by_dimension
 from perfkit.report.content.divided_work import divided_work
 from perfkit.report.content.document import Document, InsightItem, Section, Tone
+from perfkit.report.content.not_recorded import not_recorded
 from perfkit.report.content.phases import phases
 from perfkit.report.content.pipelines import pipelines
 from perfkit.report.content.run_facts import finding_lines, findings, key_values
@@ -34,6 +35,7 @@ def document(report: Report, top: int) -> Document:
     alone = len(report.runs) == 1
     sections = [_section(run, top, whole, alone) for run in report.runs]
     notes = list(FOOTNOTES) if any(run.ranks for run in report.runs) else []
+    notes += not_recorded(report.runs)
     if not whole:
         notes.append(
             f"With more than {MAX_WHOLE_RUNS} runs the tables of each run are left out: analyze fewer runs to see them."
@@ -70,6 +72,8 @@ def _section(run: RunReport, top: int, whole: bool, alone: bool) -> Section:
             idle.details(run, top),
             tables.data_loading(run),
             tables.memory(run),
+            memory_use.by_category(run),
+            memory_use.largest(run, top),
             phases(run, top),
             tables.operators(run, top),
             *by_dimension(run),

@@ -6,6 +6,8 @@ from itertools import chain
 from typing import Final, TextIO
 
 from perfkit.report.dataframes import (
+    DIMENSION_COLUMNS,
+    GATHER_COLUMNS,
     IDLE_COLUMNS,
     ISSUED_COLUMNS,
     OPTION_COLUMNS,
@@ -13,6 +15,8 @@ from perfkit.report.dataframes import (
     POINT_COLUMNS,
     STEP_COLUMNS,
     Value,
+    dimension_rows,
+    gather_rows,
     idle_rows,
     issued_rows,
     option_rows,
@@ -44,6 +48,16 @@ def write_steps(report: Report, stream: TextIO, *, top: int) -> None:  # noqa: A
 def write_collectives(report: Report, stream: TextIO, *, top: int) -> None:  # noqa: ARG001  writes all rows
     """Write one row per dimension, operator, phase and layer of collective and rank."""
     _write_records(ISSUED_COLUMNS, issued_rows(report), stream)
+
+
+def write_dimensions(report: Report, stream: TextIO, *, top: int) -> None:  # noqa: ARG001  writes all rows
+    """Write one row per dimension of a run's communication."""
+    _write_records(DIMENSION_COLUMNS, dimension_rows(report), stream)
+
+
+def write_gathers(report: Report, stream: TextIO, *, top: int) -> None:  # noqa: ARG001  writes all rows
+    """Write one row per phase and layer that gathers sharded parameters, and rank."""
+    _write_records(GATHER_COLUMNS, gather_rows(report), stream)
 
 
 def write_idle(report: Report, stream: TextIO, *, top: int) -> None:  # noqa: ARG001  writes all rows

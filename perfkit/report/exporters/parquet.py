@@ -8,11 +8,13 @@ from typing import BinaryIO
 
 from perfkit.errors import LaunchEnvironmentError, StoreError
 from perfkit.report.dataframes import (
+    IDLE_COLUMNS,
     OPTION_COLUMNS,
     POINT_COLUMNS,
     STEP_COLUMNS,
     Value,
     dataframe,
+    idle_rows,
     kind,
     option_rows,
     point_rows,
@@ -37,6 +39,11 @@ def require_pyarrow() -> None:
 def write_steps(report: Report, stream: BinaryIO, *, top: int) -> None:  # noqa: ARG001  writes all rows
     """Write one row per step and rank; times in ns, null if unknown."""
     _write(step_rows(report), STEP_COLUMNS, stream)
+
+
+def write_idle(report: Report, stream: BinaryIO, *, top: int) -> None:  # noqa: ARG001  writes all rows
+    """Write one row per cause and detail of idle time and rank; times in ns."""
+    _write(idle_rows(report), IDLE_COLUMNS, stream)
 
 
 def write_points(report: Report, stream: BinaryIO, *, top: int) -> None:  # noqa: ARG001  writes all rows

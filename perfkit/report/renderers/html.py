@@ -49,7 +49,9 @@ _DEFINITIONS: Final = (
     (
         "memory",
         "Memory allocated by torch's allocators during the host's steps, including what earlier steps left; on the CPU "
-        "only what was allocated since the profiler started. Reserved: held on the device, allocated or not.",
+        "only what was allocated since the profiler started. Reserved: held on the device, allocated or not. "
+        "Temporary: released in the pass that allocated it. Other: kept for longer than a step, or nothing tells what "
+        "for.",
     ),
     (
         "% of file",

@@ -238,17 +238,19 @@ class TraceBuilder:
         kind: Any = 0,
         device: Any = -1,
         reserved: Any = 0,
+        address: Any = 94345224894016,
+        tid: int = MAIN_THREAD,
     ) -> Self:
-        """Add the allocator's record of a change by `change` bytes, to `allocated`."""
+        """Add the allocator's record of a change by `change` bytes at `address`, to `allocated`."""
         args = {"Total Reserved": reserved, "Total Allocated": allocated, "Bytes": change}
-        args |= {"Device Id": device, "Device Type": kind, "Addr": 94345224894016}
+        args |= {"Device Id": device, "Device Type": kind, "Addr": address}
         mark = {
             "ph": "i",
             "cat": "cpu_instant_event",
             "s": "t",
             "name": "[memory]",
             "pid": self._pid,
-            "tid": MAIN_THREAD,
+            "tid": tid,
         }
         return self.raw(mark | {"ts": micros(at), "args": args})
 

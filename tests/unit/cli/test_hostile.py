@@ -87,6 +87,8 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 _OF_NUMBERS = (
     "analyze.csv",
     "analyze.collectives.csv",
+    "analyze.dimensions.csv",
+    "analyze.parameter_gathers.csv",
     "analyze.pipelines.csv",
     "compare.xml",
     "compare.benchmark.json",

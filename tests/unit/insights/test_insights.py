@@ -204,6 +204,7 @@ def test_transfer_names_the_collective() -> None:
             "most of it has no counterpart on another rank",
         ),
         ({"world_size": 128}, "126 ranks have no trace"),
+        ({"world_size": 3}, "1 rank has no trace"),
         ({"efficiency": None}, "most of it has no counterpart on another rank"),
     ],
 )

@@ -156,6 +156,9 @@ def test_fold(text: str, width: int, expected: str) -> None:
         ("abcdefghijklmnopqrstuvwxyz", 11, "abcde…vwxyz"),
         ("a_function_with_a_long_name<float>", 16, "a_functi…ng_name"),
         ("字字字字字字字字", 9, "字字…字字"),
+        ("torch/optim/optimizer.py(512): wrapper", 27, "optimizer.py(512): wrapper"),
+        ("torch/optim/optimizer.py(512): wrapper", 20, "optimizer.…: wrapper"),
+        ("enumerate(DataLoader)#Iter.__next__", 21, "enumerate(…r.__next__"),
     ],
 )
 def test_shorten(name: str, width: int, expected: str) -> None:

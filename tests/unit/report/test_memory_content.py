@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from perfkit.errors import UsageError
 from perfkit.report.charts.run import chart
 from perfkit.report.renderers import console, markdown
+from perfkit.schema.per_rank.memory import MemoryBytes, MemoryHolder
 from perfkit.schema.rank import MemoryCurve, MemoryPeak, MemoryUse
 from perfkit.schema.run import RunReport
 from tests.support.reports.report_builders import MS, make_rank, make_report, make_run
@@ -127,3 +128,91 @@ def test_nothing_is_shown_if_not_recorded() -> None:
     assert "Memory (" not in shown
     assert "Memory over the step" not in shown
     assert "Memory allocated by torch's allocators" in shown  # the definitions are the same for all
+
+
+AT_PEAK = MemoryBytes(parameters=10 * GB, gradients=0, activations=49 * GB, unknown=GB)
+HOLDERS = [
+    MemoryHolder(
+        category="activations",
+        operator="aten::linear",
+        context="src/train.py(7): main",
+        module="Linear_0",
+        phase="forward",
+        count=1_234,
+        bytes=49 * GB,
+        largest_bytes=GB,
+    )
+]
+
+
+def make_categorized(**changes: Any) -> MemoryUse:
+    curve = MemoryCurve(
+        step=6,
+        at_ns=[0, 30 * MS, 100 * MS],
+        allocated_bytes=[10 * GB, 60 * GB, 60 * GB],
+        categories={"activations": [0, 49 * GB, 49 * GB], "parameters": [10 * GB] * 3, "unknown": [0, GB, GB]},
+    )
+    largest = replace(AT_PEAK, gradients=3 * GB)
+    fields: dict[str, Any] = {"at_peak": AT_PEAK, "largest": largest, "holders": HOLDERS, "tensors_noted": True}
+    return make_use(curve=curve, **(fields | changes))
+
+
+def table_of(run: RunReport, title: str) -> list[str]:
+    stream = io.StringIO()
+    markdown.write(make_report(run), stream, top=10)
+    return stream.getvalue().partition(f"### {title}")[2].partition("###")[0].splitlines()
+
+
+def test_categories_at_the_highest_peak_and_the_most_of_each() -> None:
+    run = with_memory([make_host_use(), make_categorized()], [make_categorized(peak=50 * GB)])
+    table = table_of(run, "Memory at the peak by category")
+    assert table[0] == " (rank 0, device 0)"
+    assert table[4:] == [
+        "| activations | 49.0 GB | 81.7 % | 49.0 GB |",
+        "| parameters | 10.0 GB | 16.7 % | 10.0 GB |",
+        "| unknown | 1.00 GB | 1.7 % | 1.00 GB |",
+        "| gradients | 0 B | 0.0 % | 3.00 GB |",
+        "",
+    ]
+
+
+def test_origins_of_what_is_there_at_the_peak() -> None:
+    table = table_of(with_memory([make_categorized()]), "Allocations at the peak by origin")
+    assert table[4] == (
+        r"| aten::linear | src/train.py(7): main | Linear\_0 | activations | 1,234 | 49.0 GB | 81.7 % |"
+    )
+    without = [replace(HOLDERS[0], module=None)]
+    table = table_of(with_memory([make_categorized(holders=without)]), "Allocations at the peak by origin")
+    assert "module" not in table[2]
+
+
+def test_what_is_inferred_or_missing_is_said_only_where_it_is() -> None:
+    inferred, missing = "backward and the optimizer allocated and kept", "what was allocated before is missing"
+    known = "\n".join(table_of(with_memory([make_categorized()]), "Memory at the peak by category"))
+    assert inferred not in known
+    assert missing not in known
+    host = make_categorized(device="CPU", tensors_noted=False)
+    unknown = "\n".join(table_of(with_memory([host]), "Memory at the peak by category"))
+    assert inferred in unknown
+    assert missing in unknown
+    counted = replace(host, tensors_noted=True, not_counted=MemoryBytes(parameters=7 * GB))
+    besides = "\n".join(table_of(with_memory([counted]), "Memory at the peak by category"))
+    assert "| parameters (not counted) | 7.00 GB | – | 7.00 GB |" in besides
+    assert missing not in besides
+
+
+def test_the_stacked_chart_adds_up_to_the_curve() -> None:
+    run = with_memory([make_host_use(), make_categorized()])
+    drawn = chart(run, "memory_by_category")
+    assert drawn
+    assert [area["name"] for area in drawn.spec["data"]] == ["parameters", "activations", "unknown"]
+    assert [sum(at) for at in zip(*(area["y"] for area in drawn.spec["data"]), strict=True)] == [
+        10 * GB,
+        60 * GB,
+        60 * GB,
+    ]
+    assert {area["stackgroup"] for area in drawn.spec["data"]} == {"bytes"}
+    assert drawn.note == "Rank 0, device 0, step 6."
+    json.dumps(drawn.spec, allow_nan=False)
+    assert len(run.plot_memory_by_category().data) == 3
+    assert chart(with_memory([make_use()]), "memory_by_category") is None

@@ -14,16 +14,23 @@ from pyarrow import parquet
 from perfkit.cli import main
 from perfkit.errors import StoreError
 from perfkit.report import FORMATS, reporter
-from perfkit.report.dataframes import OPTION_COLUMNS, POINT_COLUMNS, STEP_COLUMNS
+from perfkit.report.dataframes import IDLE_COLUMNS, OPTION_COLUMNS, POINT_COLUMNS, STEP_COLUMNS
 from perfkit.schema.report import Report
 from tests.support.reports.report_builders import make_foreign_run, make_rank, make_report, make_run, make_step
 from tests.support.reports.scaling_builders import make_scaling_report, make_strong, make_together
+from tests.support.traces.idle_builders import idle_rank, row
 from tests.support.traces.trace_builder import TraceBuilder
 
 BINARY = [name for name, row in FORMATS[Report].items() if row.binary]
 REPORT = make_report(make_run(), make_foreign_run())
-COLUMNS = {"parquet": STEP_COLUMNS, "points-parquet": POINT_COLUMNS, "options-parquet": OPTION_COLUMNS}
-TABLES = {"parquet": "steps", "points-parquet": "points", "options-parquet": "options"}
+IDLE = make_report(make_run(ranks=[idle_rank(row("host_work", "f", 20), row("unknown", "nothing", 1, None))]))
+COLUMNS = {
+    "parquet": STEP_COLUMNS,
+    "idle-parquet": IDLE_COLUMNS,
+    "points-parquet": POINT_COLUMNS,
+    "options-parquet": OPTION_COLUMNS,
+}
+TABLES = {"parquet": "steps", "idle-parquet": "idle", "points-parquet": "points", "options-parquet": "options"}
 
 
 def written(name: str, report: Report) -> pa.Table:
@@ -34,7 +41,7 @@ def written(name: str, report: Report) -> pa.Table:
 
 
 @pytest.mark.parametrize("name", BINARY)
-@pytest.mark.parametrize("report", [REPORT, make_scaling_report()], ids=["runs", "series"])
+@pytest.mark.parametrize("report", [REPORT, make_scaling_report(), IDLE], ids=["runs", "series", "idle"])
 def test_a_file_is_the_table_of_the_report(name: str, report: Report) -> None:
     table = written(name, report)
     frame = getattr(report.tables(), TABLES[name])
@@ -46,7 +53,8 @@ def test_a_file_is_the_table_of_the_report(name: str, report: Report) -> None:
 
 
 def test_no_table_is_empty() -> None:
-    assert [written(name, make_scaling_report()).num_rows for name in BINARY] == [84, 6, 6]
+    assert [written(name, make_scaling_report()).num_rows for name in BINARY] == [84, 0, 6, 6]
+    assert written("idle-parquet", IDLE).num_rows == 2
 
 
 def test_column_types_do_not_depend_on_the_rows() -> None:

@@ -208,3 +208,25 @@ def test_zero_step_times_do_not_divide_by_zero() -> None:
 def test_a_forecast_without_a_series_is_refused() -> None:
     with pytest.raises(UsageError, match="--forecast: no runs differ only in"):
         scaling([make_scaled(1, 100)], forecast=[8])
+
+
+def of_mesh(mesh: str | None, ranks: int, step_ms: float, batch: int) -> Any:
+    return make_scaled(ranks, step_ms, batch=batch, config={"mesh": mesh}, throughput=None, name=f"{mesh}-{batch}")
+
+
+def test_ranks_that_share_samples_count_as_one() -> None:
+    runs = [of_mesh("tp=2,dp=1", 2, 100, 32), of_mesh("tp=2,dp=2", 4, 60, 16), of_mesh("dp=4", 4, 70, 16)]
+    series = the(found(runs))
+    assert (series.kind, series.batch_size) == ("strong", 32)
+    assert [(point.world_size, point.batch_size) for point in series.points] == [(2, 32), (4, 16)]
+    rates = [point.step_time.samples_per_s for point in series.points]
+    assert values(rates) == pytest.approx([320, 32 / 0.06])
+    weak = the(found([of_mesh("pp=2", 2, 100, 32), of_mesh("pp=2,dp=2", 4, 110, 32)]))
+    assert (weak.kind, weak.batch_size) == ("weak", 32)
+    assert scaling([of_mesh("tp=2", 2, 100, 32), of_mesh("tp=4", 4, 90, 32)]) is None
+
+
+@pytest.mark.parametrize("mesh", ["tp=3", "tp=0", "x", "tp=99999999999", 7, ["tp=2"]])
+def test_a_mesh_that_makes_no_sense_divides_nothing(mesh: Any) -> None:
+    runs = [of_mesh(mesh, ranks, 100 / ranks, 64 // ranks) for ranks in (1, 2)]
+    assert [(one.kind, one.batch_size) for one in found(runs).series] == [("strong", 64)]

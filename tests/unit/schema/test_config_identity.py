@@ -6,7 +6,7 @@ import pytest
 
 from perfkit.comparison.changes import findings
 from perfkit.comparison.history import config_histories
-from perfkit.schema.config_identity import companions, is_input_option, key, settings
+from perfkit.schema.config_identity import companions, format_option, is_input_option, key, settings
 from perfkit.schema.run import RunReport
 from perfkit.sweep.point import make_point
 from tests.support.reports.scaling_builders import make_scaled
@@ -60,3 +60,14 @@ def test_input_options() -> None:
     given = ("source", "read", "num_workers", "prefetch", "pin_memory", "hdf5_chunk", "hdf5_compression")
     assert all(map(is_input_option, given))
     assert not any(map(is_input_option, ("batch_size", "zarr_chunk", "hdf5_nothing", "overlap")))
+
+
+def test_a_long_value_is_shortened_and_stays_distinct() -> None:
+    one, other = ('{"zero_optimization":{"stage":2},' + '"x":1,' * 50 + end for end in ('"y":1}', '"y":2}'))
+    short = format_option(one)
+    assert short.startswith('{"zero_optimization":{"stage":')
+    assert len(short) < 50
+    assert short != format_option(other)
+    assert format_option("x" * 80) == "x" * 80
+    assert format_option(["a" * 50, "b" * 50]) != format_option(["a" * 50, "c" * 50])
+    assert len(format_option("\ud800" * 100)) < 50

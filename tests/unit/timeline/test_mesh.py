@@ -1,5 +1,6 @@
 """Timelines of runs with a mesh: order and names of the ranks, dimensions, micro-batches and bubbles."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,19 @@ def test_micro_batches_and_bubbles_have_a_track(suffix: str, tmp_path: Path) -> 
         ("backward 0, stage 0", 500, 200),
         ("backward 1, stage 0", 700, 200),
     ]
+
+
+@pytest.mark.parametrize(("mesh", "linked"), [({"pp": 2, "dp": 2}, 2), ({"dp": 4}, 0), ({"pp": 2**40, "dp": 2}, 0)])
+def test_sends_are_linked_with_receives_as_in_the_analysis(tmp_path: Path, mesh: dict[str, int], linked: int) -> None:
+    for rank in range(4):
+        builder = TraceBuilder(rank, 4, backend="gloo", host_name="a").header(perfkit={"mesh": mesh}).step(0, 0, 900)
+        builder.gloo("send" if rank < 2 else "recv", 100, 50).op("aten::mm", 300, 50).write(
+            tmp_path / f"rank{rank}.json"
+        )
+    output = tmp_path / "merged.json"
+    merge(tmp_path, output)
+    events = json.loads(output.read_text())["traceEvents"]
+    assert sum(event["ph"] == "f" for event in events) == linked
 
 
 @needs_trace_processor

@@ -37,7 +37,7 @@ HOSTILE: list[Any] = ["7", "", None, -1, 1e300, 5.0, True, [], {"a": 1}, 2**53, 
 @pytest.mark.parametrize("value", HOSTILE, ids=repr)
 @pytest.mark.parametrize("what", ["allocated", "kind"])
 def test_what_is_no_total_is_left_out_and_counted(tmp_path: Path, what: str, value: object) -> None:
-    record = {"allocated": 32, "change": -32, "kind": 0} | {what: value}
+    record: dict[str, Any] = {"allocated": 32, "change": -32, "kind": 0} | {what: value}
     trace = read(TraceBuilder().memory(10, 64, 64).memory(20, **record), tmp_path)
     (found,) = trace.memory.values()
     assert found.allocated_bytes.tolist() == [64]

@@ -10,12 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from perfkit.analysis.cross_rank.lateness import OwnTimes
+from perfkit.analysis.cross_rank.pipeline_groups import find_pipeline_groups
 from perfkit.analysis.per_rank.communication.collective_metadata import CollectiveKey
-from perfkit.analysis.per_rank.communication.dimensions import listed_ranks
 from perfkit.schema.manifest import MeshDimension
 from perfkit.trace.intervals import Ints
-
-_PIPELINE = "pp"
 
 
 def find_stages(mesh: Sequence[MeshDimension], kinds: Iterable[CollectiveKey]) -> dict[int, int]:
@@ -25,13 +23,8 @@ def find_stages(mesh: Sequence[MeshDimension], kinds: Iterable[CollectiveKey]) -
         mesh: the run's mesh; empty if unknown.
         kinds: the collectives of all ranks, of which those of pipelines may list the members.
     """
-    lines = [tuple(line) for dimension in mesh if dimension.name == _PIPELINE for line in dimension.groups]
-    if not lines:
-        listed = {kind.members for kind in kinds if kind.dimension == _PIPELINE and kind.members is not None}
-        lines = [tuple(sorted(ranks)) for members in listed if (ranks := listed_ranks(members))]
     stage_of: dict[int, int] = {}
-    # The first and the last stage may have a group of their own, in which positions are not stages.
-    for line in sorted(lines, key=lambda line: (-len(line), line)):
+    for line in find_pipeline_groups(mesh, kinds):
         for stage, rank in enumerate(line if len(line) > 1 else ()):
             stage_of.setdefault(rank, stage)
     return stage_of

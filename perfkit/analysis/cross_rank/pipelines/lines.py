@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from perfkit.analysis.cross_rank.pipeline_groups import PIPELINE, find_pipeline_groups
 from perfkit.analysis.per_rank.communication.collective_calls import CollectiveCalls
 from perfkit.analysis.per_rank.pipeline_actions import PipelineActions
 from perfkit.schema.manifest import MeshDimension
@@ -12,7 +13,10 @@ def find_lines(
     calls: Mapping[int, CollectiveCalls],
     mesh: Sequence[MeshDimension],
 ) -> list[list[int]]:
-    """Return the ranks of each pipeline: by the mesh, else by who sends to whom, else all if no stage occurs twice.
+    """Return the ranks of each pipeline.
+
+    They are those of its group, by the mesh or as the traces list it; else those that send to each other; else all, if
+    no stage occurs twice.
 
     A pipeline of which any rank computes a micro-batch is returned with all its ranks, traced or not.
 
@@ -21,13 +25,23 @@ def find_lines(
         calls: their collectives, by rank.
         mesh: the run's mesh; empty if unknown.
     """
-    lines = [list(group) for dimension in mesh if dimension.name == "pp" for group in dimension.groups]
+    every = [(rank, kind) for rank in actions for kind in calls[rank].kinds]
+    lines = _disjoint(find_pipeline_groups(mesh, (kind for _, kind in every)))
     if not lines:
-        kinds = [(rank, kind) for rank in actions for kind in calls[rank].kinds if kind.dimension in (None, "pp")]
+        kinds = [(rank, kind) for rank, kind in every if kind.dimension in (None, PIPELINE)]
         lines = _connected(actions, [(rank, kind.peer) for rank, kind in kinds if kind.peer not in (None, rank)])
     if all(len(line) == 1 for line in lines) and _are_distinct(actions.values()):
         lines = [sorted(actions)]
     return [line for line in lines if len(line) > 1 and any(rank in actions for rank in line)]
+
+
+def _disjoint(groups: Iterable[list[int]]) -> list[list[int]]:
+    """Return the groups whose ranks are in none before: a group of the first and last stage alone is no pipeline."""
+    lines: list[list[int]] = []
+    for group in groups:
+        if not {rank for line in lines for rank in line} & set(group):
+            lines.append(group)
+    return lines
 
 
 def _connected(ranks: Iterable[int], pairs: Iterable[tuple[int, int | None]]) -> list[list[int]]:

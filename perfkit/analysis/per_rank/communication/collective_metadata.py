@@ -1,6 +1,6 @@
 """Identify collectives (operator, group, size, dtype) from the metadata of their events, once per distinct value."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from math import prod
 from typing import Any, Final, NamedTuple
 
@@ -19,6 +19,7 @@ _OUTPUT_IS_TOTAL: Final = ("all_gather", "gather")
 """Operators whose size S is the total output over ranks; for the others it is one rank's input."""
 _LARGEST_BYTES: Final = 2**53
 """No message is larger; a larger number is corrupt."""
+_LARGEST_SUM: Final = 2**62
 _AT_ONCE: Final = 1 << 16
 _MOST_DIMENSIONS: Final = 64
 """Torch's own limit."""
@@ -101,7 +102,18 @@ def from_metadata(operator: str, args: CollectiveArgs) -> CollectiveKey:
 
 def from_record(operator: str, record: RecordedCollective) -> CollectiveKey:
     """Describe a collective from the run's flight recorder."""
-    return CollectiveKey(operator, record.group, record.group_size, record.bytes, _dtype(record.dtype))
+    size = record.bytes if record.bytes is not None and 0 <= record.bytes < _LARGEST_BYTES else None
+    return CollectiveKey(operator, record.group, record.group_size, size, _dtype(record.dtype))
+
+
+def message_sizes(kinds: Sequence[CollectiveKey], collectives: int) -> Ints:
+    """Return the bytes of each kind of collective, with at least one entry; -1 if unknown.
+
+    A size counts as unknown if a sum over so many collectives might not fit a column: no real one is that large.
+    """
+    most = _LARGEST_SUM // max(1, collectives)
+    known = [one.bytes if one.bytes is not None and one.bytes <= most else -1 for one in kinds]
+    return np.array(known or [-1], np.int64)
 
 
 def from_shapes(operator: str, args: CollectiveArgs | None) -> CollectiveKey:

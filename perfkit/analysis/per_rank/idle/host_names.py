@@ -92,6 +92,16 @@ def host_names(events: Events, names: Names, is_step: NDArray[np.bool_]) -> Host
     )
 
 
+def is_wrapper(operator: str) -> bool:
+    """Return whether an operator is one around the one that tells a reader something."""
+    return _WRAPPER.match(operator) is not None
+
+
+def is_graph_launch(call: str) -> bool:
+    """Return whether a runtime call launches a whole graph."""
+    return _GRAPH_LAUNCH.match(call) is not None
+
+
 def _used(events: Events, kind: EventKind) -> Ints:
     return np.flatnonzero(np.bincount(events.name[events.kind == kind], minlength=len(events.names)))
 

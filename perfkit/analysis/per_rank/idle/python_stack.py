@@ -19,7 +19,8 @@ _LIBRARIES: Final = frozenset(
 """Packages whose functions say less than those that call them. kineto writes paths relative to `sys.path`."""
 _OWN_LOOP: Final = "perfkit/capture/training/"
 """perfkit's own training loop is the program, where perfkit trains a workload."""
-_INSTALLED: Final = re.compile(r"(site|dist)-packages/|/lib/python3")
+_INSTALLED: Final = re.compile(r"(site|dist)-packages/|/lib/python3|/torchinductor_|\.triton/")
+"""Paths of installed packages, and of what torch.compile has generated."""
 
 _WAITING: Final = re.compile(
     r"<built-in (function (sleep|select|waitpid|wait4|pause|sigwait)|method (acquire|__enter__) of _thread\."

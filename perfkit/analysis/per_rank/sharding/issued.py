@@ -5,7 +5,7 @@ from typing import Final
 
 import numpy as np
 
-from perfkit.analysis.per_rank.communication.collective_metadata import CollectiveKey
+from perfkit.analysis.per_rank.communication.collective_metadata import CollectiveKey, message_sizes
 from perfkit.analysis.per_rank.communication.collectives import Collectives
 from perfkit.analysis.per_rank.sharding.layers import UNKNOWN, Layers
 from perfkit.analysis.per_rank.sharding.passes import NO_PASS, Passes
@@ -20,8 +20,7 @@ def tabulate_issued(collectives: Collectives, passes: Passes, layers: Layers) ->
     phase = phases_of(collectives, passes)
     columns = (kind, phase, layers.layer)
     key, place = group_rows(columns)
-    sizes = np.array([-1 if one.bytes is None else one.bytes for one in collectives.kinds] or [-1], np.int64)
-    size = sizes[collectives.kind]
+    size = message_sizes(collectives.kinds, len(collectives.kind))[collectives.kind]
     sums = (
         np.ones_like(size),
         np.maximum(size, 0),

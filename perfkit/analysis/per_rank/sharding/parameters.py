@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from perfkit.analysis.per_rank.breakdown import Activity
 from perfkit.analysis.per_rank.classify import Device
+from perfkit.analysis.per_rank.communication.collective_metadata import message_sizes
 from perfkit.analysis.per_rank.communication.collectives import Collectives
 from perfkit.analysis.per_rank.sharding.compute import compute_begins, compute_between, compute_ends
 from perfkit.analysis.per_rank.sharding.exposure import Exposure, split_exposed
@@ -113,8 +114,7 @@ def _row(phase: int, layer: str | None, sums: list[int]) -> ParameterGathers:
 
 def _sizes(context: _Context, chosen: Ints) -> Ints:
     """Return the size of each collective; -1 if unknown."""
-    kinds = context.collectives.kinds
-    sizes = np.array([-1 if kind.bytes is None else kind.bytes for kind in kinds] or [-1], np.int64)
+    sizes = message_sizes(context.collectives.kinds, len(context.collectives.kind))
     return np.asarray(sizes[context.collectives.kind[chosen]])
 
 

@@ -34,9 +34,7 @@ def make_manifest(*experts: ExpertLoad, **changes: Any) -> RunManifest:
 
 
 def make_load(*rank_tokens: float) -> ExpertLoad:
-    return ExpertLoad(
-        layer=0, expert_tokens=list(rank_tokens), rank_tokens=list(rank_tokens), expert_imbalance=1, rank_imbalance=1
-    )
+    return ExpertLoad(layer=0, expert_tokens=list(rank_tokens), rank_tokens=list(rank_tokens))
 
 
 def ranks_of(*rows: IssuedCollectives, **changes: Any) -> list[RankReport]:

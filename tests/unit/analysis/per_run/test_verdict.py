@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from perfkit.analysis.per_run.verdict import classify_bottleneck
 from perfkit.schema.run import Verdict
-from tests.support.reports.report_builders import MS, make_cost, make_loading, make_rank, make_step
+from tests.support.reports.report_builders import MS, make_collective, make_cost, make_loading, make_rank, make_step
 
 
 def verdict_of(*, profiler: float = 0, at_most: float = 0, loader: bool = True, **parts: float) -> Verdict:
@@ -88,3 +88,23 @@ def test_the_bound_of_a_cost_that_cannot_be_told_from_noise_is_said_where_it_dec
 def test_idle_time_may_be_an_unmarked_loader_unless_loading_was_seen() -> None:
     assert "or data if your loader is not torch's" in verdict_of(compute=40, overhead=60, loader=False).sentence
     assert "data" not in verdict_of(compute=40, overhead=60).sentence
+
+
+@pytest.mark.parametrize(
+    ("exposed", "detail"),
+    [
+        ([("tp", "all_reduce", 6), ("dp", "all_reduce", 3), ("dp", "broadcast", 1)], "60 % of it communication of tp"),
+        ([("tp", "all_gather", 3), ("dp", "all_reduce", 3), ("dp", "broadcast", 4)], "70 % of it communication of dp"),
+        ([(None, "all_reduce", 6), ("dp", "all_reduce", 4)], "100 % of it all_reduce"),
+        ([("a\x1b[31m", "all_reduce", 6)], "100 % of it communication of a"),
+    ],
+)
+def test_communication_is_named_by_its_dimension(exposed: list[tuple[str | None, str, int]], detail: str) -> None:
+    rows = [
+        make_collective(operator=operator, dimension=name, exposed_ns=ms * MS, total_ns=ms * MS)
+        for name, operator, ms in exposed
+    ]
+    ranks = [make_rank(0, [make_step(0, compute=50 * MS, communication=50 * MS)], collectives=rows)]
+    sentence = classify_bottleneck(ranks, None).sentence
+    assert detail in sentence
+    assert "\x1b" not in sentence

@@ -134,3 +134,13 @@ def make_row(*, layer: str | None, exposed_ns: int) -> IssuedCollectives:
 
 def double(row: IssuedCollectives) -> IssuedCollectives:
     return add_issued([row, row])[0]
+
+
+def test_sizes_that_no_message_has_are_unknown_instead_of_wrapping(tmp_path: Path) -> None:
+    builder = TraceBuilder(world_size=2).step(0, 0, 9_000)
+    for number in range(2_400):
+        builder.record_param_comms("allreduce", 2 * number, 1, in_elements=2**50, dtype="Float", sequence=number)
+        builder.launch(number, f"{2 * number}.5", "0.2").kernel("ncclDevKernel_AllReduce", 5_000 + number, 1, number)
+    rows = summary(builder, tmp_path).issued_collectives
+    assert sum(row.count for row in rows) == 2_400
+    assert [(row.bytes, row.unsized) for row in rows] == [(0, 2_400)]

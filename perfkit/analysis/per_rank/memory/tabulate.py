@@ -7,12 +7,20 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 
 from perfkit.analysis.per_rank.annotations import annotation_rows
 from perfkit.analysis.per_rank.breakdown import Activity
 from perfkit.analysis.per_rank.classify import Names
+from perfkit.analysis.per_rank.memory.blocks import find_blocks
+from perfkit.analysis.per_rank.memory.categories import categorize
+from perfkit.analysis.per_rank.memory.holders import tabulate_holders
+from perfkit.analysis.per_rank.memory.host_activity import HostActivity, find_host_activity
+from perfkit.analysis.per_rank.memory.known_tensors import find_known, of_device
+from perfkit.analysis.per_rank.memory.ledger import Ledger, as_bytes, open_ledger
 from perfkit.analysis.per_rank.steps import Steps
 from perfkit.schema.common import CATEGORIES, Category
+from perfkit.schema.per_rank.memory import MemoryBytes
 from perfkit.schema.rank import MemoryCurve, MemoryPeak, MemoryUse
 from perfkit.trace.events import HOST, AllocatorTimeline, Events, RankTrace, device_name
 from perfkit.trace.intervals import Ints, innermost, measure
@@ -44,32 +52,65 @@ def tabulate_memory(
     start_ns = np.maximum(steps.host_start_ns, steps.bounds[0])
     windows = _Windows(start_ns, np.append(start_ns[1:], max(steps.bounds[-1], start_ns[-1])))
     phases = annotation_rows(trace.events, names, steps, step_marker)
+    host = find_host_activity(trace.events, names, steps)
     uses = []
     for (kind, number), timeline in trace.memory.items():
-        limit = None if kind == HOST else trace.header.device_bytes.get(max(number, 0))
         if peaks := _peaks(timeline, steps.number, windows):
-            order, peak = max(peaks.items(), key=lambda pair: pair[1].allocated_bytes)
+            order, (peak, at) = max(peaks.items(), key=lambda pair: pair[1][0].allocated_bytes)
             instant = start_ns[order : order + 1] + peak.at_ns
-            uses.append(
-                MemoryUse(
-                    device=device_name(kind, number),
-                    limit_bytes=limit,
-                    steps=list(peaks.values()),
-                    peak=peak,
-                    phase=_phase(trace.events, phases, instant),
-                    category=_category(activity, instant),
-                    curve=_curve(_levels(timeline), peak.step, int(start_ns[order]), int(windows.end_ns[order])),
-                )
+            places, curve = _curve(_levels(timeline), peak.step, int(start_ns[order]), int(windows.end_ns[order]))
+            use = MemoryUse(
+                device=device_name(kind, number),
+                limit_bytes=None if kind == HOST else trace.header.device_bytes.get(max(number, 0)),
+                steps=[peak for peak, _ in peaks.values()],
+                peak=peak,
+                phase=_phase(trace.events, phases, instant),
+                category=_category(activity, instant),
+                curve=curve,
             )
+            ledger = _ledger(trace, (kind, number), host)
+            uses.append(use if ledger is None else _with_categories(use, trace, ledger, host, phases, at, places))
     return uses
+
+
+def _ledger(trace: RankTrace, device: tuple[int, int], host: HostActivity) -> Ledger | None:
+    """Return the memory of a device by category; None if its records do not have what that needs."""
+    timeline = trace.memory[device]
+    blocks = find_blocks(timeline)
+    if blocks is None:
+        return None
+    own = trace.header.perfkit
+    known = find_known(blocks, of_device(own.tensors if own else None, *device))
+    return open_ledger(timeline, device[0], blocks, categorize(blocks, known, host), known)
+
+
+def _with_categories(
+    use: MemoryUse, trace: RankTrace, ledger: Ledger, host: HostActivity, phases: Ints, at: int, places: Ints
+) -> MemoryUse:
+    at_peak = {name: level for name, (level,) in ledger.levels(np.array([at])).items()}
+    in_step = ledger.levels(np.arange(places[0], places[-1] + 1))
+    curves = {name: levels for name, levels in ledger.levels(places).items() if any(levels)}
+    return replace(
+        use,
+        curve=replace(use.curve, categories=curves),
+        at_peak=MemoryBytes(**at_peak),
+        largest=MemoryBytes(**{name: max(levels) for name, levels in in_step.items()}),
+        holders=tabulate_holders(trace, ledger, host.passes, phases, at),
+        tensors_noted=ledger.tensors_noted,
+        not_counted=as_bytes(ledger.not_counted) if ledger.not_counted else None,
+    )
 
 
 def _levels(timeline: AllocatorTimeline) -> _Levels:
     return _Levels(timeline.time_ns, np.concatenate(([timeline.before_bytes], timeline.allocated_bytes)))
 
 
-def _peaks(timeline: AllocatorTimeline, numbers: list[int | None], windows: _Windows) -> dict[int, MemoryPeak]:
-    """Return the peak of each step, by the step's index; steps before the first known level are skipped.
+def _peaks(
+    timeline: AllocatorTimeline, numbers: list[int | None], windows: _Windows
+) -> dict[int, tuple[MemoryPeak, int]]:
+    """Return the peak of each step and the number of records until then, by the step's index.
+
+    Steps before the first known level are skipped.
 
     A step starts with the level that the previous step left.
     """
@@ -84,12 +125,13 @@ def _peaks(timeline: AllocatorTimeline, numbers: list[int | None], windows: _Win
         if allocated[at] < 0:
             continue
         most_reserved = int(reserved[begin : end + 1].max())
-        peaks[place] = MemoryPeak(
+        peak = MemoryPeak(
             step=numbers[place],
             allocated_bytes=int(allocated[at]),
             reserved_bytes=most_reserved if most_reserved > 0 else None,
             at_ns=int(timeline.time_ns[at - 1] - windows.start_ns[place]) if at > begin else 0,
         )
+        peaks[place] = peak, at
     return peaks
 
 
@@ -106,8 +148,12 @@ def _category(activity: Activity, instant_ns: Ints) -> Category:
     return CATEGORIES[covers.index(True)] if True in covers else CATEGORIES[-1]
 
 
-def _curve(levels: _Levels, step: int | None, start_ns: int, end_ns: int) -> MemoryCurve:
-    """Thin out the levels within one step: each bucket keeps its extremes and its last level."""
+def _curve(levels: _Levels, step: int | None, start_ns: int, end_ns: int) -> tuple[Ints, MemoryCurve]:
+    """Thin out the levels within one step: each bucket keeps its extremes and its last level.
+
+    Returns:
+        The number of records until each level that is kept, and the curve.
+    """
     edges = [start_ns + (end_ns - start_ns) * k // _BUCKETS for k in range(_BUCKETS + 1)]
     cuts = np.searchsorted(levels.time_ns, edges, side="left").tolist()
     kept: set[int] = set()
@@ -117,6 +163,8 @@ def _curve(levels: _Levels, step: int | None, start_ns: int, end_ns: int) -> Mem
             kept |= {begin + 1 + int(within.argmin()), begin + 1 + int(within.argmax()), end}
     places = sorted(kept)
     at_ns = [0, *(int(levels.time_ns[place - 1]) - start_ns for place in places), end_ns - start_ns]
-    known = [int(levels.bytes[place]) for place in (cuts[0], *places, places[-1] if places else cuts[0])]
-    shown = [(at, level) for at, level in zip(at_ns, known, strict=True) if level >= 0]
-    return MemoryCurve(step=step, at_ns=[at for at, _ in shown], allocated_bytes=[level for _, level in shown])
+    around = [cuts[0], *places, places[-1] if places else cuts[0]]
+    known = [(at, place, int(levels.bytes[place])) for at, place in zip(at_ns, around, strict=True)]
+    shown = [row for row in known if row[2] >= 0]
+    curve = MemoryCurve(step=step, at_ns=[at for at, _, _ in shown], allocated_bytes=[level for *_, level in shown])
+    return np.array([place for _, place, _ in shown], np.int64), curve

@@ -1,0 +1,91 @@
+"""Findings about work whose origin is not in the trace: of graphs, without a launch, or in compiled regions."""
+
+import re
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfkit.analysis.per_rank.breakdown import Activity
+from perfkit.analysis.per_rank.classify import Device
+from perfkit.analysis.per_rank.idle.host_names import is_graph_launch
+from perfkit.analysis.per_rank.steps import Steps
+from perfkit.schema.common import Finding
+from perfkit.trace.events import EventKind, Events
+from perfkit.trace.intervals import Ints
+from perfkit.trace.name_matching import starting_with
+from perfkit.util.formatting import format_percent
+
+_LEAST_SHARE: Final = 0.01
+"""Of the time of all device work in the steps; less changes no conclusion."""
+_COMPILED: Final = re.compile(r"## Call CompiledFxGraph |Torch-Compiled Region")
+"""Operators of torch.compile whose own time on the CPU is that of fused kernels."""
+
+
+def unknown_origins(events: Events, device: Device, activity: Activity, steps: Steps) -> list[Finding]:
+    """Return the findings about a trace."""
+    return [*_on_device(events, device, steps), *_compiled(events, activity)]
+
+
+def _compiled(events: Events, activity: Activity) -> list[Finding]:
+    """Return a finding if fused kernels, which have no events on the CPU, take much of its work."""
+    if not len(activity.self_ns):
+        return []
+    rows = events.rows(EventKind.OPERATOR)
+    is_compiled = np.zeros(max(1, len(events.names)), np.bool_)
+    used = events.names_of(rows)
+    is_compiled[used] = starting_with([events.names[name] for name in used.tolist()], _COMPILED)
+    total_ns = int(activity.self_ns[rows].sum())
+    own_ns = int(activity.self_ns[rows[is_compiled[events.name[rows]]]].sum())
+    if own_ns < _LEAST_SHARE * total_ns or not own_ns:
+        return []
+    message = (
+        f"{format_percent(own_ns / total_ns)} of the time of operators is fused code of torch.compile, which has no "
+        "events of its own on the CPU: its operators and modules are not in the trace; those of steps without it are"
+    )
+    return [Finding(code="compilation_hides_operators", severity="info", message=message)]
+
+
+def _on_device(events: Events, device: Device, steps: Steps) -> list[Finding]:
+    """Return findings about kernels; none without any call of the device's runtime, because then there is no host."""
+    calls = events.rows(EventKind.LAUNCH)
+    in_steps = steps.device_step >= 0
+    rows, launches = device.row[in_steps], device.launch_row[in_steps]
+    if not len(calls) or not len(rows):
+        return []
+    is_graph = np.zeros(len(events.names), np.bool_)
+    used = events.names_of(calls)
+    is_graph[used] = [is_graph_launch(events.names[name]) for name in used.tolist()]
+    in_graph = (launches >= 0) & is_graph[events.name[launches]]
+    return [*_in_graphs(events, rows, launches, in_graph), *_without_launch(events, rows, launches < 0)]
+
+
+def _in_graphs(events: Events, rows: Ints, launches: Ints, chosen: NDArray[np.bool_]) -> list[Finding]:
+    share = _share(events, rows, chosen)
+    if share < _LEAST_SHARE:
+        return []
+    count = len(np.unique(launches[chosen]))
+    launched = f"{count:,} launch{'es' if count > 1 else ''}"
+    message = (
+        f"{format_percent(share)} of the device's time is work of graphs ({launched}): the trace does not contain "
+        "which operator, module or line their kernels come from; steps without graphs do"
+    )
+    return [Finding(code="graphs_hide_operators", severity="info", message=message)]
+
+
+def _without_launch(events: Events, rows: Ints, chosen: NDArray[np.bool_]) -> list[Finding]:
+    share = _share(events, rows, chosen)
+    if share < _LEAST_SHARE:
+        return []
+    message = (
+        f"{int(chosen.sum()):,} of {len(rows):,} device activities ({format_percent(share)} of their time) have no "
+        "launch in the trace: they count for the step in which they began; which operator they belong to, and what the "
+        "device waited for before them, is unknown"
+    )
+    return [Finding(code="launches_missing", severity="warning", message=message)]
+
+
+def _share(events: Events, rows: Ints, chosen: NDArray[np.bool_]) -> float:
+    length = (events.end_ns[rows] - events.start_ns[rows]).astype(np.float64)
+    total = float(length.sum())
+    return float(length[chosen].sum()) / total if total else 0.0

@@ -1,0 +1,74 @@
+"""What a rank's memory is used for (metrics.md section 11)."""
+
+from collections.abc import Mapping
+from typing import Final, Literal, get_args
+
+from msgspec import Struct
+
+MemoryCategory = Literal[
+    "parameters",
+    "gradients",
+    "optimizer_state",
+    "activations",
+    "input",
+    "communication",
+    "temporary",
+    "other",
+    "before",
+    "unknown",
+]
+MEMORY_CATEGORIES: Final[tuple[MemoryCategory, ...]] = get_args(MemoryCategory)
+MEMORY_WORDS: Final[Mapping[MemoryCategory, str]] = {
+    "parameters": "parameters",
+    "gradients": "gradients",
+    "optimizer_state": "optimizer state",
+    "activations": "activations",
+    "input": "input",
+    "communication": "communication buffers",
+    "temporary": "temporary",
+    "other": "other",
+    "before": "from before the recording",
+    "unknown": "unknown",
+}
+"""What the categories are called in tables and charts."""
+
+
+class MemoryBytes(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
+    """Bytes by what they are used for. JSON leaves out zeros."""
+
+    parameters: int = 0
+    gradients: int = 0
+    optimizer_state: int = 0
+    activations: int = 0
+    """Allocated in forward, and needed until the backward pass of the same step."""
+    input: int = 0
+    """Allocated while data was loaded or moved to the device."""
+    communication: int = 0
+    """Allocated by collectives, and by FSDP for what it gathers and reduces."""
+    temporary: int = 0
+    """Released in the pass, or in the operator, that allocated it."""
+    other: int = 0
+    """Allocated in the recording, and none of the above."""
+    before: int = 0
+    """Allocated before the recording began, and not known to be one of the above."""
+    unknown: int = 0
+    """What the allocator's total has besides: its records are incomplete. Negative where releases are missing from the
+    total."""
+
+
+class MemoryHolder(Struct, frozen=True, kw_only=True, gc=False):
+    """What is allocated at a peak, of one category and origin."""
+
+    category: MemoryCategory
+    operator: str | None
+    """Outermost operator, without autograd's wrappers, that ran when it was allocated; None if none did, or unknown."""
+    context: str | None
+    """Innermost Python function of the program, without recorded ones the innermost annotation; None if unknown."""
+    module: str | None
+    """Innermost `nn.Module` whose forward ran; None if unknown (it needs `with_stack`)."""
+    phase: str | None
+    """Pass in which it was allocated: forward, backward or optimizer; None outside of them, or unknown."""
+    count: int
+    """Number of allocations."""
+    bytes: int
+    largest_bytes: int
