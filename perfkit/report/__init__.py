@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from perfkit.errors import PerfkitError, PluginError, UsageError
 from perfkit.plugins import Registry
+from perfkit.schema.collectives import CollectiveBenchmark
 from perfkit.schema.comparison import Comparison
 from perfkit.schema.external_tool import ExternalTable
 from perfkit.schema.history import History
@@ -30,7 +31,7 @@ class Reporter(Protocol):
 
     @property
     def record(self) -> type:
-        """Record type that `write` takes: `Report`, `Comparison`, `History` or `ExternalTable`."""
+        """Record type that `write` takes, a key of `FORMATS`: `Report`, `Comparison`, `History` and others."""
 
     @property
     def suffixes(self) -> tuple[str, ...]:
@@ -106,6 +107,13 @@ FORMATS: Final[dict[type, dict[str, BuiltinReporter]]] = {
         "json": BuiltinReporter(ExternalTable, _JSON, (".json",)),
         "csv": BuiltinReporter(ExternalTable, f"{_CSV}:write_external", (".csv",)),
     },
+    CollectiveBenchmark: {
+        "rich": BuiltinReporter(CollectiveBenchmark, _CONSOLE, (".txt",)),
+        "json": BuiltinReporter(CollectiveBenchmark, _JSON, (".json",)),
+        "markdown": BuiltinReporter(CollectiveBenchmark, _MARKDOWN, (".md", ".markdown")),
+        "csv": BuiltinReporter(CollectiveBenchmark, f"{_CSV}:write_measurements", (".csv",)),
+        "html": BuiltinReporter(CollectiveBenchmark, _HTML, (".html",)),
+    },
 }
 """Record type to format name to reporter."""
 
@@ -115,6 +123,7 @@ DOCUMENTS: Final[dict[type, str]] = {
     Comparison: "views.comparison:document",
     History: "views.history:document",
     ExternalTable: "views.external_tool:document",
+    CollectiveBenchmark: "views.collectives:document",
 }
 """Record type to `function(record, top) -> Document`: what the console, markdown, HTML and notebook renderers draw."""
 
@@ -122,6 +131,7 @@ CHARTS: Final[dict[type, str]] = {
     Report: "charts.run:page_charts",
     Comparison: "views.comparison:page_charts",
     History: "views.history:page_charts",
+    CollectiveBenchmark: "views.collectives:page_charts",
 }
 """Record type to `function(record) -> PageCharts`: the charts of its HTML page."""
 
@@ -131,7 +141,7 @@ def _find_problem(_name: str, candidate: Any) -> str | None:
     if isinstance(candidate, type):
         return "is a class: the entry point must be an instance of it"
     if getattr(candidate, "record", None) not in FORMATS:
-        return "has no `record` that is Report, Comparison, History or ExternalTable"
+        return "has no `record` that is Report, Comparison, History, ExternalTable or CollectiveBenchmark"
     if not isinstance(getattr(candidate, "suffixes", None), tuple):
         return "has no tuple of `suffixes`"
     if not isinstance(getattr(candidate, "binary", None), bool):

@@ -1,0 +1,144 @@
+"""Runs one rank of the benchmark, from joining the process group to the finished record."""
+
+import shutil
+import tempfile
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import torch
+
+from perfkit._version import __version__
+from perfkit.capture.distributed.process_group import locate, process_group
+from perfkit.capture.distributed.rank_group import ProcessRankGroup
+from perfkit.capture.distributed.topology import Topology
+from perfkit.capture.lifecycle.failure_guard import FailureGuard
+from perfkit.capture.lifecycle.parent_watch import exit_with_parent
+from perfkit.capture.lifecycle.watchdog import Watchdog, process_identity
+from perfkit.capture.recording.manifest_writer import RunDescription, open_run, versions
+from perfkit.collectives.config import CollectivesConfig
+from perfkit.collectives.findings import find_problems
+from perfkit.collectives.fits import fit_series
+from perfkit.collectives.measure.benchmark import Benchmark, plan_series
+from perfkit.collectives.measure.groups import Place, make_places
+from perfkit.collectives.measure.overlap import OverlapTest
+from perfkit.collectives.measure.pairs import measure_pairs
+from perfkit.collectives.measure.progress import progress
+from perfkit.collectives.measure.timing import Timer
+from perfkit.errors import UsageError
+from perfkit.schema.collectives import CollectiveBenchmark, Measurement, Overlap, Series
+
+Finish = Callable[[CollectiveBenchmark], None]
+"""Called on rank 0 with the record, while the others wait."""
+
+_FOLDER: Final = "perfkit-collectives"
+
+
+def run_rank(config: CollectivesConfig, finish: Finish, debug: bool = False) -> CollectiveBenchmark | None:
+    """Run one rank; all ranks call it.
+
+    Returns:
+        The record on rank 0; None on the others.
+
+    Raises:
+        PerfkitError: With a single rank. Of several, the first that fails prints the error, and all exit.
+    """
+    exit_with_parent()
+    started = datetime.now(UTC).isoformat(timespec="seconds")
+    info, mpi = locate()
+    with (
+        FailureGuard(info.rank, info.world_size, debug) as guard,
+        process_group(config.run_config, info, mpi) as (ranks, topology),
+    ):
+        ranks.run_on_all(lambda: config.check_world(info.world_size))
+        _check_same_options(config, ranks)
+        folder = _failure_folder(config, ranks, topology)
+        guard.folder, guard.current_activity = folder, lambda: ranks.current_activity
+        watchdog = Watchdog(info.rank, ranks.all_gather(process_identity()), folder, temporary=True)
+        record = _measure(config, ranks, topology, started)
+        ranks.run_on(ranks.rank == 0, lambda: finish(record))
+        watchdog.dismiss()
+        if info.rank == 0:
+            shutil.rmtree(folder, ignore_errors=True)
+    return record if info.rank == 0 else None
+
+
+def _check_same_options(config: CollectivesConfig, ranks: ProcessRankGroup) -> None:
+    """Refuse ranks that were started with different options: they would wait for each other for ever.
+
+    Raises:
+        UsageError: This rank's options differ from rank 0's.
+    """
+    reference = ranks.broadcast(config)
+
+    def check() -> None:
+        if config != reference:
+            raise UsageError("options differ from those of rank 0: start all ranks with the same options")
+
+    ranks.run_on_all(check)
+
+
+def _failure_folder(config: CollectivesConfig, ranks: ProcessRankGroup, topology: Topology) -> Path:
+    """Create the temporary folder in which ranks and watchdog record the first failure; called by every rank."""
+    description = RunDescription(workload="collectives", source="none", config=_as_dict(config))
+    return open_run(ranks, topology, description, Path(tempfile.gettempdir()), _FOLDER)
+
+
+def _measure(
+    config: CollectivesConfig, ranks: ProcessRankGroup, topology: Topology, started: str
+) -> CollectiveBenchmark:
+    device = torch.device(topology.device)
+    layout = config.layout(ranks.world_size)
+    places = make_places(layout, ranks.rank, ranks.world_size, device, config.run_config.timeout_delta)
+    timer = Timer(ranks, device)
+    planned = plan_series(config, places)
+    series = [one for _, one in planned]
+    own = ranks.all_gather((topology.host, topology.device_name))
+    hosts = [host for host, _ in own]
+    test = OverlapTest(ranks, timer, device, config.repeats) if config.overlap else None
+    measurements, overlaps = _measure_series(Benchmark(config, ranks, timer, test), ranks, planned)
+    pairs = measure_pairs(ranks, timer, device, hosts, config.largest, config.repeats) if config.pairs else None
+    kind = device.type
+    record = CollectiveBenchmark(
+        perfkit_version=__version__,
+        started_at=started,
+        world_size=ranks.world_size,
+        launcher=topology.world.launcher,
+        hosts=hosts,
+        device=kind,
+        device_names=sorted({name for _, name in own}),
+        backend=topology.backend or "",
+        threads=topology.threads,
+        versions=versions((), kind),
+        config=_as_dict(config),
+        mesh=[] if layout is None else layout.record(),
+        series=series,
+        measurements=measurements,
+        fits=fit_series(series, measurements),
+        overlaps=overlaps,
+        pairs=pairs,
+        findings=[],
+    )
+    return msgspec.structs.replace(record, findings=find_problems(record))
+
+
+def _measure_series(
+    benchmark: Benchmark, ranks: ProcessRankGroup, planned: list[tuple[Place, Series]]
+) -> tuple[list[Measurement], list[Overlap]]:
+    total = sum(len(benchmark.sizes(series)) for _, series in planned)
+    measurements: list[Measurement] = []
+    overlaps: list[Overlap] = []
+    with progress(total, visible=ranks.rank == 0) as show:
+        for number, (place, series) in enumerate(planned):
+            for measurement, overlap in benchmark.measure(number, place, series):
+                measurements.append(measurement)
+                overlaps += [overlap] if overlap else []
+                show(len(measurements), ranks.current_activity)
+    return measurements, overlaps
+
+
+def _as_dict(config: CollectivesConfig) -> dict[str, Any]:
+    values: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(config))
+    return values
