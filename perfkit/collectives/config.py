@@ -60,8 +60,10 @@ class CollectivesConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     pairs: Annotated[
         bool, Meta(description="Send messages between every two ranks, to find slow pairs, ranks and hosts.")
     ] = False
-    warmup: Annotated[int, Meta(ge=0, description="Calls before each measurement.")] = 3
-    repeats: Annotated[int, Meta(ge=1, le=10_000, description="Times that each measurement is repeated.")] = 10
+    warmup: Annotated[int, Meta(ge=0, description="Calls before each sample.")] = 1
+    repeats: Annotated[
+        int, Meta(ge=1, le=10_000, description="Samples of each measurement: so often all is repeated.")
+    ] = 10
     device: Annotated[str, Meta(description="Device that has the messages.")] = "auto"
     backend: Annotated[str, Meta(description="Communication backend; auto selects it by the device.")] = "auto"
     timeout: Annotated[

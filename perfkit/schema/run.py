@@ -5,7 +5,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from perfkit.schema.common import Category, Finding
-from perfkit.schema.cross_rank import CrossRankSummary
+from perfkit.schema.cross_rank import BandwidthShare, CrossRankSummary
 from perfkit.schema.dimensions import DimensionSummary
 from perfkit.schema.display import RunPlots
 from perfkit.schema.manifest import FileBandwidth, Injection, RankMemory, Throughput
@@ -205,3 +205,5 @@ class RunReport(RunPlots, Struct, frozen=True, kw_only=True):
     """One per dimension of `tp`, `cp` and `ep` that has communication."""
     rank_memory: list[RankMemory] = []
     """What each rank holds, by rank (metrics.md section 11); empty if it was not measured on all."""
+    bandwidth_shares: list[BandwidthShare] | None = None
+    """By total time of all ranks, largest first; None without `--collectives`."""

@@ -1,6 +1,6 @@
 """Measure every operator at every size: check the result, then time it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from statistics import median
 
 import torch
@@ -12,6 +12,7 @@ from perfkit.collectives.config import OVERLAP_FROM_BYTES, CollectivesConfig, in
 from perfkit.collectives.measure.calls import Call, build_call
 from perfkit.collectives.measure.groups import Place
 from perfkit.collectives.measure.overlap import OverlapTest
+from perfkit.collectives.measure.progress import progress
 from perfkit.collectives.measure.timing import Timer
 from perfkit.collectives.operations import OPERATIONS, SIZELESS
 from perfkit.collectives.sizes import Message, messages
@@ -43,54 +44,114 @@ def plan_series(config: CollectivesConfig, places: Sequence[Place]) -> list[tupl
     ]
 
 
+class _Cell:
+    """One operator at one size, and what has been measured of it on this rank."""
+
+    def __init__(self, number: int, place: Place, series: Series, size: Message) -> None:
+        self.number, self.place, self.series, self.size = number, place, series, size
+        self.samples_ns: list[float] = []
+        self.calls_per_sample = 0
+        self.wrong = 0
+
+    @property
+    def activity(self) -> str:
+        """What it measures, in words."""
+        return f"{self.series.operator} of {show_size(self.size.bytes)}"
+
+    def build(self) -> list[Call]:
+        """Return the calls that are in flight together; none if this rank takes no part."""
+        if self.place.member is None:
+            return []
+        dtype = getattr(torch, self.series.dtype)
+        return [
+            build_call(self.series.operator, self.place.member, self.size, dtype, self.series.in_place)
+            for _ in range(self.series.concurrent)
+        ]
+
+    def measurement(self, samples_ns: list[float]) -> Measurement:
+        """Return the result from the samples of the slowest rank."""
+        time_ns = median(samples_ns)
+        algbw = self.size.bytes * self.series.concurrent * 1e9 / time_ns if self.size.bytes else None
+        operator = OPERATIONS[self.series.operator].operator
+        factor = bus_factor(CollectiveKey(operator, None, self.series.group_size))
+        return Measurement(
+            series=self.number,
+            bytes=self.size.bytes,
+            elements=self.size.elements,
+            samples_ns=samples_ns,
+            calls=self.calls_per_sample,
+            time_ns=time_ns,
+            interval_ns=median_interval(samples_ns) if len(samples_ns) >= FEWEST_RUNS else None,
+            algbw=algbw,
+            busbw=algbw * factor if algbw is not None and factor is not None else None,
+            wrong=self.wrong if self.size.bytes else None,
+        )
+
+
 class Benchmark:
     """Measures series of collectives; every rank does the same.
+
+    The repeats of a measurement are spread over the whole benchmark: each pass over all series and sizes adds one
+    sample. So what else the machine does for a while disturbs a sample of many measurements, not all of one.
 
     Args:
         config: The options.
         ranks: All ranks.
         timer: Their clock.
-        overlap: Measures beside computation; None leaves that out.
+        planned: What to measure.
     """
 
     def __init__(
-        self, config: CollectivesConfig, ranks: ProcessRankGroup, timer: Timer, overlap: OverlapTest | None = None
+        self, config: CollectivesConfig, ranks: ProcessRankGroup, timer: Timer, planned: list[tuple[Place, Series]]
     ) -> None:
-        self._config, self._ranks, self._timer, self._overlap = config, ranks, timer, overlap
+        self._config, self._ranks, self._timer = config, ranks, timer
+        self._cells = [
+            _Cell(number, place, series, size)
+            for number, (place, series) in enumerate(planned)
+            for size in _sizes(config, series)
+        ]
 
-    def sizes(self, series: Series) -> list[Message]:
-        """Return the messages of a series."""
-        if series.operator == SIZELESS:
-            return [Message(0, 0, 0)]
-        parts = series.group_size if OPERATIONS[series.operator].divided else 1
-        item_bytes = DTYPES[series.dtype][1]
-        return messages(self._config.smallest, self._config.largest, self._config.factor, item_bytes, parts)
+    def measure(self) -> list[Measurement]:
+        """Measure every series at every size."""
+        total = len(self._cells) * self._config.repeats
+        with progress(total, visible=self._ranks.rank == 0) as show:
+            for done in range(total):
+                cell = self._cells[done % len(self._cells)]
+                self._ranks.current_activity = cell.activity
+                self._add_sample(cell)
+                show(done + 1, cell.activity)
+        slowest = self._timer.slowest([ns for cell in self._cells for ns in cell.samples_ns])
+        repeats = self._config.repeats
+        return [
+            cell.measurement(slowest[place * repeats : (place + 1) * repeats]) for place, cell in enumerate(self._cells)
+        ]
 
-    def measure(self, number: int, place: Place, series: Series) -> Iterator[tuple[Measurement, Overlap | None]]:
-        """Measure a series at every size; beside computation from `OVERLAP_FROM_BYTES`.
+    def measure_overlap(self, test: OverlapTest, measurements: Sequence[Measurement]) -> list[Overlap]:
+        """Measure every series beside computation, from `OVERLAP_FROM_BYTES` on.
 
         Args:
-            number: Of the series.
-            place: This rank's group.
-            series: What to measure.
+            test: How.
+            measurements: The results of `measure`.
         """
-        for size in self.sizes(series):
-            self._ranks.current_activity = f"{series.operator} of {show_size(size.bytes)}"
-            calls = self._build(place, series, size)
-            wrong = self._count_wrong(calls)
-            samples, repeated = self._time(calls)
-            beside = None
-            if self._overlap is not None and size.bytes >= OVERLAP_FROM_BYTES:
-                beside = self._overlap.measure(calls[0] if calls else None, median(samples), number, size.bytes)
-            yield _measurement(number, series, size, samples, repeated, wrong), beside
+        found = []
+        for cell, measured in zip(self._cells, measurements, strict=True):
+            if cell.size.bytes >= OVERLAP_FROM_BYTES:
+                self._ranks.current_activity = f"{cell.activity} beside computation"
+                call = next(iter(cell.build()), None)
+                found.append(test.measure(call, measured.time_ns, cell.number, cell.size.bytes))
+        return found
 
-    def _build(self, place: Place, series: Series, size: Message) -> list[Call]:
-        if place.member is None:
-            return []
-        dtype = getattr(torch, series.dtype)
-        return [
-            build_call(series.operator, place.member, size, dtype, series.in_place) for _ in range(series.concurrent)
-        ]
+    def _add_sample(self, cell: _Cell) -> None:
+        calls = cell.build()
+
+        def action() -> None:
+            _run(calls)
+
+        if not cell.calls_per_sample:
+            cell.wrong = self._count_wrong(calls)
+            cell.calls_per_sample = self._timer.calls_per_sample(action)
+        self._timer.together_ns(action, self._config.warmup)
+        cell.samples_ns.append(self._timer.together_ns(action, cell.calls_per_sample) / cell.calls_per_sample)
 
     def _count_wrong(self, calls: Sequence[Call]) -> int:
         """Run every call once on values that show errors; return the wrong elements of all ranks."""
@@ -102,39 +163,16 @@ class Benchmark:
             call.clear()
         return sum(self._ranks.all_gather(own))
 
-    def _time(self, calls: Sequence[Call]) -> tuple[list[float], int]:
-        """Return the samples of the slowest rank, and the number of calls in each."""
 
-        def action() -> None:
-            _run(calls)
-
-        self._timer.together_ns(action, self._config.warmup)
-        per_sample = self._timer.calls_per_sample(action)
-        samples = self._timer.samples_ns(action, self._config.repeats, per_sample)
-        return self._timer.slowest(samples), per_sample
+def _sizes(config: CollectivesConfig, series: Series) -> list[Message]:
+    """Return the messages of a series."""
+    if series.operator == SIZELESS:
+        return [Message(0, 0, 0)]
+    parts = series.group_size if OPERATIONS[series.operator].divided else 1
+    return messages(config.smallest, config.largest, config.factor, DTYPES[series.dtype][1], parts)
 
 
 def _run(calls: Sequence[Call]) -> None:
     """Issue all calls, then wait for all."""
     for work in [work for call in calls for work in call.issue()]:
         work.wait()
-
-
-def _measurement(
-    number: int, series: Series, size: Message, samples: list[float], calls: int, wrong: int
-) -> Measurement:
-    time_ns = median(samples)
-    algbw = size.bytes * series.concurrent * 1e9 / time_ns if size.bytes else None
-    factor = bus_factor(CollectiveKey(OPERATIONS[series.operator].operator, None, series.group_size))
-    return Measurement(
-        series=number,
-        bytes=size.bytes,
-        elements=size.elements,
-        samples_ns=samples,
-        calls=calls,
-        time_ns=time_ns,
-        interval_ns=median_interval(samples) if len(samples) >= FEWEST_RUNS else None,
-        algbw=algbw,
-        busbw=algbw * factor if algbw is not None and factor is not None else None,
-        wrong=wrong if size.bytes else None,
-    )

@@ -49,10 +49,6 @@ class Timer:
         slowest = max(self._ranks.all_gather(shortest))
         return max(1, min(_MOST_CALLS, -(-_SAMPLE_NS // max(slowest, 1))))
 
-    def samples_ns(self, action: Callable[[], None], repeats: int, calls: int) -> list[float]:
-        """Return the time of one call on this rank, in each repeat; called by all ranks."""
-        return [self.together_ns(action, calls) / calls for _ in range(repeats)]
-
     def slowest(self, samples: Sequence[float]) -> list[float]:
         """Return the largest of all ranks' values at each place; called by all ranks."""
         return [max(values) for values in zip(*self._ranks.all_gather(list(samples)), strict=True)]

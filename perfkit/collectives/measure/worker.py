@@ -22,16 +22,15 @@ from perfkit.collectives.config import CollectivesConfig
 from perfkit.collectives.findings import find_problems
 from perfkit.collectives.fits import fit_series
 from perfkit.collectives.measure.benchmark import Benchmark, plan_series
-from perfkit.collectives.measure.groups import Place, make_places
+from perfkit.collectives.measure.groups import make_places
 from perfkit.collectives.measure.overlap import OverlapTest
 from perfkit.collectives.measure.pairs import measure_pairs
-from perfkit.collectives.measure.progress import progress
 from perfkit.collectives.measure.timing import Timer
 from perfkit.errors import UsageError
-from perfkit.schema.collectives import CollectiveBenchmark, Measurement, Overlap, Series
+from perfkit.schema.collectives import CollectiveBenchmark, Overlap
 
-Finish = Callable[[CollectiveBenchmark], None]
-"""Called on rank 0 with the record, while the others wait."""
+Finish = Callable[[CollectiveBenchmark], CollectiveBenchmark]
+"""Called on rank 0 with the record, while the others wait; returns it with what it has added."""
 
 _FOLDER: Final = "perfkit-collectives"
 
@@ -58,11 +57,11 @@ def run_rank(config: CollectivesConfig, finish: Finish, debug: bool = False) -> 
         guard.folder, guard.current_activity = folder, lambda: ranks.current_activity
         watchdog = Watchdog(info.rank, ranks.all_gather(process_identity()), folder, temporary=True)
         record = _measure(config, ranks, topology, started)
-        ranks.run_on(ranks.rank == 0, lambda: finish(record))
+        finished = ranks.run_on(ranks.rank == 0, lambda: finish(record))
         watchdog.dismiss()
         if info.rank == 0:
             shutil.rmtree(folder, ignore_errors=True)
-    return record if info.rank == 0 else None
+    return finished
 
 
 def _check_same_options(config: CollectivesConfig, ranks: ProcessRankGroup) -> None:
@@ -97,8 +96,11 @@ def _measure(
     series = [one for _, one in planned]
     own = ranks.all_gather((topology.host, topology.device_name))
     hosts = [host for host, _ in own]
-    test = OverlapTest(ranks, timer, device, config.repeats) if config.overlap else None
-    measurements, overlaps = _measure_series(Benchmark(config, ranks, timer, test), ranks, planned)
+    benchmark = Benchmark(config, ranks, timer, planned)
+    measurements = benchmark.measure()
+    overlaps: list[Overlap] = []
+    if config.overlap:
+        overlaps = benchmark.measure_overlap(OverlapTest(ranks, timer, device, config.repeats), measurements)
     pairs = measure_pairs(ranks, timer, device, hosts, config.largest, config.repeats) if config.pairs else None
     kind = device.type
     record = CollectiveBenchmark(
@@ -122,21 +124,6 @@ def _measure(
         findings=[],
     )
     return msgspec.structs.replace(record, findings=find_problems(record))
-
-
-def _measure_series(
-    benchmark: Benchmark, ranks: ProcessRankGroup, planned: list[tuple[Place, Series]]
-) -> tuple[list[Measurement], list[Overlap]]:
-    total = sum(len(benchmark.sizes(series)) for _, series in planned)
-    measurements: list[Measurement] = []
-    overlaps: list[Overlap] = []
-    with progress(total, visible=ranks.rank == 0) as show:
-        for number, (place, series) in enumerate(planned):
-            for measurement, overlap in benchmark.measure(number, place, series):
-                measurements.append(measurement)
-                overlaps += [overlap] if overlap else []
-                show(len(measurements), ranks.current_activity)
-    return measurements, overlaps
 
 
 def _as_dict(config: CollectivesConfig) -> dict[str, Any]:

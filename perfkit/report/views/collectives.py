@@ -1,10 +1,12 @@
 """The document and charts of a `CollectiveBenchmark`."""
 
 from perfkit.report.charts.specs import Chart, PageCharts, bandwidths, matrix
+from perfkit.report.content.collectives.comparison import changes
 from perfkit.report.content.collectives.overlap import overlaps
 from perfkit.report.content.collectives.pairs import pair_tables
 from perfkit.report.content.collectives.series import by_size, describe, fits, rate
 from perfkit.report.content.document import Document, FindingLine, KeyValue, Section
+from perfkit.report.views.comparison import gates_table
 from perfkit.schema.collectives import CollectiveBenchmark, Measurement, PairTest, SeriesFit
 from perfkit.util.formatting import escape_unprintable, size
 
@@ -21,13 +23,21 @@ _NOTES = (
 def document(record: CollectiveBenchmark, top: int) -> Document:
     """Return the content of `record`; of the pairs of many ranks, the `top` slowest."""
     fitted = fits(record)
+    gates = record.comparison.gates if record.comparison else []
     section = Section(
         title=_title(record),
         headline=_headline(record),
         tone="error" if any(row.wrong for row in record.measurements) else "info",
         summary=[],
         key_values=_facts(record),
-        tables=[*by_size(record), *([fitted] if fitted else []), *overlaps(record), *pair_tables(record, top)],
+        tables=[
+            *by_size(record),
+            *([fitted] if fitted else []),
+            *overlaps(record),
+            *pair_tables(record, top),
+            *changes(record),
+            *([gates_table(gates)] if gates else []),
+        ],
         findings=[FindingLine(one.severity, escape_unprintable(one.message)) for one in record.findings],
     )
     return Document("perfkit collectives", [], [section], list(_NOTES) if record.measurements else [])
