@@ -1,10 +1,15 @@
 """Tables of a benchmark against an earlier one."""
 
 from itertools import groupby
+from typing import Final
 
 from perfkit.report.content.document import Cell, Column, Table
 from perfkit.schema.collectives import CollectiveBenchmark, CollectiveChange
 from perfkit.util.formatting import MISSING, duration, escape_unprintable, percent_change
+
+_REMARK: Final = (
+    "interval: of the ratio, over the repeats of two launches; how launches differ it does not cover (--assume-noise)"
+)
 
 
 def changes(record: CollectiveBenchmark) -> list[Table]:
@@ -21,7 +26,7 @@ def changes(record: CollectiveBenchmark) -> list[Table]:
     )
     where = escape_unprintable(record.comparison.path)
     return [
-        Table(f"{series}, against {where}", columns, [_row(change) for change in rows])
+        Table(f"{series}, against {where}", columns, [_row(change) for change in rows], _REMARK)
         for series, rows in groupby(record.comparison.changes, key=lambda change: change.series)
     ]
 

@@ -10,7 +10,7 @@ from perfkit.schema.collectives import Series
 from perfkit.schema.cross_rank import BandwidthShare, CrossRankSummary, MatchedCollectiveStat
 from perfkit.schema.run import RunReport
 from tests.support.reports.collective_builders import ALL_REDUCE, benchmark
-from tests.support.reports.report_builders import run_report
+from tests.support.reports.report_builders import make_run
 
 TIMES = {1000: [1e5], 4000: [4e5], 16000: [8e5]}
 BENCHMARK = benchmark(TIMES)
@@ -24,7 +24,7 @@ def row(**fields: Any) -> MatchedCollectiveStat:
 
 def run(*rows: MatchedCollectiveStat) -> RunReport:
     compared = CrossRankSummary(collectives=list(rows), rank_waits=[], matched=len(rows), unmatched=0, stragglers=[])
-    return replace(run_report(), cross_rank=compared, device_names=["processor"])
+    return replace(make_run(), cross_rank=compared, device_names=["processor"])
 
 
 def shares(*rows: MatchedCollectiveStat, measured: Any = BENCHMARK) -> list[BandwidthShare]:
