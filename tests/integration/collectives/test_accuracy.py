@@ -10,7 +10,7 @@ from perfkit.util.json_decoding import decode_json
 from tests.support.processes.launching import PYTHON, TORCHRUN, execute
 
 SIZES = (8, 4096, 2 << 20)
-TURNS = 3
+TURNS = 2
 
 
 def loop() -> dict[int, float]:

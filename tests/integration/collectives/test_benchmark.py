@@ -8,12 +8,14 @@ import pytest
 
 from perfkit.collectives.operations import OPERATIONS
 from perfkit.schema.collectives import CollectiveBenchmark
+from perfkit.storage.report_file import load_report
 from perfkit.util.json_decoding import decode_json
 from tests.support.processes.command import run_command
 from tests.support.processes.launching import (
     LIMIT_S,
     MPIEXEC,
     PYTHON,
+    TINY,
     TORCHRUN,
     environment,
     execute,
@@ -72,6 +74,28 @@ def test_the_groups_of_a_mesh_are_measured_alone_and_at_once(tmp_path: Path) -> 
     reduced = [(one.dimension, one.groups) for one in record.series if one.operator == "all_reduce"]
     assert reduced == [("dp", 1), ("dp", 2), ("tp", 1), ("tp", 2)]
     assert {one.group_size for one in record.series} == {2}
+
+
+@pytest.mark.slow
+def test_the_report_of_a_run_shows_the_share_of_the_measured_bandwidth(tmp_path: Path) -> None:
+    file, report = tmp_path / "net.json", tmp_path / "report.json"
+    measured = execute([*PYTHON, *ONE, "-n", "2", "--max-size", "2M", "-o", str(file)])
+    assert measured.returncode == 0, measured.stderr
+    trained = execute(
+        [*PYTHON, "run", *TINY["gpt"], "-n", "2", "--record-shapes", "--trace-dir", str(tmp_path / "run")]
+    )
+    assert trained.returncode == 0, trained.stderr
+    outputs = ["-o", str(report), "-o", str(tmp_path / "report.md")]
+    done = run_command("analyze", tmp_path / "run", "--collectives", file, *outputs)
+    assert done.returncode == 0, done.stderr
+    (run,) = load_report(report).runs
+    assert run.bandwidth_shares
+    for row in run.bandwidth_shares:
+        assert (row.operator, row.dimension, row.group_size) == ("all_reduce", "dp", 2)
+        assert row.share == pytest.approx(row.measured_ns / row.transfer_ns)
+        assert 0.01 < row.share < 100  # the same machine and the same sizes: not another unit
+    assert {"other_network_measured", "not_measured"}.isdisjoint(finding.code for finding in run.findings)
+    assert "Collectives against the measured bandwidth" in (tmp_path / "report.md").read_text()
 
 
 @pytest.mark.slow
