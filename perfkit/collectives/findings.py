@@ -8,14 +8,14 @@ from perfkit.report.content.collectives.series import describe
 from perfkit.schema.collectives import CollectiveBenchmark
 from perfkit.schema.common import Finding
 from perfkit.stats.bootstrap import FEWEST_RUNS
-from perfkit.util.formatting import size
+from perfkit.util.formatting import escape_unprintable, size
 
 _MOST_NAMED: Final = 3
 
 
 def find_problems(record: CollectiveBenchmark) -> list[Finding]:
     """Return the findings of a benchmark."""
-    return [*_wrong_results(record), *_few_repeats(record), *_slow_links(record)]
+    return [*_wrong_results(record), *_few_repeats(record), *_shared_cores(record), *_slow_links(record)]
 
 
 def _wrong_results(record: CollectiveBenchmark) -> Iterator[Finding]:
@@ -35,6 +35,19 @@ def _few_repeats(record: CollectiveBenchmark) -> Iterator[Finding]:
     if repeats < FEWEST_RUNS:
         message = f"{repeats} repeats do not show how much times vary: use --repeats {FEWEST_RUNS} or more"
         yield Finding(code="too_few_repeats", severity="info", message=message)
+
+
+def _shared_cores(record: CollectiveBenchmark) -> Iterator[Finding]:
+    if record.device != "cpu":
+        return
+    for host, cores in dict(zip(record.hosts, record.cores, strict=True)).items():
+        ranks = record.hosts.count(host)
+        if cores is not None and ranks > cores:
+            message = (
+                f"the {ranks} ranks on {escape_unprintable(host)} share {cores} core{'s' if cores > 1 else ''}: times "
+                "include waiting for a core"
+            )
+            yield Finding(code="oversubscribed", severity="warning", message=message)
 
 
 def _slow_links(record: CollectiveBenchmark) -> Iterator[Finding]:

@@ -157,6 +157,8 @@ class CollectiveBenchmark(NotebookDisplay, Struct, frozen=True, kw_only=True):
     launcher: str
     hosts: list[str]
     """Host of each rank."""
+    cores: list[int | None]
+    """Cores that the ranks of its host may run on, of each rank; None if unknown."""
     device: str
     """Kind of device: cpu, cuda, xpu."""
     device_names: list[str]

@@ -5,6 +5,7 @@ in `send_recv_pairs`) has a call that does nothing.
 """
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -82,19 +83,22 @@ class _Buffers:
     def __init__(self, member: Member, dtype: torch.dtype, *, summed: bool) -> None:
         self._member, self._dtype, self._summed = member, dtype, summed
 
+    @cached_property
+    def _periods(self) -> Tensor:
+        """One period of every member's values; needed only to check results."""
+        return values_of_ranks(self._member.size, self._dtype, summed=self._summed)
+
     def empty(self, elements: int) -> Tensor:
         return torch.zeros(elements, dtype=self._dtype, device=self._member.device)
 
     def values(self, elements: int, place: int | None = None, first: int = 0) -> Tensor:
         """Return the message of a member, from its element `first` on; of this one by default."""
-        rows = values_of_ranks(self._member.size, self._dtype, summed=self._summed)
         own = self._member.place if place is None else place
-        return message(rows[own], elements, self._dtype, self._member.device, first)
+        return message(self._periods[own], elements, self._dtype, self._member.device, first)
 
     def sums(self, elements: int, first: int = 0) -> Tensor:
         """Return the sum of all members' messages, from its element `first` on."""
-        rows = values_of_ranks(self._member.size, self._dtype, summed=True)
-        return message(rows.sum(0), elements, self._dtype, self._member.device, first)
+        return message(self._periods.sum(0), elements, self._dtype, self._member.device, first)
 
     def parts(self, per_rank: int) -> Tensor:
         """Return all members' messages, one after the other."""

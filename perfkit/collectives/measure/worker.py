@@ -94,8 +94,8 @@ def _measure(
     timer = Timer(ranks, device)
     planned = plan_series(config, places)
     series = [one for _, one in planned]
-    own = ranks.all_gather((topology.host, topology.device_name))
-    hosts = [host for host, _ in own]
+    own = ranks.all_gather((topology.host, topology.device_name, topology.node_cores))
+    hosts, names, cores = ([*column] for column in zip(*own, strict=True))
     benchmark = Benchmark(config, ranks, timer, planned)
     measurements = benchmark.measure()
     overlaps: list[Overlap] = []
@@ -109,8 +109,9 @@ def _measure(
         world_size=ranks.world_size,
         launcher=topology.world.launcher,
         hosts=hosts,
+        cores=cores,
         device=kind,
-        device_names=sorted({name for _, name in own}),
+        device_names=sorted(set(names)),
         backend=topology.backend or "",
         threads=topology.threads,
         versions=versions((), kind),

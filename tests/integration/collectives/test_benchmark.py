@@ -32,7 +32,7 @@ def benchmark(path: Path) -> CollectiveBenchmark:
 
 def check(record: CollectiveBenchmark, ranks: int) -> None:
     assert record.world_size == len(record.hosts) == ranks
-    assert record.findings == []
+    assert {finding.code for finding in record.findings} <= {"oversubscribed"}
     assert [row.wrong for row in record.measurements if row.bytes] == [0] * sum(
         row.bytes > 0 for row in record.measurements
     )
@@ -141,7 +141,7 @@ def test_a_wrong_result_is_counted_and_fails(tmp_path: Path) -> None:
     assert done.returncode == 1
     record = benchmark(tmp_path / "net.json")
     assert {row.elements: row.wrong for row in record.measurements} == {2: 0, 16: 0, 128: 0, 1024: 1}
-    assert [finding.code for finding in record.findings] == ["wrong_results"]
+    assert "wrong_results" in [finding.code for finding in record.findings]
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("perfkit: error: ")]
     assert "4.10 kB: 1 of its elements" in line
     assert "all results are right" not in " ".join(done.stdout.split())

@@ -99,4 +99,5 @@ def test_a_pair_on_a_slow_cable_is_named_and_none_without_it(hosts: Hosts, slow:
     assert len(record["pairs"]["pairs"]) == 3
     named = [(link["kind"], link["ranks"]) for link in record["pairs"]["slow"] if link["measure"] == "bandwidth"]
     assert named == ([("pair", list(SLOW))] if slow else [])
-    assert [finding["code"] for finding in record["findings"] if slow] == ["slow_link"] * len(record["pairs"]["slow"])
+    codes = [finding["code"] for finding in record["findings"]]
+    assert codes.count("slow_link") == len(record["pairs"]["slow"])

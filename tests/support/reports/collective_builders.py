@@ -37,6 +37,7 @@ def benchmark(
         world_size=2,
         launcher="perfkit",
         hosts=["host", "host"],
+        cores=[2, 2],
         device="cpu",
         device_names=["processor"],
         backend="gloo",

@@ -30,7 +30,7 @@ def with_pairs(ranks: int, *slow: SlowLink) -> CollectiveBenchmark:
         latency_noise=0.02,
         bandwidth_noise=0.01,
     )
-    record = benchmark({}, world_size=ranks, hosts=["host"] * ranks, pairs=test)
+    record = benchmark({}, world_size=ranks, hosts=["host"] * ranks, cores=[None] * ranks, pairs=test)
     return replace(record, findings=find_problems(record))
 
 
@@ -86,6 +86,15 @@ def test_what_is_slow_is_a_finding_that_names_it() -> None:
 def test_few_repeats_are_a_finding() -> None:
     assert [one.code for one in find_problems(benchmark({8: [1e5, 1e5]}))] == ["too_few_repeats"]
     assert find_problems(RECORD) == []
+
+
+def test_more_ranks_than_cores_are_a_finding_on_a_cpu() -> None:
+    shared = replace(RECORD, cores=[1, 1])
+    (finding,) = find_problems(shared)
+    assert finding.message == "the 2 ranks on host share 1 core: times include waiting for a core"
+    assert find_problems(replace(shared, hosts=["a", "b"])) == []
+    assert find_problems(replace(shared, cores=[None, None])) == []
+    assert find_problems(replace(shared, device="cuda")) == []
 
 
 @pytest.mark.parametrize("name", ["rich", "markdown", "csv", "html", "json"])
