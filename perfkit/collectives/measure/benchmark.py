@@ -174,5 +174,6 @@ def _sizes(config: CollectivesConfig, series: Series) -> list[Message]:
 
 def _run(calls: Sequence[Call]) -> None:
     """Issue all calls, then wait for all."""
-    for work in [work for call in calls for work in call.issue()]:
+    works = calls[0].issue() if len(calls) == 1 else [work for call in calls for work in call.issue()]
+    for work in works:
         work.wait()

@@ -1,6 +1,8 @@
-"""One rank of a loop of all-reduces as one writes it by hand: prints the time of each size on rank 0, as JSON.
+"""One rank that times all-reduces by a loop as one writes it by hand and by the benchmark, in turns.
 
-Usage, under torchrun: python -m tests.support.processes.hand_written_loop BYTES …
+Rank 0 prints the times in ns by size, as JSON: a pair of the loop's and the benchmark's in each turn.
+
+Usage, under torchrun: python -m tests.support.processes.hand_written_loop TURNS BYTES …
 """
 
 import json
@@ -10,28 +12,46 @@ import time
 import torch
 import torch.distributed as dist
 
-SAMPLES = 10
+from perfkit.capture.distributed.process_group import locate, process_group
+from perfkit.collectives.config import CollectivesConfig
+from perfkit.collectives.measure.benchmark import Benchmark, plan_series
+from perfkit.collectives.measure.groups import make_places
+from perfkit.collectives.measure.timing import Timer
 
 
-def measure(size: int) -> list[float]:
-    """Return the time of one all-reduce in ns, in each sample."""
+def by_hand(size: int) -> float:
+    """Return the time of one all-reduce on the slowest rank."""
     tensor = torch.zeros(size // 4)
-    calls = 50 if size < 1 << 20 else 3
+    calls = 20 if size < 1 << 20 else 3
     dist.all_reduce(tensor)
-    found = []
-    for _ in range(SAMPLES):
-        dist.barrier()
-        begin = time.perf_counter_ns()
-        for _ in range(calls):
-            dist.all_reduce(tensor)
-        found.append((time.perf_counter_ns() - begin) / calls)
-    return found
+    dist.barrier()
+    begin = time.perf_counter_ns()
+    for _ in range(calls):
+        dist.all_reduce(tensor)
+    taken = torch.tensor((time.perf_counter_ns() - begin) / calls, dtype=torch.float64)
+    dist.all_reduce(taken, dist.ReduceOp.MAX)
+    return float(taken)
+
+
+def main() -> None:
+    turns, *sizes = map(int, sys.argv[1:])
+    info, mpi = locate()
+    configs = {
+        size: CollectivesConfig(operators="all_reduce", min_size=f"{size}", max_size=f"{size}", repeats=1, threads=1)
+        for size in sizes
+    }
+    with process_group(configs[sizes[0]].run_config, info, mpi) as (ranks, topology):
+        device = torch.device(topology.device)
+        timer = Timer(ranks, device)
+        places = make_places(None, ranks.rank, ranks.world_size, device, configs[sizes[0]].run_config.timeout_delta)
+        times: dict[int, list[tuple[float, float]]] = {size: [] for size in sizes}
+        for _ in range(turns):
+            for size, config in configs.items():
+                (measured,) = Benchmark(config, ranks, timer, plan_series(config, places)).measure()
+                times[size].append((by_hand(size), measured.time_ns))
+        if ranks.rank == 0:
+            print(json.dumps(times))
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo")
-    times = {size: measure(size) for size in map(int, sys.argv[1:])}
-    if dist.get_rank() == 0:
-        print(json.dumps(times))
-    dist.destroy_process_group()
+    main()
