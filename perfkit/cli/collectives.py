@@ -17,7 +17,6 @@ from perfkit.cli.config_options import Layer, command, options, resolve
 from perfkit.cli.launched import leave_error_to_rank_0
 from perfkit.cli.output import STDOUT, format_check, write_files
 from perfkit.collectives.config import CollectivesConfig
-from perfkit.comparison.gates import Gate, parse_gate
 from perfkit.errors import RunError, UsageError
 from perfkit.report import DEFAULT_TOP, Reporter, builtin_suffixes, format_names, reporter, reporter_for
 from perfkit.schema.collectives import CollectiveBenchmark
@@ -26,6 +25,7 @@ from perfkit.util.sigint import exit_on_sigint
 
 if TYPE_CHECKING:
     from perfkit.cli import Call
+    from perfkit.comparison.gates import Gate
 
 _HELP: Final = """Measure collectives as torch issues them: time, bandwidth and correct results by size.
 
@@ -125,7 +125,7 @@ class _Reporting(NamedTuple):
 
     files: list[tuple[Path, Reporter]]
     compare: Path | None
-    gates: list[Gate]
+    gates: "list[Gate]"
     assumed_noise: float | None
 
     def finish(self, record: CollectiveBenchmark) -> CollectiveBenchmark:
@@ -184,6 +184,8 @@ def _reporting(given: dict[str, Any]) -> _Reporting:
     """
     files = [(path, reporter_for(CollectiveBenchmark, path)) for path in given.pop("output", None) or []]
     files.append((STDOUT, reporter(CollectiveBenchmark, given.pop("format", "rich"))))
+    from perfkit.comparison.gates import parse_gate  # numpy: not for `--help`
+
     earlier = given.pop("compare", None)
     gates = [parse_gate(text) for text in given.pop("fail_on", None) or []]
     noise = noise_fraction(given.pop("assume_noise", None))

@@ -1,6 +1,6 @@
 """What must be known before a benchmark's numbers are trusted."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from perfkit.report.content.collectives.pairs import slow_sentence
@@ -16,6 +16,18 @@ _MOST_NAMED: Final = 3
 def find_problems(record: CollectiveBenchmark) -> list[Finding]:
     """Return the findings of a benchmark."""
     return [*_wrong_results(record), *_few_repeats(record), *_shared_cores(record), *_slow_links(record)]
+
+
+def unsupported_series(record: CollectiveBenchmark, problems: Mapping[int, str]) -> Iterator[Finding]:
+    """Yield a finding per series that was not measured because the backend does not support it.
+
+    Args:
+        record: The benchmark.
+        problems: The backend's errors, by number of the series.
+    """
+    for number, problem in problems.items():
+        what = f"{describe(record.series[number])} is not supported by {record.backend}"
+        yield Finding(code="unsupported_collective", severity="warning", message=f"{what} and was left out: {problem}")
 
 
 def _wrong_results(record: CollectiveBenchmark) -> Iterator[Finding]:

@@ -74,6 +74,7 @@ FINDING_CODES: Final[Mapping[str, str]] = {
     "run_excluded": "The run cannot be part of a history and was excluded.",
     # Benchmark of collectives
     "wrong_results": "Collectives returned wrong results.",
+    "unsupported_collective": "The backend does not support a collective, which was not measured.",
     "slow_link": "Messages of a pair of ranks, a rank or a host take longer than comparable ones, beyond noise.",
     "other_network_measured": "A run is compared with collectives measured on another backend or device.",
     "not_measured": "The measured collectives contain none of the run's.",

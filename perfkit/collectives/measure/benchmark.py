@@ -1,12 +1,15 @@
 """Measure every operator at every size: check the result, then time it."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from statistics import median
+from typing import Final
 
 import torch
 
 from perfkit.analysis.cross_rank.bandwidth import bus_factor
 from perfkit.analysis.per_rank.communication.collective_metadata import CollectiveKey
+from perfkit.capture.distributed.process_group import first_line
 from perfkit.capture.distributed.rank_group import ProcessRankGroup
 from perfkit.collectives.config import OVERLAP_FROM_BYTES, CollectivesConfig, in_place_forms
 from perfkit.collectives.measure.calls import Call, build_call
@@ -42,6 +45,10 @@ def plan_series(config: CollectivesConfig, places: Sequence[Place]) -> list[tupl
         for dtype in (config.dtypes[:1] if name == SIZELESS else config.dtypes)
         for in_place in in_place_forms(name, config.place)
     ]
+
+
+_UNSUPPORTED: Final = re.compile(r"not (yet )?(support|implement)|unsupported|invalid scalar type", re.IGNORECASE)
+"""In what backends raise, on every rank and before they communicate, for an operator or type that they lack."""
 
 
 class _Cell:
@@ -105,6 +112,8 @@ class Benchmark:
         self, config: CollectivesConfig, ranks: ProcessRankGroup, timer: Timer, planned: list[tuple[Place, Series]]
     ) -> None:
         self._config, self._ranks, self._timer = config, ranks, timer
+        self.unsupported: dict[int, str] = {}
+        """Series that the backend does not support, by number, with its error."""
         self._cells = [
             _Cell(number, place, series, size)
             for number, (place, series) in enumerate(planned)
@@ -112,7 +121,7 @@ class Benchmark:
         ]
 
     def measure(self) -> list[Measurement]:
-        """Measure every series at every size."""
+        """Measure every series at every size, without those that the backend does not support (`unsupported`)."""
         total = len(self._cells) * self._config.repeats
         with progress(total, visible=self._ranks.rank == 0) as show:
             for done in range(total):
@@ -120,6 +129,7 @@ class Benchmark:
                 self._ranks.current_activity = cell.activity
                 self._add_sample(cell)
                 show(done + 1, cell.activity)
+        self._cells = [cell for cell in self._cells if cell.number not in self.unsupported]
         slowest = self._timer.slowest([ns for cell in self._cells for ns in cell.samples_ns])
         repeats = self._config.repeats
         return [
@@ -142,16 +152,33 @@ class Benchmark:
         return found
 
     def _add_sample(self, cell: _Cell) -> None:
+        if cell.number in self.unsupported:
+            return
         calls = cell.build()
 
         def action() -> None:
             _run(calls)
 
         if not cell.calls_per_sample:
+            problem = self._find_unsupported(action)
+            if problem is not None:
+                self.unsupported[cell.number] = problem
+                return
             cell.wrong = self._count_wrong(calls)
             cell.calls_per_sample = self._timer.calls_per_sample(action)
         self._timer.together_ns(action, self._config.warmup)
         cell.samples_ns.append(self._timer.together_ns(action, cell.calls_per_sample) / cell.calls_per_sample)
+
+    def _find_unsupported(self, action: Callable[[], None]) -> str | None:
+        """Run the calls for the first time; return the error of a backend that does not support them, on any rank."""
+        problem = None
+        try:
+            self._timer.together_ns(action)
+        except RuntimeError as error:
+            if not _UNSUPPORTED.search(str(error)):
+                raise
+            problem = first_line(error)
+        return next((one for one in self._ranks.all_gather(problem) if one is not None), None)
 
     def _count_wrong(self, calls: Sequence[Call]) -> int:
         """Run every call once on values that show errors; return the wrong elements of all ranks."""

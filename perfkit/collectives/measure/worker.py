@@ -19,7 +19,7 @@ from perfkit.capture.lifecycle.parent_watch import exit_with_parent
 from perfkit.capture.lifecycle.watchdog import Watchdog, process_identity
 from perfkit.capture.recording.manifest_writer import RunDescription, open_run, versions
 from perfkit.collectives.config import CollectivesConfig
-from perfkit.collectives.findings import find_problems
+from perfkit.collectives.findings import find_problems, unsupported_series
 from perfkit.collectives.fits import fit_series
 from perfkit.collectives.measure.benchmark import Benchmark, plan_series
 from perfkit.collectives.measure.groups import make_places
@@ -124,7 +124,8 @@ def _measure(
         pairs=pairs,
         findings=[],
     )
-    return msgspec.structs.replace(record, findings=find_problems(record))
+    findings = [*find_problems(record), *unsupported_series(record, benchmark.unsupported)]
+    return msgspec.structs.replace(record, findings=findings)
 
 
 def _as_dict(config: CollectivesConfig) -> dict[str, Any]:

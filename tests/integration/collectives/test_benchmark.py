@@ -135,13 +135,16 @@ def as_slurm(file: Path, folder: Path) -> CollectiveBenchmark:
 
 @needs_mpiexec
 @pytest.mark.slow
-def test_a_wrong_result_is_counted_and_fails(tmp_path: Path) -> None:
+def test_a_wrong_result_is_counted_and_fails_and_what_is_not_supported_is_left_out(tmp_path: Path) -> None:
     command = [*MPIEXEC, sys.executable, "-m", "tests.support.processes.damaged_collective"]
-    done = execute([*command, *ONE, "-o", str(tmp_path / "net.json")])
+    done = execute([*command, *SMALL, "--operators", "reduce,all_reduce", "-o", str(tmp_path / "net.json")])
     assert done.returncode == 1
     record = benchmark(tmp_path / "net.json")
     assert {row.elements: row.wrong for row in record.measurements} == {2: 0, 16: 0, 128: 0, 1024: 1}
-    assert "wrong_results" in [finding.code for finding in record.findings]
+    found = {finding.code: finding.message for finding in record.findings}
+    assert "wrong_results" in found
+    assert found["unsupported_collective"].endswith("and was left out: ProcessGroup does not support reduce")
+    assert {record.series[row.series].operator for row in record.measurements} == {"all_reduce"}
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("perfkit: error: ")]
     assert "4.10 kB: 1 of its elements" in line
     assert "all results are right" not in " ".join(done.stdout.split())

@@ -1,4 +1,4 @@
-"""Run perfkit on one rank, where an all-reduce of 1,024 elements returns one wrong element.
+"""Run perfkit on one rank, where an all-reduce of 1,024 elements returns one wrong element and reduce is unsupported.
 
 Usage: python -m tests.support.processes.damaged_collective PERFKIT-ARGUMENTS
 """
@@ -30,6 +30,10 @@ def damaged(tensor: Any, *args: Any, **options: Any) -> Any:
     return _Damaging(work, tensor) if tensor.numel() == SIZE and dist.get_rank() == 1 else work
 
 
+def unsupported(*args: Any, **options: Any) -> Any:
+    raise RuntimeError("ProcessGroup does not support reduce\n  in some file")
+
+
 if __name__ == "__main__":
-    dist.all_reduce = damaged
+    dist.all_reduce, dist.reduce = damaged, unsupported
     sys.exit(main(sys.argv[1:]))
