@@ -32,7 +32,8 @@ class Row(NamedTuple):
 
 
 COMMANDS: Final[dict[str, Row]] = {
-    "run": Row("perfkit.cli.run:app", "Train a workload or run a script, and record one trace per rank."),
+    "run": Row("perfkit.cli.run:app", "Train a workload or run a script; record one trace per rank."),
+    "collectives": Row("perfkit.cli.collectives:app", "Measure collectives by size; find slow pairs of ranks."),
     "sweep": Row("perfkit.cli.sweep:app", "Run a set of runs: world sizes, sources and options."),
     "plan": Row("perfkit.cli.plan:app", "Show what fits, how long a step takes and what it costs, before a run."),
     "analyze": Row("perfkit.cli.analyze:app", "Show where the time of each step went."),

@@ -116,6 +116,13 @@ def analyze(
             help="Compare with the breakdown of another tool (`hta` needs the extra `hta`).",
         ),
     ] = None,
+    collectives: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="File of `perfkit collectives -o FILE.json`: show the share of its bandwidths that the runs reached.",
+        ),
+    ] = None,
     no_cache: Annotated[
         bool,
         typer.Option(
@@ -163,6 +170,7 @@ def analyze(
             progress=progress,
             by=[option.removeprefix("--").replace("-", "_") for option in by or []],
             forecast=sizes,
+            collectives=collectives,
         )
     if cross_check:
         report = replace(report, runs=[with_cross_check(run, cross_check) for run in report.runs])

@@ -1,6 +1,7 @@
 """`perfkit compare`: reports what changed between two runs or sets of repeats; gates for continuous integration."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +11,7 @@ from perfkit.cli.output import STDOUT, format_check, write_files
 from perfkit.cli.typer_app import App
 from perfkit.errors import GateError, UndecidedGateError, UsageError
 from perfkit.report import DEFAULT_TOP, builtin_suffixes, format_names, reporter, reporter_for
-from perfkit.schema.comparison import Comparison
+from perfkit.schema.comparison import Comparison, GateResult
 
 app = App()
 
@@ -82,7 +83,7 @@ def compare(
     perfkit compare traces/old traces/new --fail-on 'step_time > +5%' -o gates.xml
     perfkit compare traces/old traces/new -f markdown >> "$GITHUB_STEP_SUMMARY"
     """  # noqa: D301  \b marks a paragraph that keeps its lines
-    noise = _noise(assume_noise)
+    noise = noise_fraction(assume_noise)
     files = [(path, reporter_for(Comparison, path)) for path in output or []]
     files.append((STDOUT, reporter(Comparison, name)))
     # Imported late, so that `--help` and usage errors do not wait for numpy.
@@ -100,11 +101,15 @@ def compare(
     )
     write_files(comparison, files, top)
     sys.stdout.flush()
-    _raise_unless_passed(comparison)
+    raise_unless_passed(comparison.gates)
 
 
-def _noise(text: str | None) -> float | None:
-    """Return the fraction that a percentage stands for."""
+def noise_fraction(text: str | None) -> float | None:
+    """Return the fraction that a percentage stands for.
+
+    Raises:
+        UsageError: It is not a percentage.
+    """
     if text is None:
         return None
     number = text.strip().removesuffix("%").strip()
@@ -113,10 +118,15 @@ def _noise(text: str | None) -> float | None:
     return float(number) / 100
 
 
-def _raise_unless_passed(comparison: Comparison) -> None:
-    """Raise unless every gate was passed."""
+def raise_unless_passed(results: Sequence[GateResult]) -> None:
+    """Raise unless every gate was passed.
+
+    Raises:
+        GateError: A condition holds.
+        UndecidedGateError: None holds, and one could not be evaluated.
+    """
     for state, error in (("failed", GateError), ("not_evaluated", UndecidedGateError)):
-        gates = [gate for gate in comparison.gates if gate.state == state]
+        gates = [gate for gate in results if gate.state == state]
         if gates:
             what = "; ".join(f"{gate.expression}: {gate.message}" for gate in gates)
             raise error(f"gate {state.replace('_', ' ')}: {what}")

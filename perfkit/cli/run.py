@@ -3,8 +3,6 @@
 The names of the workloads are listed without importing any. torch is imported by ranks only.
 """
 
-import os
-import time
 from functools import partial
 from inspect import Parameter
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -13,15 +11,15 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from perfkit.capture.distributed.launcher_env import FAILURE_GRACE_S, detect_rank, needs_mpi
 from perfkit.capture.lifecycle.local_launch import is_child, launch, refuse_inside_launcher
 from perfkit.capture.script.module_run import ModuleName
 from perfkit.cli import script
+from perfkit.cli.launched import leave_error_to_rank_0
 from perfkit.cli.run_end import print_end
 from perfkit.cli.run_options import application, check_packages, load_workload, make_job
 from perfkit.cli.script import is_script, module_in, split, with_hint
 from perfkit.cli.typer_app import App
-from perfkit.errors import LaunchEnvironmentError, UsageError
+from perfkit.errors import UsageError
 from perfkit.util.sigint import exit_on_sigint
 from workloads import WORKLOADS
 
@@ -106,7 +104,7 @@ class Workloads(TyperGroup):
             return super().invoke(ctx)
         except (typer.TyperException, UsageError) as error:
             if error.exit_code == EXIT_USAGE:
-                _leave_error_to_rank_0()
+                leave_error_to_rank_0()
             if isinstance(error, typer.TyperException) and self._script is not None:
                 clearer = with_hint(error, self._script)
                 if clearer is not None:
@@ -144,15 +142,3 @@ def _start(workload: "WorkloadType", call: "Call", given: dict[str, Any]) -> Non
         refuse_inside_launcher()
         job.run.check_world(ranks)
         launch(call.arguments, ranks)
-
-
-def _leave_error_to_rank_0() -> None:
-    """End every other rank: all have the same command line, so rank 0 reports its error."""
-    if is_child() or needs_mpi(os.environ) or "RANK" in os.environ:
-        try:
-            rank = detect_rank(os.environ).rank
-        except LaunchEnvironmentError:
-            return
-        if rank > 0:
-            time.sleep(FAILURE_GRACE_S)  # a launcher may kill rank 0 as soon as this one has ended
-            raise SystemExit(EXIT_USAGE)

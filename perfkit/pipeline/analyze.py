@@ -9,6 +9,7 @@ from typing import Final
 
 from perfkit._version import __version__
 from perfkit.accelerators import accelerators
+from perfkit.analysis.cross_rank.measured_bandwidth import with_bandwidth_shares
 from perfkit.analysis.per_rank.summary import check_step_marker
 from perfkit.analysis.per_run.jobs import Job, split_jobs
 from perfkit.analysis.per_run.manifest_checks import missing_sweep_points
@@ -26,6 +27,7 @@ from perfkit.schema.manifest import RunManifest
 from perfkit.schema.report import Report
 from perfkit.schema.run import RunReport
 from perfkit.storage import cache as results
+from perfkit.storage.collectives_file import load_collectives
 from perfkit.storage.discovery import RunLocation, find_runs
 from perfkit.storage.kernel_rules_file import KernelRules, load_kernel_rules
 from perfkit.storage.run_folder import read_manifest, read_sweep
@@ -51,6 +53,7 @@ def analyze(
     progress: Progress | None = None,
     by: Sequence[str] = (),
     forecast: Sequence[int] = (),
+    collectives: str | Path | None = None,
 ) -> Report:
     """Analyse traces, run folders, or folders of them.
 
@@ -71,6 +74,7 @@ def analyze(
         progress: called with the bytes of finished traces, and of all.
         by: options, such as `source` or `compile`, by which to compare runs that differ in nothing else.
         forecast: world sizes to forecast the throughput for, from runs of at least four.
+        collectives: file of `perfkit collectives -o FILE.json`, to compare the runs' collectives with.
 
     Returns:
         One report per run, see `perfkit.schema.report.Report`; `report.tables()` returns its tables as DataFrames.
@@ -79,6 +83,7 @@ def analyze(
         TraceError: a path has no trace, or none of the traces can be read; with `strict`, if any cannot, or is damaged.
         UsageError: `step_marker` is not a regular expression, `kernel_rules` are invalid, options are incompatible, or
             no runs fit `by` or `forecast`.
+        StoreError: `collectives` cannot be read.
         LaunchEnvironmentError: the executor is not available.
         SystemExit: with `mpi`, on all ranks but 0, when all work is done.
     """
@@ -86,6 +91,7 @@ def analyze(
     if not given:
         raise UsageError("nothing to analyse: give a trace, a run folder, or a folder of them")
     check_step_marker(step_marker)
+    benchmark = None if collectives is None else load_collectives(collectives)
     rules = load_kernel_rules(kernel_rules)
     accelerators()  # warns, once, of plug-ins that cannot be loaded: workers are silent
     executor_options = ExecutorOptions(workers, scheduler)
@@ -108,6 +114,8 @@ def analyze(
     relevant = [run for run in runs if run.ranks or run.state or _codes(run) - _NOT_A_RUN]
     if not any(map(_is_informative, relevant)):
         raise TraceError(_no_data_message(runs))
+    if benchmark is not None:
+        relevant = [with_bandwidth_shares(run, benchmark) for run in relevant]
     multi_run = scaling(relevant, by, forecast)
     insights = find_insights(relevant, multi_run)
     return Report(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from perfkit.errors import PerfkitError, PluginError, UsageError
 from perfkit.plugins import Registry
+from perfkit.schema.collectives import CollectiveBenchmark
 from perfkit.schema.comparison import Comparison
 from perfkit.schema.external_tool import ExternalTable
 from perfkit.schema.history import History
@@ -31,7 +32,7 @@ class Reporter(Protocol):
 
     @property
     def record(self) -> type:
-        """Record type that `write` takes: `Report`, `Comparison`, `History`, `ExternalTable` or `Plan`."""
+        """Record type that `write` takes, a key of `FORMATS`: `Report`, `Comparison`, `History` and others."""
 
     @property
     def suffixes(self) -> tuple[str, ...]:
@@ -116,6 +117,13 @@ FORMATS: Final[dict[type, dict[str, BuiltinReporter]]] = {
         "markdown": BuiltinReporter(Plan, _MARKDOWN, (".md", ".markdown")),
         "json": BuiltinReporter(Plan, _JSON, (".json",)),
     },
+    CollectiveBenchmark: {
+        "rich": BuiltinReporter(CollectiveBenchmark, _CONSOLE, (".txt",)),
+        "json": BuiltinReporter(CollectiveBenchmark, _JSON, (".json",)),
+        "markdown": BuiltinReporter(CollectiveBenchmark, _MARKDOWN, (".md", ".markdown")),
+        "csv": BuiltinReporter(CollectiveBenchmark, f"{_CSV}:write_measurements", (".csv",)),
+        "html": BuiltinReporter(CollectiveBenchmark, _HTML, (".html",)),
+    },
 }
 """Record type to format name to reporter."""
 
@@ -126,6 +134,7 @@ DOCUMENTS: Final[dict[type, str]] = {
     History: "views.history:document",
     ExternalTable: "views.external_tool:document",
     Plan: "views.plan:document",
+    CollectiveBenchmark: "views.collectives:document",
 }
 """Record type to `function(record, top) -> Document`: what the console, markdown, HTML and notebook renderers draw."""
 
@@ -133,6 +142,7 @@ CHARTS: Final[dict[type, str]] = {
     Report: "charts.run:page_charts",
     Comparison: "views.comparison:page_charts",
     History: "views.history:page_charts",
+    CollectiveBenchmark: "views.collectives:page_charts",
 }
 """Record type to `function(record) -> PageCharts`: the charts of its HTML page."""
 
@@ -142,7 +152,7 @@ def _find_problem(_name: str, candidate: Any) -> str | None:
     if isinstance(candidate, type):
         return "is a class: the entry point must be an instance of it"
     if getattr(candidate, "record", None) not in FORMATS:
-        return "has no `record` that is Report, Comparison, History, ExternalTable or Plan"
+        return "has no `record` that is Report, Comparison, History, ExternalTable, CollectiveBenchmark or Plan"
     if not isinstance(getattr(candidate, "suffixes", None), tuple):
         return "has no tuple of `suffixes`"
     if not isinstance(getattr(candidate, "binary", None), bool):

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from perfkit.schema.collectives import COLLECTIVES_VERSION, CollectiveBenchmark
 from perfkit.schema.comparison import COMPARISON_VERSION, Comparison
 from perfkit.schema.external_tool import EXTERNAL_TABLE_VERSION, ExternalTable
 from perfkit.schema.history import HISTORY_VERSION, History
@@ -19,6 +20,7 @@ RECORDS = {
     "report": (Report, REPORT_VERSION, "output of `perfkit analyze -f json`"),
     "comparison": (Comparison, COMPARISON_VERSION, "output of `perfkit compare -f json`"),
     "history": (History, HISTORY_VERSION, "output of `perfkit history -f json`"),
+    "collectives": (CollectiveBenchmark, COLLECTIVES_VERSION, "output of `perfkit collectives -o FILE.json`"),
     "hta": (ExternalTable, EXTERNAL_TABLE_VERSION, "output of `perfkit hta -o FILE.json`"),
     "plan": (Plan, PLAN_VERSION, "output of `perfkit plan -f json`"),
     "sweep": (Sweep, SWEEP_VERSION, "sweep.json in the folder of a `perfkit sweep`"),

@@ -119,6 +119,23 @@ class BandwidthFit(Struct, frozen=True, kw_only=True):
     """Why there is no fit."""
 
 
+class BandwidthShare(Struct, frozen=True, kw_only=True):
+    """Matched collectives of a run against the same in a benchmark (`perfkit analyze --collectives`)."""
+
+    operator: str
+    dimension: str | None
+    group_size: int | None
+    bytes: int
+    dtype: str | None
+    count: int
+    transfer_ns: float
+    """As in `MatchedCollectiveStat`."""
+    measured_ns: float
+    """Time in the benchmark, interpolated between two measured sizes."""
+    share: float
+    """`measured_ns` / `transfer_ns`: share of the measured bandwidth that the run reached."""
+
+
 class CrossRankSummary(Struct, frozen=True, kw_only=True):
     """Result of the cross-rank analysis (metrics.md section 5)."""
 

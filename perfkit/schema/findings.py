@@ -76,6 +76,12 @@ FINDING_CODES: Final[Mapping[str, str]] = {
     "devices_differ": "The runs used different devices.",
     "versions_differ": "The runs used different package versions.",
     "run_excluded": "The run cannot be part of a history and was excluded.",
+    # Benchmark of collectives
+    "wrong_results": "Collectives returned wrong results.",
+    "unsupported_collective": "The backend does not support a collective, which was not measured.",
+    "slow_link": "Messages of a pair of ranks, a rank or a host take longer than comparable ones, beyond noise.",
+    "other_network_measured": "A run is compared with collectives measured on another backend or device.",
+    "not_measured": "The measured collectives contain none of the run's.",
     # Extensions
     "cross_check_failed": "The cross-check with another tool failed.",
     "insight_rule_failed": "An insight rule of a plug-in failed; its insights are left out.",

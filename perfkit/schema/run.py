@@ -5,7 +5,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from perfkit.schema.common import Category, Finding
-from perfkit.schema.cross_rank import CrossRankSummary
+from perfkit.schema.cross_rank import BandwidthShare, CrossRankSummary
 from perfkit.schema.dimensions import DimensionSummary
 from perfkit.schema.display import RunPlots
 from perfkit.schema.manifest import FileBandwidth, Injection, RankMemory, Throughput
@@ -208,3 +208,5 @@ class RunReport(RunPlots, Struct, frozen=True, kw_only=True):
     """What each rank holds, by rank (metrics.md section 11); empty if it was not measured on all."""
     critical_path: CriticalPath | None = None
     """None without ranks, or if they recorded different steps."""
+    bandwidth_shares: list[BandwidthShare] | None = None
+    """By total time of all ranks, largest first; None without `--collectives`."""

@@ -1,6 +1,6 @@
 """Fit latency and bandwidth to the transfer times of collectives of several sizes."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Final
 
@@ -29,22 +29,31 @@ def _key(row: MatchedCollectiveStat) -> tuple[str, str, int]:
 
 def _fit(rows: list[MatchedCollectiveStat]) -> BandwidthFit:
     first = rows[0]
-    points = dict(_points(rows))
+    return fit_times(CollectiveKey(first.operator, first.group, first.group_size), dict(_points(rows)))
+
+
+def fit_times(described: CollectiveKey, times_ns: Mapping[int, float]) -> BandwidthFit:
+    """Fit t = alpha + factor * S / beta to the time of each size S.
+
+    Args:
+        described: operator, group and group size.
+        times_ns: time by size in bytes, both above 0.
+    """
     alpha_ns, beta, error, reason = None, None, None, None
-    factor = bus_factor(CollectiveKey(first.operator, first.group, first.group_size)) or 0.0
-    if len(points) < _FEWEST_SIZES:
-        reason = f"{len(points)} distinct sizes: a latency and a bandwidth need {_FEWEST_SIZES}"
+    factor = bus_factor(described) or 0.0
+    if len(times_ns) < _FEWEST_SIZES:
+        reason = f"{len(times_ns)} distinct sizes: a latency and a bandwidth need {_FEWEST_SIZES}"
     else:
-        sizes = factor * np.array(list(points), np.float64)
-        times = np.array(list(points.values()), np.float64)
+        sizes = factor * np.array(list(times_ns), np.float64)
+        times = np.array(list(times_ns.values()), np.float64)
         alpha_ns, slope = nnls(np.column_stack((np.ones_like(sizes), sizes)), times[None])[0].tolist()
         beta = 1e9 / slope if slope else None
         error = float(np.sqrt(np.mean(((alpha_ns + slope * sizes) / times - 1) ** 2)))
     return BandwidthFit(
-        operator=first.operator,
-        group=first.group,
-        group_size=first.group_size,
-        sizes=len(points),
+        operator=described.operator,
+        group=described.group,
+        group_size=described.group_size,
+        sizes=len(times_ns),
         alpha_ns=alpha_ns,
         beta=beta,
         error=error,

@@ -37,13 +37,14 @@ _OF_SCRIPTS: Final[Mapping[int, int]] = {signal.SIGHUP: signal.SIGTERM}
 _Children = list[subprocess.Popen[bytes]]
 
 
-def launch(arguments: Sequence[str], ranks: int, *, name_failed: bool = False) -> None:
+def launch(arguments: Sequence[str], ranks: int, *, name_failed: bool = False, records: bool = True) -> None:
     """Run `perfkit ARGUMENTS` as `ranks` processes on this host and wait for them.
 
     Args:
         arguments: perfkit's own arguments, with which each rank is started.
         ranks: Number of ranks.
         name_failed: Whether to report which of several ranks failed first: the ranks of a script do not.
+        records: Whether the ranks write cycles, which a killed rank leaves behind.
 
     Raises:
         KeyboardInterrupt: A rank was interrupted, most likely together with all others.
@@ -71,7 +72,7 @@ def launch(arguments: Sequence[str], ranks: int, *, name_failed: bool = False) -
     if name_failed and ranks > 1 and code > 0:
         failed = _report_first_failure(failed, codes, first, left_early)
         code = codes[failed] or code
-    _raise_exit(failed, code)
+    _raise_exit(failed, code, "; the cycles written before are kept" if records else "")
 
 
 def _report_first_failure(
@@ -264,7 +265,7 @@ def _signal_group(group: int, number: int) -> bool:
     return True
 
 
-def _raise_exit(rank: int, code: int) -> None:
+def _raise_exit(rank: int, code: int, kept: str) -> None:
     if code == -signal.SIGINT:
         raise KeyboardInterrupt
     if code == -signal.SIGTERM:
@@ -272,6 +273,6 @@ def _raise_exit(rank: int, code: int) -> None:
     if code < 0:
         raise RunError(
             f"rank {rank} was killed by {signal.Signals(-code).name}: see the system log for the cause "
-            "(out of memory?); the cycles written before are kept"
+            f"(out of memory?){kept}"
         )
     raise SystemExit(code)

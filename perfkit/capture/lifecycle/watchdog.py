@@ -33,6 +33,7 @@ _POLL_S: Final = 0.5
 """How often to check whether a rank of another host has failed."""
 
 _DISMISSED: Final = b"done"
+_TEMPORARY: Final = "--temporary"
 _GONE: Final = "was killed, or ended without an error message (see the system log: out of memory?)"
 
 
@@ -56,16 +57,17 @@ class Watchdog:
         rank: This rank.
         identities: Every rank's `process_identity()`.
         folder: The run's folder.
+        temporary: Whether the folder exists only to end the ranks, so that the watchdog removes it after a failure.
     """
 
-    def __init__(self, rank: int, identities: list[tuple[str, int]], folder: Path) -> None:
+    def __init__(self, rank: int, identities: list[tuple[str, int]], folder: Path, *, temporary: bool = False) -> None:
         namespace = identities[rank][0]
         local_pids = {other: pid for other, (name, pid) in enumerate(identities) if name == namespace}
         self._process: subprocess.Popen[bytes] | None = None
         if namespace and len(identities) > 1 and rank == min(local_pids):
             ranks = [f"{other}:{pid}" for other, pid in local_pids.items()]
             self._process = subprocess.Popen(
-                [*child_python(__name__, "main"), str(folder), *ranks],
+                [*child_python(__name__, "main"), str(folder), *[_TEMPORARY] * temporary, *ranks],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 start_new_session=True,
@@ -77,12 +79,13 @@ class Watchdog:
             self._process.communicate(_DISMISSED)
 
 
-def watch_ranks(folder: Path, ranks: dict[int, int]) -> None:
+def watch_ranks(folder: Path, ranks: dict[int, int], *, temporary: bool = False) -> None:
     """Watch the ranks of this host until all have ended.
 
     Args:
         folder: The run's folder.
         ranks: Pid by rank.
+        temporary: Whether to remove the folder then.
     """
     watched, gone = _open(ranks)
     poll = select.poll()
@@ -102,13 +105,21 @@ def watch_ranks(folder: Path, ranks: dict[int, int]) -> None:
                 poll.unregister(descriptor)
         if gone and deadline is None:
             with contextlib.suppress(StoreError):  # the folder is gone, or full: ranks that hang must end all the same
-                _record_failure(folder, gone)
+                _record_failure(folder, gone, "" if temporary else "; the cycles written before are kept")
         if deadline is None and (gone or read_failure(folder) is not None):
             deadline = time.monotonic() + SHUTDOWN_TIMEOUT_S
         if deadline is not None and time.monotonic() > deadline:
             _end(list(watched))
+    _clean_up(folder, list(ranks), temporary=temporary)
+
+
+def _clean_up(folder: Path, ranks: list[int], *, temporary: bool) -> None:
+    """Leave nothing half-done behind: all ranks of this host have ended."""
+    if temporary:
+        shutil.rmtree(folder, ignore_errors=True)
+        return
     with contextlib.suppress(StoreError):
-        _close(folder, list(ranks))
+        _close(folder, ranks)
 
 
 def _open(ranks: dict[int, int]) -> tuple[dict[int, int], list[int]]:
@@ -122,8 +133,8 @@ def _open(ranks: dict[int, int]) -> tuple[dict[int, int], list[int]]:
     return watched, gone
 
 
-def _record_failure(folder: Path, gone: list[int]) -> None:
-    """Record and report which ranks have ended, unless the run itself has recorded its end."""
+def _record_failure(folder: Path, gone: list[int], kept: str) -> None:
+    """Record and report which ranks have ended, and what is `kept`, unless the run itself has recorded its end."""
     if read_manifest(folder).state != "running":
         return
     who = f"ranks {', '.join(map(str, sorted(gone)))}: each" if len(gone) > 1 else f"rank {gone[0]}:"
@@ -132,7 +143,7 @@ def _record_failure(folder: Path, gone: list[int]) -> None:
         return
     fail(folder, failure, {})
     if not is_child():  # otherwise the parent reports it, with the signal
-        print_error(f"{who} {_GONE}; the cycles written before are kept")
+        print_error(f"{who} {_GONE}{kept}")
 
 
 def _end(descriptors: list[int]) -> None:
@@ -157,10 +168,10 @@ def _close(folder: Path, ranks: list[int]) -> None:
 
 
 def main() -> None:
-    """Watch the ranks that the command line names: the folder, then RANK:PID of each rank."""
+    """Watch the ranks that the command line names: the folder, perhaps --temporary, then RANK:PID of each rank."""
     folder, *ranks = sys.argv[1:]
-    pairs = [text.split(":") for text in ranks]
-    watch_ranks(Path(folder), {int(rank): int(pid) for rank, pid in pairs})
+    pairs = [text.split(":") for text in ranks if text != _TEMPORARY]
+    watch_ranks(Path(folder), {int(rank): int(pid) for rank, pid in pairs}, temporary=_TEMPORARY in ranks)
 
 
 if __name__ == "__main__":

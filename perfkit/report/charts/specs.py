@@ -126,6 +126,25 @@ def heat_map(
     return Chart(title, note, {"data": data, "layout": layout})
 
 
+def matrix(title: str, ranks: Sequence[str], values: Sequence[Values], *, unit: str, note: str) -> Chart:
+    """Return a heat map of a value between every two ranks."""
+    data = {
+        "type": "heatmap",
+        "x": ranks,
+        "y": ranks,
+        "z": values,
+        "colorscale": "Viridis",
+        "colorbar": {"ticksuffix": unit, "exponentformat": "SI"},
+        "hovertemplate": f"ranks %{{y}} and %{{x}}: %{{z:.4~s}}{unit}<extra></extra>",
+        "hoverongaps": False,
+    }
+    layout = {
+        "xaxis": axis("rank", type="category", nticks=20),
+        "yaxis": axis("rank", type="category", nticks=20, autorange="reversed"),
+    }
+    return Chart(title, note, {"data": [data], "layout": layout})
+
+
 def bandwidths(
     title: str, series: Sequence[tuple[str, Sequence[int], Sequence[float], Sequence[float] | None]], *, note: str
 ) -> Chart:

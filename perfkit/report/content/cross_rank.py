@@ -125,5 +125,40 @@ def fits(run: RunReport) -> Table | None:
     )
 
 
+def bandwidth_shares(run: RunReport, top: int) -> Table | None:
+    """Return the collectives against those of a benchmark; None without one."""
+    rows = run.bandwidth_shares
+    if not rows:
+        return None
+    left = len(rows) - top
+    return Table(
+        "Collectives against the measured bandwidth (--collectives)",
+        (
+            Column("operator", "name"),
+            Column("dimension", "words"),
+            Column("ranks"),
+            Column("size"),
+            Column("count"),
+            Column("transfer"),
+            Column("measured"),
+            Column("share"),
+        ),
+        [
+            (
+                Cell(escape_unprintable(row.operator)),
+                Cell(escape_unprintable(row.dimension or MISSING)),
+                Cell(MISSING if row.group_size is None else str(row.group_size)),
+                Cell(size(row.bytes)),
+                Cell(str(row.count)),
+                Cell(duration(row.transfer_ns)),
+                Cell(duration(row.measured_ns)),
+                Cell(format_percent(row.share), tone="warning" if row.share < _LOW else "plain"),
+            )
+            for row in rows[:top]
+        ],
+        "share: measured time / transfer, as both move the same bytes" + (f"; {left} more rows" if left > 0 else ""),
+    )
+
+
 def _rate(bytes_per_s: float | None) -> str:
     return MISSING if bytes_per_s is None else f"{size(bytes_per_s)}/s"

@@ -3,7 +3,7 @@
 from perfkit.report.content import critical_path, idle, memory_use, sharding
 from perfkit.report.content import run_tables as tables
 from perfkit.report.content.cross_check import cross_check
-from perfkit.report.content.cross_rank import efficiency, fits, shared_collectives
+from perfkit.report.content.cross_rank import bandwidth_shares, efficiency, fits, shared_collectives
 from perfkit.report.content.dimensions import by_dimension
 from perfkit.report.content.divided_work import divided_work
 from perfkit.report.content.document import Document, InsightItem, Section, Tone
@@ -84,6 +84,7 @@ def _section(run: RunReport, top: int, whole: bool, alone: bool) -> Section:
             divided_work(run),
             shared_collectives(run, top),
             fits(run),
+            bandwidth_shares(run, top),
             cross_check(run.cross_check, top),
         ]
     )

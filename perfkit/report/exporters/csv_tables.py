@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Final, TextIO
 
+from msgspec.structs import fields
+
 from perfkit.report.dataframes import (
     DIMENSION_COLUMNS,
     GATHER_COLUMNS,
@@ -24,6 +26,7 @@ from perfkit.report.dataframes import (
     point_rows,
     step_rows,
 )
+from perfkit.schema.collectives import CollectiveBenchmark, Measurement, Series
 from perfkit.schema.external_tool import ExternalTable
 from perfkit.schema.report import Report
 from perfkit.util.formatting import escape_unprintable
@@ -83,6 +86,23 @@ def write_pipelines(report: Report, stream: TextIO, *, top: int) -> None:  # noq
 def write_external(table: ExternalTable, stream: TextIO, *, top: int) -> None:  # noqa: ARG001  writes all rows
     """Write all rows of another tool's table."""
     _write([table.columns, *table.rows], stream)
+
+
+def write_measurements(record: CollectiveBenchmark, stream: TextIO, *, top: int) -> None:  # noqa: ARG001  writes all rows
+    """Write one row per measured collective and size."""
+    kind, one = fields(Series), fields(Measurement)
+    series = [field.name for field in kind]
+    own = [field.name for field in one if field.name not in ("series", "samples_ns", "interval_ns")]
+    rows = (
+        [
+            *(getattr(record.series[row.series], name) for name in series),
+            *(getattr(row, name) for name in own),
+            len(row.samples_ns),
+            *(row.interval_ns or (None, None)),
+        ]
+        for row in record.measurements
+    )
+    _write(chain([[*series, *own, "repeats", "low_ns", "high_ns"]], rows), stream)
 
 
 def _write_records(columns: Sequence[str], rows: Iterable[Mapping[str, Value]], stream: TextIO) -> None:

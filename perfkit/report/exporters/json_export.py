@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import fields
 
+from perfkit.schema.collectives import CollectiveBenchmark
 from perfkit.schema.comparison import Comparison
 from perfkit.schema.external_tool import ExternalTable
 from perfkit.schema.history import History
@@ -20,11 +21,16 @@ from perfkit.schema.run import RunReport
 from perfkit.util.formatting import escape_unprintable
 
 _INDENT: Final = "  "
-_OPENED: Final = (Report, RunReport, RankReport)
+_OPENED: Final = (Report, RunReport, RankReport, CollectiveBenchmark)
 """Records written field by field, and their lists record by record."""
 
 
-def write(report: Report | Comparison | History | ExternalTable, stream: TextIO, *, top: int) -> None:  # noqa: ARG001  writes everything
+def write(
+    report: Report | Comparison | History | ExternalTable | CollectiveBenchmark,
+    stream: TextIO,
+    *,
+    top: int,  # noqa: ARG001  writes everything
+) -> None:
     """Write the whole of `report` to `stream`, indented, with a final newline."""
     stream.writelines(_pieces(report, "\n"))
     stream.write("\n")

@@ -16,6 +16,7 @@ from markupsafe import Markup
 from perfkit.errors import StoreError
 from perfkit.report import build_charts, build_document
 from perfkit.report.content.report import FOOTNOTES
+from perfkit.schema.collectives import CollectiveBenchmark
 
 _DEFINITIONS: Final = (
     ("step", "Starts when the host has started it and the device has finished the previous step; there are no gaps."),
@@ -85,7 +86,7 @@ def write(record: Any, stream: TextIO, *, top: int) -> None:
         findings=doc.findings,
         advice=doc.advice,
         scaling=charts.overview,
-        definitions=_DEFINITIONS,
+        definitions=() if isinstance(record, CollectiveBenchmark) else _DEFINITIONS,  # those are of steps
         style=_asset("report.css"),
         script=_asset("report.js"),
         plotly=Markup(_plotly()),  # noqa: S704  plotly's own file

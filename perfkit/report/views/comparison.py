@@ -1,10 +1,12 @@
 """The document and charts of a `Comparison`."""
 
+from collections.abc import Sequence
+
 from perfkit.report.charts import specs
 from perfkit.report.charts.specs import PageCharts
 from perfkit.report.content.document import Cell, Column, Document, FindingLine, Section, Table, Tone
 from perfkit.schema.common import Finding
-from perfkit.schema.comparison import Change, Comparison, GateState, Side
+from perfkit.schema.comparison import Change, Comparison, GateResult, GateState, Side
 from perfkit.stats.bootstrap import FEWEST_RUNS
 from perfkit.util.formatting import (
     MISSING,
@@ -52,7 +54,7 @@ def page_charts(report: Comparison) -> PageCharts:
 def document(report: Comparison, top: int) -> Document:
     """Return the content of `report`, with at most `top` rows in its ranked tables."""
     ranked = [table for kind in _TITLES if (table := _ranked(report, kind, top))]
-    gates = [_gates(report)] if report.gates else []
+    gates = [gates_table(report.gates)] if report.gates else []
     section = Section(
         title=f"{_side(report.before)} → {_side(report.after)}",
         headline=_headline(report),
@@ -148,14 +150,15 @@ def _verdict(change: Change) -> Cell:
     return Cell(percent_change(change.ratio), tone="warning" if worse else "good")
 
 
-def _gates(report: Comparison) -> Table:
+def gates_table(results: Sequence[GateResult]) -> Table:
+    """Return the conditions with their results."""
     rows = [
         (
             Cell(escape_unprintable(gate.expression)),
             Cell(gate.state.replace("_", " "), tone=_GATE_TONES[gate.state]),
             Cell(escape_unprintable(gate.message)),
         )
-        for gate in report.gates
+        for gate in results
     ]
     return Table(
         "Gates (--fail-on)", (Column("condition", "words"), Column("result", "words"), Column("value", "words")), rows

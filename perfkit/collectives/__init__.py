@@ -1,0 +1,1 @@
+"""`perfkit collectives`: a benchmark of the collectives as torch issues them."""

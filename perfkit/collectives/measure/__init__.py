@@ -1,0 +1,1 @@
+"""What runs on the ranks: messages, timing, checks. The only part that imports torch."""

@@ -1,0 +1,103 @@
+"""Three hosts, which are network namespaces with a cable between every two, one of which is slow."""
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+
+from tests.support.processes.launching import LIMIT_S, PYTHON, ROOT, environment
+
+HOSTS = 3
+SLOW = (0, 2)
+_AS_HOST = ["unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"']
+
+
+def configure(*words: str) -> None:
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=10, check=False)
+    except FileNotFoundError:
+        pytest.skip(f"no `{words[0]}` (iproute2) on this system")
+    if done.returncode != 0:
+        pytest.skip(f"{' '.join(words)}: {done.stderr.strip()}")
+
+
+def address(host: int) -> str:
+    return f"10.213.78.{host + 1}"
+
+
+class Hosts:
+    """Hosts with one address each, whichever cable it is reached by."""
+
+    def __init__(self) -> None:
+        self.names = [f"perfkit-{os.getpid()}-{host}" for host in range(HOSTS)]
+
+    def connect(self) -> None:
+        for name in self.names:
+            configure("ip", "netns", "add", name)
+            configure("ip", "-n", name, "link", "set", "lo", "up")
+        for a, b in combinations(range(HOSTS), 2):
+            ends = ["ip", "link", "add", f"pk{b}", "netns", self.names[a], "type", "veth"]
+            configure(*ends, "peer", "name", f"pk{a}", "netns", self.names[b])
+            for own, other in ((a, b), (b, a)):
+                at = ["ip", "-n", self.names[own]]
+                configure(*at, "addr", "add", f"{address(own)}/32", "peer", address(other), "dev", f"pk{other}")
+                configure(*at, "link", "set", f"pk{other}", "up")
+
+    def slow_down(self, a: int, b: int) -> None:
+        """Let the cable between two hosts pass 20 Mbit/s each way."""
+        for own, other in ((a, b), (b, a)):
+            limit = ["tbf", "rate", "20mbit", "burst", "64kb", "latency", "200ms"]
+            configure("tc", "-n", self.names[own], "qdisc", "add", "dev", f"pk{other}", "root", *limit)
+
+    def remove(self) -> None:
+        for name in self.names:
+            subprocess.run(["ip", "netns", "del", name], capture_output=True, timeout=10, check=False)
+
+    def run(self, *options: str) -> None:
+        place = {"WORLD_SIZE": str(HOSTS), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+        rendezvous = {"MASTER_ADDR": address(0), "MASTER_PORT": "29511"}  # the namespace has no other process
+        ranks = [
+            subprocess.Popen(
+                ["ip", "netns", "exec", name, *_AS_HOST, f"node{rank}", *PYTHON, "collectives", *options],
+                env=environment() | place | rendezvous | {"RANK": str(rank), "GROUP_RANK": str(rank)},
+                stdout=subprocess.DEVNULL,
+                cwd=ROOT,
+            )
+            for rank, name in enumerate(self.names)
+        ]
+        try:
+            assert [rank.wait(LIMIT_S) for rank in ranks] == [0] * HOSTS
+        finally:
+            for rank in ranks:
+                rank.kill()
+                rank.wait()
+
+
+@pytest.fixture
+def hosts() -> Iterator[Hosts]:
+    found = Hosts()
+    try:
+        found.connect()
+        yield found
+    finally:
+        found.remove()
+
+
+@pytest.mark.slow  # three ranks, each on a host of its own
+@pytest.mark.parametrize("slow", [True, False])
+def test_a_pair_on_a_slow_cable_is_named_and_none_without_it(hosts: Hosts, slow: bool, tmp_path: Path) -> None:
+    if slow:
+        hosts.slow_down(*SLOW)
+    file = tmp_path / "pairs.json"
+    hosts.run("--pairs", "--max-size", "256K", "--repeats", "5", "--threads", "1", "-o", str(file))
+    record = json.loads(file.read_text())
+    assert record["hosts"] == ["node0", "node1", "node2"]
+    assert len(record["pairs"]["pairs"]) == 3
+    named = [(link["kind"], link["ranks"]) for link in record["pairs"]["slow"] if link["measure"] == "bandwidth"]
+    assert named == ([("pair", list(SLOW))] if slow else [])
+    codes = [finding["code"] for finding in record["findings"]]
+    assert codes.count("slow_link") == len(record["pairs"]["slow"])

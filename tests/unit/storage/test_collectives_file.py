@@ -1,0 +1,39 @@
+from pathlib import Path
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from perfkit.errors import StoreError
+from perfkit.storage.collectives_file import load_collectives
+from tests.support.reports.collective_builders import benchmark
+
+RECORD = benchmark({8: [1e3, 2e3, 3e3]})
+
+
+def test_what_was_written_is_read_back(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_bytes(msgspec.json.encode(RECORD))
+    assert load_collectives(tmp_path / "a.json") == RECORD
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"{}", "not a file of"),
+        (b"[1", "not a file of"),
+        (b'{"schema_version": 2, "runs": []}', "not a file of"),
+        (msgspec.json.encode(replace(RECORD, schema_version=99)), "schema version 99"),
+        (msgspec.json.encode(replace(RECORD, series=[])), "unknown series"),
+        (msgspec.json.encode(replace(RECORD, measurements=[replace(RECORD.measurements[0], time_ns=0)])), "positive"),
+    ],
+)
+def test_anything_else_is_one_line(data: bytes, message: str, tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_bytes(data)
+    with pytest.raises(StoreError, match=message) as error:
+        load_collectives(tmp_path / "a.json")
+    assert "\n" not in str(error.value)
+
+
+def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="cannot be read"):
+        load_collectives(tmp_path / "none.json")
