@@ -7,6 +7,7 @@ from msgspec import Struct
 from perfkit.schema.common import Category
 from perfkit.schema.per_rank.idle import IdleNs, IdleTime
 from perfkit.schema.per_rank.sharding import IssuedCollectives, ShardedParameters
+from perfkit.schema.per_rank.work import Work
 
 
 class ExposedNs(Struct, frozen=True, kw_only=True, gc=False):
@@ -167,3 +168,5 @@ class RankReport(Struct, frozen=True, kw_only=True):
     """None without all-gathers of sharded parameters."""
     idle: IdleTime | None = None
     """Why the rank was idle; None in reports of older versions."""
+    work: Work | None = None
+    """Whose time it is: module, Python function, operator, phase; None in reports of older versions."""
