@@ -95,9 +95,7 @@ class PythonFrameCollector:
 
 
 def _are_modules(events: list[RawEvent]) -> NDArray[np.bool_]:
-    """Return which events are calls of modules; each distinct name is looked at once."""
-    names = [event.name for event in events]
-    modules = {name for name in set(names) if name.startswith(MODULE)}
-    if not modules:
-        return np.zeros(len(names), np.bool_)
-    return np.fromiter(map(modules.__contains__, names), np.bool_, len(names))
+    """Return which events are calls of modules."""
+    # Comparing texts takes half as long as `startswith`, and there may be millions.
+    begin, end = MODULE, MODULE[:-1] + "!"
+    return np.array([begin <= event.name < end for event in events], np.bool_)
