@@ -27,15 +27,15 @@ KERNEL_CLASS_RULES: Final = (
     ),
     # FlashAttention, xFormers and CUTLASS (fmha), cuDNN, AOTriton (attn_fwd), Composable Kernel (FmhaFwd).
     _rule(r"flash|fmha|attention|attn_(fwd|bwd)|sdpa|cudnn_generated_fort_native", "attention"),
-    # cuDNN (implicit_gemm, dgrad, wgrad, winograd), MIOpen (igemm, Conv…, miopenSp3Asm), PyTorch (depthwise).
-    _rule(
-        r"conv(?!ert)|[dw]grad|implicit_gemm|igemm|winograd|cudnn.*(nchw|nhwc)|miopen(?!.*(pool|norm))|im2col|col2im",
-        "convolution",
-    ),
     # PyTorch (batch_norm_*, vectorized_layer_norm_kernel, RowwiseMoments, GammaBeta), cuDNN (bn_fw, bn_bw), MIOpen.
     _rule(
         r"(batch|layer|group|rms|instance)_?norm|rowwisemoments|gammabeta|bn_(fw|bw)|computefusedparams|welford",
         "normalisation",
+    ),
+    # cuDNN (implicit_gemm, dgrad, wgrad, winograd), MIOpen (igemm, Conv…, miopenSp3Asm), PyTorch (depthwise).
+    _rule(
+        r"conv(?!ert)|[dw]grad|implicit_gemm|igemm|winograd|cudnn.*(nchw|nhwc)|miopen(?!.*(pool|norm))|im2col|col2im",
+        "convolution",
     ),
     # cuBLAS (sgemm, hgemm, gemv, splitKreduce), CUTLASS, hipBLASLt and Tensile (Cijk_), nvjet (cuBLAS on Hopper).
     _rule(r"gemm|gemv|gemmsn|cutlass|cijk_|nvjet|cublas|splitk|xmma|dot_kernel|_mm_|addmm|bmm", "gemm"),
