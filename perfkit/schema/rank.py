@@ -8,6 +8,7 @@ from perfkit.schema.common import Category
 from perfkit.schema.per_rank.idle import IdleNs, IdleTime
 from perfkit.schema.per_rank.memory import MemoryBytes, MemoryCategory, MemoryHolder
 from perfkit.schema.per_rank.sharding import IssuedCollectives, ShardedParameters
+from perfkit.schema.per_rank.work import Work
 
 
 class ExposedNs(Struct, frozen=True, kw_only=True, gc=False):
@@ -190,3 +191,5 @@ class RankReport(Struct, frozen=True, kw_only=True):
     `profile_memory`; None in reports of older versions."""
     idle: IdleTime | None = None
     """Why the rank was idle; None in reports of older versions."""
+    work: Work | None = None
+    """Whose time it is: module, Python function, operator, phase; None in reports of older versions."""

@@ -241,10 +241,11 @@ class EventTableBuilder:
 
     def _add_args(self, args: list[RawArgs], kind: NDArray[np.uint8], name: NDArray[np.int32]) -> None:
         # One pass over all events: few have any of these, except with shapes.
+        missing = MISSING
         some = [
             k
             for k, a in enumerate(args)
-            if a.sequence_number != -1 or a.input_dims is not MISSING or a.collective is not None
+            if a.sequence_number != -1 or a.input_dims is not missing or a.collective is not None
         ]
         places = np.array(some, np.int64)
         self._add_collective_args(args, name, [k for k in some if args[k].collective is not None])

@@ -7,14 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfkit.trace.event_decoding import RawEvent
-from perfkit.trace.events import PythonFrames
+from perfkit.trace.events import MODULE, PythonFrames
 from perfkit.trace.growable_array import GrowableArray
 from perfkit.trace.timestamps import to_nanoseconds
 
 SHORTEST_NS: Final = 10_000
 """Shorter frames are not kept, except modules: their time counts for the functions that called them."""
-MODULE: Final = "nn.Module: "
-"""What the names of frames of `torch.nn.Module.__call__` begin with."""
 _LONGEST_NS: Final = 2**50
 _MOST_FRAMES: Final = 1 << 19
 _LONGEST_NAME: Final = 300
@@ -97,9 +95,7 @@ class PythonFrameCollector:
 
 
 def _are_modules(events: list[RawEvent]) -> NDArray[np.bool_]:
-    """Return which events are calls of modules; each distinct name is looked at once."""
-    names = [event.name for event in events]
-    modules = {name for name in set(names) if name.startswith(MODULE)}
-    if not modules:
-        return np.zeros(len(names), np.bool_)
-    return np.fromiter(map(modules.__contains__, names), np.bool_, len(names))
+    """Return which events are calls of modules."""
+    # Comparing texts takes half as long as `startswith`, and there may be millions.
+    begin, end = MODULE, MODULE[:-1] + "!"
+    return np.array([begin <= event.name < end for event in events], np.bool_)

@@ -27,11 +27,13 @@ from perfkit.analysis.per_rank.step_graph.rank_graph import RankGraph
 from perfkit.analysis.per_rank.step_graph.selection import most_graph_events
 from perfkit.analysis.per_rank.step_graph.table import Trace
 from perfkit.analysis.per_rank.steps import find_steps
+from perfkit.analysis.per_rank.work.tabulate import locate_work, tabulate_work
 from perfkit.errors import TraceError, UsageError
 from perfkit.schema.common import Finding
 from perfkit.schema.kernel_rules import KernelRule
 from perfkit.schema.per_rank.idle import IdleTime
 from perfkit.schema.per_rank.sharding import IssuedCollectives, ShardedParameters
+from perfkit.schema.per_rank.work import Work
 from perfkit.schema.rank import CollectiveStat, MemoryUse, OperatorStat, PhaseStat, StepBreakdown
 from perfkit.trace.events import Header, RankTrace
 
@@ -52,6 +54,7 @@ class TraceSummary(Struct, frozen=True, kw_only=True):
     phases: list[PhaseStat]
     memory: list[MemoryUse]
     idle: IdleTime
+    work: Work
     calls: CollectiveCalls
     pipeline: PipelineActions | None = None
     """None if no micro-batches of a pipeline are annotated."""
@@ -117,9 +120,11 @@ def summarize_trace(
     phases = tabulate_phases(events, names, activity, steps, step_marker)
     memory = tabulate_memory(trace, names, activity, steps, step_marker)
     passes, layers = find_passes(events, steps), find_layers(events, collectives.issue_row)
+    located = locate_work(events, trace.frames, names, device, activity, collectives, passes, steps, step_marker)
+    work = tabulate_work(located, names, device)
     sharding = summarize_sharding(events, device, activity, collectives, passes, layers)
     # Free the events before building the collective tables: each may be millions.
-    del trace, events, names, device, host, threads
+    del trace, events, names, device, host, threads, located
     return TraceSummary(
         header=header,
         has_device=has_device,
@@ -131,6 +136,7 @@ def summarize_trace(
         phases=phases,
         memory=memory,
         idle=idle.time,
+        work=work,
         calls=collect_calls(collectives, activity, steps),
         pipeline=pipeline,
         graph=graph,

@@ -12,6 +12,7 @@ from perfkit.report.content.phases import phases
 from perfkit.report.content.pipelines import pipelines
 from perfkit.report.content.run_facts import finding_lines, findings, key_values
 from perfkit.report.content.run_overview import comparison
+from perfkit.report.content.work import work_tables
 from perfkit.schema.report import Insight, Report
 from perfkit.schema.run import Bound, RunReport
 from perfkit.util.formatting import duration, escape_unprintable
@@ -75,6 +76,7 @@ def _section(run: RunReport, top: int, whole: bool, alone: bool) -> Section:
             memory_use.by_category(run),
             memory_use.largest(run, top),
             phases(run, top),
+            *work_tables(run, top),
             tables.operators(run, top),
             *by_dimension(run),
             tables.collectives(run, top),

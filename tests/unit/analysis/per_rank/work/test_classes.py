@@ -1,0 +1,61 @@
+"""Kernels and operators are of the class that their authors' names tell."""
+
+import pytest
+
+from perfkit.analysis.per_rank.work.classes import kernel_class, operator_class
+
+KERNELS = {
+    "ampere_sgemm_128x64_tn": "gemm",
+    "nvjet_tst_128x256_64x4_2x1_v_bz_coopA_NNT": "gemm",
+    "Cijk_Ailk_Bljk_BBS_BH_MT128x128x32": "gemm",
+    "void cutlass::Kernel<cutlass_80_wmma_tensorop_bf16_s161616gemm_bf16>(Params)": "gemm",
+    "void flash_fwd_kernel<Flash_fwd_kernel_traits<64, 128>>(Flash_fwd_params)": "attention",
+    "fmha_cutlassF_f16_aligned_64x64_rf_sm80": "attention",
+    "void cudnn::detail::dgrad2d_alg1_1<float>": "convolution",
+    "sm80_xmma_fprop_implicit_gemm_tf32f32_nhwc_tn_n": "convolution",
+    "void at::native::vectorized_layer_norm_kernel<float, float>(int)": "normalisation",
+    "void cudnn::bn_fw_tr_1C11_kernel_NCHW<float>": "normalisation",
+    "void at::native::indexSelectLargeIndex<float, long>": "embedding",
+    "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float>>": "reduction",
+    "void softmax_warp_forward<float, float, 10>": "reduction",
+    "void at::native::elementwise_kernel<128, 2, at::native::gpu_kernel_impl<lambda>>": "elementwise",
+    "triton_poi_fused_add_cos_sin_0": "elementwise",
+    "triton_red_fused_mean_0": "reduction",
+    "void multi_tensor_apply_kernel<TensorListMetadata, FusedAdamMathFunctor<float>>": "optimizer",
+    "spin_kernel(long)": "other",
+}
+
+OPERATORS = {
+    "aten::mm": "gemm",
+    "aten::addmm": "gemm",
+    "aten::linear": "gemm",
+    "aten::_scaled_dot_product_flash_attention": "attention",
+    "aten::conv2d": "convolution",
+    "aten::convolution_backward": "convolution",
+    "aten::native_layer_norm_backward": "normalisation",
+    "aten::embedding_dense_backward": "embedding",
+    "aten::_softmax": "reduction",
+    "aten::sum": "reduction",
+    "aten::add_": "elementwise",
+    "aten::gelu_backward": "elementwise",
+    "aten::_fused_adamw_": "optimizer",
+    "aten::copy_": "copy",
+    "aten::view": "other",
+    "my::operator": "other",
+}
+
+
+@pytest.mark.parametrize(("name", "expected"), KERNELS.items())
+def test_kernels(name: str, expected: str) -> None:
+    assert kernel_class(name, None) == expected
+
+
+@pytest.mark.parametrize(("name", "expected"), OPERATORS.items())
+def test_operators(name: str, expected: str) -> None:
+    assert operator_class(name) == expected
+
+
+def test_the_operator_tells_what_shared_and_unknown_kernels_are_for() -> None:
+    assert kernel_class("ampere_sgemm_128x64_tn", "aten::cudnn_convolution") == "convolution"
+    assert kernel_class("unheard_of", "aten::mm") == "gemm"
+    assert kernel_class("void at::native::elementwise_kernel<128>", "aten::mm") == "elementwise"
