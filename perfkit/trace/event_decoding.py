@@ -16,7 +16,8 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw, Struct
 
-_MISSING: Final = Raw(b"")
+MISSING: Final = Raw(b"")
+"""What a field is that the event does not have: the very object."""
 LENIENT_BYTES: Final = 1 << 20
 """Limit for the lenient decoder: Python keeps everything it decodes, at up to thirty times its size."""
 
@@ -29,22 +30,29 @@ SUFFIXES: Final = (".json", ".json.gz", ".json.zst")
 
 
 class RawArgs(Struct, gc=False, frozen=True):
-    """The fields of `args` that the analysis uses, not validated."""
+    """The fields of `args` that the analysis uses, not validated, in the order of traces: it is decoded faster."""
 
     correlation: Any = -1
+    grid: Raw = MISSING
+    block: Raw = MISSING
+    occupancy: Raw = msgspec.field(name="est. achieved occupancy %", default=MISSING)
+    bytes_: Any = msgspec.field(name="bytes", default=-1)
     collective: Any = msgspec.field(name="Collective name", default=None)
     in_elements: Any = msgspec.field(name="In msg nelems", default=None)
     out_elements: Any = msgspec.field(name="Out msg nelems", default=None)
-    dtype: Any = None
-    group: Any = msgspec.field(name="Process Group Name", default=None)
     group_size: Any = msgspec.field(name="Group size", default=None)
+    dtype: Any = None
     sequence: Any = msgspec.field(name="Seq", default=None)
-    members: Any = msgspec.field(name="Process Group Ranks", default=None)
+    group: Any = msgspec.field(name="Process Group Name", default=None)
     description: Any = msgspec.field(name="Process Group Description", default=None)
+    members: Any = msgspec.field(name="Process Group Ranks", default=None)
     source: Any = msgspec.field(name="Src Rank", default=None)
     destination: Any = msgspec.field(name="Dst Rank", default=None)
-    input_dims: Raw = msgspec.field(name="Input Dims", default=_MISSING)
-    input_type: Raw = msgspec.field(name="Input type", default=_MISSING)
+    concrete_inputs: Raw = msgspec.field(name="Concrete Inputs", default=MISSING)
+    input_type: Raw = msgspec.field(name="Input type", default=MISSING)
+    input_dims: Raw = msgspec.field(name="Input Dims", default=MISSING)
+    sequence_number: Any = msgspec.field(name="Sequence number", default=-1)
+    forward_thread: Any = msgspec.field(name="Fwd thread id", default=-1)
 
 
 class RawEvent(Struct, gc=False, tag_field="ph", tag="X"):
@@ -54,8 +62,8 @@ class RawEvent(Struct, gc=False, tag_field="ph", tag="X"):
     name: str = "None"
     pid: int | str = "None"
     tid: int | str = "None"
-    ts: Raw = _MISSING
-    dur: Raw = _MISSING
+    ts: Raw = MISSING
+    dur: Raw = MISSING
     args: RawArgs = RawArgs()
 
 
@@ -71,8 +79,8 @@ class RawInstant(Struct, gc=False, tag_field="ph", tag="i"):
     """An instant, such as `[memory]`."""
 
     name: Any = None
-    ts: Raw = _MISSING
-    args: Raw = _MISSING
+    ts: Raw = MISSING
+    args: Raw = MISSING
     """Not decoded: most instants do not need them."""
 
 
@@ -227,7 +235,7 @@ def _raw_text(value: Any) -> Raw:
     """Return the text of a number, or of a string in its quotes."""
     if isinstance(value, _Number):
         return Raw(value.encode())
-    return Raw(json.dumps(value).encode()) if isinstance(value, str) else _MISSING
+    return Raw(json.dumps(value).encode()) if isinstance(value, str) else MISSING
 
 
 def _raw_args(args: dict[str, Any]) -> RawArgs:
@@ -246,11 +254,18 @@ def _raw_args(args: dict[str, Any]) -> RawArgs:
         destination=_converted(args.get("Dst Rank")),
         input_dims=_re_encoded(args.get("Input Dims")),
         input_type=_re_encoded(args.get("Input type")),
+        concrete_inputs=_re_encoded(args.get("Concrete Inputs")),
+        sequence_number=_converted(args.get("Sequence number", -1)),
+        forward_thread=_converted(args.get("Fwd thread id", -1)),
+        grid=_re_encoded(args.get("grid")),
+        block=_re_encoded(args.get("block")),
+        occupancy=_re_encoded(args.get("est. achieved occupancy %")),
+        bytes_=_converted(args.get("bytes", -1)),
     )
 
 
 def _re_encoded(value: Any) -> Raw:
-    return _MISSING if value is None else Raw(json.dumps(_converted(value)).encode())
+    return MISSING if value is None else Raw(json.dumps(_converted(value)).encode())
 
 
 def decode_value(text: bytes) -> Any:

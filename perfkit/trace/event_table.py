@@ -13,9 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfkit.trace.allocator_events import AllocatorEventCollector
+from perfkit.trace.arguments.collectives import CollectiveArgsBuilder
+from perfkit.trace.arguments.device import DeviceArgsBuilder
+from perfkit.trace.arguments.operators import OperatorArgsBuilder
 from perfkit.trace.categories import LEGACY_ANNOTATION, communication_operators, kind_of
-from perfkit.trace.collective_args import CollectiveArgsBuilder
-from perfkit.trace.event_decoding import NotAnEvent, RawArgs, RawEvent, RawInstant, RawMetadata, parse_int
+from perfkit.trace.event_decoding import MISSING, NotAnEvent, RawArgs, RawEvent, RawInstant, RawMetadata, parse_int
 from perfkit.trace.events import AllocatorTimeline, EventKind, Events, PythonFrames, TimelineDetail
 from perfkit.trace.growable_array import GrowableArray
 from perfkit.trace.intervals import Ints
@@ -118,6 +120,7 @@ class EventTableBuilder:
         }
         self._rows = 0
         self._collective_args = CollectiveArgsBuilder()
+        self._operator_args, self._device_args = OperatorArgsBuilder(), DeviceArgsBuilder()
         self._count_by_category: Counter[int] = Counter()
         self._legacy_annotations = 0
         self._other_events = 0
@@ -187,7 +190,7 @@ class EventTableBuilder:
         columns["correlation"] = self._correlations(args)
         if self._thread_names:
             columns["category"] = category
-        self._add_collective_args(args, name)
+        self._add_args(args, kind, name)
         for key, values in columns.items():
             self._columns[key].extend(values)
         self._rows += len(events)
@@ -231,12 +234,30 @@ class EventTableBuilder:
         self.repaired["events with a correlation that is not a number, ignored"] += invalid
         return np.array([parse_int(value, -1) for value in values], np.int64)
 
-    def _add_collective_args(self, args: list[RawArgs], name: NDArray[np.int32]) -> None:
+    def _add_args(self, args: list[RawArgs], kind: NDArray[np.uint8], name: NDArray[np.int32]) -> None:
+        # One pass over all events: few have any of these, except with shapes.
+        some = [
+            k
+            for k, a in enumerate(args)
+            if a.sequence_number != -1 or a.input_dims is not MISSING or a.collective is not None
+        ]
+        places = np.array(some, np.int64)
+        self._add_collective_args(args, name, [k for k in some if args[k].collective is not None])
+        self._add_args_of(places[kind[places] == EventKind.OPERATOR], args, self._operator_args.add)
+        self._add_args_of(np.flatnonzero(kind == EventKind.KERNEL), args, self._device_args.add_kernels)
+        self._add_args_of(np.flatnonzero(kind == EventKind.COPY), args, self._device_args.add_copies)
+
+    def _add_collective_args(self, args: list[RawArgs], name: NDArray[np.int32], named: list[int]) -> None:
+        """Add the metadata of collectives, of events that communicate by name and the `named` ones."""
         has_args = self._communicates.at(name)
-        has_args[[k for k, a in enumerate(args) if a.collective is not None]] = True
+        has_args[named] = True
         rows = np.flatnonzero(has_args)
         dispatches = self._is_dispatch.at(name[rows]).tolist()
         self._collective_args.add(self._rows + rows, [args[k] for k in rows.tolist()], dispatches)
+
+    def _add_args_of(self, places: Ints, args: list[RawArgs], add: Callable[[Ints, list[RawArgs]], None]) -> None:
+        if len(places):
+            add(self._rows + places, [args[k] for k in places.tolist()])
 
     # ---- the finished table ----------------------------------------------------------------------------------------
 
@@ -251,7 +272,13 @@ class EventTableBuilder:
             self._detail = self._thread_names.build(category, self._categories, owners)
         columns["start_ns"] += base_ns
         columns["end_ns"] += base_ns
-        return Events(**columns, names=tuple(self._names), collective_args=self._collective_args.build())
+        return Events(
+            **columns,
+            names=tuple(self._names),
+            collective_args=self._collective_args.build(),
+            operator_args=self._operator_args.build(),
+            device_args=self._device_args.build(),
+        )
 
     def _merge_lanes(self, thread: NDArray[np.int32], lanes: Lanes) -> tuple[NDArray[np.int32], list[tuple[Id, Id]]]:
         """Return the threads' indices as if no slice had been moved to a lane, and the threads by index."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
@@ -75,21 +76,129 @@ class CollectiveArgsColumns:
 
     def args_index(self, rows: Ints) -> Ints:
         """Return each row's index into `args`; -1 for rows without metadata, and for no row (-1)."""
-        return self._at(rows, self.number)
+        return at_rows(self.row, self.number, rows)
 
     def sequence_of(self, rows: Ints) -> Ints:
         """Return each row's sequence number in its process group; -1 if not recorded."""
-        return self._at(rows, self.sequence)
-
-    def _at(self, rows: Ints, column: NDArray[Any]) -> Ints:
-        if not len(self.row):
-            return np.full(len(rows), -1, np.int64)
-        place = np.minimum(np.searchsorted(self.row, rows), len(self.row) - 1)
-        return np.where(self.row[place] == rows, column[place], -1).astype(np.int64, copy=False)
+        return at_rows(self.row, self.sequence, rows)
 
     def rows_where(self, predicate: Callable[[CollectiveArgs], bool]) -> Ints:
         """Return the rows with metadata that satisfies `predicate`."""
         return self.row[np.array([predicate(args) for args in self.args], np.bool_)[self.number]]
+
+
+class OperatorInputs(Struct, frozen=True, kw_only=True):
+    """Shapes and types of an operator's inputs, as the text of JSON in the trace; decoded when asked for."""
+
+    dims_text: bytes
+    types_text: bytes
+
+    @property
+    def dims(self) -> list[Any] | None:
+        """`Input Dims`: for each input its sizes, of a list of tensors a list of these; None if damaged."""
+        return decode_list(self.dims_text)
+
+    @property
+    def types(self) -> list[Any] | None:
+        """`Input type`: for each input its type, such as `float` or `c10::BFloat16`; None if damaged or missing."""
+        return decode_list(self.types_text)
+
+
+def decode_list(text: bytes) -> list[Any] | None:
+    """Decode a list from JSON; None if it is missing, damaged, or not a list."""
+    try:
+        decoded = msgspec.json.decode(text) if text else None
+    except (ValueError, RecursionError):
+        return None
+    return decoded if isinstance(decoded, list) else None
+
+
+def _no_ints() -> Ints:
+    return np.zeros(0, np.int64)
+
+
+def _no_numbers() -> NDArray[np.int32]:
+    return np.zeros(0, np.int32)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorArgsColumns:
+    """What the trace records of operators, of those that have it only."""
+
+    sequence_row: Ints = field(default_factory=_no_ints)
+    """Rows in `Events` of the operators with a sequence number, ascending; shape (s,)."""
+    sequence: Ints = field(default_factory=_no_ints)
+    """autograd's sequence number: a backward operator has that of the forward operator that caused it; shape (s,)."""
+    forward_thread: Ints = field(default_factory=_no_ints)
+    """autograd's number of the thread that ran forward, in backward operators; 0 in others, -1 if missing; (s,)."""
+    inputs_row: Ints = field(default_factory=_no_ints)
+    """Rows in `Events` of the operators with inputs (`record_shapes`), ascending; shape (i,)."""
+    inputs: NDArray[np.int32] = field(default_factory=_no_numbers)
+    """Index into `distinct_inputs`; -1 if not kept; shape (i,)."""
+    concrete: NDArray[np.int32] = field(default_factory=_no_numbers)
+    """Index into `distinct_concrete`; -1 if not kept; shape (i,)."""
+    distinct_inputs: tuple[OperatorInputs, ...] = ()
+    distinct_concrete: tuple[bytes, ...] = ()
+    """`Concrete Inputs`, the values of inputs that are no tensors, as text (`decode_list`); empty if missing."""
+
+    def sequence_of(self, rows: Ints) -> Ints:
+        """Return each row's sequence number; -1 without one, and for no row (-1)."""
+        return at_rows(self.sequence_row, self.sequence, rows)
+
+    def forward_thread_of(self, rows: Ints) -> Ints:
+        """Return each row's thread of forward; -1 without a sequence number, and for no row (-1)."""
+        return at_rows(self.sequence_row, self.forward_thread, rows)
+
+    def inputs_of(self, rows: Ints) -> Ints:
+        """Return each row's index into `distinct_inputs`; -1 without one, and for no row (-1)."""
+        return at_rows(self.inputs_row, self.inputs, rows)
+
+    def concrete_of(self, rows: Ints) -> Ints:
+        """Return each row's index into `distinct_concrete`; -1 without one, and for no row (-1)."""
+        return at_rows(self.inputs_row, self.concrete, rows)
+
+
+class KernelLaunch(Struct, frozen=True, kw_only=True):
+    """How a kernel was launched; None for what is not recorded."""
+
+    grid: tuple[int, int, int] | None = None
+    """Blocks in x, y, z."""
+    block: tuple[int, int, int] | None = None
+    """Threads of a block in x, y, z."""
+    occupancy_percent: float | None = None
+    """`est. achieved occupancy %`, kineto's estimate."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceArgsColumns:
+    """What the trace records of kernels and copies."""
+
+    kernel_row: Ints = field(default_factory=_no_ints)
+    """Rows in `Events` of all kernels, ascending; shape (k,)."""
+    launch: NDArray[np.int32] = field(default_factory=_no_numbers)
+    """Index into `launches`; -1 if not kept; shape (k,)."""
+    copy_row: Ints = field(default_factory=_no_ints)
+    """Rows in `Events` of all copies, ascending; shape (c,)."""
+    bytes: Ints = field(default_factory=_no_ints)
+    """Bytes of a copy; -1 if not recorded; shape (c,)."""
+    launches: tuple[KernelLaunch, ...] = ()
+    """The distinct launches."""
+
+    def launch_of(self, rows: Ints) -> Ints:
+        """Return each row's index into `launches`; -1 without one, and for no row (-1)."""
+        return at_rows(self.kernel_row, self.launch, rows)
+
+    def bytes_of(self, rows: Ints) -> Ints:
+        """Return each row's bytes; -1 if not recorded, and for no row (-1)."""
+        return at_rows(self.copy_row, self.bytes, rows)
+
+
+def at_rows(row: Ints, column: NDArray[Any], rows: Ints) -> Ints:
+    """Return the values of a sparse column, whose rows ascend, at the given rows; -1 where it has none."""
+    if not len(row):
+        return np.full(len(rows), -1, np.int64)
+    place = np.minimum(np.searchsorted(row, rows), len(row) - 1)
+    return np.where(row[place] == rows, column[place], -1).astype(np.int64, copy=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +216,8 @@ class Events:
     """`args.correlation`; -1 if missing."""
     names: tuple[str, ...]
     collective_args: CollectiveArgsColumns
+    operator_args: OperatorArgsColumns = field(default_factory=OperatorArgsColumns)
+    device_args: DeviceArgsColumns = field(default_factory=DeviceArgsColumns)
 
     def rows(self, *kinds: EventKind) -> Ints:
         """Return the rows of the given kinds, in file order."""
@@ -127,10 +238,6 @@ class ProcessGroup(Struct, frozen=True, kw_only=True):
     description: str | None = None
     ranks: tuple[int, ...] | None = None
     """None if the trace does not contain them."""
-
-
-def _no_ints() -> Ints:
-    return np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

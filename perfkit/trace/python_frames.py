@@ -12,7 +12,9 @@ from perfkit.trace.growable_array import GrowableArray
 from perfkit.trace.timestamps import to_nanoseconds
 
 SHORTEST_NS: Final = 10_000
-"""Shorter frames are not kept: their time counts for the functions that called them."""
+"""Shorter frames are not kept, except modules: their time counts for the functions that called them."""
+MODULE: Final = "nn.Module: "
+"""What the names of frames of `torch.nn.Module.__call__` begin with."""
 _LONGEST_NS: Final = 2**50
 _MOST_FRAMES: Final = 1 << 19
 _LONGEST_NAME: Final = 300
@@ -25,7 +27,7 @@ class PythonFrameCollector:
 
     def __init__(self, most: int = _MOST_FRAMES) -> None:
         self._most = most
-        self._shortest_ns = SHORTEST_NS
+        self._shortest_ns, self._shortest_module_ns = SHORTEST_NS, 0
         self._names: dict[str, int] = {}
         self._clear()
 
@@ -39,7 +41,8 @@ class PythonFrameCollector:
         if not events:
             return events
         dur_ns, valid = to_nanoseconds([event.dur for event in events])
-        kept = valid & (dur_ns >= self._shortest_ns) & (dur_ns <= _LONGEST_NS)
+        shortest_ns = np.where(_are_modules(events), self._shortest_module_ns, self._shortest_ns)
+        kept = valid & (dur_ns >= shortest_ns) & (dur_ns <= _LONGEST_NS)
         return [events[place] for place in np.flatnonzero(kept).tolist()]
 
     def add(self, events: list[RawEvent], thread: NDArray[np.int32]) -> None:
@@ -62,9 +65,12 @@ class PythonFrameCollector:
         self._count += len(name)
 
     def _drop_shorter(self) -> None:
-        self._shortest_ns *= 2
         name, thread, start_ns, end_ns = self._build()
-        kept = end_ns - start_ns >= self._shortest_ns
+        is_module = np.array([text.startswith(MODULE) for text in self._names], np.bool_)[name]
+        self._shortest_ns *= 2
+        if np.count_nonzero(is_module) > self._most // 2:
+            self._shortest_module_ns = max(2 * self._shortest_module_ns, SHORTEST_NS)
+        kept = end_ns - start_ns >= np.where(is_module, self._shortest_module_ns, self._shortest_ns)
         used, renumbered = np.unique(name[kept], return_inverse=True)
         names = list(self._names)
         self._names = {names[place]: number for number, place in enumerate(used.tolist())}
@@ -88,3 +94,12 @@ class PythonFrameCollector:
             thread=thread,
             names=tuple(self._names),
         )
+
+
+def _are_modules(events: list[RawEvent]) -> NDArray[np.bool_]:
+    """Return which events are calls of modules; each distinct name is looked at once."""
+    names = [event.name for event in events]
+    modules = {name for name in set(names) if name.startswith(MODULE)}
+    if not modules:
+        return np.zeros(len(names), np.bool_)
+    return np.fromiter(map(modules.__contains__, names), np.bool_, len(names))

@@ -156,3 +156,25 @@ def test_of_too_many_frames_the_longer_are_kept(tmp_path: Path) -> None:
     assert sorted(frames.names[name] for name in frames.name.tolist()) == sorted(f"f{number}" for number in wanted)
     assert len(frames.names) == len(set(frames.name.tolist()))
     assert frames.start_ns.min() % 1000 == 5
+
+
+def test_modules_are_kept_even_when_short(tmp_path: Path) -> None:
+    builder = TraceBuilder().op("aten::mm", 0, 100).python_function("train.py(1): step", 50, 9)
+    builder.python_function("nn.Module: Linear_0", 50, "0.500")
+    frames = read_trace(builder.write(tmp_path / "t.json")).frames
+    assert frames.names == ("nn.Module: Linear_0",)
+
+
+def test_of_too_many_modules_the_longer_are_kept() -> None:
+    class Frame:
+        def __init__(self, number: int, us: int) -> None:
+            self.name, self.ts, self.dur = f"nn.Module: L_{number}", b"%d" % (100 * number), b"%d" % us
+
+    collector = PythonFrameCollector(most=100)
+    for batch in range(10):
+        events = [Frame(number, number) for number in range(50 * batch, 50 * batch + 50)]
+        kept = collector.long_enough(events)  # type: ignore[arg-type]
+        collector.add(kept, np.zeros(len(kept), np.int32))
+    frames = collector.build(0, np.zeros(0, np.int64))
+    assert 0 < len(frames.start_ns) <= 100
+    assert int((frames.end_ns - frames.start_ns).max()) == 499_000

@@ -1,0 +1,1 @@
+"""Arguments of events as sparse columns: of collectives, operators, kernels and copies."""
