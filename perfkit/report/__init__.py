@@ -77,6 +77,7 @@ FORMATS: Final[dict[type, dict[str, BuiltinReporter]]] = {
         "csv": BuiltinReporter(Report, f"{_CSV}:write_steps", (".csv",)),
         "collectives": BuiltinReporter(Report, f"{_CSV}:write_collectives", (".collectives.csv",)),
         "idle": BuiltinReporter(Report, f"{_CSV}:write_idle", (".idle.csv",)),
+        "roofline": BuiltinReporter(Report, f"{_CSV}:write_roofline", (".roofline.csv",)),
         "points": BuiltinReporter(Report, f"{_CSV}:write_points", (".points.csv",)),
         "options": BuiltinReporter(Report, f"{_CSV}:write_options", (".options.csv",)),
         "pipelines": BuiltinReporter(Report, f"{_CSV}:write_pipelines", (".pipelines.csv",)),

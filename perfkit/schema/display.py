@@ -65,5 +65,11 @@ class RunPlots(NotebookDisplay):
         """Return allocated memory over the step with the highest peak, one line per rank and device."""
         return self._plot("memory")
 
-    def _plot(self, name: Literal["steps", "ranks", "heat_map", "waiting", "bandwidth", "memory"]) -> "Figure":
+    def plot_roofline(self) -> "Figure":
+        """Return what operators achieved against operations per byte, below the peaks of the device."""
+        return self._plot("roofline")
+
+    def _plot(
+        self, name: Literal["steps", "ranks", "heat_map", "waiting", "bandwidth", "memory", "roofline"]
+    ) -> "Figure":
         return self._figure(name)

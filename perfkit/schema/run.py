@@ -12,6 +12,7 @@ from perfkit.schema.manifest import FileBandwidth, Injection, RankMemory, Throug
 from perfkit.schema.per_rank.sharding import DividedWork
 from perfkit.schema.pipeline import Pipeline
 from perfkit.schema.rank import RankReport
+from perfkit.schema.roofline import Roofline
 
 
 class DataLoading(Struct, frozen=True, kw_only=True):
@@ -205,3 +206,5 @@ class RunReport(RunPlots, Struct, frozen=True, kw_only=True):
     """One per dimension of `tp`, `cp` and `ep` that has communication."""
     rank_memory: list[RankMemory] = []
     """What each rank holds, by rank (metrics.md section 11); empty if it was not measured on all."""
+    roofline: Roofline | None = None
+    """None unless shapes were recorded on all ranks (`record_shapes`)."""

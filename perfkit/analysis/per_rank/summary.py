@@ -15,6 +15,7 @@ from perfkit.analysis.per_rank.communication.collectives import find_collectives
 from perfkit.analysis.per_rank.findings import damage_findings, sizes_unmatched, trace_findings
 from perfkit.analysis.per_rank.idle.tabulate import explain_idle
 from perfkit.analysis.per_rank.memory import tabulate_memory
+from perfkit.analysis.per_rank.operator_work.tabulate import tabulate_work
 from perfkit.analysis.per_rank.operators import names_cut, tabulate_operators
 from perfkit.analysis.per_rank.pipeline_actions import PipelineActions, find_pipeline_actions, find_pipeline_spans
 from perfkit.analysis.per_rank.sharding.issued import tabulate_issued
@@ -26,6 +27,7 @@ from perfkit.errors import TraceError, UsageError
 from perfkit.schema.common import Finding
 from perfkit.schema.kernel_rules import KernelRule
 from perfkit.schema.per_rank.idle import IdleTime
+from perfkit.schema.per_rank.operator_work import RankWork
 from perfkit.schema.per_rank.sharding import IssuedCollectives, ShardedParameters
 from perfkit.schema.rank import CollectiveStat, MemoryUse, OperatorStat, PhaseStat, StepBreakdown
 from perfkit.trace.events import Header, RankTrace
@@ -47,6 +49,8 @@ class TraceSummary(Struct, frozen=True, kw_only=True):
     phases: list[PhaseStat]
     memory: list[MemoryUse]
     idle: IdleTime
+    work: RankWork | None
+    """None if no shapes were recorded."""
     calls: CollectiveCalls
     pipeline: PipelineActions | None = None
     """None if no micro-batches of a pipeline are annotated."""
@@ -100,6 +104,7 @@ def summarize_trace(
     breakdown = break_down(events, names, activity, steps, idle.steps)
     operators, distinct = tabulate_operators(events, names, device, activity, steps)
     findings += names_cut(operators, distinct)
+    work = tabulate_work(events, names, device, activity, steps)
     phases = tabulate_phases(events, names, steps, step_marker)
     memory = tabulate_memory(trace, names, activity, steps, step_marker)
     passes, layers = find_passes(events, steps), find_layers(events, collectives.issue_row)
@@ -116,6 +121,7 @@ def summarize_trace(
         phases=phases,
         memory=memory,
         idle=idle.time,
+        work=work,
         calls=collect_calls(collectives, activity, steps),
         pipeline=pipeline,
         communicated=bool(len(activity.communication.start) or len(collectives.start)),

@@ -18,9 +18,11 @@ from perfkit.analysis.per_run.findings import run_findings
 from perfkit.analysis.per_run.manifest_metrics import manifest_metrics
 from perfkit.analysis.per_run.profiler_cost import profiler_cost
 from perfkit.analysis.per_run.rank_reports import NamedSummary, Ranks, group_by_rank
+from perfkit.analysis.per_run.roofline import roofline
 from perfkit.analysis.per_run.verdict import add_caveats, classify_bottleneck
 from perfkit.schema.common import Finding, Severity
 from perfkit.schema.cross_rank import CrossRankSummary
+from perfkit.schema.device_table import DevicePeaks
 from perfkit.schema.dimensions import DimensionSummary
 from perfkit.schema.manifest import RunManifest
 from perfkit.schema.rank import RankReport
@@ -34,6 +36,7 @@ def build_run_report(
     manifest: RunManifest | None,
     rank: int | None,
     lost: list[Finding],
+    device_table: Sequence[DevicePeaks] = (),
 ) -> RunReport:
     """Build the report of one run.
 
@@ -44,6 +47,7 @@ def build_run_report(
         manifest: the run's manifest; None for foreign traces.
         rank: rank of traces without one.
         lost: findings about traces that could not be read.
+        device_table: peaks of devices, for the roofline.
     """
     grouped = group_by_rank(traces, rank)
     ranks, findings = grouped.reports, grouped.findings
@@ -82,6 +86,7 @@ def build_run_report(
         dimensions=dimensions,
         pipelines=pipelines,
         divided_work=divided_work(ranks, compared, manifest),
+        roofline=roofline(ranks, _device_names(traces), manifest, device_table),
         findings=sorted(findings, key=lambda finding: _SEVERITY[finding.severity]),
         **(manifest_metrics(manifest) if manifest else {}),
     )
@@ -123,6 +128,11 @@ def _compare(grouped: Ranks, manifest: RunManifest | None, known_size: int | Non
 
 def _header_world_sizes(traces: Sequence[NamedSummary]) -> list[int]:
     return sorted({size for named in traces if (size := named.summary.header.world_size)})
+
+
+def _device_names(traces: Sequence[NamedSummary]) -> list[str]:
+    """Return what the traces call their devices, each once."""
+    return sorted({name for named in traces for name in named.summary.header.device_names.values()})
 
 
 def _source(traces: Sequence[NamedSummary], manifest: RunManifest | None) -> str | None:

@@ -5,6 +5,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from perfkit.errors import UsageError
+from perfkit.report.charts.roofline import roofline_chart
 from perfkit.report.charts.scaling import series_charts
 from perfkit.report.charts.specs import Bars, Chart, PageCharts, bandwidths, heat_map, levels, stacked_bars
 from perfkit.report.content import aggregates
@@ -220,7 +221,7 @@ def _with_steps(run: RunReport) -> list[RankReport]:
     return [rank for rank in run.ranks if rank.steps]
 
 
-ChartName = Literal["ranks", "steps", "heat_map", "waiting", "bandwidth", "memory"]
+ChartName = Literal["ranks", "steps", "heat_map", "waiting", "bandwidth", "memory", "roofline"]
 CHARTS: Final[dict[ChartName, RunChart]] = {
     "ranks": RunChart(lambda run: _by_rank(_with_steps(run)), "a chart of ranks needs two or more with steps"),
     "steps": RunChart(lambda run: _by_step(_with_steps(run)), "a chart of steps needs two or more"),
@@ -230,6 +231,9 @@ CHARTS: Final[dict[ChartName, RunChart]] = {
         _bandwidth, "a chart of bandwidths needs matched collectives of two or more sizes on several ranks"
     ),
     "memory": RunChart(_memory, "a chart of memory needs traces recorded with profile_memory"),
+    "roofline": RunChart(
+        roofline_chart, "a roofline needs traces recorded with record_shapes, and a device whose peaks are known"
+    ),
 }
 """The charts of a run, by name."""
 

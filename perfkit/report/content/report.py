@@ -1,6 +1,6 @@
 """Turns a `Report` into the `Document` that the renderers draw."""
 
-from perfkit.report.content import idle, sharding
+from perfkit.report.content import idle, roofline, sharding
 from perfkit.report.content import run_tables as tables
 from perfkit.report.content.cross_check import cross_check
 from perfkit.report.content.cross_rank import efficiency, fits, shared_collectives
@@ -68,6 +68,8 @@ def _section(run: RunReport, top: int, whole: bool, alone: bool) -> Section:
             tables.memory(run),
             phases(run, top),
             tables.operators(run, top),
+            roofline.by_kind(run),
+            roofline.by_shapes(run, top),
             *by_dimension(run),
             tables.collectives(run, top),
             sharding.by_phase(run),
