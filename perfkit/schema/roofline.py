@@ -1,4 +1,4 @@
-"""The roofline of a run: what its operators achieved, against what its devices can do (metrics.md section 17)."""
+"""The roofline of a run: what its operators achieved, against what its devices can do (metrics.md section 18)."""
 
 from typing import Literal
 

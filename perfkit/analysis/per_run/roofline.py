@@ -1,4 +1,4 @@
-"""The roofline of a run, from the work of its ranks and the peaks of their device (metrics.md section 17)."""
+"""The roofline of a run, from the work of its ranks and the peaks of their device (metrics.md section 18)."""
 
 from collections.abc import Sequence
 from typing import Literal, NamedTuple

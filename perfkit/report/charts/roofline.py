@@ -29,7 +29,7 @@ def roofline_chart(run: RunReport) -> Chart | None:
     )
     layout = {
         "xaxis": axis("operations per byte", type="log"),
-        "yaxis": axis("achieved", type="log", ticksuffix="FLOP/s", exponentformat="SI"),
+        "yaxis": axis("FLOP/s", type="log", exponentformat="SI"),
     }
     return Chart("Roofline", note, {"data": [*_roofs(roof.peaks, rows), *_points(rows, roof)], "layout": layout})
 

@@ -1,4 +1,4 @@
-"""What the operators of a rank needed, and how long they took (metrics.md section 17)."""
+"""What the operators of a rank needed, and how long they took (metrics.md section 18)."""
 
 from collections.abc import Mapping
 from typing import Final, Literal

@@ -1,4 +1,4 @@
-"""Add up the work and the time of a rank's operators, by operator and shapes (metrics.md section 17)."""
+"""Add up the work and the time of a rank's operators, by operator and shapes (metrics.md section 18)."""
 
 import re
 from collections.abc import Iterable, Sequence
