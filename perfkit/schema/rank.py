@@ -168,5 +168,5 @@ class RankReport(Struct, frozen=True, kw_only=True):
     """None without all-gathers of sharded parameters."""
     idle: IdleTime | None = None
     """Why the rank was idle; None in reports of older versions."""
-    work: RankWork | None = None
+    operator_work: RankWork | None = None
     """What its operators needed; None if no shapes were recorded (`record_shapes`)."""

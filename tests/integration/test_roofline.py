@@ -46,11 +46,14 @@ def traced(step: Callable[[], object], path: Path) -> RankWork:
         step()
     recorded.export_chrome_trace(str(path))
     (rank,) = perfkit.analyze(path, cache=False).runs[0].ranks
-    assert rank.work is not None
+    work = rank.operator_work
+    assert work is not None
     computing = sum(row.total_ns for row in rank.operators if row.category == "compute")
-    listed = sum(row.total_ns for row in rank.work.operators) + sum(row.total_ns for row in rank.work.unmodelled)
-    assert listed == rank.work.total_ns == computing
-    return rank.work
+    listed = sum(row.total_ns for row in rank.operator_work.operators) + sum(
+        row.total_ns for row in rank.operator_work.unmodelled
+    )
+    assert listed == rank.operator_work.total_ns == computing
+    return rank.operator_work
 
 
 def matrix_flops(work: RankWork) -> int:
@@ -101,7 +104,7 @@ def test_convolutions_need_what_torch_counts(tmp_path: Path) -> None:
     work = traced(step, tmp_path / "trace.json")
     assert matrix_flops(work) == expected
     kinds = {row.kind for row in work.operators}
-    assert kinds >= {"convolution", "gemm", "norm", "elementwise", "reduction"}
+    assert kinds >= {"convolution", "gemm", "normalisation", "elementwise", "reduction"}
 
 
 def test_attention_with_and_without_a_fused_operator(tmp_path: Path) -> None:
@@ -141,5 +144,5 @@ def test_without_shapes_there_is_no_roofline(tmp_path: Path) -> None:
         torch.mm(torch.randn(8, 8), torch.randn(8, 8))
     recorded.export_chrome_trace(str(path))
     run = perfkit.analyze(path, cache=False).runs[0]
-    assert run.ranks[0].work is None
+    assert run.ranks[0].operator_work is None
     assert run.roofline is None

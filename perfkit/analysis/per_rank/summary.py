@@ -15,7 +15,7 @@ from perfkit.analysis.per_rank.communication.collectives import find_collectives
 from perfkit.analysis.per_rank.findings import damage_findings, sizes_unmatched, trace_findings
 from perfkit.analysis.per_rank.idle.tabulate import explain_idle
 from perfkit.analysis.per_rank.memory import tabulate_memory
-from perfkit.analysis.per_rank.operator_work.tabulate import tabulate_work
+from perfkit.analysis.per_rank.operator_work.tabulate import tabulate_operator_work
 from perfkit.analysis.per_rank.operators import names_cut, tabulate_operators
 from perfkit.analysis.per_rank.pipeline_actions import PipelineActions, find_pipeline_actions, find_pipeline_spans
 from perfkit.analysis.per_rank.sharding.issued import tabulate_issued
@@ -49,7 +49,7 @@ class TraceSummary(Struct, frozen=True, kw_only=True):
     phases: list[PhaseStat]
     memory: list[MemoryUse]
     idle: IdleTime
-    work: RankWork | None
+    operator_work: RankWork | None
     """None if no shapes were recorded."""
     calls: CollectiveCalls
     pipeline: PipelineActions | None = None
@@ -104,7 +104,7 @@ def summarize_trace(
     breakdown = break_down(events, names, activity, steps, idle.steps)
     operators, distinct = tabulate_operators(events, names, device, activity, steps)
     findings += names_cut(operators, distinct)
-    work = tabulate_work(events, names, device, activity, steps)
+    operator_work = tabulate_operator_work(events, names, device, activity, steps)
     phases = tabulate_phases(events, names, steps, step_marker)
     memory = tabulate_memory(trace, names, activity, steps, step_marker)
     passes, layers = find_passes(events, steps), find_layers(events, collectives.issue_row)
@@ -121,7 +121,7 @@ def summarize_trace(
         phases=phases,
         memory=memory,
         idle=idle.time,
-        work=work,
+        operator_work=operator_work,
         calls=collect_calls(collectives, activity, steps),
         pipeline=pipeline,
         communicated=bool(len(activity.communication.start) or len(collectives.start)),

@@ -18,8 +18,8 @@ from perfkit.schema.aggregate import (
     join_memory,
 )
 from perfkit.schema.common import Finding, Severity
+from perfkit.schema.operator_work_sums import add_rank_work
 from perfkit.schema.rank import RankReport
-from perfkit.schema.work_sums import add_rank_work
 
 
 class NamedSummary(NamedTuple):
@@ -124,7 +124,7 @@ def _rank_report(rank: int | None, traces: list[NamedSummary]) -> RankReport:
         sharded_parameters=add_sharding(summary.sharded_parameters for summary in summaries),
         memory=join_memory(use for summary in summaries for use in summary.memory),
         idle=add_idle_times(summary.idle for summary in summaries),
-        work=add_rank_work(summary.work for summary in summaries),
+        operator_work=add_rank_work(summary.operator_work for summary in summaries),
         events={
             kind: sum(summary.counts.get(kind, 0) for summary in summaries)
             for kind in sorted({kind for summary in summaries for kind in summary.counts})

@@ -5,10 +5,10 @@ from typing import Literal, NamedTuple
 
 from perfkit.schema.device_table import DevicePeaks, find_device
 from perfkit.schema.manifest import RunManifest
+from perfkit.schema.operator_work_sums import add_rank_work
 from perfkit.schema.per_rank.operator_work import MATRIX_KINDS, OperatorWork
 from perfkit.schema.rank import RankReport
 from perfkit.schema.roofline import Roofline, RooflineRow
-from perfkit.schema.work_sums import add_rank_work
 
 TF32 = "tf32"
 
@@ -31,7 +31,7 @@ def roofline(
         table: rows of devices.
     """
     with_steps = [rank for rank in ranks if rank.steps]
-    work = add_rank_work(rank.work for rank in with_steps)
+    work = add_rank_work(rank.operator_work for rank in with_steps)
     if work is None:
         return None
     device = _device(with_steps, names, manifest)

@@ -16,7 +16,7 @@ def insights(run: RunReport) -> dict[str, Insight]:
 
 
 def test_products_in_float32_on_a_device_with_tensor_cores() -> None:
-    run = roofline_run(roofline_row("gemm", 30, tensor_cores=False), roofline_row("norm", 40))
+    run = roofline_run(roofline_row("gemm", 30, tensor_cores=False), roofline_row("normalisation", 40))
     found = insights(run)["float32_products"]
     assert found.sentence == (
         "matrix products in float32 take 30 % of the step (30.0 ms); NVIDIA A100-SXM4-40GB multiplies up to 16 "
@@ -54,7 +54,7 @@ def test_a_device_whose_tensor_cores_have_no_tf32() -> None:
         roofline_run(roofline_row("gemm", 4, tensor_cores=False)),
         roofline_run(roofline_row("gemm", 30, tensor_cores=False), peaks=None),
         roofline_run(roofline_row("gemm", 30), peaks=replace(A100, tflops={"float32": 19.5, "float16": 20})),
-        roofline_run(roofline_row("norm", 30)),
+        roofline_run(roofline_row("normalisation", 30)),
     ],
 )
 def test_silence_about_float32(run: RunReport) -> None:

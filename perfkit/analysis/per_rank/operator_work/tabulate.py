@@ -18,8 +18,8 @@ from perfkit.analysis.per_rank.classify import (
 from perfkit.analysis.per_rank.operator_work.assign import Owners, find_owners
 from perfkit.analysis.per_rank.operator_work.known_work import DistinctCall, KnownWork, find_known_work
 from perfkit.analysis.per_rank.steps import Steps
+from perfkit.schema.operator_work_sums import MOST_WORK, add_operator_work, add_unmodelled
 from perfkit.schema.per_rank.operator_work import MATRIX_KINDS, NotModelled, OperatorWork, RankWork, UnmodelledOperator
-from perfkit.schema.work_sums import MOST_WORK, add_unmodelled, add_work
 from perfkit.trace.events import EventKind, Events
 from perfkit.trace.intervals import Ints
 
@@ -42,7 +42,9 @@ class _Time(NamedTuple):
     """What the kernel's name tells of them."""
 
 
-def tabulate_work(events: Events, names: Names, device: Device, activity: Activity, steps: Steps) -> RankWork | None:
+def tabulate_operator_work(
+    events: Events, names: Names, device: Device, activity: Activity, steps: Steps
+) -> RankWork | None:
     """Return the work of the operators in the steps; None if no shapes were recorded."""
     if not len(events.operator_args.inputs_row):
         return None
@@ -94,7 +96,9 @@ def _tabulate(events: Events, rows: Ints, known: KnownWork, owners: Owners, time
     calls = known.calls
     return RankWork(
         total_ns=int(times.ns.sum()),
-        operators=add_work(_modelled(calls, known.call, place[owned], times.ns[owned], times.tensor_cores[owned])),
+        operators=add_operator_work(
+            _modelled(calls, known.call, place[owned], times.ns[owned], times.tensor_cores[owned])
+        ),
         unmodelled=add_unmodelled(_unmodelled(events, rows, known, owners, times, ~owned)),
     )
 

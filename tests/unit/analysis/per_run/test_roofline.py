@@ -40,7 +40,7 @@ def work(
 def rank(*rows: OperatorWork, number: int = 0, device: Any = "gpu") -> RankReport:
     total_ns = sum(row.total_ns for row in rows)
     made = RankWork(total_ns=total_ns, operators=[*rows], unmodelled=[])
-    return make_rank(number, device=device, work=made)
+    return make_rank(number, device=device, operator_work=made)
 
 
 def one_row(row: OperatorWork, peaks: DevicePeaks = ACME) -> RooflineRow:

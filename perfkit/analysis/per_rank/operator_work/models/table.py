@@ -56,7 +56,7 @@ _CONVOLUTION: Final = {
 }
 _NORM: Final = {
     **{
-        f"aten::{name}": Model("norm", streaming.layer_norm)
+        f"aten::{name}": Model("normalisation", streaming.layer_norm)
         for name in (
             "native_layer_norm",
             "native_group_norm",
@@ -68,16 +68,16 @@ _NORM: Final = {
         )
     },
     **{
-        f"aten::{name}_backward": Model("norm", streaming.layer_norm_backward)
+        f"aten::{name}_backward": Model("normalisation", streaming.layer_norm_backward)
         for name in ("native_layer_norm", "native_group_norm", "native_batch_norm", "batch_norm")
     },
     # These take the input before the gradient; both have one shape.
     **{
-        f"aten::{name}_backward": Model("norm", streaming.layer_norm_backward)
+        f"aten::{name}_backward": Model("normalisation", streaming.layer_norm_backward)
         for name in ("cudnn_batch_norm", "miopen_batch_norm")
     },
-    "aten::_fused_rms_norm": Model("norm", streaming.rms_norm),
-    "aten::_fused_rms_norm_backward": Model("norm", streaming.rms_norm_backward),
+    "aten::_fused_rms_norm": Model("normalisation", streaming.rms_norm),
+    "aten::_fused_rms_norm_backward": Model("normalisation", streaming.rms_norm_backward),
     "aten::_softmax": Model("softmax", streaming.softmax),
     "aten::_log_softmax": Model("softmax", streaming.softmax),
     "aten::_softmax_backward_data": Model("softmax", streaming.softmax_backward),

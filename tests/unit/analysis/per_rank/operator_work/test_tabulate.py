@@ -17,7 +17,7 @@ def run_of(builder: TraceBuilder, folder: Path) -> RunReport:
 
 
 def work_of(builder: TraceBuilder, folder: Path) -> RankWork:
-    work = run_of(builder, folder).ranks[0].work
+    work = run_of(builder, folder).ranks[0].operator_work
     assert work is not None
     spent = sum(row.total_ns for row in work.operators) + sum(row.total_ns for row in work.unmodelled)
     assert spent == work.total_ns

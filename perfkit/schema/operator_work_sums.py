@@ -20,7 +20,7 @@ MOST_WORK: Final = 2**63 - 1
 """A sum beyond it is damage; it would not fit the column of a file."""
 
 
-def add_work(rows: Iterable[OperatorWork]) -> list[OperatorWork]:
+def add_operator_work(rows: Iterable[OperatorWork]) -> list[OperatorWork]:
     """Return one row per operator, shapes and type, largest time first; of many, the smaller are added by kind."""
     added = sorted(_add(rows, keep_operators=True), key=_by_time)
     listed = [row for row in added if row.operator != OTHER_OPERATORS]
@@ -88,6 +88,6 @@ def add_rank_work(works: Iterable[RankWork | None]) -> RankWork | None:
         return None
     return RankWork(
         total_ns=sum(work.total_ns for work in known),
-        operators=add_work(row for work in known for row in work.operators),
+        operators=add_operator_work(row for work in known for row in work.operators),
         unmodelled=add_unmodelled(row for work in known for row in work.unmodelled),
     )
