@@ -49,11 +49,9 @@ def traced(step: Callable[[], object], path: Path) -> RankWork:
     work = rank.operator_work
     assert work is not None
     computing = sum(row.total_ns for row in rank.operators if row.category == "compute")
-    listed = sum(row.total_ns for row in rank.operator_work.operators) + sum(
-        row.total_ns for row in rank.operator_work.unmodelled
-    )
-    assert listed == rank.operator_work.total_ns == computing
-    return rank.operator_work
+    listed = sum(row.total_ns for row in work.operators) + sum(row.total_ns for row in work.unmodelled)
+    assert listed == work.total_ns == computing
+    return work
 
 
 def matrix_flops(work: RankWork) -> int:
