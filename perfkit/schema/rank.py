@@ -8,6 +8,7 @@ from perfkit.schema.common import Category
 from perfkit.schema.per_rank.idle import IdleNs, IdleTime
 from perfkit.schema.per_rank.operator_work import RankWork
 from perfkit.schema.per_rank.sharding import IssuedCollectives, ShardedParameters
+from perfkit.schema.per_rank.work import Work
 
 
 class ExposedNs(Struct, frozen=True, kw_only=True, gc=False):
@@ -170,3 +171,5 @@ class RankReport(Struct, frozen=True, kw_only=True):
     """Why the rank was idle; None in reports of older versions."""
     operator_work: RankWork | None = None
     """What its operators needed; None if no shapes were recorded (`record_shapes`)."""
+    work: Work | None = None
+    """Whose time it is: module, Python function, operator, phase; None in reports of older versions."""

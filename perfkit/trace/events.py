@@ -253,6 +253,10 @@ class PythonFrames:
     names: tuple[str, ...] = ()
 
 
+MODULE: Final = "nn.Module: "
+"""What the names of frames of `torch.nn.Module.__call__` begin with; class and number of the instance follow."""
+
+
 class Header(Struct, frozen=True, kw_only=True):
     """The header of a trace; None for what it does not have."""
 

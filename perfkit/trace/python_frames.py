@@ -7,14 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfkit.trace.event_decoding import RawEvent
-from perfkit.trace.events import PythonFrames
+from perfkit.trace.events import MODULE, PythonFrames
 from perfkit.trace.growable_array import GrowableArray
 from perfkit.trace.timestamps import to_nanoseconds
 
 SHORTEST_NS: Final = 10_000
 """Shorter frames are not kept, except modules: their time counts for the functions that called them."""
-MODULE: Final = "nn.Module: "
-"""What the names of frames of `torch.nn.Module.__call__` begin with."""
 _LONGEST_NS: Final = 2**50
 _MOST_FRAMES: Final = 1 << 19
 _LONGEST_NAME: Final = 300

@@ -23,12 +23,14 @@ from perfkit.analysis.per_rank.sharding.layers import find_layers
 from perfkit.analysis.per_rank.sharding.parameters import summarize_sharding
 from perfkit.analysis.per_rank.sharding.passes import find_passes
 from perfkit.analysis.per_rank.steps import find_steps
+from perfkit.analysis.per_rank.work.tabulate import locate_work, tabulate_work
 from perfkit.errors import TraceError, UsageError
 from perfkit.schema.common import Finding
 from perfkit.schema.kernel_rules import KernelRule
 from perfkit.schema.per_rank.idle import IdleTime
 from perfkit.schema.per_rank.operator_work import RankWork
 from perfkit.schema.per_rank.sharding import IssuedCollectives, ShardedParameters
+from perfkit.schema.per_rank.work import Work
 from perfkit.schema.rank import CollectiveStat, MemoryUse, OperatorStat, PhaseStat, StepBreakdown
 from perfkit.trace.events import Header, RankTrace
 
@@ -51,6 +53,7 @@ class TraceSummary(Struct, frozen=True, kw_only=True):
     idle: IdleTime
     operator_work: RankWork | None
     """None if no shapes were recorded."""
+    work: Work
     calls: CollectiveCalls
     pipeline: PipelineActions | None = None
     """None if no micro-batches of a pipeline are annotated."""
@@ -108,8 +111,16 @@ def summarize_trace(
     phases = tabulate_phases(events, names, steps, step_marker)
     memory = tabulate_memory(trace, names, activity, steps, step_marker)
     passes, layers = find_passes(events, steps), find_layers(events, collectives.issue_row)
+    located = locate_work(events, trace.frames, names, device, activity, collectives, passes, steps, step_marker)
+    work = tabulate_work(located, names, device)
     sharding = summarize_sharding(events, device, activity, collectives, passes, layers)
-    del trace, events, names, device  # free the events before building the collective tables: each may be millions
+    del (
+        trace,
+        events,
+        names,
+        device,
+        located,
+    )  # free the events before building the collective tables: each may be millions
     return TraceSummary(
         header=header,
         has_device=has_device,
@@ -122,6 +133,7 @@ def summarize_trace(
         memory=memory,
         idle=idle.time,
         operator_work=operator_work,
+        work=work,
         calls=collect_calls(collectives, activity, steps),
         pipeline=pipeline,
         communicated=bool(len(activity.communication.start) or len(collectives.start)),

@@ -20,6 +20,7 @@ from perfkit.schema.aggregate import (
 from perfkit.schema.common import Finding, Severity
 from perfkit.schema.operator_work_sums import add_rank_work
 from perfkit.schema.rank import RankReport
+from perfkit.schema.work_trees import add_work
 
 
 class NamedSummary(NamedTuple):
@@ -125,6 +126,7 @@ def _rank_report(rank: int | None, traces: list[NamedSummary]) -> RankReport:
         memory=join_memory(use for summary in summaries for use in summary.memory),
         idle=add_idle_times(summary.idle for summary in summaries),
         operator_work=add_rank_work(summary.operator_work for summary in summaries),
+        work=add_work(summary.work for summary in summaries),
         events={
             kind: sum(summary.counts.get(kind, 0) for summary in summaries)
             for kind in sorted({kind for summary in summaries for kind in summary.counts})

@@ -11,6 +11,7 @@ from perfkit.report.content.phases import phases
 from perfkit.report.content.pipelines import pipelines
 from perfkit.report.content.run_facts import finding_lines, findings, key_values
 from perfkit.report.content.run_overview import comparison
+from perfkit.report.content.work import work_tables
 from perfkit.schema.report import Insight, Report
 from perfkit.schema.run import Bound, RunReport
 from perfkit.util.formatting import duration, escape_unprintable
@@ -67,6 +68,7 @@ def _section(run: RunReport, top: int, whole: bool, alone: bool) -> Section:
             tables.data_loading(run),
             tables.memory(run),
             phases(run, top),
+            *work_tables(run, top),
             tables.operators(run, top),
             roofline.by_kind(run),
             roofline.by_shapes(run, top),

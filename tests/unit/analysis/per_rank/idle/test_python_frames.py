@@ -172,9 +172,9 @@ def test_of_too_many_modules_the_longer_are_kept() -> None:
 
     collector = PythonFrameCollector(most=100)
     for batch in range(10):
-        events = [Frame(number, number) for number in range(50 * batch, 50 * batch + 50)]
+        events = [Frame(number, int(10 * 1.012**number)) for number in range(50 * batch, 50 * batch + 50)]
         kept = collector.long_enough(events)  # type: ignore[arg-type]
         collector.add(kept, np.zeros(len(kept), np.int32))
     frames = collector.build(0, np.zeros(0, np.int64))
     assert 0 < len(frames.start_ns) <= 100
-    assert int((frames.end_ns - frames.start_ns).max()) == 499_000
+    assert int((frames.end_ns - frames.start_ns).min()) // 1000 > 1000

@@ -1,0 +1,108 @@
+"""Call paths: the spans around an instant on a thread, from the outermost to the innermost, as one number each."""
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from perfkit.analysis.per_rank.classify import rows_by_key
+from perfkit.trace.intervals import Ints, Nesting
+
+ROOT: Final = 0
+"""The path that contains nothing."""
+_NAMES: Final = 1 << 31
+
+
+def group(values: Ints) -> tuple[Ints, Ints]:
+    """Return the distinct values in order, and the place of each value among them.
+
+    `np.unique` (numpy 2.3 and later) takes many times as long where most values differ.
+    """
+    order = np.argsort(values, kind="stable")
+    ordered = values[order]
+    fresh = np.concatenate((np.ones(min(len(ordered), 1), np.bool_), ordered[1:] != ordered[:-1]))
+    place = np.empty(len(values), np.int64)
+    place[order] = np.cumsum(fresh) - 1
+    return ordered[fresh], place
+
+
+class PathTable:
+    """Distinct paths: path p is path `parent[p]`, which is smaller than p, extended by `name[p]`."""
+
+    def __init__(self) -> None:
+        self.parent, self.name = [-1], [-1]
+        self._index: dict[int, int] = {}
+
+    def extend(self, path: Ints, name: Ints) -> Ints:
+        """Return the paths extended by one name each."""
+        distinct, place = group(path * _NAMES + name)
+        return np.array([self._index_of(key) for key in distinct.tolist()], np.int64)[place]
+
+    def _index_of(self, key: int) -> int:
+        index = self._index.get(key)
+        if index is None:
+            index = self._index[key] = len(self.parent)
+            parent, name = divmod(key, _NAMES)
+            self.parent.append(parent)
+            self.name.append(name)
+        return index
+
+
+class ThreadSpans:
+    """Spans of one kind on all threads; every column has shape (s,)."""
+
+    def __init__(self, thread: Ints, start_ns: Ints, end_ns: Ints, name: Ints) -> None:
+        self.start_ns = start_ns
+        self._thread, self._name = thread, name
+        self._places = rows_by_key(thread, np.arange(len(thread)))
+        self._nesting = {key: Nesting(start_ns[own], end_ns[own]) for key, own in self._places.items()}
+
+    def at(self, thread: Ints, instant: Ints) -> Ints:
+        """Return the index of the innermost span at each instant on its thread, or -1; thread -1 has none."""
+        found = np.full(len(thread), -1, np.int64)
+        for key, here in rows_by_key(thread, np.arange(len(thread))).items():
+            if key in self._nesting:
+                inner = self._nesting[key].at(instant[here])
+                found[here] = np.where(inner >= 0, self._places[key][inner], -1)
+        return found
+
+    def _parents(self, spans: Ints) -> Ints:
+        parents = np.full(len(spans), -1, np.int64)
+        for key, here in rows_by_key(self._thread[spans], np.arange(len(spans))).items():
+            own = self._places[key]
+            outer = self._nesting[key].parents(np.searchsorted(own, spans[here]))
+            parents[here] = np.where(outer >= 0, own[outer], -1)
+        return parents
+
+    def paths(self, spans: Ints, table: PathTable) -> Ints:
+        """Return the path of each span (-1: `ROOT`), from the outermost one around it to itself."""
+        path = np.full(len(self._name) + 1, ROOT, np.int64)  # the last is that of -1
+        parent = self._with_ancestors(spans)
+        for level in _levels(parent):
+            path[level] = table.extend(path[parent[level]], self._name[level])
+        return np.asarray(path[spans])
+
+    def _with_ancestors(self, spans: Ints) -> Ints:
+        """Return the parent of each span, -1 without one; -2 for those that are around none of `spans`."""
+        parent = np.full(len(self._name), -2, np.int64)
+        frontier = np.unique(spans[spans >= 0])
+        while len(frontier):
+            outer = self._parents(frontier)
+            parent[frontier] = outer
+            outer = outer[outer >= 0]
+            frontier = np.unique(outer[parent[outer] == -2])
+        return parent
+
+
+def _levels(parent: Ints) -> Iterator[Ints]:
+    """Yield the spans without a parent, then their children, and so on."""
+    used = np.flatnonzero(parent >= -1)
+    order = used[np.argsort(parent[used], kind="stable")]
+    keys = parent[order]
+    level = order[: np.searchsorted(keys, 0)]
+    while len(level):
+        yield level
+        first, last = np.searchsorted(keys, level, "left"), np.searchsorted(keys, level, "right")
+        count = last - first
+        before = np.repeat(np.cumsum(count) - count, count)
+        level = order[np.repeat(first, count) + np.arange(int(count.sum())) - before]

@@ -1,0 +1,111 @@
+"""Classes of kernels and operators as people think of them: one ordered table, the first match wins."""
+
+import re
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from perfkit.schema.per_rank.work import KernelClass
+
+
+class _Rule(NamedTuple):
+    pattern: "re.Pattern[str]"
+    kernel_class: KernelClass
+
+
+def _rule(pattern: str, kernel_class: KernelClass) -> _Rule:
+    return _Rule(re.compile(pattern, re.IGNORECASE), kernel_class)
+
+
+KERNEL_CLASS_RULES: Final = (
+    # PyTorch (embedding_*, indexSelect), FBGEMM (split_embedding, TBE); its backward kernels step the optimizer, too.
+    _rule(r"embedding|indexselect|split_embedding|tbe_", "embedding"),
+    # Apex and PyTorch: multi_tensor_apply_kernel runs the optimizers' `_foreach_*` and `fused_adam` functors.
+    _rule(
+        r"adam(w|_|math|functor|kernel)|sgd_?(math|functor|kernel)|lamb_?(stage|kernel|functor)|adagrad|rmsprop"
+        r"|multi_tensor_apply_for_fused_optimizer",
+        "optimizer",
+    ),
+    # FlashAttention, xFormers and CUTLASS (fmha), cuDNN, AOTriton (attn_fwd), Composable Kernel (FmhaFwd).
+    _rule(r"flash|fmha|attention|attn_(fwd|bwd)|sdpa|cudnn_generated_fort_native", "attention"),
+    # cuDNN (implicit_gemm, dgrad, wgrad, winograd), MIOpen (igemm, Conv…, miopenSp3Asm), PyTorch (depthwise).
+    _rule(
+        r"conv(?!ert)|[dw]grad|implicit_gemm|igemm|winograd|cudnn.*(nchw|nhwc)|miopen(?!.*(pool|norm))|im2col|col2im",
+        "convolution",
+    ),
+    # PyTorch (batch_norm_*, vectorized_layer_norm_kernel, RowwiseMoments, GammaBeta), cuDNN (bn_fw, bn_bw), MIOpen.
+    _rule(
+        r"(batch|layer|group|rms|instance)_?norm|rowwisemoments|gammabeta|bn_(fw|bw)|computefusedparams|welford",
+        "normalisation",
+    ),
+    # cuBLAS (sgemm, hgemm, gemv, splitKreduce), CUTLASS, hipBLASLt and Tensile (Cijk_), nvjet (cuBLAS on Hopper).
+    _rule(r"gemm|gemv|gemmsn|cutlass|cijk_|nvjet|cublas|splitk|xmma|dot_kernel|_mm_|addmm|bmm", "gemm"),
+    # PyTorch (reduce_kernel, softMax*, cunn_SoftMax, nll_loss), CUB (DeviceReduce, Scan, Sort).
+    _rule(r"reduce|softmax|nll_loss|cub::|devicescan|radixsort|\bsort|topk|norm_|logsumexp|cumsum", "reduction"),
+    # PyTorch (elementwise_kernel, *_functor, CatArrayBatchedCopy, fill, dropout), Inductor (triton_poi_).
+    _rule(
+        r"elementwise|triton_poi|functor|catarray|copy_kernel|fill|dropout|distribution|index|scatter|gather",
+        "elementwise",
+    ),
+    # Inductor: triton_red_ and triton_per_ (persistent) reduce.
+    _rule(r"triton_(red|per)_", "reduction"),
+    _rule(r"memcpy|memset", "copy"),
+)
+"""Names of kernels, every number in them as 0; who names them so stands above each row."""
+
+OPERATOR_CLASS_RULES: Final = (
+    _rule(r"(aten::)?_?fused_(adamw?|sgd|adagrad)|Optimizer\.", "optimizer"),
+    _rule(r".*(scaled_dot_product|flash|efficient_attention|_fused_sdp|multi_head_attention)", "attention"),
+    _rule(r".*(convolution|conv\dd|_conv_|mkldnn_conv|cudnn_conv|miopen_conv|slow_conv|thnn_conv)", "convolution"),
+    _rule(r".*(batch_norm|layer_norm|group_norm|rms_norm|instance_norm|native_norm)", "normalisation"),
+    _rule(r".*embedding", "embedding"),
+    _rule(
+        r"aten::(mm|addmm|bmm|baddbmm|matmul|linear|addmv|mv|dot|einsum|_scaled_mm|_grouped_mm|addbmm|mkldnn_linear)$"
+        r"|mkl::_mkl_linear|fbgemm::.*gemm",
+        "gemm",
+    ),
+    _rule(
+        r"aten::(_?(log_)?softmax(_backward_data)?|_log_softmax.*|sum|mean|prod|max|min|amax|amin|argmax|argmin|norm|linalg_vector_norm"
+        r"|nll_loss\w*|cross_entropy\w*|cumsum|logsumexp|std|var|var_mean|topk|sort|any|all|_foreach_norm)$",
+        "reduction",
+    ),
+    _rule(r"aten::(copy_|_to_copy|to|clone|contiguous)$", "copy"),
+    _rule(
+        r"aten::(_foreach_\w+|\w*(add|sub|mul|div|neg|exp|log|pow|sqrt|rsqrt|sigmoid|tanh|relu|gelu|silu|threshold|where"
+        r"|fill|zero|ones|dropout|bernoulli|masked|clamp|lerp|addcmul|addcdiv|cat|stack|tril|triu|arange|eq|ne|lt|gt|le|ge"
+        r"|cos|sin|abs|sign|index|gather|scatter|select_backward|slice_backward)\w*)$",
+        "elementwise",
+    ),
+)
+"""Names of operators of PyTorch, likewise."""
+
+
+_DIGITS: Final = re.compile(r"\d+")
+
+
+def operator_class(name: str) -> KernelClass:
+    """Return the class of an operator; `other` if no rule matches, such as for views and wrappers."""
+    return _operator_class(_DIGITS.sub("0", name))
+
+
+def kernel_class(name: str, operator: str | None) -> KernelClass:
+    """Return the class of a kernel by its name, or else by the operator that launched it; `other` if neither tells.
+
+    Which kernels are copies and communication is decided elsewhere (metrics.md section 2).
+    """
+    # A program may put a counter into the names of a million kernels.
+    return _kernel_class(_DIGITS.sub("0", name), operator)
+
+
+@lru_cache(maxsize=1 << 14)
+def _operator_class(name: str) -> KernelClass:
+    return next((kind for pattern, kind in OPERATOR_CLASS_RULES if pattern.match(name)), "other")
+
+
+@lru_cache(maxsize=1 << 14)
+def _kernel_class(name: str, operator: str | None) -> KernelClass:
+    by_name = next((kind for pattern, kind in KERNEL_CLASS_RULES if pattern.search(name)), None)
+    by_operator = operator_class(operator) if operator else "other"
+    # cuDNN and cuBLAS share kernels, and a fused attention runs GEMMs of its own: the operator is more exact.
+    if by_operator in ("attention", "convolution", "normalisation", "embedding", "gemm") and by_name in (None, "gemm"):
+        return by_operator
+    return by_name or by_operator

@@ -1,0 +1,119 @@
+"""Sum kernels (without a device: operators) by class, and by name, operator and inputs."""
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfkit.analysis.per_rank.classify import Device, Names
+from perfkit.analysis.per_rank.work.call_paths import group
+from perfkit.analysis.per_rank.work.classes import kernel_class, operator_class
+from perfkit.analysis.per_rank.work.views import Located
+from perfkit.schema.per_rank.work import KERNEL_CLASSES, WORK_PHASES, ClassWork, KernelClass, KernelWork
+from perfkit.schema.work_trees import MOST_KERNELS, add_classes
+from perfkit.trace.events import KernelLaunch
+from perfkit.trace.intervals import Ints
+
+_LONGEST_INPUTS: Final = 300
+"""Longer texts of inputs are shortened: an operator with hundreds of tensors."""
+_PLACE: Final = {name: place for place, name in enumerate(KERNEL_CLASSES)}
+
+
+def classes_of(located: Located, names: Names, device: Device) -> Ints:
+    """Return the place in `KERNEL_CLASSES` of each item; -1 for issues of collectives."""
+    events, row = located.events, located.items.row
+    known = row >= 0
+    found = np.full(len(row), -1, np.int64)
+    operator = located.operator_row
+    key = events.name[row] * np.int64(len(events.names) + 1) + np.where(operator >= 0, events.name[operator] + 1, 0)
+    keys, place = group(key[known])
+    on_device = bool(len(device.row))
+    by_name = [_class_of(located, one, on_device) for one in keys.tolist()]
+    optimizer = located.phase[known] == WORK_PHASES.index("optimizer")
+    classes = np.array([_PLACE[one] for one in by_name] or [0], np.int64)[place]
+    found[known] = np.where(optimizer & (classes != _PLACE["copy"]), _PLACE["optimizer"], classes)
+    if len(device.row):
+        kinds: list[tuple[NDArray[np.bool_], KernelClass]] = [
+            (device.is_copy, "copy"),
+            (device.is_communication & ~device.is_copy, "communication"),
+        ]
+        for mask, name in kinds:
+            found[np.isin(row, device.row[mask])] = _PLACE[name]
+    else:
+        communicates = names.communication_operator[events.name[np.maximum(row, 0)]] & known
+        found[communicates] = _PLACE["communication"]
+    return found
+
+
+def _class_of(located: Located, key: int, on_device: bool) -> KernelClass:
+    names = located.events.names
+    name, operator = divmod(key, len(names) + 1)
+    if not on_device:
+        return operator_class(names[name])
+    return kernel_class(names[name], names[operator - 1] if operator else None)
+
+
+def tabulate_classes(located: Located, classes: Ints) -> list[ClassWork]:
+    """Return the work of each class, largest time first; the rows add up to all work."""
+    items = located.items
+    known = classes >= 0
+    count, total_ns, exposed_ns = (np.zeros(len(KERNEL_CLASSES), np.int64) for _ in range(3))
+    columns = ((count, items.count), (total_ns, items.total_ns), (exposed_ns, items.exposed_ns))
+    for total, values in columns:
+        np.add.at(total, classes[known], values[known])
+    rows = zip(KERNEL_CLASSES, count.tolist(), total_ns.tolist(), exposed_ns.tolist(), strict=True)
+    return add_classes(
+        ClassWork(kernel_class=name, count=number, total_ns=time_ns, exposed_ns=exclusive_ns)
+        for name, number, time_ns, exclusive_ns in rows
+        if number or exclusive_ns
+    )
+
+
+def tabulate_kernels(located: Located, classes: Ints) -> list[KernelWork]:
+    """Return the kernels with the most time, by name, operator at the launch, and its inputs."""
+    items, events = located.items, located.events
+    chosen = np.flatnonzero((items.row >= 0) & (items.count > 0))
+    row, operator, time_ns = items.row[chosen], located.operator_row[chosen], items.total_ns[chosen]
+    operator_name = np.where(operator >= 0, events.name[operator], -1).astype(np.int64)
+    inputs = events.operator_args.inputs_of(operator)
+    names_of, by_name = group(events.name[row] * np.int64(len(events.names) + 1) + operator_name + 1)
+    kinds, size = len(KERNEL_CLASSES), len(events.operator_args.distinct_inputs) + 1
+    keys, place = group((by_name * size + inputs + 1) * kinds + classes[chosen])
+    columns = np.divmod(names_of[keys // kinds // size], len(events.names) + 1)
+    groups = np.stack([columns[0], columns[1] - 1, keys // kinds % size - 1, keys % kinds], axis=1)
+    count = np.bincount(place, minlength=len(groups))
+    total_ns, max_ns = np.zeros(len(groups), np.int64), np.zeros(len(groups), np.int64)
+    np.add.at(total_ns, place, time_ns)
+    np.maximum.at(max_ns, place, time_ns)
+    best = np.lexsort((np.arange(len(groups)), -total_ns))[:MOST_KERNELS]
+    launches = _same_launches(events.device_args.launch_of(row), place, len(groups))
+    return [
+        _kernel(located, groups[k].tolist(), (int(count[k]), int(total_ns[k]), int(max_ns[k])), launches[k])
+        for k in best.tolist()
+    ]
+
+
+def _same_launches(launch: Ints, place: Ints, count: int) -> Ints:
+    """Return the launch of each group, an index into the trace's; -1 if they differ or are unknown."""
+    first, last = np.full(count, np.iinfo(np.int64).max), np.full(count, -1, np.int64)
+    np.minimum.at(first, place, launch)
+    np.maximum.at(last, place, launch)
+    return np.where(first == last, last, -1)
+
+
+def _kernel(located: Located, group: list[int], figures: tuple[int, int, int], launch: int) -> KernelWork:
+    events = located.events
+    name, operator, inputs, kind = group
+    text = events.operator_args.distinct_inputs[inputs].dims_text.decode("utf-8", "replace") if inputs >= 0 else None
+    launched = events.device_args.launches[launch] if launch >= 0 else KernelLaunch()
+    return KernelWork(
+        name=events.names[name],
+        kernel_class=KERNEL_CLASSES[kind],
+        operator=events.names[operator] if operator >= 0 else None,
+        inputs=text if text is None or len(text) <= _LONGEST_INPUTS else text[:_LONGEST_INPUTS] + "…",
+        count=figures[0],
+        total_ns=figures[1],
+        max_ns=figures[2],
+        grid=launched.grid,
+        occupancy_percent=launched.occupancy_percent,
+    )

@@ -1,0 +1,130 @@
+"""Sum the work of a rank by module, Python function, operator, phase and class (metrics.md section 16)."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from perfkit.analysis.per_rank.annotations import annotation_rows
+from perfkit.analysis.per_rank.breakdown import Activity
+from perfkit.analysis.per_rank.classify import Device, Names
+from perfkit.analysis.per_rank.communication.collectives import Collectives
+from perfkit.analysis.per_rank.sharding.passes import Passes
+from perfkit.analysis.per_rank.steps import Steps
+from perfkit.analysis.per_rank.work.call_paths import PathTable
+from perfkit.analysis.per_rank.work.items import Items, find_items
+from perfkit.analysis.per_rank.work.kernels import classes_of, tabulate_classes, tabulate_kernels
+from perfkit.analysis.per_rank.work.views import Located
+from perfkit.schema.per_rank.work import OTHERS, WORK_PHASES, WORK_VIEWS, Work, WorkPart, WorkTree, WorkView
+from perfkit.schema.work_trees import MOST_NODES, Path, Weights, build_tree
+from perfkit.trace.events import Events, PythonFrames
+from perfkit.trace.intervals import Ints
+
+_FORWARD: Final = WORK_PHASES.index("forward")
+_BACKWARD: Final = WORK_PHASES.index("backward")
+
+
+def locate_work(
+    events: Events,
+    frames: PythonFrames,
+    names: Names,
+    device: Device,
+    activity: Activity,
+    collectives: Collectives,
+    passes: Passes,
+    steps: Steps,
+    step_marker: str | None,
+) -> Located:
+    """Return the work of the steps, and what it belongs to."""
+    items = find_items(events, device, activity, collectives, steps)
+    annotations = annotation_rows(events, names, steps, step_marker)
+    return Located(events, frames, annotations, passes, items)
+
+
+def tabulate_work(located: Located, names: Names, device: Device) -> Work:
+    """Sum work by what it belongs to."""
+    items, classes = located.items, classes_of(located, names, device)
+    return Work(
+        on="device" if len(device.row) else "host",
+        count=int(items.count.sum()),
+        total_ns=int(items.total_ns.sum()),
+        exposed_ns=int(items.exposed_ns.sum()),
+        communication_bytes=int(items.communication_bytes.sum()),
+        phases=_phases(items, located.phase),
+        trees=[_tree(located, view) for view in WORK_VIEWS if located.has(view)],
+        classes=tabulate_classes(located, classes),
+        kernels=tabulate_kernels(located, classes),
+        has_modules=located.has("module"),
+    )
+
+
+def _phases(items: Items, phase: Ints) -> list[WorkPart]:
+    columns = (items.count, items.total_ns, items.exposed_ns, items.communication_bytes)
+    sums = [sum_by(phase, column, len(WORK_PHASES)).tolist() for column in columns]
+    return [
+        WorkPart(phase=name, count=count, total_ns=total_ns, exposed_ns=exposed_ns, communication_bytes=size)
+        for name, count, total_ns, exposed_ns, size in zip(WORK_PHASES, *sums, strict=True)
+        if count or exposed_ns or size
+    ]
+
+
+def sum_by(key: Ints, values: Ints, count: int) -> Ints:
+    """Return the sum of values by key, exactly; shape (count,)."""
+    total = np.zeros(count, np.int64)
+    np.add.at(total, key, values)
+    return total
+
+
+def _tree(located: Located, view: WorkView) -> WorkTree:
+    table, items, phase = PathTable(), located.items, located.phase
+    path = located.paths(view, table)
+    size = len(table.parent)
+    forward_ns = np.where(phase == _FORWARD, items.total_ns, 0)
+    backward_ns = np.where(phase == _BACKWARD, items.total_ns, 0)
+    columns = (items.count, items.total_ns, forward_ns, backward_ns, items.exposed_ns, items.communication_bytes)
+    own = np.stack([sum_by(path, column, size) for column in columns], axis=1)
+    inclusive = own.copy()
+    parent = np.array(table.parent)
+    for level in _from_the_deepest(parent):
+        np.add.at(inclusive, parent[level], inclusive[level])
+    return build_tree(view, _largest(own, inclusive, parent, PathTexts(table, located.texts)))
+
+
+def _largest(own: Ints, inclusive: Ints, parent: Ints, texts: "PathTexts") -> dict[Path, Weights]:
+    """Return what the largest paths weigh, and of each the others below it: a program may make millions of paths."""
+    listed = np.lexsort((np.arange(len(parent)), -inclusive[:, 4], -inclusive[:, 1]))[: MOST_NODES + 1]
+    kept = {0}
+    for number in listed.tolist():
+        while number not in kept:
+            kept.add(number)
+            number = int(parent[number])
+    chosen = np.array(sorted(kept), np.int64)
+    rest = inclusive - own
+    np.subtract.at(rest, parent[chosen[1:]], inclusive[chosen[1:]])
+    found = {texts[k]: Weights._make([*inclusive[k].tolist(), int(own[k, 1])]) for k in chosen[1:].tolist()}
+    others = chosen[rest[chosen].any(axis=1)].tolist()
+    return found | {(*texts[k], OTHERS): Weights._make([*rest[k].tolist(), int(rest[k, 1])]) for k in others}
+
+
+def _from_the_deepest(parent: Ints) -> list[Ints]:
+    """Return the paths by depth, the deepest first, without the root."""
+    depth = np.zeros(len(parent), np.int64)
+    for number, outer in enumerate(parent.tolist()[1:], start=1):
+        depth[number] = depth[outer] + 1
+    order = np.argsort(-depth, kind="stable")
+    cuts = np.flatnonzero(np.diff(depth[order])) + 1
+    return [level for level in np.split(order, cuts) if depth[level[0]] > 0]
+
+
+class PathTexts:
+    """The names of paths, made when asked for: most are not listed."""
+
+    def __init__(self, table: PathTable, texts: Sequence[str]) -> None:
+        self._table, self._texts = table, texts
+
+    def __getitem__(self, path: int) -> Path:
+        names: list[str] = []
+        while path > 0:
+            names.append(self._texts[self._table.name[path]])
+            path = self._table.parent[path]
+        return tuple(reversed(names))

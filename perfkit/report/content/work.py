@@ -1,0 +1,153 @@
+"""The tables of whose time it is: by phase, module, Python function, operator and class."""
+
+from typing import Final
+
+from perfkit.report.content.aggregates import steps_of
+from perfkit.report.content.document import Cell, Column, Table
+from perfkit.report.content.idle import per_step
+from perfkit.report.content.kernel_names import LONGEST, shorten
+from perfkit.schema.per_rank.work import KernelWork, Work, WorkNode, WorkTree, WorkView
+from perfkit.schema.run import RunReport
+from perfkit.schema.work_trees import merge_work
+from perfkit.util.formatting import MISSING, duration, escape_unprintable, format_percent
+
+_SMALLEST_SHARE: Final = 0.01
+"""Share of all work from which a node is shown."""
+_INDENT: Final = "\u00a0\u00a0"
+_TITLES: Final[dict[WorkView, str]] = {
+    "class": "module",
+    "python": "Python function",
+    "operator": "operator",
+    "module": "module and instance",
+}
+_SHOWN: Final[tuple[WorkView, ...]] = ("class", "python", "operator")
+"""Instances of modules are in the files only: one row for each of a hundred equal layers tells little."""
+
+
+def work_tables(run: RunReport, top: int) -> list[Table]:
+    """Return the tables of a run's work; none if it is unknown or nothing."""
+    work = merge_work(run.ranks)
+    steps = len(steps_of(run))
+    if work is None or not work.total_ns or not steps:
+        return []
+    trees = {tree.by: tree for tree in work.trees}
+    shown = [_tree(work, trees[view], steps, top) for view in _SHOWN if view in trees]
+    return [*_phases(work, steps), *shown, _classes(work, steps), *_kernels(work, steps, top)]
+
+
+def _what(work: Work) -> str:
+    return "Device time" if work.on == "device" else "Operators' time"
+
+
+def _share(work: Work) -> str:
+    return "% of device time" if work.on == "device" else "% of operators"
+
+
+def _per_step(time_ns: int, steps: int) -> Cell:
+    return Cell(duration(time_ns / steps) if time_ns else MISSING)
+
+
+def _phases(work: Work, steps: int) -> list[Table]:
+    if {part.phase for part in work.phases} <= {"other", "unknown"}:
+        return []
+    columns = [Column("phase", "words"), Column("time"), Column(_share(work))]
+    columns += [Column("exposed")] if work.on == "device" else []
+    columns += [Column("kernels and copies" if work.on == "device" else "operators")]
+    rows = [
+        (
+            Cell(part.phase),
+            _per_step(part.total_ns, steps),
+            Cell(format_percent(part.total_ns / work.total_ns)),
+            *([_per_step(part.exposed_ns, steps)] if work.on == "device" else []),
+            Cell(per_step(part.count, steps) if part.count else MISSING),
+        )
+        for part in work.phases
+    ]
+    return [Table(f"{_what(work)} by phase (mean per step and rank)", tuple(columns), rows)]
+
+
+def _tree(work: Work, tree: WorkTree, steps: int, top: int) -> Table:
+    nodes = _largest(work, tree, top)
+    title = f"{_what(work)} by {_TITLES[tree.by]} (mean per step and rank; each row includes those below it)"
+    names = ("time", _share(work), "of its own", "forward", "backward", *(["exposed"] if work.on == "device" else []))
+    rows = [_node_row(work, node, steps) for node in nodes]
+    left = len(tree.nodes) - len(nodes)
+    remarks = [f"{left} more rows" if left else "", "" if tree.by != "operator" else _missing(work)]
+    columns = (Column(_TITLES[tree.by], "name"), *map(Column, names))
+    return Table(title, columns, rows, ". ".join(filter(None, remarks)))
+
+
+def _missing(work: Work) -> str:
+    if work.has_modules:
+        return ""
+    return "Calls of modules were not recorded: --with-stack of perfkit run, or with_stack=True, shows time by module"
+
+
+def _largest(work: Work, tree: WorkTree, top: int) -> list[WorkNode]:
+    """Return the nodes that are shown, in the tree's order; a node is never larger than the one that it is in."""
+    worth = [place for place, node in enumerate(tree.nodes) if node.total_ns >= _SMALLEST_SHARE * work.total_ns]
+    ranked = sorted(worth, key=lambda place: (-tree.nodes[place].total_ns, place))[:top]
+    return [tree.nodes[place] for place in sorted(ranked)]
+
+
+def _node_row(work: Work, node: WorkNode, steps: int) -> tuple[Cell, ...]:
+    return (
+        Cell(_INDENT * node.depth + shorten(escape_unprintable(node.name), LONGEST)),
+        _per_step(node.total_ns, steps),
+        Cell(format_percent(node.total_ns / work.total_ns)),
+        _per_step(node.self_ns, steps),
+        _per_step(node.forward_ns, steps),
+        _per_step(node.backward_ns, steps),
+        *([_per_step(node.exposed_ns, steps)] if work.on == "device" else []),
+    )
+
+
+def _classes(work: Work, steps: int) -> Table:
+    what = "kernels" if work.on == "device" else "operators"
+    columns = [Column("class", "words"), Column("time"), Column(_share(work))]
+    columns += [Column("exposed")] if work.on == "device" else []
+    rows = [
+        (
+            Cell(row.kernel_class),
+            _per_step(row.total_ns, steps),
+            Cell(format_percent(row.total_ns / work.total_ns)),
+            *([_per_step(row.exposed_ns, steps)] if work.on == "device" else []),
+            Cell(per_step(row.count, steps) if row.count else MISSING),
+        )
+        for row in work.classes
+    ]
+    return Table(f"{_what(work)} by class of {what} (mean per step and rank)", (*columns, Column(what)), rows)
+
+
+def _kernels(work: Work, steps: int, top: int) -> list[Table]:
+    """Return the kernels by operator and inputs; without a device only if inputs were recorded, else it is known."""
+    if work.on == "host" and not any(row.inputs for row in work.kernels):
+        return []
+    first = "kernel" if work.on == "device" else "operator"
+    names = [Column(first, "name"), *([Column("launched by", "name")] if work.on == "device" else [])]
+    numbers = ["count", "time", _share(work), *(["grid", "occupancy"] if work.on == "device" else [])]
+    return [
+        Table(
+            f"{_what(work)} by {first} and inputs (mean per step and rank)",
+            (*names, Column("inputs", "name"), *map(Column, numbers)),
+            [_kernel_row(work, row, steps) for row in work.kernels[:top]],
+            ""
+            if any(row.inputs for row in work.kernels)
+            else "Inputs were not recorded: record_shapes=True shows them",
+        )
+    ]
+
+
+def _kernel_row(work: Work, row: KernelWork, steps: int) -> tuple[Cell, ...]:
+    operator = MISSING if row.operator is None else escape_unprintable(row.operator)
+    grid = MISSING if row.grid is None else "x".join(map(str, row.grid))
+    occupancy = MISSING if row.occupancy_percent is None else f"{row.occupancy_percent:.0f} %"
+    return (
+        Cell(shorten(escape_unprintable(row.name), LONGEST)),
+        *([Cell(operator)] if work.on == "device" else []),
+        Cell(MISSING if row.inputs is None else escape_unprintable(row.inputs)),
+        Cell(per_step(row.count, steps)),
+        _per_step(row.total_ns, steps),
+        Cell(format_percent(row.total_ns / work.total_ns)),
+        *([Cell(grid), Cell(occupancy)] if work.on == "device" else []),
+    )
