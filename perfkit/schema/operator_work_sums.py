@@ -6,6 +6,7 @@ from typing import Final
 
 from perfkit.schema.per_rank.operator_work import (
     OTHER_OPERATORS,
+    ModuleWork,
     OperatorWork,
     RankWork,
     UnmodelledOperator,
@@ -16,6 +17,7 @@ MOST_OPERATORS: Final = 200
 MOST_UNMODELLED: Final = 50
 """Most operators without a model that are listed, besides one row per reason for all others."""
 
+MOST_MODULES: Final = 50
 MOST_WORK: Final = 2**63 - 1
 """A sum beyond it is damage; it would not fit the column of a file."""
 
@@ -80,6 +82,25 @@ def _add_by_name(rows: Iterable[UnmodelledOperator], *, keep_names: bool) -> lis
     ]
 
 
+def add_modules(rows: Iterable[ModuleWork]) -> list[ModuleWork]:
+    """Return one row per path of modules, largest time first; of many, the largest."""
+    groups: dict[tuple[str, ...], list[ModuleWork]] = defaultdict(list)
+    for row in rows:
+        groups[tuple(row.path)].append(row)
+    added = [
+        ModuleWork(
+            path=list(path),
+            total_ns=sum(row.total_ns for row in group),
+            flops={
+                name: min(sum(row.flops.get(name, 0) for row in group), MOST_WORK)
+                for name in dict.fromkeys(name for row in group for name in row.flops)
+            },
+        )
+        for path, group in groups.items()
+    ]
+    return sorted(added, key=lambda row: (-row.total_ns, row.path))[:MOST_MODULES]
+
+
 def add_rank_work(works: Iterable[RankWork | None]) -> RankWork | None:
     """Return the work of several traces or ranks; None if it is unknown for any, or there are none."""
     listed = list(works)
@@ -90,4 +111,5 @@ def add_rank_work(works: Iterable[RankWork | None]) -> RankWork | None:
         total_ns=sum(work.total_ns for work in known),
         operators=add_operator_work(row for work in known for row in work.operators),
         unmodelled=add_unmodelled(row for work in known for row in work.unmodelled),
+        modules=add_modules(row for work in known for row in work.modules),
     )

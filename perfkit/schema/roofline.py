@@ -53,6 +53,24 @@ class RooflineRow(Struct, frozen=True, kw_only=True, gc=False):
         return self.bound_ns / self.total_ns if self.bound_ns is not None and self.total_ns else None
 
 
+class ModuleRow(Struct, frozen=True, kw_only=True, gc=False):
+    """A class of modules, with the modules within it, over all ranks and steps."""
+
+    path: list[str]
+    """Classes of modules from the outermost; the last is its own."""
+    total_ns: int
+    """Time of its compute, backward included."""
+    flops: float
+    """Operations of its matrix products, attention and convolutions."""
+    peak_ns: int | None = None
+    """The time that these would take at the device's peaks; None if a peak is unknown."""
+
+    @property
+    def mfu(self) -> float | None:
+        """Share of the device's peak that the module reaches while it computes; None if unknown."""
+        return self.peak_ns / self.total_ns if self.peak_ns is not None and self.total_ns else None
+
+
 class Roofline(Struct, frozen=True, kw_only=True):
     """What the operators of a run achieved. The times of both lists add up to `total_ns` exactly."""
 
@@ -69,6 +87,8 @@ class Roofline(Struct, frozen=True, kw_only=True):
     rows: list[RooflineRow]
     """By time, largest first."""
     unmodelled: list[UnmodelledOperator]
+    modules: list[ModuleRow] = []
+    """By time, largest first; at most 50; empty if no modules were recorded (`with_stack`)."""
 
     @property
     def modelled_ns(self) -> int:

@@ -40,9 +40,9 @@ def counted(step: Callable[[], object]) -> int:
     return int(counter.get_total_flops())
 
 
-def traced(step: Callable[[], object], path: Path) -> RankWork:
+def traced(step: Callable[[], object], path: Path, *, with_stack: bool = False) -> RankWork:
     """Return the work of a step from its trace."""
-    with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as recorded:
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=True, with_stack=with_stack) as recorded:
         step()
     recorded.export_chrome_trace(str(path))
     (rank,) = perfkit.analyze(path, cache=False).runs[0].ranks
@@ -118,6 +118,28 @@ def test_attention_with_and_without_a_fused_operator(tmp_path: Path) -> None:
         work = traced(step, tmp_path / f"{chosen.name}.json")
         assert matrix_flops(work) == expected
         assert {row.kind for row in work.operators if row.kind in MATRIX_KINDS} == kinds
+
+
+def test_modules_need_what_torch_counts_forward_and_backward(tmp_path: Path) -> None:
+    net = torch.nn.Sequential(
+        torch.nn.Linear(30, 50), torch.nn.ReLU(), torch.nn.Sequential(torch.nn.Linear(50, 20), torch.nn.LayerNorm(20))
+    )
+    batch = torch.randn(8, 30)
+
+    def step() -> None:
+        net(batch).sum().backward()
+
+    expected = counted(step)
+    modules = {tuple(row.path): row for row in traced(step, tmp_path / "trace.json", with_stack=True).modules}
+    flops = {path: sum(row.flops.values()) for path, row in modules.items()}
+    first, second = 2 * 8 * 30 * 50, 2 * 8 * 50 * 20
+    # The first layer's input needs no gradient.
+    assert expected == 2 * first + 3 * second
+    assert flops[("Sequential",)] == expected
+    assert flops["Sequential", "Linear"] == 2 * first
+    assert flops["Sequential", "Sequential"] == flops["Sequential", "Sequential", "Linear"] == 3 * second
+    assert flops["Sequential", "ReLU"] == 0
+    assert modules["Sequential", "Sequential"].total_ns >= modules["Sequential", "Sequential", "Linear"].total_ns
 
 
 def test_a_known_product(tmp_path: Path) -> None:

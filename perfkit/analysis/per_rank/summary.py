@@ -107,12 +107,12 @@ def summarize_trace(
     breakdown = break_down(events, names, activity, steps, idle.steps)
     operators, distinct = tabulate_operators(events, names, device, activity, steps)
     findings += names_cut(operators, distinct)
-    operator_work = tabulate_operator_work(events, names, device, activity, steps)
     phases = tabulate_phases(events, names, steps, step_marker)
     memory = tabulate_memory(trace, names, activity, steps, step_marker)
     passes, layers = find_passes(events, steps), find_layers(events, collectives.issue_row)
     located = locate_work(events, trace.frames, names, device, activity, collectives, passes, steps, step_marker)
     work = tabulate_work(located, names, device)
+    operator_work = tabulate_operator_work(events, names, device, activity, steps, located)
     sharding = summarize_sharding(events, device, activity, collectives, passes, layers)
     del (
         trace,

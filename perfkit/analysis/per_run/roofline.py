@@ -6,11 +6,9 @@ from typing import Literal, NamedTuple
 from perfkit.schema.device_table import DevicePeaks, find_device
 from perfkit.schema.manifest import RunManifest
 from perfkit.schema.operator_work_sums import add_rank_work
-from perfkit.schema.per_rank.operator_work import MATRIX_KINDS, OperatorWork
+from perfkit.schema.per_rank.operator_work import FLOAT32_OR_TF32, MATRIX_KINDS, TF32, ModuleWork, OperatorWork
 from perfkit.schema.rank import RankReport
-from perfkit.schema.roofline import Roofline, RooflineRow
-
-TF32 = "tf32"
+from perfkit.schema.roofline import ModuleRow, Roofline, RooflineRow
 
 
 class _Device(NamedTuple):
@@ -44,6 +42,7 @@ def roofline(
         rank_steps=sum(len(rank.steps) for rank in with_steps),
         rows=[_row(one, peaks) for one in work.operators],
         unmodelled=work.unmodelled,
+        modules=[_module(one, peaks) for one in work.modules],
     )
 
 
@@ -86,6 +85,24 @@ def _row(work: OperatorWork, peaks: DevicePeaks | None) -> RooflineRow:
         bound=bound,
         bound_ns=bound_ns,
     )
+
+
+def _module(work: ModuleWork, peaks: DevicePeaks | None) -> ModuleRow:
+    return ModuleRow(
+        path=work.path,
+        total_ns=work.total_ns,
+        flops=float(sum(work.flops.values())),
+        peak_ns=_peak_ns(work, peaks) if peaks else None,
+    )
+
+
+def _peak_ns(work: ModuleWork, peaks: DevicePeaks) -> int | None:
+    """Return the time of a module's operations at the device's peaks; None if one is unknown."""
+    has_tf32 = TF32 in peaks.tflops
+    named = {("float32" if name == FLOAT32_OR_TF32 and not has_tf32 else name): n for name, n in work.flops.items()}
+    rates = {name: peaks.flops_per_s(name) for name in named}
+    times = [flops / rate * 1e9 for name, flops in named.items() if (rate := rates[name])]
+    return round(sum(times)) if len(times) == len(work.flops) else None
 
 
 def _bound(work: OperatorWork, peaks: DevicePeaks) -> tuple[Literal["compute", "memory"] | None, int | None]:

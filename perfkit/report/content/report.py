@@ -72,6 +72,7 @@ def _section(run: RunReport, top: int, whole: bool, alone: bool) -> Section:
             tables.operators(run, top),
             roofline.by_kind(run),
             roofline.by_shapes(run, top),
+            roofline.by_module(run, top),
             *by_dimension(run),
             tables.collectives(run, top),
             sharding.by_phase(run),

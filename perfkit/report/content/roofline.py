@@ -13,6 +13,8 @@ _SMALLEST_SHARE = 0.005
 """Share of the time that an operator without a model needs to be named."""
 _MOST_NAMED = 3
 _LONGEST_NAME = 48
+_MOST_LEVELS = 2
+"""Of a path of modules, the innermost that are shown."""
 _REASONS: dict[NotModelled, str] = {
     "no_model": "without a model",
     "no_shapes": "with unknown shapes",
@@ -54,6 +56,32 @@ def by_shapes(run: RunReport, top: int) -> Table | None:
             for row in listed[:top]
         ],
         f"{len(left):,} more rows, {duration(_time(left) / roof.rank_steps)}" if left else "",
+    )
+
+
+def by_module(run: RunReport, top: int) -> Table | None:
+    """Return the share of the device's peak by class of module; None without shapes, modules or products."""
+    roof = _known(run)
+    rows = [row for row in roof.modules if row.flops and row.total_ns] if roof else []
+    if roof is None or not rows:
+        return None
+    mfu = (Column("MFU"),) if roof.peaks else ()
+    return Table(
+        "Modules against the device's peak (compute time, mean per step and rank)",
+        (Column("module", "name"), Column("time"), Column("share"), Column("FLOP"), Column("FLOP/s"), *mfu),
+        [
+            (
+                Cell(" > ".join(map(escape_unprintable, row.path[-_MOST_LEVELS:]))),
+                Cell(duration(row.total_ns / roof.rank_steps)),
+                Cell(format_percent(row.total_ns / roof.total_ns)),
+                Cell(rate(row.flops / roof.rank_steps, "FLOP").removesuffix("FLOP/s").strip()),
+                Cell(_rate(row.flops, row.total_ns, "FLOP")),
+                *((Cell(format_percent(row.mfu)),) if roof.peaks else ()),
+            )
+            for row in rows[:top]
+        ],
+        "each with the modules within it; FLOP: of matrix products, attention and convolutions"
+        + (f"; {len(rows) - top} more" if len(rows) > top else ""),
     )
 
 

@@ -38,6 +38,8 @@ NotModelled = Literal["no_model", "no_shapes", "calls_others", "no_operator"]
 other operators, and this is its own time; or a kernel's launch was not recorded within an operator."""
 
 OTHER_OPERATORS: Final = "(others)"
+TF32: Final = "tf32"
+FLOAT32_OR_TF32: Final = "float32 or tf32"
 
 
 class OperatorWork(Struct, frozen=True, kw_only=True, gc=False):
@@ -71,6 +73,18 @@ class UnmodelledOperator(Struct, frozen=True, kw_only=True, gc=False):
     total_ns: int
 
 
+class ModuleWork(Struct, frozen=True, kw_only=True, gc=False):
+    """What a class of modules needs and takes, with the modules within it, summed over a rank's steps."""
+
+    path: list[str]
+    """Classes of modules from the outermost; the last is its own."""
+    total_ns: int
+    """Time of its compute kernels (without a device: of computing operators), backward included."""
+    flops: dict[str, int]
+    """Operations of matrix products, attention and convolutions by the type of the peak that they are compared with;
+    `float32 or tf32` if the kernels do not tell which."""
+
+
 class RankWork(Struct, frozen=True, kw_only=True):
     """The work of a rank's operators. The times of both lists add up to `total_ns` exactly."""
 
@@ -80,3 +94,5 @@ class RankWork(Struct, frozen=True, kw_only=True):
     """By time, largest first; at most 200, and one per kind and type for all others."""
     unmodelled: list[UnmodelledOperator]
     """By time, largest first; at most 50, and one per reason for all others."""
+    modules: list[ModuleWork] = []
+    """By time, largest first; at most 50; empty if no modules were recorded (`with_stack`)."""

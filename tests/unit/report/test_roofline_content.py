@@ -12,14 +12,17 @@ from perfkit.report import build_document, reporter
 from perfkit.report.charts.run import chart
 from perfkit.schema.per_rank.operator_work import UnmodelledOperator
 from perfkit.schema.report import Report
+from perfkit.schema.roofline import ModuleRow
 from perfkit.schema.run import RunReport
 from tests.support.reports.report_builders import MS, make_report, make_run
 from tests.support.reports.roofline_builders import STEPS, roofline_row, roofline_run
 
+_TITLES = ("Operators against", "Operators by shape", "Modules against")
+
 
 def tables(run: RunReport, top: int = 10) -> dict[str, Any]:
     (section,) = build_document(make_report(run), top).sections
-    return {table.title.split(" (")[0]: table for table in section.tables if table.title.startswith("Operators ")}
+    return {table.title.split(" (")[0]: table for table in section.tables if table.title.startswith(_TITLES)}
 
 
 def cells(table: Any) -> list[list[str]]:
@@ -53,6 +56,21 @@ def test_what_operators_achieved_by_shape() -> None:
         ["copy 64×64, 64×64 –", "20.0 ms", "20.0 %"],
     ]
     assert found.remark == "1 more rows, 10.0 ms"
+
+
+def test_the_share_of_the_peak_by_module() -> None:
+    assert RUN.roofline is not None
+    modules = [
+        ModuleRow(path=["A", "B<1>\x1b", "C"], total_ns=STEPS * 50 * MS, flops=STEPS * 2e12, peak_ns=STEPS * 10 * MS),
+        ModuleRow(path=["D"], total_ns=STEPS * 20 * MS, flops=STEPS * 1e12, peak_ns=None),
+        ModuleRow(path=["E"], total_ns=STEPS * 10 * MS, flops=0, peak_ns=0),  # no products
+    ]
+    found = tables(replace(RUN, roofline=replace(RUN.roofline, modules=modules)))["Modules against the device's peak"]
+    assert cells(found) == [
+        ["B<1>\\x1b > C", "50.0 ms", "50.0 %", "2.00 T", "40.0 T", "20.0 %"],
+        ["D", "20.0 ms", "20.0 %", "1.00 T", "50.0 T", "–"],
+    ]
+    assert "Modules against the device's peak" not in tables(RUN)
 
 
 def test_without_peaks_there_is_no_share_and_no_chart() -> None:

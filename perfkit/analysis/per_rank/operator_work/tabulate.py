@@ -17,9 +17,19 @@ from perfkit.analysis.per_rank.classify import (
 )
 from perfkit.analysis.per_rank.operator_work.assign import Owners, find_owners
 from perfkit.analysis.per_rank.operator_work.known_work import DistinctCall, KnownWork, find_known_work
+from perfkit.analysis.per_rank.operator_work.modules import tabulate_modules
 from perfkit.analysis.per_rank.steps import Steps
+from perfkit.analysis.per_rank.work.views import Located
 from perfkit.schema.operator_work_sums import MOST_WORK, add_operator_work, add_unmodelled
-from perfkit.schema.per_rank.operator_work import MATRIX_KINDS, NotModelled, OperatorWork, RankWork, UnmodelledOperator
+from perfkit.schema.per_rank.operator_work import (
+    FLOAT32_OR_TF32,
+    MATRIX_KINDS,
+    TF32,
+    NotModelled,
+    OperatorWork,
+    RankWork,
+    UnmodelledOperator,
+)
 from perfkit.trace.events import EventKind, Events
 from perfkit.trace.intervals import Ints
 
@@ -33,6 +43,8 @@ _UNKNOWN, _WITHOUT, _WITH = range(3)
 class _Time(NamedTuple):
     """Time, by the operator that it belongs to; columns of shape (t,)."""
 
+    row: Ints
+    """Row in `Events` of the operator or kernel."""
     place: Ints
     """Place of the operator among the rows; -1 if unknown."""
     name: Ints
@@ -43,9 +55,18 @@ class _Time(NamedTuple):
 
 
 def tabulate_operator_work(
-    events: Events, names: Names, device: Device, activity: Activity, steps: Steps
+    events: Events, names: Names, device: Device, activity: Activity, steps: Steps, located: Located
 ) -> RankWork | None:
-    """Return the work of the operators in the steps; None if no shapes were recorded."""
+    """Return the work of the operators in the steps; None if no shapes were recorded.
+
+    Args:
+        events: the trace.
+        names: classes by name.
+        device: its device activities.
+        activity: what is active when.
+        steps: its steps.
+        located: what its work belongs to.
+    """
     if not len(events.operator_args.inputs_row):
         return None
     rows = events.rows(EventKind.OPERATOR)
@@ -59,7 +80,7 @@ def tabulate_operator_work(
     times = _on_device(events, device, steps, rows) if len(device.row) else _on_host(events, activity, rows)
     if len(device.row):  # what launches kernels itself is not waiting for those that it calls
         owners = owners._replace(calls_others=np.zeros_like(owners.calls_others))
-    return _tabulate(events, rows, known, owners, times)
+    return _tabulate(events, rows, known, owners, times, located)
 
 
 def _computing(events: Events, names: Names, rows: Ints) -> Ints:
@@ -69,7 +90,9 @@ def _computing(events: Events, names: Names, rows: Ints) -> Ints:
 
 
 def _on_host(events: Events, activity: Activity, rows: Ints) -> _Time:
-    return _Time(np.arange(len(rows)), events.name[rows].astype(np.int64), activity.self_ns[rows], np.zeros_like(rows))
+    return _Time(
+        rows, np.arange(len(rows)), events.name[rows].astype(np.int64), activity.self_ns[rows], np.zeros_like(rows)
+    )
 
 
 def _on_device(events: Events, device: Device, steps: Steps, rows: Ints) -> _Time:
@@ -83,6 +106,7 @@ def _on_device(events: Events, device: Device, steps: Steps, rows: Ints) -> _Tim
         text = events.names[name]
         of_name[name] = _WITH if _TENSOR_CORES.search(text) else _WITHOUT if _NO_TENSOR_CORES.search(text) else _UNKNOWN
     return _Time(
+        kernel,
         place,
         events.name[np.where(operator >= 0, operator, kernel)].astype(np.int64),
         events.end_ns[kernel] - events.start_ns[kernel],
@@ -90,7 +114,7 @@ def _on_device(events: Events, device: Device, steps: Steps, rows: Ints) -> _Tim
     )
 
 
-def _tabulate(events: Events, rows: Ints, known: KnownWork, owners: Owners, times: _Time) -> RankWork:
+def _tabulate(events: Events, rows: Ints, known: KnownWork, owners: Owners, times: _Time, located: Located) -> RankWork:
     place = np.where(times.place >= 0, owners.place[times.place], -1) if len(rows) else times.place
     owned = place >= 0
     calls = known.calls
@@ -100,7 +124,37 @@ def _tabulate(events: Events, rows: Ints, known: KnownWork, owners: Owners, time
             _modelled(calls, known.call, place[owned], times.ns[owned], times.tensor_cores[owned])
         ),
         unmodelled=add_unmodelled(_unmodelled(events, rows, known, owners, times, ~owned)),
+        modules=tabulate_modules(located, times.row, times.ns, _matrix_flops(known, place, times.tensor_cores))
+        if located.has("module")
+        else [],
     )
+
+
+def _matrix_flops(known: KnownWork, owner: Ints, tensor_cores: Ints) -> dict[str, Ints]:
+    """Return the operations of matrix products at the first piece of time of each call, by the type of their peak."""
+    called, first, which = np.unique(owner, return_index=True, return_inverse=True)
+    cores = np.zeros(len(called), np.int64)
+    np.maximum.at(cores, which, tensor_cores)
+    counts = called >= 0
+    first, cores, call = first[counts], cores[counts], known.call[called[counts]]
+    found: dict[str, Ints] = {}
+    for name in sorted({peak for one in known.calls for peak in _peaks_of(one) if peak}):
+        flops = np.array(
+            [[peak == name and one.work.flops for peak in _peaks_of(one)] for one in known.calls], np.int64
+        )
+        column = np.zeros(len(owner), np.int64)
+        column[first] = np.array(flops, np.int64)[call, cores]
+        found[name] = column
+    return found
+
+
+def _peaks_of(call: DistinctCall) -> tuple[str, str, str]:
+    """Return the peak that a call is compared with, by what its kernels tell of tensor cores; empty for none."""
+    if call.kind not in MATRIX_KINDS or call.work.dtype is None:
+        return "", "", ""
+    if call.work.dtype != "float32":
+        return call.work.dtype, call.work.dtype, call.work.dtype
+    return FLOAT32_OR_TF32, "float32", TF32
 
 
 def _modelled(

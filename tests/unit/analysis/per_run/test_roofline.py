@@ -9,7 +9,7 @@ from msgspec.structs import replace
 import perfkit
 from perfkit.analysis.per_run.roofline import roofline
 from perfkit.schema.device_table import DevicePeaks
-from perfkit.schema.per_rank.operator_work import OperatorWork, RankWork, WorkKind
+from perfkit.schema.per_rank.operator_work import ModuleWork, OperatorWork, RankWork, WorkKind
 from perfkit.schema.rank import RankReport
 from perfkit.schema.roofline import RooflineRow
 from tests.support.reports.report_builders import MS, make_rank
@@ -115,6 +115,29 @@ def test_why_there_are_no_peaks(names: list[str], device: str, reason: str | Non
     else:
         assert found.peaks is None
         assert str(found.reason).startswith(reason)
+
+
+@pytest.mark.parametrize(
+    ("flops", "peaks", "mfu"),
+    [
+        ({"bfloat16": round(100e9)}, ACME, 0.5),  # 5 of 10 ms
+        ({"bfloat16": round(40e9), "tf32": round(10e9), "float32": round(1e9)}, ACME, 0.4),
+        ({"float32 or tf32": 10**9}, ACME, None),
+        ({"float32 or tf32": 10**9}, replace(ACME, tflops={"float32": 1}), 0.1),
+        ({"bfloat16": 10**9, "float16": 10**9}, ACME, None),
+        ({}, ACME, 0.0),
+    ],
+)
+def test_mfu_of_a_module(flops: dict[str, int], peaks: DevicePeaks, mfu: float | None) -> None:
+    module = ModuleWork(path=["Net", "Block"], total_ns=10 * MS, flops=flops)
+    made = rank(work("gemm", 1, 1))
+    assert made.operator_work is not None
+    made = replace(made, operator_work=replace(made.operator_work, modules=[module]))
+    found = roofline([made], ["Acme"], None, [peaks])
+    assert found is not None
+    (row,) = found.modules
+    assert (row.path, row.flops) == (["Net", "Block"], float(sum(flops.values())))
+    assert row.mfu == (None if mfu is None else pytest.approx(mfu))
 
 
 def test_the_device_comes_from_the_header_of_a_trace_and_a_users_table_comes_first(tmp_path: Path) -> None:

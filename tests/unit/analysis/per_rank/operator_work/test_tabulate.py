@@ -103,6 +103,20 @@ def test_a_call_counts_once_however_many_kernels_it_launches(tmp_path: Path) -> 
     assert short(work_of(builder, tmp_path).operators) == [("aten::mm", 1, 30_000, MM_FLOPS)]
 
 
+def test_modules_have_the_products_of_what_runs_in_them(tmp_path: Path) -> None:
+    launches = Launches(gpu_trace().step(0, 0, 1000))
+    launches.call("aten::mm", MM, 20, "cutlass_80_simt_sgemm")
+    launches.call("aten::mm", MM, 30, "gemm_tf32")
+    launches.call("aten::add", inputs([4], [4], []), 40)
+    launches.call("aten::mm", MM, 50)
+    # Net_0 has the first three of the calls, Linear_0 the second.
+    launches.builder.python_function("nn.Module: Net_0", 0, 18).python_function("nn.Module: Linear_0", 6, 6)
+    modules = {tuple(row.path): (row.total_ns, row.flops) for row in work_of(launches.builder, tmp_path).modules}
+    assert modules["Net",] == (90_000, {"float32": MM_FLOPS, "tf32": MM_FLOPS})
+    assert modules["Net", "Linear"] == (30_000, {"tf32": MM_FLOPS})
+    assert modules["(outside)",] == (50_000, {"float32 or tf32": MM_FLOPS})
+
+
 def test_names_of_kernels_tell_whether_float32_used_tensor_cores(tmp_path: Path) -> None:
     launches = Launches(gpu_trace().step(0, 0, 1000))
     launches.call("aten::mm", MM, 40, "sm80_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize64x64")
