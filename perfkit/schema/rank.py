@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from perfkit.schema.common import Category
 from perfkit.schema.per_rank.idle import IdleNs, IdleTime
+from perfkit.schema.per_rank.launches import LaunchStats
 from perfkit.schema.per_rank.operator_work import RankWork
 from perfkit.schema.per_rank.sharding import IssuedCollectives, ShardedParameters
 from perfkit.schema.per_rank.work import Work
@@ -169,6 +170,8 @@ class RankReport(Struct, frozen=True, kw_only=True):
     """None without all-gathers of sharded parameters."""
     idle: IdleTime | None = None
     """Why the rank was idle; None in reports of older versions."""
+    launches: LaunchStats | None = None
+    """How far the host launched ahead of the device; None if no launches were recorded."""
     operator_work: RankWork | None = None
     """What its operators needed; None if no shapes were recorded (`record_shapes`)."""
     work: Work | None = None

@@ -14,6 +14,7 @@ from perfkit.analysis.per_rank.communication.collective_calls import CollectiveC
 from perfkit.analysis.per_rank.communication.collectives import find_collectives, tabulate_collectives
 from perfkit.analysis.per_rank.findings import damage_findings, sizes_unmatched, trace_findings
 from perfkit.analysis.per_rank.idle.tabulate import explain_idle
+from perfkit.analysis.per_rank.launches import tabulate_launches
 from perfkit.analysis.per_rank.memory import tabulate_memory
 from perfkit.analysis.per_rank.operator_work.tabulate import tabulate_operator_work
 from perfkit.analysis.per_rank.operators import names_cut, tabulate_operators
@@ -28,6 +29,7 @@ from perfkit.errors import TraceError, UsageError
 from perfkit.schema.common import Finding
 from perfkit.schema.kernel_rules import KernelRule
 from perfkit.schema.per_rank.idle import IdleTime
+from perfkit.schema.per_rank.launches import LaunchStats
 from perfkit.schema.per_rank.operator_work import RankWork
 from perfkit.schema.per_rank.sharding import IssuedCollectives, ShardedParameters
 from perfkit.schema.per_rank.work import Work
@@ -53,6 +55,8 @@ class TraceSummary(Struct, frozen=True, kw_only=True):
     idle: IdleTime
     operator_work: RankWork | None
     """None if no shapes were recorded."""
+    launches: LaunchStats | None
+    """None if no launches were recorded."""
     work: Work
     calls: CollectiveCalls
     pipeline: PipelineActions | None = None
@@ -107,6 +111,7 @@ def summarize_trace(
     breakdown = break_down(events, names, activity, steps, idle.steps)
     operators, distinct = tabulate_operators(events, names, device, activity, steps)
     findings += names_cut(operators, distinct)
+    launches = tabulate_launches(events, device, steps)
     phases = tabulate_phases(events, names, steps, step_marker)
     memory = tabulate_memory(trace, names, activity, steps, step_marker)
     passes, layers = find_passes(events, steps), find_layers(events, collectives.issue_row)
@@ -133,6 +138,7 @@ def summarize_trace(
         memory=memory,
         idle=idle.time,
         operator_work=operator_work,
+        launches=launches,
         work=work,
         calls=collect_calls(collectives, activity, steps),
         pipeline=pipeline,

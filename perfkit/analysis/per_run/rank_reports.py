@@ -19,6 +19,7 @@ from perfkit.schema.aggregate import (
 )
 from perfkit.schema.common import Finding, Severity
 from perfkit.schema.operator_work_sums import add_rank_work
+from perfkit.schema.per_rank.launches import add_launches
 from perfkit.schema.rank import RankReport
 from perfkit.schema.work_trees import add_work
 
@@ -125,6 +126,7 @@ def _rank_report(rank: int | None, traces: list[NamedSummary]) -> RankReport:
         sharded_parameters=add_sharding(summary.sharded_parameters for summary in summaries),
         memory=join_memory(use for summary in summaries for use in summary.memory),
         idle=add_idle_times(summary.idle for summary in summaries),
+        launches=add_launches(summary.launches for summary in summaries),
         operator_work=add_rank_work(summary.operator_work for summary in summaries),
         work=add_work(summary.work for summary in summaries),
         events={

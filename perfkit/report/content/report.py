@@ -7,6 +7,7 @@ from perfkit.report.content.cross_rank import efficiency, fits, shared_collectiv
 from perfkit.report.content.dimensions import by_dimension
 from perfkit.report.content.divided_work import divided_work
 from perfkit.report.content.document import Document, InsightItem, Section, Tone
+from perfkit.report.content.launches import launches
 from perfkit.report.content.phases import phases
 from perfkit.report.content.pipelines import pipelines
 from perfkit.report.content.run_facts import finding_lines, findings, key_values
@@ -65,6 +66,7 @@ def _section(run: RunReport, top: int, whole: bool, alone: bool) -> Section:
             tables.slowest_steps(run, top),
             idle.causes(run),
             idle.details(run, top),
+            launches(run),
             tables.data_loading(run),
             tables.memory(run),
             phases(run, top),
