@@ -12,7 +12,11 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
 import perfkit
+from perfkit.capture.distributed.topology import name_device
+from perfkit.schema.device_table import DevicePeaks
 from perfkit.schema.per_rank.operator_work import MATRIX_KINDS, RankWork
+from perfkit.storage.device_table_writer import write_device_row
+from tests.support.processes.launching import PYTHON, execute
 from workloads import WORKLOADS
 
 _ATEN = torch.ops.aten
@@ -166,3 +170,29 @@ def test_without_shapes_there_is_no_roofline(tmp_path: Path) -> None:
     run = perfkit.analyze(path, cache=False).runs[0]
     assert run.ranks[0].operator_work is None
     assert run.roofline is None
+
+
+@pytest.mark.slow
+def test_a_run_and_its_analysis_share_the_users_table(tmp_path: Path) -> None:
+    name = name_device(torch.device("cpu"))
+    row = DevicePeaks(name=name, tflops={"float32": 0.05}, bandwidth_gb_per_s=10, threads=1, source="a test")
+    write_device_row(tmp_path / "own.toml", row)
+    options = ["--threads", "1", "--record-shapes", "--with-stack", "--trace-dir", str(tmp_path / "traces")]
+    command = [*PYTHON, "run", "gpt", *options, "--batch-size", "4", "--samples", "256", "--device-table"]
+    done = execute([*command, str(tmp_path / "own.toml")])
+    assert done.returncode == 0, done.stderr
+    (run,) = perfkit.analyze(tmp_path / "traces", device_table=tmp_path / "own.toml", cache=False).runs
+    assert run.throughput is not None
+    assert run.throughput.mfu is not None
+    assert run.throughput.mfu == pytest.approx((run.throughput.flops_per_s or 0) / 0.05e12)
+    assert run.roofline is not None
+    assert run.roofline.peaks == row
+    assert all(one.bound for one in run.roofline.rows)
+    # 4 sequences of 64 tokens: what the run says a token needs, within what its formula leaves out or adds.
+    (model,) = [one for one in run.roofline.modules if one.path[-1] == "Decoder"]
+    steps = run.roofline.rank_steps
+    per_token = (run.throughput.flops_per_s or 0) / (run.throughput.tokens_per_s or 1)
+    assert model.flops / steps / (4 * 64) == pytest.approx(per_token, rel=0.1)
+    refused = execute([*command, str(tmp_path / "none.toml")])
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+    assert "--device-table" in refused.stderr

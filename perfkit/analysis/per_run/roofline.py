@@ -63,7 +63,7 @@ def _device(ranks: Sequence[RankReport], names: Sequence[str], manifest: RunMani
 
 
 def _not_in_table(device: _Device) -> str:
-    threads = "" if device.threads is None else f" with {device.threads} threads"
+    threads = "" if device.threads is None else f" with {device.threads} thread{'s' * (device.threads != 1)}"
     return (
         f"no peaks of {device.name}{threads} are known: measure them with perfkit peaks -o FILE, "
         "and give --device-table FILE"

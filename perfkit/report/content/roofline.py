@@ -19,7 +19,7 @@ _REASONS: dict[NotModelled, str] = {
     "no_model": "without a model",
     "no_shapes": "with unknown shapes",
     "calls_others": "own time of operators that call others",
-    "no_operator": "kernels whose launch is not recorded",
+    "no_operator": "kernels whose launch is not recorded, so that rates may be too high",
 }
 
 
