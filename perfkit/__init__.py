@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from perfkit.pipeline.compare import history as history
     from perfkit.schema.common import Finding as Finding
     from perfkit.schema.comparison import Comparison as Comparison
+    from perfkit.schema.device_table import DevicePeaks as DevicePeaks
     from perfkit.schema.history import History as History
     from perfkit.schema.kernel_rules import KernelRule as KernelRule
     from perfkit.schema.manifest import RunManifest as RunManifest
@@ -65,6 +66,7 @@ _ERRORS: Final = (
 )
 _LAZY: Final = dict.fromkeys(_ERRORS, "perfkit.errors") | {
     "Comparison": "perfkit.schema.comparison",
+    "DevicePeaks": "perfkit.schema.device_table",
     "Finding": "perfkit.schema.common",
     "History": "perfkit.schema.history",
     "Insight": "perfkit.schema.report",
@@ -88,6 +90,7 @@ _LAZY: Final = dict.fromkeys(_ERRORS, "perfkit.errors") | {
 
 __all__ = [
     "Comparison",
+    "DevicePeaks",
     "ExternalToolError",
     "Finding",
     "GateError",

@@ -39,6 +39,7 @@ COMMANDS: Final[dict[str, Row]] = {
     "history": Row("perfkit.cli.history:app", "Show step time and efficiency over runs or commits."),
     "hta": Row("perfkit.cli.hta:app", "Run Holistic Trace Analysis on the same traces."),
     "merge": Row("perfkit.cli.merge:app", "Write all ranks of a run to one timeline for Perfetto."),
+    "stacks": Row("perfkit.cli.stacks:app", "Write whose time it is as stacks for flame graphs."),
     "view": Row("perfkit.cli.view:app", "Open a trace in the Perfetto UI."),
     "schema": Row("perfkit.cli.schema:app", "Print the JSON Schema of a file that perfkit writes."),
     "peaks": Row("perfkit.cli.peaks:app", "Measure what this machine's devices can do."),

@@ -101,6 +101,12 @@ def decoded(summary: bytes, file: str) -> TraceSummary:
     for cause in decoded_summary.idle.causes:
         force_setattr(cause, "detail", sys.intern(cause.detail))
         force_setattr(cause, "context", cause.context and sys.intern(cause.context))
+    for node in (node for tree in decoded_summary.work.trees for node in tree.nodes):
+        force_setattr(node, "name", sys.intern(node.name))
+    for kernel in decoded_summary.work.kernels:
+        for field in ("name", "operator", "inputs"):
+            text = getattr(kernel, field)
+            force_setattr(kernel, field, text and sys.intern(text))
     for finding in decoded_summary.findings:
         force_setattr(finding, "file", file)
     return decoded_summary

@@ -12,9 +12,9 @@ import numpy as np
 from isal import isal_zlib
 from numpy.typing import NDArray
 
-from perfkit.timeline.protobuf_columns import ProtobufColumn, message, number, text
 from perfkit.timeline.tracks import FIRST_PROCESS, Counter, RankTracks, Threads, Track, lane_name, lanes
 from perfkit.trace.intervals import Ints
+from perfkit.util.protobuf_columns import ProtobufColumn, message, number, text
 
 _BLOCK_ROWS: Final = 1 << 16
 _BLOCK_WORDS: Final = 64

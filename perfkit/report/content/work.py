@@ -8,12 +8,14 @@ from perfkit.report.content.idle import per_step
 from perfkit.report.content.kernel_names import LONGEST, shorten
 from perfkit.schema.per_rank.work import KernelWork, Work, WorkNode, WorkTree, WorkView
 from perfkit.schema.run import RunReport
-from perfkit.schema.work_trees import merge_work
+from perfkit.schema.work_trees import Path, merge_work, paths_of
 from perfkit.util.formatting import MISSING, duration, escape_unprintable, format_percent
 
 _SMALLEST_SHARE: Final = 0.01
 """Share of all work from which a node is shown."""
-_INDENT: Final = "\u00a0\u00a0"
+_MOST: Final = 0.5
+"""Share of the work, on every rank, from which a sentence names a module or function."""
+_INDENT: Final = "\u2003"
 _TITLES: Final[dict[WorkView, str]] = {
     "class": "module",
     "python": "Python function",
@@ -31,7 +33,7 @@ def work_tables(run: RunReport, top: int) -> list[Table]:
     if work is None or not work.total_ns or not steps:
         return []
     trees = {tree.by: tree for tree in work.trees}
-    shown = [_tree(work, trees[view], steps, top) for view in _SHOWN if view in trees]
+    shown = [_tree(work, trees[view], steps, top, _where(run, work, trees[view])) for view in _SHOWN if view in trees]
     return [*_phases(work, steps), *shown, _classes(work, steps), *_kernels(work, steps, top)]
 
 
@@ -66,15 +68,47 @@ def _phases(work: Work, steps: int) -> list[Table]:
     return [Table(f"{_what(work)} by phase (mean per step and rank)", tuple(columns), rows)]
 
 
-def _tree(work: Work, tree: WorkTree, steps: int, top: int) -> Table:
+def _tree(work: Work, tree: WorkTree, steps: int, top: int, where: str) -> Table:
     nodes = _largest(work, tree, top)
     title = f"{_what(work)} by {_TITLES[tree.by]} (mean per step and rank; each row includes those below it)"
     names = ("time", _share(work), "of its own", "forward", "backward", *(["exposed"] if work.on == "device" else []))
     rows = [_node_row(work, node, steps) for node in nodes]
     left = len(tree.nodes) - len(nodes)
-    remarks = [f"{left} more rows" if left else "", "" if tree.by != "operator" else _missing(work)]
+    remarks = [
+        where,
+        f"{left} more {'row' if left == 1 else 'rows'}" if left else "",
+        "" if tree.by != "operator" else _missing(work),
+    ]
     columns = (Column(_TITLES[tree.by], "name"), *map(Column, names))
     return Table(title, columns, rows, ". ".join(filter(None, remarks)))
+
+
+def _where(run: RunReport, work: Work, tree: WorkTree) -> str:
+    """Return a sentence about the module or function that takes most of the time on every rank; empty without one."""
+    if tree.by == "operator":
+        return ""
+    whole = paths_of(tree)
+    found = [path for path, weights in whole.items() if weights.total_ns >= _MOST * work.total_ns]
+    path = max(found, key=len, default=())
+    shares = [_share_on(rank.work, tree.by, path) for rank in run.ranks if rank.work and rank.work.total_ns]
+    if not path or path[-1].startswith("(") or min(shares, default=0.0) < _MOST:
+        return ""
+    weights = whole[path]
+    name = " > ".join(map(escape_unprintable, path[-2:] if tree.by == "class" else path[-1:]))
+    parts = [
+        f"{phase} {format_percent(time_ns / work.total_ns)}"
+        for phase, time_ns in (("forward", weights.forward_ns), ("backward", weights.backward_ns))
+        if time_ns
+    ]
+    split = f" ({', '.join(parts)})" if parts else ""
+    what = "device's" if work.on == "device" else "operators'"
+    return f"{format_percent(weights.total_ns / work.total_ns)} of the {what} time is in {name}{split}"
+
+
+def _share_on(work: Work, view: WorkView, path: Path) -> float:
+    tree = next((tree for tree in work.trees if tree.by == view), None)
+    weights = paths_of(tree).get(path) if tree else None
+    return weights.total_ns / work.total_ns if weights else 0.0
 
 
 def _missing(work: Work) -> str:

@@ -67,7 +67,7 @@ class WorkTree(Struct, frozen=True, kw_only=True):
 
     by: WorkView
     nodes: list[WorkNode]
-    """In depth-first order, the children of each by time, largest first; at most 100, and `(others)`."""
+    """In depth-first order, the children of each by time, largest first; of many the 60 largest, and `(others)`."""
 
 
 class KernelWork(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
@@ -115,6 +115,6 @@ class Work(Struct, frozen=True, kw_only=True):
     classes: list[ClassWork] = []
     """By time, largest first."""
     kernels: list[KernelWork] = []
-    """By time, largest first; at most 100."""
+    """By time, largest first; at most 60."""
     has_modules: bool = False
     """Whether calls of modules were recorded (`with_stack`)."""

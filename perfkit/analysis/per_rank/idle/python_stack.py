@@ -14,7 +14,8 @@ from perfkit.trace.events import PythonFrames
 from perfkit.trace.intervals import Ints, Nesting
 
 _LIBRARIES: Final = frozenset(
-    {"PIL", "h5py", "numpy", "pandas", "perfkit", "safetensors", "scipy", "torch", "torchvision", "tqdm", "triton"}
+    {"PIL", "click", "h5py", "numpy", "pandas", "perfkit", "safetensors", "scipy", "torch", "torchvision", "tqdm"}
+    | {"triton", "typer"}
 ).union(sys.stdlib_module_names)
 """Packages whose functions say less than those that call them. kineto writes paths relative to `sys.path`."""
 _OWN_LOOP: Final = "perfkit/capture/training/"

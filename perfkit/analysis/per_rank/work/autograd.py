@@ -45,12 +45,11 @@ class Autograd:
         Returns:
             Rows in `Events`, -1 if unknown; and starts, the largest int64 where no backward operator runs.
         """
-        span = self._spans.at(thread, instant)
-        never = np.iinfo(np.int64).max
-        if not len(self._rows):
-            return np.full(len(span), -1, np.int64), np.full(len(span), never, np.int64)
-        start_ns = np.where(span >= 0, self._events.start_ns[self._rows[span]], never)
-        return np.where(span >= 0, self._forward[span], -1), start_ns
+        span, around = self._spans.at(thread, instant), self._any.at(thread, instant)
+        cause, start_ns = np.full(len(span), -1, np.int64), np.full(len(span), np.iinfo(np.int64).max)
+        cause[span >= 0] = self._forward[span[span >= 0]]
+        start_ns[around >= 0] = self._any.start_ns[around[around >= 0]]
+        return cause, start_ns
 
     def is_forward(self, rows: Ints) -> NDArray[np.bool_]:
         """Return whether each operator (-1: none) has the sequence number of one that a backward operator followed."""

@@ -117,10 +117,11 @@ class Located:
         thread = np.where(known, self.events.thread[self._caused_by], -1).astype(np.int64)
         instant = np.where(known, self.events.start_ns[self._caused_by], 0)
         chosen = np.where(within, direct, np.where(backward, spans.at(thread, instant), direct))
+        gradients = self._autograd.accumulates(self.items.thread, self.items.instant)
+        chosen[gradients] = -1
         path = spans.paths(chosen, table)
         lost = (self.items.thread < 0) | (backward & ~within & ~known)
         in_optimizer = self.phase == WORK_PHASES.index("optimizer")
-        gradients = self._autograd.accumulates(self.items.thread, self.items.instant)
         choices = [self._text(text) for text in (_GRADIENTS, UNKNOWN, _OPTIMIZER)]
         texts = np.select([gradients, lost, in_optimizer], choices, self._text(OUTSIDE))
         outside = (chosen < 0) | lost

@@ -1,0 +1,39 @@
+"""Locate the work of one trace by itself, for what needs nothing else of its summary."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from perfkit.analysis.per_rank.breakdown import find_activity
+from perfkit.analysis.per_rank.classify import classify_names, find_device
+from perfkit.analysis.per_rank.communication.collectives import find_collectives
+from perfkit.analysis.per_rank.sharding.passes import find_passes
+from perfkit.analysis.per_rank.steps import Steps, find_steps
+from perfkit.analysis.per_rank.work.tabulate import locate_work
+from perfkit.analysis.per_rank.work.views import Located
+from perfkit.schema.kernel_rules import KernelRule
+from perfkit.trace.events import RankTrace
+
+
+class TraceWork(NamedTuple):
+    """The work of one trace."""
+
+    located: Located
+    steps: Steps
+    has_device: bool
+
+
+def locate_trace(
+    trace: RankTrace, step_marker: str | None, kernel_rules: Sequence[KernelRule], most_steps: int | None
+) -> TraceWork | None:
+    """Return the work of a trace, as `summarize_trace` adds it up; None if it has neither steps nor work."""
+    events, own = trace.events, trace.header.perfkit
+    names = classify_names(events, kernel_rules)
+    device = find_device(events, names)
+    steps = find_steps(events, device, step_marker, own.steps[1] if own and own.steps else None, most_steps)
+    if steps is None:
+        return None
+    activity = find_activity(events, names, device, steps)
+    collectives, _ = find_collectives(events, names, device, activity, steps, trace.header)
+    passes = find_passes(events, steps)
+    located = locate_work(events, trace.frames, names, device, activity, collectives, passes, steps, step_marker)
+    return TraceWork(located, steps, bool(len(device.row)))

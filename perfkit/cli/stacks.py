@@ -1,0 +1,99 @@
+"""`perfkit stacks`: writes whose time it is as call stacks, for viewers of flame graphs."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from perfkit.cli.typer_app import App, print_line
+from perfkit.errors import UsageError
+
+app = App()
+
+
+@app.command()
+def stacks(
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="A run folder, or a trace.")],
+    output: Annotated[
+        Path,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            help="Output: .speedscope.json, .collapsed or .txt (a line per stack), .pb.gz (pprof).",
+        ),
+    ],
+    weight: Annotated[
+        Literal["device", "exposed", "host", "communication-bytes"] | None,
+        typer.Option(
+            help="Device time; its exposed part; self time of operators, without a device; bytes of collectives.  "
+            "[default: device, host without one]"
+        ),
+    ] = None,
+    by: Annotated[
+        Literal["python", "module", "operator"] | None,
+        typer.Option(
+            help="Functions of the program, nn.Modules, or operators and annotations, with the kernels in them.  "
+            "[default: the first of these that was recorded]"
+        ),
+    ] = None,
+    ranks: Annotated[
+        str | None, typer.Option(metavar="LIST", help="Ranks to include, such as 0,7 or 0-3 (default: all).")
+    ] = None,
+    steps: Annotated[
+        str | None,
+        typer.Option(metavar="LIST", help="Steps in which the host issued the work, such as 12-14 (default: all)."),
+    ] = None,
+    step_marker: Annotated[
+        str | None, typer.Option(metavar="REGEX", help="Annotations that mark steps, instead of `ProfilerStep#N`.")
+    ] = None,
+    kernel_rules: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="TOML file with rules for the names of device kernels.")
+    ] = None,
+    max_bytes: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="<int>",
+            help="Read traces of up to this decompressed size.  "
+            "[default: 64 GiB, without those that expand more than any real trace]",
+        ),
+    ] = None,
+) -> None:
+    """Write whose time it is as call stacks, for speedscope, pprof and other viewers of flame graphs.
+
+    Work of the backward pass has the stack of the forward operator that caused it. The sums are those of the report.
+
+    \b
+    perfkit stacks traces/my-run -o device.speedscope.json
+    perfkit stacks traces/my-run -o exposed.collapsed --weight exposed --by module
+    perfkit stacks traces/my-run -o rank0.pb.gz --ranks 0 --steps 12-14
+    """  # noqa: D301  \b marks a paragraph that keeps its lines
+    # Imported late, so that `--help` and usage errors do not wait for numpy.
+    from perfkit.stacks.collect import Selection, collect_stacks
+    from perfkit.stacks.writers import writer_for
+    from perfkit.storage.discovery import find_run
+    from perfkit.storage.kernel_rules_file import load_kernel_rules
+    from perfkit.util.atomic_write import atomic_write
+    from perfkit.util.formatting import duration, size
+    from perfkit.util.number_ranges import Ranges
+
+    write = writer_for(output.name)
+    selection = Selection(
+        weight=weight,
+        by=by,
+        ranks=Ranges("--ranks", ranks) if ranks is not None else None,
+        steps=Ranges("--steps", steps) if steps is not None else None,
+        step_marker=step_marker,
+        kernel_rules=load_kernel_rules(kernel_rules),
+        max_bytes=max_bytes,
+    )
+    if output.resolve() in {file.resolve() for file in find_run(path).traces}:
+        raise UsageError(f"-o {output} is one of the traces: give the file another name")
+    found = collect_stacks(path, selection)
+    with atomic_write(output) as stream:
+        write(found, path.resolve().name, stream)
+    total = size(found.total) if found.weight == "communication-bytes" else duration(found.total)
+    count = sum(len(rank.stacks) for rank in found.ranks)
+    ranks_found = "1 rank" if len(found.ranks) == 1 else f"{len(found.ranks)} ranks"
+    print_line(f"{output}: {ranks_found}, {count:,} stacks by {found.by}, {found.weight} {total}")

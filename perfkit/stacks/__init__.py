@@ -1,0 +1,1 @@
+"""`perfkit stacks`: whose time it is as call stacks, in files that flame graph viewers open."""
