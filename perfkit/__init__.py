@@ -48,13 +48,13 @@ if TYPE_CHECKING:
     from perfkit.pipeline.compare import history as history
     from perfkit.schema.common import Finding as Finding
     from perfkit.schema.comparison import Comparison as Comparison
-    from perfkit.schema.device_table import DevicePeaks as DevicePeaks
     from perfkit.schema.history import History as History
     from perfkit.schema.kernel_rules import KernelRule as KernelRule
     from perfkit.schema.manifest import RunManifest as RunManifest
     from perfkit.schema.rank import RankReport as RankReport
     from perfkit.schema.report import Insight as Insight
     from perfkit.schema.report import Report as Report
+    from perfkit.schema.roofline.device_table import DevicePeaks as DevicePeaks
     from perfkit.schema.run import RunReport as RunReport
     from perfkit.storage.report_file import load_report as load_report
     from perfkit.timeline.merge import Merged as Merged
@@ -66,7 +66,7 @@ _ERRORS: Final = (
 )
 _LAZY: Final = dict.fromkeys(_ERRORS, "perfkit.errors") | {
     "Comparison": "perfkit.schema.comparison",
-    "DevicePeaks": "perfkit.schema.device_table",
+    "DevicePeaks": "perfkit.schema.roofline.device_table",
     "Finding": "perfkit.schema.common",
     "History": "perfkit.schema.history",
     "Insight": "perfkit.schema.report",

@@ -22,9 +22,9 @@ from perfkit.pipeline.summarize import Options, task_for
 from perfkit.scaling.profiled_order import profiled_order_findings
 from perfkit.scaling.summary import scaling
 from perfkit.schema.common import Finding
-from perfkit.schema.device_table import DevicePeaks
 from perfkit.schema.manifest import RunManifest
 from perfkit.schema.report import Report
+from perfkit.schema.roofline.device_table import DevicePeaks
 from perfkit.schema.run import RunReport
 from perfkit.storage import cache as results
 from perfkit.storage.device_table_file import DeviceTable, load_device_table

@@ -13,7 +13,7 @@ from perfkit.schema.per_rank.sharding import IssuedCollectives, ParameterGathers
 from perfkit.schema.pipeline import PipelineRank
 from perfkit.schema.rank import CollectiveStat, MemoryPeak, OperatorStat, RankReport, StepBreakdown
 from perfkit.schema.report import Report
-from perfkit.schema.roofline import RooflineRow
+from perfkit.schema.roofline.achieved import RooflineRow
 from perfkit.schema.run import RunReport
 from perfkit.schema.scaling import Estimate, Factors, OptionRow, ScalingPoint
 

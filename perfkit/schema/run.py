@@ -12,7 +12,7 @@ from perfkit.schema.manifest import FileBandwidth, Injection, RankMemory, Throug
 from perfkit.schema.per_rank.sharding import DividedWork
 from perfkit.schema.pipeline import Pipeline
 from perfkit.schema.rank import RankReport
-from perfkit.schema.roofline import Roofline
+from perfkit.schema.roofline.achieved import Roofline
 
 
 class DataLoading(Struct, frozen=True, kw_only=True):

@@ -22,10 +22,10 @@ from perfkit.analysis.per_run.roofline import roofline
 from perfkit.analysis.per_run.verdict import add_caveats, classify_bottleneck
 from perfkit.schema.common import Finding, Severity
 from perfkit.schema.cross_rank import CrossRankSummary
-from perfkit.schema.device_table import DevicePeaks
 from perfkit.schema.dimensions import DimensionSummary
 from perfkit.schema.manifest import RunManifest
 from perfkit.schema.rank import RankReport
+from perfkit.schema.roofline.device_table import DevicePeaks
 from perfkit.schema.run import Efficiency, RunReport
 
 

@@ -1,13 +1,14 @@
 """Turns a `Report` into the `Document` that the renderers draw."""
 
-from perfkit.report.content import idle, roofline, sharding
+from perfkit.report.content import idle, sharding
 from perfkit.report.content import run_tables as tables
 from perfkit.report.content.cross_check import cross_check
 from perfkit.report.content.cross_rank import efficiency, fits, shared_collectives
+from perfkit.report.content.device_use import roofline
+from perfkit.report.content.device_use.launches import launches
 from perfkit.report.content.dimensions import by_dimension
 from perfkit.report.content.divided_work import divided_work
 from perfkit.report.content.document import Document, InsightItem, Section, Tone
-from perfkit.report.content.launches import launches
 from perfkit.report.content.phases import phases
 from perfkit.report.content.pipelines import pipelines
 from perfkit.report.content.run_facts import finding_lines, findings, key_values

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from perfkit.schema.device_table import DevicePeaks
+from perfkit.schema.roofline.device_table import DevicePeaks
 from perfkit.schema.per_rank.operator_work import UnmodelledOperator, WorkKind
-from perfkit.schema.roofline import Roofline, RooflineRow
+from perfkit.schema.roofline.achieved import Roofline, RooflineRow
 from perfkit.schema.run import RunReport
 from tests.support.reports.report_builders import MS, make_foreign_run, make_rank, make_step
 

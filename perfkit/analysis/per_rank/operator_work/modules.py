@@ -7,8 +7,8 @@ import numpy as np
 from perfkit.analysis.per_rank.work.call_paths import PathTable
 from perfkit.analysis.per_rank.work.tabulate import PathTexts
 from perfkit.analysis.per_rank.work.views import Located
-from perfkit.schema.operator_work_sums import add_modules
 from perfkit.schema.per_rank.operator_work import ModuleWork
+from perfkit.schema.per_rank.operator_work_sums import add_modules
 from perfkit.trace.intervals import Ints
 
 MOST_PATHS = 10_000

@@ -20,7 +20,6 @@ from perfkit.analysis.per_rank.operator_work.known_work import DistinctCall, Kno
 from perfkit.analysis.per_rank.operator_work.modules import tabulate_modules
 from perfkit.analysis.per_rank.steps import Steps
 from perfkit.analysis.per_rank.work.views import Located
-from perfkit.schema.operator_work_sums import MOST_WORK, add_operator_work, add_unmodelled
 from perfkit.schema.per_rank.operator_work import (
     FLOAT32_OR_TF32,
     MATRIX_KINDS,
@@ -30,6 +29,7 @@ from perfkit.schema.per_rank.operator_work import (
     RankWork,
     UnmodelledOperator,
 )
+from perfkit.schema.per_rank.operator_work_sums import MOST_WORK, add_operator_work, add_unmodelled
 from perfkit.trace.events import EventKind, Events
 from perfkit.trace.intervals import Ints
 

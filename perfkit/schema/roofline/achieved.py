@@ -4,8 +4,8 @@ from typing import Literal
 
 from msgspec import Struct
 
-from perfkit.schema.device_table import DevicePeaks
 from perfkit.schema.per_rank.operator_work import UnmodelledOperator, WorkKind
+from perfkit.schema.roofline.device_table import DevicePeaks
 
 
 class RooflineRow(Struct, frozen=True, kw_only=True, gc=False):

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from perfkit.report.content.document import Cell, Column, Table
 from perfkit.report.content.kernel_names import shorten
 from perfkit.schema.per_rank.operator_work import MATRIX_KINDS, WORK_WORDS, NotModelled, UnmodelledOperator
-from perfkit.schema.roofline import Roofline, RooflineRow
+from perfkit.schema.roofline.achieved import Roofline, RooflineRow
 from perfkit.schema.run import RunReport
 from perfkit.util.formatting import MISSING, duration, escape_unprintable, format_percent, rate
 
