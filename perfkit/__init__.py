@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from perfkit.schema.rank import RankReport as RankReport
     from perfkit.schema.report import Insight as Insight
     from perfkit.schema.report import Report as Report
+    from perfkit.schema.roofline.device_table import DevicePeaks as DevicePeaks
     from perfkit.schema.run import RunReport as RunReport
     from perfkit.storage.report_file import load_report as load_report
     from perfkit.timeline.merge import Merged as Merged
@@ -67,6 +68,7 @@ _ERRORS: Final = (
 )
 _LAZY: Final = dict.fromkeys(_ERRORS, "perfkit.errors") | {
     "Comparison": "perfkit.schema.comparison",
+    "DevicePeaks": "perfkit.schema.roofline.device_table",
     "Finding": "perfkit.schema.common",
     "History": "perfkit.schema.history",
     "Insight": "perfkit.schema.report",
@@ -91,6 +93,7 @@ _LAZY: Final = dict.fromkeys(_ERRORS, "perfkit.errors") | {
 
 __all__ = [
     "Comparison",
+    "DevicePeaks",
     "ExternalToolError",
     "Finding",
     "GateError",

@@ -73,6 +73,10 @@ def analyze(
     kernel_rules: Annotated[
         Path | None, typer.Option(metavar="FILE", help="TOML file with rules for the names of device kernels.")
     ] = None,
+    device_table: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="TOML file with peaks of devices, for the roofline (`perfkit peaks`)."),
+    ] = None,
     max_bytes: Annotated[
         int | None,
         typer.Option(
@@ -161,6 +165,7 @@ def analyze(
             rank=rank,
             step_marker=step_marker,
             kernel_rules=kernel_rules,
+            device_table=device_table,
             executor=executor or _launched(),
             workers=workers,
             scheduler=scheduler,

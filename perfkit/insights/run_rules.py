@@ -11,6 +11,7 @@ from perfkit.insights.dimension_advice import is_whole_model, reduce_transfer, s
 from perfkit.insights.expert_rules import EXPERTS
 from perfkit.insights.idle import IdlePart, describe, evidence, largest_cause, remedy, saving_ns
 from perfkit.insights.pipeline_rules import BUBBLE, HEAVY_STAGE
+from perfkit.insights.roofline_rules import ROOFLINE_RULES
 from perfkit.insights.rule import InsightDraft, Rule
 from perfkit.insights.run_context import DimensionTime, RunContext, stragglers_of
 from perfkit.insights.sharding_rules import SHARDING_RULES
@@ -293,6 +294,7 @@ RULES: Final = (
     INPUT,
     HOST,
     COPIES,
+    *ROOFLINE_RULES,
 )
 """Evaluated on each run, in this order."""
 

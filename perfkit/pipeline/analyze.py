@@ -25,9 +25,11 @@ from perfkit.scaling.summary import scaling
 from perfkit.schema.common import Finding
 from perfkit.schema.manifest import RunManifest
 from perfkit.schema.report import Report
+from perfkit.schema.roofline.device_table import DevicePeaks
 from perfkit.schema.run import RunReport
 from perfkit.storage import cache as results
 from perfkit.storage.collectives_file import load_collectives
+from perfkit.storage.device_table_file import DeviceTable, load_device_table
 from perfkit.storage.discovery import RunLocation, find_runs
 from perfkit.storage.kernel_rules_file import KernelRules, load_kernel_rules
 from perfkit.storage.run_folder import read_manifest, read_sweep
@@ -44,6 +46,7 @@ def analyze(
     rank: int | None = None,
     step_marker: str | None = None,
     kernel_rules: KernelRules = None,
+    device_table: DeviceTable = None,
     max_bytes: int | None = None,
     executor: str | Executor | None = None,
     workers: int | None = None,
@@ -64,6 +67,8 @@ def analyze(
         step_marker: a regular expression for the names of the annotations that mark steps, instead of `ProfilerStep#N`.
         kernel_rules: rules for the names of device kernels, which come before perfkit's own, or the TOML file that
             contains them (`perfkit.storage.kernel_rules_file`).
+        device_table: peaks of devices, which come before perfkit's own, or the TOML file that contains them
+            (`perfkit.storage.device_table_file`).
         max_bytes: limit for the decompressed text of a trace; None for 64 GiB.
         executor: where the traces are read, one task per trace: a name in `perfkit.executors.EXECUTORS`, or an open
             `concurrent.futures.Executor`; if None, `processes` if that is faster. The report is the same from all.
@@ -81,8 +86,8 @@ def analyze(
 
     Raises:
         TraceError: a path has no trace, or none of the traces can be read; with `strict`, if any cannot, or is damaged.
-        UsageError: `step_marker` is not a regular expression, `kernel_rules` are invalid, options are incompatible, or
-            no runs fit `by` or `forecast`.
+        UsageError: `step_marker` is not a regular expression, `kernel_rules` or `device_table` are invalid, options are
+            incompatible, or no runs fit `by` or `forecast`.
         StoreError: `collectives` cannot be read.
         LaunchEnvironmentError: the executor is not available.
         SystemExit: with `mpi`, on all ranks but 0, when all work is done.
@@ -92,7 +97,7 @@ def analyze(
         raise UsageError("nothing to analyse: give a trace, a run folder, or a folder of them")
     check_step_marker(step_marker)
     benchmark = None if collectives is None else load_collectives(collectives)
-    rules = load_kernel_rules(kernel_rules)
+    rules, devices = load_kernel_rules(kernel_rules), load_device_table(device_table)
     accelerators()  # warns, once, of plug-ins that cannot be loaded: workers are silent
     executor_options = ExecutorOptions(workers, scheduler)
     check(executor, executor_options)
@@ -109,7 +114,7 @@ def analyze(
     if strict:
         raise_if_lost(outcomes)
     outcome_iterator = iter(outcomes)
-    by_location = [_runs(location, outcome_iterator, rank) for location in locations]
+    by_location = [_runs(location, outcome_iterator, rank, devices) for location in locations]
     runs = [run for of_location in by_location for run in of_location]
     relevant = [run for run in runs if run.ranks or run.state or _codes(run) - _NOT_A_RUN]
     if not any(map(_is_informative, relevant)):
@@ -141,7 +146,9 @@ def flat_paths(paths: Iterable[str | Path | Iterable[str | Path]]) -> list[Path]
     ]
 
 
-def _runs(location: RunLocation, outcomes: Iterator[TraceResult], rank: int | None) -> list[RunReport]:
+def _runs(
+    location: RunLocation, outcomes: Iterator[TraceResult], rank: int | None, devices: Sequence[DevicePeaks]
+) -> list[RunReport]:
     """Return the run of a folder, or one run per job whose traces are there."""
     manifest, lost = _read_manifest(location)
     lost.extend(_skipped_file_findings(location.skipped_files))
@@ -161,6 +168,7 @@ def _runs(location: RunLocation, outcomes: Iterator[TraceResult], rank: int | No
             manifest,
             rank,
             lost,
+            devices,
         )
         for job in jobs
     ]

@@ -82,6 +82,7 @@ FORMATS: Final[dict[type, dict[str, BuiltinReporter]]] = {
         "dimensions": BuiltinReporter(Report, f"{_CSV}:write_dimensions", (".dimensions.csv",)),
         "parameter_gathers": BuiltinReporter(Report, f"{_CSV}:write_gathers", (".parameter_gathers.csv",)),
         "idle": BuiltinReporter(Report, f"{_CSV}:write_idle", (".idle.csv",)),
+        "roofline": BuiltinReporter(Report, f"{_CSV}:write_roofline", (".roofline.csv",)),
         "points": BuiltinReporter(Report, f"{_CSV}:write_points", (".points.csv",)),
         "options": BuiltinReporter(Report, f"{_CSV}:write_options", (".options.csv",)),
         "pipelines": BuiltinReporter(Report, f"{_CSV}:write_pipelines", (".pipelines.csv",)),

@@ -13,6 +13,7 @@ from perfkit.schema.per_rank.sharding import IssuedCollectives, ParameterGathers
 from perfkit.schema.pipeline import PipelineRank
 from perfkit.schema.rank import CollectiveStat, MemoryPeak, OperatorStat, RankReport, StepBreakdown
 from perfkit.schema.report import Report
+from perfkit.schema.roofline.achieved import RooflineRow
 from perfkit.schema.run import RunReport
 from perfkit.schema.scaling import Estimate, Factors, OptionRow, ScalingPoint
 
@@ -40,6 +41,12 @@ DIMENSION_COLUMNS: Final = ("run", *(f.name for f in fields(DimensionStat)), "ra
 ISSUED_COLUMNS: Final = ("run", "rank", *(f.name for f in fields(IssuedCollectives)))
 GATHER_COLUMNS: Final = ("run", "rank", *(f.name for f in fields(ParameterGathers)))
 IDLE_COLUMNS: Final = ("run", "rank", *(f.name for f in fields(IdleCause)))
+ROOFLINE_COLUMNS: Final = (
+    "run",
+    "device",
+    *(f.name for f in fields(RooflineRow)),
+    *("flops_per_s", "bytes_per_s", "intensity", "share"),
+)
 LOAD_COLUMNS: Final = ("run", "source", "rank", "step", "count", "sum_ns", "max_ns", "exposed_ns")
 MEMORY_COLUMNS: Final = ("run", "rank", "device", *(f.name for f in fields(MemoryPeak)), "limit_bytes")
 PIPELINE_COLUMNS: Final = (
@@ -99,6 +106,7 @@ _NULLABLE_INTEGERS: Final[tuple[str, ...]] = (
     "ideal_ns",
     "imbalance_ns",
     "communication_ns",
+    "bound_ns",
 )
 _INTEGERS: Final = ("count", "loads_count", "allocated_bytes", "unsized", "late")
 
@@ -143,6 +151,8 @@ class DataFrames:
     """One row per step and rank: time spent loading data."""
     idle: "DataFrame"
     """One row per cause and detail of idle time and rank."""
+    roofline: "DataFrame"
+    """One row per operator and shapes over all ranks: what it needed, achieved, and could achieve at best."""
     memory: "DataFrame"
     """One row per step, device and rank: peak allocated memory, and when; empty if not recorded."""
     pipelines: "DataFrame"
@@ -167,6 +177,7 @@ def dataframes(report: Report) -> DataFrames:
         parameter_gathers=dataframe(gather_rows(report), GATHER_COLUMNS),
         loads=dataframe(load_rows(report), LOAD_COLUMNS),
         idle=dataframe(idle_rows(report), IDLE_COLUMNS),
+        roofline=dataframe(roofline_rows(report), ROOFLINE_COLUMNS),
         memory=dataframe(memory_rows(report), MEMORY_COLUMNS),
         pipelines=dataframe(pipeline_rows(report), PIPELINE_COLUMNS),
         findings=dataframe(finding_rows(report), FINDING_COLUMNS),
@@ -183,7 +194,7 @@ def dataframe(rows: Iterable[dict[str, Value]], columns: tuple[str, ...]) -> "Da
     integers = {c: "Int64" for c in _NULLABLE_INTEGERS if c in columns}
     # Times over several runs are medians, which may be fractions of a nanosecond.
     whole = () if columns in (POINT_COLUMNS, OPTION_COLUMNS) else columns
-    integers |= {c: "int64" for c in whole if c.endswith("_ns") or c in _INTEGERS}
+    integers |= {c: "int64" for c in whole if (c.endswith("_ns") or c in _INTEGERS) and c not in integers}
     return frame.astype(integers)
 
 
@@ -285,6 +296,15 @@ def idle_rows(report: Report) -> Iterator[dict[str, Value]]:
     for run, rank in _ranks(report):
         for row in rank.idle.causes if rank.idle else ():
             yield {"run": run.run, "rank": rank.rank, **asdict(row)}
+
+
+def roofline_rows(report: Report) -> Iterator[dict[str, Value]]:
+    """Yield one row of `ROOFLINE_COLUMNS` per operator and shapes, over all ranks of a run."""
+    for run in report.runs:
+        for row in run.roofline.rows if run.roofline else ():
+            achieved = {name: getattr(row, name) for name in ROOFLINE_COLUMNS[-4:]}
+            device = run.roofline.device if run.roofline else None
+            yield {"run": run.run, "device": device, **asdict(row), **achieved}
 
 
 def memory_rows(report: Report) -> Iterator[dict[str, Value]]:

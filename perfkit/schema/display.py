@@ -69,7 +69,12 @@ class RunPlots(NotebookDisplay):
         """Return what memory is used for over the step with the highest peak, of the device that has it."""
         return self._plot("memory_by_category")
 
+    def plot_roofline(self) -> "Figure":
+        """Return what operators achieved against operations per byte, below the peaks of the device."""
+        return self._plot("roofline")
+
     def _plot(
-        self, name: Literal["steps", "ranks", "heat_map", "waiting", "bandwidth", "memory", "memory_by_category"]
+        self,
+        name: Literal["steps", "ranks", "heat_map", "waiting", "bandwidth", "memory", "memory_by_category", "roofline"],
     ) -> "Figure":
         return self._figure(name)

@@ -6,7 +6,9 @@ from msgspec import Struct
 
 from perfkit.schema.common import Category
 from perfkit.schema.per_rank.idle import IdleNs, IdleTime
+from perfkit.schema.per_rank.launches import LaunchStats
 from perfkit.schema.per_rank.memory import MemoryBytes, MemoryCategory, MemoryHolder
+from perfkit.schema.per_rank.operator_work import RankWork
 from perfkit.schema.per_rank.sharding import IssuedCollectives, ShardedParameters
 from perfkit.schema.per_rank.work import Work
 
@@ -191,5 +193,9 @@ class RankReport(Struct, frozen=True, kw_only=True):
     `profile_memory`; None in reports of older versions."""
     idle: IdleTime | None = None
     """Why the rank was idle; None in reports of older versions."""
+    launches: LaunchStats | None = None
+    """How far the host launched ahead of the device; None if no launches were recorded."""
+    operator_work: RankWork | None = None
+    """What its operators needed; None if no shapes were recorded (`record_shapes`)."""
     work: Work | None = None
     """Whose time it is: module, Python function, operator, phase; None in reports of older versions."""

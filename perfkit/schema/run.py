@@ -13,6 +13,7 @@ from perfkit.schema.per_rank.sharding import DividedWork
 from perfkit.schema.per_run.critical_path import CriticalPath
 from perfkit.schema.pipeline import Pipeline
 from perfkit.schema.rank import RankReport
+from perfkit.schema.roofline.achieved import Roofline
 
 
 class DataLoading(Struct, frozen=True, kw_only=True):
@@ -210,3 +211,5 @@ class RunReport(RunPlots, Struct, frozen=True, kw_only=True):
     """None without ranks, or if they recorded different steps."""
     bandwidth_shares: list[BandwidthShare] | None = None
     """By total time of all ranks, largest first; None without `--collectives`."""
+    roofline: Roofline | None = None
+    """None unless shapes were recorded on all ranks (`record_shapes`)."""

@@ -24,7 +24,7 @@ from typing import Final
 import msgspec
 
 from perfkit.errors import UsageError
-from perfkit.schema.device_table import DevicePeaks
+from perfkit.schema.roofline.device_table import DevicePeaks
 from perfkit.util.validator_messages import plain_message
 
 DeviceTable = str | Path | Sequence[DevicePeaks] | None

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from perfkit.schema.device_table import DevicePeaks
+from perfkit.schema.roofline.device_table import DevicePeaks
 from perfkit.util.atomic_write import atomic_write
 from perfkit.util.formatting import escape_unprintable
 

@@ -267,6 +267,8 @@ class Header(Struct, frozen=True, kw_only=True):
     base_ns: int = 0
     device_bytes: dict[int, int] = {}
     """Memory of each accelerator, by its number."""
+    device_names: dict[int, str] = {}
+    """What torch calls each accelerator, by its number."""
     groups: list[ProcessGroup] = []
     """The rank's process groups; empty if the trace does not list them."""
     perfkit: PerfkitHeader | None = None

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -142,13 +142,15 @@ def _header(values: dict[str, bytes], path: Path, damage: list[str]) -> Header:
     # A single process has no process group for torch to record; perfkit's own header has its rank.
     own: PerfkitHeader | None = decoded.get(HEADER_KEY)
     identity = {"rank": own.rank, "world_size": own.world_size} | info if own else info
+    devices: _Devices = decoded.get("deviceProperties") or _Devices({}, {})
     return Header(
         rank=parse_count(identity.get("rank")),
         world_size=parse_count(identity.get("world_size")),
         backend=parse_text(info.get("backend")),
         host=parse_text(decoded.get("host_name")),
         base_ns=_base_ns(values.get("baseTimeNanoseconds", b"0"), path),
-        device_bytes=decoded.get("deviceProperties") or {},
+        device_bytes=devices.bytes,
+        device_names=devices.names,
         groups=_process_groups(info.get("pg_config")),
         perfkit=own,
         recorded=frozenset(option for option in OPTION_KEYS if decoded.get(option) == 1),
@@ -217,8 +219,14 @@ def _ranks(listed: Any) -> tuple[int, ...] | None:
     return ranks if all(0 <= rank < _MOST_RANKS for rank in ranks) else None
 
 
-def _device_bytes(value: bytes) -> dict[int, int]:
-    """Return the memory of each device, by its number."""
+class _Devices(NamedTuple):
+    """Memory and name of each device, by its number."""
+
+    bytes: dict[int, int]
+    names: dict[int, str]
+
+
+def _devices(value: bytes) -> _Devices:
     devices = decode_value(value)
     rows = [device for device in devices if isinstance(device, dict)] if isinstance(devices, list) else []
     keys = dict.fromkeys(row.memory_property for row in accelerators())
@@ -226,11 +234,15 @@ def _device_bytes(value: bytes) -> dict[int, int]:
         (parse_count(row.get("id")), next((size for key in keys if (size := parse_count(row.get(key)))), None))
         for row in rows[:_MOST_DEVICES]
     )
-    return {number: size for number, size in sizes if number is not None and size}
+    names = ((parse_count(row.get("id")), row.get("name")) for row in rows[:_MOST_DEVICES])
+    return _Devices(
+        {number: size for number, size in sizes if number is not None and size},
+        {number: name for number, name in names if number is not None and isinstance(name, str)},
+    )
 
 
 _DECODERS: Final[dict[str, Callable[[bytes], Any]]] = {
     HEADER_KEY: _perfkit_header,
     "distributedInfo": _distributed_info,
-    "deviceProperties": _device_bytes,
+    "deviceProperties": _devices,
 }

@@ -15,7 +15,9 @@ from perfkit.analysis.per_rank.communication.collectives import find_collectives
 from perfkit.analysis.per_rank.findings import damage_findings, sizes_unmatched, trace_findings
 from perfkit.analysis.per_rank.idle.attribution import host_time
 from perfkit.analysis.per_rank.idle.tabulate import explain_idle
+from perfkit.analysis.per_rank.launches import tabulate_launches
 from perfkit.analysis.per_rank.memory.tabulate import tabulate_memory
+from perfkit.analysis.per_rank.operator_work.tabulate import tabulate_operator_work
 from perfkit.analysis.per_rank.operators import names_cut, tabulate_operators
 from perfkit.analysis.per_rank.pipeline_actions import PipelineActions, find_pipeline_actions, find_pipeline_spans
 from perfkit.analysis.per_rank.sharding.issued import tabulate_issued
@@ -32,6 +34,8 @@ from perfkit.errors import TraceError, UsageError
 from perfkit.schema.common import Finding
 from perfkit.schema.kernel_rules import KernelRule
 from perfkit.schema.per_rank.idle import IdleTime
+from perfkit.schema.per_rank.launches import LaunchStats
+from perfkit.schema.per_rank.operator_work import RankWork
 from perfkit.schema.per_rank.sharding import IssuedCollectives, ShardedParameters
 from perfkit.schema.per_rank.work import Work
 from perfkit.schema.rank import CollectiveStat, MemoryUse, OperatorStat, PhaseStat, StepBreakdown
@@ -54,6 +58,10 @@ class TraceSummary(Struct, frozen=True, kw_only=True):
     phases: list[PhaseStat]
     memory: list[MemoryUse]
     idle: IdleTime
+    operator_work: RankWork | None
+    """None if no shapes were recorded."""
+    launches: LaunchStats | None
+    """None if no launches were recorded."""
     work: Work
     calls: CollectiveCalls
     pipeline: PipelineActions | None = None
@@ -117,11 +125,13 @@ def summarize_trace(
     breakdown = break_down(events, names, activity, steps, idle.steps)
     operators, distinct = tabulate_operators(events, names, device, activity, steps)
     findings += names_cut(operators, distinct)
+    launches = tabulate_launches(events, device, steps)
     phases = tabulate_phases(events, names, activity, steps, step_marker)
     memory = tabulate_memory(trace, names, activity, steps, step_marker)
     passes, layers = find_passes(events, steps), find_layers(events, collectives.issue_row)
     located = locate_work(events, trace.frames, names, device, activity, collectives, passes, steps, step_marker)
     work = tabulate_work(located, names, device)
+    operator_work = tabulate_operator_work(events, names, device, activity, steps, located)
     sharding = summarize_sharding(events, device, activity, collectives, passes, layers)
     # Free the events before building the collective tables: each may be millions.
     del trace, events, names, device, host, threads, located
@@ -136,6 +146,8 @@ def summarize_trace(
         phases=phases,
         memory=memory,
         idle=idle.time,
+        operator_work=operator_work,
+        launches=launches,
         work=work,
         calls=collect_calls(collectives, activity, steps),
         pipeline=pipeline,

@@ -20,6 +20,8 @@ from perfkit.schema.aggregate import (
     join_memory,
 )
 from perfkit.schema.common import Finding, Severity
+from perfkit.schema.per_rank.launches import add_launches
+from perfkit.schema.per_rank.operator_work_sums import add_rank_work
 from perfkit.schema.rank import RankReport
 from perfkit.schema.work_trees import add_work
 
@@ -145,6 +147,8 @@ def _rank_report(rank: int | None, traces: list[NamedSummary]) -> RankReport:
         recorded=sorted(frozenset.intersection(*(summary.header.recorded for summary in summaries))),
         memory=join_memory(use for summary in summaries for use in summary.memory),
         idle=add_idle_times(summary.idle for summary in summaries),
+        launches=add_launches(summary.launches for summary in summaries),
+        operator_work=add_rank_work(summary.operator_work for summary in summaries),
         work=add_work(summary.work for summary in summaries),
         events={
             kind: sum(summary.counts.get(kind, 0) for summary in summaries)

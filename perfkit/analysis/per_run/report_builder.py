@@ -16,6 +16,7 @@ from perfkit.analysis.per_run.findings import run_findings
 from perfkit.analysis.per_run.manifest_metrics import manifest_metrics
 from perfkit.analysis.per_run.profiler_cost import profiler_cost
 from perfkit.analysis.per_run.rank_reports import NamedSummary, Ranks, group_by_rank
+from perfkit.analysis.per_run.roofline import roofline
 from perfkit.analysis.per_run.run_graph import RunGraph, build_run_graph
 from perfkit.analysis.per_run.verdict import add_caveats, classify_bottleneck
 from perfkit.schema.common import Finding, Severity
@@ -23,6 +24,7 @@ from perfkit.schema.cross_rank import CrossRankSummary, HostClock
 from perfkit.schema.dimensions import DimensionSummary
 from perfkit.schema.manifest import RunManifest
 from perfkit.schema.rank import RankReport
+from perfkit.schema.roofline.device_table import DevicePeaks
 from perfkit.schema.run import Efficiency, RunReport
 
 
@@ -33,6 +35,7 @@ def build_run_report(
     manifest: RunManifest | None,
     rank: int | None,
     lost: list[Finding],
+    device_table: Sequence[DevicePeaks] = (),
 ) -> RunReport:
     """Build the report of one run.
 
@@ -43,6 +46,7 @@ def build_run_report(
         manifest: the run's manifest; None for foreign traces.
         rank: rank of traces without one.
         lost: findings about traces that could not be read.
+        device_table: peaks of devices, for the roofline.
     """
     grouped = group_by_rank(traces, rank)
     ranks, findings = grouped.reports, grouped.findings
@@ -84,6 +88,7 @@ def build_run_report(
         pipelines=pipelines,
         divided_work=divided_work(ranks, compared, manifest),
         critical_path=run_graph.path(ranks, world_size),
+        roofline=roofline(ranks, _device_names(traces), manifest, device_table),
         findings=sorted(findings, key=lambda finding: _SEVERITY[finding.severity]),
         **(manifest_metrics(manifest) if manifest else {}),
     )
@@ -133,6 +138,11 @@ def _graph_findings(found: RunGraph, ranks: Sequence[RankReport]) -> list[Findin
 
 def _header_world_sizes(traces: Sequence[NamedSummary]) -> list[int]:
     return sorted({size for named in traces if (size := named.summary.header.world_size)})
+
+
+def _device_names(traces: Sequence[NamedSummary]) -> list[str]:
+    """Return what the traces call their devices, each once."""
+    return sorted({name for named in traces for name in named.summary.header.device_names.values()})
 
 
 def _source(traces: Sequence[NamedSummary], manifest: RunManifest | None) -> str | None:

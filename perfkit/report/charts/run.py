@@ -5,6 +5,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from perfkit.errors import UsageError
+from perfkit.report.charts.roofline import roofline_chart
 from perfkit.report.charts.scaling import series_charts
 from perfkit.report.charts.specs import (
     Bars,
@@ -247,7 +248,7 @@ def _with_steps(run: RunReport) -> list[RankReport]:
     return [rank for rank in run.ranks if rank.steps]
 
 
-ChartName = Literal["ranks", "steps", "heat_map", "waiting", "bandwidth", "memory", "memory_by_category"]
+ChartName = Literal["ranks", "steps", "heat_map", "waiting", "bandwidth", "memory", "memory_by_category", "roofline"]
 CHARTS: Final[dict[ChartName, RunChart]] = {
     "ranks": RunChart(lambda run: _by_rank(_with_steps(run)), "a chart of ranks needs two or more with steps"),
     "steps": RunChart(lambda run: _by_step(_with_steps(run)), "a chart of steps needs two or more"),
@@ -259,6 +260,9 @@ CHARTS: Final[dict[ChartName, RunChart]] = {
     "memory": RunChart(_memory, "a chart of memory needs traces recorded with profile_memory"),
     "memory_by_category": RunChart(
         _memory_by_category, "a chart of memory by category needs traces recorded with profile_memory"
+    ),
+    "roofline": RunChart(
+        roofline_chart, "a roofline needs traces recorded with record_shapes, and a device whose peaks are known"
     ),
 }
 """The charts of a run, by name."""

@@ -4,6 +4,8 @@ from perfkit.report.content import critical_path, idle, memory_use, sharding
 from perfkit.report.content import run_tables as tables
 from perfkit.report.content.cross_check import cross_check
 from perfkit.report.content.cross_rank import bandwidth_shares, efficiency, fits, shared_collectives
+from perfkit.report.content.device_use import roofline
+from perfkit.report.content.device_use.launches import launches
 from perfkit.report.content.dimensions import by_dimension
 from perfkit.report.content.divided_work import divided_work
 from perfkit.report.content.document import Document, InsightItem, Section, Tone
@@ -71,6 +73,7 @@ def _section(run: RunReport, top: int, whole: bool, alone: bool) -> Section:
             tables.slowest_steps(run, top),
             idle.causes(run),
             idle.details(run, top),
+            launches(run),
             tables.data_loading(run),
             tables.memory(run),
             memory_use.by_category(run),
@@ -78,6 +81,9 @@ def _section(run: RunReport, top: int, whole: bool, alone: bool) -> Section:
             phases(run, top),
             *work_tables(run, top),
             tables.operators(run, top),
+            roofline.by_kind(run),
+            roofline.by_shapes(run, top),
+            roofline.by_module(run, top),
             *by_dimension(run),
             tables.collectives(run, top),
             sharding.by_phase(run),

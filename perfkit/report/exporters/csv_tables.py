@@ -15,6 +15,7 @@ from perfkit.report.dataframes import (
     OPTION_COLUMNS,
     PIPELINE_COLUMNS,
     POINT_COLUMNS,
+    ROOFLINE_COLUMNS,
     STEP_COLUMNS,
     Value,
     dimension_rows,
@@ -24,6 +25,7 @@ from perfkit.report.dataframes import (
     option_rows,
     pipeline_rows,
     point_rows,
+    roofline_rows,
     step_rows,
 )
 from perfkit.schema.collectives import CollectiveBenchmark, Measurement, Series
@@ -66,6 +68,11 @@ def write_gathers(report: Report, stream: TextIO, *, top: int) -> None:  # noqa:
 def write_idle(report: Report, stream: TextIO, *, top: int) -> None:  # noqa: ARG001  writes all rows
     """Write one row per cause and detail of idle time and rank."""
     _write_records(IDLE_COLUMNS, idle_rows(report), stream)
+
+
+def write_roofline(report: Report, stream: TextIO, *, top: int) -> None:  # noqa: ARG001  writes all rows
+    """Write one row per operator and shapes."""
+    _write_records(ROOFLINE_COLUMNS, roofline_rows(report), stream)
 
 
 def write_points(report: Report, stream: TextIO, *, top: int) -> None:  # noqa: ARG001  writes all rows

@@ -16,8 +16,8 @@ MOST_TEXTS: Final = 1 << 16
 """Most distinct inputs that are kept of a trace: a program may put a counter into them."""
 MOST_BYTES: Final = 1 << 26
 """Most bytes of text that are kept of these."""
-LONGEST_TEXT: Final = 1 << 14
-"""Longer texts are not kept: an operator with thousands of tensors."""
+LONGEST_TEXT: Final = 1 << 16
+"""Longer texts are not kept: an operator with thousands of tensors. A fused optimizer has four lists of hundreds."""
 SEPARATOR: Final = b"\n"
 """Between the texts of a key: kineto writes each list on one line, and another text only makes a key of its own."""
 _UNKNOWN: Final = -1

@@ -104,6 +104,10 @@ def _trace(rank: int, text: Any, number: int) -> TraceBuilder:
         trace.annotation(text("@"), at + 2, 600).memory(at + 5, 4096, 64, kind=1, device=0)
         trace.op(text("+"), at + 60, 100).launch(first, at + 70, 5)
         trace.kernel(text(FORMULAS[step]), at + 200, 100 + 100 * number, first)
+        shapes = {"Input Dims": [[2, 3], [3, 5], text()], "Input type": ["float", "float", text()], text(): text()}
+        trace.op("aten::mm", at + 162, 4, args=shapes).launch(first + 2, at + 163, 1)
+        trace.kernel(text(), at + 620, 30, first + 2)
+        trace.op(text(), at + 167, 2, args=shapes).launch(first + 3, at + 168, 1).kernel(text(), at + 650, 30, first + 3)
         trace.record_param_comms(text(), at + 170, 20, group=text(), dtype=text("-"), group_description=text())
         trace.launch(first + 1, at + 175, 5).kernel(f"ncclDevKernel_{text()}", at + 500, 50 + rank, first + 1)
     return trace

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from perfkit.errors import UsageError
-from perfkit.schema.device_table import DevicePeaks, find_device
+from perfkit.schema.roofline.device_table import DevicePeaks, find_device
 from perfkit.storage.device_table_file import load_device_table
 from perfkit.storage.device_table_writer import device_row_text, write_device_row
 

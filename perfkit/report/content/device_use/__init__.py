@@ -1,0 +1,1 @@
+"""Tables of how well the device is used: launches, and operators against its limits."""

@@ -1,0 +1,1 @@
+"""What devices can do, and what the operators of a run achieved on them."""
