@@ -12,8 +12,8 @@ from msgspec import Struct
 
 from perfkit.errors import UsageError
 from perfkit.planning.precision import Precision
-from perfkit.schema.roofline.device_table import DevicePeaks
 from perfkit.schema.plan import PlannedDevice
+from perfkit.schema.roofline.device_table import DevicePeaks
 from perfkit.storage.device_table_file import load_device_table
 from perfkit.util.validator_messages import plain_message
 

@@ -10,6 +10,7 @@ from perfkit.schema.common import CATEGORIES, Finding
 from perfkit.schema.dimensions import DimensionStat
 from perfkit.schema.per_rank.idle import IdleCause
 from perfkit.schema.per_rank.sharding import IssuedCollectives, ParameterGathers
+from perfkit.schema.per_run.critical_path import PathNameTime
 from perfkit.schema.pipeline import PipelineRank
 from perfkit.schema.rank import CollectiveStat, MemoryPeak, OperatorStat, RankReport, StepBreakdown
 from perfkit.schema.report import Report
@@ -40,6 +41,7 @@ COLLECTIVE_COLUMNS: Final = ("run", "rank", *(f.name for f in fields(CollectiveS
 DIMENSION_COLUMNS: Final = ("run", *(f.name for f in fields(DimensionStat)), "rank_steps")
 ISSUED_COLUMNS: Final = ("run", "rank", *(f.name for f in fields(IssuedCollectives)))
 GATHER_COLUMNS: Final = ("run", "rank", *(f.name for f in fields(ParameterGathers)))
+PATH_COLUMNS: Final = ("run", *PathNameTime.__struct_fields__)
 IDLE_COLUMNS: Final = ("run", "rank", *(f.name for f in fields(IdleCause)))
 ROOFLINE_COLUMNS: Final = (
     "run",
@@ -153,6 +155,8 @@ class DataFrames:
     """One row per cause and detail of idle time and rank."""
     roofline: "DataFrame"
     """One row per operator and shapes over all ranks: what it needed, achieved, and could achieve at best."""
+    critical_path: "DataFrame"
+    """One row per kind and name of what is on the critical path of a run's steps: sums over the steps of the path."""
     memory: "DataFrame"
     """One row per step, device and rank: peak allocated memory, and when; empty if not recorded."""
     pipelines: "DataFrame"
@@ -178,6 +182,7 @@ def dataframes(report: Report) -> DataFrames:
         loads=dataframe(load_rows(report), LOAD_COLUMNS),
         idle=dataframe(idle_rows(report), IDLE_COLUMNS),
         roofline=dataframe(roofline_rows(report), ROOFLINE_COLUMNS),
+        critical_path=dataframe(path_rows(report), PATH_COLUMNS),
         memory=dataframe(memory_rows(report), MEMORY_COLUMNS),
         pipelines=dataframe(pipeline_rows(report), PIPELINE_COLUMNS),
         findings=dataframe(finding_rows(report), FINDING_COLUMNS),
@@ -305,6 +310,13 @@ def roofline_rows(report: Report) -> Iterator[dict[str, Value]]:
             achieved = {name: getattr(row, name) for name in ROOFLINE_COLUMNS[-4:]}
             device = run.roofline.device if run.roofline else None
             yield {"run": run.run, "device": device, **asdict(row), **achieved}
+
+
+def path_rows(report: Report) -> Iterator[dict[str, Value]]:
+    """Yield one row of `PATH_COLUMNS` per kind and name on the critical path of each run."""
+    for run in report.runs:
+        for row in run.critical_path.names if run.critical_path else ():
+            yield {"run": run.run, **asdict(row)}
 
 
 def memory_rows(report: Report) -> Iterator[dict[str, Value]]:

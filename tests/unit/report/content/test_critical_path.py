@@ -14,7 +14,7 @@ from perfkit.schema.per_run.critical_path import (
     PathRankTime,
 )
 from perfkit.schema.run import RunReport
-from tests.support.reports.report_builders import MS, make_rank, make_run
+from tests.support.reports.report_builders import MS, make_rank, make_report, make_run
 
 PATH = CriticalPath(
     steps=[3, 4],
@@ -104,6 +104,13 @@ def test_contradicted_dependencies_are_said() -> None:
     assert "without 1 dependency that the measured times contradict" in tables(run_of(violated=1))[0].remark
     assert "without 1,200 dependencies that" in tables(run_of(violated=1200))[0].remark
     assert "contradict" not in tables(run_of())[0].remark
+
+
+def test_the_data_frame_adds_up_to_the_path() -> None:
+    frame = make_report(run_of()).tables().critical_path
+    assert list(frame.columns) == ["run", "kind", "name", "total_ns"]
+    assert int(frame["total_ns"].sum()) == PATH.total_ns
+    assert make_report(make_run(ranks=[make_rank(0)])).tables().critical_path.empty
 
 
 def test_a_single_thread_has_no_tables() -> None:
