@@ -17,6 +17,7 @@ from perfkit.schema.external_tool import ExternalTable
 from perfkit.schema.history import History
 from perfkit.schema.report import Report
 from perfkit.schema.run import RunReport
+from perfkit.schema.whatif import WhatIf
 
 if TYPE_CHECKING:
     from perfkit.report.charts.specs import PageCharts
@@ -30,7 +31,7 @@ class Reporter(Protocol):
 
     @property
     def record(self) -> type:
-        """Record type that `write` takes: `Report`, `Comparison`, `History` or `ExternalTable`."""
+        """Record type that `write` takes: `Report`, `Comparison`, `History`, `ExternalTable` or `WhatIf`."""
 
     @property
     def suffixes(self) -> tuple[str, ...]:
@@ -106,6 +107,11 @@ FORMATS: Final[dict[type, dict[str, BuiltinReporter]]] = {
         "json": BuiltinReporter(ExternalTable, _JSON, (".json",)),
         "csv": BuiltinReporter(ExternalTable, f"{_CSV}:write_external", (".csv",)),
     },
+    WhatIf: {
+        "rich": BuiltinReporter(WhatIf, _CONSOLE, (".txt",)),
+        "markdown": BuiltinReporter(WhatIf, _MARKDOWN, (".md", ".markdown")),
+        "json": BuiltinReporter(WhatIf, _JSON, (".json",)),
+    },
 }
 """Record type to format name to reporter."""
 
@@ -115,6 +121,7 @@ DOCUMENTS: Final[dict[type, str]] = {
     Comparison: "views.comparison:document",
     History: "views.history:document",
     ExternalTable: "views.external_tool:document",
+    WhatIf: "views.whatif:document",
 }
 """Record type to `function(record, top) -> Document`: what the console, markdown, HTML and notebook renderers draw."""
 
@@ -131,7 +138,7 @@ def _find_problem(_name: str, candidate: Any) -> str | None:
     if isinstance(candidate, type):
         return "is a class: the entry point must be an instance of it"
     if getattr(candidate, "record", None) not in FORMATS:
-        return "has no `record` that is Report, Comparison, History or ExternalTable"
+        return "has no `record` that is Report, Comparison, History, ExternalTable or WhatIf"
     if not isinstance(getattr(candidate, "suffixes", None), tuple):
         return "has no tuple of `suffixes`"
     if not isinstance(getattr(candidate, "binary", None), bool):

@@ -13,12 +13,14 @@ from perfkit.schema.history import HISTORY_VERSION, History
 from perfkit.schema.manifest import MANIFEST_VERSION, RunManifest
 from perfkit.schema.report import REPORT_VERSION, Report
 from perfkit.schema.sweep import SWEEP_VERSION, Sweep
+from perfkit.schema.whatif import WHAT_IF_VERSION, WhatIf
 
 RECORDS = {
     "report": (Report, REPORT_VERSION, "output of `perfkit analyze -f json`"),
     "comparison": (Comparison, COMPARISON_VERSION, "output of `perfkit compare -f json`"),
     "history": (History, HISTORY_VERSION, "output of `perfkit history -f json`"),
     "hta": (ExternalTable, EXTERNAL_TABLE_VERSION, "output of `perfkit hta -o FILE.json`"),
+    "whatif": (WhatIf, WHAT_IF_VERSION, "output of `perfkit whatif -f json`"),
     "sweep": (Sweep, SWEEP_VERSION, "sweep.json in the folder of a `perfkit sweep`"),
     "run": (RunManifest, MANIFEST_VERSION, "run.json in a run folder"),
 }

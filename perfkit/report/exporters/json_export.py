@@ -17,6 +17,7 @@ from perfkit.schema.history import History
 from perfkit.schema.rank import RankReport
 from perfkit.schema.report import Report
 from perfkit.schema.run import RunReport
+from perfkit.schema.whatif import WhatIf
 from perfkit.util.formatting import escape_unprintable
 
 _INDENT: Final = "  "
@@ -24,7 +25,7 @@ _OPENED: Final = (Report, RunReport, RankReport)
 """Records written field by field, and their lists record by record."""
 
 
-def write(report: Report | Comparison | History | ExternalTable, stream: TextIO, *, top: int) -> None:  # noqa: ARG001  writes everything
+def write(report: Report | Comparison | History | ExternalTable | WhatIf, stream: TextIO, *, top: int) -> None:  # noqa: ARG001  writes everything
     """Write the whole of `report` to `stream`, indented, with a final newline."""
     stream.writelines(_pieces(report, "\n"))
     stream.write("\n")

@@ -107,7 +107,7 @@ def test_analyze_writes_with_a_plug_in(plugin: Any, tmp_path: Path, capsys: pyte
 @pytest.mark.parametrize(
     ("broken", "problem"),
     [
-        (object(), "has no `record` that is Report, Comparison, History or ExternalTable"),
+        (object(), "has no `record` that is Report, Comparison, History, ExternalTable or WhatIf"),
         (Prometheus, "is a class: the entry point must be an instance of it"),
     ],
 )
