@@ -13,6 +13,7 @@ from perfkit.schema.manifest import FileBandwidth, Injection, RankMemory, Throug
 from perfkit.schema.per_rank.sharding import DividedWork
 from perfkit.schema.pipeline import Pipeline
 from perfkit.schema.rank import RankReport
+from perfkit.schema.whatif import PredictedSaving
 
 
 class DataLoading(Struct, frozen=True, kw_only=True):
@@ -208,3 +209,5 @@ class RunReport(RunPlots, Struct, frozen=True, kw_only=True):
     """What each rank holds, by rank (metrics.md section 11); empty if it was not measured on all."""
     critical_path: CriticalPath | None = None
     """None without ranks, or if they recorded different steps."""
+    predicted_savings: list[PredictedSaving] = []
+    """Of the changes that recommendations may be about; empty if the steps cannot be replayed."""
