@@ -12,8 +12,10 @@ from msgspec import Struct, structs
 
 from perfkit.analysis.cross_rank.clock_alignment import align, aligned
 from perfkit.analysis.cross_rank.matching import match
+from perfkit.analysis.cross_rank.point_to_point import split_receives
 from perfkit.analysis.per_rank.summary import check_step_marker
 from perfkit.analysis.per_run.rank_reports import NamedSummary, group_by_rank
+from perfkit.analysis.per_run.run_graph import build_run_graph
 from perfkit.errors import StoreError, TraceError, UsageError
 from perfkit.executors import ExecutorOptions
 from perfkit.pipeline.scheduler import Progress, TraceScheduler
@@ -25,7 +27,8 @@ from perfkit.storage import cache as results
 from perfkit.storage.discovery import RunLocation, find_run
 from perfkit.storage.kernel_rules_file import KernelRules, load_kernel_rules
 from perfkit.timeline.chrome_writer import ChromeWriter
-from perfkit.timeline.collective_links import RunLinks, find_links
+from perfkit.timeline.collective_links import RunLinks, Spans, find_links
+from perfkit.timeline.path_slices import path_slices
 from perfkit.timeline.perfetto_writer import PerfettoWriter
 from perfkit.timeline.rank_names import coordinate, rank_name
 from perfkit.timeline.rank_tracks import Plan, build_rank_tracks
@@ -68,6 +71,8 @@ class _Run(NamedTuple):
 
     ranks: list[_Rank]
     links: RunLinks
+    paths: dict[int, Spans]
+    """The critical path by rank, by the reference clock."""
     base_ns: int
     """The instant that is zero on the timeline."""
     warnings: list[str]
@@ -163,8 +168,12 @@ def _plan_run(
     reports.sort(key=lambda report: _order(report, mesh))
     world_sizes = [size for named in summaries if (size := named.summary.header.world_size)]
     matched = match(grouped.calls, max(world_sizes, default=None))
-    clocks = {rank: clock for clock in align(matched, hosts) for rank in clock.ranks}
+    host_clocks = align(matched, hosts)
+    found = build_run_graph(grouped, split_receives(matched, host_clocks), host_clocks)
+    paths = path_slices(found.graph, steps) if found.graph and not found.graph.is_one_thread else {}
+    clocks = {rank: clock for clock in host_clocks for rank in clock.ranks}
     shift_ns = _clock_shifts(reports, clocks)
+    paths = {rank: own for rank, own in paths.items() if rank not in shift_ns}
     clocks |= {rank: _shifted(clocks[rank], by_ns) for rank, by_ns in shift_ns.items()}
     ranks = [_rank(place, report, location, clocks, mesh) for place, report in enumerate(reports)]
     shown = np.array([steps is None or step in steps for step in matched.step.tolist()], np.bool_)
@@ -172,7 +181,7 @@ def _plan_run(
     begins = [_aligned(rank.clock, report.steps[0].start_ns) for rank, report in zip(ranks, reports, strict=True)]
     # Viewers that store times as floats resolve nanoseconds up to a hundred days from there.
     base_ns = (min(begins) - _DAY_NS) // _DAY_NS * _DAY_NS
-    return _Run(ranks, links, base_ns, [*lost, *_warnings(grouped.findings, ranks, shift_ns)])
+    return _Run(ranks, links, paths, base_ns, [*lost, *_warnings(grouped.findings, ranks, shift_ns)])
 
 
 def _summaries(
@@ -275,6 +284,7 @@ def _parts(run: _Run, options: Options, steps: Ranges | None) -> Iterator[RankTr
     next_arrow = len(ends) + 1
     for rank in run.ranks:
         links = run.links.by_rank.get(rank.number) if rank.number is not None else None
+        path = run.paths.get(0 if rank.number is None else rank.number)
         arrows = dict(links.arrows) if links else {}
         for file in rank.files:
             trace = read_trace(file, max_bytes=options.max_bytes, detailed=True)
@@ -286,6 +296,7 @@ def _parts(run: _Run, options: Options, steps: Ranges | None) -> Iterator[RankTr
                 step_marker=options.step_marker,
                 kernel_rules=options.kernel_rules,
                 links=links,
+                path=path,
                 arrows=arrows,
                 arrow_ends=ends,
                 first_launch=next_arrow,
@@ -296,7 +307,7 @@ def _parts(run: _Run, options: Options, steps: Ranges | None) -> Iterator[RankTr
             next_arrow += sum(
                 int(np.count_nonzero(track.launch > 0)) for track in part.tracks if isinstance(track, Track)
             )
-            links = None
+            links = path = None
             yield part
             del part  # before the next is read
 

@@ -29,6 +29,7 @@ CATEGORY_TRACK: Final = "perfkit: where the time goes"
 WAIT_TRACK: Final = "perfkit: waits for another rank"
 DELAY_TRACK: Final = "perfkit: delays other ranks"
 DIMENSION_TRACK: Final = "perfkit: communication by dimension"
+PATH_TRACK: Final = "perfkit: critical path"
 PIPELINE_TRACK: Final = "perfkit: pipeline"
 IN_FLIGHT: Final = "perfkit: bytes in flight"
 MEMORY: Final = "perfkit: memory allocated"
@@ -47,6 +48,8 @@ class Plan(NamedTuple):
     kernel_rules: Sequence[KernelRule]
     links: CollectiveLinks | None
     """None for all but the first trace of a rank."""
+    path: Spans | None
+    """What of the run's critical path is the rank's, by the reference clock; None as `links`, or if nothing is."""
     arrows: dict[int, int]
     arrow_ends: dict[int, tuple[int, int]]
     first_launch: int
@@ -232,6 +235,8 @@ class _TrackBuilder:
             pipeline = find_pipeline_spans(self.events, self.device, activity, collectives, self.steps)
             if pipeline is not None:
                 yield self._own(PIPELINE_TRACK, pipeline_slices(pipeline, self.steps, shown))
+        if self.plan.path:
+            yield self._aligned_track(PATH_TRACK, self.plan.path)
         if self.plan.links:
             yield self._own(WAIT_TRACK, self.plan.links.waits)
             yield self._own(DELAY_TRACK, self.plan.links.delays_others)
@@ -239,7 +244,11 @@ class _TrackBuilder:
                 yield self._own(DIMENSION_TRACK, self.plan.links.dimensions)
 
     def _own(self, name: str, spans: Spans) -> Track:
-        start_ns, end_ns = self._aligned(spans.start_ns), self._aligned(spans.end_ns)
+        return self._aligned_track(name, Spans(self._aligned(spans.start_ns), self._aligned(spans.end_ns), spans.label))
+
+    def _aligned_track(self, name: str, spans: Spans) -> Track:
+        """Return a track of spans that are by the reference clock."""
+        start_ns, end_ns = spans.start_ns, spans.end_ns
         selected = self._select(self._in_range(start_ns) & self._in_range(end_ns), np.ones(len(start_ns), np.bool_))
         none = np.zeros(np.count_nonzero(selected), np.int64)
         return Track(

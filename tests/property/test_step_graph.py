@@ -8,24 +8,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from perfkit.analysis.per_rank.summary import summarize_trace
-from perfkit.analysis.per_run.rank_reports import NamedSummary
-from perfkit.analysis.per_run.run_graph import graph_of_traces
 from perfkit.analysis.step_graph.graph import ORIGIN, StepGraph
 from perfkit.analysis.step_graph.longest_path import critical_path
 from perfkit.analysis.step_graph.replay import replay, slack
 from perfkit.errors import TraceError
-from perfkit.trace.reader import read_trace
 from tests.support.traces import generated_traces as traces
 from tests.support.traces import trace_builder
+from tests.support.traces.step_graphs import graph_of
 
 REAL = Path(__file__).parents[1] / "data" / "traces"
-
-
-def graph_of(*paths: Path) -> StepGraph:
-    found = graph_of_traces([NamedSummary(path.name, summarize_trace(read_trace(path), path.name)) for path in paths])
-    assert found.graph is not None, found.reason
-    return found.graph
 
 
 def check(graph: StepGraph) -> None:

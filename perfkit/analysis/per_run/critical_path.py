@@ -37,6 +37,11 @@ _LAGS: Final = {
 """Kind and name of the lags of each kind of dependency."""
 
 
+def lag_name(kind: str) -> str:
+    """Return what the lag of a kind of dependency is called."""
+    return _LAGS[kind][1]
+
+
 class Share(NamedTuple):
     """Pieces of the path; columns of shape (s,)."""
 

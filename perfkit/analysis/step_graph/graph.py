@@ -51,7 +51,7 @@ class Nodes(NamedTuple):
     start: Ints
     """Measured, by the reference clock (ns)."""
     end: Ints
-    rank: NDArray[np.int32]
+    rank: Ints
     """-1 for nodes of no single rank."""
     lane: NDArray[np.int32]
     """Index into `StepGraph.lanes`; -1 for nodes of no lane."""
@@ -127,6 +127,12 @@ class StepGraph:
     def duration_ns(self) -> Ints:
         """Duration of each node, shape (n,)."""
         return self.nodes.end - self.nodes.start
+
+    @property
+    def is_one_thread(self) -> bool:
+        """Whether it has but one rank, without a device: its critical path is the main thread's time."""
+        on_device = np.isin(self.nodes.kind, (COMPUTE, MEMCPY))
+        return len(self.ranks) == 1 and not on_device.any()
 
     def step_ends(self, end_ns: Ints) -> Ints:
         """Return when the last rank begins each step, and ends the last one; shape (steps + 1,).

@@ -100,7 +100,7 @@ class _Join:
         return own._replace(
             start=start,
             end=end,
-            rank=np.full(len(start), rank, np.int32),
+            rank=np.full(len(start), rank, np.int64),
             lane=lane,
             name=name.astype(np.int32),
             dimension=dimension.astype(np.int16),
@@ -228,7 +228,7 @@ def _points(at: Ints) -> Nodes:
     """Return nodes of no rank that take no time, in the first step."""
     none = np.full(len(at), -1, np.int32)
     kind, dimension = np.full(len(at), kinds.POINT, np.int8), none.astype(np.int16)
-    return Nodes(at, at, none, none, np.zeros_like(none), kind, none, dimension, none.astype(np.int64))
+    return Nodes(at, at, none.astype(np.int64), none, np.zeros_like(none), kind, none, dimension, none.astype(np.int64))
 
 
 def _shifted(edges: Edges, offset: int) -> Edges:

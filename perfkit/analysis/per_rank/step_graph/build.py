@@ -7,6 +7,7 @@ import numpy as np
 from perfkit.analysis.per_rank.classify import data_loading_rows, rows_by_key
 from perfkit.analysis.per_rank.idle.host_names import SYNCHRONISING
 from perfkit.analysis.per_rank.step_graph.calls import find_calls, queue_order
+from perfkit.analysis.per_rank.step_graph.completion import find_waits
 from perfkit.analysis.per_rank.step_graph.handover import Handovers, find_handovers
 from perfkit.analysis.per_rank.step_graph.host_lanes import HostLane, segments_of
 from perfkit.analysis.per_rank.step_graph.rank_graph import RankGraph
@@ -19,8 +20,6 @@ from perfkit.trace.events import EventKind
 from perfkit.trace.intervals import EMPTY, Ints, Union, difference, distinct, union
 
 _MOST_THREADS: Final = 64
-_LEAST_WAIT_NS: Final = 50_000
-"""A collective that ends in a shorter pause of the main thread is not taken for what that waited for."""
 _NONE: Final = np.zeros(0, np.int64)
 
 
@@ -77,6 +76,7 @@ class _Builder:
         self.calls = find_calls(
             trace.collectives, self.work if self.has_device else None, first, last, 1 + len(self.work.start)
         )
+        self.ended = trace.collectives.end[self.calls.place]
         self.waits: list[_Wait] = []
         self.handovers: list[tuple[HostLane, Handovers]] = []
 
@@ -182,19 +182,18 @@ class _Builder:
         calls, collectives = self.calls, self.trace.collectives
         for thread, rows in self._issued_by().items():
             self.lanes[thread].cut(collectives.issued[calls.place[rows]])
-        start, end = self.main.begin, self.main.end
-        pauses = difference(Union(np.array([start]), np.array([end])), self._computing()) if end > start else EMPTY
-        until = collectives.end[calls.place]
-        place = np.searchsorted(pauses.start, until, side="left") - 1
-        inside = (place >= 0) & (until <= pauses.end[place] if len(pauses.end) else np.zeros(len(until), np.bool_))
-        # Of several in one pause, the last.
-        rows = np.flatnonzero(inside)
-        rows = rows[np.lexsort((until[rows], place[rows]))]
-        rows = rows[np.append(place[rows][1:] != place[rows][:-1], np.ones(min(len(rows), 1), np.bool_))]
-        since = np.maximum(pauses.start[place[rows]], collectives.issued[calls.place[rows]])
-        long = until[rows] - since >= _LEAST_WAIT_NS
-        rows, since = rows[long], since[long]
-        self._add_wait(self.main, since, until[rows], calls.nodes.transfer[rows], kinds.COMPLETION)
+        waits = find_waits(self._pauses(), collectives, calls.place)
+        self.ended = waits.ended
+        self._add_wait(
+            self.main, waits.since, waits.ended[waits.row], calls.nodes.transfer[waits.row], kinds.COMPLETION
+        )
+
+    def _pauses(self) -> Union:
+        """Return where the main thread runs no operator but those that communicate."""
+        if self.main.end <= self.main.begin:
+            return EMPTY
+        whole = Union(np.array([self.main.begin]), np.array([self.main.end]))
+        return difference(whole, self._computing())
 
     def _computing(self) -> Union:
         """Return where the main thread runs operators that do not communicate."""
@@ -252,7 +251,7 @@ class _Builder:
             return
         calls, collectives = self.calls, self.trace.collectives
         self.links.add(calls.nodes.joined, calls.nodes.transfer, kinds.ORDER)
-        before = queue_order(collectives, calls)
+        before = queue_order(collectives, calls, self.ended)
         self.links.add(calls.nodes.transfer[before.source], calls.nodes.joined[before.target], kinds.ORDER)
         for thread, rows in self._issued_by().items():
             lane, at = self.lanes[thread], collectives.issued[calls.place[rows]]
@@ -263,7 +262,7 @@ class _Builder:
     def _await_the_rest(self, boundary: Ints) -> None:
         """A collective that no wait is seen for is done by the next wait for one, or by the end of its step."""
         calls, steps = self.calls, self.trace.steps
-        ended = self.trace.collectives.end[calls.place]
+        ended = self.ended
         waits = [wait.until for wait in self.waits if wait.kind == kinds.COMPLETION and wait.lane is self.main]
         until = distinct(np.concatenate([_NONE, *waits]))
         bounds = steps.bounds[self.first : self.last + 1]
@@ -288,7 +287,7 @@ class _Builder:
     def _packed(self, boundary: Ints) -> RankGraph:
         table = Table(self.trace, self.first, self.last, self.begin)
         table.add_work(self.work, self.calls)
-        table.add_calls(self.calls)
+        table.add_calls(self.calls, self.ended)
         for number, lane in enumerate(self.lanes.values()):
             table.add_lane(lane, self.loading, f"thread {number + 1}" if number else "main thread")
         table.add_boundaries(self.trace.steps.bounds[self.first : self.last + 1])

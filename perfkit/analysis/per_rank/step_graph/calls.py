@@ -75,10 +75,13 @@ def _kernels(collectives: Collectives, chosen: Ints, work: Work) -> Ints:
     return np.where(once, found, -1)
 
 
-def queue_order(collectives: Collectives, calls: Calls) -> Pairs:
-    """Return for each collective the one of the same thread of the backend that ended last before it began."""
+def queue_order(collectives: Collectives, calls: Calls, end: Ints) -> Pairs:
+    """Return for each collective the one of the same thread of the backend that ended last before it began.
+
+    `end` is when each ended.
+    """
     pairs = [(np.zeros(0, np.int64),) * 2]
-    start, end = collectives.start[calls.place], collectives.end[calls.place]
+    start = collectives.start[calls.place]
     for rows in rows_by_key(collectives.lane[calls.place], np.arange(len(calls.place))).values():
         by_end = rows[np.lexsort((start[rows], end[rows]))]
         before = np.searchsorted(end[by_end], start[by_end], side="right") - 1

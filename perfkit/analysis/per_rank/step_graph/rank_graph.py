@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from perfkit.analysis.step_graph.graph import Edges, Nodes, Parts
 from perfkit.trace.intervals import Ints
 
-_NODES: Final = (np.int64, np.int64, np.int32, np.int32, np.int32, np.int8, np.int32, np.int16, np.int64)
+_NODES: Final = (np.int64, np.int64, np.int8, np.int32, np.int32, np.int8, np.int32, np.int16, np.int64)
 _EDGES: Final = (np.int32, np.int32, np.int64, np.int8)
 _PARTS: Final = (np.int32, np.int8, np.int32, np.int64)
 _COLLECTIVES: Final = (np.int64,) * 3

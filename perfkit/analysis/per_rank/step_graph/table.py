@@ -127,10 +127,10 @@ class Table:
         columns = np.array(table or [(-1, -1, -1)], np.int64)[found.kind[calls.place]]
         return columns[:, 0], columns[:, 1], columns[:, 2]
 
-    def add_calls(self, calls: Calls) -> None:
-        """Add the points at which collectives are joined and, without a device, the transfers."""
+    def add_calls(self, calls: Calls, end: Ints) -> None:
+        """Add the points at which collectives are joined and, without a device, the transfers, until `end`."""
         found, on_device = self.trace.collectives, self.trace.has_device
-        start, end = found.start[calls.place], found.end[calls.place]
+        start = found.start[calls.place]
         if on_device:
             lane = np.asarray(self._columns[1][2])[calls.work] if len(calls.work) else _NONE
         else:

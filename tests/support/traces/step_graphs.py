@@ -1,0 +1,53 @@
+"""Graphs of the steps of traces, and what is on their critical paths."""
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+
+from perfkit.analysis.per_rank.summary import summarize_trace
+from perfkit.analysis.per_run.rank_reports import NamedSummary
+from perfkit.analysis.per_run.run_graph import graph_of_traces
+from perfkit.analysis.step_graph.graph import EDGE_KINDS, StepGraph
+from perfkit.analysis.step_graph.longest_path import critical_path
+from perfkit.analysis.step_graph.replay import replay
+from perfkit.trace.reader import read_trace
+from tests.support.traces.trace_builder import TraceBuilder
+
+
+def graph_of(*paths: Path) -> StepGraph:
+    """Return the graph of one run's traces."""
+    found = graph_of_traces([NamedSummary(path.name, summarize_trace(read_trace(path), path.name)) for path in paths])
+    assert found.graph is not None, found.reason
+    return found.graph
+
+
+def graph_of_built(folder: Path, *ranks: TraceBuilder) -> StepGraph:
+    """Return the graph of one run's ranks."""
+    return graph_of(*(builder.write(folder / f"rank{rank}.json") for rank, builder in enumerate(ranks)))
+
+
+def on_path(graph: StepGraph) -> dict[str, float]:
+    """Return the microseconds on the critical path by name, and of each kind of lag (`lag: launch`)."""
+    path = critical_path(graph)
+    chosen = np.isin(graph.parts.node, path.node)
+    found = Counter[str]()
+    for name, ns in zip(graph.parts.name[chosen].tolist(), graph.parts.ns[chosen].tolist(), strict=True):
+        found[graph.names[name]] += ns
+    for kind, ns in zip(graph.edges.kind[path.edge].tolist(), graph.edges.lag_ns[path.edge].tolist(), strict=True):
+        found[f"lag: {EDGE_KINDS[kind]}"] += ns
+    return {name: ns / 1000 for name, ns in found.items() if ns}
+
+
+def node_named(graph: StepGraph, name: str, rank: int = 0, place: int = 0) -> int:
+    """Return a node that takes time by the name of its largest part, in order of time."""
+    rows = np.flatnonzero(graph.nodes.rank == rank)
+    named = [row for row in rows.tolist() if graph.names[graph.nodes.name[row]] == name and graph.nodes.name[row] >= 0]
+    return [row for row in named if graph.duration_ns[row] > 0][place]
+
+
+def delay(graph: StepGraph, node: int, by_us: float) -> float:
+    """Return by how many microseconds the end is later if a node takes longer (or, negative, shorter)."""
+    duration_ns = graph.duration_ns.copy()
+    duration_ns[node] += round(by_us * 1000)
+    return float(replay(graph, duration_ns)[graph.sink] - graph.nodes.end[graph.sink]) / 1000

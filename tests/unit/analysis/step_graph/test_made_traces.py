@@ -1,0 +1,177 @@
+"""The graph of traces whose dependencies are known: what is on the path, and what a change does."""
+
+from pathlib import Path
+
+import pytest
+
+from perfkit.analysis.step_graph.replay import UNLIMITED, slack
+from tests.support.traces.step_graphs import delay, graph_of_built, node_named, on_path
+from tests.support.traces.trace_builder import TraceBuilder
+
+
+def one_rank() -> TraceBuilder:
+    return TraceBuilder(world_size=1)
+
+
+def test_a_busy_device_is_on_the_path_and_the_host_has_slack(tmp_path: Path) -> None:
+    builder = one_rank().step(0, 0, 60)
+    for number in range(3):  # each launched before the one before it is done
+        builder.op("aten::mm", 10 * number, 8).launch(number + 1, 10 * number + 2, 4)
+        builder.kernel("gemm", 5 + 100 * number, 100, number + 1)
+    graph = graph_of_built(tmp_path, builder)
+    found = on_path(graph)
+    assert found["gemm"] == 300
+    assert found["aten::mm"] == 2  # before the first launch
+    assert found["lag: launch"] == 3
+    assert delay(graph, node_named(graph, "gemm"), 7) == 7
+    assert delay(graph, node_named(graph, "gemm"), -90) == -90
+    # The last kernel could have been launched at 202 at the latest, for its launch takes 3 us: it was at 22.
+    room = slack(graph, graph.nodes.end)
+    host = int((graph.nodes.start == graph.nodes.start.min() + 12_000).nonzero()[0][0])
+    assert graph.nodes.end[host] - graph.nodes.start[host] == 10_000
+    assert room[host] == 180_000
+
+
+def test_a_slow_host_is_on_the_path_and_kernels_are_not(tmp_path: Path) -> None:
+    builder = one_rank().step(0, 0, 300)
+    for number in range(3):
+        builder.op("aten::mm", 100 * number, 90).launch(number + 1, 100 * number + 80, 5)
+        builder.kernel("gemm", 100 * number + 84, 10, number + 1)
+    graph = graph_of_built(tmp_path, builder)
+    found = on_path(graph)
+    assert "gemm" not in found
+    assert found["aten::mm"] == 3 * 85
+    assert delay(graph, node_named(graph, "gemm"), 5) == 0
+    # The last kernel ends at 294, before the host: of 20 us more, 14 delay the end.
+    assert delay(graph, node_named(graph, "gemm", place=2), 20) == 14
+
+
+@pytest.mark.parametrize("call", ["cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize"])
+def test_the_host_waits_for_the_device_in_a_call_that_synchronises(tmp_path: Path, call: str) -> None:
+    builder = one_rank().step(0, 0, 300).op("aten::mm", 0, 20).launch(1, 5, 5).kernel("gemm", 15, 150, 1)
+    builder.launch(2, 20, 150, name=call).op("aten::add", 180, 100)
+    graph = graph_of_built(tmp_path, builder)
+    found = on_path(graph)
+    assert found["gemm"] == 150
+    assert found[call] == 5  # from the kernel's end to the return
+    assert delay(graph, node_named(graph, "gemm"), -50) == -50
+    # Without the kernel, the host arrives at the call at 20 and goes on at once: 145 earlier.
+    assert delay(graph, node_named(graph, "gemm"), -150) == -145
+
+
+def test_a_call_that_synchronises_but_finds_the_device_idle_waits_for_nothing(tmp_path: Path) -> None:
+    builder = one_rank().step(0, 0, 300).op("aten::mm", 0, 20).launch(1, 5, 5).kernel("gemm", 15, 50, 1)
+    builder.launch(2, 100, 20, name="cudaDeviceSynchronize").op("aten::add", 180, 100)
+    graph = graph_of_built(tmp_path, builder)
+    assert on_path(graph)["cudaDeviceSynchronize"] == 20
+    assert delay(graph, node_named(graph, "gemm"), 10) == 0
+
+
+def test_backward_on_a_thread_of_its_own_is_on_the_path(tmp_path: Path) -> None:
+    builder = one_rank().step(0, 0, 400).op("aten::forward", 0, 100).op("aten::update", 310, 90)
+    builder.launch(1, 50, 5).kernel("first", 58, 10, 1)
+    builder.op("aten::backward", 110, 190, tid=2).launch(2, 250, 5, tid=2).kernel("second", 257, 10, 2)
+    graph = graph_of_built(tmp_path, builder)
+    found = on_path(graph)
+    assert found["aten::backward"] == 185  # without its call to launch
+    assert found["lag: handover"] == 10
+    assert found["aten::update"] == 90
+    assert sum(found.values()) == 400
+
+
+def test_a_thread_that_works_beside_the_main_one_is_not_waited_for(tmp_path: Path) -> None:
+    builder = one_rank().step(0, 0, 400).launch(1, 350, 5).kernel("first", 358, 10, 1)
+    for number in range(4):
+        builder.op("aten::forward", 100 * number, 90)
+    builder.op("aten::copy", 20, 350, tid=2)
+    found = on_path(graph_of_built(tmp_path, builder))
+    assert "aten::copy" not in found
+
+
+def test_streams_wait_for_each_other_after_a_call_that_makes_them(tmp_path: Path) -> None:
+    builder = one_rank().step(0, 0, 50)
+    builder.launch(1, 0, 5).kernel("gemm", 8, 200, 1, stream=7)
+    builder.launch(2, 10, 2, name="cudaStreamWaitEvent")
+    builder.launch(3, 14, 4).kernel("ncclDevKernel_AllReduce_Sum", 210, 100, 3, stream=20)
+    builder.launch(4, 20, 2, name="cudaStreamWaitEvent")
+    builder.launch(5, 24, 4).kernel("adam", 315, 30, 5, stream=7)
+    graph = graph_of_built(tmp_path, builder)
+    found = on_path(graph)
+    assert (found["gemm"], found["all_reduce"], found["adam"]) == (200, 100, 30)
+    assert found["lag: stream_wait"] == 2 + 5
+    # Without the GEMM, the collective begins 8 us after its launch, as the GEMM did: at 22 instead of 210.
+    assert delay(graph, node_named(graph, "gemm"), -200) == -188
+
+
+def test_streams_do_not_wait_for_each_other_without_such_a_call(tmp_path: Path) -> None:
+    builder = one_rank().step(0, 0, 50).launch(9, 1, 1, name="cudaStreamWaitEvent")
+    builder.launch(1, 2, 5).kernel("gemm", 8, 200, 1, stream=7)
+    builder.launch(3, 14, 4).kernel("copy", 210, 300, 3, stream=20)  # for a reason that the trace does not tell
+    graph = graph_of_built(tmp_path, builder)
+    assert "gemm" not in on_path(graph)
+    assert on_path(graph)["lag: launch"] == 210 - 14
+    assert slack(graph, graph.nodes.end)[node_named(graph, "gemm")] == 510_000 - 208_000
+
+
+def gloo_rank(rank: int, late: int, transfer: int = 100) -> TraceBuilder:
+    """A rank that computes for 100 us and `late` us more, reduces, waits for it, and updates for 50 us."""
+    arrived, done = 100 + late, 300 + transfer
+    builder = TraceBuilder(rank, 2, backend="gloo", host_name="one").step(0, 0, done + 60)
+    builder.op("aten::mm", 0, 100 + late).op("c10d::allreduce_", arrived, 4)
+    return builder.gloo("all_reduce", arrived + 5, done - arrived - 5).op("aten::add", done + 10, 50)
+
+
+def test_ranks_wait_for_the_last_one_in_a_collective(tmp_path: Path) -> None:
+    graph = graph_of_built(tmp_path, gloo_rank(0, 0), gloo_rank(1, 195))
+    found = on_path(graph)
+    # Rank 1 computes for 295 us and begins to reduce at 300: that takes 100 us on both, and both go on.
+    assert found["aten::mm"] == 295
+    assert found["all_reduce"] == 100
+    assert found["lag: issue"] == 5
+    assert found["aten::add"] == 50
+    assert delay(graph, node_named(graph, "all_reduce", rank=0), 30) == 30
+    assert delay(graph, node_named(graph, "all_reduce", rank=1), 30) == 30
+    late = [int(node) for node in (graph.duration_ns == 295_000).nonzero()[0]]
+    assert [int(graph.nodes.rank[node]) for node in late] == [1]
+    # If rank 1 were as fast as rank 0, the step would be 195 us shorter; if faster still, no more.
+    assert delay(graph, late[0], -195) == -195
+    assert delay(graph, late[0], -250) == -195
+    other = int((graph.duration_ns == 100_000).nonzero()[0][0])
+    assert slack(graph, graph.nodes.end)[other] == 195_000
+
+
+def test_a_collective_whose_end_was_recorded_late_is_still_waited_for(tmp_path: Path) -> None:
+    early = TraceBuilder(0, 2, backend="gloo", host_name="one").step(0, 0, 460)
+    early.op("aten::mm", 0, 100).op("c10d::allreduce_", 100, 4)
+    early.gloo("all_reduce", 105, 309).op("aten::add", 402, 10).op("aten::add", 412, 40)  # ends at 414
+    found = on_path(graph_of_built(tmp_path, early, gloo_rank(1, 195)))
+    assert found["aten::mm"] == 295
+
+
+def test_a_pause_long_before_the_end_of_a_collective_does_not_wait_for_it(tmp_path: Path) -> None:
+    early = TraceBuilder(0, 2, backend="gloo", host_name="one").step(0, 0, 700)
+    early.op("aten::mm", 0, 100).op("c10d::allreduce_", 100, 4).gloo("all_reduce", 105, 295)
+    early.op("aten::sort", 200, 450)
+    found = on_path(graph_of_built(tmp_path, early, gloo_rank(1, 195)))
+    assert found["aten::sort"] == 450
+    assert "all_reduce" not in found
+
+
+def test_without_the_other_rank_waiting_is_part_of_the_transfer(tmp_path: Path) -> None:
+    graph = graph_of_built(tmp_path, gloo_rank(0, 0))
+    assert on_path(graph)["all_reduce"] == 295
+
+
+def test_a_rank_that_leaves_before_another_joins_waits_for_nothing_that_is_known(tmp_path: Path) -> None:
+    early, late = gloo_rank(0, 0), TraceBuilder(1, 2, backend="gloo", host_name="one").step(0, 0, 700)
+    late.op("aten::mm", 0, 400).op("c10d::allreduce_", 400, 4).gloo("all_reduce", 405, 20).op("aten::add", 500, 200)
+    graph = graph_of_built(tmp_path, early, late)
+    assert graph.violated == {"arrival": 1}
+    assert on_path(graph)["aten::mm"] == 400
+
+
+def test_what_no_step_waits_for_has_slack_without_limit(tmp_path: Path) -> None:
+    builder = one_rank().step(0, 0, 100).step(1, 100, 100).op("aten::mm", 0, 50).op("aten::mm", 100, 50)
+    builder.launch(1, 10, 5).kernel("gemm", 20, 30, 1).launch(2, 110, 5).kernel("gemm", 120, 30, 2)
+    graph = graph_of_built(tmp_path, builder)
+    assert (slack(graph, graph.nodes.end) < UNLIMITED).all()
