@@ -29,9 +29,9 @@ class Prediction(Struct, frozen=True, kw_only=True):
     range_ns: tuple[int, int]
     """Of the shortest and the longest step."""
     saving_ns: float
-    """Median over steps of replayed minus predicted; negative if steps get longer."""
+    """Median replayed step minus `step_ns`; negative if steps get longer."""
     interval_ns: tuple[float, float] | None
-    """95 % bootstrap interval of the saving over the steps; None for fewer than five. It covers how steps vary, not
+    """95 % bootstrap interval of the saving over the steps; None for fewer than five. It shows how steps vary, not
     whether the assumptions hold."""
 
 

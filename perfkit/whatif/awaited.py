@@ -38,21 +38,17 @@ def find_awaited(graph: StepGraph) -> Awaited:
     transfers = np.flatnonzero(joined >= 0)
     waits = _waits(graph)
     before = _before(graph)
-    columns: list[tuple[Ints, ...]] = []
-    for rank in np.unique(nodes.rank[transfers]).tolist():
-        own = transfers[nodes.rank[transfers] == rank]
-        own = own[np.argsort(joined[own], kind="stable")]
-        of_rank = waits[nodes.rank[waits] == rank]
-        place = np.searchsorted(of_rank, joined[own], side="right")
-        own, place = own[place < len(of_rank)], place[place < len(of_rank)]
-        wait = of_rank[place]
-        known = before[wait] >= 0
-        own, wait = own[known], wait[known]
-        columns.append((own, joined[own], wait, before[wait], nodes.rank[own], nodes.step[own]))
-    none = np.zeros(0, np.int64)
-    if not columns:
-        return Awaited(*(none,) * len(Awaited._fields))
-    return Awaited(*(np.concatenate(column) for column in zip(*columns, strict=True)))
+    # By rank and number, so that one search finds each rank's next wait.
+    size = len(nodes.start)
+    own = transfers[np.lexsort((joined[transfers], nodes.rank[transfers]))]
+    keys = nodes.rank[waits] * size + waits
+    by = np.argsort(keys)
+    place = np.searchsorted(keys[by], nodes.rank[own] * size + joined[own], side="right")
+    some = place < len(waits)
+    own, wait = own[some], waits[by[place[some]]]
+    known = (nodes.rank[wait] == nodes.rank[own]) & (before[wait] >= 0)
+    own, wait = own[known], wait[known]
+    return Awaited(own, joined[own], wait, before[wait], nodes.rank[own], nodes.step[own].astype(np.int64))
 
 
 def joined_points(graph: StepGraph) -> Ints:
@@ -86,12 +82,15 @@ def first_nodes(graph: StepGraph) -> Ints:
     """Return the first node of each rank's main thread in each step, shape (ranks, steps); -1 if there is none."""
     nodes = graph.nodes
     marks = _marks(graph)
+    by = np.argsort(nodes.lane, kind="stable")
+    bounds = np.searchsorted(nodes.lane[by], [nodes.lane[marks[:, -1]], nodes.lane[marks[:, -1]] + 1])
     found = np.full((len(graph.ranks), len(graph.steps)), -1, np.int64)
-    for row in range(len(graph.ranks)):
-        last = marks[row, -1]
-        thread = np.flatnonzero(nodes.lane == nodes.lane[last]) if last > ORIGIN else np.zeros(0, np.int64)
-        place = np.searchsorted(thread, np.where(marks[row, :-1] > ORIGIN, marks[row, :-1], -1), side="right")
-        found[row, place < len(thread)] = thread[place[place < len(thread)]]
+    for row, (begin, end) in enumerate(bounds.T.tolist()):
+        if marks[row, -1] > ORIGIN:
+            thread = by[begin:end]
+            after = np.where(marks[row, :-1] > ORIGIN, marks[row, :-1], -1)
+            place = np.searchsorted(thread, after, side="right")
+            found[row, place < len(thread)] = thread[place[place < len(thread)]]
     return found
 
 

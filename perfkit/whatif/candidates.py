@@ -65,6 +65,7 @@ def _late_ranks(graph: StepGraph, run: RunReport) -> list[int]:
     named = [row.rank for row in run.cross_rank.stragglers] if run.cross_rank else []
     own = graph.parts.kind != COMMUNICATION
     rank = graph.nodes.rank[graph.parts.node[own]]
-    work = [int(graph.parts.ns[own][rank == one].sum()) for one in graph.ranks]
+    row = np.searchsorted(np.array(graph.ranks), rank)
+    work = np.bincount(row, weights=graph.parts.ns[own], minlength=len(graph.ranks))
     by_work = [graph.ranks[place] for place in np.argsort(work)[::-1].tolist()]
     return list(dict.fromkeys([*named, *by_work]))[:_RANKS]

@@ -1,7 +1,7 @@
 """Predict the step after changes: apply them to the graph of steps, and replay it with and without them."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -9,12 +9,14 @@ from perfkit.analysis.step_graph.graph import StepGraph
 from perfkit.errors import UsageError
 from perfkit.schema.run import RunReport
 from perfkit.schema.whatif import AppliedChange, Prediction
-from perfkit.stats.bootstrap import FEWEST_STEPS, median_interval
+from perfkit.stats.bootstrap import FEWEST_STEPS, generator, interval
 from perfkit.trace.intervals import Ints
 from perfkit.whatif.altered import Altered, unaltered
 from perfkit.whatif.changes import parse_changes
 from perfkit.whatif.effects.effect import Subject
 from perfkit.whatif.effects.table import EFFECTS, order_of
+
+_DRAWS: Final = 500
 
 
 class Replayed(NamedTuple):
@@ -55,14 +57,23 @@ def predict_changes(graph: StepGraph, run: RunReport, before: Replayed, texts: S
 
 def _prediction(applied: list[AppliedChange], state: Altered, before: Replayed) -> Prediction:
     steps_ns = np.diff(state.step_ends())
-    saving_ns = (before.steps_ns - steps_ns).astype(np.float64)
     return Prediction(
         changes=applied,
         step_ns=float(np.median(steps_ns)),
         range_ns=(int(steps_ns.min()), int(steps_ns.max())),
-        saving_ns=float(np.median(saving_ns)),
-        interval_ns=median_interval(saving_ns) if len(steps_ns) >= FEWEST_STEPS else None,
+        saving_ns=float(np.median(before.steps_ns) - np.median(steps_ns)),
+        interval_ns=_interval(before.steps_ns, steps_ns) if len(steps_ns) >= FEWEST_STEPS else None,
     )
+
+
+def _interval(before_ns: Ints, after_ns: Ints) -> tuple[float, float]:
+    """Return the 95 % bootstrap interval of the difference of the medians, over the same steps of both."""
+    draw, count = generator(), len(before_ns)
+    savings = np.empty(_DRAWS)
+    for number in range(_DRAWS):
+        chosen = draw.integers(count, size=count)
+        savings[number] = np.median(before_ns[chosen]) - np.median(after_ns[chosen])
+    return interval(savings)
 
 
 def predict_each(graph: StepGraph, run: RunReport, before: Replayed, texts: Sequence[str]) -> list[Prediction]:

@@ -1,6 +1,5 @@
 """Changes of when and how gradients are averaged: without overlap, in other buckets, after several micro-steps."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from math import ceil
 from typing import Final
@@ -12,9 +11,9 @@ from perfkit.analysis.step_graph.graph import (
     COMMUNICATION,
     COMPLETION,
     COMPUTE,
-    HOST,
     MEMCPY,
     ORDER,
+    START,
     Edges,
     StepGraph,
 )
@@ -81,8 +80,8 @@ def accumulate(subject: Subject, change: Accumulate) -> Effect:
         )
     lag_ns = state.lag_ns.copy()
     more = change.micro_steps - 1
-    for edges, row, step in _first_edges(graph):
-        lag_ns[edges] += more * length_ns[row, step]
+    edges, row, step = _first_edges(graph)
+    lag_ns[edges] += more * length_ns[row, step]
     assumptions = [
         "each further micro-step repeats everything from the begin of the step until its last gradients are ready to "
         "be averaged, loading included, without collectives",
@@ -104,31 +103,33 @@ def _until_gradients(state: Altered) -> Ints:
     averages = np.append([name in _REDUCTIONS for name in graph.names], False)[nodes.name] & (joined >= 0)
     # Smaller ones average a loss or a norm, often after the optimizer's step.
     averages &= (nodes.bytes < 0) | (nodes.bytes > _SMALLEST_BUCKET)
+    own = np.flatnonzero(averages)
+    row = np.searchsorted(np.array(graph.ranks), nodes.rank[own])
     length = np.zeros((len(graph.ranks), len(graph.steps)), np.int64)
-    for row, rank in enumerate(graph.ranks):
-        own = np.flatnonzero(averages & (nodes.rank == rank))
-        step = nodes.step[own]
-        np.maximum.at(length[row], step, ends[joined[own]] - ends[graph.boundaries[row, step]])
+    begins = ends[graph.boundaries[row, nodes.step[own]]]
+    np.maximum.at(length, (row, nodes.step[own]), ends[joined[own]] - begins)
     return length
 
 
-def _first_edges(graph: StepGraph) -> Iterator[tuple[Ints, int, int]]:
-    """Yield, for each rank and step, what its thread and streams depend on when they begin the step.
+def _first_edges(graph: StepGraph) -> tuple[Ints, Ints, Ints]:
+    """Return what each rank's main thread and streams depend on by their own order when they begin a step.
 
-    Yields:
-        Places of the edges, the place of the rank, the place of the step.
+    Returns:
+        Places of the edges; of each, the place of its rank and that of its step.
     """
     nodes, edges = graph.nodes, graph.edges
-    first = first_nodes(graph)
     device = np.flatnonzero((nodes.lane >= 0) & np.isin(nodes.kind, (COMPUTE, MEMCPY)))
     step_of_lane = nodes.lane[device].astype(np.int64) * len(graph.steps) + nodes.step[device]
     streams = device[np.unique(step_of_lane, return_index=True)[1]]
-    # A launch is late by itself if the host is.
-    begins = np.isin(edges.target, streams) & (nodes.kind[edges.source] != HOST)
-    for row, rank in enumerate(graph.ranks):
-        for step in range(len(graph.steps)):
-            of_stream = begins & (nodes.rank[edges.target] == rank) & (nodes.step[edges.target] == step)
-            yield np.flatnonzero(of_stream | (edges.target == first[row, step])), row, step
+    # A launch is late by itself if the host is, and what waits for another stream if that is.
+    of_stream = np.isin(edges.target, streams) & np.isin(edges.kind, (ORDER, START))
+    step = nodes.step.astype(np.int64)
+    first = first_nodes(graph)
+    rows, steps = np.nonzero(first >= 0)
+    step[first[rows, steps]] = steps
+    found = np.flatnonzero(of_stream | np.isin(edges.target, first[first >= 0]))
+    target = edges.target[found]
+    return found, np.searchsorted(np.array(graph.ranks), nodes.rank[target]), step[target]
 
 
 def _reductions(graph: StepGraph) -> Awaited:

@@ -32,16 +32,28 @@ def scale_compute(subject: Subject, change: ScaleCompute) -> Effect:
     """
     state, graph = subject.state, subject.state.graph
     work = np.isin(graph.parts.kind, (HOST, COMPUTE, MEMCPY))
-    chosen = parts_named(graph, change.pattern, work)
+    named = parts_named(graph, change.pattern, work)
+    launched = _launched_by(graph, change.pattern)
+    chosen = (named & (graph.parts.kind != HOST)) | launched
+    assumptions = ["everything else takes as long as before"]
+    if launched.any():
+        assumptions = ["the kernels that these operators launch change, not the host's part of them"]
+    elif not chosen.any():
+        chosen = named
+        assumptions = ["only the host's part of these operators changes: they launch no kernel themselves"]
     if not chosen.any():
         raise nothing_matches(subject.text, "operator or kernel", names_by_time(graph, work))
     what = _counted(graph, chosen)
-    assumptions = ["everything else takes as long as before"]
-    if (graph.parts.kind[chosen] == HOST).all():
-        assumptions = ["only the host's part of these operators changes: their kernels have names of their own"]
     return Effect(
         state.scaled(chosen, change.factor), f"{what}, {time_per_step(graph, state.part_ns, chosen)}", assumptions
     )
+
+
+def _launched_by(graph: StepGraph, pattern: str) -> Mask:
+    """Return the parts that are kernels or copies which operators of a name launched."""
+    named = np.append(matches(pattern, graph.names), False)[graph.nodes.name]
+    work = np.isin(graph.nodes.kind, (COMPUTE, MEMCPY)) & named
+    return np.asarray(work[graph.parts.node])
 
 
 def scale_module(subject: Subject, change: ScaleModule) -> Effect:  # noqa: ARG001  the graph has no modules
