@@ -4,7 +4,7 @@ from typing import Final
 
 import numpy as np
 
-from perfkit.analysis.step_graph.graph import COMPUTE, HOST, KINDS, LAUNCH, SYNCHRONISATION, StepGraph
+from perfkit.analysis.step_graph.graph import COMPUTE, HOST, KINDS, LAUNCH, ORDER, SYNCHRONISATION, StepGraph
 from perfkit.errors import UsageError
 from perfkit.trace.intervals import Ints
 from perfkit.util.formatting import duration
@@ -88,6 +88,12 @@ def _fused(graph: StepGraph, below_ns: int) -> tuple[Mask, int]:
 
 
 def _launch_calls(graph: StepGraph, nodes: Ints) -> Mask:
-    """Return the parts that are launch calls of some nodes of the host."""
+    """Return the parts that are the launch calls at the begin of what follows some nodes of the host."""
+    # A thread is cut where a launch begins, because the kernel may begin before the call returns.
+    edges = graph.edges
+    follows = (edges.kind == ORDER) & np.isin(edges.source, nodes)
+    follows &= graph.nodes.lane[edges.source] == graph.nodes.lane[edges.target]
     launching = np.append(["launch" in name.lower() for name in graph.names], False)
-    return np.asarray(np.isin(graph.parts.node, nodes) & (graph.parts.kind == HOST) & launching[graph.parts.name])
+    return np.asarray(
+        np.isin(graph.parts.node, edges.target[follows]) & (graph.parts.kind == HOST) & launching[graph.parts.name]
+    )
