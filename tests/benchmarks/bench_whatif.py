@@ -200,7 +200,8 @@ recorded steps. Error is predicted / measured - 1.
 **What it does not show.** Where ranks share cores or memory bandwidth, taking work off one makes the other faster, and
 a replay does not know it: with communication that needs the same two cores as computation, predictions about
 communication were off by 20 % on a busy machine. Kernels that run beside each other on one device are such a case.
-`bandwidth`, `sync`, `kernels` and `profiler` were not made for real.
+`bandwidth` and `profiler` were not made for real; `sync`, `kernels` and kernels by `compute` only in made traces of a
+device, where the predictions are exact.
 """
 HEADER: Final = ("change made", "`perfkit whatif`", "step before, ms", "predicted, ms", "measured, ms", "error")
 
