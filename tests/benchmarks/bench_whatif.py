@@ -47,6 +47,8 @@ class Case(NamedTuple):
     """Of the run with the change."""
     ranks: int = 0
     """Of the run with the change; 0 if as many."""
+    network: str = ""
+    """Rate of its network; the same if empty."""
 
 
 class Base(NamedTuple):
@@ -90,6 +92,7 @@ BASES: Final = (
         (
             Case("without overlap", "overlap=removed", f"{_BUCKETS} --no-overlap"),
             Case("larger buckets", "bucket_cap=4MiB", "--width 512 --bucket-mb 4"),
+            Case("network twice as fast", "bandwidth[dp]=2x", _BUCKETS, network="2gbit"),
             Case("without communication", "collective[dp]=0", f"{_BUCKETS} --no-averaging"),
         ),
         network="1gbit",
@@ -124,7 +127,7 @@ class Row(NamedTuple):
         return self.predicted / self.measured - 1
 
 
-def record(folder: Path, name: str, base: Base, options: str, ranks: int) -> Path:
+def record(folder: Path, name: str, base: Base, case: Case) -> Path:
     """Record one run, unless it is there, and return its folder.
 
     Raises:
@@ -134,14 +137,14 @@ def record(folder: Path, name: str, base: Base, options: str, ranks: int) -> Pat
         return folder / name
     command = [*_REAL_TIME, sys.executable, "-m", "perfkit", "run"]
     if base.workload == "timed":
-        command += ["tests/support/processes/timed_training.py", *_SCHEDULE[:2], "-n", str(ranks)]
-        rest = ["--", "--steps", _STEPS, *options.split()]
+        command += ["tests/support/processes/timed_training.py", *_SCHEDULE[:2], "-n", str(case.ranks or base.ranks)]
+        rest = ["--", "--steps", _STEPS, *case.options.split()]
     else:
-        command += [base.workload, "-n", str(ranks), *_SCHEDULE, "--steps", _STEPS]
-        rest = options.split()
+        command += [base.workload, "-n", str(case.ranks or base.ranks), *_SCHEDULE, "--steps", _STEPS]
+        rest = case.options.split()
     command += ["--trace-dir", str(folder), "--name", name, *rest]
-    if base.network:
-        network = f"ip link set lo up && tc qdisc add dev lo root tbf rate {base.network} burst 256kb latency 100ms"
+    if rate := case.network or base.network:
+        network = f"ip link set lo up && tc qdisc add dev lo root tbf rate {rate} burst 256kb latency 100ms"
         command = ["unshare", "--net", "sh", "-c", f'{network} && exec "$@"', "sh", *command]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=_ROOT, env=environment())
     if done.returncode:
@@ -153,10 +156,10 @@ def compare(folder: Path, base: Base, repeats: int) -> tuple[list[Row], list[flo
     """Record a base and its cases in turns; return a row per case, and the replay's error in each run of the base."""
     runs: dict[str, list[Path]] = defaultdict(list)
     for repeat in range(repeats):
-        runs[""].append(record(folder, f"{repeat}-base", base, base.options, base.ranks))
+        runs[""].append(record(folder, f"{repeat}-base", base, Case("", "", base.options)))
         for case in base.cases:
             name = f"{repeat}-{case.name.replace(' ', '-')}"
-            runs[case.name].append(record(folder, name, base, case.options, case.ranks or base.ranks))
+            runs[case.name].append(record(folder, name, base, case))
     before = [whatif(run, [_NOTHING]).measured_step_ns for run in runs[""]]
     replayed = [_replay_error(run) for run in runs[""]]
     rows = []
@@ -192,15 +195,15 @@ then made for real (`make whatif`):
 **How it was measured.** Two gloo ranks (four before `ranks=2`) on one host with {cores} cores, one thread each, at
 real-time priority, because other programs ran meanwhile. The script's operators, loading and host work sleep for known
 times (`tests/support/processes/timed_training.py`); the last row is `perfkit run gpt`, which computes for real. For
-`overlap`, `bucket_cap` and `collective` the ranks have a network of 1 Gbit/s between them, and buckets of 1 MB. Runs
+`overlap`, `bucket_cap`, `bandwidth` and `collective` the ranks have a network of 1 Gbit/s between them, and buckets of 1 MB. Runs
 without and with the changes were recorded in turns, {repeats} times each, 8 steps each. A figure is the median over
 recorded steps of the time between the ends of steps on all ranks, and of that the median over runs; both sides are of
 recorded steps. Error is predicted / measured - 1.
 
 **What it does not show.** Where ranks share cores or memory bandwidth, taking work off one makes the other faster, and
 a replay does not know it: with communication that needs the same two cores as computation, predictions about
-communication were off by 20 % on a busy machine. Kernels that run beside each other on one device are such a case.
-`bandwidth` and `profiler` were not made for real; `sync`, `kernels` and kernels by `compute` only in made traces of a
+communication were off by 12 to 29 % on a busy machine. Kernels that run beside each other on one device are such a
+case. `profiler` was not made for real; `sync`, `kernels` and kernels by `compute` only in made traces of a
 device, where the predictions are exact.
 """
 HEADER: Final = ("change made", "`perfkit whatif`", "step before, ms", "predicted, ms", "measured, ms", "error")

@@ -22,7 +22,7 @@ from perfkit.trace.intervals import Ints
 from perfkit.util.formatting import duration, size
 from perfkit.whatif.altered import Altered, Floats, joined_edges
 from perfkit.whatif.awaited import Awaited, find_awaited, first_nodes, joined_points
-from perfkit.whatif.changes import Accumulate, BucketCap, RemoveOverlap
+from perfkit.whatif.changes import MOST_MICRO_STEPS, Accumulate, BucketCap, RemoveOverlap
 from perfkit.whatif.effects.effect import Effect, Subject
 from perfkit.whatif.reorder import with_dependencies
 from perfkit.whatif.transfer_time import latency_ns, latency_of
@@ -66,7 +66,7 @@ def _edges(source: Ints, target: Ints, kind: int) -> Edges:
 
 
 def accumulate(subject: Subject, change: Accumulate) -> Effect:
-    """Repeat what each rank does from the begin of a step to its last gradients, without averaging them.
+    """Repeat what each rank does from the begin of a step to its last gradients, without averaging them, or less often.
 
     Raises:
         UsageError: the traces do not show where the gradients are complete.
@@ -78,17 +78,19 @@ def accumulate(subject: Subject, change: Accumulate) -> Effect:
             f"change {subject.text}: the traces do not show where a step's gradients are complete (no collective "
             "averages them)"
         )
+    known = (subject.run.config or {}).get("accumulate")
+    now = known if isinstance(known, int) and 0 < known <= MOST_MICRO_STEPS else 1
     lag_ns = state.lag_ns.copy()
-    more = change.micro_steps - 1
     edges, row, step = _first_edges(graph)
-    lag_ns[edges] += more * length_ns[row, step]
+    lag_ns[edges] += (change.micro_steps - now) * length_ns[row, step] // now
     assumptions = [
-        "each further micro-step repeats everything from the begin of the step until its last gradients are ready to "
-        "be averaged, loading included, without collectives",
-        "the run did not accumulate before",
+        "each micro-step repeats everything from the begin of the step until its last gradients are ready to be "
+        "averaged, loading included, without collectives"
     ]
-    what = f"{duration(round(float(length_ns[length_ns > 0].mean())))} per micro-step"
-    return Effect(replace(state, lag_ns=lag_ns), what, assumptions)
+    if now != known:
+        assumptions.append("the run did not accumulate before")
+    each = duration(round(float(length_ns[length_ns > 0].mean()) / now))
+    return Effect(replace(state, lag_ns=lag_ns), f"{now} per step, of {each} each", assumptions)
 
 
 def _until_gradients(state: Altered) -> Ints:

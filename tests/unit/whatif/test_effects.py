@@ -122,6 +122,16 @@ def test_micro_steps_repeat_all_but_the_collectives_and_the_optimizer(run: Train
     check(run, run._replace(micro_steps=micro_steps), f"accumulate={micro_steps}")
 
 
+@runs
+def test_micro_steps_that_there_are_become_fewer_or_more(run: Training) -> None:
+    run = run._replace(log=0)
+    accumulated = replace(_RUN, config={"accumulate": 2})
+    graph = simulate(run._replace(micro_steps=2))
+    for micro_steps in (1, 2, 6):
+        one = predict_changes(graph, accumulated, replay_unchanged(graph), [f"accumulate={micro_steps}"])
+        assert one.step_ns == median_step(run._replace(micro_steps=micro_steps))
+
+
 def test_buckets_are_merged_and_split() -> None:
     sized = BASE._replace(bytes=(1000, 1000, 1000), backward=((60, 60, 60),) * 2, transfer=(40, 40, 40))
     merged = sized._replace(backward=((120, 60),) * 2, transfer=(80, 40), bytes=(2000, 1000))
