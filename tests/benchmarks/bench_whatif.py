@@ -195,16 +195,16 @@ then made for real (`make whatif`):
 **How it was measured.** Two gloo ranks (four before `ranks=2`) on one host with {cores} cores, one thread each, at
 real-time priority, because other programs ran meanwhile. The script's operators, loading and host work sleep for known
 times (`tests/support/processes/timed_training.py`); the last row is `perfkit run gpt`, which computes for real. For
-`overlap`, `bucket_cap`, `bandwidth` and `collective` the ranks have a network of 1 Gbit/s between them, and buckets of 1 MB. Runs
-without and with the changes were recorded in turns, {repeats} times each, 8 steps each. A figure is the median over
-recorded steps of the time between the ends of steps on all ranks, and of that the median over runs; both sides are of
-recorded steps. Error is predicted / measured - 1.
+`overlap`, `bucket_cap`, `bandwidth` and `collective` the ranks have a network of 1 Gbit/s between them, and buckets of
+1 MB. Runs without and with the changes were recorded in turns, {repeats} times each, 8 steps each. A figure is the
+median over recorded steps of the time between the ends of steps on all ranks, and of that the median over runs; both
+sides are of recorded steps. Error is predicted / measured - 1.
 
 **What it does not show.** Where ranks share cores or memory bandwidth, taking work off one makes the other faster, and
 a replay does not know it: with communication that needs the same two cores as computation, predictions about
 communication were off by 12 to 29 % on a busy machine. Kernels that run beside each other on one device are such a
-case. `profiler` was not made for real; `sync`, `kernels` and kernels by `compute` only in made traces of a
-device, where the predictions are exact.
+case. `profiler` was not made for real; `sync`, `kernels` and kernels by `compute` only in made traces of a device, with
+exact predictions.
 """
 HEADER: Final = ("change made", "`perfkit whatif`", "step before, ms", "predicted, ms", "measured, ms", "error")
 
