@@ -73,6 +73,7 @@ check: lint test slow ## Everything that CI checks
 
 bench: $(READY) ## Measure reading traces (MB=500 ALSO="50 2000" TRACE=FILE), many runs, ranks, input sources, and who is late; minutes
 	$(BIN)/python -m tests.benchmarks.bench_trace $(TRACE) --megabytes $(MB) --also $(ALSO)
+	$(BIN)/python -m tests.benchmarks.bench_graph
 	$(BIN)/python -m tests.benchmarks.bench_cache
 	$(BIN)/python -m tests.benchmarks.bench_ranks
 	$(BIN)/python -m tests.benchmarks.bench_sources

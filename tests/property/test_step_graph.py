@@ -8,10 +8,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from perfkit.analysis.per_rank.summary import summarize_trace
+from perfkit.analysis.per_run.rank_reports import NamedSummary
+from perfkit.analysis.per_run.run_graph import graph_of_traces
 from perfkit.analysis.step_graph.graph import ORIGIN, StepGraph
 from perfkit.analysis.step_graph.longest_path import critical_path
 from perfkit.analysis.step_graph.replay import replay, slack
 from perfkit.errors import TraceError
+from perfkit.trace.reader import read_trace
 from tests.support.traces import generated_traces as traces
 from tests.support.traces import trace_builder
 from tests.support.traces.step_graphs import graph_of
@@ -60,6 +64,29 @@ def test_generated_traces(document: dict[str, Any], seed: int, tmp_path_factory:
         return
     check(graph)
     check_changes(graph, np.random.default_rng(seed), 3)
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large], max_examples=8)
+@given(documents=st.tuples(*(traces.traces(max_groups=9) for _ in range(3))), seed=st.integers(0, 99))
+def test_generated_ranks(
+    documents: tuple[dict[str, Any], ...], seed: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Collectives that were made up match by chance, and often contradict each other."""
+    paths = []
+    for rank, document in enumerate(documents):
+        document["distributedInfo"] = {"backend": "gloo", "rank": rank, "world_size": len(documents)}
+        document |= {"host_name": f"host{rank % 2}", "baseTimeNanoseconds": 0}
+        paths.append(trace_builder.write(document, tmp_path_factory.getbasetemp() / f"rank{rank}.json"))
+    try:
+        summaries = [NamedSummary(path.name, summarize_trace(read_trace(path), path.name)) for path in paths]
+    except TraceError:
+        return
+    found = graph_of_traces(summaries)
+    if found.graph is None:
+        assert found.reason == "the ranks recorded different steps"
+        return
+    check(found.graph)
+    check_changes(found.graph, np.random.default_rng(seed), 3)
 
 
 @pytest.mark.parametrize("path", sorted(REAL.rglob("*.json.gz")), ids=lambda path: f"{path.parent.name}-{path.stem}")

@@ -71,7 +71,11 @@ def check_step_marker(marker: str | None) -> None:
 
 
 def summarize_trace(
-    trace: RankTrace, file: str, step_marker: str | None = None, kernel_rules: Sequence[KernelRule] = ()
+    trace: RankTrace,
+    file: str,
+    step_marker: str | None = None,
+    kernel_rules: Sequence[KernelRule] = (),
+    graph_events: int | None = None,
 ) -> TraceSummary:
     """Analyse one trace.
 
@@ -80,6 +84,7 @@ def summarize_trace(
         file: its name in findings.
         step_marker: a regular expression for the names of step annotations, instead of `ProfilerStep#N`.
         kernel_rules: rules for the names of kernels, which come before perfkit's own.
+        graph_events: of how many events the graph is at most; None for as many as suit the number of ranks.
 
     Raises:
         TraceError: the trace contains neither steps nor work.
@@ -104,9 +109,8 @@ def summarize_trace(
     counts = {kind.name.lower(): count for kind, count in sorted(trace.counts.items())}
     host, threads = host_time(events, trace.frames, names, device, steps, step_marker)
     idle = explain_idle(device, activity, steps, host, threads)
-    graph = build_rank_graph(
-        Trace(events, names, device, collectives, steps, host, threads), most_graph_events(trace.header.world_size)
-    )
+    most = most_graph_events(trace.header.world_size) if graph_events is None else graph_events
+    graph = build_rank_graph(Trace(events, names, device, collectives, steps, host, threads), most)
     breakdown = break_down(events, names, activity, steps, idle.steps)
     operators, distinct = tabulate_operators(events, names, device, activity, steps)
     findings += names_cut(operators, distinct)

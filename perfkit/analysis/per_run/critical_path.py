@@ -201,14 +201,14 @@ def _communication(graph: StepGraph, found: PathPieces) -> list[CommunicationSla
     room, duration = slack(graph, nodes.end)[rows], (nodes.end - nodes.start)[rows]
     on_path_ns = np.zeros(len(nodes.start), np.int64)
     on_path_ns[found.node] = found.end - found.start
-    key = nodes.name[rows].astype(np.int64) * (len(graph.dimensions) + 1) + nodes.dimension[rows] + 1
+    key = (nodes.name[rows].astype(np.int64) + 1) * (len(graph.dimensions) + 1) + nodes.dimension[rows] + 1
     groups = []
-    for number in np.unique(key).tolist():
+    for number in _longest_groups(key, duration + on_path_ns[rows]):
         name, dimension = divmod(number, len(graph.dimensions) + 1)
         own = key == number
         known = room[own][room[own] < UNLIMITED]
         row = CommunicationSlack(
-            operator=graph.names[name] if name >= 0 else "unknown",
+            operator=graph.names[name - 1] if name else "unknown",
             dimension=graph.dimensions[dimension - 1] if dimension else None,
             count=int(own.sum()),
             transfer_ns=int(duration[own].sum()),
@@ -217,4 +217,12 @@ def _communication(graph: StepGraph, found: PathPieces) -> list[CommunicationSla
             slack_ns=int(np.median(known)) if len(known) else None,
         )
         groups.append(row)
-    return sorted(groups, key=lambda row: (-row.path_ns, -row.transfer_ns, row.operator))[:MOST_NAMES]
+    return sorted(groups, key=lambda row: (-row.path_ns, -row.transfer_ns, row.operator, row.dimension or ""))
+
+
+def _longest_groups(key: Ints, ns: Ints) -> list[int]:
+    """Return the keys with the most time, at most as many as names: some programs name each kernel differently."""
+    keys, place = np.unique(key, return_inverse=True)
+    total_ns = _sums(place.reshape(-1), ns, len(keys))
+    longest: list[int] = keys[np.argsort(-total_ns, kind="stable")[:MOST_NAMES]].tolist()
+    return longest

@@ -65,7 +65,8 @@ def _ranks(path: CriticalPath) -> str:
     elif path.linked is False and path.ranks:
         remarks.append(f"nothing in the traces links the ranks: this is rank {path.ranks[0].rank}, which ended last")
     if path.missing_ranks:
-        remarks.append(f"{path.missing_ranks} ranks have no trace: waiting for them counts as communication")
+        missing = "1 rank has" if path.missing_ranks == 1 else f"{path.missing_ranks} ranks have"
+        remarks.append(f"{missing} no trace: waiting for what is missing counts as communication")
     if path.unaligned_ranks:
         remarks.append(f"without ranks {ranges(path.unaligned_ranks)}, whose clocks nothing links to the others'")
     return "; ".join(remarks)

@@ -86,6 +86,26 @@ def test_every_analysis_runs(analysis: str, real_traces: Path) -> None:
 
 @needs_hta
 @pytest.mark.slow
+def test_a_critical_path_without_pauses_and_synchronisation_is_that_of_hta(tmp_path: Path) -> None:
+    trace = TraceBuilder(world_size=1).step(0, 0, 200)
+    for number in range(10):  # operators without a pause between, and a device that is busy from the first on
+        trace.op("aten::mm", 20 * number, 20).launch(number + 1, 20 * number + 5, 10)
+        trace.kernel("gemm", 8 + 101 * number, 100, number + 1)
+    (run,) = perfkit.analyze(trace.write(tmp_path / "rank0.json")).runs
+    assert run.critical_path is not None
+    ours = {(row.kind, row.name): row.total_ns / 1000 for row in run.critical_path.names}
+    theirs = {row[1]: row[2] for row in run_hta(run, "critical-path").rows if row[2]}
+    assert ours == {
+        ("host", "aten::mm"): theirs.pop("cpu_bound"),
+        ("launch_bound", "from launch to start"): theirs.pop("gpu_kernel_launch_overhead"),
+        ("compute", "gemm"): theirs.pop("gpu_compute_bound"),
+        ("dependency", "between work of the same stream"): theirs.pop("gpu_kernel_kernel_overhead"),
+    }
+    assert theirs == {}
+
+
+@needs_hta
+@pytest.mark.slow
 def test_tables_are_written_and_read_back(run_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = [tmp_path / f"idle{suffix}" for suffix in (".json", ".csv", ".txt")]
     for file in files:

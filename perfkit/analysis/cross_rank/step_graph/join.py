@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from perfkit.analysis.cross_rank.clock_alignment import aligned
+from perfkit.analysis.cross_rank.clock_alignment import aligned, rows_by
 from perfkit.analysis.cross_rank.matching import MatchedCollectives
 from perfkit.analysis.cross_rank.point_to_point import pair_rows
 from perfkit.analysis.per_rank.step_graph.rank_graph import CollectiveNodes, RankGraph
@@ -152,8 +152,9 @@ class _Join:
     def _ends(self, matched: MatchedCollectives) -> _Ends:
         """Return the nodes of the collectives that are in the graphs."""
         parts = [(_NONE,) * 3]
+        rows_of = rows_by(matched.rank)
         for rank, calls in self.calls.items():
-            rows = np.flatnonzero(matched.rank == rank)
+            rows = rows_of.get(rank, _NONE)
             row_of = np.full(len(rows), -1, np.int64)
             row_of[matched.order[rows]] = rows
             parts.append((row_of[calls.order], calls.joined, calls.transfer))

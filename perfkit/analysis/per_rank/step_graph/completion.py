@@ -12,7 +12,7 @@ _LEAST_WAIT_NS: Final = 50_000
 _LATEST_SHARE: Final = 10
 """The backend's thread wakes the main thread before it records the end, which a busy machine delays: the recorded end
 may be later than that of the wait, by at most a tenth of the wait."""
-_MOST_PAUSES: Final = 64
+_MOST_PAUSES: Final = 16
 """How many pauses before the end of a collective are looked at."""
 
 

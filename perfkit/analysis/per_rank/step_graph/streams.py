@@ -14,6 +14,9 @@ from perfkit.trace.intervals import Ints
 STREAM_WAIT: Final = re.compile(r"(cuda|cu|hip|musa)StreamWaitEvent")
 """Calls that make a stream wait for work of another one."""
 
+_MOST_STREAMS: Final = 64
+"""Streams that others may wait for, those with the most work: programs have a few, damage may have thousands."""
+
 
 class Work(NamedTuple):
     """Kernels and copies of some steps, by end and start; columns of shape (d,)."""
@@ -81,7 +84,9 @@ def stream_waits(events: Events, work: Work) -> Pairs:
     waiting = by_launch[_follows_wait(events, work, by_launch)]
     at_ns = events.start_ns[work.launch_row[waiting]]
     best, best_end = np.full(len(waiting), -1, np.int64), np.full(len(waiting), np.iinfo(np.int64).min)
-    for stream, places in rows_by_key(work.stream[by_launch], np.arange(len(by_launch))).items():
+    by_stream = rows_by_key(work.stream[by_launch], np.arange(len(by_launch)))
+    for stream in sorted(by_stream, key=lambda stream: -len(by_stream[stream]))[:_MOST_STREAMS]:
+        places = by_stream[stream]
         before = np.searchsorted(launch_ns[places], at_ns) - 1
         candidate = np.where(before >= 0, by_launch[places[np.maximum(before, 0)]], -1)
         end = work.end[candidate]
