@@ -13,6 +13,7 @@
     perfkit.compare("traces/a", "traces/b")    # what changed
     perfkit.history("traces/")                 # step time and efficiency over runs
     perfkit.merge("traces/a", "a.pftrace")     # all ranks on one timeline
+    perfkit.predict("traces/a", ["input=0"])   # how long a step would take after a change
 
 Every error that perfkit raises on purpose derives from `perfkit.PerfkitError`; `perfkit.errors` draws the tree.
 Importing perfkit is cheap: each name is imported when it is first used, and torch only by `profile`, `Session`,
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from perfkit.pipeline.analyze import analyze as analyze
     from perfkit.pipeline.compare import compare as compare
     from perfkit.pipeline.compare import history as history
+    from perfkit.pipeline.whatif import predict as predict
     from perfkit.schema.common import Finding as Finding
     from perfkit.schema.comparison import Comparison as Comparison
     from perfkit.schema.history import History as History
@@ -55,6 +57,7 @@ if TYPE_CHECKING:
     from perfkit.schema.report import Insight as Insight
     from perfkit.schema.report import Report as Report
     from perfkit.schema.run import RunReport as RunReport
+    from perfkit.schema.whatif import WhatIf as WhatIf
     from perfkit.storage.report_file import load_report as load_report
     from perfkit.timeline.merge import Merged as Merged
     from perfkit.timeline.merge import merge as merge
@@ -77,11 +80,13 @@ _LAZY: Final = dict.fromkeys(_ERRORS, "perfkit.errors") | {
     "RunReport": "perfkit.schema.run",
     "Session": "perfkit.capture.recording.session",
     "StepWork": "perfkit.capture.recording.throughput",
+    "WhatIf": "perfkit.schema.whatif",
     "analyze": "perfkit.pipeline.analyze",
     "compare": "perfkit.pipeline.compare",
     "history": "perfkit.pipeline.compare",
     "load_report": "perfkit.storage.report_file",
     "merge": "perfkit.timeline.merge",
+    "predict": "perfkit.pipeline.whatif",
     "profile": "perfkit.capture.profile",
     "step": "perfkit.capture.script.marker",
 }
@@ -112,6 +117,7 @@ __all__ = [
     "UndecidedGateError",
     "UsageError",
     "ViewError",
+    "WhatIf",
     "WorkerError",
     "__version__",
     "analyze",
@@ -119,6 +125,7 @@ __all__ = [
     "history",
     "load_report",
     "merge",
+    "predict",
     "profile",
     "step",
 ]

@@ -81,12 +81,12 @@ def whatif(
     files = files or [(STDOUT, reporter(WhatIf, "json" if json else name))]
     # Imported late, so that `--help` and usage errors do not wait for numpy.
     from perfkit.cli.progress import bar
-    from perfkit.pipeline.whatif import whatif as predict_run
+    from perfkit.pipeline.whatif import predict
     from perfkit.util.malloc import trim_large_allocations
 
     trim_large_allocations()
     with bar() as progress:
-        result = predict_run(
+        result = predict(
             path,
             changes or [],
             step_marker=step_marker,

@@ -7,16 +7,17 @@ from typing import Final
 import numpy as np
 
 from perfkit._version import __version__
-from perfkit.analysis.per_run.run_graph import RunGraph
+from perfkit.analysis.per_run.jobs import split_jobs
+from perfkit.analysis.per_run.report_builder import build_run
 from perfkit.analysis.step_graph.graph import StepGraph
 from perfkit.errors import TraceError, UsageError
-from perfkit.pipeline.analyze import analyze
 from perfkit.pipeline.scheduler import Progress
-from perfkit.pipeline.step_graph import load_run_graph
+from perfkit.pipeline.step_graph import load_run
+from perfkit.pipeline.summarize import Options
 from perfkit.schema.common import Finding
 from perfkit.schema.run import RunReport
 from perfkit.schema.whatif import WhatIf
-from perfkit.storage.kernel_rules_file import KernelRules
+from perfkit.storage.kernel_rules_file import KernelRules, load_kernel_rules
 from perfkit.util.formatting import ranges
 from perfkit.whatif.candidates import MOST_RANKED, candidates
 from perfkit.whatif.changes import parse_changes
@@ -26,7 +27,7 @@ _VIOLATED: Final = 0.01
 """Share of dependencies that the measured times contradict from which it is said."""
 
 
-def whatif(
+def predict(
     path: str | Path,
     changes: Sequence[str] = (),
     *,
@@ -52,36 +53,48 @@ def whatif(
         StoreError: the manifest cannot be read.
     """
     parse_changes(changes)
-    found = load_run_graph(
-        path, step_marker=step_marker, kernel_rules=kernel_rules, max_bytes=max_bytes, progress=progress
-    )
-    graph = found.graph
-    if graph is None:
-        raise TraceError(f"{path}: nothing can be replayed: {found.reason}")
-    report = analyze(path, step_marker=step_marker, kernel_rules=kernel_rules, max_bytes=max_bytes)
-    runs = [run for run in report.runs if run.ranks]
-    if len(runs) != 1:
-        raise UsageError(f"{path} has the traces of {len(runs)} jobs: put each into a folder of its own")
+    options = Options(step_marker=step_marker, max_bytes=max_bytes, kernel_rules=load_kernel_rules(kernel_rules))
+    report, graph = _load(path, options, progress)
     before = replay_unchanged(graph)
     return WhatIf(
         perfkit_version=__version__,
-        run=runs[0].run,
+        run=report.run,
         path=str(path),
-        ranks=[rank.rank for rank in runs[0].ranks if rank.rank in graph.ranks],
-        world_size=runs[0].world_size,
+        ranks=[rank.rank for rank in report.ranks if rank.rank in graph.ranks],
+        world_size=report.world_size,
         steps=list(graph.steps),
         measured_step_ns=float(np.median(before.measured_ns)),
         replayed_step_ns=float(np.median(before.steps_ns)),
-        prediction=predict_changes(graph, runs[0], before, changes) if changes else None,
-        ranking=None if changes else predict_each(graph, runs[0], before, candidates(graph, runs[0]))[:MOST_RANKED],
-        findings=list(_findings(found, graph, runs[0])),
+        prediction=predict_changes(graph, report, before, changes) if changes else None,
+        ranking=None if changes else predict_each(graph, report, before, candidates(graph, report))[:MOST_RANKED],
+        findings=list(_findings(graph, report)),
     )
 
 
-def _findings(found: RunGraph, graph: StepGraph, run: RunReport) -> Iterator[Finding]:
+def _load(path: str | Path, options: Options, progress: Progress | None) -> tuple[RunReport, StepGraph]:
+    """Return the report of a run and the graph of its steps.
+
+    Raises:
+        TraceError: there is no graph.
+        UsageError: the traces are of several jobs.
+    """
+    loaded = load_run(path, options, True, progress)
+    jobs = 1 if loaded.manifest else len(split_jobs(loaded.summaries))
+    if jobs > 1:
+        raise UsageError(f"{path} has the traces of {jobs} jobs: put each into a folder of its own")
+    location = loaded.location
+    built = build_run(location.name, str(location.path), loaded.summaries, loaded.manifest, None, loaded.lost)
+    if built.graph is None:
+        reasons = [finding.message for finding in built.report.findings if finding.code == "critical_path_unknown"]
+        raise TraceError(f"{path}: the steps cannot be replayed" + "".join(f": {reason}" for reason in reasons))
+    return built.report, built.graph
+
+
+def _findings(graph: StepGraph, run: RunReport) -> Iterator[Finding]:
     missing = run.world_size - len(graph.ranks)
     if missing > 0:
-        why = f", {len(found.unaligned)} of them because their clocks cannot be aligned" if found.unaligned else ""
+        unaligned = run.critical_path.unaligned_ranks if run.critical_path else []
+        why = f", {len(unaligned)} of them because their clocks cannot be aligned" if unaligned else ""
         message = (
             f"{missing} of {run.world_size} ranks are not replayed{why}: what others waited for them stays as it was"
         )

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 
 from perfkit.pipeline.analyze import analyze
 from perfkit.pipeline.step_graph import load_run_graph
-from perfkit.pipeline.whatif import whatif
+from perfkit.pipeline.whatif import predict
 from perfkit.util.system_limits import count_cores
 from perfkit.whatif.predict import replay_unchanged
 from tests.support.processes.launching import environment
@@ -160,13 +160,13 @@ def compare(folder: Path, base: Base, repeats: int) -> tuple[list[Row], list[flo
         for case in base.cases:
             name = f"{repeat}-{case.name.replace(' ', '-')}"
             runs[case.name].append(record(folder, name, base, case))
-    before = [whatif(run, [_NOTHING]).measured_step_ns for run in runs[""]]
+    before = [predict(run, [_NOTHING]).measured_step_ns for run in runs[""]]
     replayed = [_replay_error(run) for run in runs[""]]
     rows = []
     for case in base.cases:
-        predictions = [whatif(run, [case.change]).prediction for run in runs[""]]
+        predictions = [predict(run, [case.change]).prediction for run in runs[""]]
         predicted = median(one.step_ns for one in predictions if one)
-        measured = median(whatif(run, [_NOTHING]).measured_step_ns for run in runs[case.name])
+        measured = median(predict(run, [_NOTHING]).measured_step_ns for run in runs[case.name])
         rows.append(Row(base.name, case, median(before), predicted, measured))
         print(f"{' | '.join(_cells(rows[-1]))}", flush=True)
     print(f"{base.name}: replay without a change {', '.join(f'{error:+.2%}' for error in replayed)}", flush=True)

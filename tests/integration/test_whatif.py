@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import perfkit
-from perfkit.pipeline.whatif import whatif
+from perfkit.pipeline import whatif
 from perfkit.schema.whatif import Prediction
 from tests.support.processes.launching import LIMIT_S, ROOT, environment
 
@@ -30,7 +30,7 @@ def delayed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def predict(run: Path, *changes: str) -> Prediction:
-    one = whatif(run, changes).prediction
+    one = whatif.predict(run, changes).prediction
     assert one is not None
     return one
 
@@ -57,7 +57,7 @@ def test_what_a_change_saves_is_what_it_takes_away(delayed: Path, changes: list[
 
 @pytest.mark.slow
 def test_the_replay_without_a_change_is_what_was_measured(delayed: Path) -> None:
-    result = whatif(delayed, ["compute:*=1x"])
+    result = whatif.predict(delayed, ["compute:*=1x"])
     assert result.replayed_step_ns == pytest.approx(result.measured_step_ns, rel=0.01)
     assert result.prediction is not None
     assert result.prediction.saving_ns == 0
@@ -65,7 +65,7 @@ def test_the_replay_without_a_change_is_what_was_measured(delayed: Path) -> None
 
 @pytest.mark.slow
 def test_the_ranking_and_the_recommendations_begin_with_the_delay(delayed: Path) -> None:
-    ranking = whatif(delayed).ranking
+    ranking = whatif.predict(delayed).ranking
     assert ranking is not None
     assert ranking[0].changes[0].change == "rank1=healthy"
     first = perfkit.analyze(delayed, cache=False).insights[0]

@@ -49,7 +49,9 @@ def fuse_kernels(subject: Subject, change: FuseKernels) -> Effect:
     if not fused.any():
         kernels = graph.duration_ns[_kernels(graph)]
         shortest = f"; the shortest takes {duration(int(kernels.min()))}" if len(kernels) else ""
-        raise UsageError(f"change {subject.text}: no two consecutive kernels are shorter{shortest}")
+        raise UsageError(
+            f"change {subject.text}: no two consecutive kernels with launches of their own are shorter{shortest}"
+        )
     launches = (graph.edges.kind == LAUNCH) & fused[graph.edges.target]
     calls = _launch_calls(graph, graph.edges.source[launches].astype(np.int64))
     steps = max(1, len(graph.ranks) * len(graph.steps))

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import pytest
 
-from perfkit.pipeline.whatif import whatif
+from perfkit.pipeline import whatif
 from perfkit.schema.whatif import WhatIf
 from tests.support.traces.trace_builder import TraceBuilder
 
@@ -56,7 +56,7 @@ def record(folder: Path, loop: Loop) -> Path:
 
 
 def predict(trace: Path, change: str) -> WhatIf:
-    result = whatif(trace, [change])
+    result = whatif.predict(trace, [change])
     assert result.replayed_step_ns == result.measured_step_ns
     return result
 
@@ -64,7 +64,7 @@ def predict(trace: Path, change: str) -> WhatIf:
 def check(folder: Path, before: Loop, after: Loop, change: str, off_us: float = 0) -> None:
     one = predict(record(folder / "before", before), change).prediction
     assert one is not None
-    truth = whatif(record(folder / "after", after), ["compute:*=1x"])
+    truth = whatif.predict(record(folder / "after", after), ["compute:*=1x"])
     assert one.step_ns == pytest.approx(truth.measured_step_ns, abs=1000 * off_us)
 
 
