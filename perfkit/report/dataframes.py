@@ -10,6 +10,7 @@ from perfkit.schema.common import CATEGORIES, Finding
 from perfkit.schema.dimensions import DimensionStat
 from perfkit.schema.per_rank.idle import IdleCause
 from perfkit.schema.per_rank.sharding import IssuedCollectives, ParameterGathers
+from perfkit.schema.per_run.critical_path import PathNameTime
 from perfkit.schema.pipeline import PipelineRank
 from perfkit.schema.rank import CollectiveStat, MemoryPeak, OperatorStat, RankReport, StepBreakdown
 from perfkit.schema.report import Report
@@ -39,6 +40,7 @@ COLLECTIVE_COLUMNS: Final = ("run", "rank", *(f.name for f in fields(CollectiveS
 DIMENSION_COLUMNS: Final = ("run", *(f.name for f in fields(DimensionStat)), "rank_steps")
 ISSUED_COLUMNS: Final = ("run", "rank", *(f.name for f in fields(IssuedCollectives)))
 GATHER_COLUMNS: Final = ("run", "rank", *(f.name for f in fields(ParameterGathers)))
+PATH_COLUMNS: Final = ("run", *PathNameTime.__struct_fields__)
 IDLE_COLUMNS: Final = ("run", "rank", *(f.name for f in fields(IdleCause)))
 LOAD_COLUMNS: Final = ("run", "source", "rank", "step", "count", "sum_ns", "max_ns", "exposed_ns")
 MEMORY_COLUMNS: Final = ("run", "rank", "device", *(f.name for f in fields(MemoryPeak)), "limit_bytes")
@@ -140,6 +142,8 @@ class DataFrames:
     """One row per step and rank: time spent loading data."""
     idle: "DataFrame"
     """One row per cause and detail of idle time and rank."""
+    critical_path: "DataFrame"
+    """One row per kind and name of what is on the critical path of a run's steps: sums over the steps of the path."""
     memory: "DataFrame"
     """One row per step, device and rank: peak allocated memory, and when; empty if not recorded."""
     pipelines: "DataFrame"
@@ -164,6 +168,7 @@ def dataframes(report: Report) -> DataFrames:
         parameter_gathers=dataframe(gather_rows(report), GATHER_COLUMNS),
         loads=dataframe(load_rows(report), LOAD_COLUMNS),
         idle=dataframe(idle_rows(report), IDLE_COLUMNS),
+        critical_path=dataframe(path_rows(report), PATH_COLUMNS),
         memory=dataframe(memory_rows(report), MEMORY_COLUMNS),
         pipelines=dataframe(pipeline_rows(report), PIPELINE_COLUMNS),
         findings=dataframe(finding_rows(report), FINDING_COLUMNS),
@@ -282,6 +287,13 @@ def idle_rows(report: Report) -> Iterator[dict[str, Value]]:
     for run, rank in _ranks(report):
         for row in rank.idle.causes if rank.idle else ():
             yield {"run": run.run, "rank": rank.rank, **asdict(row)}
+
+
+def path_rows(report: Report) -> Iterator[dict[str, Value]]:
+    """Yield one row of `PATH_COLUMNS` per kind and name on the critical path of each run."""
+    for run in report.runs:
+        for row in run.critical_path.names if run.critical_path else ():
+            yield {"run": run.run, **asdict(row)}
 
 
 def memory_rows(report: Report) -> Iterator[dict[str, Value]]:

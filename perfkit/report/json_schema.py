@@ -43,7 +43,7 @@ def schema(record: str) -> dict[str, Any]:
 
 def _descriptions() -> dict[str, dict[str, str]]:
     """Return record -> field -> the docstring below the field in the source."""
-    folders = [files("perfkit.schema"), files("perfkit.schema.per_rank")]
+    folders = [files(package) for package in ("perfkit.schema", "perfkit.schema.per_rank", "perfkit.schema.per_run")]
     sources = [path for folder in folders for path in folder.iterdir() if path.name.endswith(".py")]
     nodes = [node for path in sources for node in ast.parse(path.read_text("utf-8")).body]
     return {

@@ -5,12 +5,12 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from perfkit.schema.common import Category, Finding
-from perfkit.schema.critical_path import CriticalPath
 from perfkit.schema.cross_rank import CrossRankSummary
 from perfkit.schema.dimensions import DimensionSummary
 from perfkit.schema.display import RunPlots
 from perfkit.schema.manifest import FileBandwidth, Injection, RankMemory, Throughput
 from perfkit.schema.per_rank.sharding import DividedWork
+from perfkit.schema.per_run.critical_path import CriticalPath
 from perfkit.schema.pipeline import Pipeline
 from perfkit.schema.rank import RankReport
 from perfkit.schema.whatif import PredictedSaving

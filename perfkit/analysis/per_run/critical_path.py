@@ -9,7 +9,7 @@ from perfkit.analysis.step_graph import graph as kinds
 from perfkit.analysis.step_graph.graph import EDGE_KINDS, KINDS, StepGraph
 from perfkit.analysis.step_graph.longest_path import critical_path
 from perfkit.analysis.step_graph.replay import UNLIMITED, slack
-from perfkit.schema.critical_path import (
+from perfkit.schema.per_run.critical_path import (
     CommunicationSlack,
     CriticalPath,
     PathKind,

@@ -137,8 +137,8 @@ def _compare(grouped: Ranks, manifest: RunManifest | None, known_size: int | Non
 
 
 def _graph_findings(found: RunGraph, ranks: Sequence[RankReport]) -> list[Finding]:
-    """Return why a run with ranks has no critical path."""
-    if found.reason is None or not ranks:
+    """Return why a run with known ranks has no critical path; where they are unknown, that is a finding already."""
+    if found.reason is None or all(rank.rank is None for rank in ranks):
         return []
     message = f"no critical path over the ranks: {found.reason}"
     return [Finding(code="critical_path_unknown", severity="info", message=message)]

@@ -11,9 +11,9 @@ from perfkit.analysis.cross_rank.step_graph.join import Member, common_steps, jo
 from perfkit.analysis.per_run.critical_path import summarize_path
 from perfkit.analysis.per_run.rank_reports import NamedSummary, RankGraphs, Ranks, group_by_rank
 from perfkit.analysis.step_graph.graph import StepGraph
-from perfkit.schema.critical_path import CriticalPath
 from perfkit.schema.cross_rank import HostClock
 from perfkit.schema.manifest import RunManifest
+from perfkit.schema.per_run.critical_path import CriticalPath
 from perfkit.schema.rank import RankReport
 
 

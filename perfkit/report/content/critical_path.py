@@ -3,8 +3,8 @@
 from typing import Final
 
 from perfkit.report.content.document import Cell, Column, Table
-from perfkit.schema.critical_path import CommunicationSlack, CriticalPath
 from perfkit.schema.per_rank.idle import CAUSE_WORDS
+from perfkit.schema.per_run.critical_path import CommunicationSlack, CriticalPath
 from perfkit.schema.run import RunReport
 from perfkit.util.formatting import MISSING, duration, escape_unprintable, format_percent, ranges
 
@@ -69,6 +69,9 @@ def _ranks(path: CriticalPath) -> str:
         remarks.append(f"{missing} no trace: waiting for what is missing counts as communication")
     if path.unaligned_ranks:
         remarks.append(f"without ranks {ranges(path.unaligned_ranks)}, whose clocks nothing links to the others'")
+    if path.violated:
+        what = "1 dependency" if path.violated == 1 else f"{path.violated:,} dependencies"
+        remarks.append(f"without {what} that the measured times contradict")
     return "; ".join(remarks)
 
 

@@ -13,14 +13,14 @@ from perfkit.analysis.step_graph.longest_path import critical_path
 from perfkit.analysis.step_graph.replay import replay
 from perfkit.trace.reader import read_trace
 from tests.support.traces.step_graphs import on_path
-from tests.support.traces.trace_builder import TraceBuilder
+from tests.support.traces.trace_builder import BASE_NS, TraceBuilder
 
 STEP_US = 400
 
 
-def rank(number: int, steps: range, late: int = 0) -> TraceBuilder:
+def rank(number: int, steps: range, late: int = 0, host: str = "one", ahead_us: int = 0) -> TraceBuilder:
     """A rank that computes for 100 us and `late` us more in each step of 400 us, reduces, and updates."""
-    trace = TraceBuilder(number, 2, backend="gloo", host_name="one")
+    trace = TraceBuilder(number, 2, backend="gloo", host_name=host, base_ns=BASE_NS + 1000 * ahead_us)
     for step in steps:
         at = STEP_US * step
         trace.step(step, at, STEP_US - 10).op("aten::mm", at, 100 + late).op("c10d::allreduce_", at + 100 + late, 4)
@@ -88,6 +88,17 @@ def test_without_a_common_step_there_is_no_graph(tmp_path: Path) -> None:
     found = run_graph(summary(tmp_path, rank(0, range(2))), summary(tmp_path, rank(1, range(3, 5))))
     assert found.graph is None
     assert found.reason == "the ranks recorded different steps"
+
+
+@pytest.mark.parametrize("ahead_us", [-70_000, 250_000])
+def test_clocks_of_other_hosts_are_aligned(tmp_path: Path, ahead_us: int) -> None:
+    first = summary(tmp_path, rank(0, range(5)))
+    second = summary(tmp_path, rank(1, range(5), 50, "two", ahead_us))
+    graph = run_graph(first, second).graph
+    assert graph is not None
+    assert graph.violated == {}
+    assert on_path(graph)["aten::mm"] == 5 * 150
+    assert np.diff(graph.step_ends(graph.nodes.end)).tolist() == [STEP_US * 1000] * 4 + [(STEP_US - 10) * 1000]
 
 
 def test_ranks_whose_clocks_nothing_links_are_left_out(tmp_path: Path) -> None:

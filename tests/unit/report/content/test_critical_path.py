@@ -6,9 +6,15 @@ from msgspec.structs import replace
 
 from perfkit.report import build_document
 from perfkit.report.content.document import Table
-from perfkit.schema.critical_path import CommunicationSlack, CriticalPath, PathKindTime, PathNameTime, PathRankTime
+from perfkit.schema.per_run.critical_path import (
+    CommunicationSlack,
+    CriticalPath,
+    PathKindTime,
+    PathNameTime,
+    PathRankTime,
+)
 from perfkit.schema.run import RunReport
-from tests.support.reports.report_builders import MS, make_rank, make_run
+from tests.support.reports.report_builders import MS, make_rank, make_report, make_run
 
 PATH = CriticalPath(
     steps=[3, 4],
@@ -92,6 +98,19 @@ def test_missing_and_unaligned_ranks_are_said() -> None:
     assert "6 ranks have no trace: waiting for what is missing counts as communication" in remark
     assert "1 rank has no trace" in tables(run_of(missing_ranks=1))[0].remark
     assert "without ranks 4-5, whose clocks nothing links to the others'" in remark
+
+
+def test_contradicted_dependencies_are_said() -> None:
+    assert "without 1 dependency that the measured times contradict" in tables(run_of(violated=1))[0].remark
+    assert "without 1,200 dependencies that" in tables(run_of(violated=1200))[0].remark
+    assert "contradict" not in tables(run_of())[0].remark
+
+
+def test_the_data_frame_adds_up_to_the_path() -> None:
+    frame = make_report(run_of()).tables().critical_path
+    assert list(frame.columns) == ["run", "kind", "name", "total_ns"]
+    assert int(frame["total_ns"].sum()) == PATH.total_ns
+    assert make_report(make_run(ranks=[make_rank(0)])).tables().critical_path.empty
 
 
 def test_a_single_thread_has_no_tables() -> None:
