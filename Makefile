@@ -22,7 +22,7 @@ DEMO := demo-$(shell date -u +%Y%m%d-%H%M%S)
 # Where the environment forbids compiled files, every start of perfkit and of pytest would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test slow check lint bench strategies clean
+.PHONY: help demo test slow check lint bench strategies whatif clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -76,6 +76,9 @@ bench: $(READY) ## Measure reading traces (MB=500 ALSO="50 2000" TRACE=FILE), ma
 
 strategies: $(READY) ## Train with every strategy on 2 and 4 ranks of this host (WORLDS="2 4 8"), compare losses, times, memory; minutes
 	$(BIN)/python -m tests.benchmarks.bench_strategies --ranks $(WORLDS) --write reports/strategies.md
+
+whatif: $(READY) ## Predict changes of runs, make them for real, and write docs/whatif.md (Linux, as root; ten minutes)
+	$(BIN)/python -m tests.benchmarks.bench_whatif --write docs/whatif.md
 
 clean: ## Remove the environment and caches; traces and reports stay
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -14,6 +14,7 @@
     perfkit.history("traces/")                 # step time and efficiency over runs
     perfkit.plan(build, batch, ranks=8)        # what training a module needs
     perfkit.merge("traces/a", "a.pftrace")     # all ranks on one timeline
+    perfkit.predict("traces/a", ["input=0"])   # how long a step would take after a change
 
 Every error that perfkit raises on purpose derives from `perfkit.PerfkitError`; `perfkit.errors` draws the tree.
 Importing perfkit is cheap: each name is imported when it is first used, and torch only by `profile`, `Session`,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from perfkit.pipeline.analyze import analyze as analyze
     from perfkit.pipeline.compare import compare as compare
     from perfkit.pipeline.compare import history as history
+    from perfkit.pipeline.whatif import predict as predict
     from perfkit.planning.api import plan as plan
     from perfkit.schema.common import Finding as Finding
     from perfkit.schema.comparison import Comparison as Comparison
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
     from perfkit.schema.report import Report as Report
     from perfkit.schema.roofline.device_table import DevicePeaks as DevicePeaks
     from perfkit.schema.run import RunReport as RunReport
+    from perfkit.schema.whatif import WhatIf as WhatIf
     from perfkit.storage.report_file import load_report as load_report
     from perfkit.timeline.merge import Merged as Merged
     from perfkit.timeline.merge import merge as merge
@@ -81,12 +84,14 @@ _LAZY: Final = dict.fromkeys(_ERRORS, "perfkit.errors") | {
     "RunReport": "perfkit.schema.run",
     "Session": "perfkit.capture.recording.session",
     "StepWork": "perfkit.capture.recording.throughput",
+    "WhatIf": "perfkit.schema.whatif",
     "analyze": "perfkit.pipeline.analyze",
     "compare": "perfkit.pipeline.compare",
     "history": "perfkit.pipeline.compare",
     "load_report": "perfkit.storage.report_file",
     "merge": "perfkit.timeline.merge",
     "plan": "perfkit.planning.api",
+    "predict": "perfkit.pipeline.whatif",
     "profile": "perfkit.capture.profile",
     "step": "perfkit.capture.script.marker",
 }
@@ -118,6 +123,7 @@ __all__ = [
     "UndecidedGateError",
     "UsageError",
     "ViewError",
+    "WhatIf",
     "WorkerError",
     "__version__",
     "analyze",
@@ -126,6 +132,7 @@ __all__ = [
     "load_report",
     "merge",
     "plan",
+    "predict",
     "profile",
     "step",
 ]

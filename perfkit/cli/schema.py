@@ -10,7 +10,7 @@ from perfkit.cli.typer_app import App
 app = App()
 
 
-Record = Literal["report", "comparison", "history", "collectives", "hta", "plan", "sweep", "run"]
+Record = Literal["report", "comparison", "history", "collectives", "hta", "plan", "whatif", "sweep", "run"]
 
 
 @app.command()

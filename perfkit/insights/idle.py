@@ -20,6 +20,7 @@ from perfkit.schema.per_rank.idle import (
     IdleTime,
 )
 from perfkit.util.formatting import duration, escape_unprintable, format_percent
+from perfkit.whatif.changes import NO_SYNCHRONISATION, no_idle
 
 _NAMED_SHARE: Final = 0.25
 """Share of a cause from which its largest part is named."""
@@ -121,6 +122,14 @@ def saving_ns(part: IdlePart, context: RunContext) -> float:
     if part.cause != "synchronisation":
         return part.ns
     return max(part.ns, part.idle.begun_in_synchronisation_ns / context.rank_steps)
+
+
+def change_of(part: IdlePart) -> str:
+    """Return the change that the remedy is about, as `perfkit whatif` takes it."""
+    if part.cause == "synchronisation":
+        return NO_SYNCHRONISATION
+    named = part.cause in ("host_work", "not_running") and part.is_named()
+    return no_idle(part.largest.detail if named else part.cause)
 
 
 def remedy(part: IdlePart, context: RunContext) -> str:

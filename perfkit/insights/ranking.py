@@ -4,6 +4,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
+from msgspec.structs import replace
+
 from perfkit.errors import PluginError
 from perfkit.insights.multi_run_rules import OPTION_RULES, SERIES_RULES
 from perfkit.insights.registry import INSIGHT_RULES, plugin_rules
@@ -18,6 +20,8 @@ from perfkit.schema.run import RunReport
 from perfkit.schema.scaling import MultiRunSummary
 
 MAX_INSIGHTS: Final = 5
+_CLOSE: Final = 1.05
+"""Ratio of a predicted saving and a bound up to which they agree."""
 
 
 class Insights(NamedTuple):
@@ -63,7 +67,7 @@ class _Evaluator:
                 self.failed[rule.name] = Finding(code="insight_rule_failed", severity="warning", message=message)
                 continue
             if draft is not None:
-                yield _insight(rule.name, context.run.run, draft)
+                yield _with_prediction(_insight(rule.name, context.run.run, draft), context, draft.change)
                 if rule.explains_all:
                     break
 
@@ -99,6 +103,18 @@ def _of_multi_run(multi_run: MultiRunSummary) -> Iterator[Insight]:
             for row in comparison.rows[1:]:
                 if draft := option_rule.evaluate(comparison, row):
                     yield _insight(option_rule.name, comparison.name, draft)
+
+
+def _with_prediction(insight: Insight, context: RunContext, change: str | None) -> Insight:
+    """Return the insight with the predicted saving, if there is one that does not contradict the bound.
+
+    The prediction is a median over steps, the bound a mean, so that one may exceed the other a little.
+    """
+    bound_ns = insight.potential_saving_ns
+    saving_ns = context.predicted_saving(change) if change else None
+    if saving_ns is None or bound_ns is None or saving_ns > _CLOSE * bound_ns:
+        return insight
+    return replace(insight, potential_saving_ns=min(max(0.0, saving_ns), bound_ns), predicted_for=change)
 
 
 def _insight(rule: str, subject: str, draft: InsightDraft) -> Insight:

@@ -17,6 +17,8 @@ class InsightDraft(NamedTuple):
     """What to try."""
     potential_saving_ns: float | None
     """Upper bound per step; None if unknown, which also ranks the insight first."""
+    change: str | None = None
+    """The change, as `perfkit whatif` takes it, whose predicted saving replaces the bound if the run has it."""
 
 
 class Rule(NamedTuple):

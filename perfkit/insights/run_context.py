@@ -75,6 +75,10 @@ class RunContext(NamedTuple):
         rows = [rank for pipeline in self.run.pipelines for rank in pipeline.ranks]
         return sum(row.bubble_ns for row in rows) > sum(row.other_communication_ns for row in rows)
 
+    def predicted_saving(self, change: str) -> float | None:
+        """Return what a change would save per step (ns), by replay; None if it was not predicted."""
+        return next((one.saving_ns for one in self.run.predicted_savings if one.change == change), None)
+
     def has(self, code: str) -> bool:
         """Return whether the run has a finding with this code."""
         return any(finding.code == code for finding in self.run.findings)

@@ -1,7 +1,7 @@
 """Insight rules over one run, as an ordered table.
 
 A rule reports only what was measured: an exposed share of the step, and a rank, load or collective that the report
-names. The potential saving is an upper bound: the exposed time itself.
+names. The potential saving is an upper bound, the exposed time itself, unless the run has a prediction of the change.
 """
 
 from typing import Final
@@ -9,7 +9,7 @@ from typing import Final
 from perfkit.insights.collective_rules import BUFFERS, TINY
 from perfkit.insights.dimension_advice import is_whole_model, reduce_transfer, spans_hosts
 from perfkit.insights.expert_rules import EXPERTS
-from perfkit.insights.idle import IdlePart, describe, evidence, largest_cause, remedy, saving_ns
+from perfkit.insights.idle import IdlePart, change_of, describe, evidence, largest_cause, remedy, saving_ns
 from perfkit.insights.pipeline_rules import BUBBLE, HEAVY_STAGE
 from perfkit.insights.roofline_rules import ROOFLINE_RULES
 from perfkit.insights.rule import InsightDraft, Rule
@@ -19,6 +19,7 @@ from perfkit.insights.waiting import cause_of_waiting, speed_up_input
 from perfkit.scaling.points import oversubscribed as shared_cores
 from perfkit.schema.common import UNNAMED, Category
 from perfkit.util.formatting import duration, escape_unprintable, format_percent, size, whole_percent
+from perfkit.whatif.changes import NO_INPUT, free_transfers
 
 MIN_SHARE: Final = 0.05
 """Smallest share of the step that is reported."""
@@ -123,7 +124,8 @@ def _transfer(context: RunContext) -> InsightDraft | None:
     of = f" of dimension {escape_unprintable(one.name or 'unknown')}" if len(context.dimensions()) > 1 else ""
     share = whole_percent(one.transfer_ns / exposed_ns)
     sentence = f"{_cost_sentence(context, exposed_ns)}, {share} of it data transfer{of}{what}"
-    return InsightDraft(sentence, evidence, reduce_transfer(context, one) or _COMPARE_BANDWIDTH, one.transfer_ns)
+    advice = reduce_transfer(context, one) or _COMPARE_BANDWIDTH
+    return InsightDraft(sentence, evidence, advice, one.transfer_ns, free_transfers(one.name))
 
 
 _COMPARE_BANDWIDTH: Final = (
@@ -203,6 +205,7 @@ def _input(context: RunContext) -> InsightDraft | None:
         evidence,
         speed_up_input(context) + storage,
         exposed_ns,
+        NO_INPUT,
     )
 
 
@@ -226,6 +229,7 @@ def _host(context: RunContext) -> InsightDraft | None:
         figures | (evidence(part, context) if part else {}),
         remedy(part, context) if part else _reduce_idle(context),
         min(exposed_ns, saving_ns(part, context)) if part else exposed_ns,
+        change_of(part) if part else None,
     )
 
 

@@ -15,6 +15,7 @@ from perfkit.insights.run_context import RunContext
 from perfkit.schema.common import Category
 from perfkit.schema.cross_rank import Straggler
 from perfkit.util.formatting import duration
+from perfkit.whatif.changes import healthy_ranks
 
 _MAJORITY: Final = 0.5
 _LOADER_WORKERS: Final = "_MultiProcessingDataLoaderIter"
@@ -59,7 +60,8 @@ def _for_stragglers(context: RunContext, late: list[Straggler], wait_ns: float) 
     evidence = {"gain_ns": gain_ns}
     if len(late) == 1:
         evidence |= {"rank": float(late[0].rank), "lag_ns": float(late[0].lag_ns)}
-    return InsightDraft(who, evidence, _advice(context, late, prompt), min(gain_ns, context.step_ns))
+    change = healthy_ranks(row.rank for row in late)
+    return InsightDraft(who, evidence, _advice(context, late, prompt), min(gain_ns, context.step_ns), change)
 
 
 def _who(late: list[Straggler]) -> str:

@@ -7,6 +7,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Final
 
+from msgspec.structs import replace
+
 from perfkit._version import __version__
 from perfkit.accelerators import accelerators
 from perfkit.analysis.cross_rank.measured_bandwidth import with_bandwidth_shares
@@ -14,7 +16,7 @@ from perfkit.analysis.per_rank.summary import check_step_marker
 from perfkit.analysis.per_run.jobs import Job, split_jobs
 from perfkit.analysis.per_run.manifest_checks import missing_sweep_points
 from perfkit.analysis.per_run.rank_reports import NamedSummary
-from perfkit.analysis.per_run.report_builder import build_run_report
+from perfkit.analysis.per_run.report_builder import BuiltRun, build_run
 from perfkit.errors import StoreError, TraceError, UsageError
 from perfkit.executors import ExecutorOptions, check, open_executor
 from perfkit.insights.ranking import find_insights
@@ -33,6 +35,7 @@ from perfkit.storage.device_table_file import DeviceTable, load_device_table
 from perfkit.storage.discovery import RunLocation, find_runs
 from perfkit.storage.kernel_rules_file import KernelRules, load_kernel_rules
 from perfkit.storage.run_folder import read_manifest, read_sweep
+from perfkit.whatif.savings import predicted_savings
 
 _UNREADABLE: Final = ("worker_lost", "unreadable_trace", "unreadable_manifest", "not_a_trace")
 """Findings that explain why nothing can be analysed, the most informative first."""
@@ -161,17 +164,26 @@ def _runs(
             lost.append(done.lost)
     jobs = [Job("", summaries)] if manifest else split_jobs(summaries)
     return [
-        build_run_report(
-            f"{location.name} ({job.label})" if job.label else location.name,
-            str(location.path),
-            job.traces,
-            manifest,
-            rank,
-            lost,
-            devices,
+        _with_predictions(
+            build_run(
+                f"{location.name} ({job.label})" if job.label else location.name,
+                str(location.path),
+                job.traces,
+                manifest,
+                rank,
+                lost,
+                devices,
+            )
         )
         for job in jobs
     ]
+
+
+def _with_predictions(built: BuiltRun) -> RunReport:
+    """Return the report with what its graph predicts. Graphs are large: that of one run is kept at a time."""
+    if built.graph is None:
+        return built.report
+    return replace(built.report, predicted_savings=predicted_savings(built.graph, built.report))
 
 
 def _several_jobs(locations: Sequence[RunLocation], by_location: Sequence[Sequence[RunReport]]) -> Iterator[Finding]:

@@ -1,6 +1,7 @@
 """The graph of a run's steps, from its traces."""
 
 from pathlib import Path
+from typing import NamedTuple
 
 from perfkit.analysis.per_rank.summary import check_step_marker
 from perfkit.analysis.per_run.rank_reports import NamedSummary
@@ -9,10 +10,23 @@ from perfkit.errors import TraceError
 from perfkit.executors import ExecutorOptions
 from perfkit.pipeline.scheduler import Progress, TraceScheduler
 from perfkit.pipeline.summarize import Options, task_for
+from perfkit.schema.common import Finding
+from perfkit.schema.manifest import RunManifest
 from perfkit.storage import cache as results
-from perfkit.storage.discovery import find_run
+from perfkit.storage.discovery import RunLocation, find_run
 from perfkit.storage.kernel_rules_file import KernelRules, load_kernel_rules
 from perfkit.storage.run_folder import read_manifest
+
+
+class LoadedRun(NamedTuple):
+    """What the traces of one folder, or one trace, contain."""
+
+    location: RunLocation
+    summaries: list[NamedSummary]
+    """At least one."""
+    manifest: RunManifest | None
+    lost: list[Finding]
+    """About traces that could not be read."""
 
 
 def load_run_graph(
@@ -41,9 +55,27 @@ def load_run_graph(
         UsageError: several runs in the folder, or invalid options.
         StoreError: the manifest cannot be read.
     """
-    check_step_marker(step_marker)
-    location = find_run(Path(path))
     options = Options(step_marker=step_marker, max_bytes=max_bytes, kernel_rules=load_kernel_rules(kernel_rules))
+    loaded = load_run(path, options, cache, progress)
+    return graph_of_traces(loaded.summaries, loaded.manifest, rank)
+
+
+def load_run(path: str | Path, options: Options, cache: bool, progress: Progress | None) -> LoadedRun:
+    """Read the traces of a run.
+
+    Args:
+        path: a run folder, or a trace.
+        options: how traces are read.
+        cache: as in `load_run_graph`.
+        progress: likewise.
+
+    Raises:
+        TraceError: there is no such trace, or none can be read.
+        UsageError: several runs in the folder, or `options` have no valid marker of steps.
+        StoreError: the manifest cannot be read.
+    """
+    check_step_marker(options.step_marker)
+    location = find_run(Path(path))
     tasks = [task_for(file, options, cache) for file in location.traces]
     outcomes = TraceScheduler(tasks, progress).done(None, ExecutorOptions())
     if cache and any(outcome.fresh for outcome in outcomes):
@@ -53,4 +85,4 @@ def load_run_graph(
     if not summaries:
         raise TraceError(next(done.lost.message for done in outcomes if done.lost))
     manifest = read_manifest(location.path) if location.has_manifest else None
-    return graph_of_traces(summaries, manifest, rank)
+    return LoadedRun(location, summaries, manifest, [done.lost for done in outcomes if done.lost])

@@ -19,6 +19,7 @@ from perfkit.schema.history import History
 from perfkit.schema.plan import Plan
 from perfkit.schema.report import Report
 from perfkit.schema.run import RunReport
+from perfkit.schema.whatif import WhatIf
 
 if TYPE_CHECKING:
     from perfkit.report.charts.specs import PageCharts
@@ -125,6 +126,11 @@ FORMATS: Final[dict[type, dict[str, BuiltinReporter]]] = {
         "csv": BuiltinReporter(CollectiveBenchmark, f"{_CSV}:write_measurements", (".csv",)),
         "html": BuiltinReporter(CollectiveBenchmark, _HTML, (".html",)),
     },
+    WhatIf: {
+        "rich": BuiltinReporter(WhatIf, _CONSOLE, (".txt",)),
+        "markdown": BuiltinReporter(WhatIf, _MARKDOWN, (".md", ".markdown")),
+        "json": BuiltinReporter(WhatIf, _JSON, (".json",)),
+    },
 }
 """Record type to format name to reporter."""
 
@@ -136,6 +142,7 @@ DOCUMENTS: Final[dict[type, str]] = {
     ExternalTable: "views.external_tool:document",
     Plan: "views.plan:document",
     CollectiveBenchmark: "views.collectives:document",
+    WhatIf: "views.whatif:document",
 }
 """Record type to `function(record, top) -> Document`: what the console, markdown, HTML and notebook renderers draw."""
 
@@ -153,7 +160,7 @@ def _find_problem(_name: str, candidate: Any) -> str | None:
     if isinstance(candidate, type):
         return "is a class: the entry point must be an instance of it"
     if getattr(candidate, "record", None) not in FORMATS:
-        return "has no `record` that is Report, Comparison, History, ExternalTable, CollectiveBenchmark or Plan"
+        return "has no `record` that is one of the types of perfkit.report.FORMATS"
     if not isinstance(getattr(candidate, "suffixes", None), tuple):
         return "has no tuple of `suffixes`"
     if not isinstance(getattr(candidate, "binary", None), bool):

@@ -15,6 +15,7 @@ from perfkit.schema.manifest import MANIFEST_VERSION, RunManifest
 from perfkit.schema.plan import PLAN_VERSION, Plan
 from perfkit.schema.report import REPORT_VERSION, Report
 from perfkit.schema.sweep import SWEEP_VERSION, Sweep
+from perfkit.schema.whatif import WHAT_IF_VERSION, WhatIf
 
 RECORDS = {
     "report": (Report, REPORT_VERSION, "output of `perfkit analyze -f json`"),
@@ -23,6 +24,7 @@ RECORDS = {
     "collectives": (CollectiveBenchmark, COLLECTIVES_VERSION, "output of `perfkit collectives -o FILE.json`"),
     "hta": (ExternalTable, EXTERNAL_TABLE_VERSION, "output of `perfkit hta -o FILE.json`"),
     "plan": (Plan, PLAN_VERSION, "output of `perfkit plan -f json`"),
+    "whatif": (WhatIf, WHAT_IF_VERSION, "output of `perfkit whatif -f json`"),
     "sweep": (Sweep, SWEEP_VERSION, "sweep.json in the folder of a `perfkit sweep`"),
     "run": (RunManifest, MANIFEST_VERSION, "run.json in a run folder"),
 }

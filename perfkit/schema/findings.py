@@ -54,6 +54,9 @@ FINDING_CODES: Final[Mapping[str, str]] = {
     "clocks_differ": "The clocks of the hosts differ.",
     "start_skew": "The first collective includes the skew with which the ranks started recording.",
     "critical_path_unknown": "There is no critical path over the ranks.",
+    "ranks_not_replayed": "Some ranks have no trace, or no common clock; what others waited for them does not change.",
+    "steps_not_replayed": "Of many steps, or of steps that not all ranks recorded, only some were replayed.",
+    "dependencies_contradicted": "The times in the traces contradict dependencies between their events.",
     "timelines_disagree": "The ranks' timelines are inconsistent: without transfers the run would take longer.",
     # Manifest and sweep
     "unreadable_manifest": "run.json cannot be read.",

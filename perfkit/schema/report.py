@@ -28,7 +28,9 @@ class Insight(Struct, frozen=True, kw_only=True):
     """The values it is based on, by name; times in ns, shares as fractions of one."""
     recommendation: str
     potential_saving_ns: float | None
-    """Upper bound per step; None if unknown."""
+    """Per step: predicted, or otherwise an upper bound; None if unknown."""
+    predicted_for: str | None = None
+    """The change, as `perfkit whatif` takes it, that the saving was predicted for by replay; None for a bound."""
 
 
 class Report(RunPlots, Struct, frozen=True, kw_only=True):

@@ -14,6 +14,7 @@ from perfkit.schema.per_run.critical_path import CriticalPath
 from perfkit.schema.pipeline import Pipeline
 from perfkit.schema.rank import RankReport
 from perfkit.schema.roofline.achieved import Roofline
+from perfkit.schema.whatif import PredictedSaving
 
 
 class DataLoading(Struct, frozen=True, kw_only=True):
@@ -213,3 +214,5 @@ class RunReport(RunPlots, Struct, frozen=True, kw_only=True):
     """By total time of all ranks, largest first; None without `--collectives`."""
     roofline: Roofline | None = None
     """None unless shapes were recorded on all ranks (`record_shapes`)."""
+    predicted_savings: list[PredictedSaving] = []
+    """Of the changes that recommendations may be about; empty if the steps cannot be replayed."""

@@ -19,6 +19,7 @@ from perfkit.analysis.per_run.rank_reports import NamedSummary, Ranks, group_by_
 from perfkit.analysis.per_run.roofline import roofline
 from perfkit.analysis.per_run.run_graph import RunGraph, build_run_graph
 from perfkit.analysis.per_run.verdict import add_caveats, classify_bottleneck
+from perfkit.analysis.step_graph.graph import StepGraph
 from perfkit.schema.common import Finding, Severity
 from perfkit.schema.cross_rank import CrossRankSummary, HostClock
 from perfkit.schema.dimensions import DimensionSummary
@@ -28,7 +29,15 @@ from perfkit.schema.roofline.device_table import DevicePeaks
 from perfkit.schema.run import Efficiency, RunReport
 
 
-def build_run_report(
+class BuiltRun(NamedTuple):
+    """The report of a run, and the graph of its steps."""
+
+    report: RunReport
+    graph: StepGraph | None
+    """None if there is none: `RunReport.findings` has the reason."""
+
+
+def build_run(
     run: str,
     path: str,
     traces: Sequence[NamedSummary],
@@ -36,8 +45,8 @@ def build_run_report(
     rank: int | None,
     lost: list[Finding],
     device_table: Sequence[DevicePeaks] = (),
-) -> RunReport:
-    """Build the report of one run.
+) -> BuiltRun:
+    """Build the report of one run, and the graph of its steps.
 
     Args:
         run: name of the run.
@@ -68,7 +77,7 @@ def build_run_report(
     cost = profiler_cost(manifest.ranks, manifest.step_kinds) if manifest else None
     pipelines = find_pipelines(grouped.pipelines, grouped.calls, ranks, manifest.mesh if manifest else ())
     verdict = classify_bottleneck(ranks, loading, compared, efficient, cost, pipelines)
-    return RunReport(
+    report = RunReport(
         run=run,
         path=path,
         workload=manifest.workload if manifest else None,
@@ -92,6 +101,7 @@ def build_run_report(
         findings=sorted(findings, key=lambda finding: _SEVERITY[finding.severity]),
         **(manifest_metrics(manifest) if manifest else {}),
     )
+    return BuiltRun(report, run_graph.graph)
 
 
 _SEVERITY: Final[dict[Severity, int]] = {"error": 0, "warning": 1, "info": 2}

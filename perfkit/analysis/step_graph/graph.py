@@ -60,7 +60,8 @@ class Nodes(NamedTuple):
     kind: NDArray[np.int8]
     """Index into `KINDS`. A `host` node has parts of any kind."""
     name: NDArray[np.int32]
-    """Index into `StepGraph.names`; -1 for none."""
+    """Index into `StepGraph.names`: of a collective its operator, of a kernel or copy the operator that launched it; -1
+    for none."""
     dimension: NDArray[np.int16]
     """Of a collective: index into `StepGraph.dimensions`, or -1."""
     bytes: Ints

@@ -54,9 +54,17 @@ def run_document(run: RunReport, top: int) -> Document:
 
 def advice(insight: Insight, alone: bool) -> InsightItem:
     """Return a recommendation; with several runs, it names its run."""
-    saving = "" if insight.potential_saving_ns is None else f"up to {duration(insight.potential_saving_ns)} per step"
     where = "" if alone else f"{escape_unprintable(insight.run)}: "
-    return InsightItem(f"{where}{insight.sentence}", insight.recommendation, saving)
+    return InsightItem(f"{where}{insight.sentence}", insight.recommendation, _saving(insight))
+
+
+def _saving(insight: Insight) -> str:
+    if insight.potential_saving_ns is None:
+        return ""
+    if insight.predicted_for is None:
+        return f"up to {duration(insight.potential_saving_ns)} per step"
+    saves = f"save {duration(insight.potential_saving_ns)} per step" if insight.potential_saving_ns else "save nothing"
+    return f"would {saves}, predicted by replaying the steps with {escape_unprintable(insight.predicted_for)}"
 
 
 def _section(run: RunReport, top: int, whole: bool, alone: bool) -> Section:

@@ -18,6 +18,7 @@ from perfkit.schema.history import History
 from perfkit.schema.rank import RankReport
 from perfkit.schema.report import Report
 from perfkit.schema.run import RunReport
+from perfkit.schema.whatif import WhatIf
 from perfkit.util.formatting import escape_unprintable
 
 _INDENT: Final = "  "
@@ -26,7 +27,7 @@ _OPENED: Final = (Report, RunReport, RankReport, CollectiveBenchmark)
 
 
 def write(
-    report: Report | Comparison | History | ExternalTable | CollectiveBenchmark,
+    report: Report | Comparison | History | ExternalTable | CollectiveBenchmark | WhatIf,
     stream: TextIO,
     *,
     top: int,  # noqa: ARG001  writes everything

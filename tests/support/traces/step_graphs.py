@@ -41,9 +41,11 @@ def on_path(graph: StepGraph) -> dict[str, float]:
 
 def node_named(graph: StepGraph, name: str, rank: int = 0, place: int = 0) -> int:
     """Return a node that takes time by the name of its largest part, in order of time."""
-    rows = np.flatnonzero(graph.nodes.rank == rank)
-    named = [row for row in rows.tolist() if graph.names[graph.nodes.name[row]] == name and graph.nodes.name[row] >= 0]
-    return [row for row in named if graph.duration_ns[row] > 0][place]
+    parts = graph.parts
+    by_size = np.lexsort((-parts.ns, parts.node))
+    largest = by_size[np.unique(parts.node[by_size], return_index=True)[1]]
+    named = [row for row in largest.tolist() if parts.name[row] >= 0 and graph.names[parts.name[row]] == name]
+    return [int(node) for node in parts.node[named].tolist() if graph.nodes.rank[node] == rank][place]
 
 
 def delay(graph: StepGraph, node: int, by_us: float) -> float:

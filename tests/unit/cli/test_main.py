@@ -120,7 +120,10 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["history", "x", "-o", "history.xml"], "unknown output format"),
         (["view", "x", "--ui", "ui.perfetto.dev"], "--ui ui.perfetto.dev: expected an address"),
         (["view", "x", "--ui", "http://127.0.0.1:1", "--offline"], "leave --ui out"),
-        (["schema", "nothing"], "'report', 'comparison', 'history', 'collectives', 'hta', 'sweep', 'run'"),
+        (
+            ["schema", "nothing"],
+            "'report', 'comparison', 'history', 'collectives', 'hta', 'plan', 'whatif', 'sweep', 'run'",
+        ),
     ],
 )
 def test_usage_errors_are_one_line_with_a_hint(

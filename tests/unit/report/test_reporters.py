@@ -107,7 +107,7 @@ def test_analyze_writes_with_a_plug_in(plugin: Any, tmp_path: Path, capsys: pyte
 @pytest.mark.parametrize(
     ("broken", "problem"),
     [
-        (object(), "has no `record` that is Report, Comparison, History, ExternalTable, CollectiveBenchmark or Plan"),
+        (object(), "has no `record` that is one of the types of perfkit.report.FORMATS"),
         (Prometheus, "is a class: the entry point must be an instance of it"),
     ],
 )

@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from perfkit.analysis.per_rank.classify import Device, Names
+from perfkit.analysis.per_rank.classify import Device, Names, innermost_at_launch
 from perfkit.analysis.per_rank.communication.collectives import Collectives
 from perfkit.analysis.per_rank.idle.attribution import Threads
 from perfkit.analysis.per_rank.idle.host_thread import Host
@@ -16,7 +16,7 @@ from perfkit.analysis.per_rank.step_graph.streams import Work
 from perfkit.analysis.per_rank.steps import Steps
 from perfkit.analysis.step_graph import graph as kinds
 from perfkit.analysis.step_graph.graph import Edges, Nodes, Parts
-from perfkit.trace.events import Events
+from perfkit.trace.events import EventKind, Events
 from perfkit.trace.intervals import Ints, Union, covers, union
 
 _JOIN, _WORK, _HOST, _BOUNDARY = range(4)
@@ -108,10 +108,19 @@ class Table:
             own, dimension[calls.work], size[calls.work] = self._described(calls)
             name[calls.work] = np.where(own >= 0, own, name[calls.work])
         step = np.clip(self.trace.steps.device_step[work.place] - self.first, 0, None)
+        by = np.where(kind == kinds.COMMUNICATION, name, self._launched_by(work))
         node = self._add(
-            work.start, work.end, kind, tie=_WORK, lane=lane, step=step, name=name, dimension=dimension, size=size
+            work.start, work.end, kind, tie=_WORK, lane=lane, step=step, name=by, dimension=dimension, size=size
         )
         self._add_parts(node, kind, name, work.end - work.start)
+
+    def _launched_by(self, work: Work) -> Ints:
+        """Return the operator that launched each activity, the innermost of the launching thread; -1 if none did."""
+        events = self.trace.events
+        row = innermost_at_launch(events, work.launch_row, np.asarray(events.kind == EventKind.OPERATOR))
+        name = np.full(len(row), -1, np.int64)
+        name[row >= 0] = self.trace.host.texts.of_event_name(events.name[row[row >= 0]].astype(np.int64))
+        return name
 
     def _described(self, calls: Calls) -> tuple[Ints, Ints, Ints]:
         """Return operator, dimension and size of each collective: indices, or -1."""

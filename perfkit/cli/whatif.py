@@ -1,0 +1,97 @@
+"""`perfkit whatif`: predicts how long a step would take after a change."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from perfkit.cli.output import STDOUT, format_check, write_files
+from perfkit.cli.typer_app import App
+from perfkit.report import DEFAULT_TOP, builtin_suffixes, format_names, reporter, reporter_for
+from perfkit.schema.whatif import WhatIf
+
+app = App()
+
+
+@app.command()
+def whatif(
+    path: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, a folder of traces, or a trace.")],
+    changes: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="CHANGE…", help="Changes, all made at once; without any, the largest are ranked."),
+    ] = None,
+    output: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            help=f"Write to FILE, format by suffix ({', '.join(builtin_suffixes(WhatIf))}); may be repeated.",
+        ),
+    ] = None,
+    name: Annotated[
+        str,
+        typer.Option(
+            "-f",
+            "--format",
+            metavar=f"<{'|'.join(format_names(WhatIf))}>",
+            callback=format_check(WhatIf),
+            help="Format on stdout.",
+        ),
+    ] = "rich",
+    json: Annotated[bool, typer.Option("--json", help="The same as -f json.")] = False,
+    step_marker: Annotated[
+        str | None, typer.Option(metavar="REGEX", help="Annotations that mark steps, instead of `ProfilerStep#N`.")
+    ] = None,
+    kernel_rules: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="TOML file with rules for the names of device kernels.")
+    ] = None,
+    max_bytes: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="<int>", help="Read traces of up to this decompressed size."),
+    ] = None,
+    top: Annotated[int, typer.Option(min=1, help="Rows of the ranking.")] = DEFAULT_TOP,
+) -> None:
+    """Predict how long a step would take after changes, by replaying its dependencies over all ranks.
+
+    Without a change, the ten that save most by themselves are ranked.
+
+    \b
+    compute:NAME=0.5x       operators or kernels, by name or glob (aten::*)
+    rank3=healthy, rank3=2x a rank's own work: as the others', or this many times
+    collective[dp]=0        transfers, by dimension or operator
+    bandwidth[shard]=2x     the part of transfers that grows with their size
+    input=0, input=0.5x     loading data
+    idle:host_work=0        idle time by cause, or by what ran (idle:validate=0)
+    sync=removed            the host no longer waits for the device
+    kernels<5us=fused       short consecutive kernels become one
+    profiler=removed        the profiler's own work
+    overlap=removed         communication after backward instead of beside it
+    accumulate=4            micro-steps per step
+    ranks=64                collectives among this many ranks
+    bucket_cap=50MB         DDP's buckets
+    module:layers.*=0.7x    compute by module (needs a trace with modules)
+
+    \b
+    perfkit whatif traces/my-run
+    perfkit whatif traces/my-run rank3=healthy input=0
+    perfkit whatif traces/my-run 'compute:aten::mm=0.5x' -o prediction.json
+    """  # noqa: D301  \b marks a paragraph that keeps its lines
+    files = [(one, reporter_for(WhatIf, one)) for one in output or []]
+    files = files or [(STDOUT, reporter(WhatIf, "json" if json else name))]
+    # Imported late, so that `--help` and usage errors do not wait for numpy.
+    from perfkit.cli.progress import bar
+    from perfkit.pipeline.whatif import predict
+    from perfkit.util.malloc import trim_large_allocations
+
+    trim_large_allocations()
+    with bar() as progress:
+        result = predict(
+            path,
+            changes or [],
+            step_marker=step_marker,
+            kernel_rules=kernel_rules,
+            max_bytes=max_bytes,
+            progress=progress,
+        )
+    write_files(result, files, top)

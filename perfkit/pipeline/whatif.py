@@ -1,0 +1,113 @@
+"""Predict changes of a run: read its traces, build the graph of its steps, and replay it."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from perfkit._version import __version__
+from perfkit.analysis.per_run.jobs import split_jobs
+from perfkit.analysis.per_run.report_builder import build_run
+from perfkit.analysis.step_graph.graph import StepGraph
+from perfkit.errors import TraceError, UsageError
+from perfkit.pipeline.scheduler import Progress
+from perfkit.pipeline.step_graph import load_run
+from perfkit.pipeline.summarize import Options
+from perfkit.schema.common import Finding
+from perfkit.schema.run import RunReport
+from perfkit.schema.whatif import WhatIf
+from perfkit.storage.kernel_rules_file import KernelRules, load_kernel_rules
+from perfkit.util.formatting import ranges
+from perfkit.whatif.candidates import MOST_RANKED, candidates
+from perfkit.whatif.changes import parse_changes
+from perfkit.whatif.predict import predict_changes, predict_each, replay_unchanged
+
+_VIOLATED: Final = 0.01
+"""Share of dependencies that the measured times contradict from which it is said."""
+
+
+def predict(
+    path: str | Path,
+    changes: Sequence[str] = (),
+    *,
+    step_marker: str | None = None,
+    kernel_rules: KernelRules = None,
+    max_bytes: int | None = None,
+    progress: Progress | None = None,
+) -> WhatIf:
+    """Predict how long a step would take after some changes.
+
+    Args:
+        path: a run folder, a folder of the traces of one run, or a trace.
+        changes: such as `rank3=healthy`, all made at once; without any, single changes are ranked by what they save.
+        step_marker: as in `analyze`, as are the following.
+        kernel_rules: rules for the names of device kernels, or the file that contains them.
+        max_bytes: limit for the decompressed text of a trace.
+        progress: called with the bytes of finished traces, and of all.
+
+    Raises:
+        UsageError: a change cannot be read, applies to nothing in the run, or cannot be predicted from its traces; or
+            the path has several runs.
+        TraceError: there is no trace, none can be read, or they have no common steps.
+        StoreError: the manifest cannot be read.
+    """
+    parse_changes(changes)
+    options = Options(step_marker=step_marker, max_bytes=max_bytes, kernel_rules=load_kernel_rules(kernel_rules))
+    report, graph = _load(path, options, progress)
+    before = replay_unchanged(graph)
+    return WhatIf(
+        perfkit_version=__version__,
+        run=report.run,
+        path=str(path),
+        ranks=[rank.rank for rank in report.ranks if rank.rank in graph.ranks],
+        world_size=report.world_size,
+        steps=list(graph.steps),
+        measured_step_ns=float(np.median(before.measured_ns)),
+        replayed_step_ns=float(np.median(before.steps_ns)),
+        prediction=predict_changes(graph, report, before, changes) if changes else None,
+        ranking=None if changes else predict_each(graph, report, before, candidates(graph, report))[:MOST_RANKED],
+        findings=list(_findings(graph, report)),
+    )
+
+
+def _load(path: str | Path, options: Options, progress: Progress | None) -> tuple[RunReport, StepGraph]:
+    """Return the report of a run and the graph of its steps.
+
+    Raises:
+        TraceError: there is no graph.
+        UsageError: the traces are of several jobs.
+    """
+    loaded = load_run(path, options, True, progress)
+    jobs = 1 if loaded.manifest else len(split_jobs(loaded.summaries))
+    if jobs > 1:
+        raise UsageError(f"{path} has the traces of {jobs} jobs: put each into a folder of its own")
+    location = loaded.location
+    built = build_run(location.name, str(location.path), loaded.summaries, loaded.manifest, None, loaded.lost)
+    if built.graph is None:
+        reasons = [finding.message for finding in built.report.findings if finding.code == "critical_path_unknown"]
+        raise TraceError(f"{path}: the steps cannot be replayed" + "".join(f": {reason}" for reason in reasons))
+    return built.report, built.graph
+
+
+def _findings(graph: StepGraph, run: RunReport) -> Iterator[Finding]:
+    missing = run.world_size - len(graph.ranks)
+    if missing > 0:
+        unaligned = run.critical_path.unaligned_ranks if run.critical_path else []
+        why = f", {len(unaligned)} of them because their clocks cannot be aligned" if unaligned else ""
+        message = (
+            f"{missing} of {run.world_size} ranks are not replayed{why}: what others waited for them stays as it was"
+        )
+        yield Finding(code="ranks_not_replayed", severity="warning", message=message)
+    recorded = {step.step for rank in run.ranks for step in rank.steps}
+    left_out = len(recorded) - len(graph.steps)
+    if left_out > 0:
+        shown = ranges(step for step in graph.steps if step is not None)
+        message = f"of {len(recorded)} steps, {len(graph.steps)} are replayed ({shown})"
+        yield Finding(code="steps_not_replayed", severity="info", message=message)
+    violated = sum(graph.violated.values())
+    if violated > _VIOLATED * len(graph.edges.source):
+        message = (
+            f"{violated:,} dependencies contradict the times in the traces and are left out: predictions may be off"
+        )
+        yield Finding(code="dependencies_contradicted", severity="warning", message=message)

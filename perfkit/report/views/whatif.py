@@ -1,0 +1,118 @@
+"""The document of a prediction: the step before and after, what was assumed, or the changes that save most."""
+
+from typing import Final
+
+from perfkit.report.content.document import Cell, Column, Document, KeyValue, Section, Table
+from perfkit.report.content.run_facts import finding_lines
+from perfkit.schema.whatif import AppliedChange, Prediction, WhatIf
+from perfkit.util.formatting import MISSING, duration, escape_unprintable, format_percent, ranges
+
+NOTES: Final = (
+    "Predicted by replaying the dependencies of the recorded steps. The interval is how the recorded steps vary (95 %, "
+    "bootstrap of the median); whether an assumption holds for your program is for you to judge.",
+)
+
+
+def document(report: WhatIf, top: int) -> Document:
+    """Return the content of `report`: of a ranking at most `top` rows."""
+    section = Section(
+        title=escape_unprintable(report.run),
+        headline=_headline(report),
+        tone="info",
+        summary=[],
+        key_values=_facts(report),
+        tables=_tables(report, top),
+        findings=finding_lines(report.findings),
+    )
+    return Document("perfkit whatif", [], [section], list(NOTES))
+
+
+def _headline(report: WhatIf) -> str:
+    one = report.prediction or next(iter(report.ranking or []), None)
+    if one is None:
+        return "No single change would make the step noticeably shorter."
+    changes = " ".join(escape_unprintable(change.change) for change in one.changes)
+    if report.prediction is None:
+        return f"The largest saving is predicted for {changes}: {_saving(one, report)} per step."
+    if one.saving_ns == 0:
+        return f"With {changes}, the step would take as long: {duration(one.step_ns)}."
+    more = "less" if one.saving_ns > 0 else "more"
+    return (
+        f"With {changes}, the step would take {duration(one.step_ns)} instead of {duration(report.replayed_step_ns)}: "
+        f"{_saving(one, report)} {more}."
+    )
+
+
+def _saving(one: Prediction, report: WhatIf) -> str:
+    """Return the size of the saving, and its share of the step."""
+    share = abs(one.saving_ns) / report.replayed_step_ns if report.replayed_step_ns else None
+    return f"{duration(abs(one.saving_ns))} ({format_percent(share)})"
+
+
+def _facts(report: WhatIf) -> list[KeyValue]:
+    known = f" ({ranges(report.ranks)})" if report.ranks else ""
+    steps = [step for step in report.steps if step is not None]
+    facts = [
+        KeyValue("ranks", f"{max(1, len(report.ranks))} of {report.world_size}{known}"),
+        KeyValue("steps", f"{len(report.steps)}{f' ({ranges(steps)})' if steps else ''}"),
+        KeyValue("measured step", duration(report.measured_step_ns)),
+        KeyValue("replayed without a change", duration(report.replayed_step_ns)),
+    ]
+    if one := report.prediction:
+        low, high = one.range_ns
+        facts.append(KeyValue("predicted step", f"{duration(one.step_ns)}, steps {duration(low)} to {duration(high)}"))
+        facts.append(KeyValue("saving per step", f"{duration(one.saving_ns)}{_interval(one)}"))
+    return facts
+
+
+def _interval(one: Prediction) -> str:
+    if one.interval_ns is None:
+        return " (too few steps for an interval)"
+    return f" ({duration(one.interval_ns[0])} to {duration(one.interval_ns[1])})"
+
+
+def _tables(report: WhatIf, top: int) -> list[Table]:
+    if report.prediction:
+        return [_applied(report.prediction.changes)]
+    return [_ranking(report, top)] if report.ranking else []
+
+
+def _applied(changes: list[AppliedChange]) -> Table:
+    rows = [
+        (
+            Cell(escape_unprintable(one.change)),
+            Cell(escape_unprintable(one.applies_to)),
+            Cell(escape_unprintable("; ".join(one.assumptions)) or MISSING),
+        )
+        for one in changes
+    ]
+    return Table(
+        "Changes", (Column("change", "words"), Column("applies to", "words"), Column("assumes", "words")), rows
+    )
+
+
+def _ranking(report: WhatIf, top: int) -> Table:
+    predictions = report.ranking or []
+    rows = [
+        (
+            Cell(escape_unprintable(one.changes[0].change)),
+            Cell(duration(one.step_ns)),
+            Cell(duration(one.saving_ns)),
+            Cell(_saving(one, report).partition("(")[2].rstrip(")")),
+            Cell(escape_unprintable(one.changes[0].applies_to)),
+        )
+        for one in predictions[:top]
+    ]
+    left = len(predictions) - top
+    return Table(
+        "Changes that save most, each by itself",
+        (
+            Column("change", "words"),
+            Column("predicted step"),
+            Column("saves"),
+            Column("of the step"),
+            Column("applies to", "words"),
+        ),
+        rows,
+        f"{left} more: use --top N" if left > 0 else "",
+    )

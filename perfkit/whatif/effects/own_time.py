@@ -1,0 +1,167 @@
+"""Changes of what ranks do by themselves: operators and kernels, idle time, input, a rank's whole work."""
+
+from typing import Final
+
+import numpy as np
+
+from perfkit.analysis.step_graph.graph import (
+    COMMUNICATION,
+    COMPUTE,
+    DATA_LOADING,
+    FIRST_CAUSE,
+    HOST,
+    KINDS,
+    MEMCPY,
+    StepGraph,
+)
+from perfkit.errors import UsageError
+from perfkit.util.formatting import ranges
+from perfkit.whatif.altered import Altered, Floats, Mask
+from perfkit.whatif.changes import RemoveProfiler, ScaleCompute, ScaleIdle, ScaleInput, ScaleModule, ScaleRank
+from perfkit.whatif.effects.effect import Effect, Subject
+from perfkit.whatif.selection import matches, names_by_time, nothing_matches, parts_named, rank_of_parts, time_per_step
+
+_PROFILER: Final = KINDS.index("profiler")
+
+
+def scale_compute(subject: Subject, change: ScaleCompute) -> Effect:
+    """Scale kernels and copies by name, or operators of the host.
+
+    Raises:
+        UsageError: nothing has such a name.
+    """
+    state, graph = subject.state, subject.state.graph
+    work = np.isin(graph.parts.kind, (HOST, COMPUTE, MEMCPY))
+    named = parts_named(graph, change.pattern, work)
+    launched = _launched_by(graph, change.pattern)
+    chosen = (named & (graph.parts.kind != HOST)) | launched
+    assumptions = ["everything else takes as long as before"]
+    if launched.any():
+        assumptions = ["the kernels that these operators launch change, not the host's part of them"]
+    elif not chosen.any():
+        chosen = named
+        assumptions = ["only the host's part of these operators changes: they launch no kernel themselves"]
+    if not chosen.any():
+        raise nothing_matches(subject.text, "operator or kernel", names_by_time(graph, work))
+    what = _counted(graph, chosen)
+    return Effect(
+        state.scaled(chosen, change.factor), f"{what}, {time_per_step(graph, state.part_ns, chosen)}", assumptions
+    )
+
+
+def _launched_by(graph: StepGraph, pattern: str) -> Mask:
+    """Return the parts that are kernels or copies which operators of a name launched."""
+    named = np.append(matches(pattern, graph.names), False)[graph.nodes.name]
+    work = np.isin(graph.nodes.kind, (COMPUTE, MEMCPY)) & named
+    return np.asarray(work[graph.parts.node])
+
+
+def scale_module(subject: Subject, change: ScaleModule) -> Effect:  # noqa: ARG001  the graph has no modules
+    """Refuse: the graph of steps does not contain modules.
+
+    Raises:
+        UsageError: always.
+    """
+    raise UsageError(
+        f"change {subject.text}: the graph of steps does not contain modules; name operators instead, as in "
+        "compute:NAME=0.5x"
+    )
+
+
+def scale_input(subject: Subject, change: ScaleInput) -> Effect:
+    """Scale the time in which the main thread loads data, or waits for it.
+
+    Raises:
+        UsageError: the trace shows no loading.
+    """
+    state, graph = subject.state, subject.state.graph
+    chosen = graph.parts.kind == DATA_LOADING
+    if not chosen.any():
+        raise nothing_matches(subject.text, "data loading", [])
+    assumption = "loader workers, if any, keep up with the shorter step"
+    return Effect(state.scaled(chosen, change.factor), time_per_step(graph, state.part_ns, chosen), [assumption])
+
+
+def scale_idle(subject: Subject, change: ScaleIdle) -> Effect:
+    """Scale idle time of the host, by cause or by what ran.
+
+    Raises:
+        UsageError: there is none of this name.
+    """
+    state, graph = subject.state, subject.state.graph
+    idle = graph.parts.kind >= FIRST_CAUSE
+    by_cause = matches(change.pattern, KINDS)
+    by_cause[:FIRST_CAUSE] = False
+    chosen = (idle & by_cause[graph.parts.kind]) | parts_named(graph, change.pattern, idle)
+    if not chosen.any():
+        time = np.bincount(graph.parts.kind[idle], weights=state.part_ns[idle], minlength=len(KINDS))
+        causes = [KINDS[kind] for kind in np.argsort(-time, kind="stable").tolist() if time[kind]]
+        raise nothing_matches(subject.text, "idle time", [*causes, *names_by_time(graph, idle)])
+    assumption = "what else the thread does takes as long as before"
+    return Effect(state.scaled(chosen, change.factor), time_per_step(graph, state.part_ns, chosen), [assumption])
+
+
+def remove_profiler(subject: Subject, change: RemoveProfiler) -> Effect:  # noqa: ARG001  it has no options
+    """Take the profiler's own work off the host.
+
+    Raises:
+        UsageError: the trace shows none.
+    """
+    state, graph = subject.state, subject.state.graph
+    chosen = graph.parts.kind == _PROFILER
+    if not chosen.any():
+        raise nothing_matches(subject.text, "work of the profiler", [])
+    assumption = "what the profiler adds to each operator is not in the trace, and stays"
+    return Effect(state.scaled(chosen, 0.0), time_per_step(graph, state.part_ns, chosen), [assumption])
+
+
+def scale_rank(subject: Subject, change: ScaleRank) -> Effect:
+    """Scale a rank's own work, or have it take as long as the other ranks'.
+
+    Raises:
+        UsageError: the rank has no trace, or no other has.
+    """
+    state, graph = subject.state, subject.state.graph
+    if change.rank not in graph.ranks:
+        raise UsageError(
+            f"change {subject.text}: there is no trace of rank {change.rank}, but of {ranges(graph.ranks)}"
+        )
+    own = (rank_of_parts(graph) == change.rank) & (graph.parts.kind != COMMUNICATION)
+    time = time_per_step(graph, state.part_ns, own).partition(" on ")[0]
+    if change.factor is not None:
+        return Effect(state.scaled(own, change.factor), f"its own work, {time}", ["transfers take as long as before"])
+    if len(graph.ranks) == 1:
+        raise UsageError(f"change {subject.text}: there are no traces of other ranks to compare with")
+    assumptions = ["each operator, kernel and cause of idle time takes the median of the other ranks in the same step"]
+    return Effect(state.scaled(own, _as_others(state, change.rank, own)), f"its own work, {time}", assumptions)
+
+
+def _as_others(state: Altered, rank: int, own: Mask) -> Floats:
+    """Return the factor of each part of a rank that makes each name's time per step the others' median."""
+    graph = state.graph
+    code = _codes(graph)
+    keys, place = np.unique(code[own], return_inverse=True)
+    now = np.bincount(place, weights=state.part_ns[own], minlength=len(keys))
+    others = np.flatnonzero((graph.parts.kind != COMMUNICATION) & np.isin(code, keys))
+    others = others[(rank_of_parts(graph)[others] != rank) & (rank_of_parts(graph)[others] >= 0)]
+    known = [one for one in graph.ranks if one != rank]
+    row = np.searchsorted(np.array(known), rank_of_parts(graph)[others])
+    where = row * len(keys) + np.searchsorted(keys, code[others])
+    total = np.bincount(where, weights=state.part_ns[others], minlength=len(known) * len(keys))
+    target = np.median(total.reshape(len(known), len(keys)), axis=0)
+    factor: Floats = np.divide(target, now, out=np.ones(len(keys)), where=now > 0)[place]
+    return factor
+
+
+def _codes(graph: StepGraph) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Return one number for the step, kind and name of each part."""
+    step = graph.nodes.step[graph.parts.node].astype(np.int64) + 1
+    code: np.ndarray[tuple[int], np.dtype[np.int64]] = (step * len(KINDS) + graph.parts.kind) * (
+        len(graph.names) + 1
+    ) + (graph.parts.name + 1)
+    return code
+
+
+def _counted(graph: StepGraph, chosen: Mask) -> str:
+    names = len(np.unique(graph.parts.name[chosen]))
+    return "1 name" if names == 1 else f"{names} names"

@@ -1,0 +1,91 @@
+"""Predict the step after changes: apply them to the graph of steps, and replay it with and without them."""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from perfkit.analysis.step_graph.graph import StepGraph
+from perfkit.errors import UsageError
+from perfkit.schema.run import RunReport
+from perfkit.schema.whatif import AppliedChange, Prediction
+from perfkit.stats.bootstrap import FEWEST_STEPS, generator, interval
+from perfkit.trace.intervals import Ints
+from perfkit.whatif.altered import Altered, unaltered
+from perfkit.whatif.changes import parse_changes
+from perfkit.whatif.effects.effect import Subject
+from perfkit.whatif.effects.table import EFFECTS, order_of
+
+_DRAWS: Final = 500
+
+
+class Replayed(NamedTuple):
+    """The steps of a graph, measured and replayed without a change; shape (steps,)."""
+
+    measured_ns: Ints
+    steps_ns: Ints
+
+
+def replay_unchanged(graph: StepGraph) -> Replayed:
+    """Return the length of each step over all ranks, as measured and as replayed."""
+    return Replayed(np.diff(graph.step_ends(graph.nodes.end)), np.diff(unaltered(graph).step_ends()))
+
+
+def predict_changes(graph: StepGraph, run: RunReport, before: Replayed, texts: Sequence[str]) -> Prediction:
+    """Return the prediction of some changes, all made at once.
+
+    Args:
+        graph: the graph of some steps of a run.
+        run: the run's report.
+        before: result of `replay_unchanged`.
+        texts: the changes, as the user writes them.
+
+    Raises:
+        UsageError: a change cannot be read, applies to nothing, or cannot be predicted from these traces.
+    """
+    state = unaltered(graph)
+    applied: dict[int, AppliedChange] = {}
+    changes = parse_changes(texts)
+    for place in sorted(range(len(changes)), key=lambda place: order_of(changes[place])):
+        effect = EFFECTS[type(changes[place])](Subject(state, run, texts[place]), changes[place])
+        state = effect.state
+        applied[place] = AppliedChange(
+            change=texts[place], applies_to=effect.applies_to, assumptions=effect.assumptions
+        )
+    return _prediction([applied[place] for place in range(len(changes))], state, before)
+
+
+def _prediction(applied: list[AppliedChange], state: Altered, before: Replayed) -> Prediction:
+    steps_ns = np.diff(state.step_ends())
+    return Prediction(
+        changes=applied,
+        step_ns=float(np.median(steps_ns)),
+        range_ns=(int(steps_ns.min()), int(steps_ns.max())),
+        saving_ns=float(np.median(before.steps_ns) - np.median(steps_ns)),
+        interval_ns=_interval(before.steps_ns, steps_ns) if len(steps_ns) >= FEWEST_STEPS else None,
+    )
+
+
+def _interval(before_ns: Ints, after_ns: Ints) -> tuple[float, float]:
+    """Return the 95 % bootstrap interval of the difference of the medians, over the same steps of both."""
+    draw, count = generator(), len(before_ns)
+    savings = np.empty(_DRAWS)
+    for number in range(_DRAWS):
+        chosen = draw.integers(count, size=count)
+        savings[number] = np.median(before_ns[chosen]) - np.median(after_ns[chosen])
+    return interval(savings)
+
+
+def predict_each(graph: StepGraph, run: RunReport, before: Replayed, texts: Sequence[str]) -> list[Prediction]:
+    """Return the predictions of single changes that these traces can predict, the largest saving first.
+
+    Those that save less than a thousandth of the step are left out.
+    """
+    found = []
+    for text in texts:
+        try:
+            found.append(predict_changes(graph, run, before, [text]))
+        except UsageError:  # a candidate that does not apply to this run
+            continue
+    least_ns = float(np.median(before.steps_ns)) / 1000
+    return sorted((one for one in found if one.saving_ns > least_ns), key=lambda one: -one.saving_ns)

@@ -1,0 +1,67 @@
+"""Predict the changes that recommendations are about, for the report of a run."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from perfkit.analysis.step_graph.graph import StepGraph
+from perfkit.errors import UsageError
+from perfkit.schema.aggregate import merge_idle
+from perfkit.schema.common import CATEGORIES
+from perfkit.schema.per_rank.idle import CAUSES
+from perfkit.schema.run import RunReport
+from perfkit.schema.whatif import PredictedSaving
+from perfkit.whatif.changes import NO_INPUT, NO_SYNCHRONISATION, free_transfers, healthy_ranks, no_idle
+from perfkit.whatif.predict import predict_changes, replay_unchanged
+
+_MOST_NODES: Final = 500_000
+"""Larger graphs are not replayed for a report: a replay takes a second per million nodes, and there are several."""
+_MIN_SHARE: Final = 0.05
+"""Share of the time from which a category is tried: recommendations are not about less."""
+
+
+def predicted_savings(graph: StepGraph, run: RunReport) -> list[PredictedSaving]:
+    """Return what changes would save per step; those that do not apply to the run are left out.
+
+    Args:
+        graph: the graph of the run's steps.
+        run: the report of the run.
+    """
+    if len(graph.nodes.start) > _MOST_NODES or len(graph.steps) < 2:
+        return []
+    tried = list(dict.fromkeys(_changes(run)))
+    if not tried:
+        return []
+    before = replay_unchanged(graph)
+    found = []
+    for change in tried:
+        try:
+            texts = [change] if change.startswith("idle:") else change.split()
+            saving_ns = predict_changes(graph, run, before, texts).saving_ns
+        except UsageError:  # does not apply to this run
+            continue
+        found.append(PredictedSaving(change=change, saving_ns=saving_ns))
+    return found
+
+
+def _changes(run: RunReport) -> Iterator[str]:
+    steps = [step for rank in run.ranks for step in rank.steps]
+    wall_ns = sum(step.wall_ns for step in steps)
+    large = {name for name in CATEGORIES if sum(getattr(s.exposed_ns, name) for s in steps) >= _MIN_SHARE * wall_ns}
+    if run.cross_rank and run.cross_rank.stragglers and run.cross_rank.stragglers_gain_ns > 0:
+        yield healthy_ranks(row.rank for row in run.cross_rank.stragglers)
+    if "communication" in large and run.dimensions:
+        for row in run.dimensions.rows:
+            yield free_transfers(row.dimension)
+    if "data_loading" in large:
+        yield NO_INPUT
+    if "overhead" in large:
+        yield from _idle(run)
+
+
+def _idle(run: RunReport) -> Iterator[str]:
+    idle = merge_idle(run.ranks)
+    if idle is None or not idle.causes:
+        return
+    cause = max(CAUSES, key=lambda name: sum(row.total_ns for row in idle.causes if row.cause == name))
+    yield NO_SYNCHRONISATION if cause == "synchronisation" else no_idle(cause)
+    yield no_idle(next(row.detail for row in idle.causes if row.cause == cause))

@@ -1,0 +1,69 @@
+"""Choose what a change applies to by name; a name that nothing has is an error that lists what the run has."""
+
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
+from typing import Final
+
+import numpy as np
+
+from perfkit.analysis.step_graph.graph import StepGraph
+from perfkit.errors import UsageError
+from perfkit.trace.intervals import Ints
+from perfkit.util.formatting import duration, escape_unprintable
+from perfkit.whatif.altered import Floats, Mask
+
+_LISTED: Final = 8
+_LONGEST: Final = 60
+"""Characters of a name that a message shows."""
+
+
+def matches(pattern: str, names: Iterable[str]) -> Mask:
+    """Return which names equal a pattern, or match it as a glob."""
+    return np.array([name == pattern or fnmatchcase(name, pattern) for name in names], np.bool_)
+
+
+def parts_named(graph: StepGraph, pattern: str, among: Mask) -> Mask:
+    """Return which of the parts in `among` have a name that matches."""
+    named = np.append(matches(pattern, graph.names), False)  # -1 is no name
+    return np.asarray(among & named[graph.parts.name])
+
+
+def nothing_matches(change: str, what: str, has: Sequence[str]) -> UsageError:
+    """Return the error of a change that nothing in the run matches.
+
+    Args:
+        change: what was asked for.
+        what: what it would apply to, such as `operator or kernel`.
+        has: what the run has of it, the most important first.
+    """
+    listed = ", ".join(_short(name) for name in has[:_LISTED])
+    more = f" and {len(has) - _LISTED} more" if len(has) > _LISTED else ""
+    known = f"the run has {listed}{more}" if has else "the run has none"
+    return UsageError(f"change {_short(change)}: no {what} matches; {known}")
+
+
+def names_by_time(graph: StepGraph, among: Mask) -> list[str]:
+    """Return the names of some parts, those with the most time first."""
+    rows = np.flatnonzero(among & (graph.parts.name >= 0))
+    total = np.bincount(graph.parts.name[rows], weights=graph.parts.ns[rows], minlength=len(graph.names))
+    order = np.argsort(-total, kind="stable")
+    return [graph.names[place] for place in order[total[order] > 0].tolist()]
+
+
+def rank_of_parts(graph: StepGraph) -> Ints:
+    """Return the rank of each part; -1 for none."""
+    return np.asarray(graph.nodes.rank[graph.parts.node], np.int64)
+
+
+def time_per_step(graph: StepGraph, part_ns: Floats, parts: Mask) -> str:
+    """Return how long some parts take per step: the mean over steps, and of the rank with the most of several."""
+    rank = rank_of_parts(graph)[parts]
+    total = np.bincount(rank + 1, weights=part_ns[parts]) / max(1, len(graph.steps))
+    most = float(total.max()) if len(total) else 0.0
+    several = len(graph.ranks) > 1
+    return f"{duration(round(most))} per step" + (" on the rank with the most" if several else "")
+
+
+def _short(text: str) -> str:
+    escaped = escape_unprintable(text)
+    return escaped if len(escaped) <= _LONGEST else escaped[: _LONGEST - 1] + "…"

@@ -1,0 +1,73 @@
+"""Predictions of real runs whose truth is known: a script whose parts take the times that it is told."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import perfkit
+from perfkit.pipeline import whatif
+from perfkit.schema.whatif import Prediction
+from tests.support.processes.launching import LIMIT_S, ROOT, environment
+
+SCRIPT = ROOT / "tests" / "support" / "processes" / "timed_training.py"
+MS = 10**6
+DELAY_MS, LOAD_MS, VALIDATE_MS = 80, 60, 40
+
+
+@pytest.fixture(scope="module")
+def delayed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a run of two ranks of which rank 1 is late, with slow loading and host work."""
+    folder = tmp_path_factory.mktemp("whatif")
+    command = [sys.executable, "-m", "perfkit", "run", str(SCRIPT), "-n", "2", "--schedule", "wait=1,warmup=1,active=6"]
+    command += ["--trace-dir", str(folder), "--name", "run", "--", "--steps", "9", "--layers", "2"]
+    command += ["--slow-rank", "1", "--slow-ms", str(DELAY_MS), "--load-ms", str(LOAD_MS)]
+    command += ["--validate-ms", str(VALIDATE_MS)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False, env=environment())
+    assert done.returncode == 0, done.stderr[-2000:]
+    return folder / "run"
+
+
+def predict(run: Path, *changes: str) -> Prediction:
+    one = whatif.predict(run, changes).prediction
+    assert one is not None
+    return one
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("changes", "saved_ms"),
+    [
+        (["rank1=healthy"], DELAY_MS),
+        (["input=0"], LOAD_MS),
+        (["input=0.5x"], LOAD_MS / 2),
+        (["idle:validate=0"], VALIDATE_MS),
+        (["compute:timed::layer?=0"], 2 * 20),
+        (["rank1=healthy", "input=0"], DELAY_MS + LOAD_MS),
+        (["rank0=healthy"], -DELAY_MS),
+    ],
+)
+def test_what_a_change_saves_is_what_it_takes_away(delayed: Path, changes: list[str], saved_ms: float) -> None:
+    if saved_ms < 0:  # rank 0 would be as late as rank 1, for which it waits anyway
+        assert abs(predict(delayed, *changes).saving_ns) < 10 * MS
+        return
+    assert predict(delayed, *changes).saving_ns == pytest.approx(saved_ms * MS, rel=0.15, abs=6 * MS)
+
+
+@pytest.mark.slow
+def test_the_replay_without_a_change_is_what_was_measured(delayed: Path) -> None:
+    result = whatif.predict(delayed, ["compute:*=1x"])
+    assert result.replayed_step_ns == pytest.approx(result.measured_step_ns, rel=0.01)
+    assert result.prediction is not None
+    assert result.prediction.saving_ns == 0
+
+
+@pytest.mark.slow
+def test_the_ranking_and_the_recommendations_begin_with_the_delay(delayed: Path) -> None:
+    ranking = whatif.predict(delayed).ranking
+    assert ranking is not None
+    assert ranking[0].changes[0].change == "rank1=healthy"
+    first = perfkit.analyze(delayed, cache=False).insights[0]
+    assert first.predicted_for == "rank1=healthy"
+    assert first.potential_saving_ns == pytest.approx(DELAY_MS * MS, rel=0.15)
