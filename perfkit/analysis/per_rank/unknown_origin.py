@@ -17,6 +17,7 @@ from perfkit.trace.name_matching import starting_with
 from perfkit.util.formatting import format_percent
 
 _LEAST_SHARE: Final = 0.01
+_SERIOUS_SHARE: Final = 0.05
 """Of the time of all device work in the steps; less changes no conclusion."""
 _COMPILED: Final = re.compile(r"## Call CompiledFxGraph |Torch-Compiled Region")
 """Operators of torch.compile whose own time on the CPU is that of fused kernels."""
@@ -82,7 +83,7 @@ def _without_launch(events: Events, rows: Ints, chosen: NDArray[np.bool_]) -> li
         "launch in the trace: they count for the step in which they began; which operator they belong to, and what the "
         "device waited for before them, is unknown"
     )
-    return [Finding(code="launches_missing", severity="warning", message=message)]
+    return [Finding(code="launches_missing", severity="warning" if share >= _SERIOUS_SHARE else "info", message=message)]
 
 
 def _share(events: Events, rows: Ints, chosen: NDArray[np.bool_]) -> float:
