@@ -23,7 +23,7 @@ from perfkit.schema.rank import RankReport
 
 MOST_NODES: Final = 60
 """Most nodes of a tree that are kept, besides one for the others of each node."""
-MOST_KERNELS: Final = 60
+MOST_KERNELS: Final = 30
 """Most rows of kernels that are kept; the classes have all of them."""
 
 _FIELDS: Final = (

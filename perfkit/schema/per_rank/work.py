@@ -115,6 +115,6 @@ class Work(Struct, frozen=True, kw_only=True):
     classes: list[ClassWork] = []
     """By time, largest first."""
     kernels: list[KernelWork] = []
-    """By time, largest first; at most 60."""
+    """By time, largest first; at most 30."""
     has_modules: bool = False
     """Whether calls of modules were recorded (`with_stack`)."""

@@ -1,0 +1,44 @@
+"""Whose time it is in a real run of two ranks, against what its traces' JSON alone shows."""
+
+import gzip
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import perfkit
+from perfkit.schema.work_trees import paths_of
+
+SCRIPT = Path(__file__).parent / "scripts" / "heavy_module.py"
+SQUARE = [[300, 300], [300, 300]]
+
+
+def products_ns(trace: Path) -> float:
+    """Return the time of all products of large matrices, forward and backward."""
+    events = json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"]
+    products = [event for event in events if event.get("name") == "aten::mm"]
+    return float(sum(1000 * event["dur"] for event in products if event["args"]["Input Dims"][:2] == SQUARE))
+
+
+@pytest.mark.slow
+def test_the_module_that_takes_the_time_is_named_with_its_size(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "perfkit", "run", str(SCRIPT), "-n", "2", "--trace-dir", str(tmp_path)]
+    done = subprocess.run([*command, "--with-stack", "--record-shapes"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    (folder,) = tmp_path.glob("*/")
+    (run,) = perfkit.analyze(folder, cache=False).runs
+    for rank in run.ranks:
+        (trace,) = folder.glob(f"rank{rank.rank}*.json.gz")
+        wanted_ns = products_ns(trace)
+        assert rank.work is not None
+        (tree,) = (tree for tree in rank.work.trees if tree.by == "class")
+        heavy = paths_of(tree)["DistributedDataParallel", "Sequential", "Heavy"]
+        # Beside the products: transposes, sums of gradients, the mean.
+        assert wanted_ns <= heavy.total_ns <= 1.25 * wanted_ns
+        assert heavy.total_ns == heavy.forward_ns + heavy.backward_ns
+        assert heavy.backward_ns > heavy.forward_ns > 0
+        functions = paths_of(next(tree for tree in rank.work.trees if tree.by == "python"))
+        (path,) = (path for path in functions if path[-1].endswith("heavy_module.py(31): forward"))
+        assert functions[path].total_ns == heavy.total_ns
