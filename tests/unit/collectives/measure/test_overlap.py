@@ -56,9 +56,10 @@ def measure(test: OverlapTest, call: Call) -> Overlap:
 
 
 def test_what_needs_no_core_is_hidden(test: OverlapTest) -> None:
-    found = measure(test, Call(in_the_background, lambda: None, lambda: 0))
-    assert found.communication_ns == pytest.approx(TIME_S * 1e9, rel=0.5)
-    assert found.hidden > 0.6
+    # The best of some: what else the machine does can only make less of it hidden.
+    found = [measure(test, Call(in_the_background, lambda: None, lambda: 0)) for _ in range(4)]
+    assert min(one.communication_ns for one in found) == pytest.approx(TIME_S * 1e9, rel=0.3)
+    assert max(one.hidden for one in found) > 0.6
 
 
 def test_what_keeps_the_caller_waiting_is_not_hidden(test: OverlapTest) -> None:
