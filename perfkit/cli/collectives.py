@@ -19,7 +19,7 @@ from perfkit.cli.output import STDOUT, format_check, write_files
 from perfkit.collectives.config import CollectivesConfig
 from perfkit.errors import RunError, UsageError
 from perfkit.report import DEFAULT_TOP, Reporter, builtin_suffixes, format_names, reporter, reporter_for
-from perfkit.schema.collectives import CollectiveBenchmark
+from perfkit.schema.benchmark.collectives import CollectiveBenchmark
 from perfkit.storage.collectives_file import load_collectives
 from perfkit.util.sigint import exit_on_sigint
 

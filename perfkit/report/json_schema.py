@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from perfkit.schema.collectives import COLLECTIVES_VERSION, CollectiveBenchmark
+from perfkit.schema.benchmark.collectives import COLLECTIVES_VERSION, CollectiveBenchmark
 from perfkit.schema.comparison import COMPARISON_VERSION, Comparison
 from perfkit.schema.external_tool import EXTERNAL_TABLE_VERSION, ExternalTable
 from perfkit.schema.history import HISTORY_VERSION, History
@@ -43,7 +43,7 @@ def schema(record: str) -> dict[str, Any]:
 
 def _descriptions() -> dict[str, dict[str, str]]:
     """Return record -> field -> the docstring below the field in the source."""
-    folders = [files("perfkit.schema"), files("perfkit.schema.per_rank")]
+    folders = [files(f"perfkit.schema{part}") for part in ("", ".per_rank", ".benchmark")]
     sources = [path for folder in folders for path in folder.iterdir() if path.name.endswith(".py")]
     nodes = [node for path in sources for node in ast.parse(path.read_text("utf-8")).body]
     return {

@@ -10,7 +10,7 @@ import torch
 from perfkit.capture.distributed.rank_group import ProcessRankGroup
 from perfkit.collectives.measure.calls import Call
 from perfkit.collectives.measure.timing import Timer
-from perfkit.schema.collectives import Overlap
+from perfkit.schema.benchmark.collectives import Overlap
 
 _WIDTH: Final = {"cpu": 128}
 _DEVICE_WIDTH: Final = 1024
