@@ -19,7 +19,7 @@ from perfkit.cli.output import STDOUT, format_check, write_files
 from perfkit.collectives.config import CollectivesConfig
 from perfkit.errors import RunError, UsageError
 from perfkit.report import DEFAULT_TOP, Reporter, builtin_suffixes, format_names, reporter, reporter_for
-from perfkit.schema.collectives import CollectiveBenchmark
+from perfkit.schema.benchmark.collectives import CollectiveBenchmark
 from perfkit.storage.collectives_file import load_collectives
 from perfkit.util.sigint import exit_on_sigint
 
@@ -124,19 +124,20 @@ class _Reporting(NamedTuple):
     """What becomes of the record."""
 
     files: list[tuple[Path, Reporter]]
+    shown: Reporter
+    """For stdout."""
     compare: Path | None
     gates: "list[Gate]"
     assumed_noise: float | None
 
     def finish(self, record: CollectiveBenchmark) -> CollectiveBenchmark:
-        """Compare the record, write it, and return it.
+        """Compare the record, write it to the files, and return it.
 
         Raises:
             StoreError: A file cannot be written.
         """
         record = self._compared(record)
         write_files(record, self.files, DEFAULT_TOP)
-        sys.stdout.flush()
         return record
 
     def _compared(self, record: CollectiveBenchmark) -> CollectiveBenchmark:
@@ -183,7 +184,7 @@ def _reporting(given: dict[str, Any]) -> _Reporting:
         StoreError: The earlier file cannot be read.
     """
     files = [(path, reporter_for(CollectiveBenchmark, path)) for path in given.pop("output", None) or []]
-    files.append((STDOUT, reporter(CollectiveBenchmark, given.pop("format", "rich"))))
+    shown = reporter(CollectiveBenchmark, given.pop("format", "rich"))
     from perfkit.comparison.gates import parse_gate  # numpy: not for `--help`
 
     earlier = given.pop("compare", None)
@@ -195,7 +196,7 @@ def _reporting(given: dict[str, Any]) -> _Reporting:
                 raise UsageError(f"--fail-on {gate.expression!r}: a change needs an earlier file: add --compare FILE")
     else:
         load_collectives(earlier)
-    return _Reporting(files, earlier, gates, noise)
+    return _Reporting(files, shown, earlier, gates, noise)
 
 
 def _run_rank(config: CollectivesConfig, reporting: _Reporting, debug: bool) -> None:
@@ -204,6 +205,9 @@ def _run_rank(config: CollectivesConfig, reporting: _Reporting, debug: bool) -> 
 
     record = run_rank(config, reporting.finish, debug)
     if record is not None:
+        # Not while the others wait: the reader may be gone (`| head`), which is no failure of a rank.
+        write_files(record, [(STDOUT, reporting.shown)], DEFAULT_TOP)
+        sys.stdout.flush()
         wrong = [finding.message for finding in record.findings if finding.severity == "error"]
         if wrong:
             raise RunError(wrong[0])

@@ -15,7 +15,13 @@ from typing import Final, NamedTuple
 
 from perfkit.comparison.gates import Gate
 from perfkit.report.content.collectives.series import describe, rate
-from perfkit.schema.collectives import BenchmarkComparison, CollectiveBenchmark, CollectiveChange, Measurement, Series
+from perfkit.schema.benchmark.collectives import (
+    BenchmarkComparison,
+    CollectiveBenchmark,
+    CollectiveChange,
+    Measurement,
+    Series,
+)
 from perfkit.schema.common import Finding
 from perfkit.schema.comparison import GateResult, GateState
 from perfkit.stats.bootstrap import FEWEST_RUNS, ratio_interval

@@ -5,7 +5,7 @@ from typing import Final
 
 from perfkit.report.content.collectives.pairs import slow_sentence
 from perfkit.report.content.collectives.series import describe
-from perfkit.schema.collectives import CollectiveBenchmark
+from perfkit.schema.benchmark.collectives import CollectiveBenchmark
 from perfkit.schema.common import Finding
 from perfkit.stats.bootstrap import FEWEST_RUNS
 from perfkit.util.formatting import escape_unprintable, size

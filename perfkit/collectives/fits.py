@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from perfkit.analysis.cross_rank.bandwidth import fit_times
 from perfkit.analysis.per_rank.communication.collective_metadata import CollectiveKey
 from perfkit.collectives.operations import OPERATIONS
-from perfkit.schema.collectives import Measurement, Series, SeriesFit
+from perfkit.schema.benchmark.collectives import Measurement, Series, SeriesFit
 
 
 def fit_series(series: Sequence[Series], measurements: Sequence[Measurement]) -> list[SeriesFit]:

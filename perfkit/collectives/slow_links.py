@@ -12,7 +12,7 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from perfkit.schema.collectives import SlowLink
+from perfkit.schema.benchmark.collectives import SlowLink
 
 Measure = Literal["latency", "bandwidth"]
 Times = NDArray[np.float64]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from perfkit.errors import PerfkitError, PluginError, UsageError
 from perfkit.plugins import Registry
-from perfkit.schema.collectives import CollectiveBenchmark
+from perfkit.schema.benchmark.collectives import CollectiveBenchmark
 from perfkit.schema.comparison import Comparison
 from perfkit.schema.external_tool import ExternalTable
 from perfkit.schema.history import History

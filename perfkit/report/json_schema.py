@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from perfkit.schema.collectives import COLLECTIVES_VERSION, CollectiveBenchmark
+from perfkit.schema.benchmark.collectives import COLLECTIVES_VERSION, CollectiveBenchmark
 from perfkit.schema.comparison import COMPARISON_VERSION, Comparison
 from perfkit.schema.external_tool import EXTERNAL_TABLE_VERSION, ExternalTable
 from perfkit.schema.history import HISTORY_VERSION, History
@@ -47,8 +47,8 @@ def schema(record: str) -> dict[str, Any]:
 
 def _descriptions() -> dict[str, dict[str, str]]:
     """Return record -> field -> the docstring below the field in the source."""
-    packages = ("perfkit.schema", "perfkit.schema.per_rank", "perfkit.schema.per_run", "perfkit.schema.roofline")
-    folders = [files(package) for package in packages]
+    root = files("perfkit.schema")
+    folders = [root, *(folder for folder in root.iterdir() if folder.is_dir())]
     sources = [path for folder in folders for path in folder.iterdir() if path.name.endswith(".py")]
     nodes = [node for path in sources for node in ast.parse(path.read_text("utf-8")).body]
     return {

@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from perfkit.errors import StoreError
-from perfkit.schema.collectives import COLLECTIVES_VERSION, CollectiveBenchmark
+from perfkit.schema.benchmark.collectives import COLLECTIVES_VERSION, CollectiveBenchmark
 from perfkit.util.json_decoding import decode_json
 from perfkit.util.regular_file import read_regular
 from perfkit.util.validator_messages import plain_message

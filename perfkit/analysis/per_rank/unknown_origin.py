@@ -83,7 +83,9 @@ def _without_launch(events: Events, rows: Ints, chosen: NDArray[np.bool_]) -> li
         "launch in the trace: they count for the step in which they began; which operator they belong to, and what the "
         "device waited for before them, is unknown"
     )
-    return [Finding(code="launches_missing", severity="warning" if share >= _SERIOUS_SHARE else "info", message=message)]
+    return [
+        Finding(code="launches_missing", severity="warning" if share >= _SERIOUS_SHARE else "info", message=message)
+    ]
 
 
 def _share(events: Events, rows: Ints, chosen: NDArray[np.bool_]) -> float:

@@ -149,7 +149,7 @@ def record_failure(
 
 def record_end_of_parent(folder: Path, rank: int) -> None:
     """Mark the run as failed because `perfkit run -n` has ended, unless a rank failed before; one rank reports it."""
-    error = RunError("perfkit run -n, which had started the ranks, has ended without ending them: was it killed?")
+    error = RunError("perfkit -n, which had started the ranks, has ended without ending them: was it killed?")
     if record_failure(folder, rank, error, None):
         print_error(one_line(error))
 

@@ -19,7 +19,7 @@ from perfkit.collectives.measure.progress import progress
 from perfkit.collectives.measure.timing import Timer
 from perfkit.collectives.operations import OPERATIONS, SIZELESS
 from perfkit.collectives.sizes import Message, messages
-from perfkit.schema.collectives import Measurement, Overlap, Series
+from perfkit.schema.benchmark.collectives import Measurement, Overlap, Series
 from perfkit.stats.bootstrap import FEWEST_RUNS, median_interval
 from perfkit.util.dtypes import DTYPES
 from perfkit.util.formatting import size as show_size

@@ -12,7 +12,7 @@ from perfkit.collectives.measure.timing import Timer
 from perfkit.collectives.sizes import Message
 from perfkit.collectives.slow_links import PairTimes, find_slow_links
 from perfkit.collectives.tournament import rounds
-from perfkit.schema.collectives import PairTest, PairTime
+from perfkit.schema.benchmark.collectives import PairTest, PairTime
 
 _SMALL_BYTES: Final = 8
 _MOST_BYTES: Final = 4 << 20

@@ -27,7 +27,7 @@ from perfkit.collectives.measure.overlap import OverlapTest
 from perfkit.collectives.measure.pairs import measure_pairs
 from perfkit.collectives.measure.timing import Timer
 from perfkit.errors import UsageError
-from perfkit.schema.collectives import CollectiveBenchmark, Overlap
+from perfkit.schema.benchmark.collectives import CollectiveBenchmark, Overlap
 
 Finish = Callable[[CollectiveBenchmark], CollectiveBenchmark]
 """Called on rank 0 with the record, while the others wait; returns it with what it has added."""

@@ -28,7 +28,7 @@ from perfkit.report.dataframes import (
     roofline_rows,
     step_rows,
 )
-from perfkit.schema.collectives import CollectiveBenchmark, Measurement, Series
+from perfkit.schema.benchmark.collectives import CollectiveBenchmark, Measurement, Series
 from perfkit.schema.external_tool import ExternalTable
 from perfkit.schema.report import Report
 from perfkit.util.formatting import escape_unprintable

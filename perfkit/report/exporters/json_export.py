@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import fields
 
-from perfkit.schema.collectives import CollectiveBenchmark
+from perfkit.schema.benchmark.collectives import CollectiveBenchmark
 from perfkit.schema.comparison import Comparison
 from perfkit.schema.external_tool import ExternalTable
 from perfkit.schema.history import History

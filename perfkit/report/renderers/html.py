@@ -16,7 +16,7 @@ from markupsafe import Markup
 from perfkit.errors import StoreError
 from perfkit.report import build_charts, build_document
 from perfkit.report.content.report import FOOTNOTES
-from perfkit.schema.collectives import CollectiveBenchmark
+from perfkit.schema.benchmark.collectives import CollectiveBenchmark
 
 _DEFINITIONS: Final = (
     ("step", "Starts when the host has started it and the device has finished the previous step; there are no gaps."),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from perfkit.collectives.operations import OPERATIONS
-from perfkit.schema.collectives import CollectiveBenchmark
+from perfkit.schema.benchmark.collectives import CollectiveBenchmark
 from perfkit.storage.report_file import load_report
 from perfkit.util.json_decoding import decode_json
 from tests.support.processes.command import run_command

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.schema.collectives import CollectiveBenchmark
+from perfkit.schema.benchmark.collectives import CollectiveBenchmark
 from perfkit.util.json_decoding import decode_json
 from tests.support.processes.command import run_command
 from tests.support.processes.launching import (

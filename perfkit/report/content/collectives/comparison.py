@@ -4,7 +4,7 @@ from itertools import groupby
 from typing import Final
 
 from perfkit.report.content.document import Cell, Column, Table
-from perfkit.schema.collectives import CollectiveBenchmark, CollectiveChange
+from perfkit.schema.benchmark.collectives import CollectiveBenchmark, CollectiveChange
 from perfkit.util.formatting import MISSING, duration, escape_unprintable, percent_change
 
 _REMARK: Final = (

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from perfkit.analysis.cross_rank.measured_bandwidth import with_bandwidth_shares
-from perfkit.schema.collectives import Series
+from perfkit.schema.benchmark.collectives import Series
 from perfkit.schema.cross_rank import BandwidthShare, CrossRankSummary, MatchedCollectiveStat
 from perfkit.schema.run import RunReport
 from tests.support.reports.collective_builders import ALL_REDUCE, benchmark

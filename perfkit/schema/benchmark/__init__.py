@@ -1,0 +1,1 @@
+"""Records of what perfkit measures apart from any run."""
