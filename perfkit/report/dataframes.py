@@ -9,6 +9,7 @@ from msgspec.structs import asdict, fields
 from perfkit.schema.common import CATEGORIES, Finding
 from perfkit.schema.dimensions import DimensionStat
 from perfkit.schema.per_rank.idle import IdleCause
+from perfkit.schema.per_rank.memory import MemoryHolder
 from perfkit.schema.per_rank.sharding import IssuedCollectives, ParameterGathers
 from perfkit.schema.pipeline import PipelineRank
 from perfkit.schema.rank import CollectiveStat, MemoryPeak, OperatorStat, RankReport, StepBreakdown
@@ -42,6 +43,7 @@ GATHER_COLUMNS: Final = ("run", "rank", *(f.name for f in fields(ParameterGather
 IDLE_COLUMNS: Final = ("run", "rank", *(f.name for f in fields(IdleCause)))
 LOAD_COLUMNS: Final = ("run", "source", "rank", "step", "count", "sum_ns", "max_ns", "exposed_ns")
 MEMORY_COLUMNS: Final = ("run", "rank", "device", *(f.name for f in fields(MemoryPeak)), "limit_bytes")
+HOLDER_COLUMNS: Final = ("run", "rank", "device", *(f.name for f in fields(MemoryHolder)))
 PIPELINE_COLUMNS: Final = (
     "run",
     "pipeline",
@@ -145,6 +147,8 @@ class DataFrames:
     """One row per cause and detail of idle time and rank."""
     memory: "DataFrame"
     """One row per step, device and rank: peak allocated memory, and when; empty if not recorded."""
+    memory_holders: "DataFrame"
+    """One row per category and origin of what is allocated at the peak of a device, and rank; likewise."""
     pipelines: "DataFrame"
     """One row per rank of a pipeline: its bubble and the parts of it, summed over `steps`; `pipeline` counts from 0."""
     findings: "DataFrame"
@@ -168,6 +172,7 @@ def dataframes(report: Report) -> DataFrames:
         loads=dataframe(load_rows(report), LOAD_COLUMNS),
         idle=dataframe(idle_rows(report), IDLE_COLUMNS),
         memory=dataframe(memory_rows(report), MEMORY_COLUMNS),
+        memory_holders=dataframe(holder_rows(report), HOLDER_COLUMNS),
         pipelines=dataframe(pipeline_rows(report), PIPELINE_COLUMNS),
         findings=dataframe(finding_rows(report), FINDING_COLUMNS),
         points=dataframe(point_rows(report), POINT_COLUMNS),
@@ -285,6 +290,14 @@ def idle_rows(report: Report) -> Iterator[dict[str, Value]]:
     for run, rank in _ranks(report):
         for row in rank.idle.causes if rank.idle else ():
             yield {"run": run.run, "rank": rank.rank, **asdict(row)}
+
+
+def holder_rows(report: Report) -> Iterator[dict[str, Value]]:
+    """Yield one row of `HOLDER_COLUMNS` per category and origin of what is allocated at a device's peak, and rank."""
+    for run, rank in _ranks(report):
+        for use in rank.memory:
+            for holder in use.holders:
+                yield {"run": run.run, "rank": rank.rank, "device": use.device, **asdict(holder)}
 
 
 def memory_rows(report: Report) -> Iterator[dict[str, Value]]:
