@@ -9,6 +9,7 @@ from msgspec.structs import asdict, fields
 from perfkit.schema.common import CATEGORIES, Finding
 from perfkit.schema.dimensions import DimensionStat
 from perfkit.schema.per_rank.idle import IdleCause
+from perfkit.schema.per_rank.memory import MemoryHolder
 from perfkit.schema.per_rank.sharding import IssuedCollectives, ParameterGathers
 from perfkit.schema.per_run.critical_path import PathNameTime
 from perfkit.schema.pipeline import PipelineRank
@@ -51,6 +52,7 @@ ROOFLINE_COLUMNS: Final = (
 )
 LOAD_COLUMNS: Final = ("run", "source", "rank", "step", "count", "sum_ns", "max_ns", "exposed_ns")
 MEMORY_COLUMNS: Final = ("run", "rank", "device", *(f.name for f in fields(MemoryPeak)), "limit_bytes")
+HOLDER_COLUMNS: Final = ("run", "rank", "device", *(f.name for f in fields(MemoryHolder)))
 PIPELINE_COLUMNS: Final = (
     "run",
     "pipeline",
@@ -159,6 +161,8 @@ class DataFrames:
     """One row per kind and name of what is on the critical path of a run's steps: sums over the steps of the path."""
     memory: "DataFrame"
     """One row per step, device and rank: peak allocated memory, and when; empty if not recorded."""
+    memory_holders: "DataFrame"
+    """One row per category and origin of what is allocated at the peak of a device, and rank; likewise."""
     pipelines: "DataFrame"
     """One row per rank of a pipeline: its bubble and the parts of it, summed over `steps`; `pipeline` counts from 0."""
     findings: "DataFrame"
@@ -184,6 +188,7 @@ def dataframes(report: Report) -> DataFrames:
         roofline=dataframe(roofline_rows(report), ROOFLINE_COLUMNS),
         critical_path=dataframe(path_rows(report), PATH_COLUMNS),
         memory=dataframe(memory_rows(report), MEMORY_COLUMNS),
+        memory_holders=dataframe(holder_rows(report), HOLDER_COLUMNS),
         pipelines=dataframe(pipeline_rows(report), PIPELINE_COLUMNS),
         findings=dataframe(finding_rows(report), FINDING_COLUMNS),
         points=dataframe(point_rows(report), POINT_COLUMNS),
@@ -317,6 +322,14 @@ def path_rows(report: Report) -> Iterator[dict[str, Value]]:
     for run in report.runs:
         for row in run.critical_path.names if run.critical_path else ():
             yield {"run": run.run, **asdict(row)}
+
+
+def holder_rows(report: Report) -> Iterator[dict[str, Value]]:
+    """Yield one row of `HOLDER_COLUMNS` per category and origin of what is allocated at a device's peak, and rank."""
+    for run, rank in _ranks(report):
+        for use in rank.memory:
+            for holder in use.holders:
+                yield {"run": run.run, "rank": rank.rank, "device": use.device, **asdict(holder)}
 
 
 def memory_rows(report: Report) -> Iterator[dict[str, Value]]:

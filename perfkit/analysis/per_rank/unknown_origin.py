@@ -17,8 +17,9 @@ from perfkit.trace.name_matching import starting_with
 from perfkit.util.formatting import format_percent
 
 _LEAST_SHARE: Final = 0.01
+"""Of the time of all device work in the steps; less is not worth a line."""
 _SERIOUS_SHARE: Final = 0.05
-"""Of the time of all device work in the steps; less changes no conclusion."""
+"""The same; less changes no conclusion."""
 _COMPILED: Final = re.compile(r"## Call CompiledFxGraph |Torch-Compiled Region")
 """Operators of torch.compile whose own time on the CPU is that of fused kernels."""
 

@@ -216,3 +216,15 @@ def test_the_stacked_chart_adds_up_to_the_curve() -> None:
     json.dumps(drawn.spec, allow_nan=False)
     assert len(run.plot_memory_by_category().data) == 3
     assert chart(with_memory([make_use()]), "memory_by_category") is None
+
+
+def test_one_row_per_origin_in_pandas() -> None:
+    frame = (
+        make_report(with_memory([make_host_use(), make_categorized()], [make_categorized()])).tables().memory_holders
+    )
+    assert frame[["rank", "device", "operator", "module"]].values.tolist() == [
+        [rank, "device 0", "aten::linear", "Linear_0"] for rank in (0, 1)
+    ]
+    assert frame["bytes"].tolist() == [49 * GB] * 2
+    assert str(frame["largest_bytes"].dtype) == "int64"
+    assert make_report().tables().memory_holders.empty
