@@ -55,12 +55,12 @@ if TYPE_CHECKING:
     from perfkit.schema.history import History as History
     from perfkit.schema.kernel_rules import KernelRule as KernelRule
     from perfkit.schema.manifest import RunManifest as RunManifest
+    from perfkit.schema.per_run.whatif import WhatIf as WhatIf
     from perfkit.schema.rank import RankReport as RankReport
     from perfkit.schema.report import Insight as Insight
     from perfkit.schema.report import Report as Report
     from perfkit.schema.roofline.device_table import DevicePeaks as DevicePeaks
     from perfkit.schema.run import RunReport as RunReport
-    from perfkit.schema.whatif import WhatIf as WhatIf
     from perfkit.storage.report_file import load_report as load_report
     from perfkit.timeline.merge import Merged as Merged
     from perfkit.timeline.merge import merge as merge
@@ -84,7 +84,7 @@ _LAZY: Final = dict.fromkeys(_ERRORS, "perfkit.errors") | {
     "RunReport": "perfkit.schema.run",
     "Session": "perfkit.capture.recording.session",
     "StepWork": "perfkit.capture.recording.throughput",
-    "WhatIf": "perfkit.schema.whatif",
+    "WhatIf": "perfkit.schema.per_run.whatif",
     "analyze": "perfkit.pipeline.analyze",
     "compare": "perfkit.pipeline.compare",
     "history": "perfkit.pipeline.compare",

@@ -8,7 +8,7 @@ import typer
 from perfkit.cli.output import STDOUT, format_check, write_files
 from perfkit.cli.typer_app import App
 from perfkit.report import DEFAULT_TOP, builtin_suffixes, format_names, reporter, reporter_for
-from perfkit.schema.whatif import WhatIf
+from perfkit.schema.per_run.whatif import WhatIf
 
 app = App()
 

@@ -15,8 +15,8 @@ from perfkit.pipeline.scheduler import Progress
 from perfkit.pipeline.step_graph import load_run
 from perfkit.pipeline.summarize import Options
 from perfkit.schema.common import Finding
+from perfkit.schema.per_run.whatif import WhatIf
 from perfkit.schema.run import RunReport
-from perfkit.schema.whatif import WhatIf
 from perfkit.storage.kernel_rules_file import KernelRules, load_kernel_rules
 from perfkit.util.formatting import ranges
 from perfkit.whatif.candidates import MOST_RANKED, candidates

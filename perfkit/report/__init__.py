@@ -16,10 +16,10 @@ from perfkit.schema.benchmark.collectives import CollectiveBenchmark
 from perfkit.schema.comparison import Comparison
 from perfkit.schema.external_tool import ExternalTable
 from perfkit.schema.history import History
+from perfkit.schema.per_run.whatif import WhatIf
 from perfkit.schema.plan import Plan
 from perfkit.schema.report import Report
 from perfkit.schema.run import RunReport
-from perfkit.schema.whatif import WhatIf
 
 if TYPE_CHECKING:
     from perfkit.report.charts.specs import PageCharts

@@ -12,10 +12,10 @@ from perfkit.schema.comparison import COMPARISON_VERSION, Comparison
 from perfkit.schema.external_tool import EXTERNAL_TABLE_VERSION, ExternalTable
 from perfkit.schema.history import HISTORY_VERSION, History
 from perfkit.schema.manifest import MANIFEST_VERSION, RunManifest
+from perfkit.schema.per_run.whatif import WHAT_IF_VERSION, WhatIf
 from perfkit.schema.plan import PLAN_VERSION, Plan
 from perfkit.schema.report import REPORT_VERSION, Report
 from perfkit.schema.sweep import SWEEP_VERSION, Sweep
-from perfkit.schema.whatif import WHAT_IF_VERSION, WhatIf
 
 RECORDS = {
     "report": (Report, REPORT_VERSION, "output of `perfkit analyze -f json`"),

@@ -11,10 +11,10 @@ from perfkit.schema.display import RunPlots
 from perfkit.schema.manifest import FileBandwidth, Injection, RankMemory, Throughput
 from perfkit.schema.per_rank.sharding import DividedWork
 from perfkit.schema.per_run.critical_path import CriticalPath
+from perfkit.schema.per_run.whatif import PredictedSaving
 from perfkit.schema.pipeline import Pipeline
 from perfkit.schema.rank import RankReport
 from perfkit.schema.roofline.achieved import Roofline
-from perfkit.schema.whatif import PredictedSaving
 
 
 class DataLoading(Struct, frozen=True, kw_only=True):

@@ -7,8 +7,8 @@ import numpy as np
 
 from perfkit.analysis.step_graph.graph import StepGraph
 from perfkit.errors import UsageError
+from perfkit.schema.per_run.whatif import AppliedChange, Prediction
 from perfkit.schema.run import RunReport
-from perfkit.schema.whatif import AppliedChange, Prediction
 from perfkit.stats.bootstrap import FEWEST_STEPS, generator, interval
 from perfkit.trace.intervals import Ints
 from perfkit.whatif.altered import Altered, unaltered

@@ -8,8 +8,8 @@ from perfkit.errors import UsageError
 from perfkit.schema.aggregate import merge_idle
 from perfkit.schema.common import CATEGORIES
 from perfkit.schema.per_rank.idle import CAUSES
+from perfkit.schema.per_run.whatif import PredictedSaving
 from perfkit.schema.run import RunReport
-from perfkit.schema.whatif import PredictedSaving
 from perfkit.whatif.changes import NO_INPUT, NO_SYNCHRONISATION, free_transfers, healthy_ranks, no_idle
 from perfkit.whatif.predict import predict_changes, replay_unchanged
 

@@ -15,10 +15,10 @@ from perfkit.schema.benchmark.collectives import CollectiveBenchmark
 from perfkit.schema.comparison import Comparison
 from perfkit.schema.external_tool import ExternalTable
 from perfkit.schema.history import History
+from perfkit.schema.per_run.whatif import WhatIf
 from perfkit.schema.rank import RankReport
 from perfkit.schema.report import Report
 from perfkit.schema.run import RunReport
-from perfkit.schema.whatif import WhatIf
 from perfkit.util.formatting import escape_unprintable
 
 _INDENT: Final = "  "

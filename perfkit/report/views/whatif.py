@@ -4,7 +4,7 @@ from typing import Final
 
 from perfkit.report.content.document import Cell, Column, Document, KeyValue, Section, Table
 from perfkit.report.content.run_facts import finding_lines
-from perfkit.schema.whatif import AppliedChange, Prediction, WhatIf
+from perfkit.schema.per_run.whatif import AppliedChange, Prediction, WhatIf
 from perfkit.util.formatting import MISSING, duration, escape_unprintable, format_percent, ranges
 
 NOTES: Final = (

@@ -1,1 +1,1 @@
-"""Parts of the record of a run."""
+"""Parts of the record of a run, and what is predicted for one."""

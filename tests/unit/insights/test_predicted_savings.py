@@ -6,9 +6,9 @@ import pytest
 
 from perfkit.insights.ranking import find_insights
 from perfkit.report.content.report import document
+from perfkit.schema.per_run.whatif import PredictedSaving
 from perfkit.schema.report import Insight, Report
 from perfkit.schema.run import RunReport
-from perfkit.schema.whatif import PredictedSaving
 from tests.support.reports.report_builders import MS, make_loading
 from tests.support.reports.scaling_builders import make_ranks, make_scaled
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import pytest
 
 from perfkit.pipeline import whatif
-from perfkit.schema.whatif import WhatIf
+from perfkit.schema.per_run.whatif import WhatIf
 from tests.support.traces.trace_builder import TraceBuilder
 
 STEPS = 6

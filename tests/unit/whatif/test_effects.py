@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from perfkit.errors import UsageError
+from perfkit.schema.per_run.whatif import Prediction
 from perfkit.schema.run import RunReport
-from perfkit.schema.whatif import Prediction
 from perfkit.whatif.predict import predict_changes, replay_unchanged
 from tests.support.reports.report_builders import make_run
 from tests.support.traces.simulated_training import Training, simulate

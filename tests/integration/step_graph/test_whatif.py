@@ -8,7 +8,7 @@ import pytest
 
 import perfkit
 from perfkit.pipeline import whatif
-from perfkit.schema.whatif import Prediction
+from perfkit.schema.per_run.whatif import Prediction
 from tests.support.processes.launching import LIMIT_S, ROOT, environment
 
 SCRIPT = ROOT / "tests" / "support" / "processes" / "timed_training.py"
