@@ -124,7 +124,7 @@ class EventTableBuilder:
         self._count_by_category: Counter[int] = Counter()
         self._legacy_annotations = 0
         self._other_events = 0
-        self._has_items = self._has_events = False
+        self._has_items = self._has_events = self._has_allocator_records = False
         self.repaired: Counter[str] = Counter()
         """Damage that was repaired or skipped: description and number of events."""
         self._allocator = AllocatorEventCollector(self.repaired)
@@ -175,6 +175,7 @@ class EventTableBuilder:
     def _keep_allocator_records(self, batch: list[Any]) -> None:
         records = [event for event in batch if event.__class__ is RawInstant and event.name == ALLOCATOR_RECORD]
         if records:
+            self._has_allocator_records = True
             self._allocator.add(records, self._threads.column(map(_thread_of, records), len(records)))
 
     def _threads_of(self, events: list[RawEvent]) -> NDArray[np.int32]:
@@ -290,7 +291,8 @@ class EventTableBuilder:
 
     def _merge_lanes(self, thread: NDArray[np.int32], lanes: Lanes) -> tuple[NDArray[np.int32], list[tuple[Id, Id]]]:
         """Return the threads' indices as if no slice had been moved to a lane, and the threads by index."""
-        if not any(lane in self._threads for lane in lanes):
+        # Where the allocator's records begin to name threads depends on the batches: number by first event instead.
+        if not self._has_allocator_records and not any(lane in self._threads for lane in lanes):
             return thread, list(self._threads)
         owners: _Interned[tuple[Id, Id]] = _Interned()
         owner = owners.column([lanes.get(key, key) for key in self._threads], len(self._threads))
