@@ -56,13 +56,18 @@ def find_waits(pauses: Union, collectives: Collectives, place: Ints) -> Waits:
 
 
 def _awaited(pauses: Union, issued: int, started: int, ended: int) -> int:
-    """Return the pause that a collective ended, the last that it can be; -1 for none."""
+    """Return the pause that a collective ended, of several the one that waited longest; -1 for none.
+
+    Where its end is recorded late, the main thread may be in another pause by then, in which it hardly waited.
+    """
     after = int(np.searchsorted(pauses.start, ended))
+    longest, longest_ns = -1, 0
     for pause in range(after - 1, max(after - 1 - _MOST_PAUSES, -1), -1):
         until = int(pauses.end[pause])
         waited_ns = min(ended, until) - max(int(pauses.start[pause]), issued)
-        if waited_ns >= _LEAST_WAIT_NS and (ended - until) * _LATEST_SHARE <= waited_ns and started <= until:
-            return pause
+        fits = waited_ns >= _LEAST_WAIT_NS and (ended - until) * _LATEST_SHARE <= waited_ns and started <= until
+        if fits and waited_ns > longest_ns:
+            longest, longest_ns = pause, waited_ns
         if (ended - until) * _LATEST_SHARE > ended - issued:
             break
-    return -1
+    return longest
