@@ -31,6 +31,7 @@ def test_a_plan_from_python_counts_every_tensor_of_a_module() -> None:
     assert plan.best is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("function", "message"), [("number", "returned int, not a torch module"), ("broken", "two lines")]
 )

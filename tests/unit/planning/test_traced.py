@@ -57,6 +57,7 @@ def test_a_precision_without_modules_is_refused() -> None:
         refine(make_plan(request), request)
 
 
+@pytest.mark.slow
 def test_what_the_module_raises_is_one_line() -> None:
     own = OwnModule(path="/nowhere/model.py", function="build")
     request = TraceRequest(layouts=[Layout()], precision="float32", samples=[1], stages=[0], own=own)
