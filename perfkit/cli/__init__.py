@@ -35,7 +35,7 @@ COMMANDS: Final[dict[str, Row]] = {
     "run": Row("perfkit.cli.run:app", "Train a workload or run a script; record one trace per rank."),
     "collectives": Row("perfkit.cli.collectives:app", "Measure collectives by size; find slow pairs of ranks."),
     "sweep": Row("perfkit.cli.sweep:app", "Run a set of runs: world sizes, sources and options."),
-    "plan": Row("perfkit.cli.plan:app", "Show what fits, how long a step takes and what it costs, before a run."),
+    "plan": Row("perfkit.cli.plan:app", "Show what fits, and what a step takes, before a run."),
     "analyze": Row("perfkit.cli.analyze:app", "Show where the time of each step went."),
     "compare": Row("perfkit.cli.compare:app", "Report what changed between runs, and fail on regressions."),
     "history": Row("perfkit.cli.history:app", "Show step time and efficiency over runs or commits."),

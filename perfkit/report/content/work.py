@@ -74,11 +74,7 @@ def _tree(work: Work, tree: WorkTree, steps: int, top: int, where: str) -> Table
     names = ("time", _share(work), "of its own", "forward", "backward", *(["exposed"] if work.on == "device" else []))
     rows = [_node_row(work, node, steps) for node in nodes]
     left = len(tree.nodes) - len(nodes)
-    remarks = [
-        where,
-        f"{left} more {'row' if left == 1 else 'rows'}" if left else "",
-        "" if tree.by != "operator" else _missing(work),
-    ]
+    remarks = [where, f"{left} more {'row' if left == 1 else 'rows'}" if left else ""]
     columns = (Column(_TITLES[tree.by], "name"), *map(Column, names))
     return Table(title, columns, rows, ". ".join(filter(None, remarks)))
 
@@ -109,12 +105,6 @@ def _share_on(work: Work, view: WorkView, path: Path) -> float:
     tree = next((tree for tree in work.trees if tree.by == view), None)
     weights = paths_of(tree).get(path) if tree else None
     return weights.total_ns / work.total_ns if weights else 0.0
-
-
-def _missing(work: Work) -> str:
-    if work.has_modules:
-        return ""
-    return "Calls of modules were not recorded: --with-stack of perfkit run, or with_stack=True, shows time by module"
 
 
 def _largest(work: Work, tree: WorkTree, top: int) -> list[WorkNode]:
@@ -165,9 +155,6 @@ def _kernels(work: Work, steps: int, top: int) -> list[Table]:
             f"{_what(work)} by {first} and inputs (mean per step and rank)",
             (*names, Column("inputs", "name"), *map(Column, numbers)),
             [_kernel_row(work, row, steps) for row in work.kernels[:top]],
-            ""
-            if any(row.inputs for row in work.kernels)
-            else "Inputs were not recorded: record_shapes=True shows them",
         )
     ]
 
