@@ -32,9 +32,9 @@ class Row(NamedTuple):
 
 
 COMMANDS: Final[dict[str, Row]] = {
-    "run": Row("perfkit.cli.run:app", "Train a workload or run a script; record one trace per rank."),
+    "run": Row("perfkit.cli.recording.run:app", "Train a workload or run a script; record one trace per rank."),
     "collectives": Row("perfkit.cli.collectives:app", "Measure collectives by size; find slow pairs of ranks."),
-    "sweep": Row("perfkit.cli.sweep:app", "Run a set of runs: world sizes, sources and options."),
+    "sweep": Row("perfkit.cli.recording.sweep:app", "Run a set of runs: world sizes, sources and options."),
     "plan": Row("perfkit.cli.plan:app", "Show what fits, and what a step takes, before a run."),
     "analyze": Row("perfkit.cli.analyze:app", "Show where the time of each step went."),
     "compare": Row("perfkit.cli.compare:app", "Report what changed between runs, and fail on regressions."),

@@ -14,8 +14,8 @@ from perfkit.capture.distributed.launcher_env import detect_rank, needs_mpi
 from perfkit.capture.lifecycle.local_launch import is_child, launch, refuse_inside_launcher
 from perfkit.cli.compare import noise_fraction, raise_unless_passed
 from perfkit.cli.config_options import Layer, command, options, resolve
-from perfkit.cli.launched import leave_error_to_rank_0
 from perfkit.cli.output import STDOUT, format_check, write_files
+from perfkit.cli.recording.launched import leave_error_to_rank_0
 from perfkit.collectives.config import CollectivesConfig
 from perfkit.errors import RunError, UsageError
 from perfkit.report import DEFAULT_TOP, Reporter, builtin_suffixes, format_names, reporter, reporter_for

@@ -4,7 +4,7 @@ from typing import Final
 
 from perfkit.insights.rule import InsightDraft, Rule
 from perfkit.insights.run_context import RunContext
-from perfkit.schema.pipeline import HeavyStage, Pipeline
+from perfkit.schema.per_run.pipeline import HeavyStage, Pipeline
 from perfkit.util.formatting import duration, whole_percent
 
 _MIN_SHARE: Final = 0.1

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from perfkit.schema.common import CATEGORIES, Category
 from perfkit.schema.cross_rank import Straggler
-from perfkit.schema.dimensions import DimensionStat
+from perfkit.schema.per_run.dimensions import DimensionStat
 from perfkit.schema.run import RunReport
 from perfkit.schema.scaling import MultiRunSummary, OptionComparison, ScalingPoint, ScalingSeries
 
@@ -16,7 +16,7 @@ class DimensionTime(NamedTuple):
     """Exposed communication of one dimension of parallelism: means per step and rank (ns)."""
 
     name: str | None
-    """As in `perfkit.schema.dimensions`; None if unknown."""
+    """As in `perfkit.schema.per_run.dimensions`; None if unknown."""
     exposed_ns: float
     wait_ns: float
     transfer_ns: float

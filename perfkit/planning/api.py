@@ -4,13 +4,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from perfkit.planning.formulas.step_time import Rates
 from perfkit.planning.hardware import find_hardware
 from perfkit.planning.own_model import locate, plan_own
 from perfkit.planning.planner import RESERVE, Request
 from perfkit.planning.precision import PRECISIONS
 from perfkit.planning.refine import check_precision
 from perfkit.planning.shape import Shape
-from perfkit.planning.step_time import Rates
 from perfkit.planning.traced.messages import OwnModule
 from perfkit.schema.plan import Plan
 

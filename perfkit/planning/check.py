@@ -8,13 +8,13 @@ from msgspec.structs import replace
 
 from perfkit.capture.mesh import lay_out
 from perfkit.errors import UsageError
+from perfkit.planning.formulas.state import local_tensors, state_of
+from perfkit.planning.formulas.step_time import Rates
 from perfkit.planning.layout import Layout
 from perfkit.planning.measured import compute_ns, measured_rates, read_run
 from perfkit.planning.models import gpt_model
 from perfkit.planning.planner import Request, make_plan, need_of, plan_layout
 from perfkit.planning.precision import PRECISIONS
-from perfkit.planning.state import local_tensors, state_of
-from perfkit.planning.step_time import Rates
 from perfkit.schema.plan import Plan, PlanCheck, PlannedDevice, PlannedLayout
 from perfkit.schema.run import RunReport
 

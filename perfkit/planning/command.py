@@ -9,6 +9,7 @@ from msgspec.structs import asdict, replace
 from perfkit.capture.config import parse_duration
 from perfkit.errors import UsageError
 from perfkit.planning.check import check_run
+from perfkit.planning.formulas.step_time import EFFICIENCY, LATENCY_NS, LINK_EFFICIENCY, Rates
 from perfkit.planning.hardware import find_hardware
 from perfkit.planning.layout import Checkpointing
 from perfkit.planning.measured import measured_rates
@@ -18,7 +19,6 @@ from perfkit.planning.planner import Request, make_plan
 from perfkit.planning.precision import PRECISIONS
 from perfkit.planning.refine import refine
 from perfkit.planning.shape import Shape
-from perfkit.planning.step_time import EFFICIENCY, LATENCY_NS, LINK_EFFICIENCY, Rates
 from perfkit.schema.plan import Plan
 
 

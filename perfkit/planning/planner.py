@@ -9,13 +9,13 @@ from msgspec.structs import replace
 from perfkit.errors import UsageError
 from perfkit.planning.choice import choose, decide
 from perfkit.planning.commands import Command, command_of
+from perfkit.planning.formulas.memory import Need, memory_of
+from perfkit.planning.formulas.state import state_of
+from perfkit.planning.formulas.step_time import Rates, time_step
+from perfkit.planning.formulas.traffic import messages_of
 from perfkit.planning.layout import Checkpointing, Layout, candidates
-from perfkit.planning.memory import Need, memory_of
 from perfkit.planning.precision import PRECISIONS, Precision
 from perfkit.planning.shape import Shape
-from perfkit.planning.state import state_of
-from perfkit.planning.step_time import Rates, time_step
-from perfkit.planning.traffic import messages_of
 from perfkit.schema.plan import Plan, PlannedDevice, PlannedLayout, PlannedModel, StepEstimate
 from workloads.base import Workload
 

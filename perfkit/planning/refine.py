@@ -7,10 +7,10 @@ from msgspec.structs import replace
 
 from perfkit.errors import UsageError
 from perfkit.planning.choice import choose, decide
+from perfkit.planning.formulas.state import local_tensors, state_of
 from perfkit.planning.layout import SHARDED, Layout
 from perfkit.planning.planner import Request, layouts_of
 from perfkit.planning.precision import PRECISIONS
-from perfkit.planning.state import local_tensors, state_of
 from perfkit.planning.traced.launch import trace
 from perfkit.planning.traced.messages import OwnModule, TracedStep, TraceRequest
 from perfkit.schema.plan import MemoryNeed, Plan, PlannedLayout, TracedMemory

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Final, Literal
 from msgspec.structs import asdict, fields
 
 from perfkit.schema.common import CATEGORIES, Finding
-from perfkit.schema.dimensions import DimensionStat
 from perfkit.schema.per_rank.idle import IdleCause
 from perfkit.schema.per_rank.memory import MemoryHolder
 from perfkit.schema.per_rank.sharding import IssuedCollectives, ParameterGathers
 from perfkit.schema.per_run.critical_path import PathNameTime
-from perfkit.schema.pipeline import PipelineRank
+from perfkit.schema.per_run.dimensions import DimensionStat
+from perfkit.schema.per_run.pipeline import PipelineRank
 from perfkit.schema.rank import CollectiveStat, MemoryPeak, OperatorStat, RankReport, StepBreakdown
 from perfkit.schema.report import Report
 from perfkit.schema.roofline.achieved import RooflineRow

@@ -6,13 +6,13 @@ from msgspec import Struct
 
 from perfkit.schema.common import Category, Finding
 from perfkit.schema.cross_rank import BandwidthShare, CrossRankSummary
-from perfkit.schema.dimensions import DimensionSummary
 from perfkit.schema.display import RunPlots
 from perfkit.schema.manifest import FileBandwidth, Injection, RankMemory, Throughput
 from perfkit.schema.per_rank.sharding import DividedWork
 from perfkit.schema.per_run.critical_path import CriticalPath
+from perfkit.schema.per_run.dimensions import DimensionSummary
+from perfkit.schema.per_run.pipeline import Pipeline
 from perfkit.schema.per_run.whatif import PredictedSaving
-from perfkit.schema.pipeline import Pipeline
 from perfkit.schema.rank import RankReport
 from perfkit.schema.roofline.achieved import Roofline
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from perfkit.schema.pipeline import Pipeline
+from perfkit.schema.per_run.pipeline import Pipeline
 from perfkit.util.formatting import escape_unprintable
 
 _MAJORITY: Final = 0.5

@@ -22,8 +22,8 @@ from perfkit.analysis.per_run.verdict import add_caveats, classify_bottleneck
 from perfkit.analysis.step_graph.graph import StepGraph
 from perfkit.schema.common import Finding, Severity
 from perfkit.schema.cross_rank import CrossRankSummary, HostClock
-from perfkit.schema.dimensions import DimensionSummary
 from perfkit.schema.manifest import RunManifest
+from perfkit.schema.per_run.dimensions import DimensionSummary
 from perfkit.schema.rank import RankReport
 from perfkit.schema.roofline.device_table import DevicePeaks
 from perfkit.schema.run import Efficiency, RunReport

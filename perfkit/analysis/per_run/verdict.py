@@ -11,7 +11,7 @@ from perfkit.analysis.per_run.bubble_verdict import Bubble, explains_stragglers,
 from perfkit.schema.common import CATEGORIES, Category, Finding
 from perfkit.schema.cross_rank import CrossRankSummary
 from perfkit.schema.per_rank.idle import CAUSE_WORDS, CAUSES
-from perfkit.schema.pipeline import Pipeline
+from perfkit.schema.per_run.pipeline import Pipeline
 from perfkit.schema.rank import CollectiveStat, RankReport
 from perfkit.schema.run import Bound, DataLoading, Efficiency, ProfilerCost, Verdict
 from perfkit.util.formatting import duration, escape_unprintable, whole_percent

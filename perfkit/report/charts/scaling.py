@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from perfkit.report.charts.specs import HUES, SHAPES, Chart, axis, bars, line
-from perfkit.report.content.scaling import PARTS
+from perfkit.report.content.several_runs.scaling import PARTS
 from perfkit.schema.scaling import Estimate, ScalingSeries
 from perfkit.util.formatting import escape_unprintable
 

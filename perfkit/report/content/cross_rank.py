@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from perfkit.report.content.dimensions import dimension_cell, dimension_column
 from perfkit.report.content.document import Cell, Column, Table
 from perfkit.report.content.kernel_names import collective_name
+from perfkit.report.content.parallelism.dimensions import dimension_cell, dimension_column
 from perfkit.schema.run import RunReport
 from perfkit.util.formatting import MISSING, duration, escape_unprintable, format_percent, size
 

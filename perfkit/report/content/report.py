@@ -1,19 +1,20 @@
 """Turns a `Report` into the `Document` that the renderers draw."""
 
-from perfkit.report.content import critical_path, idle, memory_use, sharding
+from perfkit.report.content import critical_path, idle, memory_use
 from perfkit.report.content import run_tables as tables
 from perfkit.report.content.cross_check import cross_check
 from perfkit.report.content.cross_rank import bandwidth_shares, efficiency, fits, shared_collectives
 from perfkit.report.content.device_use import roofline
 from perfkit.report.content.device_use.launches import launches
-from perfkit.report.content.dimensions import by_dimension
-from perfkit.report.content.divided_work import divided_work
 from perfkit.report.content.document import Document, InsightItem, Section, Tone
 from perfkit.report.content.not_recorded import not_recorded
+from perfkit.report.content.parallelism import sharding
+from perfkit.report.content.parallelism.dimensions import by_dimension
+from perfkit.report.content.parallelism.divided_work import divided_work
+from perfkit.report.content.parallelism.pipelines import pipelines
 from perfkit.report.content.phases import phases
-from perfkit.report.content.pipelines import pipelines
 from perfkit.report.content.run_facts import finding_lines, findings, key_values
-from perfkit.report.content.run_overview import comparison
+from perfkit.report.content.several_runs.run_overview import comparison
 from perfkit.report.content.work import work_tables
 from perfkit.schema.report import Insight, Report
 from perfkit.schema.run import Bound, RunReport

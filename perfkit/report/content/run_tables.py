@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from statistics import median
 
 from perfkit.report.content import aggregates as sums
-from perfkit.report.content.dimensions import dimension_cell, dimension_column
 from perfkit.report.content.document import Cell, Column, Table
 from perfkit.report.content.kernel_names import collective_name
+from perfkit.report.content.parallelism.dimensions import dimension_cell, dimension_column
 from perfkit.schema.common import CATEGORIES, UNNAMED, Category
 from perfkit.schema.manifest import FileBandwidth
 from perfkit.schema.rank import MemoryUse, RankReport, StepBreakdown

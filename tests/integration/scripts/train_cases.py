@@ -23,7 +23,7 @@ from torch import nn
 from perfkit.capture.distributed.rank_group import ProcessRankGroup
 from perfkit.capture.training import worker
 from perfkit.capture.training.trainer import Trainer
-from perfkit.cli.run_options import parse_job
+from perfkit.cli.recording.run_options import parse_job
 from perfkit.errors import PerfkitError
 
 LATER = "torch._dynamo", "torch.distributed.fsdp", "torch.distributed.optim", "torch.distributed.pipelining"

@@ -10,7 +10,7 @@ import sys
 import traceback
 
 from perfkit.capture.training.worker import run_rank
-from perfkit.cli.run_options import parse_job
+from perfkit.cli.recording.run_options import parse_job
 
 _LATER = "torch._dynamo", "torch.distributed.fsdp", "torch.distributed.optim", "torch.distributed.pipelining"
 """What training imports later."""

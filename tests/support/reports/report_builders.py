@@ -4,7 +4,7 @@ from typing import Any
 
 from perfkit.schema.common import Finding
 from perfkit.schema.cross_rank import BandwidthFit, CrossRankSummary, MatchedCollectiveStat, RankWait
-from perfkit.schema.dimensions import DimensionStat, DimensionSummary
+from perfkit.schema.per_run.dimensions import DimensionStat, DimensionSummary
 from perfkit.schema.manifest import FileBandwidth, Injection, RankRecord, Throughput
 from perfkit.schema.rank import (
     CollectiveStat,

@@ -7,7 +7,7 @@ from typer.testing import CliRunner, Result
 
 from perfkit.capture.config import RunConfig
 from perfkit.cli.config_options import Layer, command, options, read_toml, resolve
-from perfkit.cli.run_options import make_job
+from perfkit.cli.recording.run_options import make_job
 from perfkit.errors import UsageError
 from workloads import WORKLOADS
 from workloads.data import SOURCES, DataOptions

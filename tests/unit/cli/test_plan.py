@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from perfkit.cli import main
-from perfkit.cli.run_options import parse_job
+from perfkit.cli.recording.run_options import parse_job
 
 DEVICE = """
 [[device]]

@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from perfkit.cli.sweep_progress import clock, progress
+from perfkit.cli.recording.sweep_progress import clock, progress
 from perfkit.schema.sweep import SweepPoint
 from tests.support.reports.sweep_builders import points_of, wanted
 

@@ -10,7 +10,7 @@ from perfkit.schema.report import Insight
 from perfkit.schema.run import RunReport
 from tests.support.reports.report_builders import MS, make_across, make_collective, make_dimensions, make_efficiency
 from tests.unit.insights.test_insights import found, run_of, the
-from tests.unit.report.test_divided_work_content import make_divided
+from tests.unit.report.content.test_divided_work_content import make_divided
 
 OWN = {"accumulate": 1, "overlap": True, "dp": "ddp", "sequence_parallel": False}
 GRADIENTS = ("accumulat", "bucket")

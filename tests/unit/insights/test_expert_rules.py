@@ -7,7 +7,7 @@ import pytest
 from perfkit.schema.report import Insight
 from tests.support.reports.report_builders import MS
 from tests.unit.insights.test_insights import found, run_of
-from tests.unit.report.test_divided_work_content import make_divided
+from tests.unit.report.content.test_divided_work_content import make_divided
 
 
 def said(**changes: Any) -> Insight | None:

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from perfkit.insights.ranking import find_insights
-from perfkit.report.content.scaling import scaling as scaling_tables
+from perfkit.report.content.several_runs.scaling import scaling as scaling_tables
 from perfkit.scaling.summary import scaling
 from perfkit.schema.common import Finding
 from perfkit.schema.cross_rank import OneOffStraggler, Straggler

@@ -9,7 +9,7 @@ from perfkit.insights.pipeline_rules import BUBBLE, HEAVY_STAGE
 from perfkit.insights.rule import InsightDraft
 from perfkit.insights.run_context import run_context
 from perfkit.insights.run_rules import WAITING
-from perfkit.schema.pipeline import HeavyStage, LayerMove, Pipeline, PipelineRank, PipelineStage
+from perfkit.schema.per_run.pipeline import HeavyStage, LayerMove, Pipeline, PipelineRank, PipelineStage
 from tests.support.reports.report_builders import MS, make_efficiency, make_rank, make_run, make_step
 
 

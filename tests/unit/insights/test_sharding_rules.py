@@ -14,7 +14,7 @@ from tests.support.reports.report_builders import MS, make_across
 from tests.support.reports.scaling_builders import make_ranks, make_scaled
 from tests.support.traces.sharded_traces import STEP_US, ShardedTrace
 from tests.unit.insights.test_insights import QUIET, found
-from tests.unit.report.test_sharding_content import make_gathers, make_sharded
+from tests.unit.report.content.test_sharding_content import make_gathers, make_sharded
 
 STEPS = 2
 """Steps of 100 ms of each rank."""

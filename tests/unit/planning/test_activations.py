@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from perfkit.capture.training.trainer import checkpoint_activations
-from perfkit.planning.activations import activations_of, cast_bytes
+from perfkit.planning.formulas.activations import activations_of, cast_bytes
 from perfkit.planning.layout import Layout
 from perfkit.planning.precision import PRECISIONS
 from perfkit.planning.shape import gpt_shape

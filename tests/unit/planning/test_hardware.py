@@ -3,10 +3,10 @@ from pathlib import Path
 import pytest
 
 from perfkit.errors import UsageError
+from perfkit.planning.formulas.step_time import across_hosts, bandwidth_of
 from perfkit.planning.hardware import find_hardware
 from perfkit.planning.layout import Layout
 from perfkit.planning.precision import PRECISIONS
-from perfkit.planning.step_time import across_hosts, bandwidth_of
 from perfkit.schema.plan import PlannedDevice
 
 BF16 = PRECISIONS["bfloat16"]

@@ -1,8 +1,8 @@
 import pytest
 
 from perfkit.errors import UsageError
+from perfkit.planning.formulas.memory import memory_of
 from perfkit.planning.layout import Layout
-from perfkit.planning.memory import memory_of
 from perfkit.planning.models import gpt_model
 from perfkit.planning.planner import Request, make_plan
 from perfkit.planning.precision import PRECISIONS

@@ -1,12 +1,12 @@
 import pytest
 
+from perfkit.planning.formulas.state import state_of
+from perfkit.planning.formulas.step_time import Rates, time_step
+from perfkit.planning.formulas.traffic import Message, messages_of
 from perfkit.planning.hardware import find_hardware
 from perfkit.planning.layout import Layout
 from perfkit.planning.precision import PRECISIONS
 from perfkit.planning.shape import gpt_shape
-from perfkit.planning.state import state_of
-from perfkit.planning.step_time import Rates, time_step
-from perfkit.planning.traffic import Message, messages_of
 
 # Messages of a rank per step that real ranks' traces had, of gpt with 4 layers, width 64, 64 tokens, vocabulary 512 and
 # 8 samples per rank: dimension, operator, messages, bytes.

@@ -16,8 +16,8 @@ from tests.support.processes.launching import ROOT
 from tests.support.reports.histories import make_history
 from tests.support.reports.report_builders import make_operator, make_rank, make_report, make_run
 from tests.support.reports.scaling_builders import make_scaling_report
+from tests.unit.report.content.test_memory_content import GB, make_use, with_memory
 from tests.unit.report.test_html import HOSTILE
-from tests.unit.report.test_memory_content import GB, make_use, with_memory
 
 pytestmark = needs_chromium
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfkit.report.content.scaling import tenths
+from perfkit.report.content.several_runs.scaling import tenths
 from perfkit.scaling.efficiency_loss import PARTS, attribute_loss, logarithmic_mean
 from perfkit.scaling.summary import scaling
 from perfkit.schema.scaling import Factors, LostEfficiency

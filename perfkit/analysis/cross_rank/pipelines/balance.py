@@ -8,7 +8,7 @@ from msgspec.structs import replace as replaced
 
 from perfkit.analysis.cross_rank.pipelines.replay import FORWARD, Action, Plan, replay
 from perfkit.analysis.cross_rank.pipelines.steps import PipelineSteps
-from perfkit.schema.pipeline import HeavyStage, LayerMove, PipelineStage
+from perfkit.schema.per_run.pipeline import HeavyStage, LayerMove, PipelineStage
 from perfkit.stats.student_t import upper_quantile
 from perfkit.trace.intervals import Ints
 

@@ -12,7 +12,7 @@ from perfkit.analysis.cross_rank.pipelines.steps import PipelineSteps, RankActio
 from perfkit.analysis.per_rank.communication.collective_calls import CollectiveCalls
 from perfkit.analysis.per_rank.pipeline_actions import PipelineActions
 from perfkit.schema.manifest import MeshDimension
-from perfkit.schema.pipeline import Pipeline, PipelineRank
+from perfkit.schema.per_run.pipeline import Pipeline, PipelineRank
 from perfkit.schema.rank import RankReport, StepBreakdown
 from perfkit.schema.trace_header import RecordedPipeline
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from perfkit.analysis.per_run.verdict import classify_bottleneck
 from perfkit.schema.cross_rank import CrossRankSummary, Straggler
-from perfkit.schema.pipeline import HeavyStage
+from perfkit.schema.per_run.pipeline import HeavyStage
 from perfkit.schema.run import Verdict
 from tests.support.reports.report_builders import MS, make_rank, make_step
 from tests.unit.insights.test_pipeline_rules import make_pipeline

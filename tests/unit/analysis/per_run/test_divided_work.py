@@ -9,7 +9,7 @@ from perfkit.schema.manifest import ExpertLoad, RunManifest, World
 from perfkit.schema.per_rank.sharding import DividedWork, IssuedCollectives
 from perfkit.schema.rank import RankReport
 from tests.support.reports.report_builders import MS, make_across, make_operator, make_rank
-from tests.unit.report.test_sharding_content import make_issued
+from tests.unit.report.content.test_sharding_content import make_issued
 
 STEPS = 2
 

@@ -16,7 +16,7 @@ from perfkit.capture.script.config import ScriptConfig
 from perfkit.capture.script.coordination import FileFolderExchange, FolderExchange, ScriptRankGroup, StoreFolderExchange
 from perfkit.capture.script.hooks.import_hook import run_after_import
 from perfkit.capture.script.runner import _store
-from perfkit.cli.script import is_script, split, workload_of
+from perfkit.cli.recording.script import is_script, split, workload_of
 from perfkit.errors import RunError, StoreError, UsageError
 
 SOON = timedelta(seconds=5)

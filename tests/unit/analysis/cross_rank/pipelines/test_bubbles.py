@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import perfkit
 from perfkit.analysis.cross_rank.pipelines import bubbles
 from perfkit.analysis.cross_rank.pipelines.replay import Action, make_plan
-from perfkit.schema.pipeline import Pipeline
+from perfkit.schema.per_run.pipeline import Pipeline
 from perfkit.schema.run import RunReport
 from perfkit.trace.intervals import Union, difference, union
 from tests.support.traces.pipeline_builder import gpipe, one_forward_one_backward, traces

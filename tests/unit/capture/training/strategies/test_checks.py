@@ -3,7 +3,7 @@ import re
 import pytest
 
 from perfkit.capture.training.strategies import STRATEGIES
-from perfkit.cli.run_options import parse_job
+from perfkit.cli.recording.run_options import parse_job
 from perfkit.errors import UsageError
 from workloads import WORKLOADS
 

@@ -58,7 +58,7 @@ def test_a_plugin_source_brings_its_options(installed: Path, tmp_path: Path) -> 
     done = python(
         installed,
         f"""
-from perfkit.cli.run_options import parse_job
+from perfkit.cli.recording.run_options import parse_job
 jobs = [parse_job(["mlp", *options]) for options in (
     ["--source=ram", "--ram-banks", "2"], ["--config", {str(file)!r}], ["--config={file}", "--ram-banks=3"], [],
 )]

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 import typer
 
-from perfkit.cli.run_options import check_packages, parse_job
+from perfkit.cli.recording.run_options import check_packages, parse_job
 from perfkit.errors import LaunchEnvironmentError, UsageError
 from workloads.data.hdf5 import Hdf5
 
@@ -52,7 +52,7 @@ def test_invalid_options_are_refused_by_name(command: list[str], error: str) -> 
 def test_a_missing_package_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     job = parse_job(["gpt", "--source", "hdf5"])
     check_packages(job)
-    monkeypatch.setattr("perfkit.cli.run_options.find_spec", lambda name: None if name == "h5py" else name)
+    monkeypatch.setattr("perfkit.cli.recording.run_options.find_spec", lambda name: None if name == "h5py" else name)
     with pytest.raises(
         LaunchEnvironmentError, match=r"needs h5py, which is not installed: pip install 'perfkit\[run\]'"
     ):

@@ -4,11 +4,11 @@ from typing import Final
 
 from msgspec import Struct
 
-from perfkit.planning.activations import SOURCE, Activations, activations_of, cast_bytes
+from perfkit.planning.formulas.activations import SOURCE, Activations, activations_of, cast_bytes
+from perfkit.planning.formulas.state import FORMULAS, State, gathers, local_tensors, state_of
 from perfkit.planning.layout import Layout
 from perfkit.planning.precision import Precision
 from perfkit.planning.shape import Shape, Tensor
-from perfkit.planning.state import FORMULAS, State, gathers, local_tensors, state_of
 from perfkit.schema.plan import MemoryNeed, PlanTerm
 
 _FSDP: Final = "metrics.md section 11: a layer computes while the next is gathered"

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from perfkit.report.content.divided_work import divided_work
+from perfkit.report.content.parallelism.divided_work import divided_work
 from perfkit.schema.per_rank.sharding import DividedWork
 from tests.support.reports.report_builders import MS, make_run
 

@@ -5,9 +5,9 @@ import io
 
 from msgspec.structs import replace
 
-from perfkit.report.content.pipelines import pipelines
+from perfkit.report.content.parallelism.pipelines import pipelines
 from perfkit.report.exporters.csv_tables import write_pipelines
-from perfkit.schema.pipeline import HeavyStage
+from perfkit.schema.per_run.pipeline import HeavyStage
 from tests.support.reports.report_builders import make_report, make_run
 from tests.unit.insights.test_pipeline_rules import make_pipeline
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from perfkit.cli.config_options import Layer, command, flag, options, resolve
-from perfkit.cli.run_options import check_packages, parse_job
+from perfkit.cli.recording.run_options import check_packages, parse_job
 from perfkit.cli.typer_app import print_line
 from perfkit.errors import RunError, UsageError
 from perfkit.schema.sweep import SweepPoint
@@ -102,7 +102,7 @@ def _run(folder: SweepFolder, spec: SweepSpec, running_options: RunningOptions) 
         for point in _missing(folder, points):
             typer.echo(shlex.join(launching(point)))
         return
-    from perfkit.cli.sweep_progress import progress
+    from perfkit.cli.recording.sweep_progress import progress
     from perfkit.sweep.runner import execute
 
     with folder.locked() as lock:

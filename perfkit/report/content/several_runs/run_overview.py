@@ -5,8 +5,8 @@ from perfkit.report.content.cross_rank import efficiency
 from perfkit.report.content.document import Cell, Column, Table
 from perfkit.report.content.run_facts import input_of
 from perfkit.report.content.run_tables import SHORT
-from perfkit.report.content.scaling import scaling
-from perfkit.report.content.strategies import strategies
+from perfkit.report.content.several_runs.scaling import scaling
+from perfkit.report.content.several_runs.strategies import strategies
 from perfkit.schema.aggregate import common_kind, step_time_ns, steps_ns
 from perfkit.schema.common import CATEGORIES, Category
 from perfkit.schema.report import Report

@@ -11,7 +11,7 @@ import pytest
 import perfkit
 from perfkit.schema.work_trees import paths_of
 
-SCRIPT = Path(__file__).parent / "scripts" / "heavy_module.py"
+SCRIPT = Path(__file__).with_name("heavy_module.py")
 SQUARE = [[300, 300], [300, 300]]
 
 

@@ -4,7 +4,7 @@ import io
 from typing import Any
 
 from perfkit.report.content.document import Table
-from perfkit.report.content.sharding import by_layer, by_phase, gathers
+from perfkit.report.content.parallelism.sharding import by_layer, by_phase, gathers
 from perfkit.report.exporters.csv_tables import write_collectives
 from perfkit.schema.per_rank.sharding import IssuedCollectives, ParameterGathers, ShardedParameters
 from perfkit.schema.run import RunReport

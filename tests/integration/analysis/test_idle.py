@@ -11,7 +11,7 @@ import pytest
 
 import perfkit
 
-SCRIPT = Path(__file__).parent / "scripts" / "idle_phases.py"
+SCRIPT = Path(__file__).with_name("idle_phases.py")
 STEPS = (2, 3, 4)
 CAUSES = {"nap": "not_running"}
 """Of the functions; all others are host work."""

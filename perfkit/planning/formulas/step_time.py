@@ -5,10 +5,10 @@ from typing import Final
 
 from msgspec import Struct
 
+from perfkit.planning.formulas.state import State
+from perfkit.planning.formulas.traffic import Message, hops
 from perfkit.planning.layout import Layout
 from perfkit.planning.shape import Shape
-from perfkit.planning.state import State
-from perfkit.planning.traffic import Message, hops
 from perfkit.schema.plan import PlannedDevice, PlanTerm, StepEstimate, Traffic
 
 EFFICIENCY: Final = 0.4

@@ -1,4 +1,4 @@
-"""`perfkit run WORKLOAD`: train a workload and record one trace per rank. `perfkit.cli.script` runs scripts.
+"""`perfkit run WORKLOAD`: train a workload and record one trace per rank. `perfkit.cli.recording.script` runs scripts.
 
 The names of the workloads are listed without importing any. torch is imported by ranks only.
 """
@@ -13,11 +13,11 @@ from typer.main import get_command
 
 from perfkit.capture.lifecycle.local_launch import is_child, launch, refuse_inside_launcher
 from perfkit.capture.script.module_run import ModuleName
-from perfkit.cli import script
-from perfkit.cli.launched import leave_error_to_rank_0
-from perfkit.cli.run_end import print_end
-from perfkit.cli.run_options import application, check_packages, load_workload, make_job
-from perfkit.cli.script import is_script, module_in, split, with_hint
+from perfkit.cli.recording import script
+from perfkit.cli.recording.launched import leave_error_to_rank_0
+from perfkit.cli.recording.run_end import print_end
+from perfkit.cli.recording.run_options import application, check_packages, load_workload, make_job
+from perfkit.cli.recording.script import is_script, module_in, split, with_hint
 from perfkit.cli.typer_app import App
 from perfkit.errors import UsageError
 from perfkit.util.sigint import exit_on_sigint
@@ -25,7 +25,7 @@ from workloads import WORKLOADS
 
 if TYPE_CHECKING:
     from perfkit.cli import Call
-    from perfkit.cli.run_options import WorkloadType
+    from perfkit.cli.recording.run_options import WorkloadType
 
 EXIT_USAGE: Final = UsageError.exit_code
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from perfkit.cli import main
-from perfkit.cli.run_options import parse_job
+from perfkit.cli.recording.run_options import parse_job
 from perfkit.schema.sweep import Sweep
 from perfkit.sweep.plan import arguments, combinations, plan
 from perfkit.sweep.point import Point

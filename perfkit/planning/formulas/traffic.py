@@ -6,10 +6,10 @@ from typing import Final
 
 from msgspec import Struct
 
+from perfkit.planning.formulas.state import local_tensors
 from perfkit.planning.layout import SHARDED, Layout
 from perfkit.planning.precision import Precision
 from perfkit.planning.shape import Shape
-from perfkit.planning.state import local_tensors
 
 BUCKET_BYTES: Final = 25 * 2**20
 """DDP's buckets; the first is smaller, so that averaging begins early."""

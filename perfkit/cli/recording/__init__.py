@@ -1,0 +1,1 @@
+"""The commands that record runs: `perfkit run` and `perfkit sweep`."""

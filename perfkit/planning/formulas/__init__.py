@@ -1,0 +1,1 @@
+"""What a rank holds and sends, and how long a step takes, by formulas."""

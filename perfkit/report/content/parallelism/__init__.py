@@ -1,0 +1,1 @@
+"""Tables by dimension of parallelism: collectives, pipelines, divided work, sharded parameters."""
