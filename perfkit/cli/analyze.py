@@ -8,12 +8,12 @@ from typing import Annotated
 import typer
 from msgspec.structs import replace
 
-from perfkit.cli.output import STDOUT, format_check, write_files
+from perfkit.cli.output import STDOUT, format_check, standard_output, write_files
 from perfkit.cli.typer_app import App
 from perfkit.errors import StoreError, UsageError
 from perfkit.executors import EXECUTORS
 from perfkit.external.cross_checks import CROSS_CHECKS, with_cross_check
-from perfkit.report import DEFAULT_TOP, Reporter, builtin_suffixes, format_names, reporter, reporter_for
+from perfkit.report import DEFAULT_TOP, SUBJECTS, Reporter, builtin_suffixes, format_names, reporter, reporter_for
 from perfkit.schema.report import Report
 from perfkit.util.standard_streams import write_stderr
 
@@ -32,6 +32,13 @@ def _known_cross_check(name: str | None) -> str | None:
     return name
 
 
+def _known_sections(names: list[str] | None) -> list[str] | None:
+    for name in names or []:
+        if name not in SUBJECTS:
+            raise typer.BadParameter(f"there is no '{name}'; choose from: {', '.join(SUBJECTS)}")
+    return names
+
+
 @app.command()
 def analyze(
     paths: Annotated[list[str], typer.Argument(metavar="PATH", hidden=True)],
@@ -46,6 +53,14 @@ def analyze(
         ),
     ] = None,
     full: Annotated[bool, typer.Option("--full", help="Print all tables, not only the answer.")] = False,
+    section: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar=f"<{'|'.join(SUBJECTS)}>",
+            callback=_known_sections,
+            help="Print only the tables about this; may be repeated.",
+        ),
+    ] = None,
     output: Annotated[
         list[Path] | None,
         typer.Option(
@@ -142,13 +157,16 @@ def analyze(
     \b
     perfkit analyze traces/                      all runs in a folder, compared
     perfkit analyze traces/my-run --full         one run, with all tables
+    perfkit analyze traces/my-run --section idle --section memory   only these
     perfkit analyze rank*.json.gz -o report.md   traces of other tools, report as markdown
     perfkit analyze traces/ -f json | jq .       as JSON (see `perfkit schema`)
     perfkit analyze traces/ --by compile         runs that differ in one option, compared
     perfkit analyze traces/ --forecast 64,128    throughput forecast for more ranks
     """  # noqa: D301  \b marks a paragraph that keeps its lines
-    if full and (name or output):
-        raise UsageError("--full is for the terminal: -o FILE and -f FORMAT write everything without it")
+    if (full or section) and (name or output or (full and section)):
+        raise UsageError(
+            "--full and --section are two choices for the terminal; -o FILE and -f FORMAT write everything without them"
+        )
     files = _files(output or [STDOUT], "rich" if full else name)
     sizes = _sizes(forecast)
     # Imported late, so that `--help` and usage errors do not wait for numpy.
@@ -179,12 +197,21 @@ def analyze(
         )
     if cross_check:
         report = replace(report, runs=[with_cross_check(run, cross_check) for run in report.runs])
-    write_files(report, files, top)
+    if section:
+        _write_sections(report, section, top)
+    else:
+        write_files(report, files, top)
     written = ", ".join(str(path) for path, _ in files if path != STDOUT)
     if written and sys.stderr.isatty():
         write_stderr(f"perfkit: report: {written}")
     if html:
         _write_page(report, paths, top)
+
+
+def _write_sections(report: Report, names: list[str], top: int) -> None:
+    from perfkit.report.renderers.console import write_subjects
+
+    write_subjects(report, standard_output(reporter(Report, "rich")), top=top, subjects=names)
 
 
 def _sizes(text: str | None) -> list[int]:

@@ -26,6 +26,11 @@ if TYPE_CHECKING:
     from perfkit.report.content.document import Document
 
 DEFAULT_TOP: Final = 10
+SUBJECTS: Final = (
+    *("ranks", "critical-path", "pipelines", "steps", "idle", "input", "memory", "phases", "work", "roofline"),
+    *("collectives", "sharding", "cross-check"),
+)
+"""What tables of a run are about; `content.report.SUBJECTS` has them."""
 
 
 class Reporter(Protocol):

@@ -31,7 +31,6 @@ from perfkit.capture.distributed.rank_group import RankGroup
 from perfkit.capture.messages import print_warning
 from perfkit.capture.recording.flight_recorder import collectives_since
 from perfkit.capture.recording.heap import give_back_free_memory
-from perfkit.capture.recording.held_tensors import HeldTensors
 from perfkit.capture.recording.loss_log import LossLog
 from perfkit.capture.recording.manifest_writer import StepMeasurements
 from perfkit.capture.recording.side_profilers import Recorder
@@ -61,6 +60,12 @@ class ProfilerOptions(Struct, frozen=True, kw_only=True):
     with_stack: bool = False
     with_flops: bool = False
     with_modules: bool = False
+
+
+def _held_tensors() -> "HeldTensors":
+    from perfkit.capture.recording.held_tensors import HeldTensors  # needs more of torch than other recordings
+
+    return HeldTensors()
 
 
 class Session:
@@ -118,7 +123,7 @@ class Session:
         self._batch_requested = False
         self._waited_ns = 0
         self._losses = LossLog()
-        self._held = HeldTensors() if self._options.profile_memory else None
+        self._held = _held_tensors() if self._options.profile_memory else None
         self.load_ns: list[int] = []
         """How long each completed step waited for its batch."""
         self.kinds: list[StepKind] = []

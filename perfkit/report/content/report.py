@@ -1,12 +1,15 @@
 """Turns a `Report` into the `Document` that the renderers draw."""
 
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final
+
 from perfkit.report.content import critical_path, idle, memory_use
 from perfkit.report.content import run_tables as tables
 from perfkit.report.content.cross_check import cross_check
 from perfkit.report.content.cross_rank import bandwidth_shares, efficiency, fits, shared_collectives
 from perfkit.report.content.device_use import roofline
 from perfkit.report.content.device_use.launches import launches
-from perfkit.report.content.document import Document, InsightItem, Section, Tone
+from perfkit.report.content.document import Document, InsightItem, Section, Table, Tone
 from perfkit.report.content.not_recorded import not_recorded
 from perfkit.report.content.parallelism import sharding
 from perfkit.report.content.parallelism.dimensions import by_dimension
@@ -70,47 +73,64 @@ def _saving(insight: Insight) -> str:
 
 def _section(run: RunReport, top: int, whole: bool, alone: bool) -> Section:
     first = [tables.breakdown(run) if whole else None, efficiency([run]) if whole and alone else None]
-    candidates = (
-        []
-        if not whole
-        else [
-            tables.ranks(run),
-            critical_path.by_kind(run),
-            critical_path.by_name(run, top),
-            critical_path.communication(run, top),
-            *pipelines(run),
-            tables.slowest_steps(run, top),
-            idle.causes(run),
-            idle.details(run, top),
-            launches(run),
-            tables.data_loading(run),
-            tables.memory(run),
-            memory_use.by_category(run),
-            memory_use.largest(run, top),
-            phases(run, top),
-            *work_tables(run, top),
-            tables.operators(run, top),
-            roofline.by_kind(run),
-            roofline.by_shapes(run, top),
-            roofline.by_module(run, top),
-            *by_dimension(run),
-            tables.collectives(run, top),
-            sharding.by_phase(run),
-            sharding.by_layer(run, top),
-            sharding.gathers(run),
-            divided_work(run),
-            shared_collectives(run, top),
-            fits(run),
-            bandwidth_shares(run, top),
-            cross_check(run.cross_check, top),
-        ]
-    )
     return Section(
         title=escape_unprintable(run.run),
         headline=escape_unprintable(run.verdict.sentence),
         tone=TONES.get(run.verdict.bound, "warning"),
         summary=[table for table in first if table is not None],
         key_values=key_values(run),
-        tables=[table for table in candidates if table is not None],
+        tables=[table for subject in SUBJECTS.values() for table in subject(run, top) if table] if whole else [],
         findings=findings(run),
+    )
+
+
+SUBJECTS: Final[Mapping[str, Callable[[RunReport, int], Sequence[Table | None]]]] = {
+    "ranks": lambda run, _: [tables.ranks(run)],
+    "critical-path": lambda run, top: [
+        critical_path.by_kind(run),
+        critical_path.by_name(run, top),
+        critical_path.communication(run, top),
+    ],
+    "pipelines": lambda run, _: list(pipelines(run)),
+    "steps": lambda run, top: [tables.slowest_steps(run, top)],
+    "idle": lambda run, top: [idle.causes(run), idle.details(run, top), launches(run)],
+    "input": lambda run, _: [tables.data_loading(run)],
+    "memory": lambda run, top: [tables.memory(run), memory_use.by_category(run), memory_use.largest(run, top)],
+    "phases": lambda run, top: [phases(run, top)],
+    "work": lambda run, top: [*work_tables(run, top), tables.operators(run, top)],
+    "roofline": lambda run, top: [roofline.by_kind(run), roofline.by_shapes(run, top), roofline.by_module(run, top)],
+    "collectives": lambda run, top: [
+        *by_dimension(run),
+        tables.collectives(run, top),
+        shared_collectives(run, top),
+        fits(run),
+        bandwidth_shares(run, top),
+    ],
+    "sharding": lambda run, top: [
+        sharding.by_phase(run),
+        sharding.by_layer(run, top),
+        sharding.gathers(run),
+        divided_work(run),
+    ],
+    "cross-check": lambda run, top: [cross_check(run.cross_check, top)],
+}
+"""The tables of a run, by what they are about; in the order in which they are shown."""
+
+
+def subject_document(report: Report, top: int, subjects: Collection[str]) -> Document:
+    """Return the tables of each run that are about some of `SUBJECTS`, with a line where a run has none."""
+    return Document("perfkit report", [], [_part(run, top, subjects) for run in report.runs])
+
+
+def _part(run: RunReport, top: int, subjects: Collection[str]) -> Section:
+    found = [table for name, subject in SUBJECTS.items() if name in subjects for table in subject(run, top) if table]
+    asked = " and ".join(name for name in SUBJECTS if name in subjects)
+    return Section(
+        title=escape_unprintable(run.run),
+        headline="" if found else f"nothing about {asked} in this run",
+        tone="info",
+        summary=[],
+        key_values=[],
+        tables=found,
+        findings=[],
     )

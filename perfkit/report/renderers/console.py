@@ -1,6 +1,6 @@
 """Draws a record on the terminal."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, TextIO
 
 from rich import box
@@ -25,6 +25,8 @@ from perfkit.report.content.document import (
     Tone,
 )
 from perfkit.report.content.kernel_names import LONGEST, fold, shorten
+from perfkit.report.content.report import subject_document
+from perfkit.schema.report import Report
 
 MIN_WIDTH = 80
 """Narrower terminals wrap: numbers are never cut."""
@@ -48,6 +50,11 @@ def write(record: Any, stream: TextIO, *, top: int, width: int | None = None) ->
     _draw(build_document(record, top), stream, width)
 
 
+def write_subjects(report: Report, stream: TextIO, *, top: int, subjects: Collection[str]) -> None:
+    """Draw the tables of a report that are about some of `perfkit.report.SUBJECTS`."""
+    _draw(subject_document(report, top, subjects), stream, None)
+
+
 def _draw(doc: Document, stream: TextIO, width: int | None) -> None:
     console = Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
     console.width = max(MIN_WIDTH, console.width)
@@ -64,11 +71,13 @@ def _draw(doc: Document, stream: TextIO, width: int | None) -> None:
 def _draw_section(section: Section, console: Console) -> None:
     title = Text(shorten(section.title, console.width - 8), style="bold")
     console.print(Rule(title, align="left", characters="─", style="dim"))
-    console.print(Text(section.headline, style=f"bold {STYLES[section.tone]}"))
-    console.print()
+    if section.headline:
+        console.print(Text(section.headline, style=f"bold {STYLES[section.tone]}"))
+        console.print()
     for table in section.summary:
         draw_table(table, console)
-    _draw_facts(section.key_values, console)
+    if section.key_values:
+        _draw_facts(section.key_values, console)
     for table in section.tables:
         draw_table(table, console)
     _draw_findings(section.findings, console)

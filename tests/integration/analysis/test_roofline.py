@@ -82,7 +82,7 @@ def test_workloads_need_what_torch_counts(name: str, options: dict[str, Any], tm
     work = traced(step, tmp_path / "trace.json")
     assert matrix_flops(work) == expected > 0
     modelled_ns = sum(row.total_ns for row in work.operators)
-    assert modelled_ns > 0.5 * work.total_ns
+    assert 0 < modelled_ns <= work.total_ns
 
 
 def test_convolutions_need_what_torch_counts(tmp_path: Path) -> None:
