@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 import torch
@@ -42,6 +42,9 @@ from perfkit.schema.common import UNNAMED
 from perfkit.schema.manifest import Injection, StepKind
 from perfkit.schema.trace_header import HEADER_KEY, PerfkitHeader, RecordedPipeline
 from perfkit.storage.run_folder import file_stem
+
+if TYPE_CHECKING:
+    from perfkit.capture.recording.held_tensors import HeldTensors
 
 _LOG: Final = logging.getLogger(__name__)
 
