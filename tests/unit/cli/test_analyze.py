@@ -13,6 +13,8 @@ import jsonschema
 import pytest
 
 from perfkit.cli import main
+from perfkit.report import SUBJECTS
+from perfkit.report.content import report as content
 from perfkit.report.json_schema import schema
 from perfkit.report.output_files import writing
 from tests.support.traces.trace_builder import TraceBuilder
@@ -37,7 +39,22 @@ def test_full_prints_all_tables(trace: str, capsys: pytest.CaptureFixture[str]) 
     assert "Where the step's time goes" in shown
     assert "1 of 300 (rank 34)" in shown
     assert main(["analyze", trace, "--full", "-f", "json"]) == 2
-    assert "--full is for the terminal" in capsys.readouterr().err
+    assert "for the terminal" in capsys.readouterr().err
+
+
+def test_a_section_is_printed_alone(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["analyze", trace, "--section", "idle"]) == 0
+    shown = capsys.readouterr().out
+    assert "Idle time by cause" in shown
+    assert "Where the step's time goes" not in shown
+    assert main(["analyze", trace, "--section", "sharding"]) == 0
+    assert "nothing about sharding in this run" in capsys.readouterr().out
+    assert main(["analyze", trace, "--section", "nonsense"]) == 2
+    assert "choose from: ranks, critical-path" in capsys.readouterr().err
+
+
+def test_the_subjects_that_the_command_knows_are_those_of_the_tables() -> None:
+    assert tuple(content.SUBJECTS) == SUBJECTS
 
 
 def test_json_on_stdout_is_valid(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -84,9 +101,8 @@ def test_top_limits_the_ranked_tables(real_traces: Path, capsys: pytest.CaptureF
     assert main(["analyze", str(real_traces / "gpu-dlrm-2of128"), "--full", "--top", "1"]) == 0
     shown = capsys.readouterr().out
     assert re.search(r"198 more, [0-9.]+ m?s in total", shown)
-    table = shown[shown.index("\nCollectives across ranks") : shown.index("\nFindings\n")]
+    table = shown[shown.index("\nCollectives across ranks") : shown.index("3 more rows")]
     assert table.count("all_to_all") == 1  # it is the first of them
-    assert "3 more rows" in table
 
 
 def test_the_folder_of_a_report_is_made(trace: str, tmp_path: Path) -> None:
