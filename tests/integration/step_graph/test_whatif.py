@@ -15,6 +15,8 @@ SCRIPT = ROOT / "tests" / "support" / "processes" / "timed_training.py"
 MS = 10**6
 DELAY_MS, LOAD_MS, VALIDATE_MS = 80, 60, 40
 
+pytestmark = [pytest.mark.slow, pytest.mark.timing]  # what ranks lose to other programs would count as theirs
+
 
 @pytest.fixture(scope="module")
 def delayed(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -35,7 +37,6 @@ def predict(run: Path, *changes: str) -> Prediction:
     return one
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "saved_ms"),
     [
@@ -52,10 +53,11 @@ def test_what_a_change_saves_is_what_it_takes_away(delayed: Path, changes: list[
     if saved_ms < 0:  # rank 0 would be as late as rank 1, for which it waits anyway
         assert abs(predict(delayed, *changes).saving_ns) < 10 * MS
         return
-    assert predict(delayed, *changes).saving_ns == pytest.approx(saved_ms * MS, rel=0.15, abs=6 * MS)
+    # A healthy rank takes as long as the other one, and how much that is disturbed here differs from rank to rank.
+    rel = 0.25 if "rank1=healthy" in changes else 0.15
+    assert predict(delayed, *changes).saving_ns == pytest.approx(saved_ms * MS, rel=rel, abs=6 * MS)
 
 
-@pytest.mark.slow
 def test_the_replay_without_a_change_is_what_was_measured(delayed: Path) -> None:
     result = whatif.predict(delayed, ["compute:*=1x"])
     assert result.replayed_step_ns == pytest.approx(result.measured_step_ns, rel=0.01)
@@ -63,11 +65,10 @@ def test_the_replay_without_a_change_is_what_was_measured(delayed: Path) -> None
     assert result.prediction.saving_ns == 0
 
 
-@pytest.mark.slow
 def test_the_ranking_and_the_recommendations_begin_with_the_delay(delayed: Path) -> None:
     ranking = whatif.predict(delayed).ranking
     assert ranking is not None
     assert ranking[0].changes[0].change == "rank1=healthy"
     first = perfkit.analyze(delayed, cache=False).insights[0]
     assert first.predicted_for == "rank1=healthy"
-    assert first.potential_saving_ns == pytest.approx(DELAY_MS * MS, rel=0.15)
+    assert first.potential_saving_ns == pytest.approx(DELAY_MS * MS, rel=0.25)
