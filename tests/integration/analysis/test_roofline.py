@@ -19,6 +19,7 @@ from perfkit.storage.device_table_writer import write_device_row
 from tests.support.processes.launching import PYTHON, execute
 from workloads import WORKLOADS
 
+pytestmark = pytest.mark.slow
 _ATEN = torch.ops.aten
 
 
@@ -172,7 +173,6 @@ def test_without_shapes_there_is_no_roofline(tmp_path: Path) -> None:
     assert run.roofline is None
 
 
-@pytest.mark.slow
 def test_a_run_and_its_analysis_share_the_users_table(tmp_path: Path) -> None:
     name = name_device(torch.device("cpu"))
     row = DevicePeaks(name=name, tflops={"float32": 0.05}, bandwidth_gb_per_s=10, threads=1, source="a test")

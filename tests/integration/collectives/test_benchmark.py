@@ -39,6 +39,7 @@ def check(record: CollectiveBenchmark, ranks: int) -> None:
     assert all(row.time_ns > 0 and len(row.samples_ns) == 3 for row in record.measurements)
 
 
+@pytest.mark.slow
 def test_all_operators_are_right_and_the_table_has_the_columns_of_nccl_tests(tmp_path: Path) -> None:
     file, page, table = tmp_path / "net.json", tmp_path / "net.html", tmp_path / "net.csv"
     outputs = [word for path in (file, page, table) for word in ("-o", str(path))]

@@ -45,6 +45,7 @@ def test_without_a_change_the_largest_are_ranked(tmp_path: Path, capsys: pytest.
     assert f"{len(ranking) - 2} more: use --top N" in text
 
 
+@pytest.mark.slow
 def test_each_change_of_the_ranking_predicts_the_same_alone(tmp_path: Path) -> None:
     for one in predicted(SAMPLE, tmp_path=tmp_path)["ranking"][:3]:
         alone = predicted(SAMPLE, one["changes"][0]["change"], tmp_path=tmp_path)["prediction"]

@@ -16,6 +16,7 @@ PARAMETERS = LAYERS * (WIDTH * WIDTH + WIDTH) + WIDTH * 10 + 10
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 def test_a_plan_from_python_counts_every_tensor_of_a_module() -> None:
     plan = perfkit.plan(traced_model.build, traced_model.batch, ranks=2, device="a100-40g")
     assert plan.model.parameters == PARAMETERS
