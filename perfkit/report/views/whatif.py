@@ -99,7 +99,6 @@ def _ranking(report: WhatIf, top: int) -> Table:
             Cell(duration(one.step_ns)),
             Cell(duration(one.saving_ns)),
             Cell(_saving(one, report).partition("(")[2].rstrip(")")),
-            Cell(escape_unprintable(one.changes[0].applies_to)),
         )
         for one in predictions[:top]
     ]
@@ -111,7 +110,6 @@ def _ranking(report: WhatIf, top: int) -> Table:
             Column("predicted step"),
             Column("saves"),
             Column("of the step"),
-            Column("applies to", "words"),
         ),
         rows,
         f"{left} more: use --top N" if left > 0 else "",
