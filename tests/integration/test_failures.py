@@ -185,7 +185,9 @@ def test_a_launcher_that_is_told_to_end(launcher: str, tmp_path: Path, request: 
         process.kill()
     assert process.returncode != 0
     check_nothing_left(processes)
-    assert check_kept(folder, cycles=10).message == "ended by SIGTERM"
+    message = check_kept(folder, cycles=10).message
+    # Open MPI's mpiexec kills ranks soon after SIGTERM: they may not get to write why they end, and the watchdog does.
+    assert message == "ended by SIGTERM" or (launcher == "openmpi" and message.startswith("was killed"))
     # Open MPI's mpiexec no longer forwards output by then: the line is in run.json only.
     lines = [] if launcher == "openmpi" else ["perfkit: error: ended by SIGTERM"]
     assert own_lines(tmp_path) == lines
