@@ -9,6 +9,7 @@ import typer
 from msgspec.structs import replace
 
 from perfkit.cli.output import STDOUT, format_check, standard_output, write_files
+from perfkit.cli.reading_options import KernelRules, MaxBytes, StepMarker
 from perfkit.cli.typer_app import App
 from perfkit.errors import StoreError, UsageError
 from perfkit.executors import EXECUTORS
@@ -78,29 +79,13 @@ def analyze(
         ),
     ] = False,
     rank: Annotated[int | None, typer.Option(min=0, help="Rank of a trace that does not contain its rank.")] = None,
-    step_marker: Annotated[
-        str | None,
-        typer.Option(
-            metavar="REGEX",
-            help="Annotations that mark steps, instead of `ProfilerStep#N`.",
-        ),
-    ] = None,
-    kernel_rules: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="TOML file with rules for the names of device kernels.")
-    ] = None,
+    step_marker: StepMarker = None,
+    kernel_rules: KernelRules = None,
     device_table: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="TOML file with peaks of devices, for the roofline (`perfkit peaks`)."),
     ] = None,
-    max_bytes: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            metavar="<int>",
-            help="Read traces of up to this decompressed size.  "
-            "[default: 64 GiB, without those that expand more than any real trace]",
-        ),
-    ] = None,
+    max_bytes: MaxBytes = None,
     top: Annotated[int, typer.Option(min=1, help="Rows in ranked tables.")] = DEFAULT_TOP,
     executor: Annotated[
         str | None,

@@ -14,11 +14,11 @@ from perfkit.capture.distributed.launcher_env import detect_rank, needs_mpi
 from perfkit.capture.lifecycle.local_launch import is_child, launch, refuse_inside_launcher
 from perfkit.cli.compare import noise_fraction, raise_unless_passed
 from perfkit.cli.config_options import Layer, command, options, resolve
-from perfkit.cli.output import STDOUT, format_check, write_files
+from perfkit.cli.output import STDOUT, format_option, output_option, write_files
 from perfkit.cli.recording.launched import leave_error_to_rank_0
 from perfkit.collectives.config import CollectivesConfig
 from perfkit.errors import RunError, UsageError
-from perfkit.report import DEFAULT_TOP, Reporter, builtin_suffixes, format_names, reporter, reporter_for
+from perfkit.report import DEFAULT_TOP, Reporter, reporter, reporter_for
 from perfkit.schema.benchmark.collectives import CollectiveBenchmark
 from perfkit.storage.collectives_file import load_collectives
 from perfkit.util.sigint import exit_on_sigint
@@ -63,31 +63,11 @@ _OWN: Final = [
     ),
     _parameter(
         "output",
-        Annotated[
-            list[Path],
-            typer.Option(
-                "-o",
-                "--output",
-                metavar="FILE",
-                rich_help_panel="Report",
-                help=f"Also write to FILE, format by suffix ({', '.join(builtin_suffixes(CollectiveBenchmark))}); "
-                "may be repeated.",
-            ),
-        ],
+        Annotated[list[Path], output_option(CollectiveBenchmark, "Report")],
     ),
     _parameter(
         "format",
-        Annotated[
-            str,
-            typer.Option(
-                "-f",
-                "--format",
-                metavar=f"<{'|'.join(format_names(CollectiveBenchmark))}>",
-                rich_help_panel="Report",
-                callback=format_check(CollectiveBenchmark),
-                help="Format on stdout.  [default: rich]",
-            ),
-        ],
+        Annotated[str, format_option(CollectiveBenchmark, "Report", "  [default: rich]")],
     ),
     _parameter(
         "compare",

@@ -7,10 +7,11 @@ from typing import Annotated
 
 import typer
 
-from perfkit.cli.output import STDOUT, format_check, write_files
+from perfkit.cli.output import format_option, output_option, shown_and_written, write_files
+from perfkit.cli.reading_options import KernelRules, StepMarker
 from perfkit.cli.typer_app import App
 from perfkit.errors import GateError, UndecidedGateError, UsageError
-from perfkit.report import DEFAULT_TOP, builtin_suffixes, format_names, reporter, reporter_for
+from perfkit.report import DEFAULT_TOP
 from perfkit.schema.comparison import Comparison, GateResult
 
 app = App()
@@ -33,31 +34,10 @@ def compare(
             help="With fewer than three runs on a side, take changes up to this, such as 3%, to be noise.",
         ),
     ] = None,
-    output: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "-o",
-            "--output",
-            metavar="FILE",
-            help=f"Also write to FILE, format by suffix ({', '.join(builtin_suffixes(Comparison))}); may be repeated.",
-        ),
-    ] = None,
-    name: Annotated[
-        str,
-        typer.Option(
-            "-f",
-            "--format",
-            metavar=f"<{'|'.join(format_names(Comparison))}>",
-            callback=format_check(Comparison),
-            help="Format on stdout.",
-        ),
-    ] = "rich",
-    step_marker: Annotated[
-        str | None, typer.Option(metavar="REGEX", help="Annotations that mark steps, instead of `ProfilerStep#N`.")
-    ] = None,
-    kernel_rules: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="TOML file with rules for the names of device kernels.")
-    ] = None,
+    output: Annotated[list[Path] | None, output_option(Comparison)] = None,
+    name: Annotated[str, format_option(Comparison)] = "rich",
+    step_marker: StepMarker = None,
+    kernel_rules: KernelRules = None,
     top: Annotated[int, typer.Option(min=1, help="Rows in ranked tables.")] = DEFAULT_TOP,
 ) -> None:
     """Report what changed between two runs, and whether it is more than noise.
@@ -84,8 +64,7 @@ def compare(
     perfkit compare traces/old traces/new -f markdown >> "$GITHUB_STEP_SUMMARY"
     """  # noqa: D301  \b marks a paragraph that keeps its lines
     noise = noise_fraction(assume_noise)
-    files = [(path, reporter_for(Comparison, path)) for path in output or []]
-    files.append((STDOUT, reporter(Comparison, name)))
+    files = shown_and_written(Comparison, name, output)
     # Imported late, so that `--help` and usage errors do not wait for numpy.
     from perfkit.pipeline.compare import compare as compare_runs
     from perfkit.util.malloc import trim_large_allocations

@@ -8,9 +8,43 @@ from typing import Any, TextIO
 
 import typer
 
-from perfkit.report import Reporter, format_names
+from perfkit.report import Reporter, builtin_suffixes, format_names, reporter, reporter_for
 
 STDOUT = Path("-")
+
+
+def output_option(record: type, panel: str | None = None) -> Any:
+    """Return the description of `-o` for a record type: files beside what is shown on stdout."""
+    suffixes = ", ".join(builtin_suffixes(record))
+    return typer.Option(
+        "-o",
+        "--output",
+        metavar="FILE",
+        rich_help_panel=panel,
+        help=f"Also write to FILE, format by suffix ({suffixes}); may be repeated.",
+    )
+
+
+def format_option(record: type, panel: str | None = None, default: str = "") -> Any:
+    """Return the description of `-f` for a record type; `default` is its text where the command has none itself."""
+    return typer.Option(
+        "-f",
+        "--format",
+        metavar=f"<{'|'.join(format_names(record))}>",
+        rich_help_panel=panel,
+        callback=format_check(record),
+        help=f"Format on stdout.{default}",
+    )
+
+
+def shown_and_written(record: type, name: str, output: Sequence[Path] | None) -> list[tuple[Path, Reporter]]:
+    """Return where a record goes, each path with its reporter: files by their suffixes, and stdout in format `name`.
+
+    Raises:
+        UsageError: no format has a file's suffix.
+    """
+    files = [(path, reporter_for(record, path)) for path in output or []]
+    return [*files, (STDOUT, reporter(record, name))]
 
 
 def format_check(record: type) -> Callable[[str | None], str | None]:
@@ -28,12 +62,12 @@ def write_files(record: Any, files: Sequence[tuple[Path, Reporter]], top: int) -
     """Write a record to each file with its reporter; `-` is stdout, which comes last because its reader may be gone."""
     from perfkit.report.output_files import writing, writing_bytes
 
-    for path, reporter in sorted(files, key=lambda file: file[0] == STDOUT):
+    for path, chosen in sorted(files, key=lambda file: file[0] == STDOUT):
         if path == STDOUT:
-            reporter.write(record, sys.stdout.buffer if reporter.binary else standard_output(reporter), top=top)
+            chosen.write(record, sys.stdout.buffer if chosen.binary else standard_output(chosen), top=top)
             continue
-        with writing_bytes(path) if reporter.binary else writing(path) as stream:
-            reporter.write(record, stream, top=top)
+        with writing_bytes(path) if chosen.binary else writing(path) as stream:
+            chosen.write(record, stream, top=top)
 
 
 def standard_output(reporter: Reporter) -> TextIO:

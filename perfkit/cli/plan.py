@@ -5,9 +5,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from perfkit.cli.output import STDOUT, format_check, write_files
+from perfkit.cli.output import format_option, output_option, shown_and_written, write_files
 from perfkit.cli.typer_app import App
-from perfkit.report import DEFAULT_TOP, builtin_suffixes, format_names, reporter, reporter_for
+from perfkit.report import DEFAULT_TOP
 from perfkit.schema.plan import Plan
 
 app = App()
@@ -112,25 +112,8 @@ def plan(
         bool,
         typer.Option("--trace", help="Run the best on fake tensors: the memory of the real module (needs torch)."),
     ] = False,
-    output: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "-o",
-            "--output",
-            metavar="FILE",
-            help=f"Also write to FILE, format by suffix ({', '.join(builtin_suffixes(Plan))}); may be repeated.",
-        ),
-    ] = None,
-    name: Annotated[
-        str,
-        typer.Option(
-            "-f",
-            "--format",
-            metavar=f"<{'|'.join(format_names(Plan))}>",
-            callback=format_check(Plan),
-            help="Format on stdout.",
-        ),
-    ] = "rich",
+    output: Annotated[list[Path] | None, output_option(Plan)] = None,
+    name: Annotated[str, format_option(Plan)] = "rich",
     top: Annotated[int, typer.Option(min=1, help="Layouts with tp or pp to show.")] = DEFAULT_TOP,
 ) -> None:
     """Plan a training run: memory of a rank, communication and time of a step, for every way to share the model.
@@ -144,8 +127,7 @@ def plan(
     perfkit plan my_model.py:build --input 4,512:int64 -n 8 --device h100
     perfkit plan --params 7e9 --layers 32 --width 4096 --heads 32 --sequence 2048 -n 64 --device h100
     """  # noqa: D301  \b marks a paragraph that keeps its lines
-    files = [(path, reporter_for(Plan, path)) for path in output or []]
-    files.append((STDOUT, reporter(Plan, name)))
+    files = shown_and_written(Plan, name, output)
     # Imported late, so that `--help` does not wait for the workloads.
     from perfkit.planning.command import Options, Sizes, plan_model
 

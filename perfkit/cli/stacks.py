@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from perfkit.cli.reading_options import KernelRules, MaxBytes, RankList, StepMarker
 from perfkit.cli.typer_app import App, print_line
 from perfkit.errors import UsageError
 
@@ -37,28 +38,14 @@ def stacks(
             "[default: the first of these that was recorded]"
         ),
     ] = None,
-    ranks: Annotated[
-        str | None, typer.Option(metavar="LIST", help="Ranks to include, such as 0,7 or 0-3 (default: all).")
-    ] = None,
+    ranks: RankList = None,
     steps: Annotated[
         str | None,
         typer.Option(metavar="LIST", help="Steps in which the host issued the work, such as 12-14 (default: all)."),
     ] = None,
-    step_marker: Annotated[
-        str | None, typer.Option(metavar="REGEX", help="Annotations that mark steps, instead of `ProfilerStep#N`.")
-    ] = None,
-    kernel_rules: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="TOML file with rules for the names of device kernels.")
-    ] = None,
-    max_bytes: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            metavar="<int>",
-            help="Read traces of up to this decompressed size.  "
-            "[default: 64 GiB, without those that expand more than any real trace]",
-        ),
-    ] = None,
+    step_marker: StepMarker = None,
+    kernel_rules: KernelRules = None,
+    max_bytes: MaxBytes = None,
 ) -> None:
     """Write whose time it is as call stacks, for speedscope, pprof and other viewers of flame graphs.
 

@@ -5,9 +5,10 @@ from typing import Annotated
 
 import typer
 
-from perfkit.cli.output import STDOUT, format_check, write_files
+from perfkit.cli.output import format_option, output_option, shown_and_written, write_files
+from perfkit.cli.reading_options import KernelRules, MaxBytes, StepMarker
 from perfkit.cli.typer_app import App
-from perfkit.report import DEFAULT_TOP, builtin_suffixes, format_names, reporter, reporter_for
+from perfkit.report import DEFAULT_TOP
 from perfkit.schema.per_run.whatif import WhatIf
 
 app = App()
@@ -20,36 +21,11 @@ def whatif(
         list[str] | None,
         typer.Argument(metavar="CHANGE…", help="Changes, all made at once; without any, the largest are ranked."),
     ] = None,
-    output: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "-o",
-            "--output",
-            metavar="FILE",
-            help=f"Write to FILE, format by suffix ({', '.join(builtin_suffixes(WhatIf))}); may be repeated.",
-        ),
-    ] = None,
-    name: Annotated[
-        str,
-        typer.Option(
-            "-f",
-            "--format",
-            metavar=f"<{'|'.join(format_names(WhatIf))}>",
-            callback=format_check(WhatIf),
-            help="Format on stdout.",
-        ),
-    ] = "rich",
-    json: Annotated[bool, typer.Option("--json", help="The same as -f json.")] = False,
-    step_marker: Annotated[
-        str | None, typer.Option(metavar="REGEX", help="Annotations that mark steps, instead of `ProfilerStep#N`.")
-    ] = None,
-    kernel_rules: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="TOML file with rules for the names of device kernels.")
-    ] = None,
-    max_bytes: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="<int>", help="Read traces of up to this decompressed size."),
-    ] = None,
+    output: Annotated[list[Path] | None, output_option(WhatIf)] = None,
+    name: Annotated[str, format_option(WhatIf)] = "rich",
+    step_marker: StepMarker = None,
+    kernel_rules: KernelRules = None,
+    max_bytes: MaxBytes = None,
     top: Annotated[int, typer.Option(min=1, help="Rows of the ranking.")] = DEFAULT_TOP,
 ) -> None:
     """Predict how long a step would take after changes, by replaying its dependencies over all ranks.
@@ -77,8 +53,7 @@ def whatif(
     perfkit whatif traces/my-run rank3=healthy input=0
     perfkit whatif traces/my-run 'compute:aten::mm=0.5x' -o prediction.json
     """  # noqa: D301  \b marks a paragraph that keeps its lines
-    files = [(one, reporter_for(WhatIf, one)) for one in output or []]
-    files = files or [(STDOUT, reporter(WhatIf, "json" if json else name))]
+    files = shown_and_written(WhatIf, name, output)
     # Imported late, so that `--help` and usage errors do not wait for numpy.
     from perfkit.cli.progress import bar
     from perfkit.pipeline.whatif import predict

@@ -1,0 +1,25 @@
+"""Options of the commands that read traces, described once."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+StepMarker = Annotated[
+    str | None, typer.Option(metavar="REGEX", help="Annotations that mark steps, instead of `ProfilerStep#N`.")
+]
+KernelRules = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="TOML file with rules for the names of device kernels.")
+]
+MaxBytes = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="<int>",
+        help="Read traces of up to this decompressed size.  "
+        "[default: 64 GiB, without those that expand more than any real trace]",
+    ),
+]
+RankList = Annotated[
+    str | None, typer.Option(metavar="LIST", help="Ranks to include, such as 0,7 or 0-3 (default: all).")
+]
