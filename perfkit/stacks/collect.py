@@ -7,10 +7,10 @@ from typing import Final, Literal, NamedTuple, get_args
 
 import numpy as np
 
+from perfkit.analysis.per_rank.attribution.call_paths import PathTable
+from perfkit.analysis.per_rank.attribution.locate import TraceWork, locate_trace
+from perfkit.analysis.per_rank.attribution.tabulate import PathTexts, sum_by
 from perfkit.analysis.per_rank.summary import MOST_STEPS, check_step_marker
-from perfkit.analysis.per_rank.work.call_paths import PathTable
-from perfkit.analysis.per_rank.work.locate import TraceWork, locate_trace
-from perfkit.analysis.per_rank.work.tabulate import PathTexts, sum_by
 from perfkit.analysis.per_run.rank_assignment import assign_ranks
 from perfkit.errors import TraceError, UsageError
 from perfkit.schema.kernel_rules import KernelRule

@@ -8,6 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from perfkit.analysis.per_rank.annotations import tabulate_phases
+from perfkit.analysis.per_rank.attribution.tabulate import locate_work, tabulate_work
 from perfkit.analysis.per_rank.breakdown import break_down, find_activity
 from perfkit.analysis.per_rank.classify import classify_names, find_device
 from perfkit.analysis.per_rank.communication.collective_calls import CollectiveCalls, collect_calls
@@ -29,7 +30,6 @@ from perfkit.analysis.per_rank.step_graph.rank_graph import RankGraph
 from perfkit.analysis.per_rank.step_graph.selection import most_graph_events
 from perfkit.analysis.per_rank.step_graph.table import Trace
 from perfkit.analysis.per_rank.steps import find_steps
-from perfkit.analysis.per_rank.work.tabulate import locate_work, tabulate_work
 from perfkit.errors import TraceError, UsageError
 from perfkit.schema.common import Finding
 from perfkit.schema.kernel_rules import KernelRule

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from perfkit.analysis.per_rank.work.call_paths import PathTable
-from perfkit.analysis.per_rank.work.tabulate import PathTexts
-from perfkit.analysis.per_rank.work.views import Located
+from perfkit.analysis.per_rank.attribution.call_paths import PathTable
+from perfkit.analysis.per_rank.attribution.tabulate import PathTexts
+from perfkit.analysis.per_rank.attribution.views import Located
 from perfkit.schema.per_rank.operator_work import ModuleWork
 from perfkit.schema.per_rank.operator_work_sums import add_modules
 from perfkit.trace.intervals import Ints

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from perfkit.analysis.per_rank.attribution.views import Located
 from perfkit.analysis.per_rank.breakdown import Activity
 from perfkit.analysis.per_rank.classify import (
     Device,
@@ -19,7 +20,6 @@ from perfkit.analysis.per_rank.operator_work.assign import Owners, find_owners
 from perfkit.analysis.per_rank.operator_work.known_work import DistinctCall, KnownWork, find_known_work
 from perfkit.analysis.per_rank.operator_work.modules import tabulate_modules
 from perfkit.analysis.per_rank.steps import Steps
-from perfkit.analysis.per_rank.work.views import Located
 from perfkit.schema.per_rank.operator_work import (
     FLOAT32_OR_TF32,
     MATRIX_KINDS,

@@ -6,11 +6,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from perfkit.analysis.per_rank.attribution.autograd import Autograd
+from perfkit.analysis.per_rank.attribution.call_paths import ROOT, PathTable, ThreadSpans
+from perfkit.analysis.per_rank.attribution.items import Items
 from perfkit.analysis.per_rank.idle.python_stack import FrameNames
 from perfkit.analysis.per_rank.sharding.passes import Passes
-from perfkit.analysis.per_rank.work.autograd import Autograd
-from perfkit.analysis.per_rank.work.call_paths import ROOT, PathTable, ThreadSpans
-from perfkit.analysis.per_rank.work.items import Items
 from perfkit.schema.per_rank.sharding import PASS_PHASES
 from perfkit.schema.per_rank.work import OUTSIDE, UNKNOWN, WORK_PHASES, WorkPhase, WorkView
 from perfkit.trace.events import MODULE, EventKind, Events, PythonFrames

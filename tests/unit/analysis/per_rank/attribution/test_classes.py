@@ -2,7 +2,7 @@
 
 import pytest
 
-from perfkit.analysis.per_rank.work.classes import kernel_class, operator_class
+from perfkit.analysis.per_rank.attribution.classes import kernel_class, operator_class
 
 KERNELS = {
     "ampere_sgemm_128x64_tn": "gemm",

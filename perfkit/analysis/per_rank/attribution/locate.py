@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from perfkit.analysis.per_rank.attribution.tabulate import locate_work
+from perfkit.analysis.per_rank.attribution.views import Located
 from perfkit.analysis.per_rank.breakdown import find_activity
 from perfkit.analysis.per_rank.classify import classify_names, find_device
 from perfkit.analysis.per_rank.communication.collectives import find_collectives
 from perfkit.analysis.per_rank.sharding.passes import find_passes
 from perfkit.analysis.per_rank.steps import Steps, find_steps
-from perfkit.analysis.per_rank.work.tabulate import locate_work
-from perfkit.analysis.per_rank.work.views import Located
 from perfkit.schema.kernel_rules import KernelRule
 from perfkit.trace.events import RankTrace
 

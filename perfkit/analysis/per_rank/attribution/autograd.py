@@ -5,8 +5,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from perfkit.analysis.per_rank.attribution.call_paths import ThreadSpans
 from perfkit.analysis.per_rank.classify import rows_by_key
-from perfkit.analysis.per_rank.work.call_paths import ThreadSpans
 from perfkit.trace.events import EventKind, Events
 from perfkit.trace.intervals import Ints
 

@@ -5,10 +5,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from perfkit.analysis.per_rank.attribution.call_paths import group
+from perfkit.analysis.per_rank.attribution.classes import kernel_class, operator_class
+from perfkit.analysis.per_rank.attribution.views import Located
 from perfkit.analysis.per_rank.classify import Device, Names
-from perfkit.analysis.per_rank.work.call_paths import group
-from perfkit.analysis.per_rank.work.classes import kernel_class, operator_class
-from perfkit.analysis.per_rank.work.views import Located
 from perfkit.schema.per_rank.work import KERNEL_CLASSES, WORK_PHASES, ClassWork, KernelClass, KernelWork
 from perfkit.schema.work_trees import MOST_KERNELS, add_classes
 from perfkit.trace.events import KernelLaunch

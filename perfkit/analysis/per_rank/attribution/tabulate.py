@@ -6,15 +6,15 @@ from typing import Final
 import numpy as np
 
 from perfkit.analysis.per_rank.annotations import annotation_rows
+from perfkit.analysis.per_rank.attribution.call_paths import PathTable
+from perfkit.analysis.per_rank.attribution.items import Items, find_items
+from perfkit.analysis.per_rank.attribution.kernels import classes_of, tabulate_classes, tabulate_kernels
+from perfkit.analysis.per_rank.attribution.views import Located
 from perfkit.analysis.per_rank.breakdown import Activity
 from perfkit.analysis.per_rank.classify import Device, Names
 from perfkit.analysis.per_rank.communication.collectives import Collectives
 from perfkit.analysis.per_rank.sharding.passes import Passes
 from perfkit.analysis.per_rank.steps import Steps
-from perfkit.analysis.per_rank.work.call_paths import PathTable
-from perfkit.analysis.per_rank.work.items import Items, find_items
-from perfkit.analysis.per_rank.work.kernels import classes_of, tabulate_classes, tabulate_kernels
-from perfkit.analysis.per_rank.work.views import Located
 from perfkit.schema.per_rank.work import OTHERS, WORK_PHASES, WORK_VIEWS, Work, WorkPart, WorkTree, WorkView
 from perfkit.schema.work_trees import MOST_NODES, Path, Weights, build_tree
 from perfkit.trace.events import Events, PythonFrames
