@@ -9,6 +9,15 @@ from typing import Final, Literal
 
 Phase = Literal["data_loading", "to_device", "forward", "backward", "optimizer"]
 
+PHASE_WORDS: Final[dict[Phase, str]] = {
+    "data_loading": "data loading",
+    "to_device": "the copy of the batch to the device",
+    "forward": "forward",
+    "backward": "backward",
+    "optimizer": "the optimizer's step",
+}
+"""What the phases are called in sentences."""
+
 INJECTABLE: Final[tuple[Phase, ...]] = ("data_loading", "forward", "backward", "optimizer")
 """Phases that a fault can be injected into."""
 

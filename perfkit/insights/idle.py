@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 
 from perfkit.insights.dimension_advice import is_whole_model
 from perfkit.insights.run_context import RunContext
+from perfkit.phases import PHASE_WORDS, annotation
 from perfkit.schema.aggregate import OTHER_DETAILS, merge_idle
 from perfkit.schema.per_rank.idle import (
     CAUSE_WORDS,
@@ -96,7 +97,11 @@ def describe(part: IdlePart, context: RunContext, idle_ns: float) -> str:
     takes = f"{duration(row.total_ns / steps)} per step"
     often = f", {row.count / steps:,.3g} times" if row.count > steps else ""
     most = "most of that" if row.total_ns >= _MAJORITY * part.total_ns else "the largest part"
-    return f"{whole}, {most} {escape_unprintable(row.detail)}{where} ({takes}{often})"
+    return f"{whole}, {most} {_place(row.detail)}{where} ({takes}{often})"
+
+
+def _place(detail: str) -> str:
+    return f"in {_PHASE_NAMES[detail]}" if detail in _PHASE_NAMES else escape_unprintable(detail)
 
 
 _PHRASES: Final = (NO_LAUNCH, NOTHING_RECORDED, QUEUED_FOR_NOTHING, IN_GRAPH)
@@ -154,6 +159,9 @@ def _launch_less(part: IdlePart, context: RunContext) -> str:
     return "use a larger batch, torch.compile or CUDA graphs: fewer launches for the same work"
 
 
+_PHASE_NAMES: Final = {annotation(phase): words for phase, words in PHASE_WORDS.items()}
+"""A phase is no work of its own that could be done elsewhere: its time is that of what runs between its operators."""
+
 _KNOWN_WORK: Final[tuple[tuple[str, str], ...]] = (
     (
         r"<built-in (function|method) collect\b",
@@ -177,6 +185,10 @@ def _work_less(part: IdlePart, context: RunContext) -> str:
     for pattern, advice in _KNOWN_WORK:
         if re.match(pattern, row.detail):
             return advice
+    if row.detail in _PHASE_NAMES:
+        return (
+            f"find what the host does between the operators of {_PHASE_NAMES[row.detail]}{_stacks(part.idle, context)}"
+        )
     what = escape_unprintable(row.detail)
     return f"speed up {what}, do it less often, or in another thread or process{_stacks(part.idle, context)}"
 
