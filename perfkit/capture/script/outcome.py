@@ -1,16 +1,19 @@
 """The one line at the end of a recorded script: what was recorded and where, or why nothing was."""
 
 from pathlib import Path
+from typing import Final
 
+from perfkit.capture.lifecycle.end_answer import has_small_traces, print_answer
 from perfkit.capture.lifecycle.first_failure import FirstFailure, write_first_failure
 from perfkit.capture.lifecycle.local_launch import is_child
 from perfkit.capture.lifecycle.terminated import TerminatedError
 from perfkit.capture.messages import exit_cause, one_line, print_error, print_status
 from perfkit.capture.schedule import Schedule
-from perfkit.capture.script.answer import print_answer
 from perfkit.capture.script.config import ScriptConfig
 from perfkit.capture.script.step_messages import NoSteps
 from perfkit.storage.run_folder import MANIFEST_NAME, list_files
+
+_STDERR: Final = 2
 
 
 class OutcomeReporter:
@@ -36,8 +39,8 @@ class OutcomeReporter:
         """
         if _has_trace(folder):
             print_status(f"{self._script}: {what}; to see where the time went: perfkit analyze {folder}")
-            if self._config.report and not failed:
-                print_answer(folder)
+            if self._config.report and not failed and has_small_traces(folder):
+                print_answer(folder, _STDERR)
         elif not self.explained:
             needed = self._schedule.skip_first + self._schedule.cycle_steps
             print_status(
