@@ -19,7 +19,7 @@ from perfkit.planning.planner import Request, make_plan
 from perfkit.planning.precision import PRECISIONS
 from perfkit.planning.refine import refine
 from perfkit.planning.shape import Shape
-from perfkit.schema.plan import Plan
+from perfkit.schema.plan import Plan, PlannedDevice
 
 
 class Sizes(Struct, frozen=True, kw_only=True):
@@ -93,18 +93,8 @@ def _checked(options: Options, path: Path) -> Plan:
     described = (options.preset, options.params, options.batch_size, options.checkpoint, *options.inputs)
     if any(value is not None for value in described) or options.sizes.given() or options.ranks > 1 or options.trace:
         raise UsageError("--check takes model, ranks and layout from the run: leave out the options that describe them")
-    device = find_hardware(
-        PRECISIONS[options.precision or "float32"],
-        device=options.device,
-        cluster=options.cluster,
-        device_table=options.device_table,
-        cluster_table=options.cluster_table,
-    )
-    assumed = _rates(options)
-    if options.measured is not None:
-        rates, device = measured_rates(options.measured, assumed, device)
-        return check_run(path, rates, device)
-    return check_run(path, None if assumed == Rates() else assumed, device)
+    rates, device = _rates_and_device(options, options.precision or "float32")
+    return check_run(path, None if rates == Rates() else rates, device)
 
 
 def make_request(options: Options) -> Request:
@@ -115,16 +105,7 @@ def make_request(options: Options) -> Request:
     """
     model = _model(options)
     precision = options.precision or ("mixed" if options.params is not None else "float32")
-    device = find_hardware(
-        PRECISIONS[precision],
-        device=options.device,
-        cluster=options.cluster,
-        device_table=options.device_table,
-        cluster_table=options.cluster_table,
-    )
-    rates = _rates(options)
-    if options.measured is not None:
-        rates, device = measured_rates(options.measured, rates, device)
+    rates, device = _rates_and_device(options, precision)
     return Request(
         shape=model.shape,
         ranks=options.ranks,
@@ -156,6 +137,19 @@ def _model(options: Options) -> Model:
             f"{options.model}: there are formulas for gpt, or give the size of another model with --params"
         )
     return gpt_model(options.preset, given)
+
+
+def _rates_and_device(options: Options, precision: str) -> tuple[Rates, PlannedDevice | None]:
+    """Return what a run of `--from` measured, else what the options say."""
+    device = find_hardware(
+        PRECISIONS[precision],
+        device=options.device,
+        cluster=options.cluster,
+        device_table=options.device_table,
+        cluster_table=options.cluster_table,
+    )
+    rates = _rates(options)
+    return (rates, device) if options.measured is None else measured_rates(options.measured, rates, device)
 
 
 def _rates(options: Options) -> Rates:

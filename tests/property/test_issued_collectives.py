@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from perfkit.analysis.per_rank.summary import TraceSummary, summarize_trace
-from perfkit.errors import TraceError
+from perfkit.analysis.per_rank.summary import TraceSummary
 from perfkit.schema.per_rank.sharding import IssuedCollectives
 from perfkit.schema.rank import CollectiveStat
-from perfkit.trace.reader import read_trace
 from tests.support.traces import generated_traces as traces
-from tests.support.traces import trace_builder
-
-REAL = Path(__file__).parents[1] / "data" / "traces"
+from tests.support.traces.every_trace import REAL, summary_of, summary_of_generated
 
 RENAMED = {
     "DistributedDataParallel.forward": (
@@ -74,9 +69,9 @@ def check(summary: TraceSummary) -> None:
 )
 @given(document=sharded())
 def test_generated_traces(document: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> None:
-    path = trace_builder.write(document, tmp_path_factory.getbasetemp() / "generated.json")
-    with suppress(TraceError):  # no step and no work
-        check(summarize_trace(read_trace(path), path.name))
+    summary = summary_of_generated(document, tmp_path_factory)
+    if summary is not None:
+        check(summary)
 
 
 @pytest.mark.parametrize(
@@ -85,4 +80,4 @@ def test_generated_traces(document: dict[str, Any], tmp_path_factory: pytest.Tem
     ids=lambda path: f"{path.parent.name}-{path.stem}",
 )
 def test_real_traces(path: Path) -> None:
-    check(summarize_trace(read_trace(path), path.name))
+    check(summary_of(path))

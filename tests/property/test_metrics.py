@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 
 from perfkit.analysis.per_rank.summary import summarize_trace
 from perfkit.errors import TraceError
@@ -13,8 +13,7 @@ from perfkit.schema.common import CATEGORIES
 from perfkit.trace.reader import read_trace
 from tests.support.traces import generated_traces as traces
 from tests.support.traces import reference, trace_builder
-
-REAL = Path(__file__).parents[1] / "data" / "traces"
+from tests.support.traces.every_trace import every_real_trace, slow_to_generate
 
 
 def figures_of_reference(trace: Path | dict[str, Any]) -> list[dict[str, Any]]:
@@ -49,14 +48,14 @@ def figures_of_product(path: Path) -> list[dict[str, Any]]:
     ]
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@slow_to_generate
 @given(document=traces.traces())
 def test_generated_traces(document: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> None:
     path = trace_builder.write(document, tmp_path_factory.getbasetemp() / "generated.json")
     assert figures_of_product(path) == figures_of_reference(path)
 
 
-@pytest.mark.parametrize("path", sorted(REAL.rglob("*.json.gz")), ids=lambda path: f"{path.parent.name}-{path.stem}")
+@every_real_trace
 def test_real_traces(path: Path) -> None:
     product = figures_of_product(path)
     assert product == figures_of_reference(path)

@@ -18,9 +18,8 @@ from perfkit.errors import TraceError
 from perfkit.trace.reader import read_trace
 from tests.support.traces import generated_traces as traces
 from tests.support.traces import trace_builder
+from tests.support.traces.every_trace import REAL, every_real_trace, slow_to_generate
 from tests.support.traces.step_graphs import graph_of
-
-REAL = Path(__file__).parents[1] / "data" / "traces"
 
 
 def check(graph: StepGraph) -> None:
@@ -54,7 +53,7 @@ def check_changes(graph: StepGraph, random: np.random.Generator, count: int) -> 
         assert delayed == max(0, longer - room[node]), (node, longer)
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@slow_to_generate
 @given(document=traces.traces(), seed=st.integers(0, 99))
 def test_generated_traces(document: dict[str, Any], seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = trace_builder.write(document, tmp_path_factory.getbasetemp() / "generated.json")
@@ -89,7 +88,7 @@ def test_generated_ranks(
     check_changes(found.graph, np.random.default_rng(seed), 3)
 
 
-@pytest.mark.parametrize("path", sorted(REAL.rglob("*.json.gz")), ids=lambda path: f"{path.parent.name}-{path.stem}")
+@every_real_trace
 def test_real_traces(path: Path) -> None:
     graph = graph_of(path)
     check(graph)

@@ -4,18 +4,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from perfkit.analysis.per_rank.summary import TraceSummary, summarize_trace
-from perfkit.errors import TraceError
+from perfkit.analysis.per_rank.summary import TraceSummary
 from perfkit.schema.per_rank.work import Work, WorkTree
 from perfkit.schema.work_trees import add_work
-from perfkit.trace.reader import read_trace
 from tests.support.traces import generated_traces as traces
-from tests.support.traces import trace_builder
-
-REAL = Path(__file__).parents[1] / "data" / "traces"
+from tests.support.traces.every_trace import every_real_trace, slow_to_generate, summary_of, summary_of_generated
 
 
 def check(summary: TraceSummary) -> None:
@@ -72,17 +68,14 @@ def attributable(draw: st.DrawFn) -> dict[str, Any]:
     return document
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@slow_to_generate
 @given(document=attributable())
 def test_generated_traces(document: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> None:
-    path = trace_builder.write(document, tmp_path_factory.getbasetemp() / "generated.json")
-    try:
-        summary = summarize_trace(read_trace(path), path.name)
-    except TraceError:  # no step and no work
-        return
-    check(summary)
+    summary = summary_of_generated(document, tmp_path_factory)
+    if summary is not None:
+        check(summary)
 
 
-@pytest.mark.parametrize("path", sorted(REAL.rglob("*.json.gz")), ids=lambda path: f"{path.parent.name}-{path.stem}")
+@every_real_trace
 def test_real_traces(path: Path) -> None:
-    check(summarize_trace(read_trace(path), path.name))
+    check(summary_of(path))

@@ -21,26 +21,18 @@ _MATRIX: Final = {
     "aten::linear": Model("gemm", matrix.linear, is_composite=True),
     "aten::matmul": Model("gemm", matrix.matmul, is_composite=True),
 }
+_SCALED_DOT_PRODUCT: Final = (
+    "flash_attention",
+    "flash_attention_for_cpu",
+    "efficient_attention",
+    "cudnn_attention",
+    "fused_attention_overrideable",
+)
 _ATTENTION: Final = {
-    **{
-        f"aten::_scaled_dot_product_{name}": Model("attention", attention.forward)
-        for name in (
-            "flash_attention",
-            "flash_attention_for_cpu",
-            "efficient_attention",
-            "cudnn_attention",
-            "fused_attention_overrideable",
-        )
-    },
+    **{f"aten::_scaled_dot_product_{name}": Model("attention", attention.forward) for name in _SCALED_DOT_PRODUCT},
     **{
         f"aten::_scaled_dot_product_{name}_backward": Model("attention", attention.backward)
-        for name in (
-            "flash_attention",
-            "flash_attention_for_cpu",
-            "efficient_attention",
-            "cudnn_attention",
-            "fused_attention_overrideable",
-        )
+        for name in _SCALED_DOT_PRODUCT
     },
     "aten::_flash_attention_forward": Model("attention", attention.forward_by_sequence),
     "aten::_flash_attention_backward": Model("attention", attention.backward_by_sequence),
