@@ -159,8 +159,9 @@ def _launch_less(part: IdlePart, context: RunContext) -> str:
     return "use a larger batch, torch.compile or CUDA graphs: fewer launches for the same work"
 
 
+_FUNCTION: Final = r".*\.py\(\d+\): |<built-in "
+"""A Python function. An annotation covers anything."""
 _PHASE_NAMES: Final = {annotation(phase): words for phase, words in PHASE_WORDS.items()}
-"""A phase is no work of its own that could be done elsewhere: its time is that of what runs between its operators."""
 
 _KNOWN_WORK: Final[tuple[tuple[str, str], ...]] = (
     (
@@ -185,12 +186,11 @@ def _work_less(part: IdlePart, context: RunContext) -> str:
     for pattern, advice in _KNOWN_WORK:
         if re.match(pattern, row.detail):
             return advice
-    if row.detail in _PHASE_NAMES:
-        return (
-            f"find what the host does between the operators of {_PHASE_NAMES[row.detail]}{_stacks(part.idle, context)}"
-        )
-    what = escape_unprintable(row.detail)
-    return f"speed up {what}, do it less often, or in another thread or process{_stacks(part.idle, context)}"
+    stacks = _stacks(part.idle, context)
+    if re.match(_FUNCTION, row.detail):
+        return f"speed up {escape_unprintable(row.detail)}, do it less often, or in another thread or process{stacks}"
+    within = _PHASE_NAMES.get(row.detail) or escape_unprintable(row.detail)
+    return f"find what the host does between the operators of {within}{stacks}"
 
 
 def _stacks(idle: IdleTime, context: RunContext) -> str:

@@ -85,11 +85,14 @@ class RunContext(NamedTuple):
 
 
 def run_context(run: RunReport, multi_run: MultiRunSummary | None) -> RunContext | None:
-    """Return the context of a run; None if it failed or has too few steps to show a typical one."""
+    """Return the context of a run; None if it failed, or has no steps or no verdict.
+
+    A single step may be atypical: who prints an insight of it says that it is the only one.
+    """
     steps = [step for rank in run.ranks for step in rank.steps if step.step is not None]
     wall_ns = sum(step.wall_ns for step in steps)
-    # A single step may be atypical, and so may the last steps of a failed run.
-    if len({step.step for step in steps}) < 2 or not wall_ns or run.state == "failed":
+    # The last steps of a failed run may be atypical.
+    if not wall_ns or run.state == "failed" or run.verdict.bound == "unknown":
         return None
     return RunContext(
         run=run,

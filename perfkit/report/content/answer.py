@@ -127,7 +127,16 @@ def _step(run: RunReport) -> str:
     rates = [rate(run.throughput.samples_per_s, "samples")] if run.throughput else []
     if plain is not None:
         return ", ".join([f"step {duration(plain)} ({duration(profiled)} under the profiler)", *rates])
-    return ", ".join([f"profiled step {duration(profiled)}", *rates]) if profiled is not None else ""
+    if profiled is None:
+        return ""
+    alone = " (the only one, which may not be typical)" if _has_one_step(run) else ""
+    return ", ".join([f"profiled step {duration(profiled)}{alone}", *rates])
+
+
+def _has_one_step(run: RunReport) -> bool:
+    """Return whether one step was recorded; a trace without steps has a finding that says so."""
+    numbers = {step.step for rank in run.ranks for step in rank.steps}
+    return len(numbers) == 1 and None not in numbers
 
 
 def _parts(run: RunReport) -> list[Part]:
@@ -166,6 +175,8 @@ def _slowest(runs: Sequence[RunReport]) -> Hint | None:
     if not found:
         return None
     _, number, rank = max(found, key=lambda one: one[0])
-    path = Path(runs[0].path, rank.traces[0])
+    path = Path(runs[0].path)
+    if path.name != rank.traces[0]:  # else the trace itself was given
+        path /= rank.traces[0]
     which = "" if len({step for _, step, _ in found}) == 1 else f"(step {step_label(number)} is the slowest)"
     return Hint(f"Timeline: perfkit view {quote(escape_unprintable(str(path)))}", which)

@@ -107,11 +107,13 @@ def test_an_annotation_alone_asks_for_python_functions() -> None:
     assert "record Python functions" not in insight(idle_rank(backward)).recommendation
 
 
-def test_a_phase_is_no_work_that_could_be_done_elsewhere() -> None:
+def test_an_annotation_is_no_work_that_could_be_done_elsewhere() -> None:
     found = insight(idle_rank(row("host_work", "perfkit.backward", 20), has_python_frames=False))
     assert "20.0 ms of it is host work, most of that in backward (20.0 ms per step)" in found.sentence
     assert found.recommendation.startswith("find what the host does between the operators of backward; record Python")
     assert "thread" not in found.recommendation
+    annotated = insight(idle_rank(row("host_work", "## backward ##", 20)))
+    assert annotated.recommendation == "find what the host does between the operators of ## backward ##"
 
 
 def test_allocation() -> None:

@@ -12,7 +12,7 @@ from perfkit.schema.common import Finding
 from perfkit.schema.cross_rank import OneOffStraggler, Straggler
 from perfkit.schema.rank import PhaseStat
 from perfkit.schema.report import Insight
-from perfkit.schema.run import RunReport
+from perfkit.schema.run import RunReport, Verdict
 from tests.support.reports.report_builders import (
     MS,
     make_across,
@@ -355,9 +355,16 @@ def test_incomplete_runs_have_no_insights(change: dict[str, Any]) -> None:
     assert found(run_of({"overhead": 60 * MS}, **change)) == []
 
 
-def test_one_step_has_no_insights() -> None:
-    assert found(run_of({}, ranks=[make_rank(0, [make_step(3, overhead=90 * MS)])])) == []
+def test_one_step_has_insights_and_a_whole_trace_none() -> None:
+    (host, *_) = found(run_of({}, ranks=[make_rank(0, [make_step(3, overhead=90 * MS)])]))
+    assert host.rule == "host"
     assert found(make_foreign_run()) == []
+
+
+def test_no_verdict_no_insights() -> None:
+    verdict = Verdict(bound="unknown", share=0.0, sentence="no verdict: device activity was not recorded")
+    assert found(run_of({"overhead": 60 * MS})) != []
+    assert found(run_of({"overhead": 60 * MS}, verdict=verdict)) == []
 
 
 def test_at_most_five_by_potential_saving() -> None:

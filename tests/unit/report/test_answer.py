@@ -118,3 +118,16 @@ def test_the_slowest_step_is_named_with_its_command() -> None:
     steps = [make_step(4), make_step(5, overhead=900 * MS)]
     run = make_run("r", path="traces/my run", ranks=[make_rank(0), make_rank(1, steps, traces=["rank1.json"])])
     assert "perfkit view 'traces/my run/rank1.json'  (step 5 is the slowest)" in drawn(make_report(run), 200)
+
+
+def test_a_trace_that_was_given_itself_is_named_once() -> None:
+    run = make_run("r", path="traces/rank1.json", ranks=[make_rank(1, traces=["rank1.json"])])
+    assert "perfkit view traces/rank1.json  (" in drawn(make_report(run), 200)
+
+
+def test_the_only_step_is_said_to_be_it() -> None:
+    only = "(the only one, which may not be typical)"
+    several = make_foreign_run(ranks=[make_rank(0), make_rank(1)])
+    assert only in drawn(make_report(of_parts(compute=75)), 200)
+    assert only not in drawn(make_report(several), 200)
+    assert only not in drawn(make_report(make_foreign_run()), 200)  # the whole trace, which a finding says
