@@ -1,7 +1,6 @@
-"""The commands of the README, run as written in a copy of the files of a clone."""
+"""The commands of the README and of docs/, run as written in a copy of the files of a clone."""
 
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -9,15 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.cli import COMMANDS
+from tests.support.documentation import ROOT, Block, blocks, commands, matches
 
-ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"```(\w+)\n(.*?)```", README, re.DOTALL)
-SHELL = "\n".join(body for language, body in BLOCKS if language == "bash")
-COMMAND_LINES = [line.split("  #")[0].strip() for line in SHELL.splitlines() if line]
 RUN_BY_CI = ("make ",)
 """Run by CI itself."""
+SESSIONS = blocks("console")
+"""Blocks of one command and what it prints."""
 
 
 @pytest.fixture(scope="module")
@@ -32,23 +28,32 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.slow  # a dozen trainings of a few seconds each: a user's first five minutes
-@pytest.mark.parametrize("line", [line for line in COMMAND_LINES if not line.startswith(RUN_BY_CI)])
-def test_a_command_of_the_readme_works(clone: Path, line: str) -> None:
+def typed(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a line of a page as a user of an 80-column terminal would."""
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    done = subprocess.run(
-        ["bash", "-c", line], cwd=clone, env=os.environ | {"PATH": path}, capture_output=True, text=True, timeout=300
+    environment = os.environ | {"PATH": path, "COLUMNS": "80"}
+    return subprocess.run(
+        ["bash", "-c", line], cwd=folder, env=environment, capture_output=True, text=True, timeout=300
     )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", SESSIONS, ids=[block.body.splitlines()[0] for block in SESSIONS])
+def test_a_command_prints_what_its_page_shows(clone: Path, block: Block, request: pytest.FixtureRequest) -> None:
+    first, shown = block.body.split("\n", 1)
+    printed = typed(first.removeprefix("$ "), clone).stdout
+    if request.config.getoption("--update-golden") and "...\n" not in shown:
+        page = ROOT / block.page
+        plain = "".join(f"{line.rstrip()}\n" for line in printed.splitlines())
+        text = page.read_text(encoding="utf-8")
+        page.write_text(text.replace(block.body, f"{first}\n{plain}"), encoding="utf-8")
+        shown = plain
+    assert matches(shown, printed), printed
+
+
+@pytest.mark.slow  # a dozen trainings of a few seconds each: a user's first five minutes
+@pytest.mark.parametrize("line", [line for line in commands() if not line.startswith(RUN_BY_CI)])
+def test_a_command_of_the_documentation_works(clone: Path, line: str) -> None:
+    done = typed(line, clone)
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_every_command_is_in_the_readme() -> None:
-    assert [name for name in COMMANDS if f"perfkit {name}" not in README] == []
-
-
-def test_the_python_of_the_readme_compiles() -> None:
-    blocks = [body for language, body in BLOCKS if language == "python"]
-    assert blocks
-    for body in blocks:
-        compile(body, "README.md", "exec")
