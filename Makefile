@@ -17,12 +17,13 @@ PARALLEL := --dist loadfile --no-loadscope-reorder
 PYTEST := $(BIN)/python -m pytest
 HTA := $(VENV)/.hta
 DEEPSPEED := $(VENV)/.deepspeed
+DOCS := $(VENV)/.docs
 DEMO := demo-$(shell date -u +%Y%m%d-%H%M%S)
 
 # Where the environment forbids compiled files, every start of perfkit and of pytest would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test slow check lint bench strategies whatif clean
+.PHONY: help demo test slow check lint docs bench strategies whatif clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,6 +52,14 @@ $(DEEPSPEED): $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[transformers,deepspeed]' \
 		&& touch $@ || echo "transformers and DeepSpeed cannot be installed here: their tests are skipped"
 
+$(DOCS): $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]' && touch $@
+
+# The variable silences advice about the successors of mkdocs.
+docs: $(DOCS) ## Build the documentation as a site, site/index.html; a warning is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "site/index.html"
+
 # Tests that compare wall times come last, one at a time.
 slow: $(READY) $(HTA) $(DEEPSPEED) ## Run the tests that take longer
 	$(PYTEST) -n $(CORES) $(PARALLEL) -m 'slow and not timing'
@@ -64,7 +73,7 @@ lint: $(READY) ## Check style, types and the direction of imports
 
 # Property tests try more examples here than in `make test`.
 check: export HYPOTHESIS_PROFILE := full
-check: lint test slow ## Everything that CI checks
+check: lint docs test slow ## Everything that CI checks
 
 bench: $(READY) ## Measure reading traces (MB=500 ALSO="50 2000" TRACE=FILE), many runs, ranks, input sources, and who is late; minutes
 	$(BIN)/python -m tests.benchmarks.bench_trace $(TRACE) --megabytes $(MB) --also $(ALSO)
@@ -81,4 +90,4 @@ whatif: $(READY) ## Predict changes of runs, make them for real, and write docs/
 	$(BIN)/python -m tests.benchmarks.bench_whatif --write docs/whatif.md
 
 clean: ## Remove the environment and caches; traces and reports stay
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
