@@ -166,6 +166,8 @@ def _slowest(runs: Sequence[RunReport]) -> Hint | None:
     if not found:
         return None
     _, number, rank = max(found, key=lambda one: one[0])
-    path = Path(runs[0].path, rank.traces[0])
+    whole = Path(runs[0].path)
+    # The path of a run may be that of its only trace.
+    path = whole if whole.name == rank.traces[0] else whole / rank.traces[0]
     which = "" if len({step for _, step, _ in found}) == 1 else f"(step {step_label(number)} is the slowest)"
     return Hint(f"Timeline: perfkit view {quote(escape_unprintable(str(path)))}", which)

@@ -118,3 +118,9 @@ def test_the_slowest_step_is_named_with_its_command() -> None:
     steps = [make_step(4), make_step(5, overhead=900 * MS)]
     run = make_run("r", path="traces/my run", ranks=[make_rank(0), make_rank(1, steps, traces=["rank1.json"])])
     assert "perfkit view 'traces/my run/rank1.json'  (step 5 is the slowest)" in drawn(make_report(run), 200)
+
+
+def test_a_run_that_is_one_trace_is_named_once() -> None:
+    run = make_run("r", path="mine/trace.json", ranks=[make_rank(0, [make_step(4)], traces=["trace.json"])])
+    assert "perfkit view mine/trace.json" in drawn(make_report(run), 200)
+    assert "trace.json/trace.json" not in drawn(make_report(run), 200)
