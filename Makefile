@@ -17,12 +17,13 @@ PARALLEL := --dist loadfile --no-loadscope-reorder
 PYTEST := $(BIN)/python -m pytest
 HTA := $(VENV)/.hta
 DEEPSPEED := $(VENV)/.deepspeed
+DOCS := $(VENV)/.docs
 DEMO := demo-$(shell date -u +%Y%m%d-%H%M%S)
 
 # Where the environment forbids compiled files, every start of perfkit and of pytest would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test slow check lint bench strategies whatif clean
+.PHONY: help demo test slow check lint docs bench strategies whatif clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,7 +35,7 @@ $(READY): pyproject.toml constraints.txt
 	touch $@
 
 demo: $(READY) ## Train a small GPT on two ranks, with delays put into one of them and into its input, and print what was found
-	$(BIN)/mpiexec -n 2 $(BIN)/perfkit run gpt --source hdf5 --read per-sample --steps 12 --name $(DEMO) \
+	$(BIN)/mpiexec -n 2 $(BIN)/perfkit run gpt --source hdf5 --read per-sample --steps 16 --schedule active=6 --name $(DEMO) \
 		--inject rank=1,phase=forward,delay=60ms --inject phase=data_loading,delay=40ms
 	@echo
 	@echo "For these commands, first: source $(BIN)/activate"
@@ -51,6 +52,14 @@ $(DEEPSPEED): $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[transformers,deepspeed]' \
 		&& touch $@ || echo "transformers and DeepSpeed cannot be installed here: their tests are skipped"
 
+$(DOCS): $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]' && touch $@
+
+# The variable silences advice about the successors of mkdocs.
+docs: $(DOCS) ## Build the documentation as a site, site/index.html; a warning is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "site/index.html"
+
 # Tests that compare wall times come last, one at a time.
 slow: $(READY) $(HTA) $(DEEPSPEED) ## Run the tests that take longer
 	$(PYTEST) -n $(CORES) $(PARALLEL) -m 'slow and not timing'
@@ -64,7 +73,7 @@ lint: $(READY) ## Check style, types and the direction of imports
 
 # Property tests try more examples here than in `make test`.
 check: export HYPOTHESIS_PROFILE := full
-check: lint test slow ## Everything that CI checks
+check: lint docs test slow ## Everything that CI checks
 
 bench: $(READY) ## Measure reading traces (MB=500 ALSO="50 2000" TRACE=FILE), many runs, ranks, input sources, and who is late; minutes
 	$(BIN)/python -m tests.benchmarks.bench_trace $(TRACE) --megabytes $(MB) --also $(ALSO)
@@ -81,4 +90,4 @@ whatif: $(READY) ## Predict changes of runs, make them for real, and write docs/
 	$(BIN)/python -m tests.benchmarks.bench_whatif --write docs/whatif.md
 
 clean: ## Remove the environment and caches; traces and reports stay
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

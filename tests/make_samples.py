@@ -1,13 +1,16 @@
-"""Record the samples of a clone again: two small runs in traces/, one report and its picture in reports/.
+"""Record the samples of a clone again: two small runs in traces/, one report and the README's picture in reports/.
 
-Run it from the root of the project with `python -m tests.make_samples`, on a quiet machine, and commit the files.
+Run it from the root of the project with `python -m tests.make_samples` (`picture`: only that), on a quiet machine, and
+commit the files.
 """
 
 import io
 import shutil
 import subprocess
 import sys
+from contextlib import chdir
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from rich.console import Console
 from rich.terminal_theme import MONOKAI
@@ -17,7 +20,9 @@ RUNS = {
     "sample-memory": ["--source", "memory", "--read", "per-sample"],
     "sample-hdf5": ["--source", "hdf5", "--read", "per-sample"],
 }
-WIDTH = 100
+WIDTH = 82
+DEMO = ["gpt", "-n", "2", "--source", "hdf5", "--read", "per-sample", "--steps", "16", "--schedule", "active=6"]
+DELAYS = ["rank=1,phase=forward,delay=60ms", "phase=data_loading,delay=40ms"]
 TRAIN = ["transformer", "--preset", "tiny", "-n", "2", "--threads", "1", "--steps", "60"]
 
 # Unlike rich's own template, this one fetches no font from the network.
@@ -54,15 +59,25 @@ def perfkit(*arguments: str) -> str:
 
 def main() -> None:
     """Record, analyse, draw."""
+    if sys.argv[1:] != ["picture"]:
+        record_samples()
+    picture = Path("reports/sample.svg").absolute()
+    with TemporaryDirectory() as folder, chdir(folder):
+        delays = [option for delay in DELAYS for option in ("--inject", delay)]
+        perfkit("run", *DEMO, *delays, "--name", "demo")
+        draw("traces/demo", picture, "make demo")
+
+
+def record_samples() -> None:
+    """Record the runs of a clone, and write the report about them."""
     for name, options in RUNS.items():
         shutil.rmtree(Path("traces", name), ignore_errors=True)
         perfkit("run", *TRAIN, "--trace-dir", "traces", "--name", name, *options)
     folders = [f"traces/{name}" for name in RUNS]
     perfkit("analyze", *folders, "-o", "reports/sample.md")
-    draw(folders[1], Path("reports/sample.svg"))
 
 
-def draw(folder: str, target: Path) -> None:
+def draw(folder: str, target: Path, title: str) -> None:
     """Draw the answer about a run as in a terminal."""
     from perfkit.pipeline.analyze import analyze
     from perfkit.report import reporter
@@ -73,7 +88,7 @@ def draw(folder: str, target: Path) -> None:
     shown.isatty = lambda: True  # type: ignore[method-assign]
     reporter(Report, "summary").write(analyze(folder), shown, top=5)
     colours.print(Text.from_ansi(shown.getvalue()))
-    target.write_text(colours.export_svg(title=f"perfkit analyze {folder}", theme=MONOKAI, code_format=SVG))
+    target.write_text(colours.export_svg(title=title, theme=MONOKAI, code_format=SVG))
 
 
 if __name__ == "__main__":

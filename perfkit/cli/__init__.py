@@ -25,28 +25,30 @@ from perfkit.util.validator_messages import plain_message
 
 
 class Row(NamedTuple):
-    """A command: the path of its `typer.Typer`, and its line in the help."""
+    """A command: its section in the help, the path of its `typer.Typer`, and its line in the help."""
 
+    group: str
     target: str
     help: str
 
 
 COMMANDS: Final[dict[str, Row]] = {
-    "run": Row("perfkit.cli.recording.run:app", "Train a workload or run a script; record one trace per rank."),
-    "collectives": Row("perfkit.cli.collectives:app", "Measure collectives by size; find slow pairs of ranks."),
-    "sweep": Row("perfkit.cli.recording.sweep:app", "Run a set of runs: world sizes, sources and options."),
-    "plan": Row("perfkit.cli.plan:app", "Show what fits, and what a step takes, before a run."),
-    "analyze": Row("perfkit.cli.analyze:app", "Show where the time of each step went."),
-    "compare": Row("perfkit.cli.compare:app", "Report what changed between runs, and fail on regressions."),
-    "history": Row("perfkit.cli.history:app", "Show step time and efficiency over runs or commits."),
-    "whatif": Row("perfkit.cli.whatif:app", "Predict how long a step would take after a change."),
-    "hta": Row("perfkit.cli.hta:app", "Run Holistic Trace Analysis on the same traces."),
-    "merge": Row("perfkit.cli.merge:app", "Write all ranks of a run to one timeline for Perfetto."),
-    "stacks": Row("perfkit.cli.stacks:app", "Write whose time it is as stacks for flame graphs."),
-    "view": Row("perfkit.cli.view:app", "Open a trace in the Perfetto UI."),
-    "schema": Row("perfkit.cli.schema:app", "Print the JSON Schema of a file that perfkit writes."),
-    "peaks": Row("perfkit.cli.peaks:app", "Measure what this machine's devices can do."),
-    "data": Row("perfkit.cli.data:app", "Prepare input data for the workloads."),
+    "run": Row("Record", "perfkit.cli.recording.run:app", "Train a workload or a script; record one trace per rank."),
+    "sweep": Row("Record", "perfkit.cli.recording.sweep:app", "Run a set of runs: world sizes, sources and options."),
+    "collectives": Row("Record", "perfkit.cli.collectives:app", "Measure collectives by size; find slow pairs."),
+    "analyze": Row("Analyse", "perfkit.cli.analyze:app", "Show where the time of each step went."),
+    "whatif": Row("Analyse", "perfkit.cli.whatif:app", "Predict how long a step would take after a change."),
+    "hta": Row("Analyse", "perfkit.cli.hta:app", "Run Holistic Trace Analysis on the same traces."),
+    "schema": Row("Analyse", "perfkit.cli.schema:app", "Print the JSON Schema of a file that perfkit writes."),
+    "compare": Row("Compare", "perfkit.cli.compare:app", "Report what changed between runs, and fail on regressions."),
+    "history": Row("Compare", "perfkit.cli.history:app", "Show step time and efficiency over runs or commits."),
+    "view": Row("Look", "perfkit.cli.view:app", "Open a trace in the Perfetto UI."),
+    "merge": Row("Look", "perfkit.cli.merge:app", "Write all ranks of a run to one timeline for Perfetto."),
+    "stacks": Row("Look", "perfkit.cli.stacks:app", "Write whose time it is as stacks for flame graphs."),
+    "doctor": Row("Prepare", "perfkit.cli.doctor:app", "Check what this machine has, and how to get the rest."),
+    "plan": Row("Prepare", "perfkit.cli.plan:app", "Show what fits, and what a step takes, before a run."),
+    "peaks": Row("Prepare", "perfkit.cli.peaks:app", "Measure what this machine's devices can do."),
+    "data": Row("Prepare", "perfkit.cli.data:app", "Prepare input data for the workloads."),
 }
 
 EXIT_BUG: Final = 70  # EX_SOFTWARE of sysexits.h
@@ -73,6 +75,14 @@ class Commands(TyperGroup):
         name, _, rest = super().resolve_command(ctx, args)
         module, _, attribute = COMMANDS[str(name)].target.partition(":")
         return name, get_command(getattr(import_module(module), attribute)), rest
+
+    # typer does not publish the type of a formatter.
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands by group."""
+        del ctx
+        for group in dict.fromkeys(row.group for row in COMMANDS.values()):
+            with formatter.section(group):
+                formatter.write_dl([(name, row.help) for name, row in COMMANDS.items() if row.group == group])
 
 
 def _show_version(wanted: bool) -> None:

@@ -27,7 +27,12 @@ def prepare(
         float, typer.Option(min=0, max=0.99, help="Share of the text, from its end, kept for validation.")
     ] = 0.1,
 ) -> None:
-    """Tokenize a text, split into training and validation data."""
+    """Tokenize a text, split into training and validation data.
+
+    \b
+    perfkit data prepare --text shakespeare.txt --out data/shakespeare
+    perfkit run gpt --preset shakespeare-char --text data/shakespeare
+    """  # noqa: D301  \b marks a paragraph that keeps its lines
     from workloads.data.text import prepare_text  # numpy: not for `perfkit --help`
 
     prepared, reused = prepare_text(text, out, validation)

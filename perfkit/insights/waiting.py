@@ -107,7 +107,9 @@ def speed_up_input(context: RunContext) -> str:
     """Return what to do about slow input."""
     workers = context.option("num_workers")
     if context.option("read") == "per-sample":
-        return "use batched reads (--read batched), or --num-workers 2"
+        return (
+            f"use batched reads (--read batched), or {f'more than {workers} workers' if workers else '--num-workers 2'}"
+        )
     if workers == 0:
         return "use --num-workers 2 to load while the step computes"
     if workers is not None:

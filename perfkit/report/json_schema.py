@@ -9,6 +9,7 @@ import msgspec
 
 from perfkit.schema.benchmark.collectives import COLLECTIVES_VERSION, CollectiveBenchmark
 from perfkit.schema.comparison import COMPARISON_VERSION, Comparison
+from perfkit.schema.diagnosis import DIAGNOSIS_VERSION, Diagnosis
 from perfkit.schema.external_tool import EXTERNAL_TABLE_VERSION, ExternalTable
 from perfkit.schema.history import HISTORY_VERSION, History
 from perfkit.schema.manifest import MANIFEST_VERSION, RunManifest
@@ -25,6 +26,7 @@ RECORDS = {
     "hta": (ExternalTable, EXTERNAL_TABLE_VERSION, "output of `perfkit hta -o FILE.json`"),
     "plan": (Plan, PLAN_VERSION, "output of `perfkit plan -f json`"),
     "whatif": (WhatIf, WHAT_IF_VERSION, "output of `perfkit whatif -f json`"),
+    "doctor": (Diagnosis, DIAGNOSIS_VERSION, "output of `perfkit doctor --json`"),
     "sweep": (Sweep, SWEEP_VERSION, "sweep.json in the folder of a `perfkit sweep`"),
     "run": (RunManifest, MANIFEST_VERSION, "run.json in a run folder"),
 }

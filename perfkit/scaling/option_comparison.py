@@ -43,6 +43,8 @@ def option_comparisons(runs: Sequence[RunReport], by: Sequence[str]) -> list[Opt
 def _what_differs(runs: Sequence[RunReport]) -> str:
     known = [setting for run in runs if (setting := settings(run)) is not None]
     names = differing(known)
+    if not names and len({run.batch_size for run in runs if run.batch_size is not None}) > 1:
+        return "they differ in the batch size, and so in what a step is; `perfkit compare` shows two of them"
     return f"they differ in {', '.join(names)}" if names else "they do not differ in any option"
 
 

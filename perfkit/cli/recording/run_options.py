@@ -53,6 +53,12 @@ def load_workload(name: str) -> "WorkloadType":
     return WORKLOADS.load(name)
 
 
+_EXAMPLES: Final = """\b
+perfkit run {name} -n 2                                      two ranks on this host
+perfkit run {name} -n 2 --source hdf5 --read per-sample      input from a file
+mpiexec -n 4 perfkit run {name} --dp zero3 --detail why      under a launcher, with all that names causes"""
+
+
 def application(
     workload: "WorkloadType", arguments: Sequence[str], start: Start, more: Sequence[Parameter] = ()
 ) -> typer.Typer:
@@ -74,7 +80,8 @@ def application(
         *(parameter for name, config in sources.items() for parameter in options(config, f"Input ({name})", {})),
         *options(workload.Config, f"Workload (preset {workload.DEFAULT_PRESET})", {}),
     ]
-    return command(start, parameters, (workload.__doc__ or "").partition("\n\n")[0])
+    summary = (workload.__doc__ or "").partition("\n\n")[0]
+    return command(start, parameters, f"{summary}\n\n{_EXAMPLES.format(name=workload.name)}")
 
 
 def make_job(workload: "WorkloadType", values: dict[str, Any]) -> "Job":

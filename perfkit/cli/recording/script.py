@@ -33,7 +33,11 @@ _HELP: Final = """Run a training script as `python SCRIPT ARGUMENTS` would, and 
 Arguments of the script come after `--`. A step lasts from the end of one optimizer.step() to the end of the next,
 unless `--step-on` names something else. Step 0, `cold`, is everything up to the first such end, and the schedule counts
 from there. The script runs unchanged, with its own exit code, output and signals. If mpiexec or srun started several
-ranks, RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set as by torchrun, unless one of them is already set."""
+ranks, RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set as by torchrun, unless one of them is already set.
+
+\b
+perfkit run train.py -n 2 -- --epochs 1
+mpiexec -n 8 perfkit run train.py --schedule wait=5,warmup=1,active=3 -- --epochs 1"""
 
 
 def is_script(name: str) -> bool:

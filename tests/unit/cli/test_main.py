@@ -1,6 +1,7 @@
 """The command line: what it imports, how it ends, and what it says on the way out."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -93,6 +94,14 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     for name, row in COMMANDS.items():
         assert name in shown
         assert row.help in shown
+    headings = [line for line in shown.splitlines() if line.endswith(":") and not line.startswith(" ")]
+    assert headings == ["Options:", "Record:", "Analyse:", "Compare:", "Look:", "Prepare:"]
+
+
+@pytest.mark.parametrize("name", [*(name for name in COMMANDS if name != "data"), "data prepare", "run gpt"])
+def test_help_has_examples(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*name.split(), "--help"]) == 0
+    assert re.search(rf"^  perfkit {name}\b", capsys.readouterr().out, re.MULTILINE)
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -122,7 +131,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["view", "x", "--ui", "http://127.0.0.1:1", "--offline"], "leave --ui out"),
         (
             ["schema", "nothing"],
-            "'report', 'comparison', 'history', 'collectives', 'hta', 'plan', 'whatif', 'sweep', 'run'",
+            "'report', 'comparison', 'history', 'collectives', 'hta', 'plan', 'whatif', 'doctor', 'sweep', 'run'",
         ),
     ],
 )
@@ -154,7 +163,7 @@ def raise_it() -> None:
 
 @pytest.fixture
 def raising(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(COMMANDS, "raise", Row(f"{__name__}:app", "Raise."))
+    monkeypatch.setitem(COMMANDS, "raise", Row("Look", f"{__name__}:app", "Raise."))
 
 
 @pytest.mark.usefixtures("raising")

@@ -122,6 +122,11 @@ def test_per_sample_reads_get_the_advice_to_batch() -> None:
     assert one.recommendation == "use batched reads (--read batched), or --num-workers 2"
 
 
+def test_workers_that_a_run_already_has_are_not_advised() -> None:
+    one = the("waiting", found(waiting_run(128, 32, config={"read": "per-sample", "num_workers": 2})))
+    assert one.recommendation == "use batched reads (--read batched), or more than 2 workers"
+
+
 def test_waiting_without_a_straggler_names_no_rank() -> None:
     one = the("waiting", found(waiting_run(128, 32, slow=False)))
     assert "waiting for other ranks, none of which is late beyond chance in all steps" in one.sentence

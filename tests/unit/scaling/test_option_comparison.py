@@ -138,3 +138,8 @@ def test_an_option_without_comparable_runs_is_refused_and_lists_the_others() -> 
         option_comparisons(runs, ["overlap"])
     with pytest.raises(UsageError, match="they do not differ in any option"):
         option_comparisons([make_foreign_run()], ["compile"])
+
+
+def test_runs_that_differ_in_the_batch_size_are_not_said_to_be_equal() -> None:
+    with pytest.raises(UsageError, match="they differ in the batch size, and so in what a step is"):
+        option_comparisons([make_scaled(1, 100, batch=8), make_scaled(1, 90, batch=64)], ["batch_size"])

@@ -1,0 +1,1 @@
+"""`perfkit doctor`: what this machine has of what perfkit uses, and what to do about what is missing."""

@@ -1,0 +1,35 @@
+"""The record of `perfkit doctor`."""
+
+from typing import Final, Literal
+
+from msgspec import Struct
+
+from perfkit._version import __version__
+
+DIAGNOSIS_VERSION: Final = 1
+
+CheckState = Literal["ok", "absent", "problem"]
+"""`absent`: optional, and not there; `problem`: something that perfkit needs, or that is there, does not work."""
+
+
+class Check(Struct, frozen=True, kw_only=True):
+    """One thing that was looked at."""
+
+    name: str
+    state: CheckState
+    found: str
+    """Versions, places and numbers, in words."""
+    remedy: str | None = None
+    """What to do; None if nothing needs to be done."""
+
+
+class Diagnosis(Struct, frozen=True, kw_only=True):
+    """What this machine has of what perfkit uses, as one process sees it."""
+
+    schema_version: int = DIAGNOSIS_VERSION
+    perfkit_version: str = __version__
+    rank: int = 0
+    """Of this process, from the launcher; 0 without one."""
+    world_size: int = 1
+    host: str
+    checks: list[Check]

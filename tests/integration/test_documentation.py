@@ -1,0 +1,59 @@
+"""The commands of the README and of docs/, run as written in a copy of the files of a clone."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.documentation import ROOT, Block, blocks, commands, matches
+
+RUN_BY_CI = ("make ",)
+"""Run by CI itself."""
+SESSIONS = blocks("console")
+"""Blocks of one command and what it prints."""
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("clone")
+    shutil.copy(ROOT / "README.md", folder)
+    for name in ("traces", "reports"):
+        listed = subprocess.run(["git", "ls-files", name], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        for file in listed.split():
+            (folder / file).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / file, folder / file)
+    return folder
+
+
+def typed(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a line of a page as a user of an 80-column terminal would."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = os.environ | {"PATH": path, "COLUMNS": "80"}
+    return subprocess.run(
+        ["bash", "-c", line], cwd=folder, env=environment, capture_output=True, text=True, timeout=300
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", SESSIONS, ids=[block.body.splitlines()[0] for block in SESSIONS])
+def test_a_command_prints_what_its_page_shows(clone: Path, block: Block, request: pytest.FixtureRequest) -> None:
+    first, shown = block.body.split("\n", 1)
+    printed = typed(first.removeprefix("$ "), clone).stdout
+    if request.config.getoption("--update-golden") and "...\n" not in shown:
+        page = ROOT / block.page
+        plain = "".join(f"{line.rstrip()}\n" for line in printed.splitlines())
+        text = page.read_text(encoding="utf-8")
+        page.write_text(text.replace(block.body, f"{first}\n{plain}"), encoding="utf-8")
+        shown = plain
+    assert matches(shown, printed), printed
+
+
+@pytest.mark.slow  # a dozen trainings of a few seconds each: a user's first five minutes
+@pytest.mark.parametrize("line", [line for line in commands() if not line.startswith(RUN_BY_CI)])
+def test_a_command_of_the_documentation_works(clone: Path, line: str) -> None:
+    done = typed(line, clone)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
