@@ -33,7 +33,10 @@ class Row(NamedTuple):
 
 COMMANDS: Final[dict[str, Row]] = {
     "run": Row("perfkit.cli.recording.run:app", "Train a workload or run a script; record one trace per rank."),
-    "collectives": Row("perfkit.cli.collectives:app", "Measure collectives by size; find slow pairs of ranks."),
+    "collectives": Row(
+        "perfkit.cli.benchmarks.collectives:app", "Measure collectives by size; find slow pairs of ranks."
+    ),
+    "input": Row("perfkit.cli.benchmarks.input:app", "Measure how fast samples are read, by source and option."),
     "sweep": Row("perfkit.cli.recording.sweep:app", "Run a set of runs: world sizes, sources and options."),
     "plan": Row("perfkit.cli.plan:app", "Show what fits, and what a step takes, before a run."),
     "analyze": Row("perfkit.cli.analyze:app", "Show where the time of each step went."),

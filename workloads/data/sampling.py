@@ -63,8 +63,10 @@ class FileSampler(Sampler[int]):
     """
 
     def __init__(self, firsts: list[int], groups: list[list[int]], seed: int, batch_size: int) -> None:
-        self._firsts, self._groups, self._seed, self._batch_size = firsts, groups, seed, batch_size
         fewest = firsts[-1] // (len(firsts) - 1)
+        if fewest * len(groups[0]) < batch_size:  # too few for a batch per group
+            groups = [[file for group in groups for file in group]]
+        self._firsts, self._groups, self._seed, self._batch_size = firsts, groups, seed, batch_size
         self._batches = fewest * len(groups[0]) // batch_size
         self._available = fewest * len(groups[0]) * len(groups)
         self._epoch = 0

@@ -60,7 +60,10 @@ class ScatteredLoader:
         return self._batches
 
     def __iter__(self) -> Iterator[Batch]:
-        read = None if self._loader is None else iter(self._loader)
+        # At once, not with the first batch: the workers start here.
+        return self._batches_of(None if self._loader is None else iter(self._loader))
+
+    def _batches_of(self, read: Iterator[Batch] | None) -> Iterator[Batch]:
         for _ in range(self._batches):
             together = None if read is None else [next(read) for _ in self._served.ranks]
             yield self._scatter(together)
