@@ -80,7 +80,10 @@ bench: $(READY) ## Measure reading traces (MB=500 ALSO="50 2000" TRACE=FILE), ma
 	$(BIN)/python -m tests.benchmarks.bench_graph
 	$(BIN)/python -m tests.benchmarks.bench_cache
 	$(BIN)/python -m tests.benchmarks.bench_ranks
-	$(BIN)/python -m tests.benchmarks.bench_sources
+	$(BIN)/perfkit input --sample-size 43K --threads 1 --data-dir traces/.data/bench
+	for chunk in 1 32; do $(BIN)/perfkit input --source hdf5 --hdf5-chunk $$chunk --hdf5-compression gzip \
+	    --sample-size 43K --threads 1 --data-dir traces/.data/bench; done
+	rm -r traces/.data/bench
 	$(BIN)/python -m tests.benchmarks.bench_stragglers
 
 strategies: $(READY) ## Train with every strategy on 2 and 4 ranks of this host (WORLDS="2 4 8"), compare losses, times, memory; minutes

@@ -129,6 +129,13 @@ class Optimization:
     """Gradients are clipped to this total norm before every optimizer step; None disables clipping."""
 
 
+class SampleGenerator(Protocol):
+    """What a source needs of a workload."""
+
+    def generate(self, spec: DataSpec, start: int, stop: int) -> Arrays:
+        """Return samples [start, stop) of `spec`, the same for every split into ranges."""
+
+
 class OptimizerFactory(Protocol):
     """Makes an optimizer; a strategy that partitions its state provides another one."""
 

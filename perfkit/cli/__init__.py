@@ -35,7 +35,6 @@ class Row(NamedTuple):
 COMMANDS: Final[dict[str, Row]] = {
     "run": Row("Record", "perfkit.cli.recording.run:app", "Train a workload or a script; record one trace per rank."),
     "sweep": Row("Record", "perfkit.cli.recording.sweep:app", "Run a set of runs: world sizes, sources and options."),
-    "collectives": Row("Record", "perfkit.cli.collectives:app", "Measure collectives by size; find slow pairs."),
     "analyze": Row("Analyse", "perfkit.cli.analyze:app", "Show where the time of each step went."),
     "whatif": Row("Analyse", "perfkit.cli.whatif:app", "Predict how long a step would take after a change."),
     "hta": Row("Analyse", "perfkit.cli.hta:app", "Run Holistic Trace Analysis on the same traces."),
@@ -48,6 +47,8 @@ COMMANDS: Final[dict[str, Row]] = {
     "doctor": Row("Prepare", "perfkit.cli.doctor:app", "Check what this machine has, and how to get the rest."),
     "plan": Row("Prepare", "perfkit.cli.plan:app", "Show what fits, and what a step takes, before a run."),
     "peaks": Row("Prepare", "perfkit.cli.peaks:app", "Measure what this machine's devices can do."),
+    "collectives": Row("Prepare", "perfkit.cli.benchmarks.collectives:app", "Measure collectives; find slow pairs."),
+    "input": Row("Prepare", "perfkit.cli.benchmarks.input:app", "Measure how fast samples are read, by source."),
     "data": Row("Prepare", "perfkit.cli.data:app", "Prepare input data for the workloads."),
 }
 

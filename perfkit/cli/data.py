@@ -26,6 +26,10 @@ def prepare(
     validation: Annotated[
         float, typer.Option(min=0, max=0.99, help="Share of the text, from its end, kept for validation.")
     ] = 0.1,
+    token_files: Annotated[
+        bool,
+        typer.Option("--bin", help="Also write train.bin and val.bin: 16-bit token ids, as nanoGPT reads them."),
+    ] = False,
 ) -> None:
     """Tokenize a text, split into training and validation data.
 
@@ -33,7 +37,7 @@ def prepare(
     perfkit data prepare --text shakespeare.txt --out data/shakespeare
     perfkit run gpt --preset shakespeare-char --text data/shakespeare
     """  # noqa: D301  \b marks a paragraph that keeps its lines
-    from workloads.data.text import prepare_text  # numpy: not for `perfkit --help`
+    from workloads.data.text import prepare_text, write_bin  # numpy: not for `perfkit --help`
 
     prepared, reused = prepare_text(text, out, validation)
     vocabulary = prepared.vocabulary
@@ -41,3 +45,6 @@ def prepare(
         f"{out}: {vocabulary.train_tokens:,} training and {vocabulary.validation_tokens:,} "
         f"validation characters, {prepared.vocab_size:,} distinct" + (" (there already)" if reused else "")
     )
+    if token_files:
+        for path in write_bin(prepared):
+            print_line(f"{path}: token ids of 16 bits")

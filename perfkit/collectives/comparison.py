@@ -9,10 +9,11 @@ if it holds for any series of the operator. The intervals are over repeats; with
 cannot be told from noise, and a condition on it cannot be evaluated.
 """
 
-import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from perfkit.comparison.benchmark_findings import find_other_versions
+from perfkit.comparison.benchmark_gates import Kind, Quantity, change_of, evaluate, unknown_metric
 from perfkit.comparison.gates import Gate
 from perfkit.report.content.collectives.series import describe, rate
 from perfkit.schema.benchmark.collectives import (
@@ -23,18 +24,13 @@ from perfkit.schema.benchmark.collectives import (
     Series,
 )
 from perfkit.schema.common import Finding
-from perfkit.schema.comparison import GateResult, GateState
-from perfkit.stats.bootstrap import FEWEST_RUNS, ratio_interval
+from perfkit.schema.comparison import GateResult
 from perfkit.util.formatting import duration
 
-_COMPARE: Final[Mapping[str, Callable[[float, float], bool]]] = {
-    ">=": operator.ge,
-    "<=": operator.le,
-    ">": operator.gt,
-    "<": operator.lt,
+METRICS: Final[Mapping[str, Kind]] = {
+    "latency": Kind("time", "a time (500us)", "+10%", True, 1.0, duration),
+    "busbw": Kind("bandwidth", "a number of GB/s", "-10%", False, 1e9, rate),
 }
-METRICS: Final = ("latency", "busbw")
-_TIMES: Final = frozenset({"ns", "us", "µs", "ms", "s"})
 
 
 class Pair(NamedTuple):
@@ -44,11 +40,6 @@ class Pair(NamedTuple):
     before: Measurement
     after: Measurement
     change: CollectiveChange
-
-
-class _Outcome(NamedTuple):
-    state: GateState
-    message: str
 
 
 def compare_benchmarks(
@@ -93,13 +84,7 @@ def differences(before: CollectiveBenchmark, after: CollectiveBenchmark) -> Iter
     if before.device_names != after.device_names:
         names = " / ".join(", ".join(side.device_names) for side in (before, after))
         yield Finding(code="devices_differ", severity="warning", message=f"the devices differ: {names}")
-    versions = [
-        f"{name} ({old} / {after.versions[name]})"
-        for name, old in before.versions.items()
-        if after.versions.get(name, old) != old
-    ]
-    if versions:
-        yield Finding(code="versions_differ", severity="info", message=f"versions differ: {', '.join(versions)}")
+    yield from find_other_versions(before.versions, after.versions)
 
 
 def _pairs(before: CollectiveBenchmark, after: CollectiveBenchmark, assumed: float | None) -> Iterator[Pair]:
@@ -112,20 +97,13 @@ def _pairs(before: CollectiveBenchmark, after: CollectiveBenchmark, assumed: flo
 
 
 def _change(series: Series, before: Measurement, after: Measurement, assumed: float | None) -> CollectiveChange:
-    enough = min(len(before.samples_ns), len(after.samples_ns)) >= FEWEST_RUNS
-    interval = ratio_interval(before.samples_ns, after.samples_ns) if enough else None
-    ratio = after.time_ns / before.time_ns
-    significant = None if interval is None else not interval[0] <= 1 <= interval[1]
-    if assumed is not None:
-        significant = significant is not False and abs(ratio - 1) > assumed
+    found = change_of(before.samples_ns, after.samples_ns, (before.time_ns, after.time_ns), assumed)
     return CollectiveChange(
         series=describe(series),
         bytes=after.bytes,
         before_ns=before.time_ns,
         after_ns=after.time_ns,
-        ratio=ratio,
-        interval=interval,
-        significant=significant,
+        **found._asdict(),
     )
 
 
@@ -134,62 +112,26 @@ def _evaluate(gate: Gate, pairs: Sequence[Pair], after: CollectiveBenchmark) -> 
     name, _, metric = gate.metric.partition(".")
     measured = sorted({one.operator for one in after.series})
     if metric not in METRICS or name not in measured:
-        metrics = ", ".join(f"{one}.{metric}" for one in measured for metric in METRICS)
-        outcome = _Outcome("not_evaluated", f"no metric {gate.metric} in this benchmark; available: {metrics}")
-    else:
-        outcomes = [
-            _outcome(gate, metric, one, number, pairs, after)
-            for number, one in enumerate(after.series)
-            if one.operator == name
-        ]
-        outcome = next(one for state in ("failed", "not_evaluated", "passed") for one in outcomes if one.state == state)
-    return GateResult(expression=gate.expression, state=outcome.state, message=outcome.message)
+        return unknown_metric(gate, [f"{one}.{metric}" for one in measured for metric in METRICS])
+    numbers = [number for number, one in enumerate(after.series) if one.operator == name]
+    return evaluate(gate, METRICS[metric], [_quantity(metric, number, pairs, after) for number in numbers])
 
 
-def _outcome(
-    gate: Gate, metric: str, series: Series, number: int, pairs: Sequence[Pair], after: CollectiveBenchmark
-) -> _Outcome:
+def _quantity(metric: str, number: int, pairs: Sequence[Pair], after: CollectiveBenchmark) -> Quantity:
+    """Return the time of the smallest message of a series, or the bus bandwidth of the largest."""
+    series = after.series[number]
     rows = sorted((row for row in after.measurements if row.series == number), key=lambda row: row.bytes)
     row = rows[0] if metric == "latency" else rows[-1]
-    if metric == "busbw" and row.busbw is None:
-        return _Outcome("not_evaluated", f"{describe(series)} has no bandwidth")
-    if not gate.relative:
-        return _absolute(gate, metric, series, row)
     pair = next((pair for pair in pairs if pair.after is row), None)
-    if pair is None:
-        return _Outcome("not_evaluated", f"{describe(series)}, {row.bytes:,} B: not in the earlier file")
-    return _relative(gate, metric, pair)
+    value = _value(metric, row)
+    return Quantity(
+        what=describe(series) if value is None else f"{describe(series)}, {row.bytes:,} B",
+        value=value,
+        before=None if pair is None else _value(metric, pair.before),
+        significant=None if pair is None else pair.change.significant,
+        repeats=0 if pair is None else min(len(one.samples_ns) for one in (pair.before, row)),
+    )
 
 
-def _absolute(gate: Gate, metric: str, series: Series, row: Measurement) -> _Outcome:
-    if metric == "latency" and gate.unit not in _TIMES:
-        return _Outcome("not_evaluated", f"{gate.metric} needs a time (500us), or a relative change (+10%)")
-    if metric == "busbw" and gate.unit:
-        return _Outcome("not_evaluated", f"{gate.metric} needs a number of GB/s, or a relative change (-10%)")
-    value = row.time_ns if metric == "latency" else (row.busbw or 0) / 1e9
-    state: GateState = "failed" if _COMPARE[gate.operator](value, gate.limit) else "passed"
-    return _Outcome(state, f"{_show(metric, row)} ({describe(series)}, {row.bytes:,} B)")
-
-
-def _relative(gate: Gate, metric: str, pair: Pair) -> _Outcome:
-    before, after = ((row.time_ns if metric == "latency" else row.busbw or 0.0) for row in (pair.before, pair.after))
-    relative = (after - before) / before
-    what = f"{describe(pair.series)}, {pair.after.bytes:,} B"
-    values = f"{_show(metric, pair.before)} before, {_show(metric, pair.after)} after"
-    measured = f"{100 * relative:+.1f} % ({values}; {what})"
-    compare = _COMPARE[gate.operator]
-    holds = compare(relative, gate.limit)
-    if pair.change.significant is None:
-        few = min(len(row.samples_ns) for row in (pair.before, pair.after))
-        return _Outcome(
-            "not_evaluated",
-            f"{measured} cannot be told from noise with {few} repeat{'s' if few > 1 else ''}: use --repeats "
-            f"{FEWEST_RUNS} or more, or state the noise (--assume-noise 3%)",
-        )
-    if holds != compare(0.0, gate.limit) and not pair.change.significant:
-        return _Outcome("not_evaluated", f"{measured} is within the variation of the repeats or the assumed noise")
-    return _Outcome("failed" if holds else "passed", measured)
-
-
-def _show(metric: str, row: Measurement) -> str:
-    return duration(row.time_ns) if metric == "latency" else rate(row.busbw)
+def _value(metric: str, row: Measurement) -> float | None:
+    return row.time_ns if metric == "latency" else row.busbw

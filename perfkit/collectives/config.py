@@ -8,8 +8,8 @@ from perfkit.capture.config import RunConfig, choices_by_accelerator
 from perfkit.capture.mesh import MeshLayout, lay_out
 from perfkit.capture.shared_options import TIMEOUT
 from perfkit.collectives.operations import OPERATIONS, SIZELESS
-from perfkit.collectives.sizes import parse_size
 from perfkit.errors import UsageError
+from perfkit.util.byte_sizes import parse_size
 
 DTYPE_NAMES: Final = ("float32", "float64", "float16", "bfloat16", "int64", "int32", "int8", "uint8")
 """The types of elements that can be measured."""

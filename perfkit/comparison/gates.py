@@ -39,7 +39,7 @@ _OPERATORS: Final[Mapping[str, Callable[[float, float], bool]]] = {
 _UNITS: Final = {"ns": 1.0, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9, "": 1.0}
 _TIMES: Final = frozenset({"ns", "us", "µs", "ms", "s"})
 _EXPRESSION: Final = re.compile(
-    r"\s*(?P<metric>[a-z_]+(?:\.[a-z_]+)?)\s*(?P<operator>>=|<=|>|<)\s*"
+    r"\s*(?P<metric>[a-z_]+(?:\.[a-z_]+)?|[a-z_][a-z0-9_]*\.[a-z][a-z0-9_]*)\s*(?P<operator>>=|<=|>|<)\s*"
     r"(?P<sign>[+-]?)(?P<number>\d{1,15}(?:\.\d{1,15})?)\s*(?P<unit>ns|us|µs|ms|s|%)?\s*",
     re.ASCII,
 )

@@ -30,7 +30,7 @@ from perfkit.schema.report import Report
 from perfkit.schema.roofline.device_table import DevicePeaks
 from perfkit.schema.run import RunReport
 from perfkit.storage import cache as results
-from perfkit.storage.collectives_file import load_collectives
+from perfkit.storage.benchmark_file import load_collectives
 from perfkit.storage.device_table_file import DeviceTable, load_device_table
 from perfkit.storage.discovery import RunLocation, find_runs
 from perfkit.storage.kernel_rules_file import KernelRules, load_kernel_rules

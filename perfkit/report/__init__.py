@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from perfkit.errors import PerfkitError, PluginError, UsageError
 from perfkit.plugins import Registry
 from perfkit.schema.benchmark.collectives import CollectiveBenchmark
+from perfkit.schema.benchmark.input import InputBenchmark
 from perfkit.schema.comparison import Comparison
 from perfkit.schema.external_tool import ExternalTable
 from perfkit.schema.history import History
@@ -131,6 +132,13 @@ FORMATS: Final[dict[type, dict[str, BuiltinReporter]]] = {
         "csv": BuiltinReporter(CollectiveBenchmark, f"{_CSV}:write_measurements", (".csv",)),
         "html": BuiltinReporter(CollectiveBenchmark, _HTML, (".html",)),
     },
+    InputBenchmark: {
+        "rich": BuiltinReporter(InputBenchmark, _CONSOLE, (".txt",)),
+        "json": BuiltinReporter(InputBenchmark, _JSON, (".json",)),
+        "markdown": BuiltinReporter(InputBenchmark, _MARKDOWN, (".md", ".markdown")),
+        "csv": BuiltinReporter(InputBenchmark, f"{_CSV}:write_loads", (".csv",)),
+        "html": BuiltinReporter(InputBenchmark, _HTML, (".html",)),
+    },
     WhatIf: {
         "rich": BuiltinReporter(WhatIf, _CONSOLE, (".txt",)),
         "markdown": BuiltinReporter(WhatIf, _MARKDOWN, (".md", ".markdown")),
@@ -147,6 +155,7 @@ DOCUMENTS: Final[dict[type, str]] = {
     ExternalTable: "views.external_tool:document",
     Plan: "views.plan:document",
     CollectiveBenchmark: "views.collectives:document",
+    InputBenchmark: "views.input:document",
     WhatIf: "views.whatif:document",
 }
 """Record type to `function(record, top) -> Document`: what the console, markdown, HTML and notebook renderers draw."""
@@ -156,6 +165,7 @@ CHARTS: Final[dict[type, str]] = {
     Comparison: "views.comparison:page_charts",
     History: "views.history:page_charts",
     CollectiveBenchmark: "views.collectives:page_charts",
+    InputBenchmark: "views.input:page_charts",
 }
 """Record type to `function(record) -> PageCharts`: the charts of its HTML page."""
 

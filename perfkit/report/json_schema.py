@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from perfkit.schema.benchmark.collectives import COLLECTIVES_VERSION, CollectiveBenchmark
+from perfkit.schema.benchmark.input import INPUT_VERSION, InputBenchmark
 from perfkit.schema.comparison import COMPARISON_VERSION, Comparison
 from perfkit.schema.diagnosis import DIAGNOSIS_VERSION, Diagnosis
 from perfkit.schema.external_tool import EXTERNAL_TABLE_VERSION, ExternalTable
@@ -23,6 +24,7 @@ RECORDS = {
     "comparison": (Comparison, COMPARISON_VERSION, "output of `perfkit compare -f json`"),
     "history": (History, HISTORY_VERSION, "output of `perfkit history -f json`"),
     "collectives": (CollectiveBenchmark, COLLECTIVES_VERSION, "output of `perfkit collectives -o FILE.json`"),
+    "input": (InputBenchmark, INPUT_VERSION, "output of `perfkit input -o FILE.json`"),
     "hta": (ExternalTable, EXTERNAL_TABLE_VERSION, "output of `perfkit hta -o FILE.json`"),
     "plan": (Plan, PLAN_VERSION, "output of `perfkit plan -f json`"),
     "whatif": (WhatIf, WHAT_IF_VERSION, "output of `perfkit whatif -f json`"),

@@ -82,6 +82,10 @@ FINDING_CODES: Final[Mapping[str, str]] = {
     # Benchmark of collectives
     "wrong_results": "Collectives returned wrong results.",
     "unsupported_collective": "The backend does not support a collective, which was not measured.",
+    "different_batches": "Two sources, or ways to read, gave different batches.",
+    "cache_not_dropped": "Files stayed in the page cache although they were dropped; cold passes may be too fast.",
+    "not_cached": "Files did not stay in the page cache after they were read; warm passes also read from storage.",
+    "one_stripe": "All ranks read a large file that lies on one storage target of Lustre.",
     "slow_link": "Messages of a pair of ranks, a rank or a host take longer than comparable ones, beyond noise.",
     "other_network_measured": "A run is compared with collectives measured on another backend or device.",
     "not_measured": "The measured collectives contain none of the run's.",

@@ -102,3 +102,18 @@ def test_the_stated_cost_of_the_profiler_is_that_of_a_run_without_it(tmp_path: P
     stated_ns = cost.recorded_step_ns - cost.plain_step_ns
     measured_ns = cost.recorded_step_ns - independent_ns
     assert abs(stated_ns - measured_ns) < independent_ns / 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [("--readers", "1"), ("--readers", "1", "--num-workers", "1")])
+def test_ranks_that_receive_their_batches_train_as_ranks_that_read_them(
+    options: tuple[str, ...], tmp_path: Path
+) -> None:
+    common = ["gpt", "-n", "2", "--samples", "256", "--steps", "6", "--no-profile", "--no-report", "--source", "pt"]
+    losses = []
+    for name, more in (("own", ()), ("received", options)):
+        command = [*PYTHON, "run", *common, *more, "--threads", "1", "--trace-dir", str(tmp_path), "--name", name]
+        done = execute(command)
+        assert done.returncode == 0, done.stderr
+        losses.append([rank.loss for rank in read_manifest(tmp_path / name).ranks])
+    assert losses[0] == losses[1]

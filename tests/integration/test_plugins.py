@@ -60,6 +60,20 @@ def test_workload_and_source(run_folder: Path) -> None:
     assert manifest["versions"]["numpy"]
 
 
+@pytest.mark.slow
+def test_the_source_is_measured_and_divided_like_any_other(packages: Path, tmp_path: Path) -> None:
+    options = ["--samples", "128", "--sample-size", "4K", "--repeats", "1", "--threads", "1", "--files", "2"]
+    file = tmp_path / "input.json"
+    more = ["--source", "memory,npy", "--data-dir", str(tmp_path / "data"), "-o", str(file)]
+    done = execute(packages, "input", *options, *more)
+    assert done.returncode == 0, done.stderr
+    record = json.loads(file.read_text())
+    assert [(one["source"], one["files"]) for one in record["files"]] == [("npy", 2)]
+    assert {row["cache"] for row in record["measurements"] if record["series"][row["series"]]["source"] == "npy"} == {
+        *("cold", "warm")
+    }
+
+
 def test_reporter_insight_and_executor(packages: Path, run_folder: Path, tmp_path: Path) -> None:
     files = [tmp_path / "report.prom", tmp_path / "report.json"]
     outputs = [option for file in files for option in ("-o", str(file))]

@@ -46,6 +46,8 @@ SOURCES: Final[Registry[type[Source[Any]]]] = Registry(
         "memory": "workloads.data.memory:Memory",
         "hdf5": "workloads.data.hdf5:Hdf5",
         "safetensors": "workloads.data.safetensors:Safetensors",
+        "pt": "workloads.data.pt:Pt",
+        "bin": "workloads.data.bin:Bin",
     },
     _find_problem,
 )
@@ -69,6 +71,19 @@ class DataOptions(Struct, frozen=True, kw_only=True):
     data_dir: Annotated[str | None, Meta(description="folder of the sample files [default: .data in --trace-dir]")] = (
         None
     )
+    files: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=65536,
+            description="files that the samples are divided among; each rank, and each of its workers, reads its own",
+        ),
+    ] = 1
+    preload: Annotated[bool, Meta(description="read the files into memory before the first step")] = False
+    readers: Annotated[
+        Annotated[int, Meta(ge=1)] | None,
+        Meta(description="ranks that read, and send the others their batches [default: every rank reads its own]"),
+    ] = None
     num_workers: Annotated[
         int, Meta(ge=0, description="worker processes that load batches ahead; 0 loads in the training process")
     ] = 0
@@ -85,7 +100,32 @@ class DataOptions(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.source not in SOURCES:
             raise ValueError(f"unknown source {self.source!r}: choose from {', '.join(SOURCES.names())}")
+        if self.readers is not None and self.pin_memory:
+            raise ValueError("pin_memory has no effect on batches that another rank sends: remove it or readers")
         defaults = dict(zip(self.__struct_fields__, self.__struct_defaults__, strict=True))
         for option in self.DEPENDENT["num_workers"]:
             if self.num_workers == 0 and getattr(self, option) != defaults[option]:
                 raise ValueError(f"{option} has no effect without workers: set num_workers too")
+
+    def find_world_problem(self, world_size: int, replicas: int, samples: int) -> str | None:
+        """Return what the number of ranks does not allow; None if nothing.
+
+        Args:
+            world_size: Number of ranks.
+            replicas: Number of ranks, or groups of ranks, that train on different samples.
+            samples: Number of samples.
+        """
+        if self.files > samples:
+            return f"files {self.files} are more than the {samples:,} samples"
+        if self.files > 1 and self.files % replicas:
+            return f"files {self.files} cannot be divided among {replicas} ranks that read: choose a multiple"
+        if self.readers is None:
+            return None
+        if replicas != world_size:
+            return "readers needs ranks that all train on samples of their own: remove it, or the mesh"
+        if self.readers >= world_size or world_size % self.readers:
+            return (
+                f"readers {self.readers} of {world_size} rank{'s' if world_size > 1 else ''}: choose fewer readers "
+                "than ranks, the same number of ranks for each"
+            )
+        return None

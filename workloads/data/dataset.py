@@ -2,13 +2,20 @@
 
 import os
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from workloads.base import DataSpec
+from workloads.data import DataOptions
+
 Sample = dict[str, Tensor]
+
+PRELOADED_TOGETHER: Final = 1024
+"""Samples that are read at once into memory."""
 
 
 class SampleDataset(Dataset[Sample]):
@@ -52,3 +59,31 @@ def pick_batch(tensors: Sample, indices: list[int]) -> Sample:
 def pick_sample(tensors: Sample, index: int) -> Sample:
     """Return a view of one sample of every tensor."""
     return {name: tensor[index] for name, tensor in tensors.items()}
+
+
+def preload(dataset: Dataset[Sample], spec: DataSpec, options: DataOptions) -> SampleDataset:
+    """Read all samples into memory, as `options.read` has it, and return them.
+
+    Args:
+        dataset: Any data set of the samples `spec`.
+        spec: Describes the samples.
+        options: How they are read.
+    """
+    tensors = {
+        field.name: torch.empty((spec.samples, *field.shape), dtype=getattr(torch, field.dtype))
+        for field in spec.fields
+    }
+    batched = options.read == "batched"
+    at_once = PRELOADED_TOGETHER if batched else 1
+    anything: Any = dataset
+    for start in range(0, spec.samples, at_once):
+        numbers = list(range(start, min(start + at_once, spec.samples)))
+        part = anything[numbers] if batched else anything[start]
+        for name, tensor in tensors.items():
+            tensor[start : start + len(numbers)] = part[name]
+    return SampleDataset(spec.samples, partial(_already_open, partial(pick_batch if batched else pick_sample, tensors)))
+
+
+def _already_open(read: Callable[[Any], Sample]) -> Callable[[Any], Sample]:
+    """Return `read`: its tensors are shared with forked workers and sent to spawned ones."""
+    return read

@@ -23,7 +23,7 @@ from msgspec import Meta, Struct
 from numpy.typing import NDArray
 
 from perfkit.errors import StoreError, UsageError
-from workloads.base import DataSpec, Workload
+from workloads.base import DataSpec, SampleGenerator
 from workloads.data import DataOptions
 from workloads.data.source import ConfigT, Source
 
@@ -86,8 +86,16 @@ class FileSource(Source[ConfigT]):
     def file_name(self, spec: DataSpec) -> str:
         """Return the name of the file; different content or layout gives a different name."""
 
+    def companions(self, path: Path) -> list[Path]:  # noqa: ARG002  # for subclasses
+        """Return the further files that `write` creates beside `path`: none, unless overridden."""
+        return []
+
+    def stored_bytes(self, spec: DataSpec) -> int:
+        """Return how many bytes the samples take in the file, without compression."""
+        return spec.samples * spec.sample_bytes
+
     @abstractmethod
-    def write(self, path: Path, workload: Workload[Any], spec: DataSpec) -> None:
+    def write(self, path: Path, workload: SampleGenerator, spec: DataSpec) -> None:
         """Write the samples and a stamp to `path`, slab by slab, and close it."""
 
     @abstractmethod
@@ -105,7 +113,7 @@ class FileSource(Source[ConfigT]):
 
     def dataset(
         self,
-        workload: Workload[Any],  # noqa: ARG002
+        workload: SampleGenerator,  # noqa: ARG002
         spec: DataSpec,
         path: Path | None,
         options: DataOptions,
@@ -117,7 +125,7 @@ class FileSource(Source[ConfigT]):
             raise TypeError("a source with a file needs the path that prepare returned")
         return SampleDataset(spec.samples, partial(self.opener(options), path, spec))
 
-    def prepare(self, workload: Workload[Any], spec: DataSpec, options: DataOptions) -> Path:
+    def prepare(self, workload: SampleGenerator, spec: DataSpec, options: DataOptions) -> Path:
         """Write the file unless it exists; of two writers the second waits.
 
         Raises:
@@ -144,13 +152,17 @@ class FileSource(Source[ConfigT]):
         self._check(path, spec)
         return path
 
-    def _write(self, path: Path, workload: Workload[Any], spec: DataSpec) -> None:
+    def _write(self, path: Path, workload: SampleGenerator, spec: DataSpec) -> None:
         """Write in a new folder beside it that nobody else can access, then rename: libraries follow links."""
         with TemporaryDirectory(prefix=_prefix(path), suffix=".tmp", dir=path.parent) as private:
             temporary = Path(private, path.name)
             if not self.compresses:
-                _check_room(temporary, spec)
+                _check_room(temporary, self.stored_bytes(spec) + _around_samples(spec))
             self.write(temporary, workload, spec)
+            # The file comes last: where it is, everything is.
+            for written, final in zip(self.companions(temporary), self.companions(path), strict=True):
+                _to_disk(written)
+                written.rename(final)
             _to_disk(temporary)
             temporary.rename(path)
 
@@ -175,7 +187,7 @@ class FileSource(Source[ConfigT]):
 
 
 def write_slabs(
-    workload: Workload[Any],
+    workload: SampleGenerator,
     spec: DataSpec,
     slab_samples: int,
     put: Callable[[str, int, NDArray[Any]], None],
@@ -255,12 +267,11 @@ def _locked(path: Path) -> Iterator[bool]:
         yield alone
 
 
-def _check_room(path: Path, spec: DataSpec) -> None:
-    """Refuse, before any work, a file that exceeds the free space or the limit on file sizes.
+def _check_room(path: Path, size: int) -> None:
+    """Refuse, before any work, a file of `size` bytes that exceeds the free space or the limit on file sizes.
 
     Nothing is allocated: on file systems without allocation the C library would write every block instead.
     """
-    size = spec.samples * spec.sample_bytes + _around_samples(spec)
     disk = os.statvfs(path.parent)
     if disk.f_bavail * disk.f_frsize < size:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

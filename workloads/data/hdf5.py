@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from workloads.base import DataSpec, Workload
+from workloads.base import DataSpec, SampleGenerator
 from workloads.data import DataOptions
 from workloads.data.files import FileSource, Stored
 
@@ -55,7 +55,7 @@ class Hdf5(FileSource[Hdf5Config]):
             layout += f"-{self.config.hdf5_compression}"
         return f"{spec.workload}-{spec.fingerprint[:12]}{layout}.h5"
 
-    def write(self, path: Path, workload: Workload[Any], spec: DataSpec) -> None:
+    def write(self, path: Path, workload: SampleGenerator, spec: DataSpec) -> None:
         """Write one dataset per field."""
         from workloads.data.hdf5_file import write_file
 

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from perfkit.errors import UsageError
-from workloads.base import DataSpec, Workload
+from workloads.base import DataSpec, SampleGenerator
 from workloads.data.dataset import pick_batch
 from workloads.data.files import STAMP, Readahead, Stored, slab_samples, spare_room, write_slabs
 
@@ -32,7 +32,7 @@ CACHE_BYTES: Final = 1 << 30
 every chunk, so only a cache of the whole dataset saves work; in a larger dataset every sample decompresses a chunk."""
 
 
-def write_file(path: Path, workload: Workload[Any], spec: DataSpec, config: Hdf5Config) -> None:
+def write_file(path: Path, workload: SampleGenerator, spec: DataSpec, config: Hdf5Config) -> None:
     """Write one dataset per field; contiguous ones begin on a page, ready to be mapped."""
     aligned = {"alignment_threshold": 1, "alignment_interval": ALIGNMENT}
     # Whole chunks are written, at once: a cache could not write its own when the disk is full.
@@ -76,7 +76,7 @@ def open_file(path: Path) -> Iterator[Stored]:
         raise ValueError(error.args[0]) from error
 
 
-def _fill(file: h5py.File, workload: Workload[Any], spec: DataSpec, config: Hdf5Config) -> None:
+def _fill(file: h5py.File, workload: SampleGenerator, spec: DataSpec, config: Hdf5Config) -> None:
     """Write the samples and the stamp into an empty file."""
     chunk = config.hdf5_chunk
     compression = None if config.hdf5_compression == "none" else config.hdf5_compression

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from workloads.base import DataSpec, Workload
+from workloads.base import DataSpec, SampleGenerator
 from workloads.data import DataOptions
 from workloads.data.source import NoOptions, Source
 
@@ -19,9 +19,11 @@ if TYPE_CHECKING:
 class Memory(Source[NoOptions]):
     """The whole data set in every rank's memory."""
 
+    has_files = False
+
     def prepare(
         self,
-        workload: Workload[Any],  # noqa: ARG002
+        workload: SampleGenerator,  # noqa: ARG002
         spec: DataSpec,  # noqa: ARG002
         options: DataOptions,  # noqa: ARG002
     ) -> Path | None:
@@ -30,7 +32,7 @@ class Memory(Source[NoOptions]):
 
     def dataset(
         self,
-        workload: Workload[Any],
+        workload: SampleGenerator,
         spec: DataSpec,
         path: Path | None,  # noqa: ARG002
         options: DataOptions,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from numpy.typing import NDArray
 
-from workloads.base import DataSpec, Workload
+from workloads.base import DataSpec, SampleGenerator
 from workloads.data import DataOptions
 from workloads.data.files import (
     STAMP,
@@ -47,7 +47,7 @@ class Safetensors(FileSource[NoOptions]):
         """Return workload and fingerprint."""
         return f"{spec.workload}-{spec.fingerprint[:12]}.safetensors"
 
-    def write(self, path: Path, workload: Workload[Any], spec: DataSpec) -> None:
+    def write(self, path: Path, workload: SampleGenerator, spec: DataSpec) -> None:
         """Write the tensors, then the header: its size is known before the checksums are."""
         slab = slab_samples(spec, multiple_of=spec.block_samples)
         slabs = -(-spec.samples // slab)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from msgspec import Struct
 
-from workloads.base import DataSpec, Workload
+from workloads.base import DataSpec, SampleGenerator
 from workloads.data import DataOptions
 
 if TYPE_CHECKING:
@@ -44,12 +44,26 @@ class Source(ABC, Generic[ConfigT]):
     """Options that have an effect with some values of another option only, by that option."""
     package: ClassVar[str | None] = None
     """Distribution and module that reads the files; its version is recorded in the manifest."""
+    has_files: ClassVar[bool] = True
+    """Whether the samples come from files, rather than from memory or elsewhere."""
 
     def __init__(self, config: ConfigT) -> None:
         self.config = config
 
+    def find_problem(self, spec: DataSpec, options: DataOptions) -> str | None:
+        """Return why the source cannot provide the samples `spec` with these options; None if it can.
+
+        Nothing is read or written: this is asked before the ranks start.
+        """
+        del spec
+        if not self.has_files:
+            for option in ("files", "preload"):
+                if getattr(options, option) != getattr(DataOptions(), option):
+                    return f"{option} has no effect: source {options.source} has no files; remove it"
+        return None
+
     @abstractmethod
-    def prepare(self, workload: Workload[Any], spec: DataSpec, options: DataOptions) -> Path | None:
+    def prepare(self, workload: SampleGenerator, spec: DataSpec, options: DataOptions) -> Path | None:
         """Write what is needed, once; called by one rank while the others wait.
 
         Returns:
@@ -62,7 +76,7 @@ class Source(ABC, Generic[ConfigT]):
 
     @abstractmethod
     def dataset(
-        self, workload: Workload[Any], spec: DataSpec, path: Path | None, options: DataOptions
+        self, workload: SampleGenerator, spec: DataSpec, path: Path | None, options: DataOptions
     ) -> Dataset[Sample]:
         """Return the samples, for reading by `options.read`; called by every rank.
 

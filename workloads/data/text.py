@@ -128,6 +128,36 @@ def prepare_text(file: Path, folder: Path, validation: float) -> tuple[Text, boo
     return load_text(folder), False
 
 
+def write_bin(text: Text) -> list[Path]:
+    """Write the token ids also as nanoGPT has them: `train.bin` and `val.bin`, 16-bit integers without a header.
+
+    Returns:
+        Both files; what exists is replaced.
+
+    Raises:
+        UsageError: There are more distinct characters than 16 bits can number.
+        StoreError: A file cannot be written.
+    """
+    if text.vocab_size > 1 << 16:
+        raise UsageError(f"{text.folder}: token files hold up to 65,536 distinct characters, not {text.vocab_size:,}")
+    files = []
+    for name, ids in (("train.bin", text.train()), ("val.bin", text.validation())):
+        path = text.folder / name
+        try:
+            with tempfile.NamedTemporaryFile(dir=text.folder, prefix=f".{name}.", delete=False) as new:
+                try:
+                    ids.astype("<u2", copy=False).tofile(new)
+                    os.fchmod(new.fileno(), 0o666 & ~_umask())
+                    Path(new.name).rename(path)
+                except BaseException:
+                    Path(new.name).unlink()
+                    raise
+        except OSError as error:
+            raise StoreError(f"cannot write {path}: {error.strerror or error}") from error
+        files.append(path)
+    return files
+
+
 def _read(file: Path) -> bytes:
     try:
         content = file.read_bytes()

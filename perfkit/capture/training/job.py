@@ -6,6 +6,7 @@ from typing import Any
 from msgspec import Struct
 
 from perfkit.capture.config import RunConfig
+from perfkit.errors import UsageError
 from workloads.base import Workload
 from workloads.data import DataOptions
 from workloads.data.source import Source
@@ -20,6 +21,19 @@ class Job(Struct, frozen=True, kw_only=True):
     data: DataOptions
     effective: dict[str, Any]
     """Every option by name, as the manifest records it."""
+
+    def check_world(self, world_size: int) -> None:
+        """Refuse options that do not fit the number of ranks.
+
+        Raises:
+            UsageError: The message names the option.
+        """
+        self.run.check_world(world_size)
+        replicas = self.run.layout(world_size).replicas
+        spec = self.workload.data_spec(self.run.seed)
+        problem = self.data.find_world_problem(world_size, replicas, spec.samples)
+        if problem:
+            raise UsageError(problem)
 
     @property
     def trace_dir(self) -> Path:

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.optim import Optimizer
 from torch.utils.checkpoint import checkpoint
-from torch.utils.data import DataLoader, DistributedSampler
 
 from perfkit.capture.config import RunConfig
 from perfkit.capture.distributed.device_mesh import make_device_mesh
@@ -28,6 +27,8 @@ from perfkit.capture.training.progress import Show
 from perfkit.capture.training.strategies import STRATEGIES
 from perfkit.schema.manifest import RankMemory
 from workloads.base import Optimization, Workload
+from workloads.data.opening import Loader
+from workloads.data.sampling import EpochSampler
 from workloads.parallel import ExpertParallel, PipelineParallel
 
 if TYPE_CHECKING:
@@ -39,8 +40,8 @@ Batch = Mapping[str, Tensor]
 class Input(Struct, frozen=True, kw_only=True):
     """What one rank trains on."""
 
-    loader: DataLoader[Any]
-    sampler: DistributedSampler[Any]
+    loader: Loader
+    sampler: EpochSampler
     """Samples single samples; the loader may wrap it in a batch sampler."""
     steps: int
     """Number of steps to train."""

@@ -5,14 +5,13 @@ comparison of the two shows communication.
 """
 
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.data import DistributedSampler
 
 from perfkit.analysis.per_run.manifest_checks import compile_findings, oversubscription
 from perfkit.capture.distributed.nccl_log import collect_log
+from perfkit.capture.distributed.node_files import prepare_on_nodes
 from perfkit.capture.distributed.process_group import locate, process_group
 from perfkit.capture.distributed.rank_group import ProcessRankGroup
 from perfkit.capture.distributed.topology import Topology
@@ -41,7 +40,8 @@ from perfkit.capture.training.trainer import Input, Trainer
 from perfkit.errors import UsageError
 from perfkit.schema.manifest import Compiled, FileBandwidth, StepKind
 from workloads.base import DataSpec
-from workloads.data.loader import make_loader
+from workloads.data.divided import prepare_files
+from workloads.data.opening import Place, Samples, open_input
 
 
 def run_rank(job: Job, debug: bool = False) -> Path | None:
@@ -97,6 +97,7 @@ def _check_start(job: Job, ranks: ProcessRankGroup, device: torch.device) -> Non
     Raises:
         UsageError: The message names the option.
     """
+    job.check_world(ranks.world_size)
     replicas = job.run.layout(ranks.world_size).replicas
     for problem in STRATEGIES.load(job.run.dp).find_start_problems(job.run, replicas, device.type):
         raise UsageError(problem)
@@ -130,8 +131,8 @@ def _warn_of_compilation(compiled: Compiled, kinds: list[StepKind]) -> None:
 def _train(job: Job, ranks: ProcessRankGroup, topology: Topology, folder: Path, guard: FailureGuard) -> None:
     device = torch.device(topology.device)
     spec = job.workload.data_spec(job.run.seed)
-    path = _prepare_data(job, ranks, topology, spec)
-    data = ranks.run_on_all(lambda: _open_input(job, ranks, spec, path))
+    paths = _prepare_data(job, ranks, topology, spec)
+    data = ranks.run_on_all(lambda: _open_input(job, ranks, spec, paths))
     recorders = make_recorders(job.run, ranks.rank)
     model = _build(job, ranks, device)
     work = _step_work(job, ranks, spec, model)  # of the whole model: training it may shard it
@@ -144,7 +145,7 @@ def _train(job: Job, ranks: ProcessRankGroup, topology: Topology, folder: Path, 
     with progress(data.steps, visible=ranks.rank == 0) as show:
         trainer.train(data, session, show)
     session.finish()
-    bandwidth = _file_bandwidth(ranks, path)
+    bandwidth = _file_bandwidth(ranks, paths[0])
     compiled = None if trainer.compiled is None else trainer.compiled.result(ranks)
     if ranks.rank == 0 and compiled is not None:
         _warn_of_compilation(compiled, session.kinds)
@@ -195,35 +196,18 @@ def _file_bandwidth(ranks: ProcessRankGroup, path: Path | None) -> FileBandwidth
     return ranks.run_on(ranks.rank == 0, measure)
 
 
-def _prepare_data(job: Job, ranks: ProcessRankGroup, topology: Topology, spec: DataSpec) -> Path | None:
-    """Write the data set once: first on rank 0, then on one rank of every other node.
-
-    If the nodes share the folder, the other nodes find rank 0's file and use it.
-    """
-
-    def prepare() -> Path | None:
-        return job.source.prepare(job.workload, spec, job.data)
-
-    path = ranks.run_on(ranks.rank == 0, prepare)
-    other_node_path = ranks.run_on(topology.local_rank == 0 and topology.node_rank > 0, prepare)
-    own = topology.node_rank, path or other_node_path
-    return next((path for node, path in ranks.all_gather(own) if path and node == own[0]), None)
+def _prepare_data(job: Job, ranks: ProcessRankGroup, topology: Topology, spec: DataSpec) -> list[Path | None]:
+    return prepare_on_nodes(ranks, topology, lambda: prepare_files(job.source, job.workload, spec, job.data))
 
 
-def _open_input(job: Job, ranks: ProcessRankGroup, spec: DataSpec, path: Path | None) -> Input:
-    dataset = job.source.dataset(job.workload, spec, path, job.data)
+def _open_input(job: Job, ranks: ProcessRankGroup, spec: DataSpec, paths: list[Path | None]) -> Input:
     layout = job.run.layout(ranks.world_size)
-    sampler: DistributedSampler[Any] = DistributedSampler(
-        dataset,
-        num_replicas=layout.replicas,
-        rank=layout.replica(ranks.rank),
-        shuffle=True,
-        seed=job.run.seed,
-        drop_last=True,
+    opened = open_input(
+        Samples(job.source, job.workload, spec, paths, job.data),
+        Place(layout.replicas, layout.replica(ranks.rank), job.run.seed, job.run.batch_size),
+        job.run.timeout_delta,
     )
-    loader = make_loader(dataset, sampler, job.data, job.run.batch_size)
-    steps = job.run.total_steps(len(loader))
-    return Input(loader=loader, sampler=sampler, steps=steps)
+    return Input(loader=opened.loader, sampler=opened.sampler, steps=job.run.total_steps(len(opened.loader)))
 
 
 def _build(job: Job, ranks: ProcessRankGroup, device: torch.device) -> nn.Module:

@@ -146,5 +146,5 @@ def _start(workload: "WorkloadType", call: "Call", given: dict[str, Any]) -> Non
             print_end(folder, with_answer=with_report and job.run.profile)
     else:
         refuse_inside_launcher()
-        job.run.check_world(ranks)
+        job.check_world(ranks)
         launch(call.arguments, ranks)

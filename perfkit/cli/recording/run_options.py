@@ -106,13 +106,16 @@ def make_job(workload: "WorkloadType", values: dict[str, Any]) -> "Job":
     assert isinstance(data, DataOptions)  # noqa: S101
     if data.data_dir is None:
         data = msgspec.structs.replace(data, data_dir=str(Path(run.trace_dir) / ".data"))
-    trained = workload(config)
+    trained, source = workload(config), source_type(of_source)
     check_parallelism(trained, run)
+    problem = source.find_problem(trained.data_spec(run.seed), data)
+    if problem:
+        raise UsageError(problem)
     if run.device_table is not None:
         load_device_table(run.device_table)  # what is wrong with it is said before the ranks start
     return Job(
         workload=trained,
-        source=source_type(of_source),
+        source=source,
         run=run,
         data=data,
         effective=_flat((run, data, of_source, config)) | _pipeline(run) | _content_of_files(run),

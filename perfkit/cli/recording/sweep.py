@@ -155,7 +155,7 @@ def _job_or_error(spec: SweepSpec, varied: Mapping[str, str]) -> "Job | UsageErr
     try:
         job = parse_job(arguments(spec, varied))
         for ranks in world_sizes(spec, varied):
-            job.run.check_world(ranks)
+            job.check_world(ranks)
     except UsageError as error:
         return error
     return job

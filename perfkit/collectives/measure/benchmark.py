@@ -9,13 +9,13 @@ import torch
 
 from perfkit.analysis.cross_rank.bandwidth import bus_factor
 from perfkit.analysis.per_rank.communication.collective_metadata import CollectiveKey
+from perfkit.capture.benchmark.progress import progress
 from perfkit.capture.distributed.process_group import first_line
 from perfkit.capture.distributed.rank_group import ProcessRankGroup
 from perfkit.collectives.config import OVERLAP_FROM_BYTES, CollectivesConfig, in_place_forms
 from perfkit.collectives.measure.calls import Call, build_call
 from perfkit.collectives.measure.groups import Place
 from perfkit.collectives.measure.overlap import OverlapTest
-from perfkit.collectives.measure.progress import progress
 from perfkit.collectives.measure.timing import Timer
 from perfkit.collectives.operations import OPERATIONS, SIZELESS
 from perfkit.collectives.sizes import Message, messages

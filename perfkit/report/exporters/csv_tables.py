@@ -29,6 +29,7 @@ from perfkit.report.dataframes import (
     step_rows,
 )
 from perfkit.schema.benchmark.collectives import CollectiveBenchmark, Measurement, Series
+from perfkit.schema.benchmark.input import InputBenchmark, InputMeasurement, InputSeries
 from perfkit.schema.external_tool import ExternalTable
 from perfkit.schema.report import Report
 from perfkit.util.formatting import escape_unprintable
@@ -110,6 +111,27 @@ def write_measurements(record: CollectiveBenchmark, stream: TextIO, *, top: int)
         for row in record.measurements
     )
     _write(chain([[*series, *own, "repeats", "low_ns", "high_ns"]], rows), stream)
+
+
+def write_loads(record: InputBenchmark, stream: TextIO, *, top: int) -> None:  # noqa: ARG001  writes all rows
+    """Write one row per way to read and state of the page cache."""
+    series = [field.name for field in fields(InputSeries) if field.name != "layout"]
+    own = [
+        field.name
+        for field in fields(InputMeasurement)
+        if field.name not in ("series", "passes", "interval_ns", "ranks")
+    ]
+    rows = (
+        [
+            *(getattr(record.series[row.series], name) for name in series),
+            " ".join(f"{name}={value}" for name, value in record.series[row.series].layout.items()),
+            *(getattr(row, name) for name in own),
+            len(row.passes),
+            *(row.interval_ns or (None, None)),
+        ]
+        for row in record.measurements
+    )
+    _write(chain([[*series, "layout", *own, "passes", "low_ns", "high_ns"]], rows), stream)
 
 
 def _write_records(columns: Sequence[str], rows: Iterable[Mapping[str, Value]], stream: TextIO) -> None:

@@ -63,7 +63,7 @@ def train(case: str) -> dict[str, Any]:
     unreduced = words[1] if words[0] == "unreduced" else None
     job = parse_job(words[3:] if unreduced else words)
     ranks = ProcessRankGroup(torch.device("cpu"))
-    data = worker._open_input(job, ranks, job.workload.data_spec(job.run.seed), None)
+    data = worker._open_input(job, ranks, job.workload.data_spec(job.run.seed), [None])
     model = worker._build(job, ranks, torch.device("cpu"))
     trainer = Trainer(job.workload, job.run, ranks, model, data.steps)
     if unreduced and ranks.rank == 0:

@@ -33,8 +33,11 @@ LAYOUTS: dict[str, dict[str, Any]] = {name: {"source": name} for name in SOURCES
 """Every source with its defaults, and more layouts of some."""
 
 FILES = [name for name, layout in LAYOUTS.items() if issubclass(SOURCES.load(layout["source"]), FileSource)]
-FORMATS = [name for name in FILES if LAYOUTS[name]["source"] in ("hdf5", "safetensors")]
+FORMATS = [name for name in FILES if LAYOUTS[name]["source"] in ("hdf5", "safetensors", "pt")]
 """Files that these tests can read and damage by other means than perfkit's."""
+
+FLOATS = [name for name in FILES if name != "bin"]
+"""Files that can hold any samples; `bin` holds tokens."""
 
 FILE_SOURCES = [name for name in FILES if name in SOURCES]
 WORKERS: dict[str, dict[str, Any]] = {
@@ -47,6 +50,11 @@ SEED = 5
 
 
 Reader = tuple[Source[Any], DataOptions]
+
+
+def suited(layout: str, workload: Workload[Any]) -> Workload[Any]:
+    """Return `workload`, or one of tokens where the layout holds nothing else."""
+    return make("gpt", samples=300, block=20) if LAYOUTS[layout]["source"] == "bin" else workload
 
 
 def loader_of(workload: Workload[Any], reader: Reader, *, rank: int = 0) -> Any:
@@ -89,6 +97,7 @@ def test_batches_are_the_same_however_they_are_read(
     source: str, read: str, workers: str, small: Workload[Any], tmp_path: Path
 ) -> None:
     reader = make_source(**LAYOUTS[source], **WORKERS[workers], read=read, data_dir=str(tmp_path))
+    small = suited(source, small)
     loader = loader_of(small, reader)
     assert same(batches_of(loader), expected(small))
     assert same(batches_of(loader), expected(small)), "a second epoch of the same loader"
@@ -101,6 +110,7 @@ def test_batches_are_the_same_for_every_layout(
     rank: int, layout: str, read: str, small: Workload[Any], tmp_path: Path
 ) -> None:
     reader = make_source(**LAYOUTS[layout], read=read, data_dir=str(tmp_path))
+    small = suited(layout, small)
     assert same(batches_of(loader_of(small, reader, rank=rank)), expected(small, rank=rank))
 
 
@@ -118,6 +128,7 @@ def test_what_was_opened_before_a_fork_is_not_used_after_it(
     read: str, layout: str, small: Workload[Any], tmp_path: Path
 ) -> None:
     reader = make_source(**LAYOUTS[layout], **WORKERS["2-fork"], read=read, data_dir=str(tmp_path))
+    small = suited(layout, small)
     loader = loader_of(small, reader)
     first = loader.dataset[3 if read == "per-sample" else [3]]
     assert same(batches_of(loader), expected(small))
@@ -128,10 +139,11 @@ def test_what_was_opened_before_a_fork_is_not_used_after_it(
 def test_a_batch_is_a_copy(small: Workload[Any], tmp_path: Path) -> None:
     """Writing into a batch changes neither the next epoch nor the file."""
     for layout in LAYOUTS:
-        loader = loader_of(small, make_source(**LAYOUTS[layout], data_dir=str(tmp_path)))
+        workload = suited(layout, small)
+        loader = loader_of(workload, make_source(**LAYOUTS[layout], data_dir=str(tmp_path)))
         for batch in loader:
-            batch["source"].zero_()
-        assert same(batches_of(loader), expected(small))
+            next(iter(batch.values())).zero_()
+        assert same(batches_of(loader), expected(workload))
 
 
 def test_incomplete_batches_are_dropped_and_too_few_samples_refused(
@@ -158,9 +170,16 @@ def test_pinned_memory_needs_an_accelerator(small: Workload[Any]) -> None:
 
 def prepare(workload: Workload[Any], layout: str, folder: Path, seed: int = SEED) -> Path:
     source, options = make_source(**LAYOUTS[layout], data_dir=str(folder))
+    workload = suited(layout, workload)
     path = source.prepare(workload, workload.data_spec(seed), options)
     assert path is not None
     return path
+
+
+def companions(layout: str, path: Path) -> list[Path]:
+    source, _ = make_source(**LAYOUTS[layout])
+    assert isinstance(source, FileSource)
+    return source.companions(path)
 
 
 def test_memory_writes_nothing(small: Workload[Any]) -> None:
@@ -186,6 +205,8 @@ def test_files_can_be_read_by_anyone(layout: str, small: Workload[Any], tmp_path
                 found = file[name][:]
                 assert file[name].chunks is None or "chunk" in path.name
                 assert (file[name].compression is None) == (layout in {"hdf5", "hdf5-chunked"})
+        elif path.suffix == ".pt":
+            found = torch.load(path, weights_only=True)[name].numpy()
         else:
             with safetensors.safe_open(path, framework="numpy") as file:
                 found = file.get_tensor(name)
@@ -202,7 +223,7 @@ def test_a_matching_file_is_reused_even_from_a_read_only_folder(
     (tmp_path / f".{path.name}.lock").unlink()
     assert prepare(small, layout, tmp_path) == path
     assert (path.stat().st_ino, path.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
-    assert [p.name for p in tmp_path.iterdir()] == [path.name], "nothing was written, no lock either"
+    assert {*tmp_path.iterdir()} == {path, *companions(layout, path)}, "nothing was written, no lock either"
 
 
 @pytest.mark.parametrize("layout", FILES)
@@ -211,7 +232,8 @@ def test_different_samples_get_a_different_file_and_a_stale_one_is_refused(
 ) -> None:
     path, other = prepare(small, layout, tmp_path), prepare(small, layout, tmp_path, SEED + 1)
     assert path != other
-    other.rename(path)
+    for there, here in zip([other, *companions(layout, other)], [path, *companions(layout, path)], strict=True):
+        there.rename(here)
     with pytest.raises(StoreError, match="stale") as caught:
         prepare(small, layout, tmp_path)
     assert str(path) in str(caught.value)
@@ -224,6 +246,8 @@ def test_a_foreign_file_is_refused(layout: str, small: Workload[Any], tmp_path: 
     if path.suffix == ".h5":
         with h5py.File(path, "w") as file:
             file["source"] = [1.0]
+    elif path.suffix == ".pt":
+        torch.save({"source": torch.ones(1)}, path)
     else:
         from safetensors.torch import save_file
 
@@ -255,13 +279,13 @@ def test_a_changed_sample_is_found(layout: str, small: Workload[Any], tmp_path: 
             file["target"][200, 1, 4] += 0.25
     else:
         content = bytearray(path.read_bytes())
-        content[-1000] ^= 4
+        content[content.rindex(b"\x3f", 0, -2000)] ^= 4  # before the directory of a zip file
         path.write_bytes(content)
     with pytest.raises(StoreError, match=r"damaged.*checksum of target"):
         prepare(small, layout, tmp_path)
 
 
-@pytest.mark.parametrize("layout", FILE_SOURCES)
+@pytest.mark.parametrize("layout", [name for name in FILE_SOURCES if name in FLOATS])
 def test_data_larger_than_a_slab(layout: str, tmp_path: Path) -> None:
     """34 MB: the second slab is not full, and is checked as well."""
     workload = make("transformer", samples=401, d_model=1024)
@@ -270,7 +294,7 @@ def test_data_larger_than_a_slab(layout: str, tmp_path: Path) -> None:
     reader = make_source(**LAYOUTS[layout], data_dir=str(tmp_path))
     assert same(batches_of(loader_of(workload, reader)), expected(workload))
     content = bytearray(path.read_bytes())
-    content[content.rindex(b"\x3f")] ^= 8
+    content[content.rindex(b"\x3f", 0, -2000)] ^= 8
     path.write_bytes(content)
     with pytest.raises(StoreError, match=r"samples [1-9][0-9]* to 401 differs"):
         prepare(workload, layout, tmp_path)
@@ -335,9 +359,9 @@ import resource, sys
 from pathlib import Path
 from perfkit.errors import StoreError
 from tests.unit.workloads.conftest import make, make_source
-from tests.unit.workloads.test_sources import FILES, prepare
+from tests.unit.workloads.test_sources import FLOATS, prepare
 resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
-for layout in FILES:
+for layout in FLOATS:
     try:
         prepare(make("transformer", samples=200), layout, Path(sys.argv[1]))
     except StoreError as error:
@@ -349,7 +373,7 @@ def test_a_full_disk_is_one_clear_line_and_leaves_nothing(tmp_path: Path) -> Non
     done = subprocess.run([sys.executable, "-c", FULL, str(tmp_path)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert len(lines) == len(FILES)
+    assert len(lines) == len(FLOATS)
     assert all(f"cannot write {tmp_path}" in line and "File too large" in line for line in lines)
     assert {path.suffix for path in tmp_path.iterdir()} == {".lock"}
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] != 1 << 20

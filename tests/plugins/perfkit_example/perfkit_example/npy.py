@@ -10,7 +10,7 @@ import numpy as np
 from msgspec import Meta, Struct
 
 from perfkit.util.atomic_write import atomic_write
-from workloads.base import DataSpec, Workload
+from workloads.base import DataSpec, SampleGenerator
 from workloads.data import DataOptions
 from workloads.data.source import Source
 
@@ -32,7 +32,7 @@ class Npy(Source[NpyConfig]):
     Config = NpyConfig
     package = "numpy"
 
-    def prepare(self, workload: Workload[Any], spec: DataSpec, options: DataOptions) -> Path:
+    def prepare(self, workload: SampleGenerator, spec: DataSpec, options: DataOptions) -> Path:
         """Write the files, unless they exist; a file has its name only when it is complete."""
         folder = Path(options.data_dir or ".") / f"npy-{spec.fingerprint[:16]}"
         paths = [folder / f"{field.name}.npy" for field in spec.fields]
@@ -45,7 +45,7 @@ class Npy(Source[NpyConfig]):
         return folder
 
     def dataset(
-        self, workload: Workload[Any], spec: DataSpec, path: Path | None, options: DataOptions
+        self, workload: SampleGenerator, spec: DataSpec, path: Path | None, options: DataOptions
     ) -> Dataset[Sample]:
         """Return the samples of the files."""
         from workloads.data.dataset import SampleDataset

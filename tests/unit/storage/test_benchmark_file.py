@@ -5,7 +5,7 @@ import pytest
 from msgspec.structs import replace
 
 from perfkit.errors import StoreError
-from perfkit.storage.collectives_file import load_collectives
+from perfkit.storage.benchmark_file import load_collectives
 from tests.support.reports.collective_builders import benchmark
 
 RECORD = benchmark({8: [1e3, 2e3, 3e3]})

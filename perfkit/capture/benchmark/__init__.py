@@ -1,0 +1,1 @@
+"""What benchmarks with ranks share: joining, failing, progress."""

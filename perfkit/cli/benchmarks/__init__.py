@@ -1,0 +1,1 @@
+"""Commands that measure what the machine can do, apart from any run."""

@@ -1,0 +1,85 @@
+"""`perfkit collectives`: measures collectives as torch issues them."""
+
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec.structs import replace
+
+from perfkit.capture.config import choices_by_accelerator
+from perfkit.cli.benchmarks.reporting import (
+    Comparing,
+    Kind,
+    Reporting,
+    rank_option,
+    report_options,
+    start_ranks,
+)
+from perfkit.cli.config_options import Layer, command, options, resolve
+from perfkit.cli.recording.launched import leave_error_to_rank_0
+from perfkit.collectives.config import CollectivesConfig
+from perfkit.errors import UsageError
+from perfkit.schema.benchmark.collectives import CollectiveBenchmark
+from perfkit.storage.benchmark_file import load_collectives
+from perfkit.util.sigint import exit_on_sigint
+
+if TYPE_CHECKING:
+    from perfkit.cli import Call
+
+_HELP: Final = """Measure collectives as torch issues them: time, bandwidth and correct results by size.
+
+mpiexec, torchrun or srun start the ranks; `-n N` starts N on this host.
+
+\b
+perfkit collectives -n 2 --operators all_reduce
+mpiexec -n 4 perfkit collectives --mesh dp=2,tp=2 -o reports/network.json -o reports/network.html
+perfkit collectives -n 4 --pairs
+perfkit collectives -n 2 --compare old.json --fail-on 'all_reduce.busbw < -10%'
+
+\b
+Exit codes: 1 a result is wrong, 3 a condition holds, 4 one cannot be evaluated.
+"""
+_CONDITIONS: Final = "'all_reduce.busbw < -10%' (the largest message) or 'all_reduce.latency > 500us' (the smallest)"
+
+
+def _compare(before: CollectiveBenchmark, record: CollectiveBenchmark, wanted: Comparing) -> CollectiveBenchmark:
+    from perfkit.collectives.comparison import compare_benchmarks, differences
+
+    compared = compare_benchmarks(wanted.path or "", before, record, wanted.gates, wanted.assumed_noise)
+    if wanted.path is None:
+        compared = replace(compared, changes=[])
+    return replace(record, comparison=compared, findings=[*record.findings, *differences(before, record)])
+
+
+_KIND: Final = Kind(CollectiveBenchmark, load_collectives, _compare)
+
+
+def _start(call: "Call", given: dict[str, Any]) -> None:
+    try:
+        _run(call, given)
+    except UsageError:
+        leave_error_to_rank_0()
+        raise
+
+
+def _run(call: "Call", given: dict[str, Any]) -> None:
+    ranks = given.pop("ranks", None)
+    reporting = Reporting(_KIND, given)
+    (config,) = resolve([CollectivesConfig], [Layer("", given)])
+    assert isinstance(config, CollectivesConfig)  # noqa: S101  resolve keeps the order
+    start_ranks(call.arguments, ranks, config.check_world, lambda: _run_rank(config, reporting, call.debug))
+
+
+def _run_rank(config: CollectivesConfig, reporting: Reporting[CollectiveBenchmark], debug: bool) -> None:
+    with exit_on_sigint():  # torch is imported
+        from perfkit.collectives.measure.worker import run_rank
+
+    record = run_rank(config, reporting.finish, debug)
+    if record is not None:
+        reporting.show(record, record.findings, record.comparison.gates if record.comparison else ())
+
+
+_OWN: Final = [
+    rank_option(2, "the ranks of mpiexec, torchrun or srun"),
+    *report_options(CollectiveBenchmark, _CONDITIONS),
+]
+
+app = command(_start, [*_OWN, *options(CollectivesConfig, "Benchmark", choices_by_accelerator())], _HELP)

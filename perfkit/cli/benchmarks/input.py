@@ -1,0 +1,154 @@
+"""`perfkit input`: measures how fast samples are read, without a model."""
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
+from msgspec.structs import fields, replace
+
+from perfkit.cli.benchmarks.reporting import (
+    Comparing,
+    Kind,
+    Reporting,
+    rank_option,
+    report_options,
+    start_ranks,
+)
+from perfkit.cli.config_options import Layer, command, options, resolve
+from perfkit.cli.recording.launched import leave_error_to_rank_0
+from perfkit.errors import LaunchEnvironmentError, UsageError
+from perfkit.input.config import InputConfig
+from perfkit.schema.benchmark.input import InputBenchmark
+from perfkit.storage.benchmark_file import load_input
+from perfkit.util.extras import install_extra
+from perfkit.util.sigint import exit_on_sigint
+from workloads.data import SOURCES
+
+if TYPE_CHECKING:
+    from perfkit.cli import Call
+    from workloads.data.source import Source
+
+    Sources = Mapping[str, Source[Any]]
+
+_HELP: Final = """Measure how fast samples are read: by source, way to read, workers and files, without a model.
+
+mpiexec, torchrun or srun start the ranks; `-n N` starts N on this host.
+
+\b
+perfkit input --source memory,hdf5 --read per-sample,batched
+perfkit input -n 2 --source hdf5,pt --num-workers 0,2 --step 20ms -o reports/input.html
+mpiexec -n 4 perfkit input --source hdf5 --files 4 --data-dir /lustre/me
+perfkit input -n 4 --source bin --readers 1
+perfkit input --compare old.json --fail-on 'hdf5.rate < -10%'
+
+\b
+Exit codes: 1 sources give different batches, 3 a condition holds, 4 one cannot be evaluated.
+"""
+_CONDITIONS: Final = "'hdf5.rate < -10%', 'pt.p99 > 5ms' or 'bin.cold_load > 20ms'"
+
+
+def _compare(before: InputBenchmark, record: InputBenchmark, wanted: Comparing) -> InputBenchmark:
+    from perfkit.input.comparison import compare_benchmarks, differences
+
+    compared = compare_benchmarks(wanted.path or "", before, record, wanted.gates, wanted.assumed_noise)
+    if wanted.path is None:
+        compared = replace(compared, changes=[])
+    return replace(record, comparison=compared, findings=[*record.findings, *differences(before, record)])
+
+
+_KIND: Final = Kind(InputBenchmark, load_input, _compare)
+
+
+def _start(call: "Call", given: dict[str, Any]) -> None:
+    try:
+        _run(call, given)
+    except UsageError:
+        leave_error_to_rank_0()
+        raise
+
+
+def _run(call: "Call", given: dict[str, Any]) -> None:
+    ranks = given.pop("ranks", None)
+    reporting = Reporting(_KIND, given)
+    of_sources = {name: given.pop(name) for names in _source_options().values() for name in names if name in given}
+    (config,) = resolve([InputConfig], [Layer("", given)])
+    assert isinstance(config, InputConfig)  # noqa: S101  resolve keeps the order
+    sources = _make_sources(config, of_sources)
+    start_ranks(call.arguments, ranks, config.check_world, lambda: _run_rank(config, sources, reporting, call.debug))
+
+
+def _make_sources(config: InputConfig, given: dict[str, Any]) -> "dict[str, Source[Any]]":
+    """Return the sources to measure.
+
+    Raises:
+        UsageError: An option is of another source, or a source cannot provide the samples.
+        LaunchEnvironmentError: A package that one needs is not installed.
+    """
+    for name, names in _source_options().items():
+        for option in names:
+            if option in given and name not in config.sources:
+                raise UsageError(f"{option} is for source {name}, which is not measured: add it to --source")
+    sources = {}
+    for name in config.sources:
+        kind = SOURCES.load(name)
+        own = {option: given[option] for option in kind.Config.__struct_fields__ if option in given}
+        (options,) = resolve([kind.Config], [Layer("", own)])
+        sources[name] = kind(options)
+    _check(config, sources)
+    return sources
+
+
+def _check(config: InputConfig, sources: "Sources") -> None:
+    from perfkit.input.samples import describe_samples  # numpy: not for `--help`
+
+    spec = describe_samples(config.samples, config.sample_bytes, config.seed)
+    for series in config.plan_series(sources):
+        problem = sources[series.source].find_problem(spec, config.options_of(series))
+        if problem:
+            raise UsageError(problem)
+    for name, source in sources.items():
+        for package in ("torch", source.package):
+            if package is not None and find_spec(package.partition(".")[0]) is None:
+                own = package == "torch" or name in SOURCES.builtin
+                remedy = install_extra("run") if own else f"pip install {package}"
+                raise LaunchEnvironmentError(f"`perfkit input` needs {package}, which is not installed: {remedy}")
+    if (config.files > 1 or config.preload) and not any(source.has_files for source in sources.values()):
+        option = "files" if config.files > 1 else "preload"
+        raise UsageError(f"{option} has no effect: {config.source} has no files; remove it")
+
+
+def _source_options() -> dict[str, tuple[str, ...]]:
+    return {name: kind.__struct_fields__ for name, kind in _source_configs().items()}
+
+
+def _source_configs() -> dict[str, type[Struct]]:
+    """Return the options of the built-in sources that have any."""
+    configs = {name: SOURCES.load(name).Config for name in SOURCES.builtin}
+    return {name: config for name, config in configs.items() if fields(config)}
+
+
+def _run_rank(config: InputConfig, sources: "Sources", reporting: Reporting[InputBenchmark], debug: bool) -> None:
+    with exit_on_sigint():  # torch is imported
+        from perfkit.input.measure.worker import run_rank
+
+    record = run_rank(config, sources, reporting.finish, debug)
+    if record is not None:
+        reporting.show(record, record.findings, record.comparison.gates if record.comparison else ())
+
+
+_OWN: Final = [
+    rank_option(1, "the ranks of mpiexec, torchrun or srun, else one"),
+    *report_options(InputBenchmark, _CONDITIONS),
+]
+_CHOICES: Final = {"worker_start": ("fork", "spawn", "forkserver")}
+
+app = command(
+    _start,
+    [
+        *_OWN,
+        *options(InputConfig, "Benchmark", _CHOICES),
+        *(one for name, config in _source_configs().items() for one in options(config, f"Source {name}", {})),
+    ],
+    _HELP,
+)

@@ -1,0 +1,74 @@
+"""What a benchmark of input found wrong, or what makes its times uncertain."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from perfkit.comparison.benchmark_findings import find_few_repeats, find_shared_cores
+from perfkit.report.content.input.series import describe
+from perfkit.schema.benchmark.input import InputBenchmark
+from perfkit.schema.common import Finding
+from perfkit.util.formatting import size, whole_percent
+
+_STILL_CACHED: Final = 0.05
+_STRIPED_BYTES: Final = 64 << 20
+"""A smaller file is read about as fast from one target."""
+
+
+def find_problems(record: InputBenchmark, checksums: Mapping[int, Sequence[int]]) -> list[Finding]:
+    """Return the findings of a benchmark.
+
+    Args:
+        record: The benchmark.
+        checksums: Of the first batches of each rank, by number of the series.
+    """
+    repeats = min((len(row.passes) for row in record.measurements), default=0)
+    return [
+        *_different_batches(record, checksums),
+        *find_few_repeats(repeats),
+        *find_shared_cores(record.hosts, record.cores),
+        *_cached(record),
+        *_one_stripe(record),
+    ]
+
+
+def _different_batches(record: InputBenchmark, checksums: Mapping[int, Sequence[int]]) -> Iterator[Finding]:
+    """Compare the series that read in the same order with the first of them."""
+    first: dict[tuple[int, int], int] = {}
+    for number, series in enumerate(record.series):
+        # With several files each worker reads its own, so that the order depends on their number.
+        same = first.setdefault((series.files, series.num_workers if series.files > 1 else 0), number)
+        if checksums[number] != checksums[same]:
+            message = f"{describe(series)} gives other batches than {describe(record.series[same])}"
+            yield Finding(code="different_batches", severity="error", message=message)
+
+
+def _cached(record: InputBenchmark) -> Iterator[Finding]:
+    """Name the sources whose files were in the other state of the cache than the passes are for."""
+    shares: dict[tuple[str, str], float | None] = {}
+    for row in record.measurements:
+        name = record.series[row.series].source
+        if any(file.source == name for file in record.files) and not record.series[row.series].preload:
+            shares[name, row.cache] = row.cached_share
+    for (name, cache), share in shares.items():
+        if cache == "cold" and (share is None or share > _STILL_CACHED):
+            yield _not_dropped(name, share)
+        elif cache == "warm" and share is not None and share < 1 - _STILL_CACHED:
+            message = f"only {whole_percent(share)} of the files of {name} stayed in the page cache: warm is not warm"
+            yield Finding(code="not_cached", severity="warning", message=message)
+
+
+def _not_dropped(name: str, share: float | None) -> Finding:
+    what = "it is unknown how much" if share is None else f"up to {whole_percent(share)}"
+    message = f"{what} of the files of {name} stayed in the page cache: cold passes may be too fast"
+    return Finding(code="cache_not_dropped", severity="warning", message=message)
+
+
+def _one_stripe(record: InputBenchmark) -> Iterator[Finding]:
+    for file in record.files:
+        each = file.bytes / file.files
+        if file.stripe_count == 1 and each >= _STRIPED_BYTES and record.world_size > 1:
+            message = (
+                f"the file of {file.source} ({size(each)}) lies on one storage target of Lustre, which all ranks "
+                "share: before it is written, `lfs setstripe -c -1 FOLDER` spreads the files of a folder over all"
+            )
+            yield Finding(code="one_stripe", severity="info", message=message)

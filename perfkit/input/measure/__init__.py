@@ -1,0 +1,1 @@
+"""What runs on the ranks of the benchmark of input."""
