@@ -4,7 +4,6 @@ A field `Annotated[int, Meta(ge=1, description="…")]` named `batch_size` becom
 Precedence: defaults < preset < TOML file < command line.
 """
 
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from inspect import Parameter, Signature, signature
 from pathlib import Path
@@ -16,6 +15,7 @@ from msgspec import Struct, inspect
 
 from perfkit.cli.typer_app import App, Sectioned
 from perfkit.errors import UsageError
+from perfkit.util import regular_file
 from perfkit.util.validator_messages import plain_message
 
 StructT = TypeVar("StructT", bound=Struct)
@@ -77,10 +77,10 @@ def read_toml(path: Path) -> Layer:
         UsageError: It cannot be read, is not TOML, or contains an option twice.
     """
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        table = regular_file.read_toml(path)
     except OSError as error:
         raise UsageError(f"--config {path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise UsageError(f"--config {path}: not valid TOML: {error}") from error
     values: dict[str, Any] = {}
     for key, value in table.items():

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from perfkit.schema.common import CATEGORIES, Category
+from perfkit.schema.aggregate import exposed_sums
+from perfkit.schema.common import Category
 from perfkit.schema.cross_rank import Straggler
 from perfkit.schema.per_run.dimensions import DimensionStat
 from perfkit.schema.run import RunReport
@@ -98,7 +99,7 @@ def run_context(run: RunReport, multi_run: MultiRunSummary | None) -> RunContext
         run=run,
         rank_steps=len(steps),
         step_ns=wall_ns / len(steps),
-        exposed_ns={name: sum(getattr(step.exposed_ns, name) for step in steps) / len(steps) for name in CATEGORIES},
+        exposed_ns={name: time_ns / len(steps) for name, time_ns in exposed_sums(steps).items()},
         place=_place(run, multi_run.series if multi_run else ()),
         load_ratio=_load_ratio(run, multi_run.option_comparisons if multi_run else ()),
     )

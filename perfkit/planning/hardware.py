@@ -1,6 +1,5 @@
 """The devices and clusters that a plan is for: the device table, and `clusters.toml` with links and power beside it."""
 
-import math
 import tomllib
 from collections.abc import Sequence
 from importlib.resources import files
@@ -15,12 +14,15 @@ from perfkit.planning.precision import Precision
 from perfkit.schema.plan import PlannedDevice
 from perfkit.schema.roofline.device_table import DevicePeaks
 from perfkit.storage.device_table_file import load_device_table
+from perfkit.util.regular_file import read_toml
 from perfkit.util.validator_messages import plain_message
 
 NETWORK_GB_PER_S: Final = 25.0
 """A device's share of its host's network, of devices without a cluster: one port of 200 Gb/s for each."""
 
 DEFAULT_PER_HOST: Final = 8
+_MOST: Final = 1e15
+"""Larger figures in a table are mistakes; a number in a file may have hundreds of digits."""
 
 
 class DeviceLinks(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -123,24 +125,23 @@ def _find_cluster(table: ClusterTable, name: str) -> Cluster:
 def _load(own: Path | None) -> ClusterTable:
     """Return the user's rows, which come first, and perfkit's."""
     text = files("perfkit.planning").joinpath("clusters.toml").read_text("utf-8")
-    builtin = _decoded(text, "clusters.toml")
+    builtin = _decoded(tomllib.loads(text), "clusters.toml")
     if own is None:
         return builtin
     where = f"--cluster-table {own}"
     try:
-        given = _decoded(own.read_text(encoding="utf-8"), where)
+        content = read_toml(own)
     except OSError as error:
         raise UsageError(f"{where}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
+    except ValueError as error:
         raise UsageError(f"{where}: not valid TOML: {error}") from error
+    given = _decoded(content, where)
     return ClusterTable(device=[*given.device, *builtin.device], cluster=[*given.cluster, *builtin.cluster])
 
 
-def _decoded(text: str, where: str) -> ClusterTable:
+def _decoded(content: dict[str, Any], where: str) -> ClusterTable:
     try:
-        table = msgspec.convert(tomllib.loads(text), ClusterTable)
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{where}: not valid TOML: {error}") from error
+        table = msgspec.convert(content, ClusterTable)
     except msgspec.ValidationError as error:
         raise UsageError(f"{where}: {plain_message(str(error))}") from error
     for row in _rows(table):
@@ -157,5 +158,5 @@ def _check(row: DeviceLinks | Cluster, where: str) -> None:
         name: value for name, value in msgspec.structs.asdict(row).items() if isinstance(value, int | float)
     }
     for name, value in figures.items():
-        if not (math.isfinite(value) and value > 0):
+        if not 0 < value < _MOST:
             raise UsageError(f"{where}: {row.name}: {name} is not a positive number: {value!r}")

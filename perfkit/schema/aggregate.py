@@ -8,17 +8,18 @@ compared by steps without the profiler if all of them have some (`common_kind`).
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
+from operator import attrgetter
 from statistics import median
 from typing import Final, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from perfkit.schema.common import CATEGORIES, MeasuredOn
+from perfkit.schema.common import CATEGORIES, Category, MeasuredOn
 from perfkit.schema.manifest import RankRecord, StepKind
 from perfkit.schema.per_rank.idle import IdleCause, IdleTime
 from perfkit.schema.per_rank.sharding import OTHER_LAYERS, IssuedCollectives, ParameterGathers, ShardedParameters
-from perfkit.schema.rank import CollectiveStat, ExposedNs, MemoryUse, OperatorStat, PhaseStat, RankReport
+from perfkit.schema.rank import CollectiveStat, ExposedNs, MemoryUse, OperatorStat, PhaseStat, RankReport, StepBreakdown
 from perfkit.schema.run import RunReport, StepTimes
 
 MOST_PHASES: Final = 100
@@ -101,6 +102,12 @@ def add_operators(rows: Iterable[OperatorStat]) -> list[OperatorStat]:
         for group in groups.values()
     ]
     return sorted(added, key=lambda row: (-row.total_ns, row.name))
+
+
+def exposed_sums(steps: Iterable[StepBreakdown]) -> dict[Category, int]:
+    """Return the exclusive time of each category, summed over steps, in nanoseconds."""
+    exposed = [step.exposed_ns for step in steps]
+    return {category: sum(map(attrgetter(category), exposed)) for category in CATEGORIES}
 
 
 def _add_exposed(parts: Sequence[ExposedNs | None]) -> ExposedNs | None:

@@ -19,12 +19,13 @@ from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from perfkit.errors import UsageError
 from perfkit.schema.roofline.device_table import DevicePeaks
+from perfkit.util.regular_file import read_toml
 from perfkit.util.validator_messages import plain_message
 
 DeviceTable = str | Path | Sequence[DevicePeaks] | None
@@ -49,25 +50,22 @@ def load_device_table(own: DeviceTable = None) -> tuple[DevicePeaks, ...]:
 
 @cache
 def _builtin() -> tuple[DevicePeaks, ...]:
-    return _decoded(files("perfkit.storage").joinpath("device_table.toml").read_text("utf-8"), "device_table.toml")
+    text = files("perfkit.storage").joinpath("device_table.toml").read_text("utf-8")
+    return _decoded(tomllib.loads(text), "device_table.toml")
 
 
 def _read(path: Path) -> tuple[DevicePeaks, ...]:
     where = f"{_OPTION} {path}"
     try:
-        text = path.read_text(encoding="utf-8")
+        table = read_toml(path)
     except OSError as error:
         raise UsageError(f"{where}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
+    except ValueError as error:
         raise UsageError(f"{where}: not valid TOML: {error}") from error
-    return _decoded(text, where)
+    return _decoded(table, where)
 
 
-def _decoded(text: str, where: str) -> tuple[DevicePeaks, ...]:
-    try:
-        table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{where}: not valid TOML: {error}") from error
+def _decoded(table: dict[str, Any], where: str) -> tuple[DevicePeaks, ...]:
     rows = table.get("device")
     if not isinstance(rows, list) or not rows:
         raise UsageError(f"{where}: no device: each begins with a line [[device]]")

@@ -9,13 +9,13 @@
 """
 
 import re
-import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from perfkit.errors import UsageError
 from perfkit.schema.kernel_rules import KERNEL_KINDS, KernelRule
+from perfkit.util.regular_file import read_toml
 
 KernelRules = str | Path | Sequence[KernelRule] | None
 """Rules, or the file that contains them."""
@@ -40,10 +40,10 @@ def load_kernel_rules(rules: KernelRules) -> tuple[KernelRule, ...]:
 def _read(path: Path) -> Iterator[KernelRule]:
     where = f"{_OPTION} {path}"
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        table = read_toml(path)
     except OSError as error:
         raise UsageError(f"{where}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise UsageError(f"{where}: not valid TOML: {error}") from error
     rows = table.get("rule")
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
@@ -71,7 +71,7 @@ def _checked(rule: KernelRule, where: str) -> KernelRule:
         raise UsageError(f"{where}: kind {rule.kind!r} is none of {', '.join(KERNEL_KINDS)}")
     try:
         matches_all = re.match(rule.pattern, "") is not None
-    except re.error as error:
+    except (re.error, OverflowError, RecursionError) as error:  # also: a count too large, groups nested too deeply
         raise UsageError(f"{where}: pattern {rule.pattern!r} is not a regular expression: {error}") from error
     if matches_all:
         raise UsageError(f"{where}: pattern {rule.pattern!r} matches every name")

@@ -4,9 +4,10 @@ Every step is a pass over a whole column of the batch; the records are released 
 """
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable
 from itertools import compress, islice
+from itertools import count as counting
 from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
@@ -22,7 +23,7 @@ from perfkit.trace.events import AllocatorTimeline, EventKind, Events, PythonFra
 from perfkit.trace.growable_array import GrowableArray
 from perfkit.trace.intervals import Ints
 from perfkit.trace.lanes import ANNOUNCEMENTS, Id, Lanes
-from perfkit.trace.name_matching import starting_with
+from perfkit.trace.name_matching import NameShapes
 from perfkit.trace.python_frames import PythonFrameCollector
 from perfkit.trace.timestamps import to_nanoseconds
 
@@ -46,20 +47,16 @@ _DISPATCHES: Final = re.compile(r"c10d::|_c10d_functional::")
 KeyT = TypeVar("KeyT", bound=Hashable)
 
 
-class _Interned(dict[KeyT, int], Generic[KeyT]):
+class _Interned(defaultdict[KeyT, int], Generic[KeyT]):
     """Index values in the order of their first appearance; calls `on_new` with the new ones of a column."""
 
     def __init__(self, on_new: Callable[[list[KeyT]], None] = lambda _: None) -> None:
-        super().__init__()
+        super().__init__(counting().__next__)  # a method of its own would take as long as all else per new name
         self._on_new = on_new
 
-    def __missing__(self, key: KeyT) -> int:
-        self[key] = index = len(self)
-        return index
-
-    def column(self, values: Iterable[KeyT], count: int) -> NDArray[np.int32]:
+    def column(self, values: Iterable[KeyT], size: int) -> NDArray[np.int32]:
         known = len(self)
-        indices = np.fromiter(map(self.__getitem__, values), np.int32, count)
+        indices = np.fromiter(map(self.__getitem__, values), np.int32, size)
         if len(self) > known:
             self._on_new(list(islice(reversed(self), len(self) - known))[::-1])
         return indices
@@ -113,6 +110,7 @@ class EventTableBuilder:
         self._is_legacy_annotation, self._communicates, self._is_dispatch = _Flags(), _Flags(), _Flags()
         self._kind_of_category: list[EventKind] = []
         self._categories: _Interned[str | None] = _Interned(self._classify_categories)
+        self._shapes: list[NameShapes] = []
         self._names: _Interned[str] = _Interned(self._classify_names)
         self._threads: _Interned[tuple[int | str, int | str]] = _Interned()
         self._columns = {
@@ -143,9 +141,11 @@ class EventTableBuilder:
         self._kind_of_category += [EventKind.UNKNOWN if one is None else kind_of(one) for one in categories]
 
     def _classify_names(self, names: list[str]) -> None:
-        self._is_legacy_annotation.extend(starting_with(names, LEGACY_ANNOTATION).tobytes())
-        self._communicates.extend(starting_with(names, communication_operators()).tobytes())
-        self._is_dispatch.extend(starting_with(names, _DISPATCHES).tobytes())
+        shapes = NameShapes(names)
+        self._shapes.append(shapes)
+        self._is_legacy_annotation.extend(shapes.starting_with(LEGACY_ANNOTATION).tobytes())
+        self._communicates.extend(shapes.starting_with(communication_operators()).tobytes())
+        self._is_dispatch.extend(shapes.starting_with(_DISPATCHES).tobytes())
 
     def add(self, batch: list[Any]) -> None:
         """Add the events of a batch; of those that are not complete, only the allocator's are kept."""
@@ -281,9 +281,11 @@ class EventTableBuilder:
             self._detail = self._thread_names.build(category, self._categories, owners)
         columns["start_ns"] += base_ns
         columns["end_ns"] += base_ns
+        names = tuple(self._names)
         return Events(
             **columns,
-            names=tuple(self._names),
+            names=names,
+            known_shapes=[NameShapes(names, self._shapes)],
             collective_args=self._collective_args.build(),
             operator_args=self._operator_args.build(),
             device_args=self._device_args.build(),

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from perfkit.schema.trace_header import PerfkitHeader
 from perfkit.trace.intervals import Ints
 from perfkit.trace.lanes import Id
+from perfkit.trace.name_matching import NameShapes
 
 
 class EventKind(IntEnum):
@@ -218,6 +219,15 @@ class Events:
     collective_args: CollectiveArgsColumns
     operator_args: OperatorArgsColumns = field(default_factory=OperatorArgsColumns)
     device_args: DeviceArgsColumns = field(default_factory=DeviceArgsColumns)
+    known_shapes: list[NameShapes] = field(default_factory=list, repr=False, compare=False)
+    """The one value of `shapes`, or nothing before it is asked for."""
+
+    @property
+    def shapes(self) -> NameShapes:
+        """`names` by their shapes: to match them with patterns."""
+        if not self.known_shapes:
+            self.known_shapes.append(NameShapes(self.names))
+        return self.known_shapes[0]
 
     def rows(self, *kinds: EventKind) -> Ints:
         """Return the rows of the given kinds, in file order."""

@@ -3,14 +3,17 @@
 import errno
 import os
 import stat
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 MOST_BYTES: Final = 1 << 30
 """Default limit of what is read into memory."""
+_MOST_BY_HAND: Final = 4 << 20
+"""The same, of what people write by hand."""
 
 
 @contextmanager
@@ -50,3 +53,17 @@ def read_regular(path: Path | str, *, most_bytes: int = MOST_BYTES) -> bytes:
     if max(size, len(data)) > most_bytes:
         raise OSError(errno.EFBIG, f"it is larger than {most_bytes:,} bytes", str(path))
     return data
+
+
+def read_toml(path: Path | str) -> dict[str, Any]:
+    """Return the content of a regular TOML file that a user wrote.
+
+    Raises:
+        OSError: As for `read_regular`.
+        ValueError: It is not TOML, not UTF-8, nested too deeply, or has a number that is too long.
+    """
+    text = read_regular(path, most_bytes=_MOST_BY_HAND).decode("utf-8")
+    try:
+        return tomllib.loads(text)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error

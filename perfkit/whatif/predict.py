@@ -43,6 +43,23 @@ def predict_changes(graph: StepGraph, run: RunReport, before: Replayed, texts: S
     Raises:
         UsageError: a change cannot be read, applies to nothing, or cannot be predicted from these traces.
     """
+    state, applied = _apply(graph, run, texts)
+    steps_ns = np.diff(state.step_ends())
+    return Prediction(
+        changes=applied,
+        step_ns=float(np.median(steps_ns)),
+        range_ns=(int(steps_ns.min()), int(steps_ns.max())),
+        saving_ns=_saving_ns(before, steps_ns),
+        interval_ns=_interval(before.steps_ns, steps_ns) if len(steps_ns) >= FEWEST_STEPS else None,
+    )
+
+
+def predict_saving(graph: StepGraph, run: RunReport, before: Replayed, texts: Sequence[str]) -> float:
+    """Return only what the changes would save per step, in nanoseconds; as `predict_changes`."""
+    return _saving_ns(before, np.diff(_apply(graph, run, texts)[0].step_ends()))
+
+
+def _apply(graph: StepGraph, run: RunReport, texts: Sequence[str]) -> tuple[Altered, list[AppliedChange]]:
     state = unaltered(graph)
     applied: dict[int, AppliedChange] = {}
     changes = parse_changes(texts)
@@ -52,18 +69,11 @@ def predict_changes(graph: StepGraph, run: RunReport, before: Replayed, texts: S
         applied[place] = AppliedChange(
             change=texts[place], applies_to=effect.applies_to, assumptions=effect.assumptions
         )
-    return _prediction([applied[place] for place in range(len(changes))], state, before)
+    return state, [applied[place] for place in range(len(changes))]
 
 
-def _prediction(applied: list[AppliedChange], state: Altered, before: Replayed) -> Prediction:
-    steps_ns = np.diff(state.step_ends())
-    return Prediction(
-        changes=applied,
-        step_ns=float(np.median(steps_ns)),
-        range_ns=(int(steps_ns.min()), int(steps_ns.max())),
-        saving_ns=float(np.median(before.steps_ns) - np.median(steps_ns)),
-        interval_ns=_interval(before.steps_ns, steps_ns) if len(steps_ns) >= FEWEST_STEPS else None,
-    )
+def _saving_ns(before: Replayed, steps_ns: Ints) -> float:
+    return float(np.median(before.steps_ns) - np.median(steps_ns))
 
 
 def _interval(before_ns: Ints, after_ns: Ints) -> tuple[float, float]:

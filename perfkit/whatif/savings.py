@@ -5,13 +5,12 @@ from typing import Final
 
 from perfkit.analysis.step_graph.graph import StepGraph
 from perfkit.errors import UsageError
-from perfkit.schema.aggregate import merge_idle
-from perfkit.schema.common import CATEGORIES
+from perfkit.schema.aggregate import exposed_sums, merge_idle
 from perfkit.schema.per_rank.idle import CAUSES
 from perfkit.schema.per_run.whatif import PredictedSaving
 from perfkit.schema.run import RunReport
 from perfkit.whatif.changes import NO_INPUT, NO_SYNCHRONISATION, free_transfers, healthy_ranks, no_idle
-from perfkit.whatif.predict import predict_changes, replay_unchanged
+from perfkit.whatif.predict import predict_saving, replay_unchanged
 
 _MOST_NODES: Final = 500_000
 """Larger graphs are not replayed for a report: a replay takes a second per million nodes, and there are several."""
@@ -36,7 +35,7 @@ def predicted_savings(graph: StepGraph, run: RunReport) -> list[PredictedSaving]
     for change in tried:
         try:
             texts = [change] if change.startswith("idle:") else change.split()
-            saving_ns = predict_changes(graph, run, before, texts).saving_ns
+            saving_ns = predict_saving(graph, run, before, texts)
         except UsageError:  # does not apply to this run
             continue
         found.append(PredictedSaving(change=change, saving_ns=saving_ns))
@@ -46,7 +45,7 @@ def predicted_savings(graph: StepGraph, run: RunReport) -> list[PredictedSaving]
 def _changes(run: RunReport) -> Iterator[str]:
     steps = [step for rank in run.ranks for step in rank.steps]
     wall_ns = sum(step.wall_ns for step in steps)
-    large = {name for name in CATEGORIES if sum(getattr(s.exposed_ns, name) for s in steps) >= _MIN_SHARE * wall_ns}
+    large = {name for name, time_ns in exposed_sums(steps).items() if time_ns >= _MIN_SHARE * wall_ns}
     if run.cross_rank and run.cross_rank.stragglers and run.cross_rank.stragglers_gain_ns > 0:
         yield healthy_ranks(row.rank for row in run.cross_rank.stragglers)
     if "communication" in large and run.dimensions:

@@ -14,7 +14,6 @@ from perfkit.schema.common import CATEGORIES
 from perfkit.schema.rank import ExposedNs, PhaseStat
 from perfkit.trace.events import EventKind, Events
 from perfkit.trace.intervals import Ints
-from perfkit.trace.name_matching import beginning_with
 
 _FSDP: Final = "FSDP::"
 _PIPELINE: Final = re.compile(r"PP:\d+([A-Z_]+?)\d*")
@@ -37,7 +36,7 @@ def tabulate_phases(
     perfkit's own annotations of micro-batches are left out: `perfkit.forward` and `perfkit.backward` are inside them.
     """
     rows = annotation_rows(events, names, steps, step_marker)
-    micro_batch = beginning_with(events.names, PIPELINE_ACTION)
+    micro_batch = events.shapes.beginning_with(PIPELINE_ACTION)
     rows = rows[~micro_batch[events.name[rows]]]
     duration_ns = events.end_ns[rows] - events.start_ns[rows]
     keys, place = np.unique(events.name[rows], return_inverse=True)

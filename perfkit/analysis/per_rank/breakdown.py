@@ -165,7 +165,8 @@ def _loads(events: Events, names: Names, steps: Steps) -> list[Loads]:
     cuts = np.searchsorted(step, np.arange(len(steps.number) + 1))
     end = np.searchsorted(events.start_ns[rows], steps.bounds[-1]) if steps.from_annotations else len(rows)
     cuts = np.minimum(cuts, end)
-    return [_load(duration[first:last]) for first, last in pairwise(cuts.tolist())]
+    none = _load(duration[:0])  # one record for all, because a trace may have thousands of steps
+    return [_load(duration[first:last]) if first < last else none for first, last in pairwise(cuts.tolist())]
 
 
 def _load(duration_ns: Ints) -> Loads:

@@ -11,13 +11,12 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from perfkit.analysis.per_rank.kernel_rules import KIND_CODE, NO_RULE, kernel_code
+from perfkit.analysis.per_rank.kernel_rules import KIND_CODE, NO_RULE, kernel_codes
 from perfkit.analysis.per_rank.name_patterns import DATA_LOADING
 from perfkit.schema.kernel_rules import KernelRule
 from perfkit.trace.categories import backend_annotations, communication_operators, whole_span_annotations
 from perfkit.trace.events import EventKind, Events
 from perfkit.trace.intervals import Ints, contained, innermost
-from perfkit.trace.name_matching import starting_with
 
 _CHUNK: Final = 1 << 16
 _MAX_CHUNKS: Final = 8
@@ -42,28 +41,23 @@ def classify_names(events: Events, kernel_rules: Sequence[KernelRule] = ()) -> N
     A name is looked up only as what it occurs as, because a program may put a counter into the names of a million
     operators: a name that no kernel has is `NO_RULE`.
     """
-    own, count = tuple(kernel_rules), len(events.names)
+    count = len(events.names)
     kernel = np.full(count, NO_RULE, np.int8)
     kernels = events.names_of(events.kind == EventKind.KERNEL)
-    kernel[kernels] = [kernel_code(events.names[name], own) for name in kernels.tolist()]
-    host = events.names_of(events.rows(EventKind.OPERATOR, EventKind.ANNOTATION))
-    communicating = _matching(events, host, communication_operators())
-    # Backends' annotations are among what communicates, and those of a whole span among these.
-    annotations = _matching(events, np.flatnonzero(communicating), backend_annotations())
+    kernel[kernels] = kernel_codes(events.shapes, kernels, kernel_rules)
+    host = np.zeros(count, np.bool_)
+    host[events.names_of(events.rows(EventKind.OPERATOR, EventKind.ANNOTATION))] = True
     return Names(
         kernel=kernel,
-        communication_operator=communicating,
-        backend_annotation=annotations,
-        whole_span_annotation=_matching(events, np.flatnonzero(annotations), whole_span_annotations()),
+        communication_operator=_matching(events, host, communication_operators()),
+        backend_annotation=_matching(events, host, backend_annotations()),
+        whole_span_annotation=_matching(events, host, whole_span_annotations()),
         data_loading=_matching(events, host, re.compile(DATA_LOADING)),
     )
 
 
-def _matching(events: Events, names: Ints, pattern: "re.Pattern[str]") -> NDArray[np.bool_]:
-    """Return which of all names match, of the candidates `names`."""
-    matching = np.zeros(len(events.names), np.bool_)
-    matching[names] = starting_with([events.names[name] for name in names.tolist()], pattern)
-    return matching
+def _matching(events: Events, candidates: NDArray[np.bool_], pattern: "re.Pattern[str]") -> NDArray[np.bool_]:
+    return candidates & events.shapes.starting_with(pattern)[: len(candidates)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

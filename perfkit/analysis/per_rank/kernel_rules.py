@@ -9,8 +9,13 @@ from collections.abc import Sequence
 from functools import cache, lru_cache
 from typing import Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from perfkit.accelerators import accelerators
 from perfkit.schema.kernel_rules import KERNEL_KINDS, KernelKind, KernelRule
+from perfkit.trace.intervals import Ints
+from perfkit.trace.name_matching import NameShapes, with_zeros
 
 NO_RULE: Final = -1
 """Code of a name that no rule matches; the others are indices into `KERNEL_KINDS`."""
@@ -124,10 +129,22 @@ def _any_builtin() -> "re.Pattern[str]":
     return re.compile("|".join(f"(?:{rule.pattern})" for rule in dict.fromkeys(_builtin())))
 
 
+@lru_cache(maxsize=8)
+def _mentioning_digits(rules: tuple[KernelRule, ...]) -> "re.Pattern[str] | None":
+    """Return what matches the shapes of all names for which digits decide; None if that cannot be told."""
+    patterns = [pattern for pattern, _ in (*_each(rules), *_each(_builtin()))]
+    general = [with_zeros(pattern) for pattern in patterns]
+    mentioning = [one.pattern for one, pattern in zip(general, patterns, strict=True) if one and one is not pattern]
+    if None in general:
+        return None
+    return re.compile("|".join(f"(?:{one})" for one in mentioning) or "(?!)")
+
+
 def clear_caches() -> None:
     """Forget the compiled rules, for when the table of accelerators has changed."""
     _builtin.cache_clear()
     _any_builtin.cache_clear()
+    _mentioning_digits.cache_clear()
 
 
 def kernel_code(name: str, rules: Sequence[KernelRule] = ()) -> int:
@@ -146,6 +163,22 @@ def kernel_code(name: str, rules: Sequence[KernelRule] = ()) -> int:
     if any_builtin.match(qualified) is None and (own == qualified or any_builtin.match(own) is None):
         return NO_RULE
     return next(code for pattern, code in _each(_builtin()) if pattern.match(qualified) or pattern.match(own))
+
+
+def kernel_codes(shapes: NameShapes, names: Ints, rules: Sequence[KernelRule] = ()) -> NDArray[np.int8]:
+    """Return the `kernel_code` of some names of `shapes`, by their places; names of one shape are looked up once."""
+    own, shape = tuple(rules), shapes.of[names]
+    with_digits = _mentioning_digits(own)
+    code = np.full(len(shapes.distinct), NO_RULE, np.int8)
+    by_name = np.zeros(len(shapes.distinct), np.bool_)
+    for place in np.flatnonzero(np.bincount(shape)).tolist():
+        text = shapes.distinct[place]
+        by_name[place] = with_digits is None or any(map(with_digits.match, bare_names(text)))
+        code[place] = NO_RULE if by_name[place] else kernel_code(text, own)
+    found = code[shape]
+    alone = np.flatnonzero(by_name[shape])
+    found[alone] = [kernel_code(shapes.names[name], own) for name in names[alone].tolist()]
+    return found
 
 
 def kernel_kind(name: str, rules: Sequence[KernelRule] = ()) -> KernelKind | None:

@@ -9,7 +9,6 @@ from typing import Final
 from perfkit.accelerators import device_backends
 from perfkit.schema.common import Finding
 from perfkit.trace.events import EventKind, Events, RankTrace
-from perfkit.trace.name_matching import starting_with
 
 _STARTS_WORK: Final = re.compile(r"launch(?!hostfunc)|enqueue|mem_?cpy|mem_?copy|memorycopy|mem_?set|memoryfill", re.I)
 """Names of calls that give a device work: cudaLaunchKernel, hipMemcpyAsync, urEnqueueKernelLaunch and the like. Every
@@ -35,7 +34,7 @@ def lost_device(trace: RankTrace) -> list[Finding]:
 
 def _starts_work(events: Events) -> bool:
     names = events.names_of(events.rows(EventKind.LAUNCH))
-    return any(_STARTS_WORK.search(events.names[name]) for name in names.tolist())
+    return bool(len(names) and events.shapes.containing(_STARTS_WORK)[names].any())
 
 
 def _is_device_backend(backend: str) -> bool:
@@ -45,7 +44,7 @@ def _is_device_backend(backend: str) -> bool:
 
 def _has_device_collective(events: Events) -> bool:
     pattern = re.compile(rf"record_param_comms$|({_backends()}):")
-    return bool(starting_with(events.names, pattern).any())
+    return bool(events.shapes.starting_with(pattern).any())
 
 
 def _backends() -> str:

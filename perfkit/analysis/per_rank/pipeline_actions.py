@@ -21,7 +21,6 @@ from perfkit.phases import PIPELINE_ACTION
 from perfkit.schema.trace_header import RecordedPipeline
 from perfkit.trace.events import EventKind, Events
 from perfkit.trace.intervals import Ints, Union, difference, measure, merge, union
-from perfkit.trace.name_matching import beginning_with
 
 KINDS: Final = ("F", "B", "I", "W")
 """Forward; the whole backward; its two parts, the gradients of the input and of the weights."""
@@ -138,7 +137,7 @@ def _annotated(events: Events, steps: Steps) -> tuple[Ints, Ints]:
     for prefix in (PIPELINE_ACTION, "PP:"):
         pattern = re.compile(re.escape(prefix) + _ACTION)
         found = np.full((3, len(events.names)), -1, np.int64)
-        for number in np.flatnonzero(beginning_with(events.names, prefix)).tolist():
+        for number in np.flatnonzero(events.shapes.beginning_with(prefix)).tolist():
             if match := pattern.fullmatch(events.names[number]):
                 found[:, number] = int(match[1]), KINDS.index(match[2]), int(match[3])
         chosen = rows[found[0, events.name[rows]] >= 0]

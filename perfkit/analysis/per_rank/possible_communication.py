@@ -18,7 +18,6 @@ from perfkit.analysis.per_rank.kernel_rules import NO_RULE, bare_names
 from perfkit.schema.common import Finding
 from perfkit.trace.events import EventKind, Events
 from perfkit.trace.intervals import Ints, measure, union
-from perfkit.trace.name_matching import beginning_with
 from perfkit.util.formatting import duration, format_percent
 
 _MIN_SHARE: Final = 0.01
@@ -137,7 +136,7 @@ def _computes(name: str) -> bool:
 def _launched_by_torch(events: Events, launch_row: Ints) -> NDArray[np.bool_]:
     """Return for each launch whether one of PyTorch's own operators made it: then the kernel is no library's."""
     launched_by = innermost_at_launch(events, launch_row, events.kind == EventKind.OPERATOR)
-    own = beginning_with(events.names, "aten::", "torch::")
+    own = events.shapes.beginning_with("aten::", "torch::")
     return np.asarray((launched_by >= 0) & own[events.name[launched_by]])
 
 

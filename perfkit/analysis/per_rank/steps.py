@@ -11,7 +11,6 @@ from perfkit.analysis.per_rank import name_patterns as rules
 from perfkit.analysis.per_rank.classify import Device
 from perfkit.trace.events import EventKind, Events
 from perfkit.trace.intervals import Ints
-from perfkit.trace.name_matching import starting_with
 
 _NEVER = np.iinfo(np.int64).min
 
@@ -106,10 +105,9 @@ def _first(steps: Steps, most: int) -> Steps:
 def step_names(events: Events, rows: Ints, marker: str | None) -> NDArray[np.bool_]:
     """Return which names, of those that the annotations `rows` have, mark a step; `marker` as in `find_steps`."""
     marks = np.zeros(len(events.names), np.bool_)
-    names = events.names_of(rows)
-    texts = [events.names[name] for name in names.tolist()]
-    marks[names] = [re.search(marker, text) is not None for text in texts] if marker else starting_with(texts, _STEP)
-    return marks
+    marks[events.names_of(rows)] = True
+    matching = events.shapes.containing(re.compile(marker)) if marker else events.shapes.starting_with(_STEP)
+    return marks & matching[: len(marks)]
 
 
 def _numbers(events: Events, rows: Ints, marker: str | None) -> list[int | None]:

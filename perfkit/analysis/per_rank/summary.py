@@ -77,7 +77,7 @@ def check_step_marker(marker: str | None) -> None:
     """Raise UsageError unless `marker` is a regular expression."""
     try:
         re.compile(marker or "")
-    except re.error as error:
+    except (re.error, OverflowError, RecursionError) as error:  # also: a count too large, groups nested too deeply
         raise UsageError(f"--step-marker {marker!r} is not a regular expression: {error}") from error
 
 

@@ -8,12 +8,11 @@ from numpy.typing import NDArray
 
 from perfkit.analysis.per_rank.breakdown import Activity
 from perfkit.analysis.per_rank.classify import Device
-from perfkit.analysis.per_rank.idle.host_names import is_graph_launch
+from perfkit.analysis.per_rank.idle.host_names import GRAPH_LAUNCH
 from perfkit.analysis.per_rank.steps import Steps
 from perfkit.schema.common import Finding
 from perfkit.trace.events import EventKind, Events
 from perfkit.trace.intervals import Ints
-from perfkit.trace.name_matching import starting_with
 from perfkit.util.formatting import format_percent
 
 _LEAST_SHARE: Final = 0.01
@@ -34,9 +33,7 @@ def _compiled(events: Events, activity: Activity) -> list[Finding]:
     if not len(activity.self_ns):
         return []
     rows = events.rows(EventKind.OPERATOR)
-    is_compiled = np.zeros(max(1, len(events.names)), np.bool_)
-    used = events.names_of(rows)
-    is_compiled[used] = starting_with([events.names[name] for name in used.tolist()], _COMPILED)
+    is_compiled = events.shapes.starting_with(_COMPILED)
     total_ns = int(activity.self_ns[rows].sum())
     own_ns = int(activity.self_ns[rows[is_compiled[events.name[rows]]]].sum())
     if own_ns < _LEAST_SHARE * total_ns or not own_ns:
@@ -55,9 +52,7 @@ def _on_device(events: Events, device: Device, steps: Steps) -> list[Finding]:
     rows, launches = device.row[in_steps], device.launch_row[in_steps]
     if not len(calls) or not len(rows):
         return []
-    is_graph = np.zeros(len(events.names), np.bool_)
-    used = events.names_of(calls)
-    is_graph[used] = [is_graph_launch(events.names[name]) for name in used.tolist()]
+    is_graph = events.shapes.starting_with(GRAPH_LAUNCH)
     in_graph = (launches >= 0) & is_graph[events.name[launches]]
     return [*_in_graphs(events, rows, launches, in_graph), *_without_launch(events, rows, launches < 0)]
 

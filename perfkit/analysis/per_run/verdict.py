@@ -2,12 +2,14 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
+from operator import attrgetter
 from typing import Final
 
 from msgspec.structs import replace
 
 from perfkit.analysis.cross_rank.straggler_sentences import one_off_clause, stragglers_sentence
 from perfkit.analysis.per_run.bubble_verdict import Bubble, explains_stragglers, find_bubble
+from perfkit.schema.aggregate import exposed_sums
 from perfkit.schema.common import CATEGORIES, Category, Finding
 from perfkit.schema.cross_rank import CrossRankSummary
 from perfkit.schema.per_rank.idle import CAUSE_WORDS, CAUSES
@@ -44,13 +46,11 @@ _UNMARKED_LOADING: Final = "idle time (launch gaps, Python, synchronisation, or 
 
 def exposed_shares(ranks: list[RankReport]) -> dict[Category, float]:
     """Return each category's share of the wall time, over all ranks and steps; empty without steps."""
-    wall_ns = sum(step.wall_ns for rank in ranks for step in rank.steps)
+    steps = [step for rank in ranks for step in rank.steps]
+    wall_ns = sum(step.wall_ns for step in steps)
     if not wall_ns:
         return {}
-    return {
-        category: sum(getattr(step.exposed_ns, category) for rank in ranks for step in rank.steps) / wall_ns
-        for category in CATEGORIES
-    }
+    return {category: time_ns / wall_ns for category, time_ns in exposed_sums(steps).items()}
 
 
 def classify_bottleneck(
@@ -253,7 +253,7 @@ def _top_idle_cause(ranks: list[RankReport]) -> list[str]:
     steps = [step for rank in ranks for step in rank.steps]
     known = [step.idle_ns for step in steps if step.idle_ns is not None]
     total_ns = sum(step.exposed_ns.overhead for step in steps)
-    by_cause = {cause: sum(getattr(idle_ns, cause) for idle_ns in known) for cause in CAUSES}
+    by_cause = {cause: sum(map(attrgetter(cause), known)) for cause in CAUSES}
     cause = max(CAUSES, key=lambda name: by_cause[name])
     if len(known) < len(steps) or by_cause[cause] < _MAJORITY * total_ns or not total_ns:
         return []

@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from perfkit.external.cross_checks import CrossCheckTool
 from perfkit.external.hta.runner import installed, run_hta
-from perfkit.schema.common import CATEGORIES
+from perfkit.schema.aggregate import exposed_sums
 from perfkit.schema.external_tool import ExternalTable
 from perfkit.schema.rank import RankReport
 from perfkit.schema.run import CrossCheck, CrossCheckRow, RunReport
@@ -46,7 +46,7 @@ def _ns(value: object) -> int:
 
 def _row(number: int, rank: RankReport, hta: dict[str, Any]) -> CrossCheckRow:
     hta_ns = {name: _ns(value) for name, value in hta.items()}
-    sums = {category: sum(getattr(step.exposed_ns, category) for step in rank.steps) for category in CATEGORIES}
+    sums = exposed_sums(rank.steps)
     window = sum(sums.values())
     compute = sums["compute"]
     other = sums["communication"] + sums["memcpy"]

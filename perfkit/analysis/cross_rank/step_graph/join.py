@@ -1,6 +1,7 @@
 """Join the ranks' graphs by the collectives, sends and receives that were matched (metrics.md section 16)."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import count
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -74,9 +75,10 @@ class _Join:
         for rank, (graph, first_call) in members.items():
             first = graph.steps.index(steps[0])
             own = graph.columns(first, first + len(steps))
-            nodes.append(self._nodes(rank, graph, own.nodes, clock_of.get(rank)).where(slice(1, None)))
+            numbers = _numbered(graph.names, self.names)
+            nodes.append(self._nodes(rank, graph, own.nodes, numbers, clock_of.get(rank)).where(slice(1, None)))
             edges.append(_shifted(own.edges, offset))
-            name = _renumbered(own.parts.name, graph.names, self.names).astype(np.int32)
+            name = _renumbered(own.parts.name, numbers).astype(np.int32)
             parts.append(own.parts._replace(node=own.parts.node + np.int32(offset), name=name))
             ties.append(own.tie[1:])
             boundaries.append(own.boundaries + offset)
@@ -91,10 +93,10 @@ class _Join:
         self.boundaries = np.array(boundaries)
         self.late = 0
 
-    def _nodes(self, rank: int, graph: RankGraph, own: Nodes, clock: HostClock | None) -> Nodes:
+    def _nodes(self, rank: int, graph: RankGraph, own: Nodes, names: Ints, clock: HostClock | None) -> Nodes:
         start, end = (aligned(clock, time) if clock else time for time in (own.start, own.end))
-        name = _renumbered(own.name, graph.names, self.names)
-        dimension = _renumbered(own.dimension, graph.dimensions, self.dimensions)
+        name = _renumbered(own.name, names)
+        dimension = _renumbered(own.dimension, _numbered(graph.dimensions, self.dimensions))
         lane = np.where(own.lane >= 0, own.lane + len(self.lanes), -1).astype(np.int32)
         self.lanes += graph.lanes
         return own._replace(
@@ -238,7 +240,18 @@ def _shifted(edges: Edges, offset: int) -> Edges:
     return edges._replace(source=edges.source + np.int32(offset), target=edges.target + np.int32(offset))
 
 
-def _renumbered(column: NDArray[Any], own: Sequence[str], known: dict[str, int]) -> Ints:
-    """Return indices into the texts of all ranks, `known`, to which those of one rank, `own`, are added."""
-    numbers = np.array([known.setdefault(text, len(known)) for text in own] or [0], np.int64)
-    return np.where(column >= 0, numbers[column], -1)
+def _numbered(own: Sequence[str], known: dict[str, int]) -> Ints:
+    """Return the index of each text of one rank among those of all ranks, `known`, to which new ones are added."""
+    if not known:
+        known.update(zip(own, count()))
+        if len(known) == len(own):
+            return np.arange(len(own))
+        known.clear()
+    fresh = [text for text in dict.fromkeys(own) if text not in known]
+    known.update(zip(fresh, count(len(known))))
+    return np.fromiter(map(known.__getitem__, own), np.int64, len(own))
+
+
+def _renumbered(column: NDArray[Any], numbers: Ints) -> Ints:
+    """Return what the values of a column, indices or -1, have become."""
+    return np.asarray(np.append(numbers, -1)[column])

@@ -25,8 +25,8 @@ class Autograd:
         self._events = events
         self._rows, self._sequence, self._forward_thread = rows[caused], sequence[caused], forward_thread[caused]
         self._spans = _spans(events, self._rows)
-        self._any = _spans(events, rows[_named(events, EVALUATES)[events.name[rows]] | caused])
-        self._accumulating = _spans(events, rows[_named(events, _ACCUMULATES)[events.name[rows]]])
+        self._any = _spans(events, rows[events.shapes.beginning_with(EVALUATES)[events.name[rows]] | caused])
+        self._accumulating = _spans(events, rows[events.shapes.beginning_with(_ACCUMULATES)[events.name[rows]]])
         candidates = (sequence >= 0) & ~caused
         self._candidates = _by_thread(events, rows[candidates], sequence[candidates])
         self._forward = self._forward_rows()
@@ -70,10 +70,6 @@ class Autograd:
             if guesses:
                 found[places] = max(guesses, key=lambda rows: int((rows >= 0).sum()))
         return found
-
-
-def _named(events: Events, beginning: str) -> NDArray[np.bool_]:
-    return np.array([name.startswith(beginning) for name in events.names] or [False], np.bool_)
 
 
 def _spans(events: Events, rows: Ints) -> ThreadSpans:

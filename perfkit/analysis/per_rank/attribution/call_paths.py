@@ -1,6 +1,7 @@
 """Call paths: the spans around an instant on a thread, from the outermost to the innermost, as one number each."""
 
 from collections.abc import Iterator
+from itertools import count
 from typing import Final
 
 import numpy as np
@@ -36,16 +37,13 @@ class PathTable:
     def extend(self, path: Ints, name: Ints) -> Ints:
         """Return the paths extended by one name each."""
         distinct, place = group(path * _NAMES + name)
-        return np.array([self._index_of(key) for key in distinct.tolist()], np.int64)[place]
-
-    def _index_of(self, key: int) -> int:
-        index = self._index.get(key)
-        if index is None:
-            index = self._index[key] = len(self.parent)
-            parent, name = divmod(key, _NAMES)
-            self.parent.append(parent)
-            self.name.append(name)
-        return index
+        keys = distinct.tolist()
+        fresh = [key for key in keys if key not in self._index]
+        self._index.update(zip(fresh, count(len(self.parent))))
+        parents, names = np.divmod(np.array(fresh, np.int64), _NAMES)
+        self.parent += parents.tolist()
+        self.name += names.tolist()
+        return np.fromiter(map(self._index.__getitem__, keys), np.int64, len(keys))[place]
 
 
 class ThreadSpans:

@@ -25,7 +25,9 @@ def classes_of(located: Located, names: Names, device: Device) -> Ints:
     known = row >= 0
     found = np.full(len(row), -1, np.int64)
     operator = located.operator_row
-    key = events.name[row] * np.int64(len(events.names) + 1) + np.where(operator >= 0, events.name[operator] + 1, 0)
+    # Classes do not depend on the numbers in names.
+    shape = events.shapes.of.astype(np.int64)[events.name]
+    key = shape[row] * (len(events.shapes.distinct) + 1) + np.where(operator >= 0, shape[operator] + 1, 0)
     keys, place = group(key[known])
     on_device = bool(len(device.row))
     by_name = [_class_of(located, one, on_device) for one in keys.tolist()]
@@ -46,7 +48,7 @@ def classes_of(located: Located, names: Names, device: Device) -> Ints:
 
 
 def _class_of(located: Located, key: int, on_device: bool) -> KernelClass:
-    names = located.events.names
+    names = located.events.shapes.distinct
     name, operator = divmod(key, len(names) + 1)
     if not on_device:
         return operator_class(names[name])

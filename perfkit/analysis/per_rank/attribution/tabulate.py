@@ -108,9 +108,11 @@ def _largest(own: Ints, inclusive: Ints, parent: Ints, texts: "PathTexts") -> di
 
 def _from_the_deepest(parent: Ints) -> list[Ints]:
     """Return the paths by depth, the deepest first, without the root."""
-    depth = np.zeros(len(parent), np.int64)
-    for number, outer in enumerate(parent.tolist()[1:], start=1):
-        depth[number] = depth[outer] + 1
+    depth = (parent >= 0).astype(np.int64)
+    above = np.maximum(parent, 0)
+    while above.any():  # `depth` is that below `above`, and doubles
+        depth += depth[above]
+        above = above[above]
     order = np.argsort(-depth, kind="stable")
     cuts = np.flatnonzero(np.diff(depth[order])) + 1
     return [level for level in np.split(order, cuts) if depth[level[0]] > 0]

@@ -15,7 +15,6 @@ from perfkit.analysis.per_rank.communication.collective_metadata import Collecti
 from perfkit.analysis.per_rank.communication.issue_sites import in_gradient_hook
 from perfkit.trace.events import EventKind, Events, Header
 from perfkit.trace.intervals import Ints
-from perfkit.trace.name_matching import beginning_with
 
 DIMENSIONS: Final = ("pp", "replicate", "dp", "shard", "cp", "ep", "tp")
 """perfkit's names of the usual dimensions, outermost first: a program may have others."""
@@ -88,7 +87,7 @@ def find_issuing_sites(events: Events, rows: Ints) -> Ints:
         return code
     annotations = events.rows(EventKind.ANNOTATION, EventKind.OPERATOR)
     for beginning in dict.fromkeys(site.beginning for site in _SITES):
-        named = beginning_with(events.names, beginning)
+        named = events.shapes.beginning_with(beginning)
         within = nested_on_thread(events, rows[known], annotations[named[events.name[annotations]]])
         code[known[within]] |= sum(
             _DDP_HOOK << place for place, site in enumerate(_SITES, 1) if site.beginning == beginning

@@ -4,6 +4,7 @@ DDP's reducer starts the all-reduce of a bucket from the hook of the last gradie
 `AccumulateGrad`. All real traces of DDP show this, on devices and on the CPU.
 """
 
+import re
 from typing import Final
 
 import numpy as np
@@ -13,9 +14,8 @@ from perfkit.analysis.per_rank.classify import nested_on_thread
 from perfkit.analysis.per_rank.communication.collective_metadata import OPERATORS, operators_of
 from perfkit.trace.events import EventKind, Events
 from perfkit.trace.intervals import Ints
-from perfkit.trace.name_matching import beginning_with
 
-_GRADIENT_HOOK: Final = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
+_GRADIENT_HOOK: Final = re.compile(r"autograd::engine::evaluate_function: torch::autograd::AccumulateGrad$")
 _ISSUE: Final = "c10d::"
 _REDUCE_SCATTER: Final = OPERATORS.index("reduce_scatter")
 
@@ -23,7 +23,8 @@ _REDUCE_SCATTER: Final = OPERATORS.index("reduce_scatter")
 def in_gradient_hook(events: Events, rows: Ints) -> NDArray[np.bool_]:
     """Return for each row (-1: none) whether it ran inside a gradient hook on its thread."""
     inside = np.zeros(len(rows), np.bool_)
-    hooks = _named(events, [name == _GRADIENT_HOOK for name in events.names])
+    hooks = events.rows(EventKind.OPERATOR)
+    hooks = hooks[events.shapes.starting_with(_GRADIENT_HOOK)[events.name[hooks]]]
     known = np.flatnonzero(rows >= 0)
     inside[known] = nested_on_thread(events, rows[known], hooks)
     return inside
@@ -42,7 +43,7 @@ def find_issue_sites(events: Events, start_ns: Ints, operator: Ints) -> Ints:
         operator: operator of each, as in `perfkit.analysis.per_rank.communication.collective_metadata`.
     """
     issues = np.full(len(start_ns), -1, np.int64)
-    rows = np.flatnonzero((events.kind == EventKind.OPERATOR) & beginning_with(events.names, _ISSUE)[events.name])
+    rows = np.flatnonzero((events.kind == EventKind.OPERATOR) & events.shapes.beginning_with(_ISSUE)[events.name])
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
     issued = operators_of(events, rows)
     if not (operator == _REDUCE_SCATTER).any():
@@ -52,8 +53,3 @@ def find_issue_sites(events: Events, start_ns: Ints, operator: Ints) -> Ints:
         if len(places) == len(queue) and (events.start_ns[queue] <= start_ns[places]).all():
             issues[places] = queue
     return issues
-
-
-def _named(events: Events, wanted: list[bool]) -> Ints:
-    """Return the rows of operators with a wanted name."""
-    return np.flatnonzero((events.kind == EventKind.OPERATOR) & np.array(wanted or [False], np.bool_)[events.name])

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from perfkit.analysis.per_rank.classify import Names
 from perfkit.trace.events import EventKind, Events
-from perfkit.trace.intervals import Ints
 
 _ANY: Final = r"(cuda|cu|hip|hsa_|xpu|ze|musa|mu|cnrt|cn|aclrt|synapse|mtia)"
 
@@ -32,12 +31,13 @@ _COMPILING_CALL: Final = re.compile(
 )
 """Calls that load or link code."""
 
-_GRAPH_LAUNCH: Final = re.compile(r"(cuda|cu|hip)GraphLaunch")
+GRAPH_LAUNCH: Final = re.compile(r"(cuda|cu|hip)GraphLaunch")
 
 _SYNCHRONISING_OPERATOR: Final = re.compile(r"aten::(item|_local_scalar_dense|is_nonzero)$")
 """Operators that copy a value to the host and wait for it. On the CPU they are compute, and never in idle time."""
 
-_COMPILING: Final = re.compile(r".* \(dynamo_timed\)$|(\w+\.)*compile_fx|Inductor::compile", re.DOTALL)
+_COMPILING: Final = re.compile(r"(\w+\.)*compile_fx|Inductor::compile")
+_TIMED_BY_COMPILER: Final = re.compile(r" \(dynamo_timed\)$")
 """torch.compile's own operators and annotations while it compiles, not while it runs what it compiled."""
 
 _WRAPPER: Final = re.compile(r"autograd::engine::|torch::autograd::|record_param_comms$")
@@ -49,6 +49,7 @@ _NEUTRAL_TOOL: Final = re.compile(r"Command Buffer Full|Unknown|Unrecognized")
 
 SYNCHRONISING, ALLOCATING, COMPILING, ISSUING = range(4)
 """Kinds of runtime calls."""
+_CALLS: Final = ((_SYNCHRONISING_CALL, SYNCHRONISING), (_ALLOCATING_CALL, ALLOCATING), (_COMPILING_CALL, COMPILING))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,22 +74,19 @@ def host_names(events: Events, names: Names, is_step: NDArray[np.bool_]) -> Host
     calls, tools = _used(events, EventKind.LAUNCH), _used(events, EventKind.TOOL)
     operators, annotations = _used(events, EventKind.OPERATOR), _used(events, EventKind.ANNOTATION)
     call = np.full(len(events.names), ISSUING, np.int8)
-    call[calls] = [_call(events.names[name]) for name in calls.tolist()]
-    compiling = _matching(events, tools, _COMPILING_TOOL.match)
-    neutral = _matching(events, tools, _NEUTRAL_TOOL.match)
-    profiling = np.zeros(len(events.names), np.bool_)
-    profiling[tools] = True
-    context = np.zeros(len(events.names), np.bool_)
-    context[annotations] = True
+    for pattern, kind in reversed(_CALLS):  # the first that matches counts
+        call[_matching(events, calls, pattern)] = kind
+    timed = (operators | annotations) & events.shapes.containing(_TIMED_BY_COMPILER)[: len(operators)]
+    compiling = _matching(events, tools, _COMPILING_TOOL)
     return HostNames(
         call=call,
-        launches_graph=_matching(events, calls, _GRAPH_LAUNCH.match),
-        synchronising_operator=_matching(events, operators, _SYNCHRONISING_OPERATOR.match),
-        compiling=_matching(events, np.union1d(operators, annotations), _COMPILING.match),
-        wrapper=_matching(events, operators, _WRAPPER.match),
+        launches_graph=_matching(events, calls, GRAPH_LAUNCH),
+        synchronising_operator=_matching(events, operators, _SYNCHRONISING_OPERATOR),
+        compiling=_matching(events, operators | annotations, _COMPILING) | timed,
+        wrapper=_matching(events, operators, _WRAPPER),
         compiling_tool=compiling,
-        profiling_tool=profiling & ~compiling & ~neutral,
-        context=context & ~is_step & ~names.backend_annotation & ~names.whole_span_annotation,
+        profiling_tool=tools & ~compiling & ~_matching(events, tools, _NEUTRAL_TOOL),
+        context=annotations & ~is_step & ~names.backend_annotation & ~names.whole_span_annotation,
     )
 
 
@@ -97,24 +95,14 @@ def is_wrapper(operator: str) -> bool:
     return _WRAPPER.match(operator) is not None
 
 
-def is_graph_launch(call: str) -> bool:
-    """Return whether a runtime call launches a whole graph."""
-    return _GRAPH_LAUNCH.match(call) is not None
+def _used(events: Events, kind: EventKind) -> NDArray[np.bool_]:
+    used = np.zeros(len(events.names), np.bool_)
+    used[events.names_of(events.kind == kind)] = True
+    return used
 
 
-def _used(events: Events, kind: EventKind) -> Ints:
-    return np.flatnonzero(np.bincount(events.name[events.kind == kind], minlength=len(events.names)))
-
-
-def _call(name: str) -> int:
-    table = ((_SYNCHRONISING_CALL, SYNCHRONISING), (_ALLOCATING_CALL, ALLOCATING), (_COMPILING_CALL, COMPILING))
-    return next((kind for pattern, kind in table if pattern.match(name)), ISSUING)
-
-
-def _matching(events: Events, names: Ints, matches: Callable[[str], object]) -> NDArray[np.bool_]:
-    found = np.zeros(len(events.names), np.bool_)
-    found[names] = [matches(events.names[name]) is not None for name in names.tolist()]
-    return found
+def _matching(events: Events, used: NDArray[np.bool_], pattern: "re.Pattern[str]") -> NDArray[np.bool_]:
+    return used & events.shapes.starting_with(pattern)[: len(used)]
 
 
 def flags(names: Iterable[str], matches: Callable[[str], bool]) -> NDArray[np.bool_]:

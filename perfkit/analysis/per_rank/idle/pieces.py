@@ -127,5 +127,14 @@ class Texts:
             number -= len(texts)
         raise IndexError(number)
 
+    def all_of(self, numbers: Ints) -> list[str]:
+        """Return the texts of numbers, ascending and none of them -1."""
+        found: list[str] = []
+        for texts in (FIXED, self.events.names, self.frames.names):
+            own = numbers[: np.searchsorted(numbers, len(texts))]
+            found += map(texts.__getitem__, own.tolist())
+            numbers = numbers[len(own) :] - len(texts)
+        return found
+
     def __len__(self) -> int:
         return len(FIXED) + len(self.events.names) + len(self.frames.names)

@@ -9,7 +9,6 @@ from perfkit.analysis.per_rank.classify import innermost_at_launch
 from perfkit.schema.per_rank.sharding import ROOT_LAYER
 from perfkit.trace.events import EventKind, Events
 from perfkit.trace.intervals import Ints
-from perfkit.trace.name_matching import beginning_with
 
 FSDP: Final = ("FSDP::", "FullyShardedDataParallel._")
 """Beginnings of the annotations of what torch's FSDP2 and FSDP1 do; `.forward` of FSDP1 contains the model's own."""
@@ -36,7 +35,7 @@ def find_layers(events: Events, issue_row: Ints) -> Layers:
         events: the trace.
         issue_row: row of the host event that issued each collective, shape (c,); -1 if unknown.
     """
-    fsdp = beginning_with(events.names, *FSDP)
+    fsdp = events.shapes.beginning_with(*FSDP)
     site = innermost_at_launch(events, issue_row, (events.kind == EventKind.ANNOTATION) & fsdp[events.name])
     distinct, place = np.unique(np.where(site >= 0, events.name[site], -1), return_inverse=True)
     given = [_layer(events.names[name]) if name >= 0 else None for name in distinct.tolist()]

@@ -12,7 +12,6 @@ from perfkit.phases import PREFIX, annotation
 from perfkit.schema.per_rank.sharding import PASS_PHASES, PassPhase
 from perfkit.trace.events import EventKind, Events
 from perfkit.trace.intervals import Ints, Union, contained, measure, union
-from perfkit.trace.name_matching import beginning_with
 
 NO_PASS: Final = -1
 
@@ -92,7 +91,7 @@ def merge_columns(unions: list[Union]) -> Union:
 
 def _spans_by_phase(events: Events) -> Iterator[_Spans]:
     # A program may put a counter into the names of a million operators: few of them reach the patterns.
-    candidates = np.flatnonzero(beginning_with(events.names, *_BEGINNINGS)).tolist()
+    candidates = np.flatnonzero(events.shapes.beginning_with(*_BEGINNINGS)).tolist()
     rows = events.rows(EventKind.ANNOTATION, EventKind.OPERATOR)
     for number, phase in enumerate(PASS_PHASES):
         own = rows[_named(events, candidates, rf"{re.escape(annotation(phase))}$")[events.name[rows]]]

@@ -58,10 +58,9 @@ def find_calls(collectives: Collectives, work: Work | None, first: int, last: in
 
 def _kernels(collectives: Collectives, chosen: Ints, work: Work) -> Ints:
     """Return the row in `Work` of the one kernel of each collective, or -1."""
-    known = {
-        key: row
-        for row, key in enumerate(zip(work.stream.tolist(), work.start.tolist(), work.end.tolist(), strict=True))
-    }
+    rows = np.flatnonzero(np.isin(work.start, collectives.start[chosen]))
+    keys = zip(work.stream[rows].tolist(), work.start[rows].tolist(), work.end[rows].tolist(), strict=True)
+    known = dict(zip(keys, rows.tolist(), strict=True))
     wanted = zip(
         collectives.lane[chosen].tolist(),
         collectives.start[chosen].tolist(),

@@ -98,10 +98,7 @@ def stream_waits(events: Events, work: Work) -> Pairs:
 def _follows_wait(events: Events, work: Work, by_launch: Ints) -> NDArray[np.bool_]:
     """Return which activities, in order of launch, were launched after a wait and no other launch of the thread."""
     calls = events.rows(EventKind.LAUNCH)
-    named = events.names_of(calls)
-    waits = np.zeros(len(events.names), np.bool_)
-    waits[named] = [STREAM_WAIT.match(events.names[name]) is not None for name in named.tolist()]
-    calls = calls[waits[events.name[calls]]]
+    calls = calls[events.shapes.starting_with(STREAM_WAIT)[events.name[calls]]]
     if not len(calls):
         return np.ones(len(by_launch), np.bool_)
     rows = work.launch_row[by_launch]

@@ -238,7 +238,8 @@ class Table:
 
     def _texts(self, numbers: Ints) -> list[str]:
         own, extra = self.trace.host.texts, list(self._extra)
-        return [own.text(n) or "" if n < len(own) else extra[n - len(own)] for n in numbers.tolist()]
+        first = np.searchsorted(numbers, len(own))
+        return [*own.all_of(numbers[:first]), *(extra[n - len(own)] for n in numbers[first:].tolist())]
 
 
 def add_up(node: Ints, kind: Ints, name: Ints, length: Ints) -> Parts:

@@ -89,7 +89,7 @@ def cpu_s(events: Iterator[str], path: Path) -> float:
 def test_steps_and_names_cost_as_events_do(events: Iterator[str], tmp_path: Path) -> None:
     cpu_s(kernels(100, 10), tmp_path / "warm.json")
     plain_s = cpu_s(kernels(200_000, names=1000), tmp_path / "events.json")
-    assert cpu_s(events, tmp_path / "many.json") < 6 * plain_s
+    assert cpu_s(events, tmp_path / "many.json") < 2.5 * plain_s  # 1.3 and 1.7 on a quiet machine
 
 
 @pytest.mark.slow

@@ -1,10 +1,18 @@
 """Rules for the names of device kernels, as the libraries write them."""
 
+import numpy as np
 import pytest
 
-from perfkit.analysis.per_rank.kernel_rules import KERNEL_RULES, kernel_kind
+from perfkit.analysis.per_rank.kernel_rules import (
+    KERNEL_RULES,
+    _mentioning_digits,
+    kernel_code,
+    kernel_codes,
+    kernel_kind,
+)
 from perfkit.schema.kernel_rules import KernelRule
 from perfkit.storage.kernel_rules_file import load_kernel_rules
+from perfkit.trace.name_matching import NameShapes
 
 COMMUNICATION = [
     "ncclKernel_AllReduce_RING_LL_Sum_float(ncclDevComm*, unsigned long, ncclWork*)",
@@ -93,3 +101,22 @@ def test_rules_with_groups_of_one_name() -> None:
 def test_every_rule_has_a_source_and_is_one_that_a_user_could_give() -> None:
     assert load_kernel_rules(KERNEL_RULES) == KERNEL_RULES
     assert all(rule.source for rule in KERNEL_RULES)
+
+
+def test_names_that_differ_in_digits_are_classified_each_by_its_own_digits() -> None:
+    names = [f"{kernel}{end}" for kernel in (*COMMUNICATION, *COMPUTE) for end in ("", "_1", "_2")]
+    names += ["cross_device_reduce_1stage", "cross_device_reduce_3stage", "mine_1", "mine_2", "mine_13"]
+    shapes, places = NameShapes(names), np.arange(len(names))
+    for rules in (
+        (),
+        (KernelRule("mine_1", "communication"),),
+        (KernelRule("mine_(?!1)", "memcpy"), KernelRule(r"x{2}", "memcpy")),
+    ):
+        assert kernel_codes(shapes, places, rules).tolist() == [kernel_code(name, rules) for name in names]
+
+
+def test_digits_decide_for_few_shapes_by_the_rules_here() -> None:
+    # Else a million numbered names would each be matched with every rule.
+    rules = _mentioning_digits(())
+    assert rules is not None
+    assert not rules.match("kernel_0000_of_many")
