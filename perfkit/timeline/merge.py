@@ -15,7 +15,7 @@ from perfkit.analysis.cross_rank.matched_run import match_run
 from perfkit.analysis.per_rank.summary import check_step_marker
 from perfkit.analysis.per_run.rank_reports import NamedSummary, group_by_rank
 from perfkit.analysis.per_run.run_graph import build_run_graph
-from perfkit.analysis.per_run.run_layout import find_layout
+from perfkit.analysis.per_run.run_layout import RunLayout, lay_out
 from perfkit.errors import StoreError, TraceError, UsageError
 from perfkit.executors import ExecutorOptions
 from perfkit.pipeline.scheduler import Progress, TraceScheduler
@@ -66,6 +66,8 @@ class _Rank(NamedTuple):
     name: str
     files: list[Path]
     clock: HostClock | None
+    stage: int | None
+    """Its place in a pipeline; None without one."""
 
 
 class _Run(NamedTuple):
@@ -163,9 +165,8 @@ def _plan_run(
     progress: Progress | None,
 ) -> _Run:
     summaries, lost = _summaries(location, options, progress)
-    grouped = group_by_rank(summaries)
+    grouped, layout = lay_out(group_by_rank(summaries), summaries, _manifest(location))
     hosts = {report.rank: report.host for report in grouped.reports if report.rank is not None}
-    layout = find_layout(summaries, _manifest(location))
     mesh = layout.sizes
     reports = _select_ranks(grouped.reports, location, wanted, steps)
     reports.sort(key=lambda report: _order(report, mesh))
@@ -176,7 +177,7 @@ def _plan_run(
     shift_ns = _clock_shifts(reports, clocks)
     paths = {rank: own for rank, own in paths.items() if rank not in shift_ns}
     clocks |= {rank: _shifted(clocks[rank], by_ns) for rank, by_ns in shift_ns.items()}
-    ranks = [_rank(place, report, location, clocks, mesh) for place, report in enumerate(reports)]
+    ranks = [_rank(place, report, location, clocks, layout) for place, report in enumerate(reports)]
     shown = np.array([steps is None or step in steps for step in matched.step.tolist()], np.bool_)
     links = find_links(matched, [rank.number for rank in ranks if rank.number is not None], shown, clocks)
     begins = [_aligned(rank.clock, report.steps[0].start_ns) for rank, report in zip(ranks, reports, strict=True)]
@@ -232,15 +233,16 @@ def _order(report: RankReport, mesh: Mapping[str, int]) -> tuple[list[int], int]
 
 
 def _rank(
-    place: int, report: RankReport, location: RunLocation, clocks: Mapping[int, HostClock], mesh: Mapping[str, int]
+    place: int, report: RankReport, location: RunLocation, clocks: Mapping[int, HostClock], layout: RunLayout
 ) -> _Rank:
     files = {file.name: file for file in location.traces}
     return _Rank(
         place=place,
         number=report.rank,
-        name=report.traces[0] if report.rank is None else rank_name(report.rank, mesh),
+        name=report.traces[0] if report.rank is None else rank_name(report.rank, layout.sizes),
         files=[files[name] for name in report.traces],
         clock=clocks.get(report.rank) if report.rank is not None else None,
+        stage=layout.stage_of.get(report.rank) if report.rank is not None else None,
     )
 
 
@@ -296,6 +298,7 @@ def _parts(run: _Run, options: Options, steps: Ranges | None) -> Iterator[RankTr
                 place=rank.place,
                 name=rank.name,
                 clock=rank.clock,
+                stage=rank.stage,
                 steps=steps,
                 step_marker=options.step_marker,
                 kernel_rules=options.kernel_rules,

@@ -18,7 +18,7 @@ from perfkit.analysis.per_run.profiler_cost import profiler_cost
 from perfkit.analysis.per_run.rank_reports import NamedSummary, Ranks, group_by_rank
 from perfkit.analysis.per_run.roofline import roofline
 from perfkit.analysis.per_run.run_graph import RunGraph, build_run_graph
-from perfkit.analysis.per_run.run_layout import RunLayout, find_layout
+from perfkit.analysis.per_run.run_layout import RunLayout, lay_out
 from perfkit.analysis.per_run.verdict import add_caveats, classify_bottleneck
 from perfkit.analysis.step_graph.graph import StepGraph
 from perfkit.schema.common import Finding, Severity
@@ -58,10 +58,9 @@ def build_run(
         lost: findings about traces that could not be read.
         device_table: peaks of devices, for the roofline.
     """
-    grouped = group_by_rank(traces, rank)
+    grouped, layout = lay_out(group_by_rank(traces, rank), traces, manifest)
     ranks, findings = grouped.reports, grouped.findings
     world_sizes = [manifest.world.world_size] if manifest else _header_world_sizes(traces)
-    layout = find_layout(traces, manifest)
     world_size = layout.world_size or max((rank.rank for rank in ranks if rank.rank is not None), default=0) + 1
     matched, clocks, compared, efficient, dimensions = _compare(grouped, layout, world_size)
     run_graph = build_run_graph(grouped, matched, clocks)
