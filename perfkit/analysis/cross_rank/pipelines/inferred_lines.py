@@ -125,8 +125,9 @@ def _exchange(line: Sequence[int], calls: Mapping[int, CollectiveCalls], numbers
         if any(kind.peer not in (None, *near) for kind in kinds if kind and kind.operator in (SEND, RECEIVE)):
             return False
         for operator in (SEND, RECEIVE):
-            wanted = np.array([bool(kind) and kind.operator == operator for kind in kinds] or [False])  # type: ignore[union-attr]
-            steps = own.column("step")[wanted[own.column("kind")]]
-            if any((steps == number).sum() < len(near) * batches for number in numbers):
+            wanted = np.array([kind is not None and kind.operator == operator for kind in kinds] or [False], np.bool_)
+            steps = np.sort(own.column("step")[wanted[own.column("kind")]])
+            count = np.searchsorted(steps, numbers, side="right") - np.searchsorted(steps, numbers)
+            if (count < len(near) * batches).any():
                 return False
     return True
