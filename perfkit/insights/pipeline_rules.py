@@ -42,19 +42,22 @@ def _bubble(context: RunContext) -> InsightDraft | None:
 def _more_micro_batches(context: RunContext, pipeline: Pipeline) -> str:
     ranks, batches = len(pipeline.ranks), pipeline.micro_batches
     stages = _FORMULA_STAGES.get(pipeline.schedule or "", 0)
+    own = _is_own(pipeline)
     if pipeline.schedule is None:
         return "use more micro-batches per step"
     if pipeline.schedule == "none":
-        return f"use --pp-schedule 1f1b --micro-batches {2 * ranks} or more: the stages then compute at the same time"
+        use = f"--pp-schedule 1f1b --micro-batches {2 * ranks}" if own else f"1F1B with {2 * ranks} micro-batches"
+        return f"use {use} or more: the stages then compute at the same time"
     if stages * ranks != pipeline.stages:
-        return "use more --micro-batches"
+        return "use more --micro-batches" if own else "use more micro-batches per step"
     times = next((n for n in range(2, _MOST_TIMES) if _ideal(ranks, stages, n * batches) <= _TARGET), _MOST_TIMES)
     more = times * batches
     now, then = (whole_percent(_ideal(ranks, stages, count)) for count in (batches, more))
     samples = context.run.batch_size
     larger = "" if samples is not None and samples % more == 0 else f" and a --batch-size that is a multiple of {more}"
+    use = f"--micro-batches {more}{larger}" if own else f"{more} micro-batches per step"
     advice = (
-        f"use --micro-batches {more}{larger}: with equal stages the schedule then idles {then} of the pipeline's time "
+        f"use {use}: with equal stages the schedule then idles {then} of the pipeline's time "
         f"instead of {now}, if smaller micro-batches compute as efficiently"
     )
     two_stages = stages == 1 and all((row.layers or 0) >= 2 for row in pipeline.stage_times) and batches % ranks == 0
@@ -62,6 +65,11 @@ def _more_micro_batches(context: RunContext, pipeline: Pipeline) -> str:
         interleaved = whole_percent(_ideal(ranks, 2, batches))
         advice += f"; or --pp-schedule interleaved, with two stages per rank: {interleaved}"
     return advice
+
+
+def _is_own(pipeline: Pipeline) -> bool:
+    """Return whether it is a pipeline of perfkit's workloads, which record their layers: others lack its options."""
+    return any(row.layers is not None for row in pipeline.stage_times)
 
 
 def _ideal(ranks: int, stages: int, batches: int) -> float:

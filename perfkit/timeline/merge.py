@@ -3,7 +3,7 @@
 import gzip
 from collections import Counter as Tally
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
@@ -15,18 +15,19 @@ from perfkit.analysis.cross_rank.matched_run import match_run
 from perfkit.analysis.per_rank.summary import check_step_marker
 from perfkit.analysis.per_run.rank_reports import NamedSummary, group_by_rank
 from perfkit.analysis.per_run.run_graph import build_run_graph
-from perfkit.capture.mesh import MeshLayout
+from perfkit.analysis.per_run.run_layout import RunLayout, lay_out
 from perfkit.errors import StoreError, TraceError, UsageError
 from perfkit.executors import ExecutorOptions
 from perfkit.pipeline.scheduler import Progress, TraceScheduler
 from perfkit.pipeline.summarize import Options, task_for
 from perfkit.schema.common import Finding
 from perfkit.schema.cross_rank import HostClock
-from perfkit.schema.manifest import MeshDimension
+from perfkit.schema.manifest import RunManifest
 from perfkit.schema.rank import RankReport
 from perfkit.storage import cache as results
 from perfkit.storage.discovery import RunLocation, find_run
 from perfkit.storage.kernel_rules_file import KernelRules, load_kernel_rules
+from perfkit.storage.run_folder import read_manifest
 from perfkit.timeline.chrome_writer import ChromeWriter
 from perfkit.timeline.collective_links import RunLinks, Spans, find_links
 from perfkit.timeline.path_slices import path_slices
@@ -34,7 +35,6 @@ from perfkit.timeline.perfetto_writer import PerfettoWriter
 from perfkit.timeline.rank_names import coordinate, rank_name
 from perfkit.timeline.rank_tracks import Plan, build_rank_tracks
 from perfkit.timeline.tracks import RankTracks, Track, Writer
-from perfkit.trace.events import MOST_RANKS
 from perfkit.trace.lanes import MOST_LANES
 from perfkit.trace.reader import read_trace
 from perfkit.util.atomic_write import atomic_write
@@ -66,6 +66,8 @@ class _Rank(NamedTuple):
     name: str
     files: list[Path]
     clock: HostClock | None
+    stage: int | None
+    """Its place in a pipeline; None without one."""
 
 
 class _Run(NamedTuple):
@@ -163,21 +165,19 @@ def _plan_run(
     progress: Progress | None,
 ) -> _Run:
     summaries, lost = _summaries(location, options, progress)
-    grouped = group_by_rank(summaries)
+    grouped, layout = lay_out(group_by_rank(summaries), summaries, _manifest(location))
     hosts = {report.rank: report.host for report in grouped.reports if report.rank is not None}
-    mesh = _mesh(summaries)
+    mesh = layout.sizes
     reports = _select_ranks(grouped.reports, location, wanted, steps)
     reports.sort(key=lambda report: _order(report, mesh))
-    world_sizes = [size for named in summaries if (size := named.summary.header.world_size)]
-    groups = _mesh_groups(mesh, max(world_sizes, default=0))
-    matched, host_clocks = match_run(grouped.calls, hosts, groups, max(world_sizes, default=None))
+    matched, host_clocks = match_run(grouped.calls, hosts, layout.mesh, layout.world_size)
     found = build_run_graph(grouped, matched, host_clocks)
     paths = path_slices(found.graph, steps) if found.graph and not found.graph.is_one_thread else {}
     clocks = {rank: clock for clock in host_clocks for rank in clock.ranks}
     shift_ns = _clock_shifts(reports, clocks)
     paths = {rank: own for rank, own in paths.items() if rank not in shift_ns}
     clocks |= {rank: _shifted(clocks[rank], by_ns) for rank, by_ns in shift_ns.items()}
-    ranks = [_rank(place, report, location, clocks, mesh) for place, report in enumerate(reports)]
+    ranks = [_rank(place, report, location, clocks, layout) for place, report in enumerate(reports)]
     shown = np.array([steps is None or step in steps for step in matched.step.tolist()], np.bool_)
     links = find_links(matched, [rank.number for rank in ranks if rank.number is not None], shown, clocks)
     begins = [_aligned(rank.clock, report.steps[0].start_ns) for rank, report in zip(ranks, reports, strict=True)]
@@ -218,17 +218,13 @@ def _select_ranks(
     return selected
 
 
-def _mesh(summaries: list[NamedSummary]) -> Mapping[str, int]:
-    """Return the mesh of a run of perfkit's, if all its traces have the same; else an empty one."""
-    meshes = [named.summary.header.perfkit.mesh if named.summary.header.perfkit else {} for named in summaries]
-    return meshes[0] if all(mesh == meshes[0] for mesh in meshes) else {}
-
-
-def _mesh_groups(mesh: Mapping[str, int], world_size: int) -> list[MeshDimension]:
-    """Return the groups of a mesh; none if its sizes, which come from a header, are not those of so many ranks."""
-    layout = MeshLayout(sizes=dict(mesh))
-    fits = all(size > 0 for size in mesh.values()) and layout.world_size == world_size <= MOST_RANKS
-    return layout.record() if fits else []
+def _manifest(location: RunLocation) -> RunManifest | None:
+    """Return the run's manifest; None if it has none, or if it cannot be read: a timeline needs nothing of it."""
+    if not location.has_manifest:
+        return None
+    with suppress(StoreError):
+        return read_manifest(location.path)
+    return None
 
 
 def _order(report: RankReport, mesh: Mapping[str, int]) -> tuple[list[int], int]:
@@ -237,15 +233,16 @@ def _order(report: RankReport, mesh: Mapping[str, int]) -> tuple[list[int], int]
 
 
 def _rank(
-    place: int, report: RankReport, location: RunLocation, clocks: Mapping[int, HostClock], mesh: Mapping[str, int]
+    place: int, report: RankReport, location: RunLocation, clocks: Mapping[int, HostClock], layout: RunLayout
 ) -> _Rank:
     files = {file.name: file for file in location.traces}
     return _Rank(
         place=place,
         number=report.rank,
-        name=report.traces[0] if report.rank is None else rank_name(report.rank, mesh),
+        name=report.traces[0] if report.rank is None else rank_name(report.rank, layout.sizes),
         files=[files[name] for name in report.traces],
         clock=clocks.get(report.rank) if report.rank is not None else None,
+        stage=layout.stage_of.get(report.rank) if report.rank is not None else None,
     )
 
 
@@ -301,6 +298,7 @@ def _parts(run: _Run, options: Options, steps: Ranges | None) -> Iterator[RankTr
                 place=rank.place,
                 name=rank.name,
                 clock=rank.clock,
+                stage=rank.stage,
                 steps=steps,
                 step_marker=options.step_marker,
                 kernel_rules=options.kernel_rules,

@@ -43,6 +43,8 @@ class Plan(NamedTuple):
     place: int
     name: str
     clock: HostClock | None
+    stage: int | None
+    """The rank's place in a pipeline; None without one."""
     steps: Ranges | None
     step_marker: str | None
     kernel_rules: Sequence[KernelRule]
@@ -233,6 +235,7 @@ class _TrackBuilder:
             yield self._own(CATEGORY_TRACK, exclusive(activity, self.steps, shown))
             collectives, _ = find_collectives(self.events, self.names, self.device, activity, self.steps, self.header)
             pipeline = find_pipeline_spans(self.events, self.device, activity, collectives, self.steps)
+            pipeline = pipeline and pipeline.at_stage(self.plan.stage)
             if pipeline is not None:
                 yield self._own(PIPELINE_TRACK, pipeline_slices(pipeline, self.steps, shown))
         if self.plan.path:

@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 
 from perfkit.analysis.per_rank.classify import Device, Names, data_loading_rows, nested_on_thread, rows_by_key
+from perfkit.analysis.per_rank.communication.blocking_waits import CollectiveSpans, waits_until
 from perfkit.analysis.per_rank.steps import Steps
 from perfkit.schema.per_rank.idle import IdleNs
 from perfkit.schema.rank import ExposedNs, Loads, StepBreakdown, TotalNs
@@ -74,16 +75,20 @@ def _host_activity(events: Events, names: Names, loading: Ints, data_loading: Un
     """Assign each thread's time to its innermost operators, in groups because a trace may have millions."""
     annotated = np.flatnonzero((events.kind == EventKind.ANNOTATION) & names.whole_span_annotation[events.name])
     compute, communication = [EMPTY], [union(events.start_ns[annotated], events.end_ns[annotated])]
+    by_end = annotated[np.argsort(events.end_ns[annotated], kind="stable")]
+    spans = CollectiveSpans(events.start_ns[by_end], events.end_ns[by_end])
     self_ns = np.zeros(len(events.kind), np.int64)
     for rows in _operators_apart(events):
         cut = innermost_segments(events.start_ns[rows], events.end_ns[rows])
-        within = np.clip(cut.end, *steps.bounds[[0, -1]]) - np.clip(cut.start, *steps.bounds[[0, -1]])
-        np.add.at(self_ns, rows[cut.owner], within)
+        communicating = names.communication_operator[events.name[rows]][cut.owner]
+        owner = rows[cut.owner]
+        start = waits_until(cut, communicating, events.start_ns[owner], events.end_ns[owner], spans)
+        within = np.clip(cut.end, *steps.bounds[[0, -1]]) - np.clip(start, *steps.bounds[[0, -1]])
+        np.add.at(self_ns, owner, within)
         # Every operator within a data-loading span counts as data loading.
         working = ~nested_on_thread(events, rows, loading)[cut.owner]
-        communicating = names.communication_operator[events.name[rows]][cut.owner]
         for parts, of in ((compute, working & ~communicating), (communication, working & communicating)):
-            parts.append(union(cut.start[of], cut.end[of]))
+            parts.append(union(start[of], cut.end[of]))
     return Activity(
         compute=merge(*compute),
         communication=merge(*communication),

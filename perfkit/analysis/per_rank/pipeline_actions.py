@@ -1,7 +1,8 @@
 """What a rank computes in a pipeline: micro-batches of its stages, and the bubble of each step (metrics.md section 13).
 
 The annotations of perfkit's own pipelines and of torch's multi-stage runtime (`PP:1F0`) name stage, kind and
-micro-batch.
+micro-batch. Without any, autograd and the messages tell kind and micro-batch; the stage is only known when ranks are
+compared.
 """
 
 import re
@@ -10,12 +11,14 @@ from typing import Final, NamedTuple
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from perfkit.analysis.per_rank.breakdown import Activity
 from perfkit.analysis.per_rank.classify import Device
 from perfkit.analysis.per_rank.communication.collective_metadata import CollectiveKey
 from perfkit.analysis.per_rank.communication.collectives import Collectives
+from perfkit.analysis.per_rank.inferred_actions import infer_actions
 from perfkit.analysis.per_rank.steps import Steps
 from perfkit.phases import PIPELINE_ACTION
 from perfkit.schema.trace_header import RecordedPipeline
@@ -24,7 +27,9 @@ from perfkit.trace.intervals import Ints, Union, difference, measure, merge, uni
 
 KINDS: Final = ("F", "B", "I", "W")
 """Forward; the whole backward; its two parts, the gradients of the input and of the weights."""
-ACTION_COLUMNS: Final = ("step", "stage", "kind", "micro_batch", "begin_ns", "work_ns")
+ACTION_COLUMNS: Final = ("step", "stage", "kind", "micro_batch", "begin_ns", "work_ns", "work_begin_ns", "work_end_ns")
+NO_STAGE: Final = -1
+"""The stage of actions that nothing names."""
 STEP_COLUMNS: Final = ("step", "bubble_ns", "is_first")
 _ACTION: Final = r"(\d{1,6})([FBIW])(\d{1,6})"
 _DATA_DIMENSIONS: Final = frozenset({"replicate", "dp", "shard"})
@@ -39,7 +44,8 @@ class PipelineActions(Struct, frozen=True, kw_only=True):
     actions: bytearray
     """int64, `ACTION_COLUMNS` concatenated, each of shape (a,), in order of begin. `kind` is an index into `KINDS`;
     `begin_ns` is by the clock of the host; `work_ns` the action's time without exposed communication of the pipeline
-    and between data-parallel ranks."""
+    and between data-parallel ranks; `work_begin_ns` and `work_end_ns` are when its work begins and ends, by the same
+    clock. `stage` is `NO_STAGE` if the program does not annotate micro-batches."""
     steps: bytearray
     """int64, `STEP_COLUMNS` concatenated, each of shape (k,). `is_first` is 1 for the first step of the trace."""
 
@@ -50,6 +56,17 @@ class PipelineActions(Struct, frozen=True, kw_only=True):
     def step(self, name: str) -> Ints:
         """Return a column of the steps by name, shape (k,)."""
         return _column(self.steps, STEP_COLUMNS, name)
+
+    @property
+    def names_stages(self) -> bool:
+        """Whether the trace names the stages."""
+        return bool((self.action("stage") != NO_STAGE).all())
+
+    def at_stage(self, stage: int) -> "PipelineActions":
+        """Return the actions as those of one stage."""
+        table = np.frombuffer(self.actions, np.int64).reshape(len(ACTION_COLUMNS), -1).copy()
+        table[ACTION_COLUMNS.index("stage")] = stage
+        return replace(self, actions=bytearray(table))
 
 
 def _column(table: bytearray, names: tuple[str, ...], name: str) -> Ints:
@@ -73,7 +90,7 @@ class PipelineSpans(NamedTuple):
     step: Ints
     """Index of the step of each action, shape (a,)."""
     keys: Ints
-    """Stage, kind (an index into `KINDS`) and micro-batch of each, shape (3, a)."""
+    """Stage (or `NO_STAGE`), kind (an index into `KINDS`) and micro-batch of each, shape (3, a)."""
     issued: Ints
     """When the host began it."""
     begin: Ints
@@ -83,11 +100,17 @@ class PipelineSpans(NamedTuple):
     """Exposed communication in it that is not its work: that of the pipeline and between data-parallel ranks."""
     bubble: Union
 
+    def at_stage(self, stage: int | None) -> "PipelineSpans | None":
+        """Return the actions with the rank's stage where nothing names it; None if it is unknown, too."""
+        if (self.keys[0] != NO_STAGE).all():
+            return self
+        return None if stage is None else self._replace(keys=np.vstack([np.full_like(self.step, stage), self.keys[1:]]))
+
 
 def find_pipeline_spans(
     events: Events, device: Device, activity: Activity, collectives: Collectives, steps: Steps
 ) -> PipelineSpans | None:
-    """Return what the rank computes in a pipeline, and its bubble; None if no annotation names a micro-batch.
+    """Return what the rank computes in a pipeline, and its bubble; None if nothing tells micro-batches.
 
     Args:
         events: the trace.
@@ -96,15 +119,21 @@ def find_pipeline_spans(
         collectives: those within the steps.
         steps: the steps; without numbers nothing is returned, because they cannot be compared between ranks.
     """
-    rows, keys = _annotated(events, steps)
-    if not len(rows) or not steps.from_annotations:
+    if not steps.from_annotations:
         return None
-    begin, end = _spans_of_work(events, device, rows)
-    step = steps.of(events.start_ns[rows])
+    issued, until, keys = _annotated(events, steps)
+    if not len(issued):
+        inferred = infer_actions(events, steps)
+        if inferred is None:
+            return None
+        issued, until, kind, batch = inferred
+        keys = np.stack([np.full(len(kind), NO_STAGE), kind, batch])
+    begin, end = _spans_of_work(events, device, issued, until)
+    step = steps.of(issued)
     spans = _split_communication(activity, collectives, step, begin, end)
     waiting = measure(spans.not_work, begin, end)
     bubble = difference(spans.receives, spans.busy)
-    return PipelineSpans(step, keys, events.start_ns[rows], begin, end, waiting, bubble)
+    return PipelineSpans(step, keys, issued, begin, end, waiting, bubble)
 
 
 def find_pipeline_actions(
@@ -120,7 +149,8 @@ def find_pipeline_actions(
     if spans is None:
         return None
     number = np.array(steps.number, np.int64)
-    actions = _joined(np.vstack([spans.step, spans.keys, spans.issued, spans.end - spans.begin - spans.waiting]))
+    work_ns = spans.end - spans.begin - spans.waiting
+    actions = _joined(np.vstack([spans.step, spans.keys, spans.issued, work_ns, spans.begin, spans.end]))
     actions[0] = number[actions[0]]
     bubble_ns = measure(spans.bubble, steps.bounds[:-1], steps.bounds[1:])
     is_first = np.arange(len(number)) == 0
@@ -131,8 +161,8 @@ def find_pipeline_actions(
     )
 
 
-def _annotated(events: Events, steps: Steps) -> tuple[Ints, Ints]:
-    """Return the annotations of micro-batches by start, shape (a,); stage, kind and micro-batch of each, (3, a)."""
+def _annotated(events: Events, steps: Steps) -> tuple[Ints, Ints, Ints]:
+    """Return begin and end of the annotations of micro-batches; stage, kind and micro-batch of each, shape (3, a)."""
     rows = events.rows(EventKind.ANNOTATION)
     for prefix in (PIPELINE_ACTION, "PP:"):
         pattern = re.compile(re.escape(prefix) + _ACTION)
@@ -144,20 +174,19 @@ def _annotated(events: Events, steps: Steps) -> tuple[Ints, Ints]:
         if len(chosen):
             chosen = chosen[np.argsort(events.start_ns[chosen], kind="stable")]
             chosen = chosen[(steps.of(events.start_ns[chosen]) >= 0) & steps.within(events.start_ns[chosen])]
-            return chosen, found[:, events.name[chosen]]
-    return rows[:0], np.zeros((3, 0), np.int64)
+            return events.start_ns[chosen], events.end_ns[chosen], found[:, events.name[chosen]]
+    return rows[:0], rows[:0], np.zeros((3, 0), np.int64)
 
 
-def _spans_of_work(events: Events, device: Device, rows: Ints) -> tuple[Ints, Ints]:
-    """Return begin and end of each annotation's work: its own, or those of the kernels that were launched in it."""
-    begin, end = events.start_ns[rows], events.end_ns[rows]
+def _spans_of_work(events: Events, device: Device, begin: Ints, end: Ints) -> tuple[Ints, Ints]:
+    """Return begin and end of each action's work: the host's, or those of the kernels that were launched in it."""
     if not len(device.row):
         return begin, end
     kernels = np.flatnonzero(device.is_compute)
     of = np.searchsorted(begin, device.launched_ns[kernels], side="right") - 1
     inside = (of >= 0) & (device.launched_ns[kernels] < end[of])
     kernels, of = kernels[inside], of[inside]
-    first, last = np.full(len(rows), np.iinfo(np.int64).max), np.full(len(rows), np.iinfo(np.int64).min)
+    first, last = np.full(len(begin), np.iinfo(np.int64).max), np.full(len(begin), np.iinfo(np.int64).min)
     np.minimum.at(first, of, events.start_ns[device.row[kernels]])
     np.maximum.at(last, of, events.end_ns[device.row[kernels]])
     launched = last > first
@@ -216,5 +245,7 @@ def _joined(table: Ints) -> Ints:
     table = table[:, order]
     starts = np.concatenate(([True], (table[:4, 1:] != table[:4, :-1]).any(axis=0)))
     first = np.flatnonzero(starts)
-    joined = np.vstack([table[:4, first], np.minimum.reduceat(table[4], first), np.add.reduceat(table[5], first)])
+    added = (np.minimum, np.add, np.minimum, np.maximum)
+    columns = [how.reduceat(column, first) for how, column in zip(added, table[4:], strict=True)]
+    joined = np.vstack([table[:4, first], *columns])
     return np.asarray(joined[:, np.argsort(joined[4], kind="stable")])

@@ -18,6 +18,7 @@ from perfkit.analysis.per_run.profiler_cost import profiler_cost
 from perfkit.analysis.per_run.rank_reports import NamedSummary, Ranks, group_by_rank
 from perfkit.analysis.per_run.roofline import roofline
 from perfkit.analysis.per_run.run_graph import RunGraph, build_run_graph
+from perfkit.analysis.per_run.run_layout import RunLayout, lay_out
 from perfkit.analysis.per_run.verdict import add_caveats, classify_bottleneck
 from perfkit.analysis.step_graph.graph import StepGraph
 from perfkit.schema.common import Finding, Severity
@@ -57,12 +58,11 @@ def build_run(
         lost: findings about traces that could not be read.
         device_table: peaks of devices, for the roofline.
     """
-    grouped = group_by_rank(traces, rank)
+    grouped, layout = lay_out(group_by_rank(traces, rank), traces, manifest)
     ranks, findings = grouped.reports, grouped.findings
     world_sizes = [manifest.world.world_size] if manifest else _header_world_sizes(traces)
-    known_size = max(world_sizes, default=0) or None
-    world_size = known_size or max((rank.rank for rank in ranks if rank.rank is not None), default=0) + 1
-    matched, clocks, compared, efficient, dimensions = _compare(grouped, manifest, known_size, world_size)
+    world_size = layout.world_size or max((rank.rank for rank in ranks if rank.rank is not None), default=0) + 1
+    matched, clocks, compared, efficient, dimensions = _compare(grouped, layout, world_size)
     run_graph = build_run_graph(grouped, matched, clocks)
     loading = data_loading(ranks, manifest, _source(traces, manifest))
     communicated = {named.file: named.summary.communicated for named in traces}
@@ -75,7 +75,7 @@ def build_run(
         *(finding for named in traces for finding in named.summary.findings),
     ]
     cost = profiler_cost(manifest.ranks, manifest.step_kinds) if manifest else None
-    pipelines = find_pipelines(grouped.pipelines, grouped.calls, ranks, manifest.mesh if manifest else ())
+    pipelines = find_pipelines(grouped.pipelines, grouped.calls, ranks, layout.mesh)
     verdict = classify_bottleneck(ranks, loading, compared, efficient, cost, pipelines)
     report = RunReport(
         run=run,
@@ -118,17 +118,16 @@ class _Compared(NamedTuple):
     dimensions: DimensionSummary | None
 
 
-def _compare(grouped: Ranks, manifest: RunManifest | None, known_size: int | None, world_size: int) -> _Compared:
+def _compare(grouped: Ranks, layout: RunLayout, world_size: int) -> _Compared:
     """Match the collectives of the ranks and derive what follows from it.
 
     Args:
         grouped: the ranks.
-        manifest: the run's manifest; None for foreign traces.
-        known_size: number of ranks, as the manifest or the headers have it; None if they do not.
+        layout: how they are laid out.
         world_size: number of ranks; if unknown, at least as many as the highest rank tells.
     """
     numbered = [rank for rank in grouped.reports if rank.rank is not None]
-    mesh = manifest.mesh if manifest else ()
+    known_size, mesh = layout
     hosts = {rank.rank: rank.host for rank in numbered if rank.rank is not None}
     matched, clocks = match_run(grouped.calls, hosts, mesh, known_size)
     several = len(grouped.calls) > 1

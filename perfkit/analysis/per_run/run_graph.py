@@ -8,6 +8,7 @@ from perfkit.analysis.cross_rank.matching import MatchedCollectives
 from perfkit.analysis.cross_rank.step_graph.join import Member, common_steps, join_ranks
 from perfkit.analysis.per_run.critical_path import summarize_path
 from perfkit.analysis.per_run.rank_reports import NamedSummary, RankGraphs, Ranks, group_by_rank
+from perfkit.analysis.per_run.run_layout import lay_out
 from perfkit.analysis.step_graph.graph import StepGraph
 from perfkit.schema.cross_rank import HostClock
 from perfkit.schema.manifest import RunManifest
@@ -68,11 +69,9 @@ def graph_of_traces(
         manifest: the run's manifest; None for foreign traces.
         rank: rank of traces without one.
     """
-    ranks = group_by_rank(traces, rank)
-    sizes = [size for named in traces if (size := named.summary.header.world_size)]
-    world_size = manifest.world.world_size if manifest else max(sizes, default=None)
+    ranks, layout = lay_out(group_by_rank(traces, rank), traces, manifest)
     hosts = {report.rank: report.host for report in ranks.reports if report.rank is not None}
-    matched, clocks = match_run(ranks.calls, hosts, manifest.mesh if manifest else (), world_size)
+    matched, clocks = match_run(ranks.calls, hosts, layout.mesh, layout.world_size)
     return build_run_graph(ranks, matched, clocks)
 
 

@@ -9,8 +9,11 @@ import torch.distributed as dist
 from perfkit.schema.trace_header import RecordedCollective
 from perfkit.util.dtypes import DTYPES
 
-_PER_RANK: Final = ("gather", "scatter")
-"""Operators for which a rank may have only its own part: S is the total over ranks (metrics.md section 5)."""
+_PER_RANK: Final = {"gather": "input", "scatter": "output", "all_gather": "input"}
+"""Where a rank certainly has its own part, and no more: S is the total over ranks (metrics.md section 5).
+
+In the list of a coalesced all_gather, as DTensor issues it, the outputs lack the factor of the number of ranks.
+"""
 
 
 def collectives_since(start_ns: int) -> list[RecordedCollective] | None:
@@ -51,14 +54,17 @@ def _read(entry: dict[str, Any], group_sizes: dict[str, int]) -> RecordedCollect
 
 
 def message_bytes(operator: str, entry: dict[str, Any], group_size: int | None) -> int | None:
-    """Return the message size S of a recorded collective: the larger of its inputs and outputs; None if unknown."""
-    inputs = _sum_bytes(entry["input_sizes"], entry["input_dtypes"])
-    outputs = _sum_bytes(entry["output_sizes"], entry["output_dtypes"])
+    """Return the message size S of a recorded collective; None if unknown.
+
+    It is the total over ranks of what each has (`_PER_RANK`), or else the larger of the inputs and outputs.
+    """
+    known = {side: _sum_bytes(entry[f"{side}_sizes"], entry[f"{side}_dtypes"]) for side in ("input", "output")}
+    inputs, outputs = known["input"], known["output"]
     if inputs is None or outputs is None:
         return None
     if operator in _PER_RANK:
-        own = inputs if operator == "gather" else outputs
-        return None if group_size is None else own * group_size
+        own = known[_PER_RANK[operator]]
+        return None if group_size is None or own is None else own * group_size
     return max(inputs, outputs)
 
 

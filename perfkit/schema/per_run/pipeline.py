@@ -63,7 +63,7 @@ class Pipeline(Struct, frozen=True, kw_only=True):
     """Stages that pass micro-batches to each other."""
 
     schedule: str | None
-    """As in `--pp-schedule`; None if the trace does not tell it."""
+    """As in `--pp-schedule`; None if it is another, or the traces do not tell it."""
     stages: int
     micro_batches: int
     steps: int

@@ -14,6 +14,10 @@ from tests.support.processes.launching import PYTHON
 LAYERS = (ROOT_LAYER, "blocks.0", "blocks.1")
 """What `perfkit run gpt` gathers, of its preset tiny."""
 
+_TOKENS = 16 * 64
+LOGITS_BYTES, ACTIVATION_BYTES = _TOKENS * 256 * 4, _TOKENS * 64 * 4
+"""Of all tokens of a step, in float32: over a vocabulary of 256, and of a layer's width of 64."""
+
 
 def recorded(tmp_path: Path, *options: str) -> RunReport:
     """Train on two ranks, and return the analysis."""
@@ -57,6 +61,7 @@ def test_what_is_gathered_again_in_backward(strategy: str, tmp_path: Path) -> No
     for rank in run.ranks:
         sharded = rank.sharded_parameters
         assert sharded is not None
+        assert sum(row.exposed_ns for row in sharded.gathers) > 0.8 * sum(row.total_ns for row in sharded.gathers)
         assert all(row.synchronous_ns == row.exposed_ns and row.waited_ns == row.total_ns for row in sharded.gathers)
         gathered = {row.phase: 0 for row in sharded.gathers}
         for row in sharded.gathers:
@@ -73,5 +78,7 @@ def test_sequence_parallel_is_recognised(sequence: bool, tmp_path: Path) -> None
     (tensor,) = run.divided_work
     assert (tensor.dimension, tensor.sequence_parallel) == ("tp", sequence)
     assert tensor.tokens is not None
+    sizes = {row.bytes for rank in run.ranks for row in rank.collectives if row.operator == "all_gather"}
+    assert sizes == ({LOGITS_BYTES, ACTIVATION_BYTES} if sequence else {LOGITS_BYTES})
     assert tensor.exposed_ns <= tensor.total_ns
     check_sums(run)

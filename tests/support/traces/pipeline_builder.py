@@ -96,3 +96,55 @@ def traces(
                 builder.gloo("recv", start + at, length - at)
         start += length
     return builders
+
+
+def unannotated(
+    orders: Sequence[Order],
+    times: Sequence[Callable[[int, str], int]],
+    *,
+    ranks: Sequence[int] | None = None,
+    world_size: int | None = None,
+    host: str | None = "a",
+) -> list[TraceBuilder]:
+    """Return traces of a program that does not annotate its pipeline: autograd's operators, sends and receives.
+
+    Actions take some 100 us at least.
+
+    Args:
+        orders: what each stage computes.
+        times: how long, in each step.
+        ranks: rank of each stage; None for the stage's number.
+        world_size: number of ranks; None for as many as there are stages.
+        host: name of all ranks' host.
+    """
+    numbers = list(range(len(orders)) if ranks is None else ranks)
+    builders = [TraceBuilder(rank, world_size or len(orders), backend="gloo", host_name=host) for rank in numbers]
+    start, last = 0, len(orders) - 1
+    for number, time in enumerate(times):
+        by_stage = simulate(orders, time, delay=20)
+        length = max(spans[-1].end for spans in by_stage) + 100
+        for stage, (builder, spans) in enumerate(zip(builders, by_stage, strict=True)):
+            builder.step(number, start, length)
+            free = 0
+            for (_, kind, batch), begin, end in spans:
+                if stage != (0 if kind == "F" else last):
+                    builder.op("c10d::recv_", start + free + 1, 1).gloo("recv", start + free + 1, begin + 5 - free)
+                _autograd(builder, kind, 100 * number + batch, start + begin + 10, end - begin - 20)
+                if stage != (last if kind == "F" else 0):
+                    until = end if end < spans[-1].end else length  # at last it waits for the others
+                    builder.op("c10d::send", start + end - 5, 1).gloo("send", start + end - 5, until - end + 4)
+                free = end
+        start += length
+    return builders
+
+
+def _autograd(builder: TraceBuilder, kind: str, sequence: int, start: int, length: int) -> None:
+    """Add the operators of one action: a forward's node, or its backward and what has no number of its own."""
+    if kind == "F":
+        builder.op("aten::mm", start, length, args={"Sequence number": sequence, "Fwd thread id": 0})
+        return
+    evaluates = "autograd::engine::evaluate_function: "
+    numbered = {"Sequence number": sequence, "Fwd thread id": 1}
+    builder.op(f"{evaluates}MmBackward0", start, length - 20, args=numbered)
+    builder.op("MmBackward0", start + 1, length - 22, args=numbered)
+    builder.op(f"{evaluates}torch::autograd::AccumulateGrad", start + length - 20, 20)

@@ -15,7 +15,7 @@ import re
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 from itertools import pairwise
@@ -507,8 +507,32 @@ def host_activities(trace: Trace) -> list[Activity]:
     whole = [e for e in trace.annotations if COMMUNICATION_ANNOTATION.match(e.name)]
     return [
         *(Activity(e, operator_category(e, trace.data_loading), nested=True) for e in trace.operators),
+        *(Activity(e, "communication", nested=True) for e in blocking_waits(trace.operators, whole)),
         *(Activity(e, "communication") for e in whole),
     ]
+
+
+def blocking_waits(operators: Sequence[Event], collectives: Sequence[Event]) -> list[Event]:
+    """Section 2: "An operator around one that issued a collective waits for it …"; as if it called an operator that
+    waits.
+    """
+    waits = []
+    for issue in operators:
+        if not COMMUNICATION_OPERATOR.match(issue.name) or not issue.duration:
+            continue
+        own = [e for e in operators if e.thread == issue.thread]
+        before = max((e for e in own if e.start < issue.end <= e.end), key=depth)
+        after = max((e for e in own if e.start <= issue.end < e.end), key=depth, default=None)
+        if before != issue or after is None or COMMUNICATION_OPERATOR.match(after.name) or after.start > issue.start:
+            continue
+        goes_on = min(at for e in own for at in (e.start, e.end) if at > issue.end)
+        ended = [e for e in collectives if e.end <= goes_on]
+        last = max(ended, key=lambda e: (e.end, e.position), default=None)
+        if last is None or last.end <= issue.end or last.start < issue.start:
+            continue
+        if goes_on - last.end <= max(200_000, (last.end - issue.end) // 10):
+            waits.append(replace(issue, start=issue.end, end=last.end))
+    return waits
 
 
 def claimed(running: Iterable[Activity]) -> set[Category]:

@@ -54,6 +54,24 @@ def test_a_pipeline_without_a_schedule_gets_one() -> None:
     assert "1 micro-batch on 4 ranks" in draft.sentence
 
 
+@pytest.mark.parametrize(
+    ("schedule", "batches", "stages", "advice"),
+    [
+        ("none", 1, 4, "use 1F1B with 8 micro-batches or more"),
+        ("1f1b", 4, 4, "use 16 micro-batches per step: with equal stages the schedule then idles 16 %"),
+        ("interleaved", 4, 12, "use more micro-batches per step"),
+    ],
+)
+def test_other_programs_are_not_told_to_use_options_of_perfkit(
+    schedule: str, batches: int, stages: int, advice: str
+) -> None:
+    given = make_pipeline(75, 75, schedule=schedule, micro_batches=batches, stages=stages)
+    draft = evaluate(BUBBLE, replace(given, stage_times=[replace(row, layers=None) for row in given.stage_times]))
+    assert draft is not None
+    assert draft.recommendation.startswith(advice)
+    assert "--" not in draft.recommendation
+
+
 def test_more_micro_batches_are_proposed_with_what_the_formula_gives() -> None:
     draft = evaluate(BUBBLE, make_pipeline())
     assert draft is not None

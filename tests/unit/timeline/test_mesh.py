@@ -5,6 +5,10 @@ from pathlib import Path
 
 import pytest
 
+import perfkit
+from perfkit.capture.mesh import MeshLayout
+from perfkit.schema.manifest import RunManifest, World
+from perfkit.storage.run_folder import list_files, write_manifest
 from perfkit.timeline.merge import merge
 from perfkit.timeline.rank_names import coordinate, rank_name
 from tests.support.traces.pipeline_builder import gpipe, traces
@@ -59,6 +63,43 @@ def test_sends_are_linked_with_receives_as_in_the_analysis(tmp_path: Path, mesh:
     merge(tmp_path, output)
     events = json.loads(output.read_text())["traceEvents"]
     assert sum(event["ph"] == "f" for event in events) == linked
+    (run,) = perfkit.analyze(tmp_path, cache=False).runs
+    assert run.cross_rank is not None
+    assert run.cross_rank.matched == 2 * linked
+
+
+def test_the_mesh_is_that_of_run_json(tmp_path: Path) -> None:
+    """Without one, it is that of the headers: a timeline and an analysis take the same."""
+    for rank in range(4):
+        builder = TraceBuilder(rank, 4, backend="gloo", host_name="a").header(perfkit={"mesh": {"dp": 4}})
+        builder.step(0, 0, 900).gloo("send" if rank < 2 else "recv", 100, 50).op("aten::mm", 300, 50).write(
+            tmp_path / f"rank{rank}.json"
+        )
+    mesh = MeshLayout(sizes={"pp": 2, "dp": 2}).record()
+    world = World(world_size=4, nodes=1, launcher="none", local_world_sizes=[4])
+    manifest = RunManifest(
+        run="r",
+        state="completed",
+        workload="gpt",
+        source="memory",
+        started_at="2026-01-01T00:00:00Z",
+        config={},
+        versions={},
+        backend="gloo",
+        device="cpu",
+        world=world,
+        mesh=mesh,
+        files=list_files(tmp_path),
+    )
+    write_manifest(tmp_path, manifest)
+    output = tmp_path / "merged" / "merged.json"
+    merge(tmp_path, output)
+    events = json.loads(output.read_text())["traceEvents"]
+    assert sum(event["ph"] == "f" for event in events) == 2
+    assert {"dp1 pp0 (rank 1)"} <= {event["args"].get("name") for event in events if event["ph"] == "M"}
+    (run,) = perfkit.analyze(tmp_path, cache=False).runs
+    assert run.cross_rank is not None
+    assert run.cross_rank.matched == 4
 
 
 @needs_trace_processor

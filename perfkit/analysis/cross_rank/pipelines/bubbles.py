@@ -5,9 +5,11 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from perfkit.analysis.cross_rank.pipeline_groups import PIPELINE, groups_along
 from perfkit.analysis.cross_rank.pipelines.balance import find_heavy_stage, mean_by, stage_times
 from perfkit.analysis.cross_rank.pipelines.lines import find_lines
 from perfkit.analysis.cross_rank.pipelines.replay import Action, Plan, make_plan, replay
+from perfkit.analysis.cross_rank.pipelines.schedules import recognise_schedule
 from perfkit.analysis.cross_rank.pipelines.steps import PipelineSteps, RankActions, gather_steps
 from perfkit.analysis.per_rank.communication.collective_calls import CollectiveCalls
 from perfkit.analysis.per_rank.pipeline_actions import PipelineActions
@@ -37,6 +39,7 @@ def find_pipelines(
         reports: the reports of all ranks.
         mesh: the run's mesh; empty if unknown.
     """
+    actions = _placed(actions, mesh)
     steps = {rank.rank: {step.step: step for step in rank.steps} for rank in reports if rank.rank in actions}
     found = []
     for line in find_lines(actions, calls, mesh):
@@ -47,6 +50,18 @@ def find_pipelines(
             breakdowns = {rank: [steps[rank][number] for number in gathered.number] for rank in traced}
             found.append(_pipeline(gathered, breakdowns, len(line), recorded))
     return sorted(found, key=lambda one: -one.bubble_share)
+
+
+def _placed(
+    actions: Mapping[int, Sequence[PipelineActions]], mesh: Sequence[MeshDimension]
+) -> Mapping[int, Sequence[PipelineActions]]:
+    """Return the actions with the stages that their traces do not name; without those whose stage is unknown."""
+    stage_of = {rank: stage for line in groups_along(mesh, PIPELINE) for stage, rank in enumerate(line)}
+    return {
+        rank: [one if one.names_stages else one.at_stage(stage_of[rank]) for one in traces]
+        for rank, traces in actions.items()
+        if rank in stage_of or all(one.names_stages for one in traces)
+    }
 
 
 def _pipeline(
@@ -74,7 +89,7 @@ def _pipeline(
     unannotated = None if plan else "some micro-batches of some stages are not annotated"
     unplanned = unannotated if is_small else "too many stages or micro-batches"
     return Pipeline(
-        schedule=recorded[0].schedule if recorded else None,
+        schedule=recorded[0].schedule if recorded else recognise_schedule(_by_stage(steps)) if not missing else None,
         stages=stages,
         micro_batches=len({action.micro_batch for action in every}),
         steps=len(steps.number),
@@ -83,6 +98,10 @@ def _pipeline(
         heavy=find_heavy_stage(plan, steps, times) if plan else None,
         reason=f"traces of {len(steps.ranks)} of its {ranks} ranks" if missing else unplanned,
     )
+
+
+def _by_stage(steps: PipelineSteps) -> list[list[Action]]:
+    return sorted((own.order for own in steps.ranks.values()), key=lambda order: min(action.stage for action in order))
 
 
 def _is_small(actions: Sequence[Action]) -> bool:

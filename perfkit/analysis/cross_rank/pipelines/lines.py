@@ -29,7 +29,7 @@ def find_lines(
     lines = _disjoint(find_pipeline_groups(mesh, (kind for _, kind in every)))
     if not lines:
         kinds = [(rank, kind) for rank, kind in every if kind.dimension in (None, PIPELINE)]
-        lines = _connected(actions, [(rank, kind.peer) for rank, kind in kinds if kind.peer not in (None, rank)])
+        lines = connected(actions, [(rank, kind.peer) for rank, kind in kinds if kind.peer not in (None, rank)])
     if all(len(line) == 1 for line in lines) and _are_distinct(actions.values()):
         lines = [sorted(actions)]
     return [line for line in lines if len(line) > 1 and any(rank in actions for rank in line)]
@@ -44,7 +44,8 @@ def _disjoint(groups: Iterable[list[int]]) -> list[list[int]]:
     return lines
 
 
-def _connected(ranks: Iterable[int], pairs: Iterable[tuple[int, int | None]]) -> list[list[int]]:
+def connected(ranks: Iterable[int], pairs: Iterable[tuple[int, int | None]]) -> list[list[int]]:
+    """Return the ranks in groups of those that pairs connect, each in order."""
     line_of = {rank: [rank] for rank in ranks}
     for one, other in pairs:
         if other is None:

@@ -31,6 +31,8 @@ def test_sizes_of_types_as_the_recorder_spells_them(dtype: str, size: int) -> No
     [
         ("all_reduce", [[10]], [[10]], 40),
         ("all_gather", [[4]], [[2, 4]], 32),
+        ("all_gather", [[4]], [[1, 4]], 32),  # DTensor's, coalesced: as many outputs as inputs
+        ("all_gather", [[4], [3]], [[2, 4]], 56),
         ("reduce_scatter", [[8]], [[4]], 32),
         ("gather", [[4]], [], 32),
         ("scatter", [], [[4]], 32),

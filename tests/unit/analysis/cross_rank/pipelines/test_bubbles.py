@@ -127,7 +127,7 @@ def test_annotations_of_torch_are_known_too(tmp_path: Path) -> None:
     for builder in builders:
         builder.header(perfkit=None)
     found = pipeline_of(tmp_path, *builders)
-    assert (found.schedule, found.stages, found.micro_batches, found.reason) == (None, 2, 4, None)
+    assert (found.schedule, found.stages, found.micro_batches, found.reason) == ("1f1b", 2, 4, None)
     assert found.bubble_share == pytest.approx(1 / 5)
 
 

@@ -1,0 +1,52 @@
+"""Real pipelines of torch whose micro-batches nobody annotates, with stages that sleep for known times.
+
+As for pipelines of perfkit's own, a run on a busy machine that missed is tried twice more.
+"""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+import perfkit
+from perfkit.schema.run import RunReport
+from tests.support.processes import plain_pipeline
+from tests.support.processes.launching import PYTHON, execute
+
+pytestmark = [pytest.mark.slow, pytest.mark.timing, pytest.mark.flaky(reruns=2)]
+
+POINTS = 0.03
+BATCHES = 4
+SCRIPT = plain_pipeline.__file__
+
+
+def check(run: RunReport, schedule: str, ranks: int) -> None:
+    (found,) = run.pipelines
+    assert (found.schedule, found.stages, found.micro_batches, found.reason) == (schedule, ranks, BATCHES, None)
+    assert [(rank.rank, rank.stages) for rank in found.ranks] == [(rank, [rank]) for rank in range(ranks)]
+    formula = (ranks - 1) / (BATCHES + ranks - 1)
+    assert found.bubble_share == pytest.approx(formula, abs=POINTS)
+    assert found.ideal_share == pytest.approx(formula, abs=POINTS)
+    for stage in found.stage_times:
+        assert stage.forward_ns == pytest.approx(plain_pipeline.FORWARD_S * 1e9, rel=0.15)
+        assert stage.backward_ns == pytest.approx(plain_pipeline.BACKWARD_S * 1e9, rel=0.15)
+    messages = {row.dimension for rank in run.ranks for row in rank.collectives if row.operator in ("send", "recv")}
+    assert messages == {"pp"}
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_traces_of_torchs_own_profiler(tmp_path: Path, ranks: int) -> None:
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
+    done = execute([*launch, SCRIPT, str(BATCHES), "gpipe,1f1b", str(tmp_path)])
+    assert done.returncode == 0, done.stderr
+    for schedule in ("gpipe", "1f1b"):
+        (run,) = perfkit.analyze(tmp_path / schedule).runs
+        check(run, schedule, ranks)
+
+
+def test_a_script_that_perfkit_records(tmp_path: Path) -> None:
+    own = ["run", SCRIPT, "-n", "2", "--trace-dir", str(tmp_path), "--schedule", "wait=0,warmup=1,active=4"]
+    done = execute([*PYTHON, *own, "--", str(BATCHES), "1f1b"])
+    assert done.returncode == 0, done.stderr
+    (run,) = perfkit.analyze(tmp_path).runs
+    check(run, "1f1b", 2)

@@ -1,0 +1,86 @@
+"""A script that knows nothing of perfkit: torch's pipelines with stages that sleep, under torch's own profiler or none.
+
+Arguments: number of micro-batches, schedules (`gpipe`, `1f1b`) joined by commas, and a folder for a trace of each rank
+in a sub-folder per schedule; without a folder nothing is recorded.
+"""
+
+import sys
+import time
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+from torch.profiler import ProfilerActivity, profile, schedule
+
+FORWARD_S, BACKWARD_S = 0.025, 0.05
+STEPS, WARM = 5, 1
+
+
+class Sleep(torch.autograd.Function):
+    """Takes a known time in each direction, without a core."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:  # noqa: ARG004
+        """Sleep."""
+        time.sleep(FORWARD_S)
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:  # noqa: ARG004
+        """Sleep longer."""
+        time.sleep(BACKWARD_S)
+        return gradient
+
+
+class Layer(nn.Module):
+    """The layer of one stage."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the output."""
+        output: torch.Tensor = Sleep.apply(self.linear(x))  # type: ignore[no-untyped-call]
+        return output
+
+
+def train(name: str, batches: int, folder: Path | None) -> None:
+    """Train for some steps."""
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    layer = Layer()
+    stage = PipelineStage(layer, rank, ranks, torch.device("cpu"))
+    made = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}[name](stage, batches, loss_fn=nn.MSELoss())
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.01)
+    x = torch.randn(2 * batches, 8)
+    given: dict[str, Any] = {"target": x} if rank == ranks - 1 else {}
+    with recorded(folder / name / f"rank{rank}.json") if folder else nullcontext() as profiler:
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            made.step(*([x] if rank == 0 else []), **given)
+            optimizer.step()
+            if profiler is not None:
+                profiler.step()
+
+
+def recorded(path: Path) -> profile:
+    """Return a profiler that writes a trace."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return profile(
+        activities=[ProfilerActivity.CPU],
+        schedule=schedule(wait=0, warmup=WARM, active=STEPS - WARM),
+        on_trace_ready=lambda done: done.export_chrome_trace(str(path)),
+    )
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    for which in sys.argv[2].split(","):
+        train(which, int(sys.argv[1]), Path(sys.argv[3]) if len(sys.argv) > 3 else None)
+    dist.barrier()
+    dist.destroy_process_group()
