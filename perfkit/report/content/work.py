@@ -22,8 +22,7 @@ _TITLES: Final[dict[WorkView, str]] = {
     "operator": "operator",
     "module": "module and instance",
 }
-_SHOWN: Final[tuple[WorkView, ...]] = ("class", "python", "operator")
-"""Instances of modules are in the files only: one row for each of a hundred equal layers tells little."""
+_SHOWN: Final[tuple[WorkView, ...]] = ("class", "module", "python", "operator")
 
 
 def work_tables(run: RunReport, top: int) -> list[Table]:
@@ -32,8 +31,10 @@ def work_tables(run: RunReport, top: int) -> list[Table]:
     steps = len(steps_of(run))
     if work is None or not work.total_ns or not steps:
         return []
+    # Numbers of a class tell nobody which module it is, and are in the files only.
     trees = {tree.by: tree for tree in work.trees}
-    shown = [_tree(work, trees[view], steps, top, _where(run, work, trees[view])) for view in _SHOWN if view in trees]
+    views = [view for view in _SHOWN if view in trees and (view != "module" or work.has_module_names)]
+    shown = [_tree(work, trees[view], steps, top, _where(run, work, trees[view])) for view in views]
     return [*_phases(work, steps), *shown, _classes(work, steps), *_kernels(work, steps, top)]
 
 

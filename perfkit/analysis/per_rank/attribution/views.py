@@ -15,6 +15,7 @@ from perfkit.schema.per_rank.sharding import PASS_PHASES
 from perfkit.schema.per_rank.work import OUTSIDE, UNKNOWN, WORK_PHASES, WorkPhase, WorkView
 from perfkit.trace.events import MODULE, EventKind, Events, PythonFrames
 from perfkit.trace.intervals import Ints
+from perfkit.trace.module_names import shown_class, shown_module
 
 _OPTIMIZER: Final = "(optimizer)"
 _GRADIENTS: Final = "(gradients)"
@@ -92,10 +93,9 @@ class Located:
         """Return the index into `texts` of each name of a frame, as the view shows it."""
         if view == "python":
             return np.arange(len(self.frames.names)) + len(self.events.names)
-        shown = [name.removeprefix(MODULE) for name in self.frames.names]
-        if view == "class":
-            shown = [name.rpartition("_")[0] or name for name in shown]
-        return self._interned(shown)
+        shown = shown_module if view == "module" else shown_class
+        instances = [name.removeprefix(MODULE) for name in self.frames.names]
+        return self._interned([shown(instance, self.frames.modules.get(instance, ())) for instance in instances])
 
     def _interned(self, shown: Sequence[str]) -> Ints:
         index: dict[str, int] = {}
