@@ -15,7 +15,7 @@ _SMALLEST_SHARE: Final = 0.01
 """Share of all work from which a node is shown."""
 _MOST: Final = 0.5
 """Share of the work, on every rank, from which a sentence names a module or function."""
-_INDENT: Final = "\u2003"
+INDENT: Final = "\u2003"
 _TITLES: Final[dict[WorkView, str]] = {
     "class": "module",
     "python": "Python function",
@@ -117,7 +117,7 @@ def _largest(work: Work, tree: WorkTree, top: int) -> list[WorkNode]:
 
 def _node_row(work: Work, node: WorkNode, steps: int) -> tuple[Cell, ...]:
     return (
-        Cell(_INDENT * node.depth + shorten(escape_unprintable(node.name), LONGEST)),
+        Cell(INDENT * node.depth + shorten(escape_unprintable(node.name), LONGEST)),
         _per_step(node.total_ns, steps),
         Cell(format_percent(node.total_ns / work.total_ns)),
         _per_step(node.self_ns, steps),
