@@ -35,7 +35,7 @@ def work_tables(run: RunReport, top: int) -> list[Table]:
     trees = {tree.by: tree for tree in work.trees}
     views = [view for view in _SHOWN if view in trees and (view != "module" or work.has_module_names)]
     shown = [_tree(work, trees[view], steps, top, _where(run, work, trees[view])) for view in views]
-    return [*_phases(work, steps), *shown, _classes(work, steps), *_kernels(work, steps, top)]
+    return [*_phases(work, steps), *shown, _classes(work, steps), *_kernels(run, work, steps, top)]
 
 
 def _what(work: Work) -> str:
@@ -144,7 +144,7 @@ def _classes(work: Work, steps: int) -> Table:
     return Table(f"{_what(work)} by class of {what} (mean per step and rank)", (*columns, Column(what)), rows)
 
 
-def _kernels(work: Work, steps: int, top: int) -> list[Table]:
+def _kernels(run: RunReport, work: Work, steps: int, top: int) -> list[Table]:
     """Return the kernels by operator and inputs; without a device only if inputs were recorded, else it is known."""
     if work.on == "host" and not any(row.inputs for row in work.kernels):
         return []
@@ -156,6 +156,9 @@ def _kernels(work: Work, steps: int, top: int) -> list[Table]:
             f"{_what(work)} by {first} and inputs (mean per step and rank)",
             (*names, Column("inputs", "name"), *map(Column, numbers)),
             [_kernel_row(work, row, steps) for row in work.kernels[:top]],
+            f"every {first} by itself; what operators achieve of the device's limits: 'Operators by shape'"
+            if run.roofline
+            else "",
         )
     ]
 
