@@ -35,8 +35,11 @@ OTHER_DETAILS: Final = "(others)"
 
 def add_idle_causes(rows: Iterable[IdleCause]) -> list[IdleCause]:
     """Return one row per cause, detail and context, largest time first; of many, the smaller are added by cause."""
-    listed = sorted(_add_causes(rows, keep_details=True), key=_by_time)
-    rest = _add_causes(listed[MOST_IDLE_CAUSES:], keep_details=False)
+    added = sorted(_add_causes(rows, keep_details=True), key=_by_time)
+    listed = [row for row in added if row.detail != OTHER_DETAILS]
+    # Rows that were added up before are of many already: they join those that are added up now.
+    before = [row for row in added if row.detail == OTHER_DETAILS]
+    rest = _add_causes([*listed[MOST_IDLE_CAUSES:], *before], keep_details=False)
     return sorted((*listed[:MOST_IDLE_CAUSES], *rest), key=_by_time)
 
 

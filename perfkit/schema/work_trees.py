@@ -163,6 +163,7 @@ def add_work(works: Iterable[Work | None]) -> Work | None:
         classes=add_classes(row for work in known for row in work.classes),
         kernels=add_kernels(row for work in known for row in work.kernels),
         has_modules=all(work.has_modules for work in known),
+        has_module_names=all(work.has_module_names for work in known),
     )
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from perfkit.schema.trace_header import PerfkitHeader
 from perfkit.trace.intervals import Ints
 from perfkit.trace.lanes import Id
+from perfkit.trace.module_names import ModuleNames
 from perfkit.trace.name_matching import NameShapes
 
 
@@ -261,6 +262,8 @@ class PythonFrames:
     thread: Ints = field(default_factory=_no_ints)
     """As in `Events.thread`."""
     names: tuple[str, ...] = ()
+    modules: ModuleNames = field(default_factory=dict)
+    """Qualified names of modules, by class and number; empty if perfkit did not record them."""
 
 
 MODULE: Final = "nn.Module: "

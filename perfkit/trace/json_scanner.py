@@ -20,6 +20,7 @@ from perfkit.trace.json_buffer import SPACE, TextBuffer, find_structure
 from perfkit.trace.json_cursor import JsonCursor, MalformedError
 from perfkit.trace.json_recovery import UNOPENED, UNREADABLE, EventRecovery
 from perfkit.trace.lanes import LANES_KEY, MERGED_KEY
+from perfkit.trace.module_names import MODULES_KEY
 
 SLICE_BYTES: Final = 1 << 19
 _BOM: Final = b"\xef\xbb\xbf"
@@ -31,7 +32,10 @@ _MOST_LISTS: Final = 16
 OPTION_KEYS: Final = ("with_stack", "record_shapes", "profile_memory")
 """Keys that torch.profiler sets to 1 if it recorded this."""
 HEADER_KEYS: Final = frozenset(
-    {"distributedInfo", "baseTimeNanoseconds", "deviceProperties", "host_name", "perfkit", LANES_KEY, MERGED_KEY}
+    {
+        *("distributedInfo", "baseTimeNanoseconds", "deviceProperties", "host_name", "perfkit"),
+        *(LANES_KEY, MERGED_KEY, MODULES_KEY),
+    }
 ).union(OPTION_KEYS)
 
 

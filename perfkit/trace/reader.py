@@ -1,6 +1,7 @@
 """Read a trace file into a `RankTrace`, in one pass: decompress, split, decode and forget the text slice by slice."""
 
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -17,6 +18,7 @@ from perfkit.trace.file_kind import describe_file
 from perfkit.trace.json_buffer import TextBuffer
 from perfkit.trace.json_scanner import OPTION_KEYS, SLICE_BYTES, JsonScanner
 from perfkit.trace.lanes import LANES_KEY, MERGED_KEY, decode_lanes
+from perfkit.trace.module_names import MODULES_KEY, decode_modules
 from perfkit.trace.timestamps import LIMIT_NS
 
 _MOST_DEVICES: Final = 64
@@ -77,7 +79,7 @@ def read_trace(
         repaired=dict(+table.repaired),
         damage=(*_damage(scanner, len(table)), *(repeated if events_repeated else ())),
         header_damage=(*header_damage, *(() if events_repeated else repeated)),
-        frames=table.frames(header.base_ns),
+        frames=replace(table.frames(header.base_ns), modules=decode_modules(scanner.header.get(MODULES_KEY, b"[]"))),
         memory=table.memory(header.base_ns),
         detail=table.detail(),
     )
@@ -136,7 +138,7 @@ def _header(values: dict[str, bytes], path: Path, damage: list[str]) -> Header:
     decoded = {
         key: _decoded(key, value, damage)
         for key, value in values.items()
-        if key not in ("baseTimeNanoseconds", LANES_KEY, MERGED_KEY)
+        if key not in ("baseTimeNanoseconds", LANES_KEY, MERGED_KEY, MODULES_KEY)
     }
     info: dict[str, Any] = decoded.get("distributedInfo") or {}
     # A single process has no process group for torch to record; perfkit's own header has its rank.

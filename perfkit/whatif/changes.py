@@ -31,9 +31,10 @@ class ScaleCompute(Struct, frozen=True):
 
 
 class ScaleModule(Struct, frozen=True):
-    """`module:PATH=0.7x`: the compute that modules issue takes `factor` of its time."""
+    """`module:PATH=0.7x`: what modules compute, forward and backward, takes `factor` of its time."""
 
     pattern: str
+    """A glob of qualified names, or of the classes from some module inwards."""
     factor: float
 
 

@@ -59,6 +59,8 @@ class Base(NamedTuple):
     cases: tuple[Case, ...]
     ranks: int = 2
     workload: str = "timed"
+    recording: str = ""
+    """Options of all its recordings."""
     network: str = ""
     """Rate of the network between the ranks; as fast as the machine copies without one."""
 
@@ -76,6 +78,12 @@ BASES: Final = (
             Case("a rank slowed", "rank1=1.5x", "--slow-rank 1 --slow-factor 1.5"),
             Case("three micro-steps", "accumulate=3", "--accumulate 3"),
         ),
+    ),
+    Base(
+        "modules",
+        "",
+        (Case("two modules shortened", "module:[01]=0.6x", "--first-factor 0.6"),),
+        recording="--with-stack",
     ),
     Base(
         "delays",
@@ -138,6 +146,7 @@ def record(folder: Path, name: str, base: Base, case: Case) -> Path:
     command = [*_REAL_TIME, sys.executable, "-m", "perfkit", "run"]
     if base.workload == "timed":
         command += ["tests/support/processes/timed_training.py", *_SCHEDULE[:2], "-n", str(case.ranks or base.ranks)]
+        command += base.recording.split()
         rest = ["--", "--steps", _STEPS, *case.options.split()]
     else:
         command += [base.workload, "-n", str(case.ranks or base.ranks), *_SCHEDULE, "--steps", _STEPS]

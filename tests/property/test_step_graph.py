@@ -1,5 +1,6 @@
 """The graph of a step gives the measured times, and its critical path is as long as the step, on any trace."""
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -8,14 +9,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from perfkit.analysis.per_rank.step_graph.module_owners import ModuleOwners
 from perfkit.analysis.per_rank.summary import summarize_trace
+from perfkit.analysis.per_run.critical_path import summarize_path
+from perfkit.analysis.per_run.path_drawing import MOST_SPANS
 from perfkit.analysis.per_run.rank_reports import NamedSummary
 from perfkit.analysis.per_run.run_graph import graph_of_traces
 from perfkit.analysis.step_graph.graph import ORIGIN, StepGraph
 from perfkit.analysis.step_graph.longest_path import critical_path
+from perfkit.analysis.step_graph.modules import NO_MODULE
 from perfkit.analysis.step_graph.replay import replay, slack
 from perfkit.errors import TraceError
 from perfkit.trace.reader import read_trace
+from tests.property.test_work import attributable
 from tests.support.traces import generated_traces as traces
 from tests.support.traces import trace_builder
 from tests.support.traces.every_trace import REAL, every_real_trace, slow_to_generate
@@ -32,6 +38,9 @@ def check(graph: StepGraph) -> None:
     np.add.at(length, parts.node, parts.ns)
     assert (length == graph.duration_ns).all()
     assert (parts.ns > 0).all()
+    assert ((parts.module >= NO_MODULE) & (parts.module < len(graph.modules))).all()
+    assert all(module.parent < place for place, module in enumerate(graph.modules))
+    check_summary(graph)
     room = slack(graph, nodes.end)
     assert (room >= 0).all()
     path = critical_path(graph)
@@ -39,6 +48,27 @@ def check(graph: StepGraph) -> None:
     assert total_ns == nodes.end[graph.sink] - nodes.end[ORIGIN]
     assert (room[path.node] == 0).all()
     assert (np.diff(graph.step_ends(nodes.end)) >= 0).all()
+
+
+def check_summary(graph: StepGraph) -> None:
+    """Every division of the path adds up to it, and the drawn step has no gap."""
+    path = summarize_path(graph, len(graph.steps), 0, [])
+    for rows in (path.kinds, path.ranks, path.names):
+        assert sum(row.total_ns for row in rows) == path.total_ns
+    if any(module.is_module for module in graph.modules):
+        assert sum(row.total_ns for row in path.modules if row.depth == 0) == path.total_ns
+        assert sum(row.self_ns for row in path.modules) == path.total_ns
+    else:
+        assert path.modules == []
+    if path.drawn is not None:
+        at = 0
+        for span in path.drawn.spans:
+            assert span.start_ns == at
+            assert span.ns > 0
+            assert span.rank in graph.ranks
+            at += span.ns
+        assert at == path.drawn.total_ns
+        assert len(path.drawn.spans) <= MOST_SPANS
 
 
 def check_changes(graph: StepGraph, random: np.random.Generator, count: int) -> None:
@@ -63,6 +93,33 @@ def test_generated_traces(document: dict[str, Any], seed: int, tmp_path_factory:
         return
     check(graph)
     check_changes(graph, np.random.default_rng(seed), 3)
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large], max_examples=8)
+@given(document=attributable())
+def test_generated_modules(document: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Calls of modules divide the parts of the graph, and change neither its times nor their causes and names."""
+    path = trace_builder.write(document, tmp_path_factory.getbasetemp() / "modules.json")
+    try:
+        graph = graph_of(path)
+    except TraceError:  # no step and no work
+        return
+    check(graph)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ModuleOwners, "bounds", lambda *_: np.zeros(0, np.int64))
+        bare = graph_of(path)
+    assert without_modules(graph) == without_modules(bare)
+
+
+def without_modules(graph: StepGraph) -> dict[tuple[int, int, str], int]:
+    """Return the time of each node by kind and name."""
+    parts = graph.parts
+    found: Counter[tuple[int, int, str]] = Counter()
+    for node, kind, name, ns in zip(
+        parts.node.tolist(), parts.kind.tolist(), parts.name.tolist(), parts.ns.tolist(), strict=True
+    ):
+        found[node, kind, graph.names[name]] += ns
+    return found
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large], max_examples=8)

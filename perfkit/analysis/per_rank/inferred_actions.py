@@ -15,7 +15,6 @@ from perfkit.analysis.per_rank.classify import nested_on_thread, rows_by_key
 from perfkit.analysis.per_rank.steps import Steps
 from perfkit.trace.events import EventKind, Events
 from perfkit.trace.intervals import Ints, outermost
-from perfkit.trace.name_matching import beginning_with
 
 _MESSAGES: Final = ("c10d::send", "c10d::recv_", "c10d::recv_any_source_")
 _FORWARD, _BACKWARD = 0, 1
@@ -50,7 +49,7 @@ def infer_actions(events: Events, steps: Steps) -> InferredActions | None:
     messages = _rows_of(events, _is_message(events))
     if not len(messages) or len(np.unique(events.thread[messages])) > 1:
         return None
-    evaluated = _rows_of(events, beginning_with(events.names, EVALUATES))
+    evaluated = _rows_of(events, events.shapes.beginning_with(EVALUATES))
     cuts = np.sort(events.start_ns[messages])
     forward, cause = _forwards(events, int(events.thread[messages[0]]), evaluated)
     if not len(forward):

@@ -26,6 +26,7 @@ from perfkit.analysis.per_rank.sharding.layers import find_layers
 from perfkit.analysis.per_rank.sharding.parameters import summarize_sharding
 from perfkit.analysis.per_rank.sharding.passes import find_passes
 from perfkit.analysis.per_rank.step_graph.build import build_rank_graph
+from perfkit.analysis.per_rank.step_graph.module_owners import ModuleOwners
 from perfkit.analysis.per_rank.step_graph.rank_graph import RankGraph
 from perfkit.analysis.per_rank.step_graph.selection import most_graph_events
 from perfkit.analysis.per_rank.step_graph.table import Trace
@@ -121,20 +122,21 @@ def summarize_trace(
     host, threads = host_time(events, trace.frames, names, device, steps, step_marker)
     idle = explain_idle(device, activity, steps, host, threads)
     most = most_graph_events(trace.header.world_size) if graph_events is None else graph_events
-    graph = build_rank_graph(Trace(events, names, device, collectives, steps, host, threads), most)
+    passes, layers = find_passes(events, steps), find_layers(events, collectives.issue_row)
+    located = locate_work(events, trace.frames, names, device, activity, collectives, passes, steps, step_marker)
+    owners = ModuleOwners(located)
+    graph = build_rank_graph(Trace(events, names, device, collectives, steps, host, threads, owners), most)
     breakdown = break_down(events, names, activity, steps, idle.steps)
     operators, distinct = tabulate_operators(events, names, device, activity, steps)
     findings += names_cut(operators, distinct)
     launches = tabulate_launches(events, device, steps)
     phases = tabulate_phases(events, names, activity, steps, step_marker)
     memory = tabulate_memory(trace, names, activity, steps, step_marker)
-    passes, layers = find_passes(events, steps), find_layers(events, collectives.issue_row)
-    located = locate_work(events, trace.frames, names, device, activity, collectives, passes, steps, step_marker)
     work = tabulate_work(located, names, device)
     operator_work = tabulate_operator_work(events, names, device, activity, steps, located)
     sharding = summarize_sharding(events, device, activity, collectives, passes, layers)
     # Free the events before building the collective tables: each may be millions.
-    del trace, events, names, device, host, threads, located
+    del trace, events, names, device, host, threads, located, owners
     return TraceSummary(
         header=header,
         has_device=has_device,

@@ -5,6 +5,8 @@ from typing import Any, Final, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from perfkit.analysis.per_run.path_drawing import DrawnPieces, draw_path
+from perfkit.analysis.per_run.path_modules import path_by_module
 from perfkit.analysis.step_graph import graph as kinds
 from perfkit.analysis.step_graph.graph import EDGE_KINDS, KINDS, StepGraph
 from perfkit.analysis.step_graph.longest_path import critical_path
@@ -50,6 +52,8 @@ class Share(NamedTuple):
     name: Ints
     """Index into the graph's names, followed by those of `_LAGS`; -1 for none."""
     ns: Ints
+    module: Ints
+    """Index into the graph's modules, or `NO_MODULE`."""
 
 
 def summarize_path(graph: StepGraph, recorded_steps: int, missing_ranks: int, unaligned: list[int]) -> CriticalPath:
@@ -72,6 +76,8 @@ def summarize_path(graph: StepGraph, recorded_steps: int, missing_ranks: int, un
         ranks=_by_rank(found),
         names=_by_name(pieces, graph),
         communication=_communication(graph, found),
+        modules=path_by_module(graph, pieces.module, pieces.ns),
+        drawn=draw_path(graph, found.to_draw(), KINDS, _names(graph)),
         linked=_is_linked(graph) if len(graph.ranks) > 1 else None,
         missing_ranks=missing_ranks,
         unaligned_ranks=unaligned,
@@ -124,7 +130,37 @@ class PathPieces:
             np.concatenate((graph.parts.kind[rows].astype(np.int64), lag_kind[which])),
             np.concatenate((graph.parts.name[rows].astype(np.int64), len(graph.names) + which)),
             np.concatenate((part_ns, lag_ns[lags])),
+            np.concatenate((graph.parts.module[rows].astype(np.int64), self._largest(graph.parts.module)[lags])),
         )
+
+    def _largest(self, column: NDArray[Any]) -> Ints:
+        """Return the value of a column of parts that each node's largest part has; -1 for nodes without parts."""
+        parts = self.graph.parts
+        order = np.lexsort((-parts.ns, parts.node))
+        at = np.searchsorted(parts.node[order], self.node)
+        found = np.full(len(self.node), -1, np.int64)
+        has = at < len(order)
+        has[has] = parts.node[order[at[has]]] == self.node[has]
+        found[has] = column[order[at[has]]]
+        return found
+
+    def to_draw(self) -> DrawnPieces:
+        """Return nodes, each as what it mostly ran, and lags, in order of time."""
+        graph = self.graph
+        lag_kind = np.array([KINDS.index(_LAGS[kind][0]) for kind in EDGE_KINDS])
+        which = graph.edges.kind[self.edge].astype(np.int64)
+        names = self._largest(graph.parts.name)
+        rank = np.where(self.rank >= 0, self.rank, graph.ranks[0])
+        columns = (
+            (self.lag_start, self.start),
+            (self.lag_end, self.end),
+            (rank, rank),
+            (lag_kind[which], self._largest(graph.parts.kind)),
+            (len(graph.names) + which, np.where(names >= 0, names, len(graph.names) + len(EDGE_KINDS))),
+        )
+        # Each lag comes before its node.
+        pieces = DrawnPieces(*(np.stack(pair, axis=1).reshape(-1) for pair in columns))
+        return pieces.where(np.flatnonzero(pieces.end > pieces.start))
 
 
 def _portions(length: Ints, owner: Ints, whole: Ints, inside: Ints) -> Ints:
@@ -173,8 +209,13 @@ def _by_rank(found: PathPieces) -> list[PathRankTime]:
     return [PathRankTime(rank=graph.ranks[k], total_ns=int(total_ns[k])) for k in order if total_ns[k]]
 
 
+def _names(graph: StepGraph) -> list[str]:
+    """Return what pieces' names refer to; the last is that of pieces without a name."""
+    return [*graph.names, *(_LAGS[kind][1] for kind in EDGE_KINDS), ""]
+
+
 def _by_name(pieces: Share, graph: StepGraph) -> list[PathNameTime]:
-    names = [*graph.names, *(_LAGS[kind][1] for kind in EDGE_KINDS)]
+    names = _names(graph)
     key = pieces.kind * (len(names) + 1) + pieces.name + 1
     keys, place = np.unique(key, return_inverse=True)
     total_ns = _sums(place.reshape(-1), pieces.ns, len(keys))

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from perfkit.analysis.step_graph.modules import GraphModule
 from perfkit.schema.per_rank.idle import CAUSES
 from perfkit.trace.intervals import Ints
 
@@ -96,6 +97,8 @@ class Parts(NamedTuple):
     name: NDArray[np.int32]
     """Index into `StepGraph.names`: an operator, kernel, annotation, or what ran in idle time."""
     ns: Ints
+    module: NDArray[np.int32]
+    """Index into `StepGraph.modules`, or `NO_MODULE`."""
 
     def where(self, mask: NDArray[np.bool_] | Ints | slice) -> "Parts":
         """Return the parts of a mask, or at the given places."""
@@ -123,6 +126,8 @@ class StepGraph:
     """The node at which all ranks have ended the last step."""
     violated: dict[str, int]
     """Number of dependencies that the measured times contradict, by kind: these are left out."""
+    modules: tuple[GraphModule, ...] = ()
+    """What parts belong to."""
 
     @property
     def duration_ns(self) -> Ints:

@@ -33,6 +33,7 @@ from perfkit.capture.recording.flight_recorder import collectives_since
 from perfkit.capture.recording.heap import give_back_free_memory
 from perfkit.capture.recording.loss_log import LossLog
 from perfkit.capture.recording.manifest_writer import StepMeasurements
+from perfkit.capture.recording.module_names import RecordedModules
 from perfkit.capture.recording.side_profilers import Recorder
 from perfkit.capture.recording.step_clock import step_clock
 from perfkit.capture.recording.trace_export import MOST_TABLE_BYTES, write_key_averages, write_trace
@@ -127,6 +128,7 @@ class Session:
         self._waited_ns = 0
         self._losses = LossLog()
         self._held = _held_tensors() if self._options.profile_memory else None
+        self._modules = RecordedModules() if self._options.with_stack else None
         self.load_ns: list[int] = []
         """How long each completed step waited for its batch."""
         self.kinds: list[StepKind] = []
@@ -250,6 +252,8 @@ class Session:
         if state == "warmup":
             return
         if not self._recording:
+            if self._modules is not None:
+                self._modules.start()
             # Without this the first recorded collective includes the differences between the ranks' arrival times.
             self._synchronize_ranks()
             _LOG.debug("rank %d records from step %d", self._ranks.rank, step)
@@ -296,7 +300,8 @@ class Session:
         stem = file_stem(self._ranks.rank, cycle, self._schedule.repeat)
 
         def write() -> None:
-            size = write_trace(torch_profiler, self.folder / f"{stem}.json.gz")
+            modules = None if self._modules is None else self._modules.names(torch_profiler)
+            size = write_trace(torch_profiler, self.folder / f"{stem}.json.gz", modules)
             table = self.folder / f"{stem}.key_averages.txt"
             if size <= MOST_TABLE_BYTES:
                 write_key_averages(torch_profiler, table, self._options.record_shapes)

@@ -18,6 +18,7 @@ from torch.profiler import profile
 from perfkit.capture.messages import one_line
 from perfkit.capture.recording.lane_rewriter import Edit, apply_edits, find_edits
 from perfkit.errors import StoreError
+from perfkit.trace.module_names import MODULES_KEY, ModuleNames, encode_modules
 from perfkit.util.atomic_write import atomic_write, private_folder
 
 _LOG: Final = logging.getLogger(__name__)
@@ -35,8 +36,13 @@ MOST_TABLE_BYTES: Final = 32_000_000
 which takes 0.3 s and 12 MB of memory for each MB of text, while all ranks wait."""
 
 
-def write_trace(profiler: profile, target: Path) -> int:
+def write_trace(profiler: profile, target: Path, modules: ModuleNames | None = None) -> int:
     """Write the trace of a stopped profiler to `target` (`.json.gz`).
+
+    Args:
+        profiler: The profiler.
+        target: The new file.
+        modules: Qualified names of the modules in the trace, for its header.
 
     Returns:
         The size of its text before compression, in bytes.
@@ -49,7 +55,7 @@ def write_trace(profiler: profile, target: Path) -> int:
         profiler.export_chrome_trace(str(plain))
         if not plain.is_file():
             raise StoreError(f"torch wrote no trace into {target.parent}: {_HINT}")
-        edits = _lane_edits(plain)
+        edits = [*_header_edits(plain, modules), *_lane_edits(plain)]
         with atomic_write(target) as packed:
             compress(plain, packed, edits)
         return plain.stat().st_size
@@ -62,6 +68,16 @@ def _folder_for_torch(target: Path) -> Iterator[Path]:
             yield folder
     except OSError as error:
         raise StoreError(f"cannot write into {target.parent}: {error.strerror or error}") from error
+
+
+def _header_edits(plain: Path, modules: ModuleNames | None) -> list[Edit]:
+    """Return the edit that adds the names of modules to the header; torch takes no metadata once it has stopped."""
+    if not modules:
+        return []
+    with plain.open("rb") as stream:
+        opens = stream.read(_FOOTER_BYTES).find(b"{")
+    header = b'\n  "%s": %s,' % (MODULES_KEY.encode(), encode_modules(modules))
+    return [Edit(opens + 1, 0, header)] if opens >= 0 else []
 
 
 def _lane_edits(plain: Path) -> list[Edit]:

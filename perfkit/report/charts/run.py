@@ -5,6 +5,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from perfkit.errors import UsageError
+from perfkit.report.charts.path import path_chart
 from perfkit.report.charts.roofline import roofline_chart
 from perfkit.report.charts.scaling import series_charts
 from perfkit.report.charts.specs import (
@@ -248,11 +249,16 @@ def _with_steps(run: RunReport) -> list[RankReport]:
     return [rank for rank in run.ranks if rank.steps]
 
 
-ChartName = Literal["ranks", "steps", "heat_map", "waiting", "bandwidth", "memory", "memory_by_category", "roofline"]
+ChartName = Literal[
+    "ranks", "steps", "heat_map", "critical_path", "waiting", "bandwidth", "memory", "memory_by_category", "roofline"
+]
 CHARTS: Final[dict[ChartName, RunChart]] = {
     "ranks": RunChart(lambda run: _by_rank(_with_steps(run)), "a chart of ranks needs two or more with steps"),
     "steps": RunChart(lambda run: _by_step(_with_steps(run)), "a chart of steps needs two or more"),
     "heat_map": RunChart(lambda run: _heat_map(_with_steps(run)), "a map of ranks and steps needs two or more of both"),
+    "critical_path": RunChart(
+        path_chart, "a chart of the critical path needs several ranks or a device, and steps in common"
+    ),
     "waiting": RunChart(_waiting, "a chart of waiting needs collectives matched across ranks"),
     "bandwidth": RunChart(
         _bandwidth, "a chart of bandwidths needs matched collectives of two or more sizes on several ranks"

@@ -45,6 +45,8 @@ class Chart:
     note: str
     spec: Spec
     """`{"data": [...], "layout": {...}}`, JSON-serializable."""
+    in_words: str = ""
+    """What it shows, where no table has the same."""
 
     def figure(self) -> "Figure":
         """Return the chart as a plotly figure."""

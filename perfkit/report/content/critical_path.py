@@ -3,12 +3,14 @@
 from typing import Final
 
 from perfkit.report.content.document import Cell, Column, Table
+from perfkit.report.content.kernel_names import LONGEST, shorten
+from perfkit.report.content.work import INDENT
 from perfkit.schema.per_rank.idle import CAUSE_WORDS
-from perfkit.schema.per_run.critical_path import CommunicationSlack, CriticalPath
+from perfkit.schema.per_run.critical_path import CommunicationSlack, CriticalPath, PathModuleTime
 from perfkit.schema.run import RunReport
 from perfkit.util.formatting import MISSING, duration, escape_unprintable, format_percent, ranges
 
-_WORDS: Final[dict[str, str]] = {
+WORDS: Final[dict[str, str]] = {
     "compute": "compute",
     "communication": "communication",
     "memcpy": "memcpy",
@@ -17,9 +19,11 @@ _WORDS: Final[dict[str, str]] = {
     **{str(cause): words for cause, words in CAUSE_WORDS.items()},
 }
 _MOST_RANKS: Final = 4
+_SMALLEST_SHARE: Final = 0.01
+"""Share of the path from which a module is shown."""
 
 
-def _known(run: RunReport) -> CriticalPath | None:
+def known_path(run: RunReport) -> CriticalPath | None:
     """Return the path if it tells more than the breakdown: a single rank without a device has one thread that works."""
     path = run.critical_path
     alone = len(run.ranks) == 1 and run.ranks[0].device == "cpu"
@@ -28,7 +32,7 @@ def _known(run: RunReport) -> CriticalPath | None:
 
 def by_kind(run: RunReport) -> Table | None:
     """Return the path by kind, and the ranks that it runs through; None if unknown or trivial."""
-    path = _known(run)
+    path = known_path(run)
     if path is None:
         return None
     return Table(
@@ -36,7 +40,7 @@ def by_kind(run: RunReport) -> Table | None:
         (Column("on it", "words"), Column("time"), Column("%")),
         [
             (
-                Cell(_WORDS[row.kind]),
+                Cell(WORDS[row.kind]),
                 Cell(duration(row.total_ns / len(path.steps))),
                 Cell(format_percent(row.total_ns / path.total_ns)),
             )
@@ -77,7 +81,7 @@ def _ranks(path: CriticalPath) -> str:
 
 def by_name(run: RunReport, top: int) -> Table | None:
     """Return the path by what ran on it; None if unknown or trivial."""
-    path = _known(run)
+    path = known_path(run)
     if path is None:
         return None
     left = path.names[top:]
@@ -88,7 +92,7 @@ def by_name(run: RunReport, top: int) -> Table | None:
         [
             (
                 Cell(escape_unprintable(row.name) or MISSING),
-                Cell(_WORDS[row.kind]),
+                Cell(WORDS[row.kind]),
                 Cell(duration(row.total_ns / len(path.steps))),
                 Cell(format_percent(row.total_ns / path.total_ns)),
             )
@@ -98,9 +102,34 @@ def by_name(run: RunReport, top: int) -> Table | None:
     )
 
 
+def by_module(run: RunReport, top: int) -> Table | None:
+    """Return the path by module; None if unknown or trivial, or if the traces contain no calls of modules."""
+    path = known_path(run)
+    if path is None or not path.modules:
+        return None
+    worth = [place for place, row in enumerate(path.modules) if row.total_ns >= _SMALLEST_SHARE * path.total_ns]
+    ranked = sorted(worth, key=lambda place: (-path.modules[place].total_ns, place))[:top]
+    left = len(path.modules) - len(ranked)
+    return Table(
+        f"Modules on the critical path of {_steps(path)}; each row includes those below it",
+        (Column("module", "name"), Column("time"), Column("%"), Column("of its own")),
+        [_module_row(path, path.modules[place]) for place in sorted(ranked)],
+        f"{left} more {'row' if left == 1 else 'rows'}" if left else "",
+    )
+
+
+def _module_row(path: CriticalPath, row: PathModuleTime) -> tuple[Cell, ...]:
+    return (
+        Cell(INDENT * row.depth + shorten(escape_unprintable(row.name), LONGEST)),
+        Cell(duration(row.total_ns / len(path.steps))),
+        Cell(format_percent(row.total_ns / path.total_ns)),
+        Cell(duration(row.self_ns / len(path.steps)) if row.self_ns else MISSING),
+    )
+
+
 def communication(run: RunReport, top: int) -> Table | None:
     """Return how much of the communication is on the path, and how much longer the rest could take; None if none is."""
-    path = _known(run)
+    path = known_path(run)
     if path is None or not path.communication:
         return None
     left = len(path.communication) - top

@@ -89,6 +89,7 @@ SUBJECTS: Final[Mapping[str, Callable[[RunReport, int], Sequence[Table | None]]]
     "critical-path": lambda run, top: [
         critical_path.by_kind(run),
         critical_path.by_name(run, top),
+        critical_path.by_module(run, top),
         critical_path.communication(run, top),
     ],
     "pipelines": lambda run, _: list(pipelines(run)),

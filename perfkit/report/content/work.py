@@ -15,15 +15,14 @@ _SMALLEST_SHARE: Final = 0.01
 """Share of all work from which a node is shown."""
 _MOST: Final = 0.5
 """Share of the work, on every rank, from which a sentence names a module or function."""
-_INDENT: Final = "\u2003"
+INDENT: Final = "\u2003"
 _TITLES: Final[dict[WorkView, str]] = {
     "class": "module",
     "python": "Python function",
     "operator": "operator",
     "module": "module and instance",
 }
-_SHOWN: Final[tuple[WorkView, ...]] = ("class", "python", "operator")
-"""Instances of modules are in the files only: one row for each of a hundred equal layers tells little."""
+_SHOWN: Final[tuple[WorkView, ...]] = ("class", "module", "python", "operator")
 
 
 def work_tables(run: RunReport, top: int) -> list[Table]:
@@ -32,9 +31,11 @@ def work_tables(run: RunReport, top: int) -> list[Table]:
     steps = len(steps_of(run))
     if work is None or not work.total_ns or not steps:
         return []
+    # Numbers of a class tell nobody which module it is, and are in the files only.
     trees = {tree.by: tree for tree in work.trees}
-    shown = [_tree(work, trees[view], steps, top, _where(run, work, trees[view])) for view in _SHOWN if view in trees]
-    return [*_phases(work, steps), *shown, _classes(work, steps), *_kernels(work, steps, top)]
+    views = [view for view in _SHOWN if view in trees and (view != "module" or work.has_module_names)]
+    shown = [_tree(work, trees[view], steps, top, _where(run, work, trees[view])) for view in views]
+    return [*_phases(work, steps), *shown, _classes(work, steps), *_kernels(run, work, steps, top)]
 
 
 def _what(work: Work) -> str:
@@ -116,7 +117,7 @@ def _largest(work: Work, tree: WorkTree, top: int) -> list[WorkNode]:
 
 def _node_row(work: Work, node: WorkNode, steps: int) -> tuple[Cell, ...]:
     return (
-        Cell(_INDENT * node.depth + shorten(escape_unprintable(node.name), LONGEST)),
+        Cell(INDENT * node.depth + shorten(escape_unprintable(node.name), LONGEST)),
         _per_step(node.total_ns, steps),
         Cell(format_percent(node.total_ns / work.total_ns)),
         _per_step(node.self_ns, steps),
@@ -143,7 +144,7 @@ def _classes(work: Work, steps: int) -> Table:
     return Table(f"{_what(work)} by class of {what} (mean per step and rank)", (*columns, Column(what)), rows)
 
 
-def _kernels(work: Work, steps: int, top: int) -> list[Table]:
+def _kernels(run: RunReport, work: Work, steps: int, top: int) -> list[Table]:
     """Return the kernels by operator and inputs; without a device only if inputs were recorded, else it is known."""
     if work.on == "host" and not any(row.inputs for row in work.kernels):
         return []
@@ -155,6 +156,9 @@ def _kernels(work: Work, steps: int, top: int) -> list[Table]:
             f"{_what(work)} by {first} and inputs (mean per step and rank)",
             (*names, Column("inputs", "name"), *map(Column, numbers)),
             [_kernel_row(work, row, steps) for row in work.kernels[:top]],
+            f"every {first} by itself; what operators achieve of the device's limits: 'Operators by shape'"
+            if run.roofline
+            else "",
         )
     ]
 

@@ -118,3 +118,6 @@ class Work(Struct, frozen=True, kw_only=True):
     """By time, largest first; at most 30."""
     has_modules: bool = False
     """Whether calls of modules were recorded (`with_stack`)."""
+    has_module_names: bool = False
+    """Whether the trace's header has the modules' qualified names, as perfkit records them: trees then name modules
+    `layers.0.attn (Attention)`, and by class `layers.*.attn (Attention)`."""

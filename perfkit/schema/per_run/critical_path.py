@@ -34,6 +34,42 @@ class PathNameTime(Struct, frozen=True, kw_only=True, gc=False):
     total_ns: int
 
 
+class PathModuleTime(Struct, frozen=True, kw_only=True, gc=False):
+    """Time on the path of a module, with what it calls (metrics.md section 20)."""
+
+    depth: int
+    """0 for roots; what a module calls follows it with one more."""
+    name: str
+    """As in the trees of work by class; `(optimizer)` and the like are of no module."""
+    total_ns: int
+    """Including the nodes below it."""
+    self_ns: int
+
+
+class PathSpan(Struct, frozen=True, kw_only=True, gc=False):
+    """A part of the path that runs on one rank, and is of one kind."""
+
+    rank: int
+    kind: PathKind
+    name: str
+    """The longest piece of it."""
+    start_ns: int
+    """Since the last rank began the step."""
+    ns: int
+
+
+class DrawnPath(Struct, frozen=True, kw_only=True):
+    """The path of one step, to draw."""
+
+    step: int | None
+    """Number of the step, of those in the graph the one of median length."""
+    total_ns: int
+    cell_ns: int = 0
+    """With more than 300 changes of rank or kind, a span shows what takes most of each cell of this length."""
+    spans: list[PathSpan]
+    """In order of time, one after the other: they add up to `total_ns`."""
+
+
 class CommunicationSlack(Struct, frozen=True, kw_only=True, gc=False):
     """Collectives of one operator and dimension: on the path, and how much longer they could take."""
 
@@ -62,13 +98,18 @@ class CriticalPath(Struct, frozen=True, kw_only=True):
     """How many were recorded: with many events, the graph has some steps in the middle."""
     total_ns: int
     """From when all ranks have begun the first of these steps to when all have ended the last. The times by kind, those
-    by rank, and those by name add up to it."""
+    by rank, by name, and by module add up to it."""
     kinds: list[PathKindTime]
     """Largest first, as are the others."""
     ranks: list[PathRankTime]
     names: list[PathNameTime]
     """At most 100, and one per kind for all others."""
     communication: list[CommunicationSlack]
+    modules: list[PathModuleTime] = []
+    """By module in depth-first order: at most 60, and `(others)`; empty if the traces contain no calls of modules. The
+    roots add up to `total_ns`."""
+    drawn: DrawnPath | None = None
+    """None in reports of older versions."""
     linked: bool | None = None
     """Whether a matched collective, send or receive links the ranks; None for a single rank."""
     missing_ranks: int = 0

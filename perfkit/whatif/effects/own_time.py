@@ -17,7 +17,7 @@ from perfkit.analysis.step_graph.graph import (
 from perfkit.errors import UsageError
 from perfkit.util.formatting import ranges
 from perfkit.whatif.altered import Altered, Floats, Mask
-from perfkit.whatif.changes import RemoveProfiler, ScaleCompute, ScaleIdle, ScaleInput, ScaleModule, ScaleRank
+from perfkit.whatif.changes import RemoveProfiler, ScaleCompute, ScaleIdle, ScaleInput, ScaleRank
 from perfkit.whatif.effects.effect import Effect, Subject
 from perfkit.whatif.selection import matches, names_by_time, nothing_matches, parts_named, rank_of_parts, time_per_step
 
@@ -54,18 +54,6 @@ def _launched_by(graph: StepGraph, pattern: str) -> Mask:
     named = np.append(matches(pattern, graph.names), False)[graph.nodes.name]
     work = np.isin(graph.nodes.kind, (COMPUTE, MEMCPY)) & named
     return np.asarray(work[graph.parts.node])
-
-
-def scale_module(subject: Subject, change: ScaleModule) -> Effect:  # noqa: ARG001  the graph has no modules
-    """Refuse: the graph of steps does not contain modules.
-
-    Raises:
-        UsageError: always.
-    """
-    raise UsageError(
-        f"change {subject.text}: the graph of steps does not contain modules; name operators instead, as in "
-        "compute:NAME=0.5x"
-    )
 
 
 def scale_input(subject: Subject, change: ScaleInput) -> Effect:

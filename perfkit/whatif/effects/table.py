@@ -5,12 +5,12 @@ from typing import Any, Final
 
 from perfkit.whatif import changes
 from perfkit.whatif.changes import Change
-from perfkit.whatif.effects import device, gradients, own_time, transfers
+from perfkit.whatif.effects import device, gradients, modules, own_time, transfers
 from perfkit.whatif.effects.effect import Effect, Subject
 
 EFFECTS: Final[dict[type, Callable[[Subject, Any], Effect]]] = {
     changes.ScaleCompute: own_time.scale_compute,
-    changes.ScaleModule: own_time.scale_module,
+    changes.ScaleModule: modules.scale_module,
     changes.ScaleRank: own_time.scale_rank,
     changes.ScaleInput: own_time.scale_input,
     changes.ScaleIdle: own_time.scale_idle,

@@ -72,3 +72,23 @@ def test_the_ranking_and_the_recommendations_begin_with_the_delay(delayed: Path)
     first = perfkit.analyze(delayed, cache=False).insights[0]
     assert first.predicted_for == "rank1=healthy"
     assert first.potential_saving_ns == pytest.approx(DELAY_MS * MS, rel=0.25)
+
+
+@pytest.fixture(scope="module")
+def shortened(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Return runs without and with a shorter first layer and second layer."""
+    folder = tmp_path_factory.mktemp("modules")
+    for name, factor in (("before", "1"), ("after", "0.6")):
+        command = [sys.executable, "-m", "perfkit", "run", str(SCRIPT), "-n", "2", "--with-stack", "--name", name]
+        command += ["--schedule", "wait=1,warmup=1,active=6", "--trace-dir", str(folder)]
+        command += ["--", "--steps", "9", "--first-factor", factor]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False, env=environment())
+        assert done.returncode == 0, done.stderr[-2000:]
+    return folder / "before", folder / "after"
+
+
+@pytest.mark.parametrize("change", ["module:[01]=0.6x", "module:Layer_[01]=0.6x"])
+def test_modules_made_shorter_take_as_long_as_predicted(shortened: tuple[Path, Path], change: str) -> None:
+    before, after = shortened
+    measured_ns = whatif.predict(after, ["compute:*=1x"]).measured_step_ns
+    assert predict(before, change).step_ns == pytest.approx(measured_ns, rel=0.05)

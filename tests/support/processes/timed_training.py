@@ -78,6 +78,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--width", type=int, default=64)
     parser.add_argument("--forward-ms", type=float, default=20)
     parser.add_argument("--backward-ms", type=float, default=30)
+    parser.add_argument("--first-factor", type=float, default=1, help="of the times of the first two layers")
     parser.add_argument("--load-ms", type=float, default=20)
     parser.add_argument("--validate-ms", type=float, default=0, help="host work per step, in an annotation")
     parser.add_argument("--accumulate", type=int, default=1)
@@ -100,6 +101,8 @@ def main() -> None:
         Layer(place, given.width, given.forward_ms * unit_s, given.backward_ms * unit_s)
         for place in range(given.layers)
     ]
+    for layer in layers[:2]:
+        layer.forward_s, layer.backward_s = given.first_factor * layer.forward_s, given.first_factor * layer.backward_s
     if slow:
         layers[0].backward_s += given.slow_ms / 1000
     model = DistributedDataParallel(nn.Sequential(*layers), bucket_cap_mb=given.bucket_mb)

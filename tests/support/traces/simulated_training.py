@@ -7,6 +7,7 @@ import numpy as np
 
 from perfkit.analysis.step_graph import graph as kinds
 from perfkit.analysis.step_graph.graph import Draft, Edges, Nodes, Parts, StepGraph, bind
+from perfkit.analysis.step_graph.modules import NO_MODULE
 
 NAMES = ("next", "forward", "backward", "optimizer", "all_reduce", "log", "wait")
 _HOST_WORK = kinds.KINDS.index("host_work")
@@ -56,7 +57,8 @@ class _Builder:
         nodes = Nodes(*(np.array(c) for c in zip(*self.nodes, strict=True)))
         edges = Edges(*(np.array(c) for c in zip(*self.edges, strict=True)))
         bound = bind(Draft(nodes, edges, np.zeros(len(self.nodes), np.int8)))
-        parts = Parts(*(np.array(c) for c in zip(*self.parts, strict=True)))
+        node, kind, name, ns = (np.array(column) for column in zip(*self.parts, strict=True))
+        parts = Parts(node, kind, name, ns, np.full(len(node), NO_MODULE, np.int32))
         parts = parts._replace(node=bound.place[parts.node])
         return StepGraph(
             nodes=bound.nodes,

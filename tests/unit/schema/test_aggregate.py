@@ -2,8 +2,16 @@
 
 from collections.abc import Sequence
 
-from perfkit.schema.aggregate import clock_step_times, step_time_ns, traced_step_ns
+from perfkit.schema.aggregate import (
+    MOST_IDLE_CAUSES,
+    OTHER_DETAILS,
+    add_idle_causes,
+    clock_step_times,
+    step_time_ns,
+    traced_step_ns,
+)
 from perfkit.schema.manifest import RankRecord, StepKind
+from perfkit.schema.per_rank.idle import IdleCause
 from perfkit.schema.rank import StepBreakdown
 from perfkit.schema.run import StepTimes
 from tests.support.reports.report_builders import make_rank, make_step
@@ -50,3 +58,19 @@ def test_traced_steps_are_matched_by_number() -> None:
 def test_no_steps_have_no_step_time() -> None:
     assert step_time_ns([]) is None
     assert step_time_ns([4, 1]) == 2.5
+
+
+def test_idle_causes_that_were_added_up_before_have_one_row_for_the_others() -> None:
+    rows = [_cause(n) for n in range(150)]
+    once = add_idle_causes(rows)
+    twice = add_idle_causes([*once, *add_idle_causes(rows[:120])])
+    expected = [sum(row.total_ns for row in summed) for summed in (rows, rows + rows[:120])]
+    for found, total_ns in zip((once, twice), expected, strict=True):
+        assert [row.detail for row in found].count(OTHER_DETAILS) == 1
+        assert sum(row.total_ns for row in found) == total_ns
+        assert len(found) == MOST_IDLE_CAUSES + 1
+
+
+def _cause(number: int) -> IdleCause:
+    time_ns = 10 + number
+    return IdleCause(cause="host_work", detail=f"f{number}", context=None, count=1, total_ns=time_ns, max_ns=time_ns)

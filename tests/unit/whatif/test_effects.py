@@ -176,7 +176,7 @@ def test_idle_time_by_cause_and_by_name() -> None:
         ("sync=removed", "no synchronisation with a device matches; the run has none"),
         ("kernels<5us=fused", "the traces have no launches of kernels"),
         ("profiler=removed", "no work of the profiler matches; the run has none"),
-        ("module:layers.*=0.5x", "does not contain modules"),
+        ("module:layers.*=0.5x", "no calls of modules: record them with --with-stack"),
         ("bucket_cap=1MB", "do not contain the sizes"),
     ],
 )

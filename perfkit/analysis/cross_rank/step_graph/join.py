@@ -13,6 +13,7 @@ from perfkit.analysis.cross_rank.point_to_point import pair_rows
 from perfkit.analysis.per_rank.step_graph.rank_graph import CollectiveNodes, RankGraph
 from perfkit.analysis.step_graph import graph as kinds
 from perfkit.analysis.step_graph.graph import Draft, Edges, Nodes, Parts, StepGraph, bind, concatenated
+from perfkit.analysis.step_graph.modules import NO_MODULE, GraphModule
 from perfkit.schema.cross_rank import HostClock
 from perfkit.trace.intervals import Ints
 
@@ -69,6 +70,7 @@ class _Join:
         self.steps = steps
         clock_of = {rank: clock for clock in clocks for rank in clock.ranks}
         self.names, self.dimensions, self.lanes = dict[str, int](), dict[str, int](), list[str]()
+        self.modules: dict[GraphModule, int] = {}
         self.calls: dict[int, CollectiveNodes] = {}
         nodes, edges, parts, ties, boundaries = [], [], [], [], []
         offset = 0  # a rank's own origin is dropped: its node 1 follows the last of the rank before
@@ -79,7 +81,8 @@ class _Join:
             nodes.append(self._nodes(rank, graph, own.nodes, numbers, clock_of.get(rank)).where(slice(1, None)))
             edges.append(_shifted(own.edges, offset))
             name = _renumbered(own.parts.name, numbers).astype(np.int32)
-            parts.append(own.parts._replace(node=own.parts.node + np.int32(offset), name=name))
+            module = self._modules_of(graph)[own.parts.module]
+            parts.append(own.parts._replace(node=own.parts.node + np.int32(offset), name=name, module=module))
             ties.append(own.tie[1:])
             boundaries.append(own.boundaries + offset)
             order, joined, transfer = own.collectives
@@ -107,6 +110,15 @@ class _Join:
             name=name.astype(np.int32),
             dimension=dimension.astype(np.int16),
         )
+
+    def _modules_of(self, graph: RankGraph) -> NDArray[np.int32]:
+        """Return the place of each module of a rank among those of all; the last is that of `NO_MODULE`."""
+        places: list[int] = []
+        for module in graph.modules:
+            parent = places[module.parent] if module.parent >= 0 else -1
+            own = GraphModule(parent, module.instance, module.names)
+            places.append(self.modules.setdefault(own, len(self.modules)))
+        return np.array([*places, NO_MODULE], np.int32)
 
     # ---- between ranks ---------------------------------------------------------------------------------------------
 
@@ -141,6 +153,7 @@ class _Join:
             boundaries=bound.place[self.boundaries].astype(np.int64),
             sink=int(bound.place[sink]),
             violated=violated,
+            modules=tuple(self.modules),
         )
 
     def _last_nodes(self, end: int) -> Ints:

@@ -1,6 +1,7 @@
 """Call paths: the spans around an instant on a thread, from the outermost to the innermost, as one number each."""
 
 from collections.abc import Iterator
+from copy import copy
 from itertools import count
 from typing import Final
 
@@ -54,6 +55,12 @@ class ThreadSpans:
         self._thread, self._name = thread, name
         self._places = rows_by_key(thread, np.arange(len(thread)))
         self._nesting = {key: Nesting(start_ns[own], end_ns[own]) for key, own in self._places.items()}
+
+    def renamed(self, names: Ints) -> "ThreadSpans":
+        """Return the same spans with `names[name]` for each name."""
+        other = copy(self)
+        other._name = names[self._name] if len(self._name) else self._name
+        return other
 
     def at(self, thread: Ints, instant: Ints) -> Ints:
         """Return the index of the innermost span at each instant on its thread, or -1; thread -1 has none."""

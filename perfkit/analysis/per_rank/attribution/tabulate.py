@@ -55,6 +55,7 @@ def tabulate_work(located: Located, names: Names, device: Device) -> Work:
         classes=tabulate_classes(located, classes),
         kernels=tabulate_kernels(located, classes),
         has_modules=located.has("module"),
+        has_module_names=bool(located.frames.modules),
     )
 
 

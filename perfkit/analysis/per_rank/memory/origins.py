@@ -13,6 +13,7 @@ from perfkit.analysis.per_rank.memory.blocks import Blocks
 from perfkit.phases import PREFIX
 from perfkit.trace.events import EventKind, Events, PythonFrames
 from perfkit.trace.intervals import Ints, Nesting
+from perfkit.trace.module_names import shown_module
 
 _MODULE: Final = "nn.Module: "
 _DEEPEST: Final = 200
@@ -50,8 +51,12 @@ def find_origins(events: Events, frames: PythonFrames, annotations: Ints, blocks
     return Origins(
         operator=_texts(events.names, operator),
         context=[of_python or of_annotation for of_python, of_annotation in contexts],
-        module=[text and text.removeprefix(_MODULE) for text in _texts(frames.names, module)],
+        module=[text and _module_text(frames, text.removeprefix(_MODULE)) for text in _texts(frames.names, module)],
     )
+
+
+def _module_text(frames: PythonFrames, instance: str) -> str:
+    return shown_module(instance, frames.modules.get(instance, ()))
 
 
 class _Finder:

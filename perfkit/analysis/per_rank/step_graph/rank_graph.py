@@ -7,11 +7,12 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from perfkit.analysis.step_graph.graph import Edges, Nodes, Parts
+from perfkit.analysis.step_graph.modules import GraphModule
 from perfkit.trace.intervals import Ints
 
 _NODES: Final = (np.int64, np.int64, np.int8, np.int32, np.int32, np.int8, np.int32, np.int16, np.int64)
 _EDGES: Final = (np.int32, np.int32, np.int64, np.int8)
-_PARTS: Final = (np.int32, np.int8, np.int32, np.int64)
+_PARTS: Final = (np.int32, np.int8, np.int32, np.int64, np.int32)
 _COLLECTIVES: Final = (np.int64,) * 3
 
 
@@ -55,6 +56,8 @@ class RankGraph(Struct, frozen=True, kw_only=True):
     part_columns: list[bytearray]
     tie_column: bytearray
     collective_columns: list[bytearray]
+    modules: list[GraphModule] = []
+    """What parts belong to."""
 
     def columns(self, first: int = 0, last: int | None = None) -> Columns:
         """Return the columns of the steps `[first, last)` of it; all without arguments."""

@@ -10,14 +10,15 @@ from perfkit.analysis.per_rank.communication.collectives import Collectives
 from perfkit.analysis.per_rank.idle.attribution import Threads
 from perfkit.analysis.per_rank.idle.host_thread import Host
 from perfkit.analysis.per_rank.step_graph.calls import Calls
-from perfkit.analysis.per_rank.step_graph.host_lanes import HostLane, pieces_of
+from perfkit.analysis.per_rank.step_graph.host_lanes import HostLane, Pieces, pieces_of
+from perfkit.analysis.per_rank.step_graph.module_owners import ModuleOwners
 from perfkit.analysis.per_rank.step_graph.rank_graph import CollectiveNodes, RankGraph, pack_graph
 from perfkit.analysis.per_rank.step_graph.streams import Work
 from perfkit.analysis.per_rank.steps import Steps
 from perfkit.analysis.step_graph import graph as kinds
 from perfkit.analysis.step_graph.graph import Edges, Nodes, Parts
 from perfkit.trace.events import EventKind, Events
-from perfkit.trace.intervals import Ints, Union, covers, union
+from perfkit.trace.intervals import Ints, Union, covers, split, union
 
 _JOIN, _WORK, _HOST, _BOUNDARY = range(4)
 """Order of points at one instant."""
@@ -34,6 +35,7 @@ class Trace(NamedTuple):
     steps: Steps
     host: Host
     threads: Threads
+    owners: ModuleOwners
 
     @property
     def has_device(self) -> bool:
@@ -58,7 +60,7 @@ class Table:
         self._extra: dict[str, int] = {}
         self._dimensions: dict[str, int] = {}
         self._columns: list[tuple[Ints, ...]] = []
-        self._parts: list[tuple[Ints, ...]] = [(_NONE,) * 4]
+        self._parts: list[tuple[Ints, ...]] = [(_NONE,) * 6]
         self._count = 0
         self._add(np.array([begin]), np.array([begin]), kinds.POINT, tie=0)
 
@@ -112,7 +114,9 @@ class Table:
         node = self._add(
             work.start, work.end, kind, tie=_WORK, lane=lane, step=step, name=by, dimension=dimension, size=size
         )
-        self._add_parts(node, kind, name, work.end - work.start)
+        launch = work.launch_row
+        thread = np.where(launch >= 0, events.thread[launch], -1).astype(np.int64)
+        self._add_parts(node, kind, name, work.end - work.start, thread, device.launched_ns[work.place])
 
     def _launched_by(self, work: Work) -> Ints:
         """Return the operator that launched each activity, the innermost of the launching thread; -1 if none did."""
@@ -152,7 +156,10 @@ class Table:
         self._add(start, start, kinds.POINT, tie=_JOIN, step=step, **described)
         if not on_device:
             node = self._add(start, end, kinds.COMMUNICATION, tie=_WORK, step=step, **described)
-            self._add_parts(node, np.full(len(node), kinds.COMMUNICATION), name, end - start)
+            issue, events = found.issue_row[calls.place], self.trace.events
+            thread = np.where(issue >= 0, events.thread[issue], -1).astype(np.int64)
+            issued = np.where(issue >= 0, events.start_ns[issue], found.issued[calls.place])
+            self._add_parts(node, np.full(len(node), kinds.COMMUNICATION), name, end - start, thread, issued)
 
     def add_lane(self, lane: HostLane, loading: Ints, label: str) -> None:
         """Add a thread.
@@ -168,9 +175,9 @@ class Table:
         events = self.trace.events
         loading = loading[events.thread[loading] == lane.thread]
         spans = union(events.start_ns[loading], events.end_ns[loading])
-        pieces = pieces_of(lane, np.concatenate(spans))
+        pieces = pieces_of(lane, np.concatenate((*spans, self.trace.owners.bounds(lane.thread))))
         loads = covers(spans, pieces.start)
-        self._add_running(pieces.row, pieces.node, pieces.end - pieces.start, loads)
+        self._add_running(lane, pieces, loads)
         idle = pieces.row < 0
         if len(loading):
             inner = loading[
@@ -179,34 +186,43 @@ class Table:
             name = self.trace.host.texts.of_event_name(events.name[inner].astype(np.int64))
             chosen = idle & loads
             of_kind = np.full(int(chosen.sum()), kinds.DATA_LOADING)
-            self._add_parts(pieces.node[chosen], of_kind, name, (pieces.end - pieces.start)[chosen])
+            self._add_host_parts(
+                lane, pieces.node[chosen], of_kind, name, Union(pieces.start[chosen], pieces.end[chosen])
+            )
         rest = idle & ~loads
-        self._add_idle(lane, Union(pieces.start[rest], pieces.end[rest]))
+        self._add_idle(lane, _joined(pieces, rest))
 
-    def _add_running(self, row: Ints, node: Ints, length: Ints, loads: NDArray[np.bool_]) -> None:
-        """Add the parts in which operators and calls run; the arguments are columns of pieces."""
+    def _add_running(self, lane: HostLane, pieces: Pieces, loads: NDArray[np.bool_]) -> None:
+        """Add the parts in which operators and calls run."""
         events, names = self.trace.events, self.trace.names
-        runs = row >= 0
-        row = row[runs]
+        runs = pieces.row >= 0
+        row = pieces.row[runs]
         # Beside a device, operators that communicate only launch.
         communicates = names.communication_operator[events.name[row]] & ~np.bool_(self.trace.has_device)
         rest = kinds.HOST if self.trace.has_device else kinds.COMPUTE
         kind = np.select([loads[runs], communicates], [kinds.DATA_LOADING, kinds.COMMUNICATION], rest)
         name = self.trace.host.texts.of_event_name(events.name[row].astype(np.int64))
-        self._add_parts(node[runs], kind, name, length[runs])
+        self._add_host_parts(lane, pieces.node[runs], kind, name, Union(pieces.start[runs], pieces.end[runs]))
 
     def _add_idle(self, lane: HostLane, spans: Union) -> None:
         """Add the parts between operators and calls by cause, and by what ran."""
         found = self.trace.threads.explain(self.trace.host, lane.thread, spans)
-        node = lane.first_node + np.searchsorted(lane.bounds, found.start, side="right") - 1
-        self._add_parts(node, found.cause.astype(np.int64) + kinds.FIRST_CAUSE, found.detail, found.end - found.start)
+        cut = split(Union(found.start, found.end), self.trace.owners.bounds(lane.thread))
+        own = np.searchsorted(found.start, cut.start, side="right") - 1
+        node = lane.first_node + np.searchsorted(lane.bounds, cut.start, side="right") - 1
+        self._add_host_parts(lane, node, found.cause[own].astype(np.int64) + kinds.FIRST_CAUSE, found.detail[own], cut)
 
     def add_boundaries(self, instants: Ints) -> None:
         """Add the points at which steps begin and the last one ends."""
         self._add(instants, instants, kinds.POINT, tie=_BOUNDARY, step=self._step_at(instants))
 
-    def _add_parts(self, node: Ints, kind: Ints, name: Ints, length: Ints) -> None:
-        self._parts.append((node, kind, name, length))
+    def _add_host_parts(self, lane: HostLane, node: Ints, kind: Ints, name: Ints, spans: Union) -> None:
+        thread = np.full(len(node), lane.thread, np.int64)
+        self._add_parts(node, kind, name, spans.end - spans.start, thread, spans.start)
+
+    def _add_parts(self, node: Ints, kind: Ints, name: Ints, length: Ints, thread: Ints, instant: Ints) -> None:
+        """Add parts, and where the host did or issued them."""
+        self._parts.append((node, kind, name, length, thread, instant))
 
     # ---- columns ---------------------------------------------------------------------------------------------------
 
@@ -214,7 +230,8 @@ class Table:
         """Return the graph."""
         columns = [np.concatenate(column) for column in zip(*self._columns, strict=True)]
         start, end, lane, step, kind, name, dimension, size, tie = columns
-        parts = add_up(*(np.concatenate(column) for column in zip(*self._parts, strict=True)))
+        node, of_kind, of_name, length, *at = (np.concatenate(column) for column in zip(*self._parts, strict=True))
+        parts = add_up(node, of_kind, of_name, length, self.trace.owners.of(*at))
         used = np.zeros(len(self.trace.host.texts) + len(self._extra) + 1, np.bool_)
         used[name], used[parts.name] = True, True
         used[-1] = False  # where -1, no name, points to
@@ -234,6 +251,7 @@ class Table:
             part_columns=part_columns,
             tie_column=bytearray(tie.astype(np.int8)),
             collective_columns=call_columns,
+            modules=self.trace.owners.modules(),
         )
 
     def _texts(self, numbers: Ints) -> list[str]:
@@ -242,14 +260,26 @@ class Table:
         return [*own.all_of(numbers[:first]), *(extra[n - len(own)] for n in numbers[first:].tolist())]
 
 
-def add_up(node: Ints, kind: Ints, name: Ints, length: Ints) -> Parts:
-    """Sum the parts of one node, kind and name; sorted by node."""
-    some = length > 0
-    node, kind, name, length = node[some], kind[some], name[some], length[some]
-    order = np.lexsort((name, kind, node))
-    node, kind, name, length = node[order], kind[order], name[order], length[order]
-    fresh = np.ones(len(node), np.bool_)
-    fresh[1:] = (node[1:] != node[:-1]) | (kind[1:] != kind[:-1]) | (name[1:] != name[:-1])
+def _joined(pieces: Pieces, chosen: NDArray[np.bool_]) -> Union:
+    """Return the spans of some pieces; those of one node that touch are one: only a module's call cuts them."""
+    rows = np.flatnonzero(chosen)
+    start, end, node = pieces.start[rows], pieces.end[rows], pieces.node[rows]
+    opens = np.ones(len(rows), np.bool_)
+    opens[1:] = (start[1:] != end[:-1]) | (node[1:] != node[:-1])
+    closes = np.append(opens[1:], np.ones(min(len(rows), 1), np.bool_))
+    return Union(start[opens], end[closes])
+
+
+def add_up(node: Ints, kind: Ints, name: Ints, length: Ints, module: Ints) -> Parts:
+    """Sum the parts of one node, kind, name and module; sorted by node."""
+    order = np.lexsort((module, name, kind, node))
+    order = order[length[order] > 0]
+    node, kind, name, module, length = (column[order] for column in (node, kind, name, module, length))
+    fresh = np.zeros(len(node), np.bool_)
+    fresh[:1] = True
+    for column in (node, kind, name, module):
+        fresh[1:] |= column[1:] != column[:-1]
     first = np.flatnonzero(fresh)
     summed = np.add.reduceat(length, first) if len(first) else length
-    return Parts(node[first].astype(np.int32), kind[first].astype(np.int8), name[first].astype(np.int32), summed)
+    narrow = [column[first].astype(np.int32) for column in (node, name, module)]
+    return Parts(narrow[0], kind[first].astype(np.int8), narrow[1], summed, narrow[2])

@@ -7,6 +7,7 @@ from perfkit.report.content.kernel_names import shorten
 from perfkit.schema.per_rank.operator_work import MATRIX_KINDS, WORK_WORDS, NotModelled, UnmodelledOperator
 from perfkit.schema.roofline.achieved import Roofline, RooflineRow
 from perfkit.schema.run import RunReport
+from perfkit.schema.work_trees import merge_work
 from perfkit.util.formatting import MISSING, duration, escape_unprintable, format_percent, rate
 
 _SMALLEST_SHARE = 0.005
@@ -55,8 +56,21 @@ def by_shapes(run: RunReport, top: int) -> Table | None:
             )
             for row in listed[:top]
         ],
-        f"{len(left):,} more rows, {duration(_time(left) / roof.rank_steps)}" if left else "",
+        ". ".join(filter(None, (_left(left, roof), _by_itself(run)))),
     )
+
+
+def _left(rows: Sequence[RooflineRow], roof: Roofline) -> str:
+    return f"{len(rows):,} more rows, {duration(_time(rows) / roof.rank_steps)}" if rows else ""
+
+
+def _by_itself(run: RunReport) -> str:
+    """Return where the parts of these rows are, if they are shown: an operator counts with those that it calls."""
+    work = merge_work(run.ranks)
+    if work is None or not any(row.inputs for row in work.kernels):
+        return ""
+    what = "Device time by kernel" if work.on == "device" else "Operators' time by operator"
+    return f"Each with what it calls, against the device's limits; every part by itself: '{what} and inputs'"
 
 
 def by_module(run: RunReport, top: int) -> Table | None:
