@@ -24,6 +24,7 @@ from perfkit.trace.intervals import Ints
 from perfkit.trace.lanes import ANNOUNCEMENTS, Id, Lanes
 from perfkit.trace.name_matching import starting_with
 from perfkit.trace.python_frames import PythonFrameCollector
+from perfkit.trace.symbols.demangle import readable_names
 from perfkit.trace.timestamps import to_nanoseconds
 
 _IS_KEPT: Final = np.array([kind in (0, 1, 2, 3, 4, 8) for kind in EventKind])
@@ -283,7 +284,7 @@ class EventTableBuilder:
         columns["end_ns"] += base_ns
         return Events(
             **columns,
-            names=tuple(self._names),
+            names=readable_names(self._names),
             collective_args=self._collective_args.build(),
             operator_args=self._operator_args.build(),
             device_args=self._device_args.build(),
