@@ -15,6 +15,7 @@ from perfkit.schema.per_rank.idle import (
     NOTHING_RECORDED,
     QUEUED_FOR_ANOTHER,
     QUEUED_FOR_NOTHING,
+    SILENT_THREAD,
     Cause,
     IdleCause,
     IdleTime,
@@ -99,7 +100,7 @@ def describe(part: IdlePart, context: RunContext, idle_ns: float) -> str:
     return f"{whole}, {most} {escape_unprintable(row.detail)}{where} ({takes}{often})"
 
 
-_PHRASES: Final = (NO_LAUNCH, NOTHING_RECORDED, QUEUED_FOR_NOTHING, IN_GRAPH)
+_PHRASES: Final = (NO_LAUNCH, NOTHING_RECORDED, SILENT_THREAD, QUEUED_FOR_NOTHING, IN_GRAPH)
 
 
 def evidence(part: IdlePart, context: RunContext) -> dict[str, float]:
