@@ -127,6 +127,14 @@ def analyze(
             help="File of `perfkit collectives -o FILE.json`: show the share of its bandwidths that the runs reached.",
         ),
     ] = None,
+    memory_snapshot: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Pickle of `torch.cuda.memory._dump_snapshot`, read without executing anything: who holds the memory, "
+            "by stack (`--section memory`).",
+        ),
+    ] = None,
     no_cache: Annotated[
         bool,
         typer.Option(
@@ -179,6 +187,7 @@ def analyze(
             by=[option.removeprefix("--").replace("-", "_") for option in by or []],
             forecast=sizes,
             collectives=collectives,
+            memory_snapshot=memory_snapshot,
         )
     if cross_check:
         report = replace(report, runs=[with_cross_check(run, cross_check) for run in report.runs])

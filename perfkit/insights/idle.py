@@ -16,6 +16,7 @@ from perfkit.schema.per_rank.idle import (
     NOTHING_RECORDED,
     QUEUED_FOR_ANOTHER,
     QUEUED_FOR_NOTHING,
+    SILENT_THREAD,
     Cause,
     IdleCause,
     IdleTime,
@@ -104,7 +105,7 @@ def _place(detail: str) -> str:
     return f"in {_PHASE_NAMES[detail]}" if detail in _PHASE_NAMES else escape_unprintable(detail)
 
 
-_PHRASES: Final = (NO_LAUNCH, NOTHING_RECORDED, QUEUED_FOR_NOTHING, IN_GRAPH)
+_PHRASES: Final = (NO_LAUNCH, NOTHING_RECORDED, SILENT_THREAD, QUEUED_FOR_NOTHING, IN_GRAPH)
 
 
 def evidence(part: IdlePart, context: RunContext) -> dict[str, float]:

@@ -20,6 +20,7 @@ from perfkit.analysis.per_run.report_builder import BuiltRun, build_run
 from perfkit.errors import StoreError, TraceError, UsageError
 from perfkit.executors import ExecutorOptions, check, open_executor
 from perfkit.insights.ranking import find_insights
+from perfkit.pipeline.memory_snapshot import load_memory_snapshot, with_snapshot
 from perfkit.pipeline.scheduler import Progress, TraceResult, TraceScheduler, raise_if_lost
 from perfkit.pipeline.summarize import Options, task_for
 from perfkit.scaling.profiled_order import profiled_order_findings
@@ -60,6 +61,7 @@ def analyze(
     by: Sequence[str] = (),
     forecast: Sequence[int] = (),
     collectives: str | Path | None = None,
+    memory_snapshot: str | Path | None = None,
 ) -> Report:
     """Analyse traces, run folders, or folders of them.
 
@@ -83,14 +85,17 @@ def analyze(
         by: options, such as `source` or `compile`, by which to compare runs that differ in nothing else.
         forecast: world sizes to forecast the throughput for, from runs of at least four.
         collectives: file of `perfkit collectives -o FILE.json`, to compare the runs' collectives with.
+        memory_snapshot: pickle of `torch.cuda.memory._dump_snapshot` by a rank of the run, of which there may be only
+            one. It is read without executing anything.
 
     Returns:
         One report per run, see `perfkit.schema.report.Report`; `report.tables()` returns its tables as DataFrames.
 
     Raises:
-        TraceError: a path has no trace, or none of the traces can be read; with `strict`, if any cannot, or is damaged.
+        TraceError: a path has no trace, or none of the traces can be read; with `strict`, if any cannot, or is damaged;
+            `memory_snapshot` is none.
         UsageError: `step_marker` is not a regular expression, `kernel_rules` or `device_table` are invalid, options are
-            incompatible, or no runs fit `by` or `forecast`.
+            incompatible, no runs fit `by` or `forecast`, or several are there with `memory_snapshot`.
         StoreError: `collectives` cannot be read.
         LaunchEnvironmentError: the executor is not available.
         SystemExit: with `mpi`, on all ranks but 0, when all work is done.
@@ -100,6 +105,7 @@ def analyze(
         raise UsageError("nothing to analyse: give a trace, a run folder, or a folder of them")
     check_step_marker(step_marker)
     benchmark = None if collectives is None else load_collectives(collectives)
+    snapshot = None if memory_snapshot is None else load_memory_snapshot(memory_snapshot)
     rules, devices = load_kernel_rules(kernel_rules), load_device_table(device_table)
     accelerators()  # warns, once, of plug-ins that cannot be loaded: workers are silent
     executor_options = ExecutorOptions(workers, scheduler)
@@ -124,6 +130,8 @@ def analyze(
         raise TraceError(_no_data_message(runs))
     if benchmark is not None:
         relevant = [with_bandwidth_shares(run, benchmark) for run in relevant]
+    if snapshot is not None:
+        relevant = with_snapshot(relevant, snapshot)
     multi_run = scaling(relevant, by, forecast)
     insights = find_insights(relevant, multi_run)
     return Report(

@@ -4,8 +4,12 @@ from typing import Final, Literal, get_args
 
 from msgspec import Struct
 
+from perfkit.schema.per_rank.work import KERNEL_CLASSES, KernelClass
+
 KernelKind = Literal["communication", "compute", "memcpy", "wait"]
 """What a kernel does; `wait` is no work at all: the device waits for an event."""
+GIVEN_CLASSES: Final = tuple(one for one in KERNEL_CLASSES if one not in ("copy", "communication"))
+"""Classes that a rule can give; which kernels are copies and communication follows from the kind."""
 KERNEL_KINDS: Final[tuple[KernelKind, ...]] = get_args(KernelKind)
 
 
@@ -18,3 +22,5 @@ class KernelRule(Struct, frozen=True):
     kind: KernelKind
     source: str = ""
     """Whose kernels these are, and where their names come from."""
+    kernel_class: KernelClass | None = None
+    """Class of a `compute` kernel (metrics.md section 20); without one, what perfkit finds."""

@@ -8,6 +8,7 @@ from perfkit.schema.common import Category, Finding
 from perfkit.schema.cross_rank import BandwidthShare, CrossRankSummary
 from perfkit.schema.display import RunPlots
 from perfkit.schema.manifest import FileBandwidth, Injection, RankMemory, Throughput
+from perfkit.schema.per_rank.memory_snapshot import MemorySnapshot
 from perfkit.schema.per_rank.sharding import DividedWork
 from perfkit.schema.per_run.critical_path import CriticalPath
 from perfkit.schema.per_run.dimensions import DimensionSummary
@@ -214,5 +215,7 @@ class RunReport(RunPlots, Struct, frozen=True, kw_only=True):
     """By total time of all ranks, largest first; None without `--collectives`."""
     roofline: Roofline | None = None
     """None unless shapes were recorded on all ranks (`record_shapes`)."""
+    memory_snapshot: MemorySnapshot | None = None
+    """None without `--memory-snapshot`."""
     predicted_savings: list[PredictedSaving] = []
     """Of the changes that recommendations may be about; empty if the steps cannot be replayed."""

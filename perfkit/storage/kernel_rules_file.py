@@ -6,6 +6,10 @@
     pattern = "acme_exchange"        # regular expression for the start of the name
     kind = "communication"           # communication, compute, memcpy or wait
     source = "our own all-to-all"    # optional
+
+    [[rule]]
+    pattern = "acme::fused_mlp"
+    class = "gemm"                   # gemm, attention, …: of a compute kernel, so that no kind is needed
 """
 
 import re
@@ -14,14 +18,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from perfkit.errors import UsageError
-from perfkit.schema.kernel_rules import KERNEL_KINDS, KernelRule
+from perfkit.schema.kernel_rules import GIVEN_CLASSES, KERNEL_KINDS, KernelRule
 from perfkit.util.regular_file import read_toml
 
 KernelRules = str | Path | Sequence[KernelRule] | None
 """Rules, or the file that contains them."""
 
 _OPTION: Final = "--kernel-rules"
-_KEYS: Final = ("pattern", "kind", "source")
+_KEYS: Final = ("pattern", "kind", "class", "source")
 
 
 def load_kernel_rules(rules: KernelRules) -> tuple[KernelRule, ...]:
@@ -60,15 +64,22 @@ def _rule(row: dict[str, Any], where: str) -> KernelRule:
             raise UsageError(f"{where}: unknown key {key}: a rule has {', '.join(_KEYS)}")
         if not isinstance(value, str):
             raise UsageError(f"{where}: {key} is not a text: {value!r}")
-    for key in _KEYS[:2]:
-        if key not in row:
-            raise UsageError(f"{where}: {key} is missing")
-    return KernelRule(**row)
+    if "pattern" not in row:
+        raise UsageError(f"{where}: pattern is missing")
+    if "kind" not in row and "class" not in row:
+        raise UsageError(f"{where}: kind or class is missing")
+    return KernelRule(row["pattern"], row.get("kind", "compute"), row.get("source", ""), row.get("class"))
 
 
 def _checked(rule: KernelRule, where: str) -> KernelRule:
     if rule.kind not in KERNEL_KINDS:
         raise UsageError(f"{where}: kind {rule.kind!r} is none of {', '.join(KERNEL_KINDS)}")
+    if rule.kernel_class is not None and rule.kernel_class not in GIVEN_CLASSES:
+        raise UsageError(f"{where}: class {rule.kernel_class!r} is none of {', '.join(GIVEN_CLASSES)}")
+    if rule.kernel_class is not None and rule.kind != "compute":
+        raise UsageError(
+            f"{where}: class {rule.kernel_class!r} is for kernels that compute, not for kind {rule.kind!r}"
+        )
     try:
         matches_all = re.match(rule.pattern, "") is not None
     except (re.error, OverflowError, RecursionError) as error:  # also: a count too large, groups nested too deeply

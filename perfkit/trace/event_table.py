@@ -25,6 +25,7 @@ from perfkit.trace.intervals import Ints
 from perfkit.trace.lanes import ANNOUNCEMENTS, Id, Lanes
 from perfkit.trace.name_matching import NameShapes
 from perfkit.trace.python_frames import PythonFrameCollector
+from perfkit.trace.symbols.demangle import readable_names
 from perfkit.trace.timestamps import to_nanoseconds
 
 _IS_KEPT: Final = np.array([kind in (0, 1, 2, 3, 4, 8) for kind in EventKind])
@@ -281,11 +282,11 @@ class EventTableBuilder:
             self._detail = self._thread_names.build(category, self._categories, owners)
         columns["start_ns"] += base_ns
         columns["end_ns"] += base_ns
-        names = tuple(self._names)
+        names = readable_names(self._names)
         return Events(
             **columns,
             names=names,
-            known_shapes=[NameShapes(names, self._shapes)],
+            known_shapes=[NameShapes(names, self._shapes)] if names == tuple(self._names) else [],
             collective_args=self._collective_args.build(),
             operator_args=self._operator_args.build(),
             device_args=self._device_args.build(),

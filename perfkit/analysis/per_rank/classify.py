@@ -11,9 +11,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from perfkit.analysis.per_rank.kernel_rules import KIND_CODE, NO_RULE, kernel_codes
+from perfkit.analysis.per_rank.kernel_rules import KIND_CODE, NO_RULE, given_class, kernel_codes
 from perfkit.analysis.per_rank.name_patterns import DATA_LOADING
 from perfkit.schema.kernel_rules import KernelRule
+from perfkit.schema.per_rank.work import KernelClass
 from perfkit.trace.categories import backend_annotations, communication_operators, whole_span_annotations
 from perfkit.trace.events import EventKind, Events
 from perfkit.trace.intervals import Ints, contained, innermost
@@ -29,6 +30,8 @@ class Names:
 
     kernel: NDArray[np.int8]
     """What the rules say of a kernel of this name: an index into `KERNEL_KINDS`, or `NO_RULE`."""
+    given_class: dict[int, KernelClass]
+    """Classes that a user's rules give to kernels, by name."""
     communication_operator: NDArray[np.bool_]
     backend_annotation: NDArray[np.bool_]
     whole_span_annotation: NDArray[np.bool_]
@@ -47,8 +50,11 @@ def classify_names(events: Events, kernel_rules: Sequence[KernelRule] = ()) -> N
     kernel[kernels] = kernel_codes(events.shapes, kernels, kernel_rules)
     host = np.zeros(count, np.bool_)
     host[events.names_of(events.rows(EventKind.OPERATOR, EventKind.ANNOTATION))] = True
+    own = tuple(kernel_rules)
+    given = ((name, given_class(events.names[name], own)) for name in (kernels.tolist() if own else ()))
     return Names(
         kernel=kernel,
+        given_class={name: found for name, found in given if found is not None},
         communication_operator=_matching(events, host, communication_operators()),
         backend_annotation=_matching(events, host, backend_annotations()),
         whole_span_annotation=_matching(events, host, whole_span_annotations()),

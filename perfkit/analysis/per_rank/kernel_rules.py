@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from perfkit.accelerators import accelerators
 from perfkit.schema.kernel_rules import KERNEL_KINDS, KernelKind, KernelRule
+from perfkit.schema.per_rank.work import KernelClass
 from perfkit.trace.intervals import Ints
 from perfkit.trace.name_matching import NameShapes, with_zeros
 
@@ -115,12 +116,18 @@ def _builtin() -> tuple[KernelRule, ...]:
     )
 
 
-_Each = tuple[tuple["re.Pattern[str]", int], ...]
+_Each = tuple[tuple["re.Pattern[str]", KernelRule], ...]
 
 
 @lru_cache(maxsize=8)
 def _each(rules: tuple[KernelRule, ...]) -> _Each:
-    return tuple((re.compile(rule.pattern), KIND_CODE[rule.kind]) for rule in dict.fromkeys(rules))
+    return tuple((re.compile(rule.pattern), rule) for rule in dict.fromkeys(rules))
+
+
+def _first(names: tuple[str, str], rules: tuple[KernelRule, ...]) -> KernelRule | None:
+    """Return the first rule that matches the qualified or the own name."""
+    qualified, own = names
+    return next((rule for pattern, rule in _each(rules) if pattern.match(qualified) or pattern.match(own)), None)
 
 
 @cache
@@ -155,14 +162,20 @@ def kernel_code(name: str, rules: Sequence[KernelRule] = ()) -> int:
             communicate because one of its arguments mentions NCCL.
         rules: A user's rules, which come before perfkit's.
     """
-    qualified, own = bare_names(name)
-    for pattern, code in _each(tuple(rules)):
-        if pattern.match(qualified) or pattern.match(own):
-            return code
-    any_builtin = _any_builtin()
-    if any_builtin.match(qualified) is None and (own == qualified or any_builtin.match(own) is None):
-        return NO_RULE
-    return next(code for pattern, code in _each(_builtin()) if pattern.match(qualified) or pattern.match(own))
+    names = qualified, own = bare_names(name)
+    found = _first(names, tuple(rules))
+    if found is None:
+        any_builtin = _any_builtin()
+        if any_builtin.match(qualified) is None and (own == qualified or any_builtin.match(own) is None):
+            return NO_RULE
+        found = _first(names, _builtin())
+    return KIND_CODE[found.kind] if found else NO_RULE
+
+
+def given_class(name: str, rules: Sequence[KernelRule]) -> KernelClass | None:
+    """Return the class that the first of a user's rules that matches gives a kernel of this name; None without one."""
+    found = _first(bare_names(name), tuple(rules)) if rules else None
+    return found.kernel_class if found else None
 
 
 def kernel_codes(shapes: NameShapes, names: Ints, rules: Sequence[KernelRule] = ()) -> NDArray[np.int8]:

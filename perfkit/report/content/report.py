@@ -10,6 +10,7 @@ from perfkit.report.content.cross_rank import bandwidth_shares, efficiency, fits
 from perfkit.report.content.device_use import roofline
 from perfkit.report.content.device_use.launches import launches
 from perfkit.report.content.document import Document, InsightItem, Section, Table, Tone
+from perfkit.report.content.memory_snapshot import snapshot_tables
 from perfkit.report.content.not_recorded import not_recorded
 from perfkit.report.content.parallelism import sharding
 from perfkit.report.content.parallelism.dimensions import by_dimension
@@ -96,7 +97,12 @@ SUBJECTS: Final[Mapping[str, Callable[[RunReport, int], Sequence[Table | None]]]
     "steps": lambda run, top: [tables.slowest_steps(run, top)],
     "idle": lambda run, top: [idle.causes(run), idle.details(run, top), launches(run)],
     "input": lambda run, _: [tables.data_loading(run)],
-    "memory": lambda run, top: [tables.memory(run), memory_use.by_category(run), memory_use.largest(run, top)],
+    "memory": lambda run, top: [
+        tables.memory(run),
+        memory_use.by_category(run),
+        memory_use.largest(run, top),
+        *snapshot_tables(run, top),
+    ],
     "phases": lambda run, top: [phases(run, top)],
     "work": lambda run, top: [*work_tables(run, top), tables.operators(run, top)],
     "roofline": lambda run, top: [roofline.by_kind(run), roofline.by_shapes(run, top), roofline.by_module(run, top)],

@@ -32,6 +32,8 @@ CAUSE_WORDS: Final[Mapping[Cause, str]] = {
 
 NO_LAUNCH: Final = "launch not recorded"
 NOTHING_RECORDED: Final = "nothing recorded on the host"
+SILENT_THREAD: Final = "nothing recorded on the thread that launches"
+"""Such as autograd's thread in the middle of a backward pass."""
 QUEUED_FOR_ANOTHER: Final = "queued while another stream worked"
 QUEUED_FOR_NOTHING: Final = "queued for a reason not in the trace"
 IN_GRAPH: Final = "between the kernels of a graph"

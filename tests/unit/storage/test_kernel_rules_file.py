@@ -33,6 +33,13 @@ def test_rules_are_read_in_order(tmp_path: Path) -> None:
     assert load_kernel_rules(None) == ()
 
 
+def test_a_rule_with_a_class_is_for_kernels_that_compute(tmp_path: Path) -> None:
+    file = tmp_path / "rules.toml"
+    file.write_text("[[rule]]\npattern = 'acme'\nclass = 'attention'")
+
+    assert load_kernel_rules(file) == (KernelRule("acme", "compute", kernel_class="attention"),)
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
@@ -40,11 +47,17 @@ def test_rules_are_read_in_order(tmp_path: Path) -> None:
         ("", "no rule: each begins with a line [[rule]]"),
         ("rule = 3", "no rule: each begins with a line [[rule]]"),
         ("pattern = 'x'\n" + GOOD, "pattern is not part of a rule: put it below a line [[rule]]"),
-        (GOOD + "sort = 'x'", "rule 2: unknown key sort: a rule has pattern, kind, source"),
+        (GOOD + "sort = 'x'", "rule 2: unknown key sort: a rule has pattern, kind, class, source"),
         ("[[rule]]\nkind = 'wait'", "rule 1: pattern is missing"),
-        ("[[rule]]\npattern = 'x'", "rule 1: kind is missing"),
+        ("[[rule]]\npattern = 'x'", "rule 1: kind or class is missing"),
         ("[[rule]]\npattern = 3\nkind = 'wait'", "rule 1: pattern is not a text: 3"),
         ("[[rule]]\npattern = 'x'\nkind = 'comm'", "'comm' is none of communication, compute, memcpy, wait"),
+        ("[[rule]]\npattern = 'x'\nclass = 'matmul'", "rule 1: class 'matmul' is none of gemm, attention, "),
+        ("[[rule]]\npattern = 'x'\nclass = 'copy'", "rule 1: class 'copy' is none of gemm, attention, "),
+        (
+            "[[rule]]\npattern = 'x'\nkind = 'memcpy'\nclass = 'gemm'",
+            "rule 1: class 'gemm' is for kernels that compute, not for kind 'memcpy'",
+        ),
         ("[[rule]]\npattern = '('\nkind = 'wait'", "pattern '(' is not a regular expression: "),
         ("[[rule]]\npattern = 'x|'\nkind = 'wait'", "pattern 'x|' matches every name"),
     ],
@@ -79,3 +92,30 @@ def test_rules_change_the_analysis_and_its_cached_result(tmp_path: Path) -> None
     for _ in range(2):  # the second time from the cache
         assert exposed(None) == (90_000, 0)
         assert exposed(file) == (40_000, 30_000)
+
+
+def test_a_users_class_comes_before_all_others(tmp_path: Path) -> None:
+    builder = TraceBuilder(world_size=1).step(0, 0, 200)
+    builder.annotation("Optimizer.step#SGD.step", 0, 100)
+    for k, name in enumerate(("void acme::fused_mlp<nccl>(int*)", "sgemm_nt", "acme_update", "reduce_kernel")):
+        builder.launch(k + 1, 5 + 10 * k, 2).kernel(name, 10 + 10 * k, 5 + k, k + 1)
+    path = builder.write(tmp_path / "rank0.json")
+    rules = [
+        KernelRule("acme::fused", "compute", kernel_class="attention"),
+        KernelRule("acme_update", "communication"),
+        KernelRule("sgemm", "compute"),
+    ]
+
+    def classes(rules: list[KernelRule]) -> dict[str, int]:
+        (rank,) = perfkit.analyze(path, kernel_rules=rules).runs[0].ranks
+        assert rank.work is not None
+        return {row.kernel_class: row.total_ns for row in rank.work.classes}
+
+    # In an optimizer's pass everything else is the optimizer's.
+    assert classes([]) == {"optimizer": 26_000}
+    assert classes(rules) == {"attention": 5_000, "communication": 7_000, "optimizer": 14_000}
+    assert classes([KernelRule("acme_update", "memcpy"), *rules[:1]]) == {
+        "attention": 5_000,
+        "copy": 7_000,
+        "optimizer": 14_000,
+    }

@@ -17,33 +17,53 @@ def _rule(pattern: str, kernel_class: KernelClass) -> _Rule:
 
 
 KERNEL_CLASS_RULES: Final = (
-    # PyTorch (embedding_*, indexSelect), FBGEMM (split_embedding, TBE); its backward kernels step the optimizer, too.
-    _rule(r"embedding|indexselect|split_embedding|tbe_", "embedding"),
+    # PyTorch (embedding_*, indexSelect), FBGEMM (split_embedding, TBE; permute_pooled_embedding_ops.cu:
+    # permute_pooled_embs_kernel); its backward kernels step the optimizer, too.
+    _rule(r"embedding|indexselect|split_embedding|tbe_|pooled_embs", "embedding"),
     # Apex and PyTorch: multi_tensor_apply_kernel runs the optimizers' `_foreach_*` and `fused_adam` functors.
     _rule(
         r"adam(w|_|math|functor|kernel)|sgd_?(math|functor|kernel)|lamb_?(stage|kernel|functor)|adagrad|rmsprop"
         r"|multi_tensor_apply_for_fused_optimizer",
         "optimizer",
     ),
-    # FlashAttention, xFormers and CUTLASS (fmha), cuDNN, AOTriton (attn_fwd), Composable Kernel (FmhaFwd).
-    _rule(r"flash|fmha|attention|attn_(fwd|bwd)|sdpa|cudnn_generated_fort_native", "attention"),
+    # FlashAttention, xFormers and CUTLASS (fmha), cuDNN, AOTriton (attn_fwd), Composable Kernel (FmhaFwd), AITER
+    # (hsa/*: fmha_fwd_*, pa_*, mla_*; csrc/kernels/mla).
+    _rule(
+        r"flash|fmha|attention|attn_(fwd|bwd)|sdpa|cudnn_generated_fort_native"
+        r"|\b(pa|mla)_(bf0|fp0|a0w0|fwd|decode|prefill|ps|reduce|stage)",
+        "attention",
+    ),
     # PyTorch (batch_norm_*, vectorized_layer_norm_kernel, RowwiseMoments, GammaBeta), cuDNN (bn_fw, bn_bw), MIOpen.
     _rule(
         r"(batch|layer|group|rms|instance)_?norm|rowwisemoments|gammabeta|bn_(fw|bw)|computefusedparams|welford",
         "normalisation",
     ),
     # cuDNN (implicit_gemm, dgrad, wgrad, winograd), MIOpen (igemm, Conv…, miopenSp3Asm), PyTorch (depthwise).
+    # MIOpen, besides: gpu_batched_transpose_kernel/batched_transpose.cpp and MIOpenSubTensorOpWith*Kernel.cl are what
+    # its solvers of convolutions do with layouts, types and workspaces; MIOpenIm2d2Col.cl. Composable Kernel:
+    # device_grouped_conv_bwd_weight_*.hpp (kernel_batched_gemm_xdlops_bwd_weight).
     _rule(
-        r"conv(?!ert)|[dw]grad|implicit_gemm|igemm|winograd|cudnn.*(nchw|nhwc)|miopen(?!.*(pool|norm))|im2col|col2im",
+        r"conv(?!ert)|[dw]grad|implicit_gemm|igemm|winograd|cudnn.*(nchw|nhwc)|miopen(?!.*(pool|norm))|im(0d)?0col|col0im"
+        r"|batched_transpose_0x0_|subtensoropwith|bwd_weight",
         "convolution",
     ),
-    # cuBLAS (sgemm, hgemm, gemv, splitKreduce), CUTLASS, hipBLASLt and Tensile (Cijk_), nvjet (cuBLAS on Hopper).
-    _rule(r"gemm|gemv|gemmsn|cutlass|cijk_|nvjet|cublas|splitk|xmma|dot_kernel|_mm_|addmm|bmm", "gemm"),
-    # PyTorch (reduce_kernel, softMax*, cunn_SoftMax, nll_loss), CUB (DeviceReduce, Scan, Sort).
-    _rule(r"reduce|softmax|nll_loss|cub::|devicescan|radixsort|\bsort|topk|norm_|logsumexp|cumsum", "reduction"),
-    # PyTorch (elementwise_kernel, *_functor, CatArrayBatchedCopy, fill, dropout), Inductor (triton_poi_).
+    # cuBLAS (sgemm, hgemm, gemv, splitKreduce), CUTLASS, hipBLASLt and Tensile (Cijk_), nvjet (cuBLAS on Hopper),
+    # rocBLAS, AITER (hsa/*/fmoe: the products of experts).
+    _rule(r"gemm|gemv|gemmsn|cutlass|cijk_|nvjet|cublas|rocblas|splitk|xmma|dot_kernel|_mm_|addmm|bmm|\bfmoe_", "gemm"),
+    # PyTorch (reduce_kernel, softMax*, cunn_SoftMax, nll_loss; DilatedMaxPool2d.cu, AveragePool2d.cu and
+    # Adaptive*Pooling*.cu: a reduction per window), MIOpenPooling.cl (mloPooling*), CUB (DeviceReduce, Scan, Sort),
+    # rocPRIM, of which hipCUB's kernels are part (its device_transform.hpp is element-wise), AITER and Composable
+    # Kernel (moe_sorting).
     _rule(
-        r"elementwise|triton_poi|functor|catarray|copy_kernel|fill|dropout|distribution|index|scatter|gather",
+        r"reduce|softmax|nll_loss|(max|avg|average)_?pool|pooling|cub::|rocprim(?!.*transform_(kernel|impl))|devicescan"
+        r"|radixsort|\bsort|moe_?sorting|topk|norm_|logsumexp|cumsum",
+        "reduction",
+    ),
+    # PyTorch (elementwise_kernel, *_functor, CatArrayBatchedCopy, fill, dropout), Inductor (triton_poi_), rocPRIM
+    # (transform), AITER (activation_kernels.cu, *rope*, *quant*).
+    _rule(
+        r"elementwise|triton_poi|functor|catarray|copy_kernel|fill|dropout|distribution|index|scatter|gather"
+        r"|rocprim.*transform_(kernel|impl)|act_and_mul|\brope_|_rope_|quant",
         "elementwise",
     ),
     # Inductor: triton_red_ and triton_per_ (persistent) reduce.
@@ -80,6 +100,8 @@ OPERATOR_CLASS_RULES: Final = (
 
 
 _DIGITS: Final = re.compile(r"\d+")
+_LONGEST: Final = 4_096
+"""What follows in a name is not looked at: template arguments, which may be of any length."""
 
 
 def operator_class(name: str) -> KernelClass:
@@ -93,7 +115,7 @@ def kernel_class(name: str, operator: str | None) -> KernelClass:
     Which kernels are copies and communication is decided elsewhere (metrics.md section 2).
     """
     # A program may put a counter into the names of a million kernels.
-    return _kernel_class(_DIGITS.sub("0", name), operator)
+    return _kernel_class(_DIGITS.sub("0", name[:_LONGEST]), operator)
 
 
 @lru_cache(maxsize=1 << 14)

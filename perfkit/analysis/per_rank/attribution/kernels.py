@@ -34,6 +34,8 @@ def classes_of(located: Located, names: Names, device: Device) -> Ints:
     optimizer = located.phase[known] == WORK_PHASES.index("optimizer")
     classes = np.array([_PLACE[one] for one in by_name] or [0], np.int64)[place]
     found[known] = np.where(optimizer & (classes != _PLACE["copy"]), _PLACE["optimizer"], classes)
+    for given_name, given in names.given_class.items():
+        found[known & (events.name[row] == given_name)] = _PLACE[given]
     if len(device.row):
         kinds: list[tuple[NDArray[np.bool_], KernelClass]] = [
             (device.is_copy, "copy"),

@@ -18,7 +18,7 @@ from perfkit.analysis.per_rank.idle.pieces import Pieces, Texts, concatenate, fi
 from perfkit.analysis.per_rank.idle.python_stack import FrameNames
 from perfkit.analysis.per_rank.steps import Steps, step_names
 from perfkit.trace.events import EventKind, Events, PythonFrames
-from perfkit.trace.intervals import EMPTY, Ints, Union, complement, merge, split, union
+from perfkit.trace.intervals import EMPTY, Ints, Nesting, Union, complement, merge, split, union
 
 LATENCY_NS: Final = 20_000
 """A kernel that starts later than this after its launch call waited for something; on an idle device it takes 1 to 8 us
@@ -114,6 +114,11 @@ class Threads:
         self._rows = rows_by_key(events.thread, events.rows(*_HOST_KINDS))
         self._frames = rows_by_key(frames.thread, np.arange(len(frames.thread)))
 
+    def rows(self, events: Events, thread: int, *kinds: EventKind) -> Ints:
+        """Return a thread's events of some kinds."""
+        rows = self._rows.get(thread, np.zeros(0, np.int64))
+        return rows[np.isin(events.kind[rows], kinds)]
+
     def explain(self, host: Host, thread: int, spans: Union) -> Pieces:
         """Return the pieces of spans by what a thread did in them."""
         none = np.zeros(0, np.int64)
@@ -202,5 +207,30 @@ def _or_main_thread(host: Host, threads: Threads, thread: int, found: Pieces) ->
     idle: NDArray[np.bool_] = found.cause == causes.UNKNOWN
     if thread == threads.main or not idle.any():
         return [found]
-    spans = Union(found.start[idle], found.end[idle])
-    return [found.where(~idle), threads.explain(host, threads.main, spans)]
+    by_main = threads.explain(host, threads.main, Union(found.start[idle], found.end[idle]))
+    return [found.where(~idle), _where_main_waits(host, threads, thread, by_main)]
+
+
+def _where_main_waits(host: Host, threads: Threads, thread: int, found: Pieces) -> Pieces:
+    """Return the main thread's pieces; unknown those of an annotation in which the launching thread has worked since.
+
+    In the middle of a backward pass the main thread waits for autograd's: the annotation around the pass does not tell
+    what keeps that thread from the next operator.
+    """
+    events = host.events
+    annotations = threads.rows(events, threads.main, EventKind.ANNOTATION)
+    annotations = annotations[host.names.context[events.name[annotations]]]
+    worked_ns = np.sort(events.start_ns[threads.rows(events, thread, EventKind.OPERATOR, EventKind.LAUNCH)])
+    if not len(annotations) or not len(worked_ns):
+        return found
+    place = Nesting(events.start_ns[annotations], events.end_ns[annotations]).at(found.start)
+    around = annotations[place]
+    last = np.searchsorted(worked_ns, found.start, side="right") - 1
+    since = (last >= 0) & (worked_ns[last] > events.start_ns[around])
+    name = np.where(place >= 0, host.texts.of_event_name(events.name[around].astype(np.int64)), -1)
+    silent = (found.cause == causes.HOST_WORK) & (place >= 0) & (found.detail == name) & since
+    return found._replace(
+        cause=np.where(silent, causes.UNKNOWN, found.cause).astype(np.int8),
+        detail=np.where(silent, causes.SILENT_THREAD, found.detail),
+        context=np.where(silent, name, found.context),
+    )

@@ -35,6 +35,7 @@ FIXED: Final = (
     "between two steps",
     words.NO_LAUNCH,
     words.NOTHING_RECORDED,
+    words.SILENT_THREAD,
 )
 """Details that are no name of the trace."""
 (
@@ -47,6 +48,7 @@ FIXED: Final = (
     BETWEEN_STEPS,
     NO_LAUNCH,
     NOTHING_RECORDED,
+    SILENT_THREAD,
 ) = range(len(FIXED))
 """Places in `FIXED`."""
 

@@ -48,7 +48,7 @@ class FrameNames:
     @cached_property
     def own(self) -> NDArray[np.bool_]:
         """Functions of the program, not of a library."""
-        return flags(self.names, _is_own)
+        return flags(self.names, is_own)
 
     @cached_property
     def waiting(self) -> NDArray[np.bool_]:
@@ -66,7 +66,8 @@ class FrameNames:
         return flags(self.names, lambda name: _COMPILER.match(name) is not None)
 
 
-def _is_own(name: str) -> bool:
+def is_own(name: str) -> bool:
+    """Return whether a function, as in `train.py(12): main`, is the program's, not a library's."""
     path, parenthesis, _ = name.partition("(")
     if not parenthesis or name.startswith(("<", "nn.Module: ")) or _INSTALLED.search(path):
         return False

@@ -6,7 +6,7 @@ import pytest
 
 from perfkit.analysis.per_rank.summary import TraceSummary, summarize_trace
 from perfkit.schema.aggregate import OTHER_DETAILS
-from perfkit.schema.per_rank.idle import CAUSES, NO_LAUNCH, NOTHING_RECORDED, QUEUED_FOR_NOTHING
+from perfkit.schema.per_rank.idle import CAUSES, NO_LAUNCH, NOTHING_RECORDED, QUEUED_FOR_NOTHING, SILENT_THREAD
 from perfkit.trace.reader import read_trace
 from tests.support.traces.trace_builder import TraceBuilder
 
@@ -169,6 +169,22 @@ def test_before_autograd_s_thread_works_the_main_thread_decides(tmp_path: Path) 
     found = rows(builder, tmp_path)
     assert ("host_work", "loss", None, 1, 900) in found
     assert ("launch_bound", "MmBackward0", None, 1, 15) in found
+
+
+def test_in_the_middle_of_a_backward_pass_an_annotation_around_it_is_no_cause(tmp_path: Path) -> None:
+    def gap(annotated: int, first: int) -> set[Row]:
+        builder = TraceBuilder().step(1, 10, 3_000).op("aten::mm", 0, 5)
+        builder.annotation("## backward ##", annotated, 2_900 - annotated)
+        builder.op("MmBackward0", first, 10, 77).launch(1, 10, 0, 77).kernel("gemm", 10, 990, 1)
+        builder.op("MmBackward0", 2_010, 40, 77).launch(2, 2_020, 5, 77).kernel("gemm", 2_030, 980, 2)
+        return rows(builder, tmp_path)
+
+    silent = ("unknown", SILENT_THREAD, "## backward ##", 1, 1_010)
+    assert silent in gap(annotated=2, first=5)
+    # It has not worked since the annotation began: the main thread has not called it yet.
+    found = gap(annotated=600, first=5)
+    assert silent not in found
+    assert ("host_work", "## backward ##", None, 1, 1_010) in found
 
 
 def test_compilation_and_loading_of_code(tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""Names of C++ functions as compilers write them into object files."""

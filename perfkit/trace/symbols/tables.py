@@ -1,0 +1,108 @@
+"""Codes of the Itanium C++ ABI, sections 5.1.3 to 5.1.5 (https://itanium-cxx-abi.github.io/cxx-abi/abi.html)."""
+
+from collections.abc import Mapping
+from typing import Final
+
+BUILTIN_TYPES: Final[Mapping[str, str]] = {
+    "v": "void",
+    "w": "wchar_t",
+    "b": "bool",
+    "c": "char",
+    "a": "signed char",
+    "h": "unsigned char",
+    "s": "short",
+    "t": "unsigned short",
+    "i": "int",
+    "j": "unsigned int",
+    "l": "long",
+    "m": "unsigned long",
+    "x": "long long",
+    "y": "unsigned long long",
+    "n": "__int128",
+    "o": "unsigned __int128",
+    "f": "float",
+    "d": "double",
+    "e": "long double",
+    "g": "__float128",
+    "z": "...",
+    "Dn": "decltype(nullptr)",
+    "Da": "auto",
+    "Dc": "decltype(auto)",
+    "Dh": "half",
+    "Du": "char8_t",
+    "Ds": "char16_t",
+    "Di": "char32_t",
+    "DF16_": "_Float16",
+    "DF16b": "std::bfloat16_t",
+}
+
+LITERAL_SUFFIXES: Final[Mapping[str, str]] = {"i": "", "j": "u", "l": "l", "m": "ul", "x": "ll", "y": "ull"}
+"""Types of integers whose literals have a suffix instead of a cast."""
+
+_STRING: Final = "std::basic_string<char, std::char_traits<char>, std::allocator<char> >"
+STANDARD_NAMES: Final[Mapping[str, str]] = {
+    "Sa": "std::allocator",
+    "Sb": "std::basic_string",
+    "Ss": _STRING,
+    "Si": "std::basic_istream<char, std::char_traits<char> >",
+    "So": "std::basic_ostream<char, std::char_traits<char> >",
+    "Sd": "std::basic_iostream<char, std::char_traits<char> >",
+}
+
+OPERATORS: Final[Mapping[str, str]] = {
+    "nw": "operator new",
+    "na": "operator new[]",
+    "dl": "operator delete",
+    "da": "operator delete[]",
+    "co": "operator~",
+    "ps": "operator+",
+    "ng": "operator-",
+    "ad": "operator&",
+    "de": "operator*",
+    "pl": "operator+",
+    "mi": "operator-",
+    "ml": "operator*",
+    "dv": "operator/",
+    "rm": "operator%",
+    "an": "operator&",
+    "or": "operator|",
+    "eo": "operator^",
+    "aS": "operator=",
+    "pL": "operator+=",
+    "mI": "operator-=",
+    "mL": "operator*=",
+    "dV": "operator/=",
+    "rM": "operator%=",
+    "aN": "operator&=",
+    "oR": "operator|=",
+    "eO": "operator^=",
+    "ls": "operator<<",
+    "rs": "operator>>",
+    "lS": "operator<<=",
+    "rS": "operator>>=",
+    "eq": "operator==",
+    "ne": "operator!=",
+    "lt": "operator<",
+    "gt": "operator>",
+    "le": "operator<=",
+    "ge": "operator>=",
+    "ss": "operator<=>",
+    "nt": "operator!",
+    "aa": "operator&&",
+    "oo": "operator||",
+    "pp": "operator++",
+    "mm": "operator--",
+    "cm": "operator,",
+    "pm": "operator->*",
+    "pt": "operator->",
+    "cl": "operator()",
+    "ix": "operator[]",
+    "qu": "operator?",
+}
+
+SPECIAL_NAMES: Final[Mapping[str, str]] = {
+    "TV": "vtable for ",
+    "TT": "VTT for ",
+    "TI": "typeinfo for ",
+    "TS": "typeinfo name for ",
+}

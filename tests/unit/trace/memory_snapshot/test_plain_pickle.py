@@ -1,0 +1,108 @@
+"""Pickles are read without executing anything; what is not plain, or not whole, is an error."""
+
+import contextlib
+import os
+import pickle
+import struct
+from collections import OrderedDict
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfkit.trace.memory_snapshot import plain_pickle
+from perfkit.trace.memory_snapshot.plain_pickle import PlainPickleError, load_plain
+from tests.support.traces.memory_snapshots import made_training
+
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False) | st.text() | st.binary(),
+    lambda inner: (
+        st.lists(inner, max_size=5)
+        | st.dictionaries(st.text(), inner, max_size=5)
+        | st.tuples(inner, inner, inner, inner)
+    ),
+    max_leaves=8,
+)
+
+
+@given(PLAIN, st.sampled_from([2, 3, 4, 5]))
+def test_plain_values_are_read_as_python_reads_them(value: Any, protocol: int) -> None:
+    data = pickle.dumps(value, protocol)
+    if protocol == 2 and b"_codecs" in data:
+        return  # bytes are calls there
+    assert load_plain(data) == value
+
+
+def test_shared_values_stay_shared() -> None:
+    inner = [1]
+    first, second = load_plain(pickle.dumps([inner, inner]))
+    assert first is second
+
+
+class _Runs:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (os.mkdir, ("executed",))
+
+
+@pytest.mark.parametrize("value", [_Runs(), OrderedDict(a=1), {1, 2}, os.getcwd, _Runs, 1 << 4000, bytearray(b"x")])
+def test_nothing_is_imported_or_called(value: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for protocol in range(6):
+        with pytest.raises(PlainPickleError):
+            load_plain(pickle.dumps({"segments": [value]}, protocol))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\x80\x04",
+        b"\x80\x04(.",
+        b"e.",
+        b"(e.",
+        b"\x80\x04K\x01K\x02.",  # two values
+        b"j\xff\xff\xff\xff.",  # what was never stored
+        b"X\xff\xff\xff\xff.",  # a text of 4 GiB that is not there
+        b"\x8d" + struct.pack("<Q", 2**62) + b".",
+        b"\x8a\xff.",
+        b"}(K\x01K\x02u.",  # keys are texts
+        b"}(\x8c\x01au.",  # a key without a value
+        b"}](\x8c\x01aK\x01u.",  # items for a list
+        b"K\x01a.",
+        b"\x8c\x01\xff.",  # not UTF-8
+        b"\x87.",
+        b"cos\nsystem\n(S'true'\ntR.",
+        b"P1\n.",
+        b"\x82\x01.",
+    ],
+)
+def test_damage_is_an_error(data: bytes) -> None:
+    with pytest.raises(PlainPickleError):
+        load_plain(data)
+
+
+def test_a_place_in_the_memo_costs_nothing() -> None:
+    # Python's own reader makes room for all places before it.
+    assert load_plain(b"]r\xff\xff\xff\x7f.") == []
+
+
+def test_containers_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plain_pickle, "MOST_CONTAINERS", 10)
+    with pytest.raises(PlainPickleError, match="more than 10 lists"):
+        load_plain(pickle.dumps([[] for _ in range(10)]))
+
+
+SNAPSHOT = pickle.dumps(made_training().snapshot())
+
+
+@given(st.integers(0, len(SNAPSHOT) - 1), st.binary(max_size=6), st.integers(0, 40))
+def test_damaged_snapshots_are_read_or_refused(at: int, put: bytes, removed: int) -> None:
+    data = SNAPSHOT[:at] + put + SNAPSHOT[at + removed :]
+    with contextlib.suppress(PlainPickleError):
+        load_plain(data)
+
+
+def test_a_snapshot_is_read_as_python_reads_it() -> None:
+    assert load_plain(SNAPSHOT) == pickle.loads(SNAPSHOT)  # noqa: S301  made above
