@@ -40,6 +40,7 @@ COMMANDS: Final[dict[str, Row]] = {
     "compare": Row("perfkit.cli.compare:app", "Report what changed between runs, and fail on regressions."),
     "history": Row("perfkit.cli.history:app", "Show step time and efficiency over runs or commits."),
     "whatif": Row("perfkit.cli.whatif:app", "Predict how long a step would take after a change."),
+    "diagnose": Row("perfkit.cli.diagnose:app", "Show which rank keeps the others waiting, and where it is."),
     "hta": Row("perfkit.cli.hta:app", "Run Holistic Trace Analysis on the same traces."),
     "merge": Row("perfkit.cli.merge:app", "Write all ranks of a run to one timeline for Perfetto."),
     "stacks": Row("perfkit.cli.stacks:app", "Write whose time it is as stacks for flame graphs."),

@@ -10,7 +10,9 @@ from perfkit.cli.typer_app import App
 app = App()
 
 
-Record = Literal["report", "comparison", "history", "collectives", "hta", "plan", "whatif", "sweep", "run"]
+Record = Literal[
+    "report", "comparison", "history", "collectives", "hta", "plan", "whatif", "diagnosis", "hang", "sweep", "run"
+]
 
 
 @app.command()
