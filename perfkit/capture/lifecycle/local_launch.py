@@ -72,7 +72,8 @@ def launch(arguments: Sequence[str], ranks: int, *, name_failed: bool = False, r
     if name_failed and ranks > 1 and code > 0:
         failed = _report_first_failure(failed, codes, first, left_early)
         code = codes[failed] or code
-    _raise_exit(failed, code, "; the cycles written before are kept" if records else "")
+    why = f"; {first.diagnosis}" if first is not None and first.diagnosis else ""
+    _raise_exit(failed, code, f"{why}{'; the cycles written before are kept' if records else ''}")
 
 
 def _report_first_failure(
@@ -265,14 +266,13 @@ def _signal_group(group: int, number: int) -> bool:
     return True
 
 
-def _raise_exit(rank: int, code: int, kept: str) -> None:
+def _raise_exit(rank: int, code: int, more: str) -> None:
     if code == -signal.SIGINT:
         raise KeyboardInterrupt
     if code == -signal.SIGTERM:
         raise RunError(f"rank {rank} was ended by SIGTERM")
     if code < 0:
-        raise RunError(
-            f"rank {rank} was killed by {signal.Signals(-code).name}: see the system log for the cause "
-            f"(out of memory?){kept}"
-        )
+        # Only the kernel sends SIGKILL unasked; a process that aborts, or crashes, has mostly printed why.
+        where = "the system log for the cause (out of memory?)" if code == -signal.SIGKILL else "its own last lines"
+        raise RunError(f"rank {rank} was killed by {signal.Signals(-code).name}: see {where}{more}")
     raise SystemExit(code)

@@ -1,0 +1,84 @@
+"""Stacks of the processes that a rank has forked, such as loader workers: each leaves its own when it is asked to.
+
+A forked child does not inherit its parent's threads; one of its own waits for the request. A worker that was started
+with `spawn` is not asked.
+"""
+
+import contextlib
+import multiprocessing
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from perfkit.schema.hang.rank_state import Frame, WorkerStack
+from perfkit.util.atomic_write import atomic_write
+
+REQUEST_NAME: Final = ".hang{}"
+"""Empty file in the run's folder that asks all processes to write what they do, by number of the request."""
+_NAME: Final = ".rank{}.worker{}"
+_POLL_S: Final = 0.5
+_WAIT_S: Final = 2.0
+_MOST_REQUESTS: Final = 100
+
+_places: list[tuple[Path, int]] = []
+"""Folder and rank of this process; a list, because the hook of a fork is registered once."""
+
+
+def follow_forks(folder: Path, rank: int) -> None:
+    """Let the processes that this one forks from now on leave their stacks when they are asked to."""
+    if not _places and hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_watch_in_child)
+    _places[:] = [(folder, rank)]
+
+
+def forget_forks() -> None:
+    """Leave the processes that this one forks from now on alone."""
+    _places[:] = _places[:0]
+
+
+def worker_stacks(folder: Path, rank: int) -> list[WorkerStack]:
+    """Wait for the stacks of this process's children, and return those that came."""
+    pids = [child.pid for child in multiprocessing.active_children() if child.pid is not None]
+    paths = [folder / _NAME.format(rank, pid) for pid in pids]
+    deadline = time.monotonic() + _WAIT_S
+    while not all(path.exists() for path in paths) and time.monotonic() < deadline:
+        time.sleep(_POLL_S / 5)
+    stacks = []
+    for pid, path in zip(pids, paths, strict=True):
+        with contextlib.suppress(OSError, msgspec.DecodeError):
+            stacks.append(WorkerStack(pid=pid, frames=msgspec.json.decode(path.read_bytes(), type=list[Frame])))
+            path.unlink()
+    return stacks
+
+
+def _watch_in_child() -> None:
+    if _places:
+        (place,) = _places
+        threading.Thread(target=_answer_requests, args=place, name="perfkit-worker", daemon=True).start()
+
+
+def _answer_requests(folder: Path, rank: int) -> None:
+    time.sleep(_POLL_S)
+    if multiprocessing.parent_process() is None:
+        return  # forked by other means: nobody asks it
+    for number in range(_MOST_REQUESTS):
+        request = folder / REQUEST_NAME.format(number)
+        while not request.exists():
+            if not folder.exists():
+                return
+            time.sleep(_POLL_S)
+        with contextlib.suppress(Exception):  # it belongs to the program: nothing of perfkit's may be seen there
+            _leave_stack(folder, rank)
+
+
+def _leave_stack(folder: Path, rank: int) -> None:
+    from perfkit.capture.hangs.rank_state import frames_of
+
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    with atomic_write(folder / _NAME.format(rank, os.getpid())) as stream:
+        stream.write(msgspec.json.encode(frames_of(frame)))
