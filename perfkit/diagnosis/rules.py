@@ -19,6 +19,9 @@ _SAME_SIZE: Final = ("all_reduce", "broadcast", "reduce", "_reduce_scatter_base"
 """Operators whose inputs have the same size on all ranks. Those of gather, scatter and all_to_all need not."""
 _MOST_LISTED: Final = 8
 
+LOST_CONNECTION: Final = "ended because it lost its connection to another rank"
+"""How a rank has ended that is not the cause."""
+
 
 def diagnose(
     path: str,
@@ -70,7 +73,7 @@ def _world_size(states: Sequence[RankState], absent: Mapping[int, str]) -> int |
 
 
 def _ended(states: Sequence[RankState]) -> dict[int, str]:
-    return {state.rank: state.ended for state in states if state.ended is not None}
+    return {state.rank: state.ended for state in states if state.ended not in (None, LOST_CONNECTION)}
 
 
 def _verdict(states: Sequence[RankState], faults: Sequence[Fault], missing: Sequence[int]) -> Verdict:

@@ -14,12 +14,16 @@ from types import FrameType, TracebackType
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
+from perfkit.capture.distributed.lost_connection import is_lost_connection
 from perfkit.capture.hangs.worker_stacks import worker_stacks
 from perfkit.diagnosis.flight_dump import read_flight_dump
 from perfkit.diagnosis.folder import STATE_NAME
+from perfkit.diagnosis.places import program_frame
+from perfkit.diagnosis.rules import LOST_CONNECTION
 from perfkit.errors import PerfkitError
-from perfkit.schema.hang.rank_state import Frame, GroupRanks, RankState, ThreadStack
+from perfkit.schema.hang.rank_state import Frame, GroupRanks, IssuedCollective, RankState, ThreadStack
 from perfkit.util.atomic_write import atomic_write
 
 _MOST_FRAMES: Final = 100
@@ -43,17 +47,19 @@ def read_rank_state(
         error: What has ended the program, whose stack is then that of the main thread.
     """
     dump = _flight_dump(rank)
+    calls = None if dump is None else (dump.collectives or [])[-_MOST_CALLS:]
+    main = _error_frames(error.__traceback__) if error is not None else _main_frames()
     return RankState(
         rank=rank,
         world_size=world_size,
         host=socket.gethostname(),
         pid=os.getpid(),
         steps=steps,
-        main=_error_frames(error.__traceback__) if error is not None else _main_frames(),
+        main=main,
         threads=_other_threads(),
         workers=worker_stacks(folder, rank) if folder is not None else [],
         groups=_groups() or (dump.groups if dump else []),
-        collectives=None if dump is None else (dump.collectives or [])[-_MOST_CALLS:],
+        collectives=calls if calls is None or error is None else _reopened(calls, main),
         ended=None if error is None else _how_ended(error),
     )
 
@@ -68,7 +74,18 @@ def write_rank_state(folder: Path, state: RankState) -> None:
         stream.write(msgspec.json.encode(state))
 
 
+def _reopened(calls: list[IssuedCollective], stack: list[Frame]) -> list[IssuedCollective]:
+    """Return the calls, the last one as not done if the error came out of it: torch counts a failed one as done."""
+    last = max(calls, key=lambda call: call.ns, default=None)
+    site = None if last is None else program_frame(last.frames)
+    if last is None or site is None or (site.file, site.line) not in {(frame.file, frame.line) for frame in stack}:
+        return calls
+    return [replace(call, done=False) if call is last else call for call in calls]
+
+
 def _how_ended(error: BaseException) -> str:
+    if is_lost_connection(str(error)):
+        return LOST_CONNECTION
     text = " ".join(str(error).split())[:200]
     return f"ended with {type(error).__name__}{f': {text}' if text else ''}"
 

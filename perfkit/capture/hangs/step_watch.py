@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from perfkit.capture.hangs.rank_state import OWN_THREAD, read_rank_state, write_rank_state
-from perfkit.capture.hangs.worker_stacks import REQUEST_NAME, follow_forks, forget_forks
+from perfkit.capture.hangs.worker_stacks import REQUEST_NAME, follow_forks, set_place
 from perfkit.diagnosis.folder import STATE_NAME
 from perfkit.errors import PerfkitError
 
@@ -87,13 +87,13 @@ class StepWatch:
         self._begin_s = now
         self.steps += 1
         if self.steps == 1:
-            follow_forks(self._folder, self._rank)
+            follow_forks()
+            set_place(self._folder, self._rank)
             threading.Thread(target=self._watch, name=f"{OWN_THREAD}steps", daemon=True).start()
 
     def stop(self) -> None:
         """Watch no longer: no more steps are expected."""
         self._stopped.set()
-        forget_forks()
 
     @property
     def limit_s(self) -> float:

@@ -1,10 +1,12 @@
 """Stacks of the processes that a rank has forked, such as loader workers: each leaves its own when it is asked to.
 
-A forked child does not inherit its parent's threads; one of its own waits for the request. A worker that was started
-with `spawn` is not asked.
+A forked child does not inherit its parent's threads; one of its own waits for the request. Loader workers may be forked
+before the run has a folder: its path is put where parent and children see it. A worker that was started with `spawn` is
+not asked.
 """
 
 import contextlib
+import mmap
 import multiprocessing
 import os
 import sys
@@ -14,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+from msgspec import Struct
 
 from perfkit.schema.hang.rank_state import Frame, WorkerStack
 from perfkit.util.atomic_write import atomic_write
@@ -25,20 +28,38 @@ _POLL_S: Final = 0.5
 _WAIT_S: Final = 2.0
 _MOST_REQUESTS: Final = 100
 
-_places: list[tuple[Path, int]] = []
-"""Folder and rank of this process; a list, because the hook of a fork is registered once."""
+_BYTES: Final = 8192
+"""For a path, which has at most 4096 bytes on Linux."""
 
 
-def follow_forks(folder: Path, rank: int) -> None:
+class _Place(Struct, frozen=True):
+    folder: str
+    rank: int
+
+
+_shared: list[mmap.mmap] = []
+"""Memory that forked children share, with a `_Place`; empty before `follow_forks`."""
+
+
+def follow_forks() -> None:
     """Let the processes that this one forks from now on leave their stacks when they are asked to."""
-    if not _places and hasattr(os, "register_at_fork"):
+    if not _shared and hasattr(os, "register_at_fork"):
+        _shared.append(mmap.mmap(-1, _BYTES))
         os.register_at_fork(after_in_child=_watch_in_child)
-    _places[:] = [(folder, rank)]
 
 
-def forget_forks() -> None:
-    """Leave the processes that this one forks from now on alone."""
-    _places[:] = _places[:0]
+def set_place(folder: Path, rank: int) -> None:
+    """Tell the forked processes where they are asked, and leave their stacks."""
+    text = msgspec.json.encode(_Place(str(folder), rank))
+    if _shared and len(text) < _BYTES:
+        _shared[0][:] = text.ljust(_BYTES, b"\0")
+
+
+def _read_place() -> _Place | None:
+    text = _shared[0][:].rstrip(b"\0") if _shared else b""
+    with contextlib.suppress(msgspec.DecodeError):  # it is being written
+        return msgspec.json.decode(text, type=_Place) if text else None
+    return None
 
 
 def worker_stacks(folder: Path, rank: int) -> list[WorkerStack]:
@@ -57,15 +78,16 @@ def worker_stacks(folder: Path, rank: int) -> list[WorkerStack]:
 
 
 def _watch_in_child() -> None:
-    if _places:
-        (place,) = _places
-        threading.Thread(target=_answer_requests, args=place, name="perfkit-worker", daemon=True).start()
+    threading.Thread(target=_answer_requests, name="perfkit-worker", daemon=True).start()
 
 
-def _answer_requests(folder: Path, rank: int) -> None:
+def _answer_requests() -> None:
     time.sleep(_POLL_S)
     if multiprocessing.parent_process() is None:
         return  # forked by other means: nobody asks it
+    while (place := _read_place()) is None:
+        time.sleep(_POLL_S)
+    folder, rank = Path(place.folder), place.rank
     for number in range(_MOST_REQUESTS):
         request = folder / REQUEST_NAME.format(number)
         while not request.exists():

@@ -26,6 +26,8 @@ STDIN_VARIABLE: Final = "PERFKIT_STDIN"
 _POLL_S: Final = 0.02
 _QUIT_S: Final = 3.0
 """How long the other ranks may take to end by themselves after one failed, and again after SIGTERM."""
+_EXPLAIN_S: Final = 6.0
+"""The same for ranks of a script before SIGTERM: they write what they did, and one compares it."""
 _GROUP_QUIT_S: Final = 1.0
 """How long what the ranks have started may take to end after SIGTERM."""
 _CAUGHT: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -62,7 +64,7 @@ def launch(arguments: Sequence[str], ranks: int, *, name_failed: bool = False, r
             failed = wait_for_ranks(children, signals.to_forward(_OF_SCRIPTS if name_failed else {}))
             left_early = [rank for rank, child in enumerate(children) if child.returncode == 0]
         finally:
-            codes = _end(children, signals)
+            codes = _end(children, signals, _EXPLAIN_S if name_failed else _QUIT_S)
         first = read_first_failure(Path(folder))
     if failed is None:
         return
@@ -225,7 +227,7 @@ def wait_for_ranks(children: _Children, to_forward: Iterator[int | None]) -> int
         time.sleep(_POLL_S)
 
 
-def _end(children: _Children, signals: _Signals) -> list[int | None]:
+def _end(children: _Children, signals: _Signals, first_wait_s: float) -> list[int | None]:
     """End the ranks that still run, and what they have started if one has failed; returns the codes of the others."""
     codes: list[int | None] = []
     for stop in (None, signal.SIGTERM, signal.SIGKILL):
@@ -234,7 +236,7 @@ def _end(children: _Children, signals: _Signals) -> list[int | None]:
             codes = codes or [child.returncode for child in children]
             for child in running:
                 child.send_signal(stop)
-        deadline = time.monotonic() + _QUIT_S
+        deadline = time.monotonic() + (first_wait_s if stop is None else _QUIT_S)
         while any(child.poll() is None for child in running) and time.monotonic() < deadline:
             if signals.take():
                 break

@@ -1,6 +1,7 @@
 """Watches the steps of a script's rank, and explains why ranks have lost each other."""
 
 import contextlib
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -16,9 +17,14 @@ from perfkit.capture.script.first_cause import Cause
 from perfkit.capture.script.manifest_assembly import read_exit_records
 from perfkit.capture.script.rank_marks import joined_processes
 from perfkit.errors import PerfkitError, RunError
+from perfkit.storage.run_folder import read_failure
 
 _PEERS_WAIT_S: Final = 1.5
 """How long to wait for what other ranks leave when connections were lost: `-n` ends them after three seconds."""
+
+
+_TURN: Final = ".explains"
+_POLL_S: Final = 0.05
 
 
 class ScriptHangWatch:
@@ -63,10 +69,27 @@ class ScriptHangWatch:
     def explain(self, cause: Cause) -> Cause:
         """Return the cause with what the ranks waited for, if a lost connection is why the script has ended."""
         lost = isinstance(cause.error, RunError) or is_lost_connection(str(cause.error))
-        if self._world_size == 1 or not lost:
+        if self._world_size == 1 or not lost or not self._is_first():
             return cause
         why = diagnose_lost_ranks(self._folder, self._world_size, self._gone, _PEERS_WAIT_S)
         return Cause(cause.rank, RunError(f"{cause.error}; {why}"), why) if why else cause
+
+    def forget_turn(self) -> None:
+        """Remove what tells the other ranks that this one explains the failure, which is recorded by now."""
+        (self._folder / _TURN).unlink(missing_ok=True)
+
+    def _is_first(self) -> bool:
+        """Return whether this rank is the first to explain the failure; otherwise wait until it is recorded."""
+        if read_failure(self._folder) is not None:
+            return False
+        try:
+            (self._folder / _TURN).touch(exist_ok=False)
+        except OSError:
+            deadline = time.monotonic() + 2 * _PEERS_WAIT_S
+            while read_failure(self._folder) is None and time.monotonic() < deadline:
+                time.sleep(_POLL_S)
+            return False
+        return True
 
     def _absent(self) -> dict[int, str]:
         left = {

@@ -25,6 +25,7 @@ from perfkit.capture.distributed.backend import backend_of
 from perfkit.capture.distributed.device_in_use import device_in_use
 from perfkit.capture.distributed.launcher_env import RankInfo
 from perfkit.capture.distributed.topology import Topology, name_device, own_cores
+from perfkit.capture.hangs.worker_stacks import follow_forks
 from perfkit.capture.lifecycle.failure_guard import record_end_of_parent, record_failure
 from perfkit.capture.lifecycle.parent_watch import before_end_with_parent
 from perfkit.capture.lifecycle.terminated import TerminatedError
@@ -124,6 +125,7 @@ class ScriptRecorder:
     def attach(self) -> None:
         """Install the hooks in torch."""
         try:
+            follow_forks()
             after_optimizer_step(self._on_optimizer_step)
             after_scaler_step(self._on_scaler_step)
             around_backward(self._backward)
@@ -314,6 +316,7 @@ class ScriptRecorder:
             cause = recording.hangs.explain(find_first_cause(session.folder, ranks.rank, exit_cause(error)))
             if record_failure(session.folder, cause.rank, cause.error, lambda: fields):
                 self._outcome.report_failure(session.folder, cause.rank, ranks.world_size, steps, cause)
+            recording.hangs.forget_turn()
             remove_exit_records(session.folder)
             return
         if (session.folder / FAILURE_NAME).exists():

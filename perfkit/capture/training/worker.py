@@ -20,6 +20,7 @@ from perfkit.capture.distributed.topology import Topology
 from perfkit.capture.hangs.processes import Places, absent_ranks, silent_ranks
 from perfkit.capture.hangs.report import HangReporter
 from perfkit.capture.hangs.step_watch import StepWatch
+from perfkit.capture.hangs.worker_stacks import follow_forks
 from perfkit.capture.lifecycle.failure_guard import FailureGuard
 from perfkit.capture.lifecycle.parent_watch import exit_with_parent
 from perfkit.capture.lifecycle.watchdog import Watchdog, process_identity
@@ -153,6 +154,7 @@ def _train(
     guard.manifest_fields = lambda: manifest_fields_after_failure(
         ranks.rank, topology, session.measurements(wait=False), work, None
     )
+    follow_forks()
     hangs = _hang_watch(job, ranks, session, dict(enumerate(places)))
     session.after_step = hangs.step_ended
     with progress(data.steps, visible=ranks.rank == 0) as show:
