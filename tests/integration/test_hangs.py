@@ -28,7 +28,7 @@ WAITING: Final = f"ranks 0-2 wait in all_reduce #5 of group dp (4.00 kB, float32
 
 
 def line_of(how: str) -> str:
-    return f"hang.py:{next(number for text, number in LINES.items() if text.startswith(f'"{how}": '))}"
+    return f"hang.py:{next(number for text, number in LINES.items() if text.startswith(chr(34) + how + chr(34)))}"
 
 
 def place_of(function: str) -> str:
