@@ -10,7 +10,9 @@ from typing import Final
 
 from perfkit._version import __version__
 from perfkit.diagnosis.calls import GroupCalls, describe_call, describe_message, group_calls, issued_at
+from perfkit.diagnosis.left_out import times_before
 from perfkit.diagnosis.places import describe_place, program_frame
+from perfkit.diagnosis.waits import Wait, find_waits
 from perfkit.schema.hang.diagnosis import Diagnosis, Fault, FaultKind, RankPlace, Verdict
 from perfkit.schema.hang.rank_state import IssuedCollective, RankState
 from perfkit.util.formatting import ranges
@@ -166,7 +168,7 @@ def _issued(call: IssuedCollective, group: str) -> str:
 def _not_issued(
     groups: Sequence[GroupCalls], places: Mapping[int, str | None], recorded: Collection[int]
 ) -> list[Fault]:
-    waits = [wait for group in groups if (wait := _first_wait(group)) is not None]
+    waits = find_waits(groups)
     faults = []
     for wait in sorted(waits, key=lambda wait: min(call.ns for call in wait.calls.values())):
         partner = next((other for other in waits if other is not wait and _each_other(wait, other)), None)
@@ -177,46 +179,37 @@ def _not_issued(
     return sorted(faults, key=lambda fault: fault.kind != "deadlock" and _only_waits(fault, waits))
 
 
-class _Wait:
-    """Ranks of a group that wait in one collective, and those that have not issued it."""
-
-    def __init__(self, group: GroupCalls, number: int, missing: list[int]) -> None:
-        self.group = group
-        self.number = number
-        self.missing = missing
-        self.calls = {rank: by[number] for rank, by in sorted(group.calls.items()) if number in by}
-
-    @property
-    def first(self) -> IssuedCollective:
-        return next(iter(self.calls.values()))
+def _left_out(one: Wait, other: Wait) -> str:
+    """Return that ranks have left out what those of `one` wait in, if their earlier steps show it; else nothing."""
+    ranks = sorted(set(one.missing) & set(other.calls))
+    times = [times_before(one.history[rank], other.calls[rank], one.first) for rank in ranks]
+    if not times or not all(times):
+        return ""
+    return (
+        f"{_ranks(ranks)} left out {one.first.op} of {one.group.label}{issued_at(one.first)}, which it had "
+        f"issued at this point each of the {min(times)} times before"
+    )
 
 
-def _first_wait(group: GroupCalls) -> _Wait | None:
-    outstanding = [call for rank in group.calls if (call := group.outstanding(rank)) is not None]
-    for number in sorted({call.seq for call in outstanding}):
-        missing = [rank for rank in group.members if group.last(rank) < number]
-        if missing:
-            return _Wait(group, number, missing)
-    return None
-
-
-def _each_other(one: _Wait, other: _Wait) -> bool:
+def _each_other(one: Wait, other: Wait) -> bool:
     return bool(set(one.missing) & set(other.calls)) and bool(set(other.missing) & set(one.calls))
 
 
-def _only_waits(fault: Fault, waits: Sequence[_Wait]) -> bool:
+def _only_waits(fault: Fault, waits: Sequence[Wait]) -> bool:
     """Return whether all that a fault blames wait in another collective: then another fault is the cause."""
     waiting = {rank for wait in waits for rank in wait.calls}
     return set(fault.ranks) <= waiting
 
 
-def _deadlock(one: _Wait, other: _Wait) -> Fault:
+def _deadlock(one: Wait, other: Wait) -> Fault:
+    if not _left_out(one, other) and _left_out(other, one):
+        one, other = other, one
     return Fault(
         kind="deadlock",
         message=(
             f"{_waiting(one)}, which {_ranks(one.missing)} did not issue; {_waiting(other)}, which "
-            f"{_ranks(other.missing)} did not issue: they wait for each other, because one rank "
-            "left a collective out, or they use the two groups in a different order"
+            f"{_ranks(other.missing)} did not issue: they wait for each other, because "
+            f"{_left_out(one, other) or 'a collective was left out, or the groups are used in a different order'}"
         ),
         group=one.group.label,
         seq=one.number,
@@ -226,7 +219,7 @@ def _deadlock(one: _Wait, other: _Wait) -> Fault:
     )
 
 
-def _wait_fault(wait: _Wait, places: Mapping[int, str | None], recorded: Collection[int]) -> Fault:
+def _wait_fault(wait: Wait, places: Mapping[int, str | None], recorded: Collection[int]) -> Fault:
     texts: dict[str, list[int]] = {}
     for rank in wait.missing:
         texts.setdefault(_whereabouts(rank, places, recorded), []).append(rank)
@@ -261,7 +254,7 @@ def _busy_with(state: RankState, groups: Sequence[GroupCalls], places: Mapping[i
     return places.get(state.rank)
 
 
-def _waiting(wait: _Wait) -> str:
+def _waiting(wait: Wait) -> str:
     message = describe_message(wait.first)
     verb = "waits" if len(wait.calls) == 1 else "wait"
     details = f" ({message})" if message else ""

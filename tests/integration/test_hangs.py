@@ -44,7 +44,14 @@ EXPECTED: Final = {
     "die": ("not_issued", ["wait in all_reduce #5 of group dp", "rank 3 was killed, or ended without a message"]),
     "kill": ("not_issued", ["wait in all_reduce #5 of group dp", "rank 3 was killed, or ended without a message"]),
     "stop": ("not_issued", [WAITING, "rank 3 is stopped (SIGSTOP"]),
-    "catch": ("deadlock", [WAITING, "rank 3 waits in all_reduce #11 of the default group", "left a collective out"]),
+    "catch": (
+        "deadlock",
+        [
+            WAITING,
+            "rank 3 waits in all_reduce #11 of the default group",
+            "because rank 3 left out all_reduce of group dp",
+        ],
+    ),
     "operator": ("operator", [issued("broadcast", "4.00 kB, float32", "operator"), "mismatched collectives"]),
     "size": ("size", [issued("all_reduce", "8.00 kB, float32", "size"), "the sizes differ"]),
     "dtype": ("dtype", [issued("all_reduce", "8.00 kB, float64", "dtype"), "the data types differ"]),

@@ -1,5 +1,7 @@
 """The rules of the diagnosis, on jobs whose fault is known."""
 
+from msgspec.structs import replace
+
 from perfkit.diagnosis.rules import diagnose
 from perfkit.schema.hang.diagnosis import Diagnosis
 from perfkit.schema.hang.rank_state import Frame, IssuedCollective, RankState, WorkerStack
@@ -90,6 +92,42 @@ def test_two_groups_in_opposite_order() -> None:
     assert "rank 0 waits in all_reduce #7 of group dp" in fault.message
     assert "rank 1 waits in all_reduce #4 of group tp" in fault.message
     assert "different order" in fault.message
+
+
+def steps_of_two_groups(last: IssuedCollective, *, skip: bool = False) -> list[IssuedCollective]:
+    """Return three steps, each of one collective in `tp` at line 30 and one in `dp` at line 20, and what follows."""
+    calls: list[IssuedCollective] = []
+    for step in range(1, 4):
+        calls.append(replace(call(step, group="tp", done=True, line=30), ns=10 * step))
+        if not (skip and step == 3):
+            calls.append(replace(call(step, group="dp", done=True, line=20), ns=10 * step + 5))
+    return [*calls, replace(last, ns=100)]
+
+
+def test_what_a_rank_has_left_out_is_told_by_its_earlier_steps() -> None:
+    waits = [
+        state(0, *steps_of_two_groups(call(3, group="dp", line=20), skip=True), groups=BOTH, world_size=2),
+        state(1, *steps_of_two_groups(call(4, group="tp", line=30), skip=True), groups=BOTH, world_size=2),
+    ]
+    for order in (waits, waits[::-1]):
+        (fault,) = diagnose("job", order).faults
+        assert (fault.kind, fault.ranks, fault.waiting) == ("deadlock", [1], [0])
+        assert fault.message.endswith(
+            "because rank 1 left out all_reduce of group dp at train.py:20, "
+            "which it had issued at this point each of the 2 times before"
+        )
+
+
+def test_a_different_order_is_not_called_left_out() -> None:
+    found = diagnose(
+        "job",
+        [
+            state(0, *steps_of_two_groups(call(4, group="dp", line=21)), groups=BOTH, world_size=2),
+            state(1, *steps_of_two_groups(call(4, group="tp", line=31)), groups=BOTH, world_size=2),
+        ],
+    )
+    assert "rank 1 left out" not in found.headline
+    assert "different order" in found.headline
 
 
 def test_of_a_chain_the_first_cause_comes_first() -> None:
