@@ -68,7 +68,15 @@ def read_flight_dump(data: bytes, rank: int) -> RankState:
     Raises:
         StoreError: It is not such a dump, is damaged, or contains more than plain data.
     """
-    value = load_plain(data) if data.startswith(PICKLE_START) else _load_json(data)
+    return convert_flight_dump(load_plain(data) if data.startswith(PICKLE_START) else _load_json(data), rank)
+
+
+def convert_flight_dump(value: Any, rank: int) -> RankState:
+    """Return what a dump shows about its rank, from its lists and dicts.
+
+    Raises:
+        StoreError: It is not such a dump.
+    """
     dump = _convert(value)
     if len(dump.entries) > _MOST_ENTRIES:
         raise StoreError(f"it has more than {_MOST_ENTRIES:,} entries")

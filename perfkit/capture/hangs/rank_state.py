@@ -6,6 +6,7 @@ signal handler. A thread that holds Python's lock in a call that does not return
 
 import contextlib
 import os
+import pickle
 import socket
 import sys
 import threading
@@ -18,7 +19,7 @@ from msgspec.structs import replace
 
 from perfkit.capture.distributed.lost_connection import is_lost_connection
 from perfkit.capture.hangs.worker_stacks import worker_stacks
-from perfkit.diagnosis.flight_dump import read_flight_dump
+from perfkit.diagnosis.flight_dump import convert_flight_dump
 from perfkit.diagnosis.folder import STATE_NAME
 from perfkit.diagnosis.places import program_frame
 from perfkit.diagnosis.rules import LOST_CONNECTION
@@ -47,7 +48,7 @@ def read_rank_state(
         error: What has ended the program, whose stack is then that of the main thread.
     """
     dump = _flight_dump(rank)
-    calls = None if dump is None else (dump.collectives or [])[-_MOST_CALLS:]
+    calls = None if dump is None else dump.collectives
     main = _error_frames(error.__traceback__) if error is not None else _main_frames()
     return RankState(
         rank=rank,
@@ -135,8 +136,11 @@ def _flight_dump(rank: int) -> RankState | None:
     dump = getattr(getattr(getattr(torch, "_C", None), "_distributed_c10d", None), "_dump_fr_trace", None)
     if dump is None or dist is None or not (dist.is_available() and dist.is_initialized()):
         return None
-    with contextlib.suppress(PerfkitError, RuntimeError, TypeError):  # another version of torch
-        return read_flight_dump(bytes(dump()), rank)
+    with contextlib.suppress(PerfkitError, RuntimeError, TypeError, AttributeError, pickle.UnpicklingError):
+        # From this very process, so it need not be read with care, but at once: a full buffer has 10,000 entries.
+        value = pickle.loads(dump())  # noqa: S301
+        value["entries"] = value.get("entries", [])[-_MOST_CALLS:]
+        return convert_flight_dump(value, rank)
     return None
 
 
