@@ -202,6 +202,8 @@ def _only_waits(fault: Fault, waits: Sequence[Wait]) -> bool:
 
 
 def _deadlock(one: Wait, other: Wait) -> Fault:
+    # The few ranks that differ are those to look at, unless it is known which left something out.
+    one, other = sorted((one, other), key=lambda wait: len(wait.missing))
     if not _left_out(one, other) and _left_out(other, one):
         one, other = other, one
     return Fault(
