@@ -41,9 +41,12 @@ def group_calls(states: Sequence[RankState], world_size: int | None) -> list[Gro
     by_group: dict[str, dict[int, dict[int, IssuedCollective]]] = {}
     descriptions: dict[str, str] = {}
     for state in states:
-        for call in state.collectives or []:
-            by_group.setdefault(call.group, {}).setdefault(state.rank, {})[call.seq] = call
-            descriptions.setdefault(call.group, call.description)
+        for call in sorted(state.collectives or [], key=lambda call: call.ns):
+            issued = by_group.setdefault(call.group, {}).setdefault(state.rank, {})
+            if issued and call.seq < next(reversed(issued)):
+                issued.clear()  # the group was destroyed, and another one has its name
+            issued[call.seq] = call
+            descriptions[call.group] = call.description
     known = {group.name: group.ranks for state in states for group in state.groups}
     return [
         _group(name, descriptions[name], by_rank, known.get(name), world_size)

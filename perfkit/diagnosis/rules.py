@@ -17,7 +17,7 @@ from perfkit.schema.hang.diagnosis import Diagnosis, Fault, FaultKind, RankPlace
 from perfkit.schema.hang.rank_state import IssuedCollective, RankState
 from perfkit.util.formatting import ranges
 
-_SAME_SIZE: Final = ("all_reduce", "broadcast", "reduce", "_reduce_scatter_base", "_allgather_base", "reduce_scatter")
+_SAME_SIZE: Final = ("all_reduce", "broadcast", "reduce", "_reduce_scatter_base", "_all_gather_base", "_allgather_base")
 """Operators whose inputs have the same size on all ranks. Those of gather, scatter and all_to_all need not."""
 _MOST_LISTED: Final = 8
 
@@ -46,7 +46,8 @@ def diagnose(
     groups = group_calls(states, world_size)
     recorded = {state.rank for state in states if state.collectives is not None}
     outstanding = {state.rank: _busy_with(state, groups, places) for state in states}
-    faults = _mismatches(groups) or _not_issued(groups, places | outstanding, recorded)
+    at_work = {state.rank for state in states if state.main and outstanding[state.rank] == places[state.rank]}
+    faults = _mismatches(groups) or _not_issued(find_waits(groups, at_work), places | outstanding, recorded)
     named = {rank for fault in faults for rank in (*fault.ranks, *fault.waiting)}
     faults += [
         Fault(kind="gone", message=f"rank {rank} {text}", ranks=[rank])
@@ -165,11 +166,8 @@ def _issued(call: IssuedCollective, group: str) -> str:
     return f"issued {describe_call(call)}{group}{f' ({message})' if message else ''}{issued_at(call)}"
 
 
-def _not_issued(
-    groups: Sequence[GroupCalls], places: Mapping[int, str | None], recorded: Collection[int]
-) -> list[Fault]:
-    waits = find_waits(groups)
-    faults = []
+def _not_issued(waits: Sequence[Wait], places: Mapping[int, str | None], recorded: Collection[int]) -> list[Fault]:
+    faults: list[Fault] = []
     for wait in sorted(waits, key=lambda wait: min(call.ns for call in wait.calls.values())):
         partner = next((other for other in waits if other is not wait and _each_other(wait, other)), None)
         if partner is None:
@@ -192,12 +190,12 @@ def _left_out(one: Wait, other: Wait) -> str:
 
 
 def _each_other(one: Wait, other: Wait) -> bool:
-    return bool(set(one.missing) & set(other.calls)) and bool(set(other.missing) & set(one.calls))
+    return bool(set(one.missing) & other.blocked) and bool(set(other.missing) & one.blocked)
 
 
 def _only_waits(fault: Fault, waits: Sequence[Wait]) -> bool:
     """Return whether all that a fault blames wait in another collective: then another fault is the cause."""
-    waiting = {rank for wait in waits for rank in wait.calls}
+    waiting = {rank for wait in waits for rank in wait.blocked}
     return set(fault.ranks) <= waiting
 
 
@@ -246,23 +244,26 @@ def _whereabouts(rank: int, places: Mapping[int, str | None], recorded: Collecti
 
 
 def _busy_with(state: RankState, groups: Sequence[GroupCalls], places: Mapping[int, str | None]) -> str | None:
-    """Return the collective that a rank waits in, if its main thread is where it issued that, or is unknown."""
+    """Return the collective that a rank waits in: its main thread is where it issued that, or either is unknown."""
     open_calls = [(call, group) for group in groups if (call := group.outstanding(state.rank)) is not None]
     stack = {(frame.file, frame.line) for frame in state.main}
     for call, group in sorted(open_calls, key=lambda pair: pair[0].ns):
         site = program_frame(call.frames)
-        if state.ended is None and (not stack or (site is not None and (site.file, site.line) in stack)):
+        if state.ended is None and (not stack or site is None or (site.file, site.line) in stack):
             return f"issued {describe_call(call)} of {group.label}{issued_at(call)}, which has not ended"
     return places.get(state.rank)
 
 
 def _waiting(wait: Wait) -> str:
     message = describe_message(wait.first)
-    verb = "waits" if len(wait.calls) == 1 else "wait"
+    verb = "waits in" if len(wait.calls) == 1 else "wait in"
     details = f" ({message})" if message else ""
+    more = ""
+    if not wait.blocked:
+        verb, more = "issued", ", which has not ended there"
     return (
-        f"{_ranks(list(wait.calls))} {verb} in {describe_call(wait.first)} of {wait.group.label}{details}"
-        f"{issued_at(wait.first)}"
+        f"{_ranks(list(wait.calls))} {verb} {describe_call(wait.first)} of {wait.group.label}{details}"
+        f"{issued_at(wait.first)}{more}"
     )
 
 

@@ -39,12 +39,13 @@ def state(
     world_size: int = 4,
     ended: str | None = None,
 ) -> RankState:
+    waits_in = list(calls[-1].frames) if calls else [frame("train.py", 10, "train")]
     members = {"dp": list(range(world_size))} if groups is None else groups
     return RankState(
         rank=rank,
         world_size=world_size,
         steps=5,
-        main=main or [frame("train.py", 10, "train")],
+        main=main or waits_in,
         groups=[GroupRanks(name=name, ranks=ranks) for name, ranks in members.items()],
         collectives=list(calls),
         ended=ended,

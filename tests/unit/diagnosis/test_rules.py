@@ -94,6 +94,27 @@ def test_two_groups_in_opposite_order() -> None:
     assert "different order" in fault.message
 
 
+def test_a_rank_that_works_beside_its_own_collective_is_not_said_to_wait_in_it() -> None:
+    ranks = [
+        state(0, call(7, group="dp", line=20), groups=BOTH, main=[frame("train.py", 20, "train")], world_size=2),
+        state(1, call(4, group="tp", line=30), groups=BOTH, main=LOAD, world_size=2),
+    ]
+    found = diagnose("job", ranks)
+    assert [fault.kind for fault in found.faults] == ["not_issued", "not_issued"]
+    assert found.headline.endswith("rank 1 has not issued it: it is in `load_batch` at data.py:88")
+    assert found.faults[1].message.startswith("rank 1 issued all_reduce #4 of group tp")
+    assert "which has not ended there; rank 0 has not issued it" in found.faults[1].message
+
+
+def test_a_group_that_was_destroyed_and_made_again_is_another_one() -> None:
+    def twice(rank: int, second: int) -> RankState:
+        old = [call(seq, "broadcast", done=True) for seq in range(1, 6)]
+        new = [replace(call(seq, done=True), ns=10**6 + seq) for seq in range(1, second + 1)]
+        return state(rank, *old, *new, world_size=2)
+
+    assert diagnose("job", [twice(0, 3), twice(1, 2)]).verdict == "agree"
+
+
 def steps_of_two_groups(last: IssuedCollective, *, skip: bool = False) -> list[IssuedCollective]:
     """Return three steps, each of one collective in `tp` at line 30 and one in `dp` at line 20, and what follows."""
     calls: list[IssuedCollective] = []
