@@ -1,7 +1,9 @@
 """What the operating system shows of ranks that do not write what they do: ended, stopped, or running all the same."""
 
+import contextlib
 import os
-from collections.abc import Mapping
+import signal
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -30,6 +32,16 @@ def silent_ranks(places: Places) -> dict[int, str]:
     """Return every rank of this host, with what is to be said of it if it has left nothing."""
     own, _ = process_identity()
     return {rank: SILENT for rank, (place, _) in places.items() if own and place == own} | absent_ranks(places)
+
+
+def kill_ranks(places: Places, ranks: Collection[int]) -> None:
+    """Kill ranks of this host that cannot end themselves: a launcher may wait for them for ever."""
+    own, _ = process_identity()
+    for rank in ranks:
+        place, pid = places.get(rank, ("", 0))
+        if own and place == own and pid not in (0, os.getpid()):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
 
 
 def _state(pid: int) -> str | None:

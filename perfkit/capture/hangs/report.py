@@ -3,10 +3,11 @@
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, NoReturn
 
 import msgspec
 
+from perfkit.capture.hangs.processes import Places, kill_ranks
 from perfkit.capture.hangs.step_watch import Hang
 from perfkit.capture.lifecycle.failure_guard import record_failure
 from perfkit.capture.lifecycle.first_failure import FirstFailure, write_first_failure
@@ -34,15 +35,23 @@ class HangReporter:
         rank: This rank.
         on_hang: Whether the run is then ended.
         gone: What is to be said of ranks that have left nothing.
+        places: Where the ranks run.
         by_parent: Whether the parent prints the error of a run that is ended, under `perfkit run -n`.
     """
 
     def __init__(
-        self, rank: int, on_hang: OnHang, gone: Callable[[], Mapping[int, str]], *, by_parent: bool = False
+        self,
+        rank: int,
+        on_hang: OnHang,
+        gone: Callable[[], Mapping[int, str]],
+        places: Callable[[], Places],
+        *,
+        by_parent: bool = False,
     ) -> None:
         self._rank = rank
         self._on_hang = on_hang
         self._gone = gone
+        self._places = places
         self._by_parent = by_parent
 
     def report(self, hang: Hang) -> None:
@@ -60,15 +69,20 @@ class HangReporter:
             write_first_failure(FirstFailure(self._rank, line), first=True)
         else:
             print_error(line)
-        exit_now(1)
+        self._end(hang.folder)
 
     def end_with_others(self, folder: Path) -> None:
         """End this rank, which has written what it does, once the diagnosis is printed."""
         deadline = time.monotonic() + _END_WAIT_S
         while self._on_hang == "end" and time.monotonic() < deadline:
             if read_failure(folder) is not None:
-                exit_now(1)
+                self._end(folder)
             time.sleep(_POLL_S)
+
+    def _end(self, folder: Path) -> NoReturn:
+        places = self._places()
+        kill_ranks(places, [rank for rank in places if not (folder / STATE_NAME.format(rank)).exists()])
+        exit_now(1)
 
 
 def save_diagnosis(folder: Path, gone: Mapping[int, str]) -> Diagnosis:

@@ -44,7 +44,7 @@ class ScriptHangWatch:
         self._folder = folder
         self._rank = rank
         self._world_size = world_size
-        reporter = HangReporter(rank, config.on_hang, self._gone, by_parent=True)
+        reporter = HangReporter(rank, config.on_hang, self._gone, lambda: joined_processes(folder), by_parent=True)
         self._watch = StepWatch(
             folder,
             rank,

@@ -182,7 +182,7 @@ def _train(
 
 
 def _hang_watch(job: Job, ranks: ProcessRankGroup, session: Session, places: Places) -> StepWatch:
-    reporter = HangReporter(ranks.rank, job.run.on_hang, lambda: silent_ranks(places))
+    reporter = HangReporter(ranks.rank, job.run.on_hang, lambda: silent_ranks(places), lambda: places)
     return StepWatch(
         session.folder,
         ranks.rank,
