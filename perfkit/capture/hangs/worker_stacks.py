@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -37,26 +37,35 @@ class _Place(Struct, frozen=True):
     rank: int
 
 
-_shared: list[mmap.mmap] = []
-"""Memory that forked children share, with a `_Place`; empty before `follow_forks`."""
+class _Shared(NamedTuple):
+    owner: int
+    """Pid of the process whose children share it."""
+    memory: mmap.mmap
+
+
+_shared: list[_Shared] = []
+"""Memory with a `_Place` that forked children share; empty before `follow_forks`."""
 
 
 def follow_forks() -> None:
     """Let the processes that this one forks from now on leave their stacks when they are asked to."""
-    if not _shared and hasattr(os, "register_at_fork"):
-        _shared.append(mmap.mmap(-1, _BYTES))
+    if not hasattr(os, "register_at_fork"):
+        return
+    if not _shared:
         os.register_at_fork(after_in_child=_watch_in_child)
+    if not _shared or _shared[0].owner != os.getpid():  # a forked process that is a rank itself
+        _shared[:] = [_Shared(os.getpid(), mmap.mmap(-1, _BYTES))]
 
 
 def set_place(folder: Path, rank: int) -> None:
     """Tell the forked processes where they are asked, and leave their stacks."""
     text = msgspec.json.encode(_Place(str(folder), rank))
     if _shared and len(text) < _BYTES:
-        _shared[0][:] = text.ljust(_BYTES, b"\0")
+        _shared[0].memory[:] = text.ljust(_BYTES, b"\0")
 
 
 def _read_place() -> _Place | None:
-    text = _shared[0][:].rstrip(b"\0") if _shared else b""
+    text = _shared[0].memory[:].rstrip(b"\0") if _shared else b""
     with contextlib.suppress(msgspec.DecodeError):  # it is being written
         return msgspec.json.decode(text, type=_Place) if text else None
     return None
@@ -87,6 +96,8 @@ def _answer_requests() -> None:
         return  # forked by other means: nobody asks it
     while (place := _read_place()) is None:
         time.sleep(_POLL_S)
+    if _shared[0].owner == os.getpid():
+        return  # this process has become a rank, which answers for itself
     folder, rank = Path(place.folder), place.rank
     for number in range(_MOST_REQUESTS):
         request = folder / REQUEST_NAME.format(number)
