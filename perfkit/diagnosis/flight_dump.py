@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from perfkit.diagnosis.plain_pickle import load_plain
 from perfkit.errors import StoreError
-from perfkit.schema.hang.rank_state import Frame, GroupRanks, IssuedCollective, RankState
+from perfkit.schema.hang.rank_state import Frame, GroupRanks, IssuedCollective, RankState, Whole
 from perfkit.util.dtypes import DTYPES
 from perfkit.util.validator_messages import plain_message
 
@@ -20,27 +20,27 @@ _MOST_ENTRIES: Final = 200_000
 _MOST_TENSORS: Final = 4096
 _MOST_DIMENSIONS: Final = 16
 _MOST_FRAMES: Final = 200
-_MOST_RANK: Final = 10_000_000
-_RANKS = re.compile(r"\d+")
+_MOST_MESSAGE_BYTES: Final = 2**62
+_RANKS = re.compile(r"\b\d{1,6}\b")
 
 
 class _Frame(Struct, frozen=True):
     name: str
     filename: str
-    line: int
+    line: Whole
 
 
 class _Entry(Struct, frozen=True):
     """The fields of an entry that are used."""
 
     process_group: tuple[str, str]
-    collective_seq_id: int
+    collective_seq_id: Whole
     profiling_name: str
-    time_created_ns: int
+    time_created_ns: Whole
     state: str
-    input_sizes: list[list[int]] = []
+    input_sizes: list[list[Whole]] = []
     input_dtypes: list[str] = []
-    output_sizes: list[list[int]] = []
+    output_sizes: list[list[Whole]] = []
     output_dtypes: list[str] = []
     is_p2p: bool = False
     retired: bool = False
@@ -81,7 +81,10 @@ def convert_flight_dump(value: Any, rank: int) -> RankState:
     if len(dump.entries) > _MOST_ENTRIES:
         raise StoreError(f"it has more than {_MOST_ENTRIES:,} entries")
     groups = [
-        GroupRanks(name=name, ranks=[int(text) for text in _RANKS.findall(group.ranks) if int(text) < _MOST_RANK])
+        GroupRanks(
+            name=name,
+            ranks=list(map(int, _RANKS.findall(group.ranks))),
+        )
         for name, group in dump.pg_config.items()
         if group.ranks not in ("", "[]")
     ]
@@ -137,4 +140,4 @@ def _bytes(sizes: list[list[int]], dtypes: list[str]) -> int | None:
         for length in shape:
             count *= length
         total += count
-    return total if sizes else None
+    return total if sizes and total <= _MOST_MESSAGE_BYTES else None

@@ -18,8 +18,8 @@ from perfkit.util.validator_messages import plain_message
 
 STATE_NAME: Final = "rank{}.hang.json"
 _MOST_BYTES: Final = 256 * 2**20
-_STATE = re.compile(r"rank(\d{1,7})\.hang\.json")
-_DUMP = re.compile(r".*?(\d{1,7})(?:\.json|\.pkl|\.pickle)?")
+_STATE = re.compile(r"rank(\d{1,6})\.hang\.json")
+_DUMP = re.compile(r".*?(\d{1,6})(?:\.json|\.pkl|\.pickle)?")
 """torch's dumps: the name ends in the rank, `nccl_trace_rank_3` by default."""
 _OTHERS: Final = ("run.json", "failure.json", "hang.json")
 

@@ -1,10 +1,15 @@
 """`rank<R>.hang.json`: what a rank was doing when no step ended. A change to it bumps `RANK_STATE_VERSION`."""
 
-from typing import Final
+from typing import Annotated, Final
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 RANK_STATE_VERSION: Final = 1
+
+MOST_RANKS: Final = 1_000_000
+Rank = Annotated[int, Meta(ge=0, lt=MOST_RANKS)]
+Whole = Annotated[int, Meta(ge=-(2**62), le=2**62)]
+"""An integer that can be encoded again; a file with a larger one cannot be read."""
 
 
 class Frame(Struct, frozen=True, kw_only=True):
@@ -12,7 +17,7 @@ class Frame(Struct, frozen=True, kw_only=True):
 
     function: str
     file: str
-    line: int
+    line: Whole
 
 
 class ThreadStack(Struct, frozen=True, kw_only=True):
@@ -26,7 +31,7 @@ class ThreadStack(Struct, frozen=True, kw_only=True):
 class WorkerStack(Struct, frozen=True, kw_only=True):
     """The main thread of a process that the rank has forked, such as a loader worker."""
 
-    pid: int
+    pid: Whole
     frames: list[Frame]
     """Innermost first."""
 
@@ -38,18 +43,18 @@ class IssuedCollective(Struct, frozen=True, kw_only=True):
     """Name of the process group, the same on all its ranks."""
     description: str = ""
     """What the program calls the group."""
-    seq: int
+    seq: Whole
     """Number of the collective in its group."""
     op: str
-    sizes: list[list[int]] = []
+    sizes: list[list[Whole]] = []
     """Shapes of the inputs."""
     dtype: str | None = None
     """Of the first input, in torch's name."""
-    bytes: int | None = None
+    bytes: Whole | None = None
     """Of all inputs; None for an unknown type."""
     done: bool
     """Whether it has ended on this rank."""
-    ns: int
+    ns: Whole
     """Time of issue, Unix time in ns."""
     frames: list[Frame] = []
     """Where it was issued, innermost first."""
@@ -59,19 +64,19 @@ class GroupRanks(Struct, frozen=True, kw_only=True):
     """The ranks of a process group."""
 
     name: str
-    ranks: list[int]
+    ranks: list[Rank]
 
 
 class RankState(Struct, frozen=True, kw_only=True):
     """What one rank was doing."""
 
     schema_version: int = RANK_STATE_VERSION
-    rank: int
-    world_size: int | None = None
+    rank: Rank
+    world_size: Annotated[int, Meta(ge=1, le=MOST_RANKS)] | None = None
     """None if unknown, as in torch's own dumps."""
     host: str = ""
-    pid: int | None = None
-    steps: int | None = None
+    pid: Whole | None = None
+    steps: Whole | None = None
     """Steps that had ended; None if unknown."""
     main: list[Frame] = []
     """Python stack of the main thread, innermost first; empty if unknown."""
