@@ -17,6 +17,8 @@ from perfkit.capture.shared_options import (
     SCHEDULE,
     TIMEOUT,
     Detail,
+    HangAfter,
+    OnHang,
     ProfileMemory,
     RecordShapes,
     RunName,
@@ -133,6 +135,8 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "imported, in every collective, and without a sign of life while a rank writes."
         ),
     ] = "10m"
+    hang_after: HangAfter = None
+    on_hang: OnHang = "report"
     threads: Annotated[_Count | None, Meta(description="CPU threads per rank [default: cores / local ranks].")] = None
     profile: Annotated[bool, Meta(description="Record traces, or only time the steps.")] = True
     schedule: Annotated[str, Meta(description=f"{SCHEDULE}.")] = DEFAULT_SCHEDULE
@@ -176,6 +180,7 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise UsageError(f"--name {self.name}: must be a folder name without '/' or a leading dot")
         if self.timeout_ns < 10**9:
             raise UsageError(f"--timeout {self.timeout}: must be at least 1s")
+        _ = self.hang_after_s
         for option, choices in choices_by_accelerator().items():
             if getattr(self, option) not in choices:
                 raise UsageError(f"--{option} {getattr(self, option)}: choose from {', '.join(choices)}")
@@ -235,6 +240,11 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def timeout_delta(self) -> timedelta:
         """The timeout as torch expects it."""
         return timedelta(microseconds=self.timeout_ns / 1000)
+
+    @property
+    def hang_after_s(self) -> float | None:
+        """How long no step may end, in s; None: it depends on the usual step."""
+        return parse_hang_after(self.hang_after)
 
     @property
     def injections(self) -> tuple[Injection, ...]:
@@ -325,6 +335,20 @@ def parse_duration(text: str, option: str) -> int:
     if match is None:
         raise UsageError(f"{option}: '{text}' is not a duration; write it as 60ms, 1.5s, 10m or 1h")
     return round(float(match[1]) * _UNITS_NS[match[2]])
+
+
+def parse_hang_after(text: str | None) -> float | None:
+    """Return the value of `--hang-after` in s; None if it is not given.
+
+    Raises:
+        UsageError: It is no duration, or shorter than 1s.
+    """
+    if text is None:
+        return None
+    limit_ns = parse_duration(text, "--hang-after")
+    if limit_ns < 10**9:
+        raise UsageError(f"--hang-after {text}: must be at least 1s")
+    return limit_ns / 1e9
 
 
 def parse_injection(text: str) -> Injection:

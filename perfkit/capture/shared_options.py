@@ -9,6 +9,7 @@ from msgspec.structs import force_setattr
 from perfkit.errors import UsageError
 
 SCHEDULE: Final = "Steps to record, as in torch.profiler.schedule"
+HANG_AFTER_DEFAULT: Final = "20 times the median step, at least 5m"
 TIMEOUT: Final = "Limit of every wait for another rank, for example 90s or 10m"
 
 RecordShapes = Annotated[bool, Meta(description="Record operators' input shapes (costs half a step, and memory).")]
@@ -17,6 +18,17 @@ WithStack = Annotated[bool, Meta(description="Record Python stacks.")]
 WithFlops = Annotated[bool, Meta(description="Estimate operators' FLOPs.")]
 WithModules = Annotated[bool, Meta(description="Record the module hierarchy.")]
 TraceDir = Annotated[str, Meta(description="Folder in which the run's folder is created.")]
+HangAfter = Annotated[
+    str | None,
+    Meta(
+        description="If no step ends for so long, for example 90s, every rank writes what it does, and who waits for "
+        f"whom is printed; watched from the end of the first step [default: {HANG_AFTER_DEFAULT}]."
+    ),
+]
+OnHang = Annotated[
+    Literal["report", "end"],
+    Meta(description="What follows then: report and go on, as a slow step is no hang; or end the run."),
+]
 RunName = Annotated[str | None, Meta(description="Name of the run [default: workload, source, ranks and time].")]
 
 DetailName = Literal["time", "why"]

@@ -9,7 +9,7 @@ import typer
 from perfkit.cli.typer_app import App, print_line
 
 if TYPE_CHECKING:
-    from perfkit.schema.diagnosis import Check, Diagnosis
+    from perfkit.schema.doctor import Check, DoctorReport
 
 app = App()
 
@@ -46,7 +46,7 @@ def doctor(
         raise typer.Exit(_EXIT_PROBLEM)
 
 
-def _print(diagnosis: "Diagnosis") -> None:
+def _print(diagnosis: "DoctorReport") -> None:
     problems = [check for check in diagnosis.checks if check.state == "problem"]
     if diagnosis.rank:
         for check in problems:

@@ -10,7 +10,21 @@ from perfkit.cli.typer_app import App
 app = App()
 
 
-Record = Literal["report", "comparison", "history", "collectives", "hta", "plan", "whatif", "doctor", "sweep", "run"]
+Record = Literal[
+    "report",
+    "comparison",
+    "history",
+    "collectives",
+    "input",
+    "hta",
+    "plan",
+    "whatif",
+    "doctor",
+    "diagnosis",
+    "hang",
+    "sweep",
+    "run",
+]
 
 
 @app.command()

@@ -7,7 +7,7 @@ from importlib import metadata
 from typing import Final, NamedTuple
 
 from perfkit.doctor.children import ProbeError, ask_child
-from perfkit.schema.diagnosis import Check
+from perfkit.schema.doctor import Check
 from perfkit.util.extras import install_extra
 
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from perfkit.capture.distributed.launcher_env import RankInfo, detect_rank
 from perfkit.errors import LaunchEnvironmentError
-from perfkit.schema.diagnosis import Check
+from perfkit.schema.doctor import Check
 from perfkit.util.extras import install_extra
 from perfkit.util.formatting import size
 from perfkit.util.system_limits import count_cores, free_bytes

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from perfkit.doctor.children import ProbeError, ask_child
-from perfkit.schema.diagnosis import Check
+from perfkit.schema.doctor import Check
 from perfkit.util.extras import install_extra
 
 _OLDEST: Final = (2, 5)

@@ -16,6 +16,7 @@ from perfkit.schema.benchmark.collectives import CollectiveBenchmark
 from perfkit.schema.benchmark.input import InputBenchmark
 from perfkit.schema.comparison import Comparison
 from perfkit.schema.external_tool import ExternalTable
+from perfkit.schema.hang.diagnosis import Diagnosis
 from perfkit.schema.history import History
 from perfkit.schema.per_run.whatif import WhatIf
 from perfkit.schema.plan import Plan
@@ -144,6 +145,11 @@ FORMATS: Final[dict[type, dict[str, BuiltinReporter]]] = {
         "markdown": BuiltinReporter(WhatIf, _MARKDOWN, (".md", ".markdown")),
         "json": BuiltinReporter(WhatIf, _JSON, (".json",)),
     },
+    Diagnosis: {
+        "rich": BuiltinReporter(Diagnosis, _CONSOLE, (".txt",)),
+        "markdown": BuiltinReporter(Diagnosis, _MARKDOWN, (".md", ".markdown")),
+        "json": BuiltinReporter(Diagnosis, _JSON, (".json",)),
+    },
 }
 """Record type to format name to reporter."""
 
@@ -157,6 +163,7 @@ DOCUMENTS: Final[dict[type, str]] = {
     CollectiveBenchmark: "views.collectives:document",
     InputBenchmark: "views.input:document",
     WhatIf: "views.whatif:document",
+    Diagnosis: "views.diagnosis:document",
 }
 """Record type to `function(record, top) -> Document`: what the console, markdown, HTML and notebook renderers draw."""
 

@@ -10,8 +10,10 @@ import msgspec
 from perfkit.schema.benchmark.collectives import COLLECTIVES_VERSION, CollectiveBenchmark
 from perfkit.schema.benchmark.input import INPUT_VERSION, InputBenchmark
 from perfkit.schema.comparison import COMPARISON_VERSION, Comparison
-from perfkit.schema.diagnosis import DIAGNOSIS_VERSION, Diagnosis
+from perfkit.schema.doctor import DOCTOR_VERSION, DoctorReport
 from perfkit.schema.external_tool import EXTERNAL_TABLE_VERSION, ExternalTable
+from perfkit.schema.hang.diagnosis import DIAGNOSIS_VERSION, Diagnosis
+from perfkit.schema.hang.rank_state import RANK_STATE_VERSION, RankState
 from perfkit.schema.history import HISTORY_VERSION, History
 from perfkit.schema.manifest import MANIFEST_VERSION, RunManifest
 from perfkit.schema.per_run.whatif import WHAT_IF_VERSION, WhatIf
@@ -28,7 +30,9 @@ RECORDS = {
     "hta": (ExternalTable, EXTERNAL_TABLE_VERSION, "output of `perfkit hta -o FILE.json`"),
     "plan": (Plan, PLAN_VERSION, "output of `perfkit plan -f json`"),
     "whatif": (WhatIf, WHAT_IF_VERSION, "output of `perfkit whatif -f json`"),
-    "doctor": (Diagnosis, DIAGNOSIS_VERSION, "output of `perfkit doctor --json`"),
+    "doctor": (DoctorReport, DOCTOR_VERSION, "output of `perfkit doctor --json`"),
+    "diagnosis": (Diagnosis, DIAGNOSIS_VERSION, "output of `perfkit diagnose -f json`"),
+    "hang": (RankState, RANK_STATE_VERSION, "rank<R>.hang.json in a run folder"),
     "sweep": (Sweep, SWEEP_VERSION, "sweep.json in the folder of a `perfkit sweep`"),
     "run": (RunManifest, MANIFEST_VERSION, "run.json in a run folder"),
 }

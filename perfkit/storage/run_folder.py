@@ -8,6 +8,7 @@
                  rank0[.cycle<C>].pyinstrument.{html,speedscope.json,txt}    --pyinstrument
                  rank<R>[.cycle<C>].memory.pickle                            --memory-snapshot
                  rank<R>.nccl.log                                            --nccl-debug
+                 rank<R>.hang.json, hang.json   only if no step ended for long: what each rank did, the diagnosis
                  failure.json                   only after a failure: the first failed rank and the reason
 """
 

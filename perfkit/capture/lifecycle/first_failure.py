@@ -21,6 +21,8 @@ class FirstFailure(NamedTuple):
 
     rank: int
     line: str
+    diagnosis: str = ""
+    """Which ranks waited for which, in one line; empty if unknown."""
 
 
 def write_first_failure(failure: FirstFailure, *, first: bool) -> None:
@@ -35,7 +37,7 @@ def write_first_failure(failure: FirstFailure, *, first: bool) -> None:
     if rendezvous is None:
         return
     path = Path(rendezvous).with_name(_NAME)
-    text = f"{failure.rank} {failure.line}"
+    text = f"{failure.rank} {failure.line}\n{failure.diagnosis}"
     with contextlib.suppress(OSError, StoreError):  # the parent is gone, or the disk is full: it reports the exit code
         if not first:
             with path.open("x", encoding="utf-8") as stream:
@@ -51,4 +53,5 @@ def read_first_failure(folder: Path) -> FirstFailure | None:
         rank, _, line = (folder / _NAME).read_text(encoding="utf-8").partition(" ")
     except (OSError, UnicodeDecodeError):
         return None
-    return FirstFailure(int(rank), line) if rank.isdecimal() else None
+    line, _, diagnosis = line.partition("\n")
+    return FirstFailure(int(rank), line, diagnosis) if rank.isdecimal() else None

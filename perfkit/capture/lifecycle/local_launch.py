@@ -26,6 +26,8 @@ STDIN_VARIABLE: Final = "PERFKIT_STDIN"
 _POLL_S: Final = 0.02
 _QUIT_S: Final = 3.0
 """How long the other ranks may take to end by themselves after one failed, and again after SIGTERM."""
+_EXPLAIN_S: Final = 6.0
+"""The same for ranks of a script before SIGTERM: they write what they did, and one compares it."""
 _GROUP_QUIT_S: Final = 1.0
 """How long what the ranks have started may take to end after SIGTERM."""
 _CAUGHT: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -62,7 +64,7 @@ def launch(arguments: Sequence[str], ranks: int, *, name_failed: bool = False, r
             failed = wait_for_ranks(children, signals.to_forward(_OF_SCRIPTS if name_failed else {}))
             left_early = [rank for rank, child in enumerate(children) if child.returncode == 0]
         finally:
-            codes = _end(children, signals)
+            codes = _end(children, signals, _EXPLAIN_S if name_failed else _QUIT_S)
         first = read_first_failure(Path(folder))
     if failed is None:
         return
@@ -72,7 +74,8 @@ def launch(arguments: Sequence[str], ranks: int, *, name_failed: bool = False, r
     if name_failed and ranks > 1 and code > 0:
         failed = _report_first_failure(failed, codes, first, left_early)
         code = codes[failed] or code
-    _raise_exit(failed, code, "; the cycles written before are kept" if records else "")
+    why = f"; {first.diagnosis}" if first is not None and first.diagnosis else ""
+    _raise_exit(failed, code, f"{why}{'; the cycles written before are kept' if records else ''}")
 
 
 def _report_first_failure(
@@ -224,7 +227,7 @@ def wait_for_ranks(children: _Children, to_forward: Iterator[int | None]) -> int
         time.sleep(_POLL_S)
 
 
-def _end(children: _Children, signals: _Signals) -> list[int | None]:
+def _end(children: _Children, signals: _Signals, first_wait_s: float) -> list[int | None]:
     """End the ranks that still run, and what they have started if one has failed; returns the codes of the others."""
     codes: list[int | None] = []
     for stop in (None, signal.SIGTERM, signal.SIGKILL):
@@ -233,7 +236,7 @@ def _end(children: _Children, signals: _Signals) -> list[int | None]:
             codes = codes or [child.returncode for child in children]
             for child in running:
                 child.send_signal(stop)
-        deadline = time.monotonic() + _QUIT_S
+        deadline = time.monotonic() + (first_wait_s if stop is None else _QUIT_S)
         while any(child.poll() is None for child in running) and time.monotonic() < deadline:
             if signals.take():
                 break
@@ -265,14 +268,13 @@ def _signal_group(group: int, number: int) -> bool:
     return True
 
 
-def _raise_exit(rank: int, code: int, kept: str) -> None:
+def _raise_exit(rank: int, code: int, more: str) -> None:
     if code == -signal.SIGINT:
         raise KeyboardInterrupt
     if code == -signal.SIGTERM:
         raise RunError(f"rank {rank} was ended by SIGTERM")
     if code < 0:
-        raise RunError(
-            f"rank {rank} was killed by {signal.Signals(-code).name}: see the system log for the cause "
-            f"(out of memory?){kept}"
-        )
+        # Only the kernel sends SIGKILL unasked; a process that aborts, or crashes, has mostly printed why.
+        where = "the system log for the cause (out of memory?)" if code == -signal.SIGKILL else "its own last lines"
+        raise RunError(f"rank {rank} was killed by {signal.Signals(-code).name}: see {where}{more}")
     raise SystemExit(code)

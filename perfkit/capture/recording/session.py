@@ -15,7 +15,7 @@ writing and compressing a trace happen inside `step()` after that, so that they 
 import logging
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -133,6 +133,10 @@ class Session:
         """How long each completed step waited for its batch."""
         self.kinds: list[StepKind] = []
         """Kind of each completed step."""
+        self.writing = False
+        """Whether a cycle is being written."""
+        self.after_step: Callable[[], None] | None = None
+        """Called when a step has ended, after everything else that is done then."""
         self.pipeline: RecordedPipeline | None = None
         """The pipeline that the rank is part of, for the trace's header."""
 
@@ -201,8 +205,12 @@ class Session:
         self._ranks.current_activity = f"step {step + 1}"
         if self._schedule is not None:
             if self._schedule.ends_cycle(step):
+                self.writing = True
                 self._write_cycle(self._schedule.cycle(step))
+                self.writing = False
             self._prepare_step(step + 1)
+        if self.after_step is not None:
+            self.after_step()
         self._clock.begin()
 
     def finish(self) -> None:

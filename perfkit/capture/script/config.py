@@ -4,13 +4,15 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from perfkit.capture.config import parse_duration
+from perfkit.capture.config import parse_duration, parse_hang_after
 from perfkit.capture.schedule import DEFAULT_SCHEDULE, Schedule
 from perfkit.capture.script.step_rule import StepRule
 from perfkit.capture.shared_options import (
     SCHEDULE,
     TIMEOUT,
     Detail,
+    HangAfter,
+    OnHang,
     ProfileMemory,
     RecordShapes,
     RunName,
@@ -52,6 +54,8 @@ class ScriptConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         str,
         Meta(description=f"{TIMEOUT}: at start-up, and while one writes a trace."),
     ] = "60s"
+    hang_after: HangAfter = None
+    on_hang: OnHang = "report"
 
     def __post_init__(self) -> None:
         """Refuse invalid values.
@@ -65,7 +69,7 @@ class ScriptConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
                 raise UsageError(f"--{option} {text}: must be a folder name, without '/' or a leading dot")
         if self.timeout_ns < 10**9:
             raise UsageError(f"--timeout {self.timeout}: must be at least 1s")
-
+        _ = self.hang_after_s
         _ = self.plan, self.step_rule
         switch_on(self, self.detail)
 
@@ -78,6 +82,11 @@ class ScriptConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     def step_rule(self) -> StepRule:
         """What ends a step."""
         return StepRule.parse(self.step_on)
+
+    @property
+    def hang_after_s(self) -> float | None:
+        """How long no step may end, in s; None: it depends on the usual step."""
+        return parse_hang_after(self.hang_after)
 
     @property
     def timeout_ns(self) -> int:

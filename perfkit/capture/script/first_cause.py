@@ -20,6 +20,8 @@ class Cause(NamedTuple):
 
     rank: int
     error: BaseException
+    diagnosis: str = ""
+    """Which ranks waited for which; empty if unknown. It is part of the error's text too."""
 
 
 def find_first_cause(folder: Path, rank: int, error: BaseException) -> Cause:

@@ -10,6 +10,7 @@ from perfkit.capture.lifecycle.terminated import TerminatedError
 from perfkit.capture.messages import exit_cause, one_line, print_error, print_status
 from perfkit.capture.schedule import Schedule
 from perfkit.capture.script.config import ScriptConfig
+from perfkit.capture.script.first_cause import Cause
 from perfkit.capture.script.step_messages import NoSteps
 from perfkit.storage.run_folder import MANIFEST_NAME, list_files
 
@@ -48,8 +49,9 @@ class OutcomeReporter:
                 f"--schedule {self._config.schedule} ({folder})"
             )
 
-    def report_failure(self, folder: Path, rank: int, world_size: int, steps: int, error: BaseException) -> None:
+    def report_failure(self, folder: Path, rank: int, world_size: int, steps: int, cause: Cause) -> None:
         """Print why the script failed on `rank`, which is the first rank that did."""
+        error = cause.error
         # An interrupt or SIGTERM reaches all ranks: it is not a failure of this one.
         if world_size == 1 or isinstance(error, (KeyboardInterrupt, TerminatedError)):
             self.report_end(folder, f"failed after {steps} steps", failed=True)
@@ -58,7 +60,7 @@ class OutcomeReporter:
         if _has_trace(folder):
             line += f"; what was recorded before: perfkit analyze {folder}"
         if is_child():  # the parent prints it, after the output of the other ranks
-            write_first_failure(FirstFailure(rank, line), first=True)
+            write_first_failure(FirstFailure(rank, line, cause.diagnosis), first=True)
         else:
             print_error(line)
 

@@ -42,6 +42,16 @@ def joined_ranks(folder: Path) -> set[int]:
     return {int(number) for number in numbers if number.isdecimal()}
 
 
+def joined_processes(folder: Path) -> dict[int, tuple[str, int]]:
+    """Return the host (with its pid namespace) and the pid of every rank whose mark is there and can be read."""
+    processes = {}
+    for rank in joined_ranks(folder):
+        with contextlib.suppress(OSError, msgspec.DecodeError):
+            process = msgspec.json.decode(_path(folder, rank).read_bytes(), type=_Process)
+            processes[rank] = (process.place, process.pid)
+    return processes
+
+
 def remove_marks(folder: Path) -> None:
     """Remove the marks of all ranks."""
     for rank in joined_ranks(folder):

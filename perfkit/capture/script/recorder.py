@@ -25,6 +25,7 @@ from perfkit.capture.distributed.backend import backend_of
 from perfkit.capture.distributed.device_in_use import device_in_use
 from perfkit.capture.distributed.launcher_env import RankInfo
 from perfkit.capture.distributed.topology import Topology, name_device, own_cores
+from perfkit.capture.hangs.worker_stacks import follow_forks
 from perfkit.capture.lifecycle.failure_guard import record_end_of_parent, record_failure
 from perfkit.capture.lifecycle.parent_watch import before_end_with_parent
 from perfkit.capture.lifecycle.terminated import TerminatedError
@@ -34,6 +35,7 @@ from perfkit.capture.recording.session import ProfilerOptions, Session
 from perfkit.capture.script.config import ScriptConfig
 from perfkit.capture.script.coordination import ScriptRankGroup, open_script_group
 from perfkit.capture.script.first_cause import find_first_cause
+from perfkit.capture.script.hang_watch import ScriptHangWatch
 from perfkit.capture.script.hooks.pass_hooks import Annotations, BackwardPasses, ForwardPasses
 from perfkit.capture.script.hooks.sigterm_hook import SigtermHook
 from perfkit.capture.script.hooks.torch_hooks import (
@@ -69,6 +71,7 @@ class _Recording(msgspec.Struct, frozen=True):
     session: Session
     ranks: ScriptRankGroup
     topology: Topology
+    hangs: ScriptHangWatch
 
     @property
     def can_wait_for_device(self) -> bool:
@@ -122,6 +125,7 @@ class ScriptRecorder:
     def attach(self) -> None:
         """Install the hooks in torch."""
         try:
+            follow_forks()
             after_optimizer_step(self._on_optimizer_step)
             after_scaler_step(self._on_scaler_step)
             around_backward(self._backward)
@@ -141,6 +145,7 @@ class ScriptRecorder:
             self._over = True
             self._report_nothing_recorded(error)
             return
+        recording.hangs.stop(error)
         if self._busy:  # a signal has arrived while a trace was being written
             recording.record_failure(error or RunError("ended"))
             return
@@ -185,6 +190,8 @@ class ScriptRecorder:
         else:
             if ended and not self._over:
                 self._end_step()
+            if ended and self._recording is not None:
+                self._recording.hangs.step_ended()
 
     def _end_step(self) -> None:
         with self._errors_contained():
@@ -247,7 +254,8 @@ class ScriptRecorder:
             workload=description.workload,
             source=description.source,
         )
-        self._recording = _Recording(session, ranks, topology)
+        hangs = ScriptHangWatch(folder, ranks.rank, ranks.world_size, self._config, lambda: self._busy)
+        self._recording = _Recording(session, ranks, topology, hangs)
         before_end_with_parent(lambda: record_end_of_parent(folder, ranks.rank))
         SigtermHook(self._on_sigterm, self._on_sigterm_while_stuck).install()
         session.start()
@@ -305,9 +313,10 @@ class ScriptRecorder:
         steps = self._counter.count
         if error is not None:
             fields = {"ranks": [record], "step_kinds": measured.kinds}
-            cause = find_first_cause(session.folder, ranks.rank, exit_cause(error))
+            cause = recording.hangs.explain(find_first_cause(session.folder, ranks.rank, exit_cause(error)))
             if record_failure(session.folder, cause.rank, cause.error, lambda: fields):
-                self._outcome.report_failure(session.folder, cause.rank, ranks.world_size, steps, cause.error)
+                self._outcome.report_failure(session.folder, cause.rank, ranks.world_size, steps, cause)
+            recording.hangs.forget_turn()
             remove_exit_records(session.folder)
             return
         if (session.folder / FAILURE_NAME).exists():

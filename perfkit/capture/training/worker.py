@@ -4,6 +4,7 @@ The model is wrapped in DDP even on a single rank, so that a run on one rank is 
 comparison of the two shows communication.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -15,6 +16,10 @@ from perfkit.capture.distributed.node_files import prepare_on_nodes
 from perfkit.capture.distributed.process_group import locate, process_group
 from perfkit.capture.distributed.rank_group import ProcessRankGroup
 from perfkit.capture.distributed.topology import Topology
+from perfkit.capture.hangs.processes import Places, absent_ranks, silent_ranks
+from perfkit.capture.hangs.report import HangReporter
+from perfkit.capture.hangs.step_watch import StepWatch
+from perfkit.capture.hangs.worker_stacks import follow_forks
 from perfkit.capture.lifecycle.failure_guard import FailureGuard
 from perfkit.capture.lifecycle.parent_watch import exit_with_parent
 from perfkit.capture.lifecycle.watchdog import Watchdog, process_identity
@@ -66,10 +71,11 @@ def run_rank(job: Job, debug: bool = False) -> Path | None:
         _warn_of_oversubscription(ranks, topology)
         folder = open_run(ranks, topology, _describe_run(job, ranks.world_size), job.trace_dir, job.run.name)
         guard.folder, guard.current_activity = folder, lambda: ranks.current_activity
-        watchdog = Watchdog(info.rank, ranks.all_gather(process_identity()), folder)
+        places = ranks.all_gather(process_identity())
+        watchdog = Watchdog(info.rank, places, folder)
         if job.run.nccl_debug is not None:
             ranks.run_on_all(lambda: collect_log(folder, info.rank))
-        _train(job, ranks, topology, folder, guard)
+        _train(job, ranks, topology, folder, guard, places)
         watchdog.dismiss()
     return folder if info.rank == 0 else None
 
@@ -128,7 +134,14 @@ def _warn_of_compilation(compiled: Compiled, kinds: list[StepKind]) -> None:
         print_warning(finding.message)
 
 
-def _train(job: Job, ranks: ProcessRankGroup, topology: Topology, folder: Path, guard: FailureGuard) -> None:
+def _train(
+    job: Job,
+    ranks: ProcessRankGroup,
+    topology: Topology,
+    folder: Path,
+    guard: FailureGuard,
+    places: Sequence[tuple[str, int]],
+) -> None:
     device = torch.device(topology.device)
     spec = job.workload.data_spec(job.run.seed)
     paths = _prepare_data(job, ranks, topology, spec)
@@ -142,8 +155,12 @@ def _train(job: Job, ranks: ProcessRankGroup, topology: Topology, folder: Path, 
     guard.manifest_fields = lambda: manifest_fields_after_failure(
         ranks.rank, topology, session.measurements(wait=False), work, None
     )
+    follow_forks()
+    hangs = _hang_watch(job, ranks, session, dict(enumerate(places)))
+    session.after_step = hangs.step_ended
     with progress(data.steps, visible=ranks.rank == 0) as show:
         trainer.train(data, session, show)
+    hangs.stop()
     session.finish()
     bandwidth = _file_bandwidth(ranks, paths[0])
     compiled = None if trainer.compiled is None else trainer.compiled.result(ranks)
@@ -162,6 +179,20 @@ def _train(job: Job, ranks: ProcessRankGroup, topology: Topology, folder: Path, 
         device_table=job.run.device_table,
         compiled=compiled,
         file_bandwidth=bandwidth,
+    )
+
+
+def _hang_watch(job: Job, ranks: ProcessRankGroup, session: Session, places: Places) -> StepWatch:
+    reporter = HangReporter(ranks.rank, job.run.on_hang, lambda: silent_ranks(places), lambda: places)
+    return StepWatch(
+        session.folder,
+        ranks.rank,
+        ranks.world_size,
+        job.run.hang_after_s,
+        reporter.report,
+        reporter.end_with_others,
+        is_busy=lambda: session.writing,
+        absent=lambda: absent_ranks(places),
     )
 
 

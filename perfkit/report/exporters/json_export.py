@@ -14,6 +14,7 @@ from msgspec.structs import fields
 from perfkit.schema.benchmark.collectives import CollectiveBenchmark
 from perfkit.schema.comparison import Comparison
 from perfkit.schema.external_tool import ExternalTable
+from perfkit.schema.hang.diagnosis import Diagnosis
 from perfkit.schema.history import History
 from perfkit.schema.per_run.whatif import WhatIf
 from perfkit.schema.rank import RankReport
@@ -27,7 +28,7 @@ _OPENED: Final = (Report, RunReport, RankReport, CollectiveBenchmark)
 
 
 def write(
-    report: Report | Comparison | History | ExternalTable | CollectiveBenchmark | WhatIf,
+    report: Report | Comparison | History | ExternalTable | CollectiveBenchmark | WhatIf | Diagnosis,
     stream: TextIO,
     *,
     top: int,  # noqa: ARG001  writes everything

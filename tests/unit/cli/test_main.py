@@ -131,7 +131,8 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["view", "x", "--ui", "http://127.0.0.1:1", "--offline"], "leave --ui out"),
         (
             ["schema", "nothing"],
-            "'report', 'comparison', 'history', 'collectives', 'hta', 'plan', 'whatif', 'doctor', 'sweep', 'run'",
+            "'report', 'comparison', 'history', 'collectives', 'input', 'hta', 'plan', 'whatif', 'doctor', "
+            "'diagnosis', 'hang', 'sweep', 'run'",
         ),
     ],
 )

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from perfkit.doctor.torch_checks import check_torch, torch_checks
-from perfkit.schema.diagnosis import Check
+from perfkit.schema.doctor import Check
 
 H100: dict[str, Any] = {
     "version": "2.9.0",

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from perfkit._version import __version__
 
-DIAGNOSIS_VERSION: Final = 1
+DOCTOR_VERSION: Final = 1
 
 CheckState = Literal["ok", "absent", "problem"]
 """`absent`: optional, and not there; `problem`: something that perfkit needs, or that is there, does not work."""
@@ -23,10 +23,10 @@ class Check(Struct, frozen=True, kw_only=True):
     """What to do; None if nothing needs to be done."""
 
 
-class Diagnosis(Struct, frozen=True, kw_only=True):
+class DoctorReport(Struct, frozen=True, kw_only=True):
     """What this machine has of what perfkit uses, as one process sees it."""
 
-    schema_version: int = DIAGNOSIS_VERSION
+    schema_version: int = DOCTOR_VERSION
     perfkit_version: str = __version__
     rank: int = 0
     """Of this process, from the launcher; 0 without one."""

@@ -1,0 +1,157 @@
+"""What this rank does: its Python stacks, and the collectives that it has issued, from torch's flight recorder.
+
+It is read in a thread of its own, without a signal: the main thread may be inside a collective, where Python runs no
+signal handler. A thread that holds Python's lock in a call that does not return keeps this from running at all.
+"""
+
+import contextlib
+import os
+import pickle
+import socket
+import sys
+import threading
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from perfkit.capture.distributed.lost_connection import is_lost_connection
+from perfkit.capture.hangs.worker_stacks import worker_stacks
+from perfkit.diagnosis.flight_dump import convert_flight_dump
+from perfkit.diagnosis.folder import STATE_NAME
+from perfkit.diagnosis.places import program_frame
+from perfkit.diagnosis.rules import LOST_CONNECTION
+from perfkit.errors import PerfkitError
+from perfkit.schema.hang.rank_state import Frame, GroupRanks, IssuedCollective, RankState, ThreadStack
+from perfkit.util.atomic_write import atomic_write
+
+_MOST_FRAMES: Final = 100
+_MOST_THREADS: Final = 64
+_MOST_CALLS: Final = 1000
+"""The last collectives of a rank that are kept: a step of a sharded model has some hundreds."""
+OWN_THREAD: Final = "perfkit-"
+"""Names of perfkit's threads begin so; their stacks are left out."""
+
+
+def read_rank_state(
+    rank: int, world_size: int, steps: int | None, folder: Path | None = None, error: BaseException | None = None
+) -> RankState:
+    """Return what this rank does.
+
+    Args:
+        rank: This rank.
+        world_size: Number of ranks.
+        steps: Steps that have ended.
+        folder: The run's folder, where loader workers leave their stacks; None if they are not asked.
+        error: What has ended the program, whose stack is then that of the main thread.
+    """
+    dump = _flight_dump(rank)
+    calls = None if dump is None else dump.collectives
+    main = _error_frames(error.__traceback__) if error is not None else _main_frames()
+    return RankState(
+        rank=rank,
+        world_size=world_size,
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        steps=steps,
+        main=main,
+        threads=_other_threads(),
+        workers=worker_stacks(folder, rank) if folder is not None else [],
+        groups=_groups() or (dump.groups if dump else []),
+        collectives=calls if calls is None or error is None else _reopened(calls, main),
+        ended=None if error is None else _how_ended(error),
+    )
+
+
+def write_rank_state(folder: Path, state: RankState) -> None:
+    """Write `rank<R>.hang.json`.
+
+    Raises:
+        StoreError: It cannot be written.
+    """
+    with atomic_write(folder / STATE_NAME.format(state.rank)) as stream:
+        stream.write(msgspec.json.encode(state))
+
+
+def _reopened(calls: list[IssuedCollective], stack: list[Frame]) -> list[IssuedCollective]:
+    """Return the calls, the last one as not done if the error came out of it: torch counts a failed one as done."""
+    last = max(calls, key=lambda call: call.ns, default=None)
+    site = None if last is None else program_frame(last.frames)
+    if last is None or site is None or (site.file, site.line) not in {(frame.file, frame.line) for frame in stack}:
+        return calls
+    return [replace(call, done=False) if call is last else call for call in calls]
+
+
+def _how_ended(error: BaseException) -> str:
+    if is_lost_connection(str(error)):
+        return LOST_CONNECTION
+    text = " ".join(str(error).split())[:200]
+    return f"ended with {type(error).__name__}{f': {text}' if text else ''}"
+
+
+def _main_frames() -> list[Frame]:
+    ident = threading.main_thread().ident
+    return frames_of(sys._current_frames().get(ident) if ident is not None else None)
+
+
+def _other_threads() -> list[ThreadStack]:
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    stacks = []
+    for ident, frame in list(sys._current_frames().items())[:_MOST_THREADS]:
+        name = names.get(ident, f"thread {ident}")
+        if ident != threading.main_thread().ident and not name.startswith(OWN_THREAD):
+            stacks.append(ThreadStack(thread=name, frames=frames_of(frame)))
+    return stacks
+
+
+def frames_of(frame: FrameType | None) -> list[Frame]:
+    """Return a Python stack, innermost first."""
+    frames: list[Frame] = []
+    while frame is not None and len(frames) < _MOST_FRAMES:
+        code = frame.f_code
+        frames.append(Frame(function=code.co_name, file=code.co_filename, line=frame.f_lineno or 0))
+        frame = frame.f_back
+    return frames
+
+
+def _error_frames(trace: TracebackType | None) -> list[Frame]:
+    frames: list[Frame] = []
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        frames.append(Frame(function=code.co_name, file=code.co_filename, line=trace.tb_lineno))
+        trace = trace.tb_next
+    return frames[::-1][:_MOST_FRAMES]
+
+
+def _torch_module(name: str) -> Any:
+    """Return a module of torch that the program has imported; None if it has not."""
+    return sys.modules.get(name)
+
+
+def _flight_dump(rank: int) -> RankState | None:
+    """Return what torch's flight recorder has; None if there is none, or no process group."""
+    torch, dist = _torch_module("torch"), _torch_module("torch.distributed")
+    dump = getattr(getattr(getattr(torch, "_C", None), "_distributed_c10d", None), "_dump_fr_trace", None)
+    if dump is None or dist is None or not (dist.is_available() and dist.is_initialized()):
+        return None
+    with contextlib.suppress(PerfkitError, RuntimeError, TypeError, AttributeError, pickle.UnpicklingError):
+        # From this very process, so it need not be read with care, but at once: a full buffer has 10,000 entries.
+        value = pickle.loads(dump())  # noqa: S301
+        value["entries"] = value.get("entries", [])[-_MOST_CALLS:]
+        return convert_flight_dump(value, rank)
+    return None
+
+
+def _groups() -> list[GroupRanks]:
+    """Return the ranks of every process group that this rank is in; torch has no public API for it."""
+    world = getattr(_torch_module("torch.distributed.distributed_c10d"), "_world", None)
+    with contextlib.suppress(AttributeError, TypeError, ValueError):  # another version of torch
+        names = dict(world.pg_names)  # type: ignore[union-attr]
+        return [
+            GroupRanks(name=str(names[group]), ranks=sorted(int(rank) for rank in ranks))
+            for group, ranks in dict(world.pg_group_ranks).items()  # type: ignore[union-attr]
+            if group in names
+        ]
+    return []

@@ -1,0 +1,103 @@
+"""Watches the steps of a script's rank, and explains why ranks have lost each other."""
+
+import contextlib
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from perfkit.capture.distributed.lost_connection import is_lost_connection
+from perfkit.capture.hangs.processes import absent_ranks, silent_ranks
+from perfkit.capture.hangs.rank_state import read_rank_state, write_rank_state
+from perfkit.capture.hangs.report import HangReporter, diagnose_lost_ranks
+from perfkit.capture.hangs.step_watch import StepWatch
+from perfkit.capture.lifecycle.terminated import TerminatedError
+from perfkit.capture.script.config import ScriptConfig
+from perfkit.capture.script.first_cause import Cause
+from perfkit.capture.script.manifest_assembly import read_exit_records
+from perfkit.capture.script.rank_marks import joined_processes
+from perfkit.errors import PerfkitError, RunError
+from perfkit.storage.run_folder import read_failure
+
+_PEERS_WAIT_S: Final = 1.5
+"""How long to wait for what other ranks leave when connections were lost: `-n` ends them after three seconds."""
+
+
+_TURN: Final = ".explains"
+_POLL_S: Final = 0.05
+
+
+class ScriptHangWatch:
+    """The step watch of a script's rank.
+
+    Args:
+        folder: The run's folder.
+        rank: This rank.
+        world_size: Number of ranks.
+        config: Options of the recording.
+        is_busy: Whether perfkit does its own work.
+    """
+
+    def __init__(
+        self, folder: Path, rank: int, world_size: int, config: ScriptConfig, is_busy: Callable[[], bool]
+    ) -> None:
+        self._folder = folder
+        self._rank = rank
+        self._world_size = world_size
+        reporter = HangReporter(rank, config.on_hang, self._gone, lambda: joined_processes(folder), by_parent=True)
+        self._watch = StepWatch(
+            folder,
+            rank,
+            world_size,
+            config.hang_after_s,
+            reporter.report,
+            reporter.end_with_others,
+            is_busy=is_busy,
+            absent=self._absent,
+        )
+        self.step_ended = self._watch.step_ended
+
+    def stop(self, error: BaseException | None) -> None:
+        """Watch no longer: the script ends. With an error, leave what this rank did for the diagnosis of the others."""
+        self._watch.stop()
+        if error is None or self._world_size == 1 or isinstance(error, (KeyboardInterrupt, TerminatedError)):
+            return
+        with contextlib.suppress(PerfkitError, OSError):  # a full disk: the error itself is what counts
+            state = read_rank_state(self._rank, self._world_size, self._watch.steps, error=error)
+            write_rank_state(self._folder, state)
+
+    def explain(self, cause: Cause) -> Cause:
+        """Return the cause with what the ranks waited for, if a lost connection is why the script has ended."""
+        lost = isinstance(cause.error, RunError) or is_lost_connection(str(cause.error))
+        if self._world_size == 1 or not lost or not self._is_first():
+            return cause
+        why = diagnose_lost_ranks(self._folder, self._world_size, self._gone, _PEERS_WAIT_S)
+        return Cause(cause.rank, RunError(f"{cause.error}; {why}"), why) if why else cause
+
+    def forget_turn(self) -> None:
+        """Remove what tells the other ranks that this one explains the failure, which is recorded by now."""
+        (self._folder / _TURN).unlink(missing_ok=True)
+
+    def _is_first(self) -> bool:
+        """Return whether this rank is the first to explain the failure; otherwise wait until it is recorded."""
+        if read_failure(self._folder) is not None:
+            return False
+        try:
+            (self._folder / _TURN).touch(exist_ok=False)
+        except OSError:
+            deadline = time.monotonic() + 2 * _PEERS_WAIT_S
+            while read_failure(self._folder) is None and time.monotonic() < deadline:
+                time.sleep(_POLL_S)
+            return False
+        return True
+
+    def _absent(self) -> dict[int, str]:
+        left = {
+            record.record.rank: "has ended its script, with exit code 0"
+            for record in read_exit_records(self._folder)
+            if record.ended
+        }
+        return absent_ranks(joined_processes(self._folder)) | left
+
+    def _gone(self) -> dict[int, str]:
+        return silent_ranks(joined_processes(self._folder)) | self._absent()

@@ -1,0 +1,47 @@
+"""`perfkit diagnose`: which rank keeps the others waiting, and where it is."""
+
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from perfkit.cli.output import format_option, output_option, shown_and_written, write_files
+from perfkit.cli.typer_app import App
+from perfkit.errors import GateError, UndecidedGateError
+from perfkit.report import DEFAULT_TOP
+from perfkit.schema.hang.diagnosis import Diagnosis, Verdict
+
+app = App()
+
+_EXIT_CODES: Final[dict[Verdict, int]] = {
+    "agree": 0,
+    "fault": GateError.exit_code,
+    "unknown": UndecidedGateError.exit_code,
+}
+
+
+@app.command()
+def diagnose(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A run folder, or one with dumps of all ranks.")],
+    output: Annotated[list[Path] | None, output_option(Diagnosis)] = None,
+    name: Annotated[str, format_option(Diagnosis)] = "rich",
+    top: Annotated[int, typer.Option(min=1, help="Rows of the table of ranks.")] = DEFAULT_TOP,
+) -> None:
+    """Show which ranks of a job that does not go on wait for which, in which collective, and where the others are.
+
+    Reads what `perfkit run` leaves (rank<R>.hang.json) and dumps of torch's flight recorder, which some other job
+    left: pickles or JSON whose names end in the rank (nccl_trace_rank_<R>). Nothing in a pickle is executed.
+
+    Exit code: 0, all ranks agree; 3, they do not; 4, too little was recorded.
+
+    \b
+    perfkit diagnose traces/my-run
+    perfkit diagnose /tmp/dumps -o diagnosis.json
+    """  # noqa: D301  \b marks a paragraph that keeps its lines
+    files = shown_and_written(Diagnosis, name, output)
+    from perfkit.diagnosis.folder import diagnose_folder
+
+    result = diagnose_folder(folder)
+    write_files(result, files, top)
+    if code := _EXIT_CODES[result.verdict]:
+        raise typer.Exit(code)

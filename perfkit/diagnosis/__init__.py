@@ -1,0 +1,1 @@
+"""Why ranks do not go on: reading what they left, and comparing it. Without torch."""

@@ -1,0 +1,143 @@
+"""Reads the dumps of torch's flight recorder: pickles (NCCL's `nccl_trace_rank_<R>`) and their JSON form.
+
+Both have the same fields, as in `torch/csrc/distributed/c10d/FlightRecorder` of torch 2.5 to 2.13.
+"""
+
+import re
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from perfkit.diagnosis.plain_pickle import load_plain
+from perfkit.errors import StoreError
+from perfkit.schema.hang.rank_state import Frame, GroupRanks, IssuedCollective, RankState, Whole
+from perfkit.util.dtypes import DTYPES
+from perfkit.util.validator_messages import plain_message
+
+PICKLE_START: Final = b"\x80"
+_MOST_ENTRIES: Final = 200_000
+_MOST_TENSORS: Final = 4096
+_MOST_DIMENSIONS: Final = 16
+_MOST_FRAMES: Final = 200
+_MOST_MESSAGE_BYTES: Final = 2**62
+_RANKS = re.compile(r"\b\d{1,6}\b")
+
+
+class _Frame(Struct, frozen=True):
+    name: str
+    filename: str
+    line: Whole
+
+
+class _Entry(Struct, frozen=True):
+    """The fields of an entry that are used."""
+
+    process_group: tuple[str, str]
+    collective_seq_id: Whole
+    profiling_name: str
+    time_created_ns: Whole
+    state: str
+    input_sizes: list[list[Whole]] = []
+    input_dtypes: list[str] = []
+    output_sizes: list[list[Whole]] = []
+    output_dtypes: list[str] = []
+    is_p2p: bool = False
+    retired: bool = False
+    frames: list[_Frame] = []
+
+
+class _Group(Struct, frozen=True):
+    name: str = ""
+    ranks: str = ""
+
+
+class _Dump(Struct, frozen=True):
+    version: str
+    entries: list[_Entry] = []
+    pg_config: dict[str, _Group] = {}
+
+
+def read_flight_dump(data: bytes, rank: int) -> RankState:
+    """Return what a dump shows about its rank.
+
+    Args:
+        data: Content of the file.
+        rank: From the file's name: the dump itself does not contain it.
+
+    Raises:
+        StoreError: It is not such a dump, is damaged, or contains more than plain data.
+    """
+    return convert_flight_dump(load_plain(data) if data.startswith(PICKLE_START) else _load_json(data), rank)
+
+
+def convert_flight_dump(value: Any, rank: int) -> RankState:
+    """Return what a dump shows about its rank, from its lists and dicts.
+
+    Raises:
+        StoreError: It is not such a dump.
+    """
+    dump = _convert(value)
+    if len(dump.entries) > _MOST_ENTRIES:
+        raise StoreError(f"it has more than {_MOST_ENTRIES:,} entries")
+    groups = [
+        GroupRanks(
+            name=name,
+            ranks=list(map(int, _RANKS.findall(group.ranks))),
+        )
+        for name, group in dump.pg_config.items()
+        if group.ranks not in ("", "[]")
+    ]
+    calls = [_issued(entry) for entry in dump.entries if not entry.is_p2p]
+    return RankState(rank=rank, groups=groups, collectives=calls)
+
+
+def _load_json(data: bytes) -> Any:
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise StoreError(f"it is neither a pickle nor JSON: {error}") from error
+
+
+def _convert(value: Any) -> _Dump:
+    try:
+        return msgspec.convert(value, _Dump)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise StoreError(f"it is not a dump of torch's flight recorder: {plain_message(str(error))}") from error
+
+
+def _issued(entry: _Entry) -> IssuedCollective:
+    sizes = [shape[:_MOST_DIMENSIONS] for shape in entry.input_sizes[:_MOST_TENSORS]]
+    group, description = entry.process_group
+    return IssuedCollective(
+        group=group,
+        description="" if description == "undefined" else description,
+        seq=entry.collective_seq_id,
+        op=entry.profiling_name.rpartition(":")[2],
+        sizes=sizes,
+        dtype=_dtype(entry.input_dtypes or entry.output_dtypes),
+        bytes=_bytes(sizes, entry.input_dtypes),
+        done=entry.retired or entry.state == "completed",
+        ns=entry.time_created_ns,
+        frames=[
+            Frame(function=frame.name, file=frame.filename, line=frame.line) for frame in entry.frames[:_MOST_FRAMES]
+        ],
+    )
+
+
+def _dtype(names: list[str]) -> str | None:
+    if not names:
+        return None
+    return DTYPES.get(names[0].lower(), (names[0],))[0]
+
+
+def _bytes(sizes: list[list[int]], dtypes: list[str]) -> int | None:
+    total = 0
+    for shape, dtype in zip(sizes, dtypes, strict=False):
+        if dtype.lower() not in DTYPES:
+            return None
+        count = DTYPES[dtype.lower()][1]
+        for length in shape:
+            count *= length
+        total += count
+    return total if sizes and total <= _MOST_MESSAGE_BYTES else None

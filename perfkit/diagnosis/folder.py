@@ -1,0 +1,87 @@
+"""Reads what the ranks of a run left in a folder: perfkit's records and dumps of torch's flight recorder."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from perfkit.diagnosis.flight_dump import read_flight_dump
+from perfkit.diagnosis.rules import diagnose
+from perfkit.errors import StoreError
+from perfkit.schema.hang.diagnosis import Diagnosis
+from perfkit.schema.hang.rank_state import RANK_STATE_VERSION, RankState
+from perfkit.util.json_decoding import decode_json
+from perfkit.util.regular_file import read_regular
+from perfkit.util.validator_messages import plain_message
+
+STATE_NAME: Final = "rank{}.hang.json"
+_MOST_BYTES: Final = 256 * 2**20
+_STATE = re.compile(r"rank(\d{1,6})\.hang\.json")
+_DUMP = re.compile(r".*?(\d{1,6})(?:\.json|\.pkl|\.pickle)?")
+"""torch's dumps: the name ends in the rank, `nccl_trace_rank_3` by default."""
+_OTHERS: Final = ("run.json", "failure.json", "hang.json")
+
+
+def diagnose_folder(folder: Path, *, absent: Mapping[int, str] | None = None) -> Diagnosis:
+    """Diagnose what is in a folder.
+
+    Args:
+        folder: A run's folder, or one with the dumps of all ranks.
+        absent: What is known of ranks that left nothing.
+
+    Raises:
+        StoreError: The folder cannot be read, or has neither records nor dumps.
+    """
+    states: dict[int, RankState] = {}
+    unread: list[str] = []
+    for path in _candidates(folder):
+        try:
+            state = _read(path)
+        except (StoreError, OSError) as error:
+            unread.append(f"{path.name}: {getattr(error, 'strerror', None) or error}")
+            continue
+        if state.rank in states:
+            unread.append(f"{path.name}: there is another record of rank {state.rank}")
+        else:
+            states[state.rank] = state
+    if not states and not absent:
+        why = f": {unread[0]}" if unread else ""
+        raise StoreError(
+            f"{folder} has no record of a rank that can be read{why}; expected are rank<R>.hang.json, which perfkit "
+            "run leaves, and dumps of torch's flight recorder, such as nccl_trace_rank_<R>"
+        )
+    known = {rank: text for rank, text in (absent or {}).items() if rank not in states}
+    return diagnose(str(folder), list(states.values()), absent=known, unread=unread)
+
+
+def _candidates(folder: Path) -> list[Path]:
+    """Return perfkit's records, which have more, before torch's dumps; without any, the only other candidates."""
+    try:
+        names = sorted(path.name for path in folder.iterdir() if path.is_file())
+    except OSError as error:
+        raise StoreError(f"cannot read {folder}: {error.strerror}") from error
+    states = [name for name in names if _STATE.fullmatch(name)]
+    dumps = [name for name in names if not name.startswith(".") and name not in _OTHERS and _DUMP.fullmatch(name)]
+    return [folder / name for name in states or dumps]
+
+
+def _read(path: Path) -> RankState:
+    data = read_regular(path, most_bytes=_MOST_BYTES)
+    if _STATE.fullmatch(path.name):
+        return _decode_state(data)
+    match = _DUMP.fullmatch(path.name)
+    return read_flight_dump(data, int(match[1]) if match else 0)
+
+
+def _decode_state(data: bytes) -> RankState:
+    try:
+        state = decode_json(data, RankState)
+    except msgspec.DecodeError as error:
+        raise StoreError(f"it is not a record of perfkit: {plain_message(str(error))}") from error
+    if state.schema_version != RANK_STATE_VERSION:
+        raise StoreError(f"it has schema version {state.schema_version}, this perfkit reads {RANK_STATE_VERSION}")
+    if state.rank < 0 or state.rank >= (state.world_size or state.rank + 1):
+        raise StoreError(f"it is of rank {state.rank} of {state.world_size}")
+    return state

@@ -1,0 +1,54 @@
+"""Where a rank is: the innermost function of the program in a Python stack, not of a library."""
+
+from collections.abc import Sequence
+from pathlib import PurePath
+from typing import Final
+
+from perfkit.schema.hang.rank_state import Frame, RankState
+from perfkit.util.formatting import escape_unprintable
+
+_LIBRARIES: Final = ("/site-packages/", "/dist-packages/", "/lib/python3", "/lib64/python3")
+_OWN: Final = (
+    *("/perfkit/capture/script/", "/perfkit/capture/recording/", "/perfkit/capture/lifecycle/"),
+    *("/perfkit/cli/", "/perfkit/__main__.py"),
+)
+"""Of perfkit: what is below a script."""
+_LOADER: Final = "/torch/utils/data/dataloader.py"
+
+
+def program_frame(frames: Sequence[Frame]) -> Frame | None:
+    """Return the innermost function of the program; of a library if there is none, None without any."""
+    own = (frame for frame in frames if not frame.file.startswith("<") and not _is_library(frame.file))
+    return next(own, frames[0] if frames else None)
+
+
+def _is_library(file: str) -> bool:
+    return any(part in file for part in (*_LIBRARIES, *_OWN))
+
+
+def show_frame(frame: Frame, *, function: bool = True) -> str:
+    """Return `` `load_batch` at data.py:88``, or only `data.py:88`."""
+    place = escape_unprintable(f"{PurePath(frame.file).name}:{frame.line}")
+    if not function or frame.function in ("<module>", ""):
+        return place
+    return f"`{escape_unprintable(frame.function)}` at {place}"
+
+
+def waits_for_loader(frames: Sequence[Frame]) -> bool:
+    """Return whether a stack is inside torch's DataLoader, waiting for a worker."""
+    return any(frame.file.endswith(_LOADER) and frame.function in ("_try_get_data", "_get_data") for frame in frames)
+
+
+def describe_place(state: RankState) -> str | None:
+    """Return what a rank's main thread does, after `it`: `is in ...`; None if it is not known."""
+    if state.ended is not None:
+        return state.ended
+    frame = program_frame(state.main)
+    if frame is None:
+        return None
+    if not waits_for_loader(state.main):
+        return f"is in {show_frame(frame)}"
+    workers = [program_frame(worker.frames) for worker in state.workers]
+    stuck = [show_frame(place) for place in workers if place is not None]
+    text = f"waits for its data loader at {show_frame(frame, function=False)}"
+    return f"{text}, whose worker is in {stuck[0]}" if stuck else text

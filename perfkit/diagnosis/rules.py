@@ -1,0 +1,282 @@
+"""Which rank keeps the others waiting: rules over what the ranks left. Pure.
+
+The collectives of a process group have the same numbers on all its ranks. So ranks that issued different collectives
+under one number do not match, and a rank whose numbers end earlier has not issued what the others wait for. What a rank
+has not recorded is not held against it: it may have lost the oldest entries, or may be ahead by one.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
+
+from perfkit._version import __version__
+from perfkit.diagnosis.calls import GroupCalls, describe_call, describe_message, group_calls, issued_at
+from perfkit.diagnosis.left_out import times_before
+from perfkit.diagnosis.places import describe_place, program_frame
+from perfkit.diagnosis.waits import Wait, find_waits
+from perfkit.schema.hang.diagnosis import Diagnosis, Fault, FaultKind, RankPlace, Verdict
+from perfkit.schema.hang.rank_state import IssuedCollective, RankState
+from perfkit.util.formatting import ranges
+
+_SAME_SIZE: Final = ("all_reduce", "broadcast", "reduce", "_reduce_scatter_base", "_all_gather_base", "_allgather_base")
+"""Operators whose inputs have the same size on all ranks. Those of gather, scatter and all_to_all need not."""
+_MOST_LISTED: Final = 8
+
+LOST_CONNECTION: Final = "ended because it lost its connection to another rank"
+"""How a rank has ended that is not the cause."""
+
+
+def diagnose(
+    path: str,
+    states: Sequence[RankState],
+    *,
+    absent: Mapping[int, str] | None = None,
+    unread: Sequence[str] = (),
+) -> Diagnosis:
+    """Compare what the ranks left.
+
+    Args:
+        path: Where it was found.
+        states: One per rank, in any order.
+        absent: What is known of ranks that left nothing, in words after 'rank 3': `was killed`.
+        unread: Files that could not be read, and why.
+    """
+    absent = absent or {}
+    world_size = _world_size(states, absent)
+    places = {state.rank: describe_place(state) for state in states} | dict(absent)
+    groups = group_calls(states, world_size)
+    recorded = {state.rank for state in states if state.collectives is not None}
+    outstanding = {state.rank: _busy_with(state, groups, places) for state in states}
+    at_work = {state.rank for state in states if state.main and outstanding[state.rank] == places[state.rank]}
+    faults = _mismatches(groups) or _not_issued(find_waits(groups, at_work), places | outstanding, recorded)
+    named = {rank for fault in faults for rank in (*fault.ranks, *fault.waiting)}
+    faults += [
+        Fault(kind="gone", message=f"rank {rank} {text}", ranks=[rank])
+        for rank, text in sorted({**absent, **_ended(states)}.items())
+        if rank not in named
+    ]
+    missing = sorted(set(range(world_size or 0)) - set(places))
+    verdict = _verdict(states, faults, missing)
+    return Diagnosis(
+        perfkit_version=__version__,
+        path=path,
+        verdict=verdict,
+        headline=_headline(verdict, faults, states, groups),
+        world_size=world_size,
+        faults=faults,
+        ranks=[_place(state, groups) for state in sorted(states, key=lambda state: state.rank)]
+        + [RankPlace(rank=rank, steps=None, state=text, frame=None) for rank, text in sorted(absent.items())],
+        unread=[*unread, *([f"{_ranks(missing)} left nothing"] if missing else [])],
+    )
+
+
+def _world_size(states: Sequence[RankState], absent: Mapping[int, str]) -> int | None:
+    sizes = [state.world_size for state in states if state.world_size is not None]
+    seen = [*(state.rank for state in states), *absent]
+    return max([*sizes, *(rank + 1 for rank in seen)], default=None) if sizes or absent else None
+
+
+def _ended(states: Sequence[RankState]) -> dict[int, str]:
+    return {state.rank: state.ended for state in states if state.ended not in (None, LOST_CONNECTION)}
+
+
+def _verdict(states: Sequence[RankState], faults: Sequence[Fault], missing: Sequence[int]) -> Verdict:
+    if faults:
+        return "fault"
+    recorded = [state for state in states if state.collectives is not None]
+    return "unknown" if missing or len(recorded) < len(states) or len(states) < 2 else "agree"
+
+
+def _headline(
+    verdict: Verdict, faults: Sequence[Fault], states: Sequence[RankState], groups: Sequence[GroupCalls]
+) -> str:
+    if faults:
+        return faults[0].message
+    if verdict == "agree":
+        compared = sum(len(by_number) for group in groups for by_number in group.calls.values())
+        return f"All ranks agree: no rank waits for another in the {compared:,} collectives that were recorded."
+    where = _where_all_are(states)
+    return f"No rank was found to wait for another{f': {where}' if where else ''}"
+
+
+def _where_all_are(states: Sequence[RankState]) -> str:
+    places = {state.rank: place for state in states if (place := describe_place(state)) is not None}
+    by_place: dict[str, list[int]] = {}
+    for rank, place in sorted(places.items()):
+        by_place.setdefault(place, []).append(rank)
+    return "; ".join(f"{_ranks(ranks)} {place}" for place, ranks in list(by_place.items())[:_MOST_LISTED])
+
+
+def _mismatches(groups: Sequence[GroupCalls]) -> list[Fault]:
+    found = [fault for group in groups if (fault := _first_mismatch(group)) is not None]
+    return [fault for _, fault in sorted(found, key=lambda pair: pair[0])]
+
+
+def _first_mismatch(group: GroupCalls) -> tuple[int, Fault] | None:
+    numbers = sorted({number for by_number in group.calls.values() for number in by_number})
+    for number in numbers:
+        calls = {rank: by[number] for rank, by in sorted(group.calls.items()) if number in by}
+        kind = _difference(list(calls.values())) if len(calls) > 1 else None
+        if kind is not None:
+            return min(call.ns for call in calls.values()), _mismatch(group, kind, calls)
+    return None
+
+
+def _difference(calls: Sequence[IssuedCollective]) -> FaultKind | None:
+    if len({call.op for call in calls}) > 1:
+        return "operator"
+    if len({call.dtype for call in calls if call.dtype is not None}) > 1:
+        return "dtype"
+    if calls[0].op in _SAME_SIZE and len({_elements(call) for call in calls}) > 1:
+        return "size"
+    return None
+
+
+def _elements(call: IssuedCollective) -> int:
+    total = 0
+    for shape in call.sizes:
+        count = 1
+        for length in shape:
+            count *= length
+        total += count
+    return total
+
+
+def _mismatch(group: GroupCalls, kind: FaultKind, calls: Mapping[int, IssuedCollective]) -> Fault:
+    what = {"operator": lambda call: call.op, "dtype": lambda call: call.dtype, "size": _elements}[kind]
+    parts: dict[object, list[int]] = {}
+    for rank, call in calls.items():
+        parts.setdefault(what(call), []).append(rank)
+    usual, *others = sorted(parts.values(), key=lambda ranks: (-len(ranks), ranks))
+    first = calls[usual[0]]
+    mentioned = "; ".join(f"{_ranks(ranks)} {_issued(calls[ranks[0]], '')} instead" for ranks in others[:_MOST_LISTED])
+    name = {"operator": "mismatched collectives", "dtype": "the data types differ", "size": "the sizes differ"}[kind]
+    return Fault(
+        kind=kind,
+        message=f"{_ranks(usual)} {_issued(first, f' of {group.label}')}; {mentioned}: {name}",
+        group=group.label,
+        seq=first.seq,
+        op=first.op,
+        ranks=sorted(rank for ranks in others for rank in ranks),
+        waiting=usual,
+    )
+
+
+def _issued(call: IssuedCollective, group: str) -> str:
+    message = describe_message(call)
+    return f"issued {describe_call(call)}{group}{f' ({message})' if message else ''}{issued_at(call)}"
+
+
+def _not_issued(waits: Sequence[Wait], places: Mapping[int, str | None], recorded: Collection[int]) -> list[Fault]:
+    faults: list[Fault] = []
+    for wait in sorted(waits, key=lambda wait: min(call.ns for call in wait.calls.values())):
+        partner = next((other for other in waits if other is not wait and _each_other(wait, other)), None)
+        if partner is None:
+            faults.append(_wait_fault(wait, places, recorded))
+        elif not any(fault.kind == "deadlock" and fault.group == partner.group.label for fault in faults):
+            faults.append(_deadlock(wait, partner))
+    return sorted(faults, key=lambda fault: fault.kind != "deadlock" and _only_waits(fault, waits))
+
+
+def _left_out(one: Wait, other: Wait) -> str:
+    """Return that ranks have left out what those of `one` wait in, if their earlier steps show it; else nothing."""
+    ranks = sorted(set(one.missing) & set(other.calls))
+    times = [times_before(one.history[rank], other.calls[rank], one.first) for rank in ranks]
+    if not times or not all(times):
+        return ""
+    return (
+        f"{_ranks(ranks)} left out {one.first.op} of {one.group.label}{issued_at(one.first)}, which it had "
+        f"issued at this point each of the {min(times)} times before"
+    )
+
+
+def _each_other(one: Wait, other: Wait) -> bool:
+    return bool(set(one.missing) & other.blocked) and bool(set(other.missing) & one.blocked)
+
+
+def _only_waits(fault: Fault, waits: Sequence[Wait]) -> bool:
+    """Return whether all that a fault blames wait in another collective: then another fault is the cause."""
+    waiting = {rank for wait in waits for rank in wait.blocked}
+    return set(fault.ranks) <= waiting
+
+
+def _deadlock(one: Wait, other: Wait) -> Fault:
+    # The few ranks that differ are those to look at, unless it is known which left something out.
+    one, other = sorted((one, other), key=lambda wait: len(wait.missing))
+    if not _left_out(one, other) and _left_out(other, one):
+        one, other = other, one
+    return Fault(
+        kind="deadlock",
+        message=(
+            f"{_waiting(one)}, which {_ranks(one.missing)} did not issue; {_waiting(other)}, which "
+            f"{_ranks(other.missing)} did not issue: they wait for each other, because "
+            f"{_left_out(one, other) or 'a collective was left out, or the groups are used in a different order'}"
+        ),
+        group=one.group.label,
+        seq=one.number,
+        op=one.first.op,
+        ranks=one.missing,
+        waiting=list(one.calls),
+    )
+
+
+def _wait_fault(wait: Wait, places: Mapping[int, str | None], recorded: Collection[int]) -> Fault:
+    texts: dict[str, list[int]] = {}
+    for rank in wait.missing:
+        texts.setdefault(_whereabouts(rank, places, recorded), []).append(rank)
+    culprits = "; ".join(f"{_ranks(ranks)} {text}" for text, ranks in list(texts.items())[:_MOST_LISTED])
+    return Fault(
+        kind="not_issued",
+        message=f"{_waiting(wait)}; {culprits}",
+        group=wait.group.label,
+        seq=wait.number,
+        op=wait.first.op,
+        ranks=wait.missing,
+        waiting=list(wait.calls),
+    )
+
+
+def _whereabouts(rank: int, places: Mapping[int, str | None], recorded: Collection[int]) -> str:
+    """Return what is known of a rank that others wait for: only a record shows that it has not issued something."""
+    place = places.get(rank)
+    if rank not in recorded:
+        return place or "left nothing"
+    return "has not issued it" + (f": it {place}" if place else "")
+
+
+def _busy_with(state: RankState, groups: Sequence[GroupCalls], places: Mapping[int, str | None]) -> str | None:
+    """Return the collective that a rank waits in: its main thread is where it issued that, or either is unknown."""
+    open_calls = [(call, group) for group in groups if (call := group.outstanding(state.rank)) is not None]
+    stack = {(frame.file, frame.line) for frame in state.main}
+    for call, group in sorted(open_calls, key=lambda pair: pair[0].ns):
+        site = program_frame(call.frames)
+        if state.ended is None and (not stack or site is None or (site.file, site.line) in stack):
+            return f"issued {describe_call(call)} of {group.label}{issued_at(call)}, which has not ended"
+    return places.get(state.rank)
+
+
+def _waiting(wait: Wait) -> str:
+    message = describe_message(wait.first)
+    verb = "waits in" if len(wait.calls) == 1 else "wait in"
+    details = f" ({message})" if message else ""
+    more = ""
+    if not wait.blocked:
+        verb, more = "issued", ", which has not ended there"
+    return (
+        f"{_ranks(list(wait.calls))} {verb} {describe_call(wait.first)} of {wait.group.label}{details}"
+        f"{issued_at(wait.first)}{more}"
+    )
+
+
+def _place(state: RankState, groups: Sequence[GroupCalls]) -> RankPlace:
+    open_calls = [(call, group) for group in groups if (call := group.outstanding(state.rank)) is not None]
+    frame = program_frame(state.main)
+    text = describe_place(state) or ""
+    if open_calls and state.ended is None:
+        call, group = min(open_calls, key=lambda pair: pair[0].ns)
+        text = f"has not ended {describe_call(call)} of {group.label}{issued_at(call)}" + (f"; {text}" if text else "")
+        frame = frame or program_frame(call.frames)
+    return RankPlace(rank=state.rank, steps=state.steps, state=text or "unknown", frame=frame)
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {ranges(ranks)}"

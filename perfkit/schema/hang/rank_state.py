@@ -1,0 +1,90 @@
+"""`rank<R>.hang.json`: what a rank was doing when no step ended. A change to it bumps `RANK_STATE_VERSION`."""
+
+from typing import Annotated, Final
+
+from msgspec import Meta, Struct
+
+RANK_STATE_VERSION: Final = 1
+
+MOST_RANKS: Final = 1_000_000
+Rank = Annotated[int, Meta(ge=0, lt=MOST_RANKS)]
+Whole = Annotated[int, Meta(ge=-(2**62), le=2**62)]
+"""An integer that can be encoded again; a file with a larger one cannot be read."""
+
+
+class Frame(Struct, frozen=True, kw_only=True):
+    """One function of a Python stack."""
+
+    function: str
+    file: str
+    line: Whole
+
+
+class ThreadStack(Struct, frozen=True, kw_only=True):
+    """The Python stack of one thread."""
+
+    thread: str
+    frames: list[Frame]
+    """Innermost first."""
+
+
+class WorkerStack(Struct, frozen=True, kw_only=True):
+    """The main thread of a process that the rank has forked, such as a loader worker."""
+
+    pid: Whole
+    frames: list[Frame]
+    """Innermost first."""
+
+
+class IssuedCollective(Struct, frozen=True, kw_only=True):
+    """One collective, as torch's flight recorder saw it issued."""
+
+    group: str
+    """Name of the process group, the same on all its ranks."""
+    description: str = ""
+    """What the program calls the group."""
+    seq: Whole
+    """Number of the collective in its group."""
+    op: str
+    sizes: list[list[Whole]] = []
+    """Shapes of the inputs."""
+    dtype: str | None = None
+    """Of the first input, in torch's name."""
+    bytes: Whole | None = None
+    """Of all inputs; None for an unknown type."""
+    done: bool
+    """Whether it has ended on this rank."""
+    ns: Whole
+    """Time of issue, Unix time in ns."""
+    frames: list[Frame] = []
+    """Where it was issued, innermost first."""
+
+
+class GroupRanks(Struct, frozen=True, kw_only=True):
+    """The ranks of a process group."""
+
+    name: str
+    ranks: list[Rank]
+
+
+class RankState(Struct, frozen=True, kw_only=True):
+    """What one rank was doing."""
+
+    schema_version: int = RANK_STATE_VERSION
+    rank: Rank
+    world_size: Annotated[int, Meta(ge=1, le=MOST_RANKS)] | None = None
+    """None if unknown, as in torch's own dumps."""
+    host: str = ""
+    pid: Whole | None = None
+    steps: Whole | None = None
+    """Steps that had ended; None if unknown."""
+    main: list[Frame] = []
+    """Python stack of the main thread, innermost first; empty if unknown."""
+    threads: list[ThreadStack] = []
+    """Of the other threads."""
+    workers: list[WorkerStack] = []
+    groups: list[GroupRanks] = []
+    collectives: list[IssuedCollective] | None = None
+    """In order of issue, the last ones; None if there is no record of them."""
+    ended: str | None = None
+    """How the rank's process has ended, or why it cannot write this; None if it runs."""

@@ -1,0 +1,85 @@
+"""A plain DDP script in which rank 3 of 4 does something else in step 4: what, is the first argument."""
+
+import os
+import signal
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+from torch.utils.data import DataLoader, Dataset
+
+HOW = sys.argv[1]
+RANK = int(os.environ["RANK"])
+ODD, BAD_STEP, BATCH = 3, 4, 4
+
+
+class Samples(Dataset[torch.Tensor]):
+    def __len__(self) -> int:
+        return 16 * BATCH
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if HOW == "loader" and RANK == ODD and index == BATCH * BAD_STEP:
+            read_blocked_file()
+        return torch.ones(8)
+
+
+def read_blocked_file() -> None:
+    time.sleep(3600)
+
+
+def load_batch() -> None:
+    time.sleep(3600)
+
+
+def leave_out() -> None:
+    try:
+        raise ValueError("a bad batch")
+    except ValueError:
+        return
+
+
+dist.init_process_group("gloo")
+dp = dist.new_group(group_desc="dp")
+tp = dist.new_group(group_desc="tp")
+
+
+def in_opposite_order() -> None:
+    for group in (tp, dp) if RANK == ODD else (dp, tp):
+        dist.all_reduce(torch.ones(1000), group=group)
+
+
+OTHERWISE = {
+    "die": lambda: os._exit(1),
+    "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),
+    "catch": leave_out,
+    "operator": lambda: dist.broadcast(torch.ones(1000), 0, group=dp),
+    "size": lambda: dist.all_reduce(torch.ones(2000), group=dp),
+    "dtype": lambda: dist.all_reduce(torch.ones(1000, dtype=torch.float64), group=dp),
+    "group": lambda: dist.all_reduce(torch.ones(1000), group=tp),
+    "order": in_opposite_order,
+}
+
+
+def sync_metrics(step: int) -> None:
+    odd = step == BAD_STEP and (RANK == ODD or HOW == "order")
+    if odd and HOW == "sleep":
+        load_batch()
+    if odd and HOW in OTHERWISE:
+        OTHERWISE[HOW]()
+        return
+    dist.all_reduce(torch.ones(1000), group=dp)
+
+
+torch.set_num_threads(1)
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 8))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step, batch in enumerate(DataLoader(Samples(), batch_size=BATCH, num_workers=int(HOW == "loader"))):
+    optimizer.zero_grad()
+    model(batch).sum().backward()
+    optimizer.step()
+    sync_metrics(step)
+    if HOW == "slow" and step == BAD_STEP:
+        time.sleep(12)
+print("trained")

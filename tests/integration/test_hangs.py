@@ -1,0 +1,134 @@
+"""Ten ways to hang, on four gloo ranks of a plain script: `perfkit run` names rank, group and source line in each."""
+
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import pytest
+
+from perfkit.capture.hangs.report import DIAGNOSIS_NAME
+from perfkit.schema.hang.diagnosis import Diagnosis
+from perfkit.storage.run_folder import MANIFEST_NAME, read_manifest
+from tests.support.processes.command import run_command
+from tests.support.processes.launching import LIMIT_S, PYTHON, ROOT, start
+
+SCRIPT: Final = ROOT / "tests" / "integration" / "scripts" / "hangs" / "hang.py"
+HANG_AFTER_S: Final = 5
+LINES: Final = {
+    text: number
+    for number, line in enumerate(SCRIPT.read_text(encoding="utf-8").splitlines(), 1)
+    for text in [line.strip()]
+}
+USUAL: Final = f"hang.py:{LINES['dist.all_reduce(torch.ones(1000), group=dp)']}"
+WAITING: Final = f"ranks 0-2 wait in all_reduce #5 of group dp (4.00 kB, float32) at {USUAL}"
+
+
+def line_of(how: str) -> str:
+    return f"hang.py:{next(number for text, number in LINES.items() if text.startswith(chr(34) + how + chr(34)))}"
+
+
+def place_of(function: str) -> str:
+    return f"`{function}` at hang.py:{LINES[f'def {function}() -> None:'] + 1}"
+
+
+def issued(op: str, details: str, how: str) -> str:
+    return f"rank 3 issued {op} #5 ({details}) at {line_of(how)} instead"
+
+
+EXPECTED: Final = {
+    "sleep": ("not_issued", [WAITING, f"rank 3 has not issued it: it is in {place_of('load_batch')}"]),
+    "die": ("not_issued", ["wait in all_reduce #5 of group dp", "rank 3 was killed, or ended without a message"]),
+    "kill": ("not_issued", ["wait in all_reduce #5 of group dp", "rank 3 was killed, or ended without a message"]),
+    "stop": ("not_issued", [WAITING, "rank 3 is stopped (SIGSTOP"]),
+    "catch": (
+        "deadlock",
+        [
+            WAITING,
+            "rank 3 waits in all_reduce #11 of the default group",
+            "because rank 3 left out all_reduce of group dp",
+        ],
+    ),
+    "operator": ("operator", [issued("broadcast", "4.00 kB, float32", "operator"), "mismatched collectives"]),
+    "size": ("size", [issued("all_reduce", "8.00 kB, float32", "size"), "the sizes differ"]),
+    "dtype": ("dtype", [issued("all_reduce", "8.00 kB, float64", "dtype"), "the data types differ"]),
+    "group": (
+        "deadlock",
+        [WAITING, f"rank 3 waits in all_reduce #1 of group tp (4.00 kB, float32) at {line_of('group')}"],
+    ),
+    "order": ("deadlock", ["#5 of group dp", "rank 3 waits in all_reduce #1 of group tp", "in a different order"]),
+    "loader": (
+        "not_issued",
+        ["ranks 0-2 wait in", "rank 3 has not issued it: it waits for its data loader", place_of("read_blocked_file")],
+    ),
+}
+"""Kind of the first fault, and parts of its message."""
+
+
+def begin(how: str, trace_dir: Path, *options: str) -> subprocess.Popen[str]:
+    own = ["--no-report", "--hang-after", f"{HANG_AFTER_S}s", "--trace-dir", str(trace_dir / how), *options]
+    return start([*PYTHON, "run", str(SCRIPT), "-n", "4", *own, "--", how])
+
+
+def folder_of(trace_dir: Path, how: str) -> Path:
+    (manifest,) = (trace_dir / how).glob(f"*/{MANIFEST_NAME}")
+    return manifest.parent
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "kinds", [("sleep", "operator", "size"), ("dtype", "group", "order"), ("loader", "stop", "catch"), ("die", "kill")]
+)
+def test_a_hang_is_diagnosed_and_ended(tmp_path: Path, kinds: tuple[str, ...]) -> None:
+    jobs = {how: begin(how, tmp_path, "--on-hang", "end") for how in kinds}
+    errors = {how: job.communicate(timeout=LIMIT_S)[1] for how, job in jobs.items()}
+    for how, job in jobs.items():
+        kind, parts = EXPECTED[how]
+        folder = folder_of(tmp_path, how)
+        last = errors[how].splitlines()[-1]
+        found = msgspec.json.decode((folder / DIAGNOSIS_NAME).read_bytes(), type=Diagnosis)
+        assert (how, found.faults[0].kind) == (how, kind), errors[how]
+        assert (how, 3 in found.faults[0].ranks) == (how, True)
+        assert [part for part in parts if part not in found.headline] == [], found.headline
+        assert [part for part in parts if part not in last] == [], errors[how]
+        assert job.returncode == 1
+        assert read_manifest(folder).state == "failed"
+        if match := re.search(r"no step has ended for ([\d.]+) s", last):
+            assert float(match[1]) < HANG_AFTER_S + 10
+        assert run_command("diagnose", folder).returncode == 3
+
+
+@pytest.mark.slow
+def test_a_slow_step_is_reported_and_goes_on_and_a_healthy_run_is_left_alone(tmp_path: Path) -> None:
+    jobs = {how: begin(how, tmp_path) for how in ("slow", "healthy")}
+    ends = {how: job.communicate(timeout=LIMIT_S) for how, job in jobs.items()}
+    for how, job in jobs.items():
+        assert job.returncode == 0, ends[how]
+        assert ends[how][0].count("trained") == 4
+        assert read_manifest(folder_of(tmp_path, how)).state == "completed"
+    assert "no step has ended for" not in ends["healthy"][1]
+    assert not list(folder_of(tmp_path, "healthy").glob("*hang*"))
+    (warning,) = [line for line in ends["slow"][1].splitlines() if "no step has ended for" in line]
+    assert "All ranks agree" in warning or "No rank was found to wait" in warning
+    assert run_command("diagnose", folder_of(tmp_path, "slow")).returncode == 0
+
+
+@pytest.mark.slow
+def test_a_stopped_rank_of_a_workload_is_named(tmp_path: Path) -> None:
+    own = ["--hang-after", "3s", "--on-hang", "end", "--timeout", "60s", "--trace-dir", str(tmp_path)]
+    job = start([*PYTHON, "run", "gpt", "-n", "2", "--steps", "5000", "--batch-size", "4", "--no-profile", *own])
+    assert job.stderr is not None
+    while not (line := job.stderr.readline()).startswith("step "):
+        assert line, "the run ended without a step"
+    (folder,) = [path.parent for path in tmp_path.glob(f"*/{MANIFEST_NAME}")]
+    children = Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()
+    subprocess.run(["kill", f"-{signal.SIGSTOP.value}", children[1]], check=True)
+    begun = time.monotonic()
+    errors = job.communicate(timeout=LIMIT_S)[1]
+    assert time.monotonic() - begun < 40
+    assert "rank 0 waits in all_reduce" in errors
+    assert "; rank 1 is stopped (SIGSTOP" in errors
+    assert read_manifest(folder).state == "failed"

@@ -1,0 +1,1 @@
+"""Builders for what ranks leave when they do not go on."""

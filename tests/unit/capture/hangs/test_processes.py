@@ -1,0 +1,32 @@
+"""What the operating system shows of ranks that write nothing: real processes that are stopped, killed, or run."""
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from perfkit.capture.hangs.processes import ENDED, SILENT, STOPPED, absent_ranks, silent_ranks
+from perfkit.capture.lifecycle.watchdog import process_identity
+
+
+def test_stopped_ended_and_running_ranks_are_told_apart() -> None:
+    place, _ = process_identity()
+    sleeps = [subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) for _ in range(3)]
+    running, stopped, killed = sleeps
+    try:
+        stopped.send_signal(signal.SIGSTOP)
+        killed.kill()
+        deadline = time.monotonic() + 20
+        states: set[str] = set()
+        while not {"T", "Z"} <= states and time.monotonic() < deadline:
+            states = {Path(f"/proc/{each.pid}/stat").read_text().rpartition(")")[2].split()[0] for each in sleeps}
+        places = {rank: (place, each.pid) for rank, each in enumerate(sleeps)} | {3: ("another host", running.pid)}
+        assert absent_ranks(places) == {1: STOPPED, 2: ENDED}
+        assert silent_ranks(places) == {0: SILENT, 1: STOPPED, 2: ENDED}
+        killed.wait()
+        assert absent_ranks(places)[2] == ENDED
+    finally:
+        for each in sleeps:
+            each.kill()
+            each.wait()

@@ -1,0 +1,114 @@
+"""The watch of steps: it is silent while steps end, and lets every rank write what it does when none does."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from perfkit.capture.hangs.rank_state import read_rank_state
+from perfkit.capture.hangs.step_watch import SHORTEST_DEFAULT_S, Hang, StepWatch
+from perfkit.diagnosis.folder import STATE_NAME, diagnose_folder
+from perfkit.schema.hang.rank_state import RankState
+
+LIMIT_S = 0.4
+
+
+@contextmanager
+def watches(folder: Path, count: int, hangs: list[Hang], **options: Callable[[], bool]) -> Iterator[list[StepWatch]]:
+    """Yield the watches of the ranks of one run, whose first step has ended."""
+    all_watches = [StepWatch(folder, rank, count, LIMIT_S, hangs.append, **options) for rank in range(count)]  # type: ignore[arg-type]
+    for watch in all_watches:
+        watch.step_ended()
+    try:
+        yield all_watches
+    finally:
+        for watch in all_watches:
+            watch.stop()
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_when_no_step_ends_every_rank_writes_once_and_one_reports(tmp_path: Path) -> None:
+    hangs: list[Hang] = []
+    with watches(tmp_path, 2, hangs):
+        wait_until(lambda: bool(hangs))
+        time.sleep(3 * LIMIT_S)
+    (hang,) = hangs
+    assert hang.idle_s >= LIMIT_S
+    states = [msgspec.json.decode((tmp_path / STATE_NAME.format(r)).read_bytes(), type=RankState) for r in (0, 1)]
+    assert [state.steps for state in states] == [1, 1]
+    assert any(frame.function == wait_until.__name__ for frame in states[0].main + states[1].main)
+    assert diagnose_folder(tmp_path).verdict == "unknown"
+
+
+def test_steps_that_end_keep_it_silent(tmp_path: Path) -> None:
+    hangs: list[Hang] = []
+    with watches(tmp_path, 2, hangs) as running:
+        deadline = time.monotonic() + 4 * LIMIT_S
+        while time.monotonic() < deadline:
+            time.sleep(LIMIT_S / 8)
+            for watch in running:
+                watch.step_ended()
+    assert (hangs, list(tmp_path.iterdir())) == ([], [])
+
+
+def test_before_the_first_step_and_after_the_last_nothing_is_watched(tmp_path: Path) -> None:
+    hangs: list[Hang] = []
+    StepWatch(tmp_path, 0, 1, LIMIT_S, hangs.append)
+    with watches(tmp_path, 1, hangs) as (watch,):
+        watch.stop()
+        time.sleep(2 * LIMIT_S)
+    assert (hangs, list(tmp_path.iterdir())) == ([], [])
+
+
+def test_the_time_in_which_perfkit_writes_does_not_count(tmp_path: Path) -> None:
+    hangs: list[Hang] = []
+    with watches(tmp_path, 1, hangs, is_busy=lambda: True):
+        time.sleep(3 * LIMIT_S)
+    assert hangs == []
+
+
+def test_after_another_step_it_watches_again_for_twice_as_long(tmp_path: Path) -> None:
+    hangs: list[Hang] = []
+    with watches(tmp_path, 1, hangs) as (watch,):
+        wait_until(lambda: len(hangs) == 1)
+        watch.step_ended()
+        wait_until(lambda: len(hangs) == 2)
+    assert hangs[1].idle_s >= 2 * LIMIT_S
+
+
+def test_the_default_follows_the_usual_step() -> None:
+    watch = StepWatch(Path(), 0, 1, None, lambda _: None)
+    assert watch.limit_s == SHORTEST_DEFAULT_S
+    watch._durations.extend([60.0, 60.0, 2000.0])
+    assert watch.limit_s == 1200.0
+
+
+def test_the_state_has_the_stack_of_the_main_thread_even_while_that_waits() -> None:
+    states: list[RankState] = []
+    thread = threading.Thread(target=lambda: states.append(read_rank_state(3, 4, 7)))
+    thread.start()
+    thread.join()
+    (state,) = states
+    assert (state.rank, state.world_size, state.steps, state.ended) == (3, 4, 7, None)
+    assert "test_the_state_has" in " ".join(frame.function for frame in state.main)
+
+
+def test_of_an_error_the_state_has_the_place_where_it_was_raised() -> None:
+    def fail() -> None:
+        raise ValueError("a bad\nbatch")
+
+    try:
+        fail()
+    except ValueError as error:
+        state = read_rank_state(0, 2, 7, error=error)
+    assert state.main[0].function == "fail"
+    assert state.ended == "ended with ValueError: a bad batch"

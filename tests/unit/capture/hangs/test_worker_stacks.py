@@ -1,0 +1,31 @@
+"""A forked process leaves its stack when it is asked to, even if it was forked before the run had a folder."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+PROGRAM = """
+import multiprocessing, sys, time
+from pathlib import Path
+from perfkit.capture.hangs.worker_stacks import REQUEST_NAME, follow_forks, set_place, worker_stacks
+
+def read_sample():
+    time.sleep(60)
+
+follow_forks()
+worker = multiprocessing.get_context("fork").Process(target=read_sample, daemon=True)
+worker.start()
+folder = Path(sys.argv[1])
+set_place(folder, 3)
+(folder / REQUEST_NAME.format(0)).touch()
+(found,) = worker_stacks(folder, 3)
+assert found.pid == worker.pid
+print([frame.function for frame in found.frames][:1], sorted(path.name for path in folder.iterdir()))
+"""
+
+
+def test_a_worker_that_was_forked_early_leaves_its_stack(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(tmp_path)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.stdout, done.stderr) == ("['read_sample'] ['.hang0']\n", "")
