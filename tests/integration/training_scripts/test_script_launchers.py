@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import socket
 import subprocess
 from pathlib import Path
 
@@ -15,17 +16,8 @@ pytestmark = pytest.mark.slow  # two imports of torch and of the launcher's libr
 
 COMMANDS = {
     # Without a GPU, --cpu starts a single process, and --multi_gpu what torchrun does.
-    "accelerate": [
-        "accelerate",
-        "launch",
-        "--multi_gpu",
-        "--num_processes",
-        "2",
-        "--main_process_port",
-        "0",
-        "--no_python",
-    ],
-    "deepspeed": ["deepspeed", "--num_gpus", "2", "--master_port", "0", "--no_python", "--no_local_rank"],
+    "accelerate": "launch --multi_gpu --num_processes 2 --main_process_port PORT --no_python",
+    "deepspeed": "--num_gpus 2 --master_port PORT --no_python --no_local_rank",
 }
 
 
@@ -33,12 +25,14 @@ COMMANDS = {
 def test_both_ranks_are_recorded(library: str, tmp_path: Path) -> None:
     if importlib.util.find_spec(library) is None:
         pytest.skip(f"{library} is not installed")
-    launcher, *options = COMMANDS[library]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        options = COMMANDS[library].replace("PORT", str(free.getsockname()[1])).split()
     traces = tmp_path / "traces"
     run = ["perfkit", "run", PLAIN_DDP, "--no-report", "--trace-dir", str(traces), "--", "--steps", "8"]
     path = os.pathsep.join((str(BIN), os.environ["PATH"]))
     done = subprocess.run(
-        [str(BIN / launcher), *options, *run],
+        [str(BIN / library), *options, *run],
         env=environment() | {"PATH": path, "DS_ACCELERATOR": "cpu", "CUDA_VISIBLE_DEVICES": ""},
         capture_output=True,
         text=True,
