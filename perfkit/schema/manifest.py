@@ -164,7 +164,7 @@ class RunManifest(Struct, frozen=True, kw_only=True):
     failure: Failure | None = None
     workload: str
     source: str
-    """Input source: memory, hdf5, safetensors, or a name given by the user's own loop."""
+    """Input source: a name of `--source`, or one given by the user's own loop."""
     started_at: str
     """ISO 8601, UTC."""
     finished_at: str | None = None

@@ -46,7 +46,7 @@ def test_a_plugin_has_options_without_torch(installed: Path) -> None:
         "Regression with one hidden layer.",
         "--preset <default|wide>",
         "--width <int> Features of the hidden layer. [default: 8; x>=1]",
-        "--source <memory|hdf5|safetensors|broken|ram>",
+        "--source <memory|hdf5|safetensors|pt|bin|broken|ram>",
         "Input (ram): --ram-banks <int> Banks of memory. [default: 1; x>=1]",
     ):
         assert part in words
@@ -79,7 +79,11 @@ print([job.effective.get("ram_banks") for job in jobs], jobs[0].source.config.ra
         (["gpt", "--source", "broken"], 1, "source 'broken' of pk_plugins 1.2 cannot be loaded: ZeroDivisionError"),
         (["gpt", "--ram-banks", "2"], 2, "No such option: --ram-banks"),
         (["gpt", "--source", "ram", "--ram-banks", "0"], 2, "--ram-banks = 0: expected a whole number of at least 1"),
-        (["gpt", "--source", "tape"], 2, "'tape' is not one of 'memory', 'hdf5', 'safetensors', 'broken', 'ram'"),
+        (
+            ["gpt", "--source", "tape"],
+            2,
+            "'tape' is not one of 'memory', 'hdf5', 'safetensors', 'pt', 'bin', 'broken', 'ram'",
+        ),
     ],
 )
 def test_errors_of_plugins_are_one_line(installed: Path, command: list[str], code: int, error: str) -> None:
