@@ -530,7 +530,7 @@ def blocking_waits(operators: Sequence[Event], collectives: Sequence[Event]) -> 
         last = max(ended, key=lambda e: (e.end, e.position), default=None)
         if last is None or last.end <= issue.end or last.start < issue.start:
             continue
-        if goes_on - last.end <= max(200_000, (last.end - issue.end) // 10):
+        if goes_on - last.end <= max(500_000, (last.end - issue.end) // 10):
             waits.append(replace(issue, start=issue.end, end=last.end))
     return waits
 

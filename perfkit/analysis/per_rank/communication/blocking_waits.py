@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from perfkit.trace.intervals import Ints, Segments
 
-_LATEST_NS: Final = 200_000
+_LATEST_NS: Final = 500_000
 """A thread that waits goes on this soon after the collective has ended, or within a tenth of its wait."""
 _SHARE: Final = 10
 
