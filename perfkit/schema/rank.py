@@ -50,11 +50,14 @@ class StepBreakdown(Struct, frozen=True, kw_only=True):
     start_ns: int
     """Absolute start of the step's window, by the trace's own clock."""
     wall_ns: int
+    """Its window without pauses."""
     exposed_ns: ExposedNs
     total_ns: TotalNs
     loads: Loads
     idle_ns: IdleNs | None = None
     """`exposed_ns.overhead` by cause; None in reports of older versions."""
+    paused_ns: int = 0
+    """Checkpoints, evaluations and logging in its window, which are no part of the step (metrics.md section 22)."""
 
 
 class OperatorStat(Struct, frozen=True, kw_only=True, gc=False):

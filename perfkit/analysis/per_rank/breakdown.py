@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from perfkit.analysis.per_rank.classify import Device, Names, data_loading_rows, nested_on_thread, rows_by_key
-from perfkit.analysis.per_rank.steps import Steps
+from perfkit.analysis.per_rank.steps import IN_A_PAUSE, Steps
 from perfkit.schema.per_rank.idle import IdleNs
 from perfkit.schema.rank import ExposedNs, Loads, StepBreakdown, TotalNs
 from perfkit.trace.events import EventKind, Events
@@ -20,6 +20,7 @@ from perfkit.trace.intervals import (
     EMPTY,
     Ints,
     Union,
+    difference,
     disjoint_groups,
     innermost_segments,
     measure,
@@ -52,13 +53,27 @@ def find_activity(events: Events, names: Names, device: Device, steps: Steps) ->
     loading = data_loading_rows(events, names)
     data_loading = union(events.start_ns[loading], events.end_ns[loading])
     if len(device.row):
-        return _device_activity(events, device, data_loading)
-    return _host_activity(events, names, loading, data_loading, steps)
+        activity = _device_activity(events, device, data_loading, steps)
+    else:
+        activity = _host_activity(events, names, loading, data_loading, steps)
+    return _without_pauses(activity, steps.pauses.spans) if steps.pauses.found else activity
 
 
-def _device_activity(events: Events, device: Device, data_loading: Union) -> Activity:
+def _without_pauses(activity: Activity, pauses: Union) -> Activity:
+    return Activity(
+        compute=difference(activity.compute, pauses),
+        communication=difference(activity.communication, pauses),
+        memcpy=difference(activity.memcpy, pauses),
+        data_loading=difference(activity.data_loading, pauses),
+        self_ns=activity.self_ns,
+    )
+
+
+def _device_activity(events: Events, device: Device, data_loading: Union, steps: Steps) -> Activity:
+    in_pauses = steps.device_step == IN_A_PAUSE
+
     def spans(mask: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Union:
-        rows = device.row[mask]
+        rows = device.row[mask & ~in_pauses]
         return union(events.start_ns[rows], events.end_ns[rows])
 
     return Activity(
@@ -77,8 +92,8 @@ def _host_activity(events: Events, names: Names, loading: Ints, data_loading: Un
     self_ns = np.zeros(len(events.kind), np.int64)
     for rows in _operators_apart(events):
         cut = innermost_segments(events.start_ns[rows], events.end_ns[rows])
-        within = np.clip(cut.end, *steps.bounds[[0, -1]]) - np.clip(cut.start, *steps.bounds[[0, -1]])
-        np.add.at(self_ns, rows[cut.owner], within)
+        start, end = np.clip(cut.start, *steps.bounds[[0, -1]]), np.clip(cut.end, *steps.bounds[[0, -1]])
+        np.add.at(self_ns, rows[cut.owner], end - start - steps.pauses.time_in(start, end))
         # Every operator within a data-loading span counts as data loading.
         working = ~nested_on_thread(events, rows, loading)[cut.owner]
         communicating = names.communication_operator[events.name[rows]][cut.owner]
@@ -106,12 +121,14 @@ def break_down(
     """Return one record per step; `exposed_ns` sums exactly to `wall_ns`, and `idle`, one per step, to `overhead`."""
     start, end = steps.bounds[:-1], steps.bounds[1:]
     total = [measure(spans, start, end) for spans in _by_priority(activity)]
-    exposed = measure_exposed(activity, start, end)
+    paused_ns = steps.paused_ns
+    exposed = measure_exposed(activity, start, end, paused_ns)
     loads = _loads(events, names, steps)
     columns = zip(
         steps.number,
         start.tolist(),
-        (end - start).tolist(),
+        (end - start - paused_ns).tolist(),
+        paused_ns.tolist(),
         exposed.tolist(),
         zip(*(column.tolist() for column in total), strict=True),
         loads,
@@ -123,12 +140,13 @@ def break_down(
             step=number,
             start_ns=start_ns,
             wall_ns=wall_ns,
+            paused_ns=in_pauses_ns,
             exposed_ns=ExposedNs(**dict(zip(_EXPOSED, exposed_ns, strict=True))),
             total_ns=TotalNs(**dict(zip(_TOTAL, total_ns, strict=True))),
             loads=of_step,
             idle_ns=idle_ns,
         )
-        for number, start_ns, wall_ns, exposed_ns, total_ns, of_step, idle_ns in columns
+        for number, start_ns, wall_ns, in_pauses_ns, exposed_ns, total_ns, of_step, idle_ns in columns
     ]
 
 
@@ -136,13 +154,13 @@ def _by_priority(activity: Activity) -> tuple[Union, ...]:
     return activity.compute, activity.communication, activity.memcpy, activity.data_loading
 
 
-def measure_exposed(activity: Activity, start: Ints, end: Ints) -> Ints:
+def measure_exposed(activity: Activity, start: Ints, end: Ints, paused_ns: Ints | int = 0) -> Ints:
     """Return the exclusive time of each category in each window; shape (windows, categories), in their order.
 
-    The categories of a window add up to its length.
+    The categories of a window add up to its length without `paused_ns`, the pauses in it.
     """
     upto = [measure(spans, start, end) for spans in accumulate(_by_priority(activity), merge)]
-    return np.diff(np.vstack([np.zeros_like(start), *upto, end - start]), axis=0).T
+    return np.diff(np.vstack([np.zeros_like(start), *upto, end - start - paused_ns]), axis=0).T
 
 
 def _loads(events: Events, names: Names, steps: Steps) -> list[Loads]:
@@ -158,6 +176,7 @@ def _loads(events: Events, names: Names, steps: Steps) -> list[Loads]:
             for on_thread in rows_by_key(events.thread, rows).values()
         ]
     )
+    rows = rows[~steps.pauses.at(events.start_ns[rows])]
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
     duration = events.end_ns[rows] - events.start_ns[rows]
     step = steps.of(events.start_ns[rows])

@@ -20,6 +20,7 @@ from perfkit.analysis.per_rank.launches import tabulate_launches
 from perfkit.analysis.per_rank.memory.tabulate import tabulate_memory
 from perfkit.analysis.per_rank.operator_work.tabulate import tabulate_operator_work
 from perfkit.analysis.per_rank.operators import names_cut, tabulate_operators
+from perfkit.analysis.per_rank.pauses import TracedPause, find_pauses, traced
 from perfkit.analysis.per_rank.pipeline_actions import PipelineActions, find_pipeline_actions, find_pipeline_spans
 from perfkit.analysis.per_rank.sharding.issued import tabulate_issued
 from perfkit.analysis.per_rank.sharding.layers import find_layers
@@ -64,6 +65,7 @@ class TraceSummary(Struct, frozen=True, kw_only=True):
     """None if no launches were recorded."""
     work: Work
     calls: CollectiveCalls
+    pauses: list[TracedPause] = []
     pipeline: PipelineActions | None = None
     """None if no micro-batches of a pipeline are annotated."""
     graph: RankGraph
@@ -104,7 +106,8 @@ def summarize_trace(
     names = classify_names(events, kernel_rules)
     device = find_device(events, names)
     own = trace.header.perfkit
-    steps = find_steps(events, device, step_marker, own.steps[1] if own and own.steps else None, MOST_STEPS)
+    pauses = find_pauses(events, trace.frames, device, trace.header)
+    steps = find_steps(events, device, step_marker, own.steps[1] if own and own.steps else None, MOST_STEPS, pauses)
     if steps is None:
         damage = "; ".join(finding.message for finding in damage_findings(trace))
         message = f"{file}: no host operators, device activity or steps: nothing to analyse"
@@ -134,6 +137,7 @@ def summarize_trace(
     operator_work = tabulate_operator_work(events, names, device, activity, steps, located)
     sharding = summarize_sharding(events, device, activity, collectives, passes, layers)
     # Free the events before building the collective tables: each may be millions.
+    traced_pauses = traced(pauses, steps.bounds)
     del trace, events, names, device, host, threads, located
     return TraceSummary(
         header=header,
@@ -150,6 +154,7 @@ def summarize_trace(
         launches=launches,
         work=work,
         calls=collect_calls(collectives, activity, steps),
+        pauses=traced_pauses,
         pipeline=pipeline,
         graph=graph,
         communicated=bool(len(activity.communication.start) or len(collectives.start)),
@@ -162,4 +167,5 @@ def _without_lists(header: Header) -> Header:
     """Drop the parts of the header that grow with the trace or the number of ranks."""
     own = header.perfkit
     pipeline = own.pipeline and replace(own.pipeline, messages=None) if own else None
-    return replace(header, groups=[], perfkit=own and replace(own, collectives=None, pipeline=pipeline, tensors=None))
+    own = own and replace(own, collectives=None, pipeline=pipeline, tensors=None, pauses=None)
+    return replace(header, groups=[], perfkit=own)

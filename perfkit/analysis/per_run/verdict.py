@@ -163,6 +163,13 @@ def _bounding_category(shares: dict[Category, float], profiler: float) -> Catego
     return next((name for name in CATEGORIES if 0 < least <= shares[name] - profiler), None)
 
 
+def with_clauses(verdict: Verdict, clauses: Iterable[str]) -> Verdict:
+    """Return the verdict with further clauses, unless it is unknown."""
+    if verdict.bound == "unknown":
+        return verdict
+    return replace(verdict, sentence="; ".join([verdict.sentence, *clauses]))
+
+
 def add_caveats(verdict: Verdict, findings: Collection[Finding], traces: int) -> Verdict:
     """Return the verdict with its caveats, or an unknown one if jobs are mixed or no device activity was recorded.
 
