@@ -2,9 +2,12 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import takewhile
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
+
+import torch.distributed as dist
 
 from perfkit.schema.pauses import PausePhase, RecordedPause
 
@@ -83,3 +86,12 @@ class PauseLog:
 
 def _length(pause: RecordedPause) -> int:
     return pause.end_ns - pause.begin_ns
+
+
+def written_bytes(folder: Any) -> int | None:
+    """Return the bytes that this rank has in a folder of torch.distributed.checkpoint; None if unknown."""
+    rank = dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
+    with suppress(OSError, TypeError):
+        files = list(Path(folder).glob(f"__{rank}_*.distcp"))
+        return sum(file.stat().st_size for file in files) if files else None
+    return None

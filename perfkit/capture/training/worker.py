@@ -33,6 +33,8 @@ from perfkit.capture.recording.manifest_writer import (
 from perfkit.capture.recording.session import ProfilerOptions, Session
 from perfkit.capture.recording.side_profilers import Recorder, check_recorders, make_recorders
 from perfkit.capture.recording.throughput import StepWork
+from perfkit.capture.training.checkpoints import Checkpoints
+from perfkit.capture.training.evaluation import Evaluation
 from perfkit.capture.training.file_bandwidth import measure_file_bandwidth
 from perfkit.capture.training.job import Job
 from perfkit.capture.training.progress import progress
@@ -141,8 +143,13 @@ def _train(job: Job, ranks: ProcessRankGroup, topology: Topology, folder: Path, 
     guard.manifest_fields = lambda: manifest_fields_after_failure(
         ranks.rank, topology, session.measurements(wait=False), work, None
     )
+    between = []
+    if job.run.eval_interval:
+        between.append(ranks.run_on_all(lambda: Evaluation(job.workload, job.run, ranks)).after_step)
+    if job.run.checkpoint_interval:
+        between.append(Checkpoints(job.run, ranks, folder).after_step)
     with progress(data.steps, visible=ranks.rank == 0) as show:
-        trainer.train(data, session, show)
+        trainer.train(data, session, show, between)
     session.finish()
     bandwidth = _file_bandwidth(ranks, path)
     compiled = None if trainer.compiled is None else trainer.compiled.result(ranks)

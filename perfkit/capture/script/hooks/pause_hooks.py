@@ -9,14 +9,12 @@ import functools
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
-from pathlib import Path
 from typing import Any, Final, Protocol
 
 import torch
-import torch.distributed as dist
 from torch import nn
 
-from perfkit.capture.recording.pause_log import OpenPause
+from perfkit.capture.recording.pause_log import OpenPause, written_bytes
 from perfkit.capture.script.hooks.import_hook import run_after_import
 
 _DISTRIBUTED: Final = "torch.distributed.checkpoint"
@@ -74,15 +72,6 @@ def _around_distributed_save(save: Callable[..., Any], pause: Pause, asynchronou
             return result
 
     return hooked
-
-
-def written_bytes(folder: Any) -> int | None:
-    """Return the bytes that this rank has in a folder of torch.distributed.checkpoint; None if unknown."""
-    rank = dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
-    with suppress(OSError, TypeError):
-        files = list(Path(folder).glob(f"__{rank}_*.distcp"))
-        return sum(file.stat().st_size for file in files) if files else None
-    return None
 
 
 class EvaluationHook(Protocol):
