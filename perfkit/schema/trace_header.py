@@ -7,6 +7,7 @@ from typing import Annotated, Final
 
 from msgspec import Meta, Struct
 
+from perfkit.schema.loading import RecordedFetch
 from perfkit.schema.pauses import RecordedPause
 
 HEADER_KEY: Final = "perfkit"
@@ -105,3 +106,5 @@ class PerfkitHeader(Struct, frozen=True, kw_only=True):
     versions."""
     pauses: list[RecordedPause] | None = None
     """Pauses since recording began, in order of time; None in traces of older versions."""
+    fetches: list[RecordedFetch] | None = None
+    """Batches that data loaders of torch fetched since recording began, by begin; None without any."""

@@ -163,8 +163,8 @@ def measure_exposed(activity: Activity, start: Ints, end: Ints, paused_ns: Ints 
     return np.diff(np.vstack([np.zeros_like(start), *upto, end - start - paused_ns]), axis=0).T
 
 
-def _loads(events: Events, names: Names, steps: Steps) -> list[Loads]:
-    """Count the outermost data-loading spans by the host step in which they start.
+def load_rows(events: Events, names: Names, steps: Steps) -> Ints:
+    """Return the outermost data-loading annotations outside of pauses, in order of time.
 
     perfkit annotates the wait for a batch around the DataLoader's own annotation: two spans for one load.
     """
@@ -177,7 +177,12 @@ def _loads(events: Events, names: Names, steps: Steps) -> list[Loads]:
         ]
     )
     rows = rows[~steps.pauses.at(events.start_ns[rows])]
-    rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
+    return rows[np.argsort(events.start_ns[rows], kind="stable")]
+
+
+def _loads(events: Events, names: Names, steps: Steps) -> list[Loads]:
+    """Count the loads by the host step in which they start."""
+    rows = load_rows(events, names, steps)
     duration = events.end_ns[rows] - events.start_ns[rows]
     step = steps.of(events.start_ns[rows])
     # Sorted by start, the loads of a step are contiguous; those after the last window belong to no step.

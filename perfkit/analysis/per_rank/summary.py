@@ -17,6 +17,7 @@ from perfkit.analysis.per_rank.findings import damage_findings, sizes_unmatched,
 from perfkit.analysis.per_rank.idle.attribution import host_time
 from perfkit.analysis.per_rank.idle.tabulate import explain_idle
 from perfkit.analysis.per_rank.launches import tabulate_launches
+from perfkit.analysis.per_rank.loading import explain_loading
 from perfkit.analysis.per_rank.memory.tabulate import tabulate_memory
 from perfkit.analysis.per_rank.operator_work.tabulate import tabulate_operator_work
 from perfkit.analysis.per_rank.operators import names_cut, tabulate_operators
@@ -34,6 +35,7 @@ from perfkit.analysis.per_rank.steps import find_steps
 from perfkit.errors import TraceError, UsageError
 from perfkit.schema.common import Finding
 from perfkit.schema.kernel_rules import KernelRule
+from perfkit.schema.loading import RankLoading
 from perfkit.schema.per_rank.idle import IdleTime
 from perfkit.schema.per_rank.launches import LaunchStats
 from perfkit.schema.per_rank.operator_work import RankWork
@@ -66,6 +68,8 @@ class TraceSummary(Struct, frozen=True, kw_only=True):
     work: Work
     calls: CollectiveCalls
     pauses: list[TracedPause] = []
+    loading: RankLoading | None = None
+    """None if the trace does not contain how batches were fetched."""
     pipeline: PipelineActions | None = None
     """None if no micro-batches of a pipeline are annotated."""
     graph: RankGraph
@@ -137,6 +141,7 @@ def summarize_trace(
     operator_work = tabulate_operator_work(events, names, device, activity, steps, located)
     sharding = summarize_sharding(events, device, activity, collectives, passes, layers)
     # Free the events before building the collective tables: each may be millions.
+    loading = explain_loading(events, names, steps, own.fetches if own else None)
     traced_pauses = traced(pauses, steps.bounds)
     del trace, events, names, device, host, threads, located
     return TraceSummary(
@@ -155,6 +160,7 @@ def summarize_trace(
         work=work,
         calls=collect_calls(collectives, activity, steps),
         pauses=traced_pauses,
+        loading=loading,
         pipeline=pipeline,
         graph=graph,
         communicated=bool(len(activity.communication.start) or len(collectives.start)),
@@ -167,5 +173,5 @@ def _without_lists(header: Header) -> Header:
     """Drop the parts of the header that grow with the trace or the number of ranks."""
     own = header.perfkit
     pipeline = own.pipeline and replace(own.pipeline, messages=None) if own else None
-    own = own and replace(own, collectives=None, pipeline=pipeline, tensors=None, pauses=None)
+    own = own and replace(own, collectives=None, pipeline=pipeline, tensors=None, pauses=None, fetches=None)
     return replace(header, groups=[], perfkit=own)

@@ -21,6 +21,7 @@ from perfkit.schema.aggregate import (
     join_memory,
 )
 from perfkit.schema.common import Finding, Severity
+from perfkit.schema.loading import add_loading
 from perfkit.schema.per_rank.launches import add_launches
 from perfkit.schema.per_rank.operator_work_sums import add_rank_work
 from perfkit.schema.rank import RankReport
@@ -157,6 +158,7 @@ def _rank_report(rank: int | None, traces: list[NamedSummary]) -> RankReport:
         idle=add_idle_times(summary.idle for summary in summaries),
         launches=add_launches(summary.launches for summary in summaries),
         operator_work=add_rank_work(summary.operator_work for summary in summaries),
+        loading=add_loading(summary.loading for summary in summaries),
         work=add_work(summary.work for summary in summaries),
         events={
             kind: sum(summary.counts.get(kind, 0) for summary in summaries)

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from perfkit.analysis.cross_rank.straggler_sentences import one_off_clause, stragglers_sentence
 from perfkit.analysis.per_run.bubble_verdict import Bubble, explains_stragglers, find_bubble
+from perfkit.analysis.per_run.loading_causes import main_cause
 from perfkit.schema.common import CATEGORIES, Category, Finding
 from perfkit.schema.cross_rank import CrossRankSummary
 from perfkit.schema.per_rank.idle import CAUSE_WORDS, CAUSES
@@ -251,7 +252,8 @@ def _loss_details(
         parts = _top_idle_cause(ranks)
     elif loss == "data_loading" and loading:
         where = f" on rank {loading.max_rank}" if loading.max_rank is not None else ""
-        parts = [f"slowest load: {duration(loading.max_ns)}{where}"]
+        why = main_cause(ranks)
+        parts = [f"slowest load: {duration(loading.max_ns)}{where}", *([why[1]] if why else [])]
     return f" ({', '.join(parts)})" if parts else ""
 
 

@@ -31,6 +31,7 @@ from perfkit.capture.distributed.rank_group import RankGroup
 from perfkit.capture.messages import print_warning
 from perfkit.capture.recording.flight_recorder import collectives_since
 from perfkit.capture.recording.heap import give_back_free_memory
+from perfkit.capture.recording.loader_watch import watch_loaders
 from perfkit.capture.recording.loss_log import LossLog
 from perfkit.capture.recording.manifest_writer import StepMeasurements
 from perfkit.capture.recording.pause_log import OpenPause, PauseLog
@@ -129,6 +130,7 @@ class Session:
         self._waited_ns = 0
         self._losses = LossLog()
         self._held = _held_tensors() if self._options.profile_memory else None
+        self._loaders = watch_loaders()
         self.pauses = PauseLog()
         """Checkpoints, evaluations and logging."""
         self._paused_ns = 0
@@ -350,6 +352,7 @@ class Session:
             pipeline=self.pipeline,
             tensors=self._held.records() if self._held is not None else None,
             pauses=self.pauses.since(self._cycle_start_ns),
+            fetches=self._loaders.since(self._cycle_start_ns) or None,
         )
 
 

@@ -29,6 +29,7 @@ from perfkit.capture.lifecycle.failure_guard import record_end_of_parent, record
 from perfkit.capture.lifecycle.parent_watch import before_end_with_parent
 from perfkit.capture.lifecycle.terminated import TerminatedError
 from perfkit.capture.messages import exit_cause
+from perfkit.capture.recording.loader_watch import watch_loaders
 from perfkit.capture.recording.manifest_writer import RunDescription, StepMeasurements, create_run, rank_record
 from perfkit.capture.recording.session import ProfilerOptions, Session
 from perfkit.capture.script.config import ScriptConfig
@@ -129,6 +130,7 @@ class ScriptRecorder:
             around_backward(self._backward)
             before_profiler(self._on_other_profiler)
             self._pauses.attach()
+            watch_loaders()  # before the script makes its loaders
             on_step(self._on_marker)
             if self._counts_forward:
                 self._forward.calls.install()
