@@ -7,7 +7,8 @@ import perfkit, `perfkit run` annotates forward and backward. The analysis uses 
 
 from typing import Final, Literal
 
-Phase = Literal["data_loading", "to_device", "forward", "backward", "optimizer"]
+Phase = Literal["data_loading", "to_device", "forward", "backward", "optimizer", "checkpoint", "evaluation", "logging"]
+"""The last three are pauses: they belong to no step (metrics.md section 23)."""
 
 PHASE_WORDS: Final[dict[Phase, str]] = {
     "data_loading": "data loading",

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Generic, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Generic, Literal, Protocol, TypeVar, get_args
 
 import msgspec
 import numpy as np
@@ -161,6 +161,11 @@ def split_by_mesh(parameters: Iterable[nn.Parameter]) -> list[list[nn.Parameter]
     return list(lists.values())
 
 
+EvaluationPart = Literal["train", "val"]
+EVALUATION_PARTS: Final[tuple[EvaluationPart, ...]] = get_args(EvaluationPart)
+"""Samples that are trained on, and others, as nanoGPT calls them."""
+
+
 class Workload(ABC, Generic[ConfigT]):
     """One model and its data.
 
@@ -181,6 +186,8 @@ class Workload(ABC, Generic[ConfigT]):
     """What it can be trained with besides DDP, as values of `--dp`.
 
     With `zero1`, its `optimization` takes an `OptimizerFactory` as the keyword argument `make`, and uses it."""
+    EVALUATES: ClassVar[bool] = False
+    """Whether `evaluation_samples` returns samples."""
     PACKAGES: ClassVar[Mapping[str, str]] = {}
     """Packages besides torch that it imports to train, and the extra of perfkit that installs each."""
 
@@ -218,6 +225,10 @@ class Workload(ABC, Generic[ConfigT]):
     @abstractmethod
     def generate(self, spec: DataSpec, start: int, stop: int) -> Arrays:
         """Return samples [start, stop) of `spec`, the same for every split into ranges."""
+
+    def evaluation_samples(self, part: EvaluationPart, seed: int, count: int) -> Arrays | None:  # noqa: ARG002
+        """Return `count` samples to evaluate on, of those that are trained on or of others; None if there are none."""
+        return None
 
     @abstractmethod
     def build(self) -> nn.Module:

@@ -9,8 +9,9 @@ import math
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Final
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
+import msgspec
 import numpy as np
 from msgspec import Meta, Struct
 
@@ -18,6 +19,7 @@ from perfkit.errors import UsageError
 from workloads.base import (
     Arrays,
     DataSpec,
+    EvaluationPart,
     Field,
     Optimization,
     OptimizerFactory,
@@ -117,6 +119,7 @@ class GPT(Workload[GPTConfig], TensorParallel, PipelineParallel, ContextParallel
         "gpt2-xl": _gpt2(48, 25, 1600),
     }
     DEFAULT_PRESET = "tiny"
+    EVALUATES = True
     STRATEGIES = frozenset({"zero1", "zero2", "zero3", "hsdp", "deepspeed"})
 
     def __init__(self, config: GPTConfig) -> None:
@@ -216,8 +219,28 @@ class GPT(Workload[GPTConfig], TensorParallel, PipelineParallel, ContextParallel
 
     def generate(self, spec: DataSpec, start: int, stop: int) -> Arrays:
         """Return windows at random positions of the text, or synthetic tokens without a text."""
+        return self._windows(spec, start, stop, None if self.text is None else self.text.train())
+
+    def evaluation_samples(self, part: EvaluationPart, seed: int, count: int) -> Arrays:
+        """Return windows of the training or validation part of the text, or synthetic tokens of another seed.
+
+        Raises:
+            UsageError: The validation part is shorter than one window.
+        """
+        # Far from any seed that is chosen, so that these windows are others.
+        spec = msgspec.structs.replace(self.data_spec(seed), seed=seed if part == "train" else 2**63 + seed)
+        if self.text is None:
+            return self._windows(spec, 0, count, None)
+        tokens = self.text.train() if part == "train" else self.text.validation()
+        if len(tokens) <= self.config.block:
+            raise UsageError(
+                f"{self.text.folder}: its {len(tokens)} validation characters are fewer than a window of block + 1 = "
+                f"{self.config.block + 1}; choose a smaller block, or prepare it with a larger validation part"
+            )
+        return self._windows(spec, 0, count, tokens)
+
+    def _windows(self, spec: DataSpec, start: int, stop: int, train: np.ndarray[Any, Any] | None) -> Arrays:
         window = self.config.block + 1
-        train = None if self.text is None else self.text.train()
 
         def block(number: int) -> Arrays:
             random = np.random.default_rng((spec.seed, number))

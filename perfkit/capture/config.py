@@ -128,6 +128,17 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     seed: Annotated[int, Meta(ge=0, description="Seed of data, model and shuffling.")] = 0
     device: Annotated[str, Meta(description="Device to train on.")] = "auto"
     backend: Annotated[str, Meta(description="Communication backend; auto selects it by the device.")] = "auto"
+    eval_interval: Annotated[
+        _Count | None,
+        Meta(
+            description="Evaluate after every so many steps, on training and validation samples, and print both losses."
+        ),
+    ] = None
+    eval_batches: Annotated[int, Meta(ge=1, description="Batches per rank and part in each evaluation.")] = 8
+    checkpoint_interval: Annotated[
+        _Count | None,
+        Meta(description="Write model and optimizer into the run's folder after every so many steps."),
+    ] = None
     timeout: Annotated[
         str,
         Meta(

@@ -37,9 +37,7 @@ COMMANDS: Final[dict[str, Row]] = {
     "sweep": Row("Record", "perfkit.cli.recording.sweep:app", "Run a set of runs: world sizes, sources and options."),
     "analyze": Row("Analyse", "perfkit.cli.analyze:app", "Show where the time of each step went."),
     "whatif": Row("Analyse", "perfkit.cli.whatif:app", "Predict how long a step would take after a change."),
-    "diagnose": Row(
-        "Analyse", "perfkit.cli.diagnose:app", "Show which rank keeps the others waiting, and where."
-    ),
+    "diagnose": Row("Analyse", "perfkit.cli.diagnose:app", "Show which rank keeps the others waiting, and where."),
     "hta": Row("Analyse", "perfkit.cli.hta:app", "Run Holistic Trace Analysis on the same traces."),
     "schema": Row("Analyse", "perfkit.cli.schema:app", "Print the JSON Schema of a file that perfkit writes."),
     "compare": Row("Compare", "perfkit.cli.compare:app", "Report what changed between runs, and fail on regressions."),

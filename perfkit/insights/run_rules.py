@@ -6,10 +6,12 @@ names. The potential saving is an upper bound, the exposed time itself, unless t
 
 from typing import Final
 
+from perfkit.analysis.per_run.loading_causes import main_cause
 from perfkit.insights.collective_rules import BUFFERS, TINY
 from perfkit.insights.dimension_advice import is_whole_model, reduce_transfer, spans_hosts
 from perfkit.insights.expert_rules import EXPERTS
 from perfkit.insights.idle import IdlePart, change_of, describe, evidence, largest_cause, remedy, saving_ns
+from perfkit.insights.loader_advice import advice_for_loading
 from perfkit.insights.pipeline_rules import BUBBLE, HEAVY_STAGE
 from perfkit.insights.roofline_rules import ROOFLINE_RULES
 from perfkit.insights.rule import InsightDraft, Rule
@@ -199,11 +201,12 @@ def _input(context: RunContext) -> InsightDraft | None:
         if loads.file_share >= _MAJORITY:
             near = f", at {whole_percent(loads.file_share)} of the file's read bandwidth"
             storage = ", or faster storage"
+    why = main_cause(context.run.ranks)
     return InsightDraft(
         f"waiting for data takes {whole_percent(context.share(exposed_ns))} of the step: the median load{source} takes "
-        f"{duration(loads.median_ns)}{against}{near}",
+        f"{duration(loads.median_ns)}{against}{near}" + (f"; {why[1]}" if why else ""),
         evidence,
-        speed_up_input(context) + storage,
+        (why and advice_for_loading(why[0])) or speed_up_input(context) + storage,
         exposed_ns,
         NO_INPUT,
     )

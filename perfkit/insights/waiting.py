@@ -39,6 +39,8 @@ def cause_of_waiting(context: RunContext, late: list[Straggler], wait_ns: float)
     if late:
         return _for_stragglers(context, late, wait_ns)
     across, efficiency = context.run.cross_rank, context.run.efficiency
+    if efficiency and (paused := _for_pauses(context, efficiency.wait_ns, wait_ns)) is not None:
+        return paused
     once = one_off_causes(across, efficiency.wait_ns) if across and efficiency else []
     if across and efficiency and once:
         steps = " and ".join(f"step {one.step} on rank {one.rank}" for one in once)
@@ -47,6 +49,29 @@ def cause_of_waiting(context: RunContext, late: list[Straggler], wait_ns: float)
     most = max(context.dimensions(), key=lambda one: one.wait_ns, default=None)
     what = wait_less(context, most)
     return InsightDraft("other ranks, none of which is late beyond chance in all steps", {}, what, wait_ns)
+
+
+def _for_pauses(context: RunContext, total_wait_ns: int, wait_ns: float) -> InsightDraft | None:
+    """Return the draft for waiting of which most is for a checkpoint or an evaluation of some ranks; None otherwise.
+
+    Args:
+        context: the run.
+        total_wait_ns: waiting summed over ranks and steps.
+        wait_ns: as in `cause_of_waiting`.
+    """
+    most = max(context.run.pauses, key=lambda row: row.waited_ns or 0, default=None)
+    others = len(context.run.ranks) - 1
+    if most is None or not most.waited_ns or most.waited_ns * others < _MAJORITY * total_wait_ns:
+        return None
+    what = {
+        "checkpoint": "let each rank write its part (torch.distributed.checkpoint), asynchronously or less often",
+        "evaluation": "divide the evaluation over all ranks, or evaluate less often",
+        "logging": "log less often, or in another thread",
+    }[most.phase]
+    share = min(1.0, most.waited_ns * others / total_wait_ns)
+    return InsightDraft(
+        f"{most.phase} on rank {most.rank}", {"pause_wait_ns": float(most.waited_ns)}, what, wait_ns * share
+    )
 
 
 def _for_stragglers(context: RunContext, late: list[Straggler], wait_ns: float) -> InsightDraft:

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 DEFAULT_TOP: Final = 10
 SUBJECTS: Final = (
-    *("ranks", "critical-path", "pipelines", "steps", "idle", "input", "memory", "phases", "work", "roofline"),
-    *("collectives", "sharding", "cross-check"),
+    *("ranks", "critical-path", "pipelines", "steps", "pauses", "idle", "input", "memory", "phases", "work"),
+    *("roofline", "collectives", "sharding", "cross-check"),
 )
 """What tables of a run are about; `content.report.SUBJECTS` has them."""
 

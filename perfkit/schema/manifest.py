@@ -5,6 +5,7 @@ from typing import Annotated, Any, Final, Literal, get_args
 from msgspec import Meta, Struct
 
 from perfkit.phases import Phase
+from perfkit.schema.pauses import RecordedPause
 
 MANIFEST_VERSION: Final = 2
 
@@ -57,6 +58,8 @@ class RankRecord(Struct, frozen=True, kw_only=True):
     to another rank only (the one with the pipeline's last stage)."""
     memory: RankMemory | None = None
     """None if not measured: `perfkit run WORKLOAD` measures it in the first step."""
+    pauses: list[RecordedPause] = []
+    """Checkpoints, evaluations and logging beside the steps, in order of time; at most the first 10,000."""
 
 
 class MeshDimension(Struct, frozen=True, kw_only=True):

@@ -5,6 +5,7 @@ from typing import Literal
 from msgspec import Struct
 
 from perfkit.schema.common import Category
+from perfkit.schema.loading import RankLoading
 from perfkit.schema.per_rank.idle import IdleNs, IdleTime
 from perfkit.schema.per_rank.launches import LaunchStats
 from perfkit.schema.per_rank.memory import MemoryBytes, MemoryCategory, MemoryHolder
@@ -50,11 +51,14 @@ class StepBreakdown(Struct, frozen=True, kw_only=True):
     start_ns: int
     """Absolute start of the step's window, by the trace's own clock."""
     wall_ns: int
+    """Its window without pauses."""
     exposed_ns: ExposedNs
     total_ns: TotalNs
     loads: Loads
     idle_ns: IdleNs | None = None
     """`exposed_ns.overhead` by cause; None in reports of older versions."""
+    paused_ns: int = 0
+    """Checkpoints, evaluations and logging in its window, which are no part of the step (metrics.md section 23)."""
 
 
 class OperatorStat(Struct, frozen=True, kw_only=True, gc=False):
@@ -199,3 +203,5 @@ class RankReport(Struct, frozen=True, kw_only=True):
     """What its operators needed; None if no shapes were recorded (`record_shapes`)."""
     work: Work | None = None
     """Whose time it is: module, Python function, operator, phase; None in reports of older versions."""
+    loading: RankLoading | None = None
+    """How its batches were fetched; None if the traces do not contain it."""

@@ -8,6 +8,7 @@ from perfkit.schema.common import Category, Finding
 from perfkit.schema.cross_rank import BandwidthShare, CrossRankSummary
 from perfkit.schema.display import RunPlots
 from perfkit.schema.manifest import FileBandwidth, Injection, RankMemory, Throughput
+from perfkit.schema.pauses import RankPauses
 from perfkit.schema.per_rank.memory_snapshot import MemorySnapshot
 from perfkit.schema.per_rank.sharding import DividedWork
 from perfkit.schema.per_run.critical_path import CriticalPath
@@ -219,3 +220,5 @@ class RunReport(RunPlots, Struct, frozen=True, kw_only=True):
     """None without `--memory-snapshot`."""
     predicted_savings: list[PredictedSaving] = []
     """Of the changes that recommendations may be about; empty if the steps cannot be replayed."""
+    pauses: list[RankPauses] = []
+    """Checkpoints, evaluations and logging, which are no part of the steps, by phase and rank."""

@@ -7,6 +7,9 @@ from typing import Annotated, Final
 
 from msgspec import Meta, Struct
 
+from perfkit.schema.loading import RecordedFetch
+from perfkit.schema.pauses import RecordedPause
+
 HEADER_KEY: Final = "perfkit"
 """Key of the metadata in the trace's header."""
 
@@ -101,3 +104,7 @@ class PerfkitHeader(Struct, frozen=True, kw_only=True):
     tensors: list[RecordedTensors] | None = None
     """In order of time; None unless memory was recorded, if there were too many tensors, and in traces of older
     versions."""
+    pauses: list[RecordedPause] | None = None
+    """Pauses since recording began, in order of time; None in traces of older versions."""
+    fetches: list[RecordedFetch] | None = None
+    """Batches that data loaders of torch fetched since recording began, by begin; None without any."""

@@ -11,6 +11,7 @@ from perfkit.analysis.cross_rank.clock_alignment import aligned
 from perfkit.analysis.per_rank.breakdown import Activity, find_activity
 from perfkit.analysis.per_rank.classify import Device, Names, classify_names, find_device
 from perfkit.analysis.per_rank.communication.collectives import find_collectives
+from perfkit.analysis.per_rank.pauses import find_pauses
 from perfkit.analysis.per_rank.pipeline_actions import find_pipeline_spans
 from perfkit.analysis.per_rank.steps import Steps, find_steps
 from perfkit.schema.common import CATEGORIES
@@ -92,7 +93,8 @@ class _TrackBuilder:
         self.header = trace.header
         header = trace.header.perfkit
         last_completed = header.steps[1] if header and header.steps else None
-        self.steps = find_steps(self.events, self.device, plan.step_marker, last_completed)
+        self.pauses = find_pauses(self.events, trace.frames, self.device, trace.header)
+        self.steps = find_steps(self.events, self.device, plan.step_marker, last_completed, pauses=self.pauses)
         self.out_of_range = 0
 
     def build(self) -> RankTracks:
@@ -280,18 +282,23 @@ class _TrackBuilder:
 
 def exclusive(activity: Activity, steps: Steps, shown: NDArray[np.bool_]) -> Spans:
     """Split the shown steps' windows into segments of one exclusive category each (metrics.md section 4)."""
-    unions = (activity.compute, activity.communication, activity.memcpy, activity.data_loading)
+    pauses = steps.pauses
+    unions = (activity.compute, activity.communication, activity.memcpy, activity.data_loading, pauses.spans)
     cuts = np.unique(np.concatenate([*(edge for spans in unions for edge in spans), steps.bounds]))
     cuts = cuts[(cuts >= steps.bounds[0]) & (cuts <= steps.bounds[-1])]
     start = cuts[:-1]
-    category = np.full(len(start), len(unions), np.int64)
-    for number in reversed(range(len(unions))):
+    # Pauses come first: no category is active in them.
+    labels = [*CATEGORIES, *(f"{one.phase} (not in the step)" for one in pauses.found)]
+    category = np.full(len(start), len(CATEGORIES) - 1, np.int64)
+    for number in reversed(range(len(CATEGORIES) - 1)):
         category[_covered(unions[number], start)] = number
+    paused = _covered(pauses.spans, start)
+    category[paused] = len(CATEGORIES) + np.searchsorted(pauses.host.start, start[paused], side="right") - 1
     step = np.searchsorted(steps.bounds, start, side="right") - 1
     opens = np.flatnonzero(np.diff(category, prepend=-1) | np.diff(step, prepend=-1))
     begin, end = start[opens], np.append(start[opens[1:]], cuts[-1:])
     wanted = shown[step[opens]]
-    return Spans(begin[wanted], end[wanted], [CATEGORIES[number] for number in category[opens][wanted].tolist()])
+    return Spans(begin[wanted], end[wanted], [labels[number] for number in category[opens][wanted].tolist()])
 
 
 def _covered(spans: Union, instant: Ints) -> NDArray[np.bool_]:

@@ -39,13 +39,14 @@ def tabulate_phases(
     micro_batch = events.shapes.beginning_with(PIPELINE_ACTION)
     rows = rows[~micro_batch[events.name[rows]]]
     duration_ns = events.end_ns[rows] - events.start_ns[rows]
+    duration_ns = duration_ns - steps.pauses.time_in(events.start_ns[rows], events.end_ns[rows])
     keys, place = np.unique(events.name[rows], return_inverse=True)
     phases, phase_of = _fold([events.names[key] for key in keys.tolist()])
     place = phase_of[place]
     total_ns, max_ns = (np.zeros(len(phases), np.int64) for _ in range(2))
     np.add.at(total_ns, place, duration_ns)
     np.maximum.at(max_ns, place, duration_ns)
-    exposed_ns = _exposed_ns(events, rows, place, len(phases), activity)
+    exposed_ns = _exposed_ns(events, rows, place, len(phases), activity, steps)
     count = np.bincount(place, minlength=len(phases))
     return [
         PhaseStat(
@@ -60,14 +61,15 @@ def tabulate_phases(
 
 
 def _exposed_ns(
-    events: Events, rows: Ints, place: Ints, phases: int, activity: Activity
+    events: Events, rows: Ints, place: Ints, phases: int, activity: Activity, steps: Steps
 ) -> list[ExposedNs] | list[None]:
     """Return the time of each phase by category; None with a device, whose time the host's does not show."""
     if not len(activity.self_ns):
         return [None] * phases
     start, end = events.start_ns[rows], events.end_ns[rows]
     total_ns = np.zeros((phases, len(CATEGORIES)), np.int64)
-    np.add.at(total_ns, place, measure_exposed(activity, start, end))
+    paused_ns = steps.pauses.time_in(start, end)
+    np.add.at(total_ns, place, measure_exposed(activity, start, end, paused_ns))
     return [ExposedNs(**dict(zip(CATEGORIES, row, strict=True))) for row in total_ns.tolist()]
 
 

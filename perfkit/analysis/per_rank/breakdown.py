@@ -13,7 +13,7 @@ import numpy as np
 
 from perfkit.analysis.per_rank.classify import Device, Names, data_loading_rows, nested_on_thread, rows_by_key
 from perfkit.analysis.per_rank.communication.blocking_waits import CollectiveSpans, waits_until
-from perfkit.analysis.per_rank.steps import Steps
+from perfkit.analysis.per_rank.steps import IN_A_PAUSE, Steps
 from perfkit.schema.per_rank.idle import IdleNs
 from perfkit.schema.rank import ExposedNs, Loads, StepBreakdown, TotalNs
 from perfkit.trace.events import EventKind, Events
@@ -21,6 +21,7 @@ from perfkit.trace.intervals import (
     EMPTY,
     Ints,
     Union,
+    difference,
     disjoint_groups,
     innermost_segments,
     measure,
@@ -53,13 +54,27 @@ def find_activity(events: Events, names: Names, device: Device, steps: Steps) ->
     loading = data_loading_rows(events, names)
     data_loading = union(events.start_ns[loading], events.end_ns[loading])
     if len(device.row):
-        return _device_activity(events, device, data_loading)
-    return _host_activity(events, names, loading, data_loading, steps)
+        activity = _device_activity(events, device, data_loading, steps)
+    else:
+        activity = _host_activity(events, names, loading, data_loading, steps)
+    return _without_pauses(activity, steps.pauses.spans) if steps.pauses.found else activity
 
 
-def _device_activity(events: Events, device: Device, data_loading: Union) -> Activity:
+def _without_pauses(activity: Activity, pauses: Union) -> Activity:
+    return Activity(
+        compute=difference(activity.compute, pauses),
+        communication=difference(activity.communication, pauses),
+        memcpy=difference(activity.memcpy, pauses),
+        data_loading=difference(activity.data_loading, pauses),
+        self_ns=activity.self_ns,
+    )
+
+
+def _device_activity(events: Events, device: Device, data_loading: Union, steps: Steps) -> Activity:
+    in_pauses = steps.device_step == IN_A_PAUSE
+
     def spans(mask: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Union:
-        rows = device.row[mask]
+        rows = device.row[mask & ~in_pauses]
         return union(events.start_ns[rows], events.end_ns[rows])
 
     return Activity(
@@ -83,8 +98,8 @@ def _host_activity(events: Events, names: Names, loading: Ints, data_loading: Un
         communicating = names.communication_operator[events.name[rows]][cut.owner]
         owner = rows[cut.owner]
         start = waits_until(cut, communicating, events.start_ns[owner], events.end_ns[owner], spans)
-        within = np.clip(cut.end, *steps.bounds[[0, -1]]) - np.clip(start, *steps.bounds[[0, -1]])
-        np.add.at(self_ns, owner, within)
+        within = [np.clip(edge, *steps.bounds[[0, -1]]) for edge in (start, cut.end)]
+        np.add.at(self_ns, owner, within[1] - within[0] - steps.pauses.time_in(*within))
         # Every operator within a data-loading span counts as data loading.
         working = ~nested_on_thread(events, rows, loading)[cut.owner]
         for parts, of in ((compute, working & ~communicating), (communication, working & communicating)):
@@ -111,12 +126,14 @@ def break_down(
     """Return one record per step; `exposed_ns` sums exactly to `wall_ns`, and `idle`, one per step, to `overhead`."""
     start, end = steps.bounds[:-1], steps.bounds[1:]
     total = [measure(spans, start, end) for spans in _by_priority(activity)]
-    exposed = measure_exposed(activity, start, end)
+    paused_ns = steps.paused_ns
+    exposed = measure_exposed(activity, start, end, paused_ns)
     loads = _loads(events, names, steps)
     columns = zip(
         steps.number,
         start.tolist(),
-        (end - start).tolist(),
+        (end - start - paused_ns).tolist(),
+        paused_ns.tolist(),
         exposed.tolist(),
         zip(*(column.tolist() for column in total), strict=True),
         loads,
@@ -128,12 +145,13 @@ def break_down(
             step=number,
             start_ns=start_ns,
             wall_ns=wall_ns,
+            paused_ns=in_pauses_ns,
             exposed_ns=ExposedNs(**dict(zip(_EXPOSED, exposed_ns, strict=True))),
             total_ns=TotalNs(**dict(zip(_TOTAL, total_ns, strict=True))),
             loads=of_step,
             idle_ns=idle_ns,
         )
-        for number, start_ns, wall_ns, exposed_ns, total_ns, of_step, idle_ns in columns
+        for number, start_ns, wall_ns, in_pauses_ns, exposed_ns, total_ns, of_step, idle_ns in columns
     ]
 
 
@@ -141,17 +159,17 @@ def _by_priority(activity: Activity) -> tuple[Union, ...]:
     return activity.compute, activity.communication, activity.memcpy, activity.data_loading
 
 
-def measure_exposed(activity: Activity, start: Ints, end: Ints) -> Ints:
+def measure_exposed(activity: Activity, start: Ints, end: Ints, paused_ns: Ints | int = 0) -> Ints:
     """Return the exclusive time of each category in each window; shape (windows, categories), in their order.
 
-    The categories of a window add up to its length.
+    The categories of a window add up to its length without `paused_ns`, the pauses in it.
     """
     upto = [measure(spans, start, end) for spans in accumulate(_by_priority(activity), merge)]
-    return np.diff(np.vstack([np.zeros_like(start), *upto, end - start]), axis=0).T
+    return np.diff(np.vstack([np.zeros_like(start), *upto, end - start - paused_ns]), axis=0).T
 
 
-def _loads(events: Events, names: Names, steps: Steps) -> list[Loads]:
-    """Count the outermost data-loading spans by the host step in which they start.
+def load_rows(events: Events, names: Names, steps: Steps) -> Ints:
+    """Return the outermost data-loading annotations outside of pauses, in order of time.
 
     perfkit annotates the wait for a batch around the DataLoader's own annotation: two spans for one load.
     """
@@ -163,7 +181,13 @@ def _loads(events: Events, names: Names, steps: Steps) -> list[Loads]:
             for on_thread in rows_by_key(events.thread, rows).values()
         ]
     )
-    rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
+    rows = rows[~steps.pauses.at(events.start_ns[rows])]
+    return rows[np.argsort(events.start_ns[rows], kind="stable")]
+
+
+def _loads(events: Events, names: Names, steps: Steps) -> list[Loads]:
+    """Count the loads by the host step in which they start."""
+    rows = load_rows(events, names, steps)
     duration = events.end_ns[rows] - events.start_ns[rows]
     step = steps.of(events.start_ns[rows])
     # Sorted by start, the loads of a step are contiguous; those after the last window belong to no step.

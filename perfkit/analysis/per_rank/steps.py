@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from perfkit.analysis.per_rank import name_patterns as rules
 from perfkit.analysis.per_rank.classify import Device
+from perfkit.analysis.per_rank.pauses import NONE, Pauses
 from perfkit.trace.events import EventKind, Events
 from perfkit.trace.intervals import Ints
 
@@ -16,6 +17,7 @@ _NEVER = np.iinfo(np.int64).min
 
 BEFORE_THE_FIRST: Final = -1
 AFTER_THE_LAST: Final = -2
+IN_A_PAUSE: Final = -3
 _DIGITS: Final = re.compile(r"\d+")
 _STEP: Final = re.compile(rf"{rules.STEP}(\d+)$")
 _STEP_NUMBER: Final = slice(len(rules.STEP), len(rules.STEP) + 18)
@@ -33,9 +35,12 @@ class Steps:
     bounds: Ints
     """b_0 … b_k and the end, shape (k + 1,)."""
     device_step: Ints
-    """Step of each device activity, shape (d,); -1 if launched before the first step, -2 after the last."""
+    """Step of each device activity, shape (d,); -1 if launched before the first step, -2 after the last, -3 in a
+    pause."""
     from_annotations: bool
     """False if the trace has no steps and counts as one."""
+    pauses: Pauses = NONE
+    """Checkpoints and the like, which are no part of the steps whose windows contain them."""
     all_numbers: list[int | None] | None = None
     """Numbers of all marked steps, if only the first of them are here; else None."""
     all_wall_ns: Ints | None = None
@@ -45,13 +50,27 @@ class Steps:
         """Return the host step of each instant; -1 before the first step, and the last step after its start."""
         return np.searchsorted(self.host_start_ns, instant_ns, side="right") - 1
 
-    def within(self, instant_ns: Ints) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    def in_windows(self, instant_ns: Ints) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
         """Return whether each instant lies in any window."""
         return np.asarray((instant_ns >= self.bounds[0]) & (instant_ns < self.bounds[-1]))
 
+    def within(self, instant_ns: Ints) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        """Return whether each instant lies in any window, and in no pause."""
+        return np.asarray(self.in_windows(instant_ns) & ~self.pauses.at(instant_ns))
+
+    @property
+    def paused_ns(self) -> Ints:
+        """How long training pauses in each window, shape (k,)."""
+        return self.pauses.time_in(self.bounds[:-1], self.bounds[1:])
+
 
 def find_steps(
-    events: Events, device: Device, marker: str | None, completed: int | None = None, most: int | None = None
+    events: Events,
+    device: Device,
+    marker: str | None,
+    completed: int | None = None,
+    most: int | None = None,
+    pauses: Pauses = NONE,
 ) -> Steps | None:
     """Return the steps, or None if the trace contains neither steps nor work.
 
@@ -62,11 +81,12 @@ def find_steps(
         completed: last completed step, if the run recorded it; a later `ProfilerStep#N` was abandoned, and neither it
             nor what was launched in it counts.
         most: number of steps to return at most, the first ones; None for all.
+        pauses: what is no part of the steps.
     """
     rows = events.rows(EventKind.ANNOTATION)
     rows = rows[step_names(events, rows, marker)[events.name[rows]]]
     if not len(rows):
-        return _whole_trace(events, device)
+        return _whole_trace(events, device, pauses)
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
     number = _numbers(events, rows, marker)
     count = len(number)
@@ -74,6 +94,7 @@ def find_steps(
         count = sum(step is not None and step <= completed for step in number) or count
     device_step = np.searchsorted(events.start_ns[rows], device.launched_ns, side="right") - 1
     device_step[device_step >= count] = AFTER_THE_LAST
+    device_step[(device_step >= 0) & pauses.at(device.launched_ns)] = IN_A_PAUSE
     rows = rows[:count]
     host_start_ns = events.start_ns[rows]
     bounds = _bounds(host_start_ns, int(events.end_ns[rows[-1]]), events, device, device_step)
@@ -83,6 +104,7 @@ def find_steps(
         bounds=bounds,
         device_step=device_step,
         from_annotations=True,
+        pauses=pauses,
     )
     return steps if most is None or count <= most else _first(steps, most)
 
@@ -97,6 +119,7 @@ def _first(steps: Steps, most: int) -> Steps:
         bounds=steps.bounds[: most + 1],
         device_step=device_step,
         from_annotations=True,
+        pauses=steps.pauses,
         all_numbers=steps.number,
         all_wall_ns=np.diff(steps.bounds),
     )
@@ -141,7 +164,7 @@ def _bounds(host_start_ns: Ints, last_host_end_ns: int, events: Events, device: 
     return np.append(starts, max(last_host_end_ns, int(last[-1]), int(starts[-1])))
 
 
-def _whole_trace(events: Events, device: Device) -> Steps | None:
+def _whole_trace(events: Events, device: Device, pauses: Pauses) -> Steps | None:
     rows = np.concatenate([events.rows(EventKind.OPERATOR), device.row])
     if not len(rows):
         return None
@@ -150,6 +173,7 @@ def _whole_trace(events: Events, device: Device) -> Steps | None:
         number=[None],
         host_start_ns=np.full(1, _NEVER),
         bounds=bounds,
-        device_step=np.zeros(len(device.row), np.int64),
+        device_step=np.where(pauses.at(device.launched_ns), IN_A_PAUSE, 0),
         from_annotations=False,
+        pauses=pauses,
     )

@@ -17,9 +17,11 @@ from perfkit.analysis.per_rank.findings import damage_findings, sizes_unmatched,
 from perfkit.analysis.per_rank.idle.attribution import host_time
 from perfkit.analysis.per_rank.idle.tabulate import explain_idle
 from perfkit.analysis.per_rank.launches import tabulate_launches
+from perfkit.analysis.per_rank.loading import explain_loading
 from perfkit.analysis.per_rank.memory.tabulate import tabulate_memory
 from perfkit.analysis.per_rank.operator_work.tabulate import tabulate_operator_work
 from perfkit.analysis.per_rank.operators import names_cut, tabulate_operators
+from perfkit.analysis.per_rank.pauses import TracedPause, find_pauses, traced
 from perfkit.analysis.per_rank.pipeline_actions import PipelineActions, find_pipeline_actions, find_pipeline_spans
 from perfkit.analysis.per_rank.sharding.issued import tabulate_issued
 from perfkit.analysis.per_rank.sharding.layers import find_layers
@@ -34,6 +36,7 @@ from perfkit.analysis.per_rank.steps import find_steps
 from perfkit.errors import TraceError, UsageError
 from perfkit.schema.common import Finding
 from perfkit.schema.kernel_rules import KernelRule
+from perfkit.schema.loading import RankLoading
 from perfkit.schema.per_rank.idle import IdleTime
 from perfkit.schema.per_rank.launches import LaunchStats
 from perfkit.schema.per_rank.operator_work import RankWork
@@ -65,6 +68,9 @@ class TraceSummary(Struct, frozen=True, kw_only=True):
     """None if no launches were recorded."""
     work: Work
     calls: CollectiveCalls
+    pauses: list[TracedPause] = []
+    loading: RankLoading | None = None
+    """None if the trace does not contain how batches were fetched."""
     pipeline: PipelineActions | None = None
     """None if no micro-batches of a pipeline are annotated."""
     graph: RankGraph
@@ -105,7 +111,8 @@ def summarize_trace(
     names = classify_names(events, kernel_rules)
     device = find_device(events, names)
     own = trace.header.perfkit
-    steps = find_steps(events, device, step_marker, own.steps[1] if own and own.steps else None, MOST_STEPS)
+    pauses = find_pauses(events, trace.frames, device, trace.header)
+    steps = find_steps(events, device, step_marker, own.steps[1] if own and own.steps else None, MOST_STEPS, pauses)
     if steps is None:
         damage = "; ".join(finding.message for finding in damage_findings(trace))
         message = f"{file}: no host operators, device activity or steps: nothing to analyse"
@@ -136,6 +143,8 @@ def summarize_trace(
     operator_work = tabulate_operator_work(events, names, device, activity, steps, located)
     sharding = summarize_sharding(events, device, activity, collectives, passes, layers)
     # Free the events before building the collective tables: each may be millions.
+    loading = explain_loading(events, names, steps, own.fetches if own else None)
+    traced_pauses = traced(pauses, steps.bounds)
     del trace, events, names, device, host, threads, located, owners
     return TraceSummary(
         header=header,
@@ -152,6 +161,8 @@ def summarize_trace(
         launches=launches,
         work=work,
         calls=collect_calls(collectives, activity, steps),
+        pauses=traced_pauses,
+        loading=loading,
         pipeline=pipeline,
         graph=graph,
         communicated=bool(len(activity.communication.start) or len(collectives.start)),
@@ -164,4 +175,5 @@ def _without_lists(header: Header) -> Header:
     """Drop the parts of the header that grow with the trace or the number of ranks."""
     own = header.perfkit
     pipeline = own.pipeline and replace(own.pipeline, messages=None) if own else None
-    return replace(header, groups=[], perfkit=own and replace(own, collectives=None, pipeline=pipeline, tensors=None))
+    own = own and replace(own, collectives=None, pipeline=pipeline, tensors=None, pauses=None, fetches=None)
+    return replace(header, groups=[], perfkit=own)

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from perfkit.analysis.per_run.rank_assignment import assign_ranks
 from perfkit.analysis.per_run.rank_reports import NamedSummary, clash
+from perfkit.schema.rank import StepBreakdown
 
 _MAX_GAP_NS: Final = 3_600 * 10**9
 """Longest time between traces of one job on one host, unless its ranks are the same before and after."""
@@ -89,9 +90,13 @@ def _clusters(traces: Iterable[NamedSummary]) -> Iterator[list[NamedSummary]]:
         if cluster and first.start_ns - end_ns > _MAX_GAP_NS:
             yield cluster
             cluster = []
-        end_ns = max(end_ns, last.start_ns + last.wall_ns) if cluster else last.start_ns + last.wall_ns
+        end_ns = max(end_ns, _end_ns(last)) if cluster else _end_ns(last)
         cluster.append(named)
     yield cluster
+
+
+def _end_ns(step: StepBreakdown) -> int:
+    return step.start_ns + step.wall_ns + step.paused_ns
 
 
 def _time(named: NamedSummary) -> str:

@@ -6,6 +6,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from perfkit.analysis.per_rank.communication.collective_calls import CollectiveCalls, concatenate_cycles
+from perfkit.analysis.per_rank.pauses import TracedPause
 from perfkit.analysis.per_rank.pipeline_actions import PipelineActions
 from perfkit.analysis.per_rank.step_graph.rank_graph import RankGraph
 from perfkit.analysis.per_rank.summary import TraceSummary
@@ -20,6 +21,7 @@ from perfkit.schema.aggregate import (
     join_memory,
 )
 from perfkit.schema.common import Finding, Severity
+from perfkit.schema.loading import add_loading
 from perfkit.schema.per_rank.launches import add_launches
 from perfkit.schema.per_rank.operator_work_sums import add_rank_work
 from perfkit.schema.rank import RankReport
@@ -50,6 +52,8 @@ class Ranks(NamedTuple):
     """What the ranks of a pipeline compute, by trace."""
     graphs: dict[int, RankGraphs]
     findings: list[Finding]
+    pauses: dict[int | None, list[TracedPause]]
+    """Of each rank that has any."""
 
 
 def group_by_rank(traces: Sequence[NamedSummary], default: int | None = None) -> Ranks:
@@ -66,6 +70,7 @@ def group_by_rank(traces: Sequence[NamedSummary], default: int | None = None) ->
     calls: dict[int, CollectiveCalls] = {}
     pipelines: dict[int, list[PipelineActions]] = {}
     graphs: dict[int, RankGraphs] = {}
+    pauses: dict[int | None, list[TracedPause]] = {}
     for number, members in sorted(known.items()):
         cycles = sorted(members, key=lambda named: (named.summary.steps[0].start_ns, named.file))
         findings.extend(_multiple_traces(number, cycles))
@@ -74,6 +79,8 @@ def group_by_rank(traces: Sequence[NamedSummary], default: int | None = None) ->
         actions = [named.summary.pipeline for named in kept if named.summary.pipeline is not None]
         if actions:
             pipelines[number] = actions
+        if paused := [pause for named in kept for pause in named.summary.pauses]:
+            pauses[number] = paused
         calls[number] = concatenate_cycles([named.summary.calls for named in kept])
         graphs[number] = _graphs(kept)
     severity: Severity = "warning" if len(traces) > 1 else "info"
@@ -83,9 +90,11 @@ def group_by_rank(traces: Sequence[NamedSummary], default: int | None = None) ->
     for named in unranked:
         findings.append(Finding(code="rank_unknown", severity=severity, message=message, file=named.file))
         reports.append(_rank_report(None, [named]))
+        if named.summary.pauses:
+            pauses[None] = [*pauses.get(None, ()), *named.summary.pauses]
     if len(unranked) == 1 and not known:
         graphs[0] = _graphs(unranked)
-    return Ranks(reports, calls, pipelines, graphs, findings)
+    return Ranks(reports, calls, pipelines, graphs, findings, pauses)
 
 
 def _graphs(traces: list[NamedSummary]) -> RankGraphs:
@@ -124,7 +133,7 @@ def clash(rank: int, named: NamedSummary, kept: Sequence[NamedSummary]) -> str |
         if None not in (size, other_size := other.summary.header.world_size) and size != other_size:
             return f"claims rank {rank} of world size {size}, but {other.file} has world size {other_size}"
     last = kept[-1].summary.steps[-1] if kept else None
-    if last and named.summary.steps[0].start_ns < last.start_ns + last.wall_ns:
+    if last and named.summary.steps[0].start_ns < last.start_ns + last.wall_ns + last.paused_ns:
         return f"claims rank {rank} at the same time as {kept[-1].file}"
     return None
 
@@ -149,6 +158,7 @@ def _rank_report(rank: int | None, traces: list[NamedSummary]) -> RankReport:
         idle=add_idle_times(summary.idle for summary in summaries),
         launches=add_launches(summary.launches for summary in summaries),
         operator_work=add_rank_work(summary.operator_work for summary in summaries),
+        loading=add_loading(summary.loading for summary in summaries),
         work=add_work(summary.work for summary in summaries),
         events={
             kind: sum(summary.counts.get(kind, 0) for summary in summaries)

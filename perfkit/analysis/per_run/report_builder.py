@@ -14,12 +14,13 @@ from perfkit.analysis.per_run.data_loading import data_loading
 from perfkit.analysis.per_run.divided_work import divided_work
 from perfkit.analysis.per_run.findings import run_findings
 from perfkit.analysis.per_run.manifest_metrics import manifest_metrics
+from perfkit.analysis.per_run.pauses import pauses_clauses, summarize_pauses
 from perfkit.analysis.per_run.profiler_cost import profiler_cost
 from perfkit.analysis.per_run.rank_reports import NamedSummary, Ranks, group_by_rank
 from perfkit.analysis.per_run.roofline import roofline
 from perfkit.analysis.per_run.run_graph import RunGraph, build_run_graph
 from perfkit.analysis.per_run.run_layout import RunLayout, lay_out
-from perfkit.analysis.per_run.verdict import add_caveats, classify_bottleneck
+from perfkit.analysis.per_run.verdict import add_caveats, classify_bottleneck, with_clauses
 from perfkit.analysis.step_graph.graph import StepGraph
 from perfkit.schema.common import Finding, Severity
 from perfkit.schema.cross_rank import CrossRankSummary, HostClock
@@ -77,6 +78,8 @@ def build_run(
     cost = profiler_cost(manifest.ranks, manifest.step_kinds) if manifest else None
     pipelines = find_pipelines(grouped.pipelines, grouped.calls, ranks, layout.mesh)
     verdict = classify_bottleneck(ranks, loading, compared, efficient, cost, pipelines)
+    pauses = summarize_pauses(grouped.pauses, grouped.calls, clocks, manifest)
+    verdict = with_clauses(verdict, pauses_clauses(pauses, ranks))
     report = RunReport(
         run=run,
         path=path,
@@ -96,6 +99,7 @@ def build_run(
         dimensions=dimensions,
         pipelines=pipelines,
         divided_work=divided_work(ranks, compared, manifest),
+        pauses=pauses,
         critical_path=run_graph.path(ranks, world_size),
         roofline=roofline(ranks, _device_names(traces), manifest, device_table),
         findings=sorted(findings, key=lambda finding: _SEVERITY[finding.severity]),

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from perfkit.analysis.cross_rank.straggler_sentences import one_off_clause, stragglers_sentence
 from perfkit.analysis.per_run.bubble_verdict import Bubble, explains_stragglers, find_bubble
+from perfkit.analysis.per_run.loading_causes import main_cause
 from perfkit.schema.aggregate import exposed_sums
 from perfkit.schema.common import CATEGORIES, Category, Finding
 from perfkit.schema.cross_rank import CrossRankSummary
@@ -163,6 +164,13 @@ def _bounding_category(shares: dict[Category, float], profiler: float) -> Catego
     return next((name for name in CATEGORIES if 0 < least <= shares[name] - profiler), None)
 
 
+def with_clauses(verdict: Verdict, clauses: Iterable[str]) -> Verdict:
+    """Return the verdict with further clauses, unless it is unknown."""
+    if verdict.bound == "unknown":
+        return verdict
+    return replace(verdict, sentence="; ".join([verdict.sentence, *clauses]))
+
+
 def add_caveats(verdict: Verdict, findings: Collection[Finding], traces: int) -> Verdict:
     """Return the verdict with its caveats, or an unknown one if jobs are mixed or no device activity was recorded.
 
@@ -244,7 +252,8 @@ def _loss_details(
         parts = _top_idle_cause(ranks)
     elif loss == "data_loading" and loading:
         where = f" on rank {loading.max_rank}" if loading.max_rank is not None else ""
-        parts = [f"slowest load: {duration(loading.max_ns)}{where}"]
+        why = main_cause(ranks)
+        parts = [f"slowest load: {duration(loading.max_ns)}{where}", *([why[1]] if why else [])]
     return f" ({', '.join(parts)})" if parts else ""
 
 

@@ -34,6 +34,7 @@ from perfkit.schema.manifest import (
     RunManifest,
     StepKind,
 )
+from perfkit.schema.pauses import RecordedPause
 from perfkit.storage.run_folder import create_run_folder, list_files, read_manifest, write_manifest
 
 
@@ -44,6 +45,8 @@ class StepMeasurements(Struct, frozen=True, kw_only=True):
     wall_ns: list[int]
     load_ns: list[int]
     loss: list[float | None]
+    pauses: list[RecordedPause] = []
+    """Beside the steps."""
 
 
 class RunDescription(Struct, frozen=True, kw_only=True):
@@ -257,6 +260,7 @@ def rank_record(
         load_ns=measured.load_ns,
         loss=measured.loss,
         memory=memory,
+        pauses=measured.pauses,
     )
 
 

@@ -31,9 +31,11 @@ from perfkit.capture.distributed.rank_group import RankGroup
 from perfkit.capture.messages import print_warning
 from perfkit.capture.recording.flight_recorder import collectives_since
 from perfkit.capture.recording.heap import give_back_free_memory
+from perfkit.capture.recording.loader_watch import watch_loaders
 from perfkit.capture.recording.loss_log import LossLog
 from perfkit.capture.recording.manifest_writer import StepMeasurements
 from perfkit.capture.recording.module_names import RecordedModules
+from perfkit.capture.recording.pause_log import OpenPause, PauseLog
 from perfkit.capture.recording.side_profilers import Recorder
 from perfkit.capture.recording.step_clock import step_clock
 from perfkit.capture.recording.trace_export import MOST_TABLE_BYTES, write_key_averages, write_trace
@@ -41,6 +43,7 @@ from perfkit.capture.schedule import Schedule, step_kind
 from perfkit.phases import Phase, annotation
 from perfkit.schema.common import UNNAMED
 from perfkit.schema.manifest import Injection, StepKind
+from perfkit.schema.pauses import PAUSE_PHASES, PausePhase
 from perfkit.schema.trace_header import HEADER_KEY, PerfkitHeader, RecordedPipeline
 from perfkit.storage.run_folder import file_stem
 
@@ -129,6 +132,10 @@ class Session:
         self._losses = LossLog()
         self._held = _held_tensors() if self._options.profile_memory else None
         self._modules = RecordedModules() if self._options.with_stack else None
+        self._loaders = watch_loaders()
+        self.pauses = PauseLog()
+        """Checkpoints, evaluations and logging."""
+        self._paused_ns = 0
         self.load_ns: list[int] = []
         """How long each completed step waited for its batch."""
         self.kinds: list[StepKind] = []
@@ -167,7 +174,7 @@ class Session:
         while True:
             if not self._batch_requested:
                 self._batch_requested = True
-                self._clock.begin()
+                self._begin_clock()
             begin_ns = time.perf_counter_ns()
             with self.phase("data_loading"):
                 # Loader workers also start here: waiting for them is waiting for input.
@@ -180,12 +187,22 @@ class Session:
 
     @contextmanager
     def phase(self, phase: Phase) -> Iterator[None]:
-        """Annotate a phase of the step."""
+        """Annotate a phase of the step; the time of `checkpoint`, `evaluation` and `logging` counts for no step."""
+        if phase in PAUSE_PHASES:
+            with self.pause(phase):
+                yield
+            return
         with record_function(annotation(phase)):
             if phase in self._delays_s and phase not in self._delayed:
                 self._delayed.add(phase)  # a phase in several parts is delayed once per step
                 time.sleep(self._delays_s[phase])
             yield
+
+    @contextmanager
+    def pause(self, phase: PausePhase) -> Iterator[OpenPause]:
+        """Annotate a checkpoint, an evaluation, or logging; what it writes can be noted in what this returns."""
+        with self.pauses.pause(phase, self.steps) as pause, record_function(annotation(phase)):
+            yield pause
 
     def step(self, loss: Tensor | float | None = None) -> None:
         """End a step and begin the next one.
@@ -194,7 +211,8 @@ class Session:
             loss: The step's loss for the manifest, if any. It is not kept; one on a device is not waited for.
         """
         step = self.steps
-        self._clock.end()
+        self._clock.end(self.pauses.total_ns - self._paused_ns)
+        self._paused_ns = self.pauses.total_ns
         self._mark_end()
         self.kinds.append(step_kind(self._schedule, step))
         self.load_ns.append(self._waited_ns)
@@ -211,7 +229,7 @@ class Session:
             self._prepare_step(step + 1)
         if self.after_step is not None:
             self.after_step()
-        self._clock.begin()
+        self._begin_clock()
 
     def finish(self) -> None:
         """End the run: write a cycle that the loop has left early, with the steps completed so far."""
@@ -247,7 +265,12 @@ class Session:
             wall_ns=wall_ns,
             load_ns=self.load_ns[:count],
             loss=self._losses.values(count),
+            pauses=self.pauses.all(),
         )
+
+    def _begin_clock(self) -> None:
+        self._clock.begin()
+        self._paused_ns = self.pauses.total_ns
 
     def _prepare_step(self, step: int) -> None:
         """Put the profiler into the state that the schedule has for `step`."""
@@ -341,6 +364,8 @@ class Session:
             collectives=collectives_since(self._cycle_start_ns),
             pipeline=self.pipeline,
             tensors=self._held.records() if self._held is not None else None,
+            pauses=self.pauses.since(self._cycle_start_ns),
+            fetches=self._loaders.since(self._cycle_start_ns) or None,
         )
 
 

@@ -16,8 +16,8 @@ class StepClock(Protocol):
     def begin(self) -> None:
         """Mark the beginning of a step; a second call moves it."""
 
-    def end(self) -> None:
-        """Mark the end of the step."""
+    def end(self, paused_ns: int = 0) -> None:
+        """Mark the end of the step, for `paused_ns` of which training paused."""
 
     def wall_ns(self, wait: bool = True) -> list[int]:
         """Return the durations of all steps that have ended, in order; without `wait`, of those known to have."""
@@ -34,9 +34,9 @@ class HostClock:
         """Mark the beginning of a step."""
         self._begin_ns = time.perf_counter_ns()
 
-    def end(self) -> None:
+    def end(self, paused_ns: int = 0) -> None:
         """Mark the end of the step."""
-        self._wall_ns.append(time.perf_counter_ns() - self._begin_ns)
+        self._wall_ns.append(max(0, time.perf_counter_ns() - self._begin_ns - paused_ns))
 
     def wall_ns(self, wait: bool = True) -> list[int]:  # noqa: ARG002
         """Return the durations of all steps that have ended."""
@@ -54,17 +54,20 @@ class DeviceClock:
         self._device = device
         self._module: Any = torch.get_device_module(device.type)
         self._begin: Any = None
-        self._steps: list[tuple[Any, Any]] = []
-        """Events of the steps whose duration has not been read."""
+        self._steps: list[tuple[Any, Any, int]] = []
+        """Events of the steps whose duration has not been read, and how long training paused in them."""
         self._wall_ns: list[int] = []
 
     def begin(self) -> None:
         """Mark the beginning of a step."""
         self._begin = self._mark()
 
-    def end(self) -> None:
-        """Mark the end of the step."""
-        self._steps.append((self._begin, self._mark()))
+    def end(self, paused_ns: int = 0) -> None:
+        """Mark the end of the step.
+
+        A pause ends with the device waiting for the host, as a rule: it takes as long on the device.
+        """
+        self._steps.append((self._begin, self._mark(), paused_ns))
         if len(self._steps) >= _MOST_EVENTS:  # otherwise a run of a million steps would keep as many
             self._read(wait=False)
 
@@ -78,7 +81,7 @@ class DeviceClock:
     def _read(self, wait: bool) -> None:
         """Read the durations of the steps that the device has finished; of all of them after a `wait`."""
         ended = list(itertools.takewhile(lambda step: wait or _reached(step[1]), self._steps))
-        self._wall_ns += [round(begin.elapsed_time(end) * 1e6) for begin, end in ended]
+        self._wall_ns += [max(0, round(begin.elapsed_time(end) * 1e6) - paused_ns) for begin, end, paused_ns in ended]
         del self._steps[: len(ended)]
 
     def _mark(self) -> Any:

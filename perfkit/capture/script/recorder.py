@@ -30,6 +30,7 @@ from perfkit.capture.lifecycle.failure_guard import record_end_of_parent, record
 from perfkit.capture.lifecycle.parent_watch import before_end_with_parent
 from perfkit.capture.lifecycle.terminated import TerminatedError
 from perfkit.capture.messages import exit_cause
+from perfkit.capture.recording.loader_watch import watch_loaders
 from perfkit.capture.recording.manifest_writer import RunDescription, StepMeasurements, create_run, rank_record
 from perfkit.capture.recording.session import ProfilerOptions, Session
 from perfkit.capture.script.config import ScriptConfig
@@ -37,6 +38,7 @@ from perfkit.capture.script.coordination import ScriptRankGroup, open_script_gro
 from perfkit.capture.script.first_cause import find_first_cause
 from perfkit.capture.script.hang_watch import ScriptHangWatch
 from perfkit.capture.script.hooks.pass_hooks import Annotations, BackwardPasses, ForwardPasses
+from perfkit.capture.script.hooks.script_pauses import ScriptPauses
 from perfkit.capture.script.hooks.sigterm_hook import SigtermHook
 from perfkit.capture.script.hooks.torch_hooks import (
     after_optimizer_step,
@@ -108,6 +110,7 @@ class ScriptRecorder:
         module = config.step_rule.name if self._counts_forward else None  # else it is the name of an optimizer
         self._forward = ForwardPasses(module, self._annotations, self._on_forward, self._on_error)
         self._device: torch.device | None = None
+        self._pauses = ScriptPauses(self._session_in_progress)
         self._outcome = OutcomeReporter(script, config, self._schedule)
         self._first_ns = 0
         self._busy = False
@@ -130,6 +133,8 @@ class ScriptRecorder:
             after_scaler_step(self._on_scaler_step)
             around_backward(self._backward)
             before_profiler(self._on_other_profiler)
+            self._pauses.attach()
+            watch_loaders()  # before the script makes its loaders
             on_step(self._on_marker)
             if self._counts_forward:
                 self._forward.calls.install()
@@ -157,7 +162,11 @@ class ScriptRecorder:
     def _counts_forward(self) -> bool:
         return self._config.step_rule.kind == "forward"
 
+    def _session_in_progress(self) -> Session | None:
+        return None if self._recording is None or self._over or self._busy else self._recording.session
+
     def _on_optimizer_step(self, optimizer: Optimizer) -> None:
+        self._pauses.trains()
         self._note(optimizer, lambda: self._counter.after_optimizer_step(optimizer, in_backward=in_backward()))
 
     def _on_scaler_step(self, optimizer: Any) -> None:
@@ -165,6 +174,7 @@ class ScriptRecorder:
             self._note(optimizer, lambda: self._counter.after_scaler_step(optimizer))
 
     def _on_backward(self, loss: Any) -> None:
+        self._pauses.trains()
         self._note(loss, self._counter.after_backward)
 
     def _on_forward(self, module: nn.Module) -> None:

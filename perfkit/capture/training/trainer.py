@@ -1,8 +1,8 @@
 """The training loop of one rank: micro-steps, precision, the strategy that shares the model, compilation."""
 
 import itertools
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -118,13 +118,21 @@ class Trainer:
         )
         return made
 
-    def train(self, data: Input, session: Session, show: Show) -> None:
-        """Train all steps, over as many epochs as needed."""
+    def train(
+        self, data: Input, session: Session, show: Show, between: Sequence["Callable[[Trainer, Session], None]"] = ()
+    ) -> None:
+        """Train all steps, over as many epochs as needed, and call `between` after each."""
         session.start()
         with _split_losses() if self._run.loss_parallel else nullcontext():
-            self._train(_batches(data, session), session, show)
+            self._train(_batches(data, session), session, show, between)
 
-    def _train(self, batches: Iterator[Batch], session: Session, show: Show) -> None:
+    def _train(
+        self,
+        batches: Iterator[Batch],
+        session: Session,
+        show: Show,
+        between: Sequence["Callable[[Trainer, Session], None]"],
+    ) -> None:
         while session.steps < self._steps:
             step = session.steps
             if self.compiled is None:
@@ -133,8 +141,37 @@ class Trainer:
                 with self.compiled.watching(step):
                     loss = self._step(batches, session)
             session.step(loss)
+            for action in between:
+                action(self, session)
             if not session.recording or session.steps == self._steps:
                 show(session.steps)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return self._device
+
+    @contextmanager
+    def evaluating(self) -> Iterator[nn.Module]:
+        """Switch the model to evaluation, without gradients, in the precision of training."""
+        self._model.eval()
+        try:
+            with torch.no_grad(), self._autocast():
+                yield self._model
+        finally:
+            self._model.train()
+
+    def state(self) -> dict[str, Any]:
+        """Return the whole model's and optimizer's state, of which every rank has a copy."""
+        bare = getattr(self._model, "module", self._model)
+        return {"model": bare.state_dict(), "optimizer": self.optimizer.state_dict()}
+
+    def sharded_state(self) -> dict[str, Any]:
+        """Return this rank's part of the state, by the names that the whole model has."""
+        from torch.distributed.checkpoint.state_dict import get_state_dict  # takes time to import
+
+        model, optimizer = get_state_dict(self._model, self.optimizer)
+        return {"model": model, "optimizer": optimizer}
 
     @property
     def optimizer(self) -> Optimizer:

@@ -37,6 +37,8 @@ from perfkit.capture.recording.manifest_writer import (
 from perfkit.capture.recording.session import ProfilerOptions, Session
 from perfkit.capture.recording.side_profilers import Recorder, check_recorders, make_recorders
 from perfkit.capture.recording.throughput import StepWork
+from perfkit.capture.training.checkpoints import Checkpoints
+from perfkit.capture.training.evaluation import Evaluation
 from perfkit.capture.training.file_bandwidth import measure_file_bandwidth
 from perfkit.capture.training.job import Job
 from perfkit.capture.training.progress import progress
@@ -155,11 +157,16 @@ def _train(
     guard.manifest_fields = lambda: manifest_fields_after_failure(
         ranks.rank, topology, session.measurements(wait=False), work, None
     )
+    between = []
+    if job.run.eval_interval:
+        between.append(ranks.run_on_all(lambda: Evaluation(job.workload, job.run, ranks)).after_step)
+    if job.run.checkpoint_interval:
+        between.append(Checkpoints(job.run, ranks, folder).after_step)
     follow_forks()
     hangs = _hang_watch(job, ranks, session, dict(enumerate(places)))
     session.after_step = hangs.step_ended
     with progress(data.steps, visible=ranks.rank == 0) as show:
-        trainer.train(data, session, show)
+        trainer.train(data, session, show, between)
     hangs.stop()
     session.finish()
     bandwidth = _file_bandwidth(ranks, paths[0])

@@ -16,6 +16,7 @@ from perfkit.report.content.parallelism import sharding
 from perfkit.report.content.parallelism.dimensions import by_dimension
 from perfkit.report.content.parallelism.divided_work import divided_work
 from perfkit.report.content.parallelism.pipelines import pipelines
+from perfkit.report.content.pauses import pauses
 from perfkit.report.content.phases import phases
 from perfkit.report.content.run_facts import finding_lines, findings, key_values
 from perfkit.report.content.several_runs.run_overview import comparison
@@ -95,6 +96,7 @@ SUBJECTS: Final[Mapping[str, Callable[[RunReport, int], Sequence[Table | None]]]
     ],
     "pipelines": lambda run, _: list(pipelines(run)),
     "steps": lambda run, top: [tables.slowest_steps(run, top)],
+    "pauses": lambda run, _: [pauses(run)],
     "idle": lambda run, top: [idle.causes(run), idle.details(run, top), launches(run)],
     "input": lambda run, _: [tables.data_loading(run)],
     "memory": lambda run, top: [

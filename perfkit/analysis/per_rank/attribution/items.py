@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 from perfkit.analysis.per_rank.breakdown import Activity
 from perfkit.analysis.per_rank.classify import Device
 from perfkit.analysis.per_rank.communication.collectives import Collectives
-from perfkit.analysis.per_rank.steps import Steps
+from perfkit.analysis.per_rank.steps import IN_A_PAUSE, Steps
 from perfkit.trace.events import EventKind, Events
-from perfkit.trace.intervals import Ints, Union, measure, merge, split_overlap_to_earliest
+from perfkit.trace.intervals import Ints, measure, merge, split_overlap_to_earliest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ def _on_device(events: Events, device: Device, activity: Activity, steps: Steps)
 def _exposed(events: Events, device: Device, activity: Activity, steps: Steps) -> Ints:
     """Return the exclusive share of each activity (metrics.md section 4); of several at once, the earliest's."""
     exposed = np.zeros(len(device.row), np.int64)
-    before = Union(np.zeros(0, np.int64), np.zeros(0, np.int64))
+    before = steps.pauses.spans
     bounds = steps.bounds[[0, -1]]
     categories = (
         (device.is_compute, activity.compute),
@@ -73,6 +73,7 @@ def _exposed(events: Events, device: Device, activity: Activity, steps: Steps) -
         (device.is_copy, activity.memcpy),
     )
     for mask, spans in categories:
+        mask &= steps.device_step != IN_A_PAUSE
         rows = device.row[mask]
         own = split_overlap_to_earliest(events.start_ns[rows], events.end_ns[rows])
         first, last = np.clip(own.start, *bounds), np.clip(own.end, *bounds)

@@ -8,6 +8,7 @@ from perfkit.analysis.per_rank.attribution.views import Located
 from perfkit.analysis.per_rank.breakdown import find_activity
 from perfkit.analysis.per_rank.classify import classify_names, find_device
 from perfkit.analysis.per_rank.communication.collectives import find_collectives
+from perfkit.analysis.per_rank.pauses import find_pauses
 from perfkit.analysis.per_rank.sharding.passes import find_passes
 from perfkit.analysis.per_rank.steps import Steps, find_steps
 from perfkit.schema.kernel_rules import KernelRule
@@ -29,7 +30,9 @@ def locate_trace(
     events, own = trace.events, trace.header.perfkit
     names = classify_names(events, kernel_rules)
     device = find_device(events, names)
-    steps = find_steps(events, device, step_marker, own.steps[1] if own and own.steps else None, most_steps)
+    last = own.steps[1] if own and own.steps else None
+    pauses = find_pauses(events, trace.frames, device, trace.header)
+    steps = find_steps(events, device, step_marker, last, most_steps, pauses)
     if steps is None:
         return None
     activity = find_activity(events, names, device, steps)

@@ -32,7 +32,7 @@ from perfkit.schema.aggregate import add_collectives
 from perfkit.schema.rank import CollectiveStat
 from perfkit.schema.trace_header import PerfkitHeader
 from perfkit.trace.events import CollectiveArgs, EventKind, Events, Header
-from perfkit.trace.intervals import Ints, measure, split_overlap_to_earliest, uncovered_from
+from perfkit.trace.intervals import Ints, measure, merge, split_overlap_to_earliest, uncovered_from
 
 _NEVER: Final = int(np.iinfo(np.int64).max)
 
@@ -89,8 +89,9 @@ def _exposed(start: Ints, end: Ints, activity: Activity, steps: Steps) -> tuple[
     first = np.clip(own.start, steps.bounds[0], steps.bounds[-1])
     last = np.clip(own.end, steps.bounds[0], steps.bounds[-1])
     del own
-    exposed = (last - first) - measure(activity.compute, first, last)
-    return exposed, np.where(exposed > 0, uncovered_from(activity.compute, first), -1)
+    covered = merge(activity.compute, steps.pauses.spans) if steps.pauses.found else activity.compute
+    exposed = (last - first) - measure(covered, first, last)
+    return exposed, np.where(exposed > 0, uncovered_from(covered, first), -1)
 
 
 # ---- on a device ---------------------------------------------------------------------------------------------------
@@ -232,7 +233,7 @@ def _host_collectives(
     issues = find_issue_sites(events, start, operator)
     # gloo runs a reduce_scatter as an all_reduce, and calls it that: what the program asked for is in the issue.
     asked = np.where(issues >= 0, operators_of(events, issues), operator)
-    within = steps.within(start)
+    within = steps.in_windows(start)  # also in pauses: ranks are matched by the order of all
     inside = slice(None) if within.all() else np.flatnonzero(within)
 
     step = np.searchsorted(steps.bounds, start[inside], side="right") - 1

@@ -31,7 +31,7 @@ _HOST_KINDS: Final = (EventKind.LAUNCH, EventKind.OPERATOR, EventKind.ANNOTATION
 
 def find_gaps(activity: Activity, steps: Steps) -> Union:
     """Return the idle spans of the steps (`overhead`), cut at the bounds of steps."""
-    busy = merge(activity.compute, activity.communication, activity.memcpy, activity.data_loading)
+    busy = merge(activity.compute, activity.communication, activity.memcpy, activity.data_loading, steps.pauses.spans)
     first, last = steps.bounds[[0, -1]].tolist()
     return split(complement(busy, first, last), steps.bounds)
 

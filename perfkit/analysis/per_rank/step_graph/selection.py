@@ -22,14 +22,26 @@ def select_steps(events: Events, steps: Steps, most_events: int) -> tuple[int, i
     """Return the range `[first, last)` of steps around the middle one that together have at most so many events.
 
     All steps if they are few enough, otherwise an odd number of them: so the ranges of ranks with a little more or less
-    events contain each other.
+    events contain each other. Of steps with pauses between them only the longest row without any counts, the first of
+    equals, because the graph has no pauses; if all have pauses, that is the first step.
     """
-    count = len(steps.number)
+    begin, end = _without_pauses(steps)
     before = np.searchsorted(np.sort(events.start_ns), steps.bounds)
-    if before[-1] - before[0] <= most_events:
-        return 0, count
-    middle = count // 2
+    if before[end] - before[begin] <= most_events:
+        return begin, end
+    middle = (begin + end) // 2
     first, last = middle, middle + 1
-    while first > 0 and last < count and before[last + 1] - before[first - 1] <= most_events:
+    while first > begin and last < end and before[last + 1] - before[first - 1] <= most_events:
         first, last = first - 1, last + 1
     return first, last
+
+
+def _without_pauses(steps: Steps) -> tuple[int, int]:
+    """Return the range of the longest row of steps without pauses."""
+    count = len(steps.number)
+    if not steps.pauses.found:
+        return 0, count
+    cuts = np.concatenate(([-1], np.flatnonzero(steps.paused_ns), [count]))
+    row = int(np.argmax(np.diff(cuts)))
+    first, last = int(cuts[row]) + 1, int(cuts[row + 1])
+    return (first, last) if last > first else (0, 1)

@@ -47,9 +47,25 @@ def _problems(workload: Workload[Any], strategy: type[Strategy], run: RunConfig)
     yield from _expert_problems(run, sizes)
     yield from _context_problems(strategy, run, sizes)
     yield from _pipeline_problems(strategy, run, sizes)
+    yield from _between_steps_problems(workload, run, sizes)
     stages = sizes.get("pp", 1) * PIPELINES[run.pp_schedule or DEFAULT_PIPELINE].stages_per_rank
     if (problem := workload.find_mesh_problem(sizes, sequence=run.sequence_parallel, stages=stages)) is not None:
         yield f"--mesh {run.mesh}: {problem}"
+
+
+def _between_steps_problems(workload: Workload[Any], run: RunConfig, sizes: Mapping[str, int]) -> Iterator[str]:
+    """Yield what does not work with evaluation and checkpoints."""
+    if run.eval_interval is not None:
+        if not workload.EVALUATES:
+            yield f"--eval-interval: the workload {workload.name} has no samples for evaluation: remove it"
+        if run.dp == "deepspeed" or "pp" in sizes:
+            other = "--dp deepspeed" if run.dp == "deepspeed" else "pp in --mesh"
+            yield f"--eval-interval does not work with {other}: remove one of them"
+    if run.checkpoint_interval is not None:
+        parts = [name for name in ("pp", "ep") if name in sizes]
+        if run.dp in ("zero1", "deepspeed") or parts:
+            other = f"{parts[0]} in --mesh" if parts else f"--dp {run.dp}"
+            yield f"--checkpoint-interval does not work with {other}: remove one of them"
 
 
 def _mesh_problems(workload: Workload[Any], strategy: type[Strategy], run: RunConfig) -> Iterator[str]:

@@ -30,12 +30,12 @@ def cpu_step() -> TraceBuilder:
 
 
 def test_what_the_program_s_innermost_function_called(tmp_path: Path) -> None:
-    builder = cpu_step().python_function("train.py(5): save", 2_000, 3_000)
-    builder.python_function("torch/serialization.py(944): save", 2_100, 2_800)
+    builder = cpu_step().python_function("train.py(5): restore", 2_000, 3_000)
+    builder.python_function("torch/serialization.py(944): load", 2_100, 2_800)
     builder.python_function("<built-in method write of _io.BufferedWriter object at 0x7f01>", 2_200, 2_000)
     assert causes(builder, tmp_path) == {
-        ("host_work", "torch/serialization.py(944): save", "train.py(5): save", 2_800),
-        ("host_work", "train.py(5): save", None, 200),
+        ("host_work", "torch/serialization.py(944): load", "train.py(5): restore", 2_800),
+        ("host_work", "train.py(5): restore", None, 200),
         ("host_work", MAIN, None, 6_000),
     }
 

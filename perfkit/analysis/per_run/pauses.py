@@ -1,0 +1,146 @@
+"""Sum a run's checkpoints, evaluations and logging, and what other ranks wait for them (metrics.md section 23)."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+import numpy as np
+
+from perfkit.analysis.cross_rank.clock_alignment import align_ranks
+from perfkit.analysis.per_rank.communication.collective_calls import CollectiveCalls
+from perfkit.analysis.per_rank.pauses import TracedPause
+from perfkit.schema.cross_rank import HostClock
+from perfkit.schema.manifest import RunManifest
+from perfkit.schema.pauses import PAUSE_PHASES, PausePhase, RankPauses, RecordedPause
+from perfkit.schema.rank import RankReport
+from perfkit.trace.intervals import EMPTY, Ints, Union, difference, measure, union
+from perfkit.util.formatting import duration, ranges, whole_percent
+
+_LEAST_SHARE: Final = 0.01
+"""Share of the recorded time from which pauses are worth a sentence."""
+
+
+def summarize_pauses(
+    traced: Mapping[int | None, Sequence[TracedPause]],
+    calls: Mapping[int, CollectiveCalls],
+    clocks: Sequence[HostClock],
+    manifest: RunManifest | None,
+) -> list[RankPauses]:
+    """Return a row for each phase and rank, in this order.
+
+    Args:
+        traced: pauses in the traces, by rank.
+        calls: the collectives of each rank.
+        clocks: of their hosts.
+        manifest: the run's, which has the pauses outside of recorded steps, too; None for foreign traces.
+    """
+    records = manifest.ranks if manifest else ()
+    listed: dict[int | None, list[RecordedPause]] = {one.rank: one.pauses for one in records if one.pauses}
+    waits = _Waits(traced, calls, clocks)
+    ranks = sorted({*traced, *listed}, key=lambda rank: -1 if rank is None else rank)
+    return [
+        row
+        for phase in PAUSE_PHASES
+        for rank in ranks
+        if (row := _row(phase, rank, traced.get(rank, ()), listed.get(rank), waits)) is not None
+    ]
+
+
+def _row(
+    phase: PausePhase,
+    rank: int | None,
+    traced: Sequence[TracedPause],
+    listed: Sequence[RecordedPause] | None,
+    waits: "_Waits",
+) -> RankPauses | None:
+    seen = [one for one in traced if one.phase == phase]
+    noted = [one for one in listed or () if one.phase == phase]
+    lengths = [one.end_ns - one.begin_ns for one in noted or seen]
+    if not lengths:
+        return None
+    known = [one.bytes for one in noted if one.bytes is not None]
+    recorded = [one for one in seen if one.step_ns]
+    return RankPauses(
+        phase=phase,
+        rank=rank,
+        count=len(lengths),
+        total_ns=sum(lengths),
+        max_ns=max(lengths),
+        bytes=sum(known) if known else None,
+        asynchronous=sum(one.asynchronous for one in noted),
+        recorded=len(recorded),
+        recorded_ns=sum(one.step_ns for one in recorded),
+        waited_ns=waits.for_pauses(rank, recorded) if rank is not None else None,
+    )
+
+
+class _Waits:
+    """What the other ranks wait while one pauses."""
+
+    def __init__(
+        self,
+        traced: Mapping[int | None, Sequence[TracedPause]],
+        calls: Mapping[int, CollectiveCalls],
+        clocks: Sequence[HostClock],
+    ) -> None:
+        self._clocks = clocks
+        self._unknown = {rank for clock in clocks if clock.offset_ns is None for rank in clock.ranks}
+        self._waiting: dict[int, Union] = {}
+        if any(traced.values()) and len(calls) > 1:
+            self._waiting = {rank: self._exposed(rank, own, traced.get(rank, ())) for rank, own in calls.items()}
+
+    def for_pauses(self, rank: int, pauses: Sequence[TracedPause]) -> int | None:
+        """Return how long the rank that waits most waits in each pause, in sum; None if unknown."""
+        others = [spans for other, spans in self._waiting.items() if other != rank and other not in self._unknown]
+        if not others or rank in self._unknown or not pauses:
+            return None
+        start, end = self._aligned(rank, pauses)
+        return int(np.stack([measure(spans, start, end) for spans in others]).max(axis=0).sum())
+
+    def _aligned(self, rank: int, pauses: Sequence[TracedPause]) -> tuple[Ints, Ints]:
+        of_rank = np.full(len(pauses), rank)
+        edges = ([one.begin_ns for one in pauses], [one.end_ns for one in pauses])
+        start, end = (align_ranks(self._clocks, of_rank, np.array(times, np.int64)) for times in edges)
+        return start, end
+
+    def _exposed(self, rank: int, calls: CollectiveCalls, pauses: Sequence[TracedPause]) -> Union:
+        """Return when a rank was in collectives that nothing of its own overlaps, by the reference clock."""
+        exposed = calls.column("exposed_ns")
+        # Of a partly hidden collective the exposed part comes last: computation went on until then.
+        ended = align_ranks(self._clocks, np.full(len(exposed), rank), calls.column("ended_ns").copy())
+        waiting = union(ended - exposed, ended)
+        own = union(*self._aligned(rank, pauses)) if pauses else EMPTY
+        return difference(waiting, own) if len(own.start) else waiting
+
+
+def pauses_clauses(pauses: Sequence[RankPauses], ranks: Sequence[RankReport]) -> Iterator[str]:
+    """Yield a clause for each phase that takes time beside the recorded steps."""
+    recorded_ns = {rank.rank: sum(step.wall_ns + step.paused_ns for step in rank.steps) for rank in ranks}
+    for phase in PAUSE_PHASES:
+        rows = [row for row in pauses if row.phase == phase and row.recorded and recorded_ns.get(row.rank)]
+        share = max((row.recorded_ns / recorded_ns[row.rank] for row in rows), default=0.0)
+        if share >= _LEAST_SHARE:
+            yield _clause(rows, share, len(ranks))
+
+
+_NOUNS: Final[dict[PausePhase, str]] = {
+    "checkpoint": "checkpoints take",
+    "evaluation": "evaluation takes",
+    "logging": "logging takes",
+}
+
+
+def _clause(rows: Sequence[RankPauses], share: float, ranks: int) -> str:
+    most = max(rows, key=lambda row: row.recorded_ns)
+    where = f" of {ranks_words(row.rank for row in rows)}" if len(rows) < ranks else ""
+    waited = max((row.waited_ns or 0 for row in rows), default=0)
+    held_up = f", for which other ranks wait {duration(waited)}" if waited >= _LEAST_SHARE * most.recorded_ns else ""
+    return (
+        f"{_NOUNS[most.phase]} {whole_percent(share)} of the recorded time{where} "
+        f"({duration(most.recorded_ns)}), besides the steps{held_up}"
+    )
+
+
+def ranks_words(ranks: Iterable[int | None]) -> str:
+    """Return `rank 3` or `ranks 0-3,7`."""
+    known = sorted(rank for rank in ranks if rank is not None)
+    return f"rank {known[0]}" if len(known) == 1 else f"ranks {ranges(known)}" if known else "an unknown rank"

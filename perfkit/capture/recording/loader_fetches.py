@@ -1,0 +1,174 @@
+"""Times how batches are fetched, in whatever process that happens: samples, transforms and collating.
+
+What a data loader returns, its order and its randomness stay as they are. This module is imported in worker processes:
+it imports nothing but the standard library until it is used there.
+"""
+
+import mmap
+import os
+import struct
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+MAIN_PROCESS: Final = -1
+"""Number of the worker of a loader without workers."""
+MOST: Final = 2048
+"""Fetches that are kept of each worker: the newest."""
+_RECORD: Final = struct.Struct("8q")
+_COUNT: Final = struct.Struct("q")
+SUFFIX: Final = ".fetches"
+
+Record = tuple[int, ...]
+"""Worker, begin (absolute ns), ns of all samples, processor time of these, ns of collating, samples, the slowest
+sample's index (-1: not a number), and its ns."""
+
+
+class FetchFile:
+    """The newest fetches of one worker, in a file of fixed size that another process reads."""
+
+    def __init__(self, folder: str, worker: int) -> None:
+        path = Path(folder, f"{os.getpid()}.{worker}{SUFFIX}")
+        size = _COUNT.size + MOST * _RECORD.size
+        with path.open("wb+") as file:
+            file.truncate(size)
+            self._map = mmap.mmap(file.fileno(), size)
+        self._count = 0
+
+    def append(self, record: Record) -> None:
+        """Add a fetch; it replaces the oldest."""
+        _RECORD.pack_into(self._map, _COUNT.size + self._count % MOST * _RECORD.size, *record)
+        self._count += 1
+        _COUNT.pack_into(self._map, 0, self._count)
+
+
+def read_fetches(path: Path) -> list[Record]:
+    """Return the fetches in a worker's file; none if it is gone or damaged."""
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return []
+    if len(content) < _COUNT.size + MOST * _RECORD.size:
+        return []
+    (count,) = _COUNT.unpack_from(content)
+    return [_RECORD.unpack_from(content, _COUNT.size + place * _RECORD.size) for place in range(min(count, MOST))]
+
+
+class _Timer:
+    """Times the parts of one fetch."""
+
+    def __init__(self, worker: int, log: "FetchFile | deque[Record]") -> None:
+        self._worker, self._log = worker, log
+        self.samples = self.slowest_ns = 0
+        self.slowest: Any = None
+        self._begin_ns = self._begin = self._cpu = self._got = self._got_cpu = 0
+
+    def begin(self) -> None:
+        self.samples = self.slowest_ns = self._got = self._got_cpu = 0
+        self.slowest = None
+        self._begin_ns, self._begin, self._cpu = time.time_ns(), time.perf_counter_ns(), time.thread_time_ns()
+
+    def sample(self, index: Any, begin: int) -> None:
+        lasted = time.perf_counter_ns() - begin
+        self.samples += 1
+        if lasted > self.slowest_ns:
+            self.slowest, self.slowest_ns = index, lasted
+
+    def collate_begins(self) -> None:
+        self._got, self._got_cpu = time.perf_counter_ns(), time.thread_time_ns()
+
+    def end(self) -> None:
+        ended = time.perf_counter_ns()
+        got = self._got or ended
+        index = self.slowest if isinstance(self.slowest, int) and abs(self.slowest) < 1 << 62 else -1
+        cpu = (self._got_cpu or time.thread_time_ns()) - self._cpu
+        fields = (self._worker, self._begin_ns, got - self._begin, cpu, ended - got, self.samples, index)
+        self._log.append((*fields, self.slowest_ns))
+
+
+class _TimedSamples:
+    """A data set in the hands of a fetcher: it times each sample, and is the data set otherwise."""
+
+    def __init__(self, dataset: Any, timer: _Timer) -> None:
+        self._dataset, self._timer = dataset, timer
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._dataset, name)
+
+    def __getitem__(self, index: Any) -> Any:
+        begin = time.perf_counter_ns()
+        sample = self._dataset[index]
+        self._timer.sample(index, begin)
+        return sample
+
+
+class _TimedIterator:
+    """An iterator over samples that times each; not a generator, which an error would end."""
+
+    def __init__(self, samples: Iterator[Any], timer: _Timer) -> None:
+        self._samples, self._timer, self._number = samples, timer, 0
+
+    def __iter__(self) -> "_TimedIterator":
+        return self
+
+    def __next__(self) -> Any:
+        begin = time.perf_counter_ns()
+        sample = next(self._samples)
+        self._timer.sample(self._number, begin)
+        self._number += 1
+        return sample
+
+
+def time_fetches(fetcher: Any, worker: int, log: "FetchFile | deque[Record]") -> Any:
+    """Return a fetcher of torch's that times what it fetches."""
+    timer = _Timer(worker, log)
+    collate, fetch = fetcher.collate_fn, fetcher.fetch
+
+    def timed_collate(samples: Any) -> Any:
+        timer.collate_begins()
+        return collate(samples)
+
+    def timed_fetch(index: Any) -> Any:
+        timer.begin()
+        batch = fetch(index)
+        timer.end()
+        return batch
+
+    fetcher.collate_fn = timed_collate
+    if hasattr(fetcher, "dataset_iter"):
+        fetcher.dataset_iter = _TimedIterator(fetcher.dataset_iter, timer)
+    else:
+        fetcher.dataset = _TimedSamples(fetcher.dataset, timer)
+    fetcher.fetch = timed_fetch
+    return fetcher
+
+
+class TimedWorker:
+    """A `worker_init_fn` that times the worker's fetches, and then does what the program's own does.
+
+    Args:
+        own: The program's.
+        folder: Where the worker's file is.
+    """
+
+    def __init__(self, own: Callable[[int], None] | None, folder: str) -> None:
+        self._own, self._folder = own, folder
+
+    def __call__(self, worker: int) -> None:
+        """Begin; this runs in the worker."""
+        self._time(worker)
+        if self._own is not None:
+            self._own(worker)
+
+    def _time(self, worker: int) -> None:
+        from torch.utils.data import dataloader
+
+        try:
+            log = FetchFile(self._folder, worker)
+        except OSError:  # a full disk must not fail the program
+            return
+        kind: Any = dataloader._DatasetKind
+        create = kind.create_fetcher
+        kind.create_fetcher = staticmethod(lambda *args: time_fetches(create(*args), worker, log))

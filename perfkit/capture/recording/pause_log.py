@@ -1,0 +1,97 @@
+"""Notes a rank's checkpoints, evaluations and logging: they are part of no step (metrics.md section 23)."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from itertools import takewhile
+from pathlib import Path
+from typing import Any, Final
+
+import torch.distributed as dist
+
+from perfkit.schema.pauses import PausePhase, RecordedPause
+
+_MOST: Final = 10_000
+"""Pauses that are kept: a run may have millions of steps."""
+
+
+class OpenPause:
+    """A pause that has begun; what is written in it is added while it lasts."""
+
+    def __init__(self) -> None:
+        self.bytes: int | None = None
+        self.asynchronous = False
+
+    def wrote(self, size: int) -> None:
+        """Note that a checkpoint has so many bytes."""
+        self.bytes = (self.bytes or 0) + size
+
+
+class PauseLog:
+    """The pauses of one rank."""
+
+    def __init__(self) -> None:
+        self._all: list[RecordedPause] = []
+        self._open: OpenPause | None = None
+        self._total_ns = 0
+
+    @property
+    def total_ns(self) -> int:
+        """How long training has paused so far."""
+        return self._total_ns
+
+    @contextmanager
+    def pause(self, phase: PausePhase, step: int) -> Iterator[OpenPause]:
+        """Note a pause; one within another is part of it."""
+        if self._open is not None:
+            yield self._open
+            return
+        self._open, begin_ns = OpenPause(), time.time_ns()
+        begin = time.perf_counter_ns()
+        try:
+            yield self._open
+        finally:
+            ended, self._open = self._open, None
+            self.add(
+                RecordedPause(
+                    phase=phase,
+                    step=step,
+                    begin_ns=begin_ns,
+                    end_ns=begin_ns + time.perf_counter_ns() - begin,
+                    bytes=ended.bytes,
+                    asynchronous=ended.asynchronous,
+                )
+            )
+
+    def add(self, pause: RecordedPause) -> None:
+        """Note a pause that is over; those that were noted within it are part of it."""
+        inside = list(takewhile(lambda one: one.begin_ns >= pause.begin_ns, reversed(self._all)))
+        within_ns, lasted_ns = sum(map(_length, inside)), _length(pause)
+        if inside and 2 * within_ns >= lasted_ns:
+            return  # a script may switch its model to evaluation only to write it
+        if inside:
+            del self._all[-len(inside) :]
+        self._total_ns += lasted_ns - within_ns
+        if len(self._all) < _MOST:
+            self._all.append(pause)
+
+    def since(self, begin_ns: int) -> list[RecordedPause]:
+        """Return the pauses that ended after an instant, in order."""
+        return [one for one in self._all if one.end_ns > begin_ns]
+
+    def all(self) -> list[RecordedPause]:
+        """Return all pauses that were kept, in order."""
+        return list(self._all)
+
+
+def _length(pause: RecordedPause) -> int:
+    return pause.end_ns - pause.begin_ns
+
+
+def written_bytes(folder: Any) -> int | None:
+    """Return the bytes that this rank has in a folder of torch.distributed.checkpoint; None if unknown."""
+    rank = dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
+    with suppress(OSError, TypeError):
+        files = list(Path(folder).glob(f"__{rank}_*.distcp"))
+        return sum(file.stat().st_size for file in files) if files else None
+    return None

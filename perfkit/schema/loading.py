@@ -1,0 +1,106 @@
+"""How batches were fetched, and what the waits for them were spent on (metrics.md section 24)."""
+
+from collections.abc import Iterable
+from typing import Annotated, Final, Literal, get_args
+
+from msgspec import Meta, Struct
+
+_Whole = Annotated[int, Meta(ge=-(2**61), le=2**61)]
+_Length = Annotated[int, Meta(ge=0, le=2**61)]
+
+WaitCause = Literal[
+    "reading", "transforming", "collating", "transfer", "slow_worker", "slow_sample", "workers_busy", "other"
+]
+WAIT_CAUSES: Final[tuple[WaitCause, ...]] = get_args(WaitCause)
+
+
+class RecordedFetch(Struct, frozen=True, array_like=True):
+    """One batch, as the process that fetched it timed it."""
+
+    worker: _Whole
+    """Number of the loader's worker process; -1 in the process that trains."""
+    begin_ns: _Whole
+    """Absolute."""
+    get_ns: _Length
+    """Time for all its samples: `__getitem__`, or the iterator."""
+    cpu_ns: _Length
+    """Processor time of the thread in that time; the rest it waited, for storage as a rule."""
+    collate_ns: _Length
+    samples: _Length
+    """Number of samples that were asked for one by one; 0 if all at once (`__getitems__`)."""
+    slowest: _Whole
+    """Index of the slowest sample; -1 if that is not a number."""
+    slowest_ns: _Length
+
+
+class WorkerFetches(Struct, frozen=True, kw_only=True):
+    """Batches that one worker fetched while steps were recorded."""
+
+    worker: int
+    batches: int
+    median_ns: int
+    """Of a batch, collated."""
+    get_ns: int
+    """Of all samples."""
+    cpu_ns: int
+    collate_ns: int
+
+
+class SlowSample(Struct, frozen=True, kw_only=True):
+    """A sample that took far longer than others of its worker."""
+
+    index: int
+    worker: int
+    ns: int
+
+
+class WaitNs(Struct, frozen=True, kw_only=True):
+    """Waiting for batches by cause; adds up to the loads of the steps."""
+
+    reading: int = 0
+    transforming: int = 0
+    collating: int = 0
+    transfer: int = 0
+    slow_worker: int = 0
+    slow_sample: int = 0
+    workers_busy: int = 0
+    """The worker still fetched batches before."""
+    other: int = 0
+    """Outside of the loader's `__next__`, and of fetches in the process that trains."""
+
+
+class RankLoading(Struct, frozen=True, kw_only=True):
+    """How one rank's batches were fetched in recorded steps."""
+
+    waits_ns: WaitNs
+    workers: list[WorkerFetches]
+    slow_workers: list[int] = []
+    slow_samples: list[SlowSample] = []
+    """Those that a step waited for, longest first; at most 10."""
+
+
+def add_loading(parts: Iterable[RankLoading | None]) -> RankLoading | None:
+    """Add up the cycles of a rank; the median of a worker is that of the cycle with the longest."""
+    known = [part for part in parts if part is not None]
+    if len(known) < 2:
+        return known[0] if known else None
+    workers: dict[int, list[WorkerFetches]] = {}
+    for row in (row for part in known for row in part.workers):
+        workers.setdefault(row.worker, []).append(row)
+    samples = {(one.index, one.worker): one for part in known for one in part.slow_samples}
+    return RankLoading(
+        waits_ns=WaitNs(**{cause: sum(getattr(part.waits_ns, cause) for part in known) for cause in WAIT_CAUSES}),
+        workers=[
+            WorkerFetches(
+                worker=worker,
+                batches=sum(row.batches for row in rows),
+                median_ns=max(row.median_ns for row in rows),
+                get_ns=sum(row.get_ns for row in rows),
+                cpu_ns=sum(row.cpu_ns for row in rows),
+                collate_ns=sum(row.collate_ns for row in rows),
+            )
+            for worker, rows in sorted(workers.items())
+        ],
+        slow_workers=sorted({worker for part in known for worker in part.slow_workers}),
+        slow_samples=sorted(samples.values(), key=lambda one: -one.ns)[:10],
+    )

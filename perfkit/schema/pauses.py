@@ -1,0 +1,45 @@
+"""Pauses of training: checkpoints, evaluations and logging, which are no part of a step (metrics.md section 23)."""
+
+from typing import Annotated, Final, Literal, get_args
+
+from msgspec import Meta, Struct
+
+PausePhase = Literal["checkpoint", "evaluation", "logging"]
+PAUSE_PHASES: Final[tuple[PausePhase, ...]] = get_args(PausePhase)
+_Whole = Annotated[int, Meta(ge=-(2**61), le=2**61)]
+
+
+class RecordedPause(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One pause of a rank, by the clock of its host."""
+
+    phase: PausePhase
+    step: _Whole
+    """Number of steps that were completed before."""
+    begin_ns: _Whole
+    """Absolute."""
+    end_ns: _Whole
+    bytes: _Whole | None = None
+    """Bytes of a checkpoint that this rank wrote; None if unknown."""
+    asynchronous: bool = False
+    """Whether writing goes on after `end_ns`, beside the steps."""
+
+
+class RankPauses(Struct, frozen=True, kw_only=True):
+    """Pauses of one phase on one rank."""
+
+    phase: PausePhase
+    rank: int | None
+    count: int
+    total_ns: int
+    max_ns: int
+    bytes: int | None = None
+    """Bytes of all of them that are known; None if none is."""
+    asynchronous: int = 0
+    """How many of them wrote on beside the steps."""
+    recorded: int = 0
+    """How many of them are within recorded steps."""
+    recorded_ns: int = 0
+    """Their time within the windows of recorded steps, which it is taken off."""
+    waited_ns: int | None = None
+    """Exposed communication of the other ranks while this one paused, and they did not; None if clocks are not
+    aligned, or for a single rank."""

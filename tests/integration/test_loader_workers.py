@@ -1,0 +1,72 @@
+"""Slow parts of a real loader with worker processes are named."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from perfkit.analysis.per_run.loading_causes import main_cause
+from perfkit.pipeline.analyze import analyze
+
+SCRIPT = """
+import sys, time, torch, torch.distributed as dist
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, default_collate, get_worker_info
+
+slow, start = sys.argv[1:]
+
+class Numbers(Dataset):
+    def __len__(self):
+        return 10_000
+    def __getitem__(self, index):
+        if slow == "worker" and get_worker_info().id == 1:
+            time.sleep(0.05)
+        return torch.full((64,), float(index)), index % 8
+
+def collate(samples):
+    if slow == "collate":
+        time.sleep(0.5)
+    return default_collate(samples)
+
+if __name__ == "__main__":
+    dist.init_process_group("gloo")
+    model = nn.parallel.DistributedDataParallel(nn.Linear(64, 8))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loader = DataLoader(Numbers(), 8, num_workers=2, collate_fn=collate, multiprocessing_context=start)
+    for step, (inputs, targets) in enumerate(loader):
+        assert inputs[0, 0] == 8 * step
+        nn.functional.cross_entropy(model(inputs), targets).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if step == 18:
+            break
+    dist.destroy_process_group()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("slow", "start", "cause", "words"),
+    [
+        ("worker", "spawn", "slow_worker", "for worker 1"),
+        ("collate", "fork", "collating", "collating batches"),
+    ],
+)
+def test_what_is_slow_is_named(tmp_path: Path, slow: str, start: str, cause: str, words: str) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    schedule = "wait=3,warmup=1,active=10"
+    command = ["run", script, "-n", 2, "--trace-dir", tmp_path / "t", "--schedule", schedule, "--", slow, start]
+    done = subprocess.run(
+        [sys.executable, "-m", "perfkit", *map(str, command)], capture_output=True, text=True, check=False, timeout=200
+    )
+    assert done.returncode == 0, done.stderr
+    (run,) = analyze(tmp_path / "t", cache=False).runs
+    named = main_cause(run.ranks)
+    assert named is not None
+    assert (named[0], words in named[1]) == (cause, True)
+    assert words in run.verdict.sentence
+    for rank in run.ranks:
+        assert rank.loading is not None
+        assert rank.loading.slow_workers == ([1] if slow == "worker" else [])

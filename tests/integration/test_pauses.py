@@ -1,0 +1,116 @@
+"""Checkpoints and evaluations of real runs: how long they took, what they wrote, and that they are part of no step."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from perfkit.pipeline.analyze import analyze
+from perfkit.schema.pauses import RankPauses
+from perfkit.storage.run_folder import read_manifest
+from tests.support.processes.command import run_command
+
+SCRIPT = """
+import io, time, torch, torch.distributed as dist
+from torch import nn
+
+class SlowFile(io.BytesIO):
+    slept = False
+    def write(self, data):
+        if not self.slept:
+            self.slept = True
+            time.sleep(0.5)
+        return super().write(data)
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 8)))
+optimizer = torch.optim.Adam(model.parameters())
+for step in range(14):
+    inputs, targets = torch.randn(64, 64), torch.randint(0, 8, (64,))
+    nn.functional.cross_entropy(model(inputs), targets).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    if step == 5 and dist.get_rank() == 0:
+        model.eval()
+        with torch.no_grad():
+            for _ in range(10):
+                model.module(inputs)
+                time.sleep(0.03)
+        model.train()
+    if step == 7:
+        torch.save(model.state_dict(), SlowFile())
+dist.destroy_process_group()
+"""
+
+
+def perfkit(*args: object) -> "subprocess.CompletedProcess[str]":
+    """Run the command in a process of its own."""
+    command = [sys.executable, "-m", "perfkit", *map(str, args)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+
+def rows(folder: Path) -> dict[tuple[str, int | None], RankPauses]:
+    (run,) = analyze(folder, cache=False).runs
+    assert run.cross_rank is not None
+    assert run.cross_rank.stragglers == []
+    return {(row.phase, row.rank): row for row in run.pauses}
+
+
+@pytest.mark.slow
+def test_a_script_that_evaluates_on_rank_0_and_writes_a_slow_checkpoint(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    schedule = "wait=1,warmup=1,active=8"
+    done = perfkit("run", script, "-n", 2, "--trace-dir", tmp_path / "t", "--schedule", schedule)
+    assert done.returncode == 0, done.stderr
+    (folder,) = (tmp_path / "t").glob("train-*")
+    found = rows(folder)
+    assert set(found) == {("checkpoint", 0), ("checkpoint", 1), ("evaluation", 0)}
+    for rank in range(2):
+        row = found["checkpoint", rank]
+        assert 500e6 <= row.total_ns < 700e6
+        assert row.recorded_ns == pytest.approx(row.total_ns, rel=0.02)
+        assert row.bytes is not None
+        assert row.bytes > 4 * (64 * 64 + 64 * 8)
+    evaluation = found["evaluation", 0]
+    assert 300e6 <= evaluation.total_ns < 500e6
+    assert evaluation.waited_ns is not None
+    assert evaluation.waited_ns > 200e6
+    # Neither the recorded steps nor those by the run's own clock have the pauses.
+    own_clock = read_manifest(folder).ranks[0].step_wall_ns
+    assert max(own_clock[1:]) < 250e6
+
+
+@pytest.mark.slow
+def test_a_workload_evaluates_and_writes_checkpoints(tmp_path: Path) -> None:
+    done = perfkit(
+        *("run", "gpt", "-n", 2, "--threads", 1, "--steps", 8, "--schedule", "wait=1,warmup=1,active=4"),
+        *("--trace-dir", tmp_path, "--eval-interval", 4, "--eval-batches", 2, "--checkpoint-interval", 3),
+    )
+    assert done.returncode == 0, done.stderr
+    lines = [line for line in done.stderr.splitlines() if "val loss" in line]
+    assert [line.partition(":")[0] for line in lines] == ["step 4", "step 8"]
+    (folder,) = tmp_path.glob("gpt-*")
+    found = rows(folder)
+    assert {key: row.count for key, row in found.items()} == {
+        ("checkpoint", 0): 2,
+        ("evaluation", 0): 2,
+        ("evaluation", 1): 2,
+    }
+    assert found["checkpoint", 0].bytes == 2 * (folder / "checkpoint.pt").stat().st_size
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("transformer", "--eval-interval", 2), "transformer has no samples for evaluation"),
+        (("gpt", "--dp", "zero1", "--checkpoint-interval", 2), "--checkpoint-interval does not work with --dp zero1"),
+        (("gpt", "--mesh", "pp=2", "-n", 2, "--eval-interval", 2), "--eval-interval does not work with pp in --mesh"),
+    ],
+)
+def test_what_does_not_work_together_is_refused(tmp_path: Path, options: tuple[object, ...], message: str) -> None:
+    done = run_command("run", *map(str, options), "--trace-dir", tmp_path)
+    assert done.returncode == 2
+    assert message in done.stderr

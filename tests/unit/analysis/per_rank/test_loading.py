@@ -1,0 +1,97 @@
+"""What waits for batches were spent on, in traces whose fetches are known."""
+
+from pathlib import Path
+
+import pytest
+
+from perfkit.analysis.per_run.loading_causes import main_cause
+from perfkit.pipeline import analyze as pipeline
+from perfkit.schema.loading import WAIT_CAUSES
+from perfkit.schema.run import RunReport
+from tests.support.traces.trace_builder import BASE_NS, TraceBuilder
+
+WAIT = 60_000
+STEP = 100_000
+"""Microseconds."""
+
+NEXT = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+
+
+def fetch(worker: int, begin: int, get: int, *, cpu: int = 0, collate: int = 100, slowest: int = 0) -> list[int]:
+    """A fetch of 8 samples; times in microseconds. Sample 117 is the slowest."""
+    return [
+        worker,
+        BASE_NS + begin * 1000,
+        get * 1000,
+        cpu * 1000,
+        collate * 1000,
+        8,
+        117,
+        (slowest or get // 8) * 1000,
+    ]
+
+
+def analyse(folder: Path, kind: str, ranks: int) -> RunReport:
+    """Ten steps that wait 60 ms for batches which two workers fetch in turns."""
+    for rank in range(ranks):
+        builder = TraceBuilder(rank, ranks, backend="gloo")
+        fetches = []
+        for step in range(10):
+            at, worker = step * STEP, step % 2
+            waits = WAIT
+            if kind == "worker":
+                get = 150_000 if worker else 1_000
+                waits = WAIT if worker else 2_000
+                fetches.append(fetch(worker, at + waits - get - 200, get))
+            elif kind == "sample":
+                slow = step == 5
+                waits = WAIT if slow else 2_000
+                get = 58_000 if slow else 1_000
+                fetches.append(fetch(worker, at + waits - get - 200, get, slowest=57_000 if slow else 130))
+                # The worker goes on at once: this is not what the step waits for.
+                fetches.append(fetch(worker, at + waits - 90, 40, collate=10))
+            elif kind == "ready":
+                fetches.append(fetch(worker, at - 30_000, 20_000))
+            else:
+                get = 1_000 if kind == "collating" else 50_000
+                collate = 50_000 if kind == "collating" else 100
+                cpu = get if kind == "transforming" else 0
+                fetches.append(fetch(worker, at + waits - get - collate - 100, get, cpu=cpu, collate=collate))
+            builder.step(step, at, STEP).data_loading(at, waits, name=NEXT).op("aten::mm", at + waits, STEP - waits)
+        builder.header(perfkit={"rank": rank, "world_size": ranks, "fetches": sorted(fetches, key=lambda one: one[1])})
+        builder.write(folder / f"rank{rank}.json")
+    (run,) = pipeline.analyze(folder, cache=False).runs
+    return run
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize(
+    ("kind", "cause", "words"),
+    [
+        ("reading", "reading", "waiting for samples"),
+        ("transforming", "transforming", "computing samples"),
+        ("collating", "collating", "collating batches"),
+        ("worker", "slow_worker", "for worker 1"),
+        ("sample", "slow_sample", "for sample 117, which takes 57.0 ms"),
+        ("ready", "transfer", "handing finished batches over"),
+    ],
+)
+def test_the_cause_of_waiting_is_named(tmp_path: Path, kind: str, cause: str, words: str, ranks: int) -> None:
+    run = analyse(tmp_path, kind, ranks)
+    named = main_cause(run.ranks)
+    assert named is not None
+    assert (named[0], words in named[1]) == (cause, True)
+    for rank in run.ranks:
+        assert rank.loading is not None
+        assert sum(getattr(rank.loading.waits_ns, name) for name in WAIT_CAUSES) == sum(
+            step.loads.sum_ns for step in rank.steps
+        )
+        assert rank.loading.slow_workers == ([1] if kind == "worker" else [])
+        assert [one.index for one in rank.loading.slow_samples] == ([117] if kind == "sample" else [])
+
+
+def test_a_trace_without_fetches_names_no_cause(tmp_path: Path) -> None:
+    TraceBuilder(0, 1).step(0, 0, 100).data_loading(0, 60, name=NEXT).op("aten::mm", 60, 30).write(tmp_path / "a.json")
+    (run,) = pipeline.analyze(tmp_path, cache=False).runs
+    assert run.ranks[0].loading is None
+    assert main_cause(run.ranks) is None

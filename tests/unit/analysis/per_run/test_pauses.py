@@ -1,0 +1,136 @@
+"""Checkpoints and evaluations, on traces whose pauses are known: no part of a step, of its breakdown or of lateness."""
+
+from pathlib import Path
+
+import pytest
+
+from perfkit.pipeline import analyze as pipeline
+from perfkit.schema.pauses import RankPauses
+from perfkit.schema.run import RunReport
+from tests.support.traces.trace_builder import TraceBuilder
+
+STEPS = 6
+STEP = 1_000
+PAUSE = 5_000
+"""Microseconds."""
+
+
+def training(rank: int, *, pause: str | None, waits: bool = False, cat: str = "user_annotation") -> TraceBuilder:
+    """Steps of 1 ms; before the fourth, a pause of 5 ms, or waiting in the collective for that of the other rank."""
+    builder = TraceBuilder(rank, 2, backend="gloo")
+    at = 0
+    for number in range(STEPS):
+        extra = PAUSE if number == 3 and (pause or waits) else 0
+        builder.step(number, at, STEP + extra)
+        begin = at + (extra if pause else 0)
+        if pause and extra:
+            builder.event(cat, pause, at, PAUSE, pid=1000 + rank, tid=1).op("aten::mm", at + 100, 4_000)
+            builder.data_loading(at + 4_200, 500)
+        builder.data_loading(begin, 50).op("aten::mm", begin + 50, 700).op("c10d::allreduce_", begin + 750, 10)
+        builder.gloo("all_reduce", begin + 760, 200 + (extra if waits else 0))
+        at += STEP + extra
+    return builder
+
+
+def analyse(folder: Path, *traces: TraceBuilder) -> RunReport:
+    for rank, builder in enumerate(traces):
+        builder.write(folder / f"rank{rank}.json")
+    (run,) = pipeline.analyze(folder, cache=False).runs
+    return run
+
+
+def rows(run: RunReport) -> dict[tuple[str, int | None], RankPauses]:
+    return {(row.phase, row.rank): row for row in run.pauses}
+
+
+@pytest.mark.parametrize(
+    ("name", "cat", "phase"),
+    [
+        ("perfkit.checkpoint", "user_annotation", "checkpoint"),
+        ("perfkit.evaluation", "user_annotation", "evaluation"),
+        ("save_checkpoint", "user_annotation", "checkpoint"),
+        ("[pl][profile][Callback]ModelCheckpoint{'monitor': None}.on_train_batch_end", "user_annotation", "checkpoint"),
+        ("[pl][profile][Strategy]DDPStrategy.validation_step", "user_annotation", "evaluation"),
+        ("validation", "user_annotation", "evaluation"),
+        ("torch/serialization.py(944): save", "python_function", "checkpoint"),
+        ("/venv/torch/distributed/checkpoint/state_dict_saver.py(88): save", "python_function", "checkpoint"),
+    ],
+)
+def test_a_pause_is_no_part_of_its_step(tmp_path: Path, name: str, cat: str, phase: str) -> None:
+    run = analyse(tmp_path, *(training(rank, pause=name, cat=cat) for rank in range(2)))
+    assert {key: (row.count, row.total_ns, row.recorded_ns) for key, row in rows(run).items()} == {
+        (phase, rank): (1, PAUSE * 1000, PAUSE * 1000) for rank in range(2)
+    }
+    for rank in run.ranks:
+        assert [step.wall_ns for step in rank.steps] == [STEP * 1000] * STEPS
+        assert [step.paused_ns for step in rank.steps] == [0, 0, 0, PAUSE * 1000, 0, 0]
+        assert {(step.exposed_ns.compute, step.exposed_ns.data_loading, step.loads.count) for step in rank.steps} == {
+            (700_000, 50_000, 1)
+        }
+        assert {step.idle_ns.host_work for step in rank.steps if step.idle_ns} == {rank.steps[0].idle_ns.host_work}  # type: ignore[union-attr]
+        assert sum(row.total_ns for row in rank.operators if row.name == "aten::mm") == STEPS * 700_000
+    assert run.critical_path is not None
+    assert run.critical_path.total_ns == 3 * STEP * 1000
+    assert f"{phase}" in run.verdict.sentence
+    assert "besides the steps" in run.verdict.sentence
+
+
+@pytest.mark.parametrize("name", ["checkpoint", "perfkit.forward", "evaluate_loss_function", "aten::save"])
+def test_other_annotations_are_part_of_the_step(tmp_path: Path, name: str) -> None:
+    run = analyse(tmp_path, *(training(rank, pause=name) for rank in range(2)))
+    assert run.pauses == []
+    assert run.ranks[0].steps[3].wall_ns == (STEP + PAUSE) * 1000
+    assert "besides the steps" not in run.verdict.sentence
+
+
+def test_an_evaluation_with_a_backward_pass_is_training(tmp_path: Path) -> None:
+    traces = [training(rank, pause="validation") for rank in range(2)]
+    for builder in traces:
+        builder.op("autograd::engine::evaluate_function: MmBackward0", 3 * STEP + 4_500, 100, 2)
+    assert analyse(tmp_path, *traces).pauses == []
+
+
+def test_an_evaluation_on_one_rank_is_waited_for_and_no_straggler(tmp_path: Path) -> None:
+    run = analyse(tmp_path, training(0, pause="perfkit.evaluation"), training(1, pause=None, waits=True))
+    assert run.cross_rank is not None
+    assert run.cross_rank.stragglers == []
+    assert run.cross_rank.one_off_stragglers == []
+    (row,) = run.pauses
+    # Rank 1 computes for 760 us of the 5 ms, then waits.
+    assert (row.rank, row.recorded_ns, row.waited_ns) == (0, PAUSE * 1000, (PAUSE - 760) * 1000)
+    assert "evaluation takes 45 % of the recorded time of rank 0" in run.verdict.sentence
+    assert "for which other ranks wait 4.24 ms" in run.verdict.sentence
+
+
+def test_nobody_waits_for_a_pause_of_all_ranks(tmp_path: Path) -> None:
+    run = analyse(tmp_path, *(training(rank, pause="perfkit.checkpoint") for rank in range(2)))
+    assert [row.waited_ns for row in run.pauses] == [0, 0]
+    assert "wait" not in run.verdict.sentence.partition("besides the steps")[2]
+
+
+def device_trace() -> TraceBuilder:
+    """Two steps whose device runs behind: at the pause of the host it still works, and works on what that launches."""
+    builder = TraceBuilder(0, 1).step(0, 0, 200).launch(1, 10, 5).kernel("gemm", 50, 300, 1)
+    builder.step(1, 200, 800).annotation("perfkit.evaluation", 200, 400)
+    builder.launch(2, 250, 5).kernel("gemm", 400, 250, 2)
+    builder.launch(3, 610, 5).kernel("gemm", 700, 200, 3)
+    return builder
+
+
+def test_on_a_device_a_pause_begins_when_the_work_before_is_done(tmp_path: Path) -> None:
+    run = analyse(tmp_path, device_trace())
+    (rank,) = run.ranks
+    # From the end of the kernel before (350) to the end of the pause's own (650).
+    assert sum(step.paused_ns for step in rank.steps) == 300_000
+    assert sum(step.exposed_ns.compute for step in rank.steps) == 500_000
+    assert sum(row.total_ns for row in rank.operators) == 500_000
+    assert sum(step.wall_ns + step.paused_ns for step in rank.steps) == 1_000_000
+
+
+def test_the_advice_names_the_evaluation_that_is_waited_for(tmp_path: Path) -> None:
+    for rank, builder in enumerate((training(0, pause="perfkit.evaluation"), training(1, pause=None, waits=True))):
+        builder.write(tmp_path / f"rank{rank}.json")
+    insights = pipeline.analyze(tmp_path, cache=False).insights
+    waiting = next(one for one in insights if one.rule == "waiting")
+    assert "waiting for evaluation on rank 0" in waiting.sentence
+    assert waiting.recommendation.startswith("divide the evaluation over all ranks")
