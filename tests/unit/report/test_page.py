@@ -51,7 +51,7 @@ def test_the_samples_are_shown_whole(browser: Any, tmp_path: Path, width: int, s
         "sample-hdf5",
         "Definitions",
     ]
-    assert visit.draw_all() == 8
+    assert visit.draw_all() == 10
     assert visit.page.evaluate("document.documentElement.scrollWidth") <= width  # tables scroll, the page does not
     assert visit.trouble == []
 
