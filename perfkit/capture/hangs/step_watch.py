@@ -25,7 +25,7 @@ USUAL_STEPS: Final = 20
 
 _REMEMBERED: Final = 64
 _POLL_S: Final = 1.0
-_GATHER_S: Final = 6.0
+_GATHER_S: Final = 8.0
 """How long the ranks may take to write what they do."""
 _MOST_REPORTS: Final = 8
 

@@ -25,7 +25,7 @@ REQUEST_NAME: Final = ".hang{}"
 """Empty file in the run's folder that asks all processes to write what they do, by number of the request."""
 _NAME: Final = ".rank{}.worker{}"
 _POLL_S: Final = 0.5
-_WAIT_S: Final = 2.0
+_WAIT_S: Final = 4.0
 _MOST_REQUESTS: Final = 100
 
 _BYTES: Final = 8192
@@ -49,16 +49,15 @@ _shared: list[_Shared] = []
 
 def follow_forks() -> None:
     """Let the processes that this one forks from now on leave their stacks when they are asked to."""
-    if not hasattr(os, "register_at_fork"):
-        return
-    if not _shared:
+    if not _shared and hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=_watch_in_child)
-    if not _shared or _shared[0].owner != os.getpid():  # a forked process that is a rank itself
-        _shared[:] = [_Shared(os.getpid(), mmap.mmap(-1, _BYTES))]
+        _shared.append(_Shared(os.getpid(), mmap.mmap(-1, _BYTES)))
 
 
 def set_place(folder: Path, rank: int) -> None:
     """Tell the forked processes where they are asked, and leave their stacks."""
+    if _shared and _shared[0].owner != os.getpid():  # a forked process that is a rank itself
+        _shared[:] = [_Shared(os.getpid(), mmap.mmap(-1, _BYTES))]
     text = msgspec.json.encode(_Place(str(folder), rank))
     if _shared and len(text) < _BYTES:
         _shared[0].memory[:] = text.ljust(_BYTES, b"\0")

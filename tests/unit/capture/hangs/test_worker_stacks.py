@@ -10,6 +10,7 @@ from pathlib import Path
 from perfkit.capture.hangs.worker_stacks import REQUEST_NAME, follow_forks, set_place, worker_stacks
 
 def read_sample():
+    follow_forks()  # as the recorder of every process does
     time.sleep(60)
 
 follow_forks()
