@@ -52,7 +52,7 @@ def test_a_command_prints_what_its_page_shows(clone: Path, block: Block, request
 
 
 @pytest.mark.slow  # a dozen trainings of a few seconds each: a user's first five minutes
-@pytest.mark.parametrize("line", [line for line in commands() if not line.startswith(RUN_BY_CI)])
+@pytest.mark.parametrize("line", [line for line in commands() if not line.startswith(RUN_BY_CI)], ids=str)
 def test_a_command_of_the_documentation_works(clone: Path, line: str) -> None:
     done = typed(line, clone)
     assert done.returncode == 0, done.stderr
