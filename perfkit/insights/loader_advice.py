@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from perfkit.schema.loading import WaitCause
+from perfkit.schema.per_rank.loading import WaitCause
 
 _ADVICE: Final[dict[WaitCause, str]] = {
     "reading": "read whole batches at once or ahead with workers (num_workers), or from faster storage",

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Final, Literal, get_args
 from msgspec import Meta, Struct
 
 from perfkit.phases import Phase
-from perfkit.schema.pauses import RecordedPause
+from perfkit.schema.per_run.pauses import RecordedPause
 
 MANIFEST_VERSION: Final = 2
 

@@ -5,9 +5,9 @@ from typing import Literal
 from msgspec import Struct
 
 from perfkit.schema.common import Category
-from perfkit.schema.loading import RankLoading
 from perfkit.schema.per_rank.idle import IdleNs, IdleTime
 from perfkit.schema.per_rank.launches import LaunchStats
+from perfkit.schema.per_rank.loading import RankLoading
 from perfkit.schema.per_rank.memory import MemoryBytes, MemoryCategory, MemoryHolder
 from perfkit.schema.per_rank.operator_work import RankWork
 from perfkit.schema.per_rank.sharding import IssuedCollectives, ShardedParameters

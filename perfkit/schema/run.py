@@ -8,11 +8,11 @@ from perfkit.schema.common import Category, Finding
 from perfkit.schema.cross_rank import BandwidthShare, CrossRankSummary
 from perfkit.schema.display import RunPlots
 from perfkit.schema.manifest import FileBandwidth, Injection, RankMemory, Throughput
-from perfkit.schema.pauses import RankPauses
 from perfkit.schema.per_rank.memory_snapshot import MemorySnapshot
 from perfkit.schema.per_rank.sharding import DividedWork
 from perfkit.schema.per_run.critical_path import CriticalPath
 from perfkit.schema.per_run.dimensions import DimensionSummary
+from perfkit.schema.per_run.pauses import RankPauses
 from perfkit.schema.per_run.pipeline import Pipeline
 from perfkit.schema.per_run.whatif import PredictedSaving
 from perfkit.schema.rank import RankReport

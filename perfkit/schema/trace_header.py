@@ -7,8 +7,8 @@ from typing import Annotated, Final
 
 from msgspec import Meta, Struct
 
-from perfkit.schema.loading import RecordedFetch
-from perfkit.schema.pauses import RecordedPause
+from perfkit.schema.per_rank.loading import RecordedFetch
+from perfkit.schema.per_run.pauses import RecordedPause
 
 HEADER_KEY: Final = "perfkit"
 """Key of the metadata in the trace's header."""

@@ -3,7 +3,7 @@
 import numpy as np
 
 from perfkit.analysis.cross_rank.clock_alignment import rows_by
-from perfkit.analysis.per_run.critical_path import PathPieces, lag_name
+from perfkit.analysis.per_run.critical_path.summarize import PathPieces, lag_name
 from perfkit.analysis.step_graph.graph import EDGE_KINDS, StepGraph
 from perfkit.timeline.collective_links import Spans
 from perfkit.trace.intervals import Ints

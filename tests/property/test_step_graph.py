@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from perfkit.analysis.per_rank.step_graph.module_owners import ModuleOwners
 from perfkit.analysis.per_rank.summary import summarize_trace
-from perfkit.analysis.per_run.critical_path import summarize_path
-from perfkit.analysis.per_run.path_drawing import MOST_SPANS
+from perfkit.analysis.per_run.critical_path.drawing import MOST_SPANS
+from perfkit.analysis.per_run.critical_path.summarize import summarize_path
 from perfkit.analysis.per_run.rank_reports import NamedSummary
 from perfkit.analysis.per_run.run_graph import graph_of_traces
 from perfkit.analysis.step_graph.graph import ORIGIN, StepGraph

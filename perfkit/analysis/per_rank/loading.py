@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from perfkit.analysis.per_rank.breakdown import load_rows
 from perfkit.analysis.per_rank.classify import Names, data_loading_rows, rows_by_key
 from perfkit.analysis.per_rank.steps import Steps
-from perfkit.schema.loading import WAIT_CAUSES, RankLoading, RecordedFetch, SlowSample, WaitNs, WorkerFetches
+from perfkit.schema.per_rank.loading import WAIT_CAUSES, RankLoading, RecordedFetch, SlowSample, WaitNs, WorkerFetches
 from perfkit.trace.events import Events
 from perfkit.trace.intervals import Ints
 

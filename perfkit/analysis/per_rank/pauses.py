@@ -14,7 +14,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from perfkit.analysis.per_rank.classify import Device
-from perfkit.schema.pauses import PausePhase, RecordedPause
+from perfkit.schema.per_run.pauses import PausePhase, RecordedPause
 from perfkit.trace.events import EventKind, Events, Header, PythonFrames
 from perfkit.trace.intervals import EMPTY, Ints, Union, covers, measure, outermost, union
 

@@ -36,9 +36,9 @@ from perfkit.analysis.per_rank.steps import find_steps
 from perfkit.errors import TraceError, UsageError
 from perfkit.schema.common import Finding
 from perfkit.schema.kernel_rules import KernelRule
-from perfkit.schema.loading import RankLoading
 from perfkit.schema.per_rank.idle import IdleTime
 from perfkit.schema.per_rank.launches import LaunchStats
+from perfkit.schema.per_rank.loading import RankLoading
 from perfkit.schema.per_rank.operator_work import RankWork
 from perfkit.schema.per_rank.sharding import IssuedCollectives, ShardedParameters
 from perfkit.schema.per_rank.work import Work

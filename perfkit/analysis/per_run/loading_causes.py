@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from perfkit.schema.loading import WAIT_CAUSES, RankLoading, WaitCause
+from perfkit.schema.per_rank.loading import WAIT_CAUSES, RankLoading, WaitCause
 from perfkit.schema.rank import RankReport
 from perfkit.util.formatting import duration, whole_percent
 

@@ -10,7 +10,7 @@ from perfkit.analysis.per_rank.communication.collective_calls import CollectiveC
 from perfkit.analysis.per_rank.pauses import TracedPause
 from perfkit.schema.cross_rank import HostClock
 from perfkit.schema.manifest import RunManifest
-from perfkit.schema.pauses import PAUSE_PHASES, PausePhase, RankPauses, RecordedPause
+from perfkit.schema.per_run.pauses import PAUSE_PHASES, PausePhase, RankPauses, RecordedPause
 from perfkit.schema.rank import RankReport
 from perfkit.trace.intervals import EMPTY, Ints, Union, difference, measure, union
 from perfkit.util.formatting import duration, ranges, whole_percent

@@ -21,11 +21,11 @@ from perfkit.schema.aggregate import (
     join_memory,
 )
 from perfkit.schema.common import Finding, Severity
-from perfkit.schema.loading import add_loading
 from perfkit.schema.per_rank.launches import add_launches
+from perfkit.schema.per_rank.loading import add_loading
 from perfkit.schema.per_rank.operator_work_sums import add_rank_work
+from perfkit.schema.per_rank.work_trees import add_work
 from perfkit.schema.rank import RankReport
-from perfkit.schema.work_trees import add_work
 
 
 class NamedSummary(NamedTuple):

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from perfkit.analysis.cross_rank.matched_run import match_run
 from perfkit.analysis.cross_rank.matching import MatchedCollectives
 from perfkit.analysis.cross_rank.step_graph.join import Member, common_steps, join_ranks
-from perfkit.analysis.per_run.critical_path import summarize_path
+from perfkit.analysis.per_run.critical_path.summarize import summarize_path
 from perfkit.analysis.per_run.rank_reports import NamedSummary, RankGraphs, Ranks, group_by_rank
 from perfkit.analysis.per_run.run_layout import lay_out
 from perfkit.analysis.step_graph.graph import StepGraph

@@ -20,7 +20,7 @@ from perfkit.capture.recording.loader_fetches import (
     read_fetches,
     time_fetches,
 )
-from perfkit.schema.loading import RecordedFetch
+from perfkit.schema.per_rank.loading import RecordedFetch
 
 _MOST_LISTED: Final = 20_000
 

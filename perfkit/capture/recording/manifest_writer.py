@@ -34,7 +34,7 @@ from perfkit.schema.manifest import (
     RunManifest,
     StepKind,
 )
-from perfkit.schema.pauses import RecordedPause
+from perfkit.schema.per_run.pauses import RecordedPause
 from perfkit.storage.run_folder import create_run_folder, list_files, read_manifest, write_manifest
 
 

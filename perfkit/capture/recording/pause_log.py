@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import torch.distributed as dist
 
-from perfkit.schema.pauses import PausePhase, RecordedPause
+from perfkit.schema.per_run.pauses import PausePhase, RecordedPause
 
 _MOST: Final = 10_000
 """Pauses that are kept: a run may have millions of steps."""

@@ -43,7 +43,7 @@ from perfkit.capture.schedule import Schedule, step_kind
 from perfkit.phases import Phase, annotation
 from perfkit.schema.common import UNNAMED
 from perfkit.schema.manifest import Injection, StepKind
-from perfkit.schema.pauses import PAUSE_PHASES, PausePhase
+from perfkit.schema.per_run.pauses import PAUSE_PHASES, PausePhase
 from perfkit.schema.trace_header import HEADER_KEY, PerfkitHeader, RecordedPipeline
 from perfkit.storage.run_folder import file_stem
 

@@ -4,7 +4,7 @@ from typing import Final
 
 from perfkit.report.content.document import Cell, Column, Table
 from perfkit.report.content.run_tables import rank_label
-from perfkit.schema.pauses import RankPauses
+from perfkit.schema.per_run.pauses import RankPauses
 from perfkit.schema.run import RunReport
 from perfkit.util.formatting import MISSING, duration, size
 

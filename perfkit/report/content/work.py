@@ -7,8 +7,8 @@ from perfkit.report.content.document import Cell, Column, Table
 from perfkit.report.content.idle import per_step
 from perfkit.report.content.kernel_names import LONGEST, shorten
 from perfkit.schema.per_rank.work import KernelWork, Work, WorkNode, WorkTree, WorkView
+from perfkit.schema.per_rank.work_trees import Path, merge_work, paths_of
 from perfkit.schema.run import RunReport
-from perfkit.schema.work_trees import Path, merge_work, paths_of
 from perfkit.util.formatting import MISSING, duration, escape_unprintable, format_percent
 
 _SMALLEST_SHARE: Final = 0.01

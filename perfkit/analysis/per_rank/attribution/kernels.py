@@ -10,7 +10,7 @@ from perfkit.analysis.per_rank.attribution.classes import kernel_class, operator
 from perfkit.analysis.per_rank.attribution.views import Located
 from perfkit.analysis.per_rank.classify import Device, Names
 from perfkit.schema.per_rank.work import KERNEL_CLASSES, WORK_PHASES, ClassWork, KernelClass, KernelWork
-from perfkit.schema.work_trees import MOST_KERNELS, add_classes
+from perfkit.schema.per_rank.work_trees import MOST_KERNELS, add_classes
 from perfkit.trace.events import KernelLaunch
 from perfkit.trace.intervals import Ints
 

@@ -16,7 +16,7 @@ from perfkit.analysis.per_rank.communication.collectives import Collectives
 from perfkit.analysis.per_rank.sharding.passes import Passes
 from perfkit.analysis.per_rank.steps import Steps
 from perfkit.schema.per_rank.work import OTHERS, WORK_PHASES, WORK_VIEWS, Work, WorkPart, WorkTree, WorkView
-from perfkit.schema.work_trees import MOST_NODES, Path, Weights, build_tree
+from perfkit.schema.per_rank.work_trees import MOST_NODES, Path, Weights, build_tree
 from perfkit.trace.events import Events, PythonFrames
 from perfkit.trace.intervals import Ints
 

@@ -13,7 +13,7 @@ from torch import nn
 from perfkit.capture.recording.pause_log import OpenPause
 from perfkit.capture.recording.session import Session
 from perfkit.capture.script.hooks.pause_hooks import around_checkpoints, around_evaluations
-from perfkit.schema.pauses import RecordedPause
+from perfkit.schema.per_run.pauses import RecordedPause
 
 
 class _Evaluation(NamedTuple):

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from perfkit.report.content.document import Cell, Column, Table
 from perfkit.report.content.kernel_names import shorten
 from perfkit.schema.per_rank.operator_work import MATRIX_KINDS, WORK_WORDS, NotModelled, UnmodelledOperator
+from perfkit.schema.per_rank.work_trees import merge_work
 from perfkit.schema.roofline.achieved import Roofline, RooflineRow
 from perfkit.schema.run import RunReport
-from perfkit.schema.work_trees import merge_work
 from perfkit.util.formatting import MISSING, duration, escape_unprintable, format_percent, rate
 
 _SMALLEST_SHARE = 0.005

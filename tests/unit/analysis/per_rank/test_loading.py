@@ -6,7 +6,7 @@ import pytest
 
 from perfkit.analysis.per_run.loading_causes import main_cause
 from perfkit.pipeline import analyze as pipeline
-from perfkit.schema.loading import WAIT_CAUSES
+from perfkit.schema.per_rank.loading import WAIT_CAUSES
 from perfkit.schema.run import RunReport
 from tests.support.traces.trace_builder import BASE_NS, TraceBuilder
 

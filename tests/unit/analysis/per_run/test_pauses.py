@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from perfkit.pipeline import analyze as pipeline
-from perfkit.schema.pauses import RankPauses
+from perfkit.schema.per_run.pauses import RankPauses
 from perfkit.schema.run import RunReport
 from tests.support.traces.trace_builder import TraceBuilder
 

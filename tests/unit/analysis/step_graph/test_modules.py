@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.analysis.per_run.critical_path import summarize_path
-from perfkit.analysis.per_run.path_drawing import MOST_SPANS
+from perfkit.analysis.per_run.critical_path.drawing import MOST_SPANS
+from perfkit.analysis.per_run.critical_path.summarize import summarize_path
 from perfkit.analysis.step_graph.graph import COMPUTE, MEMCPY, StepGraph
 from perfkit.analysis.step_graph.modules import GraphModule, class_paths, shown_paths
 from perfkit.errors import UsageError

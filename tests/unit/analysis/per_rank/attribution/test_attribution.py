@@ -6,8 +6,8 @@ import pytest
 
 from perfkit.analysis.per_rank.summary import summarize_trace
 from perfkit.schema.per_rank.work import Work, WorkView
-from perfkit.schema.work_trees import Path as NodePath
-from perfkit.schema.work_trees import Weights, paths_of
+from perfkit.schema.per_rank.work_trees import Path as NodePath
+from perfkit.schema.per_rank.work_trees import Weights, paths_of
 from perfkit.trace.reader import read_trace
 from tests.support.traces.trace_builder import TraceBuilder
 from tests.support.traces.work_traces import AUTOGRAD_THREAD, host_step, module_step

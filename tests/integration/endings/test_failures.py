@@ -29,7 +29,7 @@ from tests.support.processes.launching import (
     needs_mpiexec,
 )
 
-SABOTAGE = str(Path(__file__).parent / "scripts" / "sabotage.py")
+SABOTAGE = str(Path(__file__).parents[1] / "scripts" / "sabotage.py")
 STEP = 8
 """Steps that the failing rank completes, and so the number of its next step. Two cycles are written by then."""
 RUN = ["run", *TINY["gpt"], "--schedule", "wait=1,active=2,repeat=10", "--steps", "40"]

@@ -26,7 +26,7 @@ from tests.support.processes.launching import (
     wait_for_steps,
 )
 
-SCRIPTS = Path(__file__).parent / "scripts"
+SCRIPTS = Path(__file__).parents[1] / "scripts"
 TRAIN = str(SCRIPTS / "train.py")
 ENDLESS = [*PYTHON, "run", *TINY["gpt"], "--no-profile", "--steps", "100000", "-n", "2"]
 

@@ -5,8 +5,8 @@ from typing import Any, Final, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from perfkit.analysis.per_run.path_drawing import DrawnPieces, draw_path
-from perfkit.analysis.per_run.path_modules import path_by_module
+from perfkit.analysis.per_run.critical_path.drawing import DrawnPieces, draw_path
+from perfkit.analysis.per_run.critical_path.modules import path_by_module
 from perfkit.analysis.step_graph import graph as kinds
 from perfkit.analysis.step_graph.graph import EDGE_KINDS, KINDS, StepGraph
 from perfkit.analysis.step_graph.longest_path import critical_path

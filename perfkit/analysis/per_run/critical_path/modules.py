@@ -5,8 +5,8 @@ import numpy as np
 from perfkit.analysis.step_graph.graph import StepGraph
 from perfkit.analysis.step_graph.modules import shown_paths
 from perfkit.schema.per_rank.work import OUTSIDE
+from perfkit.schema.per_rank.work_trees import Path, Weights, build_tree
 from perfkit.schema.per_run.critical_path import PathModuleTime
-from perfkit.schema.work_trees import Path, Weights, build_tree
 from perfkit.trace.intervals import Ints
 
 
