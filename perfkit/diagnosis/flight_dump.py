@@ -9,10 +9,10 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from perfkit.diagnosis.plain_pickle import load_plain
 from perfkit.errors import StoreError
 from perfkit.schema.hang.rank_state import Frame, GroupRanks, IssuedCollective, RankState, Whole
 from perfkit.util.dtypes import DTYPES
+from perfkit.util.plain_pickle import load_plain
 from perfkit.util.validator_messages import plain_message
 
 PICKLE_START: Final = b"\x80"

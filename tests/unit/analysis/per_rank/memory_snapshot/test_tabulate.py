@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from perfkit.trace.memory_snapshot import reader
 
 import perfkit
 from perfkit.analysis.per_rank.memory_snapshot import tabulate as module
@@ -15,8 +16,7 @@ from perfkit.analysis.per_rank.memory_snapshot.tabulate import function_of, tabu
 from perfkit.cli import main
 from perfkit.errors import TraceError, UsageError
 from perfkit.schema.per_rank.memory_snapshot import DeviceSnapshot
-from perfkit.trace.memory_snapshot import reader
-from perfkit.trace.memory_snapshot.reader import read_snapshot
+from perfkit.trace.memory_snapshot_file import read_snapshot
 from tests.support.traces.memory_snapshots import (
     CPP,
     FORWARD,

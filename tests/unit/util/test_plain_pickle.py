@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfkit.trace.memory_snapshot import plain_pickle
-from perfkit.trace.memory_snapshot.plain_pickle import PlainPickleError, load_plain
+from perfkit.util import plain_pickle
+from perfkit.util.plain_pickle import PlainPickleError, load_plain
 from tests.support.traces.memory_snapshots import made_training
 
 PLAIN = st.recursive(
@@ -92,6 +92,12 @@ def test_containers_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plain_pickle, "MOST_CONTAINERS", 10)
     with pytest.raises(PlainPickleError, match="more than 10 lists"):
         load_plain(pickle.dumps([[] for _ in range(10)]))
+
+
+@given(st.binary())
+def test_noise_is_an_error_of_one_kind(noise: bytes) -> None:
+    with contextlib.suppress(PlainPickleError):
+        load_plain(b"\x80\x02" + noise)
 
 
 SNAPSHOT = pickle.dumps(made_training().snapshot())

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from perfkit.errors import TraceError
 from perfkit.trace.intervals import Ints
-from perfkit.trace.memory_snapshot.plain_pickle import PlainPickleError, load_plain
+from perfkit.util.plain_pickle import PlainPickleError, load_plain
 from perfkit.util.regular_file import read_regular
 from perfkit.util.validator_messages import plain_message
 

@@ -7,7 +7,7 @@ error. Nor is a number in the file taken as the size of anything but what the fi
 import struct
 from typing import Any, Final
 
-from perfkit.errors import TraceError
+from perfkit.errors import StoreError
 
 MOST_CONTAINERS: Final = 5_000_000
 """Lists, dictionaries and tuples of a file; a few hundred bytes each."""
@@ -15,7 +15,7 @@ MOST_CONTAINERS: Final = 5_000_000
 _Value = Any
 
 
-class PlainPickleError(TraceError):
+class PlainPickleError(StoreError):
     """The bytes are not a pickle of plain values."""
 
 

@@ -1,1 +1,0 @@
-"""Snapshots of memory that torch writes (`torch.cuda.memory._dump_snapshot`): pickles of plain values."""
