@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from perfkit.trace.memory_snapshot import reader
 
 import perfkit
 from perfkit.analysis.per_rank.memory_snapshot import tabulate as module
@@ -16,6 +15,7 @@ from perfkit.analysis.per_rank.memory_snapshot.tabulate import function_of, tabu
 from perfkit.cli import main
 from perfkit.errors import TraceError, UsageError
 from perfkit.schema.per_rank.memory_snapshot import DeviceSnapshot
+from perfkit.trace import memory_snapshot_file
 from perfkit.trace.memory_snapshot_file import read_snapshot
 from tests.support.traces.memory_snapshots import (
     CPP,
@@ -154,7 +154,7 @@ def test_the_function_of_a_stack() -> None:
 def test_what_is_no_snapshot_is_refused_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Any, problem: str
 ) -> None:
-    monkeypatch.setattr(reader, "MOST_ROWS", 60)
+    monkeypatch.setattr(memory_snapshot_file, "MOST_ROWS", 60)
     snapshot = made_training((1,)).snapshot()
     change(snapshot)
     with pytest.raises(TraceError) as caught:
