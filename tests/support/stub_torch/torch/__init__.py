@@ -52,6 +52,9 @@ class device:  # noqa: N801
 class _Layer:
     """A layer or model: a call returns its input."""
 
+    def train(self, _: bool = True) -> "_Layer":
+        return self
+
     def __init__(self, *_: Any) -> None: ...
 
     def __call__(self, inputs: Tensor) -> Tensor:
@@ -155,8 +158,12 @@ version = _module("version")
 _C = _module("_C", _current_graph_task_id=lambda: -1)
 amp = _module("amp", GradScaler=type("GradScaler", (), {"step": lambda *_: None}))
 compiler = _module("compiler", is_compiling=lambda: False)
+serialization = _module("serialization")
 float32 = "torch.float32"
 randn = zeros = Tensor
+
+
+def save(*_: Any) -> None: ...
 
 
 def get_num_threads() -> int:

@@ -1,0 +1,1 @@
+"""As of torch: what perfkit uses of it."""

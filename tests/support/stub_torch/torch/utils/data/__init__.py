@@ -1,0 +1,1 @@
+"""As of torch: its data loader."""
