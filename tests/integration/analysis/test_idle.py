@@ -55,13 +55,17 @@ def _outside(frame: dict[str, Any], operators: list[tuple[float, float]]) -> flo
 
 @pytest.mark.slow
 def test_each_function_is_found_with_its_name_and_size(recorded: tuple[Path, dict[str, list[int]]]) -> None:
-    run, measured_ns = recorded
+    run, measured_ns = recorded[0], dict(recorded[1])
     (trace,) = run.glob("rank0*.json.gz")
     (report,) = perfkit.analyze(run, cache=False).runs
     idle = report.ranks[0].idle
     assert idle is not None
     assert idle.has_python_frames
     wanted_ns = idle_in_frames(trace)
+    (checkpoints,) = report.pauses  # `save` writes one in each step: that is no part of the step
+    saving_ns = measured_ns.pop("save")
+    assert (checkpoints.phase, checkpoints.count, checkpoints.recorded) == ("checkpoint", len(saving_ns), len(STEPS))
+    assert checkpoints.recorded_ns == pytest.approx(sum(saving_ns[step] for step in STEPS), rel=0.1)
     for name, walls_ns in measured_ns.items():
         rows = [row for row in idle.causes if f": {name}" in (row.context or row.detail)]
         found_ns = sum(row.total_ns for row in rows)
