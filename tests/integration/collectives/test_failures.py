@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import tempfile
 import time
 from pathlib import Path
 
@@ -27,14 +26,21 @@ LONG = ["collectives", "--operators", "all_reduce", "--max-size", "4K", "--repea
 SHORT = ["collectives", "-n", "2", "--operators", "all_reduce", "--max-size", "64", "--factor", "8", "--threads", "1"]
 
 
-def leftovers() -> set[Path]:
-    return set(Path(tempfile.gettempdir()).glob("perfkit-collectives*"))
+@pytest.fixture
+def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder for temporary files of this test alone: others measure collectives at the same time."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    return tmp_path
 
 
-def rank_1(parent: subprocess.Popen[str], before: set[Path]) -> tuple[int, list[int]]:
+def leftovers(scratch: Path) -> list[Path]:
+    return list(scratch.glob("perfkit-collectives*"))
+
+
+def rank_1(parent: subprocess.Popen[str], scratch: Path) -> tuple[int, list[int]]:
     """Wait until the ranks measure; return the process of rank 1, and all processes."""
     deadline = time.monotonic() + LIMIT_S
-    while leftovers() <= before:
+    while not leftovers(scratch):
         assert time.monotonic() < deadline
         assert parent.poll() is None
         time.sleep(0.1)
@@ -61,11 +67,10 @@ def rank_1(parent: subprocess.Popen[str], before: set[Path]) -> tuple[int, list[
     ],
 )
 def test_a_rank_that_dies_or_hangs_is_one_line_and_nothing_is_left(
-    launcher: str, number: signal.Signals, named: str
+    launcher: str, number: signal.Signals, named: str, scratch: Path
 ) -> None:
-    before = leftovers()
     parent = start([*PYTHON, *LONG, "-n", "2"] if launcher == "-n" else [*MPIEXEC, *PYTHON, *LONG])
-    victim, pids = rank_1(parent, before)
+    victim, pids = rank_1(parent, scratch)
     os.kill(victim, number)
     _, errors = parent.communicate(timeout=LIMIT_S)
     assert parent.returncode != 0
@@ -73,10 +78,10 @@ def test_a_rank_that_dies_or_hangs_is_one_line_and_nothing_is_left(
     assert named in line
     assert "cycles" not in line
     deadline = time.monotonic() + 30
-    while (alive(pids) or leftovers() - before) and time.monotonic() < deadline:
+    while (alive(pids) or leftovers(scratch)) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert alive(pids) == []
-    assert leftovers() <= before
+    assert leftovers(scratch) == []
 
 
 @pytest.mark.slow
