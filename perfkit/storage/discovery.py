@@ -18,9 +18,9 @@ from perfkit.storage.filenames import rank_in_name, without_suffix
 from perfkit.storage.run_folder import FAILURE_NAME, MANIFEST_NAME, SWEEP_NAME
 from perfkit.trace.event_decoding import SUFFIXES
 
-_NOT_TRACES = frozenset({MANIFEST_NAME, FAILURE_NAME, SWEEP_NAME, "report.json"})
+_NOT_TRACES = frozenset({MANIFEST_NAME, FAILURE_NAME, SWEEP_NAME, "report.json", "hang.json"})
 _SYSTEM_FOLDERS = ("/proc", "/sys", "/dev")
-_SPEEDSCOPE = ".speedscope.json"
+_OTHERS = (".speedscope.json", ".hang.json")
 
 
 class RunLocation(NamedTuple):
@@ -195,7 +195,7 @@ def _is_file(path: Path) -> bool:
 
 
 def _is_trace(name: str) -> bool:
-    other = name in _NOT_TRACES or name.endswith(_SPEEDSCOPE)
+    other = name in _NOT_TRACES or name.endswith(_OTHERS)
     return name.endswith(SUFFIXES) and not other and not name.startswith(".")
 
 

@@ -144,7 +144,10 @@ def _mentioning_digits(rules: tuple[KernelRule, ...]) -> "re.Pattern[str] | None
     mentioning = [one.pattern for one, pattern in zip(general, patterns, strict=True) if one and one is not pattern]
     if None in general:
         return None
-    return re.compile("|".join(f"(?:{one})" for one in mentioning) or "(?!)")
+    try:
+        return re.compile("|".join(f"(?:{one})" for one in mentioning) or "(?!)")
+    except re.error:  # patterns that cannot be joined: flags at their start, two groups of one name
+        return None
 
 
 def clear_caches() -> None:

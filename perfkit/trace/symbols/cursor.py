@@ -5,8 +5,8 @@ from typing import Final
 
 from perfkit.errors import PerfkitError
 
-_DEEPEST: Final = 100
-"""Nested parts; each takes up to eight frames of Python."""
+_DEEPEST: Final = 50
+"""Nested parts; each takes up to ten frames of Python."""
 _MOST_WORK: Final = 1_000_000
 """Most characters spelled for a name, intermediate parts included: a text may double with each use of what was spelled
 before. A kernel's name of 2,000 characters, spelled in 10,000, takes about 200,000."""

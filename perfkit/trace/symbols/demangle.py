@@ -52,7 +52,7 @@ def _spell(name: str) -> tuple[str, int]:
     parser = NameParser(name[2:])
     try:
         found = parser.encoding()
-    except (NotReadableError, ValueError):
+    except (NotReadableError, ValueError, RecursionError):
         return name, parser.work + len(name)
     clones = _CLONE.findall(parser.rest)
     if "".join(clones) != parser.rest:

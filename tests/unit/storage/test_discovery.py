@@ -46,6 +46,14 @@ def test_a_trace_beside_a_folder_of_its_name_has_a_number(tmp_path: Path) -> Non
     assert names(*paths) == [f"{tmp_path.name}/x", "x#2", "there/x", "x#3"]
 
 
+def test_what_ranks_leave_of_a_hang_is_no_trace(tmp_path: Path) -> None:
+    make_runs(tmp_path, "x")
+    for name in ("hang.json", "rank0.hang.json"):
+        (tmp_path / "x" / name).write_text("{}")
+    (run,) = find_runs([tmp_path])
+    assert [trace.name for trace in run.traces] == ["rank0.json"]
+
+
 def test_sweeps_of_the_same_points_are_one_history_with_a_level_before_and_after(tmp_path: Path) -> None:
     for number, ms in enumerate((10, 12)):
         steps = [ms + 0.1 * (day % 3) for day in range(8)]

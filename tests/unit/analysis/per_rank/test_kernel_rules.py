@@ -111,6 +111,8 @@ def test_names_that_differ_in_digits_are_classified_each_by_its_own_digits() -> 
         (),
         (KernelRule("mine_1", "communication"),),
         (KernelRule("mine_(?!1)", "memcpy"), KernelRule(r"x{2}", "memcpy")),
+        (KernelRule("(?i)MINE_1", "memcpy"),),
+        (KernelRule("(?P<a>mine)_1", "memcpy"), KernelRule("(?P<a>mine)_2", "wait")),
     ):
         assert kernel_codes(shapes, places, rules).tolist() == [kernel_code(name, rules) for name in names]
 

@@ -92,11 +92,20 @@ def test_symbols_of_a_real_library_are_spelled_as_by_binutils() -> None:
         "_Z" + "N" * 5_000,
         "_Z1fI" + "1AI" * 2_000,
         "_Z1f" + "i" * LONGEST,
+        "_Z1f" + "N1a1bI" * 99 + "i" + "EE" * 99,
         "_Z1fIJ" + "i" * 2_000 + "EEv" + "DpT_" * 1_500,  # three million parameters
     ],
 )
 def test_what_cannot_be_read_stays(name: str) -> None:
     assert demangle(name) == name
+
+
+def test_deep_names_leave_room_for_whoever_reads_a_trace() -> None:
+    def below(frames: int) -> str:
+        return demangle(name) if frames == 0 else below(frames - 1)
+
+    name = "_Z1f" + "N1a1bI" * 49 + "i" + "EE" * 49
+    assert below(sys.getrecursionlimit() - 300) == name
 
 
 @given(
