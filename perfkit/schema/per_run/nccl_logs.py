@@ -91,6 +91,7 @@ class NcclLogs(Struct, frozen=True, kw_only=True):
     """Size of the largest communicator; None if no initialisation was logged."""
     hosts: list[NcclHost]
     versions: list[NcclCount]
+    """Also the network, and the plug-in for it."""
     variables: list[NcclCount]
     networks: list[NcclCount]
     """Adapters by network."""

@@ -21,6 +21,7 @@ _MOST_TEXTS: Final = 1_000
 _LONGEST_TEXT: Final = 300
 _TIMEOUT: Final = b"Watchdog caught collective operation timeout"
 """torch's watchdog (ProcessGroupNCCL.cpp)."""
+_COMMUNICATOR_LINES: Final = ("Init START", "Init COMPLETE", "Abort COMPLETE")
 CommunicatorKey = tuple[str, ...]
 
 
@@ -79,6 +80,8 @@ class NcclFacts:
     """Facts beyond the limits."""
     processes: set[Process] = field(default_factory=set)
     communicators: dict[CommunicatorKey, Communicator] = field(default_factory=dict)
+    pointers: dict[tuple[Process, str], CommunicatorKey] = field(default_factory=dict)
+    """The communicators, by how a process names them."""
     connections: Counter[LoggedConnection] = field(default_factory=Counter)
     choices: dict[Choice, Sizes] = field(default_factory=dict)
     variables: dict[tuple[str, str], set[Process | None]] = field(default_factory=lambda: defaultdict(set))
@@ -101,7 +104,6 @@ class NcclLogReader:
     def __init__(self) -> None:
         self.facts = NcclFacts()
         self._initialising: dict[tuple[Process, int], CommunicatorKey] = {}
-        self._pointers: dict[tuple[Process, str], CommunicatorKey] = {}
         self._shapes: dict[tuple[Process, int], Counter[str]] = {}
         self._members = 0
         self._notes = 0
@@ -146,7 +148,7 @@ class NcclLogReader:
             return
         elif (connection := messages.parse_connection(line.text)) is not None:
             self._connection(line, connection)
-        elif " comm 0x" in line.text[:80] or line.text.startswith("comm 0x"):
+        elif line.text.endswith(_COMMUNICATOR_LINES):
             self._communicator(line)
         else:
             self._setting(line)
@@ -217,7 +219,10 @@ class NcclLogReader:
     def _connection(self, line: LogLine, connection: Connection) -> None:
         facts = self.facts
         # Later connections of a thread may belong to any communicator of its process.
-        certain = None if line.process is None else self._initialising.get((line.process, line.thread))
+        certain = None
+        if line.process is not None:
+            certain = facts.pointers.get((line.process, connection.pointer)) if connection.pointer else None
+            certain = certain or self._initialising.get((line.process, line.thread))
         logged = LoggedConnection(line.process, certain, connection)
         if logged in facts.connections or len(facts.connections) < MOST_CONNECTIONS:
             facts.connections[logged] += 1
@@ -256,7 +261,7 @@ class NcclLogReader:
             return (member.communicator,)
         if member.split_of is not None:
             pointer, *rest = member.split_of
-            parent = repr(self._pointers.get((process, pointer))).encode()
+            parent = repr(self.facts.pointers.get((process, pointer))).encode()
             # A digest: splits of splits would nest without end.
             return ("split", blake2b(parent, digest_size=16).hexdigest(), *rest, str(member.ranks))
         return ("unnamed", str(member.ranks))
@@ -272,5 +277,5 @@ class NcclLogReader:
         if communicator.rank_of.setdefault(device, member.rank) != member.rank or not is_same:
             communicator.is_ambiguous = True
         communicator.device_names[member.rank] = member.device_names
-        if len(self._pointers) < MOST_MEMBERS or (device.process, member.pointer) in self._pointers:
-            self._pointers[device.process, member.pointer] = key
+        if len(self.facts.pointers) < MOST_MEMBERS or (device.process, member.pointer) in self.facts.pointers:
+            self.facts.pointers[device.process, member.pointer] = key

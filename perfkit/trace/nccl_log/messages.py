@@ -41,6 +41,8 @@ class Connection(NamedTuple):
     """`P2P/CUMEM`, `SHM/direct`, `NET/IB`, `NET/Socket`."""
     gpu_direct: bool
     """Whether the adapter reads and writes the device's memory (GPUDirect RDMA)."""
+    pointer: str = ""
+    """Of the communicator in its process; only RCCL logs it."""
 
 
 class Choice(NamedTuple):
@@ -75,9 +77,11 @@ def parse_connection(text: str) -> Connection | None:
     source, destination = (int(match[1]), match[2] or ""), (int(match[3]), match[4] or "")
     sends = match[5] != "receive"
     own, peer = (source, destination) if sends else (destination, source)
-    parts = match[6].split("/")
+    via, _, communicator = match[6].partition(" comm 0x")
+    pointer = f"0x{communicator.split(None, 1)[0]}"[:32] if communicator else ""
+    parts = via.split("/")
     transport = "/".join(part.strip() for part in parts[:2])[:_LONGEST]
-    return Connection(*own, *peer, sends, transport, any(part.startswith("GDRDMA") for part in parts[2:]))
+    return Connection(*own, *peer, sends, transport, any(part.startswith("GDRDMA") for part in parts[2:]), pointer)
 
 
 def parse_member(text: str) -> Member | None:
@@ -125,6 +129,8 @@ def parse_versions(text: str) -> list[tuple[str, str]]:
         return [("CUDA driver", _driver_version(number))] if _is_count(number) else []
     if plugin := _PLUGIN.match(text):
         return [("network plug-in", plugin[1])]
+    if text.startswith("Using network "):
+        return [("network", text[14 : 14 + _LONGEST])]
     if text.startswith("NET/Plugin") and any(part in text for part in _INTERNAL):
         return [("network plug-in", "internal")]
     version = _VERSION.match(text)

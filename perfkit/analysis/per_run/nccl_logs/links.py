@@ -1,6 +1,6 @@
 """Finds which devices a logged connection joins.
 
-Connections name ranks of a communicator, but not the communicator. It is certain while a thread initialises one. Later
+Connections name ranks of a communicator. RCCL names it too; else it is certain while a thread initialises one. Later
 connections may be of any communicator of the process in which the ranks and devices fit: if these lead to different
 devices, the other end is unknown.
 """
@@ -63,7 +63,8 @@ def _candidates(
 ) -> list[Communicator]:
     if logged.process is None:
         return []
-    certain = facts.communicators.get(logged.communicator) if logged.communicator else None
+    named = facts.pointers.get((logged.process, logged.connection.pointer)) if logged.connection.pointer else None
+    certain = facts.communicators.get(logged.communicator or named or ())
     possible = of_process.get(logged.process, ()) if certain is None else (certain,)
     return [one for one in possible if _fits(logged, one)]
 

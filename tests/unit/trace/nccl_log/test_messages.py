@@ -36,6 +36,13 @@ def test_connections(text: str, expected: tuple[object, ...]) -> None:
     assert parse_connection(text) == Connection(*expected)  # type: ignore[arg-type]
 
 
+def test_rccl_names_the_communicator_behind_the_transport() -> None:
+    found = parse_connection("Channel 38/0 : 6[800000] -> 4[600000] via P2P/IPC comm 0x40898840 nRanks 08")
+    assert found == Connection(6, "800000", 4, "600000", True, "P2P/IPC", False, "0x40898840")
+    network = parse_connection("Channel 00/0 : 0[2] -> 8[2] [send] via NET/IB/0/GDRDMA comm 0x4 nRanks 16")
+    assert network == Connection(0, "2", 8, "2", True, "NET/IB", True, "0x4")
+
+
 @pytest.mark.parametrize("text", ["Channel 00/08 :    0   1   2   3", "Channel 00/0 : 1[1] -> via NET", "Channels", ""])
 def test_what_is_no_connection(text: str) -> None:
     assert parse_connection(text) is None
@@ -86,6 +93,7 @@ def test_variables_networks_versions_and_shapes() -> None:
     assert parse_versions("HIP version  : 7.2.26015-fc0010cf6a") == [("HIP", "7.2.26015-fc0010cf6a")]
     assert parse_versions("cudaDriverVersion 12040") == [("CUDA driver", "12.4")]
     assert parse_versions("NET/Plugin: Using internal network plugin.") == [("network plug-in", "internal")]
+    assert parse_versions("Using network AWS Libfabric") == [("network", "AWS Libfabric")]
     assert parse_versions("NCCL version unknown") == []
     channels = "24 coll channels, 8 collnet channels, 16 nvls channels, 32 p2p channels, 2 p2p channels per peer"
     assert parse_shape(channels) == {"coll_channels": 24, "nvls_channels": 16, "p2p_channels": 32}

@@ -44,6 +44,7 @@ def test_a_healthy_log_is_summarized_without_findings(tmp_path: Path) -> None:
     assert {(one.name, one.value, one.processes) for one in logs.versions} == {
         ("NCCL", "2.21.5+cuda12.4", 4),
         ("CUDA driver", "12.2", 4),
+        ("network", "IB", 4),
     }
     assert [(one.name, one.value) for one in logs.networks] == [("IB", "mlx5_0 (IB), mlx5_1 (RoCE)")]
     [channels] = logs.channels
@@ -234,6 +235,23 @@ def test_a_later_connection_counts_only_if_its_communicator_is_certain(tmp_path:
     logs, findings = read(tmp_path / "other", "".join(lines) + by_device)
     assert ("NET/Socket", "between hosts", 1, 1, 0) in rows(logs)
     assert [finding.code for finding in findings] == ["nccl_some_sockets"]
+
+
+@pytest.mark.parametrize("comm_id", ["0x1", None])
+def test_rccls_pointers_tell_the_communicator(tmp_path: Path, comm_id: str | None) -> None:
+    """Both communicators have a connection from rank 0 to rank 1, on devices of the same number."""
+    world = MadeLog(("a", "b", "c"), comm_id=comm_id)
+    lines = [world.text()]
+    name = " commId 0x77" if comm_id else ""
+    for group_rank, rank in enumerate((0, 2)):
+        member = f"comm 0x9{rank} rank {group_rank} nranks 2 cudaDev 0 busId {world.device(rank) + 1}7000{name}"
+        lines += [world.info(rank, f"{member} - Init COMPLETE") + "\n"]
+    for pointer in ("0x550000", "0x90"):
+        lines.append(
+            world.info(0, f"Channel 00/0 : 0 -> 1 [send] via NET/X{pointer}/0 comm {pointer} nRanks 02") + "\n"
+        )
+    logs, _ = read(tmp_path, "".join(lines))
+    assert {("NET/X0x550000", "between hosts", 1, 1, 0), ("NET/X0x90", "between hosts", 1, 1, 0)} <= rows(logs)
 
 
 def test_groups_that_cannot_be_told_apart_are_left_unknown(tmp_path: Path) -> None:
