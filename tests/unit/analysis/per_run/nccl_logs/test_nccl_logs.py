@@ -123,6 +123,14 @@ def test_shared_memory_alone_is_no_finding(tmp_path: Path, hosts: tuple[str, ...
     assert read(tmp_path, made.text())[1] == []
 
 
+def test_a_pair_that_uses_p2p_in_another_communicator_is_no_finding(tmp_path: Path) -> None:
+    made = MadeLog(("a", "a", "a"), transports={frozenset((1, 2)): "SHM/direct/direct"})
+    late = made.info(1, "Channel 00/1 : 1[1] -> 2[2] via P2P/CUMEM")
+    logs, findings = read(tmp_path, made.text() + late)
+    assert findings == []
+    assert {row.transport for row in logs.transports} == {"P2P/CUMEM", "SHM/direct"}
+
+
 @pytest.mark.parametrize("name", ["NCCL_IB_DISABLE", "NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE"])
 def test_what_is_switched_off_is_named(tmp_path: Path, name: str) -> None:
     found = read(tmp_path, MadeLog(TWO_BY_TWO, variables=(f"{name} set by environment to 1.",)).text())
@@ -237,6 +245,18 @@ def test_a_later_connection_counts_only_if_its_communicator_is_certain(tmp_path:
     assert [finding.code for finding in findings] == ["nccl_some_sockets"]
 
 
+def test_a_communicator_in_which_the_process_has_another_rank_is_not_the_one(tmp_path: Path) -> None:
+    """Rank 0 has rank 1 in a group, so a later connection of rank 0 is not the group's."""
+    world = MadeLog(("a", "a", "b"))
+    lines = [world.text()]
+    for group_rank, rank in enumerate((2, 0)):
+        member = f"comm 0x9{rank} rank {group_rank} nranks 2 cudaDev 0 commId 0x77"
+        lines += [world.info(rank, f"{member} - Init {end}") + "\n" for end in ("START", "COMPLETE")]
+    late = world.info(0, "Channel 00/1 : 0 -> 1 via P2P/late")
+    logs, _ = read(tmp_path, "".join(lines) + late)
+    assert ("P2P/late", "within hosts", 1, 1, 0) in rows(logs)
+
+
 @pytest.mark.parametrize("comm_id", ["0x1", None])
 def test_rccls_pointers_tell_the_communicator(tmp_path: Path, comm_id: str | None) -> None:
     """Both communicators have a connection from rank 0 to rank 1, on devices of the same number."""
@@ -307,6 +327,15 @@ def test_what_is_kept_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(facts.warnings) == 1000
     assert facts.warning_count == 3000
     assert facts.left_out == 2950 + 2950 + 2000
+
+
+def test_processes_of_settings_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(facts_module, "_MOST_NOTES", 20)
+    reader = NcclLogReader()
+    for number in range(100):
+        reader.add(f"h{number}:1:1 [0] NCCL INFO NCCL_NET set by environment to IB".encode())
+    assert len(reader.facts.variables["NCCL_NET", "IB"]) == 20
+    assert reader.facts.left_out == 80
 
 
 def write_run(folder: Path, world_size: int = 2) -> Path:
