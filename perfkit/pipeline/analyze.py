@@ -63,7 +63,7 @@ def analyze(
     forecast: Sequence[int] = (),
     collectives: str | Path | None = None,
     memory_snapshot: str | Path | None = None,
-    nccl_log: Sequence[str | Path] = (),
+    nccl_log: str | Path | Iterable[str | Path] = (),
 ) -> Report:
     """Analyse traces, run folders, or folders of them.
 
@@ -110,7 +110,8 @@ def analyze(
     check_step_marker(step_marker)
     benchmark = None if collectives is None else load_collectives(collectives)
     snapshot = None if memory_snapshot is None else load_memory_snapshot(memory_snapshot)
-    logs = load_nccl_logs(nccl_log) if nccl_log else None
+    log_files = flat_paths([nccl_log])
+    logs = load_nccl_logs(log_files) if log_files else None
     rules, devices = load_kernel_rules(kernel_rules), load_device_table(device_table)
     accelerators()  # warns, once, of plug-ins that cannot be loaded: workers are silent
     executor_options = ExecutorOptions(workers, scheduler)

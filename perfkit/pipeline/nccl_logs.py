@@ -18,7 +18,7 @@ from perfkit.schema.run import RunReport
 from perfkit.trace.nccl_log.facts import NcclLogReader
 
 _MOST_FILES: Final = 20_000
-_MOST_UNASKED_BYTES: Final = 256 << 20
+_MOST_UNASKED_BYTES: Final = 64 << 20
 """Logs of a run's own folder that are read without `--nccl-log`, all together; larger ones take seconds."""
 ReadLogs = tuple[NcclLogs, list[Finding]]
 

@@ -403,4 +403,4 @@ def test_large_logs_of_a_folder_are_read_only_if_given(tmp_path: Path, monkeypat
     [report] = perfkit.analyze(run, cache=False).runs
     assert report.nccl_logs is None
     assert "nccl_log_unread" in {finding.code for finding in report.findings}
-    assert perfkit.analyze(run, nccl_log=[run], cache=False).runs[0].nccl_logs is not None
+    assert perfkit.analyze(run, nccl_log=str(run), cache=False).runs[0].nccl_logs is not None
