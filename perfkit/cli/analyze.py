@@ -135,6 +135,14 @@ def analyze(
             "by stack (`--section memory`).",
         ),
     ] = None,
+    nccl_log: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help="Log of NCCL or RCCL (NCCL_DEBUG=INFO), or a folder of them; may be repeated: transports, versions, "
+            "warnings (`--section nccl`).",
+        ),
+    ] = None,
     no_cache: Annotated[
         bool,
         typer.Option(
@@ -188,6 +196,7 @@ def analyze(
             forecast=sizes,
             collectives=collectives,
             memory_snapshot=memory_snapshot,
+            nccl_log=nccl_log or [],
         )
     if cross_check:
         report = replace(report, runs=[with_cross_check(run, cross_check) for run in report.runs])

@@ -89,6 +89,16 @@ FINDING_CODES: Final[Mapping[str, str]] = {
     "slow_link": "Messages of a pair of ranks, a rank or a host take longer than comparable ones, beyond noise.",
     "other_network_measured": "A run is compared with collectives measured on another backend or device.",
     "not_measured": "The measured collectives contain none of the run's.",
+    # Logs of NCCL
+    "nccl_some_sockets": "Pairs of ranks on different hosts exchange data over sockets, others over a faster network.",
+    "nccl_only_sockets": "All pairs of ranks on different hosts that exchange data over the network use sockets.",
+    "nccl_shared_memory": "Pairs of ranks of a host exchange data in shared memory, others directly (P2P).",
+    "nccl_disabled": "NCCL_IB_DISABLE, NCCL_P2P_DISABLE or NCCL_SHM_DISABLE is set.",
+    "nccl_versions_differ": "Ranks of one communicator use different versions of NCCL.",
+    "nccl_warnings": "NCCL logged warnings, which may be errors.",
+    "nccl_timeout": "A collective did not end in time, as torch's watchdog reports.",
+    "nccl_ranks_differ": "The largest communicator in the NCCL logs has other ranks than the run.",
+    "nccl_log_unread": "The NCCL logs in the run's folder were not read.",
     # Extensions
     "cross_check_failed": "The cross-check with another tool failed.",
     "insight_rule_failed": "An insight rule of a plug-in failed; its insights are left out.",

@@ -11,6 +11,7 @@ from perfkit.report.content.device_use import roofline
 from perfkit.report.content.device_use.launches import launches
 from perfkit.report.content.document import Document, InsightItem, Section, Table, Tone
 from perfkit.report.content.memory_snapshot import snapshot_tables
+from perfkit.report.content.nccl_logs import nccl_tables
 from perfkit.report.content.not_recorded import not_recorded
 from perfkit.report.content.parallelism import sharding
 from perfkit.report.content.parallelism.dimensions import by_dimension
@@ -121,6 +122,7 @@ SUBJECTS: Final[Mapping[str, Callable[[RunReport, int], Sequence[Table | None]]]
         sharding.gathers(run),
         divided_work(run),
     ],
+    "nccl": nccl_tables,
     "cross-check": lambda run, top: [cross_check(run.cross_check, top)],
 }
 """The tables of a run, by what they are about; in the order in which they are shown."""

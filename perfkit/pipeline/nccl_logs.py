@@ -1,0 +1,133 @@
+"""Reads logs of NCCL, and adds what they say to the report of their run."""
+
+import os
+import stat
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+from msgspec.structs import replace
+
+from perfkit.analysis.per_run.nccl_logs.findings import find_log_findings
+from perfkit.analysis.per_run.nccl_logs.links import Ranks, find_links
+from perfkit.analysis.per_run.nccl_logs.summarize import summarize_logs
+from perfkit.errors import TraceError, UsageError
+from perfkit.schema.common import Finding
+from perfkit.schema.per_run.nccl_logs import NcclLogs
+from perfkit.schema.run import RunReport
+from perfkit.trace.nccl_log.facts import NcclLogReader
+
+_MOST_FILES: Final = 20_000
+_MOST_UNASKED_BYTES: Final = 64 << 20
+"""Logs of a run's own folder that are read without `--nccl-log`, all together; larger ones take seconds."""
+ReadLogs = tuple[NcclLogs, list[Finding]]
+
+
+def load_nccl_logs(paths: Sequence[str | Path]) -> ReadLogs:
+    """Return what logs say, and findings about it; of folders, all files with logs are read.
+
+    Raises:
+        TraceError: A file cannot be read, or none contains a line of NCCL's.
+    """
+    files = [file for path in paths for file in _files(Path(path))]
+    found = _read(files)
+    if found is None:
+        named = ", ".join(str(path) for path in paths[:3])
+        raise TraceError(f"{named}: no line of NCCL's log here; NCCL_DEBUG=INFO lets NCCL write one")
+    return found
+
+
+def with_nccl_logs(runs: list[RunReport], given: ReadLogs | None) -> list[RunReport]:
+    """Return the runs with the given logs, or else each with those in its own folder.
+
+    Raises:
+        UsageError: Logs are given, and there are several runs.
+    """
+    if given is None:
+        return _with_own_logs(runs)
+    if len(runs) != 1:
+        raise UsageError(f"--nccl-log {given[0].files[0]} belongs to one run; PATH has {len(runs)}: give one")
+    return [_with_logs(runs[0], given)]
+
+
+def _with_own_logs(runs: list[RunReport]) -> list[RunReport]:
+    folders = [run.path for run in runs]
+    return [_with_own(run) if folders.count(run.path) == 1 else run for run in runs]
+
+
+def _with_own(run: RunReport) -> RunReport:
+    files = _own_files(Path(run.path))
+    if not files:
+        return run
+    if sum(size for _, size in files) > _MOST_UNASKED_BYTES:
+        message = f"the NCCL logs in {run.path} are large and were not read: give them with --nccl-log"
+        return replace(run, findings=[*run.findings, Finding(code="nccl_log_unread", severity="info", message=message)])
+    try:
+        found = _read([file for file, _ in files])
+    except TraceError as error:
+        finding = Finding(code="nccl_log_unread", severity="warning", message=str(error))
+        return replace(run, findings=[*run.findings, finding])
+    return run if found is None else _with_logs(run, found)
+
+
+def _own_files(folder: Path) -> list[tuple[Path, int]]:
+    """Return the logs in a run's folder, with their sizes: `rank0.nccl.log`, `nccl.host.pid.log`."""
+    try:
+        with os.scandir(folder) as entries:
+            found = [
+                (Path(entry.path), entry.stat().st_size)
+                for entry in entries
+                if entry.name.endswith(".log") and (entry.name.startswith("nccl") or entry.name.endswith(".nccl.log"))
+                if entry.is_file()
+            ]
+    except OSError:  # a trace, not a folder; or a folder that vanished: the run is analysed all the same
+        return []
+    return sorted(found)[:_MOST_FILES]
+
+
+def _with_logs(run: RunReport, read: ReadLogs) -> RunReport:
+    logs, findings = read
+    return replace(run, nccl_logs=logs, findings=[*run.findings, *findings, *_other_ranks(run, logs)])
+
+
+def _other_ranks(run: RunReport, logs: NcclLogs) -> Iterable[Finding]:
+    """Yield a finding if the ranks of the logs are not those of the run."""
+    if logs.ranks is not None and logs.ranks != run.world_size:
+        message = (
+            f"the largest communicator in the NCCL logs has {logs.ranks} ranks, the run {run.world_size}: ranks that "
+            "the logs name are those of the communicator"
+        )
+        yield Finding(code="nccl_ranks_differ", severity="info", message=message)
+
+
+def _files(path: Path) -> list[Path]:
+    """Return a file, or the files of a folder.
+
+    Raises:
+        TraceError: It does not exist, or cannot be read.
+    """
+    try:
+        if not stat.S_ISDIR(path.stat().st_mode):
+            return [path]
+        with os.scandir(path) as entries:
+            found = sorted(Path(entry.path) for entry in entries if not entry.name.startswith(".") and entry.is_file())
+    except OSError as error:
+        raise TraceError(f"{path}: cannot be read: {error.strerror}") from error
+    return [file for file in found if _may_be_log(file.name)][:_MOST_FILES]
+
+
+def _may_be_log(name: str) -> bool:
+    """Return whether a file may be a log: `NCCL_DEBUG_FILE` often has no suffix, output of jobs has many."""
+    return not name.endswith((".json", ".gz", ".zst", ".pickle", ".html", ".csv", ".pt", ".safetensors", ".py"))
+
+
+def _read(files: Sequence[Path]) -> ReadLogs | None:
+    """Return what files contain, and findings; None without a line of NCCL's."""
+    reader = NcclLogReader()
+    with_lines = [file.name for file in files if reader.read(file)]
+    facts = reader.facts
+    if not facts.lines and not facts.timeouts:
+        return None
+    links, ranks = list(find_links(facts)), Ranks(facts)
+    logs = summarize_logs(facts, links, ranks, with_lines or [file.name for file in files])
+    return logs, list(find_log_findings(facts, links, ranks))
