@@ -10,7 +10,7 @@ from perfkit.analysis.per_rank.memory_snapshot.tabulate import tabulate
 from perfkit.errors import UsageError
 from perfkit.schema.per_rank.memory_snapshot import MemorySnapshot
 from perfkit.schema.run import RunReport
-from perfkit.trace.memory_snapshot_file import read_snapshot
+from perfkit.storage.memory_snapshot_file import read_snapshot
 
 _RANK: Final = re.compile(r"rank[_-]?(\d{1,9})(?!\d)")
 

@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from perfkit.storage.memory_snapshot_file import DeviceMemory, History
 from perfkit.trace.intervals import Ints
-from perfkit.trace.memory_snapshot_file import DeviceMemory, History
 
 _RESERVING: Final = {"segment_alloc": 1, "segment_map": 1, "segment_free": -1, "segment_unmap": -1}
 NOT_RECORDED: Final = -1

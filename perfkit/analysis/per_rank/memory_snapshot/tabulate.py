@@ -9,7 +9,7 @@ import numpy as np
 from perfkit.analysis.per_rank.idle.python_stack import is_own
 from perfkit.analysis.per_rank.memory_snapshot.levels import Levels, Lives, find_levels, find_lives
 from perfkit.schema.per_rank.memory_snapshot import DeviceSnapshot, OutOfMemory, SnapshotBlock, SnapshotHolder
-from perfkit.trace.memory_snapshot_file import DeviceMemory, Stack
+from perfkit.storage.memory_snapshot_file import DeviceMemory, Stack
 
 MOST_HOLDERS: Final = 100
 OTHERS: Final = "(others)"

@@ -15,8 +15,8 @@ from perfkit.analysis.per_rank.memory_snapshot.tabulate import function_of, tabu
 from perfkit.cli import main
 from perfkit.errors import TraceError, UsageError
 from perfkit.schema.per_rank.memory_snapshot import DeviceSnapshot
-from perfkit.trace import memory_snapshot_file
-from perfkit.trace.memory_snapshot_file import read_snapshot
+from perfkit.storage import memory_snapshot_file
+from perfkit.storage.memory_snapshot_file import read_snapshot
 from tests.support.traces.memory_snapshots import (
     CPP,
     FORWARD,
