@@ -93,8 +93,8 @@ class _TrackBuilder:
         self.header = trace.header
         header = trace.header.perfkit
         last_completed = header.steps[1] if header and header.steps else None
-        self.pauses = find_pauses(self.events, trace.frames, self.device, trace.header)
-        self.steps = find_steps(self.events, self.device, plan.step_marker, last_completed, pauses=self.pauses)
+        pauses = find_pauses(self.events, trace.frames, self.device, trace.header)
+        self.steps = find_steps(self.events, self.device, plan.step_marker, last_completed, pauses=pauses)
         self.out_of_range = 0
 
     def build(self) -> RankTracks:

@@ -12,10 +12,10 @@ from perfkit.storage.run_folder import read_manifest
 from tests.support.processes.command import run_command
 
 SCRIPT = """
-import io, time, torch, torch.distributed as dist
+import io, sys, time, torch, torch.distributed as dist
 from torch import nn
 
-class SlowFile(io.BytesIO):
+class SlowFile(io.FileIO):
     slept = False
     def write(self, data):
         if not self.slept:
@@ -40,7 +40,7 @@ for step in range(14):
                 time.sleep(0.03)
         model.train()
     if step == 7:
-        torch.save(model.state_dict(), SlowFile())
+        torch.save(model.state_dict(), SlowFile(f"{sys.argv[1]}/{dist.get_rank()}.pt", "w"))
 dist.destroy_process_group()
 """
 
@@ -63,7 +63,7 @@ def test_a_script_that_evaluates_on_rank_0_and_writes_a_slow_checkpoint(tmp_path
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
     schedule = "wait=1,warmup=1,active=8"
-    done = perfkit("run", script, "-n", 2, "--trace-dir", tmp_path / "t", "--schedule", schedule)
+    done = perfkit("run", script, "-n", 2, "--trace-dir", tmp_path / "t", "--schedule", schedule, "--", tmp_path)
     assert done.returncode == 0, done.stderr
     (folder,) = (tmp_path / "t").glob("train-*")
     found = rows(folder)
@@ -81,6 +81,44 @@ def test_a_script_that_evaluates_on_rank_0_and_writes_a_slow_checkpoint(tmp_path
     # Neither the recorded steps nor those by the run's own clock have the pauses.
     own_clock = read_manifest(folder).ranks[0].step_wall_ns
     assert max(own_clock[1:]) < 250e6
+
+
+OFTEN = """
+import sys, torch
+from torch import nn
+
+how = sys.argv[1]
+model = nn.Linear(8, 8)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+if how == "always":
+    import perfkit
+    model.eval()
+for step in range(24):
+    if how == "always":
+        model(torch.randn(4, 8))
+        perfkit.step()
+        continue
+    if how == "each" or step % 10 == 5:
+        model.eval()
+        model(torch.randn(4, 8))
+        model.train()
+    model(torch.randn(4, 8)).sum().backward()
+    optimizer.step()
+model.train()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("how", "evaluations"), [("each", 0), ("tenth", 2), ("always", 0)])
+def test_what_a_script_evaluates_within_its_steps_is_part_of_them(tmp_path: Path, how: str, evaluations: int) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(OFTEN)
+    schedule = "wait=3,warmup=1,active=15"
+    done = perfkit("run", script, "--trace-dir", tmp_path / "t", "--schedule", schedule, "--", how)
+    assert done.returncode == 0, done.stderr
+    (run,) = analyze(tmp_path / "t", cache=False).runs
+    assert sum(row.count for row in run.pauses) == evaluations
+    assert len(run.ranks[0].steps) == 15
 
 
 @pytest.mark.slow

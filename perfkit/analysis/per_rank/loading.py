@@ -120,10 +120,14 @@ def _columns(recorded: Sequence[RecordedFetch]) -> _Fetches:
 
 
 def _slow_workers(fetches: _Fetches) -> list[int]:
-    """Return the workers whose median batch takes twice as long as that of the others."""
-    by_worker = _by_worker(fetches)
+    """Return the workers whose median batch takes twice as long as that of the others.
+
+    The process that trains is none: its loader is another one, of other samples.
+    """
     medians = {
-        worker: float(np.median(fetches.length[rows])) for worker, rows in by_worker.items() if len(rows) >= _FEWEST
+        worker: float(np.median(fetches.length[rows]))
+        for worker, rows in _by_worker(fetches).items()
+        if worker != _MAIN_PROCESS and len(rows) >= _FEWEST
     }
     return [
         worker

@@ -26,10 +26,14 @@ _ANNOTATIONS: Final[tuple[tuple[str, PausePhase], ...]] = (
     (r"\[pl\]\[.*\.(validation|test)_step$", "evaluation"),
     (r"(save|write|store)[ _]?(model[ _]?)?(checkpoint|ckpt)$", "checkpoint"),
     (r"(checkpoint|ckpt)[ _]?(save|saving|write)$", "checkpoint"),
-    (r"(run[ _])?(evaluation|validation|evaluate|validate)([ _](step|loop|epoch|pass|phase))?$", "evaluation"),
+    (r"(run[ _])?(evaluation|validation)([ _](step|loop|epoch|pass|phase))?$", "evaluation"),
+    (r"(evaluate|validate|eval)[ _](loop|epoch|phase)$", "evaluation"),
+    (r"run[ _](evaluate|validate|eval)$", "evaluation"),
 )
 """Names that programs give to pauses, and of which none is common for anything else. `checkpoint` alone is left out: it
-is also what recomputing activations is called."""
+is also what recomputing activations is called; `evaluate` too: what reinforcement learning calls a forward pass."""
+_IN_EACH_STEP: Final = 3
+"""Steps from which evaluations in each of them are part of them: pseudo labels, rollouts."""
 _FRAMES: Final[tuple[tuple[str, PausePhase], ...]] = (
     (r".*torch[/\\]serialization\.py\(\d+\): save$", "checkpoint"),
     (r".*torch[/\\]distributed[/\\]checkpoint[/\\]state_dict_saver\.py\(\d+\): (async_)?save$", "checkpoint"),
@@ -56,6 +60,8 @@ class Pauses:
     spans: Union = field(default_factory=lambda: EMPTY)
     """When training pauses: on a device once it has done what was launched before, until it has done what the pause
     launched."""
+    named: bool = False
+    """Whether only names tell of them: the run does not list its pauses."""
 
     def at(self, instant_ns: Ints) -> NDArray[np.bool_]:
         """Return whether the host pauses at each instant."""
@@ -100,10 +106,30 @@ def find_pauses(events: Events, frames: PythonFrames, device: Device, header: He
     """Return the pauses of a trace."""
     listed = header.perfkit.pauses if header.perfkit else None
     found = _apart(_of_names(events, frames) if listed is None else map(_listed, listed))
+    return _of(found, events, device, named=listed is None)
+
+
+def besides_steps(pauses: Pauses, start_ns: Ints, events: Events, device: Device) -> Pauses:
+    """Return the pauses without evaluations that are part of the steps, because each step has one.
+
+    Args:
+        pauses: those of a trace; what a run of perfkit's lists stays.
+        start_ns: when each step begins on the host, in order.
+        events: the trace.
+        device: its device activities.
+    """
+    evaluations = [one.start_ns for one in pauses.found if one.phase == "evaluation"]
+    steps = np.unique(np.searchsorted(start_ns, np.array(evaluations, np.int64), side="right"))
+    if not pauses.named or len(start_ns) < _IN_EACH_STEP or np.count_nonzero(steps) < len(start_ns):
+        return pauses
+    return _of([one for one in pauses.found if one.phase != "evaluation"], events, device, named=True)
+
+
+def _of(found: list[FoundPause], events: Events, device: Device, *, named: bool) -> Pauses:
     if not found:
         return NONE
     host = union(np.array([one.start_ns for one in found], np.int64), np.array([one.end_ns for one in found], np.int64))
-    return Pauses(found=found, host=host, spans=_on_device(events, device, host))
+    return Pauses(found=found, host=host, spans=_on_device(events, device, host), named=named)
 
 
 def _listed(pause: RecordedPause) -> FoundPause:

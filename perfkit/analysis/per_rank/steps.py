@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from perfkit.analysis.per_rank import name_patterns as rules
 from perfkit.analysis.per_rank.classify import Device
-from perfkit.analysis.per_rank.pauses import NONE, Pauses
+from perfkit.analysis.per_rank.pauses import NONE, Pauses, besides_steps
 from perfkit.trace.events import EventKind, Events
 from perfkit.trace.intervals import Ints
 
@@ -81,7 +81,7 @@ def find_steps(
         completed: last completed step, if the run recorded it; a later `ProfilerStep#N` was abandoned, and neither it
             nor what was launched in it counts.
         most: number of steps to return at most, the first ones; None for all.
-        pauses: what is no part of the steps.
+        pauses: what is no part of the steps; evaluations in each of them are.
     """
     rows = events.rows(EventKind.ANNOTATION)
     rows = rows[step_names(events, rows, marker)[events.name[rows]]]
@@ -92,6 +92,7 @@ def find_steps(
     count = len(number)
     if marker is None and completed is not None:
         count = sum(step is not None and step <= completed for step in number) or count
+    pauses = besides_steps(pauses, events.start_ns[rows[:count]], events, device)
     device_step = np.searchsorted(events.start_ns[rows], device.launched_ns, side="right") - 1
     device_step[device_step >= count] = AFTER_THE_LAST
     device_step[(device_step >= 0) & pauses.at(device.launched_ns)] = IN_A_PAUSE

@@ -144,7 +144,7 @@ def summarize_trace(
     sharding = summarize_sharding(events, device, activity, collectives, passes, layers)
     # Free the events before building the collective tables: each may be millions.
     loading = explain_loading(events, names, steps, own.fetches if own else None)
-    traced_pauses = traced(pauses, steps.bounds)
+    traced_pauses = traced(steps.pauses, steps.bounds)
     del trace, events, names, device, host, threads, located, owners
     return TraceSummary(
         header=header,

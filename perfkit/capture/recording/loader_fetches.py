@@ -10,6 +10,7 @@ import struct
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +18,8 @@ MAIN_PROCESS: Final = -1
 """Number of the worker of a loader without workers."""
 MOST: Final = 2048
 """Fetches that are kept of each worker: the newest."""
+_WORTH_TIMING_NS: Final = 20_000
+"""Time per sample of a batch from which those of the next are timed one by one, which takes about 1 us each."""
 _RECORD: Final = struct.Struct("8q")
 _COUNT: Final = struct.Struct("q")
 SUFFIX: Final = ".fetches"
@@ -27,13 +30,21 @@ sample's index (-1: not a number), and its ns."""
 
 
 class FetchFile:
-    """The newest fetches of one worker, in a file of fixed size that another process reads."""
+    """The newest fetches of one worker, in a file of fixed size that another process reads.
+
+    Raises:
+        OSError: There is no room for the file.
+    """
 
     def __init__(self, folder: str, worker: int) -> None:
-        path = Path(folder, f"{os.getpid()}.{worker}{SUFFIX}")
+        self._path = Path(folder, f"{os.getpid()}.{worker}{SUFFIX}")
         size = _COUNT.size + MOST * _RECORD.size
-        with path.open("wb+") as file:
-            file.truncate(size)
+        with self._path.open("wb+") as file:
+            try:
+                _allocate(file.fileno(), size)
+            except OSError:
+                self._path.unlink(missing_ok=True)
+                raise
             self._map = mmap.mmap(file.fileno(), size)
         self._count = 0
 
@@ -42,6 +53,28 @@ class FetchFile:
         _RECORD.pack_into(self._map, _COUNT.size + self._count % MOST * _RECORD.size, *record)
         self._count += 1
         _COUNT.pack_into(self._map, 0, self._count)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nobody reads the file any more: it has been removed."""
+        return not os.path.exists(self._path)
+
+
+def _allocate(file: int, size: int) -> None:
+    """Give a file its room: a worker that writes to a map of a sparse file is killed once the disk is full."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(file, 0, size)
+    else:  # macOS
+        os.pwrite(file, bytes(size), 0)
+
+
+class OwnFetches(deque[Record]):
+    """The newest fetches of this process."""
+
+    def __init__(self) -> None:
+        super().__init__(maxlen=MOST)
+        self.is_over = False
+        """Whether recording is over."""
 
 
 def read_fetches(path: Path) -> list[Record]:
@@ -56,14 +89,29 @@ def read_fetches(path: Path) -> list[Record]:
     return [_RECORD.unpack_from(content, _COUNT.size + place * _RECORD.size) for place in range(min(count, MOST))]
 
 
+def worker_runs(path: Path) -> bool:
+    """Return whether the process that writes a file still exists."""
+    try:
+        os.kill(int(path.name.partition(".")[0]), 0)
+    except (OSError, OverflowError, ValueError):
+        return False
+    return True
+
+
 class _Timer:
     """Times the parts of one fetch."""
 
-    def __init__(self, worker: int, log: "FetchFile | deque[Record]") -> None:
+    def __init__(self, worker: int, log: FetchFile | OwnFetches) -> None:
         self._worker, self._log = worker, log
         self.samples = self.slowest_ns = 0
         self.slowest: Any = None
+        self.times_samples = True
+        """Whether single samples are timed: not those that take hardly longer than timing them."""
         self._begin_ns = self._begin = self._cpu = self._got = self._got_cpu = 0
+
+    @property
+    def is_over(self) -> bool:
+        return self._log.is_over
 
     def begin(self) -> None:
         self.samples = self.slowest_ns = self._got = self._got_cpu = 0
@@ -86,6 +134,7 @@ class _Timer:
         cpu = (self._got_cpu or time.thread_time_ns()) - self._cpu
         fields = (self._worker, self._begin_ns, got - self._begin, cpu, ended - got, self.samples, index)
         self._log.append((*fields, self.slowest_ns))
+        self.times_samples = got - self._begin > _WORTH_TIMING_NS * self.samples
 
 
 class _TimedSamples:
@@ -98,51 +147,70 @@ class _TimedSamples:
         return getattr(self._dataset, name)
 
     def __getitem__(self, index: Any) -> Any:
+        timer = self._timer
+        if not timer.times_samples:
+            timer.samples += 1
+            return self._dataset[index]
         begin = time.perf_counter_ns()
         sample = self._dataset[index]
-        self._timer.sample(index, begin)
+        timer.sample(index, begin)
         return sample
 
 
 class _TimedIterator:
-    """An iterator over samples that times each; not a generator, which an error would end."""
+    """An iterator over samples that times each; not a generator, which an error would end.
+
+    Its samples have no number: each worker has an iterator of its own, and a program does not know their places in it.
+    """
 
     def __init__(self, samples: Iterator[Any], timer: _Timer) -> None:
-        self._samples, self._timer, self._number = samples, timer, 0
+        self._samples, self._timer = samples, timer
 
     def __iter__(self) -> "_TimedIterator":
         return self
 
     def __next__(self) -> Any:
+        timer = self._timer
+        if not timer.times_samples:
+            sample = next(self._samples)
+            timer.samples += 1
+            return sample
         begin = time.perf_counter_ns()
         sample = next(self._samples)
-        self._timer.sample(self._number, begin)
-        self._number += 1
+        timer.sample(None, begin)
         return sample
 
 
-def time_fetches(fetcher: Any, worker: int, log: "FetchFile | deque[Record]") -> Any:
-    """Return a fetcher of torch's that times what it fetches."""
-    timer = _Timer(worker, log)
-    collate, fetch = fetcher.collate_fn, fetcher.fetch
+def time_fetches(fetcher: Any, worker: int, log: FetchFile | OwnFetches) -> Any:
+    """Return a fetcher of torch's that times what it fetches until its log is over; one of another kind as it is."""
+    with suppress(AttributeError):
+        _hook(fetcher, _Timer(worker, log))
+    return fetcher
+
+
+def _hook(fetcher: Any, timer: _Timer) -> None:
+    source = "dataset_iter" if hasattr(fetcher, "dataset_iter") else "dataset"
+    own = {name: getattr(fetcher, name) for name in (source, "collate_fn", "fetch")}
+    collate, fetch = own["collate_fn"], own["fetch"]
 
     def timed_collate(samples: Any) -> Any:
         timer.collate_begins()
         return collate(samples)
 
     def timed_fetch(index: Any) -> Any:
+        if timer.is_over:
+            for name, value in own.items():
+                setattr(fetcher, name, value)
+            return fetch(index)
         timer.begin()
         batch = fetch(index)
         timer.end()
         return batch
 
+    kind = _TimedIterator if source == "dataset_iter" else _TimedSamples
+    setattr(fetcher, source, kind(own[source], timer))
     fetcher.collate_fn = timed_collate
-    if hasattr(fetcher, "dataset_iter"):
-        fetcher.dataset_iter = _TimedIterator(fetcher.dataset_iter, timer)
-    else:
-        fetcher.dataset = _TimedSamples(fetcher.dataset, timer)
     fetcher.fetch = timed_fetch
-    return fetcher
 
 
 class TimedWorker:
@@ -171,4 +239,4 @@ class TimedWorker:
             return
         kind: Any = dataloader._DatasetKind
         create = kind.create_fetcher
-        kind.create_fetcher = staticmethod(lambda *args: time_fetches(create(*args), worker, log))
+        kind.create_fetcher = staticmethod(lambda *args, **kwargs: time_fetches(create(*args, **kwargs), worker, log))

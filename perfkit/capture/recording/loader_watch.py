@@ -4,7 +4,7 @@ import atexit
 import os
 import shutil
 import tempfile
-from collections import deque
+from contextlib import suppress
 from functools import wraps
 from pathlib import Path
 from typing import Any, Final
@@ -13,16 +13,18 @@ from torch.utils.data import dataloader
 
 from perfkit.capture.recording.loader_fetches import (
     MAIN_PROCESS,
-    MOST,
     SUFFIX,
-    Record,
+    OwnFetches,
     TimedWorker,
     read_fetches,
     time_fetches,
+    worker_runs,
 )
 from perfkit.schema.per_rank.loading import RecordedFetch
 
 _MOST_LISTED: Final = 20_000
+_MOST_FILES: Final = 256
+"""Files of workers that have ended which are kept: loaders make new workers each epoch."""
 
 
 class LoaderWatch:
@@ -31,31 +33,47 @@ class LoaderWatch:
     def __init__(self) -> None:
         self._pid = os.getpid()
         self._folder: str | None = None
-        self._own: deque[Record] = deque(maxlen=MOST)
-        self._hook(dataloader._SingleProcessDataLoaderIter, self._after_single)
+        self._own: OwnFetches | None = OwnFetches()
+        """None while nothing is timed."""
+        self._hook_single()
         self._hook_workers()
+        atexit.register(self.stop)
+
+    def resume(self) -> None:
+        """Time the loaders that are iterated over from now on, if no others are timed."""
+        if self._own is None:
+            self._own = OwnFetches()
+
+    def stop(self) -> None:
+        """Time no more fetches, and forget those so far; workers notice at their next batch."""
+        if os.getpid() != self._pid:
+            return
+        if self._own is not None:
+            self._own.is_over = True
+        self._own = None
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
 
     def since(self, begin_ns: int) -> list[RecordedFetch]:
         """Return the fetches that ended after an instant, in order; the newest if there are very many."""
-        records = list(self._own)
-        if self._folder is not None:
-            for path in sorted(Path(self._folder).glob(f"*{SUFFIX}")):
-                records += read_fetches(path)
+        records = list(self._own or ())
+        for path in self._files():
+            records += read_fetches(path)
         late = sorted((one for one in records if one[1] + one[2] + one[4] > begin_ns), key=lambda one: one[1])
         return [RecordedFetch(*one) for one in late[-_MOST_LISTED:]]
 
-    def _hook(self, kind: Any, after: Any) -> None:
+    def _hook_single(self) -> None:
+        kind: Any = dataloader._SingleProcessDataLoaderIter
         init = kind.__init__
 
         @wraps(init)
         def hooked(iterator: Any, loader: Any) -> None:
             init(iterator, loader)
-            after(iterator)
+            if self._own is not None:
+                time_fetches(getattr(iterator, "_dataset_fetcher", None), MAIN_PROCESS, self._own)
 
         kind.__init__ = hooked
-
-    def _after_single(self, iterator: Any) -> None:
-        time_fetches(iterator._dataset_fetcher, MAIN_PROCESS, self._own)
 
     def _hook_workers(self) -> None:
         kind: Any = dataloader._MultiProcessingDataLoaderIter
@@ -74,24 +92,44 @@ class LoaderWatch:
         kind.__init__ = hooked
 
     def _worker_folder(self) -> str | None:
-        if self._folder is None and os.getpid() == self._pid:
-            try:
+        if self._own is None or os.getpid() != self._pid:
+            return None
+        if self._folder is None:
+            with suppress(OSError):
                 self._folder = tempfile.mkdtemp(prefix="perfkit-loader-")
-            except OSError:
-                return None
-            atexit.register(self._remove, self._folder)
+        self._files()  # to remove old ones
         return self._folder
 
-    def _remove(self, folder: str) -> None:
-        if os.getpid() == self._pid:
-            shutil.rmtree(folder, ignore_errors=True)
+    def _files(self) -> list[Path]:
+        """Return the files of workers that run, and the newest of those that have ended; remove the others."""
+        if self._folder is None:
+            return []
+        running: list[Path] = []
+        ended: list[tuple[float, Path]] = []
+        for path in Path(self._folder).glob(f"*{SUFFIX}"):
+            if worker_runs(path):
+                running.append(path)
+            else:
+                with suppress(OSError):
+                    ended.append((path.stat().st_mtime, path))
+        ended.sort(reverse=True)
+        for _, path in ended[_MOST_FILES:]:
+            path.unlink(missing_ok=True)
+        return running + [path for _, path in ended[:_MOST_FILES]]
 
 
 _watches: list[LoaderWatch] = []
 
 
 def watch_loaders() -> LoaderWatch:
-    """Return the watch of this process; the first call begins it."""
+    """Return the watch of this process; the first call begins it, or one after it has stopped."""
     if not _watches:
         _watches.append(LoaderWatch())
+    _watches[0].resume()
     return _watches[0]
+
+
+def stop_watching_loaders() -> None:
+    """Stop the watch of this process, if there is one."""
+    for watch in _watches:
+        watch.stop()

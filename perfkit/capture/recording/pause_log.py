@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch.distributed as dist
+from msgspec.structs import replace
 
 from perfkit.schema.per_run.pauses import PausePhase, RecordedPause
 
@@ -64,16 +65,24 @@ class PauseLog:
             )
 
     def add(self, pause: RecordedPause) -> None:
-        """Note a pause that is over; those that were noted within it are part of it."""
-        inside = list(takewhile(lambda one: one.begin_ns >= pause.begin_ns, reversed(self._all)))
-        within_ns, lasted_ns = sum(map(_length, inside)), _length(pause)
-        if inside and 2 * within_ns >= lasted_ns:
-            return  # a script may switch its model to evaluation only to write it
-        if inside:
-            del self._all[-len(inside) :]
-        self._total_ns += lasted_ns - within_ns
+        """Note a pause that is over.
+
+        Of one in which others were noted, the parts around these are noted, if they last at least a tenth of it: a
+        script may switch its model to evaluation only to write it.
+        """
+        inside = list(takewhile(lambda one: one.begin_ns >= pause.begin_ns, reversed(self._all)))[::-1]
+        edges = [pause.begin_ns, *(edge for one in inside for edge in (one.begin_ns, one.end_ns)), pause.end_ns]
+        around = [
+            replace(pause, begin_ns=begin, end_ns=end) for begin, end in zip(edges[::2], edges[1::2], strict=True)
+        ]
+        parts = [part for part in around if not inside or _length(part) * 10 >= _length(pause)]
+        self._total_ns += sum(map(_length, parts))
         if len(self._all) < _MOST:
-            self._all.append(pause)
+            self._all[len(self._all) - len(inside) :] = sorted([*inside, *parts], key=lambda one: one.begin_ns)
+
+    def drop_evaluations(self) -> None:
+        """Forget the evaluations so far, which were part of steps; the times of steps that have ended stay."""
+        self._all = [one for one in self._all if one.phase != "evaluation"]
 
     def since(self, begin_ns: int) -> list[RecordedPause]:
         """Return the pauses that ended after an instant, in order."""

@@ -248,6 +248,7 @@ class Session:
                 self._profiler.start_trace()  # it was only warming up, and can only stop a trace that was started
             self._profiler.stop_trace()
         self._profiler, self._recording = None, False
+        self._loaders.stop()
 
     def measurements(self, wait: bool = True) -> StepMeasurements:
         """Return the measurements of the completed steps.

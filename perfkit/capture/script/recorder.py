@@ -30,7 +30,7 @@ from perfkit.capture.lifecycle.failure_guard import record_end_of_parent, record
 from perfkit.capture.lifecycle.parent_watch import before_end_with_parent
 from perfkit.capture.lifecycle.terminated import TerminatedError
 from perfkit.capture.messages import exit_cause
-from perfkit.capture.recording.loader_watch import watch_loaders
+from perfkit.capture.recording.loader_watch import stop_watching_loaders, watch_loaders
 from perfkit.capture.recording.manifest_writer import RunDescription, StepMeasurements, create_run, rank_record
 from perfkit.capture.recording.session import ProfilerOptions, Session
 from perfkit.capture.script.config import ScriptConfig
@@ -148,6 +148,7 @@ class ScriptRecorder:
         recording = self._recording
         if recording is None:
             self._over = True
+            stop_watching_loaders()
             self._report_nothing_recorded(error)
             return
         recording.hangs.stop(error)
@@ -199,6 +200,7 @@ class ScriptRecorder:
             self._on_error(error)
         else:
             if ended and not self._over:
+                self._pauses.trains()  # a step that ends in an "evaluation" is one of a model that is evaluated only
                 self._end_step()
             if ended and self._recording is not None:
                 self._recording.hangs.step_ended()
@@ -237,6 +239,7 @@ class ScriptRecorder:
         self._outcome.explained = True
         if self._recording is None:
             self._over = True
+            stop_watching_loaders()
         else:
             with self._errors_contained():
                 self._recording.session.discard()
@@ -363,6 +366,7 @@ class ScriptRecorder:
             self._annotate(False)
         recording = self._recording
         if recording is None:
+            stop_watching_loaders()
             return
         with suppress(Exception):  # what is broken stays broken
             recording.ranks.stop_waiting()

@@ -29,8 +29,9 @@ class RecordedFetch(Struct, frozen=True, array_like=True):
     samples: _Length
     """Number of samples that were asked for one by one; 0 if all at once (`__getitems__`)."""
     slowest: _Whole
-    """Index of the slowest sample; -1 if that is not a number."""
+    """Index of the slowest sample; -1 if that is not a number, or no sample was timed by itself."""
     slowest_ns: _Length
+    """0 if no sample was timed by itself: they take less than about 20 us."""
 
 
 class WorkerFetches(Struct, frozen=True, kw_only=True):

@@ -47,17 +47,18 @@ if __name__ == "__main__":
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("slow", "start", "cause", "words"),
+    ("slow", "start", "ranks", "cause", "words"),
     [
-        ("worker", "spawn", "slow_worker", "for worker 1"),
-        ("collate", "fork", "collating", "collating batches"),
+        # Of two ranks with such a worker, one is a straggler: their workers start at different times.
+        ("worker", "spawn", 1, "slow_worker", "for worker 1"),
+        ("collate", "fork", 2, "collating", "collating batches"),
     ],
 )
-def test_what_is_slow_is_named(tmp_path: Path, slow: str, start: str, cause: str, words: str) -> None:
+def test_what_is_slow_is_named(tmp_path: Path, slow: str, start: str, ranks: int, cause: str, words: str) -> None:
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
     schedule = "wait=3,warmup=1,active=10"
-    command = ["run", script, "-n", 2, "--trace-dir", tmp_path / "t", "--schedule", schedule, "--", slow, start]
+    command = ["run", script, "-n", ranks, "--trace-dir", tmp_path / "t", "--schedule", schedule, "--", slow, start]
     done = subprocess.run(
         [sys.executable, "-m", "perfkit", *map(str, command)], capture_output=True, text=True, check=False, timeout=200
     )

@@ -1,8 +1,9 @@
 """Hooks into torch that note when a script writes a checkpoint or evaluates its model, and leave both as they are.
 
-A checkpoint is a call of `torch.save`, or of `save` and `async_save` of torch.distributed.checkpoint. An evaluation is
-the time from `module.eval()` to `module.train()` of the same module, without a backward pass or an optimizer's step
-between: a module that a script freezes for good, or evaluates without ever switching back, is not told apart.
+A checkpoint is a call of `torch.save` that writes to a file, or of `save` and `async_save` of
+torch.distributed.checkpoint. An evaluation is the time from `module.eval()` to `module.train()` of the same module,
+without a backward pass or the end of a step between: a module that a script freezes for good, or evaluates without ever
+switching back, is not told apart.
 """
 
 import functools
@@ -32,6 +33,8 @@ def around_checkpoints(pause: Pause) -> None:
 def _around_save(save: Callable[..., Any], pause: Pause) -> Callable[..., Any]:
     @functools.wraps(save)
     def hooked(obj: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
+        if not _is_on_disk(f):
+            return save(obj, f, *args, **kwargs)
         with pause() as noted:
             before = _position(f) if noted else None
             result = save(obj, f, *args, **kwargs)
@@ -40,6 +43,16 @@ def _around_save(save: Callable[..., Any], pause: Pause) -> Callable[..., Any]:
             return result
 
     return hooked
+
+
+def _is_on_disk(target: Any) -> bool:
+    """Return whether a checkpoint is a path or an open file: in memory, it may be measured, sent or copied."""
+    if isinstance(target, (str, os.PathLike)):
+        return True
+    with suppress(AttributeError, NotImplementedError, OSError, TypeError, ValueError):
+        target.fileno()
+        return True
+    return False
 
 
 def _position(target: Any) -> int | None:

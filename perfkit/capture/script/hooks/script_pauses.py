@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import get_ident
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from torch import nn
 
@@ -14,6 +14,12 @@ from perfkit.capture.recording.pause_log import OpenPause
 from perfkit.capture.recording.session import Session
 from perfkit.capture.script.hooks.pause_hooks import around_checkpoints, around_evaluations
 from perfkit.schema.per_run.pauses import RecordedPause
+
+_STEPS_IN_A_ROW: Final = 3
+"""Steps in a row with an evaluation which tell that it is part of the steps; two in a row may be an interval's and
+then an epoch's."""
+_MOST_IN_A_STEP: Final = 8
+"""Evaluations between two steps which are more than those of a few data sets."""
 
 
 class _Evaluation(NamedTuple):
@@ -35,6 +41,9 @@ class ScriptPauses:
         self._pid = os.getpid()
         self._thread = get_ident()
         self._evaluation: _Evaluation | None = None
+        self._rhythm = _Rhythm()
+        self._within_steps = False
+        """Whether evaluations are part of the steps: pseudo labels, rollouts."""
 
     def attach(self) -> None:
         """Install the hooks in torch."""
@@ -70,13 +79,38 @@ class ScriptPauses:
         if begun is None or begun.module() is not module:
             return
         self._evaluation = None
-        if session is not None:
-            lasted_ns = time.perf_counter_ns() - begun.begin
-            session.pauses.add(
-                RecordedPause(
-                    phase="evaluation",
-                    step=session.steps,
-                    begin_ns=begun.begin_ns,
-                    end_ns=begun.begin_ns + lasted_ns,
-                )
+        if session is None or self._is_part_of_steps(session):
+            return
+        lasted_ns = time.perf_counter_ns() - begun.begin
+        session.pauses.add(
+            RecordedPause(
+                phase="evaluation",
+                step=session.steps,
+                begin_ns=begun.begin_ns,
+                end_ns=begun.begin_ns + lasted_ns,
             )
+        )
+
+    def _is_part_of_steps(self, session: Session) -> bool:
+        """Return whether the script evaluates within its steps, as the evaluation that has just ended tells."""
+        if not self._within_steps and self._rhythm.evaluated(session.steps):
+            self._within_steps = True
+            session.pauses.drop_evaluations()
+        return self._within_steps
+
+
+class _Rhythm:
+    """How often a script evaluates."""
+
+    def __init__(self) -> None:
+        self._last = -2
+        self._steps = self._times = 0
+        """Steps in a row with an evaluation, and evaluations since the last step ended."""
+
+    def evaluated(self, step: int) -> bool:
+        """Note an evaluation, and return whether the script evaluates within its steps."""
+        if step != self._last:
+            self._steps = self._steps + 1 if step == self._last + 1 else 1
+            self._last, self._times = step, 0
+        self._times += 1
+        return self._steps >= _STEPS_IN_A_ROW or self._times > _MOST_IN_A_STEP

@@ -17,8 +17,10 @@ STEP = 100_000
 NEXT = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
 
 
-def fetch(worker: int, begin: int, get: int, *, cpu: int = 0, collate: int = 100, slowest: int = 0) -> list[int]:
-    """A fetch of 8 samples; times in microseconds. Sample 117 is the slowest."""
+def fetch(
+    worker: int, begin: int, get: int, *, cpu: int = 0, collate: int = 100, slowest: int = 0, index: int = 117
+) -> list[int]:
+    """A fetch of 8 samples; times in microseconds."""
     return [
         worker,
         BASE_NS + begin * 1000,
@@ -26,7 +28,7 @@ def fetch(worker: int, begin: int, get: int, *, cpu: int = 0, collate: int = 100
         cpu * 1000,
         collate * 1000,
         8,
-        117,
+        index,
         (slowest or get // 8) * 1000,
     ]
 
@@ -39,15 +41,21 @@ def analyse(folder: Path, kind: str, ranks: int) -> RunReport:
         for step in range(10):
             at, worker = step * STEP, step % 2
             waits = WAIT
-            if kind == "worker":
+            if kind == "main":
+                # Another loader in the process that trains takes longer.
+                get = 50_000 if worker else 1_000
+                waits = WAIT if worker else 2_000
+                fetches.append(fetch(-worker, at + waits - get - 200, get))
+            elif kind == "worker":
                 get = 150_000 if worker else 1_000
                 waits = WAIT if worker else 2_000
                 fetches.append(fetch(worker, at + waits - get - 200, get))
-            elif kind == "sample":
+            elif kind in ("sample", "stream"):
+                index = 117 if kind == "sample" else -1
                 slow = step == 5
                 waits = WAIT if slow else 2_000
                 get = 58_000 if slow else 1_000
-                fetches.append(fetch(worker, at + waits - get - 200, get, slowest=57_000 if slow else 130))
+                fetches.append(fetch(worker, at + waits - get - 200, get, slowest=57_000 if slow else 130, index=index))
                 # The worker goes on at once: this is not what the step waits for.
                 fetches.append(fetch(worker, at + waits - 90, 40, collate=10))
             elif kind == "ready":
@@ -73,6 +81,8 @@ def analyse(folder: Path, kind: str, ranks: int) -> RunReport:
         ("collating", "collating", "collating batches"),
         ("worker", "slow_worker", "for worker 1"),
         ("sample", "slow_sample", "for sample 117, which takes 57.0 ms"),
+        ("stream", "slow_sample", "for single slow samples"),
+        ("main", "reading", "waiting for samples"),
         ("ready", "transfer", "handing finished batches over"),
     ],
 )

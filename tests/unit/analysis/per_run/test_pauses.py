@@ -7,7 +7,7 @@ import pytest
 from perfkit.pipeline import analyze as pipeline
 from perfkit.schema.per_run.pauses import RankPauses
 from perfkit.schema.run import RunReport
-from tests.support.traces.trace_builder import TraceBuilder
+from tests.support.traces.trace_builder import BASE_NS, TraceBuilder
 
 STEPS = 6
 STEP = 1_000
@@ -52,6 +52,8 @@ def rows(run: RunReport) -> dict[tuple[str, int | None], RankPauses]:
         ("[pl][profile][Callback]ModelCheckpoint{'monitor': None}.on_train_batch_end", "user_annotation", "checkpoint"),
         ("[pl][profile][Strategy]DDPStrategy.validation_step", "user_annotation", "evaluation"),
         ("validation", "user_annotation", "evaluation"),
+        ("run_evaluation", "user_annotation", "evaluation"),
+        ("validate_epoch", "user_annotation", "evaluation"),
         ("torch/serialization.py(944): save", "python_function", "checkpoint"),
         ("/venv/torch/distributed/checkpoint/state_dict_saver.py(88): save", "python_function", "checkpoint"),
     ],
@@ -75,7 +77,17 @@ def test_a_pause_is_no_part_of_its_step(tmp_path: Path, name: str, cat: str, pha
     assert "besides the steps" in run.verdict.sentence
 
 
-@pytest.mark.parametrize("name", ["checkpoint", "perfkit.forward", "evaluate_loss_function", "aten::save"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "checkpoint",
+        "perfkit.forward",
+        "evaluate",
+        "validate",
+        "evaluate_loss_function",
+        "aten::save",
+    ],
+)
 def test_other_annotations_are_part_of_the_step(tmp_path: Path, name: str) -> None:
     run = analyse(tmp_path, *(training(rank, pause=name) for rank in range(2)))
     assert run.pauses == []
@@ -88,6 +100,28 @@ def test_an_evaluation_with_a_backward_pass_is_training(tmp_path: Path) -> None:
     for builder in traces:
         builder.op("autograd::engine::evaluate_function: MmBackward0", 3 * STEP + 4_500, 100, 2)
     assert analyse(tmp_path, *traces).pauses == []
+
+
+@pytest.mark.parametrize(("without", "paused"), [(None, 0), (4, STEPS - 1)])
+@pytest.mark.parametrize("listed", [False, True])
+def test_an_evaluation_in_each_step_is_part_of_it(
+    tmp_path: Path, without: int | None, paused: int, listed: bool
+) -> None:
+    builder = TraceBuilder(0, 1)
+    pauses = []
+    for number in range(STEPS):
+        at = number * STEP
+        builder.step(number, at, STEP).op("aten::mm", at, 700)
+        if number != without:
+            builder.annotation("validation", at + 100, 200)
+            begin_ns = BASE_NS + (at + 100) * 1000
+            pauses.append({"phase": "evaluation", "step": number, "begin_ns": begin_ns, "end_ns": begin_ns + 200_000})
+    if listed:  # then the run has said so
+        builder.header(perfkit={"rank": 0, "world_size": 1, "pauses": pauses})
+        paused = len(pauses)
+    run = analyse(tmp_path, builder)
+    assert sum(row.recorded for row in run.pauses) == paused
+    assert sum(step.paused_ns for step in run.ranks[0].steps) == 200_000 * paused
 
 
 def test_an_evaluation_on_one_rank_is_waited_for_and_no_straggler(tmp_path: Path) -> None:

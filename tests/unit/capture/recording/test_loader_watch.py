@@ -1,16 +1,26 @@
 """Loaders that are timed return what they return otherwise."""
 
+import errno
+import os
 import pickle
+import subprocess
+import sys
 import time
-from collections import deque
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, dataloader
 
-from perfkit.capture.recording.loader_fetches import MOST, FetchFile, TimedWorker, read_fetches, time_fetches
+from perfkit.capture.recording.loader_fetches import (
+    MOST,
+    FetchFile,
+    OwnFetches,
+    TimedWorker,
+    read_fetches,
+    time_fetches,
+)
 from perfkit.capture.recording.loader_watch import watch_loaders
 
 
@@ -21,8 +31,7 @@ class Numbers(Dataset[int]):
         return 40
 
     def __getitem__(self, index: int) -> int:
-        if index == self.slow:
-            time.sleep(0.05)
+        time.sleep(0.05 if index == self.slow else 0.0001)
         return index
 
 
@@ -34,6 +43,11 @@ class Whole(Numbers):
 class Stream(IterableDataset[int]):
     def __iter__(self) -> Any:
         return iter(range(40))
+
+
+def fetcher_of(dataset: Any) -> Any:
+    kind: Any = dataloader._DatasetKind
+    return kind.create_fetcher(int(isinstance(dataset, Stream)), dataset, True, list, False)
 
 
 def loaded(dataset: Any, **options: Any) -> list[list[int]]:
@@ -95,7 +109,116 @@ def test_an_error_of_a_sample_reaches_the_program() -> None:
         def fetch(self, _index: Any) -> Any:
             raise LookupError("sample 3")
 
-    log: deque[Any] = deque()
+    log = OwnFetches()
     with pytest.raises(LookupError, match="sample 3"):
         time_fetches(Fetcher(), 0, log).fetch([3])
     assert not log
+
+
+def test_a_workers_file_has_its_room_at_once(tmp_path: Path) -> None:
+    FetchFile(str(tmp_path), 1)
+    (path,) = tmp_path.iterdir()
+    assert path.stat().st_blocks * 512 >= path.stat().st_size > 64 * MOST
+
+
+def test_without_room_a_worker_is_not_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    create, called = dataloader._DatasetKind.create_fetcher, list[int]()
+    TimedWorker(called.append, str(tmp_path))(3)
+    assert called == [3]
+    assert dataloader._DatasetKind.create_fetcher is create
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_files_of_ended_workers_do_not_pile_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("perfkit.capture.recording.loader_watch._MOST_FILES", 3)
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    for number in range(5):
+        path = tmp_path / f"{ended.pid}.{number}.fetches"
+        path.touch()
+        os.utime(path, (number, number))
+    running = tmp_path / f"{os.getpid()}.9.fetches"
+    running.touch()
+    os.utime(running, (0, 0))  # a worker that a long-lived loader keeps
+    watch = watch_loaders()
+    monkeypatch.setattr(watch, "_folder", str(tmp_path))
+    watch._worker_folder()
+    assert {path.name.split(".")[1] for path in tmp_path.iterdir()} == {"2", "3", "4", "9"}
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_once_stopped_nothing_is_timed(workers: int) -> None:
+    watch = watch_loaders()
+    begin_ns = time.time_ns()
+    batches = iter(DataLoader(Numbers(), 4, num_workers=workers, prefetch_factor=2 if workers else None))
+    assert next(batches).tolist() == [0, 1, 2, 3]
+    own, folder = watch._own, watch._folder
+    assert own is not None
+    timed = len(own)
+    watch.stop()
+    assert [batch[0].item() for batch in batches] == [*range(4, 40, 4)]
+    assert len(own) == timed
+    assert folder is None or not Path(folder).exists()
+    assert loaded(Numbers(), num_workers=workers)[4] == [*range(32, 40)]
+    assert (watch._own, watch._folder, watch.since(begin_ns)) == (None, None, [])
+    watch_loaders()
+    assert len(loaded(Numbers(), num_workers=workers)) == len(watch.since(begin_ns)) == 5
+
+
+def test_a_worker_is_timed_no_more_once_its_file_is_gone(tmp_path: Path) -> None:
+    log = FetchFile(str(tmp_path), 0)
+    fetcher = fetcher_of(Numbers())
+    fetch, collate = fetcher.fetch, fetcher.collate_fn
+    time_fetches(fetcher, 0, log)
+    assert (fetcher.fetch([1, 2]), log._count) == ([1, 2], 1)
+    next(tmp_path.iterdir()).unlink()
+    assert (fetcher.fetch([3]), log._count) == ([3], 1)
+    assert (fetcher.fetch, fetcher.collate_fn, type(fetcher.dataset)) == (fetch, collate, Numbers)
+
+
+def test_samples_of_a_stream_have_no_number() -> None:
+    log = OwnFetches()
+    fetcher = fetcher_of(Stream())
+    assert time_fetches(fetcher, 0, log).fetch([None] * 8) == [*range(8)]
+    ((*_, samples, slowest, slowest_ns),) = log
+    assert (samples, slowest) == (8, -1)
+    assert slowest_ns > 0
+
+
+def test_a_fetcher_of_another_kind_is_left_alone() -> None:
+    class Own:
+        def fetch(self, index: Any) -> Any:
+            return index
+
+    own = Own()
+    assert time_fetches(own, 0, OwnFetches()).fetch([3]) == [3]
+    assert vars(own) == {}
+    assert time_fetches(None, 0, OwnFetches()) is None
+
+
+def test_samples_that_take_no_time_are_only_counted() -> None:
+    class Cheap(Numbers):
+        pause_s = 0.001
+
+        def __getitem__(self, index: int) -> int:
+            if self.pause_s:
+                time.sleep(self.pause_s)
+            return index
+
+    log, dataset = OwnFetches(), Cheap()
+    fetch = time_fetches(fetcher_of(dataset), 0, log).fetch
+    fetch([*range(8)])
+    dataset.pause_s = 0.0
+    for _ in range(20):
+        fetch([*range(8)])
+    assert {one[5] for one in log} == {8}
+    assert log[0][7] > 1_000_000
+    assert [one[6:] for one in log].count((-1, 0)) >= 10
+    dataset.pause_s = 0.001
+    fetch([*range(8)])
+    fetch([*range(8)])
+    assert log[-1][7] > 1_000_000

@@ -1,0 +1,31 @@
+"""Which calls of `torch.save` write a checkpoint."""
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+from perfkit.capture.recording.pause_log import OpenPause
+from perfkit.capture.script.hooks.pause_hooks import _around_save
+
+
+def test_only_a_file_is_a_checkpoint(tmp_path: Path) -> None:
+    noted: list[OpenPause] = []
+
+    @contextmanager
+    def pause() -> Iterator[OpenPause]:
+        noted.append(OpenPause())
+        yield noted[-1]
+
+    save = _around_save(torch.save, pause)
+    memory = io.BytesIO()
+    save([1], memory)
+    assert torch.load(io.BytesIO(memory.getvalue())) == [1]
+    assert noted == []
+    save([1], tmp_path / "a")
+    save([1], str(tmp_path / "b"))
+    with (tmp_path / "c").open("wb") as file:
+        save([1], file)
+    assert [one.bytes for one in noted] == [(tmp_path / name).stat().st_size for name in "abc"]
