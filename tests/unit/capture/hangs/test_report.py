@@ -1,0 +1,92 @@
+"""What is done about a hang: a run is ended only if a rank was found to keep the others waiting, and if it still is."""
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from perfkit.capture.hangs.rank_state import write_rank_state
+from perfkit.capture.hangs.report import HangReporter, diagnose_lost_ranks
+from perfkit.capture.hangs.step_watch import END_NAME, Hang
+from perfkit.schema.hang.rank_state import RankState
+from perfkit.storage.run_folder import read_failure
+from tests.support.hangs.rank_states import call, frame, state
+
+LOAD = [frame("data.py", 88, "load_batch")]
+
+
+class EndedError(Exception):
+    """The rank would have ended."""
+
+
+def report(folder: Path, *, fault: bool, resumed: bool = False) -> None:
+    calls = [call(1, done=True), call(2)]
+    write_rank_state(folder, state(0, *calls, world_size=2))
+    write_rank_state(folder, state(1, *calls[: 1 if fault else 2], main=LOAD if fault else None, world_size=2))
+    HangReporter(0, "end", dict, dict).report(Hang(folder, 7.0, 0, lambda: resumed))
+
+
+@pytest.fixture
+def _no_exit(monkeypatch: pytest.MonkeyPatch) -> None:
+    def end(*_: object, **__: object) -> NoReturn:
+        raise EndedError
+
+    monkeypatch.setattr("perfkit.capture.hangs.report.exit_now", end)
+
+
+@pytest.mark.usefixtures("_no_exit")
+@pytest.mark.parametrize(("fault", "resumed"), [(False, False), (True, True)])
+def test_a_run_without_a_fault_or_that_goes_on_is_not_ended(
+    tmp_path: Path, fault: bool, resumed: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report(tmp_path, fault=fault, resumed=resumed)
+    assert capsys.readouterr().err.startswith("perfkit: warning: no step has ended for 7.00 s: ")
+    assert read_failure(tmp_path) is None
+    assert not (tmp_path / END_NAME).exists()
+
+
+@pytest.mark.usefixtures("_no_exit")
+def test_a_fault_ends_the_run_on_every_rank(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = HangReporter(1, "end", dict, dict)
+    other.end_with_others(tmp_path, 0)
+    with pytest.raises(EndedError):
+        report(tmp_path, fault=True)
+    assert "rank 1 has not issued it: it is in `load_batch`" in capsys.readouterr().err
+    with pytest.raises(EndedError):
+        other.end_with_others(tmp_path, 0)
+
+
+def test_ranks_that_still_run_are_waited_for_before_it_is_said_that_they_are_silent(tmp_path: Path) -> None:
+    write_rank_state(tmp_path, state(0, call(1), world_size=2, ended="ended with ValueError"))
+    late = threading.Timer(0.3, lambda: write_rank_state(tmp_path, with_request(state(1, world_size=2, main=LOAD))))
+    late.start()
+    silent: Callable[[], dict[int, str]] = lambda: {0: "runs", 1: "runs, but wrote nothing"}  # noqa: E731
+    found = diagnose_lost_ranks(tmp_path, {0, 1}, 0, absent=dict, silent=silent, wait_s=10)
+    late.join()
+    assert found.endswith("rank 1 has not issued it: it is in `load_batch` at data.py:88")
+
+
+def with_request(left: RankState) -> RankState:
+    return RankState(**{name: getattr(left, name) for name in left.__struct_fields__} | {"request": 0})
+
+
+BLOCKED = """
+import os, sys, threading, time
+from perfkit.capture.lifecycle.parent_watch import exit_now
+
+threading.Timer(0.5, lambda: exit_now(7, flush_limit_s=0.3)).start()
+while True:
+    sys.stdout.write("x" * 100_000)
+"""
+
+
+def test_a_rank_whose_output_nobody_reads_ends_all_the_same() -> None:
+    with subprocess.Popen([sys.executable, "-c", BLOCKED], stdout=subprocess.PIPE) as blocked:
+        try:
+            assert blocked.wait(timeout=30) == 7
+        finally:
+            blocked.kill()
