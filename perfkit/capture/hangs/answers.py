@@ -15,6 +15,7 @@ class _Head(Struct, frozen=True):
     request: int | None = None
     resumed: bool = False
     awaits_workers: bool = False
+    paused: bool = False
     ended: str | None = None
 
 
@@ -27,6 +28,8 @@ class Answers(NamedTuple):
     """Have answered, but still wait for what their loader workers do."""
     resumed: set[int]
     """Have ended a step since they answered."""
+    paused: set[int]
+    """Write a trace or a checkpoint, or evaluate."""
 
 
 def read_answers(folder: Path, ranks: set[int], request: int) -> Answers:
@@ -47,6 +50,7 @@ def read_answers(folder: Path, ranks: set[int], request: int) -> Answers:
         missing=ranks - answered.keys(),
         incomplete={rank for rank, head in answered.items() if head.awaits_workers},
         resumed={rank for rank, head in answered.items() if head.resumed},
+        paused={rank for rank, head in answered.items() if head.paused},
     )
 
 

@@ -55,14 +55,17 @@ class HangReporter:
     def report(self, hang: Hang) -> None:
         """Print the diagnosis, and end the run if that is wanted; called on the rank that noticed it first.
 
-        A run in which no rank was found to keep the others waiting, or whose steps go on, is not ended.
+        A run is not ended if no rank was found to keep the others waiting, if such a rank is in a pause (rank 0 may
+        write a checkpoint alone), or if its steps go on.
         """
         found = save_diagnosis(hang.folder, self._absent(), silent_ranks(self._places()))
         line = (
             f"no step has ended for {duration(round(hang.idle_s * 1e9))}: {found.headline}; where every rank is: "
             f"perfkit diagnose {hang.folder}"
         )
-        if self._on_hang == "report" or found.verdict != "fault" or hang.resumed():
+        blamed = {rank for fault in found.faults for rank in fault.ranks}
+        only_slow = not blamed or read_answers(hang.folder, blamed, hang.request).paused
+        if self._on_hang == "report" or only_slow or hang.resumed():
             print_warning(line)
             return
         if record_failure(hang.folder, self._rank, RunError(line), None):

@@ -215,6 +215,7 @@ class StepWatch:
     def _answer(self, request: int) -> None:
         """Write what this rank does, and again once its loader workers have left what they do."""
         state = read_rank_state(self._rank, self._world_size, self.steps, request)
+        state = replace(state, paused=self._is_busy())
         self._write(state)
         if state.awaits_workers:
             workers = worker_stacks(self._folder, self._rank, request)

@@ -88,6 +88,8 @@ class RankState(Struct, frozen=True, kw_only=True):
     """In order of issue, the last ones; None if there is no record of them."""
     in_message: bool = False
     """Whether a send or a receive between two ranks has not ended, or the main thread is inside one."""
+    paused: bool = False
+    """Whether the rank writes a trace or a checkpoint, or evaluates."""
     request: Whole | None = None
     """Number of the last request of the run that the rank has answered; None if unknown, or none."""
     resumed: bool = False

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from msgspec.structs import replace
 
 from perfkit.capture.hangs.rank_state import write_rank_state
 from perfkit.capture.hangs.report import HangReporter, diagnose_lost_ranks
 from perfkit.capture.hangs.step_watch import END_NAME, Hang
-from perfkit.schema.hang.rank_state import RankState
 from perfkit.storage.run_folder import read_failure
 from tests.support.hangs.rank_states import call, frame, state
 
@@ -23,10 +23,11 @@ class EndedError(Exception):
     """The rank would have ended."""
 
 
-def report(folder: Path, *, fault: bool, resumed: bool = False) -> None:
+def report(folder: Path, *, fault: bool, resumed: bool = False, paused: bool = False) -> None:
     calls = [call(1, done=True), call(2)]
     write_rank_state(folder, state(0, *calls, world_size=2))
-    write_rank_state(folder, state(1, *calls[: 1 if fault else 2], main=LOAD if fault else None, world_size=2))
+    late = state(1, *calls[: 1 if fault else 2], main=LOAD if fault else None, world_size=2)
+    write_rank_state(folder, replace(late, request=0, paused=paused))
     HangReporter(0, "end", dict, dict).report(Hang(folder, 7.0, 0, lambda: resumed))
 
 
@@ -39,11 +40,13 @@ def _no_exit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_no_exit")
-@pytest.mark.parametrize(("fault", "resumed"), [(False, False), (True, True)])
-def test_a_run_without_a_fault_or_that_goes_on_is_not_ended(
-    tmp_path: Path, fault: bool, resumed: bool, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("fault", "resumed", "paused"), [(False, False, False), (True, True, False), (True, False, True)]
+)
+def test_a_run_without_a_fault_or_that_pauses_or_goes_on_is_not_ended(
+    tmp_path: Path, fault: bool, resumed: bool, paused: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    report(tmp_path, fault=fault, resumed=resumed)
+    report(tmp_path, fault=fault, resumed=resumed, paused=paused)
     assert capsys.readouterr().err.startswith("perfkit: warning: no step has ended for 7.00 s: ")
     assert read_failure(tmp_path) is None
     assert not (tmp_path / END_NAME).exists()
@@ -62,16 +65,13 @@ def test_a_fault_ends_the_run_on_every_rank(tmp_path: Path, capsys: pytest.Captu
 
 def test_ranks_that_still_run_are_waited_for_before_it_is_said_that_they_are_silent(tmp_path: Path) -> None:
     write_rank_state(tmp_path, state(0, call(1), world_size=2, ended="ended with ValueError"))
-    late = threading.Timer(0.3, lambda: write_rank_state(tmp_path, with_request(state(1, world_size=2, main=LOAD))))
+    answer = replace(state(1, world_size=2, main=LOAD), request=0)
+    late = threading.Timer(0.3, write_rank_state, (tmp_path, answer))
     late.start()
     silent: Callable[[], dict[int, str]] = lambda: {0: "runs", 1: "runs, but wrote nothing"}  # noqa: E731
     found = diagnose_lost_ranks(tmp_path, {0, 1}, 0, absent=dict, silent=silent, wait_s=10)
     late.join()
     assert found.endswith("rank 1 has not issued it: it is in `load_batch` at data.py:88")
-
-
-def with_request(left: RankState) -> RankState:
-    return RankState(**{name: getattr(left, name) for name in left.__struct_fields__} | {"request": 0})
 
 
 BLOCKED = """

@@ -120,7 +120,7 @@ def test_a_hang_that_is_over_before_all_have_answered_is_not_reported(tmp_path: 
 def test_an_answer_to_an_earlier_request_does_not_count(tmp_path: Path) -> None:
     for rank, request, ended in ((0, 1, None), (1, 0, None), (2, 0, "ended with ValueError")):
         write_rank_state(tmp_path, RankState(rank=rank, request=request, ended=ended, awaits_workers=rank == 0))
-    assert read_answers(tmp_path, {0, 1, 2, 3}, 1) == ({1, 3}, {0}, set())
+    assert read_answers(tmp_path, {0, 1, 2, 3}, 1) == ({1, 3}, {0}, set(), set())
 
 
 def test_a_watch_that_cannot_begin_or_fails_does_not_reach_the_program(
