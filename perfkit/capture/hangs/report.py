@@ -14,7 +14,7 @@ from perfkit.capture.hangs.step_watch import END_NAME, Hang
 from perfkit.capture.lifecycle.failure_guard import record_failure
 from perfkit.capture.lifecycle.first_failure import FirstFailure, write_first_failure
 from perfkit.capture.lifecycle.local_launch import is_child
-from perfkit.capture.lifecycle.parent_watch import exit_now
+from perfkit.capture.lifecycle.parent_watch import exit_now, write_within
 from perfkit.capture.messages import print_error, print_warning
 from perfkit.diagnosis.folder import diagnose_folder
 from perfkit.errors import PerfkitError, RunError
@@ -25,7 +25,7 @@ from perfkit.util.formatting import duration
 DIAGNOSIS_NAME: Final = "hang.json"
 _POLL_S: Final = 0.1
 _FLUSH_S: Final = 1.0
-"""How long the program's last output may take to be written: that may be what does not return."""
+"""How long the line, and the program's last output, may take to be written: that may be what does not return."""
 
 OnHang = Literal["report", "end"]
 
@@ -83,7 +83,7 @@ class HangReporter:
         if is_child():  # the parent prints it: it must not take the end of a rank that is killed here for the cause
             write_first_failure(FirstFailure(self._rank, line, ends_others=True), first=True)
         else:
-            print_error(line)
+            write_within(_FLUSH_S, lambda: print_error(line))
 
     def _end(self, folder: Path, request: int) -> NoReturn:
         places = self._places()

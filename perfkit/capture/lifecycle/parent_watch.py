@@ -59,6 +59,16 @@ def exit_now(code: int, *, flush_limit_s: float | None = None) -> NoReturn:
     os._exit(code)
 
 
+def write_within(limit_s: float, action: Callable[[], None]) -> None:
+    """Call `action`, and go on after a while whether or not it has returned.
+
+    It writes to stdout or stderr: the main thread may be inside such a write that does not return, and hold the lock.
+    """
+    writing = threading.Thread(target=action, daemon=True)
+    writing.start()
+    writing.join(limit_s)
+
+
 def _release(flush_limit_s: float | None = None) -> None:
     for child in multiprocessing.active_children():
         child.terminate()
@@ -67,10 +77,7 @@ def _release(flush_limit_s: float | None = None) -> None:
     if flush_limit_s is None:
         _flush()
         return
-    # The main thread may be inside a write that does not return, and hold the stream's lock.
-    flushing = threading.Thread(target=_flush, daemon=True)
-    flushing.start()
-    flushing.join(flush_limit_s)
+    write_within(flush_limit_s, _flush)
 
 
 def _flush() -> None:

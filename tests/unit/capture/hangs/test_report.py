@@ -75,17 +75,24 @@ def test_ranks_that_still_run_are_waited_for_before_it_is_said_that_they_are_sil
 
 
 BLOCKED = """
-import os, sys, threading, time
-from perfkit.capture.lifecycle.parent_watch import exit_now
+import sys, threading
+from perfkit.capture.lifecycle.parent_watch import exit_now, write_within
+from perfkit.capture.messages import print_error
 
-threading.Timer(0.5, lambda: exit_now(7, flush_limit_s=0.3)).start()
+def end():
+    write_within(0.3, lambda: print_error("no step has ended"))
+    exit_now(7, flush_limit_s=0.3)
+
+threading.Timer(0.5, end).start()
 while True:
-    sys.stdout.write("x" * 100_000)
+    getattr(sys, sys.argv[1]).write("x" * 100_000)
 """
 
 
-def test_a_rank_whose_output_nobody_reads_ends_all_the_same() -> None:
-    with subprocess.Popen([sys.executable, "-c", BLOCKED], stdout=subprocess.PIPE) as blocked:
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_a_rank_whose_output_nobody_reads_ends_all_the_same(stream: str) -> None:
+    pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL} | {stream: subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", BLOCKED, stream], **pipes) as blocked:  # type: ignore[call-overload]
         try:
             assert blocked.wait(timeout=30) == 7
         finally:
