@@ -12,6 +12,7 @@ from perfkit.diagnosis.rules import diagnose
 from perfkit.errors import StoreError
 from perfkit.schema.hang.diagnosis import Diagnosis
 from perfkit.schema.hang.rank_state import RANK_STATE_VERSION, RankState
+from perfkit.util.formatting import escape_unprintable
 from perfkit.util.json_decoding import decode_json
 from perfkit.util.regular_file import read_regular
 from perfkit.util.validator_messages import plain_message
@@ -62,7 +63,7 @@ def diagnose_folder(
     left = [state for rank, state in current.items() if rank not in gone]
     left += [RankState(rank=rank, world_size=states[rank].world_size) for rank in old]
     unread += [f"{STATE_NAME.format(rank)}: it is of an earlier report" for rank in old]
-    return diagnose(str(folder), left, absent=known, unread=unread)
+    return diagnose(escape_unprintable(str(folder)), left, absent=known, unread=unread)
 
 
 def _current(states: Mapping[int, RankState]) -> dict[int, RankState]:

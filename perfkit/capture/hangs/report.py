@@ -20,7 +20,7 @@ from perfkit.diagnosis.folder import diagnose_folder
 from perfkit.errors import PerfkitError, RunError
 from perfkit.schema.hang.diagnosis import Diagnosis
 from perfkit.util.atomic_write import atomic_write
-from perfkit.util.formatting import duration
+from perfkit.util.formatting import duration, escape_unprintable
 
 DIAGNOSIS_NAME: Final = "hang.json"
 _POLL_S: Final = 0.1
@@ -61,7 +61,7 @@ class HangReporter:
         found = save_diagnosis(hang.folder, self._absent(), silent_ranks(self._places()))
         line = (
             f"no step has ended for {duration(round(hang.idle_s * 1e9))}: {found.headline}; where every rank is: "
-            f"perfkit diagnose {hang.folder}"
+            f"perfkit diagnose {escape_unprintable(str(hang.folder))}"
         )
         blamed = {rank for fault in found.faults for rank in fault.ranks}
         only_slow = not blamed or read_answers(hang.folder, blamed, hang.request).paused

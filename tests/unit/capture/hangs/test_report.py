@@ -1,5 +1,6 @@
 """What is done about a hang: a run is ended only if a rank was found to keep the others waiting, and if it still is."""
 
+import os
 import subprocess
 import sys
 import threading
@@ -54,13 +55,15 @@ def test_a_run_without_a_fault_or_that_pauses_or_goes_on_is_not_ended(
 
 @pytest.mark.usefixtures("_no_exit")
 def test_a_fault_ends_the_run_on_every_rank(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9"))  # no UTF-8
+    folder.mkdir()
     other = HangReporter(1, "end", dict, dict)
-    other.end_with_others(tmp_path, 0)
+    other.end_with_others(folder, 0)
     with pytest.raises(EndedError):
-        report(tmp_path, fault=True)
+        report(folder, fault=True)
     assert "rank 1 has not issued it: it is in `load_batch`" in capsys.readouterr().err
     with pytest.raises(EndedError):
-        other.end_with_others(tmp_path, 0)
+        other.end_with_others(folder, 0)
 
 
 def test_ranks_that_still_run_are_waited_for_before_it_is_said_that_they_are_silent(tmp_path: Path) -> None:
