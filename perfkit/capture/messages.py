@@ -32,13 +32,13 @@ def one_line(error: BaseException) -> str:
     """Return an error as one line of printable text."""
     if isinstance(error, KeyboardInterrupt):
         return "interrupted"
-    text = escape_unprintable(" ".join(_text_of(error).split()))
+    text = escape_unprintable(" ".join(text_of(error).split()))
     if isinstance(error, PerfkitError):
         return text
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def _text_of(value: object) -> str:
+def text_of(value: object) -> str:
     """Return the text of a script's error, encodable in UTF-8; the script's `__str__` may fail."""
     try:
         text = str(value)
@@ -52,5 +52,5 @@ def exit_cause(error: BaseException) -> BaseException:
     if not isinstance(error, SystemExit):
         return error
     # As in the interpreter: a number is the exit code, anything else is printed and the code is 1.
-    how = f"exit code {error.code}" if isinstance(error.code, int) else f"sys.exit({_text_of(error.code)!r})"
+    how = f"exit code {error.code}" if isinstance(error.code, int) else f"sys.exit({text_of(error.code)!r})"
     return RunError(f"the script ended with {how}")

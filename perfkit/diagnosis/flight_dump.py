@@ -89,7 +89,16 @@ def convert_flight_dump(value: Any, rank: int) -> RankState:
         if group.ranks not in ("", "[]")
     ]
     calls = [_issued(entry) for entry in dump.entries if not entry.is_p2p]
-    return RankState(rank=rank, groups=groups, collectives=calls)
+    return RankState(
+        rank=rank,
+        groups=groups,
+        collectives=calls if dump.entries else None,
+        in_message=any(entry.is_p2p and not _has_ended(entry) for entry in dump.entries),
+    )
+
+
+def _has_ended(entry: _Entry) -> bool:
+    return entry.retired or entry.state == "completed"
 
 
 def _load_json(data: bytes) -> Any:
@@ -117,7 +126,7 @@ def _issued(entry: _Entry) -> IssuedCollective:
         sizes=sizes,
         dtype=_dtype(entry.input_dtypes or entry.output_dtypes),
         bytes=_bytes(sizes, entry.input_dtypes),
-        done=entry.retired or entry.state == "completed",
+        done=_has_ended(entry),
         ns=entry.time_created_ns,
         frames=[
             Frame(function=frame.name, file=frame.filename, line=frame.line) for frame in entry.frames[:_MOST_FRAMES]

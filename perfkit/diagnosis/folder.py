@@ -12,6 +12,7 @@ from perfkit.diagnosis.rules import diagnose
 from perfkit.errors import StoreError
 from perfkit.schema.hang.diagnosis import Diagnosis
 from perfkit.schema.hang.rank_state import RANK_STATE_VERSION, RankState
+from perfkit.util.formatting import escape_unprintable
 from perfkit.util.json_decoding import decode_json
 from perfkit.util.regular_file import read_regular
 from perfkit.util.validator_messages import plain_message
@@ -24,12 +25,15 @@ _DUMP = re.compile(r".*?(\d{1,6})(?:\.json|\.pkl|\.pickle)?")
 _OTHERS: Final = ("run.json", "failure.json", "hang.json")
 
 
-def diagnose_folder(folder: Path, *, absent: Mapping[int, str] | None = None) -> Diagnosis:
+def diagnose_folder(
+    folder: Path, *, absent: Mapping[int, str] | None = None, silent: Mapping[int, str] | None = None
+) -> Diagnosis:
     """Diagnose what is in a folder.
 
     Args:
         folder: A run's folder, or one with the dumps of all ranks.
-        absent: What is known of ranks that left nothing.
+        absent: What is known of ranks that have ended or are stopped: it is newer than what they left while they ran.
+        silent: What is to be said of ranks that left nothing.
 
     Raises:
         StoreError: The folder cannot be read, or has neither records nor dumps.
@@ -46,14 +50,34 @@ def diagnose_folder(folder: Path, *, absent: Mapping[int, str] | None = None) ->
             unread.append(f"{path.name}: there is another record of rank {state.rank}")
         else:
             states[state.rank] = state
-    if not states and not absent:
+    if not states and not absent and not silent:
         why = f": {unread[0]}" if unread else ""
         raise StoreError(
             f"{folder} has no record of a rank that can be read{why}; expected are rank<R>.hang.json, which perfkit "
             "run leaves, and dumps of torch's flight recorder, such as nccl_trace_rank_<R>"
         )
-    known = {rank: text for rank, text in (absent or {}).items() if rank not in states}
-    return diagnose(str(folder), list(states.values()), absent=known, unread=unread)
+    current = _current(states)
+    gone = {rank: text for rank, text in (absent or {}).items() if rank not in current or current[rank].ended is None}
+    known = {rank: text for rank, text in (silent or {}).items() if rank not in current} | gone
+    old = sorted(states.keys() - current.keys() - known.keys())
+    left = [state for rank, state in current.items() if rank not in gone]
+    left += [RankState(rank=rank, world_size=states[rank].world_size) for rank in old]
+    unread += [f"{STATE_NAME.format(rank)}: it is of an earlier report" for rank in old]
+    return diagnose(escape_unprintable(str(folder)), left, absent=known, unread=unread)
+
+
+def _current(states: Mapping[int, RankState]) -> dict[int, RankState]:
+    """Return what tells of one moment: the answers to the last request, and how ranks have ended.
+
+    Of ranks of which some have gone on and others have not, only the latter tell what is the case now.
+    """
+    last = max((state.request for state in states.values() if state.request is not None), default=None)
+    current = {
+        rank: state
+        for rank, state in states.items()
+        if state.ended is not None or state.request is None or state.request == last
+    }
+    return {rank: state for rank, state in current.items() if not state.resumed} or current
 
 
 def _candidates(folder: Path) -> list[Path]:

@@ -13,6 +13,8 @@ _OWN: Final = (
     *("/perfkit/cli/", "/perfkit/__main__.py"),
 )
 """Of perfkit: what is below a script."""
+_MESSAGES: Final = ("send", "recv", "send_object_list", "recv_object_list", "batch_isend_irecv")
+_TORCH_MESSAGES: Final = "/torch/distributed/distributed_c10d.py"
 _LOADER: Final = "/torch/utils/data/dataloader.py"
 
 
@@ -37,6 +39,11 @@ def show_frame(frame: Frame, *, function: bool = True) -> str:
 def waits_for_loader(frames: Sequence[Frame]) -> bool:
     """Return whether a stack is inside torch's DataLoader, waiting for a worker."""
     return any(frame.file.endswith(_LOADER) and frame.function in ("_try_get_data", "_get_data") for frame in frames)
+
+
+def waits_in_message(frames: Sequence[Frame]) -> bool:
+    """Return whether a stack is inside a send or a receive of torch between two ranks."""
+    return any(frame.file.endswith(_TORCH_MESSAGES) and frame.function in _MESSAGES for frame in frames)
 
 
 def describe_place(state: RankState) -> str | None:

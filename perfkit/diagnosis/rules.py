@@ -55,7 +55,7 @@ def diagnose(
         if rank not in named
     ]
     missing = sorted(set(range(world_size or 0)) - set(places))
-    verdict = _verdict(states, faults, missing)
+    verdict = _verdict(states, faults, missing, groups)
     return Diagnosis(
         perfkit_version=__version__,
         path=path,
@@ -79,11 +79,19 @@ def _ended(states: Sequence[RankState]) -> dict[int, str]:
     return {state.rank: state.ended for state in states if state.ended not in (None, LOST_CONNECTION)}
 
 
-def _verdict(states: Sequence[RankState], faults: Sequence[Fault], missing: Sequence[int]) -> Verdict:
+def _verdict(
+    states: Sequence[RankState], faults: Sequence[Fault], missing: Sequence[int], groups: Sequence[GroupCalls]
+) -> Verdict:
     if faults:
         return "fault"
-    recorded = [state for state in states if state.collectives is not None]
-    return "unknown" if missing or len(recorded) < len(states) or len(states) < 2 else "agree"
+    unrecorded = missing or any(state.collectives is None or state.in_message for state in states)
+    return "unknown" if unrecorded or not any(map(_compares, groups)) else "agree"
+
+
+def _compares(group: GroupCalls) -> bool:
+    """Return whether two ranks of a group have recorded a collective of the same number."""
+    numbers = [number for by_number in group.calls.values() for number in by_number]
+    return len(set(numbers)) < len(numbers)
 
 
 def _headline(
@@ -239,7 +247,7 @@ def _whereabouts(rank: int, places: Mapping[int, str | None], recorded: Collecti
     """Return what is known of a rank that others wait for: only a record shows that it has not issued something."""
     place = places.get(rank)
     if rank not in recorded:
-        return place or "left nothing"
+        return place or ("has left no record of its collectives" if rank in places else "left nothing")
     return "has not issued it" + (f": it {place}" if place else "")
 
 

@@ -5,6 +5,7 @@ signal handler. A thread that holds Python's lock in a call that does not return
 """
 
 import contextlib
+import multiprocessing
 import os
 import pickle
 import socket
@@ -18,12 +19,11 @@ import msgspec
 from msgspec.structs import replace
 
 from perfkit.capture.distributed.lost_connection import is_lost_connection
-from perfkit.capture.hangs.worker_stacks import worker_stacks
+from perfkit.capture.messages import text_of
 from perfkit.diagnosis.flight_dump import convert_flight_dump
 from perfkit.diagnosis.folder import STATE_NAME
-from perfkit.diagnosis.places import program_frame
+from perfkit.diagnosis.places import program_frame, waits_in_message
 from perfkit.diagnosis.rules import LOST_CONNECTION
-from perfkit.errors import PerfkitError
 from perfkit.schema.hang.rank_state import Frame, GroupRanks, IssuedCollective, RankState, ThreadStack
 from perfkit.util.atomic_write import atomic_write
 
@@ -36,15 +36,15 @@ OWN_THREAD: Final = "perfkit-"
 
 
 def read_rank_state(
-    rank: int, world_size: int, steps: int | None, folder: Path | None = None, error: BaseException | None = None
+    rank: int, world_size: int, steps: int | None, request: int | None = None, error: BaseException | None = None
 ) -> RankState:
-    """Return what this rank does.
+    """Return what this rank does, without its loader workers.
 
     Args:
         rank: This rank.
         world_size: Number of ranks.
         steps: Steps that have ended.
-        folder: The run's folder, where loader workers leave their stacks; None if they are not asked.
+        request: Number of the request of the run that this answers, or that was answered last.
         error: What has ended the program, whose stack is then that of the main thread.
     """
     dump = _flight_dump(rank)
@@ -58,9 +58,11 @@ def read_rank_state(
         steps=steps,
         main=main,
         threads=_other_threads(),
-        workers=worker_stacks(folder, rank) if folder is not None else [],
+        awaits_workers=error is None and bool(multiprocessing.active_children()),
         groups=_groups() or (dump.groups if dump else []),
         collectives=calls if calls is None or error is None else _reopened(calls, main),
+        in_message=waits_in_message(main) or (dump is not None and dump.in_message),
+        request=request,
         ended=None if error is None else _how_ended(error),
     )
 
@@ -72,7 +74,23 @@ def write_rank_state(folder: Path, state: RankState) -> None:
         StoreError: It cannot be written.
     """
     with atomic_write(folder / STATE_NAME.format(state.rank)) as stream:
-        stream.write(msgspec.json.encode(state))
+        stream.write(_encode(state))
+
+
+def _encode(state: RankState) -> bytes:
+    """Encode a record; what UTF-8 cannot encode in names of the program, as in a path of other bytes, is escaped."""
+    try:
+        return msgspec.json.encode(state)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_escaped(msgspec.to_builtins(state)))
+
+
+def _escaped(value: Any) -> Any:
+    if isinstance(value, str):
+        return text_of(value)
+    if isinstance(value, list):
+        return [_escaped(item) for item in value]
+    return {key: _escaped(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
 def _reopened(calls: list[IssuedCollective], stack: list[Frame]) -> list[IssuedCollective]:
@@ -85,9 +103,9 @@ def _reopened(calls: list[IssuedCollective], stack: list[Frame]) -> list[IssuedC
 
 
 def _how_ended(error: BaseException) -> str:
-    if is_lost_connection(str(error)):
+    if is_lost_connection(text_of(error)):
         return LOST_CONNECTION
-    text = " ".join(str(error).split())[:200]
+    text = " ".join(text_of(error).split())[:200]
     return f"ended with {type(error).__name__}{f': {text}' if text else ''}"
 
 
@@ -131,16 +149,19 @@ def _torch_module(name: str) -> Any:
 
 
 def _flight_dump(rank: int) -> RankState | None:
-    """Return what torch's flight recorder has; None if there is none, or no process group."""
+    """Return what torch's flight recorder has; None if there is none, or no process group, or it saw nothing.
+
+    It sees what gloo does. NCCL has a recorder of its own, so that without entries nothing is known.
+    """
     torch, dist = _torch_module("torch"), _torch_module("torch.distributed")
     dump = getattr(getattr(getattr(torch, "_C", None), "_distributed_c10d", None), "_dump_fr_trace", None)
     if dump is None or dist is None or not (dist.is_available() and dist.is_initialized()):
         return None
-    with contextlib.suppress(PerfkitError, RuntimeError, TypeError, AttributeError, pickle.UnpicklingError):
+    with contextlib.suppress(Exception):  # of another version of torch: the stacks are worth writing without it
         # From this very process, so it need not be read with care, but at once: a full buffer has 10,000 entries.
         value = pickle.loads(dump())  # noqa: S301
         value["entries"] = value.get("entries", [])[-_MOST_CALLS:]
-        return convert_flight_dump(value, rank)
+        return convert_flight_dump(value, rank) if value["entries"] else None
     return None
 
 

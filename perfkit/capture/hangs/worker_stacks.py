@@ -16,24 +16,28 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
-from msgspec import Struct
 
 from perfkit.schema.hang.rank_state import Frame, WorkerStack
 from perfkit.util.atomic_write import atomic_write
 
 REQUEST_NAME: Final = ".hang{}"
 """Empty file in the run's folder that asks all processes to write what they do, by number of the request."""
-_NAME: Final = ".rank{}.worker{}"
-_POLL_S: Final = 0.5
-_WAIT_S: Final = 4.0
+_NAME: Final = ".rank{}.worker{}.{}"
+"""By rank, pid, and number of the request."""
+_BEGIN_POLL_S: Final = 0.5
+"""How often a worker looks, in memory, whether the run has a folder."""
+_POLL_S: Final = 2.0
+"""How often it looks into the folder: a run may have thousands of workers, and one file system."""
+_GATHER_POLL_S: Final = 0.25
+_WAIT_S: Final = 8.0
 _MOST_REQUESTS: Final = 100
 
 _BYTES: Final = 8192
 """For a path, which has at most 4096 bytes on Linux."""
 
 
-class _Place(Struct, frozen=True):
-    folder: str
+class _Place(NamedTuple):
+    folder: Path
     rank: int
 
 
@@ -50,33 +54,38 @@ _shared: list[_Shared] = []
 def follow_forks() -> None:
     """Let the processes that this one forks from now on leave their stacks when they are asked to."""
     if not _shared and hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=_watch_in_child)
-        _shared.append(_Shared(os.getpid(), mmap.mmap(-1, _BYTES)))
+        with contextlib.suppress(OSError):  # no memory left: the workers' stacks are then not known
+            _shared.append(_Shared(os.getpid(), mmap.mmap(-1, _BYTES)))
+            os.register_at_fork(after_in_child=_watch_in_child)
 
 
 def set_place(folder: Path, rank: int) -> None:
     """Tell the forked processes where they are asked, and leave their stacks."""
     if _shared and _shared[0].owner != os.getpid():  # a forked process that is a rank itself
-        _shared[:] = [_Shared(os.getpid(), mmap.mmap(-1, _BYTES))]
-    text = msgspec.json.encode(_Place(str(folder), rank))
+        _shared.clear()
+        with contextlib.suppress(OSError):
+            _shared.append(_Shared(os.getpid(), mmap.mmap(-1, _BYTES)))
+    path = os.fsencode(folder)  # which need not be UTF-8
+    text = b"%d %d %s" % (rank, len(path), path)
     if _shared and len(text) < _BYTES:
         _shared[0].memory[:] = text.ljust(_BYTES, b"\0")
 
 
 def _read_place() -> _Place | None:
-    text = _shared[0].memory[:].rstrip(b"\0") if _shared else b""
-    with contextlib.suppress(msgspec.DecodeError):  # it is being written
-        return msgspec.json.decode(text, type=_Place) if text else None
-    return None
+    rank, _, rest = (_shared[0].memory[:] if _shared else b"").rstrip(b"\0").partition(b" ")
+    length, _, path = rest.partition(b" ")
+    if not path or int(length) != len(path):  # there is none yet, or it is being written
+        return None
+    return _Place(Path(os.fsdecode(path)), int(rank))
 
 
-def worker_stacks(folder: Path, rank: int) -> list[WorkerStack]:
-    """Wait for the stacks of this process's children, and return those that came."""
+def worker_stacks(folder: Path, rank: int, request: int) -> list[WorkerStack]:
+    """Wait for the stacks of this process's children, and return those that came in answer to a request."""
     pids = [child.pid for child in multiprocessing.active_children() if child.pid is not None]
-    paths = [folder / _NAME.format(rank, pid) for pid in pids]
+    paths = [folder / _NAME.format(rank, pid, request) for pid in pids]
     deadline = time.monotonic() + _WAIT_S
     while not all(path.exists() for path in paths) and time.monotonic() < deadline:
-        time.sleep(_POLL_S / 5)
+        time.sleep(_GATHER_POLL_S)
     stacks = []
     for pid, path in zip(pids, paths, strict=True):
         with contextlib.suppress(OSError, msgspec.DecodeError):
@@ -90,27 +99,29 @@ def _watch_in_child() -> None:
 
 
 def _answer_requests() -> None:
-    time.sleep(_POLL_S)
+    time.sleep(_BEGIN_POLL_S)
     if multiprocessing.parent_process() is None:
         return  # forked by other means: nobody asks it
     while (place := _read_place()) is None:
-        time.sleep(_POLL_S)
+        time.sleep(_BEGIN_POLL_S)
     if _shared[0].owner == os.getpid():
         return  # this process has become a rank, which answers for itself
-    folder, rank = Path(place.folder), place.rank
     for number in range(_MOST_REQUESTS):
-        request = folder / REQUEST_NAME.format(number)
-        while not request.exists():
-            if not folder.exists():
+        while not _is_asked(place.folder, number):
+            if not os.path.isdir(place.folder):
                 return
             time.sleep(_POLL_S)
         with contextlib.suppress(Exception):  # it belongs to the program: nothing of perfkit's may be seen there
-            _leave_stack(folder, rank)
+            _leave_stack(place, number)
 
 
-def _leave_stack(folder: Path, rank: int) -> None:
+def _is_asked(folder: Path, number: int) -> bool:
+    return os.path.exists(folder / REQUEST_NAME.format(number))
+
+
+def _leave_stack(place: _Place, request: int) -> None:
     from perfkit.capture.hangs.rank_state import frames_of
 
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
-    with atomic_write(folder / _NAME.format(rank, os.getpid())) as stream:
+    with atomic_write(place.folder / _NAME.format(place.rank, os.getpid(), request)) as stream:
         stream.write(msgspec.json.encode(frames_of(frame)))

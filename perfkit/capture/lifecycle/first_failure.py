@@ -14,6 +14,7 @@ from perfkit.errors import StoreError
 from perfkit.util.atomic_write import atomic_write
 
 _NAME: Final = "failure"
+_ENDS_OTHERS: Final = "ends others"
 
 
 class FirstFailure(NamedTuple):
@@ -23,6 +24,8 @@ class FirstFailure(NamedTuple):
     line: str
     diagnosis: str = ""
     """Which ranks waited for which, in one line; empty if unknown."""
+    ends_others: bool = False
+    """Whether the rank has then ended the others, by a signal where needed: their ends are no causes."""
 
 
 def write_first_failure(failure: FirstFailure, *, first: bool) -> None:
@@ -37,7 +40,7 @@ def write_first_failure(failure: FirstFailure, *, first: bool) -> None:
     if rendezvous is None:
         return
     path = Path(rendezvous).with_name(_NAME)
-    text = f"{failure.rank} {failure.line}\n{failure.diagnosis}"
+    text = f"{failure.rank} {failure.line}\n{failure.diagnosis}\n{_ENDS_OTHERS * failure.ends_others}"
     with contextlib.suppress(OSError, StoreError):  # the parent is gone, or the disk is full: it reports the exit code
         if not first:
             with path.open("x", encoding="utf-8") as stream:
@@ -53,5 +56,5 @@ def read_first_failure(folder: Path) -> FirstFailure | None:
         rank, _, line = (folder / _NAME).read_text(encoding="utf-8").partition(" ")
     except (OSError, UnicodeDecodeError):
         return None
-    line, _, diagnosis = line.partition("\n")
-    return FirstFailure(int(rank), line, diagnosis) if rank.isdecimal() else None
+    line, diagnosis, ends = (*line.split("\n"), "", "")[:3]
+    return FirstFailure(int(rank), line, diagnosis, ends == _ENDS_OTHERS) if rank.isdecimal() else None

@@ -70,6 +70,9 @@ def launch(arguments: Sequence[str], ranks: int, *, name_failed: bool = False, r
         return
     if signal.SIGHUP in signals.received and name_failed:
         raise HangupError("ended by SIGHUP: the terminal or the connection was closed")
+    if first is not None and first.ends_others:
+        print_error(first.line)
+        raise SystemExit(1)
     code = children[failed].returncode
     if name_failed and ranks > 1 and code > 0:
         failed = _report_first_failure(failed, codes, first, left_early)

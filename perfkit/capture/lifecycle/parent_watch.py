@@ -46,22 +46,40 @@ def _wait_for_end(descriptor: int) -> None:
         os._exit(1)
 
 
-def exit_now(code: int) -> NoReturn:
+def exit_now(code: int, *, flush_limit_s: float | None = None) -> NoReturn:
     """End this process and its loader workers, without waiting for other ranks.
 
     Args:
         code: The exit code; -SIGINT ends the process by that signal.
+        flush_limit_s: How long writing what is buffered for stdout and stderr may take; None: for ever.
     """
-    _release()
+    _release(flush_limit_s)
     if code == -signal.SIGINT:
         end_as_rank()
     os._exit(code)
 
 
-def _release() -> None:
+def write_within(limit_s: float, action: Callable[[], None]) -> None:
+    """Call `action`, and go on after a while whether or not it has returned.
+
+    It writes to stdout or stderr: the main thread may be inside such a write that does not return, and hold the lock.
+    """
+    writing = threading.Thread(target=action, daemon=True)
+    writing.start()
+    writing.join(limit_s)
+
+
+def _release(flush_limit_s: float | None = None) -> None:
     for child in multiprocessing.active_children():
         child.terminate()
     # As the interpreter does when it exits: otherwise the semaphores of loader workers are reported as leaked.
     multiprocessing.util._run_finalizers(0)  # type: ignore[attr-defined]
+    if flush_limit_s is None:
+        _flush()
+        return
+    write_within(flush_limit_s, _flush)
+
+
+def _flush() -> None:
     sys.stdout.flush()
     sys.stderr.flush()

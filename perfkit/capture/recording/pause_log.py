@@ -41,6 +41,11 @@ class PauseLog:
         """How long training has paused so far."""
         return self._total_ns
 
+    @property
+    def in_progress(self) -> bool:
+        """Whether training pauses now."""
+        return self._open is not None
+
     @contextmanager
     def pause(self, phase: PausePhase, step: int) -> Iterator[OpenPause]:
         """Note a pause; one within another is part of it."""

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from perfkit.capture.distributed.lost_connection import is_lost_connection
+from perfkit.capture.messages import text_of
 from perfkit.capture.script.manifest_assembly import read_exit_records
 from perfkit.capture.script.rank_marks import ended_ranks
 from perfkit.errors import RunError
@@ -30,7 +31,7 @@ def find_first_cause(folder: Path, rank: int, error: BaseException) -> Cause:
     If `rank` has lost a connection, and another rank had ended by then, that end comes first in time.
     """
     own = Cause(rank, error)
-    if not is_lost_connection(str(error)):
+    if not is_lost_connection(text_of(error)):
         return own
     deadline = time.monotonic() + _WAIT_S
     while read_failure(folder) is None and time.monotonic() < deadline:

@@ -1,6 +1,5 @@
 """Watches the steps of a script's rank, and explains why ranks have lost each other."""
 
-import contextlib
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -8,19 +7,19 @@ from typing import Final
 
 from perfkit.capture.distributed.lost_connection import is_lost_connection
 from perfkit.capture.hangs.processes import absent_ranks, silent_ranks
-from perfkit.capture.hangs.rank_state import read_rank_state, write_rank_state
 from perfkit.capture.hangs.report import HangReporter, diagnose_lost_ranks
 from perfkit.capture.hangs.step_watch import StepWatch
 from perfkit.capture.lifecycle.terminated import TerminatedError
+from perfkit.capture.messages import text_of
 from perfkit.capture.script.config import ScriptConfig
 from perfkit.capture.script.first_cause import Cause
 from perfkit.capture.script.manifest_assembly import read_exit_records
 from perfkit.capture.script.rank_marks import joined_processes
-from perfkit.errors import PerfkitError, RunError
+from perfkit.errors import RunError
 from perfkit.storage.run_folder import read_failure
 
-_PEERS_WAIT_S: Final = 1.5
-"""How long to wait for what other ranks leave when connections were lost: `-n` ends them after three seconds."""
+_PEERS_WAIT_S: Final = 3.0
+"""How long to wait for what other ranks leave when connections were lost: `-n` ends them after six seconds."""
 
 
 _TURN: Final = ".explains"
@@ -44,7 +43,7 @@ class ScriptHangWatch:
         self._folder = folder
         self._rank = rank
         self._world_size = world_size
-        reporter = HangReporter(rank, config.on_hang, self._gone, lambda: joined_processes(folder), by_parent=True)
+        reporter = HangReporter(rank, config.on_hang, self._absent, lambda: joined_processes(folder))
         self._watch = StepWatch(
             folder,
             rank,
@@ -59,20 +58,31 @@ class ScriptHangWatch:
 
     def stop(self, error: BaseException | None) -> None:
         """Watch no longer: the script ends. With an error, leave what this rank did for the diagnosis of the others."""
-        self._watch.stop()
-        if error is None or self._world_size == 1 or isinstance(error, (KeyboardInterrupt, TerminatedError)):
-            return
-        with contextlib.suppress(PerfkitError, OSError):  # a full disk: the error itself is what counts
-            state = read_rank_state(self._rank, self._world_size, self._watch.steps, error=error)
-            write_rank_state(self._folder, state)
+        ended = self._world_size == 1 or isinstance(error, (KeyboardInterrupt, TerminatedError))
+        self._watch.stop(None if ended else error)
 
     def explain(self, cause: Cause) -> Cause:
         """Return the cause with what the ranks waited for, if a lost connection is why the script has ended."""
-        lost = isinstance(cause.error, RunError) or is_lost_connection(str(cause.error))
+        lost = isinstance(cause.error, RunError) or is_lost_connection(text_of(cause.error))
         if self._world_size == 1 or not lost or not self._is_first():
             return cause
-        why = diagnose_lost_ranks(self._folder, self._world_size, self._gone, _PEERS_WAIT_S)
+        why = self._diagnose()
         return Cause(cause.rank, RunError(f"{cause.error}; {why}"), why) if why else cause
+
+    def _diagnose(self) -> str:
+        """Return why ranks have lost each other; those that have not noticed it, and still wait, are asked."""
+        try:
+            request = self._watch.ask()
+        except OSError:
+            return ""
+        return diagnose_lost_ranks(
+            self._folder,
+            set(range(self._world_size)),
+            request,
+            absent=self._absent,
+            silent=lambda: silent_ranks(joined_processes(self._folder)),
+            wait_s=_PEERS_WAIT_S,
+        )
 
     def forget_turn(self) -> None:
         """Remove what tells the other ranks that this one explains the failure, which is recorded by now."""
@@ -98,6 +108,3 @@ class ScriptHangWatch:
             if record.ended
         }
         return absent_ranks(joined_processes(self._folder)) | left
-
-    def _gone(self) -> dict[int, str]:
-        return silent_ranks(joined_processes(self._folder)) | self._absent()

@@ -163,6 +163,9 @@ class ScriptRecorder:
     def _counts_forward(self) -> bool:
         return self._config.step_rule.kind == "forward"
 
+    def _is_busy(self) -> bool:
+        return self._busy or self._pauses.in_progress
+
     def _session_in_progress(self) -> Session | None:
         return None if self._recording is None or self._over or self._busy else self._recording.session
 
@@ -267,7 +270,7 @@ class ScriptRecorder:
             workload=description.workload,
             source=description.source,
         )
-        hangs = ScriptHangWatch(folder, ranks.rank, ranks.world_size, self._config, lambda: self._busy)
+        hangs = ScriptHangWatch(folder, ranks.rank, ranks.world_size, self._config, self._is_busy)
         self._recording = _Recording(session, ranks, topology, hangs)
         before_end_with_parent(lambda: record_end_of_parent(folder, ranks.rank))
         SigtermHook(self._on_sigterm, self._on_sigterm_while_stuck).install()

@@ -86,5 +86,15 @@ class RankState(Struct, frozen=True, kw_only=True):
     groups: list[GroupRanks] = []
     collectives: list[IssuedCollective] | None = None
     """In order of issue, the last ones; None if there is no record of them."""
+    in_message: bool = False
+    """Whether a send or a receive between two ranks has not ended, or the main thread is inside one."""
+    paused: bool = False
+    """Whether the rank writes a trace or a checkpoint, or evaluates."""
+    request: Whole | None = None
+    """Number of the last request of the run that the rank has answered; None if unknown, or none."""
+    resumed: bool = False
+    """Whether a step has ended since: the rank has gone on."""
+    awaits_workers: bool = False
+    """Whether the stacks of forked processes were asked for, and are not in it yet."""
     ended: str | None = None
     """How the rank's process has ended, or why it cannot write this; None if it runs."""

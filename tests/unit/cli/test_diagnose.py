@@ -48,7 +48,7 @@ def test_what_made_dumps_show(tmp_path: Path, odd: list[dict[str, Any]], kind: s
 
 
 def test_a_healthy_job_agrees(tmp_path: Path) -> None:
-    messages = entry(9, "send 0->1", p2p=True)
+    messages = entry(9, "send 0->1", p2p=True, state="completed")
     write_dumps(tmp_path, [dump(DONE, messages, entry(2, state="completed")) for _ in range(4)])
     assert diagnosed(tmp_path, 0).headline.startswith("All ranks agree: no rank waits for another in the 8 collectives")
 

@@ -49,6 +49,19 @@ def test_sizes_may_differ_where_the_collective_allows_it() -> None:
     assert diagnose("job", ranks).verdict == "agree"
 
 
+def test_without_a_collective_to_compare_nothing_is_known_to_agree() -> None:
+    nothing = [replace(state(rank), collectives=None) for rank in range(4)]
+    assert diagnose("job", nothing).verdict == "unknown"
+    assert diagnose("job", [state(rank) for rank in range(4)]).verdict == "unknown"
+    own_groups = [state(rank, call(1, group=f"g{rank}"), groups={f"g{rank}": [rank]}) for rank in range(4)]
+    assert diagnose("job", own_groups).verdict == "unknown"
+
+
+def test_a_rank_inside_a_send_or_receive_leaves_it_open() -> None:
+    done = [state(rank, call(1, done=True)) for rank in range(4)]
+    assert diagnose("job", [*done[:3], replace(done[3], in_message=True)]).verdict == "unknown"
+
+
 def test_ranks_that_agree() -> None:
     done = [state(rank, call(1, done=True), call(2, done=True)) for rank in range(4)]
     assert (diagnose("job", done).verdict, diagnose("job", done).faults) == ("agree", [])

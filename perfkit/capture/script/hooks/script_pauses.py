@@ -4,7 +4,7 @@ import os
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from threading import get_ident
 from typing import Final, NamedTuple
 
@@ -44,6 +44,12 @@ class ScriptPauses:
         self._rhythm = _Rhythm()
         self._within_steps = False
         """Whether evaluations are part of the steps: pseudo labels, rollouts."""
+        self._checkpoints = 0
+
+    @property
+    def in_progress(self) -> bool:
+        """Whether the thread that steps writes a checkpoint or evaluates now, be it recorded or not."""
+        return self._checkpoints > 0 or self._evaluation is not None
 
     def attach(self) -> None:
         """Install the hooks in torch."""
@@ -61,12 +67,16 @@ class ScriptPauses:
 
     @contextmanager
     def _checkpoint(self) -> Iterator[OpenPause | None]:
-        session = self._current()
-        if session is None:
+        if get_ident() != self._thread or os.getpid() != self._pid:
             yield None
             return
-        with session.pause("checkpoint") as pause:
-            yield pause
+        self._checkpoints += 1
+        try:
+            session = self._session()
+            with nullcontext() if session is None else session.pause("checkpoint") as pause:
+                yield pause
+        finally:
+            self._checkpoints -= 1
 
     def begin(self, module: nn.Module) -> None:
         """Note that a module that was training has been switched to evaluation."""

@@ -7,13 +7,24 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
+import pytest
 
-from perfkit.capture.hangs.rank_state import read_rank_state
+from perfkit.capture.hangs.answers import read_answers
+from perfkit.capture.hangs.rank_state import read_rank_state, write_rank_state
 from perfkit.capture.hangs.step_watch import SHORTEST_DEFAULT_S, Hang, StepWatch
 from perfkit.diagnosis.folder import STATE_NAME, diagnose_folder
-from perfkit.schema.hang.rank_state import RankState
+from perfkit.schema.hang.rank_state import Frame, RankState
 
 LIMIT_S = 0.4
+
+
+class SpeechlessError(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
+def state_of(folder: Path, rank: int) -> RankState:
+    return msgspec.json.decode((folder / STATE_NAME.format(rank)).read_bytes(), type=RankState)
 
 
 @contextmanager
@@ -83,6 +94,71 @@ def test_after_another_step_it_watches_again_for_twice_as_long(tmp_path: Path) -
         watch.step_ended()
         wait_until(lambda: len(hangs) == 2)
     assert hangs[1].idle_s >= 2 * LIMIT_S
+
+
+def test_when_steps_go_on_a_rank_marks_its_answer(tmp_path: Path) -> None:
+    hangs: list[Hang] = []
+    with watches(tmp_path, 1, hangs) as (watch,):
+        wait_until(lambda: bool(hangs))
+        assert not state_of(tmp_path, 0).resumed
+        watch.step_ended()
+        wait_until(lambda: state_of(tmp_path, 0).resumed)
+    assert hangs[0].resumed()
+
+
+def test_a_hang_that_is_over_before_all_have_answered_is_not_reported(tmp_path: Path) -> None:
+    hangs: list[Hang] = []
+    watch = StepWatch(tmp_path, 0, 2, LIMIT_S, hangs.append)  # the other rank does not answer
+    watch.step_ended()
+    wait_until(lambda: (tmp_path / STATE_NAME.format(0)).exists())
+    watch.step_ended()
+    wait_until(lambda: state_of(tmp_path, 0).resumed)
+    watch.stop()
+    assert hangs == []
+
+
+def test_an_answer_to_an_earlier_request_does_not_count(tmp_path: Path) -> None:
+    for rank, request, ended in ((0, 1, None), (1, 0, None), (2, 0, "ended with ValueError")):
+        write_rank_state(tmp_path, RankState(rank=rank, request=request, ended=ended, awaits_workers=rank == 0))
+    assert read_answers(tmp_path, {0, 1, 2, 3}, 1) == ({1, 3}, {0}, set(), set())
+
+
+def test_a_watch_that_cannot_begin_or_fails_does_not_reach_the_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", fail)
+        watch = StepWatch(tmp_path, 0, 1, LIMIT_S, fail)
+        watch.step_ended()
+        watch.step_ended()
+    failing = StepWatch(tmp_path, 1, 1, LIMIT_S, fail, is_busy=fail)  # type: ignore[arg-type]
+    failing.step_ended()
+    wait_until(lambda: not any(thread.name == "perfkit-steps" for thread in threading.enumerate()))
+    assert [line.split(": ")[2] for line in capsys.readouterr().err.splitlines()] == ["rank 0", "rank 1"]
+
+
+@pytest.mark.parametrize(
+    ("error", "ended"),
+    [
+        (ValueError("a \udcff path"), "ended with ValueError: a \\udcff path"),
+        (SpeechlessError(), "ended with SpeechlessError: its message cannot be shown"),
+    ],
+)
+def test_any_error_of_a_program_is_left_for_the_others(tmp_path: Path, error: Exception, ended: str) -> None:
+    StepWatch(tmp_path, 0, 2, None, lambda _: None).stop(error)
+    assert state_of(tmp_path, 0).ended == ended
+
+
+def test_names_that_are_no_utf_8_are_escaped(tmp_path: Path) -> None:
+    write_rank_state(tmp_path, RankState(rank=0, main=[Frame(function="f", file="caf\udce9.py", line=3)]))
+    assert state_of(tmp_path, 0).main[0].file == "caf\\udce9.py"
+
+
+def test_stopping_in_a_folder_that_is_gone_is_silent(tmp_path: Path) -> None:
+    StepWatch(tmp_path / "gone", 0, 2, None, lambda _: None).stop(ValueError("a bad batch"))
 
 
 def test_the_default_follows_the_usual_step() -> None:

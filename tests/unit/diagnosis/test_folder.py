@@ -1,0 +1,48 @@
+"""Which of the records in a folder tell what is the case now."""
+
+from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
+
+from perfkit.diagnosis.folder import STATE_NAME, diagnose_folder
+from perfkit.schema.hang.rank_state import RankState
+from tests.support.hangs.rank_states import call, frame, state
+
+KILLED = "was killed, or ended without a message"
+WAITING = (call(1, done=True), call(2))
+
+
+def leave(folder: Path, *states: RankState) -> None:
+    for left in states:
+        (folder / STATE_NAME.format(left.rank)).write_bytes(msgspec.json.encode(left))
+
+
+def test_the_end_of_a_rank_counts_more_than_what_it_did_before(tmp_path: Path) -> None:
+    leave(tmp_path, state(0, *WAITING, world_size=2), state(1, call(1, done=True), world_size=2))
+    found = diagnose_folder(tmp_path, absent={1: KILLED})
+    assert found.headline.endswith(f"; rank 1 {KILLED}")
+    leave(tmp_path, state(1, call(1, done=True), world_size=2, ended="ended with ValueError"))
+    assert diagnose_folder(tmp_path, absent={1: KILLED}).headline.endswith("it ended with ValueError")
+
+
+def test_an_answer_to_an_earlier_request_is_not_compared(tmp_path: Path) -> None:
+    leave(
+        tmp_path,
+        replace(state(0, *WAITING, world_size=2), request=1),
+        replace(state(1, call(1, done=True), main=[frame("data.py", 88, "load")], world_size=2), request=0),
+    )
+    found = diagnose_folder(tmp_path)
+    assert found.headline.endswith("; rank 1 has left no record of its collectives")
+    assert found.unread[0] == "rank1.hang.json: it is of an earlier report"
+    assert diagnose_folder(tmp_path, silent={0: "runs", 1: "runs"}).headline.endswith("; rank 1 runs")
+
+
+def test_of_a_report_after_which_all_went_on_everything_is_shown(tmp_path: Path) -> None:
+    left = [replace(state(rank, *WAITING, world_size=2), request=0, resumed=True) for rank in range(2)]
+    leave(tmp_path, *left)
+    assert diagnose_folder(tmp_path).verdict == "agree"
+    leave(tmp_path, replace(left[0], resumed=False))
+    found = diagnose_folder(tmp_path)
+    assert found.unread == ["rank1.hang.json: it is of an earlier report"]
+    assert [place.state for place in found.ranks][1:] == ["unknown"]
