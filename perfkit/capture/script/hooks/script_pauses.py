@@ -49,7 +49,8 @@ class ScriptPauses:
     @property
     def in_progress(self) -> bool:
         """Whether the thread that steps writes a checkpoint or evaluates now, be it recorded or not."""
-        return self._checkpoints > 0 or self._evaluation is not None
+        evaluates = self._evaluation is not None and not self._within_steps
+        return self._checkpoints > 0 or evaluates
 
     def attach(self) -> None:
         """Install the hooks in torch."""
