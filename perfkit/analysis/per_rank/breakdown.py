@@ -104,6 +104,9 @@ def _host_activity(events: Events, names: Names, loading: Ints, data_loading: Un
         working = ~nested_on_thread(events, rows, loading)[cut.owner]
         for parts, of in ((compute, working & ~communicating), (communication, working & communicating)):
             parts.append(union(start[of], cut.end[of]))
+        # The backend may begin the collective only later.
+        waiting = working & (start > cut.start)
+        communication.append(union(cut.start[waiting], start[waiting]))
     return Activity(
         compute=merge(*compute),
         communication=merge(*communication),
