@@ -12,7 +12,7 @@ cannot be told from noise, and a condition on it cannot be evaluated.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from perfkit.comparison.benchmark_findings import find_other_versions
+from perfkit.comparison.benchmark_findings import find_other_settings, find_other_versions
 from perfkit.comparison.benchmark_gates import Kind, Quantity, change_of, evaluate, unknown_metric
 from perfkit.comparison.gates import Gate
 from perfkit.report.content.collectives.series import describe, rate
@@ -73,14 +73,7 @@ def differences(before: CollectiveBenchmark, after: CollectiveBenchmark) -> Iter
         message = "the earlier file has none of these measurements: measure with the same options on as many ranks"
         yield Finding(code="configurations_differ", severity="warning", message=message)
     settings = ("world_size", "backend", "threads", "launcher")
-    found = [
-        f"{name} ({old} / {new})"
-        for name, old, new in ((name, getattr(before, name), getattr(after, name)) for name in settings)
-        if old != new
-    ]
-    if found:
-        message = f"before and after differ in {', '.join(found)}"
-        yield Finding(code="configurations_differ", severity="info", message=message)
+    yield from find_other_settings(before, after, settings, "info")
     if before.device_names != after.device_names:
         names = " / ".join(", ".join(side.device_names) for side in (before, after))
         yield Finding(code="devices_differ", severity="warning", message=f"the devices differ: {names}")

@@ -1,8 +1,9 @@
 """What makes the times of a benchmark uncertain, whatever it measures."""
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
-from perfkit.schema.common import Finding
+from perfkit.schema.common import Finding, Severity
 from perfkit.stats.bootstrap import FEWEST_RUNS
 from perfkit.util.formatting import escape_unprintable
 
@@ -29,6 +30,15 @@ def find_shared_cores(hosts: Sequence[str], cores: Sequence[int | None]) -> Iter
                 "include waiting for a core"
             )
             yield Finding(code="oversubscribed", severity="warning", message=message)
+
+
+def find_other_settings(before: Any, after: Any, names: Sequence[str], severity: Severity) -> Iterator[Finding]:
+    """Yield a finding if fields of these names differ between two benchmarks."""
+    values = ((name, getattr(before, name), getattr(after, name)) for name in names)
+    found = [f"{name} ({old} / {new})" for name, old, new in values if old != new]
+    if found:
+        message = f"before and after differ in {', '.join(found)}"
+        yield Finding(code="configurations_differ", severity=severity, message=message)
 
 
 def find_other_versions(before: dict[str, str], after: dict[str, str]) -> Iterator[Finding]:

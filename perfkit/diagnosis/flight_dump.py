@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from perfkit.errors import StoreError
 from perfkit.schema.hang.rank_state import Frame, GroupRanks, IssuedCollective, RankState, Whole
-from perfkit.util.dtypes import DTYPES
+from perfkit.util.dtypes import DTYPES, tensor_bytes
 from perfkit.util.plain_pickle import load_plain
 from perfkit.util.validator_messages import plain_message
 
@@ -141,12 +141,5 @@ def _dtype(names: list[str]) -> str | None:
 
 
 def _bytes(sizes: list[list[int]], dtypes: list[str]) -> int | None:
-    total = 0
-    for shape, dtype in zip(sizes, dtypes, strict=False):
-        if dtype.lower() not in DTYPES:
-            return None
-        count = DTYPES[dtype.lower()][1]
-        for length in shape:
-            count *= length
-        total += count
-    return total if sizes and total <= _MOST_MESSAGE_BYTES else None
+    total = tensor_bytes(sizes, dtypes)
+    return total if sizes and total is not None and total <= _MOST_MESSAGE_BYTES else None

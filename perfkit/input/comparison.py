@@ -12,7 +12,7 @@ source.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from perfkit.comparison.benchmark_findings import find_other_versions
+from perfkit.comparison.benchmark_findings import find_other_settings, find_other_versions
 from perfkit.comparison.benchmark_gates import Kind, Quantity, change_of, evaluate, unknown_metric
 from perfkit.comparison.gates import Gate
 from perfkit.report.content.input.series import describe
@@ -74,14 +74,7 @@ def differences(before: InputBenchmark, after: InputBenchmark) -> Iterator[Findi
         message = "the earlier file has none of these measurements: measure with the same options"
         yield Finding(code="configurations_differ", severity="warning", message=message)
     settings = ("world_size", "samples", "sample_bytes", "batch_size", "threads")
-    found = [
-        f"{name} ({old} / {new})"
-        for name, old, new in ((name, getattr(before, name), getattr(after, name)) for name in settings)
-        if old != new
-    ]
-    if found:
-        message = f"before and after differ in {', '.join(found)}"
-        yield Finding(code="configurations_differ", severity="warning", message=message)
+    yield from find_other_settings(before, after, settings, "warning")
     yield from find_other_versions(before.versions, after.versions)
 
 

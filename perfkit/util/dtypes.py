@@ -1,5 +1,7 @@
 """Types of tensor elements: one name and size for each of the spellings that torch uses."""
 
+from collections.abc import Sequence
+from math import prod
 from typing import Final
 
 DTYPES: Final = {
@@ -26,3 +28,13 @@ DTYPES: Final = {
     for spelling in (name, *spellings)
 }
 """Name and bytes per element, by spelling in lower case."""
+
+
+def tensor_bytes(shapes: Sequence[Sequence[int]], dtypes: Sequence[str]) -> int | None:
+    """Return the bytes of several tensors together; None if a type is unknown."""
+    total = 0
+    for shape, dtype in zip(shapes, dtypes, strict=False):
+        if dtype.lower() not in DTYPES:
+            return None
+        total += prod(shape) * DTYPES[dtype.lower()][1]
+    return total

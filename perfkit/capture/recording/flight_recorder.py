@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 
 from perfkit.schema.trace_header import RecordedCollective
-from perfkit.util.dtypes import DTYPES
+from perfkit.util.dtypes import DTYPES, tensor_bytes
 
 _PER_RANK: Final = {"gather": "input", "scatter": "output", "all_gather": "input"}
 """Where a rank certainly has its own part, and no more: S is the total over ranks (metrics.md section 5).
@@ -58,7 +58,7 @@ def message_bytes(operator: str, entry: dict[str, Any], group_size: int | None) 
 
     It is the total over ranks of what each has (`_PER_RANK`), or else the larger of the inputs and outputs.
     """
-    known = {side: _sum_bytes(entry[f"{side}_sizes"], entry[f"{side}_dtypes"]) for side in ("input", "output")}
+    known = {side: tensor_bytes(entry[f"{side}_sizes"], entry[f"{side}_dtypes"]) for side in ("input", "output")}
     inputs, outputs = known["input"], known["output"]
     if inputs is None or outputs is None:
         return None
@@ -66,15 +66,3 @@ def message_bytes(operator: str, entry: dict[str, Any], group_size: int | None) 
         own = known[_PER_RANK[operator]]
         return None if group_size is None or own is None else own * group_size
     return max(inputs, outputs)
-
-
-def _sum_bytes(sizes: list[list[int]], dtypes: list[str]) -> int | None:
-    total = 0
-    for shape, dtype in zip(sizes, dtypes, strict=False):
-        if dtype.lower() not in DTYPES:
-            return None
-        count = DTYPES[dtype.lower()][1]
-        for length in shape:
-            count *= length
-        total += count
-    return total

@@ -1,8 +1,7 @@
 """`perfkit collectives`: measures collectives as torch issues them."""
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
-
-from msgspec.structs import replace
 
 from perfkit.capture.config import choices_by_accelerator
 from perfkit.cli.benchmarks.reporting import (
@@ -11,13 +10,13 @@ from perfkit.cli.benchmarks.reporting import (
     Reporting,
     rank_option,
     report_options,
+    run_benchmark,
     start_ranks,
 )
 from perfkit.cli.config_options import Layer, command, options, resolve
-from perfkit.cli.recording.launched import leave_error_to_rank_0
 from perfkit.collectives.config import CollectivesConfig
-from perfkit.errors import UsageError
 from perfkit.schema.benchmark.collectives import CollectiveBenchmark
+from perfkit.schema.common import Finding
 from perfkit.storage.benchmark_file import load_collectives
 from perfkit.util.sigint import exit_on_sigint
 
@@ -40,24 +39,20 @@ Exit codes: 1 a result is wrong, 3 a condition holds, 4 one cannot be evaluated.
 _CONDITIONS: Final = "'all_reduce.busbw < -10%' (the largest message) or 'all_reduce.latency > 500us' (the smallest)"
 
 
-def _compare(before: CollectiveBenchmark, record: CollectiveBenchmark, wanted: Comparing) -> CollectiveBenchmark:
-    from perfkit.collectives.comparison import compare_benchmarks, differences
+def _compare(
+    before: CollectiveBenchmark, record: CollectiveBenchmark, wanted: Comparing
+) -> tuple[Any, Iterable[Finding]]:
+    from perfkit.collectives.comparison import compare_benchmarks, differences  # numpy: not for `--help`
 
     compared = compare_benchmarks(wanted.path or "", before, record, wanted.gates, wanted.assumed_noise)
-    if wanted.path is None:
-        compared = replace(compared, changes=[])
-    return replace(record, comparison=compared, findings=[*record.findings, *differences(before, record)])
+    return compared, differences(before, record)
 
 
 _KIND: Final = Kind(CollectiveBenchmark, load_collectives, _compare)
 
 
 def _start(call: "Call", given: dict[str, Any]) -> None:
-    try:
-        _run(call, given)
-    except UsageError:
-        leave_error_to_rank_0()
-        raise
+    run_benchmark(lambda: _run(call, given))
 
 
 def _run(call: "Call", given: dict[str, Any]) -> None:

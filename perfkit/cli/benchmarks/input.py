@@ -1,11 +1,11 @@
 """`perfkit input`: measures how fast samples are read, without a model."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
-from msgspec.structs import fields, replace
+from msgspec.structs import fields
 
 from perfkit.cli.benchmarks.reporting import (
     Comparing,
@@ -13,13 +13,14 @@ from perfkit.cli.benchmarks.reporting import (
     Reporting,
     rank_option,
     report_options,
+    run_benchmark,
     start_ranks,
 )
 from perfkit.cli.config_options import Layer, command, options, resolve
-from perfkit.cli.recording.launched import leave_error_to_rank_0
 from perfkit.errors import LaunchEnvironmentError, UsageError
 from perfkit.input.config import InputConfig
 from perfkit.schema.benchmark.input import InputBenchmark
+from perfkit.schema.common import Finding
 from perfkit.storage.benchmark_file import load_input
 from perfkit.util.extras import install_extra
 from perfkit.util.sigint import exit_on_sigint
@@ -48,24 +49,18 @@ Exit codes: 1 sources give different batches, 3 a condition holds, 4 one cannot 
 _CONDITIONS: Final = "'hdf5.rate < -10%', 'pt.p99 > 5ms' or 'bin.cold_load > 20ms'"
 
 
-def _compare(before: InputBenchmark, record: InputBenchmark, wanted: Comparing) -> InputBenchmark:
-    from perfkit.input.comparison import compare_benchmarks, differences
+def _compare(before: InputBenchmark, record: InputBenchmark, wanted: Comparing) -> tuple[Any, Iterable[Finding]]:
+    from perfkit.input.comparison import compare_benchmarks, differences  # numpy: not for `--help`
 
     compared = compare_benchmarks(wanted.path or "", before, record, wanted.gates, wanted.assumed_noise)
-    if wanted.path is None:
-        compared = replace(compared, changes=[])
-    return replace(record, comparison=compared, findings=[*record.findings, *differences(before, record)])
+    return compared, differences(before, record)
 
 
 _KIND: Final = Kind(InputBenchmark, load_input, _compare)
 
 
 def _start(call: "Call", given: dict[str, Any]) -> None:
-    try:
-        _run(call, given)
-    except UsageError:
-        leave_error_to_rank_0()
-        raise
+    run_benchmark(lambda: _run(call, given))
 
 
 def _run(call: "Call", given: dict[str, Any]) -> None:

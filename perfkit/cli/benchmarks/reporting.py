@@ -2,17 +2,19 @@
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from inspect import Parameter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Generic, NamedTuple, TypeVar
 
 import typer
+from msgspec.structs import replace
 
 from perfkit.capture.distributed.launcher_env import detect_rank, needs_mpi
 from perfkit.capture.lifecycle.local_launch import is_child, launch, refuse_inside_launcher
 from perfkit.cli.compare import noise_fraction, raise_unless_passed
 from perfkit.cli.output import STDOUT, format_option, output_option, write_files
+from perfkit.cli.recording.launched import leave_error_to_rank_0
 from perfkit.errors import RunError, UsageError
 from perfkit.report import DEFAULT_TOP, Reporter, reporter, reporter_for
 from perfkit.schema.common import Finding
@@ -35,14 +37,14 @@ class Comparing(NamedTuple):
 
 
 class Kind(NamedTuple, Generic[RecordT]):
-    """A kind of benchmark."""
+    """A kind of benchmark, whose records have `findings` and a `comparison`."""
 
     record: type[RecordT]
     load: Callable[[Path], RecordT]
     """Reads an earlier file; raises StoreError."""
-    compare: Callable[[RecordT, RecordT, Comparing], RecordT]
-    """Takes the earlier record (the same one without), the new one and the conditions; returns the new one with the
-    comparison."""
+    compare: Callable[[RecordT, RecordT, Comparing], tuple[Any, Iterable[Finding]]]
+    """Takes the earlier record (the same one without), the new one and the conditions; returns the comparison, and what
+    differs besides the times."""
 
 
 def rank_option(least: int, default: str) -> Parameter:
@@ -130,7 +132,11 @@ class Reporting(Generic[RecordT]):
         """
         if self._before is not None or self._comparing.gates:
             before = record if self._before is None else self._before
-            record = self._kind.compare(before, record, self._comparing)
+            compared, differences = self._kind.compare(before, record, self._comparing)
+            if self._before is None:
+                compared = replace(compared, changes=[])
+            made: Any = record
+            record = replace(made, comparison=compared, findings=[*made.findings, *differences])
         write_files(record, self._files, DEFAULT_TOP)
         return record
 
@@ -148,6 +154,15 @@ class Reporting(Generic[RecordT]):
         if wrong:
             raise RunError(wrong[0])
         raise_unless_passed(gates)
+
+
+def run_benchmark(run: Callable[[], None]) -> None:
+    """Run a benchmark's command; of several ranks only the first prints that an option is wrong."""
+    try:
+        run()
+    except UsageError:
+        leave_error_to_rank_0()
+        raise
 
 
 def start_ranks(
