@@ -4,6 +4,7 @@ from typing import Any, Final, Literal
 
 from msgspec import Struct
 
+from perfkit.schema.benchmark.change import BenchmarkChange
 from perfkit.schema.common import Finding
 from perfkit.schema.comparison import GateResult
 from perfkit.schema.cross_rank import BandwidthFit
@@ -122,20 +123,10 @@ class SeriesFit(Struct, frozen=True, kw_only=True):
     fit: BandwidthFit
 
 
-class CollectiveChange(Struct, frozen=True, kw_only=True):
-    """A measurement before and after."""
+class CollectiveChange(BenchmarkChange, frozen=True, kw_only=True):
+    """A measurement before and after, by the time of a collective."""
 
-    series: str
-    """The series in words."""
     bytes: int
-    before_ns: float
-    after_ns: float
-    ratio: float
-    """Time after / before."""
-    interval: tuple[float, float] | None
-    """95 % bootstrap interval of the ratio over repeats; None with fewer than three on a side."""
-    significant: bool | None
-    """Whether the interval excludes 1 and the change is larger than the assumed noise; None without an interval."""
 
 
 class BenchmarkComparison(Struct, frozen=True, kw_only=True):

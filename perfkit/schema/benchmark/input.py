@@ -4,6 +4,7 @@ from typing import Any, Final, Literal
 
 from msgspec import Struct
 
+from perfkit.schema.benchmark.change import BenchmarkChange
 from perfkit.schema.common import Finding
 from perfkit.schema.comparison import GateResult
 from perfkit.schema.display import NotebookDisplay
@@ -118,21 +119,10 @@ class InputFile(Struct, frozen=True, kw_only=True):
     stripe_bytes: int | None = None
 
 
-class InputChange(Struct, frozen=True, kw_only=True):
-    """A measurement before and after."""
+class InputChange(BenchmarkChange, frozen=True, kw_only=True):
+    """A measurement before and after, by the time per load."""
 
-    series: str
-    """The series in words."""
     cache: CacheState
-    before_ns: float
-    """Time per load."""
-    after_ns: float
-    ratio: float
-    """Time after / before."""
-    interval: tuple[float, float] | None
-    """95 % bootstrap interval of the ratio over passes; None with fewer than three on a side."""
-    significant: bool | None
-    """Whether the interval excludes 1 and the change is larger than the assumed noise; None without an interval."""
 
 
 class InputComparison(Struct, frozen=True, kw_only=True):
