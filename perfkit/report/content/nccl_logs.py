@@ -23,7 +23,8 @@ def nccl_tables(run: RunReport, top: int) -> list[Table]:
 
 def _overview(logs: NcclLogs, top: int) -> Table:
     files = ", ".join(logs.files[:2]) + (f" and {logs.file_count - 2:,} more" if logs.file_count > 2 else "")
-    rows = [("logs", f"{files}: {logs.lines:,} lines of {logs.processes:,} processes"), *_hosts(logs)]
+    noun = "process" if logs.processes == 1 else "processes"
+    rows = [("logs", f"{files}: {logs.lines:,} lines of {logs.processes:,} {noun}"), *_hosts(logs)]
     rows += _values(logs.versions, top)
     rows += [(f"adapters of {name}", value) for name, value in _values(logs.networks, top)]
     rows += _values(logs.variables, top)
