@@ -94,6 +94,13 @@ def worker_stacks(folder: Path, rank: int, request: int) -> list[WorkerStack]:
     return stacks
 
 
+def remove_requests(folder: Path) -> None:
+    """Remove the requests, and what workers left too late: the run has ended."""
+    for pattern in (REQUEST_NAME.format("[0-9]*"), _NAME.format("*", "*", "*")):
+        for path in folder.glob(pattern):
+            path.unlink(missing_ok=True)
+
+
 def _watch_in_child() -> None:
     threading.Thread(target=_answer_requests, name="perfkit-worker", daemon=True).start()
 

@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
+from perfkit.capture.hangs.worker_stacks import remove_requests
 from perfkit.capture.recording.manifest_writer import utc_now
 from perfkit.capture.script.rank_marks import ended_ranks, joined_ranks, remove_marks
 from perfkit.schema.manifest import RankRecord, StepKind, World
@@ -61,10 +62,11 @@ def write_exit_record(folder: Path, record: RankRecord, kinds: list[StepKind], *
 
 
 def remove_exit_records(folder: Path) -> None:
-    """Remove the records and marks of all ranks: the run has failed."""
+    """Remove the records and marks of all ranks, and what they asked each other: the run has ended."""
     for path in _record_paths(folder):
         path.unlink(missing_ok=True)
     remove_marks(folder)
+    remove_requests(folder)
 
 
 def read_exit_records(folder: Path) -> list[RankExitRecord]:

@@ -329,11 +329,13 @@ class ScriptRecorder:
         steps = self._counter.count
         if error is not None:
             fields = {"ranks": [record], "step_kinds": measured.kinds}
-            cause = recording.hangs.explain(find_first_cause(session.folder, ranks.rank, exit_cause(error)))
-            if record_failure(session.folder, cause.rank, cause.error, lambda: fields):
-                self._outcome.report_failure(session.folder, cause.rank, ranks.world_size, steps, cause)
-            recording.hangs.forget_turn()
-            remove_exit_records(session.folder)
+            try:
+                cause = recording.hangs.explain(find_first_cause(session.folder, ranks.rank, exit_cause(error)))
+                if record_failure(session.folder, cause.rank, cause.error, lambda: fields):
+                    self._outcome.report_failure(session.folder, cause.rank, ranks.world_size, steps, cause)
+            finally:  # also where whoever started the ranks ends this one meanwhile
+                recording.hangs.forget_turn()
+                remove_exit_records(session.folder)
             return
         if (session.folder / FAILURE_NAME).exists():
             return

@@ -19,7 +19,7 @@ from perfkit.capture.distributed.topology import Topology
 from perfkit.capture.hangs.processes import Places, absent_ranks
 from perfkit.capture.hangs.report import HangReporter
 from perfkit.capture.hangs.step_watch import StepWatch
-from perfkit.capture.hangs.worker_stacks import follow_forks
+from perfkit.capture.hangs.worker_stacks import follow_forks, remove_requests
 from perfkit.capture.lifecycle.failure_guard import FailureGuard
 from perfkit.capture.lifecycle.parent_watch import exit_with_parent
 from perfkit.capture.lifecycle.watchdog import Watchdog, process_identity
@@ -169,6 +169,8 @@ def _train(
         trainer.train(data, session, show, between)
     hangs.stop()
     session.finish()
+    if ranks.rank == 0:
+        remove_requests(folder)
     bandwidth = _file_bandwidth(ranks, paths[0])
     compiled = None if trainer.compiled is None else trainer.compiled.result(ranks)
     if ranks.rank == 0 and compiled is not None:

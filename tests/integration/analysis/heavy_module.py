@@ -4,7 +4,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-SIZE = 300
+SIZE = 800  # so that the products last long beside everything else, also on a busy machine
 
 
 class Light(nn.Module):

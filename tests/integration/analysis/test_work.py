@@ -12,7 +12,7 @@ import perfkit
 from perfkit.schema.per_rank.work_trees import paths_of
 
 SCRIPT = Path(__file__).with_name("heavy_module.py")
-SQUARE = [[300, 300], [300, 300]]
+SQUARE = [[800, 800], [800, 800]]
 
 
 def products_ns(trace: Path) -> float:

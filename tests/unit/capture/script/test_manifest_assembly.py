@@ -118,7 +118,10 @@ def test_a_rank_that_is_gone_after_its_schedule_does_not_keep_the_run_open(folde
 
 def test_without_records_nothing_is_written(folder: Path) -> None:
     write_exit_record(folder, record(0), ["cold"])
+    for temporary in (".hang0", ".hang11", ".rank0.worker99.0"):
+        (folder / temporary).touch()
     remove_exit_records(folder)
+    assert [path.name for path in folder.iterdir() if path.name.startswith(".")] == []
     assert not assemble_manifest(folder, 2, "none")
     assert read_manifest(folder).state == "running"
 
