@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import perfkit
 from perfkit.pipeline import whatif
 from perfkit.schema.per_run.whatif import Prediction
 from tests.support.processes.launching import LIMIT_S, ROOT, environment
+from tests.support.processes.steady_runs import record_steady
 
 SCRIPT = ROOT / "tests" / "support" / "processes" / "timed_training.py"
 MS = 10**6
@@ -18,17 +20,26 @@ DELAY_MS, LOAD_MS, VALIDATE_MS = 80, 60, 40
 pytestmark = [pytest.mark.slow, pytest.mark.timing]  # what ranks lose to other programs would count as theirs
 
 
+def record(folder: Path, of_script: Sequence[str], of_perfkit: Sequence[str] = ()) -> Path:
+    """Record two ranks of the script, and again if they were disturbed; returns the run's folder."""
+
+    def once(attempt: int) -> Path:
+        command = [sys.executable, "-m", "perfkit", "run", str(SCRIPT), "-n", "2", "--name", str(attempt)]
+        command += ["--schedule", "wait=1,warmup=1,active=6", "--trace-dir", str(folder), *of_perfkit]
+        command += ["--", "--steps", "9", *of_script]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False, env=environment())
+        assert done.returncode == 0, done.stderr[-2000:]
+        return folder / str(attempt)
+
+    return record_steady(once)
+
+
 @pytest.fixture(scope="module")
 def delayed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a run of two ranks of which rank 1 is late, with slow loading and host work."""
-    folder = tmp_path_factory.mktemp("whatif")
-    command = [sys.executable, "-m", "perfkit", "run", str(SCRIPT), "-n", "2", "--schedule", "wait=1,warmup=1,active=6"]
-    command += ["--trace-dir", str(folder), "--name", "run", "--", "--steps", "9", "--layers", "2"]
-    command += ["--slow-rank", "1", "--slow-ms", str(DELAY_MS), "--load-ms", str(LOAD_MS)]
-    command += ["--validate-ms", str(VALIDATE_MS)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False, env=environment())
-    assert done.returncode == 0, done.stderr[-2000:]
-    return folder / "run"
+    slow = ["--slow-rank", "1", "--slow-ms", str(DELAY_MS), "--load-ms", str(LOAD_MS)]
+    options = ["--layers", "2", *slow, "--validate-ms", str(VALIDATE_MS)]
+    return record(tmp_path_factory.mktemp("whatif"), options)
 
 
 def predict(run: Path, *changes: str) -> Prediction:
@@ -78,13 +89,8 @@ def test_the_ranking_and_the_recommendations_begin_with_the_delay(delayed: Path)
 def shortened(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Return runs without and with a shorter first layer and second layer."""
     folder = tmp_path_factory.mktemp("modules")
-    for name, factor in (("before", "1"), ("after", "0.6")):
-        command = [sys.executable, "-m", "perfkit", "run", str(SCRIPT), "-n", "2", "--with-stack", "--name", name]
-        command += ["--schedule", "wait=1,warmup=1,active=6", "--trace-dir", str(folder)]
-        command += ["--", "--steps", "9", "--first-factor", factor]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False, env=environment())
-        assert done.returncode == 0, done.stderr[-2000:]
-    return folder / "before", folder / "after"
+    before = record(folder / "before", ["--first-factor", "1"], ["--with-stack"])
+    return before, record(folder / "after", ["--first-factor", "0.6"], ["--with-stack"])
 
 
 @pytest.mark.parametrize("change", ["module:[01]=0.6x", "module:Layer_[01]=0.6x"])
