@@ -30,7 +30,7 @@ FETCH = """async address => {
 # ui.perfetto.dev may fetch from one port only, which may be taken; the page of this test may fetch from any.
 ON_ANY_PORT = """
 import sys
-from perfkit.viewer import TraceServer
+from perfkit.server.trace import TraceServer
 TraceServer.__init__.__kwdefaults__["port"] = 0
 from perfkit.__main__ import main
 sys.exit(main())

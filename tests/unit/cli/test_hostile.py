@@ -18,7 +18,7 @@ from perfkit.report import text_suffixes
 from perfkit.schema.comparison import Comparison
 from perfkit.schema.history import History
 from perfkit.schema.report import Report
-from perfkit.viewer import TraceServer
+from perfkit.server.trace import TraceServer
 from tests.support.browser import Visit, chromium, needs_chromium
 from tests.support.traces.hostile import FORMULAS, MARKUP, harmless, hostile, make_runs
 
@@ -218,7 +218,7 @@ def test_a_name_of_a_folder_is_text_too(
     monkeypatch.chdir(tmp_path)
     (run,) = make_runs(tmp_path / "runs", runs=1)
     escape = run.rename(tmp_path / "runs" / f"\x1b]0;owned\x07{NOT_UTF_8}")
-    monkeypatch.setattr("perfkit.viewer.TraceServer.serve_until_fetched", lambda _server: None)
+    monkeypatch.setattr("perfkit.server.trace.TraceServer.serve_until_fetched", lambda _server: None)
     monkeypatch.setattr(TraceServer.__init__, "__kwdefaults__", {"ui": None, "ui_files": None, "port": 0})
     assert main([command, str(escape), *(["--no-browser"] if command == "view" else [])]) == 0
     shown = capsys.readouterr()

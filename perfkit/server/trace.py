@@ -4,35 +4,26 @@ The UI is a web page that fetches the trace from this server. ui.perfetto.dev ca
 content security policy), and a browser gives the response only to a page of the allowed origin. So the server has one
 file, answers one origin, listens on loopback, and ends when the file has been fetched. With a UI served from here no
 internet and no particular port is needed, but the server must run for as long as the UI is used.
-
-The trace may be private, and every user of the machine can connect to loopback. So the trace's address has a random
-part. Other users can read it in the command line of the browser, so on Linux the kernel is also asked whose process
-has connected.
 """
 
-import errno
-import http.server
 import os
 import secrets
 import shutil
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote, urlsplit
 
 from perfkit.errors import UsageError, ViewError
+from perfkit.server.loopback import HOST, LoopbackHandler, LoopbackServer
 from perfkit.util.extras import install_extra
-from perfkit.util.socket_owner import UnknownOwnerError, owner_of_peer
 
 PUBLIC_UI: Final = "https://ui.perfetto.dev"
 PUBLIC_UI_PORT: Final = 9001
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
-_HOST: Final = "127.0.0.1"
-_ROOT: Final = 0
 
 
 def origin_of(ui: str) -> str:
@@ -89,7 +80,7 @@ class Exchange:
         return secrets.compare_digest(path.encode("utf-8", "surrogateescape"), self.path.encode())
 
 
-class TraceServer(http.server.ThreadingHTTPServer):
+class TraceServer(LoopbackServer):
     """Serves one trace, and optionally the UI.
 
     Args:
@@ -102,37 +93,16 @@ class TraceServer(http.server.ThreadingHTTPServer):
         ViewError: the port is taken, or the file cannot be read.
     """
 
-    daemon_threads = True
-    # Two servers on one port would each receive some of the requests.
-    allow_reuse_port = False
-
     def __init__(
         self, trace: Path, *, ui: str | None = PUBLIC_UI, ui_files: Path | None = None, port: int = PUBLIC_UI_PORT
     ) -> None:
         _check(trace)
         self.exchange = Exchange(trace=trace, ui=ui or "", pages=_pages(ui_files) if ui_files else {})
-        try:
-            super().__init__((_HOST, port if ui else 0), partial(_Handler, self.exchange))
-        except OSError as error:
-            if error.errno != errno.EADDRINUSE:
-                raise ViewError(f"cannot listen on {_HOST}:{port}: {error.strerror}") from error
-            raise ViewError(
-                f"port {port} of {_HOST} is in use, and {ui} can use no other: stop the process that listens there "
-                "(another `perfkit view`, a trace_processor), or use --offline"
-            ) from error
-
-    def verify_request(self, _request: object, client_address: Any) -> bool:
-        """Return whether this user, or root, has connected; where the system cannot tell, the secret must do."""
-        try:
-            owner = owner_of_peer(client_address[:2], (_HOST, self.server_port))
-        except UnknownOwnerError:
-            return True
-        return owner in (os.getuid(), os.geteuid(), _ROOT)
-
-    @property
-    def here(self) -> str:
-        """The server's own address."""
-        return f"http://{_HOST}:{self.server_port}"
+        in_use = (
+            f"port {port} of {HOST} is in use, and {ui} can use no other: stop the process that listens there "
+            "(another `perfkit view`, a trace_processor), or use --offline"
+        )
+        super().__init__(port if ui else 0, partial(_Handler, self.exchange), in_use)
 
     @property
     def link(self) -> str:
@@ -162,18 +132,14 @@ def _check(trace: Path) -> None:
         raise ViewError(f"{trace}: the file is empty; was its writer killed?")
 
 
-class _Handler(http.server.BaseHTTPRequestHandler):
+class _Handler(LoopbackHandler):
     """Answers one request; only the trace and its UI are served, and only to that UI."""
-
-    server_version = "perfkit"
-    sys_version = ""
-    timeout = 60  # browsers keep unused connections open
 
     def __init__(self, exchange: Exchange, *args: object) -> None:
         self.exchange = exchange
         super().__init__(*args)  # type: ignore[arg-type]
 
-    def do_OPTIONS(self) -> None:
+    def answer_preflight(self) -> None:
         """Answer the preflight request of the UI."""
         if self._refused():
             return
@@ -187,15 +153,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("Access-Control-Allow-Private-Network", "true")
         self.end_headers()
 
-    def do_HEAD(self) -> None:
-        """Answer without the content."""
-        self._answer(with_content=False)
-
-    def do_GET(self) -> None:
+    def answer(self, *, with_content: bool) -> None:
         """Answer with the trace, or a file of the UI."""
-        self._answer(with_content=True)
-
-    def _answer(self, *, with_content: bool) -> None:
         if self._refused():
             return
         file = self._requested_file()
@@ -215,12 +174,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def _refused(self) -> bool:
         """Refuse other origins, and other host names (DNS rebinding: a page can point its own name at loopback)."""
-        port = self.server.server_address[1]  # type: ignore[index]
-        known_host = self.headers.get("Host") in (f"{_HOST}:{port}", f"localhost:{port}")
-        own = (f"http://{_HOST}:{port}", f"http://localhost:{port}", None)
-        allowed = (origin_of(self.exchange.ui),) if self.exchange.ui else own
+        allowed = (origin_of(self.exchange.ui),) if self.exchange.ui else (*self.own_origins, None)
         foreign = self.headers.get("Sec-Fetch-Site") == "cross-site" and not self.exchange.ui
-        if known_host and not foreign and self.headers.get("Origin") in allowed:
+        if self.has_own_host and not foreign and self.headers.get("Origin") in allowed:
             return False
         who = origin_of(self.exchange.ui) if self.exchange.ui else "this server's own pages"
         self.send_error(HTTPStatus.FORBIDDEN, explain=f"Only {who} may fetch from here.")
@@ -241,14 +197,6 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if self.exchange.is_trace(path):
             return self.exchange.trace
         return self.exchange.pages.get(path)
-
-    def handle(self) -> None:
-        """Answer; a browser that disconnects is not an error."""
-        with suppress(BrokenPipeError, ConnectionResetError):
-            super().handle()
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        """Log nothing: the terminal shows the link."""
 
 
 def _media_type(file: Path) -> str:

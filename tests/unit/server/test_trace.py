@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from perfkit.errors import UsageError, ViewError
-from perfkit.viewer import PUBLIC_UI, PUBLIC_UI_PORT, TraceServer, bundled_ui, origin_of
+from perfkit.server.trace import PUBLIC_UI, PUBLIC_UI_PORT, TraceServer, bundled_ui, origin_of
 from tests.support.processes.other_user import NOBODY, needs_root
 
 CONTENT = b'{"traceEvents": []}'

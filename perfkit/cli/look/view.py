@@ -1,17 +1,14 @@
 """`perfkit view`: opens a trace in the Perfetto UI."""
 
-import os
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from perfkit.cli.look.browser import announce
 from perfkit.cli.typer_app import App, print_line
 from perfkit.errors import UsageError
-
-if TYPE_CHECKING:
-    from perfkit.viewer import TraceServer
 
 app = App()
 
@@ -41,14 +38,15 @@ def view(
     """  # noqa: D301  \b marks a paragraph that keeps its lines
     if offline and ui != _PUBLIC:
         raise UsageError("--offline serves its own UI: leave --ui out")
+    from perfkit.server.trace import TraceServer, bundled_ui, origin_of
     from perfkit.storage.discovery import choose_trace
-    from perfkit.viewer import TraceServer, bundled_ui, origin_of
 
     origin_of(ui)
     trace = choose_trace(path, rank)
     files = bundled_ui() if offline else None
     with TraceServer(trace, ui=None if offline else ui, ui_files=files) as server:
-        _announce(server, trace, browser and not _is_remote())
+        until = "Serving until Ctrl-C" if offline else "Waiting for the browser to fetch the trace; Ctrl-C ends"
+        announce(str(trace), server.link, server.server_port, browser=browser, until=until)
         if offline:
             # The UI loads parts of itself on demand, for as long as it is used.
             with suppress(KeyboardInterrupt):
@@ -56,30 +54,3 @@ def view(
             return
         server.serve_until_fetched()
     print_line(f"{trace.name}: loaded in the browser")
-
-
-def _is_remote() -> bool:
-    """Return whether a browser started here would not be on the user's machine."""
-    return "SSH_CONNECTION" in os.environ and not os.environ.get("DISPLAY")
-
-
-def _announce(server: "TraceServer", trace: Path, browser: bool) -> None:
-    """Print the link, and open the browser if requested."""
-    print_line(f"{trace}\n  {server.link}")
-    if browser:
-        import webbrowser
-
-        browser = webbrowser.open(server.link)
-    if not browser:
-        port = server.server_port
-        print_line(f"From another machine, first run:  ssh -L {port}:127.0.0.1:{port} {_host()}")
-    until = (
-        "Serving until Ctrl-C" if server.exchange.pages else "Waiting for the browser to fetch the trace; Ctrl-C ends"
-    )
-    print_line(until)
-
-
-def _host() -> str:
-    import socket
-
-    return socket.gethostname()

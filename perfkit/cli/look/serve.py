@@ -1,0 +1,42 @@
+"""`perfkit serve`: shows a folder of runs in the browser, while they are recorded."""
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from perfkit.cli.look.browser import announce
+from perfkit.cli.typer_app import App
+from perfkit.errors import TraceError
+
+app = App()
+
+
+@app.command()
+def serve(
+    paths: Annotated[list[Path], typer.Argument(metavar="FOLDER...", help="Folders with runs, or with traces.")],
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port on this machine (default: any free one).")] = 0,
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the browser.")] = True,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Also serve the Perfetto UI, without internet (needs the extra `ui`).")
+    ] = False,
+) -> None:
+    """Show runs in the browser: a list that follows them, their reports, two of them compared, their timelines.
+
+    Only you can open it, on this machine: the address that is printed has a secret part.
+
+    \b
+    perfkit serve traces/
+    perfkit serve traces/ --no-browser --port 8000   on a remote machine: forward the port, open the link
+    """  # noqa: D301  \b marks a paragraph that keeps its lines
+    for path in paths:
+        if not path.is_dir():
+            raise TraceError(f"{path}: no such folder")
+    from perfkit.server.site import RunServer
+    from perfkit.util.malloc import trim_large_allocations
+
+    trim_large_allocations()
+    with RunServer(paths, port=port, offline=offline) as server, suppress(KeyboardInterrupt):
+        announce(", ".join(map(str, paths)), server.link, server.server_port, browser=browser)
+        server.serve_forever()

@@ -1,0 +1,110 @@
+"""Serves the runs below some folders to a browser, for as long as it is wanted.
+
+Whoever knows the address can read every report and trace below the folders: see `perfkit.server.loopback`.
+"""
+
+import secrets
+import threading
+from contextlib import suppress
+from functools import partial
+from http import HTTPStatus
+from pathlib import Path
+from typing import Final
+
+from perfkit.server.loopback import HOST, LoopbackHandler, LoopbackServer
+from perfkit.server.pages import Page, Pages
+from perfkit.server.trace import TraceServer, bundled_ui
+
+_POLICY: Final = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
+
+
+class RunServer(LoopbackServer):
+    """Serves pages about runs.
+
+    Args:
+        folders: Folders with runs.
+        port: Port; 0 for any free one.
+        offline: Whether the Perfetto UI is served from here too.
+
+    Raises:
+        ViewError: The port is in use, or there is no Perfetto UI to serve.
+    """
+
+    def __init__(self, folders: list[Path], *, port: int = 0, offline: bool = False) -> None:
+        self.secret = secrets.token_urlsafe(32)
+        self._ui_files = bundled_ui() if offline else None
+        self._traces: TraceServer | None = None
+        self._opening = threading.Lock()
+        self.pages = Pages(folders, self._open_trace)
+        in_use = f"port {port} of {HOST} is in use: choose another with --port"
+        super().__init__(port, partial(_Handler, self), in_use)
+
+    @property
+    def link(self) -> str:
+        """The address to open in the browser."""
+        return f"{self.here}/{self.secret}/"
+
+    def _open_trace(self, trace: Path) -> str:
+        """Serve one trace to the Perfetto UI, in place of the last one; returns the address to open.
+
+        The UI at ui.perfetto.dev can fetch from one port only, so there is one such server.
+        """
+        with self._opening:
+            if self._traces is not None:
+                self._traces.shutdown()
+                self._traces.server_close()
+                self._traces = None
+            self._traces = (
+                TraceServer(trace) if self._ui_files is None else TraceServer(trace, ui=None, ui_files=self._ui_files)
+            )
+            threading.Thread(target=self._traces.serve_forever, name="perfkit-trace", daemon=True).start()
+            return self._traces.link
+
+    def server_close(self) -> None:
+        """Close the servers."""
+        with self._opening:
+            if self._traces is not None:
+                self._traces.shutdown()
+                self._traces.server_close()
+                self._traces = None
+        super().server_close()
+
+
+class _Handler(LoopbackHandler):
+    """Answers one request: only below the secret path, and only to this server's own pages or a typed address."""
+
+    def __init__(self, server: RunServer, *args: object) -> None:
+        self._server = server
+        super().__init__(*args)  # type: ignore[arg-type]
+
+    def answer(self, *, with_content: bool) -> None:
+        """Answer a request for a page."""
+        prefix, _, path = self.path.removeprefix("/").partition("/")
+        known = secrets.compare_digest(prefix.encode("utf-8", "surrogateescape"), self._server.secret.encode())
+        foreign = self.headers.get("Sec-Fetch-Site") in ("cross-site", "same-site")
+        if not known or not self.has_own_host or foreign or self.headers.get("Origin") not in (*self.own_origins, None):
+            self.send_error(HTTPStatus.FORBIDDEN, explain="Open the address that perfkit serve has printed.")
+            return
+        page = self._server.pages.answer(path)
+        with suppress(BrokenPipeError, ConnectionResetError):
+            self._send(page, with_content=with_content)
+
+    def _send(self, page: Page, *, with_content: bool) -> None:
+        self.send_response(page.status)
+        if page.location:
+            self.send_header("Location", page.location)
+        self.send_header("Content-Type", page.media_type)
+        self.send_header("Content-Length", str(len(page.content)))
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("Content-Security-Policy", _policy(page))
+        self.send_header("Cross-Origin-Resource-Policy", "same-origin")
+        self.send_header("Referrer-Policy", "no-referrer")  # the address has the secret
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.end_headers()
+        if with_content:
+            self.wfile.write(page.content)
+
+
+def _policy(page: Page) -> str:
+    frames = "; frame-src 'self'" if page.frames else ""
+    return f"{_POLICY}; connect-src 'self'; frame-ancestors 'self'; base-uri 'none'; form-action 'self'{frames}"

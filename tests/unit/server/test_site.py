@@ -1,0 +1,174 @@
+"""The server of `perfkit serve`: what it lists and shows, and to whom."""
+
+import http.client
+import json
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from perfkit.pipeline.analyze import analyze
+from perfkit.schema.report import Report
+from perfkit.server.site import RunServer
+from perfkit.storage.run_folder import read_manifest, write_manifest
+from tests.support.processes.launching import ROOT
+
+SAMPLE = ROOT / "traces" / "sample-hdf5"
+
+
+@contextmanager
+def serving(*folders: Path) -> Iterator[RunServer]:
+    with RunServer(list(folders)) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def ask(server: RunServer, path: str, **headers: str) -> tuple[int, dict[str, str], str]:
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=60)
+    try:
+        connection.request("GET", path, headers={name.replace("_", "-"): value for name, value in headers.items()})
+        answer = connection.getresponse()
+        return answer.status, dict(answer.getheaders()), answer.read().decode()
+    finally:
+        connection.close()
+
+
+def page(server: RunServer, path: str = "") -> str:
+    status, _, text = ask(server, f"/{server.secret}/{path}")
+    assert status == 200, text
+    return text
+
+
+def listed(server: RunServer) -> dict[str, dict[str, object]]:
+    return {run["name"]: run for run in json.loads(page(server, "runs.json"))}
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    folder = tmp_path / "runs"
+    shutil.copytree(SAMPLE, folder / "one")
+    shutil.copytree(SAMPLE, folder / "two")
+    manifest = read_manifest(folder / "two")
+    write_manifest(folder / "two", msgspec.structs.replace(manifest, state="running"))
+    for trace in (folder / "two").glob("*.json.gz"):
+        trace.unlink()
+    return folder
+
+
+def test_only_who_knows_the_address_and_comes_from_here_is_answered(runs: Path) -> None:
+    with serving(runs) as server:
+        own = f"/{server.secret}/"
+        assert ask(server, own)[0] == 200
+        for path in ("/", "/runs.json", "/" + "a" * len(server.secret) + "/", "//", "/%ff/"):
+            assert ask(server, path)[0] == 403, path
+        for name, value in (
+            *(("Host", host) for host in ("evil.example", "127.0.0.1", f"evil.example:{server.server_port}")),
+            *(("Origin", origin) for origin in ("http://evil.example", "null", "https://ui.perfetto.dev")),
+            *(("Sec-Fetch-Site", site) for site in ("cross-site", "same-site")),
+        ):
+            assert ask(server, own, **{name: value})[0] == 403, (name, value)
+        assert ask(server, own, Host=f"localhost:{server.server_port}", Sec_Fetch_Site="none")[0] == 200
+
+
+def test_the_address_is_told_to_nobody(runs: Path) -> None:
+    with serving(runs) as server:
+        headers = ask(server, f"/{server.secret}/")[1]
+        assert headers["Referrer-Policy"] == "no-referrer"
+        assert headers["Cache-Control"] == "no-store"
+        assert "default-src 'none'" in headers["Content-Security-Policy"]
+
+
+def test_the_list_follows_the_runs(runs: Path) -> None:
+    with serving(runs) as server:
+        first = listed(server)
+        assert {name: run["state"] for name, run in first.items()} == {"one": "completed", "two": "running"}
+        assert (first["one"]["ranks"], first["one"]["steps"], first["one"]["traces"]) == (2, 60, 2)
+        assert first["one"]["step_ns"] == pytest.approx(30.3e6, rel=0.01)
+        manifest = read_manifest(runs / "two")
+        write_manifest(runs / "two", msgspec.structs.replace(manifest, state="completed"))
+        shutil.rmtree(runs / "one")
+        assert {name: run["state"] for name, run in listed(server).items()} == {"two": "completed"}
+
+
+def test_an_empty_folder_gets_its_first_run(tmp_path: Path) -> None:
+    with serving(tmp_path) as server:
+        assert listed(server) == {}
+        shutil.copytree(SAMPLE, tmp_path / "first")
+        assert set(listed(server)) == {"first"}
+
+
+def test_a_report_is_analysed_again_only_if_its_traces_change(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[object] = []
+
+    def counted(*paths: Path) -> Report:
+        calls.append(paths)
+        return analyze(*paths)
+
+    monkeypatch.setattr("perfkit.pipeline.analyze.analyze", counted)
+    with serving(runs) as server:
+        key = listed(server)["one"]["key"]
+        assert "exposed communication" in page(server, f"report/{key}")
+        page(server, f"report/{key}")
+        assert len(calls) == 1
+        os.utime(next((runs / "one").glob("rank0*.json.gz")), ns=(1, 1))
+        page(server, f"report/{key}")
+        assert len(calls) == 2
+
+
+def test_a_run_without_traces_yet_and_a_damaged_one_are_sentences(runs: Path) -> None:
+    with serving(runs) as server:
+        assert "no trace yet" in page(server, f"report/{listed(server)['two']['key']}")
+        for trace in (runs / "one").glob("*.json.gz"):
+            trace.write_text("<script>")
+        status, _, text = ask(server, f"/{server.secret}/report/{listed(server)['one']['key']}")
+        assert status == 500
+        assert "rank0.json.gz" in text
+        assert "<script>" not in text
+
+
+def test_names_from_a_folder_are_escaped(tmp_path: Path) -> None:
+    shutil.copytree(SAMPLE, tmp_path / "<img src=x onerror=alert(1)>")
+    with serving(tmp_path) as server:
+        (run,) = listed(server).values()
+        text = page(server, f"run/{run['key']}")
+        assert "<img" not in text
+        assert "&lt;img" in text
+
+
+def test_what_does_not_exist_is_not_found(runs: Path) -> None:
+    with serving(runs) as server:
+        key = listed(server)["one"]["key"]
+        unknown = (
+            "nope",
+            "run/nope",
+            "report/",
+            f"compare?before={key}",
+            f"perfetto/{key}?rank=-1",
+            "run/../runs.json",
+        )
+        for path in (*unknown, f"perfetto/{key}?rank={'9' * 40}", "perfetto/nope", "..%2f..%2fetc/passwd"):
+            assert ask(server, f"/{server.secret}/{path}")[0] == 404, path
+
+
+def test_the_perfetto_ui_gets_the_trace_of_the_rank(runs: Path) -> None:
+    with serving(runs) as server:
+        key = listed(server)["one"]["key"]
+        status, headers, text = ask(server, f"/{server.secret}/perfetto/{key}?rank=1")
+        if status == 500:
+            assert "port 9001" in text
+            pytest.skip("port 9001 is in use")
+        assert status == 303
+        assert headers["Location"].startswith("https://ui.perfetto.dev/#!/?url=http://127.0.0.1:9001/")
+        assert headers["Location"].endswith("/rank1.json.gz")
+        again = ask(server, f"/{server.secret}/perfetto/{key}?rank=0")[1]["Location"]
+        assert again.endswith("/rank0.json.gz")
