@@ -39,7 +39,7 @@ def _merge(column: StepColumn, first: Records, second: Records, second_longer: M
         case "longest":
             return np.where(second_longer, b, a)
         case "sum":
-            return np.add(a, b)
+            return np.asarray(a + b)
         case "same":
             return np.where(a == b, a, UNKNOWN)
         case "any":
