@@ -24,14 +24,11 @@ from msgspec.structs import replace
 from perfkit.errors import StoreError
 from perfkit.schema.monitor.columns import CHECK, COLUMNS, STEP_DTYPE
 from perfkit.schema.monitor.header import HEADER_BYTES, StepLogHeader
+from perfkit.schema.monitor.limits import DEFAULT_MOST_BYTES, LEAST_MOST_BYTES
 from perfkit.schema.monitor.record import StepRecord
 from perfkit.storage.step_log.reader import LOG_NAME
 from perfkit.storage.step_log.roll_up import Records, roll_up
 from perfkit.util.atomic_write import atomic_write
-
-DEFAULT_MOST_BYTES: Final = 64 << 20
-LEAST_MOST_BYTES: Final = 64 << 10
-"""A smaller log would be rolled up all the time."""
 
 _CODES: Final = {"u4": "I", "i2": "h", "u2": "H", "i4": "i", "i8": "q", "f4": "f", "f8": "d"}
 _pack: Final = struct.Struct("<" + "".join(_CODES[column.dtype[1:]] for column in COLUMNS if column.name != CHECK)).pack
