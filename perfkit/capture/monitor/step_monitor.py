@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from perfkit.capture.messages import one_line, print_warning
+from perfkit.capture.monitor.backward_loss import BackwardLoss
 from perfkit.capture.monitor.device_steps import DeviceSteps
 from perfkit.capture.monitor.nvml import THROTTLING
 from perfkit.capture.monitor.samples import Sample, Sampler
@@ -67,7 +68,11 @@ class StepMonitor:
         self._thread: threading.Thread | None = None
         self.times = StepTimes(is_paused, paused_ns)
         """Where the host's time goes within the step in progress."""
-        self._hooks = MonitorHooks(self.times)
+        self.losses = BackwardLoss()
+        """What backward passes of the step in progress began from."""
+        self._hooks = MonitorHooks(self.times, self.losses)
+        self.has_failed = False
+        """Whether an error has stopped it."""
         self.recent: deque[StepRecord] = deque(maxlen=RECENT)
         """Records of the last steps, the newest last."""
         self.listeners: list[Callable[[StepRecord], None]] = []
@@ -118,6 +123,7 @@ class StepMonitor:
             return
         try:
             self.times.start()
+            self.losses.start()
             self._paused_before_ns = self._paused_ns()
             if self._device is not None:
                 self._device.begin()
@@ -207,6 +213,7 @@ class StepMonitor:
     def _give_up(self, error: Exception) -> None:
         if self._stopped.is_set():
             return
+        self.has_failed = True
         self._stop()
         with suppress(Exception):
             print_warning(f"the monitor has stopped, and the run goes on without it: {one_line(error)}")

@@ -60,6 +60,11 @@ class StepTimes:
         times = PhaseTimes(*self._sums)
         return times if times.forward_ns != _UNKNOWN else times._replace(forward_ns=self._inferred_forward)
 
+    @property
+    def counts(self) -> bool:
+        """Whether what this thread does now is part of the step."""
+        return get_ident() == self._thread and not self._is_paused()
+
     def begin(self, span: int) -> None:
         """Begin a span."""
         if get_ident() != self._thread:
@@ -83,7 +88,7 @@ class StepTimes:
 
     def add(self, span: int, lasted_ns: int) -> None:
         """Add time to a span, unless training pauses."""
-        if get_ident() == self._thread and not self._is_paused():
+        if self.counts:
             self._sums[span] = max(self._sums[span], 0) + lasted_ns
 
     def total(self, span: int) -> int:

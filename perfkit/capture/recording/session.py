@@ -24,13 +24,12 @@ import msgspec
 import torch
 from msgspec import Struct
 from torch import Tensor, profiler
-from torch.profiler import ProfilerActivity, record_function
+from torch.profiler import record_function
 
-from perfkit.accelerators import accelerators
 from perfkit.capture.distributed.rank_group import RankGroup
-from perfkit.capture.messages import print_warning
 from perfkit.capture.monitor.step_monitor import StepMonitor
 from perfkit.capture.monitor.step_times import BACKWARD, DATA, FORWARD, OPTIMIZER
+from perfkit.capture.recording.activities import activities
 from perfkit.capture.recording.flight_recorder import collectives_since
 from perfkit.capture.recording.heap import give_back_free_memory
 from perfkit.capture.recording.loader_watch import watch_loaders
@@ -348,7 +347,7 @@ class Session:
         self._ranks.barrier()
 
     def _make_profiler(self) -> profiler.profile:
-        return profiler.profile(activities=_activities(self._device.type), **msgspec.structs.asdict(self._options))
+        return profiler.profile(activities=activities(self._device.type), **msgspec.structs.asdict(self._options))
 
     def _write_cycle(self, cycle: int) -> None:
         torch_profiler = self._profiler
@@ -398,15 +397,3 @@ class Session:
             pauses=self.pauses.since(self._cycle_start_ns),
             fetches=self._loaders.since(self._cycle_start_ns) or None,
         )
-
-
-def _activities(device: str) -> list[ProfilerActivity]:
-    """Return what to record on a type of device; the host alone if this torch cannot record the device."""
-    if device == "cpu":
-        return [ProfilerActivity.CPU]
-    row = next((row for row in accelerators() if row.device == device), None)
-    own = getattr(ProfilerActivity, row.activity, None) if row else None
-    if own is None:
-        print_warning(f"torch {torch.__version__} cannot record {device} devices: the traces have the host only")
-        return [ProfilerActivity.CPU]
-    return [ProfilerActivity.CPU, own]

@@ -49,7 +49,7 @@ class ScriptMonitor:
     def end_step(self, kind: StepKind) -> None:
         """End a step."""
         if self.monitor is not None:
-            self.monitor.end_step(self.steps, kind)
+            self.monitor.end_step(self.steps, kind, self.monitor.losses.get())
         self.steps += 1
 
     def begin_step(self) -> None:
