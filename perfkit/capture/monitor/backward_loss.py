@@ -13,6 +13,8 @@ class BackwardLoss:
     """Collects the losses of the step in progress. It computes nothing on a device, and waits for none."""
 
     def __init__(self) -> None:
+        self.wanted = False
+        """Whether losses are noted."""
         self._sum: float | None = None
         self._on_device: Tensor | None = None
         self._unknown = False
@@ -31,7 +33,7 @@ class BackwardLoss:
         if not isinstance(loss, Tensor) or loss.numel() != 1 or loss.is_complex() or self._on_device is not None:
             self._unknown = True
         elif loss.device.type == "cpu":
-            self._sum = (self._sum or 0.0) + float(loss.detach())
+            self._sum = (self._sum or 0.0) + loss.item()
         else:
             self._unknown |= self._sum is not None
             self._on_device = loss.detach()

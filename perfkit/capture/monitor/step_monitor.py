@@ -140,17 +140,17 @@ class StepMonitor:
             kind: What it was.
             loss: Its loss, if known; one on a device is not waited for.
         """
-        if not self.is_on:
+        if self._stopped.is_set():
             return
         try:
-            on_device = isinstance(loss, Tensor) and loss.device.type != "cpu"
-            record = self._record(step, kind, None if on_device else _value(loss))
             if self._device is None:
-                self._emit(record)
-            else:
-                self._device.end(record, loss if isinstance(loss, Tensor) and on_device else None)
-                for finished in self._device.finished():
-                    self._emit(finished)
+                self._emit(self._record(step, kind, _value(loss)))
+                return
+            on_device = isinstance(loss, Tensor) and not loss.is_cpu
+            record = self._record(step, kind, None if on_device else _value(loss))
+            self._device.end(record, loss if on_device else None)  # type: ignore[arg-type]
+            for finished in self._device.finished():
+                self._emit(finished)
         except Exception as error:  # noqa: BLE001  the outermost boundary: beyond it is the program
             self._give_up(error)
 
@@ -235,5 +235,5 @@ def _value(loss: Tensor | float | None) -> float | None:
     if loss is None or (isinstance(loss, Tensor) and loss.numel() != 1):
         return None
     with suppress(TypeError, ValueError, RuntimeError):
-        return float(loss.detach()) if isinstance(loss, Tensor) else float(loss)
+        return float(loss.item() if isinstance(loss, Tensor) else loss)
     return None

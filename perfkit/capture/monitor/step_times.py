@@ -50,15 +50,20 @@ class StepTimes:
     def start(self) -> None:
         """Begin a step in this thread, and forget what there was since the end of the one before."""
         self._thread = get_ident()
-        self._sums = [min(total, 0) for total in self._sums]
-        self._inferred_forward = min(self._inferred_forward, 0)
-        self._depths = [0] * _SPANS
+        for span, total in enumerate(self._sums):
+            if total > 0:
+                self._sums[span] = 0
+            self._depths[span] = 0
+        if self._inferred_forward > 0:
+            self._inferred_forward = 0
         self._compute()
 
     def take(self) -> PhaseTimes:
         """Return the times of the step so far."""
-        times = PhaseTimes(*self._sums)
-        return times if times.forward_ns != _UNKNOWN else times._replace(forward_ns=self._inferred_forward)
+        data, forward, backward, optimizer, collective = self._sums
+        return PhaseTimes(
+            data, self._inferred_forward if forward == _UNKNOWN else forward, backward, optimizer, collective
+        )
 
     @property
     def counts(self) -> bool:

@@ -95,14 +95,15 @@ def _around_backward(times: StepTimes, losses: BackwardLoss) -> _Undo:
         if _compiling():
             return backward(*args, **kwargs)
         loss = args[0] if args else kwargs.get("tensors")
-        end = _EndOfGradients(times, loss)
-        if times.counts:
+        end = _EndOfGradients(times, loss) if _has_peers() else None
+        if losses.wanted and times.counts:
             losses.note(loss)
         times.begin(BACKWARD)
         try:
             return backward(*args, **kwargs)
         finally:
-            end.note()
+            if end is not None:
+                end.note()
             times.end(BACKWARD)
 
     torch.autograd.backward = hooked
@@ -132,6 +133,10 @@ def _before_scaling(times: StepTimes, losses: BackwardLoss) -> _Undo:
     return undo
 
 
+def _has_peers() -> bool:
+    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+
+
 class _EndOfGradients:
     """Measures what a backward pass waits for once it has computed the last gradient: their reduction.
 
@@ -147,8 +152,6 @@ class _EndOfGradients:
         self._times = times
         self._ends_ns: tuple[int, int] | None = None
         self._handle: Any = None
-        if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
-            return
         times.may_wait()
         first = loss if isinstance(loss, Tensor) else next(iter(loss or ()), None)
         if isinstance(first, Tensor) and first.requires_grad and first.grad_fn is not None:

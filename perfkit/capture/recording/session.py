@@ -27,7 +27,6 @@ from torch import Tensor, profiler
 from torch.profiler import record_function
 
 from perfkit.capture.distributed.rank_group import RankGroup
-from perfkit.capture.monitor.step_monitor import StepMonitor
 from perfkit.capture.monitor.step_times import BACKWARD, DATA, FORWARD, OPTIMIZER
 from perfkit.capture.recording.activities import activities
 from perfkit.capture.recording.flight_recorder import collectives_since
@@ -49,6 +48,7 @@ from perfkit.schema.trace_header import HEADER_KEY, PerfkitHeader, RecordedPipel
 from perfkit.storage.run_folder import file_stem
 
 if TYPE_CHECKING:
+    from perfkit.capture.monitor.step_monitor import StepMonitor
     from perfkit.capture.recording.held_tensors import HeldTensors
 
 _LOG: Final = logging.getLogger(__name__)
@@ -299,7 +299,9 @@ class Session:
         if self.monitor is not None:
             self.monitor.begin_step()
 
-    def _make_monitor(self, limit: int) -> StepMonitor:
+    def _make_monitor(self, limit: int) -> "StepMonitor":
+        from perfkit.capture.monitor.step_monitor import StepMonitor  # needs more of torch than other recordings
+
         return StepMonitor(limit, lambda: self.pauses.in_progress, lambda: self.pauses.total_ns)
 
     def _prepare_step(self, step: int) -> None:

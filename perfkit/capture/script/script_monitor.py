@@ -3,15 +3,18 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
-from perfkit.capture.monitor.step_monitor import StepMonitor
 from perfkit.capture.recording.pause_log import OpenPause, PauseLog
 from perfkit.capture.recording.session import Session
 from perfkit.capture.script.config import ScriptConfig
 from perfkit.schema.manifest import StepKind
 from perfkit.schema.per_run.pauses import PausePhase
+
+if TYPE_CHECKING:
+    from perfkit.capture.monitor.step_monitor import StepMonitor
 
 
 class ScriptMonitor:
@@ -29,10 +32,13 @@ class ScriptMonitor:
         self.pauses = PauseLog()
         """Pauses in which nothing was recorded."""
         self._session: Session | None = None
-        limit = config.monitor_limit
-        self.monitor = None if limit is None else StepMonitor(limit, is_paused, self._paused_ns)
+        self.monitor: StepMonitor | None = None
         """None if it is off."""
-        if self.monitor is not None:
+        if config.monitor_limit is not None:
+            from perfkit.capture.monitor.step_monitor import StepMonitor  # needs more of torch than the recording
+
+            self.monitor = StepMonitor(config.monitor_limit, is_paused, self._paused_ns)
+            self.monitor.losses.wanted = True
             self.monitor.begin_step(begin_ns)
 
     def install(self) -> None:

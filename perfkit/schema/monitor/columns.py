@@ -100,7 +100,7 @@ COLUMNS: Final = (
     ),
     _ns("pause_ns", "checkpoints, evaluations and logging between the step's beginning and its end"),
     _ns("device_ns", "duration of the step by the device's own events, in place of step_ns where the host runs ahead"),
-    _ns("cpu_ns", "time that all threads of the process, without its children, ran on a processor"),
+    _ns("cpu_ns", "time that all threads of the process, without its children, ran on a processor, pauses included"),
     _bytes("allocated_bytes", "bytes of the device that tensors hold", "newest"),
     _bytes("peak_allocated_bytes", "the most since the process began, or since the program has reset it", "max"),
     _bytes("rss_bytes", "resident memory of the process", "newest"),
