@@ -88,7 +88,7 @@ class StepTimes:
         self._depths[span] -= 1
         if not self._depths[span]:
             self.add(span, perf_counter_ns() - self._begins[span])
-            if span in (DATA, BACKWARD):
+            if span in (DATA, BACKWARD) and self.counts:
                 self._compute()
 
     def add(self, span: int, lasted_ns: int) -> None:

@@ -35,9 +35,9 @@ class ScriptMonitor:
         self.monitor: StepMonitor | None = None
         """None if it is off."""
         if config.monitor_limit is not None:
-            from perfkit.capture.monitor.step_monitor import StepMonitor  # needs more of torch than the recording
+            from perfkit.capture.monitor import step_monitor  # needs more of torch than the recording
 
-            self.monitor = StepMonitor(config.monitor_limit, is_paused, self._paused_ns)
+            self.monitor = step_monitor.StepMonitor(config.monitor_limit, is_paused, self._paused_ns)
             self.monitor.losses.wanted = True
             self.monitor.begin_step(begin_ns)
 

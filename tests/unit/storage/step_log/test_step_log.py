@@ -169,7 +169,12 @@ def test_a_reader_never_sees_a_mixture_while_the_log_is_rolled_up(tmp_path: Path
 
 def test_records_that_are_appended_during_a_roll_up_are_kept(tmp_path: Path) -> None:
     writer = write_log(tmp_path, 1)
-    thread = threading.Thread(target=lambda: [writer.roll_up() for _ in range(20)])
+
+    def roll_up_often() -> None:
+        for _ in range(20):
+            writer.roll_up()
+
+    thread = threading.Thread(target=roll_up_often)
     thread.start()
     for step in range(1, 3000):
         writer.append(make_record(step))
