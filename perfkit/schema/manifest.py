@@ -95,7 +95,7 @@ class World(Struct, frozen=True, kw_only=True):
     """Ranks per node, by node rank."""
 
 
-FileKind = Literal["trace", "key_averages", "python_profile", "memory_snapshot", "nccl_log"]
+FileKind = Literal["trace", "key_averages", "python_profile", "memory_snapshot", "nccl_log", "step_log"]
 FILE_KINDS: Final[tuple[FileKind, ...]] = get_args(FileKind)
 
 

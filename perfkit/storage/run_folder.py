@@ -8,6 +8,7 @@
                  rank0[.cycle<C>].pyinstrument.{html,speedscope.json,txt}    --pyinstrument
                  rank<R>[.cycle<C>].memory.pickle                            --memory-snapshot
                  rank<R>.nccl.log                                            --nccl-debug
+                 rank<R>.steps                                               --monitor
                  rank<R>.hang.json, hang.json   only if no step ended for long: what each rank did, the diagnosis
                  failure.json                   only after a failure: the first failed rank and the reason
 """
@@ -42,6 +43,7 @@ _KINDS: Final[dict[str, FileKind]] = {
     "pyinstrument.txt": "python_profile",
     "memory.pickle": "memory_snapshot",
     "nccl.log": "nccl_log",
+    "steps": "step_log",
 }
 _SUFFIXES = "|".join(re.escape(suffix) for suffix in _KINDS)
 _STATE = re.compile(rb'^  "state": (?P<value>"(?:running|completed)")', re.MULTILINE)

@@ -24,11 +24,11 @@ import msgspec
 import torch
 from msgspec import Struct
 from torch import Tensor, profiler
-from torch.profiler import ProfilerActivity, record_function
+from torch.profiler import record_function
 
-from perfkit.accelerators import accelerators
 from perfkit.capture.distributed.rank_group import RankGroup
-from perfkit.capture.messages import print_warning
+from perfkit.capture.monitor.step_times import BACKWARD, DATA, FORWARD, OPTIMIZER
+from perfkit.capture.recording.activities import activities
 from perfkit.capture.recording.flight_recorder import collectives_since
 from perfkit.capture.recording.heap import give_back_free_memory
 from perfkit.capture.recording.loader_watch import watch_loaders
@@ -48,12 +48,20 @@ from perfkit.schema.trace_header import HEADER_KEY, PerfkitHeader, RecordedPipel
 from perfkit.storage.run_folder import file_stem
 
 if TYPE_CHECKING:
+    from perfkit.capture.monitor.step_monitor import StepMonitor
     from perfkit.capture.recording.held_tensors import HeldTensors
 
 _LOG: Final = logging.getLogger(__name__)
 
 _KINETO_QUIET: Final = "6"
 _NO_MORE: Final = object()
+_SPANS: Final[Mapping[Phase, int]] = {
+    "data_loading": DATA,
+    "forward": FORWARD,
+    "backward": BACKWARD,
+    "optimizer": OPTIMIZER,
+}
+"""Phases that the monitor tells apart."""
 
 Batch = TypeVar("Batch")
 
@@ -89,6 +97,7 @@ class Session:
         mesh: Size of each dimension of the mesh of ranks, outermost first, for the trace's header.
         injections: Delays to inject into phases of this rank.
         recorders: Further profilers that record the same steps.
+        monitor_limit: Size in bytes beyond which the step log of the monitor is rolled up; None is no monitor.
     """
 
     def __init__(
@@ -104,6 +113,7 @@ class Session:
         mesh: Mapping[str, int] | None = None,
         injections: Iterable[Injection] = (),
         recorders: Iterable[Recorder] = (),
+        monitor_limit: int | None = None,
     ) -> None:
         self.folder = folder
         self._recorders = list(recorders)
@@ -136,6 +146,8 @@ class Session:
         self.pauses = PauseLog()
         """Checkpoints, evaluations and logging."""
         self._paused_ns = 0
+        self.monitor = None if monitor_limit is None else self._make_monitor(monitor_limit)
+        """Records every step; None without one."""
         self.load_ns: list[int] = []
         """How long each completed step waited for its batch."""
         self.kinds: list[StepKind] = []
@@ -165,8 +177,11 @@ class Session:
     def start(self) -> None:
         """Begin the first step."""
         self._ranks.current_activity = "step 0"
+        if self.monitor is not None:
+            self.monitor.install()
+            self.monitor.open(self.folder, self._ranks.rank, self._ranks.world_size, self._device)
         self._prepare_step(0)
-        self._clock.begin()
+        self._begin_clock()
 
     def batches(self, loader: Iterable[Batch]) -> Iterator[Batch]:
         """Yield the batches of one pass over `loader`; waiting for each is the phase data_loading."""
@@ -192,11 +207,16 @@ class Session:
             with self.pause(phase):
                 yield
             return
+        span = _SPANS.get(phase)
+        if span is not None and self.monitor is not None:
+            self.monitor.times.begin(span)
         with record_function(annotation(phase)):
             if phase in self._delays_s and phase not in self._delayed:
                 self._delayed.add(phase)  # a phase in several parts is delayed once per step
                 time.sleep(self._delays_s[phase])
             yield
+        if span is not None and self.monitor is not None:
+            self.monitor.times.end(span)
 
     @contextmanager
     def pause(self, phase: PausePhase) -> Iterator[OpenPause]:
@@ -212,6 +232,8 @@ class Session:
         """
         step = self.steps
         self._clock.end(self.pauses.total_ns - self._paused_ns)
+        if self.monitor is not None:
+            self.monitor.end_step(step, step_kind(self._schedule, step), loss)
         self._paused_ns = self.pauses.total_ns
         self._mark_end()
         self.kinds.append(step_kind(self._schedule, step))
@@ -249,6 +271,8 @@ class Session:
             self._profiler.stop_trace()
         self._profiler, self._recording = None, False
         self._loaders.stop()
+        if self.monitor is not None:
+            self.monitor.close()
 
     def measurements(self, wait: bool = True) -> StepMeasurements:
         """Return the measurements of the completed steps.
@@ -272,6 +296,13 @@ class Session:
     def _begin_clock(self) -> None:
         self._clock.begin()
         self._paused_ns = self.pauses.total_ns
+        if self.monitor is not None:
+            self.monitor.begin_step()
+
+    def _make_monitor(self, limit: int) -> "StepMonitor":
+        from perfkit.capture.monitor.step_monitor import StepMonitor  # needs more of torch than other recordings
+
+        return StepMonitor(limit, lambda: self.pauses.in_progress, lambda: self.pauses.total_ns)
 
     def _prepare_step(self, step: int) -> None:
         """Put the profiler into the state that the schedule has for `step`."""
@@ -318,7 +349,7 @@ class Session:
         self._ranks.barrier()
 
     def _make_profiler(self) -> profiler.profile:
-        return profiler.profile(activities=_activities(self._device.type), **msgspec.structs.asdict(self._options))
+        return profiler.profile(activities=activities(self._device.type), **msgspec.structs.asdict(self._options))
 
     def _write_cycle(self, cycle: int) -> None:
         torch_profiler = self._profiler
@@ -368,15 +399,3 @@ class Session:
             pauses=self.pauses.since(self._cycle_start_ns),
             fetches=self._loaders.since(self._cycle_start_ns) or None,
         )
-
-
-def _activities(device: str) -> list[ProfilerActivity]:
-    """Return what to record on a type of device; the host alone if this torch cannot record the device."""
-    if device == "cpu":
-        return [ProfilerActivity.CPU]
-    row = next((row for row in accelerators() if row.device == device), None)
-    own = getattr(ProfilerActivity, row.activity, None) if row else None
-    if own is None:
-        print_warning(f"torch {torch.__version__} cannot record {device} devices: the traces have the host only")
-        return [ProfilerActivity.CPU]
-    return [ProfilerActivity.CPU, own]
