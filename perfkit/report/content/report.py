@@ -104,6 +104,7 @@ SUBJECTS: Final[Mapping[str, Callable[[RunReport, int], Sequence[Table | None]]]
         tables.memory(run),
         memory_use.by_category(run),
         memory_use.largest(run, top),
+        memory_use.largest_blocks(run, top),
         *snapshot_tables(run, top),
     ],
     "phases": lambda run, top: [phases(run, top)],
