@@ -135,12 +135,12 @@ def analyze(
             "by stack (`--section memory`).",
         ),
     ] = None,
-    nccl_log: Annotated[
+    comm_log: Annotated[
         list[Path] | None,
         typer.Option(
             metavar="FILE",
-            help="Log of NCCL or RCCL (NCCL_DEBUG=INFO), or a folder of them; may be repeated: transports, versions, "
-            "warnings (`--section nccl`).",
+            help="Log of NCCL, RCCL (NCCL_DEBUG=INFO) or oneCCL (CCL_LOG_LEVEL=info), or a folder of them; may be "
+            "repeated: transports, versions, warnings (`--section comm-logs`).",
         ),
     ] = None,
     no_cache: Annotated[
@@ -196,7 +196,7 @@ def analyze(
             forecast=sizes,
             collectives=collectives,
             memory_snapshot=memory_snapshot,
-            nccl_log=nccl_log or [],
+            comm_log=comm_log or [],
         )
     if cross_check:
         report = replace(report, runs=[with_cross_check(run, cross_check) for run in report.runs])

@@ -41,7 +41,8 @@ def merge(
     """Write all ranks of a run to one timeline for the Perfetto UI.
 
     One process per rank, on a common clock. Above each rank's threads and streams are perfkit's tracks: steps, time
-    by category, waiting for other ranks, bytes in flight, memory. Arrows link the ranks' collectives.
+    by category, waiting for other ranks, modules, bytes in flight, memory, the workers of data loaders. Arrows link the
+    ranks' collectives.
 
     \b
     perfkit merge traces/my-run -o merged.pftrace

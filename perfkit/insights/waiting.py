@@ -3,6 +3,7 @@
 from typing import Final
 
 from perfkit.analysis.cross_rank.straggler_sentences import (
+    load_clause,
     name_ranks,
     one_off_causes,
     one_off_clause,
@@ -10,6 +11,7 @@ from perfkit.analysis.cross_rank.straggler_sentences import (
     take_turns,
 )
 from perfkit.insights.dimension_advice import wait_less
+from perfkit.insights.loader_advice import advice_for_loading
 from perfkit.insights.rule import InsightDraft
 from perfkit.insights.run_context import RunContext
 from perfkit.schema.common import Category
@@ -94,6 +96,7 @@ def _who(late: list[Straggler]) -> str:
     if len(late) == 1:
         often = "per step" if first.every == 1 else f"in one of {first.every} steps"
         doing = _ACTIVITIES[first.category] + phase_clause(first)
+        doing += f" ({load_clause(first.loading)})" if first.loading else ""
         return f"rank {first.rank}, which spends {duration(first.lag_ns)} more {often} {doing}"
     lag = duration(first.lag_ns)
     doing = " or ".join(dict.fromkeys(_ACTIVITIES[row.category] for row in late))
@@ -102,11 +105,13 @@ def _who(late: list[Straggler]) -> str:
 
 def _advice(context: RunContext, late: list[Straggler], prompt: int) -> str:
     first = late[0]
+    if take_turns(late) and first.loading and len({row.loading and row.loading.cause for row in late}) == 1:
+        return _load_faster(context, first)
     if take_turns(late):
         return f"find what each of the ranks does in one of {first.every} steps only"
     if len(late) == 1:
         return _speed_up(context, first, f"rank {first.rank}")
-    same = len({(row.category, row.every) for row in late}) == 1
+    same = len({(row.category, row.every, row.loading and row.loading.cause) for row in late}) == 1
     how = (
         _speed_up(context, first, name_ranks(late))
         if same
@@ -118,7 +123,7 @@ def _advice(context: RunContext, late: list[Straggler], prompt: int) -> str:
 
 def _speed_up(context: RunContext, row: Straggler, who: str) -> str:
     if row.category == "data_loading":
-        return speed_up_input(context)
+        return _load_faster(context, row)
     if row.every > 1:
         return f"find what runs on {who} in one of {row.every} steps only: a log, a checkpoint, garbage collection"
     return {
@@ -126,6 +131,10 @@ def _speed_up(context: RunContext, row: Straggler, who: str) -> str:
         "overhead": f"check launches, Python and synchronisation on {who}, and what else runs there",
         "memcpy": f"check how copies are made on {who}: use pinned memory, and cores close to the device",
     }[row.category]
+
+
+def _load_faster(context: RunContext, row: Straggler) -> str:
+    return (row.loading and advice_for_loading(row.loading.cause)) or speed_up_input(context)
 
 
 def speed_up_input(context: RunContext) -> str:

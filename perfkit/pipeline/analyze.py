@@ -20,8 +20,8 @@ from perfkit.analysis.per_run.report_builder import BuiltRun, build_run
 from perfkit.errors import StoreError, TraceError, UsageError
 from perfkit.executors import ExecutorOptions, check, open_executor
 from perfkit.insights.ranking import find_insights
+from perfkit.pipeline.comm_logs import load_comm_logs, with_comm_logs
 from perfkit.pipeline.memory_snapshot import load_memory_snapshot, with_snapshot
-from perfkit.pipeline.nccl_logs import load_nccl_logs, with_nccl_logs
 from perfkit.pipeline.scheduler import Progress, TraceResult, TraceScheduler, raise_if_lost
 from perfkit.pipeline.summarize import Options, task_for
 from perfkit.scaling.profiled_order import profiled_order_findings
@@ -63,7 +63,7 @@ def analyze(
     forecast: Sequence[int] = (),
     collectives: str | Path | None = None,
     memory_snapshot: str | Path | None = None,
-    nccl_log: str | Path | Iterable[str | Path] = (),
+    comm_log: str | Path | Iterable[str | Path] = (),
 ) -> Report:
     """Analyse traces, run folders, or folders of them.
 
@@ -89,17 +89,18 @@ def analyze(
         collectives: file of `perfkit collectives -o FILE.json`, to compare the runs' collectives with.
         memory_snapshot: pickle of `torch.cuda.memory._dump_snapshot` by a rank of the run, of which there may be only
             one. It is read without executing anything.
-        nccl_log: logs of NCCL or RCCL (`NCCL_DEBUG=INFO`) of the run, of which there may be only one, or folders of
-            them; those in a run's own folder (`nccl*.log`, `*.nccl.log`) are read without this.
+        comm_log: logs of NCCL or RCCL (`NCCL_DEBUG=INFO`), or oneCCL (`CCL_LOG_LEVEL=info`), of the run, of which there
+            may be only one, or folders of them; those in a run's own folder (`nccl*.log`, `*.nccl.log`) are read
+            without this.
 
     Returns:
         One report per run, see `perfkit.schema.report.Report`; `report.tables()` returns its tables as DataFrames.
 
     Raises:
         TraceError: a path has no trace, or none of the traces can be read; with `strict`, if any cannot, or is damaged;
-            `memory_snapshot` is none; `nccl_log` contains none.
+            `memory_snapshot` is none; `comm_log` contains none.
         UsageError: `step_marker` is not a regular expression, `kernel_rules` or `device_table` are invalid, options are
-            incompatible, no runs fit `by` or `forecast`, or several are there with `memory_snapshot` or `nccl_log`.
+            incompatible, no runs fit `by` or `forecast`, or several are there with `memory_snapshot` or `comm_log`.
         StoreError: `collectives` cannot be read.
         LaunchEnvironmentError: the executor is not available.
         SystemExit: with `mpi`, on all ranks but 0, when all work is done.
@@ -110,8 +111,8 @@ def analyze(
     check_step_marker(step_marker)
     benchmark = None if collectives is None else load_collectives(collectives)
     snapshot = None if memory_snapshot is None else load_memory_snapshot(memory_snapshot)
-    log_files = flat_paths([nccl_log])
-    logs = load_nccl_logs(log_files) if log_files else None
+    log_files = flat_paths([comm_log])
+    logs = load_comm_logs(log_files) if log_files else None
     rules, devices = load_kernel_rules(kernel_rules), load_device_table(device_table)
     accelerators()  # warns, once, of plug-ins that cannot be loaded: workers are silent
     executor_options = ExecutorOptions(workers, scheduler)
@@ -138,7 +139,7 @@ def analyze(
         relevant = [with_bandwidth_shares(run, benchmark) for run in relevant]
     if snapshot is not None:
         relevant = with_snapshot(relevant, snapshot)
-    relevant = with_nccl_logs(relevant, logs)
+    relevant = with_comm_logs(relevant, logs)
     multi_run = scaling(relevant, by, forecast)
     insights = find_insights(relevant, multi_run)
     return Report(

@@ -3,6 +3,7 @@
 from msgspec import Struct
 
 from perfkit.schema.common import Category
+from perfkit.schema.per_rank.loading import WaitCause
 
 
 class MatchedCollectiveStat(Struct, frozen=True, kw_only=True):
@@ -63,6 +64,14 @@ class HostClock(Struct, frozen=True, kw_only=True):
     """Number of pairs of ends that the estimate uses."""
 
 
+class LateLoading(Struct, frozen=True, kw_only=True):
+    """What a rank that is late in data loading waits for longer than the others (metrics.md section 24)."""
+
+    cause: WaitCause
+    who: str | None = None
+    """The slow worker or sample, in words; None for other causes."""
+
+
 class Straggler(Struct, frozen=True, kw_only=True):
     """A rank that takes longer than the others in its own time, beyond chance (metrics.md section 5)."""
 
@@ -72,6 +81,9 @@ class Straggler(Struct, frozen=True, kw_only=True):
     phase: str | None = None
     """Phase of the step in which it takes longer by about the lag, such as `forward`; None if perfkit has annotated no
     phases, or none fits."""
+    loading: LateLoading | None = None
+    """None if it is late in something else, if the traces do not contain how batches were fetched, or if no cause
+    explains half of the lag."""
     lag_ns: int
     """How much longer: median over the steps in which it is late."""
     share: float

@@ -98,6 +98,10 @@ FINDING_CODES: Final[Mapping[str, str]] = {
     "nccl_warnings": "NCCL logged warnings, which may be errors.",
     "nccl_timeout": "A collective did not end in time, as torch's watchdog reports.",
     "nccl_ranks_differ": "The largest communicator in the NCCL logs has other ranks than the run.",
+    "one_ccl_sockets": "oneCCL exchanges data between hosts over sockets (libfabric's provider tcp, sockets or udp).",
+    "one_ccl_pcie": "oneCCL found devices connected by PCIe, not by Xe Link.",
+    "one_ccl_warnings": "oneCCL logged warnings, besides those about its variables.",
+    "one_ccl_errors": "oneCCL logged errors.",
     "nccl_log_unread": "The NCCL logs in the run's folder were not read.",
     # Extensions
     "cross_check_failed": "The cross-check with another tool failed.",

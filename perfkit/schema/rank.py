@@ -8,7 +8,7 @@ from perfkit.schema.common import Category
 from perfkit.schema.per_rank.idle import IdleNs, IdleTime
 from perfkit.schema.per_rank.launches import LaunchStats
 from perfkit.schema.per_rank.loading import RankLoading
-from perfkit.schema.per_rank.memory import MemoryBytes, MemoryCategory, MemoryHolder
+from perfkit.schema.per_rank.memory import MemoryBlock, MemoryBytes, MemoryCategory, MemoryHolder
 from perfkit.schema.per_rank.operator_work import RankWork
 from perfkit.schema.per_rank.sharding import IssuedCollectives, ShardedParameters
 from perfkit.schema.per_rank.work import Work
@@ -160,6 +160,9 @@ class MemoryUse(Struct, frozen=True, kw_only=True):
     holders: list[MemoryHolder] = []
     """The same by who allocated it; by bytes, largest first; at most 100 rows, and one per category for all others.
     Without what was allocated before the recording, and what is unknown."""
+    blocks: list[MemoryBlock] = []
+    """The largest allocations at the peak, one by one, largest first; at most 20 rows. Without what was allocated
+    before the recording."""
     tensors_noted: bool = False
     """Whether the run noted where its parameters, gradients and optimizer state are: otherwise the last two are
     inferred, and parameters are not known."""

@@ -13,6 +13,7 @@ from perfkit.schema.per_rank.sharding import DividedWork
 from perfkit.schema.per_run.critical_path import CriticalPath
 from perfkit.schema.per_run.dimensions import DimensionSummary
 from perfkit.schema.per_run.nccl_logs import NcclLogs
+from perfkit.schema.per_run.one_ccl_logs import OneCclLogs
 from perfkit.schema.per_run.pauses import RankPauses
 from perfkit.schema.per_run.pipeline import Pipeline
 from perfkit.schema.per_run.whatif import PredictedSaving
@@ -220,7 +221,9 @@ class RunReport(RunPlots, Struct, frozen=True, kw_only=True):
     memory_snapshot: MemorySnapshot | None = None
     """None without `--memory-snapshot`."""
     nccl_logs: NcclLogs | None = None
-    """None without logs of NCCL, given by `--nccl-log` or in the run's folder."""
+    """None without logs of NCCL, given by `--comm-log` or in the run's folder."""
+    one_ccl_logs: OneCclLogs | None = None
+    """None without logs of oneCCL, given by `--comm-log`."""
     predicted_savings: list[PredictedSaving] = []
     """Of the changes that recommendations may be about; empty if the steps cannot be replayed."""
     pauses: list[RankPauses] = []

@@ -73,10 +73,13 @@ class ChromeWriter:
             yield f'{start}{self._time(time_ns)}, "args": {{"bytes": {value}}}}}'
 
     def _slices(self, slices: Track, where: str, labels: list[str], categories: list[str]) -> Iterator[str]:
-        for start, end, label, category in _rows(slices.start_ns, slices.end_ns, slices.label, slices.category):
+        columns = (slices.start_ns, slices.end_ns, slices.label, slices.category, slices.argument)
+        key = _quoted(slices.argument_name)
+        for start, end, label, category, argument in _rows(*columns):
+            more = f', "args": {{{key}: {labels[argument]}}}' if argument >= 0 else ""
             yield (
                 f'{{"ph": "X", "cat": {categories[category]}, "name": {labels[label]}, {where}, '
-                f'"ts": {self._time(start)}, "dur": {_micros(end - start)}}}'
+                f'"ts": {self._time(start)}, "dur": {_micros(end - start)}{more}}}'
             )
 
     def _arrows(self, slices: Track, where: str, part: RankTracks) -> Iterator[str]:

@@ -42,6 +42,7 @@ class _Packet(IntEnum):
 
 class _Event(IntEnum):
     CATEGORY = 3
+    ARGUMENT = 4
     TYPE = 9
     NAME = 10
     TRACK = 11
@@ -50,7 +51,9 @@ class _Event(IntEnum):
 
 
 _BEGIN, _END, _COUNT = 1, 2, 4
-_CATEGORIES, _NAMES = 1, 2
+_CATEGORIES, _NAMES, _ARGUMENT_NAMES, _ARGUMENTS = 1, 2, 3, 29
+_ARGUMENT_NAME, _ARGUMENT_TEXT = 1, 17
+"""Fields of an argument (`DebugAnnotation`): its name and its text, both interned."""
 
 
 class PerfettoWriter:
@@ -135,6 +138,10 @@ class PerfettoWriter:
         words = columns.is_slice
         columns.label[words] = self._intern(_NAMES, part.labels, columns.label[words])
         columns.category[words] = self._intern(_CATEGORIES, part.categories, columns.category[words])
+        explained = columns.argument >= 0
+        columns.argument[explained] = self._intern(_ARGUMENTS, part.labels, columns.argument[explained])
+        keys = columns.argument_name
+        keys[explained] = self._intern(_ARGUMENT_NAMES, table.argument_names, keys[explained])
         before_ns = int(time_ns[0])
         for first in range(0, len(time_ns), _BLOCK_ROWS):
             block = slice(first, first + _BLOCK_ROWS)
@@ -165,6 +172,9 @@ class PerfettoWriter:
         event = [ProtobufColumn.numbers(_Event.TYPE, kind), ProtobufColumn.numbers(_Event.TRACK, columns.track[row])]
         event.append(ProtobufColumn.numbers(_Event.NAME, columns.label[row], begins))
         event.append(ProtobufColumn.numbers(_Event.CATEGORY, columns.category[row], begins))
+        explained = begins & (columns.argument[row] >= 0)
+        if explained.any():
+            event.append(_arguments(columns, row, explained))
         if counts.any():
             event.append(ProtobufColumn.numbers(_Event.COUNT, columns.value[row], counts))
         flows = (columns.launch[row], columns.collective[row])
@@ -187,8 +197,22 @@ class _Columns(NamedTuple):
     category: NDArray[np.int32]
     launch: Ints
     collective: Ints
+    argument: NDArray[np.int32]
+    """-1 for none."""
+    argument_name: NDArray[np.int32]
+    """Index into `_Table.argument_names`."""
     value: Ints
     is_slice: NDArray[np.bool_]
+
+
+def _arguments(columns: _Columns, row: Ints, present: NDArray[np.bool_]) -> ProtobufColumn:
+    """Return the arguments of events, nothing where they have none."""
+    fields = (
+        ProtobufColumn.numbers(_ARGUMENT_NAME, columns.argument_name[row], present),
+        ProtobufColumn.numbers(_ARGUMENT_TEXT, np.maximum(columns.argument[row], 0), present),
+    )
+    whole = ProtobufColumn.joined(fields).as_submessage(_Event.ARGUMENT)
+    return ProtobufColumn(whole.table, whole.mask & present[:, None])
 
 
 class _Table:
@@ -198,6 +222,7 @@ class _Table:
         self._parts: list[_Columns] = []
         self._edges: list[tuple[Ints, Ints, NDArray[np.uint8], Ints]] = []
         self._rows = 0
+        self.argument_names: list[str] = []
 
     def __len__(self) -> int:
         return self._rows
@@ -214,24 +239,28 @@ class _Table:
         empty = slices.end_ns == slices.start_ns
         self._add_edges(slices.start_ns, 2 * place + 1, _BEGIN)
         self._add_edges(slices.end_ns, np.where(empty, 2 * place + 2, 0), _END)
-        columns = (slices.label, slices.category, slices.launch, slices.collective)
-        self._add_rows(size, track, *columns, np.zeros(size, np.int64), is_slice=True)
+        columns = (slices.label, slices.category, slices.launch, slices.collective, slices.argument)
+        if slices.argument_name not in self.argument_names:
+            self.argument_names.append(slices.argument_name)
+        key = self.argument_names.index(slices.argument_name)
+        self._add_rows(size, track, *columns, np.full(size, key), np.zeros(size, np.int64), is_slice=True)
 
     def add_counter(self, counter: Counter, track: int) -> None:
         """Add the changes of a counter."""
         size = len(counter.time_ns)
         self._add_edges(counter.time_ns, np.zeros(size, np.int64), _COUNT)
         none = np.zeros(size, np.int64)
-        self._add_rows(size, track, none, none, none, none, counter.value, is_slice=False)
+        self._add_rows(size, track, none, none, none, none, none - 1, none, counter.value, is_slice=False)
 
     def _add_edges(self, time_ns: Ints, order: Ints, kind: int) -> None:
         size = len(time_ns)
         self._edges.append((time_ns, order, np.full(size, kind, np.uint8), np.arange(self._rows, self._rows + size)))
 
     def _add_rows(self, size: int, track: int, *columns: Ints, is_slice: bool) -> None:
-        label, category, launch, collective, value = columns
+        label, category, launch, collective, argument, argument_name, value = columns
         words = (np.full(size, track, np.int32), label.astype(np.int32), category.astype(np.int32))
-        self._parts.append(_Columns(*words, launch, collective, value, np.full(size, is_slice)))
+        extra = (argument.astype(np.int32), argument_name.astype(np.int32))
+        self._parts.append(_Columns(*words, launch, collective, *extra, value, np.full(size, is_slice)))
         self._rows += size
 
     def in_order(self) -> tuple[Ints, NDArray[np.uint8], Ints, _Columns]:

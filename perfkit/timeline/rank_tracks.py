@@ -8,16 +8,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfkit.analysis.cross_rank.clock_alignment import aligned
+from perfkit.analysis.per_rank.attribution.tabulate import locate_work
 from perfkit.analysis.per_rank.breakdown import Activity, find_activity
 from perfkit.analysis.per_rank.classify import Device, Names, classify_names, find_device
-from perfkit.analysis.per_rank.communication.collectives import find_collectives
+from perfkit.analysis.per_rank.communication.collectives import Collectives, find_collectives
 from perfkit.analysis.per_rank.pauses import find_pauses
 from perfkit.analysis.per_rank.pipeline_actions import find_pipeline_spans
+from perfkit.analysis.per_rank.sharding.passes import find_passes
 from perfkit.analysis.per_rank.steps import Steps, find_steps
 from perfkit.schema.common import CATEGORIES
 from perfkit.schema.cross_rank import HostClock
 from perfkit.schema.kernel_rules import KernelRule
 from perfkit.timeline.collective_links import CollectiveLinks, Spans
+from perfkit.timeline.loader_slices import loader_slices, loader_track
+from perfkit.timeline.module_slices import find_module_work
 from perfkit.timeline.pipeline_slices import pipeline_slices
 from perfkit.timeline.tracks import Counter, RankTracks, Track
 from perfkit.trace.events import EventKind, Events, RankTrace, TimelineDetail, device_name
@@ -32,6 +36,8 @@ DELAY_TRACK: Final = "perfkit: delays other ranks"
 DIMENSION_TRACK: Final = "perfkit: communication by dimension"
 PATH_TRACK: Final = "perfkit: critical path"
 PIPELINE_TRACK: Final = "perfkit: pipeline"
+MODULE_TRACK: Final = "perfkit: modules"
+MODULE_ARGUMENT: Final = "module"
 IN_FLIGHT: Final = "perfkit: bytes in flight"
 MEMORY: Final = "perfkit: memory allocated"
 _RANGE_NS: Final = 2**53
@@ -95,11 +101,14 @@ class _TrackBuilder:
         last_completed = header.steps[1] if header and header.steps else None
         pauses = find_pauses(self.events, trace.frames, self.device, trace.header)
         self.steps = find_steps(self.events, self.device, plan.step_marker, last_completed, pauses=pauses)
+        self.frames = trace.frames
         self.out_of_range = 0
+        self.module = np.full(len(self.events.kind), -1, np.int64)
+        """Label of the module that each event belongs to; -1 for none."""
 
     def build(self) -> RankTracks:
         plan = self.plan
-        tracks: list[Track | Counter] = [*self._own_tracks(), *self._counters(), *self._threads()]
+        tracks: list[Track | Counter] = [*self._own_tracks(), *self._counters(), *self._loaders(), *self._threads()]
         return RankTracks(
             place=plan.place,
             name=plan.name,
@@ -167,6 +176,8 @@ class _TrackBuilder:
                 category=self.detail.category[here].astype(np.int64),
                 launch=launch[here],
                 collective=collective[here],
+                argument=self.module[here],
+                argument_name=MODULE_ARGUMENT,
             )
             tracks.append((order, track))
         yield from _with_unique_names([track for _, track in sorted(tracks, key=lambda item: item[0])])
@@ -240,6 +251,9 @@ class _TrackBuilder:
             pipeline = pipeline and pipeline.at_stage(self.plan.stage)
             if pipeline is not None:
                 yield self._own(PIPELINE_TRACK, pipeline_slices(pipeline, self.steps, shown))
+            modules = self._modules(activity, collectives, self.steps, shown)
+            if modules is not None and len(modules.start_ns):
+                yield self._own(MODULE_TRACK, modules)
         if self.plan.path:
             yield self._aligned_track(PATH_TRACK, self.plan.path)
         if self.plan.links:
@@ -248,11 +262,39 @@ class _TrackBuilder:
             if self.plan.links.dimensions.label:
                 yield self._own(DIMENSION_TRACK, self.plan.links.dimensions)
 
-    def _own(self, name: str, spans: Spans) -> Track:
-        return self._aligned_track(name, Spans(self._aligned(spans.start_ns), self._aligned(spans.end_ns), spans.label))
+    def _modules(
+        self, activity: Activity, collectives: Collectives, steps: Steps, shown: NDArray[np.bool_]
+    ) -> Spans | None:
+        """Return the shown steps' work by module, and note the module of each event."""
+        events, device, marker = self.events, self.device, self.plan.step_marker
+        passes = find_passes(events, steps)
+        located = locate_work(events, self.frames, self.names, device, activity, collectives, passes, steps, marker)
+        found = find_module_work(located, device, shown)
+        if found is None:
+            return None
+        used = np.unique(found.of_event[found.of_event >= 0])
+        label = np.array([self.labels[found.texts[text]] for text in used.tolist()] or [-1], np.int64)
+        place = np.minimum(np.searchsorted(used, found.of_event), len(label) - 1)
+        self.module = np.where(found.of_event >= 0, label[place], -1)
+        return found.spans
 
-    def _aligned_track(self, name: str, spans: Spans) -> Track:
-        """Return a track of spans that are by the reference clock."""
+    def _loaders(self) -> Iterator[Track]:
+        """Yield a track of each worker of the rank's data loaders."""
+        header = self.header.perfkit
+        if header is None or not header.fetches or self.steps is None:
+            return
+        shown = self._step_shown(self.steps)
+        windows = self.steps.bounds[:-1][shown], self.steps.bounds[1:][shown]
+        for worker, (spans, notes) in loader_slices(header.fetches, *windows).items():
+            track = self._own(loader_track(worker), spans, notes)
+            yield track._replace(argument_name="samples")
+
+    def _own(self, name: str, spans: Spans, notes: Sequence[str | None] = ()) -> Track:
+        aligned_spans = Spans(self._aligned(spans.start_ns), self._aligned(spans.end_ns), spans.label)
+        return self._aligned_track(name, aligned_spans, notes)
+
+    def _aligned_track(self, name: str, spans: Spans, notes: Sequence[str | None] = ()) -> Track:
+        """Return a track of spans that are by the reference clock, with a note for each or none at all."""
         start_ns, end_ns = spans.start_ns, spans.end_ns
         selected = self._select(self._in_range(start_ns) & self._in_range(end_ns), np.ones(len(start_ns), np.bool_))
         none = np.zeros(np.count_nonzero(selected), np.int64)
@@ -264,6 +306,9 @@ class _TrackBuilder:
             category=none + len(self.detail.categories),
             launch=none,
             collective=none,
+            argument=np.array([-1 if note is None else self.labels[note] for note in notes], np.int64)[selected]
+            if notes
+            else none - 1,
         )
 
     def _counters(self) -> Iterator[Counter]:

@@ -24,6 +24,10 @@ class Track(NamedTuple):
     """Number of the arrow from a launch to its kernel, 0 for none; unique across ranks."""
     collective: Ints
     """Number of the arrow through a collective on its ranks, 0 for none."""
+    argument: Ints
+    """Index into `RankTracks.labels` of what viewers show of a slice besides its name; -1 for nothing."""
+    argument_name: str = ""
+    """What it is called."""
 
 
 class Counter(NamedTuple):
@@ -90,7 +94,17 @@ def lanes(track: Track) -> Iterator[tuple[int, Track]]:
 
 def select(track: Track, mask: NDArray[np.bool_]) -> Track:
     """Return the slices of a track where `mask` is true."""
-    return Track(track.name, *(column[mask] for column in track[1:]))
+    return Track(
+        name=track.name,
+        start_ns=track.start_ns[mask],
+        end_ns=track.end_ns[mask],
+        label=track.label[mask],
+        category=track.category[mask],
+        launch=track.launch[mask],
+        collective=track.collective[mask],
+        argument=track.argument[mask],
+        argument_name=track.argument_name,
+    )
 
 
 def lane_name(name: str, lane: int) -> str:

@@ -166,7 +166,7 @@ class EventTableBuilder:
         events: list[RawEvent] = complete if kept.all() else list(compress(complete, kept.tolist()))
         if events:
             self._keep(events, kind[kept], category[kept])
-        if not self._is_wanted[EventKind.PYTHON] and EventKind.PYTHON in kind:
+        if EventKind.PYTHON in kind:
             self._keep_frames(list(compress(complete, (kind == EventKind.PYTHON).tolist())))
 
     def _keep_frames(self, frames: list[RawEvent]) -> None:

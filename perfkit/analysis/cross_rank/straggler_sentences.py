@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from perfkit.schema.common import Category
-from perfkit.schema.cross_rank import CrossRankSummary, OneOffStraggler, Straggler
+from perfkit.schema.cross_rank import CrossRankSummary, LateLoading, OneOffStraggler, Straggler
+from perfkit.schema.per_rank.loading import WaitCause
 from perfkit.util.formatting import duration
 
 _NAMED: Final = 4
@@ -13,6 +14,16 @@ _NEARLY_ALL: Final = 0.9
 _MOST: Final = 0.5
 _HARDLY_ANY: Final = 0.1
 _ORDINALS: Final = {2: "second", 3: "third"}
+_LOAD_CAUSES: Final[dict[WaitCause, str]] = {
+    "reading": "waiting for samples to be read",
+    "transforming": "computing samples",
+    "collating": "collating batches",
+    "transfer": "handing finished batches over",
+    "slow_worker": "a slow worker",
+    "slow_sample": "a slow sample",
+    "workers_busy": "too few workers",
+    "other": "not in the loader's fetches",
+}
 
 
 def stragglers_sentence(stragglers: Sequence[Straggler], gain_ns: int) -> str:
@@ -34,7 +45,7 @@ def stragglers_sentence(stragglers: Sequence[Straggler], gain_ns: int) -> str:
 
 
 def _one(row: Straggler) -> str:
-    lag, cause = duration(row.lag_ns), category_name(row)
+    lag, cause = duration(row.lag_ns), _cause(row)
     if row.every > 1:
         return f"rank {row.rank} is late in every {_ordinal(row.every)} step, by {lag} ({cause}){_cost(row.gain_ns)}"
     if row.gain_ns >= _NEARLY_ALL * row.lag_ns:
@@ -46,7 +57,7 @@ def _one(row: Straggler) -> str:
 
 
 def _several(stragglers: Sequence[Straggler]) -> str:
-    named = [f"rank {row.rank} by {duration(row.lag_ns)}{_how_often(row)} ({category_name(row)})" for row in stragglers]
+    named = [f"rank {row.rank} by {duration(row.lag_ns)}{_how_often(row)} ({_short_cause(row)})" for row in stragglers]
     rest = f" and {len(named) - _NAMED} more ranks" if len(named) > _NAMED else ""
     return f"{len(stragglers)} ranks take longer than the others: {', '.join(named[:_NAMED])}{rest}"
 
@@ -58,7 +69,7 @@ def _how_often(row: Straggler) -> str:
 def _turns(stragglers: Sequence[Straggler]) -> str:
     shortest, longest = min(row.lag_ns for row in stragglers), max(row.lag_ns for row in stragglers)
     lag = duration(longest) if shortest >= _NEARLY_ALL * longest else f"{duration(shortest)} to {duration(longest)}"
-    causes = " or ".join(dict.fromkeys(category_name(row) for row in stragglers))
+    causes = " or ".join(dict.fromkeys(_short_cause(row) for row in stragglers))
     return f"{name_ranks(stragglers)} take turns: one of them is late in each step, by {lag} ({causes})"
 
 
@@ -92,6 +103,24 @@ def _ordinal(number: int) -> str:
 def category_name(row: Straggler) -> str:
     """Return the category, and the phase if it is known, in which a rank is late, in words."""
     return _in_words(row.category) + phase_clause(row)
+
+
+def _cause(row: Straggler) -> str:
+    """Return why a single rank is late."""
+    loading = row.loading
+    return f"{category_name(row)}: {load_clause(loading)}" if loading else category_name(row)
+
+
+def load_clause(loading: LateLoading) -> str:
+    """Return what a rank waits for in data loading, with the worker or sample."""
+    if loading.cause == "slow_worker" and loading.who:
+        return f"waiting for its {loading.who}"
+    return f"waiting for {loading.who}" if loading.who else _LOAD_CAUSES[loading.cause]
+
+
+def _short_cause(row: Straggler) -> str:
+    """Return why one of several ranks is late."""
+    return f"{category_name(row)}: {_LOAD_CAUSES[row.loading.cause]}" if row.loading else category_name(row)
 
 
 def phase_clause(row: Straggler) -> str:

@@ -7,6 +7,7 @@ import numpy as np
 
 from perfkit.analysis.cross_rank.bandwidth import bus_factor, fits
 from perfkit.analysis.cross_rank.dimensions.stages import comparable_parts, find_stages, level_stages
+from perfkit.analysis.cross_rank.late_loading import name_load_causes
 from perfkit.analysis.cross_rank.late_phase import name_phases
 from perfkit.analysis.cross_rank.lateness import own_times
 from perfkit.analysis.cross_rank.matching import RECEIVE, SEND, MatchedCollectives
@@ -45,7 +46,7 @@ def summarize_cross_rank(
         rank_waits=_waits(matched),
         matched=int((matched.collective >= 0).sum()),
         unmatched=int((~matched.alone & (matched.collective < 0)).sum()),
-        stragglers=name_phases(late.ranks, ranks, stage_of),
+        stragglers=name_load_causes(name_phases(late.ranks, ranks, stage_of), ranks),
         stragglers_gain_ns=late.gain_ns,
         one_off_stragglers=find_one_off_stragglers(level_stages(times, stage_of), late) if times else [],
         clocks=clocks,

@@ -13,7 +13,8 @@ from perfkit.schema.per_rank.loading import WAIT_CAUSES, RankLoading, RecordedFe
 from perfkit.trace.events import Events
 from perfkit.trace.intervals import Ints
 
-_MAIN_PROCESS: Final = -1
+MAIN_PROCESS: Final = -1
+"""Number of the worker of a loader without workers."""
 _SLOW_WORKER: Final = 2.0
 """Ratio of a worker's median batch and that of the others from which it is slow."""
 _FEWEST: Final = 3
@@ -29,7 +30,7 @@ _PLACE: Final = {cause: place for place, cause in enumerate(WAIT_CAUSES)}
 Bools = NDArray[np.bool_]
 
 
-class _Fetches(NamedTuple):
+class Fetches(NamedTuple):
     """Fetches by their end; columns of shape (f,)."""
 
     worker: Ints
@@ -44,6 +45,7 @@ class _Fetches(NamedTuple):
 
     @property
     def length(self) -> Ints:
+        """From the first sample to the collated batch."""
         return np.asarray(self.end - self.begin)
 
 
@@ -56,13 +58,13 @@ def explain_loading(
     if not recorded or not len(loads):
         return None
     calls = _next_calls(events, names, steps)
-    fetches = _columns(recorded)
+    fetches = fetch_columns(recorded)
     paused = steps.pauses.at(fetches.begin)  # an evaluation has a loader of its own, as a rule
-    fetches = _Fetches(*(column[~paused] for column in fetches))
+    fetches = Fetches(*(column[~paused] for column in fetches))
     if not len(fetches.end):
         return None
     slow_workers = _slow_workers(fetches)
-    slow = _slow_samples(fetches)
+    slow = slow_samples(fetches)
     start, end = events.start_ns[calls], events.end_ns[calls]
     needed = _needed(start, end, fetches)
     waits = _Waits(start, end, needed)
@@ -85,7 +87,7 @@ def _next_calls(events: Events, names: Names, steps: Steps) -> Ints:
     return rows[steps.within(events.start_ns[rows])]
 
 
-def _needed(start: Ints, end: Ints, fetches: _Fetches) -> Ints:
+def _needed(start: Ints, end: Ints, fetches: Fetches) -> Ints:
     """Return the fetch that each wait waited for longest; -1 if none ended in it: its batch was there already.
 
     Not the last one to end: a worker goes on with its next batch before the process that waits has noticed.
@@ -100,11 +102,12 @@ def _needed(start: Ints, end: Ints, fetches: _Fetches) -> Ints:
     return needed
 
 
-def _by_worker(fetches: _Fetches) -> dict[int, Ints]:
+def _by_worker(fetches: Fetches) -> dict[int, Ints]:
     return rows_by_key(fetches.worker, np.arange(len(fetches.end)))
 
 
-def _columns(recorded: Sequence[RecordedFetch]) -> _Fetches:
+def fetch_columns(recorded: Sequence[RecordedFetch]) -> Fetches:
+    """Return fetches as columns."""
     table = np.array(
         [
             (one.worker, one.begin_ns, one.get_ns, one.cpu_ns, one.collate_ns, one.samples, one.slowest, one.slowest_ns)
@@ -116,10 +119,10 @@ def _columns(recorded: Sequence[RecordedFetch]) -> _Fetches:
     order = np.argsort(begin + get + collate, kind="stable")
     got = begin + get
     columns = (worker, begin, got, got + collate, np.minimum(cpu, get), samples, slowest, slowest_ns)
-    return _Fetches(*(column[order] for column in columns))
+    return Fetches(*(column[order] for column in columns))
 
 
-def _slow_workers(fetches: _Fetches) -> list[int]:
+def _slow_workers(fetches: Fetches) -> list[int]:
     """Return the workers whose median batch takes twice as long as that of the others.
 
     The process that trains is none: its loader is another one, of other samples.
@@ -127,7 +130,7 @@ def _slow_workers(fetches: _Fetches) -> list[int]:
     medians = {
         worker: float(np.median(fetches.length[rows]))
         for worker, rows in _by_worker(fetches).items()
-        if worker != _MAIN_PROCESS and len(rows) >= _FEWEST
+        if worker != MAIN_PROCESS and len(rows) >= _FEWEST
     }
     return [
         worker
@@ -137,7 +140,7 @@ def _slow_workers(fetches: _Fetches) -> list[int]:
     ]
 
 
-def _slow_samples(fetches: _Fetches) -> Bools:
+def slow_samples(fetches: Fetches) -> Bools:
     """Return which fetches have one sample that explains why they are long."""
     usual = np.zeros(len(fetches.end))
     for rows in _by_worker(fetches).values():
@@ -157,7 +160,7 @@ class _Waits(NamedTuple):
     """The fetch that it waited for; -1 if none."""
 
 
-def _split(waits: _Waits, fetches: _Fetches, in_slow_worker: Bools, slow_sample: Bools) -> Ints:
+def _split(waits: _Waits, fetches: Fetches, in_slow_worker: Bools, slow_sample: Bools) -> Ints:
     """Return the waiting time by cause, in the order of `WAIT_CAUSES`; it adds up to the waits."""
     total = np.zeros(len(WAIT_CAUSES), np.int64)
     known = waits.needed >= 0
@@ -180,14 +183,14 @@ def _split(waits: _Waits, fetches: _Fetches, in_slow_worker: Bools, slow_sample:
     total[_PLACE["reading"]] += int((getting - computing)[usual].sum())
     total[_PLACE["transforming"]] += int(computing[usual].sum())
     total[_PLACE["collating"]] += int(collating[~is_slow].sum())
-    is_main = fetches.worker[needed] == _MAIN_PROCESS
+    is_main = fetches.worker[needed] == MAIN_PROCESS
     total[_PLACE["workers_busy"]] += int(before[~is_slow & ~is_main].sum())
     total[_PLACE["other"]] += int(before[~is_slow & is_main].sum())
     total[_PLACE["transfer"]] += int(after.sum())
     return total
 
 
-def _worker(fetches: _Fetches, rows: Ints) -> WorkerFetches:
+def _worker(fetches: Fetches, rows: Ints) -> WorkerFetches:
     return WorkerFetches(
         worker=int(fetches.worker[rows[0]]),
         batches=len(rows),
@@ -198,7 +201,7 @@ def _worker(fetches: _Fetches, rows: Ints) -> WorkerFetches:
     )
 
 
-def _named(fetches: _Fetches, rows: Ints) -> list[SlowSample]:
+def _named(fetches: Fetches, rows: Ints) -> list[SlowSample]:
     rows = rows[np.argsort(-fetches.slowest_ns[rows], kind="stable")][:_MOST_SAMPLES]
     return [
         SlowSample(index=int(fetches.slowest[row]), worker=int(fetches.worker[row]), ns=int(fetches.slowest_ns[row]))

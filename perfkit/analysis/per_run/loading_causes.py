@@ -3,18 +3,12 @@
 from collections.abc import Sequence
 from typing import Final
 
+from perfkit.analysis.per_rank.loading_words import WAIT_WORDS, also_slow, slow_samples_clause, slow_worker_clause
 from perfkit.schema.per_rank.loading import WAIT_CAUSES, RankLoading, WaitCause
 from perfkit.schema.rank import RankReport
-from perfkit.util.formatting import duration, whole_percent
+from perfkit.util.formatting import whole_percent
 
 _MAJORITY: Final = 0.5
-_WORDS: Final[dict[WaitCause, str]] = {
-    "reading": "waiting for samples (in storage, or for a free core)",
-    "transforming": "computing samples (decoding, transforms)",
-    "collating": "collating batches",
-    "transfer": "handing finished batches over",
-    "workers_busy": "workers that still fetch the batches before: too few of them",
-}
 
 
 def main_cause(ranks: Sequence[RankReport]) -> tuple[WaitCause, str] | None:
@@ -30,23 +24,17 @@ def main_cause(ranks: Sequence[RankReport]) -> tuple[WaitCause, str] | None:
         return cause, f"{share} of it {_slow_workers(known, several=len(ranks) > 1)}"
     if cause == "slow_sample":
         return cause, f"{share} of it {_slow_samples(known, several=len(ranks) > 1)}"
-    return cause, f"{share} of it {_WORDS[cause]}"
+    return cause, f"{share} of it {WAIT_WORDS[cause]}"
 
 
 def _slow_workers(known: Sequence[tuple[RankReport, RankLoading]], *, several: bool) -> str:
     rank, loading = max(known, key=lambda one: one[1].waits_ns.slow_worker)
-    slow = max((row for row in loading.workers if row.worker in loading.slow_workers), key=lambda row: row.median_ns)
-    others = [row.median_ns for row in loading.workers if row.worker not in loading.slow_workers]
-    usual = f", against {duration(sorted(others)[len(others) // 2])} of the others" if others else ""
     where = f" of rank {rank.rank}" if several and rank.rank is not None else ""
-    return f"for worker {slow.worker}{where}, whose batches take {duration(slow.median_ns)}{usual}"
+    also = sum(bool(one.slow_workers) for _, one in known)
+    return f"for {slow_worker_clause(loading, where)}{also_slow(also, len(known))}"
 
 
 def _slow_samples(known: Sequence[tuple[RankReport, RankLoading]], *, several: bool) -> str:
     rank, loading = max(known, key=lambda one: one[1].waits_ns.slow_sample)
     where = f" on rank {rank.rank}" if several and rank.rank is not None else ""
-    if not loading.slow_samples:
-        return f"for single slow samples{where}"
-    first = loading.slow_samples[0]
-    more = f" and {len(loading.slow_samples) - 1} more" if len(loading.slow_samples) > 1 else ""
-    return f"for sample {first.index}, which takes {duration(first.ns)}{more}{where}"
+    return f"for {slow_samples_clause(loading)}{where}"

@@ -1,12 +1,14 @@
 """The tables of a snapshot of memory."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from perfkit.report.content.document import Cell, Column, Table
-from perfkit.schema.per_rank.memory_snapshot import DeviceSnapshot, MemorySnapshot, SnapshotBlock, SnapshotHolder
+from perfkit.schema.per_rank.memory_snapshot import DeviceSnapshot, MemorySnapshot, SnapshotHolder
 from perfkit.schema.run import RunReport
 from perfkit.util.formatting import MISSING, escape_unprintable, format_percent, size
 
+_CALLS_OF_MODULES: Final = "torch/nn/modules/module.py("
 _MOST_FRAMES: Final = 4
 """Of the Python stack of a block that a table shows."""
 
@@ -93,12 +95,13 @@ def _largest(snapshot: MemorySnapshot, device: DeviceSnapshot, top: int) -> Tabl
     return Table(
         f"Largest tensors {_moment(device)} (snapshot, {_whose(snapshot, device)})",
         (Column("count"), Column("bytes each"), Column("allocated in, innermost function first", "words")),
-        [(Cell(f"{row.count:,}"), Cell(size(row.bytes)), Cell(_stack(row))) for row in device.largest[:top]],
+        [(Cell(f"{row.count:,}"), Cell(size(row.bytes)), Cell(stack_text(row.stack))) for row in device.largest[:top]],
     )
 
 
-def _stack(block: SnapshotBlock) -> str:
-    python = [frame for frame in block.stack if ".py(" in frame] or block.stack
+def stack_text(stack: Sequence[str]) -> str:
+    """Return the innermost Python functions of a stack, without folders, and without torch's calls of modules."""
+    python = [frame for frame in stack if ".py(" in frame and not frame.startswith(_CALLS_OF_MODULES)] or stack
     shown = [_without_folders(frame) for frame in python[:_MOST_FRAMES]]
     return escape_unprintable(" < ".join(shown)) or MISSING
 

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from perfkit.report.content.document import Cell, Column, Table
+from perfkit.report.content.memory_snapshot import stack_text
 from perfkit.report.content.run_tables import rank_label
 from perfkit.schema.per_rank.memory import MEMORY_CATEGORIES, MEMORY_WORDS, MemoryBytes, MemoryCategory, MemoryHolder
 from perfkit.schema.rank import MemoryUse, RankReport
@@ -102,6 +103,41 @@ def largest(run: RunReport, top: int) -> Table | None:
         ),
         [_holder_row(holder, total, has_modules) for holder in holders[:top]],
         f"{len(left)} more, {size(sum(holder.bytes for holder in left))}" if left else "",
+    )
+
+
+def largest_blocks(run: RunReport, top: int) -> Table | None:
+    """Return the largest allocations at the highest peak, one by one; None if unknown."""
+    found = highest_use(run)
+    if found is None or not found.use.blocks:
+        return None
+    blocks = found.use.blocks[:top]
+    has_modules, has_stacks = any(block.module for block in blocks), any(block.stack for block in blocks)
+    held = found.at_peak.before
+    remarks = [f"{size(held)} from before the recording are in no row"] if held > 0 else []
+    remarks += [] if has_stacks else ["who allocated them: record with --with-stack (with_stack)"]
+    return Table(
+        f"Largest allocations at the peak ({found.name})",
+        (
+            Column("count"),
+            Column("bytes each"),
+            Column("category", "words"),
+            Column("allocated by", "name"),
+            *([Column("module", "name")] if has_modules else []),
+            *([Column("in, innermost function first", "words")] if has_stacks else []),
+        ),
+        [
+            (
+                Cell(f"{block.count:,}"),
+                Cell(size(block.bytes)),
+                Cell(MEMORY_WORDS[block.category]),
+                _name(block.operator),
+                *([_name(block.module)] if has_modules else []),
+                *([Cell(stack_text(block.stack))] if has_stacks else []),
+            )
+            for block in blocks
+        ],
+        "; ".join(remarks),
     )
 
 

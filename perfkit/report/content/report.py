@@ -13,6 +13,7 @@ from perfkit.report.content.document import Document, InsightItem, Section, Tabl
 from perfkit.report.content.memory_snapshot import snapshot_tables
 from perfkit.report.content.nccl_logs import nccl_tables
 from perfkit.report.content.not_recorded import not_recorded
+from perfkit.report.content.one_ccl_logs import one_ccl_tables
 from perfkit.report.content.parallelism import sharding
 from perfkit.report.content.parallelism.dimensions import by_dimension
 from perfkit.report.content.parallelism.divided_work import divided_work
@@ -104,6 +105,7 @@ SUBJECTS: Final[Mapping[str, Callable[[RunReport, int], Sequence[Table | None]]]
         tables.memory(run),
         memory_use.by_category(run),
         memory_use.largest(run, top),
+        memory_use.largest_blocks(run, top),
         *snapshot_tables(run, top),
     ],
     "phases": lambda run, top: [phases(run, top)],
@@ -122,7 +124,7 @@ SUBJECTS: Final[Mapping[str, Callable[[RunReport, int], Sequence[Table | None]]]
         sharding.gathers(run),
         divided_work(run),
     ],
-    "nccl": nccl_tables,
+    "comm-logs": lambda run, top: [*nccl_tables(run, top), *one_ccl_tables(run, top)],
     "cross-check": lambda run, top: [cross_check(run.cross_check, top)],
 }
 """The tables of a run, by what they are about; in the order in which they are shown."""

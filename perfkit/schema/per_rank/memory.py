@@ -72,3 +72,19 @@ class MemoryHolder(Struct, frozen=True, kw_only=True, gc=False):
     """Number of allocations."""
     bytes: int
     largest_bytes: int
+
+
+class MemoryBlock(Struct, frozen=True, kw_only=True, gc=False):
+    """Allocations at a peak that are alike: as large as each other, for the same, by the same functions."""
+
+    category: MemoryCategory
+    count: int
+    bytes: int
+    """Of each."""
+    operator: str | None
+    """As in `MemoryHolder`."""
+    module: str | None
+    phase: str | None
+    stack: list[str]
+    """Python functions that ran when it was allocated, innermost first, of those that were kept (10 us and longer);
+    at most 30. Empty if unknown (it needs `with_stack`)."""

@@ -8,9 +8,10 @@ import pytest
 
 from perfkit.analysis.per_run.loading_causes import main_cause
 from perfkit.pipeline.analyze import analyze
+from perfkit.schema.run import RunReport
 
 SCRIPT = """
-import sys, time, torch, torch.distributed as dist
+import os, sys, time, torch, torch.distributed as dist
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, default_collate, get_worker_info
 
@@ -20,7 +21,8 @@ class Numbers(Dataset):
     def __len__(self):
         return 10_000
     def __getitem__(self, index):
-        if slow == "worker" and get_worker_info().id == 1:
+        here = slow == "worker" or (slow == "rank" and os.environ["RANK"] == "1")
+        if here and get_worker_info().id == 1:
             time.sleep(0.05)
         return torch.full((64,), float(index)), index % 8
 
@@ -45,6 +47,20 @@ if __name__ == "__main__":
 """
 
 
+def record(folder: Path, slow: str, start: str, ranks: int) -> RunReport:
+    """A run of the script: with a slow worker of each rank, or of rank 1, or slow collating, or nothing slow."""
+    script = folder / "train.py"
+    script.write_text(SCRIPT)
+    schedule = "wait=3,warmup=1,active=10"
+    command = ["run", script, "-n", ranks, "--trace-dir", folder / "t", "--schedule", schedule, "--", slow, start]
+    done = subprocess.run(
+        [sys.executable, "-m", "perfkit", *map(str, command)], capture_output=True, text=True, check=False, timeout=200
+    )
+    assert done.returncode == 0, done.stderr
+    (run,) = analyze(folder / "t", cache=False).runs
+    return run
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("slow", "start", "ranks", "cause", "words"),
@@ -55,15 +71,7 @@ if __name__ == "__main__":
     ],
 )
 def test_what_is_slow_is_named(tmp_path: Path, slow: str, start: str, ranks: int, cause: str, words: str) -> None:
-    script = tmp_path / "train.py"
-    script.write_text(SCRIPT)
-    schedule = "wait=3,warmup=1,active=10"
-    command = ["run", script, "-n", ranks, "--trace-dir", tmp_path / "t", "--schedule", schedule, "--", slow, start]
-    done = subprocess.run(
-        [sys.executable, "-m", "perfkit", *map(str, command)], capture_output=True, text=True, check=False, timeout=200
-    )
-    assert done.returncode == 0, done.stderr
-    (run,) = analyze(tmp_path / "t", cache=False).runs
+    run = record(tmp_path, slow, start, ranks)
     named = main_cause(run.ranks)
     assert named is not None
     assert (named[0], words in named[1]) == (cause, True)
@@ -71,3 +79,18 @@ def test_what_is_slow_is_named(tmp_path: Path, slow: str, start: str, ranks: int
     for rank in run.ranks:
         assert rank.loading is not None
         assert rank.loading.slow_workers == ([1] if slow == "worker" else [])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("slow", ["rank", "nothing"])
+def test_a_straggler_is_named_with_its_slow_worker(tmp_path: Path, slow: str) -> None:
+    run = record(tmp_path, slow, "fork", 2)
+    assert run.cross_rank is not None
+    found = {row.rank: row.loading and row.loading.cause for row in run.cross_rank.stragglers}
+    if slow == "nothing":
+        assert not any(found.values())
+        assert "whose batches" not in run.verdict.sentence
+        return
+    assert found == {1: "slow_worker"}
+    assert "waiting for its worker 1, whose batches take" in run.verdict.sentence
+    assert "such a worker" not in run.verdict.sentence

@@ -17,6 +17,7 @@ from perfkit.analysis.per_rank.memory.categories import categorize
 from perfkit.analysis.per_rank.memory.holders import tabulate_holders
 from perfkit.analysis.per_rank.memory.host_activity import HostActivity, find_host_activity
 from perfkit.analysis.per_rank.memory.known_tensors import find_known, of_device
+from perfkit.analysis.per_rank.memory.largest_blocks import tabulate_largest
 from perfkit.analysis.per_rank.memory.ledger import Ledger, as_bytes, open_ledger
 from perfkit.analysis.per_rank.steps import Steps
 from perfkit.schema.common import CATEGORIES, Category
@@ -96,6 +97,7 @@ def _with_categories(
         at_peak=MemoryBytes(**at_peak),
         largest=MemoryBytes(**{name: max(levels) for name, levels in in_step.items()}),
         holders=tabulate_holders(trace, ledger, host.passes, phases, at),
+        blocks=tabulate_largest(trace, ledger, host.passes, phases, at),
         tensors_noted=ledger.tensors_noted,
         not_counted=as_bytes(ledger.not_counted) if ledger.not_counted else None,
     )

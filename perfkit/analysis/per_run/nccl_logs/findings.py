@@ -7,8 +7,8 @@ from typing import Final, NamedTuple
 from perfkit.analysis.per_run.nccl_logs.links import Link, Ranks
 from perfkit.analysis.per_run.nccl_logs.summarize import place_of
 from perfkit.schema.common import Finding
-from perfkit.trace.nccl_log.facts import Device, NcclFacts
-from perfkit.trace.nccl_log.lines import Process
+from perfkit.trace.comm_logs.facts import Device, NcclFacts
+from perfkit.trace.comm_logs.lines import Process
 
 _SOCKET: Final = "NET/Socket"
 _MOST_NAMED: Final = 4

@@ -15,8 +15,8 @@ from perfkit.schema.per_run.nccl_logs import (
     NcclWarning,
     Place,
 )
-from perfkit.trace.nccl_log.facts import NcclFacts
-from perfkit.trace.nccl_log.lines import Process
+from perfkit.trace.comm_logs.facts import NcclFacts
+from perfkit.trace.comm_logs.lines import Process
 
 _Direction = tuple[object, object, bool]
 _MOST_FILES: Final = 100

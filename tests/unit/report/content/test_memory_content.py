@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from perfkit.errors import UsageError
 from perfkit.report.charts.run import chart
 from perfkit.report.renderers import console, markdown
-from perfkit.schema.per_rank.memory import MemoryBytes, MemoryHolder
+from perfkit.schema.per_rank.memory import MemoryBlock, MemoryBytes, MemoryHolder
 from perfkit.schema.rank import MemoryCurve, MemoryPeak, MemoryUse
 from perfkit.schema.run import RunReport
 from tests.support.reports.report_builders import MS, make_rank, make_report, make_run
@@ -184,6 +184,26 @@ def test_origins_of_what_is_there_at_the_peak() -> None:
     without = [replace(HOLDERS[0], module=None)]
     table = table_of(with_memory([make_categorized(holders=without)]), "Allocations at the peak by origin")
     assert "module" not in table[2]
+
+
+def test_the_largest_allocations_at_the_peak_with_their_stacks() -> None:
+    stack = ["torch/nn/modules/linear.py(124): forward", "<built-in method x>", "nn.Module: Linear_0", "src/a.py(7): f"]
+    fields: dict[str, Any] = {
+        "category": "activations",
+        "count": 3,
+        "operator": "aten::linear",
+        "module": None,
+        "phase": "forward",
+    }
+    block = MemoryBlock(bytes=10 * GB, stack=stack, **fields)
+    table = table_of(with_memory([make_categorized(blocks=[block])]), "Largest allocations at the peak")
+    assert table[4] == "| 3 | 10.0 GB | activations | aten::linear | linear.py(124): forward &lt; a.py(7): f |"
+    assert "in no row" not in "".join(table)
+    bare = replace(block, stack=[])
+    use = make_categorized(blocks=[bare], at_peak=replace(AT_PEAK, parameters=0, before=10 * GB))
+    lines = table_of(with_memory([use]), "Largest allocations at the peak")
+    assert lines[4] == "| 3 | 10.0 GB | activations | aten::linear |"
+    assert "10.0 GB from before the recording are in no row; who allocated them: record with" in "".join(lines)
 
 
 def test_what_is_inferred_or_missing_is_said_only_where_it_is() -> None:

@@ -186,6 +186,11 @@ def test_a_list_that_grows_in_a_function_is_found_with_its_name(tmp_path: Path) 
     assert (first.category, first.operator, first.context) == ("other", "aten::clone", "train.py(3): remember")
     assert (first.count, first.bytes, first.largest_bytes, first.module) == (3, 12_000_000, 4_000_000, None)
     assert (second.context, second.module) == ("train.py(7): main", "Linear_0")
+    largest, smaller = use.blocks
+    assert (largest.count, largest.bytes, largest.category) == (3, 4_000_000, "other")
+    assert largest.stack == ["train.py(3): remember", "train.py(7): main"]
+    assert (smaller.bytes, smaller.module, smaller.phase) == (7, "Linear_0", "forward")
+    assert smaller.stack == ["nn.Module: Linear_0", "train.py(7): main"]
 
 
 def test_many_origins_are_cut_and_sums_stay_exact(tmp_path: Path) -> None:
@@ -196,6 +201,8 @@ def test_many_origins_are_cut_and_sums_stay_exact(tmp_path: Path) -> None:
         allocator.allocate(10 * number + 1, number, number + 1)
     use = memory_of(builder, tmp_path)
     assert len(use.holders) == 101
+    assert [(block.count, block.bytes) for block in use.blocks] == [(1, 300 - number) for number in range(20)]
+    assert not any(block.stack for block in use.blocks)
     assert use.holders[-1].operator == "(others)"
     assert sum(row.bytes for row in use.holders) == use.peak.allocated_bytes
     assert sum(row.count for row in use.holders) == 300

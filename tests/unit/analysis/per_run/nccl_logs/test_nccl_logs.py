@@ -7,10 +7,11 @@ import pytest
 import perfkit
 from perfkit.__main__ import main
 from perfkit.errors import TraceError, UsageError
-from perfkit.pipeline.nccl_logs import ReadLogs, load_nccl_logs
+from perfkit.pipeline.comm_logs import load_comm_logs
+from perfkit.schema.common import Finding
 from perfkit.schema.per_run.nccl_logs import NcclLogs
-from perfkit.trace.nccl_log import facts as facts_module
-from perfkit.trace.nccl_log.facts import NcclLogReader
+from perfkit.trace.comm_logs import facts as facts_module
+from perfkit.trace.comm_logs.facts import NcclLogReader
 from tests.support.nccl_logs import MadeLog, ring_pairs
 from tests.support.traces.trace_builder import TraceBuilder
 
@@ -18,15 +19,17 @@ TWO_BY_TWO = ("a", "a", "b", "b")
 SOCKET = "NET/Socket/0"
 
 
-def read(tmp_path: Path, *texts: str) -> ReadLogs:
+def read(tmp_path: Path, *texts: str) -> tuple[NcclLogs, list[Finding]]:
     folder = tmp_path / "logs"
     folder.mkdir()
     for number, text in enumerate(texts):
         (folder / f"nccl.{number}").write_text(text)
-    return load_nccl_logs([folder])
+    found = load_comm_logs([folder])
+    assert found.nccl is not None
+    return found.nccl, found.nccl_findings
 
 
-def messages(read_logs: ReadLogs, code: str) -> list[str]:
+def messages(read_logs: tuple[NcclLogs, list[Finding]], code: str) -> list[str]:
     return [finding.message for finding in read_logs[1] if finding.code == code]
 
 
@@ -353,7 +356,7 @@ def test_the_report_shows_logs_given_and_those_of_the_runs_folder(
     made = MadeLog(("a", "b"), transports={frozenset((0, 1)): SOCKET})
     log = tmp_path / "job.out"
     log.write_text(made.text() + made.warn(0, "\x9b2J<b>\u202e") + "\n")
-    assert main(["analyze", str(run), "--nccl-log", str(log), "--section", "nccl", "--no-cache"]) == 0
+    assert main(["analyze", str(run), "--comm-log", str(log), "--section", "comm-logs", "--no-cache"]) == 0
     shown = capsys.readouterr().out
     for part in ("NET/Socket", "between hosts", "job.out", "2.21.5+cuda12.4", "a: 0; b: 1", "\\x9b2J"):
         assert part in shown
@@ -382,25 +385,25 @@ def test_what_cannot_be_used_is_refused_by_name(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run")
     empty = tmp_path / "empty.log"
     empty.write_text("step 1 loss 2.0\n")
-    with pytest.raises(TraceError, match=r"empty.log: no line of NCCL's log here"):
-        perfkit.analyze(run, nccl_log=[empty], cache=False)
+    with pytest.raises(TraceError, match=r"empty.log: no line of NCCL.s or oneCCL.s log here"):
+        perfkit.analyze(run, comm_log=[empty], cache=False)
     with pytest.raises(TraceError, match=r"missing.log: cannot be read"):
-        perfkit.analyze(run, nccl_log=[tmp_path / "missing.log"], cache=False)
+        perfkit.analyze(run, comm_log=[tmp_path / "missing.log"], cache=False)
     write_run(tmp_path / "run2")
     log = tmp_path / "x.log"
     log.write_text(MadeLog(("a", "b")).text())
-    with pytest.raises(UsageError, match=r"--nccl-log x.log belongs to one run; PATH has 2"):
-        perfkit.analyze(run, tmp_path / "run2", nccl_log=[log], cache=False)
+    with pytest.raises(UsageError, match=r"--comm-log x.log belongs to one run; PATH has 2"):
+        perfkit.analyze(run, tmp_path / "run2", comm_log=[log], cache=False)
     # A log in the run's own folder that cannot be read does not lose the run.
     (run / "nccl.log").mkdir()
     assert perfkit.analyze(run, cache=False).runs[0].ranks
 
 
 def test_large_logs_of_a_folder_are_read_only_if_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("perfkit.pipeline.nccl_logs._MOST_UNASKED_BYTES", 100)
+    monkeypatch.setattr("perfkit.pipeline.comm_logs._MOST_UNASKED_BYTES", 100)
     run = write_run(tmp_path / "run")
     (run / "nccl.log").write_text(MadeLog(("a", "b")).text())
     [report] = perfkit.analyze(run, cache=False).runs
     assert report.nccl_logs is None
     assert "nccl_log_unread" in {finding.code for finding in report.findings}
-    assert perfkit.analyze(run, nccl_log=str(run), cache=False).runs[0].nccl_logs is not None
+    assert perfkit.analyze(run, comm_log=str(run), cache=False).runs[0].nccl_logs is not None

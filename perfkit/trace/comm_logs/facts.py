@@ -1,15 +1,16 @@
 """Collects what NCCL's logs contain, in memory that does not grow with their length."""
 
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from perfkit.errors import TraceError
-from perfkit.trace.nccl_log import messages
-from perfkit.trace.nccl_log.lines import LogLine, Process, is_garbled, parse_line, read_lines
-from perfkit.trace.nccl_log.messages import Choice, Connection, Member
+from perfkit.trace.comm_logs import messages
+from perfkit.trace.comm_logs.lines import LogLine, Process, is_garbled, parse_line, read_lines
+from perfkit.trace.comm_logs.messages import Choice, Connection, Member
 from perfkit.util.regular_file import open_regular
 
 MOST_CONNECTIONS: Final = 200_000
@@ -108,8 +109,8 @@ class NcclLogReader:
         self._members = 0
         self._notes = 0
 
-    def read(self, path: Path) -> int:
-        """Read a file; return how many lines of it NCCL wrote.
+    def read(self, path: Path, each: Callable[[bytes], None] | None = None) -> int:
+        """Read a file; return how many lines of it NCCL wrote. `each` is called with all of its lines.
 
         Raises:
             TraceError: It cannot be read, or is not a regular file.
@@ -119,6 +120,8 @@ class NcclLogReader:
             with open_regular(path) as stream:
                 for line in read_lines(stream):
                     self.add(line)
+                    if each is not None:
+                        each(line)
         except OSError as error:
             raise TraceError(f"{path}: cannot be read: {error.strerror}") from error
         return self.facts.lines - before

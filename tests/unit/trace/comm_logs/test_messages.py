@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from perfkit.trace.nccl_log.messages import (
+from perfkit.trace.comm_logs.messages import (
     Choice,
     Connection,
     parse_choice,

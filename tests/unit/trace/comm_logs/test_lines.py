@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.trace.nccl_log.lines import LONGEST_LINE, LogLine, Process, is_garbled, parse_line, read_lines
+from perfkit.trace.comm_logs.lines import LONGEST_LINE, LogLine, Process, is_garbled, parse_line, read_lines
 
 
 def lines_of(data: bytes) -> list[bytes]:
@@ -71,7 +71,7 @@ def test_a_pipe_is_refused(tmp_path: Path) -> None:
     import os
 
     from perfkit.errors import TraceError
-    from perfkit.trace.nccl_log.facts import NcclLogReader
+    from perfkit.trace.comm_logs.facts import NcclLogReader
 
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(TraceError, match="not a regular file"):

@@ -1,29 +1,45 @@
-"""Reads logs of NCCL, and adds what they say to the report of their run."""
+"""Reads logs of NCCL and oneCCL, and adds what they say to the report of their run."""
 
 import os
 import stat
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
 from perfkit.analysis.per_run.nccl_logs.findings import find_log_findings
 from perfkit.analysis.per_run.nccl_logs.links import Ranks, find_links
 from perfkit.analysis.per_run.nccl_logs.summarize import summarize_logs
+from perfkit.analysis.per_run.one_ccl_logs import find_one_ccl_findings, summarize_one_ccl
 from perfkit.errors import TraceError, UsageError
 from perfkit.schema.common import Finding
 from perfkit.schema.per_run.nccl_logs import NcclLogs
+from perfkit.schema.per_run.one_ccl_logs import OneCclLogs
 from perfkit.schema.run import RunReport
-from perfkit.trace.nccl_log.facts import NcclLogReader
+from perfkit.trace.comm_logs.facts import NcclLogReader
+from perfkit.trace.comm_logs.one_ccl import OneCclReader
 
 _MOST_FILES: Final = 20_000
 _MOST_UNASKED_BYTES: Final = 64 << 20
-"""Logs of a run's own folder that are read without `--nccl-log`, all together; larger ones take seconds."""
-ReadLogs = tuple[NcclLogs, list[Finding]]
+"""Logs of a run's own folder that are read without `--comm-log`, all together; larger ones take seconds."""
 
 
-def load_nccl_logs(paths: Sequence[str | Path]) -> ReadLogs:
+class ReadLogs(NamedTuple):
+    """What logs say."""
+
+    nccl: NcclLogs | None
+    nccl_findings: list[Finding]
+    one_ccl: OneCclLogs | None
+
+    @property
+    def files(self) -> list[str]:
+        """Some of those with lines."""
+        return [*(self.nccl.files if self.nccl else ()), *(self.one_ccl.files if self.one_ccl else ())]
+
+
+def load_comm_logs(paths: Sequence[str | Path]) -> ReadLogs:
     """Return what logs say, and findings about it; of folders, all files with logs are read.
 
     Raises:
@@ -33,11 +49,13 @@ def load_nccl_logs(paths: Sequence[str | Path]) -> ReadLogs:
     found = _read(files)
     if found is None:
         named = ", ".join(str(path) for path in paths[:3])
-        raise TraceError(f"{named}: no line of NCCL's log here; NCCL_DEBUG=INFO lets NCCL write one")
+        raise TraceError(
+            f"{named}: no line of NCCL's or oneCCL's log here; NCCL_DEBUG=INFO or CCL_LOG_LEVEL=info makes them log"
+        )
     return found
 
 
-def with_nccl_logs(runs: list[RunReport], given: ReadLogs | None) -> list[RunReport]:
+def with_comm_logs(runs: list[RunReport], given: ReadLogs | None) -> list[RunReport]:
     """Return the runs with the given logs, or else each with those in its own folder.
 
     Raises:
@@ -46,7 +64,7 @@ def with_nccl_logs(runs: list[RunReport], given: ReadLogs | None) -> list[RunRep
     if given is None:
         return _with_own_logs(runs)
     if len(runs) != 1:
-        raise UsageError(f"--nccl-log {given[0].files[0]} belongs to one run; PATH has {len(runs)}: give one")
+        raise UsageError(f"--comm-log {given.files[0]} belongs to one run; PATH has {len(runs)}: give one")
     return [_with_logs(runs[0], given)]
 
 
@@ -60,7 +78,7 @@ def _with_own(run: RunReport) -> RunReport:
     if not files:
         return run
     if sum(size for _, size in files) > _MOST_UNASKED_BYTES:
-        message = f"the NCCL logs in {run.path} are large and were not read: give them with --nccl-log"
+        message = f"the NCCL logs in {run.path} are large and were not read: give them with --comm-log"
         return replace(run, findings=[*run.findings, Finding(code="nccl_log_unread", severity="info", message=message)])
     try:
         found = _read([file for file, _ in files])
@@ -86,8 +104,10 @@ def _own_files(folder: Path) -> list[tuple[Path, int]]:
 
 
 def _with_logs(run: RunReport, read: ReadLogs) -> RunReport:
-    logs, findings = read
-    return replace(run, nccl_logs=logs, findings=[*run.findings, *findings, *_other_ranks(run, logs)])
+    findings = [*read.nccl_findings, *(_other_ranks(run, read.nccl) if read.nccl else ())]
+    if read.one_ccl is not None:
+        findings += find_one_ccl_findings(read.one_ccl, len({rank.host for rank in run.ranks}))
+    return replace(run, nccl_logs=read.nccl, one_ccl_logs=read.one_ccl, findings=[*run.findings, *findings])
 
 
 def _other_ranks(run: RunReport, logs: NcclLogs) -> Iterable[Finding]:
@@ -122,12 +142,19 @@ def _may_be_log(name: str) -> bool:
 
 
 def _read(files: Sequence[Path]) -> ReadLogs | None:
-    """Return what files contain, and findings; None without a line of NCCL's."""
-    reader = NcclLogReader()
-    with_lines = [file.name for file in files if reader.read(file)]
+    """Return what files contain, and findings; None without a line of NCCL's or oneCCL's."""
+    reader, one_ccl = NcclLogReader(), OneCclReader()
+    with_nccl, with_one_ccl = [], []
+    for file in files:
+        before = one_ccl.facts.lines
+        if reader.read(file, partial(one_ccl.add, file=file.name)):
+            with_nccl.append(file.name)
+        if one_ccl.facts.lines > before:
+            with_one_ccl.append(file.name)
     facts = reader.facts
+    found = summarize_one_ccl(one_ccl.facts, with_one_ccl) if one_ccl.facts.lines else None
     if not facts.lines and not facts.timeouts:
-        return None
+        return ReadLogs(None, [], found) if found else None
     links, ranks = list(find_links(facts)), Ranks(facts)
-    logs = summarize_logs(facts, links, ranks, with_lines or [file.name for file in files])
-    return logs, list(find_log_findings(facts, links, ranks))
+    logs = summarize_logs(facts, links, ranks, with_nccl or [file.name for file in files])
+    return ReadLogs(logs, list(find_log_findings(facts, links, ranks)), found)
