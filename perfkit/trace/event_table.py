@@ -25,7 +25,7 @@ from perfkit.trace.intervals import Ints
 from perfkit.trace.lanes import ANNOUNCEMENTS, Id, Lanes
 from perfkit.trace.name_matching import NameShapes
 from perfkit.trace.python_frames import PythonFrameCollector
-from perfkit.trace.symbols.demangle import readable_names
+from perfkit.trace.symbols.demangle import MANGLED, readable_names
 from perfkit.trace.timestamps import to_nanoseconds
 
 _IS_KEPT: Final = np.array([kind in (0, 1, 2, 3, 4, 8) for kind in EventKind])
@@ -282,7 +282,8 @@ class EventTableBuilder:
             self._detail = self._thread_names.build(category, self._categories, owners)
         columns["start_ns"] += base_ns
         columns["end_ns"] += base_ns
-        names = readable_names(self._names)
+        has_mangled = any(shape.startswith(MANGLED) for part in self._shapes for shape in part.distinct)
+        names = readable_names(self._names) if has_mangled else tuple(self._names)
         return Events(
             **columns,
             names=names,

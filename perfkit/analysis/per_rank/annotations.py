@@ -4,6 +4,7 @@ import re
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perfkit.analysis.per_rank.breakdown import Activity, measure_exposed
 from perfkit.analysis.per_rank.classify import Names
@@ -18,6 +19,8 @@ from perfkit.trace.intervals import Ints
 _FSDP: Final = "FSDP::"
 _PIPELINE: Final = re.compile(r"PP:\d+([A-Z_]+?)\d*")
 """torch's annotations of a pipeline: stage, action, micro-batch."""
+_WITH_PART: Final = re.compile(f"{_FSDP}|PP:")
+"""What begins like either. A program may put a counter into its annotations, and have a million of them."""
 
 
 def annotation_rows(events: Events, names: Names, steps: Steps, step_marker: str | None) -> Ints:
@@ -41,12 +44,13 @@ def tabulate_phases(
     duration_ns = events.end_ns[rows] - events.start_ns[rows]
     duration_ns = duration_ns - steps.pauses.time_in(events.start_ns[rows], events.end_ns[rows])
     keys, place = np.unique(events.name[rows], return_inverse=True)
-    phases, phase_of = _fold([events.names[key] for key in keys.tolist()])
+    phases, phase_of = _fold(events, keys)
     place = phase_of[place]
     total_ns, max_ns = (np.zeros(len(phases), np.int64) for _ in range(2))
     np.add.at(total_ns, place, duration_ns)
     np.maximum.at(max_ns, place, duration_ns)
-    exposed_ns = _exposed_ns(events, rows, place, len(phases), activity, steps)
+    listed = np.lexsort((np.arange(len(phases)), -total_ns))[:MOST_PHASES]
+    exposed_ns = _exposed_ns(events, rows, place, listed, activity, steps)
     count = np.bincount(place, minlength=len(phases))
     return [
         PhaseStat(
@@ -54,35 +58,40 @@ def tabulate_phases(
             count=int(count[k]),
             total_ns=int(total_ns[k]),
             max_ns=int(max_ns[k]),
-            exposed_ns=exposed_ns[k],
+            exposed_ns=exposed,
         )
-        for k in np.lexsort((np.arange(len(phases)), -total_ns))[:MOST_PHASES].tolist()
+        for k, exposed in zip(listed.tolist(), exposed_ns, strict=True)
     ]
 
 
 def _exposed_ns(
-    events: Events, rows: Ints, place: Ints, phases: int, activity: Activity, steps: Steps
+    events: Events, rows: Ints, place: Ints, listed: Ints, activity: Activity, steps: Steps
 ) -> list[ExposedNs] | list[None]:
-    """Return the time of each phase by category; None with a device, whose time the host's does not show."""
+    """Return the time of each listed phase by category; None with a device, whose time the host's does not show."""
     if not len(activity.self_ns):
-        return [None] * phases
+        return [None] * len(listed)
     start, end = events.start_ns[rows], events.end_ns[rows]
-    total_ns = np.zeros((phases, len(CATEGORIES)), np.int64)
+    total_ns = np.zeros((int(place.max(initial=-1)) + 1, len(CATEGORIES)), np.int64)
     paused_ns = steps.pauses.time_in(start, end)
     np.add.at(total_ns, place, measure_exposed(activity, start, end, paused_ns))
-    return [ExposedNs(**dict(zip(CATEGORIES, row, strict=True))) for row in total_ns.tolist()]
+    return [ExposedNs(**dict(zip(CATEGORIES, row, strict=True))) for row in total_ns[listed].tolist()]
 
 
-def _fold(names: list[str]) -> tuple[list[str], Ints]:
-    """Return the distinct phases that annotations belong to, and the place of each annotation's phase among them.
+def _fold(events: Events, keys: Ints | NDArray[np.int32]) -> tuple[list[str], Ints]:
+    """Return the distinct phases that annotations belong to, and the place of each name's phase among them.
 
     FSDP2 annotates each layer by name (`FSDP::pre_forward (layers.7)`), and a pipeline each micro-batch of a stage
     (`PP:1F0`): hundreds of rows that differ in the layer or micro-batch only.
     """
-    folded = [_without_part(name) for name in names]
-    phases = list(dict.fromkeys(folded))
+    names = [events.names[key] for key in keys.tolist()]
+    has_part = events.shapes.starting_with(_WITH_PART)[keys] if names else np.zeros(0, np.bool_)
+    for k in np.flatnonzero(has_part).tolist():
+        names[k] = _without_part(names[k])
+    if not has_part.any():
+        return names, np.arange(len(names))
+    phases = list(dict.fromkeys(names))
     place = {name: k for k, name in enumerate(phases)}
-    return phases, np.array([place[name] for name in folded], np.int64)
+    return phases, np.array([place[name] for name in names], np.int64)
 
 
 def _without_part(name: str) -> str:

@@ -5,7 +5,7 @@ functions of torch (`with_stack`).
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -17,6 +17,7 @@ from perfkit.analysis.per_rank.classify import Device
 from perfkit.schema.per_run.pauses import PausePhase, RecordedPause
 from perfkit.trace.events import EventKind, Events, Header, PythonFrames
 from perfkit.trace.intervals import EMPTY, Ints, Union, covers, measure, outermost, union
+from perfkit.trace.name_matching import NameShapes
 
 _ANNOTATIONS: Final[tuple[tuple[str, PausePhase], ...]] = (
     (r"perfkit\.checkpoint$", "checkpoint"),
@@ -153,14 +154,14 @@ def _apart(pauses: "Sequence[FoundPause] | map[FoundPause]") -> list[FoundPause]
 def _of_names(events: Events, frames: PythonFrames) -> list[FoundPause]:
     """Return the pauses on the thread that trains; an 'evaluation' with a backward pass in it is none."""
     annotated = events.rows(EventKind.ANNOTATION)
-    found = _named(events.names, events.name[annotated], _ANNOTATIONS)
+    found = _named(events.shapes, events.name[annotated], _ANNOTATIONS)
     rows = {phase: annotated[mask] for phase, mask in found.items()}
     parts: list[tuple[PausePhase, Ints, Ints, NDArray[Any]]] = [
         (phase, events.start_ns[chosen], events.end_ns[chosen], events.thread[chosen]) for phase, chosen in rows.items()
     ]
     parts += [
         (phase, frames.start_ns[mask], frames.end_ns[mask], frames.thread[mask])
-        for phase, mask in _named(frames.names, frames.name, _FRAMES).items()
+        for phase, mask in _named(NameShapes(frames.names), frames.name, _FRAMES).items()
     ]
     if not parts:
         return []
@@ -178,24 +179,18 @@ def _of_names(events: Events, frames: PythonFrames) -> list[FoundPause]:
 
 
 def _named(
-    names: Sequence[str], name: Ints | NDArray[np.int32], rules: Sequence[tuple[str, PausePhase]]
+    shapes: NameShapes, name: Ints | NDArray[np.int32], rules: Sequence[tuple[str, PausePhase]]
 ) -> dict[PausePhase, NDArray[np.bool_]]:
     """Return, by phase, which of the events with these names are pauses."""
     if not len(name):
         return {}
-    is_used = np.zeros(len(names), np.bool_)
-    is_used[name] = True
-    phase_of: dict[PausePhase, list[int]] = {}
-    patterns = [(re.compile(pattern, re.IGNORECASE).match, phase) for pattern, phase in rules]
-    for number in np.flatnonzero(is_used).tolist():
-        phase = _first_match(names[number], patterns)
-        if phase is not None:
-            phase_of.setdefault(phase, []).append(number)
-    return {phase: np.isin(name, numbers) for phase, numbers in phase_of.items()}
-
-
-def _first_match(name: str, patterns: Sequence[tuple[Callable[[str], object | None], PausePhase]]) -> PausePhase | None:
-    return next((phase for matches, phase in patterns if matches(name)), None)
+    found: dict[PausePhase, NDArray[np.bool_]] = {}
+    unmatched = np.ones(len(shapes.names), np.bool_)
+    for pattern, phase in rules:  # the first rule that matches decides
+        matched = unmatched & shapes.starting_with(re.compile(pattern, re.IGNORECASE))
+        unmatched &= ~matched
+        found[phase] = found.get(phase, False) | matched[name]
+    return {phase: mask for phase, mask in found.items() if mask.any()}
 
 
 def _training_thread(events: Events) -> int:
@@ -207,7 +202,7 @@ def _training_thread(events: Events) -> int:
 
 
 def _backward_starts(events: Events) -> Ints:
-    is_backward = np.array([name.startswith(_BACKWARD) for name in events.names] or [False], np.bool_)
+    is_backward = events.shapes.beginning_with(_BACKWARD)
     rows = events.rows(EventKind.OPERATOR)
     return np.sort(events.start_ns[rows[is_backward[events.name[rows]]]])
 

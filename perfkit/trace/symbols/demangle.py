@@ -10,6 +10,8 @@ from typing import Final
 from perfkit.trace.symbols.cursor import NotReadableError
 from perfkit.trace.symbols.name_parser import NameParser
 
+MANGLED: Final = "_Z"
+"""What a mangled name begins with."""
 LONGEST: Final = 8_192
 """Longer mangled names stay as they are."""
 _MOST_WORK: Final = 30_000_000
@@ -32,7 +34,7 @@ def readable_names(names: Iterable[str]) -> tuple[str, ...]:
     Each stays as it is if another name is spelled so too, because rows of a table are told apart by their names.
     """
     found = list(names)
-    mangled = [place for place, name in enumerate(found) if name.startswith("_Z")]
+    mangled = [place for place, name in enumerate(found) if name.startswith(MANGLED)]
     taken, work = set(found) if mangled else set(), 0
     for place in mangled:
         spelled, cost = _spell(found[place])
@@ -47,9 +49,9 @@ def readable_names(names: Iterable[str]) -> tuple[str, ...]:
 
 def _spell(name: str) -> tuple[str, int]:
     """Return a readable name, and the characters that were spelled for it."""
-    if not name.startswith("_Z") or len(name) > LONGEST:
+    if not name.startswith(MANGLED) or len(name) > LONGEST:
         return name, 0
-    parser = NameParser(name[2:])
+    parser = NameParser(name.removeprefix(MANGLED))
     try:
         found = parser.encoding()
     except (NotReadableError, ValueError, RecursionError):

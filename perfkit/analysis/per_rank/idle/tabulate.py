@@ -1,6 +1,5 @@
 """Sum the pieces of a rank's idle time by cause, detail and step."""
 
-from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -12,7 +11,7 @@ from perfkit.analysis.per_rank.idle.attribution import Threads, attribute, find_
 from perfkit.analysis.per_rank.idle.host_thread import Host
 from perfkit.analysis.per_rank.idle.pieces import Pieces, Texts, merge_neighbours
 from perfkit.analysis.per_rank.steps import Steps
-from perfkit.schema.aggregate import add_idle_causes
+from perfkit.schema.aggregate import MOST_IDLE_CAUSES, OTHER_DETAILS, add_idle_causes
 from perfkit.schema.per_rank.idle import CAUSES, IdleCause, IdleNs, IdleTime
 from perfkit.trace.events import EventKind, Events
 from perfkit.trace.intervals import Ints, Union
@@ -77,7 +76,7 @@ def _by_step(found: Pieces, steps: Steps) -> list[IdleNs]:
 
 
 def _rows(found: Pieces, texts: Texts) -> list[IdleCause]:
-    """Return one row per cause, detail and context."""
+    """Return one row per cause, detail and context; of many, the smaller are added up by cause."""
     key = (found.cause.astype(np.int64) * len(texts) + found.detail) * (len(texts) + 1) + found.context + 1
     keys, place = np.unique(key, return_inverse=True)
     length = found.end - found.start
@@ -85,19 +84,43 @@ def _rows(found: Pieces, texts: Texts) -> list[IdleCause]:
     total_ns, max_ns = np.zeros(len(keys), np.int64), np.zeros(len(keys), np.int64)
     np.add.at(total_ns, place, length)
     np.maximum.at(max_ns, place, length)
-    parts = zip(keys.tolist(), count.tolist(), total_ns.tolist(), max_ns.tolist(), strict=True)
-    return add_idle_causes(_row(key, texts, figures) for key, *figures in parts)
+    listed, rest = _largest(total_ns)
+    rows = [_row(keys[k], texts, count[k], total_ns[k], max_ns[k]) for k in listed.tolist()]
+    cause = keys[rest] // (len(texts) * (len(texts) + 1))
+    for number in np.unique(cause).tolist():
+        own = rest[cause == number]
+        rows.append(_others(number, count[own].sum(), total_ns[own].sum(), max_ns[own].max()))
+    return add_idle_causes(rows)
 
 
-def _row(key: int, texts: Texts, figures: Sequence[int]) -> IdleCause:
-    rest, context = divmod(key, len(texts) + 1)
+def _largest(total_ns: Ints) -> tuple[Ints, Ints]:
+    """Return the places of the rows that may be listed, and of the others.
+
+    A program may put a counter into each name: a record of each would cost more than all else.
+    """
+    order = np.argsort(-total_ns, kind="stable")
+    return order[:MOST_IDLE_CAUSES], order[MOST_IDLE_CAUSES:]
+
+
+def _row(key: int, texts: Texts, count: int, total_ns: int, max_ns: int) -> IdleCause:
+    rest, context = divmod(int(key), len(texts) + 1)
     cause, detail = divmod(rest, len(texts))
-    count, total_ns, max_ns = figures
     return IdleCause(
         cause=CAUSES[cause],
         detail=texts.text(detail) or "",
         context=texts.text(context - 1),
-        count=count,
-        total_ns=total_ns,
-        max_ns=max_ns,
+        count=int(count),
+        total_ns=int(total_ns),
+        max_ns=int(max_ns),
+    )
+
+
+def _others(cause: int, count: int, total_ns: int, max_ns: int) -> IdleCause:
+    return IdleCause(
+        cause=CAUSES[cause],
+        detail=OTHER_DETAILS,
+        context=None,
+        count=int(count),
+        total_ns=int(total_ns),
+        max_ns=int(max_ns),
     )

@@ -221,13 +221,13 @@ def _by_name(pieces: Share, graph: StepGraph) -> list[PathNameTime]:
     total_ns = _sums(place.reshape(-1), pieces.ns, len(keys))
     order = np.argsort(-total_ns, kind="stable")
     order = order[total_ns[order] > 0]
-    found = [divmod(k, len(names) + 1) for k in keys[order].tolist()]
+    kinds_of, names_of = np.divmod(keys[order], len(names) + 1)
+    columns = kinds_of, names_of, total_ns[order]
     rows = [
         PathNameTime(kind=_kind(kind), name=names[name - 1] if name else "", total_ns=ns)
-        for (kind, name), ns in zip(found[:MOST_NAMES], total_ns[order[:MOST_NAMES]].tolist(), strict=True)
+        for kind, name, ns in zip(*(column[:MOST_NAMES].tolist() for column in columns), strict=True)
     ]
-    others = np.array([kind for kind, _ in found[MOST_NAMES:]] or [0], np.int64)
-    rest = _sums(others, total_ns[order[MOST_NAMES:]] if len(found) > MOST_NAMES else np.zeros(1, np.int64), len(KINDS))
+    rest = _sums(kinds_of[MOST_NAMES:], total_ns[order[MOST_NAMES:]], len(KINDS))
     return rows + [
         PathNameTime(kind=_kind(k), name=OTHER_NAMES, total_ns=int(rest[k])) for k in np.flatnonzero(rest).tolist()
     ]

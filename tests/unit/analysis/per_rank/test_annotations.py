@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import perfkit
-from perfkit.schema.aggregate import MOST_PHASES, add_phases
+from perfkit.schema.aggregate import MOST_IDLE_CAUSES, MOST_PHASES, OTHER_DETAILS, add_phases
+from perfkit.schema.per_rank.idle import CAUSES
 from perfkit.schema.rank import PhaseStat
 from tests.support.traces.trace_builder import TraceBuilder
 
@@ -56,3 +57,18 @@ def test_the_layers_of_fsdp_are_one_phase(tmp_path: Path) -> None:
 def test_cycles_are_added_up() -> None:
     rows = [PhaseStat(name="a", count=1, total_ns=5, max_ns=5), PhaseStat(name="a", count=2, total_ns=9, max_ns=7)]
     assert add_phases(rows) == [PhaseStat(name="a", count=3, total_ns=14, max_ns=7)]
+
+
+def test_a_counter_in_each_name_keeps_the_causes_of_idle_time_few_and_their_sum_exact(tmp_path: Path) -> None:
+    builder = TraceBuilder().step(0, 0, 100_000).op("aten::mm", 0, 1)
+    for number in range(300):
+        builder.annotation(f"batch {number}", 10 * (number + 1), 5 + number % 5)
+    (run,) = perfkit.analyze(builder.write(tmp_path / "rank0.json")).runs
+    idle, (step,) = run.ranks[0].idle, run.ranks[0].steps
+    assert idle is not None
+    assert len(idle.causes) <= MOST_IDLE_CAUSES + len(CAUSES)
+    assert OTHER_DETAILS in {row.detail for row in idle.causes}
+    assert sum(row.total_ns for row in idle.causes) == step.exposed_ns.overhead
+    batches = [row for row in idle.causes if row.detail.startswith("batch ") or row.detail == OTHER_DETAILS]
+    assert sum(row.count for row in batches) == 300
+    assert min(row.max_ns for row in batches if row.detail != OTHER_DETAILS) == 8_000
