@@ -9,7 +9,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import jsonschema
 import pytest
 
 from perfkit.cli import main
@@ -17,6 +16,7 @@ from perfkit.report import SUBJECTS
 from perfkit.report.content import report as content
 from perfkit.report.json_schema import schema
 from perfkit.report.output_files import writing
+from tests.support.json_validation import jsonschema
 from tests.support.traces.trace_builder import TraceBuilder
 
 
