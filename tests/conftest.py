@@ -49,6 +49,18 @@ def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPath
     monkeypatch.setenv("PERFKIT_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
 
 
+@pytest.fixture(scope="session")
+def shared_cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of `shared_cache`."""
+    return tmp_path_factory.mktemp("shared-cache")
+
+
+@pytest.fixture
+def shared_cache(own_cache: None, shared_cache_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Analyse each trace once for all tests that use this, because their subject is what follows."""
+    monkeypatch.setenv("PERFKIT_CACHE_DIR", str(shared_cache_folder))
+
+
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
     """Compare a text with a golden file, ignoring trailing blanks; `--update-golden` writes the file."""

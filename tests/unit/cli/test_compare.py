@@ -14,6 +14,8 @@ from tests.support.json_validation import jsonschema
 from tests.support.processes.command import run_command
 from tests.support.traces.trace_builder import TraceBuilder
 
+pytestmark = pytest.mark.usefixtures("shared_cache")
+
 ROOT = Path(__file__).parents[3]
 MEMORY, HDF5 = (str(ROOT / "traces" / name) for name in ("sample-memory", "sample-hdf5"))
 
