@@ -1,8 +1,9 @@
 """Options and fixtures that all tests share."""
 
+import gc
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
@@ -31,10 +32,33 @@ def pytest_sessionstart() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Let garbage collections pass over what the imports made: with torch and pandas, a million objects."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 @pytest.fixture(autouse=True)
 def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Give each test an empty cache, and keep cache files away from the traces."""
     monkeypatch.setenv("PERFKIT_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+
+
+@pytest.fixture(scope="session")
+def shared_cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of `shared_cache`."""
+    return tmp_path_factory.mktemp("shared-cache")
+
+
+@pytest.fixture
+def shared_cache(own_cache: None, shared_cache_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Analyse each trace once for all tests that use this, because their subject is what follows."""
+    monkeypatch.setenv("PERFKIT_CACHE_DIR", str(shared_cache_folder))
 
 
 @pytest.fixture

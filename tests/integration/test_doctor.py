@@ -3,10 +3,10 @@
 import json
 from pathlib import Path
 
-import jsonschema
 import pytest
 
 from perfkit.report.json_schema import schema
+from tests.support.json_validation import jsonschema
 from tests.support.processes.launching import MPIEXEC, PYTHON, execute, needs_mpiexec
 
 ALWAYS = {"Python", "torch", "devices", "gloo", "profiler", "launcher", "cores", "h5py", "trace folder", "C++ compiler"}

@@ -8,12 +8,14 @@ from pathlib import Path
 from perfkit.cli import main
 
 
-def run_command(*args: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Return the exit code and what was written, in UTF-8 and to no terminal.
+def run_command(
+    *args: str | Path, cwd: Path | None = None, encoding: str = "utf-8"
+) -> subprocess.CompletedProcess[str]:
+    """Return the exit code and what was written, to no terminal; in UTF-8, whatever the encoding of the streams.
 
     Starting Python and importing perfkit costs more than most commands; tests of the start itself use a process.
     """
-    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding, write_through=True) for _ in range(2))
     with (
         contextlib.chdir(cwd or Path.cwd()),
         contextlib.redirect_stdout(out),

@@ -13,7 +13,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 from torch.profiler import ProfilerActivity, profile, schedule
 
 FORWARD_S, BACKWARD_S = 0.025, 0.05
@@ -51,6 +50,9 @@ class Layer(nn.Module):
 
 def train(name: str, batches: int, folder: Path | None) -> None:
     """Train for some steps."""
+    # Here, because tests import this module for its times, and these take seconds to import.
+    from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+
     rank, ranks = dist.get_rank(), dist.get_world_size()
     layer = Layer()
     stage = PipelineStage(layer, rank, ranks, torch.device("cpu"))

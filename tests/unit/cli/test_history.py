@@ -3,13 +3,13 @@
 import json
 from pathlib import Path
 
-import jsonschema
 import msgspec
 import pytest
 
 from perfkit.cli import main
 from perfkit.report.json_schema import schema
 from perfkit.schema.history import History
+from tests.support.json_validation import jsonschema
 from tests.support.reports.histories import make_history
 
 STEPS_MS = (100, 101, 102, 100.5, 120, 121, 122, 123)

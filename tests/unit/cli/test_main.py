@@ -39,9 +39,10 @@ def test_help_imports_nothing_heavy() -> None:
     assert not modules_after("from perfkit.cli import main\nmain(['--help'])") & HEAVY
 
 
-@pytest.mark.parametrize("command", ["run", "sweep", "analyze", "compare", "view", "schema", "data"])
-def test_help_of_commands_imports_neither_torch_nor_pandas(command: str) -> None:
-    loaded = modules_after(f"from perfkit.cli import main\nmain(['{command}', '--help'])")
+def test_help_of_commands_imports_neither_torch_nor_pandas() -> None:
+    commands = ["run", "sweep", "analyze", "compare", "view", "schema", "data"]
+    helps = [f"assert main([{command!r}, '--help']) == 0" for command in commands]
+    loaded = modules_after("\n".join(["from perfkit.cli import main", *helps]))
     assert not loaded & {"torch", "pandas", "numpy", "h5py", "mpi4py"}
 
 

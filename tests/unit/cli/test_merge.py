@@ -11,6 +11,8 @@ import pytest
 from tests.support.processes.command import run_command
 from tests.support.traces.trace_builder import TraceBuilder
 
+pytestmark = pytest.mark.usefixtures("shared_cache")
+
 ROOT = Path(__file__).parents[3]
 SAMPLE = ROOT / "traces" / "sample-memory"
 

@@ -7,6 +7,8 @@ import pytest
 
 from perfkit.cli import main
 
+pytestmark = pytest.mark.usefixtures("shared_cache")
+
 SAMPLES = Path(__file__).parents[3] / "traces"
 
 

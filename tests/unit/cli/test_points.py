@@ -10,6 +10,8 @@ from perfkit.cli import main
 from perfkit.schema.sweep import PointState, SweepPoint
 from perfkit.storage.run_folder import SWEEP_NAME, write_sweep
 
+pytestmark = pytest.mark.usefixtures("shared_cache")
+
 SAMPLE = Path(__file__).parents[3] / "traces" / "sample-memory"
 
 
@@ -29,14 +31,14 @@ def sweep(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("suffix", ["md", "txt", "html"])
 def test_points_without_a_run_are_in_every_report(sweep: Path, suffix: str) -> None:
     output = sweep.parent / f"report.{suffix}"
-    assert main(["analyze", str(sweep), "-o", str(output), "--no-cache"]) == 0
+    assert main(["analyze", str(sweep), "-o", str(output)]) == 0
     text = " ".join(output.read_text("utf-8").split())
     assert "sweep-gpt: gone is missing because its run failed: rank 1: no such device" in text
     assert "sweep-gpt: 2 of 4 points have not run yet" in text
 
 
 def findings(*paths: Path, capsys: pytest.CaptureFixture[str]) -> list[tuple[str, str]]:
-    assert main(["analyze", *map(str, paths), "-f", "json", "--no-cache"]) == 0
+    assert main(["analyze", *map(str, paths), "-f", "json"]) == 0
     return [(one["code"], one["severity"]) for one in json.loads(capsys.readouterr().out)["findings"]]
 
 

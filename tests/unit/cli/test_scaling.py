@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 
 import perfkit
@@ -15,6 +14,7 @@ from perfkit.errors import UsageError
 from perfkit.report.json_schema import schema
 from perfkit.schema.manifest import Failure, RankRecord, RunManifest, World
 from perfkit.storage.run_folder import create_run_folder, write_manifest
+from tests.support.json_validation import jsonschema
 from tests.support.reports.report_builders import MS
 
 KINDS: list[Any] = ["cold", "plain", "plain", "plain", "plain", "plain", "plain"]

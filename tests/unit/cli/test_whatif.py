@@ -4,12 +4,14 @@ import json
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 
 from perfkit.cli import main
 from perfkit.report.json_schema import schema
+from tests.support.json_validation import jsonschema
 from tests.support.traces.hostile import make_runs
+
+pytestmark = pytest.mark.usefixtures("shared_cache")
 
 ROOT = Path(__file__).parents[3]
 SAMPLE = ROOT / "traces" / "sample-memory"

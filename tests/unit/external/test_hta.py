@@ -5,7 +5,6 @@ import json
 from importlib.util import find_spec
 from pathlib import Path
 
-import jsonschema
 import msgspec
 import pytest
 import zstandard
@@ -19,6 +18,7 @@ from perfkit.external.hta.runner import ANALYSES, rank_files, run_hta
 from perfkit.external.hta.subprocess_entry import ANALYSES as CHILDS
 from perfkit.report.json_schema import schema
 from perfkit.schema.external_tool import ExternalTable
+from tests.support.json_validation import jsonschema
 from tests.support.reports.report_builders import make_rank, make_run
 from tests.support.traces.trace_builder import TraceBuilder
 

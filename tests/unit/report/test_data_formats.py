@@ -5,7 +5,6 @@ import io
 import json
 from typing import Any
 
-import jsonschema
 import msgspec
 import pandas as pd
 import pytest
@@ -18,6 +17,7 @@ from perfkit.report.renderers import markdown
 from perfkit.schema.common import CATEGORIES
 from perfkit.schema.manifest import RunManifest, World
 from perfkit.schema.report import Report
+from tests.support.json_validation import jsonschema
 from tests.support.reports.report_builders import (
     LONG_KERNEL,
     make_foreign_run,

@@ -11,7 +11,6 @@ from torch import distributed, nn
 from torch._C._distributed_c10d import HashStore
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import ProfilerActivity, profile, record_function
 
@@ -140,6 +139,8 @@ def test_wrappers_are_no_part_of_names(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("alone")
 def test_sharded(tmp_path: Path) -> None:
+    from torch.distributed.fsdp import fully_shard  # takes seconds to import: not in the collection of all tests
+
     model = named(Model())
     for layer in [*model.layers, model.head]:
         fully_shard(layer, mesh=init_device_mesh("cpu", (1,)))
@@ -156,6 +157,8 @@ def test_sharded_by_the_older_wrapper(tmp_path: Path) -> None:
 
 
 def _sharded(module: nn.Module) -> nn.Module:
+    from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
+
     sharding = ShardingStrategy.NO_SHARD  # there is one rank
     return FullyShardedDataParallel(module, sharding_strategy=sharding, device_id=torch.device("cpu"))
 

@@ -1,9 +1,11 @@
 """Workloads and sources of other packages on the command line, working and broken."""
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -68,28 +70,55 @@ print([job.effective.get("ram_banks") for job in jobs], jobs[0].source.config.ra
     assert (done.stdout, done.stderr) == ("[2, 2, 3, None] 2\n", "")
 
 
-@pytest.mark.parametrize(
-    ("command", "code", "error"),
-    [
-        (["broken"], 1, "workload 'broken' of pk_plugins 1.2 cannot be loaded: ZeroDivisionError: division by zero"),
-        (["source"], 1, "workload 'source' of pk_plugins 1.2 is not a subclass of workloads.base.Workload"),
-        (["misnamed"], 1, "workload 'misnamed' of pk_plugins 1.2 has the name 'mlp'"),
-        (["greedy"], 1, "option seed is defined twice, by RunConfig and Greedy.Config: rename it in the plug-in"),
-        (["incomplete"], 1, "pk_plugins 1.2 does not define PRESETS, DEFAULT_PRESET, data_spec, generate, layers"),
-        (["gpt", "--source", "broken"], 1, "source 'broken' of pk_plugins 1.2 cannot be loaded: ZeroDivisionError"),
-        (["gpt", "--ram-banks", "2"], 2, "No such option: --ram-banks"),
-        (["gpt", "--source", "ram", "--ram-banks", "0"], 2, "--ram-banks = 0: expected a whole number of at least 1"),
-        (
-            ["gpt", "--source", "tape"],
-            2,
-            "'tape' is not one of 'memory', 'hdf5', 'safetensors', 'pt', 'bin', 'broken', 'ram'",
-        ),
-    ],
-)
-def test_errors_of_plugins_are_one_line(installed: Path, command: list[str], code: int, error: str) -> None:
+ERRORS: list[tuple[list[str], int, str]] = [
+    (["broken"], 1, "workload 'broken' of pk_plugins 1.2 cannot be loaded: ZeroDivisionError: division by zero"),
+    (["source"], 1, "workload 'source' of pk_plugins 1.2 is not a subclass of workloads.base.Workload"),
+    (["misnamed"], 1, "workload 'misnamed' of pk_plugins 1.2 has the name 'mlp'"),
+    (["greedy"], 1, "option seed is defined twice, by RunConfig and Greedy.Config: rename it in the plug-in"),
+    (["incomplete"], 1, "pk_plugins 1.2 does not define PRESETS, DEFAULT_PRESET, data_spec, generate, layers"),
+    (["gpt", "--source", "broken"], 1, "source 'broken' of pk_plugins 1.2 cannot be loaded: ZeroDivisionError"),
+    (["gpt", "--ram-banks", "2"], 2, "No such option: --ram-banks"),
+    (["gpt", "--source", "ram", "--ram-banks", "0"], 2, "--ram-banks = 0: expected a whole number of at least 1"),
+    (
+        ["gpt", "--source", "tape"],
+        2,
+        "'tape' is not one of 'memory', 'hdf5', 'safetensors', 'pt', 'bin', 'broken', 'ram'",
+    ),
+]
+OUTCOMES = """
+import contextlib, io, json
+outcomes = []
+for command in {commands}:
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+        code = main(["run", *command])
+    outcomes.append([code, out.getvalue(), err.getvalue()])
+print(json.dumps(outcomes))
+"""
+
+
+@pytest.fixture(scope="module")
+def outcomes(installed: Path) -> dict[str, list[Any]]:
+    """Return the exit code, the output and the messages of each command: one process runs them all."""
+    commands = [command for command, _, _ in ERRORS]
+    done = python(installed, OUTCOMES.format(commands=commands))
+    assert (done.returncode, done.stderr) == (0, "")
+    return {str(command): found for command, found in zip(commands, json.loads(done.stdout), strict=True)}
+
+
+@pytest.mark.parametrize(("command", "code", "error"), ERRORS)
+def test_errors_of_plugins_are_one_line(
+    outcomes: dict[str, list[Any]], command: list[str], code: int, error: str
+) -> None:
+    *ended, message = outcomes[str(command)]
+    assert ended == [code, ""]
+    assert message.count("\n") == 1
+    assert error in message
+
+
+def test_an_error_of_a_plugin_ends_the_process_with_its_code(installed: Path) -> None:
+    command, code, error = ERRORS[0]
     done = python(installed, f"sys.exit(main({['run', *command]}))")
-    assert (done.returncode, done.stdout) == (code, "")
-    assert done.stderr.count("\n") == 1
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (code, "", 1)
     assert error in done.stderr
 
 
