@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from msgspec.structs import replace
 
+from perfkit.cli.completion import among
 from perfkit.cli.output import STDOUT, format_check, standard_output, write_files
 from perfkit.cli.reading_options import KernelRules, MaxBytes, StepMarker
 from perfkit.cli.typer_app import App
@@ -50,6 +51,7 @@ def analyze(
             "--format",
             metavar=f"<{'|'.join(format_names(Report))}>",
             callback=format_check(Report),
+            autocompletion=among(format_names(Report)),
             help="Output format; default: by the suffix of FILE, else `summary`.",
         ),
     ] = None,
@@ -59,6 +61,7 @@ def analyze(
         typer.Option(
             metavar=f"<{'|'.join(SUBJECTS)}>",
             callback=_known_sections,
+            autocompletion=among(SUBJECTS),
             help="Print only the tables about this; may be repeated.",
         ),
     ] = None,
@@ -91,6 +94,7 @@ def analyze(
         str | None,
         typer.Option(
             metavar=f"<{'|'.join(EXECUTORS.names())}>",
+            autocompletion=among(EXECUTORS.names()),
             help="Where traces are read; default: local processes, as many as useful.",
         ),
     ] = None,
@@ -117,6 +121,7 @@ def analyze(
         typer.Option(
             metavar=f"<{'|'.join(CROSS_CHECKS.names())}>",
             callback=_known_cross_check,
+            autocompletion=among(CROSS_CHECKS.names()),
             help="Compare with the breakdown of another tool (`hta` needs the extra `hta`).",
         ),
     ] = None,

@@ -8,6 +8,7 @@ from typing import Any, TextIO
 
 import typer
 
+from perfkit.cli.completion import among
 from perfkit.report import Reporter, builtin_suffixes, format_names, reporter, reporter_for
 
 STDOUT = Path("-")
@@ -33,6 +34,7 @@ def format_option(record: type, panel: str | None = None, default: str = "") -> 
         metavar=f"<{'|'.join(format_names(record))}>",
         rich_help_panel=panel,
         callback=format_check(record),
+        autocompletion=among(format_names(record)),
         help=f"Format on stdout.{default}",
     )
 

@@ -3,8 +3,10 @@
 The names of the workloads are listed without importing any. torch is imported by ranks only.
 """
 
+import re
 from functools import partial
 from inspect import Parameter
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
     from perfkit.cli.recording.run_options import WorkloadType
 
 EXIT_USAGE: Final = UsageError.exit_code
+
+_PLAIN: Final = re.compile(r"[\w.+-]+")
+"""Names of scripts that a shell completes: some shells evaluate what they are given."""
 
 _RANKS: Final = Parameter(
     "ranks",
@@ -78,6 +83,17 @@ class Workloads(TyperGroup):
             raise UsageError("run -n: the workload or script is missing: perfkit run gpt -n 2")
         return super().parse_args(ctx, [*given[:1], *ranks, *given[1:]])
 
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of the workloads; for a shell that completes a line, also the scripts of this folder."""
+        scripts = (path.name for path in Path().glob("*.py")) if ctx.resilient_parsing else ()
+        return [*super().list_commands(ctx), *sorted(name for name in scripts if _PLAIN.fullmatch(name))]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return the stand-in of a workload; for a shell that completes a line, also of a script."""
+        if ctx.resilient_parsing and cmd_name.endswith(".py"):
+            return _SCRIPT
+        return super().get_command(ctx, cmd_name)
+
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Return the command of the requested workload or script, in place of its stand-in.
 
@@ -111,6 +127,11 @@ class Workloads(TyperGroup):
                     raise clearer from error
             raise
 
+
+_scripts = App()
+_scripts.command(help="Run this script.")(lambda: None)
+_SCRIPT: Final = get_command(_scripts)
+"""Stand-in of every script."""
 
 app = App(cls=Workloads, subcommand_metavar="WORKLOAD|SCRIPT.py|-m MODULE [OPTIONS] [-- ARGUMENTS]")
 for _name in WORKLOADS.names():

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from perfkit.cli.completion import among
 from perfkit.cli.config_options import Layer, command, flag, options, resolve
 from perfkit.cli.recording.run_options import check_packages, parse_job
 from perfkit.cli.typer_app import print_line
@@ -21,6 +22,7 @@ from perfkit.sweep.plan import SweepSpec, arguments, combinations, plan, shuffle
 from perfkit.sweep.point import Point
 from perfkit.util.standard_streams import write_stderr
 from perfkit.util.system_limits import count_cores
+from workloads import WORKLOADS
 
 if TYPE_CHECKING:
     from perfkit.capture.training.job import Job
@@ -42,8 +44,10 @@ _NAMED: Final = 10
 """Maximum number of failed points in the last line."""
 
 
-def _argument(name: str, kind: Any, metavar: str, default: Any = Parameter.empty) -> Parameter:
-    described = Annotated[kind, typer.Argument(metavar=metavar, hidden=True)]
+def _argument(
+    name: str, kind: Any, metavar: str, default: Any = Parameter.empty, values: Sequence[str] = ()
+) -> Parameter:
+    described = Annotated[kind, typer.Argument(metavar=metavar, hidden=True, autocompletion=among(values))]
     return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=described)
 
 
@@ -74,7 +78,7 @@ def _start(_call: "Call", given: dict[str, Any]) -> None:
 app = command(
     _start,
     [
-        _argument("workload", str, "WORKLOAD"),
+        _argument("workload", str, "WORKLOAD", values=WORKLOADS.names()),
         _argument("run_options", list[str], "[-- OPTIONS]", None),
         *options(PointOptions, "Points", {}),
         *options(RunningOptions, "Running", {}),
