@@ -17,7 +17,7 @@ from perfkit.capture.lifecycle.local_launch import is_child, launch, refuse_insi
 from perfkit.capture.script.module_run import ModuleName
 from perfkit.cli.recording import script
 from perfkit.cli.recording.launched import leave_error_to_rank_0
-from perfkit.cli.recording.run_end import print_end
+from perfkit.cli.recording.run_end import print_end, print_report
 from perfkit.cli.recording.run_options import application, check_packages, load_workload, make_job
 from perfkit.cli.recording.script import is_script, module_in, split, with_hint
 from perfkit.cli.typer_app import App
@@ -30,6 +30,18 @@ if TYPE_CHECKING:
     from perfkit.cli.recording.run_options import WorkloadType
 
 EXIT_USAGE: Final = UsageError.exit_code
+
+_JSON: Final = Parameter(
+    "json",
+    Parameter.KEYWORD_ONLY,
+    default=None,
+    annotation=Annotated[
+        bool,
+        typer.Option(
+            "--json", rich_help_panel="Run", help="Print the report at the end as JSON, as perfkit analyze --json does."
+        ),
+    ],
+)
 
 _PLAIN: Final = re.compile(r"[\w.+-]+")
 """Names of scripts that a shell completes: some shells evaluate what they are given."""
@@ -108,7 +120,8 @@ class Workloads(TyperGroup):
         name, _, rest = super().resolve_command(ctx, args)
         with exit_on_sigint():  # a plug-in may import torch
             workload = load_workload(str(name))
-            return name, get_command(application(workload, rest, partial(_start, workload), [_RANKS, _REPORT])), rest
+            more = [_RANKS, _REPORT, _JSON]
+            return name, get_command(application(workload, rest, partial(_start, workload), more)), rest
 
     def invoke(self, ctx: Any) -> Any:
         """Run the workload's command.
@@ -157,13 +170,18 @@ def run() -> None:
 
 def _start(workload: "WorkloadType", call: "Call", given: dict[str, Any]) -> None:
     ranks, with_report = given.pop("ranks", None), given.pop("report", True)
+    json = given.pop("json", False)
+    if json and not with_report:
+        raise UsageError("--json prints the report, which --no-report leaves out: remove one of them")
     job = make_job(workload, given)
     check_packages(job)
     if ranks is None or is_child():
         with exit_on_sigint():  # torch is imported
             from perfkit.capture.training.worker import run_rank
         folder = run_rank(job, call.debug)
-        if folder is not None:
+        if folder is not None and json:
+            print_report(folder)
+        elif folder is not None:
             print_end(folder, with_answer=with_report and job.run.profile)
     else:
         refuse_inside_launcher()
