@@ -6,6 +6,7 @@
 
     with perfkit.profile(...) as session:      # record your own training loop
         ...
+    prof = perfkit.start(...)                  # the same without indenting it: prof.step(), prof.stop()
     perfkit.step()                             # mark the end of a step, for `perfkit run SCRIPT`
     report = perfkit.analyze("traces/")        # the report, as records
     report.tables().steps                      # the same as pandas DataFrames
@@ -18,7 +19,7 @@
 
 Every error that perfkit raises on purpose derives from `perfkit.PerfkitError`; `perfkit.errors` draws the tree.
 Importing perfkit is cheap: each name is imported when it is first used, and torch only by `profile`, `Session`,
-`ProfilerOptions` and `StepWork`.
+`ProfilerOptions`, `StepWork`, `start` and `Recording`.
 """
 
 from importlib import import_module
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from perfkit.capture.recording.session import Session as Session
     from perfkit.capture.recording.throughput import StepWork as StepWork
     from perfkit.capture.script.marker import step as step
+    from perfkit.capture.start import Recording as Recording
+    from perfkit.capture.start import start as start
     from perfkit.errors import ExternalToolError as ExternalToolError
     from perfkit.errors import GateError as GateError
     from perfkit.errors import LaunchEnvironmentError as LaunchEnvironmentError
@@ -79,6 +82,7 @@ _LAZY: Final = dict.fromkeys(_ERRORS, "perfkit.errors") | {
     "Merged": "perfkit.timeline.merge",
     "ProfilerOptions": "perfkit.capture.recording.session",
     "RankReport": "perfkit.schema.rank",
+    "Recording": "perfkit.capture.start",
     "Report": "perfkit.schema.report",
     "RunManifest": "perfkit.schema.manifest",
     "RunReport": "perfkit.schema.run",
@@ -93,6 +97,7 @@ _LAZY: Final = dict.fromkeys(_ERRORS, "perfkit.errors") | {
     "plan": "perfkit.planning.api",
     "predict": "perfkit.pipeline.whatif",
     "profile": "perfkit.capture.profile",
+    "start": "perfkit.capture.start",
     "step": "perfkit.capture.script.marker",
 }
 
@@ -112,6 +117,7 @@ __all__ = [
     "PluginError",
     "ProfilerOptions",
     "RankReport",
+    "Recording",
     "Report",
     "RunError",
     "RunManifest",
@@ -134,6 +140,7 @@ __all__ = [
     "plan",
     "predict",
     "profile",
+    "start",
     "step",
 ]
 
