@@ -49,8 +49,8 @@ $(HTA): $(READY)
 		|| echo "Holistic Trace Analysis cannot be installed here: its tests are skipped"
 
 $(DEEPSPEED): $(READY)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[transformers,deepspeed]' \
-		&& touch $@ || echo "transformers and DeepSpeed cannot be installed here: their tests are skipped"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[transformers,lightning,deepspeed]' \
+		&& touch $@ || echo "transformers, Lightning and DeepSpeed cannot be installed here: their tests are skipped"
 
 $(DOCS): $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]' && touch $@

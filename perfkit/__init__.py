@@ -6,6 +6,7 @@
 
     with perfkit.profile(...) as session:      # record your own training loop
         ...
+    prof = perfkit.start(...)                  # the same without indenting it: prof.step(), prof.stop()
     with perfkit.monitor(...) as session:      # a record of every step of it, without a trace
         ...
     perfkit.step()                             # mark the end of a step, for `perfkit run SCRIPT`
@@ -20,7 +21,7 @@
 
 Every error that perfkit raises on purpose derives from `perfkit.PerfkitError`; `perfkit.errors` draws the tree.
 Importing perfkit is cheap: each name is imported when it is first used, and torch only by `profile`, `monitor`,
-`Session`, `ProfilerOptions` and `StepWork`.
+`start`, `Recording`, `Session`, `ProfilerOptions` and `StepWork`.
 """
 
 from importlib import import_module
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from perfkit.capture.recording.session import Session as Session
     from perfkit.capture.recording.throughput import StepWork as StepWork
     from perfkit.capture.script.marker import step as step
+    from perfkit.capture.start import Recording as Recording
+    from perfkit.capture.start import start as start
     from perfkit.errors import ExternalToolError as ExternalToolError
     from perfkit.errors import GateError as GateError
     from perfkit.errors import LaunchEnvironmentError as LaunchEnvironmentError
@@ -82,6 +85,7 @@ _LAZY: Final = dict.fromkeys(_ERRORS, "perfkit.errors") | {
     "Merged": "perfkit.timeline.merge",
     "ProfilerOptions": "perfkit.capture.recording.session",
     "RankReport": "perfkit.schema.rank",
+    "Recording": "perfkit.capture.start",
     "Report": "perfkit.schema.report",
     "RunManifest": "perfkit.schema.manifest",
     "RunReport": "perfkit.schema.run",
@@ -97,6 +101,7 @@ _LAZY: Final = dict.fromkeys(_ERRORS, "perfkit.errors") | {
     "predict": "perfkit.pipeline.whatif",
     "monitor": "perfkit.capture.profile",
     "profile": "perfkit.capture.profile",
+    "start": "perfkit.capture.start",
     "step": "perfkit.capture.script.marker",
 }
 
@@ -116,6 +121,7 @@ __all__ = [
     "PluginError",
     "ProfilerOptions",
     "RankReport",
+    "Recording",
     "Report",
     "RunError",
     "RunManifest",
@@ -139,6 +145,7 @@ __all__ = [
     "plan",
     "predict",
     "profile",
+    "start",
     "step",
 ]
 

@@ -16,6 +16,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from perfkit._version import __version__
+from perfkit.cli import completion
 from perfkit.cli.typer_app import App
 from perfkit.errors import PerfkitError
 from perfkit.util.log import configure
@@ -117,6 +118,7 @@ def application() -> typer.Typer:
     app = App(
         cls=Commands,
         callback=perfkit,
+        add_completion=True,
         invoke_without_command=True,
         context_settings={"help_option_names": ["-h", "--help"]},
         epilog="`perfkit COMMAND --help` describes a command.",
@@ -189,6 +191,8 @@ def _repeats_another_process() -> bool:
 def _invoke(call: Call) -> int:
     # `main()` of the command would print errors itself and turn an interrupt into an exit code.
     command = get_command(application())
+    if completion.VARIABLE in os.environ:
+        return completion.answer_shell(command)
     try:
         with command.make_context("perfkit", list(call.arguments), obj=call) as context:
             command.invoke(context)

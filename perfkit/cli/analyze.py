@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 from msgspec.structs import replace
 
-from perfkit.cli.output import STDOUT, format_check, standard_output, write_files
+from perfkit.cli.completion import among
+from perfkit.cli.output import STDOUT, format_check, format_on_stdout, standard_output, write_files
 from perfkit.cli.reading_options import KernelRules, MaxBytes, StepMarker
 from perfkit.cli.typer_app import App
 from perfkit.errors import StoreError, UsageError
@@ -50,15 +51,18 @@ def analyze(
             "--format",
             metavar=f"<{'|'.join(format_names(Report))}>",
             callback=format_check(Report),
+            autocompletion=among(format_names(Report)),
             help="Output format; default: by the suffix of FILE, else `summary`.",
         ),
     ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout, also with -o.")] = False,
     full: Annotated[bool, typer.Option("--full", help="Print all tables, not only the answer.")] = False,
     section: Annotated[
         list[str] | None,
         typer.Option(
             metavar=f"<{'|'.join(SUBJECTS)}>",
             callback=_known_sections,
+            autocompletion=among(SUBJECTS),
             help="Print only the tables about this; may be repeated.",
         ),
     ] = None,
@@ -91,6 +95,7 @@ def analyze(
         str | None,
         typer.Option(
             metavar=f"<{'|'.join(EXECUTORS.names())}>",
+            autocompletion=among(EXECUTORS.names()),
             help="Where traces are read; default: local processes, as many as useful.",
         ),
     ] = None,
@@ -117,6 +122,7 @@ def analyze(
         typer.Option(
             metavar=f"<{'|'.join(CROSS_CHECKS.names())}>",
             callback=_known_cross_check,
+            autocompletion=among(CROSS_CHECKS.names()),
             help="Compare with the breakdown of another tool (`hta` needs the extra `hta`).",
         ),
     ] = None,
@@ -160,15 +166,15 @@ def analyze(
     perfkit analyze traces/my-run --full         one run, with all tables
     perfkit analyze traces/my-run --section idle --section memory   only these
     perfkit analyze rank*.json.gz -o report.md   traces of other tools, report as markdown
-    perfkit analyze traces/ -f json | jq .       as JSON (see `perfkit schema`)
+    perfkit analyze traces/ --json | jq .        as JSON (see `perfkit schema`)
     perfkit analyze traces/ --by compile         runs that differ in one option, compared
     perfkit analyze traces/ --forecast 64,128    throughput forecast for more ranks
     """  # noqa: D301  \b marks a paragraph that keeps its lines
-    if (full or section) and (name or output or (full and section)):
+    if (full or section) and (json or name or output or (full and section)):
         raise UsageError(
             "--full and --section are two choices for the terminal; -o FILE and -f FORMAT write everything without them"
         )
-    files = _files(output or [STDOUT], "rich" if full else name)
+    files = _files(output, "rich" if full else name, json)
     sizes = _sizes(forecast)
     # Imported late, so that `--help` and usage errors do not wait for numpy.
     from perfkit.cli.progress import bar
@@ -247,8 +253,12 @@ def _launched() -> str | None:
     return "mpi" if any(size.isdecimal() and int(size) > 1 for size in sizes) else None
 
 
-def _files(output: list[Path], name: str | None) -> list[tuple[Path, Reporter]]:
+def _files(given: list[Path] | None, name: str | None, json: bool) -> list[tuple[Path, Reporter]]:
     """Return where the report goes, each path with its reporter; `-` is standard output."""
+    if json:
+        format_on_stdout(name, json)
+        return [*((path, _reporter(path, None)) for path in given or []), (STDOUT, reporter(Report, "json"))]
+    output = given or [STDOUT]
     if name is not None and len(output) > 1:
         raise UsageError(f"-f {name} is the format of one FILE: for {len(output)} files, leave -f out and use suffixes")
     return [(path, _reporter(path, name)) for path in output]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from perfkit.cli.output import format_option, output_option, shown_and_written, write_files
+from perfkit.cli.output import Json, format_option, output_option, shown_and_written, write_files
 from perfkit.cli.reading_options import KernelRules, StepMarker
 from perfkit.cli.typer_app import App
 from perfkit.errors import GateError, UndecidedGateError, UsageError
@@ -35,7 +35,8 @@ def compare(
         ),
     ] = None,
     output: Annotated[list[Path] | None, output_option(Comparison)] = None,
-    name: Annotated[str, format_option(Comparison)] = "rich",
+    name: Annotated[str | None, format_option(Comparison, default="  [default: rich]")] = None,
+    json: Json = False,
     step_marker: StepMarker = None,
     kernel_rules: KernelRules = None,
     top: Annotated[int, typer.Option(min=1, help="Rows in ranked tables.")] = DEFAULT_TOP,
@@ -64,7 +65,7 @@ def compare(
     perfkit compare traces/old traces/new -f markdown >> "$GITHUB_STEP_SUMMARY"
     """  # noqa: D301  \b marks a paragraph that keeps its lines
     noise = noise_fraction(assume_noise)
-    files = shown_and_written(Comparison, name, output)
+    files = shown_and_written(Comparison, name, output, json)
     # Imported late, so that `--help` and usage errors do not wait for numpy.
     from perfkit.pipeline.compare import compare as compare_runs
     from perfkit.util.malloc import trim_large_allocations

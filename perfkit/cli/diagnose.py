@@ -5,7 +5,7 @@ from typing import Annotated, Final
 
 import typer
 
-from perfkit.cli.output import format_option, output_option, shown_and_written, write_files
+from perfkit.cli.output import Json, format_option, output_option, shown_and_written, write_files
 from perfkit.cli.typer_app import App
 from perfkit.errors import GateError, UndecidedGateError
 from perfkit.report import DEFAULT_TOP
@@ -24,7 +24,8 @@ _EXIT_CODES: Final[dict[Verdict, int]] = {
 def diagnose(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A run folder, or one with dumps of all ranks.")],
     output: Annotated[list[Path] | None, output_option(Diagnosis)] = None,
-    name: Annotated[str, format_option(Diagnosis)] = "rich",
+    name: Annotated[str | None, format_option(Diagnosis, default="  [default: rich]")] = None,
+    json: Json = False,
     top: Annotated[int, typer.Option(min=1, help="Rows of the table of ranks.")] = DEFAULT_TOP,
 ) -> None:
     """Show which ranks of a job that does not go on wait for which, in which collective, and where the others are.
@@ -38,7 +39,7 @@ def diagnose(
     perfkit diagnose traces/my-run
     perfkit diagnose /tmp/dumps -o diagnosis.json
     """  # noqa: D301  \b marks a paragraph that keeps its lines
-    files = shown_and_written(Diagnosis, name, output)
+    files = shown_and_written(Diagnosis, name, output, json)
     from perfkit.diagnosis.folder import diagnose_folder
 
     result = diagnose_folder(folder)

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from perfkit.cli.output import format_option, output_option, shown_and_written, write_files
+from perfkit.cli.output import Json, format_option, output_option, shown_and_written, write_files
 from perfkit.cli.reading_options import KernelRules, StepMarker
 from perfkit.cli.typer_app import App
 from perfkit.schema.history import History
@@ -22,7 +22,8 @@ def history(
         Literal["run", "commit"], typer.Option(help="One point per run, or per commit with all its runs.")
     ] = "run",
     output: Annotated[list[Path] | None, output_option(History)] = None,
-    name: Annotated[str, format_option(History)] = "rich",
+    name: Annotated[str | None, format_option(History, default="  [default: rich]")] = None,
+    json: Json = False,
     last: Annotated[int, typer.Option(min=1, help="Rows in tables: the newest.")] = _LAST,
     step_marker: StepMarker = None,
     kernel_rules: KernelRules = None,
@@ -36,7 +37,7 @@ def history(
     perfkit history traces/ -o history.html       with charts of every run
     perfkit history traces/ --by commit           one point per commit, with an interval
     """  # noqa: D301  \b marks a paragraph that keeps its lines
-    files = shown_and_written(History, name, output)
+    files = shown_and_written(History, name, output, json)
     # Imported late, so that `--help` and usage errors do not wait for numpy.
     from perfkit.pipeline.compare import history as history_of
     from perfkit.util.malloc import trim_large_allocations

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from perfkit.cli.output import STDOUT, write_files
+from perfkit.cli.output import STDOUT, Json, write_files
 from perfkit.cli.typer_app import App
 from perfkit.errors import UsageError
 from perfkit.external.hta.runner import ANALYSES, installed, run_hta
@@ -46,12 +46,16 @@ def hta(
             help=f"Write to FILE ({', '.join(builtin_suffixes(ExternalTable))}).",
         ),
     ] = None,
+    json: Json = False,
     top: Annotated[int, typer.Option(min=1, help="Rows on the terminal.")] = DEFAULT_TOP,
 ) -> None:
     """Run one of HTA's analyses."""
     if step is not None and analysis != "critical-path":
         raise UsageError(f"--step applies to critical-path only: {analysis} covers all steps")
-    chosen = reporter_for(ExternalTable, output) if output else reporter(ExternalTable, "rich")
+    if json and output:
+        raise UsageError("--json is for stdout, which has nothing with -o: remove one of them")
+    name = "json" if json else "rich"
+    chosen = reporter_for(ExternalTable, output) if output else reporter(ExternalTable, name)
     from perfkit.pipeline.analyze import analyze
 
     installed()

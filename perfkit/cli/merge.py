@@ -3,16 +3,19 @@
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import typer
+from msgspec import to_builtins
 
+from perfkit.cli.output import Json
 from perfkit.cli.reading_options import KernelRules, MaxBytes, RankList, StepMarker
 from perfkit.cli.typer_app import App, print_line
-from perfkit.errors import UsageError
+from perfkit.util.formatting import escape_unprintable
 from perfkit.util.standard_streams import write_stderr
 
 app = App()
 
-_DEFAULTS = {False: ".pftrace", True: ".json.gz"}
+_SUFFIX = ".pftrace"
 
 
 @app.command()
@@ -24,12 +27,11 @@ def merge(
             "-o",
             "--output",
             metavar="FILE",
-            help="Output: .pftrace, .json or .json.gz (default: PATH's name with .pftrace, in the working directory).",
+            help="Output: .pftrace, or .json or .json.gz for viewers other than Perfetto (default: PATH's name with "
+            ".pftrace, in the working directory).",
         ),
     ] = None,
-    json: Annotated[
-        bool, typer.Option("--json", help="Without -o, write .json.gz: Chrome JSON, for viewers other than Perfetto.")
-    ] = False,
+    json: Json = False,
     ranks: RankList = None,
     steps: Annotated[
         str | None, typer.Option(metavar="LIST", help="Steps to include, such as 12-14 (default: all).")
@@ -49,8 +51,6 @@ def merge(
     perfkit merge traces/my-run --ranks 0,7 --steps 12-14
     perfkit view merged.pftrace
     """  # noqa: D301  \b marks a paragraph that keeps its lines
-    if output and json and not output.name.lower().endswith((".json", ".json.gz")):
-        raise UsageError(f"-o {output}: --json needs the suffix .json or .json.gz")
     # Imported late, so that `--help` and usage errors do not wait for numpy.
     from perfkit.cli.progress import bar
     from perfkit.storage.filenames import without_suffix
@@ -59,7 +59,7 @@ def merge(
 
     whole = path.resolve()
     name = whole.name if whole.is_dir() else without_suffix(whole.name)
-    target = output or Path(name + _DEFAULTS[json])
+    target = output or Path(name + _SUFFIX)
     trim_large_allocations()
     with bar() as progress:
         merged = merge_run(
@@ -74,6 +74,9 @@ def merge(
         )
     for warning in merged.warnings:
         write_stderr(f"perfkit: warning: {warning}")
+    if json:
+        print_line(msgspec.json.encode({"path": escape_unprintable(str(target)), **to_builtins(merged)}).decode())
+        return
     ranks_merged = "1 rank" if merged.ranks == 1 else f"{merged.ranks} ranks"
     print_line(
         f"{target}: {ranks_merged}, {merged.slices:,} slices, {merged.bytes / 1e6:,.1f} MB; open: perfkit view {target}"

@@ -4,13 +4,19 @@ import io
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Annotated, Any, TextIO
 
 import typer
 
+from perfkit.cli.completion import among
+from perfkit.errors import UsageError
 from perfkit.report import Reporter, builtin_suffixes, format_names, reporter, reporter_for
 
 STDOUT = Path("-")
+
+JSON_HELP = "Print JSON on stdout."
+Json = Annotated[bool, typer.Option("--json", help=JSON_HELP)]
+"""The same switch in every command that prints a result."""
 
 
 def output_option(record: type, panel: str | None = None) -> Any:
@@ -33,18 +39,41 @@ def format_option(record: type, panel: str | None = None, default: str = "") -> 
         metavar=f"<{'|'.join(format_names(record))}>",
         rich_help_panel=panel,
         callback=format_check(record),
+        autocompletion=among(format_names(record)),
         help=f"Format on stdout.{default}",
     )
 
 
-def shown_and_written(record: type, name: str, output: Sequence[Path] | None) -> list[tuple[Path, Reporter]]:
-    """Return where a record goes, each path with its reporter: files by their suffixes, and stdout in format `name`.
+def shown_and_written(
+    record: type, name: str | None, output: Sequence[Path] | None, json: bool, default: str = "rich"
+) -> list[tuple[Path, Reporter]]:
+    """Return where a record goes, each path with its reporter: files by their suffixes, and stdout in a format.
+
+    Args:
+        record: Its type.
+        name: The format on stdout that was asked for by `-f`, if any.
+        output: The files.
+        json: Whether `--json` was given.
+        default: The format on stdout otherwise.
 
     Raises:
-        UsageError: no format has a file's suffix.
+        UsageError: no format has a file's suffix, or `--json` and `-f` contradict each other.
     """
     files = [(path, reporter_for(record, path)) for path in output or []]
-    return [*files, (STDOUT, reporter(record, name))]
+    return [*files, (STDOUT, reporter(record, format_on_stdout(name, json) or default))]
+
+
+def format_on_stdout(name: str | None, json: bool) -> str | None:
+    """Return the format that `-f` or `--json` asks for; None if neither was given.
+
+    Raises:
+        UsageError: They contradict each other.
+    """
+    if not json:
+        return name
+    if name not in (None, "json"):
+        raise UsageError(f"--json and -f {name} are two formats of stdout: give one")
+    return "json"
 
 
 def format_check(record: type) -> Callable[[str | None], str | None]:

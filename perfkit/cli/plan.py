@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from perfkit.cli.output import format_option, output_option, shown_and_written, write_files
+from perfkit.cli.output import Json, format_option, output_option, shown_and_written, write_files
 from perfkit.cli.typer_app import App
 from perfkit.report import DEFAULT_TOP
 from perfkit.schema.plan import Plan
@@ -113,7 +113,8 @@ def plan(
         typer.Option("--trace", help="Run the best on fake tensors: the memory of the real module (needs torch)."),
     ] = False,
     output: Annotated[list[Path] | None, output_option(Plan)] = None,
-    name: Annotated[str, format_option(Plan)] = "rich",
+    name: Annotated[str | None, format_option(Plan, default="  [default: rich]")] = None,
+    json: Json = False,
     top: Annotated[int, typer.Option(min=1, help="Layouts with tp or pp to show.")] = DEFAULT_TOP,
 ) -> None:
     """Plan a training run: memory of a rank, communication and time of a step, for every way to share the model.
@@ -127,7 +128,7 @@ def plan(
     perfkit plan my_model.py:build --input 4,512:int64 -n 8 --device h100
     perfkit plan --params 7e9 --layers 32 --width 4096 --heads 32 --sequence 2048 -n 64 --device h100
     """  # noqa: D301  \b marks a paragraph that keeps its lines
-    files = shown_and_written(Plan, name, output)
+    files = shown_and_written(Plan, name, output, json)
     # Imported late, so that `--help` does not wait for the workloads.
     from perfkit.planning.command import Options, Sizes, plan_model
 

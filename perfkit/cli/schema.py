@@ -23,6 +23,7 @@ Record = Literal[
     "diagnosis",
     "hang",
     "sweep",
+    "sweep-answer",
     "run",
 ]
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from perfkit.cli.output import format_option, output_option, shown_and_written, write_files
+from perfkit.cli.output import Json, format_option, output_option, shown_and_written, write_files
 from perfkit.cli.reading_options import KernelRules, MaxBytes, StepMarker
 from perfkit.cli.typer_app import App
 from perfkit.report import DEFAULT_TOP
@@ -22,7 +22,8 @@ def whatif(
         typer.Argument(metavar="CHANGE…", help="Changes, all made at once; without any, the largest are ranked."),
     ] = None,
     output: Annotated[list[Path] | None, output_option(WhatIf)] = None,
-    name: Annotated[str, format_option(WhatIf)] = "rich",
+    name: Annotated[str | None, format_option(WhatIf, default="  [default: rich]")] = None,
+    json: Json = False,
     step_marker: StepMarker = None,
     kernel_rules: KernelRules = None,
     max_bytes: MaxBytes = None,
@@ -53,7 +54,7 @@ def whatif(
     perfkit whatif traces/my-run rank3=healthy input=0
     perfkit whatif traces/my-run 'compute:aten::mm=0.5x' -o prediction.json
     """  # noqa: D301  \b marks a paragraph that keeps its lines
-    files = shown_and_written(WhatIf, name, output)
+    files = shown_and_written(WhatIf, name, output, json)
     # Imported late, so that `--help` and usage errors do not wait for numpy.
     from perfkit.cli.progress import bar
     from perfkit.pipeline.whatif import predict

@@ -19,21 +19,22 @@ from perfkit.schema.manifest import MANIFEST_VERSION, RunManifest
 from perfkit.schema.per_run.whatif import WHAT_IF_VERSION, WhatIf
 from perfkit.schema.plan import PLAN_VERSION, Plan
 from perfkit.schema.report import REPORT_VERSION, Report
-from perfkit.schema.sweep import SWEEP_VERSION, Sweep
+from perfkit.schema.sweep import SWEEP_ANSWER_VERSION, SWEEP_VERSION, Sweep, SweepAnswer
 
 RECORDS = {
-    "report": (Report, REPORT_VERSION, "output of `perfkit analyze -f json`"),
-    "comparison": (Comparison, COMPARISON_VERSION, "output of `perfkit compare -f json`"),
-    "history": (History, HISTORY_VERSION, "output of `perfkit history -f json`"),
+    "report": (Report, REPORT_VERSION, "output of `perfkit analyze --json`"),
+    "comparison": (Comparison, COMPARISON_VERSION, "output of `perfkit compare --json`"),
+    "history": (History, HISTORY_VERSION, "output of `perfkit history --json`"),
     "collectives": (CollectiveBenchmark, COLLECTIVES_VERSION, "output of `perfkit collectives -o FILE.json`"),
     "input": (InputBenchmark, INPUT_VERSION, "output of `perfkit input -o FILE.json`"),
     "hta": (ExternalTable, EXTERNAL_TABLE_VERSION, "output of `perfkit hta -o FILE.json`"),
-    "plan": (Plan, PLAN_VERSION, "output of `perfkit plan -f json`"),
-    "whatif": (WhatIf, WHAT_IF_VERSION, "output of `perfkit whatif -f json`"),
+    "plan": (Plan, PLAN_VERSION, "output of `perfkit plan --json`"),
+    "whatif": (WhatIf, WHAT_IF_VERSION, "output of `perfkit whatif --json`"),
     "doctor": (DoctorReport, DOCTOR_VERSION, "output of `perfkit doctor --json`"),
-    "diagnosis": (Diagnosis, DIAGNOSIS_VERSION, "output of `perfkit diagnose -f json`"),
+    "diagnosis": (Diagnosis, DIAGNOSIS_VERSION, "output of `perfkit diagnose --json`"),
     "hang": (RankState, RANK_STATE_VERSION, "rank<R>.hang.json in a run folder"),
     "sweep": (Sweep, SWEEP_VERSION, "sweep.json in the folder of a `perfkit sweep`"),
+    "sweep-answer": (SweepAnswer, SWEEP_ANSWER_VERSION, "output of `perfkit sweep --json`"),
     "run": (RunManifest, MANIFEST_VERSION, "run.json in a run folder"),
 }
 

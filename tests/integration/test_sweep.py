@@ -1,6 +1,7 @@
 """`perfkit sweep` with real runs: interrupted sweeps resume, failed points are marked, no process is left."""
 
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -10,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from perfkit.schema.sweep import Sweep
+from perfkit.schema.sweep import Sweep, SweepAnswer
 from perfkit.storage.run_folder import read_manifest
 from tests.support.processes.launching import (
     LIMIT_S,
@@ -93,9 +94,15 @@ def test_a_sweep_that_is_interrupted_goes_on_where_it_was(tmp_path: Path) -> Non
     (whole,) = (path for path in folder.glob("gpt-*") if path != broken)
     before = (whole / "run.json").read_bytes()
 
-    again = execute(sweep(folder, *options))
+    again = execute(sweep(folder, "--json", *options))
 
     assert again.returncode == 0, again.stderr
+    found = msgspec.json.decode(again.stdout, type=SweepAnswer)
+    assert [one.name for one in found.configurations] == [f"2 ranks, inject={given}" for given in (QUICK, LONG)]
+    assert found.sentences[0].startswith(f"Fastest: 2 ranks, inject={QUICK}, with ")
+    assert "The next on as many ranks is 2 ranks, inject=rank=1,phase=backward,delay=150ms" in found.sentences[1]
+    assert "Mainly" not in " ".join(found.sentences)  # nothing was recorded
+    assert re.search(r": done in [\d.]+ s, step [\d.]+ ms, loss \d", again.stderr)
     assert "2 points, 1 complete already" in again.stderr
     assert f"1 point failed or was interrupted and runs again; its old folder is in {folder}/.earlier" in again.stderr
     assert states(folder) == ["completed", "completed"]

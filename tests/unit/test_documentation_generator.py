@@ -12,7 +12,7 @@ def test_commands_have_their_subcommands() -> None:
 
 def test_every_file_and_field_is_in_the_reference() -> None:
     text = json_fields.reference()
-    assert "| `report` | output of `perfkit analyze -f json` | [Report](#report) |" in text
+    assert "| `report` | output of `perfkit analyze --json` | [Report](#report) |" in text
     assert "| `runs` | list of [RunReport](#runreport) |  |" in text
     assert "| `multi_run` | [MultiRunSummary](#multirunsummary) or null, optional | None unless" in text
 

@@ -19,16 +19,18 @@ def has_small_traces(folder: Path) -> bool:
     return bool(sizes) and sum(sizes) <= _MOST_BYTES
 
 
-def print_answer(folder: Path, descriptor: int) -> bool:
+def print_answer(folder: Path, descriptor: int, *options: str, limit_s: float | None = _LIMIT_S) -> bool:
     """Print the answer on an open file, such as 1 for stdout, and return whether it worked; an error prints nothing.
+
+    `options` are further ones of `perfkit analyze`.
 
     In a process of its own, because a script's modules and memory are not perfkit's to use. It writes to the file
     itself, so that a terminal's width and colours are known. A run is complete without its analysis: an error of that
     is no error of the run.
     """
-    command = [*child_python("perfkit.cli", "main"), "analyze", str(folder), "--executor", "serial"]
+    command = [*child_python("perfkit.cli", "main"), "analyze", str(folder), "--executor", "serial", *options]
     nowhere = subprocess.DEVNULL
     with suppress(OSError, subprocess.SubprocessError):
-        subprocess.run(command, stdin=nowhere, stdout=descriptor, stderr=nowhere, timeout=_LIMIT_S, check=True)
+        subprocess.run(command, stdin=nowhere, stdout=descriptor, stderr=nowhere, timeout=limit_s, check=True)
         return True
     return False

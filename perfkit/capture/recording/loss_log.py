@@ -75,6 +75,10 @@ class LossLog:
             self._values[step] = _finite(loss)
         self._unread.clear()
 
+    def last(self) -> float | None:
+        """Return the loss of the last step; None if there is none, it is not finite, or it is unread."""
+        return self._values[-1] if self._values else None
+
     def values(self, count: int) -> list[float | None]:
         """Return the losses of the first `count` steps; None if there is none, it is not finite, or it is unread."""
         return self._values[:count]

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
@@ -292,6 +293,20 @@ class Session:
             loss=self._losses.values(count),
             pauses=self.pauses.all(),
         )
+
+    def typical_step_ns(self, first: int) -> float | None:
+        """Return the median time (ns) of the steps from `first` on, without waiting for the device; None if unknown.
+
+        Of steps without the profiler, if there are any.
+        """
+        wall_ns = self._clock.wall_ns(wait=False)
+        known = list(zip(self.kinds[first:], wall_ns[first:], strict=False))
+        plain = [ns for kind, ns in known if kind == "plain"]
+        return median(plain or [ns for _, ns in known]) if known else None
+
+    def last_loss(self) -> float | None:
+        """Return the loss of the last step; None if there is none, or if reading it would wait for the device."""
+        return self._losses.last()
 
     def _begin_clock(self) -> None:
         self._clock.begin()

@@ -24,6 +24,11 @@ def step() -> None:
         listener()
 
 
+def is_listened_to() -> bool:
+    """Return whether marks count: whether `perfkit run` records this program."""
+    return bool(_listeners)
+
+
 def on_step(listener: Callable[[], None]) -> None:
     """Call `listener` at each mark."""
     _listeners.append(listener)

@@ -165,7 +165,7 @@ def _train(
     follow_forks()
     hangs = _hang_watch(job, ranks, session, dict(enumerate(places)))
     session.after_step = hangs.step_ended
-    with progress(data.steps, visible=ranks.rank == 0) as show:
+    with progress(data.steps, session, visible=ranks.rank == 0) as show:
         trainer.train(data, session, show, between)
     hangs.stop()
     session.finish()

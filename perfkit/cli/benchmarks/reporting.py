@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from perfkit.capture.distributed.launcher_env import detect_rank, needs_mpi
 from perfkit.capture.lifecycle.local_launch import is_child, launch, refuse_inside_launcher
 from perfkit.cli.compare import noise_fraction, raise_unless_passed
-from perfkit.cli.output import STDOUT, format_option, output_option, write_files
+from perfkit.cli.output import JSON_HELP, STDOUT, format_on_stdout, format_option, output_option, write_files
 from perfkit.cli.recording.launched import leave_error_to_rank_0
 from perfkit.errors import RunError, UsageError
 from perfkit.report import DEFAULT_TOP, Reporter, reporter, reporter_for
@@ -72,6 +72,7 @@ def report_options(record: type, example: str) -> list[Parameter]:
     return [
         _parameter("output", Annotated[list[Path], output_option(record, panel)]),
         _parameter("format", Annotated[str, format_option(record, panel, "  [default: rich]")]),
+        _parameter("json", Annotated[bool, typer.Option("--json", rich_help_panel=panel, help=JSON_HELP)]),
         _parameter(
             "compare",
             Annotated[
@@ -109,7 +110,9 @@ class Reporting(Generic[RecordT]):
     def __init__(self, kind: Kind[RecordT], given: dict[str, Any]) -> None:
         self._kind = kind
         self._files = [(path, reporter_for(kind.record, path)) for path in given.pop("output", None) or []]
-        self._shown: Reporter = reporter(kind.record, given.pop("format", "rich"))
+        self._shown: Reporter = reporter(
+            kind.record, format_on_stdout(given.pop("format", None), given.pop("json", False)) or "rich"
+        )
         from perfkit.comparison.gates import parse_gate  # numpy: not for `--help`
 
         earlier: Path | None = given.pop("compare", None)

@@ -3,8 +3,10 @@
 The names of the workloads are listed without importing any. torch is imported by ranks only.
 """
 
+import re
 from functools import partial
 from inspect import Parameter
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -15,7 +17,7 @@ from perfkit.capture.lifecycle.local_launch import is_child, launch, refuse_insi
 from perfkit.capture.script.module_run import ModuleName
 from perfkit.cli.recording import script
 from perfkit.cli.recording.launched import leave_error_to_rank_0
-from perfkit.cli.recording.run_end import print_end
+from perfkit.cli.recording.run_end import print_end, print_report
 from perfkit.cli.recording.run_options import application, check_packages, load_workload, make_job
 from perfkit.cli.recording.script import is_script, module_in, split, with_hint
 from perfkit.cli.typer_app import App
@@ -28,6 +30,21 @@ if TYPE_CHECKING:
     from perfkit.cli.recording.run_options import WorkloadType
 
 EXIT_USAGE: Final = UsageError.exit_code
+
+_JSON: Final = Parameter(
+    "json",
+    Parameter.KEYWORD_ONLY,
+    default=None,
+    annotation=Annotated[
+        bool,
+        typer.Option(
+            "--json", rich_help_panel="Run", help="Print the report at the end as JSON, as perfkit analyze --json does."
+        ),
+    ],
+)
+
+_PLAIN: Final = re.compile(r"[\w.+-]+")
+"""Names of scripts that a shell completes: some shells evaluate what they are given."""
 
 _RANKS: Final = Parameter(
     "ranks",
@@ -78,6 +95,17 @@ class Workloads(TyperGroup):
             raise UsageError("run -n: the workload or script is missing: perfkit run gpt -n 2")
         return super().parse_args(ctx, [*given[:1], *ranks, *given[1:]])
 
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of the workloads; for a shell that completes a line, also the scripts of this folder."""
+        scripts = (path.name for path in Path().glob("*.py")) if ctx.resilient_parsing else ()
+        return [*super().list_commands(ctx), *sorted(name for name in scripts if _PLAIN.fullmatch(name))]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return the stand-in of a workload; for a shell that completes a line, also of a script."""
+        if ctx.resilient_parsing and cmd_name.endswith(".py"):
+            return _SCRIPT
+        return super().get_command(ctx, cmd_name)
+
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Return the command of the requested workload or script, in place of its stand-in.
 
@@ -92,7 +120,8 @@ class Workloads(TyperGroup):
         name, _, rest = super().resolve_command(ctx, args)
         with exit_on_sigint():  # a plug-in may import torch
             workload = load_workload(str(name))
-            return name, get_command(application(workload, rest, partial(_start, workload), [_RANKS, _REPORT])), rest
+            more = [_RANKS, _REPORT, _JSON]
+            return name, get_command(application(workload, rest, partial(_start, workload), more)), rest
 
     def invoke(self, ctx: Any) -> Any:
         """Run the workload's command.
@@ -111,6 +140,11 @@ class Workloads(TyperGroup):
                     raise clearer from error
             raise
 
+
+_scripts = App()
+_scripts.command(help="Run this script.")(lambda: None)
+_SCRIPT: Final = get_command(_scripts)
+"""Stand-in of every script."""
 
 app = App(cls=Workloads, subcommand_metavar="WORKLOAD|SCRIPT.py|-m MODULE [OPTIONS] [-- ARGUMENTS]")
 for _name in WORKLOADS.names():
@@ -136,13 +170,18 @@ def run() -> None:
 
 def _start(workload: "WorkloadType", call: "Call", given: dict[str, Any]) -> None:
     ranks, with_report = given.pop("ranks", None), given.pop("report", True)
+    json = given.pop("json", False)
+    if json and not with_report:
+        raise UsageError("--json prints the report, which --no-report leaves out: remove one of them")
     job = make_job(workload, given)
     check_packages(job)
     if ranks is None or is_child():
         with exit_on_sigint():  # torch is imported
             from perfkit.capture.training.worker import run_rank
         folder = run_rank(job, call.debug)
-        if folder is not None:
+        if folder is not None and json:
+            print_report(folder)
+        elif folder is not None:
             print_end(folder, with_answer=with_report and job.run.profile)
     else:
         refuse_inside_launcher()

@@ -6,8 +6,20 @@ from typing import Final
 
 from perfkit.capture.lifecycle.end_answer import has_small_traces, print_answer
 from perfkit.cli.typer_app import print_line
+from perfkit.errors import RunError
 
 _STDOUT: Final = 1
+
+
+def print_report(folder: Path) -> None:
+    """Print the report of a run as JSON, however long that takes.
+
+    Raises:
+        RunError: The run is complete, and cannot be analysed.
+    """
+    sys.stdout.flush()
+    if not print_answer(folder, _STDOUT, "--json", limit_s=None):
+        raise RunError(f"{folder}: recorded, but not analysed; to see why: perfkit analyze {folder}")
 
 
 def print_end(folder: Path, *, with_answer: bool) -> None:

@@ -1,18 +1,22 @@
 """`perfkit sweep WORKLOAD`: run a set of runs, or write job scripts for it."""
 
 import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from inspect import Parameter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
+from msgspec.json import encode
 
+from perfkit.cli.completion import among
 from perfkit.cli.config_options import Layer, command, flag, options, resolve
+from perfkit.cli.output import Json
 from perfkit.cli.recording.run_options import check_packages, parse_job
 from perfkit.cli.typer_app import print_line
 from perfkit.errors import RunError, UsageError
-from perfkit.schema.sweep import SweepPoint
+from perfkit.schema.sweep import SweepAnswer, SweepPoint
 from perfkit.storage.run_folder import SWEEP_NAME
 from perfkit.sweep.config import EmitOptions, PointOptions, RunningOptions
 from perfkit.sweep.folder import SweepFolder
@@ -21,6 +25,7 @@ from perfkit.sweep.plan import SweepSpec, arguments, combinations, plan, shuffle
 from perfkit.sweep.point import Point
 from perfkit.util.standard_streams import write_stderr
 from perfkit.util.system_limits import count_cores
+from workloads import WORKLOADS
 
 if TYPE_CHECKING:
     from perfkit.capture.training.job import Job
@@ -42,13 +47,16 @@ _NAMED: Final = 10
 """Maximum number of failed points in the last line."""
 
 
-def _argument(name: str, kind: Any, metavar: str, default: Any = Parameter.empty) -> Parameter:
-    described = Annotated[kind, typer.Argument(metavar=metavar, hidden=True)]
+def _argument(
+    name: str, kind: Any, metavar: str, default: Any = Parameter.empty, values: Sequence[str] = ()
+) -> Parameter:
+    described = Annotated[kind, typer.Argument(metavar=metavar, hidden=True, autocompletion=among(values))]
     return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=described)
 
 
 def _start(_call: "Call", given: dict[str, Any]) -> None:
     workload, run_options = given.pop("workload"), tuple(given.pop("run_options", ()))
+    json = given.pop("json", False)
     points_options, running_options, emit_options = resolve(
         (PointOptions, RunningOptions, EmitOptions), [Layer("", given)]
     )
@@ -65,8 +73,10 @@ def _start(_call: "Call", given: dict[str, Any]) -> None:
         trace_dir=running_options.trace_dir or str(Path("traces", f"sweep-{workload}")),
     )
     folder = SweepFolder(Path(spec.trace_dir))
+    if json and (emit_options.emit is not None or running_options.dry_run):
+        raise UsageError("--json prints what the runs measured: it has no effect with --dry-run or --emit")
     if emit_options.emit is None:
-        _run(folder, spec, running_options)
+        _run(folder, spec, running_options, json=json)
     else:
         _emit(folder, spec, running_options, emit_options)
 
@@ -74,8 +84,9 @@ def _start(_call: "Call", given: dict[str, Any]) -> None:
 app = command(
     _start,
     [
-        _argument("workload", str, "WORKLOAD"),
+        _argument("workload", str, "WORKLOAD", values=WORKLOADS.names()),
         _argument("run_options", list[str], "[-- OPTIONS]", None),
+        Parameter("json", Parameter.KEYWORD_ONLY, default=None, annotation=Json),
         *options(PointOptions, "Points", {}),
         *options(RunningOptions, "Running", {}),
         *options(EmitOptions, "Job scripts", {}),
@@ -84,7 +95,7 @@ app = command(
 )
 
 
-def _run(folder: SweepFolder, spec: SweepSpec, running_options: RunningOptions) -> None:
+def _run(folder: SweepFolder, spec: SweepSpec, running_options: RunningOptions, *, json: bool) -> None:
     launcher = running_options.launcher or default_launcher()
 
     def launching(point: Point) -> list[str]:
@@ -109,9 +120,17 @@ def _run(folder: SweepFolder, spec: SweepSpec, running_options: RunningOptions) 
         missing = _missing(folder, points)
         _report_existing(folder, len(points), len(points) - len(missing), missing)
         folder.write_records([folder.record_of(point) for point in points])
-        with progress(len(missing)) as show:
+        with progress(len(missing), folder.path) as show:
             outcomes = execute(folder, missing, launching, show, lock=lock, pause_s=running_options.pause_s)
-    _report_outcome(folder, len(points), [point for point in outcomes if point.state == "failed"])
+    from perfkit.sweep.answer import answer
+
+    found = answer(folder, points, spec.axes)
+    if json:
+        print_line(encode(found).decode())
+    else:
+        _print_answer(found)
+    sys.stdout.flush()
+    _raise_if_failed(folder, len(points), [point for point in outcomes if point.state == "failed"])
 
 
 def _emit(folder: SweepFolder, spec: SweepSpec, running_options: RunningOptions, emit_options: EmitOptions) -> None:
@@ -200,12 +219,24 @@ def _warn_of_cores(ranks: Sequence[int], threads_by_ranks: bool) -> None:
         )
 
 
-def _report_outcome(folder: SweepFolder, total: int, failed: Sequence[SweepPoint]) -> None:
+def _print_answer(found: SweepAnswer) -> None:
+    """Print which points are complete, what they measured, and what to look at next."""
+    from perfkit.sweep.answer import table
+
+    complete = sum(point.state == "completed" for point in found.points)
+    total = len(found.points)
+    of = _count(total) if complete == total else f"{complete} of {_count(total)}"
+    lines = table(found.configurations, _NAMED)
+    next_ = [f"{'Next:' if not number else '     '} {command}" for number, command in enumerate(found.commands)]
+    parts = [[f"{found.folder}: {of} complete"], lines, found.sentences, next_ if complete else []]
+    print_line("\n\n".join("\n".join(part) for part in parts if part))
+
+
+def _raise_if_failed(folder: SweepFolder, total: int, failed: Sequence[SweepPoint]) -> None:
     if failed:
         more = [f"{len(failed) - _NAMED} more"] if len(failed) > _NAMED else []
         names = ", ".join([*(point.run for point in failed[:_NAMED]), *more])
         raise RunError(f"{len(failed)} of {_count(total)} failed: {names}; see {folder.path / SWEEP_NAME}")
-    print_line(f"{folder.path}: {_count(total)} complete; next: perfkit analyze {folder.path}")
 
 
 def _count(points: int) -> str:

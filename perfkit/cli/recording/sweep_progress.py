@@ -4,9 +4,13 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING
 
+from perfkit.errors import StoreError
 from perfkit.schema.sweep import SweepPoint
+from perfkit.storage.run_folder import read_manifest
 from perfkit.sweep.point import Point
 from perfkit.util.formatting import duration, escape_unprintable
 from perfkit.util.standard_streams import write_stderr
@@ -16,14 +20,14 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def progress(total: int) -> Iterator["Lines"]:
-    """Show the progress of `total` points on stderr."""
+def progress(total: int, folder: Path) -> Iterator["Lines"]:
+    """Show the progress of `total` points on stderr; `folder` contains their run folders."""
     if not sys.stderr.isatty():
-        yield Lines(total)
+        yield Lines(total, folder)
         return
     bar = _bar()
     with bar:
-        yield Bar(total, bar)
+        yield Bar(total, folder, bar)
 
 
 class Lines:
@@ -31,10 +35,12 @@ class Lines:
 
     Args:
         total: Number of points to run.
+        folder: Contains their run folders.
     """
 
-    def __init__(self, total: int) -> None:
+    def __init__(self, total: int, folder: Path) -> None:
         self._total = total
+        self._folder = folder
         self._done = 0
 
     def begin(self, point: Point, left_s: float | None) -> None:
@@ -45,7 +51,7 @@ class Lines:
     def end(self, record: SweepPoint) -> None:
         """Print the outcome of a point."""
         self._done += 1
-        self.print_line(f"[{self._done}/{self._total}] {record.run}: {outcome(record)}")
+        self.print_line(f"[{self._done}/{self._total}] {record.run}: {outcome(record, self._folder)}")
 
     def print_line(self, line: str) -> None:
         """Print a line."""
@@ -57,11 +63,12 @@ class Bar(Lines):
 
     Args:
         total: Number of points to run.
+        folder: Contains their run folders.
         bar: A progress bar without a task.
     """
 
-    def __init__(self, total: int, bar: "Progress") -> None:
-        super().__init__(total)
+    def __init__(self, total: int, folder: Path, bar: "Progress") -> None:
+        super().__init__(total, folder)
         self._bar = bar
         self._task = bar.add_task("", total=total, end_s=None)
 
@@ -82,11 +89,21 @@ class Bar(Lines):
         self._bar.console.print(Text(escape_unprintable(line)))  # not a str: brackets in names would be markup
 
 
-def outcome(record: SweepPoint) -> str:
-    """Return the outcome of a point, as text."""
+def outcome(record: SweepPoint, folder: Path) -> str:
+    """Return the outcome of a point, as text: how long it took, its step time and its last loss."""
     if record.state == "failed":
         return f"failed: {record.reason}"
-    return f"done in {duration(record.wall_ns)}"
+    return ", ".join([f"done in {duration(record.wall_ns)}", *_measured(folder / record.run)])
+
+
+def _measured(run: Path) -> list[str]:
+    try:
+        manifest = read_manifest(run)
+    except StoreError:
+        return []
+    step = [f"step {duration(manifest.throughput.step_ns)}"] if manifest.throughput else []
+    losses = [rank.loss[-1] for rank in manifest.ranks if rank.loss and rank.loss[-1] is not None]
+    return [*step, *([f"loss {fmean(losses):.4g}"] if losses else [])]
 
 
 def clock(seconds: float) -> str:

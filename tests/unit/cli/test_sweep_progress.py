@@ -1,5 +1,6 @@
 import io
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -20,7 +21,7 @@ def shown(monkeypatch: pytest.MonkeyPatch, terminal: bool) -> str:
     monkeypatch.setattr(sys, "stderr", stream)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "120")
-    with progress(2) as show:
+    with progress(2, Path("nowhere")) as show:
         show.begin(POINTS[0], None)
         show.end(DONE)
         show.begin(POINTS[1], 62.0)

@@ -1,0 +1,136 @@
+"""What the callbacks share: a recording that a framework's events begin, annotate, step and end."""
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from perfkit.capture.messages import print_warning
+from perfkit.capture.recording.throughput import StepWork
+from perfkit.capture.schedule import DEFAULT_SCHEDULE, Schedule
+from perfkit.capture.script import marker
+from perfkit.capture.script.hooks.pass_hooks import Annotations, BackwardPasses, ForwardPasses
+from perfkit.capture.script.hooks.torch_hooks import around_backward
+from perfkit.capture.shared_options import DetailName
+from perfkit.capture.start import Recording, start
+from perfkit.phases import Phase
+from perfkit.schema.per_run.pauses import PAUSE_PHASES
+
+
+class FrameworkRecorder:
+    """Records the steps of a framework's training loop.
+
+    Under `perfkit run SCRIPT`, which records the script already, it only marks where the framework's steps end.
+
+    Args:
+        folder: The run's folder, as for `perfkit.profile`.
+        schedule: Which steps are recorded.
+        detail: What is recorded of them.
+        passes: Whether forward and backward passes are to be found by torch's calls, for frameworks without events.
+
+    Raises:
+        UsageError: The schedule is invalid.
+    """
+
+    def __init__(
+        self, folder: str | Path, schedule: str = DEFAULT_SCHEDULE, detail: DetailName = "time", *, passes: bool
+    ) -> None:
+        Schedule.parse(schedule)  # before the training begins
+        self._folder = folder
+        self._schedule = schedule
+        self._detail: DetailName = detail
+        self._passes = passes
+        self._recording: Recording | None = None
+        self._phase: ExitStack | None = None
+        self._paused = False
+
+    @property
+    def folder(self) -> Path | None:
+        """The run's folder; None before training begins, and under `perfkit run`."""
+        return None if self._recording is None else self._recording.folder
+
+    def begin(self, workload: str, device: torch.device, work: StepWork | None = None) -> None:
+        """Begin to record; a recording that an error has left behind is marked as failed."""
+        self.end(RuntimeError("training ended without an event of its end"))
+        if marker.is_listened_to():
+            return
+        self._recording = start(
+            self._folder, schedule=self._schedule, detail=self._detail, workload=workload, device=device, work=work
+        )
+        self._annotate(True)
+
+    def begin_phase(self, phase: Phase) -> None:
+        """End the phase in progress, and begin another."""
+        self.end_phase()
+        if self._recording is not None:
+            self._phase = ExitStack()
+            self._phase.enter_context(self._recording.phase(phase))
+            if phase in PAUSE_PHASES:
+                self._paused = True
+                self._annotate(False)
+
+    def end_phase(self) -> None:
+        """End the phase in progress, if any."""
+        phase, self._phase = self._phase, None
+        if phase is not None:
+            phase.close()
+        if self._paused:
+            self._paused = False
+            self._annotate(True)
+
+    def step(self, loss: Tensor | float | None = None) -> None:
+        """End a step of the framework."""
+        self.end_phase()
+        if self._recording is not None:
+            self._recording.step(loss)
+        else:
+            marker.step()
+
+    def end(self, error: BaseException | None = None) -> None:
+        """End the recording, if there is one; after an error the run is marked as failed."""
+        self.end_phase()
+        recording, self._recording = self._recording, None
+        self._annotate(False)
+        if recording is not None:
+            recording.stop(error)
+
+    def _annotate(self, enabled: bool) -> None:
+        """Annotate passes that are found by torch's calls from now on, or none."""
+        if self._passes:
+            _hooks().enable(enabled)
+
+
+class _PassHooks:
+    """Annotates forward and backward passes; in place once for the whole process, and idle until it is enabled."""
+
+    def __init__(self) -> None:
+        self._annotations = Annotations()
+        self._forward = ForwardPasses(None, self._annotations, _nothing, _report)
+        around_backward(BackwardPasses(self._annotations, _nothing, _report))
+
+    def enable(self, enabled: bool) -> None:
+        """Annotate the passes of this thread, or none."""
+        self._annotations.enable(enabled)
+        if enabled:
+            self._forward.calls.install()
+        else:
+            self._forward.calls.remove()
+
+
+_HOOKS: Final[list[_PassHooks]] = []
+
+
+def _hooks() -> _PassHooks:
+    if not _HOOKS:
+        _HOOKS.append(_PassHooks())
+    return _HOOKS[0]
+
+
+def _nothing(_subject: Any) -> None:
+    pass
+
+
+def _report(error: Exception) -> None:
+    print_warning(f"forward and backward passes are not annotated: {type(error).__name__}: {error}")

@@ -1,0 +1,41 @@
+"""`perfkit.start` and what it returns, in one process."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import perfkit
+from perfkit.errors import UsageError
+from perfkit.storage.run_folder import read_manifest
+
+
+def test_a_loop_is_recorded_between_start_and_stop(tmp_path: Path) -> None:
+    prof = perfkit.start(tmp_path / "mine", schedule="wait=1,warmup=1,active=1", workload="toy", device="cpu")
+    loader = [torch.randn(4, 4) for _ in range(5)]
+    for batch in prof.batches(loader):
+        with prof.phase("forward"):
+            loss = (batch @ batch).mean()
+        prof.step(loss)
+    prof.stop()
+    prof.stop()  # does nothing
+    manifest = read_manifest(prof.folder)
+    assert (manifest.state, manifest.workload, len(manifest.step_kinds)) == ("completed", "toy", 5)
+    assert manifest.ranks[0].loss[0] == pytest.approx((loader[0] @ loader[0]).mean().item())
+    (run,) = perfkit.analyze(prof.folder).runs
+    assert [len(rank.steps) for rank in run.ranks] == [1]
+    with pytest.raises(UsageError, match=r"prof.step\(\) after prof.stop\(\)"):
+        prof.step()
+
+
+def test_a_wrong_schedule_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="schedule"):
+        perfkit.start(tmp_path / "mine", schedule="active=none")
+    assert not list(tmp_path.iterdir())
+
+
+def test_stop_with_an_error_marks_the_run_as_failed(tmp_path: Path) -> None:
+    prof = perfkit.start(tmp_path / "mine", device="cpu")
+    prof.step()
+    prof.stop(ValueError("no luck"))
+    assert read_manifest(prof.folder).state == "failed"

@@ -1,0 +1,106 @@
+"""What a sweep says at its end: which configuration is fastest, and why, where that is known."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perfkit.schema.manifest import Throughput
+from perfkit.schema.sweep import SweepAnswer
+from perfkit.sweep.answer import answer, table
+from perfkit.sweep.folder import SweepFolder
+from perfkit.sweep.plan import Axis
+from perfkit.sweep.point import Point
+from tests.support.reports.sweep_builders import leave_run, points_of, wanted
+from tests.support.traces.trace_builder import TraceBuilder
+
+SOURCES = Axis("source", ("memory", "hdf5"))
+
+
+def throughput(samples_per_s: float, samples: int) -> Throughput:
+    return Throughput(
+        samples_per_s=samples_per_s,
+        tokens_per_s=None,
+        flops_per_s=None,
+        mfu=None,
+        mfu_reason=None,
+        read_bytes_per_s=None,
+        measured_on="plain",
+        step_ns=round(samples * 1e9 / samples_per_s),
+    )
+
+
+def measured(folder: Path, rates: dict[tuple[int, str], list[float]], **asked: Any) -> tuple[SweepAnswer, list[Point]]:
+    """Return the answer of a sweep whose runs had these rates, by ranks and source."""
+    repeats = max(map(len, rates.values()))
+    sweep = wanted(axes=(SOURCES,), repeats=repeats, trace_dir=str(folder), **asked)
+    points = points_of(sweep)
+    for point in points:
+        of_point = rates.get((point.ranks, point.config["source"]), [])[: point.repeat]
+        if len(of_point) == point.repeat:
+            leave_run(folder, point, throughput=throughput(of_point[-1], 16 * point.ranks))
+    return answer(SweepFolder(folder), points, sweep.axes), points
+
+
+def test_the_fastest_is_compared_with_the_next_on_as_many_ranks(tmp_path: Path) -> None:
+    rates = {
+        (1, "memory"): [50, 51, 52],
+        (1, "hdf5"): [40, 41, 42],
+        (2, "memory"): [99, 100, 101],
+        (2, "hdf5"): [79, 80, 81],
+    }
+    found, _ = measured(tmp_path, rates)  # type: ignore[arg-type]
+    assert [one.name for one in found.configurations][:2] == ["2 ranks, source=memory", "2 ranks, source=hdf5"]
+    assert found.sentences == [
+        "Fastest: 2 ranks, source=memory, with 100 samples/s (step 320 ms).",
+        "The next on as many ranks is 2 ranks, source=hdf5: 80.0 samples/s, 20 % less.",
+    ]
+    assert found.commands[0] == f"perfkit analyze {tmp_path}"
+    assert "hdf5-2ranks" in found.commands[1].split()[2]
+    assert "memory-2ranks" in found.commands[1].split()[3]
+    assert {point.state for point in found.points} == {"completed"}
+    assert len(table(found.configurations, 3)) == 4
+    assert table(found.configurations, 3)[-1] == "and 1 more"
+
+
+def test_runs_that_overlap_are_not_told_apart(tmp_path: Path) -> None:
+    found, _ = measured(tmp_path, {(2, "memory"): [100, 80], (2, "hdf5"): [79, 85]}, ranks=(2,))
+    assert found.sentences[1:] == [
+        "It cannot be told from 2 ranks, source=hdf5: 82.0 samples/s: their runs overlap.",
+        "Some have 2 runs only: --repeat 3 shows how much runs differ.",
+    ]
+
+
+@pytest.mark.parametrize("rates", [{}, {(1, "memory"): [50.0]}])
+def test_nothing_is_called_fastest_without_another(tmp_path: Path, rates: dict[tuple[int, str], list[float]]) -> None:
+    found, points = measured(tmp_path, rates or {(9, ""): [0.0]})
+    assert found.sentences == []
+    assert len(found.configurations) == len(rates)
+    assert len(found.points) == len(points)
+
+
+def with_traces(folder: Path, input_us: int, compute_us: int, *, slow_input_us: int, slow_compute_us: int) -> list[str]:
+    """Return the sentences of a sweep on one rank, of which hdf5 is slower and takes these times."""
+    steps = {"memory": (input_us, compute_us), "hdf5": (slow_input_us, slow_compute_us)}
+    rates = {(1, "memory"): [100.0], (1, "hdf5"): [50.0]}
+    measured(folder, rates, ranks=(1,))
+    sweep = wanted(axes=(SOURCES,), ranks=(1,), trace_dir=str(folder))
+    points = points_of(sweep)
+    for point in points:
+        load, work = steps[point.config["source"]]
+        trace = TraceBuilder().step(0, 0, load + work).data_loading(0, load).op("aten::mm", load, work)
+        trace.write(folder / point.name / "rank0.json.gz")
+    return answer(SweepFolder(folder), points, sweep.axes).sentences
+
+
+def test_what_the_recorded_steps_save_is_the_reason(tmp_path: Path) -> None:
+    sentences = with_traces(tmp_path, 100, 1000, slow_input_us=1100, slow_compute_us=1010)
+    assert "Mainly less waiting for data: 100 us instead of 1.1 ms per recorded step and rank." in [
+        sentence.replace("1.10 ms", "1.1 ms").replace("µs", "us") for sentence in sentences
+    ]
+
+
+def test_no_reason_is_given_if_the_recorded_steps_contradict_the_rates(tmp_path: Path) -> None:
+    sentences = with_traces(tmp_path, 1100, 1000, slow_input_us=100, slow_compute_us=1010)
+    assert len(sentences) == 3
+    assert not any("Mainly" in sentence for sentence in sentences)
