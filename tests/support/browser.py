@@ -50,5 +50,5 @@ class Visit:
         charts = self.page.query_selector_all("figure.chart")
         for chart in charts:
             chart.scroll_into_view_if_needed()
-            chart.wait_for_selector(".plotly")
+            chart.wait_for_selector(".plot > svg")
         return len(charts)

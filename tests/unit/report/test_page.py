@@ -62,9 +62,11 @@ def test_charts_and_tables_answer(browser: Any, tmp_path: Path) -> None:
     visit = Visit(browser, make_page(tmp_path / "report.html", run))
     visit.draw_all()
     page = visit.page
-    select = page.locator("figure.chart select")
-    select.select_option(label="compute")
-    page.wait_for_function("document.querySelectorAll('.plot')[2].data.find(one => one.visible).z[1][1] === 90")
+    heat = page.locator("figure.chart", has_text="Every profiled step of every rank")
+    for layer, expected in (("whole step", "130 ms"), ("compute", "90 ms")):
+        heat.locator("select").select_option(label=layer)
+        heat.locator(".plot rect").last.hover(force=True)
+        assert page.locator(".hint").inner_text().split("\n") == [f"rank 1, step 6: {expected}", layer]
     table = page.locator("table", has_text="Top operators")
     header = table.locator("th", has_text="total")
     names = table.locator("tbody td:first-child span")
@@ -73,10 +75,10 @@ def test_charts_and_tables_answer(browser: Any, tmp_path: Path) -> None:
         page.keyboard.press("Enter")
         assert header.get_attribute("aria-sort") == order
         assert names.all_text_contents() == expected
-    page.locator(".plot").first.scroll_into_view_if_needed()
-    page.locator(".plot .bars path").first.hover(force=True)  # the layer above it receives the events
-    page.wait_for_selector(".hovertext")
-    assert " ms" in page.locator(".hovertext").first.text_content()
+    plot = page.locator(".plot").first
+    plot.focus()
+    page.keyboard.press("ArrowRight")
+    assert page.locator(".hint").inner_text().split("\n") == ["rank 0: 75 ms", "compute"]
     assert visit.trouble == []
 
 
@@ -91,10 +93,10 @@ def test_series_are_charted(browser: Any, tmp_path: Path, width: int, scheme: st
     assert charts.count() == 4
     for place in range(4):
         charts.nth(place).scroll_into_view_if_needed()
-        charts.nth(place).locator(".plotly").first.wait_for()
-    ticks = charts.first.locator(".xtick text").all_text_contents()
+        charts.nth(place).locator(".plot > svg").wait_for()
+    ticks = charts.first.locator(".tick.x").all_text_contents()
     assert ticks == ["1", "2", "4"]
-    assert charts.nth(1).locator(".legendtext").all_text_contents() == [
+    assert [text.strip() for text in charts.nth(1).locator(".legend li").all_text_contents()] == [
         "load balance",
         "host / launch",
         "input",
@@ -114,12 +116,16 @@ def test_memory_is_drawn_up_to_its_limit(browser: Any, tmp_path: Path, width: in
     visit = Visit(browser, make_page(tmp_path / "report.html", run), width, color_scheme=scheme)
     visit.draw_all()
     chart = visit.page.locator("figure.chart", has_text="Memory over the step")
-    assert chart.locator(".legendtext").all_text_contents() == [f"rank {number}" for number in (5, 4, 3, 2, 1)]
-    assert "device memory" in chart.locator(".annotation-text").all_text_contents()
-    drawn = chart.locator(".plot").evaluate("plot => plot.data.map(line => [line.line.shape, Math.max(...line.y)])")
-    assert drawn == [["hv", number * GB] for number in (65, 64, 63, 62, 61)]
-    top = chart.locator(".plot").evaluate("plot => plot.layout.yaxis.range[1]")
-    assert top > 80 * GB
+    legend = [text.strip() for text in chart.locator(".legend li").all_text_contents()]
+    assert legend == [f"rank {number}" for number in (5, 4, 3, 2, 1)]
+    assert chart.locator(".note").all_text_contents() == ["device memory"]
+    shape = "path => { const box = path.getBBox(); return [box.y, path.getAttribute('d').includes('V')]; }"
+    lines = chart.locator(".plot path[stroke-width='1.5']").evaluate_all(f"all => all.map({shape})")
+    assert len(lines) == 5
+    assert all(steps for _, steps in lines)
+    assert [top for top, _ in lines] == sorted(top for top, _ in lines)  # the highest peak first
+    limit = chart.locator(".limit").evaluate("path => path.getBBox().y")
+    assert 0 < limit < lines[0][0]
     assert visit.page.locator("table", has_text="Memory (").locator("tbody tr").count() == 6
     assert visit.page.evaluate("document.documentElement.scrollWidth") <= width
     assert visit.trouble == []
@@ -140,8 +146,8 @@ def test_a_history_is_drawn(browser: Any, tmp_path: Path) -> None:
     assert main(["history", str(tmp_path / "runs"), "-o", str(tmp_path / "history.html")]) == 0
     visit = Visit(browser, tmp_path / "history.html", 400)
     assert visit.draw_all() == 2
-    levels = "document.querySelector('.plot').layout.shapes.map(one => Math.round(one.y0))"
-    assert visit.page.evaluate(levels) == [101, 122]
+    levels = "all => all.map(one => Math.round(one.dataset.y))"
+    assert visit.page.locator("figure.chart").first.locator(".limit").evaluate_all(levels) == [101, 122]
     assert visit.page.evaluate("document.documentElement.scrollWidth") <= 400
     assert visit.page.query_selector_all("svg b, table b") == []
     assert visit.trouble == []
@@ -153,10 +159,13 @@ def test_a_comparison_is_drawn(browser: Any, tmp_path: Path) -> None:
     assert main(["compare", *samples, "-o", str(tmp_path / "compare.html")]) == 0
     visit = Visit(browser, tmp_path / "compare.html")
     assert visit.draw_all() == 1
-    assert visit.page.evaluate("document.querySelector('.plot').data.length") == 5
-    drawn = "document.querySelector('.plot').data.map(one => [one.marker.color, one.marker.pattern.shape])"
-    assert [tuple(pair) for pair in visit.page.evaluate(drawn)] == [
-        (COLOURS[category], shape) for category, shape in zip(CATEGORIES, ("", "/", "x", ".", ""), strict=True)
+    swatches = visit.page.locator(".legend li")
+    assert swatches.count() == 5
+    drawn = "all => all.map(one => [...one.querySelectorAll('path')].map(path => path.getAttribute('fill')))"
+    shapes = ("", "/", "x", ".", "")
+    assert swatches.evaluate_all(drawn) == [
+        [COLOURS[category], *([f"url(#hatch-{ord(shape)})"] if shape else [])]
+        for category, shape in zip(CATEGORIES, shapes, strict=True)
     ]
-    assert visit.page.evaluate("document.querySelector('.plot').layout.yaxis.title.text") == "ms, exposed"
+    assert visit.page.locator(".plot .axis").last.text_content() == "ms, exposed"
     assert visit.trouble == []
