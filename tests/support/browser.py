@@ -47,6 +47,7 @@ class Visit:
 
     def draw_all(self) -> int:
         """Scroll to every chart, so that it is drawn; return the number of charts."""
+        self.page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
         charts = self.page.query_selector_all("figure.chart")
         for chart in charts:
             chart.scroll_into_view_if_needed()

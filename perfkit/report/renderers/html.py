@@ -6,15 +6,22 @@ than a whole page. Text from a trace is escaped: by the template, and in the cha
 """
 
 import json
+from collections.abc import Sequence
+from dataclasses import asdict, is_dataclass
 from importlib.resources import files
-from typing import Any, Final, TextIO
+from typing import Any, Final, NamedTuple, TextIO
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from perfkit.report import build_charts, build_document
-from perfkit.report.content.report import FOOTNOTES
+from perfkit.report.charts.specs import COLOURS, Chart
+from perfkit.report.content.answer import RunAnswer, run_answer
+from perfkit.report.content.document import Section
+from perfkit.report.content.report import FOOTNOTES, MAX_WHOLE_RUNS
+from perfkit.report.renderers.explorer import CATEGORY_COLOURS, Explorer, explorer
 from perfkit.schema.benchmark.collectives import CollectiveBenchmark
+from perfkit.schema.report import Report
 
 _DEFINITIONS: Final = (
     ("step", "Starts when the host has started it and the device has finished the previous step; there are no gaps."),
@@ -65,7 +72,10 @@ _DEFINITIONS: Final = (
     ),
 )
 
-_SCRIPTS: Final = ("page/format.js", "page/axes.js", "page/charts.js", "page/tables.js")
+_SCRIPTS: Final = tuple(
+    f"page/{name}.js" for name in ("format", "axes", "charts", "timeline", "explorer", "tables", "page")
+)
+"""In the order in which they run."""
 
 
 def write(record: Any, stream: TextIO, *, top: int) -> None:
@@ -81,12 +91,14 @@ def write(record: Any, stream: TextIO, *, top: int) -> None:
         version=record.perfkit_version,
         heading=doc.title,
         notes=[note for note in doc.footnotes if note not in FOOTNOTES],  # the definitions explain the same
-        runs=list(zip(doc.sections, charts.sections, strict=True)),
+        runs=_run_pages(record, doc.sections, charts.sections),
         comparison=doc.comparison,
         findings=doc.findings,
         advice=doc.advice,
         scaling=charts.overview,
         definitions=() if isinstance(record, CollectiveBenchmark) else _DEFINITIONS,  # those are of steps
+        colours=COLOURS,
+        category_colours=CATEGORY_COLOURS,
         style=_asset("page/report.css"),
         scripts=[_asset(name) for name in _SCRIPTS],
         as_json=_as_json,
@@ -95,13 +107,33 @@ def write(record: Any, stream: TextIO, *, top: int) -> None:
         stream.write(part)
 
 
+class RunPage(NamedTuple):
+    """What the page has of one run, or another section of a record."""
+
+    section: Section
+    charts: Sequence[Chart]
+    answer: RunAnswer | None
+    explorer: Explorer | None
+    """None without steps, and where the tables of a run are left out."""
+
+
+def _run_pages(record: Any, sections: Sequence[Section], charts: Sequence[Sequence[Chart]]) -> list[RunPage]:
+    runs = record.runs if isinstance(record, Report) else [None] * len(sections)
+    whole = len(runs) <= MAX_WHOLE_RUNS
+    return [
+        RunPage(section, drawn, run_answer(run) if run else None, explorer(run) if run and whole else None)
+        for run, section, drawn in zip(runs, sections, charts, strict=True)
+    ]
+
+
 def _asset(name: str) -> Markup:
     return Markup(files("perfkit.report").joinpath("assets", *name.split("/")).read_text("utf-8"))  # noqa: S704  perfkit's own file
 
 
 def _as_json(value: Any) -> Markup:
     """Return `value` as JSON safe inside a script element: `<`, `>` and `&` are escaped."""
-    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    plain = asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+    text = json.dumps(plain, separators=(",", ":"), allow_nan=False)
     for character in "<>&":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return Markup(text)  # noqa: S704  escaped above

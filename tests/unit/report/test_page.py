@@ -51,7 +51,7 @@ def test_the_samples_are_shown_whole(browser: Any, tmp_path: Path, width: int, s
         "sample-hdf5",
         "Definitions",
     ]
-    assert visit.draw_all() == 10
+    assert visit.draw_all() == 8
     assert visit.page.evaluate("document.documentElement.scrollWidth") <= width  # tables scroll, the page does not
     assert visit.trouble == []
 
@@ -62,19 +62,19 @@ def test_charts_and_tables_answer(browser: Any, tmp_path: Path) -> None:
     visit = Visit(browser, make_page(tmp_path / "report.html", run))
     visit.draw_all()
     page = visit.page
-    heat = page.locator("figure.chart", has_text="Every profiled step of every rank")
-    for layer, expected in (("whole step", "130 ms"), ("compute", "90 ms")):
-        heat.locator("select").select_option(label=layer)
-        heat.locator(".plot rect").last.hover(force=True)
-        assert page.locator(".hint").inner_text().split("\n") == [f"rank 1, step 6: {expected}", layer]
+    steps = page.locator(".strip.steps .cell")
+    measures = (("step time", "130 ms"), ("compute", "90 ms"), ("step time without communication", "110 ms"))
+    for measure, expected in measures:
+        page.get_by_label("Colour by").select_option(label=measure)
+        assert steps.last.get_attribute("aria-label") == f"step 6; {measure}, largest over ranks: {expected}"
     table = page.locator("table", has_text="Top operators")
     header = table.locator("th", has_text="total")
     names = table.locator("tbody td:first-child span")
-    for order, expected in (("descending", ["b", "c", "a"]), ("ascending", ["a", "c", "b"])):
+    for order, in_order in (("descending", ["b", "c", "a"]), ("ascending", ["a", "c", "b"])):
         header.locator("button").focus()
         page.keyboard.press("Enter")
         assert header.get_attribute("aria-sort") == order
-        assert names.all_text_contents() == expected
+        assert names.all_text_contents() == in_order
     plot = page.locator(".plot").first
     plot.focus()
     page.keyboard.press("ArrowRight")
