@@ -101,7 +101,8 @@ def _stragglers(run: RunReport) -> dict[str, str]:
     if run.cross_rank is None:
         return {}
     return {
-        rank_label(one.rank): f"takes longer than the others, in {LONG[one.category]}" for one in run.cross_rank.stragglers
+        rank_label(one.rank): f"takes longer than the others, in {LONG[one.category]}"
+        for one in run.cross_rank.stragglers
     }
 
 

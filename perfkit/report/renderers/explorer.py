@@ -13,7 +13,7 @@ from perfkit.schema.per_run.step_timeline import StepTimeline, TimelineRow
 from perfkit.schema.run import RunReport
 from perfkit.util.formatting import escape_unprintable
 
-CATEGORY_COLOURS: Final = {LONG[name]: (COLOURS[name], name not in ("compute", "communication")) for name in CATEGORIES}
+CATEGORY_COLOURS: Final = {LONG[name]: (COLOURS[name], name != "compute") for name in CATEGORIES}
 """Colour of each category by its label, and whether text on it is black."""
 NO_TIMELINES: Final = "The page has no timelines: analyze a single run, from its traces, to have those of a few steps."
 _DIGITS: Final = 7
@@ -62,6 +62,7 @@ def _timeline(run: RunReport, steps: RankSteps, one: StepTimeline) -> dict[str, 
             for row in one.rows
         ],
         "left_out": one.left_out,
+        "cell_ns": one.cell_ns,
     }
 
 

@@ -31,5 +31,7 @@ class StepTimeline(Struct, frozen=True, kw_only=True):
     """Length of the step's window, pauses included."""
     names: list[str]
     rows: list[TimelineRow]
+    cell_ns: int | None
+    """Each of these shows what took most of it, in the row of categories; None if its slices are exact."""
     left_out: int
     """Number of slices that are not here because longer ones filled the timeline."""

@@ -16,6 +16,7 @@ from tests.support.processes.launching import ROOT
 from tests.support.reports.histories import make_history
 from tests.support.reports.report_builders import make_operator, make_rank, make_report, make_run
 from tests.support.reports.scaling_builders import make_scaling_report
+from tests.support.traces.trace_builder import TraceBuilder
 from tests.unit.report.content.test_memory_content import GB, make_use, with_memory
 from tests.unit.report.test_html import HOSTILE
 
@@ -169,3 +170,81 @@ def test_a_comparison_is_drawn(browser: Any, tmp_path: Path) -> None:
     ]
     assert visit.page.locator(".plot .axis").last.text_content() == "ms, exposed"
     assert visit.trouble == []
+
+
+@pytest.fixture(scope="module")
+def delayed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of a run of 8 ranks and 10 steps, in which rank 5 rests for 30 ms in each forward pass."""
+    folder = tmp_path_factory.mktemp("delayed")
+    for rank in range(8):
+        delayed_trace(rank).write(folder / f"rank{rank}.json")
+    assert main(["analyze", str(folder), "-o", str(folder / "page.html")]) == 0
+    return folder / "page.html"
+
+
+def delayed_trace(rank: int) -> TraceBuilder:
+    trace, late = TraceBuilder(rank=rank, world_size=8, backend="gloo", host_name=f"node{rank // 4}"), 30_000
+    rests = late if rank == 5 else 0
+    for step in range(10):
+        begin = step * (100_000 + late) + (step == 7) * 5_000
+        trace.step(step, begin, 100_000 + late - 10).annotation("forward", begin, 50_000 + rests)
+        trace.op("aten::linear", begin + 100 + rests, 49_000).op(
+            "aten::mul", begin + 51_000 + rests, 40_000 + 17 * rank
+        )
+        started = begin + 92_000 + rests
+        trace.op("c10d::allreduce_", started, 10).gloo("all_reduce", started, begin + 128_000 - started)
+    return trace
+
+
+@pytest.mark.slow  # 8 ranks
+def test_two_clicks_lead_to_the_stragglers_timeline(browser: Any, delayed: Path) -> None:
+    assert delayed.stat().st_size < 700_000
+    visit = Visit(browser, delayed)
+    page = visit.page
+    ranks, steps = page.locator(".strip.ranks .cell"), page.locator(".strip.steps .cell")
+    assert (ranks.count(), steps.count()) == (8, 10)
+    assert page.locator(".hostname").all_text_contents() == ["node0", "node1"]
+    late = page.locator(".strip.ranks .cell.late")
+    assert late.all_text_contents() == ["5"]
+    colours = ranks.evaluate_all("all => all.map(one => one.style.background)")
+    assert colours.count(colours[5]) == 1  # seen at a glance
+    late.click()
+    steps.nth(6).click()
+    assert page.locator(".chosen h4").text_content().startswith("Rank 5, step 6: ")
+    drawn = page.locator(".timeline canvas").get_attribute("aria-label")
+    assert "idle, by cause: the longest is" in drawn
+    assert "30.1 ms" in drawn
+    page.locator(".timeline canvas").focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowDown")
+    assert page.locator(".hint").inner_text().endswith("idle, by cause")
+    assert f"perfkit view {delayed.parent}/rank5.json" in page.locator(".command code").text_content()
+    assert visit.trouble == []
+
+
+@pytest.mark.slow  # the same page again
+def test_a_step_without_a_timeline_leads_to_others(browser: Any, delayed: Path) -> None:
+    visit = Visit(browser, delayed)
+    page = visit.page
+    page.locator(".strip.ranks .cell").nth(0).click()
+    page.locator(".strip.steps .cell").nth(1).click()
+    assert page.locator(".timeline").count() == 0
+    page.locator(".chosen button", has_text="rank 5, step").first.click()
+    assert page.locator(".timeline canvas").is_visible()
+    assert page.locator(".strip.ranks .cell[aria-pressed=true]").all_text_contents() == ["5"]
+    page.get_by_label("Order of the ranks").select_option(label="largest first")
+    assert page.locator(".strip.ranks .cell").first.text_content() == "5"
+    assert visit.trouble == []
+
+
+@pytest.mark.slow  # four times the page
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [400, 1280])
+def test_it_is_accessible(browser: Any, delayed: Path, scheme: str, width: int) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
+    visit = Visit(browser, delayed, width, color_scheme=scheme, bypass_csp=True)
+    visit.draw_all()
+    visit.page.locator(".strip.ranks .cell.late").click()
+    found = axe.Axe().run(visit.page).response["violations"]
+    assert [(one["id"], one["nodes"][0]["html"][:200]) for one in found] == []
+    assert visit.page.evaluate("document.documentElement.scrollWidth") <= width

@@ -258,14 +258,20 @@ hint.className = "hint";
 hint.hidden = true;
 hint.setAttribute("role", "status");
 
-// Show lines of text near a point of the window.
-function showHint(lines, x, y) {
+let hinted = null;
+
+// Show lines of text about an element near a point of the window.
+function showHint(about, lines, x, y) {
+  hinted = about;
   hint.replaceChildren(...lines.map(line => Object.assign(document.createElement("div"), { textContent: line })));
   hint.hidden = false;
   hint.style.left = `${Math.max(4, Math.min(x + 14, innerWidth - hint.offsetWidth - 8))}px`;
   hint.style.top = `${y + 18 + hint.offsetHeight > innerHeight ? y - hint.offsetHeight - 12 : y + 18}px`;
 }
-const hideHint = () => { hint.hidden = true; };
+// Answers what leaves an element; a hint about another stays, such as one shown by keys while the pointer rests.
+function hideHint(event) {
+  if (event.currentTarget === hinted) hint.hidden = true;
+}
 
 const outside = (value, low, high) => Math.max(low - value, 0, value - high);
 function nearest(marks, x, y) {
@@ -280,7 +286,7 @@ function nearest(marks, x, y) {
 function answerPointer(plot, state) {
   plot.addEventListener("pointermove", event => {
     const edge = plot.getBoundingClientRect(), found = nearest(state.marks, event.clientX - edge.left, event.clientY - edge.top);
-    found ? showHint(found.tell(), event.clientX, event.clientY) : hideHint();
+    found ? showHint(plot, found.tell(), event.clientX, event.clientY) : hideHint(event);
   });
   plot.addEventListener("pointerleave", hideHint);
   plot.addEventListener("blur", hideHint);
@@ -290,7 +296,7 @@ function answerPointer(plot, state) {
     event.preventDefault();
     state.at = ((state.at ?? (move > 0 ? -1 : 0)) + move + state.marks.length) % state.marks.length;
     const edge = plot.getBoundingClientRect(), mark = state.marks[state.at];
-    showHint(mark.tell(), edge.left + (mark.left + mark.right) / 2, edge.top + (mark.top + mark.bottom) / 2);
+    showHint(plot, mark.tell(), edge.left + (mark.left + mark.right) / 2, edge.top + (mark.top + mark.bottom) / 2);
   });
 }
 

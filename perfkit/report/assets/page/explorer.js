@@ -55,7 +55,7 @@ class Explorer {
     this.data = JSON.parse(root.querySelector("script").textContent);
     this.measures = measures(this.data);
     const late = Object.keys(this.data.stragglers).length > 0;
-    Object.assign(this, { measure: late ? 1 : 0, order: "rank", rank: null, step: null });
+    Object.assign(this, { measure: late ? 1 : 0, order: "rank", rank: null, step: null, proposed: false });
     this.controls();
     this.rankCells = this.data.ranks.map(([label], place) => this.cell(label, `rank ${label}`, () => this.choose("rank", place)));
     this.stepCells = this.data.steps.map((label, place) => this.cell(label, `step ${label}`, () => this.choose("step", place)));
@@ -84,7 +84,7 @@ class Explorer {
     cell.dataset.name = name;
     cell.textContent = Math.max(this.data.ranks.length, this.data.steps.length) > LABELLED ? "" : label;
     cell.addEventListener("click", choose);
-    const tell = event => showHint(cell.ariaLabel.split("; "), event.clientX ?? cell.getBoundingClientRect().left, event.clientY ?? cell.getBoundingClientRect().bottom);
+    const tell = event => showHint(cell, cell.ariaLabel.split("; "), event.clientX ?? cell.getBoundingClientRect().left, event.clientY ?? cell.getBoundingClientRect().bottom);
     cell.addEventListener("pointermove", tell);
     cell.addEventListener("focus", tell);
     cell.addEventListener("pointerleave", hideHint);
@@ -92,9 +92,15 @@ class Explorer {
     return cell;
   }
 
+  // Choosing again lets go, but of a step only if the reader has chosen it: with a rank comes its likely step.
   choose(what, place) {
-    this[what] = this[what] === place ? null : place;
-    if (what === "rank" && this.rank !== null && this.step === null) this.step = this.likelyStep();
+    const again = this[what] === place && !(what === "step" && this.proposed);
+    this[what] = again ? null : place;
+    if (what === "step") this.proposed = false;
+    if (what === "rank" && this.rank !== null && (this.step === null || this.proposed)) {
+      this.step = this.likelyStep();
+      this.proposed = true;
+    }
     this.show();
   }
 

@@ -54,7 +54,8 @@ class Timeline {
 
   remark() {
     const left = this.data.left_out ? ` ${this.data.left_out.toLocaleString("en")} shorter slices are left out.` : "";
-    return `${KEYS}${left}`;
+    const cells = this.data.cell_ns ? ` In the first row, each ${duration(this.data.cell_ns)} shows what took most of it.` : "";
+    return `${KEYS}${left}${cells}`;
   }
 
   buttons() {
@@ -182,7 +183,7 @@ class Timeline {
         this.view(dragged.from + by, dragged.to + by);
       }
       const found = this.slice(event.offsetX, event.offsetY);
-      found && !dragged ? showHint(this.tell(found), event.clientX, event.clientY) : hideHint();
+      found && !dragged ? showHint(this.canvas, this.tell(found), event.clientX, event.clientY) : hideHint(event);
     });
     this.canvas.addEventListener("pointerleave", hideHint);
     this.canvas.addEventListener("blur", hideHint);
@@ -201,7 +202,7 @@ class Timeline {
       "+": () => this.zoom(1 / ZOOM), "=": () => this.zoom(1 / ZOOM), "-": () => this.zoom(ZOOM), "0": () => this.view(0, this.data.length),
       ArrowRight: () => event.shiftKey ? this.view(this.from + pan, this.to + pan) : this.go(0, 1),
       ArrowLeft: () => event.shiftKey ? this.view(this.from - pan, this.to - pan) : this.go(0, -1),
-      ArrowDown: () => this.go(1, 0), ArrowUp: () => this.go(-1, 0), Escape: hideHint,
+      ArrowDown: () => this.go(1, 0), ArrowUp: () => this.go(-1, 0), Escape: () => hideHint(event),
     };
     if (!(event.key in acts) || event.ctrlKey || event.altKey || event.metaKey) return;
     event.preventDefault();
@@ -217,12 +218,12 @@ class Timeline {
       this.chosen = { row, place: Math.min(place, row.starts.length - 1) };
     } else this.chosen.place = Math.min(Math.max(this.chosen.place + slices, 0), this.chosen.row.starts.length - 1);
     const { row, place } = this.chosen, start = row.starts[place], end = start + row.lengths[place];
-    if (start < this.from || end > this.to) {
-      const span = Math.max(this.to - this.from, end - start);
-      this.view(start - (span - (end - start)) / 2, start + (span + end - start) / 2);
+    if (end <= this.from || start >= this.to) {
+      const span = this.to - this.from, centre = (start + end) / 2;
+      this.view(centre - span / 2, centre + span / 2);
     } else this.draw();
     const edge = this.canvas.getBoundingClientRect(), per = edge.width / (this.to - this.from);
-    showHint(this.tell(this.chosen), edge.left + Math.max(start - this.from, 0) * per, edge.top + row.y + ROW_HEIGHT);
+    showHint(this.canvas, this.tell(this.chosen), edge.left + Math.max(start - this.from, 0) * per, edge.top + row.y + ROW_HEIGHT);
   }
 }
 
