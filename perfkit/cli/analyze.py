@@ -15,7 +15,16 @@ from perfkit.cli.typer_app import App
 from perfkit.errors import StoreError, UsageError
 from perfkit.executors import EXECUTORS
 from perfkit.external.cross_checks import CROSS_CHECKS, with_cross_check
-from perfkit.report import DEFAULT_TOP, SUBJECTS, Reporter, builtin_suffixes, format_names, reporter, reporter_for
+from perfkit.report import (
+    DEFAULT_TOP,
+    FORMATS,
+    SUBJECTS,
+    Reporter,
+    builtin_suffixes,
+    format_names,
+    reporter,
+    reporter_for,
+)
 from perfkit.schema.report import Report
 from perfkit.util.standard_streams import write_stderr
 
@@ -149,6 +158,12 @@ def analyze(
             "repeated: transports, versions, warnings (`--section comm-logs`).",
         ),
     ] = None,
+    no_timelines: Annotated[
+        bool,
+        typer.Option(
+            "--no-timelines", help="Leave the timelines of a few steps out of pages; they read two traces again."
+        ),
+    ] = False,
     no_cache: Annotated[
         bool,
         typer.Option(
@@ -206,21 +221,36 @@ def analyze(
         )
     if cross_check:
         report = replace(report, runs=[with_cross_check(run, cross_check) for run in report.runs])
+    pages = [file for file in files if file[1] is FORMATS[Report]["html"]]
+    drawn = report
+    if (pages or html) and not no_timelines:
+        drawn = _with_timelines(report, step_marker, kernel_rules, max_bytes)
     if section:
         _write_sections(report, section, top)
     else:
-        write_files(report, files, top)
+        write_files(drawn, pages, top)
+        write_files(report, [file for file in files if file not in pages], top)
     written = ", ".join(str(path) for path, _ in files if path != STDOUT)
     if written and sys.stderr.isatty():
         write_stderr(f"perfkit: report: {written}")
     if html:
-        _write_page(report, paths, top)
+        _write_page(drawn, paths, top)
 
 
 def _write_sections(report: Report, names: list[str], top: int) -> None:
     from perfkit.report.renderers.console import write_subjects
 
     write_subjects(report, standard_output(reporter(Report, "rich")), top=top, subjects=names)
+
+
+def _with_timelines(
+    report: Report, step_marker: str | None, kernel_rules: Path | None, max_bytes: int | None
+) -> Report:
+    from perfkit.storage.kernel_rules_file import load_kernel_rules
+    from perfkit.timeline.step_timelines import with_step_timelines
+
+    rules = load_kernel_rules(kernel_rules)
+    return with_step_timelines(report, step_marker=step_marker, kernel_rules=rules, max_bytes=max_bytes)
 
 
 def _sizes(text: str | None) -> list[int]:

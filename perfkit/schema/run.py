@@ -16,6 +16,7 @@ from perfkit.schema.per_run.nccl_logs import NcclLogs
 from perfkit.schema.per_run.one_ccl_logs import OneCclLogs
 from perfkit.schema.per_run.pauses import RankPauses
 from perfkit.schema.per_run.pipeline import Pipeline
+from perfkit.schema.per_run.step_timeline import StepTimeline
 from perfkit.schema.per_run.whatif import PredictedSaving
 from perfkit.schema.rank import RankReport
 from perfkit.schema.roofline.achieved import Roofline
@@ -228,3 +229,5 @@ class RunReport(RunPlots, Struct, frozen=True, kw_only=True):
     """Of the changes that recommendations may be about; empty if the steps cannot be replayed."""
     pauses: list[RankPauses] = []
     """Checkpoints, evaluations and logging, which are no part of the steps, by phase and rank."""
+    step_timelines: list[StepTimeline] = []
+    """What ran when in a few steps; empty unless a page is written."""

@@ -47,8 +47,9 @@ class Visit:
 
     def draw_all(self) -> int:
         """Scroll to every chart, so that it is drawn; return the number of charts."""
+        self.page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
         charts = self.page.query_selector_all("figure.chart")
         for chart in charts:
             chart.scroll_into_view_if_needed()
-            chart.wait_for_selector(".plotly")
+            chart.wait_for_selector(".plot > svg")
         return len(charts)

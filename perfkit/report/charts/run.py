@@ -42,7 +42,12 @@ _NEAR_THE_LIMIT: Final = 0.25
 def page_charts(report: Report) -> PageCharts:
     """Return the charts of a report's page."""
     series = report.multi_run.series if report.multi_run else []
-    return PageCharts(series_charts(series), [run_charts(run) for run in report.runs])
+    return PageCharts(series_charts(series), [_beside_explorer(run) for run in report.runs])
+
+
+def _beside_explorer(run: RunReport) -> list[Chart]:
+    """Return the charts of a run but for the map of ranks and steps, which the page has as cells to choose from."""
+    return [found for name in CHARTS if name != "heat_map" and (found := chart(run, name))]
 
 
 def plot(record: Report | RunReport, name: "ChartName") -> "Figure":

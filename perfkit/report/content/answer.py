@@ -83,7 +83,7 @@ def answer(report: Report) -> Answer:
     alone = len(report.runs) == 1
     several = len(report.runs) > MOST_RUNS
     return Answer(
-        runs=[] if several else [_run_answer(run) for run in report.runs],
+        runs=[] if several else [run_answer(run) for run in report.runs],
         tables=[*([steps_table(report.runs)] if several else []), *_comparisons(report.multi_run)],
         advice=[advice(insight, alone) for insight in report.insights[:_MOST_ADVICE]],
         doubts=_serious(finding_lines(report.findings)) + (_doubts_by_run(report.runs) if several else []),
@@ -95,7 +95,8 @@ def _comparisons(multi_run: MultiRunSummary | None) -> list[Table]:
     return [*strategies(multi_run.strategy_comparisons), *main_tables(multi_run)] if multi_run else []
 
 
-def _run_answer(run: RunReport) -> RunAnswer:
+def run_answer(run: RunReport) -> RunAnswer:
+    """Return the short answer of one run."""
     findings = [finding for finding in findings_beyond_verdict(run) if finding.code != "straggler"]
     return RunAnswer(
         title=escape_unprintable(run.run),
@@ -175,8 +176,13 @@ def _slowest(runs: Sequence[RunReport]) -> Hint | None:
     if not found:
         return None
     _, number, rank = max(found, key=lambda one: one[0])
-    path = Path(runs[0].path)
-    if path.name != rank.traces[0]:  # else the trace itself was given
-        path /= rank.traces[0]
     which = "" if len({step for _, step, _ in found}) == 1 else f"(step {step_label(number)} is the slowest)"
-    return Hint(f"Timeline: perfkit view {quote(escape_unprintable(str(path)))}", which)
+    return Hint(f"Timeline: perfkit view {shell_path(runs[0], rank.traces[0])}", which)
+
+
+def shell_path(run: RunReport, trace: str) -> str:
+    """Return the path of a run's trace, quoted for a shell."""
+    path = Path(run.path)
+    if path.name != trace:  # else the trace itself was given
+        path /= trace
+    return quote(escape_unprintable(str(path)))

@@ -1,22 +1,27 @@
 """Writes a record as one self-contained HTML file: the tables of the other formats, and charts.
 
-The file contains its plotting library (plotly.js) and fetches nothing; a content security policy enforces that. Text
-from a trace is escaped: by the template, and in the charts as JSON without `<`.
+The file contains all of its scripts and fetches nothing; a content security policy enforces that. Charts are drawn as
+SVG in the browser from the specifications that notebooks give to plotly: its smallest bundle with bars has 1.2 MB, more
+than a whole page. Text from a trace is escaped: by the template, and in the charts as JSON without `<`.
 """
 
 import json
+from collections.abc import Sequence
+from dataclasses import asdict, is_dataclass
 from importlib.resources import files
-from importlib.util import find_spec
-from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Any, Final, NamedTuple, TextIO
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from perfkit.errors import StoreError
 from perfkit.report import build_charts, build_document
-from perfkit.report.content.report import FOOTNOTES
+from perfkit.report.charts.specs import COLOURS, Chart
+from perfkit.report.content.answer import RunAnswer, run_answer
+from perfkit.report.content.document import Section
+from perfkit.report.content.report import FOOTNOTES, MAX_WHOLE_RUNS
+from perfkit.report.renderers.explorer import CATEGORY_COLOURS, Explorer, explorer
 from perfkit.schema.benchmark.collectives import CollectiveBenchmark
+from perfkit.schema.report import Report
 
 _DEFINITIONS: Final = (
     ("step", "Starts when the host has started it and the device has finished the previous step; there are no gaps."),
@@ -67,6 +72,11 @@ _DEFINITIONS: Final = (
     ),
 )
 
+_SCRIPTS: Final = tuple(
+    f"page/{name}.js" for name in ("format", "axes", "charts", "timeline", "explorer", "tables", "page")
+)
+"""In the order in which they run."""
+
 
 def write(record: Any, stream: TextIO, *, top: int) -> None:
     """Write `record` to `stream` as a self-contained page."""
@@ -77,42 +87,53 @@ def write(record: Any, stream: TextIO, *, top: int) -> None:
         undefined=StrictUndefined,
         keep_trailing_newline=True,
     )
-    parts = page.get_template("report.html.j2").generate(
+    parts = page.get_template("page/report.html.j2").generate(
         version=record.perfkit_version,
         heading=doc.title,
         notes=[note for note in doc.footnotes if note not in FOOTNOTES],  # the definitions explain the same
-        runs=list(zip(doc.sections, charts.sections, strict=True)),
+        runs=_run_pages(record, doc.sections, charts.sections),
         comparison=doc.comparison,
         findings=doc.findings,
         advice=doc.advice,
         scaling=charts.overview,
         definitions=() if isinstance(record, CollectiveBenchmark) else _DEFINITIONS,  # those are of steps
-        style=_asset("report.css"),
-        script=_asset("report.js"),
-        plotly=Markup(_plotly()),  # noqa: S704  plotly's own file
+        colours=COLOURS,
+        category_colours=CATEGORY_COLOURS,
+        style=_asset("page/report.css"),
+        scripts=[_asset(name) for name in _SCRIPTS],
         as_json=_as_json,
     )
     for part in parts:
         stream.write(part)
 
 
+class RunPage(NamedTuple):
+    """What the page has of one run, or another section of a record."""
+
+    section: Section
+    charts: Sequence[Chart]
+    answer: RunAnswer | None
+    explorer: Explorer | None
+    """None without steps, and where the tables of a run are left out."""
+
+
+def _run_pages(record: Any, sections: Sequence[Section], charts: Sequence[Sequence[Chart]]) -> list[RunPage]:
+    runs = record.runs if isinstance(record, Report) else [None] * len(sections)
+    whole = len(runs) <= MAX_WHOLE_RUNS
+    return [
+        RunPage(section, drawn, run_answer(run) if run else None, explorer(run) if run and whole else None)
+        for run, section, drawn in zip(runs, sections, charts, strict=True)
+    ]
+
+
 def _asset(name: str) -> Markup:
-    return Markup(files("perfkit.report").joinpath("assets", name).read_text("utf-8"))  # noqa: S704  perfkit's own file
-
-
-def _plotly() -> str:
-    # Not imported: only its JavaScript is needed.
-    spec = find_spec("plotly")
-    for place in (spec.submodule_search_locations or []) if spec else []:
-        library = Path(place, "package_data", "plotly.min.js")
-        if library.is_file():
-            return library.read_text("utf-8").replace("</script", "<\\/script")
-    raise StoreError("cannot find plotly.min.js in the package plotly: reinstall plotly")
+    return Markup(files("perfkit.report").joinpath("assets", *name.split("/")).read_text("utf-8"))  # noqa: S704  perfkit's own file
 
 
 def _as_json(value: Any) -> Markup:
     """Return `value` as JSON safe inside a script element: `<`, `>` and `&` are escaped."""
-    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    plain = asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+    text = json.dumps(plain, separators=(",", ":"), allow_nan=False)
     for character in "<>&":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return Markup(text)  # noqa: S704  escaped above

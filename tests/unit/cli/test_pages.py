@@ -1,5 +1,6 @@
 """The page of `perfkit analyze --html`."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -53,3 +54,12 @@ def test_a_page_that_cannot_be_written_is_an_error(folder: Path, capsys: pytest.
     (folder / "reports").write_text("in the way")
     assert main(["analyze", str(SAMPLES), "--html"]) == 1
     assert capsys.readouterr().err.startswith("perfkit: error: cannot write reports/traces.html")
+
+
+def test_only_a_page_has_timelines(folder: Path) -> None:
+    sample = str(SAMPLES / "sample-memory")
+    assert main(["analyze", sample, "-o", "with.html", "-o", "beside.json"]) == 0
+    assert main(["analyze", sample, "-o", "without.html", "--no-timelines"]) == 0
+    assert '"lane":"category"' in Path("with.html").read_text()
+    assert '"lane":"category"' not in Path("without.html").read_text()
+    assert json.loads(Path("beside.json").read_text())["runs"][0]["step_timelines"] == []

@@ -16,6 +16,7 @@ from tests.support.processes.launching import ROOT
 from tests.support.reports.histories import make_history
 from tests.support.reports.report_builders import make_operator, make_rank, make_report, make_run
 from tests.support.reports.scaling_builders import make_scaling_report
+from tests.support.traces.trace_builder import TraceBuilder
 from tests.unit.report.content.test_memory_content import GB, make_use, with_memory
 from tests.unit.report.test_html import HOSTILE
 
@@ -51,7 +52,7 @@ def test_the_samples_are_shown_whole(browser: Any, tmp_path: Path, width: int, s
         "sample-hdf5",
         "Definitions",
     ]
-    assert visit.draw_all() == 10
+    assert visit.draw_all() == 8
     assert visit.page.evaluate("document.documentElement.scrollWidth") <= width  # tables scroll, the page does not
     assert visit.trouble == []
 
@@ -62,21 +63,23 @@ def test_charts_and_tables_answer(browser: Any, tmp_path: Path) -> None:
     visit = Visit(browser, make_page(tmp_path / "report.html", run))
     visit.draw_all()
     page = visit.page
-    select = page.locator("figure.chart select")
-    select.select_option(label="compute")
-    page.wait_for_function("document.querySelectorAll('.plot')[2].data.find(one => one.visible).z[1][1] === 90")
+    steps = page.locator(".strip.steps .cell")
+    measures = (("step time", "130 ms"), ("compute", "90 ms"), ("step time without communication", "110 ms"))
+    for measure, expected in measures:
+        page.get_by_label("Colour by").select_option(label=measure)
+        assert steps.last.get_attribute("aria-label") == f"step 6; {measure}, largest over ranks: {expected}"
     table = page.locator("table", has_text="Top operators")
     header = table.locator("th", has_text="total")
     names = table.locator("tbody td:first-child span")
-    for order, expected in (("descending", ["b", "c", "a"]), ("ascending", ["a", "c", "b"])):
+    for order, in_order in (("descending", ["b", "c", "a"]), ("ascending", ["a", "c", "b"])):
         header.locator("button").focus()
         page.keyboard.press("Enter")
         assert header.get_attribute("aria-sort") == order
-        assert names.all_text_contents() == expected
-    page.locator(".plot").first.scroll_into_view_if_needed()
-    page.locator(".plot .bars path").first.hover(force=True)  # the layer above it receives the events
-    page.wait_for_selector(".hovertext")
-    assert " ms" in page.locator(".hovertext").first.text_content()
+        assert names.all_text_contents() == in_order
+    plot = page.locator(".plot").first
+    plot.focus()
+    page.keyboard.press("ArrowRight")
+    assert page.locator(".hint").inner_text().split("\n") == ["rank 0: 75 ms", "compute"]
     assert visit.trouble == []
 
 
@@ -91,10 +94,10 @@ def test_series_are_charted(browser: Any, tmp_path: Path, width: int, scheme: st
     assert charts.count() == 4
     for place in range(4):
         charts.nth(place).scroll_into_view_if_needed()
-        charts.nth(place).locator(".plotly").first.wait_for()
-    ticks = charts.first.locator(".xtick text").all_text_contents()
+        charts.nth(place).locator(".plot > svg").wait_for()
+    ticks = charts.first.locator(".tick.x").all_text_contents()
     assert ticks == ["1", "2", "4"]
-    assert charts.nth(1).locator(".legendtext").all_text_contents() == [
+    assert [text.strip() for text in charts.nth(1).locator(".legend li").all_text_contents()] == [
         "load balance",
         "host / launch",
         "input",
@@ -114,12 +117,16 @@ def test_memory_is_drawn_up_to_its_limit(browser: Any, tmp_path: Path, width: in
     visit = Visit(browser, make_page(tmp_path / "report.html", run), width, color_scheme=scheme)
     visit.draw_all()
     chart = visit.page.locator("figure.chart", has_text="Memory over the step")
-    assert chart.locator(".legendtext").all_text_contents() == [f"rank {number}" for number in (5, 4, 3, 2, 1)]
-    assert "device memory" in chart.locator(".annotation-text").all_text_contents()
-    drawn = chart.locator(".plot").evaluate("plot => plot.data.map(line => [line.line.shape, Math.max(...line.y)])")
-    assert drawn == [["hv", number * GB] for number in (65, 64, 63, 62, 61)]
-    top = chart.locator(".plot").evaluate("plot => plot.layout.yaxis.range[1]")
-    assert top > 80 * GB
+    legend = [text.strip() for text in chart.locator(".legend li").all_text_contents()]
+    assert legend == [f"rank {number}" for number in (5, 4, 3, 2, 1)]
+    assert chart.locator(".note").all_text_contents() == ["device memory"]
+    shape = "path => { const box = path.getBBox(); return [box.y, path.getAttribute('d').includes('V')]; }"
+    lines = chart.locator(".plot path[stroke-width='1.5']").evaluate_all(f"all => all.map({shape})")
+    assert len(lines) == 5
+    assert all(steps for _, steps in lines)
+    assert [top for top, _ in lines] == sorted(top for top, _ in lines)  # the highest peak first
+    limit = chart.locator(".limit").evaluate("path => path.getBBox().y")
+    assert 0 < limit < lines[0][0]
     assert visit.page.locator("table", has_text="Memory (").locator("tbody tr").count() == 6
     assert visit.page.evaluate("document.documentElement.scrollWidth") <= width
     assert visit.trouble == []
@@ -140,8 +147,8 @@ def test_a_history_is_drawn(browser: Any, tmp_path: Path) -> None:
     assert main(["history", str(tmp_path / "runs"), "-o", str(tmp_path / "history.html")]) == 0
     visit = Visit(browser, tmp_path / "history.html", 400)
     assert visit.draw_all() == 2
-    levels = "document.querySelector('.plot').layout.shapes.map(one => Math.round(one.y0))"
-    assert visit.page.evaluate(levels) == [101, 122]
+    levels = "all => all.map(one => Math.round(one.dataset.y))"
+    assert visit.page.locator("figure.chart").first.locator(".limit").evaluate_all(levels) == [101, 122]
     assert visit.page.evaluate("document.documentElement.scrollWidth") <= 400
     assert visit.page.query_selector_all("svg b, table b") == []
     assert visit.trouble == []
@@ -153,10 +160,91 @@ def test_a_comparison_is_drawn(browser: Any, tmp_path: Path) -> None:
     assert main(["compare", *samples, "-o", str(tmp_path / "compare.html")]) == 0
     visit = Visit(browser, tmp_path / "compare.html")
     assert visit.draw_all() == 1
-    assert visit.page.evaluate("document.querySelector('.plot').data.length") == 5
-    drawn = "document.querySelector('.plot').data.map(one => [one.marker.color, one.marker.pattern.shape])"
-    assert [tuple(pair) for pair in visit.page.evaluate(drawn)] == [
-        (COLOURS[category], shape) for category, shape in zip(CATEGORIES, ("", "/", "x", ".", ""), strict=True)
+    swatches = visit.page.locator(".legend li")
+    assert swatches.count() == 5
+    drawn = "all => all.map(one => [...one.querySelectorAll('path')].map(path => path.getAttribute('fill')))"
+    shapes = ("", "/", "x", ".", "")
+    assert swatches.evaluate_all(drawn) == [
+        [COLOURS[category], *([f"url(#hatch-{ord(shape)})"] if shape else [])]
+        for category, shape in zip(CATEGORIES, shapes, strict=True)
     ]
-    assert visit.page.evaluate("document.querySelector('.plot').layout.yaxis.title.text") == "ms, exposed"
+    assert visit.page.locator(".plot .axis").last.text_content() == "ms, exposed"
     assert visit.trouble == []
+
+
+@pytest.fixture(scope="module")
+def delayed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of a run of 8 ranks and 10 steps, in which rank 5 rests for 30 ms in each forward pass."""
+    folder = tmp_path_factory.mktemp("delayed")
+    for rank in range(8):
+        delayed_trace(rank).write(folder / f"rank{rank}.json")
+    assert main(["analyze", str(folder), "-o", str(folder / "page.html")]) == 0
+    return folder / "page.html"
+
+
+def delayed_trace(rank: int) -> TraceBuilder:
+    trace, late = TraceBuilder(rank=rank, world_size=8, backend="gloo", host_name=f"node{rank // 4}"), 30_000
+    rests = late if rank == 5 else 0
+    for step in range(10):
+        begin = step * (100_000 + late) + (step == 7) * 5_000
+        trace.step(step, begin, 100_000 + late - 10).annotation("forward", begin, 50_000 + rests)
+        trace.op("aten::linear", begin + 100 + rests, 49_000).op(
+            "aten::mul", begin + 51_000 + rests, 40_000 + 17 * rank
+        )
+        started = begin + 92_000 + rests
+        trace.op("c10d::allreduce_", started, 10).gloo("all_reduce", started, begin + 128_000 - started)
+    return trace
+
+
+@pytest.mark.slow  # 8 ranks
+def test_two_clicks_lead_to_the_stragglers_timeline(browser: Any, delayed: Path) -> None:
+    assert delayed.stat().st_size < 700_000
+    visit = Visit(browser, delayed)
+    page = visit.page
+    ranks, steps = page.locator(".strip.ranks .cell"), page.locator(".strip.steps .cell")
+    assert (ranks.count(), steps.count()) == (8, 10)
+    assert page.locator(".hostname").all_text_contents() == ["node0", "node1"]
+    late = page.locator(".strip.ranks .cell.late")
+    assert late.all_text_contents() == ["5"]
+    colours = ranks.evaluate_all("all => all.map(one => one.style.background)")
+    assert colours.count(colours[5]) == 1  # seen at a glance
+    late.click()
+    steps.nth(6).click()
+    assert page.locator(".chosen h4").text_content().startswith("Rank 5, step 6: ")
+    drawn = page.locator(".timeline canvas").get_attribute("aria-label")
+    assert "idle, by cause: the longest is" in drawn
+    assert "30.1 ms" in drawn
+    page.locator(".timeline canvas").focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowDown")
+    assert page.locator(".hint").inner_text().endswith("idle, by cause")
+    assert f"perfkit view {delayed.parent}/rank5.json" in page.locator(".command code").text_content()
+    assert visit.trouble == []
+
+
+@pytest.mark.slow  # the same page again
+def test_a_step_without_a_timeline_leads_to_others(browser: Any, delayed: Path) -> None:
+    visit = Visit(browser, delayed)
+    page = visit.page
+    page.locator(".strip.ranks .cell").nth(0).click()
+    page.locator(".strip.steps .cell").nth(1).click()
+    assert page.locator(".timeline").count() == 0
+    page.locator(".chosen button", has_text="rank 5, step").first.click()
+    assert page.locator(".timeline canvas").is_visible()
+    assert page.locator(".strip.ranks .cell[aria-pressed=true]").all_text_contents() == ["5"]
+    page.get_by_label("Order of the ranks").select_option(label="largest first")
+    assert page.locator(".strip.ranks .cell").first.text_content() == "5"
+    assert visit.trouble == []
+
+
+@pytest.mark.slow  # four times the page
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [400, 1280])
+def test_it_is_accessible(browser: Any, delayed: Path, scheme: str, width: int) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
+    visit = Visit(browser, delayed, width, color_scheme=scheme, bypass_csp=True)
+    visit.draw_all()
+    visit.page.locator(".strip.ranks .cell.late").click()
+    found = axe.Axe().run(visit.page).response["violations"]
+    assert [(one["id"], one["nodes"][0]["html"][:200]) for one in found] == []
+    assert visit.page.evaluate("document.documentElement.scrollWidth") <= width

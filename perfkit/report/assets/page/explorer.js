@@ -1,0 +1,217 @@
+"use strict";
+// Every rank and every step of a run as a strip of cells. Choosing a rank and a step shows how that step differs from
+// the other ranks' and, if the page contains it, its timeline.
+
+const LABELLED = 64;  // with more cells than this they are small and without text
+const LEAST_SPREAD = .25;  // differences below this share of the smallest value do not use the whole colour scale
+
+const made = (name, properties = {}, ...children) => {
+  const element = Object.assign(document.createElement(name), properties);
+  element.append(...children);
+  return element;
+};
+
+// What cells can be coloured by: a label and the value of a step's times by category.
+function measures({ categories, unit_ns: unit }) {
+  const sum = times => times.reduce((total, time) => total + time, 0) * unit;
+  const communication = categories.findIndex(([key]) => key === "communication");
+  return [
+    ["step time", sum],
+    ["step time without communication", times => sum(times) - times[communication] * unit],
+    ...categories.map(([, label], place) => [label, times => times[place] * unit]),
+  ];
+}
+
+const mean = values => values.length ? values.reduce((total, value) => total + value, 0) / values.length : null;
+function middle(values) {
+  const sorted = [...values].sort((a, b) => a - b), half = sorted.length >> 1;
+  return sorted.length % 2 ? sorted[half] : (sorted[half - 1] + sorted[half]) / 2;
+}
+
+// Cells by arrow keys, as one stop of the Tab key.
+function moveByArrows(strip) {
+  strip.addEventListener("keydown", event => {
+    const cells = [...strip.querySelectorAll("button")], at = cells.indexOf(document.activeElement);
+    const to = { ArrowRight: at + 1, ArrowDown: at + 1, ArrowLeft: at - 1, ArrowUp: at - 1, Home: 0, End: cells.length - 1 }[event.key];
+    if (to === undefined || at < 0) return;
+    event.preventDefault();
+    cells[Math.min(Math.max(to, 0), cells.length - 1)].focus();
+  });
+  strip.addEventListener("focusin", event => {
+    strip.querySelectorAll("button[tabindex='0']").forEach(cell => { cell.tabIndex = -1; });
+    event.target.tabIndex = 0;
+  });
+}
+
+function paint(cell, value, low, high) {
+  const share = value === null ? null : (value - low) / (Math.max(high, low * (1 + LEAST_SPREAD)) - low || 1);
+  cell.style.background = share === null ? "none" : viridis(share);
+  cell.style.color = share === null ? "" : share > .55 ? "#000" : "#fff";
+}
+
+class Explorer {
+  constructor(root) {
+    this.root = root;
+    this.data = JSON.parse(root.querySelector("script").textContent);
+    this.measures = measures(this.data);
+    const late = Object.keys(this.data.stragglers).length > 0;
+    Object.assign(this, { measure: late ? 1 : 0, order: "rank", rank: null, step: null, proposed: false });
+    this.controls();
+    this.rankCells = this.data.ranks.map(([label], place) => this.cell(label, `rank ${label}`, () => this.choose("rank", place)));
+    this.stepCells = this.data.steps.map((label, place) => this.cell(label, `step ${label}`, () => this.choose("step", place)));
+    this.data.ranks.forEach(([label], place) => this.rankCells[place].classList.toggle("late", label in this.data.stragglers));
+    root.querySelectorAll(".strip").forEach(moveByArrows);
+    this.arrange();
+    this.strip("steps").replaceChildren(...this.stepCells);
+    this.stepCells[0].tabIndex = 0;
+    this.show();
+  }
+
+  strip(name) { return this.root.querySelector(`.strip.${name}`); }
+
+  controls() {
+    const colour = made("select", { ariaLabel: "Colour by" }), order = made("select", { ariaLabel: "Order of the ranks" });
+    this.measures.forEach(([label], place) => colour.add(new Option(label, place, false, place === this.measure)));
+    [["by rank and host", "rank"], ["largest first", "value"]].forEach(([label, value]) => order.add(new Option(label, value)));
+    colour.addEventListener("change", () => { this.measure = Number(colour.value); this.arrange(); this.show(); });
+    order.addEventListener("change", () => { this.order = order.value; this.arrange(); });
+    const parts = ["Colour by ", colour, ...(this.data.ranks.length > 1 ? [" Ranks ", order] : [])];
+    this.root.querySelector(".controls").replaceChildren(...parts);
+  }
+
+  cell(label, name, choose) {
+    const cell = made("button", { type: "button", className: "cell", tabIndex: -1 });
+    cell.dataset.name = name;
+    cell.textContent = Math.max(this.data.ranks.length, this.data.steps.length) > LABELLED ? "" : label;
+    cell.addEventListener("click", choose);
+    const tell = event => showHint(cell, cell.ariaLabel.split("; "), event.clientX ?? cell.getBoundingClientRect().left, event.clientY ?? cell.getBoundingClientRect().bottom);
+    cell.addEventListener("pointermove", tell);
+    cell.addEventListener("focus", tell);
+    cell.addEventListener("pointerleave", hideHint);
+    cell.addEventListener("blur", hideHint);
+    return cell;
+  }
+
+  // Choosing again lets go, but of a step only if the reader has chosen it: with a rank comes its likely step.
+  choose(what, place) {
+    const again = this[what] === place && !(what === "step" && this.proposed);
+    this[what] = again ? null : place;
+    if (what === "step") this.proposed = false;
+    if (what === "rank" && this.rank !== null && (this.step === null || this.proposed)) {
+      this.step = this.likelyStep();
+      this.proposed = true;
+    }
+    this.show();
+  }
+
+  // The longest step of the chosen rank of which there is a timeline, otherwise its longest.
+  likelyStep() {
+    const times = this.data.times[this.rank], drawn = this.data.timelines.filter(one => one.rank === this.rank).map(one => one.step);
+    const candidates = drawn.length ? drawn : this.data.steps.map((_, place) => place).filter(place => times[place]);
+    return candidates.reduce((best, place) => this.measures[0][1](times[place]) > this.measures[0][1](times[best]) ? place : best);
+  }
+
+  value(rank, step) {
+    const times = this.data.times[rank][step];
+    return times ? this.measures[this.measure][1](times) : null;
+  }
+
+  rankValue(rank) {
+    if (this.step !== null) return this.value(rank, this.step);
+    return mean(this.data.steps.map((_, step) => this.value(rank, step)).filter(value => value !== null));
+  }
+
+  stepValue(step) {
+    if (this.rank !== null) return this.value(this.rank, step);
+    const values = this.data.ranks.map((_, rank) => this.value(rank, step)).filter(value => value !== null);
+    return values.length ? Math.max(...values) : null;
+  }
+
+  // Put the ranks' cells in order: under the name of their host, or the largest value first.
+  arrange() {
+    const strip = this.strip("ranks"), all = this.data.ranks.map((_, place) => place);
+    if (this.order === "value") {
+      const value = new Map(all.map(place => [place, this.rankValue(place) ?? -1]));
+      strip.replaceChildren(made("div", { className: "cells" }, ...all.sort((a, b) => value.get(b) - value.get(a)).map(place => this.rankCells[place])));
+    } else {
+      const hosts = [...new Set(this.data.ranks.map(([, host]) => host))];
+      strip.replaceChildren(...hosts.map(host => {
+        const cells = made("div", { className: "cells" }, ...all.filter(place => this.data.ranks[place][1] === host).map(place => this.rankCells[place]));
+        return made("div", { className: "host" }, ...(hosts.length > 1 || host ? [made("span", { className: "hostname", textContent: host || "unknown host" })] : []), cells);
+      }));
+    }
+    strip.querySelectorAll("button").forEach((cell, place) => { cell.tabIndex = place ? -1 : 0; });
+  }
+
+  show() {
+    const label = this.measures[this.measure][0], ofStep = this.step === null ? "mean over steps" : `step ${this.data.steps[this.step]}`;
+    const ofRank = this.rank === null ? "largest over ranks" : `rank ${this.data.ranks[this.rank][0]}`;
+    const byRank = this.paintAll(this.rankCells, this.rankCells.map((_, place) => this.rankValue(place)), this.rank, `${label}, ${ofStep}`);
+    const byStep = this.paintAll(this.stepCells, this.stepCells.map((_, place) => this.stepValue(place)), this.step, `${label}, ${ofRank}`);
+    const late = Object.keys(this.data.stragglers).length ? [made("span", { className: "late-key", textContent: "straggler" })] : [];
+    this.root.querySelector(".of-ranks").replaceChildren(`Ranks: ${label}, ${ofStep}`, ...byRank, ...late);
+    this.root.querySelector(".of-steps").replaceChildren(`Steps: ${label}, ${ofRank}`, ...byStep);
+    this.showChosen();
+  }
+
+  paintAll(cells, values, chosen, label) {
+    const known = values.filter(value => value !== null), low = Math.min(...known), high = Math.max(...known);
+    cells.forEach((cell, place) => {
+      paint(cell, values[place], low, high);
+      cell.ariaPressed = String(place === chosen);
+      const late = this.data.stragglers[cell.dataset.name.slice(5)];
+      const parts = [cell.dataset.name, values[place] === null ? "not recorded" : `${label}: ${duration(values[place])}`];
+      if (cell.classList.contains("late")) parts.push(`straggler: ${late}`);
+      cell.ariaLabel = parts.join("; ");
+    });
+    return [made("small", {}, ` ${duration(low)} `, made("span", { className: "scale" }), ` ${duration(Math.max(high, low * (1 + LEAST_SPREAD)))} `)];
+  }
+
+  showChosen() {
+    const panel = this.root.querySelector(".chosen");
+    if (this.rank === null || this.step === null || !this.data.times[this.rank][this.step]) {
+      const what = this.rank === null ? "a rank" : this.step === null ? "a step" : "a step that the rank recorded";
+      panel.replaceChildren(made("p", { className: "faint", textContent: `Choose ${what} to see its time by category and its timeline.` }));
+      return;
+    }
+    const timeline = this.data.timelines.find(one => one.rank === this.rank && one.step === this.step);
+    const times = this.data.times[this.rank][this.step], [label] = this.data.ranks[this.rank];
+    const title = made("h4", { textContent: `Rank ${label}, step ${this.data.steps[this.step]}: ${duration(this.measures[0][1](times))}` });
+    panel.replaceChildren(title, this.against(times), this.command(timeline), timeline ? timelineOf(timeline) : this.otherTimelines());
+  }
+
+  // Time by category beside that of the other ranks in this step.
+  against(times) {
+    const others = this.data.times.filter((_, rank) => rank !== this.rank).map(steps => steps[this.step]).filter(Boolean);
+    const entries = this.data.categories.map(([, label], place) => {
+      const unit = this.data.unit_ns, own = times[place] * unit, usual = others.length ? middle(others.map(other => other[place])) * unit : null;
+      const compared = usual === null ? "" : ` (${own < usual ? "−" : "+"}${duration(Math.abs(own - usual))})`;
+      return own || usual ? `${label} ${duration(own)}${compared}` : null;
+    });
+    const than = others.length === 1 ? "than the other rank" : "than the median of the other ranks";
+    return made("p", { textContent: `${entries.filter(Boolean).join(", ")}${others.length ? `; in brackets: more or less ${than} in this step` : ""}.` });
+  }
+
+  command(timeline) {
+    const text = `perfkit view ${timeline?.trace ?? this.data.traces[this.rank]}`;
+    const copy = made("button", { type: "button", textContent: "Copy" });
+    copy.addEventListener("click", async () => {
+      await navigator.clipboard.writeText(text);
+      copy.textContent = "Copied";
+    });
+    const named = /^\d+$/.test(this.data.steps[this.step]) ? ` In Perfetto, search for ProfilerStep#${this.data.steps[this.step]}.` : "";
+    return made("p", { className: "command" }, made("code", { textContent: text }), " ", copy, named);
+  }
+
+  otherTimelines() {
+    if (!this.data.timelines.length) return made("p", { className: "faint", textContent: this.data.no_timelines });
+    const buttons = this.data.timelines.map(one => {
+      const button = made("button", { type: "button", textContent: `rank ${this.data.ranks[one.rank][0]}, step ${this.data.steps[one.step]}` });
+      button.addEventListener("click", () => { this.rank = one.rank; this.step = one.step; this.show(); });
+      return button;
+    });
+    return made("p", { className: "faint" }, "The page has no timeline of this step, but of: ", ...buttons.flatMap(button => [button, " "]));
+  }
+}
+
+document.querySelectorAll(".explorer").forEach(root => new Explorer(root));

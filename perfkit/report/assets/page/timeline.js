@@ -1,0 +1,237 @@
+"use strict";
+// The timeline of one step of one rank on a canvas: rows of slices; zoom, pan, hover and the same by keys.
+
+const ROW_HEIGHT = 18, TITLE_HEIGHT = 15, AXIS_HEIGHT = 20, LEAST_TEXT = 26;
+const ZOOM = 1.5, CLOSEST = 50;
+const KEYS = "Drag to pan, Ctrl+wheel to zoom. Keys: arrows go from slice to slice, + and - zoom, Shift+arrows pan, 0 shows all.";
+
+class Timeline {
+  constructor(data) {
+    this.data = data;
+    this.rows = data.rows.map(row => this.unpacked(row));
+    this.place();
+    [this.from, this.to] = [0, data.length];
+    this.canvas = made("canvas", { tabIndex: 0 });
+    this.canvas.setAttribute("role", "img");
+    this.canvas.setAttribute("aria-label", this.inWords());
+    this.element = made("div", { className: "timeline" }, this.buttons(), this.canvas, made("p", { className: "faint", textContent: this.remark() }));
+    this.listen();
+    new ResizeObserver(() => this.draw()).observe(this.element);
+    dark.addEventListener("change", () => this.draw());
+  }
+
+  // Spans are stored as start (since the one before), length and name, flat.
+  unpacked({ spans, ...row }) {
+    const starts = [], lengths = [], names = [];
+    for (let at = 0, start = 0; at < spans.length; at += 3) {
+      start += spans[at];
+      starts.push(start);
+      lengths.push(spans[at + 1]);
+      names.push(spans[at + 2]);
+    }
+    return { ...row, starts, lengths, names };
+  }
+
+  // The vertical place of each row: rows of one lane follow each other below its title.
+  place() {
+    let y = AXIS_HEIGHT;
+    this.rows.forEach((row, number) => {
+      row.titled = number === 0 || this.rows[number - 1].title !== row.title;
+      if (row.titled) y += TITLE_HEIGHT;
+      row.y = y;
+      y += ROW_HEIGHT;
+    });
+    this.height = y + 4;
+  }
+
+  inWords() {
+    const parts = this.rows.filter(row => row.titled).map(row => {
+      const longest = row.lengths.indexOf(Math.max(...row.lengths));
+      return `${row.title}: the longest is ${this.data.names[row.names[longest]]}, ${duration(row.lengths[longest] * this.data.unit_ns)}`;
+    });
+    return `Timeline, ${duration(this.data.length * this.data.unit_ns)}. ${parts.join("; ")}`;
+  }
+
+  remark() {
+    const left = this.data.left_out ? ` ${this.data.left_out.toLocaleString("en")} shorter slices are left out.` : "";
+    const cells = this.data.cell_ns ? ` In the first row, each ${duration(this.data.cell_ns)} shows what took most of it.` : "";
+    return `${KEYS}${left}${cells}`;
+  }
+
+  buttons() {
+    const button = (label, text, act) => {
+      const one = made("button", { type: "button", textContent: text, ariaLabel: label });
+      one.addEventListener("click", act);
+      return one;
+    };
+    return made("div", { className: "zoom" }, button("Zoom in", "+", () => this.zoom(1 / ZOOM)), button("Zoom out", "−", () => this.zoom(ZOOM)),
+      button("Show the whole step", "whole step", () => this.view(0, this.data.length)));
+  }
+
+  // ---- view ----
+
+  view(from, to) {
+    const span = Math.min(Math.max(to - from, Math.min(CLOSEST, this.data.length)), this.data.length);
+    this.from = Math.min(Math.max(from, 0), this.data.length - span);
+    this.to = this.from + span;
+    this.draw();
+  }
+
+  zoom(factor, centre = (this.from + this.to) / 2) {
+    this.view(centre - (centre - this.from) * factor, centre + (this.to - centre) * factor);
+  }
+
+  at(x) { return this.from + x / this.canvas.clientWidth * (this.to - this.from); }
+
+  // ---- drawing ----
+
+  draw() {
+    const width = this.element.clientWidth, scale = devicePixelRatio || 1;
+    if (!width) return;
+    const style = getComputedStyle(document.documentElement);
+    this.colours = Object.fromEntries(["ink", "faint", "paper", "line", "band"].map(name => [name, style.getPropertyValue(`--${name}`).trim()]));
+    Object.assign(this.canvas, { width: width * scale, height: this.height * scale });
+    this.canvas.style.height = `${this.height}px`;
+    const pen = this.canvas.getContext("2d");
+    pen.scale(scale, scale);
+    pen.font = "11px system-ui, sans-serif";
+    this.drawAxis(pen, width);
+    this.rows.forEach(row => this.drawRow(pen, row, width));
+  }
+
+  drawAxis(pen, width) {
+    const unit = this.data.unit_ns, per = width / (this.to - this.from);
+    for (const ns of roundTicks(this.from * unit, this.to * unit, Math.max(2, width / 110))) {
+      const x = (ns / unit - this.from) * per;
+      pen.fillStyle = this.colours.line;
+      pen.fillRect(x, AXIS_HEIGHT - 4, 1, this.height);
+      pen.fillStyle = this.colours.faint;
+      pen.fillText(ns ? duration(ns) : "0", x + 3, 11);
+    }
+  }
+
+  drawRow(pen, row, width) {
+    const per = width / (this.to - this.from);
+    if (row.titled) {
+      pen.fillStyle = this.colours.faint;
+      pen.fillText(row.title, 2, row.y - 4);
+    }
+    let drawn = -1;
+    for (let place = this.firstAfter(row, this.from); place < row.starts.length && row.starts[place] < this.to; place++) {
+      const left = (row.starts[place] - this.from) * per, wide = row.lengths[place] * per;
+      if (left + wide < drawn) continue;  // within a pixel that has its colour
+      drawn = Math.max(left + wide, left + .7);
+      this.drawSlice(pen, row, place, Math.max(left, 0), Math.min(drawn, width));
+    }
+  }
+
+  drawSlice(pen, row, place, left, right) {
+    const [colour, dark] = this.colourOf(row, place), chosen = this.chosen?.row === row && this.chosen.place === place;
+    pen.fillStyle = colour;
+    pen.fillRect(left, row.y, right - left - (right - left > 3 ? .5 : 0), ROW_HEIGHT - 2);
+    if (chosen) {
+      pen.strokeStyle = this.colours.ink;
+      pen.lineWidth = 2;
+      pen.strokeRect(left + 1, row.y + 1, Math.max(right - left - 2, 1), ROW_HEIGHT - 4);
+    }
+    if (right - left < LEAST_TEXT) return;
+    pen.save();
+    pen.beginPath();
+    pen.rect(left, row.y, right - left - 2, ROW_HEIGHT);
+    pen.clip();
+    pen.fillStyle = dark ? "#000" : "#fff";
+    pen.fillText(this.data.names[row.names[place]], left + 3, row.y + 12);
+    pen.restore();
+  }
+
+  colourOf(row, place) {
+    if (row.lane === "category") return CATEGORY_COLOURS[this.data.names[row.names[place]]] ?? ["#bdbdbd", true];
+    return LANE_COLOURS[row.lane];
+  }
+
+  // The first slice of a row that ends after an instant; slices of a row do not overlap.
+  firstAfter(row, instant) {
+    let low = 0, high = row.starts.length;
+    while (low < high) {
+      const half = (low + high) >> 1;
+      row.starts[half] + row.lengths[half] <= instant ? low = half + 1 : high = half;
+    }
+    return low;
+  }
+
+  // ---- pointer and keys ----
+
+  slice(x, y) {
+    const row = this.rows.find(one => y >= one.y && y < one.y + ROW_HEIGHT), instant = this.at(x);
+    if (!row) return null;
+    const reach = (this.to - this.from) / this.canvas.clientWidth * 2, place = this.firstAfter(row, instant - reach);
+    return row.starts[place] <= instant + reach ? { row, place } : null;
+  }
+
+  tell({ row, place }) {
+    const unit = this.data.unit_ns;
+    return [this.data.names[row.names[place]], `${duration(row.lengths[place] * unit)}, from ${duration(row.starts[place] * unit)}`, row.title];
+  }
+
+  listen() {
+    let dragged = null;
+    this.canvas.addEventListener("pointerdown", event => { dragged = { x: event.offsetX, from: this.from, to: this.to }; this.canvas.setPointerCapture(event.pointerId); });
+    this.canvas.addEventListener("pointerup", () => { dragged = null; });
+    this.canvas.addEventListener("pointermove", event => {
+      if (dragged) {
+        const by = (dragged.x - event.offsetX) / this.canvas.clientWidth * (dragged.to - dragged.from);
+        this.view(dragged.from + by, dragged.to + by);
+      }
+      const found = this.slice(event.offsetX, event.offsetY);
+      found && !dragged ? showHint(this.canvas, this.tell(found), event.clientX, event.clientY) : hideHint(event);
+    });
+    this.canvas.addEventListener("pointerleave", hideHint);
+    this.canvas.addEventListener("blur", hideHint);
+    this.canvas.addEventListener("dblclick", event => this.zoom(1 / ZOOM / ZOOM, this.at(event.offsetX)));
+    this.canvas.addEventListener("wheel", event => {
+      if (!event.ctrlKey) return;
+      event.preventDefault();
+      this.zoom(event.deltaY < 0 ? 1 / ZOOM : ZOOM, this.at(event.offsetX));
+    }, { passive: false });
+    this.canvas.addEventListener("keydown", event => this.key(event));
+  }
+
+  key(event) {
+    const pan = (this.to - this.from) / 4;
+    const acts = {
+      "+": () => this.zoom(1 / ZOOM), "=": () => this.zoom(1 / ZOOM), "-": () => this.zoom(ZOOM), "0": () => this.view(0, this.data.length),
+      ArrowRight: () => event.shiftKey ? this.view(this.from + pan, this.to + pan) : this.go(0, 1),
+      ArrowLeft: () => event.shiftKey ? this.view(this.from - pan, this.to - pan) : this.go(0, -1),
+      ArrowDown: () => this.go(1, 0), ArrowUp: () => this.go(-1, 0), Escape: () => hideHint(event),
+    };
+    if (!(event.key in acts) || event.ctrlKey || event.altKey || event.metaKey) return;
+    event.preventDefault();
+    acts[event.key]();
+  }
+
+  // Choose the next slice of the row, or the one at this time in the next row; tell it.
+  go(rows, slices) {
+    if (!this.chosen) this.chosen = { row: this.rows[0], place: 0 };
+    else if (rows) {
+      const row = this.rows[Math.min(Math.max(this.rows.indexOf(this.chosen.row) + rows, 0), this.rows.length - 1)];
+      const place = this.firstAfter(row, this.chosen.row.starts[this.chosen.place]);
+      this.chosen = { row, place: Math.min(place, row.starts.length - 1) };
+    } else this.chosen.place = Math.min(Math.max(this.chosen.place + slices, 0), this.chosen.row.starts.length - 1);
+    const { row, place } = this.chosen, start = row.starts[place], end = start + row.lengths[place];
+    if (end <= this.from || start >= this.to) {
+      const span = this.to - this.from, centre = (start + end) / 2;
+      this.view(centre - span / 2, centre + span / 2);
+    } else this.draw();
+    const edge = this.canvas.getBoundingClientRect(), per = edge.width / (this.to - this.from);
+    showHint(this.canvas, this.tell(this.chosen), edge.left + Math.max(start - this.from, 0) * per, edge.top + row.y + ROW_HEIGHT);
+  }
+}
+
+const dark = matchMedia("(prefers-color-scheme: dark)");
+// Colour, and whether text on it is black.
+const CATEGORY_COLOURS = JSON.parse(document.querySelector("#category-colours")?.textContent ?? "{}");
+const LANE_COLOURS = {
+  idle: ["#d9d9d9", true], annotation: ["#56b4e9", true], operator: ["#b9cfe4", true], compute: ["#0072b2", false],
+  communication: ["#d55e00", true], copy: ["#cc79a7", true],
+};
+const timelineOf = data => new Timeline(data).element;
