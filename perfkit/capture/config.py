@@ -11,11 +11,15 @@ from typing import Annotated, Final, Literal
 from msgspec import Meta, Struct
 
 from perfkit.accelerators import device_backends, device_types
+from perfkit.capture.conditions import DEFAULT_BYTES, DEFAULT_CAPTURES, CaptureRules
 from perfkit.capture.mesh import MeshLayout, lay_out, parse_mesh
 from perfkit.capture.schedule import DEFAULT_SCHEDULE, Schedule, default_steps
 from perfkit.capture.shared_options import (
     SCHEDULE,
     TIMEOUT,
+    CaptureBytes,
+    Captures,
+    CaptureWhen,
     Detail,
     HangAfter,
     OnHang,
@@ -148,6 +152,9 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = "10m"
     hang_after: HangAfter = None
     on_hang: OnHang = "report"
+    capture_when: CaptureWhen = ()
+    captures: Captures = DEFAULT_CAPTURES
+    capture_bytes: CaptureBytes = DEFAULT_BYTES
     threads: Annotated[_Count | None, Meta(description="CPU threads per rank [default: cores / local ranks].")] = None
     profile: Annotated[bool, Meta(description="Record traces, or only time the steps.")] = True
     schedule: Annotated[str, Meta(description=f"{SCHEDULE}.")] = DEFAULT_SCHEDULE
@@ -191,7 +198,7 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise UsageError(f"--name {self.name}: must be a folder name without '/' or a leading dot")
         if self.timeout_ns < 10**9:
             raise UsageError(f"--timeout {self.timeout}: must be at least 1s")
-        _ = self.hang_after_s
+        _ = self.hang_after_s, self.capture_rules
         for option, choices in choices_by_accelerator().items():
             if getattr(self, option) not in choices:
                 raise UsageError(f"--{option} {getattr(self, option)}: choose from {', '.join(choices)}")
@@ -251,6 +258,11 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def timeout_delta(self) -> timedelta:
         """The timeout as torch expects it."""
         return timedelta(microseconds=self.timeout_ns / 1000)
+
+    @property
+    def capture_rules(self) -> CaptureRules:
+        """When the run records by itself."""
+        return CaptureRules.parse(self.capture_when, self.captures, self.capture_bytes)
 
     @property
     def hang_after_s(self) -> float | None:

@@ -2,7 +2,7 @@
 
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,15 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from perfkit.capture.conditions import DEFAULT_BYTES, DEFAULT_CAPTURES, CaptureRules
 from perfkit.capture.distributed.device_in_use import device_in_use
 from perfkit.capture.distributed.launcher_env import RankInfo, detect_rank, find_launcher
 from perfkit.capture.distributed.rank_group import ProcessRankGroup
 from perfkit.capture.distributed.topology import Topology, discover_topology
 from perfkit.capture.lifecycle.failure_guard import record_failure
 from perfkit.capture.messages import print_status, print_warning
+from perfkit.capture.on_demand.agent import CaptureAgent, make_agent
+from perfkit.capture.on_demand.recording import CapturedRank
 from perfkit.capture.recording.manifest_writer import (
     RunDescription,
     manifest_fields_after_failure,
@@ -44,6 +47,9 @@ def profile(
     device: str | torch.device | None = None,
     options: ProfilerOptions | None = None,
     detail: DetailName = "time",
+    capture_when: Sequence[str] = (),
+    captures: int = DEFAULT_CAPTURES,
+    capture_bytes: str = DEFAULT_BYTES,
 ) -> Iterator[Session]:
     """Record your own training loop; every rank calls it, with or without a process group.
 
@@ -67,15 +73,20 @@ def profile(
         device: Where the model is; by default that of `model`, else the current accelerator if it is already in use.
         options: What to record besides operators.
         detail: `why` also records what it takes to name causes (Python functions and modules, shapes, allocations).
+        capture_when: Also record the steps after one in which a condition begins to hold: `step > 1.5x median`,
+            `loader wait > 30 %`, `every=10000`. `perfkit capture FOLDER` asks for coming steps at any time.
+        captures: How many captures conditions may ask for.
+        capture_bytes: Size of all captures beyond which conditions ask for no more.
 
     Raises:
-        UsageError: The schedule is invalid.
+        UsageError: The schedule or a condition is invalid.
         LaunchEnvironmentError: A launcher has started several ranks, and they have no process group.
         StoreError: The folder or a trace cannot be written.
         RunError: The ranks' parameters differ at the end.
     """
     _require_process_group()
     plan = Schedule.parse(schedule)
+    rules = CaptureRules.parse(capture_when, captures, capture_bytes)
     model_device = _find_device(device, model)
     ranks = ProcessRankGroup(model_device)
     topology = discover_topology(ranks, _rank_info(ranks), model_device, torch.get_num_threads())
@@ -86,9 +97,22 @@ def profile(
     path = Path(folder)
     run_folder = open_run(ranks, topology, description, path.parent, path.name)
     session = Session(ranks, model_device, run_folder, plan, options=options, workload=workload, source=source)
-    with _MarkFailed(session, ranks, topology, work, model):
+    place = CapturedRank(
+        rank=ranks.rank,
+        world_size=ranks.world_size,
+        topology=topology,
+        device=model_device,
+        options=options,
+        workload=workload,
+        source=source,
+    )
+    agent = make_agent(run_folder, place, plan, session, rules)
+    session.after_step = lambda: agent.follow(session)
+    with _MarkFailed(session, ranks, topology, work, model, agent):
         session.start()
+        agent.start()
         yield session
+        agent.close()
         session.finish()
         write_completed_manifest(ranks, topology, run_folder, session.measurements(), work=work, model=model)
     ranks.close()
@@ -146,7 +170,9 @@ class _MarkFailed:
         topology: Topology,
         work: StepWork | None,
         model: nn.Module | None,
+        agent: CaptureAgent,
     ) -> None:
+        self._agent = agent
         self._session = session
         self._ranks = ranks
         self._topology = topology
@@ -159,6 +185,7 @@ class _MarkFailed:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if error is None:
             return
+        self._agent.close(failed=True)
         rank = self._ranks.rank
         record_failure(
             self._session.folder,

@@ -89,6 +89,7 @@ class Session:
         mesh: Size of each dimension of the mesh of ranks, outermost first, for the trace's header.
         injections: Delays to inject into phases of this rank.
         recorders: Further profilers that record the same steps.
+        first_step: Number of the first step, by which the schedule counts too.
     """
 
     def __init__(
@@ -104,8 +105,10 @@ class Session:
         mesh: Mapping[str, int] | None = None,
         injections: Iterable[Injection] = (),
         recorders: Iterable[Recorder] = (),
+        first_step: int = 0,
     ) -> None:
         self.folder = folder
+        self._first_step = first_step
         self._recorders = list(recorders)
         self._ranks = ranks
         self._device = device
@@ -154,8 +157,8 @@ class Session:
 
     @property
     def steps(self) -> int:
-        """Number of completed steps."""
-        return len(self.kinds)
+        """Number of the step in progress; that of completed steps, if the first one is 0."""
+        return self._first_step + len(self.kinds)
 
     @property
     def recording(self) -> bool:
@@ -164,9 +167,9 @@ class Session:
 
     def start(self) -> None:
         """Begin the first step."""
-        self._ranks.current_activity = "step 0"
-        self._prepare_step(0)
-        self._clock.begin()
+        self._ranks.current_activity = f"step {self.steps}"
+        self._prepare_step(self.steps)
+        self._begin_clock()
 
     def batches(self, loader: Iterable[Batch]) -> Iterator[Batch]:
         """Yield the batches of one pass over `loader`; waiting for each is the phase data_loading."""

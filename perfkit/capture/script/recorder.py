@@ -30,6 +30,8 @@ from perfkit.capture.lifecycle.failure_guard import record_end_of_parent, record
 from perfkit.capture.lifecycle.parent_watch import before_end_with_parent
 from perfkit.capture.lifecycle.terminated import TerminatedError
 from perfkit.capture.messages import exit_cause
+from perfkit.capture.on_demand.agent import CaptureAgent, make_agent
+from perfkit.capture.on_demand.recording import CapturedRank
 from perfkit.capture.recording.loader_watch import stop_watching_loaders, watch_loaders
 from perfkit.capture.recording.manifest_writer import RunDescription, StepMeasurements, create_run, rank_record
 from perfkit.capture.recording.session import ProfilerOptions, Session
@@ -74,6 +76,7 @@ class _Recording(msgspec.Struct, frozen=True):
     ranks: ScriptRankGroup
     topology: Topology
     hangs: ScriptHangWatch
+    captures: CaptureAgent
 
     @property
     def can_wait_for_device(self) -> bool:
@@ -156,6 +159,7 @@ class ScriptRecorder:
             recording.record_failure(error or RunError("ended"))
             return
         with self._errors_contained():
+            recording.captures.close(failed=error is not None)
             self._stop(recording, error)
             self._finish(recording, error)
 
@@ -205,6 +209,8 @@ class ScriptRecorder:
             if ended and not self._over:
                 self._pauses.trains()  # a step that ends in an "evaluation" is one of a model that is evaluated only
                 self._end_step()
+            elif ended and self._recording is not None:
+                self._end_unrecorded_step(self._recording)
             if ended and self._recording is not None:
                 self._recording.hangs.step_ended()
 
@@ -216,7 +222,19 @@ class ScriptRecorder:
                 self._leave_record(recording)
             if recording.session.steps > self._schedule.steps + TIMED_AFTER:
                 self._stop(recording, None)
-            self._annotate(recording.session.recording)
+            self._annotate(recording.session.recording or recording.captures.annotates)
+
+    def _end_unrecorded_step(self, recording: _Recording) -> None:
+        """End a step after the schedule, which only a capture may record."""
+        before, self._busy = self._busy, True  # it is no profiler of the script's own
+        try:
+            kind = recording.captures.step_ended(self._counter.count)
+        finally:
+            self._busy = before
+        if kind is not None or recording.captures.annotates:
+            self._annotate(recording.captures.annotates)
+        if kind == "cold":
+            stop_watching_loaders()
 
     def _annotate(self, enabled: bool) -> None:
         """Annotate forward and backward passes from now on, or no more."""
@@ -237,6 +255,8 @@ class ScriptRecorder:
         self._give_up(error)
 
     def _on_other_profiler(self) -> None:
+        if self._recording is not None and not self._busy and os.getpid() == self._pid:
+            self._recording.captures.abandon("the script began to use a profiler of its own")
         if self._busy or self._over or os.getpid() != self._pid:
             return
         self._outcome.explained = True
@@ -270,11 +290,23 @@ class ScriptRecorder:
             workload=description.workload,
             source=description.source,
         )
+        place = CapturedRank(
+            rank=ranks.rank,
+            world_size=ranks.world_size,
+            topology=topology,
+            device=device,
+            options=ProfilerOptions(**options),
+            workload=description.workload,
+            source=description.source,
+        )
+        captures = make_agent(folder, place, self._schedule, session, self._config.capture_rules)
         hangs = ScriptHangWatch(folder, ranks.rank, ranks.world_size, self._config, self._is_busy)
-        self._recording = _Recording(session, ranks, topology, hangs)
+        self._recording = _Recording(session, ranks, topology, hangs, captures)
         before_end_with_parent(lambda: record_end_of_parent(folder, ranks.rank))
         SigtermHook(self._on_sigterm, self._on_sigterm_while_stuck).install()
         session.start()
+        session.after_step = lambda: captures.follow(session)
+        captures.start()
         return self._recording
 
     def _describe_run(self) -> RunDescription:
@@ -371,6 +403,7 @@ class ScriptRecorder:
         if recording is None:
             stop_watching_loaders()
             return
+        recording.captures.close(failed=True)
         with suppress(Exception):  # what is broken stays broken
             recording.ranks.stop_waiting()
             recording.session.discard()

@@ -24,6 +24,8 @@ from perfkit.capture.lifecycle.failure_guard import FailureGuard
 from perfkit.capture.lifecycle.parent_watch import exit_with_parent
 from perfkit.capture.lifecycle.watchdog import Watchdog, process_identity
 from perfkit.capture.messages import print_warning
+from perfkit.capture.on_demand.agent import CaptureAgent, make_agent
+from perfkit.capture.on_demand.recording import CapturedRank
 from perfkit.capture.recording.manifest_writer import (
     RunDescription,
     StepMeasurements,
@@ -153,7 +155,13 @@ def _train(
     work = _step_work(job, ranks, spec, model)  # of the whole model: training it may shard it
     trainer = Trainer(job.workload, job.run, ranks, model, data.steps)
     session = _session(job, ranks, device, folder, recorders)
-    guard.stop = session.discard
+    agent = _capture_agent(job, ranks, topology, session)
+
+    def stop() -> None:
+        agent.close(failed=True)
+        session.discard()
+
+    guard.stop = stop
     guard.manifest_fields = lambda: manifest_fields_after_failure(
         ranks.rank, topology, session.measurements(wait=False), work, None
     )
@@ -163,11 +171,18 @@ def _train(
     if job.run.checkpoint_interval:
         between.append(Checkpoints(job.run, ranks, folder).after_step)
     follow_forks()
-    hangs = _hang_watch(job, ranks, session, dict(enumerate(places)))
-    session.after_step = hangs.step_ended
+    hangs = _hang_watch(job, ranks, session, agent, dict(enumerate(places)))
+
+    def after_step() -> None:
+        agent.follow(session)
+        hangs.step_ended()
+
+    session.after_step = after_step
+    agent.start()
     with progress(data.steps, visible=ranks.rank == 0) as show:
         trainer.train(data, session, show, between)
     hangs.stop()
+    agent.close()
     session.finish()
     bandwidth = _file_bandwidth(ranks, paths[0])
     compiled = None if trainer.compiled is None else trainer.compiled.result(ranks)
@@ -189,7 +204,21 @@ def _train(
     )
 
 
-def _hang_watch(job: Job, ranks: ProcessRankGroup, session: Session, places: Places) -> StepWatch:
+def _capture_agent(job: Job, ranks: ProcessRankGroup, topology: Topology, session: Session) -> CaptureAgent:
+    place = CapturedRank(
+        rank=ranks.rank,
+        world_size=ranks.world_size,
+        topology=topology,
+        device=torch.device(topology.device),
+        options=_options(job),
+        workload=job.workload.name,
+        source=job.data.source,
+        mesh=job.run.layout(ranks.world_size).sizes,
+    )
+    return make_agent(session.folder, place, job.run.plan, session, job.run.capture_rules)
+
+
+def _hang_watch(job: Job, ranks: ProcessRankGroup, session: Session, agent: CaptureAgent, places: Places) -> StepWatch:
     reporter = HangReporter(ranks.rank, job.run.on_hang, lambda: absent_ranks(places), lambda: places)
     return StepWatch(
         session.folder,
@@ -198,7 +227,7 @@ def _hang_watch(job: Job, ranks: ProcessRankGroup, session: Session, places: Pla
         job.run.hang_after_s,
         reporter.report,
         reporter.end_with_others,
-        is_busy=lambda: session.writing or session.pauses.in_progress,
+        is_busy=lambda: session.writing or agent.writing or session.pauses.in_progress,
         absent=lambda: absent_ranks(places),
     )
 
@@ -260,16 +289,19 @@ def _build(job: Job, ranks: ProcessRankGroup, device: torch.device) -> nn.Module
 def _session(
     job: Job, ranks: ProcessRankGroup, device: torch.device, folder: Path, recorders: list[Recorder]
 ) -> Session:
-    options = ProfilerOptions(**{name: getattr(job.run, name) for name in ProfilerOptions.__struct_fields__})
     return Session(
         ranks,
         device,
         folder,
         job.run.plan,
-        options=options,
+        options=_options(job),
         workload=job.workload.name,
         source=job.data.source,
         mesh=job.run.layout(ranks.world_size).sizes,
         injections=job.run.injections,
         recorders=recorders,
     )
+
+
+def _options(job: Job) -> ProfilerOptions:
+    return ProfilerOptions(**{name: getattr(job.run, name) for name in ProfilerOptions.__struct_fields__})
