@@ -22,6 +22,8 @@ from perfkit.capture.shared_options import (
     CaptureWhen,
     Detail,
     HangAfter,
+    Monitor,
+    MonitorBytes,
     OnHang,
     ProfileMemory,
     RecordShapes,
@@ -30,6 +32,7 @@ from perfkit.capture.shared_options import (
     WithFlops,
     WithModules,
     WithStack,
+    monitor_limit,
     switch_on,
 )
 from perfkit.errors import UsageError
@@ -155,6 +158,8 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     capture_when: CaptureWhen = ()
     captures: Captures = DEFAULT_CAPTURES
     capture_bytes: CaptureBytes = DEFAULT_BYTES
+    monitor: Monitor = False
+    monitor_bytes: MonitorBytes = None
     threads: Annotated[_Count | None, Meta(description="CPU threads per rank [default: cores / local ranks].")] = None
     profile: Annotated[bool, Meta(description="Record traces, or only time the steps.")] = True
     schedule: Annotated[str, Meta(description=f"{SCHEDULE}.")] = DEFAULT_SCHEDULE
@@ -198,7 +203,7 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise UsageError(f"--name {self.name}: must be a folder name without '/' or a leading dot")
         if self.timeout_ns < 10**9:
             raise UsageError(f"--timeout {self.timeout}: must be at least 1s")
-        _ = self.hang_after_s, self.capture_rules
+        _ = self.hang_after_s, self.capture_rules, self.monitor_limit
         for option, choices in choices_by_accelerator().items():
             if getattr(self, option) not in choices:
                 raise UsageError(f"--{option} {getattr(self, option)}: choose from {', '.join(choices)}")
@@ -268,6 +273,11 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def hang_after_s(self) -> float | None:
         """How long no step may end, in s; None: it depends on the usual step."""
         return parse_hang_after(self.hang_after)
+
+    @property
+    def monitor_limit(self) -> int | None:
+        """Size in bytes beyond which a step log is rolled up; None without a monitor."""
+        return monitor_limit(self.monitor, self.monitor_bytes)
 
     @property
     def injections(self) -> tuple[Injection, ...]:

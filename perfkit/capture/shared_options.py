@@ -7,6 +7,8 @@ from msgspec import Meta, Struct
 from msgspec.structs import force_setattr
 
 from perfkit.errors import UsageError
+from perfkit.schema.monitor.limits import DEFAULT_MOST_BYTES, LEAST_MOST_BYTES
+from perfkit.util.byte_sizes import parse_size
 
 SCHEDULE: Final = "Steps to record, as in torch.profiler.schedule"
 HANG_AFTER_DEFAULT: Final = "20 times the median step, at least 5m"
@@ -39,6 +41,21 @@ CaptureWhen = Annotated[
 Captures = Annotated[int, Meta(ge=0, description="Captures that --capture-when may make, at most.")]
 CaptureBytes = Annotated[str, Meta(description="Size of all captures beyond which --capture-when makes no more.")]
 RunName = Annotated[str | None, Meta(description="Name of the run [default: workload, source, ranks and time].")]
+
+Monitor = Annotated[
+    bool,
+    Meta(
+        description="Also write a record of every step of the whole run, into rank<R>.steps in the run's folder: its "
+        "time and where it goes, memory, the device (docs/monitor.md)."
+    ),
+]
+MonitorBytes = Annotated[
+    str | None,
+    Meta(
+        description="With --monitor: size of each rank's file beyond which older steps are summed up "
+        f"[default: {DEFAULT_MOST_BYTES >> 20}MiB]."
+    ),
+]
 
 DetailName = Literal["time", "why"]
 Detail = Annotated[
@@ -75,3 +92,19 @@ def refuse_contradiction(given: Mapping[str, Any]) -> None:
         if given.get(name) is False:
             flag = name.replace("_", "-")
             raise UsageError(f"--detail {given['detail']} records what --no-{flag} switches off: remove one of them")
+
+
+def monitor_limit(monitor: bool, monitor_bytes: str | None) -> int | None:
+    """Return the size beyond which a step log is rolled up; None without a monitor.
+
+    Raises:
+        UsageError: The size is invalid, or there is no monitor.
+    """
+    if monitor_bytes is None:
+        return DEFAULT_MOST_BYTES if monitor else None
+    if not monitor:
+        raise UsageError(f"--monitor-bytes {monitor_bytes} has no effect without --monitor: add it")
+    size = parse_size(monitor_bytes, "--monitor-bytes")
+    if size < LEAST_MOST_BYTES:
+        raise UsageError(f"--monitor-bytes {monitor_bytes}: must be at least {LEAST_MOST_BYTES >> 10}KiB")
+    return size

@@ -95,7 +95,9 @@ class World(Struct, frozen=True, kw_only=True):
     """Ranks per node, by node rank."""
 
 
-FileKind = Literal["trace", "key_averages", "python_profile", "memory_snapshot", "nccl_log", "earlier_steps"]
+FileKind = Literal[
+    "trace", "key_averages", "python_profile", "memory_snapshot", "nccl_log", "earlier_steps", "step_log"
+]
 FILE_KINDS: Final[tuple[FileKind, ...]] = get_args(FileKind)
 
 

@@ -8,6 +8,7 @@
                  rank0[.cycle<C>].pyinstrument.{html,speedscope.json,txt}    --pyinstrument
                  rank<R>[.cycle<C>].memory.pickle                            --memory-snapshot
                  rank<R>.nccl.log                                            --nccl-debug
+                 rank<R>.steps                                               --monitor
                  rank<R>.hang.json, hang.json   only if no step ended for long: what each rank did, the diagnosis
                  capture-<N>                    steps recorded on demand, a folder like that of a run, with
                                                 rank<R>.earlier_steps.json: how long the steps before them took
@@ -45,6 +46,7 @@ _KINDS: Final[dict[str, FileKind]] = {
     "memory.pickle": "memory_snapshot",
     "nccl.log": "nccl_log",
     "earlier_steps.json": "earlier_steps",
+    "steps": "step_log",
 }
 _SUFFIXES = "|".join(re.escape(suffix) for suffix in _KINDS)
 _STATE = re.compile(rb'^  "state": (?P<value>"(?:running|completed)")', re.MULTILINE)

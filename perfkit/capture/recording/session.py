@@ -29,6 +29,8 @@ from torch.profiler import ProfilerActivity, record_function
 from perfkit.accelerators import accelerators
 from perfkit.capture.distributed.rank_group import RankGroup
 from perfkit.capture.messages import print_warning
+from perfkit.capture.monitor.step_monitor import StepMonitor
+from perfkit.capture.monitor.step_times import BACKWARD, DATA, FORWARD, OPTIMIZER
 from perfkit.capture.recording.flight_recorder import collectives_since
 from perfkit.capture.recording.heap import give_back_free_memory
 from perfkit.capture.recording.loader_watch import watch_loaders
@@ -54,6 +56,13 @@ _LOG: Final = logging.getLogger(__name__)
 
 _KINETO_QUIET: Final = "6"
 _NO_MORE: Final = object()
+_SPANS: Final[Mapping[Phase, int]] = {
+    "data_loading": DATA,
+    "forward": FORWARD,
+    "backward": BACKWARD,
+    "optimizer": OPTIMIZER,
+}
+"""Phases that the monitor tells apart."""
 
 Batch = TypeVar("Batch")
 
@@ -90,6 +99,7 @@ class Session:
         injections: Delays to inject into phases of this rank.
         recorders: Further profilers that record the same steps.
         first_step: Number of the first step, by which the schedule counts too.
+        monitor_limit: Size in bytes beyond which the step log of the monitor is rolled up; None is no monitor.
     """
 
     def __init__(
@@ -106,6 +116,7 @@ class Session:
         injections: Iterable[Injection] = (),
         recorders: Iterable[Recorder] = (),
         first_step: int = 0,
+        monitor_limit: int | None = None,
     ) -> None:
         self.folder = folder
         self._first_step = first_step
@@ -139,6 +150,8 @@ class Session:
         self.pauses = PauseLog()
         """Checkpoints, evaluations and logging."""
         self._paused_ns = 0
+        self.monitor = None if monitor_limit is None else self._make_monitor(monitor_limit)
+        """Records every step; None without one."""
         self.load_ns: list[int] = []
         """How long each completed step waited for its batch."""
         self.kinds: list[StepKind] = []
@@ -168,6 +181,9 @@ class Session:
     def start(self) -> None:
         """Begin the first step."""
         self._ranks.current_activity = f"step {self.steps}"
+        if self.monitor is not None:
+            self.monitor.install()
+            self.monitor.open(self.folder, self._ranks.rank, self._ranks.world_size, self._device)
         self._prepare_step(self.steps)
         self._begin_clock()
 
@@ -195,11 +211,16 @@ class Session:
             with self.pause(phase):
                 yield
             return
+        span = _SPANS.get(phase)
+        if span is not None and self.monitor is not None:
+            self.monitor.times.begin(span)
         with record_function(annotation(phase)):
             if phase in self._delays_s and phase not in self._delayed:
                 self._delayed.add(phase)  # a phase in several parts is delayed once per step
                 time.sleep(self._delays_s[phase])
             yield
+        if span is not None and self.monitor is not None:
+            self.monitor.times.end(span)
 
     @contextmanager
     def pause(self, phase: PausePhase) -> Iterator[OpenPause]:
@@ -215,6 +236,8 @@ class Session:
         """
         step = self.steps
         self._clock.end(self.pauses.total_ns - self._paused_ns)
+        if self.monitor is not None:
+            self.monitor.end_step(step, step_kind(self._schedule, step), loss)
         self._paused_ns = self.pauses.total_ns
         self._mark_end()
         self.kinds.append(step_kind(self._schedule, step))
@@ -252,6 +275,8 @@ class Session:
             self._profiler.stop_trace()
         self._profiler, self._recording = None, False
         self._loaders.stop()
+        if self.monitor is not None:
+            self.monitor.close()
 
     def measurements(self, wait: bool = True) -> StepMeasurements:
         """Return the measurements of the completed steps.
@@ -275,6 +300,11 @@ class Session:
     def _begin_clock(self) -> None:
         self._clock.begin()
         self._paused_ns = self.pauses.total_ns
+        if self.monitor is not None:
+            self.monitor.begin_step()
+
+    def _make_monitor(self, limit: int) -> StepMonitor:
+        return StepMonitor(limit, lambda: self.pauses.in_progress, lambda: self.pauses.total_ns)
 
     def _prepare_step(self, step: int) -> None:
         """Put the profiler into the state that the schedule has for `step`."""

@@ -16,6 +16,8 @@ from perfkit.capture.shared_options import (
     CaptureWhen,
     Detail,
     HangAfter,
+    Monitor,
+    MonitorBytes,
     OnHang,
     ProfileMemory,
     RecordShapes,
@@ -24,6 +26,7 @@ from perfkit.capture.shared_options import (
     WithFlops,
     WithModules,
     WithStack,
+    monitor_limit,
     switch_on,
 )
 from perfkit.errors import UsageError
@@ -63,6 +66,8 @@ class ScriptConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     capture_when: CaptureWhen = ()
     captures: Captures = DEFAULT_CAPTURES
     capture_bytes: CaptureBytes = DEFAULT_BYTES
+    monitor: Monitor = False
+    monitor_bytes: MonitorBytes = None
 
     def __post_init__(self) -> None:
         """Refuse invalid values.
@@ -76,7 +81,7 @@ class ScriptConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
                 raise UsageError(f"--{option} {text}: must be a folder name, without '/' or a leading dot")
         if self.timeout_ns < 10**9:
             raise UsageError(f"--timeout {self.timeout}: must be at least 1s")
-        _ = self.hang_after_s, self.capture_rules
+        _ = self.hang_after_s, self.capture_rules, self.monitor_limit
         _ = self.plan, self.step_rule
         switch_on(self, self.detail)
 
@@ -99,6 +104,11 @@ class ScriptConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     def hang_after_s(self) -> float | None:
         """How long no step may end, in s; None: it depends on the usual step."""
         return parse_hang_after(self.hang_after)
+
+    @property
+    def monitor_limit(self) -> int | None:
+        """Size in bytes beyond which a step log is rolled up; None without a monitor."""
+        return monitor_limit(self.monitor, self.monitor_bytes)
 
     @property
     def timeout_ns(self) -> int:

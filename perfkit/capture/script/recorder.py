@@ -8,7 +8,6 @@ Whatever goes wrong in perfkit is reported in one line, and the script continues
 """
 
 import os
-import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -21,10 +20,8 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from perfkit.capture.distributed.backend import backend_of
 from perfkit.capture.distributed.device_in_use import device_in_use
-from perfkit.capture.distributed.launcher_env import RankInfo
-from perfkit.capture.distributed.topology import Topology, name_device, own_cores
+from perfkit.capture.distributed.topology import Topology
 from perfkit.capture.hangs.worker_stacks import follow_forks
 from perfkit.capture.lifecycle.failure_guard import record_end_of_parent, record_failure
 from perfkit.capture.lifecycle.parent_watch import before_end_with_parent
@@ -35,12 +32,13 @@ from perfkit.capture.on_demand.recording import CapturedRank
 from perfkit.capture.recording.loader_watch import stop_watching_loaders, watch_loaders
 from perfkit.capture.recording.manifest_writer import RunDescription, StepMeasurements, create_run, rank_record
 from perfkit.capture.recording.session import ProfilerOptions, Session
+from perfkit.capture.schedule import step_kind
 from perfkit.capture.script.config import ScriptConfig
 from perfkit.capture.script.coordination import ScriptRankGroup, open_script_group
 from perfkit.capture.script.first_cause import find_first_cause
 from perfkit.capture.script.hang_watch import ScriptHangWatch
 from perfkit.capture.script.hooks.pass_hooks import Annotations, BackwardPasses, ForwardPasses
-from perfkit.capture.script.hooks.script_pauses import ScriptPauses
+from perfkit.capture.script.hooks.script_pauses import PauseKeeper, ScriptPauses
 from perfkit.capture.script.hooks.sigterm_hook import SigtermHook
 from perfkit.capture.script.hooks.torch_hooks import (
     after_optimizer_step,
@@ -59,10 +57,11 @@ from perfkit.capture.script.manifest_assembly import (
 from perfkit.capture.script.marker import on_step
 from perfkit.capture.script.outcome import OutcomeReporter
 from perfkit.capture.script.rank_environment import launcher_rank
+from perfkit.capture.script.script_monitor import ScriptMonitor
+from perfkit.capture.script.script_topology import script_topology
 from perfkit.capture.script.step_counter import StepCounter
 from perfkit.capture.script.step_messages import describe_steps, explain_no_steps
 from perfkit.errors import RunError
-from perfkit.schema.manifest import World
 from perfkit.storage.run_folder import FAILURE_NAME, read_manifest
 
 TIMED_AFTER: Final = 100
@@ -113,7 +112,8 @@ class ScriptRecorder:
         module = config.step_rule.name if self._counts_forward else None  # else it is the name of an optimizer
         self._forward = ForwardPasses(module, self._annotations, self._on_forward, self._on_error)
         self._device: torch.device | None = None
-        self._pauses = ScriptPauses(self._session_in_progress)
+        self._pauses = ScriptPauses(self._pause_keeper)
+        self._monitor = ScriptMonitor(config, lambda: self._pauses.in_progress, begin_ns)
         self._outcome = OutcomeReporter(script, config, self._schedule)
         self._first_ns = 0
         self._busy = False
@@ -132,6 +132,7 @@ class ScriptRecorder:
         """Install the hooks in torch."""
         try:
             follow_forks()
+            self._monitor.install()  # first, so that what ends a step ends the optimizer's part of it before
             after_optimizer_step(self._on_optimizer_step)
             after_scaler_step(self._on_scaler_step)
             around_backward(self._backward)
@@ -148,6 +149,7 @@ class ScriptRecorder:
         """Write what is known once the script has ended, or is about to; `error` is why, None if it ended well."""
         if os.getpid() != self._pid:
             return
+        self._monitor.close()
         recording = self._recording
         if recording is None:
             self._over = True
@@ -170,8 +172,9 @@ class ScriptRecorder:
     def _is_busy(self) -> bool:
         return self._busy or self._pauses.in_progress
 
-    def _session_in_progress(self) -> Session | None:
-        return None if self._recording is None or self._over or self._busy else self._recording.session
+    def _pause_keeper(self) -> PauseKeeper | None:
+        recorded = self._recording is not None and not (self._over or self._busy)
+        return self._recording.session if self._recording is not None and recorded else self._monitor.keeper
 
     def _on_optimizer_step(self, optimizer: Optimizer) -> None:
         self._pauses.trains()
@@ -206,6 +209,8 @@ class ScriptRecorder:
         except Exception as error:  # noqa: BLE001
             self._on_error(error)
         else:
+            if ended:
+                self._monitor.end_step("plain" if self._over else step_kind(self._schedule, self._monitor.steps))
             if ended and not self._over:
                 self._pauses.trains()  # a step that ends in an "evaluation" is one of a model that is evaluated only
                 self._end_step()
@@ -213,6 +218,8 @@ class ScriptRecorder:
                 self._end_unrecorded_step(self._recording)
             if ended and self._recording is not None:
                 self._recording.hangs.step_ended()
+            if ended:
+                self._monitor.begin_step()
 
     def _end_step(self) -> None:
         with self._errors_contained():
@@ -275,7 +282,7 @@ class ScriptRecorder:
         timeout = timedelta(microseconds=self._config.timeout_ns / 1000)
         ranks = open_script_group(self._trace_dir, self._config.workload, 2 * self._schedule.repeat, timeout)
         device = self._device or device_in_use()
-        topology = _script_topology(ranks.info, device)
+        topology = script_topology(ranks.info, device)
         description = self._describe_run()
         folder = ranks.agree_on_folder(
             lambda: create_run(ranks.world_size, topology, description, self._trace_dir, self._config.name)
@@ -300,6 +307,7 @@ class ScriptRecorder:
             source=description.source,
         )
         captures = make_agent(folder, place, self._schedule, session, self._config.capture_rules)
+        self._monitor.open(session, folder, ranks.world_size, device)
         hangs = ScriptHangWatch(folder, ranks.rank, ranks.world_size, self._config, self._is_busy)
         self._recording = _Recording(session, ranks, topology, hangs, captures)
         before_end_with_parent(lambda: record_end_of_parent(folder, ranks.rank))
@@ -409,19 +417,3 @@ class ScriptRecorder:
             recording.session.discard()
         with suppress(Exception):
             recording.record_failure(error)
-
-
-def _script_topology(info: RankInfo, device: torch.device) -> Topology:
-    sizes = [info.local_world_size] * (info.world_size // info.local_world_size)
-    return Topology(
-        device=str(device),
-        device_name=name_device(device),
-        backend=backend_of(device.type),
-        host=socket.gethostname(),
-        threads=torch.get_num_threads(),
-        # A rank that is bound to some cores does not know those of the other ranks.
-        node_cores=os.cpu_count() if len(own_cores()) == os.cpu_count() else None,
-        local_rank=info.local_rank,
-        node_rank=info.node_rank or 0,
-        world=World(world_size=info.world_size, nodes=len(sizes), launcher=info.launcher, local_world_sizes=sizes),
-    )

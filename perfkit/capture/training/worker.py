@@ -300,6 +300,7 @@ def _session(
         mesh=job.run.layout(ranks.world_size).sizes,
         injections=job.run.injections,
         recorders=recorders,
+        monitor_limit=job.run.monitor_limit,
     )
 
 

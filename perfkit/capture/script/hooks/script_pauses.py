@@ -4,16 +4,15 @@ import os
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from threading import get_ident
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from torch import nn
 
-from perfkit.capture.recording.pause_log import OpenPause
-from perfkit.capture.recording.session import Session
+from perfkit.capture.recording.pause_log import OpenPause, PauseLog
 from perfkit.capture.script.hooks.pause_hooks import around_checkpoints, around_evaluations
-from perfkit.schema.per_run.pauses import RecordedPause
+from perfkit.schema.per_run.pauses import PausePhase, RecordedPause
 
 _STEPS_IN_A_ROW: Final = 3
 """Steps in a row with an evaluation which tell that it is part of the steps; two in a row may be an interval's and
@@ -29,14 +28,30 @@ class _Evaluation(NamedTuple):
     """By the monotonic clock."""
 
 
+class PauseKeeper(Protocol):
+    """What pauses are noted in: a session, or the monitor where nothing is recorded."""
+
+    @property
+    def pauses(self) -> PauseLog:
+        """The pauses so far."""
+
+    @property
+    def steps(self) -> int:
+        """Steps that have ended."""
+
+    def pause(self, phase: PausePhase) -> AbstractContextManager[OpenPause]:
+        """Note a pause."""
+
+
 class ScriptPauses:
     """Follows the checkpoints and evaluations of the thread that steps.
 
     Args:
-        session: Returns the session; None before the first step has ended, and once recording is over.
+        session: Returns the session, or what keeps pauses in its place; None before the first step has ended, and once
+            recording is over.
     """
 
-    def __init__(self, session: Callable[[], Session | None]) -> None:
+    def __init__(self, session: Callable[[], PauseKeeper | None]) -> None:
         self._session = session
         self._pid = os.getpid()
         self._thread = get_ident()
@@ -62,7 +77,7 @@ class ScriptPauses:
         self._thread = get_ident()
         self._evaluation = None
 
-    def _current(self) -> Session | None:
+    def _current(self) -> PauseKeeper | None:
         """Return the session if this is the thread that steps: others write while training goes on."""
         return self._session() if get_ident() == self._thread and os.getpid() == self._pid else None
 
@@ -102,7 +117,7 @@ class ScriptPauses:
             )
         )
 
-    def _is_part_of_steps(self, session: Session) -> bool:
+    def _is_part_of_steps(self, session: PauseKeeper) -> bool:
         """Return whether the script evaluates within its steps, as the evaluation that has just ended tells."""
         if not self._within_steps and self._rhythm.evaluated(session.steps):
             self._within_steps = True

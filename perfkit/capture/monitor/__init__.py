@@ -1,0 +1,1 @@
+"""The monitor: a record of every step of a run, written as it ends (docs/monitor.md)."""

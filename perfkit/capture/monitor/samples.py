@@ -1,0 +1,103 @@
+"""Samples of the host and the device, taken once per second in a thread: they cost too much to be taken per step."""
+
+import os
+import resource
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from math import nan
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import torch
+
+from perfkit.capture.monitor.nvml import NvmlDevice, open_nvml
+from perfkit.schema.monitor.columns import UNKNOWN
+
+_PAGE: Final = os.sysconf("SC_PAGE_SIZE")
+_MAXRSS_UNIT: Final = 1 if sys.platform == "darwin" else 1024
+
+
+class Sample(NamedTuple):
+    """One sample; the fields are columns of the step log."""
+
+    taken_ns: int = 0
+    """By `time.perf_counter_ns`."""
+    allocated_bytes: int = UNKNOWN
+    peak_allocated_bytes: int = UNKNOWN
+    rss_bytes: int = UNKNOWN
+    peak_rss_bytes: int = UNKNOWN
+    host_available_bytes: int = UNKNOWN
+    throttle_reasons: int = UNKNOWN
+    host_busy: float = nan
+    device_busy: float = nan
+    temperature_c: float = nan
+    clock_mhz: float = nan
+    power_w: float = nan
+
+
+class Sampler:
+    """Takes samples of this process, its host and its device.
+
+    Args:
+        device: Where the model is.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._memory = _device_memory(device)
+        self._nvml: NvmlDevice | None = open_nvml(device)
+        self._busy_before = _processor_times()
+
+    def take(self) -> Sample:
+        """Take a sample: reads counters of the system, of torch's allocator and of NVML; waits for no device."""
+        allocated, peak = self._memory()
+        device = self._nvml.read() if self._nvml is not None else None
+        return Sample(
+            taken_ns=time.perf_counter_ns(),
+            allocated_bytes=allocated,
+            peak_allocated_bytes=peak,
+            rss_bytes=_resident_bytes(),
+            peak_rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _MAXRSS_UNIT,
+            host_available_bytes=_available_bytes(),
+            host_busy=self._host_busy(),
+            **({} if device is None else device._asdict()),
+        )
+
+    def _host_busy(self) -> float:
+        before, now = self._busy_before, _processor_times()
+        self._busy_before = now
+        if before is None or now is None or now[1] <= before[1]:
+            return nan
+        return (now[0] - before[0]) / (now[1] - before[1])
+
+
+def _device_memory(device: torch.device) -> Callable[[], tuple[int, int]]:
+    """Return what reads how many bytes of a device tensors hold, and the most; unknown on a CPU."""
+    module: Any = None if device.type == "cpu" else torch.get_device_module(device.type)
+    if not (hasattr(module, "memory_allocated") and hasattr(module, "max_memory_allocated")):
+        return lambda: (UNKNOWN, UNKNOWN)
+    return lambda: (int(module.memory_allocated(device)), int(module.max_memory_allocated(device)))
+
+
+def _resident_bytes() -> int:
+    with suppress(OSError, ValueError, IndexError):
+        return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE
+    return UNKNOWN
+
+
+def _available_bytes() -> int:
+    with suppress(OSError, ValueError, IndexError):
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    return UNKNOWN
+
+
+def _processor_times() -> tuple[int, int] | None:
+    """Return how long the host's processors were busy and existed, in clock ticks; None if unknown."""
+    with suppress(OSError, ValueError, IndexError):
+        ticks = [int(text) for text in Path("/proc/stat").read_text().partition("\n")[0].split()[1:9]]
+        total, idle = sum(ticks), ticks[3] + ticks[4]
+        return total - idle, total
+    return None

@@ -1,0 +1,232 @@
+"""Records every step of this rank as it ends: to the step log, and to those in this process who ask for it.
+
+Nothing that goes wrong here reaches the program, whose results, random numbers and exit code stay as they are: the
+monitor says so in one line, and stops.
+"""
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from math import nan
+from pathlib import Path
+from time import perf_counter_ns, process_time_ns, time_ns
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from perfkit.capture.messages import one_line, print_warning
+from perfkit.capture.monitor.device_steps import DeviceSteps
+from perfkit.capture.monitor.nvml import THROTTLING
+from perfkit.capture.monitor.samples import Sample, Sampler
+from perfkit.capture.monitor.step_times import StepTimes
+from perfkit.capture.monitor.torch_hooks import MonitorHooks
+from perfkit.schema.manifest import StepKind
+from perfkit.schema.monitor.columns import KIND_NUMBERS, LOSS_GIVEN, THROTTLED, UNKNOWN
+from perfkit.schema.monitor.limits import DEFAULT_MOST_BYTES
+from perfkit.schema.monitor.record import StepRecord
+from perfkit.storage.step_log.writer import StepLogWriter
+
+RECENT: Final = 256
+"""Steps whose records are kept in memory."""
+_SAMPLE_S: Final = 1.0
+_MOST_BEFORE_LOG: Final = 64
+"""Records that are kept until there is a log."""
+_THREAD: Final = "perfkit-monitor"
+
+
+class StepMonitor:
+    """The monitor of this process.
+
+    Args:
+        most_bytes: Size of the step log beyond which older records are rolled up.
+        is_paused: Whether training pauses for a checkpoint, an evaluation or logging.
+        paused_ns: How long it has paused so far.
+    """
+
+    def __init__(
+        self,
+        most_bytes: int = DEFAULT_MOST_BYTES,
+        is_paused: Callable[[], bool] = lambda: False,
+        paused_ns: Callable[[], int] = lambda: 0,
+    ) -> None:
+        self._most_bytes = most_bytes
+        self._paused_ns = paused_ns
+        self._pid = os.getpid()
+        self._unix_ns = time_ns() - perf_counter_ns()
+        self._begin_ns = perf_counter_ns()
+        self._begin_cpu_ns = process_time_ns()
+        self._paused_before_ns = 0
+        self._log: StepLogWriter | None = None
+        self._before_log: list[StepRecord] = []
+        self._device: DeviceSteps | None = None
+        self._sample = Sample()
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.times = StepTimes(is_paused, paused_ns)
+        """Where the host's time goes within the step in progress."""
+        self._hooks = MonitorHooks(self.times)
+        self.recent: deque[StepRecord] = deque(maxlen=RECENT)
+        """Records of the last steps, the newest last."""
+        self.listeners: list[Callable[[StepRecord], None]] = []
+        """Called with the record of each step, in the thread that steps."""
+
+    @property
+    def is_on(self) -> bool:
+        """Whether steps are recorded in this process."""
+        return not self._stopped.is_set() and os.getpid() == self._pid
+
+    def install(self) -> None:
+        """Install the hooks in torch that tell where the time of a step goes."""
+        try:
+            self._hooks.install()
+        except Exception as error:  # noqa: BLE001  the outermost boundary: beyond it is the program
+            self._give_up(error)
+
+    def open(self, folder: Path, rank: int, world_size: int, device: torch.device) -> None:
+        """Create the step log, and begin to take samples.
+
+        Args:
+            folder: The run's folder.
+            rank: This rank.
+            world_size: Number of ranks.
+            device: Where the model is.
+        """
+        if not self.is_on:
+            return
+        try:
+            sampler = Sampler(device)
+            self._sample = sampler.take()
+            self._device = None if device.type == "cpu" else DeviceSteps(device)
+            self._log = StepLogWriter(folder, rank, world_size, str(device), self._most_bytes)
+            for record in self._before_log:
+                self._log.append(record)
+            self._thread = threading.Thread(target=self._take_samples, args=(sampler,), name=_THREAD, daemon=True)
+            self._thread.start()
+        except Exception as error:  # noqa: BLE001  the outermost boundary: beyond it is the program
+            self._give_up(error)
+
+    def begin_step(self, at_ns: int | None = None) -> None:
+        """Begin a step; a second call moves its beginning.
+
+        Args:
+            at_ns: When it began (`time.perf_counter_ns`), if that is not now.
+        """
+        if self._stopped.is_set():
+            return
+        try:
+            self.times.start()
+            self._paused_before_ns = self._paused_ns()
+            if self._device is not None:
+                self._device.begin()
+            self._begin_cpu_ns = process_time_ns()
+            self._begin_ns = perf_counter_ns() if at_ns is None else at_ns
+        except Exception as error:  # noqa: BLE001  the outermost boundary: beyond it is the program
+            self._give_up(error)
+
+    def end_step(self, step: int, kind: StepKind, loss: Tensor | float | None = None) -> None:
+        """End a step; what follows until `begin_step` is part of none.
+
+        Args:
+            step: Its number, from 0.
+            kind: What it was.
+            loss: Its loss, if known; one on a device is not waited for.
+        """
+        if not self.is_on:
+            return
+        try:
+            on_device = isinstance(loss, Tensor) and loss.device.type != "cpu"
+            record = self._record(step, kind, None if on_device else _value(loss))
+            if self._device is None:
+                self._emit(record)
+            else:
+                self._device.end(record, loss if isinstance(loss, Tensor) and on_device else None)
+                for finished in self._device.finished():
+                    self._emit(finished)
+        except Exception as error:  # noqa: BLE001  the outermost boundary: beyond it is the program
+            self._give_up(error)
+
+    def close(self) -> None:
+        """Write what is left, and stop."""
+        if not self.is_on:
+            return
+        try:
+            for record in self._device.rest() if self._device is not None else ():
+                self._emit(record)
+        except Exception as error:  # noqa: BLE001  the outermost boundary: beyond it is the end of the program
+            self._give_up(error)
+        self._stop()
+
+    def _record(self, step: int, kind: StepKind, loss: float | None) -> StepRecord:
+        now = perf_counter_ns()
+        cpu_ns = process_time_ns() - self._begin_cpu_ns
+        times, sample = self.times.take(), self._sample
+        paused_ns = self._paused_ns() - self._paused_before_ns
+        step_ns = max(0, now - self._begin_ns - paused_ns)
+        throttled = sample.throttle_reasons > 0 and sample.throttle_reasons & THROTTLING
+        # By position, in the order of the fields: this is done in every step.
+        return StepRecord(
+            1,
+            KIND_NUMBERS[kind],
+            (0 if loss is None else LOSS_GIVEN) | (THROTTLED if throttled else 0),
+            max(0, now - sample.taken_ns) // 1_000_000 if sample.taken_ns else UNKNOWN,
+            step,
+            self._begin_ns + self._unix_ns,
+            step_ns,
+            step_ns,
+            step,
+            *times,
+            paused_ns,
+            UNKNOWN,
+            cpu_ns,
+            *sample[1:7],
+            nan if loss is None else loss,
+            *sample[7:],
+        )
+
+    def _emit(self, record: StepRecord) -> None:
+        self.recent.append(record)
+        if self._log is not None:
+            self._log.append(record)
+        elif len(self._before_log) < _MOST_BEFORE_LOG:
+            self._before_log.append(record)
+        for listener in self.listeners:
+            listener(record)
+
+    def _take_samples(self, sampler: Sampler) -> None:
+        try:
+            while not self._stopped.wait(_SAMPLE_S):
+                self._sample = sampler.take()
+                if self._log is not None and self._log.is_full:
+                    self._log.roll_up()
+        except Exception as error:  # noqa: BLE001  the outermost boundary of this thread, which is inside a program
+            self._give_up(error)
+
+    def _give_up(self, error: Exception) -> None:
+        if self._stopped.is_set():
+            return
+        self._stop()
+        with suppress(Exception):
+            print_warning(f"the monitor has stopped, and the run goes on without it: {one_line(error)}")
+
+    def _stop(self) -> None:
+        self._stopped.set()
+        with suppress(Exception):
+            self._hooks.remove()
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(timeout=5 * _SAMPLE_S)
+        if self._log is not None:
+            with suppress(OSError):
+                self._log.close()
+
+
+def _value(loss: Tensor | float | None) -> float | None:
+    """Return a loss that is on the host; None if there is none, or it is not one number."""
+    if loss is None or (isinstance(loss, Tensor) and loss.numel() != 1):
+        return None
+    with suppress(TypeError, ValueError, RuntimeError):
+        return float(loss.detach()) if isinstance(loss, Tensor) else float(loss)
+    return None

@@ -1,0 +1,100 @@
+"""Adds up where the host's time goes within a step: waiting for data and collectives, forward, backward, optimizer."""
+
+from collections.abc import Callable
+from threading import get_ident
+from time import perf_counter_ns
+from typing import Final, NamedTuple
+
+DATA: Final = 0
+FORWARD: Final = 1
+BACKWARD: Final = 2
+OPTIMIZER: Final = 3
+COLLECTIVE: Final = 4
+_SPANS: Final = 5
+
+_UNKNOWN: Final = -1
+
+
+class PhaseTimes(NamedTuple):
+    """Times of one step in ns; -1 for what has never been seen in this run."""
+
+    data_ns: int
+    forward_ns: int
+    backward_ns: int
+    optimizer_ns: int
+    collective_ns: int
+
+
+class StepTimes:
+    """The spans of the step in progress, of the thread that steps.
+
+    A span within another of its kind is a part of it. A span is unknown until the first of its kind has been seen, and
+    then 0 in a step without one. Pauses are part of none.
+
+    Args:
+        is_paused: Whether training pauses for a checkpoint, an evaluation or logging.
+        paused_ns: How long it has paused so far.
+    """
+
+    def __init__(self, is_paused: Callable[[], bool], paused_ns: Callable[[], int]) -> None:
+        self._is_paused = is_paused
+        self._paused_ns = paused_ns
+        self._thread = get_ident()
+        self._sums = [_UNKNOWN] * _SPANS
+        self._depths = [0] * _SPANS
+        self._begins = [0] * _SPANS
+        self._computes_since = perf_counter_ns()
+        self._paused_before = 0
+        self._inferred_forward = _UNKNOWN
+
+    def start(self) -> None:
+        """Begin a step in this thread, and forget what there was since the end of the one before."""
+        self._thread = get_ident()
+        self._sums = [min(total, 0) for total in self._sums]
+        self._inferred_forward = min(self._inferred_forward, 0)
+        self._depths = [0] * _SPANS
+        self._compute()
+
+    def take(self) -> PhaseTimes:
+        """Return the times of the step so far."""
+        times = PhaseTimes(*self._sums)
+        return times if times.forward_ns != _UNKNOWN else times._replace(forward_ns=self._inferred_forward)
+
+    def begin(self, span: int) -> None:
+        """Begin a span."""
+        if get_ident() != self._thread:
+            return
+        if not self._depths[span]:
+            self._begins[span] = now = perf_counter_ns()
+            if span == BACKWARD and not self._is_paused():
+                lasted = now - self._computes_since - (self._paused_ns() - self._paused_before)
+                self._inferred_forward = max(self._inferred_forward, 0) + max(lasted, 0)
+        self._depths[span] += 1
+
+    def end(self, span: int) -> None:
+        """End a span."""
+        if get_ident() != self._thread or not self._depths[span]:
+            return
+        self._depths[span] -= 1
+        if not self._depths[span]:
+            self.add(span, perf_counter_ns() - self._begins[span])
+            if span in (DATA, BACKWARD):
+                self._compute()
+
+    def add(self, span: int, lasted_ns: int) -> None:
+        """Add time to a span, unless training pauses."""
+        if get_ident() == self._thread and not self._is_paused():
+            self._sums[span] = max(self._sums[span], 0) + lasted_ns
+
+    def total(self, span: int) -> int:
+        """Return the time in a kind of span so far, those that are open not included."""
+        return max(self._sums[span], 0)
+
+    def may_wait(self) -> None:
+        """Note that collectives would be seen: in a step without any, the wait for them is 0."""
+        self._sums[COLLECTIVE] = max(self._sums[COLLECTIVE], 0)
+
+    def _compute(self) -> None:
+        """Note that from now on the step computes: what follows, until the backward pass, is the forward pass."""
+        self._computes_since = perf_counter_ns()
+        self._paused_before = self._paused_ns()

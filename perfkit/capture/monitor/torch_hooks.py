@@ -1,0 +1,145 @@
+"""Hooks in torch that tell the monitor where the host's time goes: loaders, collectives, backward passes, optimizers.
+
+They only read clocks. Under torch.compile they are not traced: what is compiled runs as without them.
+"""
+
+import functools
+from collections.abc import Callable
+from time import perf_counter_ns
+from typing import Any, Final
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.utils.data import dataloader
+
+from perfkit.capture.monitor.step_times import BACKWARD, COLLECTIVE, DATA, OPTIMIZER, StepTimes
+
+_compiling: Final = torch.compiler.is_compiling
+_Undo = Callable[[], None]
+
+
+class MonitorHooks:
+    """Hooks of this process, while installed.
+
+    Args:
+        times: What is told.
+    """
+
+    def __init__(self, times: StepTimes) -> None:
+        self._times = times
+        self._undo: list[_Undo] = []
+
+    def install(self) -> None:
+        """Install the hooks. Those that a program installs later lie around them, and see them as part of torch."""
+        times = self._times
+        self._undo.append(_wrap_method(dataloader._BaseDataLoaderIter, "__next__", DATA, times))
+        if dist.is_available():
+            self._undo.append(_wrap_method(dist.Work, "wait", COLLECTIVE, times))
+        self._undo += [_before_optimizer(times), _after_optimizer(times), _around_backward(times)]
+
+    def remove(self) -> None:
+        """Remove the hooks; where the program has wrapped one, it stays, and is idle."""
+        while self._undo:
+            self._undo.pop()()
+
+
+def _wrap_method(owner: Any, name: str, span: int, times: StepTimes) -> _Undo:
+    function = getattr(owner, name)
+
+    @functools.wraps(function)
+    def hooked(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if _compiling():
+            return function(self, *args, **kwargs)
+        times.begin(span)
+        try:
+            return function(self, *args, **kwargs)
+        finally:
+            times.end(span)
+
+    setattr(owner, name, hooked)
+
+    def undo() -> None:
+        if getattr(owner, name) is hooked:
+            setattr(owner, name, function)
+
+    return undo
+
+
+def _before_optimizer(times: StepTimes) -> _Undo:
+    def begin(*_: Any) -> None:
+        if not _compiling():
+            times.begin(OPTIMIZER)
+
+    return register_optimizer_step_pre_hook(begin).remove
+
+
+def _after_optimizer(times: StepTimes) -> _Undo:
+    def end(*_: Any) -> None:
+        if not _compiling():
+            times.end(OPTIMIZER)
+
+    return register_optimizer_step_post_hook(end).remove
+
+
+def _around_backward(times: StepTimes) -> _Undo:
+    backward = torch.autograd.backward
+
+    @functools.wraps(backward)
+    def hooked(*args: Any, **kwargs: Any) -> Any:
+        if _compiling():
+            return backward(*args, **kwargs)
+        end = _EndOfGradients(times, args[0] if args else kwargs.get("tensors"))
+        times.begin(BACKWARD)
+        try:
+            return backward(*args, **kwargs)
+        finally:
+            end.note()
+            times.end(BACKWARD)
+
+    torch.autograd.backward = hooked
+
+    def undo() -> None:
+        if torch.autograd.backward is hooked:
+            torch.autograd.backward = backward
+
+    return undo
+
+
+class _EndOfGradients:
+    """Measures what a backward pass waits for once it has computed the last gradient: their reduction.
+
+    DDP and FSDP wait for it in callbacks at the end of the pass. Those run in the order in which they were queued, and
+    a callback that is queued when the pass begins runs first.
+
+    Args:
+        times: What is told.
+        loss: What the pass begins from.
+    """
+
+    def __init__(self, times: StepTimes, loss: Any) -> None:
+        self._times = times
+        self._ends_ns: tuple[int, int] | None = None
+        self._handle: Any = None
+        if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
+            return
+        times.may_wait()
+        first = loss if isinstance(loss, Tensor) else next(iter(loss or ()), None)
+        if isinstance(first, Tensor) and first.requires_grad and first.grad_fn is not None:
+            self._handle = first.register_hook(self._on_first_gradient)  # type: ignore[no-untyped-call]
+
+    def _on_first_gradient(self, _gradient: Tensor) -> None:
+        torch.autograd.Variable._execution_engine.queue_callback(self._on_last_gradient)
+
+    def _on_last_gradient(self) -> None:
+        self._ends_ns = perf_counter_ns(), self._times.total(COLLECTIVE)
+
+    def note(self) -> None:
+        """Note that the backward pass has ended."""
+        if self._handle is not None:
+            self._handle.remove()
+        if self._ends_ns is not None:
+            ended_ns, waited_ns = self._ends_ns
+            seen_ns = self._times.total(COLLECTIVE) - waited_ns  # in `Work.wait`, which is counted already
+            self._times.add(COLLECTIVE, max(0, perf_counter_ns() - ended_ns - seen_ns))

@@ -1,0 +1,77 @@
+"""The monitor of a script's rank, which goes on when the recording is over."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+from perfkit.capture.monitor.step_monitor import StepMonitor
+from perfkit.capture.recording.pause_log import OpenPause, PauseLog
+from perfkit.capture.recording.session import Session
+from perfkit.capture.script.config import ScriptConfig
+from perfkit.schema.manifest import StepKind
+from perfkit.schema.per_run.pauses import PausePhase
+
+
+class ScriptMonitor:
+    """Follows all steps of a script, if that is wanted; otherwise it does nothing.
+
+    Args:
+        config: Options of the recording.
+        is_paused: Whether the script pauses for a checkpoint or an evaluation.
+        begin_ns: When the script began (`time.perf_counter_ns`).
+    """
+
+    def __init__(self, config: ScriptConfig, is_paused: Callable[[], bool], begin_ns: int) -> None:
+        self.steps = 0
+        """Steps that have ended."""
+        self.pauses = PauseLog()
+        """Pauses in which nothing was recorded."""
+        self._session: Session | None = None
+        limit = config.monitor_limit
+        self.monitor = None if limit is None else StepMonitor(limit, is_paused, self._paused_ns)
+        """None if it is off."""
+        if self.monitor is not None:
+            self.monitor.begin_step(begin_ns)
+
+    def install(self) -> None:
+        """Install the hooks in torch: before others, which then run around them."""
+        if self.monitor is not None:
+            self.monitor.install()
+
+    def open(self, session: Session, folder: Path, world_size: int, device: torch.device) -> None:
+        """Create the step log in the run's folder."""
+        self._session = session
+        if self.monitor is not None:
+            self.monitor.open(folder, session.rank, world_size, device)
+
+    def end_step(self, kind: StepKind) -> None:
+        """End a step."""
+        if self.monitor is not None:
+            self.monitor.end_step(self.steps, kind)
+        self.steps += 1
+
+    def begin_step(self) -> None:
+        """Begin the next step."""
+        if self.monitor is not None:
+            self.monitor.begin_step()
+
+    def close(self) -> None:
+        """The script has ended."""
+        if self.monitor is not None:
+            self.monitor.close()
+
+    @property
+    def keeper(self) -> "ScriptMonitor | None":
+        """What keeps pauses while nothing is recorded; None if the monitor is off."""
+        return None if self.monitor is None else self
+
+    @contextmanager
+    def pause(self, phase: PausePhase) -> Iterator[OpenPause]:
+        """Note a checkpoint."""
+        with self.pauses.pause(phase, self.steps) as pause:
+            yield pause
+
+    def _paused_ns(self) -> int:
+        return self.pauses.total_ns + (0 if self._session is None else self._session.pauses.total_ns)

@@ -1,0 +1,182 @@
+"""Reads a rank's step log, as it grows or afterwards.
+
+The file may come from anybody: nothing is believed of its header that is not checked, and memory is bounded by what the
+caller asks for. A record that is incomplete, or whose check is wrong, is left out.
+"""
+
+import os
+import re
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, Final, NamedTuple
+
+import msgspec
+import numpy as np
+
+from perfkit.errors import StoreError
+from perfkit.schema.monitor.columns import CHECK, COLUMNS, STEP_DTYPE, UNKNOWN
+from perfkit.schema.monitor.header import (
+    HEADER_BYTES,
+    STAMP_BYTES,
+    STEP_LOG_FORMAT,
+    STEP_LOG_VERSION,
+    StepLogHeader,
+)
+from perfkit.storage.step_log.roll_up import Records
+from perfkit.util.json_decoding import decode_json
+from perfkit.util.regular_file import open_regular
+from perfkit.util.validator_messages import plain_message
+
+LOG_NAME: Final = "rank{}.steps"
+_LOG: Final = re.compile(r"rank(0|[1-9]\d{0,8})\.steps")
+MOST_RECORDS: Final = 65_536
+"""Default of how many records are read at a time: about 13 MB."""
+_FORMATS: Final = {column.name: column.dtype for column in COLUMNS}
+
+
+class NewRecords(NamedTuple):
+    """What `StepLogReader.read_new` has found."""
+
+    records: Records
+    """In the order of their steps; of the dtype `STEP_DTYPE`."""
+    restarted: bool
+    """Whether these are from the beginning of the log, and replace all that was read before: it is the first time, or
+    the log was rolled up."""
+    damaged: int
+    """Records that were left out."""
+
+
+def find_step_logs(folder: Path) -> dict[int, Path]:
+    """Return the step logs in a run's folder by rank, in their order.
+
+    Raises:
+        StoreError: The folder cannot be read.
+    """
+    try:
+        names = [match for name in os.listdir(folder) if (match := _LOG.fullmatch(name))]
+    except OSError as error:
+        raise StoreError(f"cannot read {folder}: {error.strerror}") from error
+    return {int(match[1]): folder / match[0] for match in sorted(names, key=lambda match: int(match[1]))}
+
+
+def read_steps(path: Path) -> Iterator[Records]:
+    """Yield the records of a log in their order, some at a time, up to what is there now.
+
+    Raises:
+        StoreError: It cannot be read, or is not a step log.
+    """
+    reader = StepLogReader(path)
+    found = reader.read_new()
+    while len(found.records) or found.damaged:
+        yield found.records
+        found = reader.read_new()
+        if found.restarted:
+            raise StoreError(f"{path} was rolled up while it was read: read it again")
+
+
+class StepLogReader:
+    """Reads what has been appended to a log since it was last asked.
+
+    Args:
+        path: The log; it is opened anew each time, and may be replaced.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.header: StepLogHeader | None = None
+        """That of the last file read; None before the first time."""
+        self._stamp = b""
+        self._dtype = STEP_DTYPE
+        self._offset = HEADER_BYTES
+
+    def read_new(self, most_records: int = MOST_RECORDS) -> NewRecords:
+        """Return records that have not been returned yet; without any, and without damaged ones, there are no more.
+
+        All of them are of one generation of the log: a roll-up meanwhile shows the next time, as `restarted`.
+
+        Raises:
+            StoreError: The log cannot be read, or is not a step log.
+        """
+        try:
+            with open_regular(self.path) as stream:
+                restarted = self._find_place(stream)
+                stream.seek(self._offset)
+                data = stream.read(most_records * self._dtype.itemsize)
+        except OSError as error:
+            raise StoreError(f"cannot read {self.path}: {error.strerror}") from error
+        size = len(data) - len(data) % self._dtype.itemsize  # the rest is being written, or never was
+        self._offset += size
+        records = self._decode(data[:size])
+        return NewRecords(records, restarted, size // self._dtype.itemsize - len(records))
+
+    def _find_place(self, stream: BinaryIO) -> bool:
+        """Return whether the file is not the one that was read before, whose header is then read."""
+        stamp = stream.read(STAMP_BYTES)
+        if stamp == self._stamp and os.fstat(stream.fileno()).st_size >= self._offset:
+            return False
+        self.header, self._dtype = _read_header(self.path, stamp + stream.read(HEADER_BYTES - len(stamp)))
+        self._stamp, self._offset = stamp, HEADER_BYTES
+        return True
+
+    def _decode(self, data: bytes) -> Records:
+        raw = np.frombuffer(data, self._dtype)
+        view, size = memoryview(data), self._dtype.itemsize
+        checks = (zlib.crc32(view[begin + 4 : begin + size]) for begin in range(0, len(data), size))
+        records = _as_known(raw[np.fromiter(checks, np.uint32, len(raw)) == raw[CHECK]])
+        return records[_plausible(records)]
+
+
+def _as_known(raw: Records) -> Records:
+    """Return records with the columns that this perfkit knows."""
+    if raw.dtype == STEP_DTYPE:
+        return raw
+    records = np.zeros(len(raw), STEP_DTYPE)
+    for column in COLUMNS:
+        if column.name in (raw.dtype.names or ()):
+            records[column.name] = raw[column.name]
+        elif column.unknown != "never":
+            records[column.name] = np.nan if column.unknown == "NaN" else UNKNOWN
+    return records
+
+
+def _plausible(records: Records) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
+    """Return which records can be of steps: a check is no proof of that."""
+    found = (records["steps"] > 0) & (records["step"] >= 0) & (records["begin_ns"] >= 0)
+    for column in COLUMNS:
+        if column.unit in ("ns", "bytes"):
+            found &= records[column.name] >= UNKNOWN
+    return found
+
+
+def _read_header(path: Path, data: bytes) -> tuple[StepLogHeader, "np.dtype[np.void]"]:
+    try:
+        _check_version(path, data)
+        header = decode_json(data, StepLogHeader)
+        dtype = np.dtype([(column.name, column.dtype) for column in header.columns])
+    except (msgspec.DecodeError, ValueError) as error:
+        raise StoreError(f"{path} is not a step log: {plain_message(str(error))}") from error
+    names = [column.name for column in header.columns]
+    known = {column.name: column.dtype for column in header.columns if column.name in _FORMATS}
+    needed = {column.name for column in COLUMNS if column.unknown == "never"}
+    if dtype.itemsize != header.record_bytes or names[:1] != [CHECK] or not needed <= known.keys():
+        raise StoreError(f"{path} is not a step log: its columns are not those of one")
+    if any(_FORMATS[name] != dtype for name, dtype in known.items()):
+        raise StoreError(f"{path} is not a step log: a column has another format")
+    return header, dtype
+
+
+class _Versioned(msgspec.Struct):
+    format: str
+    schema_version: int
+
+
+def _check_version(path: Path, data: bytes) -> None:
+    """Refuse another kind of file, and another version of the format."""
+    found = decode_json(data, _Versioned)
+    if found.format != STEP_LOG_FORMAT:
+        raise StoreError(f"{path} is not a step log")
+    if found.schema_version != STEP_LOG_VERSION:
+        newer = found.schema_version > STEP_LOG_VERSION
+        remedy = "update perfkit" if newer else "an older perfkit wrote it"
+        raise StoreError(f"{path} has version {found.schema_version}, this perfkit reads {STEP_LOG_VERSION}: {remedy}")
