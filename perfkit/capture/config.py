@@ -4,14 +4,14 @@ Every field is a command-line option and a key of the TOML file. `workloads.data
 the workload's `Config` add theirs.
 """
 
-import re
 from datetime import timedelta
-from typing import Annotated, Final, Literal
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
 from perfkit.accelerators import device_backends, device_types
 from perfkit.capture.conditions import DEFAULT_BYTES, DEFAULT_CAPTURES, CaptureRules
+from perfkit.capture.durations import parse_duration, parse_hang_after
 from perfkit.capture.mesh import MeshLayout, lay_out, parse_mesh
 from perfkit.capture.schedule import DEFAULT_SCHEDULE, Schedule, default_steps
 from perfkit.capture.shared_options import (
@@ -38,9 +38,6 @@ from perfkit.capture.shared_options import (
 from perfkit.errors import UsageError
 from perfkit.phases import INJECTABLE
 from perfkit.schema.manifest import Injection
-
-_UNITS_NS: Final = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ns|us|ms|s|m|h)")
 
 Precision = Literal["float32", "bfloat16", "float16"]
 PipelineName = Literal["none", "gpipe", "1f1b", "interleaved", "zero-bubble", "zbv"]
@@ -356,32 +353,6 @@ def check_steps(steps: int, schedule: Schedule) -> None:
             f"(skip_first {schedule.skip_first} + wait {schedule.wait} + warmup {schedule.warmup} "
             f"+ active {schedule.active}); use more steps, a shorter --schedule or --no-profile"
         )
-
-
-def parse_duration(text: str, option: str) -> int:
-    """Return a duration such as `60ms`, `1.5s` or `10m` in nanoseconds.
-
-    Raises:
-        UsageError: It has no unit, or is not a number.
-    """
-    match = _DURATION.fullmatch(text.strip())
-    if match is None:
-        raise UsageError(f"{option}: '{text}' is not a duration; write it as 60ms, 1.5s, 10m or 1h")
-    return round(float(match[1]) * _UNITS_NS[match[2]])
-
-
-def parse_hang_after(text: str | None) -> float | None:
-    """Return the value of `--hang-after` in s; None if it is not given.
-
-    Raises:
-        UsageError: It is no duration, or shorter than 1s.
-    """
-    if text is None:
-        return None
-    limit_ns = parse_duration(text, "--hang-after")
-    if limit_ns < 10**9:
-        raise UsageError(f"--hang-after {text}: must be at least 1s")
-    return limit_ns / 1e9
 
 
 def parse_injection(text: str) -> Injection:

@@ -19,8 +19,7 @@ from perfkit.capture.distributed.rank_group import ProcessRankGroup
 from perfkit.capture.distributed.topology import Topology, discover_topology
 from perfkit.capture.lifecycle.failure_guard import record_failure
 from perfkit.capture.messages import print_status, print_warning
-from perfkit.capture.on_demand.agent import CaptureAgent, make_agent
-from perfkit.capture.on_demand.recording import CapturedRank
+from perfkit.capture.on_demand.agent import CaptureAgent
 from perfkit.capture.recording.manifest_writer import (
     RunDescription,
     manifest_fields_after_failure,
@@ -97,17 +96,8 @@ def profile(
     path = Path(folder)
     run_folder = open_run(ranks, topology, description, path.parent, path.name)
     session = Session(ranks, model_device, run_folder, plan, options=options, workload=workload, source=source)
-    place = CapturedRank(
-        rank=ranks.rank,
-        world_size=ranks.world_size,
-        topology=topology,
-        device=model_device,
-        options=options,
-        workload=workload,
-        source=source,
-    )
-    agent = make_agent(run_folder, place, plan, session, rules)
-    session.after_step = lambda: agent.follow(session)
+    agent = CaptureAgent(session, topology, plan, rules)
+    session.after_step = agent.follow
     with _MarkFailed(session, ranks, topology, work, model, agent):
         session.start()
         agent.start()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perfkit.capture.config import parse_duration
+from perfkit.capture.durations import parse_duration
 from perfkit.cli.typer_app import App
 from perfkit.errors import CaptureBusyError, CaptureError
 from perfkit.util.formatting import escape_unprintable

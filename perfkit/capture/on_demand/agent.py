@@ -6,19 +6,19 @@ Nothing that goes wrong here reaches the program: the capture fails, in one line
 import contextlib
 import threading
 import time
-from pathlib import Path
 from typing import Final
 
 from msgspec.structs import replace
 from torch.autograd import profiler as autograd_profiler
 
 from perfkit.capture.conditions import CaptureRules
+from perfkit.capture.distributed.topology import Topology
 from perfkit.capture.hangs.rank_state import OWN_THREAD
 from perfkit.capture.lifecycle.watchdog import process_identity
 from perfkit.capture.messages import one_line, print_status, print_warning
 from perfkit.capture.on_demand.completion import complete
 from perfkit.capture.on_demand.mailbox import Answer, Done, Mailbox, OpenMark, Plan, Slot
-from perfkit.capture.on_demand.recording import CapturedRank, RankCapture
+from perfkit.capture.on_demand.recording import RankCapture
 from perfkit.capture.on_demand.requesting_rank import RequestingRank
 from perfkit.capture.on_demand.step_ring import LightStep, StepRing
 from perfkit.capture.recording.session import Session
@@ -40,28 +40,23 @@ class CaptureAgent:
     """Records captures on one rank of a run.
 
     Args:
-        folder: The run's folder.
-        place: The rank, and what it records.
+        session: Times and records the run's own steps.
+        topology: Where the rank runs.
         schedule: Which steps the run records anyway.
-        session: Times the run's own steps.
-        requesting: Asks for captures when a condition holds; None without conditions.
+        rules: When the run records by itself.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        place: CapturedRank,
-        schedule: Schedule | None,
-        session: Session,
-        requesting: RequestingRank | None = None,
-    ) -> None:
-        self._mailbox = Mailbox(folder)
-        self._place = place
-        self._schedule = schedule
+    def __init__(self, session: Session, topology: Topology, schedule: Schedule | None, rules: CaptureRules) -> None:
         self._session = session
+        self._rank = session.rank
+        self._topology = topology
+        self._schedule = schedule
         self._pauses = session.pauses
-        self._requesting = requesting
-        self._poll_s = max(_POLL_S, place.world_size / _RANKS_PER_S)
+        self._mailbox = Mailbox(session.folder)
+        self._requesting = (
+            RequestingRank(session.folder, session.world_size, rules) if rules.conditions and rules.captures else None
+        )
+        self._poll_s = max(_POLL_S, session.world_size / _RANKS_PER_S)
         self._ring = StepRing()
         self._open_poll_s = self._poll_s / OPEN_POLLS
         self._stopped = threading.Event()
@@ -75,7 +70,7 @@ class CaptureAgent:
         self._steps = 0
         self._begin_ns = time.perf_counter_ns()
         self._paused_ns = 0
-        self._undisturbed_from = 0
+        self._kind: StepKind | None = None
         self.writing = False
         """Whether a trace is being written."""
 
@@ -87,7 +82,7 @@ class CaptureAgent:
     def start(self) -> None:
         """Take requests from now on: the run's first step begins, or has ended."""
         with contextlib.suppress(Exception):  # a full disk: a run without captures
-            if self._place.rank == 0:
+            if self._rank == 0:
                 place, pid = process_identity()
                 self._mailbox.open(OpenMark(place=place, pid=pid, poll_s=self._poll_s))
         threading.Thread(target=self._watch, name=f"{OWN_THREAD}captures", daemon=True).start()
@@ -101,26 +96,28 @@ class CaptureAgent:
             load_ns: How long the step waited for its batch; None if unknown.
 
         Returns:
-            What a capture has made of the step that has ended: `warmup` if the profiler was on, `cold` if a trace was
-            written before it; None if there was no capture.
+            What a capture makes of the step that begins: `warmup` if the profiler is on, `cold` if a trace has just
+            been written; None without one.
         """
         step_ns = time.perf_counter_ns() - self._begin_ns - (self._pauses.total_ns - self._paused_ns)
         self._steps = steps
-        disturbed: StepKind | None = "cold" if steps <= self._undisturbed_from else None
-        if self._capture is not None:
-            disturbed = "warmup"
-        if self._capture is not None or self._plan is not None:
-            self._follow_plan(steps)
-        if disturbed is None and self._is_plain(steps - 1):
+        if self._kind is None and self._is_plain(steps - 1):
             self._note(LightStep(steps - 1, time.time_ns(), max(0, step_ns), load_ns))
+        was_recording = self._capture is not None
+        if was_recording or self._plan is not None:
+            self._follow_plan(steps)
+        self._kind = None
+        if self._capture is not None:
+            self._kind = "warmup"
+        elif was_recording:
+            self._kind = "cold"
         self._begin_step()
-        return disturbed
+        return self._kind
 
-    def follow(self, session: Session) -> None:
-        """Note the step that has ended in the run's session, and what a capture has made of it."""
-        kind = self.step_ended(session.steps, session.load_ns[-1])
-        if kind is not None and session.kinds[-1] == "plain":
-            session.kinds[-1] = kind
+    def follow(self) -> None:
+        """Note the step that has ended in the run's session, and tell it what a capture makes of the next one."""
+        session = self._session
+        session.kind_in_progress = self.step_ended(session.steps, session.load_ns[-1])
 
     def abandon(self, reason: str) -> None:
         """Stop recording, if this rank does, and leave why."""
@@ -140,7 +137,7 @@ class CaptureAgent:
         self._stopped.set()
         try:
             self._end_capture(failed)
-            if self._place.rank == 0:
+            if self._rank == 0:
                 self._mailbox.close()
                 for slot in self._mailbox.in_progress():
                     if slot.plan() is None:
@@ -181,8 +178,6 @@ class CaptureAgent:
             self._fail(error)
         finally:
             self.writing = False
-        if self._capture is not None:
-            self._undisturbed_from = steps + 2  # the step after the last one pays for the writing, too
 
     def _begin(self, slot: Slot, plan: Plan, steps: int) -> None:
         if steps >= plan.first_step:
@@ -192,7 +187,7 @@ class CaptureAgent:
         elif autograd_profiler._is_profiler_enabled:
             self._leave(slot, Done(problem=_OTHER_PROFILER))
         else:
-            self._capture = RankCapture(self._place, slot, plan, self._ring.last(), self._session)
+            self._capture = RankCapture(self._session, self._topology, slot, plan, self._ring.last())
 
     def _step(self, capture: RankCapture) -> None:
         if not capture.slot.exists():  # withdrawn
@@ -211,7 +206,7 @@ class CaptureAgent:
         if capture is None:
             if slot is not None:
                 self._leave(slot, Done(problem=f"the run ended after step {self._steps - 1}"))
-        elif failed and self._place.world_size > 1 and self._place.device.type != "cpu":
+        elif failed and self._session.world_size > 1 and not self._session.on_host:
             self._leave(capture.slot, Done(problem="the run failed"))
         else:
             capture.finish()
@@ -236,7 +231,7 @@ class CaptureAgent:
         self._capture = None
         self._forget()
         plan, request = slot.plan(), slot.request()
-        slot.write(f".rank{self._place.rank}.done.json", done)
+        slot.write(f".rank{self._rank}.done.json", done)
         finished = complete(slot)
         if finished is not None and plan is not None and request is not None and request.condition is not None:
             last = plan.first_step + plan.steps - 1
@@ -269,26 +264,26 @@ class CaptureAgent:
     def _look_at(self, slot: Slot) -> None:
         """Answer a request, unless this rank has; as rank 0, remove what nobody waits for any more."""
         request = slot.request()
-        if self._place.rank == 0:
+        if self._rank == 0:
             _remove_forgotten(slot)
         if slot.number <= self._handled or request is None:
             return
         self._handled = slot.number
         if self._requesting is not None:
             self._requesting.note(request)
-        if request.ranks is not None and self._place.rank not in request.ranks:
+        if request.ranks is not None and self._rank not in request.ranks:
             return
         with self._lock:
             self._slot = slot
         try:
-            slot.write(f".rank{self._place.rank}.at.json", self._answer())
+            slot.write(f".rank{self._rank}.at.json", self._answer())
         except Exception:
             self._forget()
             raise
 
     def _answer(self) -> Answer:
         steps = self._steps
-        answer = Answer(rank=self._place.rank, step=steps, step_ns=self._ring.usual_ns())
+        answer = Answer(rank=self._rank, step=steps, step_ns=self._ring.usual_ns())
         if self._schedule is not None:
             if self._schedule.state(steps) != "plain" or self._schedule.ends_cycle(steps - 1):
                 until = self._schedule.skip_first + (self._schedule.cycle(steps) + 1) * self._schedule.cycle_steps
@@ -304,7 +299,7 @@ class CaptureAgent:
             self._forget()
         elif self._plan is None and ".plan.json" in names:
             plan = slot.plan()
-            if plan is None or self._place.rank not in plan.ranks:
+            if plan is None or self._rank not in plan.ranks:
                 self._forget()  # it has answered too late
                 return
             with self._lock:
@@ -313,17 +308,7 @@ class CaptureAgent:
     def _warn(self, error: Exception) -> None:
         with contextlib.suppress(Exception):
             if (self._mailbox.run_folder / MANIFEST_NAME).exists():  # otherwise the whole folder is gone
-                print_warning(f"rank {self._place.rank}: a capture failed: {one_line(error)}")
-
-
-def make_agent(
-    folder: Path, place: CapturedRank, schedule: Schedule | None, session: Session, rules: CaptureRules
-) -> CaptureAgent:
-    """Return what records captures on a rank, on request and as conditions ask for it."""
-    requesting = None
-    if rules.conditions:
-        requesting = RequestingRank(folder, place.world_size, rules)
-    return CaptureAgent(folder, place, schedule, session, requesting)
+                print_warning(f"rank {self._rank}: a capture failed: {one_line(error)}")
 
 
 def _free_until(schedule: Schedule, steps: int) -> int | None:

@@ -24,13 +24,12 @@ import msgspec
 import torch
 from msgspec import Struct
 from torch import Tensor, profiler
-from torch.profiler import ProfilerActivity, record_function
+from torch.profiler import record_function
 
-from perfkit.accelerators import accelerators
 from perfkit.capture.distributed.rank_group import RankGroup
-from perfkit.capture.messages import print_warning
 from perfkit.capture.monitor.step_monitor import StepMonitor
 from perfkit.capture.monitor.step_times import BACKWARD, DATA, FORWARD, OPTIMIZER
+from perfkit.capture.recording.activities import activities_of
 from perfkit.capture.recording.flight_recorder import collectives_since
 from perfkit.capture.recording.heap import give_back_free_memory
 from perfkit.capture.recording.loader_watch import watch_loaders
@@ -158,6 +157,8 @@ class Session:
         """Kind of each completed step."""
         self.writing = False
         """Whether a cycle is being written."""
+        self.kind_in_progress: StepKind | None = None
+        """What a capture makes of the step in progress; None without one."""
         self.after_step: Callable[[], None] | None = None
         """Called when a step has ended, after everything else that is done then."""
         self.pipeline: RecordedPipeline | None = None
@@ -167,6 +168,16 @@ class Session:
     def rank(self) -> int:
         """This rank."""
         return self._ranks.rank
+
+    @property
+    def world_size(self) -> int:
+        """Number of ranks."""
+        return self._ranks.world_size
+
+    @property
+    def on_host(self) -> bool:
+        """Whether the host does the work itself: nothing waits for a device."""
+        return self._device.type == "cpu"
 
     @property
     def steps(self) -> int:
@@ -237,10 +248,10 @@ class Session:
         step = self.steps
         self._clock.end(self.pauses.total_ns - self._paused_ns)
         if self.monitor is not None:
-            self.monitor.end_step(step, step_kind(self._schedule, step), loss)
+            self.monitor.end_step(step, self._kind(step), loss)
         self._paused_ns = self.pauses.total_ns
         self._mark_end()
-        self.kinds.append(step_kind(self._schedule, step))
+        self.kinds.append(self._kind(step))
         self.load_ns.append(self._waited_ns)
         self._losses.add(loss)
         self._waited_ns = 0
@@ -297,6 +308,27 @@ class Session:
             pauses=self.pauses.all(),
         )
 
+    def beside(self, ranks: RankGroup, folder: Path, schedule: Schedule, first_step: int) -> "Session":
+        """Return a session that records steps of the same run into another folder, as this one does."""
+        workload, source = self._names
+        session = Session(
+            ranks,
+            self._device,
+            folder,
+            schedule,
+            options=self._options,
+            workload=workload,
+            source=source,
+            mesh=self._mesh,
+            first_step=first_step,
+        )
+        session.pauses, session.pipeline = self.pauses, self.pipeline
+        return session
+
+    def _kind(self, step: int) -> StepKind:
+        kind = step_kind(self._schedule, step)
+        return self.kind_in_progress if self.kind_in_progress is not None and kind == "plain" else kind
+
     def _begin_clock(self) -> None:
         self._clock.begin()
         self._paused_ns = self.pauses.total_ns
@@ -351,7 +383,7 @@ class Session:
         self._ranks.barrier()
 
     def _make_profiler(self) -> profiler.profile:
-        return profiler.profile(activities=_activities(self._device.type), **msgspec.structs.asdict(self._options))
+        return profiler.profile(activities=activities_of(self._device.type), **msgspec.structs.asdict(self._options))
 
     def _write_cycle(self, cycle: int) -> None:
         torch_profiler = self._profiler
@@ -401,15 +433,3 @@ class Session:
             pauses=self.pauses.since(self._cycle_start_ns),
             fetches=self._loaders.since(self._cycle_start_ns) or None,
         )
-
-
-def _activities(device: str) -> list[ProfilerActivity]:
-    """Return what to record on a type of device; the host alone if this torch cannot record the device."""
-    if device == "cpu":
-        return [ProfilerActivity.CPU]
-    row = next((row for row in accelerators() if row.device == device), None)
-    own = getattr(ProfilerActivity, row.activity, None) if row else None
-    if own is None:
-        print_warning(f"torch {torch.__version__} cannot record {device} devices: the traces have the host only")
-        return [ProfilerActivity.CPU]
-    return [ProfilerActivity.CPU, own]

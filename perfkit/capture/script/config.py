@@ -5,7 +5,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from perfkit.capture.conditions import DEFAULT_BYTES, DEFAULT_CAPTURES, CaptureRules
-from perfkit.capture.config import parse_duration, parse_hang_after
+from perfkit.capture.durations import parse_duration, parse_hang_after
 from perfkit.capture.schedule import DEFAULT_SCHEDULE, Schedule
 from perfkit.capture.script.step_rule import StepRule
 from perfkit.capture.shared_options import (
@@ -82,8 +82,16 @@ class ScriptConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         if self.timeout_ns < 10**9:
             raise UsageError(f"--timeout {self.timeout}: must be at least 1s")
         _ = self.hang_after_s, self.capture_rules, self.monitor_limit
+        self._refuse_unknown_waits()
         _ = self.plan, self.step_rule
         switch_on(self, self.detail)
+
+    def _refuse_unknown_waits(self) -> None:
+        for condition in self.capture_rules.conditions:
+            if condition.kind == "loader" and not self.monitor:
+                raise UsageError(
+                    f"--capture-when '{condition.text}' needs --monitor, which times how long a script waits for data"
+                )
 
     @property
     def plan(self) -> Schedule:

@@ -24,8 +24,7 @@ from perfkit.capture.lifecycle.failure_guard import FailureGuard
 from perfkit.capture.lifecycle.parent_watch import exit_with_parent
 from perfkit.capture.lifecycle.watchdog import Watchdog, process_identity
 from perfkit.capture.messages import print_warning
-from perfkit.capture.on_demand.agent import CaptureAgent, make_agent
-from perfkit.capture.on_demand.recording import CapturedRank
+from perfkit.capture.on_demand.agent import CaptureAgent
 from perfkit.capture.recording.manifest_writer import (
     RunDescription,
     StepMeasurements,
@@ -155,7 +154,7 @@ def _train(
     work = _step_work(job, ranks, spec, model)  # of the whole model: training it may shard it
     trainer = Trainer(job.workload, job.run, ranks, model, data.steps)
     session = _session(job, ranks, device, folder, recorders)
-    agent = _capture_agent(job, ranks, topology, session)
+    agent = CaptureAgent(session, topology, job.run.plan, job.run.capture_rules)
 
     def stop() -> None:
         agent.close(failed=True)
@@ -174,7 +173,7 @@ def _train(
     hangs = _hang_watch(job, ranks, session, agent, dict(enumerate(places)))
 
     def after_step() -> None:
-        agent.follow(session)
+        agent.follow()
         hangs.step_ended()
 
     session.after_step = after_step
@@ -202,20 +201,6 @@ def _train(
         compiled=compiled,
         file_bandwidth=bandwidth,
     )
-
-
-def _capture_agent(job: Job, ranks: ProcessRankGroup, topology: Topology, session: Session) -> CaptureAgent:
-    place = CapturedRank(
-        rank=ranks.rank,
-        world_size=ranks.world_size,
-        topology=topology,
-        device=torch.device(topology.device),
-        options=_options(job),
-        workload=job.workload.name,
-        source=job.data.source,
-        mesh=job.run.layout(ranks.world_size).sizes,
-    )
-    return make_agent(session.folder, place, job.run.plan, session, job.run.capture_rules)
 
 
 def _hang_watch(job: Job, ranks: ProcessRankGroup, session: Session, agent: CaptureAgent, places: Places) -> StepWatch:
@@ -289,12 +274,13 @@ def _build(job: Job, ranks: ProcessRankGroup, device: torch.device) -> nn.Module
 def _session(
     job: Job, ranks: ProcessRankGroup, device: torch.device, folder: Path, recorders: list[Recorder]
 ) -> Session:
+    options = ProfilerOptions(**{name: getattr(job.run, name) for name in ProfilerOptions.__struct_fields__})
     return Session(
         ranks,
         device,
         folder,
         job.run.plan,
-        options=_options(job),
+        options=options,
         workload=job.workload.name,
         source=job.data.source,
         mesh=job.run.layout(ranks.world_size).sizes,
@@ -302,7 +288,3 @@ def _session(
         recorders=recorders,
         monitor_limit=job.run.monitor_limit,
     )
-
-
-def _options(job: Job) -> ProfilerOptions:
-    return ProfilerOptions(**{name: getattr(job.run, name) for name in ProfilerOptions.__struct_fields__})
