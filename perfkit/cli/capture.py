@@ -113,7 +113,7 @@ def _report(target: Path, manifest: "RunManifest", chosen: list[int]) -> None:
             f"to see where the time went: perfkit analyze {target}"
         )
     )
-    silent = {str(rank): "did not answer" for rank in chosen if rank not in record.ranks}
+    silent = {rank: "did not answer" for rank in chosen if rank not in record.ranks}
     missing = {**record.problems, **silent}
     if missing:
         rank, why = next(iter(missing.items()))

@@ -173,7 +173,7 @@ class CaptureRecord(Struct, frozen=True, kw_only=True):
     """Recorded steps, as planned."""
     ranks: list[int]
     """The ranks that were to record."""
-    problems: dict[str, str] = {}
+    problems: dict[int, str] = {}
     """Ranks that have recorded fewer steps, or none, and why."""
 
 

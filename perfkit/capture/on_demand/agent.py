@@ -65,7 +65,7 @@ class CaptureAgent:
         """The capture that is asked for or in progress, until this rank is done with it."""
         self._plan: Plan | None = None
         self._capture: RankCapture | None = None
-        self._handled = 0
+        self._handled = ""
         self._others_in_progress = False
         self._steps = 0
         self._begin_ns = time.perf_counter_ns()
@@ -182,7 +182,8 @@ class CaptureAgent:
     def _begin(self, slot: Slot, plan: Plan, steps: int) -> None:
         if steps >= plan.first_step:
             self._leave(
-                slot, Done(problem=f"was at step {steps} when it learned that step {plan.first_step} is to be first")
+                slot,
+                Done(problem=f"was at step {steps} when it learned that step {plan.first_step} is to be the first"),
             )
         elif autograd_profiler._is_profiler_enabled:
             self._leave(slot, Done(problem=_OTHER_PROFILER))
@@ -231,6 +232,8 @@ class CaptureAgent:
         self._capture = None
         self._forget()
         plan, request = slot.plan(), slot.request()
+        if not slot.exists():  # withdrawn
+            return
         slot.write(f".rank{self._rank}.done.json", done)
         finished = complete(slot)
         if finished is not None and plan is not None and request is not None and request.condition is not None:
@@ -266,9 +269,9 @@ class CaptureAgent:
         request = slot.request()
         if self._rank == 0:
             _remove_forgotten(slot)
-        if slot.number <= self._handled or request is None:
+        if request is None or request.identifier == self._handled:
             return
-        self._handled = slot.number
+        self._handled = request.identifier
         if self._requesting is not None:
             self._requesting.note(request)
         if request.ranks is not None and self._rank not in request.ranks:

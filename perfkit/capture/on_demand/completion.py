@@ -74,7 +74,7 @@ def _manifest(slot: Slot, plan: Plan, done: dict[int, Done], problems: dict[int,
             first_step=plan.first_step,
             steps=plan.steps,
             ranks=plan.ranks,
-            problems={str(rank): problem for rank, problem in sorted(problems.items())},
+            problems=dict(sorted(problems.items())),
         ),
     )
 

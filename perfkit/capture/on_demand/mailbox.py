@@ -17,6 +17,7 @@ any file system that the ranks share, whoever started them. Each file is written
 import contextlib
 import os
 import re
+import secrets
 import shutil
 import time
 from pathlib import Path
@@ -55,6 +56,8 @@ class Request(Struct, frozen=True, kw_only=True):
     """Asks for a capture."""
 
     steps: int
+    identifier: str = msgspec.field(default_factory=lambda: secrets.token_hex(8))
+    """Distinguishes it from one that was withdrawn, whose number is free again."""
     ranks: list[int] | None = None
     """None: all."""
     condition: str | None = None

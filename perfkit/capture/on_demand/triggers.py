@@ -19,9 +19,14 @@ _RENEWED_EVERY: Final = 16
 """A median takes longer than a step may cost: it is renewed after so many steps."""
 _LOADER_STEPS: Final = 10
 """The loader's share is that of so many steps: a single batch may always come late."""
-_ONSETS: Final = 16
-_MOST_BETWEEN: Final = 4
-"""Onsets after the first of three at equal distances and before the last one."""
+_STALLS: Final = 64
+_SHORTEST_PERIOD: Final = 20
+_ALIKE: Final = 1.15
+"""Steps of one kind differ in duration by less than this factor."""
+
+
+_MOST_BETWEEN: Final = 2
+"""Steps that are as long between the first and the last of three, the one in the middle included."""
 
 
 class Firing(NamedTuple):
@@ -35,24 +40,27 @@ class Firing(NamedTuple):
 
 
 class Periods:
-    """The steps at which a condition began to hold, and the periods among them."""
+    """The long steps, and the periods among them."""
 
     def __init__(self) -> None:
-        self._onsets: deque[int] = deque(maxlen=_ONSETS)
+        self._stalls: deque[tuple[int, int]] = deque(maxlen=_STALLS)
         self._known: list[tuple[int, int]] = []
 
-    def find(self, step: int) -> int | None:
-        """Note that the condition began to hold at `step`; returns the period at which it has done so three times.
+    def find(self, step: int, step_ns: int) -> int | None:
+        """Note a long step; returns the period of three equally long steps of which it is the last.
 
-        Where it holds often, some three times have equal distances by chance: at least half of those in between must
-        belong to the period.
+        Hardly another step between them may be as long: among many, some have equal distances by chance.
         """
-        known = [*self._onsets]
-        self._onsets.append(step)
-        periods = (step - other for other in known if 2 * other - step in known)
-        return min(
-            (one for one in periods if sum(other > step - 2 * one for other in known) <= _MOST_BETWEEN), default=None
-        )
+        alike = {
+            other for other, other_ns in self._stalls if step_ns < _ALIKE * other_ns and other_ns < _ALIKE * step_ns
+        }
+        self._stalls.append((step, step_ns))
+        for other in sorted(alike, reverse=True):
+            period = step - other
+            if period >= _SHORTEST_PERIOD and 2 * other - step in alike:
+                between = sum(step - 2 * period < one < step for one in alike)
+                return period if between <= _MOST_BETWEEN else None
+        return None
 
     def expect(self, step: int, period: int) -> None:
         """Remember that a stall at `step` and every `period` steps is being recorded."""
@@ -88,20 +96,19 @@ class Trigger:
             self._calm += 1
             return None
         began, self._calm = self._calm >= _CALM_STEPS, 0
-        if self.condition.kind == "every":
-            return Firing(self.condition, reason)
-        return self._fire(step, reason) if began else None
+        if self.condition.kind != "step":
+            return Firing(self.condition, reason) if began else None
+        return self._fire(step, step_ns, reason, began=began)
 
-    def _fire(self, step: int, reason: str) -> Firing | None:
-        period = self._periods.find(step)
+    def _fire(self, step: int, step_ns: int, reason: str, *, began: bool) -> Firing | None:
+        period = self._periods.find(step, step_ns)
         if self._periods.is_known(step):
             return None
         if period is None:
-            return Firing(self.condition, reason)
+            return Firing(self.condition, reason) if began else None
         self._periods.expect(step, period)
-        return Firing(
-            self.condition, f"{reason}, like steps {step - 2 * period} and {step - period}", step + period - 1, period
-        )
+        reason = f"{reason}, like steps {step - 2 * period} and {step - period}"
+        return Firing(self.condition, reason, step + period - 1, period)
 
     def _reason(self, step: int, step_ns: int, load_ns: int | None) -> str | None:
         """Return why the condition holds; None if it does not."""
