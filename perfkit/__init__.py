@@ -6,6 +6,8 @@
 
     with perfkit.profile(...) as session:      # record your own training loop
         ...
+    with perfkit.monitor(...) as session:      # a record of every step of it, without a trace
+        ...
     perfkit.step()                             # mark the end of a step, for `perfkit run SCRIPT`
     report = perfkit.analyze("traces/")        # the report, as records
     report.tables().steps                      # the same as pandas DataFrames
@@ -17,8 +19,8 @@
     perfkit.predict("traces/a", ["input=0"])   # how long a step would take after a change
 
 Every error that perfkit raises on purpose derives from `perfkit.PerfkitError`; `perfkit.errors` draws the tree.
-Importing perfkit is cheap: each name is imported when it is first used, and torch only by `profile`, `Session`,
-`ProfilerOptions` and `StepWork`.
+Importing perfkit is cheap: each name is imported when it is first used, and torch only by `profile`, `monitor`,
+`Session`, `ProfilerOptions` and `StepWork`.
 """
 
 from importlib import import_module
@@ -27,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Final
 from perfkit._version import __version__
 
 if TYPE_CHECKING:
+    from perfkit.capture.profile import monitor as monitor
     from perfkit.capture.profile import profile as profile
     from perfkit.capture.recording.session import ProfilerOptions as ProfilerOptions
     from perfkit.capture.recording.session import Session as Session
@@ -95,6 +98,7 @@ _LAZY: Final = dict.fromkeys(_ERRORS, "perfkit.errors") | {
     "merge": "perfkit.timeline.merge",
     "plan": "perfkit.planning.api",
     "predict": "perfkit.pipeline.whatif",
+    "monitor": "perfkit.capture.profile",
     "profile": "perfkit.capture.profile",
     "step": "perfkit.capture.script.marker",
 }
@@ -136,6 +140,7 @@ __all__ = [
     "history",
     "load_report",
     "merge",
+    "monitor",
     "plan",
     "predict",
     "profile",

@@ -1,4 +1,4 @@
-"""`perfkit.profile`: records a training loop of the user's own."""
+"""`perfkit.profile` and `perfkit.monitor`: record a training loop of the user's own."""
 
 import os
 import socket
@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import torch
 import torch.distributed as dist
+from msgspec import Struct
 from torch import nn
 
 from perfkit.capture.conditions import DEFAULT_BYTES, DEFAULT_CAPTURES, CaptureRules
@@ -29,7 +30,7 @@ from perfkit.capture.recording.manifest_writer import (
 from perfkit.capture.recording.session import ProfilerOptions, Session
 from perfkit.capture.recording.throughput import StepWork
 from perfkit.capture.schedule import DEFAULT_SCHEDULE, Schedule
-from perfkit.capture.shared_options import RECORDED_FOR, DetailName
+from perfkit.capture.shared_options import RECORDED_FOR, DetailName, monitor_limit
 from perfkit.errors import LaunchEnvironmentError, UsageError
 from perfkit.schema.common import UNNAMED
 
@@ -46,6 +47,8 @@ def profile(
     device: str | torch.device | None = None,
     options: ProfilerOptions | None = None,
     detail: DetailName = "time",
+    monitor: bool = False,
+    monitor_bytes: str | None = None,
     capture_when: Sequence[str] = (),
     captures: int = DEFAULT_CAPTURES,
     capture_bytes: str = DEFAULT_BYTES,
@@ -72,42 +75,146 @@ def profile(
         device: Where the model is; by default that of `model`, else the current accelerator if it is already in use.
         options: What to record besides operators.
         detail: `why` also records what it takes to name causes (Python functions and modules, shapes, allocations).
+        monitor: Also write a record of every step of the whole run, as `perfkit.monitor` does.
+        monitor_bytes: With `monitor`: size of each rank's file beyond which older steps are summed up, `64MiB`.
         capture_when: Also record the steps after one in which a condition begins to hold: `step > 1.5x median`,
             `loader wait > 30 %`, `every=10000`. `perfkit capture FOLDER` asks for coming steps at any time.
         captures: How many captures conditions may ask for.
         capture_bytes: Size of all captures beyond which conditions ask for no more.
 
     Raises:
-        UsageError: The schedule or a condition is invalid.
+        UsageError: The schedule, a condition or a size is invalid.
         LaunchEnvironmentError: A launcher has started several ranks, and they have no process group.
         StoreError: The folder or a trace cannot be written.
         RunError: The ranks' parameters differ at the end.
     """
+    loop = _Loop(
+        folder=Path(folder),
+        plan=Schedule.parse(schedule),
+        options=_with_detail(options or ProfilerOptions(), detail),
+        workload=workload,
+        source=source,
+        model=model,
+        work=work,
+        device=device,
+        monitor_limit=monitor_limit(monitor, monitor_bytes),
+        config={"schedule": schedule},
+        rules=CaptureRules.parse(capture_when, captures, capture_bytes),
+    )
+    with _recorded(loop) as session:
+        yield session
+
+
+@contextmanager
+def monitor(
+    folder: str | Path,
+    *,
+    workload: str = UNNAMED,
+    source: str = UNNAMED,
+    model: nn.Module | None = None,
+    work: StepWork | None = None,
+    device: str | torch.device | None = None,
+    monitor_bytes: str | None = None,
+    capture_when: Sequence[str] = (),
+    captures: int = DEFAULT_CAPTURES,
+    capture_bytes: str = DEFAULT_BYTES,
+) -> Iterator[Session]:
+    """Write a record of every step of your own training loop, without a trace; every rank calls it.
+
+    ::
+
+        with perfkit.monitor("traces/mine") as mon:
+            for batch in loader:
+                ...
+                mon.step(loss)
+
+    Args:
+        folder: The run's folder; `mine-2`, `mine-3`, … if it exists already.
+        workload: Name of the workload in reports.
+        source: Name of the input source in reports.
+        model: As for `perfkit.profile`.
+        work: As for `perfkit.profile`.
+        device: As for `perfkit.profile`.
+        monitor_bytes: Size of each rank's file beyond which older steps are summed up, `64MiB`.
+        capture_when: As for `perfkit.profile`: what asks for a trace of coming steps.
+        captures: As for `perfkit.profile`.
+        capture_bytes: As for `perfkit.profile`.
+
+    Raises:
+        UsageError: A condition or a size is invalid.
+        LaunchEnvironmentError: A launcher has started several ranks, and they have no process group.
+        StoreError: The folder cannot be written.
+        RunError: The ranks' parameters differ at the end.
+    """
+    loop = _Loop(
+        folder=Path(folder),
+        plan=None,
+        options=ProfilerOptions(),
+        workload=workload,
+        source=source,
+        model=model,
+        work=work,
+        device=device,
+        monitor_limit=monitor_limit(True, monitor_bytes),
+        config={},
+        rules=CaptureRules.parse(capture_when, captures, capture_bytes),
+    )
+    with _recorded(loop) as session:
+        yield session
+
+
+class _Loop(Struct, frozen=True, kw_only=True):
+    """What is recorded of a loop, and how."""
+
+    folder: Path
+    plan: Schedule | None
+    options: ProfilerOptions
+    workload: str
+    source: str
+    model: nn.Module | None
+    work: StepWork | None
+    device: str | torch.device | None
+    monitor_limit: int | None
+    config: dict[str, Any]
+    rules: CaptureRules
+
+
+@contextmanager
+def _recorded(loop: _Loop) -> Iterator[Session]:
     _require_process_group()
-    plan = Schedule.parse(schedule)
-    rules = CaptureRules.parse(capture_when, captures, capture_bytes)
-    model_device = _find_device(device, model)
+    model_device = _find_device(loop.device, loop.model)
     ranks = ProcessRankGroup(model_device)
     topology = discover_topology(ranks, _rank_info(ranks), model_device, torch.get_num_threads())
-    options = _with_detail(options or ProfilerOptions(), detail)
-    recorded = [name for name in options.__struct_fields__ if getattr(options, name)]
-    config: dict[str, Any] = {"schedule": schedule} | ({"profiler_options": recorded} if recorded else {})
-    description = RunDescription(workload=workload, source=source, config=config)
-    path = Path(folder)
-    run_folder = open_run(ranks, topology, description, path.parent, path.name)
-    session = Session(ranks, model_device, run_folder, plan, options=options, workload=workload, source=source)
-    agent = CaptureAgent(session, topology, plan, rules)
+    recorded = [name for name in loop.options.__struct_fields__ if getattr(loop.options, name)]
+    config = dict(loop.config)
+    if recorded:
+        config["profiler_options"] = recorded
+    if loop.monitor_limit is not None:
+        config |= {"monitor": True, "monitor_bytes": loop.monitor_limit}
+    description = RunDescription(workload=loop.workload, source=loop.source, config=config)
+    run_folder = open_run(ranks, topology, description, loop.folder.parent, loop.folder.name)
+    session = Session(
+        ranks,
+        model_device,
+        run_folder,
+        loop.plan,
+        options=loop.options,
+        workload=loop.workload,
+        source=loop.source,
+        monitor_limit=loop.monitor_limit,
+    )
+    agent = CaptureAgent(session, topology, loop.plan, loop.rules)
     session.after_step = agent.follow
-    with _MarkFailed(session, ranks, topology, work, model, agent):
+    with _MarkFailed(session, ranks, topology, loop.work, loop.model, agent):
         session.start()
         agent.start()
         yield session
         agent.close()
         session.finish()
-        write_completed_manifest(ranks, topology, run_folder, session.measurements(), work=work, model=model)
+        write_completed_manifest(ranks, topology, run_folder, session.measurements(), work=loop.work, model=loop.model)
     ranks.close()
     if ranks.rank == 0:
-        _report_outcome(session, plan)
+        _report_outcome(session, loop.plan)
 
 
 def _with_detail(options: ProfilerOptions, detail: DetailName) -> ProfilerOptions:
@@ -137,8 +244,12 @@ def _require_process_group() -> None:
         )
 
 
-def _report_outcome(session: Session, plan: Schedule) -> None:
+def _report_outcome(session: Session, plan: Schedule | None) -> None:
     """Print where the run is, or why nothing was recorded."""
+    if plan is None:
+        if session.monitor is not None and not session.monitor.has_failed:
+            print_status(f"{session.folder}: {session.steps} steps, in rank<R>.steps", bare=True)
+        return
     if "active" in session.kinds:
         done = f"{session.folder}: recorded; to see where the time went: perfkit analyze {session.folder}"
         print_status(done, bare=True)
@@ -185,6 +296,8 @@ class _MarkFailed:
                 rank, self._topology, self._session.measurements(wait=False), self._work, self._model
             ),
         )
+        if self._session.monitor is not None:
+            self._session.monitor.close()
         # Stopping waits for the device, which may wait for a rank that is gone.
         if self._ranks.world_size == 1 or self._topology.device == "cpu":
             self._session.discard()

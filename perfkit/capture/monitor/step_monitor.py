@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from perfkit.capture.messages import one_line, print_warning
+from perfkit.capture.monitor.backward_loss import BackwardLoss
 from perfkit.capture.monitor.device_steps import DeviceSteps
 from perfkit.capture.monitor.nvml import THROTTLING
 from perfkit.capture.monitor.samples import Sample, Sampler
@@ -67,7 +68,11 @@ class StepMonitor:
         self._thread: threading.Thread | None = None
         self.times = StepTimes(is_paused, paused_ns)
         """Where the host's time goes within the step in progress."""
-        self._hooks = MonitorHooks(self.times)
+        self.losses = BackwardLoss()
+        """What backward passes of the step in progress began from."""
+        self._hooks = MonitorHooks(self.times, self.losses)
+        self.has_failed = False
+        """Whether an error has stopped it."""
         self.recent: deque[StepRecord] = deque(maxlen=RECENT)
         """Records of the last steps, the newest last."""
         self.listeners: list[Callable[[StepRecord], None]] = []
@@ -118,6 +123,7 @@ class StepMonitor:
             return
         try:
             self.times.start()
+            self.losses.start()
             self._paused_before_ns = self._paused_ns()
             if self._device is not None:
                 self._device.begin()
@@ -134,17 +140,17 @@ class StepMonitor:
             kind: What it was.
             loss: Its loss, if known; one on a device is not waited for.
         """
-        if not self.is_on:
+        if self._stopped.is_set():
             return
         try:
-            on_device = isinstance(loss, Tensor) and loss.device.type != "cpu"
-            record = self._record(step, kind, None if on_device else _value(loss))
             if self._device is None:
-                self._emit(record)
-            else:
-                self._device.end(record, loss if isinstance(loss, Tensor) and on_device else None)
-                for finished in self._device.finished():
-                    self._emit(finished)
+                self._emit(self._record(step, kind, _value(loss)))
+                return
+            on_device = isinstance(loss, Tensor) and not loss.is_cpu
+            record = self._record(step, kind, None if on_device else _value(loss))
+            self._device.end(record, loss if on_device else None)  # type: ignore[arg-type]
+            for finished in self._device.finished():
+                self._emit(finished)
         except Exception as error:  # noqa: BLE001  the outermost boundary: beyond it is the program
             self._give_up(error)
 
@@ -207,6 +213,7 @@ class StepMonitor:
     def _give_up(self, error: Exception) -> None:
         if self._stopped.is_set():
             return
+        self.has_failed = True
         self._stop()
         with suppress(Exception):
             print_warning(f"the monitor has stopped, and the run goes on without it: {one_line(error)}")
@@ -228,5 +235,5 @@ def _value(loss: Tensor | float | None) -> float | None:
     if loss is None or (isinstance(loss, Tensor) and loss.numel() != 1):
         return None
     with suppress(TypeError, ValueError, RuntimeError):
-        return float(loss.detach()) if isinstance(loss, Tensor) else float(loss)
+        return float(loss.item() if isinstance(loss, Tensor) else loss)
     return None

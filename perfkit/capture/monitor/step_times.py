@@ -50,15 +50,25 @@ class StepTimes:
     def start(self) -> None:
         """Begin a step in this thread, and forget what there was since the end of the one before."""
         self._thread = get_ident()
-        self._sums = [min(total, 0) for total in self._sums]
-        self._inferred_forward = min(self._inferred_forward, 0)
-        self._depths = [0] * _SPANS
+        for span, total in enumerate(self._sums):
+            if total > 0:
+                self._sums[span] = 0
+            self._depths[span] = 0
+        if self._inferred_forward > 0:
+            self._inferred_forward = 0
         self._compute()
 
     def take(self) -> PhaseTimes:
         """Return the times of the step so far."""
-        times = PhaseTimes(*self._sums)
-        return times if times.forward_ns != _UNKNOWN else times._replace(forward_ns=self._inferred_forward)
+        data, forward, backward, optimizer, collective = self._sums
+        return PhaseTimes(
+            data, self._inferred_forward if forward == _UNKNOWN else forward, backward, optimizer, collective
+        )
+
+    @property
+    def counts(self) -> bool:
+        """Whether what this thread does now is part of the step."""
+        return get_ident() == self._thread and not self._is_paused()
 
     def begin(self, span: int) -> None:
         """Begin a span."""
@@ -78,12 +88,12 @@ class StepTimes:
         self._depths[span] -= 1
         if not self._depths[span]:
             self.add(span, perf_counter_ns() - self._begins[span])
-            if span in (DATA, BACKWARD):
+            if span in (DATA, BACKWARD) and self.counts:
                 self._compute()
 
     def add(self, span: int, lasted_ns: int) -> None:
         """Add time to a span, unless training pauses."""
-        if get_ident() == self._thread and not self._is_paused():
+        if self.counts:
             self._sums[span] = max(self._sums[span], 0) + lasted_ns
 
     def total(self, span: int) -> int:

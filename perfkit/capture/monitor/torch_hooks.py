@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils.data import dataloader
 
+from perfkit.capture.monitor.backward_loss import BackwardLoss
 from perfkit.capture.monitor.step_times import BACKWARD, COLLECTIVE, DATA, OPTIMIZER, StepTimes
 
 _compiling: Final = torch.compiler.is_compiling
@@ -24,11 +25,13 @@ class MonitorHooks:
     """Hooks of this process, while installed.
 
     Args:
-        times: What is told.
+        times: What is told of the spans.
+        losses: What is told of the losses.
     """
 
-    def __init__(self, times: StepTimes) -> None:
+    def __init__(self, times: StepTimes, losses: BackwardLoss) -> None:
         self._times = times
+        self._losses = losses
         self._undo: list[_Undo] = []
 
     def install(self) -> None:
@@ -37,7 +40,8 @@ class MonitorHooks:
         self._undo.append(_wrap_method(dataloader._BaseDataLoaderIter, "__next__", DATA, times))
         if dist.is_available():
             self._undo.append(_wrap_method(dist.Work, "wait", COLLECTIVE, times))
-        self._undo += [_before_optimizer(times), _after_optimizer(times), _around_backward(times)]
+        self._undo += [_before_optimizer(times), _after_optimizer(times)]
+        self._undo += [_around_backward(times, self._losses), _before_scaling(times, self._losses)]
 
     def remove(self) -> None:
         """Remove the hooks; where the program has wrapped one, it stays, and is idle."""
@@ -83,19 +87,23 @@ def _after_optimizer(times: StepTimes) -> _Undo:
     return register_optimizer_step_post_hook(end).remove
 
 
-def _around_backward(times: StepTimes) -> _Undo:
+def _around_backward(times: StepTimes, losses: BackwardLoss) -> _Undo:
     backward = torch.autograd.backward
 
     @functools.wraps(backward)
     def hooked(*args: Any, **kwargs: Any) -> Any:
         if _compiling():
             return backward(*args, **kwargs)
-        end = _EndOfGradients(times, args[0] if args else kwargs.get("tensors"))
+        loss = args[0] if args else kwargs.get("tensors")
+        end = _EndOfGradients(times, loss) if _has_peers() else None
+        if losses.wanted and times.counts:
+            losses.note(loss)
         times.begin(BACKWARD)
         try:
             return backward(*args, **kwargs)
         finally:
-            end.note()
+            if end is not None:
+                end.note()
             times.end(BACKWARD)
 
     torch.autograd.backward = hooked
@@ -105,6 +113,28 @@ def _around_backward(times: StepTimes) -> _Undo:
             torch.autograd.backward = backward
 
     return undo
+
+
+def _before_scaling(times: StepTimes, losses: BackwardLoss) -> _Undo:
+    scale = torch.amp.GradScaler.scale
+
+    @functools.wraps(scale)
+    def hooked(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not _compiling() and self.is_enabled() and times.counts:
+            losses.scaled()
+        return scale(self, *args, **kwargs)
+
+    torch.amp.GradScaler.scale = hooked  # type: ignore[method-assign]
+
+    def undo() -> None:
+        if torch.amp.GradScaler.scale is hooked:
+            torch.amp.GradScaler.scale = scale  # type: ignore[method-assign]
+
+    return undo
+
+
+def _has_peers() -> bool:
+    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 
 class _EndOfGradients:
@@ -122,8 +152,6 @@ class _EndOfGradients:
         self._times = times
         self._ends_ns: tuple[int, int] | None = None
         self._handle: Any = None
-        if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
-            return
         times.may_wait()
         first = loss if isinstance(loss, Tensor) else next(iter(loss or ()), None)
         if isinstance(first, Tensor) and first.requires_grad and first.grad_fn is not None:

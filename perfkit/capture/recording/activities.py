@@ -1,4 +1,4 @@
-"""What torch's profiler records on a type of device."""
+"""Which activities torch's profiler records on a type of device."""
 
 import torch
 from torch.profiler import ProfilerActivity
@@ -7,7 +7,7 @@ from perfkit.accelerators import accelerators
 from perfkit.capture.messages import print_warning
 
 
-def activities_of(device: str) -> list[ProfilerActivity]:
+def activities(device: str) -> list[ProfilerActivity]:
     """Return what to record on a type of device; the host alone if this torch cannot record the device."""
     if device == "cpu":
         return [ProfilerActivity.CPU]

@@ -27,9 +27,8 @@ from torch import Tensor, profiler
 from torch.profiler import record_function
 
 from perfkit.capture.distributed.rank_group import RankGroup
-from perfkit.capture.monitor.step_monitor import StepMonitor
 from perfkit.capture.monitor.step_times import BACKWARD, DATA, FORWARD, OPTIMIZER
-from perfkit.capture.recording.activities import activities_of
+from perfkit.capture.recording.activities import activities
 from perfkit.capture.recording.flight_recorder import collectives_since
 from perfkit.capture.recording.heap import give_back_free_memory
 from perfkit.capture.recording.loader_watch import watch_loaders
@@ -49,6 +48,7 @@ from perfkit.schema.trace_header import HEADER_KEY, PerfkitHeader, RecordedPipel
 from perfkit.storage.run_folder import file_stem
 
 if TYPE_CHECKING:
+    from perfkit.capture.monitor.step_monitor import StepMonitor
     from perfkit.capture.recording.held_tensors import HeldTensors
 
 _LOG: Final = logging.getLogger(__name__)
@@ -119,6 +119,7 @@ class Session:
     ) -> None:
         self.folder = folder
         self._first_step = first_step
+        self._is_beside = False  # else it must not stop what the other session still needs
         self._recorders = list(recorders)
         self._ranks = ranks
         self._device = device
@@ -285,7 +286,8 @@ class Session:
                 self._profiler.start_trace()  # it was only warming up, and can only stop a trace that was started
             self._profiler.stop_trace()
         self._profiler, self._recording = None, False
-        self._loaders.stop()
+        if not self._is_beside:
+            self._loaders.stop()
         if self.monitor is not None:
             self.monitor.close()
 
@@ -322,7 +324,7 @@ class Session:
             mesh=self._mesh,
             first_step=first_step,
         )
-        session.pauses, session.pipeline = self.pauses, self.pipeline
+        session.pauses, session.pipeline, session._is_beside = self.pauses, self.pipeline, True
         return session
 
     def _kind(self, step: int) -> StepKind:
@@ -335,7 +337,9 @@ class Session:
         if self.monitor is not None:
             self.monitor.begin_step()
 
-    def _make_monitor(self, limit: int) -> StepMonitor:
+    def _make_monitor(self, limit: int) -> "StepMonitor":
+        from perfkit.capture.monitor.step_monitor import StepMonitor  # needs more of torch than other recordings
+
         return StepMonitor(limit, lambda: self.pauses.in_progress, lambda: self.pauses.total_ns)
 
     def _prepare_step(self, step: int) -> None:
@@ -383,7 +387,7 @@ class Session:
         self._ranks.barrier()
 
     def _make_profiler(self) -> profiler.profile:
-        return profiler.profile(activities=activities_of(self._device.type), **msgspec.structs.asdict(self._options))
+        return profiler.profile(activities=activities(self._device.type), **msgspec.structs.asdict(self._options))
 
     def _write_cycle(self, cycle: int) -> None:
         torch_profiler = self._profiler

@@ -3,16 +3,19 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
-from perfkit.capture.monitor.step_monitor import StepMonitor
 from perfkit.capture.recording.pause_log import OpenPause, PauseLog
 from perfkit.capture.recording.session import Session
 from perfkit.capture.script.config import ScriptConfig
 from perfkit.schema.manifest import StepKind
 from perfkit.schema.monitor.columns import UNKNOWN
 from perfkit.schema.per_run.pauses import PausePhase
+
+if TYPE_CHECKING:
+    from perfkit.capture.monitor.step_monitor import StepMonitor
 
 
 class ScriptMonitor:
@@ -30,10 +33,13 @@ class ScriptMonitor:
         self.pauses = PauseLog()
         """Pauses in which nothing was recorded."""
         self._session: Session | None = None
-        limit = config.monitor_limit
-        self.monitor = None if limit is None else StepMonitor(limit, is_paused, self._paused_ns)
+        self.monitor: StepMonitor | None = None
         """None if it is off."""
-        if self.monitor is not None:
+        if config.monitor_limit is not None:
+            from perfkit.capture.monitor import step_monitor  # needs more of torch than the recording
+
+            self.monitor = step_monitor.StepMonitor(config.monitor_limit, is_paused, self._paused_ns)
+            self.monitor.losses.wanted = True
             self.monitor.begin_step(begin_ns)
 
     def install(self) -> None:
@@ -50,7 +56,7 @@ class ScriptMonitor:
     def end_step(self, kind: StepKind) -> None:
         """End a step."""
         if self.monitor is not None:
-            self.monitor.end_step(self.steps, kind)
+            self.monitor.end_step(self.steps, kind, self.monitor.losses.get())
         self.steps += 1
 
     @property

@@ -1,0 +1,143 @@
+"""The monitor in a loop of one process."""
+
+import math
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from torch.utils.data import DataLoader, dataloader
+
+import perfkit
+from perfkit.capture.monitor.step_monitor import StepMonitor
+from perfkit.errors import UsageError
+from perfkit.schema.manifest import StepKind
+from perfkit.schema.monitor.columns import LOSS_GIVEN
+from perfkit.schema.monitor.record import StepRecord
+from perfkit.storage.run_folder import read_manifest
+from perfkit.storage.step_log.reader import find_step_logs, read_steps
+from perfkit.storage.step_log.roll_up import Records
+
+CPU = torch.device("cpu")
+
+
+def records_of(run: Path) -> Records:
+    return np.concatenate(list(read_steps(find_step_logs(run)[0])))
+
+
+def test_a_loop_without_marks_is_followed(tmp_path: Path) -> None:
+    model = torch.nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    hooked = (
+        dataloader._BaseDataLoaderIter.__next__,
+        dist.Work.wait,
+        torch.autograd.backward,
+        torch.amp.GradScaler.scale,
+    )
+    with perfkit.monitor(tmp_path / "run", model=model) as mon:
+        for step, batch in enumerate(DataLoader(torch.ones(24, 8), batch_size=4)):  # type: ignore[arg-type]
+            loss = model(batch).square().mean()
+            loss.backward()
+            optimizer.step()
+            mon.step(math.nan if step == 3 else loss)
+    records = records_of(mon.folder)
+    assert records["step"].tolist() == [0, 1, 2, 3, 4, 5]
+    assert records["kind"].tolist() == [0, 1, 1, 1, 1, 1]
+    assert (records["flags"] == LOSS_GIVEN).all()
+    assert np.isnan(records["loss"]).tolist() == [False, False, False, True, False, False]
+    for name in ("data_ns", "forward_ns", "backward_ns", "optimizer_ns"):
+        assert (records[name] > 0).all(), name
+        assert (records[name] < records["step_ns"]).all(), name
+    assert (records["collective_ns"] == -1).all()
+    assert (records["rss_bytes"] > 10_000_000).all()
+    assert (records["device_ns"] == -1).all()
+    manifest = read_manifest(mon.folder)
+    assert [(file.kind, file.bytes) for file in manifest.files] == [
+        ("step_log", find_step_logs(mon.folder)[0].stat().st_size)
+    ]
+    assert manifest.state == "completed"
+    # Nothing of it stays in torch.
+    after = dataloader._BaseDataLoaderIter.__next__, dist.Work.wait, torch.autograd.backward, torch.amp.GradScaler.scale
+    assert str(after) == str(hooked)
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("perfkit-monitor")]
+
+
+def test_marks_and_pauses_of_a_recorded_loop_are_followed(tmp_path: Path) -> None:
+    with perfkit.profile(tmp_path / "run", schedule="wait=1,warmup=1,active=1", monitor=True) as prof:
+        for _ in prof.batches(range(5)):
+            with prof.phase("forward"):
+                torch.ones(8) @ torch.ones(8)
+            with prof.pause("logging"):
+                torch.ones(8) @ torch.ones(8)
+            prof.step()
+    records = records_of(prof.folder)
+    assert records["kind"].tolist() == [0, 2, 3, 0, 1]
+    assert (records["data_ns"] >= 0).all()
+    assert (records["forward_ns"] > 0).all()
+    assert (records["backward_ns"] == -1).all()
+    assert (records["pause_ns"] > 0).all()
+    assert (records["flags"] == 0).all()
+    assert prof.monitor is not None
+    assert [record.step for record in prof.monitor.recent] == [0, 1, 2, 3, 4]
+
+
+def test_an_error_stops_the_monitor_in_one_line_and_not_the_loop(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with perfkit.monitor(tmp_path / "run") as mon:
+        assert mon.monitor is not None
+        for step in range(5):
+            if step == 2:
+                assert mon.monitor._log is not None
+                mon.monitor._log._descriptor = 1 << 20  # nothing is open there
+            mon.step()
+    assert mon.steps == 5
+    assert records_of(mon.folder)["step"].tolist() == [0, 1]
+    lines = [line for line in capfd.readouterr().err.splitlines() if "monitor" in line]
+    assert len(lines) == 1
+    assert "Bad file descriptor" in lines[0]
+
+
+def test_a_listener_gets_each_record_and_its_error_stops_only_the_monitor(tmp_path: Path) -> None:
+    monitor, heard = StepMonitor(), []
+
+    def listen(record: StepRecord) -> None:
+        heard.append(record.step)
+        if record.step == 2:
+            raise ValueError("no")
+
+    monitor.listeners.append(listen)
+    monitor.open(tmp_path, 0, 1, CPU)
+    kind: StepKind = "plain"
+    for step in range(5):
+        monitor.begin_step()
+        monitor.end_step(step, kind)
+    assert heard == [0, 1, 2]
+    assert monitor.has_failed
+    monitor.close()
+
+
+def test_steps_before_there_is_a_folder_are_in_the_log(tmp_path: Path) -> None:
+    monitor = StepMonitor()
+    for step in range(4):
+        if step == 2:
+            monitor.open(tmp_path, 0, 1, CPU)
+        monitor.begin_step()
+        monitor.end_step(step, "plain")
+    monitor.close()
+    monitor.end_step(9, "plain")
+    assert records_of(tmp_path)["step"].tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("size", ["3", "lots", "1K"])
+def test_a_size_that_is_none_is_refused(tmp_path: Path, size: str) -> None:
+    with pytest.raises(UsageError, match="--monitor-bytes"), perfkit.monitor(tmp_path / "run", monitor_bytes=size):
+        pass
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_size_without_a_monitor_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no effect without"), perfkit.profile(tmp_path / "run", monitor_bytes="1M"):
+        pass

@@ -1,0 +1,91 @@
+"""Where the host's time goes within a step."""
+
+import threading
+
+import pytest
+
+from perfkit.capture.monitor.step_times import BACKWARD, COLLECTIVE, DATA, FORWARD, OPTIMIZER, PhaseTimes, StepTimes
+
+
+class Clock:
+    """A clock that stands still, and pauses of a program."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1000
+        self.paused = False
+        self.paused_ns = 0
+        monkeypatch.setattr("perfkit.capture.monitor.step_times.perf_counter_ns", lambda: self.now)
+        self.times = StepTimes(lambda: self.paused, lambda: self.paused_ns)
+        self.times.start()
+
+    def span(self, kind: int, lasts: int) -> None:
+        self.times.begin(kind)
+        self.now += lasts
+        self.times.end(kind)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+def test_what_was_never_seen_is_unknown_and_later_zero(clock: Clock) -> None:
+    assert clock.times.take() == PhaseTimes(-1, -1, -1, -1, -1)
+    clock.span(DATA, 5)
+    clock.span(DATA, 2)
+    assert clock.times.take() == PhaseTimes(7, -1, -1, -1, -1)
+    clock.times.start()
+    clock.times.may_wait()
+    assert clock.times.take() == PhaseTimes(0, -1, -1, -1, 0)
+
+
+def test_a_span_within_another_of_its_kind_is_a_part_of_it(clock: Clock) -> None:
+    clock.times.begin(OPTIMIZER)
+    clock.span(OPTIMIZER, 3)
+    clock.now += 4
+    clock.times.end(OPTIMIZER)
+    clock.times.end(OPTIMIZER)  # one that has not begun
+    assert clock.times.take().optimizer_ns == 7
+
+
+def test_a_span_that_an_error_left_open_does_not_reach_into_the_next_step(clock: Clock) -> None:
+    clock.times.begin(OPTIMIZER)
+    clock.times.start()
+    clock.now += 100
+    clock.span(OPTIMIZER, 3)
+    assert clock.times.take().optimizer_ns == 3
+
+
+def test_forward_is_what_lies_between_the_batch_and_the_backward_pass(clock: Clock) -> None:
+    for _ in range(2):
+        clock.now += 1000  # before the batch
+        clock.span(DATA, 10)
+        clock.now += 30
+        clock.span(BACKWARD, 50)
+    assert clock.times.take() == PhaseTimes(20, 60, 100, -1, -1)
+
+
+def test_forward_does_not_contain_pauses(clock: Clock) -> None:
+    clock.span(DATA, 10)
+    clock.now += 30
+    clock.paused = True
+    clock.span(DATA, 500)  # of an evaluation
+    clock.span(COLLECTIVE, 500)
+    clock.paused, clock.paused_ns = False, 1000
+    clock.now += 20
+    clock.span(BACKWARD, 5)
+    assert clock.times.take() == PhaseTimes(10, 50, 5, -1, -1)
+
+
+def test_a_forward_pass_that_was_marked_takes_precedence(clock: Clock) -> None:
+    clock.now += 100
+    clock.span(FORWARD, 7)
+    clock.span(BACKWARD, 5)
+    assert clock.times.take().forward_ns == 7
+
+
+def test_what_other_threads_do_is_no_part_of_the_step(clock: Clock) -> None:
+    thread = threading.Thread(target=lambda: clock.span(DATA, 9))
+    thread.start()
+    thread.join()
+    assert clock.times.take().data_ns == -1
