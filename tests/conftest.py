@@ -43,6 +43,11 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+def pytest_unconfigure() -> None:
+    """Let the interpreter end as it always does: what it clears last may need what is frozen."""
+    gc.unfreeze()
+
+
 @pytest.fixture(autouse=True)
 def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Give each test an empty cache, and keep cache files away from the traces."""
