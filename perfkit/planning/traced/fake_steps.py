@@ -27,6 +27,7 @@ from perfkit.capture.training.strategies import STRATEGIES
 from perfkit.capture.training.trainer import checkpoint_activations
 from perfkit.planning.layout import SHARDED, Layout
 from perfkit.planning.traced.messages import TracedModel, TracedStep, TraceRequest
+from perfkit.planning.traced.quick_sharding import quick_sharding
 from perfkit.planning.traced.subjects import GptSubject, OwnSubject, Subject
 
 Step = Callable[[Callable[[], None]], None]
@@ -58,7 +59,8 @@ def _trace(subject: Subject, layout: Layout, precision: str, samples: int, stage
             module = subject.build(stage, layout.pp)
         if layout.checkpointing == "full":
             checkpoint_activations(subject.layers(module))
-        wrapped = _share(subject, layout, precision, mesh, module)
+        with quick_sharding():
+            wrapped = _share(subject, layout, precision, mesh, module)
         with mode:
             optimizer = subject.optimizer(wrapped)
             batch = subject.batch(samples, stage)
