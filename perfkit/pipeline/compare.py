@@ -12,6 +12,7 @@ from perfkit._version import __version__
 from perfkit.comparison.changes import changes, disagreement, few_runs, findings
 from perfkit.comparison.gates import check_gates, parse_gate
 from perfkit.comparison.history import config_histories
+from perfkit.comparison.step_work import step_work
 from perfkit.errors import TraceError, UsageError
 from perfkit.pipeline.analyze import analyze
 from perfkit.schema.aggregate import common_kind
@@ -74,6 +75,7 @@ def compare(
         changes=changed,
         gates=check_gates(gates, changed, *sides),
         findings=[
+            *step_work(*traced),
             *disagreement(changed),
             *findings(traced[0], traced[1], assume_noise),
             *(finding for report in reports for finding in report.findings if finding.code == _JOBS_AS_RUNS),

@@ -52,8 +52,7 @@ def strategy_comparisons(runs: Sequence[RunReport]) -> list[StrategyComparison]:
 
 def _samples(run: RunReport) -> int | None:
     """Return the samples that all ranks train on in a step; None if unknown."""
-    known = run.throughput
-    return None if known is None else round(known.samples_per_s * known.step_ns / 1e9)
+    return run.throughput.samples_per_step if run.throughput else None
 
 
 def _comparison(members: list[Placed]) -> StrategyComparison | None:

@@ -9,6 +9,11 @@ from perfkit.schema.display import NotebookDisplay
 from perfkit.schema.scaling import Resampling
 
 COMPARISON_VERSION: Final = 2
+MODELS_DIFFER: Final = "models_differ"
+SAMPLES_DIFFER: Final = "samples_per_step_differ"
+RANKS_DIFFER: Final = "ranks_differ"
+STEP_WORK_CODES: Final = (MODELS_DIFFER, SAMPLES_DIFFER, RANKS_DIFFER)
+"""Findings that a step does other work after than before, or may do. A comparison has at most one of them."""
 MetricKind = Literal["run", "category", "idle", "loading", "efficiency", "collective", "operator"]
 
 

@@ -128,6 +128,11 @@ class Throughput(Struct, frozen=True, kw_only=True):
     step_ns: int
     """Median over those steps of the largest wall time over ranks."""
 
+    @property
+    def samples_per_step(self) -> int:
+        """Samples that all ranks train on in a step. Ranks of one mesh may share theirs."""
+        return round(self.samples_per_s * self.step_ns / 1e9)
+
 
 class Failure(Struct, frozen=True, kw_only=True):
     """The first failure of a run."""

@@ -1,12 +1,22 @@
 """The document and charts of a `Comparison`."""
 
 from collections.abc import Sequence
+from typing import Literal
 
 from perfkit.report.charts import specs
 from perfkit.report.charts.specs import PageCharts
 from perfkit.report.content.document import Cell, Column, Document, FindingLine, Section, Table, Tone
 from perfkit.schema.common import Finding
-from perfkit.schema.comparison import Change, Comparison, GateResult, GateState, Side
+from perfkit.schema.comparison import (
+    MODELS_DIFFER,
+    SAMPLES_DIFFER,
+    STEP_WORK_CODES,
+    Change,
+    Comparison,
+    GateResult,
+    GateState,
+    Side,
+)
 from perfkit.stats.bootstrap import FEWEST_RUNS
 from perfkit.util.formatting import (
     MISSING,
@@ -62,7 +72,7 @@ def document(report: Comparison, top: int) -> Document:
         summary=[_metrics(report)],
         key_values=[],
         tables=[*ranked, *gates],
-        findings=[_finding_line(finding) for finding in report.findings],
+        findings=[_finding_line(finding) for finding in report.findings if finding is not _step_work(report)],
     )
     return Document("perfkit compare", [], [section], [_note(report)])
 
@@ -83,18 +93,38 @@ def _side(side: Side) -> str:
 
 
 def _headline(report: Comparison) -> str:
-    step = next((change for change in report.changes if change.name == "step_time"), None)
-    if step is None or step.ratio is None:
-        return "No step time on both sides to compare."
-    name = "Step time" if report.measured_on == "plain" else "Profiled step"
-    moved = f"{name}: {duration(step.before)} → {duration(step.after)} ({percent_change(step.ratio)})"
-    if step.significant is None:
+    work = _step_work(report)
+    if work is None:
+        return _change(report, "step_time")
+    compared = f" {_change(report, 'samples_per_s')}" if work.code == SAMPLES_DIFFER else ""
+    return f"{work.message[0].upper()}{escape_unprintable(work.message[1:])}.{compared}"
+
+
+def _step_work(report: Comparison) -> Finding | None:
+    """Return the finding that steps do other work after than before, if there is one."""
+    return next((finding for finding in report.findings if finding.code in STEP_WORK_CODES), None)
+
+
+def _change(report: Comparison, metric: Literal["step_time", "samples_per_s"]) -> str:
+    """Return a sentence about what changed, and whether that is more than noise."""
+    changed = next((change for change in report.changes if change.name == metric), None)
+    if changed is None or changed.ratio is None:
+        return f"No {'step time' if metric == 'step_time' else 'throughput'} on both sides to compare."
+    moved = f"{_moved(report, changed)} ({percent_change(changed.ratio)})"
+    if changed.significant is None:
         few = min(len(report.before.runs), len(report.after.runs)) < FEWEST_RUNS
         return f"{moved}; {'too few runs' if few else 'these runs do not suffice'} to tell this from noise."
-    within = "beyond" if step.significant else "within"
+    within = "beyond" if changed.significant else "within"
     if report.assumed_noise is not None:
         return f"{moved}, {within} the assumed noise of {format_percent(report.assumed_noise)}."
     return f"{moved}, {within} run-to-run variation."
+
+
+def _moved(report: Comparison, changed: Change) -> str:
+    if changed.unit == "1/s":
+        return f"Throughput: {changed.before:,.4g} → {changed.after:,.4g} samples/s"
+    name = "Step time" if report.measured_on == "plain" else "Profiled step"
+    return f"{name}: {duration(changed.before)} → {duration(changed.after)}"
 
 
 def _tone(report: Comparison) -> Tone:
@@ -103,7 +133,7 @@ def _tone(report: Comparison) -> Tone:
 
 
 def _metrics(report: Comparison) -> Table:
-    rows = [_row(change, _over_runs(report)) for change in report.changes if change.kind not in _TITLES]
+    rows = [_row(change, report) for change in report.changes if change.kind not in _TITLES]
     remark = (
         "step_time and rates: steps without the profiler; profiled_step and all below: recorded steps"
         if report.measured_on == "plain"
@@ -123,29 +153,36 @@ def _ranked(report: Comparison, kind: str, top: int) -> Table | None:
         return None
     left = len(changes) - top
     remark = f"{left} more with smaller changes" if left > 0 else ""
-    rows = [_row(change, _over_runs(report)) for change in changes[:top]]
+    rows = [_row(change, report) for change in changes[:top]]
     return Table(_TITLES[kind], (Column(kind, "name"), *_columns(report)), rows, remark)
 
 
-def _row(change: Change, over_runs: bool) -> tuple[Cell, ...]:
+def _row(change: Change, report: Comparison) -> tuple[Cell, ...]:
     low_high = f"{change.interval[0]:.3f} to {change.interval[1]:.3f}" if change.interval else MISSING
     return (
         Cell(escape_unprintable(change.name)),
         Cell(format_value(change.before, change.unit)),
         Cell(format_value(change.after, change.unit)),
         Cell(MISSING if change.ratio is None else f"{change.ratio:.3f}"),
-        Cell(low_high, note="steps" if over_runs and change.resampled == "steps" else ""),
-        _verdict(change),
+        Cell(low_high, note="steps" if _over_runs(report) and change.resampled == "steps" else ""),
+        _verdict(change, judged=_is_comparable(change, report)),
     )
 
 
-def _verdict(change: Change) -> Cell:
+def _is_comparable(change: Change, report: Comparison) -> bool:
+    work = _step_work(report)
+    return work is None or (work.code != MODELS_DIFFER and change.unit != "ns")
+
+
+def _verdict(change: Change, judged: bool) -> Cell:
     if change.before is None:
         return Cell("appeared", tone="strong")
     if change.after is None:
         return Cell("vanished", tone="strong")
     if not change.significant or change.ratio is None:
         return Cell("" if change.significant is None else "within noise", tone="faint")
+    if not judged:
+        return Cell(percent_change(change.ratio))
     worse = (change.ratio > 1) == (change.unit == "ns")
     return Cell(percent_change(change.ratio), tone="warning" if worse else "good")
 
