@@ -17,6 +17,7 @@ from perfkit.executors import EXECUTORS
 from perfkit.external.cross_checks import CROSS_CHECKS, with_cross_check
 from perfkit.report import DEFAULT_TOP, SUBJECTS, Reporter, builtin_suffixes, format_names, reporter, reporter_for
 from perfkit.schema.report import Report
+from perfkit.trackers import send, split_address
 from perfkit.util.standard_streams import write_stderr
 
 app = App()
@@ -67,12 +68,13 @@ def analyze(
         ),
     ] = None,
     output: Annotated[
-        list[Path] | None,
+        list[str] | None,
         typer.Option(
             "-o",
             "--output",
             metavar="FILE",
-            help=f"Write to FILE, format by suffix ({', '.join(builtin_suffixes(Report))}); may be repeated.",
+            help=f"Write to FILE, format by suffix ({', '.join(builtin_suffixes(Report))}), or send to a tracker "
+            "(tensorboard:FOLDER, mlflow:URI, wandb:PROJECT); may be repeated.",
         ),
     ] = None,
     html: Annotated[
@@ -174,7 +176,9 @@ def analyze(
         raise UsageError(
             "--full and --section are two choices for the terminal; -o FILE and -f FORMAT write everything without them"
         )
-    files = _files(output, "rich" if full else name, json)
+    trackers = [split for target in output or [] if (split := split_address(target))]
+    paths_given = [Path(target) for target in output or [] if not split_address(target)]
+    files = _files(paths_given, "rich" if full else name, json)
     sizes = _sizes(forecast)
     # Imported late, so that `--help` and usage errors do not wait for numpy.
     from perfkit.cli.progress import bar
@@ -210,6 +214,9 @@ def analyze(
         _write_sections(report, section, top)
     else:
         write_files(report, files, top)
+    for tracker, address in trackers:
+        for place in send(report, tracker, address):
+            write_stderr(f"perfkit: {tracker}: {place}")
     written = ", ".join(str(path) for path, _ in files if path != STDOUT)
     if written and sys.stderr.isatty():
         write_stderr(f"perfkit: report: {written}")
