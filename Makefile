@@ -17,6 +17,7 @@ PARALLEL := --dist loadfile --no-loadscope-reorder
 PYTEST := $(BIN)/python -m pytest
 HTA := $(VENV)/.hta
 DEEPSPEED := $(VENV)/.deepspeed
+TRACKERS := $(VENV)/.trackers
 DOCS := $(VENV)/.docs
 DEMO := demo-$(shell date -u +%Y%m%d-%H%M%S)
 
@@ -52,6 +53,10 @@ $(DEEPSPEED): $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[transformers,lightning,deepspeed]' \
 		&& touch $@ || echo "transformers, Lightning and DeepSpeed cannot be installed here: their tests are skipped"
 
+$(TRACKERS): $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[tensorboard,mlflow,wandb]' \
+		&& touch $@ || echo "The clients of TensorBoard, MLflow and W&B cannot be installed here: their tests are skipped"
+
 $(DOCS): $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]' && touch $@
 
@@ -61,7 +66,7 @@ docs: $(DOCS) ## Build the documentation as a site, site/index.html; a warning i
 	@echo "site/index.html"
 
 # Tests that compare wall times come last, one at a time.
-slow: $(READY) $(HTA) $(DEEPSPEED) ## Run the tests that take longer
+slow: $(READY) $(HTA) $(DEEPSPEED) $(TRACKERS) ## Run the tests that take longer
 	$(PYTEST) -n $(CORES) $(PARALLEL) -m 'slow and not timing'
 	$(PYTEST) -m timing
 

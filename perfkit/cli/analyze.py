@@ -26,6 +26,7 @@ from perfkit.report import (
     reporter_for,
 )
 from perfkit.schema.report import Report
+from perfkit.trackers import send, split_address
 from perfkit.util.standard_streams import write_stderr
 
 app = App()
@@ -76,12 +77,13 @@ def analyze(
         ),
     ] = None,
     output: Annotated[
-        list[Path] | None,
+        list[str] | None,
         typer.Option(
             "-o",
             "--output",
             metavar="FILE",
-            help=f"Write to FILE, format by suffix ({', '.join(builtin_suffixes(Report))}); may be repeated.",
+            help=f"Write to FILE, format by suffix ({', '.join(builtin_suffixes(Report))}), or send to a tracker "
+            "(tensorboard:FOLDER, mlflow:URI, wandb:PROJECT); may be repeated.",
         ),
     ] = None,
     html: Annotated[
@@ -189,7 +191,9 @@ def analyze(
         raise UsageError(
             "--full and --section are two choices for the terminal; -o FILE and -f FORMAT write everything without them"
         )
-    files = _files(output, "rich" if full else name, json)
+    trackers = [split for target in output or [] if (split := split_address(target))]
+    paths_given = [Path(target) for target in output or [] if not split_address(target)]
+    files = _files(paths_given, "rich" if full else name, json)
     sizes = _sizes(forecast)
     # Imported late, so that `--help` and usage errors do not wait for numpy.
     from perfkit.cli.progress import bar
@@ -230,6 +234,9 @@ def analyze(
     else:
         write_files(drawn, pages, top)
         write_files(report, [file for file in files if file not in pages], top)
+    for tracker, address in trackers:
+        for place in send(report, tracker, address):
+            write_stderr(f"perfkit: {tracker}: {place}")
     written = ", ".join(str(path) for path, _ in files if path != STDOUT)
     if written and sys.stderr.isatty():
         write_stderr(f"perfkit: report: {written}")
