@@ -246,7 +246,7 @@ def test_two_clicks_lead_to_the_stragglers_timeline(browser: Any, delayed: Path)
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowDown")
     assert page.locator(".hint").inner_text().endswith("idle, by cause")
-    assert f"perfkit view {delayed.parent}/rank5.json" in page.locator(".command code").text_content()
+    assert page.locator(".command code").text_content() == f"perfkit view {delayed.parent}/rank5.json --step 6"
     assert visit.trouble == []
 
 

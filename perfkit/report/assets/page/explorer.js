@@ -195,14 +195,14 @@ class Explorer {
   }
 
   command(timeline) {
-    const text = `perfkit view ${timeline?.trace ?? this.data.traces[this.rank]}`;
+    const step = this.data.steps[this.step], at = /^\d+$/.test(step) ? ` --step ${step}` : "";
+    const text = `perfkit view ${timeline?.trace ?? this.data.traces[this.rank]}${at}`;
     const copy = made("button", { type: "button", textContent: "Copy" });
     copy.addEventListener("click", async () => {
       await navigator.clipboard.writeText(text);
       copy.textContent = "Copied";
     });
-    const named = /^\d+$/.test(this.data.steps[this.step]) ? ` In Perfetto, search for ProfilerStep#${this.data.steps[this.step]}.` : "";
-    return made("p", { className: "command" }, made("code", { textContent: text }), " ", copy, named);
+    return made("p", { className: "command" }, made("code", { textContent: text }), " ", copy, " opens it in Perfetto");
   }
 
   otherTimelines() {
