@@ -88,15 +88,23 @@ class TraceServer(LoopbackServer):
         ui: address of the UI that will fetch it; None for the UI in `ui_files`, on any free port.
         ui_files: folder of the UI to serve.
         port: port for a UI served elsewhere; 0 for any free port.
+        window: what of the trace the UI shows at first, from and to in ns as the trace counts; None for all.
 
     Raises:
         ViewError: the port is taken, or the file cannot be read.
     """
 
     def __init__(
-        self, trace: Path, *, ui: str | None = PUBLIC_UI, ui_files: Path | None = None, port: int = PUBLIC_UI_PORT
+        self,
+        trace: Path,
+        *,
+        ui: str | None = PUBLIC_UI,
+        ui_files: Path | None = None,
+        port: int = PUBLIC_UI_PORT,
+        window: tuple[int, int] | None = None,
     ) -> None:
         _check(trace)
+        self._window = window
         self.exchange = Exchange(trace=trace, ui=ui or "", pages=_pages(ui_files) if ui_files else {})
         in_use = (
             f"port {port} of {HOST} is in use, and {ui} can use no other: stop the process that listens there "
@@ -108,7 +116,8 @@ class TraceServer(LoopbackServer):
     def link(self) -> str:
         """The address to open in the browser."""
         ui = self.exchange.ui or self.here
-        return f"{ui.rstrip('/')}/#!/?url={self.here}{self.exchange.path}"
+        shown = f"&visStart={self._window[0]}&visEnd={self._window[1]}" if self._window else ""
+        return f"{ui.rstrip('/')}/#!/?url={self.here}{self.exchange.path}{shown}"
 
     def serve_until_fetched(self) -> None:
         """Answer requests until the trace has been fetched."""

@@ -244,7 +244,7 @@ class _StepRows:
 
 def _described(kind: CollectiveKey) -> str:
     """Return what a collective is called: operator, size, ranks of its group."""
-    parts = [kind.operator]
+    parts = ["collective" if kind.operator == "unknown" else kind.operator]
     if kind.bytes is not None:
         parts.append(size(kind.bytes))
     if kind.group_size:

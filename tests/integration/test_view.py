@@ -1,19 +1,23 @@
 """`perfkit view` and a real browser."""
 
 import functools
+import gzip
 import http.server
+import json
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
+from perfkit.cli import main
 from tests.support.browser import chromium, needs_chromium
 from tests.support.processes.launching import LIMIT_S, PYTHON, ROOT, environment
 
@@ -106,6 +110,23 @@ def test_the_ui_opens_a_trace_without_internet(browser: Any) -> None:
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=LIMIT_S)
         assert (process.returncode, errors) == (0, "")
+
+
+@pytest.mark.slow  # starts a process
+def test_the_link_shows_the_step() -> None:
+    with gzip.open(SAMPLE / "rank1.json.gz") as stream:
+        events = json.load(stream, parse_float=Decimal)["traceEvents"]
+    begins = {one["name"]: int(one["ts"] * 1000) for one in events if str(one["name"]).startswith("ProfilerStep#")}
+    with view(str(SAMPLE), "--rank", "1", "--step", "3") as (_, link):
+        shown = dict(part.split("=") for part in link.partition("&")[2].split("&"))
+    # Perfetto counts as the trace does; the step ends where the next begins.
+    assert shown == {"visStart": str(begins["ProfilerStep#3"]), "visEnd": str(begins["ProfilerStep#4"])}
+
+
+@pytest.mark.parametrize(("step", "what"), [("7", "has steps 2-4"), ("0", "has steps 2-4")])
+def test_a_step_that_is_not_there(step: str, what: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["view", str(SAMPLE), "--step", step, "--no-browser"]) == 2
+    assert what in capsys.readouterr().err
 
 
 @pytest.mark.slow  # merges a timeline and loads the Perfetto UI again

@@ -21,6 +21,9 @@ def view(
     rank: Annotated[
         int | None, typer.Option(min=0, help="Rank to show, if PATH is a folder (default: the lowest).")
     ] = None,
+    step: Annotated[
+        int | None, typer.Option(min=0, help="Step to show at first, N of `ProfilerStep#N`; not of a merged timeline.")
+    ] = None,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the browser.")] = True,
     offline: Annotated[
         bool, typer.Option("--offline", help="Also serve the UI locally, without internet (needs the extra `ui`).")
@@ -33,6 +36,7 @@ def view(
 
     \b
     perfkit view traces/my-run --rank 3
+    perfkit view traces/my-run --rank 3 --step 12   opens at this step
     perfkit view trace.json.gz --no-browser   on a remote machine: forward the port, open the link
     perfkit view traces/my-run --offline      with the UI served from this machine
     """  # noqa: D301  \b marks a paragraph that keeps its lines
@@ -44,7 +48,8 @@ def view(
     origin_of(ui)
     trace = choose_trace(path, rank)
     files = bundled_ui() if offline else None
-    with TraceServer(trace, ui=None if offline else ui, ui_files=files) as server:
+    window = None if step is None else _window(trace, step)
+    with TraceServer(trace, ui=None if offline else ui, ui_files=files, window=window) as server:
         until = "Serving until Ctrl-C" if offline else "Waiting for the browser to fetch the trace; Ctrl-C ends"
         announce(str(trace), server.link, server.server_port, browser=browser, until=until)
         if offline:
@@ -54,3 +59,9 @@ def view(
             return
         server.serve_until_fetched()
     print_line(f"{trace.name}: loaded in the browser")
+
+
+def _window(trace: Path, step: int) -> tuple[int, int]:
+    from perfkit.timeline.step_window import step_window
+
+    return step_window(trace, step)

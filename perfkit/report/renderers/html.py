@@ -78,9 +78,13 @@ _SCRIPTS: Final = tuple(
 """In the order in which they run."""
 
 
+ROWS: Final = 50
+"""Least limit of ranked tables: the page shows ten rows at a time, and finds the others by their text."""
+
+
 def write(record: Any, stream: TextIO, *, top: int) -> None:
     """Write `record` to `stream` as a self-contained page."""
-    doc, charts = build_document(record, top), build_charts(record)
+    doc, charts = build_document(record, max(top, ROWS)), build_charts(record)
     page = Environment(
         loader=PackageLoader("perfkit.report", "assets"),
         autoescape=True,

@@ -10,11 +10,12 @@ from perfkit.cli import main
 from perfkit.report.charts.specs import COLOURS
 from perfkit.report.renderers.html import write
 from perfkit.schema.common import CATEGORIES
+from perfkit.schema.rank import StepBreakdown
 from perfkit.schema.run import RunReport
 from tests.support.browser import Visit, chromium, needs_chromium
 from tests.support.processes.launching import ROOT
 from tests.support.reports.histories import make_history
-from tests.support.reports.report_builders import make_operator, make_rank, make_report, make_run
+from tests.support.reports.report_builders import MS, make_operator, make_rank, make_report, make_run, make_step
 from tests.support.reports.scaling_builders import make_scaling_report
 from tests.support.traces.trace_builder import TraceBuilder
 from tests.unit.report.content.test_memory_content import GB, make_use, with_memory
@@ -80,6 +81,33 @@ def test_charts_and_tables_answer(browser: Any, tmp_path: Path) -> None:
     plot.focus()
     page.keyboard.press("ArrowRight")
     assert page.locator(".hint").inner_text().split("\n") == ["rank 0: 75 ms", "compute"]
+    assert visit.trouble == []
+
+
+@pytest.mark.slow  # ten thousand rows
+def test_long_tables_are_shown_in_pages_and_filtered(browser: Any, tmp_path: Path) -> None:
+    operators = [make_operator(f"aten::op{number}", total_ns=(10_000 - number) * 1000) for number in range(10_000)]
+    path = tmp_path / "report.html"
+    with path.open("w") as stream:
+        write(make_report(make_run(ranks=[make_rank(operators=operators)])), stream, top=10_000)
+    visit = Visit(browser, path)
+    page = visit.page
+    table = page.locator("table", has_text="Top operators")
+    controls = page.get_by_label("Filter: Top operators").locator("..")
+    names = table.locator("tbody td:first-child span")
+    assert names.all_text_contents() == [f"aten::op{number}" for number in range(10)]
+    controls.get_by_role("button", name="next").click()
+    assert names.first.text_content() == "aten::op10"
+    table.locator("th button", has_text="total").click(click_count=2, delay=20)
+    assert names.first.text_content() == "aten::op9999"
+    controls.locator("input").fill("OP777")
+    assert controls.get_by_role("status").text_content() == "rows 1 to 10 of 11, of 10,000"
+    assert sorted(names.all_text_contents()) == [f"aten::op777{number}" for number in range(10)]
+    controls.get_by_role("button", name="next").click()
+    assert names.all_text_contents() == ["aten::op777"]
+    assert controls.get_by_role("button", name="next").is_disabled()
+    controls.locator("input").fill("nothing")
+    assert controls.get_by_role("status").text_content() == "none of 10,000 rows"
     assert visit.trouble == []
 
 
@@ -218,7 +246,7 @@ def test_two_clicks_lead_to_the_stragglers_timeline(browser: Any, delayed: Path)
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowDown")
     assert page.locator(".hint").inner_text().endswith("idle, by cause")
-    assert f"perfkit view {delayed.parent}/rank5.json" in page.locator(".command code").text_content()
+    assert page.locator(".command code").text_content() == f"perfkit view {delayed.parent}/rank5.json --step 6"
     assert visit.trouble == []
 
 
@@ -248,3 +276,30 @@ def test_it_is_accessible(browser: Any, delayed: Path, scheme: str, width: int) 
     found = axe.Axe().run(visit.page).response["violations"]
     assert [(one["id"], one["nodes"][0]["html"][:200]) for one in found] == []
     assert visit.page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.slow  # 1,024 ranks
+def test_a_thousand_ranks_are_cells_of_their_hosts(browser: Any, tmp_path: Path) -> None:
+    def steps(rank: int) -> list[StepBreakdown]:
+        late = 40 * MS if rank == 700 else 0
+        return [
+            make_step(step, compute=60 * MS + 1000 * rank + late, communication=50 * MS - late) for step in range(20)
+        ]
+
+    ranks = [make_rank(rank, steps(rank), host=f"node{rank // 8:03d}") for rank in range(1024)]
+    path = make_page(tmp_path / "report.html", make_run(ranks=ranks, world_size=1024))
+    assert path.stat().st_size < 1_000_000
+    visit = Visit(browser, path)
+    page = visit.page
+    cells = page.locator(".strip.ranks .cell")
+    assert cells.count() == 1024
+    assert page.locator(".hostname").count() == 128
+    colours = cells.evaluate_all("all => all.map(one => one.style.background)")
+    assert colours.count(colours[700]) == 1
+    assert page.locator(".strip.ranks [tabindex='0']").count() == 1  # one stop of the Tab key
+    page.get_by_label("Order of the ranks").select_option(label="largest first")
+    cells.first.focus()
+    page.keyboard.press("Enter")
+    assert page.locator(".chosen h4").text_content().startswith("Rank 700, ")
+    assert "compute 100.7 ms (+40.19 ms)" in page.locator(".chosen").inner_text()
+    assert visit.trouble == []

@@ -54,8 +54,10 @@ class Explorer {
     this.root = root;
     this.data = JSON.parse(root.querySelector("script").textContent);
     this.measures = measures(this.data);
-    const late = Object.keys(this.data.stragglers).length > 0;
-    Object.assign(this, { measure: late ? 1 : 0, order: "rank", rank: null, step: null, proposed: false });
+    // Ranks that wait for each other take equally long: without communication the slow ones stand out.
+    const communication = this.data.categories.findIndex(([key]) => key === "communication");
+    const together = this.data.ranks.length > 1 && this.data.times.some(steps => steps.some(times => times?.[communication]));
+    Object.assign(this, { measure: together ? 1 : 0, order: "rank", rank: null, step: null, proposed: false });
     this.controls();
     this.rankCells = this.data.ranks.map(([label], place) => this.cell(label, `rank ${label}`, () => this.choose("rank", place)));
     this.stepCells = this.data.steps.map((label, place) => this.cell(label, `step ${label}`, () => this.choose("step", place)));
@@ -193,14 +195,14 @@ class Explorer {
   }
 
   command(timeline) {
-    const text = `perfkit view ${timeline?.trace ?? this.data.traces[this.rank]}`;
+    const step = this.data.steps[this.step], at = /^\d+$/.test(step) ? ` --step ${step}` : "";
+    const text = `perfkit view ${timeline?.trace ?? this.data.traces[this.rank]}${at}`;
     const copy = made("button", { type: "button", textContent: "Copy" });
     copy.addEventListener("click", async () => {
       await navigator.clipboard.writeText(text);
       copy.textContent = "Copied";
     });
-    const named = /^\d+$/.test(this.data.steps[this.step]) ? ` In Perfetto, search for ProfilerStep#${this.data.steps[this.step]}.` : "";
-    return made("p", { className: "command" }, made("code", { textContent: text }), " ", copy, named);
+    return made("p", { className: "command" }, made("code", { textContent: text }), " ", copy, " opens it in Perfetto");
   }
 
   otherTimelines() {
