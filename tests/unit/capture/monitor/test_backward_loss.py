@@ -40,9 +40,9 @@ def test_a_scaled_loss_is_none(losses: BackwardLoss) -> None:
         for enabled, expected in ((True, None), (False, 3.0)):
             losses.start()
             scaler = torch.amp.GradScaler("cpu", enabled=enabled)
-            scaler.scale((3 * weight).sum()).backward()
+            scaler.scale((3 * weight).sum()).backward()  # type: ignore[no-untyped-call]
             assert losses.get() == expected
     finally:
         hooks.remove()
-    (2 * weight).sum().backward()
+    (2 * weight).sum().backward()  # type: ignore[no-untyped-call]
     assert losses.get() == 3.0

@@ -27,15 +27,15 @@ def records_of(run: Path) -> Records:
     return np.concatenate(list(read_steps(find_step_logs(run)[0])))
 
 
+def hooked_functions() -> list[str]:
+    loaders, scaler = dataloader._BaseDataLoaderIter, torch.amp.GradScaler
+    return [str(function) for function in (loaders.__next__, dist.Work.wait, torch.autograd.backward, scaler.scale)]
+
+
 def test_a_loop_without_marks_is_followed(tmp_path: Path) -> None:
     model = torch.nn.Linear(8, 8)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    hooked = (
-        dataloader._BaseDataLoaderIter.__next__,
-        dist.Work.wait,
-        torch.autograd.backward,
-        torch.amp.GradScaler.scale,
-    )
+    before = hooked_functions()
     with perfkit.monitor(tmp_path / "run", model=model) as mon:
         for step, batch in enumerate(DataLoader(torch.ones(24, 8), batch_size=4)):  # type: ignore[arg-type]
             loss = model(batch).square().mean()
@@ -54,13 +54,11 @@ def test_a_loop_without_marks_is_followed(tmp_path: Path) -> None:
     assert (records["rss_bytes"] > 10_000_000).all()
     assert (records["device_ns"] == -1).all()
     manifest = read_manifest(mon.folder)
-    assert [(file.kind, file.bytes) for file in manifest.files] == [
-        ("step_log", find_step_logs(mon.folder)[0].stat().st_size)
-    ]
+    size = find_step_logs(mon.folder)[0].stat().st_size
+    assert [(file.kind, file.bytes) for file in manifest.files] == [("step_log", size)]
     assert manifest.state == "completed"
     # Nothing of it stays in torch.
-    after = dataloader._BaseDataLoaderIter.__next__, dist.Work.wait, torch.autograd.backward, torch.amp.GradScaler.scale
-    assert str(after) == str(hooked)
+    assert hooked_functions() == before
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("perfkit-monitor")]
 
 
