@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils.data import dataloader
 
@@ -39,7 +39,7 @@ class MonitorHooks:
         times = self._times
         self._undo.append(_wrap_method(dataloader._BaseDataLoaderIter, "__next__", DATA, times))
         if dist.is_available():
-            self._undo.append(_wrap_method(dist.Work, "wait", COLLECTIVE, times))
+            self._undo += [_wrap_method(owner, name, COLLECTIVE, times) for owner, name in _waits()]
         self._undo += [_before_optimizer(times), _after_optimizer(times)]
         self._undo += [_around_backward(times, self._losses), _before_scaling(times, self._losses)]
 
@@ -47,6 +47,19 @@ class MonitorHooks:
         """Remove the hooks; where the program has wrapped one, it stays, and is idle."""
         while self._undo:
             self._undo.pop()()
+
+
+def _waits() -> list[tuple[Any, str]]:
+    """Return the methods in which the host waits for collectives.
+
+    DDP's own wait in C++: for the buffers of its model, and in the second step for the order of its buckets.
+    """
+    methods = [
+        (dist.Work, "wait"),
+        (getattr(dist, "Reducer", None), "_rebuild_buckets"),
+        (nn.parallel.DistributedDataParallel, "_sync_buffers"),
+    ]
+    return [(owner, name) for owner, name in methods if hasattr(owner, name)]
 
 
 def _wrap_method(owner: Any, name: str, span: int, times: StepTimes) -> _Undo:
