@@ -235,6 +235,7 @@ def _value(loss: Tensor | float | None) -> float | None:
     """Return a loss that is on the host; None if there is none, or it is not one number."""
     if loss is None or (isinstance(loss, Tensor) and loss.numel() != 1):
         return None
-    with suppress(TypeError, ValueError, RuntimeError):
+    try:
         return float(loss.item() if isinstance(loss, Tensor) else loss)
-    return None
+    except (TypeError, ValueError, RuntimeError):
+        return None
