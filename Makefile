@@ -80,7 +80,7 @@ lint: $(READY) ## Check style, types and the direction of imports
 check: export HYPOTHESIS_PROFILE := full
 check: lint docs test slow ## Everything that CI checks
 
-bench: $(READY) ## Measure reading traces (MB=500 ALSO="50 2000" TRACE=FILE), many runs, ranks, input sources, and who is late; minutes
+bench: $(READY) ## Measure reading traces (MB=500 ALSO="50 2000" TRACE=FILE), many runs, ranks, input sources, the monitor, and who is late; minutes
 	$(BIN)/python -m tests.benchmarks.bench_trace $(TRACE) --megabytes $(MB) --also $(ALSO)
 	$(BIN)/python -m tests.benchmarks.bench_graph
 	$(BIN)/python -m tests.benchmarks.bench_cache
@@ -89,6 +89,7 @@ bench: $(READY) ## Measure reading traces (MB=500 ALSO="50 2000" TRACE=FILE), ma
 	for chunk in 1 32; do $(BIN)/perfkit input --source hdf5 --hdf5-chunk $$chunk --hdf5-compression gzip \
 	    --sample-size 43K --threads 1 --data-dir traces/.data/bench; done
 	rm -r traces/.data/bench
+	$(BIN)/python -m tests.benchmarks.bench_monitor
 	$(BIN)/python -m tests.benchmarks.bench_stragglers
 
 strategies: $(READY) ## Train with every strategy on 2 and 4 ranks of this host (WORLDS="2 4 8"), compare losses, times, memory; minutes

@@ -20,6 +20,7 @@ from markupsafe import Markup
 from perfkit._version import __version__
 from perfkit.errors import PerfkitError
 from perfkit.report import DEFAULT_TOP, reporter
+from perfkit.schema.report import Report
 from perfkit.server.runs import RunList, key_of, signature_of, trace_of_rank
 from perfkit.storage.discovery import RunLocation
 from perfkit.storage.filenames import rank_in_name
@@ -108,9 +109,7 @@ class Pages:
             return _not_found()
         if not location.traces:
             return self._message("This run has written no trace yet. Reload once it has.", HTTPStatus.OK)
-        from perfkit.pipeline.analyze import analyze
-
-        return self._kept((key, signature_of(location)), lambda: analyze(*_of(location)))
+        return self._kept((key, signature_of(location)), lambda: _analyse(location))
 
     def _compare(self, given: dict[str, str]) -> Page:
         before, after = (self._runs.find(given.get(side, "")) for side in ("before", "after"))
@@ -169,8 +168,12 @@ class Pages:
         return Page(text.encode("utf-8", "replace"), status=status, frames=frames)
 
 
-def _of(location: RunLocation) -> list[Path]:
-    return [location.path] if location.has_manifest else location.traces
+def _analyse(location: RunLocation) -> Report:
+    from perfkit.pipeline.analyze import analyze
+    from perfkit.timeline.step_timelines import with_step_timelines
+
+    report = analyze(*([location.path] if location.has_manifest else location.traces))
+    return with_step_timelines(report)
 
 
 def _not_found() -> Page:

@@ -168,12 +168,12 @@ class StepMonitor:
     def _record(self, step: int, kind: StepKind, loss: float | None) -> StepRecord:
         now = perf_counter_ns()
         cpu_ns = process_time_ns() - self._begin_cpu_ns
-        times, sample = self.times.take(), self._sample
+        sample = self._sample
         paused_ns = self._paused_ns() - self._paused_before_ns
         step_ns = max(0, now - self._begin_ns - paused_ns)
         throttled = sample.throttle_reasons > 0 and sample.throttle_reasons & THROTTLING
         # By position, in the order of the fields: this is done in every step.
-        return StepRecord(
+        values = (
             1,
             KIND_NUMBERS[kind],
             (0 if loss is None else LOSS_GIVEN) | (THROTTLED if throttled else 0),
@@ -183,7 +183,7 @@ class StepMonitor:
             step_ns,
             step_ns,
             step,
-            *times,
+            *self.times.take(),
             paused_ns,
             UNKNOWN,
             cpu_ns,
@@ -191,6 +191,7 @@ class StepMonitor:
             nan if loss is None else loss,
             *sample[7:],
         )
+        return tuple.__new__(StepRecord, values)
 
     def _emit(self, record: StepRecord) -> None:
         self.recent.append(record)
@@ -234,6 +235,7 @@ def _value(loss: Tensor | float | None) -> float | None:
     """Return a loss that is on the host; None if there is none, or it is not one number."""
     if loss is None or (isinstance(loss, Tensor) and loss.numel() != 1):
         return None
-    with suppress(TypeError, ValueError, RuntimeError):
+    try:
         return float(loss.item() if isinstance(loss, Tensor) else loss)
-    return None
+    except (TypeError, ValueError, RuntimeError):
+        return None

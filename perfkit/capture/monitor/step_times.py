@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from threading import get_ident
 from time import perf_counter_ns
-from typing import Final, NamedTuple
+from typing import Final
 
 DATA: Final = 0
 FORWARD: Final = 1
@@ -15,14 +15,8 @@ _SPANS: Final = 5
 _UNKNOWN: Final = -1
 
 
-class PhaseTimes(NamedTuple):
-    """Times of one step in ns; -1 for what has never been seen in this run."""
-
-    data_ns: int
-    forward_ns: int
-    backward_ns: int
-    optimizer_ns: int
-    collective_ns: int
+PhaseTimes = tuple[int, int, int, int, int]
+"""Times of one step in ns, by span; -1 for what has never been seen in this run."""
 
 
 class StepTimes:
@@ -61,9 +55,7 @@ class StepTimes:
     def take(self) -> PhaseTimes:
         """Return the times of the step so far."""
         data, forward, backward, optimizer, collective = self._sums
-        return PhaseTimes(
-            data, self._inferred_forward if forward == _UNKNOWN else forward, backward, optimizer, collective
-        )
+        return data, self._inferred_forward if forward == _UNKNOWN else forward, backward, optimizer, collective
 
     @property
     def counts(self) -> bool:

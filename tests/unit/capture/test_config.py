@@ -92,6 +92,8 @@ def test_invalid_injections(text: str) -> None:
         ({"steps": 4}, "4 steps are too few.*takes 5"),
         ({"profile": False, "with_stack": True}, "--with-stack has no effect"),
         ({"timeout": "10ms"}, "--timeout"),
+        ({"monitor_bytes": "1M"}, "--monitor-bytes 1M has no effect without --monitor: add it"),
+        ({"monitor": True, "monitor_bytes": "1K"}, "--monitor-bytes 1K: must be at least 64KiB"),
         ({"hang_after": "10ms"}, "--hang-after 10ms: must be at least 1s"),
         ({"hang_after": "soon"}, "--hang-after: 'soon' is not a duration"),
         ({"name": "a/b"}, "--name"),
