@@ -29,6 +29,7 @@ _KEPT: Final = 32
 """Reports that are kept; each is some megabytes."""
 _MOST_LINKS: Final = 64
 """Ranks with a link of their own; of more, the number is typed."""
+_MOST_DIGITS: Final = 9
 
 
 class Page(NamedTuple):
@@ -48,10 +49,10 @@ class Pages:
 
     Args:
         folders: What to show.
-        open_trace: Returns the address at which the Perfetto UI shows a trace.
+        open_trace: Returns the address at which the Perfetto UI shows a trace, at a step if one is given.
     """
 
-    def __init__(self, folders: list[Path], open_trace: Callable[[Path], str]) -> None:
+    def __init__(self, folders: list[Path], open_trace: Callable[[Path, int | None], str]) -> None:
         self._runs = RunList(folders)
         self._folders = folders
         self._open_trace = open_trace
@@ -139,10 +140,13 @@ class Pages:
 
     def _perfetto(self, key: str, given: dict[str, str]) -> Page:
         location = self._runs.find(key)
-        rank = given.get("rank", "")
-        if location is None or (rank and not (rank.isascii() and rank.isdecimal() and len(rank) < 10)):
+        try:
+            rank, step = (_number(given.get(name)) for name in ("rank", "step"))
+        except ValueError:
             return _not_found()
-        address = self._open_trace(trace_of_rank(location, int(rank) if rank else None))
+        if location is None:
+            return _not_found()
+        address = self._open_trace(trace_of_rank(location, rank), step)
         return Page(b"", status=HTTPStatus.SEE_OTHER, location=address)
 
     def _kept(self, key: Hashable, analyse: Callable[[], Any]) -> Page:
@@ -174,6 +178,14 @@ def _analyse(location: RunLocation) -> Report:
 
     report = analyze(*([location.path] if location.has_manifest else location.traces))
     return with_step_timelines(report)
+
+
+def _number(text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS):
+        raise ValueError(text)
+    return int(text)
 
 
 def _not_found() -> Page:

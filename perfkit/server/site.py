@@ -13,7 +13,7 @@ from typing import Final
 
 from perfkit.server.loopback import HOST, LoopbackHandler, LoopbackServer
 from perfkit.server.pages import Page, Pages
-from perfkit.server.trace import TraceServer, bundled_ui
+from perfkit.server.trace import PUBLIC_UI, TraceServer, bundled_ui
 
 _POLICY: Final = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 
@@ -44,29 +44,31 @@ class RunServer(LoopbackServer):
         """The address to open in the browser."""
         return f"{self.here}/{self.secret}/"
 
-    def _open_trace(self, trace: Path) -> str:
-        """Serve one trace to the Perfetto UI, in place of the last one; returns the address to open.
+    def _open_trace(self, trace: Path, step: int | None) -> str:
+        """Serve one trace to the Perfetto UI, in place of the last one; returns the address to open, at a step.
 
         The UI at ui.perfetto.dev can fetch from one port only, so there is one such server.
         """
+        from perfkit.timeline.step_window import step_window
+
+        window = None if step is None else step_window(trace, step)
+        ui = None if self._ui_files else PUBLIC_UI
         with self._opening:
-            if self._traces is not None:
-                self._traces.shutdown()
-                self._traces.server_close()
-                self._traces = None
-            self._traces = (
-                TraceServer(trace) if self._ui_files is None else TraceServer(trace, ui=None, ui_files=self._ui_files)
-            )
+            self._close_trace()
+            self._traces = TraceServer(trace, ui=ui, ui_files=self._ui_files, window=window)
             threading.Thread(target=self._traces.serve_forever, name="perfkit-trace", daemon=True).start()
             return self._traces.link
+
+    def _close_trace(self) -> None:
+        if self._traces is not None:
+            self._traces.shutdown()
+            self._traces.server_close()
+            self._traces = None
 
     def server_close(self) -> None:
         """Close the servers."""
         with self._opening:
-            if self._traces is not None:
-                self._traces.shutdown()
-                self._traces.server_close()
-                self._traces = None
+            self._close_trace()
         super().server_close()
 
 

@@ -202,7 +202,16 @@ class Explorer {
       await navigator.clipboard.writeText(text);
       copy.textContent = "Copied";
     });
-    return made("p", { className: "command" }, made("code", { textContent: text }), " ", copy, " opens it in Perfetto");
+    return made("p", { className: "command" }, made("code", { textContent: text }), " ", copy, " opens it in Perfetto", ...this.served(step));
+  }
+
+  // In a page of `perfkit serve`: a link that opens the trace.
+  served(step) {
+    const key = location.protocol === "http:" && location.pathname.match(/\/report\/(\w+)$/)?.[1];
+    if (!key || document.querySelectorAll(".explorer").length > 1) return [];
+    const at = /^\d+$/.test(step) ? `&step=${step}` : "";
+    const link = made("a", { href: `../perfetto/${key}?rank=${this.data.ranks[this.rank][0]}${at}`, target: "_blank", rel: "noopener", textContent: "Open it" });
+    return [". ", link];
   }
 
   otherTimelines() {
