@@ -41,7 +41,7 @@ def test_of_too_many_ranks_the_stragglers_and_the_slowest_are_kept() -> None:
     assert len(labels) == MOST_RANKS
     assert labels[-2:] == ["1025", "1026"]
     assert found.stragglers == {"1025": "takes longer than the others, in compute"}
-    assert found.note == "Shown are the 1,024 of 1,027 ranks that take longest without communication."
+    assert found.note == "Shown are the 1,024 of 1,027 ranks that are stragglers or take longest without communication."
 
 
 def test_of_too_many_steps_the_longest_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
