@@ -8,7 +8,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from perfkit.errors import TraceError
-from perfkit.report.content.rank_steps import own_ns
+from perfkit.report.charts.rank_steps import own_ns
 from perfkit.schema.aggregate import traced_step_ns
 from perfkit.schema.kernel_rules import KernelRule
 from perfkit.schema.per_run.step_timeline import StepTimeline

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from perfkit.report.charts.rank_steps import RankSteps, rank_steps
 from perfkit.report.charts.specs import COLOURS
 from perfkit.report.content.answer import shell_path
-from perfkit.report.content.rank_steps import RankSteps, rank_steps
 from perfkit.report.content.run_tables import LONG, rank_label, step_label
 from perfkit.schema.common import CATEGORIES
 from perfkit.schema.per_run.step_timeline import StepTimeline, TimelineRow

@@ -34,6 +34,11 @@ _DEFINITIONS: Final = (
         "idle / launch gaps, no operator running",
         "Otherwise, with and without a device: launch gaps, Python, synchronisation, waiting; overhead in files.",
     ),
+    (
+        "step time without communication",
+        "Step minus exposed communication, in which a rank may be waiting for others. Ranks that wait for each other "
+        "take equally long: this is what they differ in.",
+    ),
     ("active", "Total time of a category."),
     ("overlapped", "The part of the active time during which an earlier category is active: active minus exposed."),
     (

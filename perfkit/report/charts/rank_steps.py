@@ -109,7 +109,8 @@ def _stragglers(run: RunReport) -> dict[str, str]:
 def _note(ranks: int, of_ranks: int, steps: int, of_steps: int) -> str:
     shown = []
     if ranks < of_ranks:
-        shown.append(f"the {ranks:,} of {of_ranks:,} ranks that take longest without communication")
+        which = "are stragglers or take longest without communication"
+        shown.append(f"the {ranks:,} of {of_ranks:,} ranks that {which}")
     if steps < of_steps:
         shown.append(f"the {steps:,} longest of {of_steps:,} steps")
     return f"Shown are {' and '.join(shown)}." if shown else ""

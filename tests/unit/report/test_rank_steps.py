@@ -1,0 +1,58 @@
+"""Every step of every rank, as the page has them."""
+
+import pytest
+
+from perfkit.report.charts import rank_steps as module
+from perfkit.report.charts.rank_steps import MOST_RANKS, rank_steps
+from perfkit.schema.cross_rank import CrossRankSummary, Straggler
+from tests.support.reports.report_builders import MS, make_rank, make_run, make_step
+
+
+def test_times_are_those_of_the_steps() -> None:
+    ranks = [make_rank(0, [make_step(5), make_step(6)]), make_rank(1, [make_step(6, compute=90 * MS)])]
+    found = rank_steps(make_run(ranks=ranks))
+    assert found is not None
+    assert (found.steps, [label for label, _ in found.ranks], found.note) == (["5", "6"], ["0", "1"], "")
+    in_ms = [
+        [None if step is None else [ns * found.unit_ns // MS for ns in step] for step in rank] for rank in found.times
+    ]
+    assert in_ms == [[[60, 20, 0, 15, 5], [60, 20, 0, 15, 5]], [None, [90, 20, 0, 15, 5]]]
+
+
+@pytest.mark.parametrize(
+    ("ns", "unit_ns"), [(900, 1), (99_000, 1), (123_456, 10), (46 * MS, 1_000), (5_000 * MS, 100_000)]
+)
+def test_times_have_five_digits(ns: int, unit_ns: int) -> None:
+    step = make_step(1, compute=ns, communication=0, data_loading=0, overhead=0)
+    found = rank_steps(make_run(ranks=[make_rank(0, [step])]))
+    assert found is not None
+    assert found.unit_ns == unit_ns
+    assert found.times[0][0] == [round(ns / unit_ns), 0, 0, 0, 0]
+
+
+def test_of_too_many_ranks_the_stragglers_and_the_slowest_are_kept() -> None:
+    count = MOST_RANKS + 3
+    ranks = [make_rank(number, [make_step(5, compute=(60 + (number == 1026)) * MS)]) for number in range(count)]
+    late = Straggler(rank=1025, category="compute", lag_ns=1, share=0, gain_ns=0, steps_late=1, steps_last=1, steps=1)
+    summary = CrossRankSummary(collectives=[], rank_waits=[], matched=0, unmatched=0, stragglers=[late])
+    found = rank_steps(make_run(ranks=ranks, cross_rank=summary))
+    assert found is not None
+    labels = [label for label, _ in found.ranks]
+    assert len(labels) == MOST_RANKS
+    assert labels[-2:] == ["1025", "1026"]
+    assert found.stragglers == {"1025": "takes longer than the others, in compute"}
+    assert found.note == "Shown are the 1,024 of 1,027 ranks that are stragglers or take longest without communication."
+
+
+def test_of_too_many_steps_the_longest_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_CELLS", 40)
+    steps = [make_step(number, compute=(60 + (number in (3, 30))) * MS) for number in range(50)]
+    found = rank_steps(make_run(ranks=[make_rank(0, steps), make_rank(1, steps)]))
+    assert found is not None
+    assert len(found.steps) == 20
+    assert {"3", "30"} <= set(found.steps)
+    assert found.note == "Shown are the 20 longest of 50 steps."
+
+
+def test_nothing_without_steps() -> None:
+    assert rank_steps(make_run(ranks=[])) is None
