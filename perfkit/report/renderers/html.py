@@ -13,10 +13,12 @@ from typing import Any, Final, TextIO
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from perfkit._version import __version__
 from perfkit.errors import StoreError
 from perfkit.report import build_charts, build_document
 from perfkit.report.content.report import FOOTNOTES
 from perfkit.schema.benchmark.collectives import CollectiveBenchmark
+from perfkit.schema.plan import Plan
 
 _DEFINITIONS: Final = (
     ("step", "Starts when the host has started it and the device has finished the previous step; there are no gaps."),
@@ -78,7 +80,7 @@ def write(record: Any, stream: TextIO, *, top: int) -> None:
         keep_trailing_newline=True,
     )
     parts = page.get_template("report.html.j2").generate(
-        version=record.perfkit_version,
+        version=getattr(record, "perfkit_version", __version__),  # a plan is of now
         heading=doc.title,
         notes=[note for note in doc.footnotes if note not in FOOTNOTES],  # the definitions explain the same
         runs=list(zip(doc.sections, charts.sections, strict=True)),
@@ -86,7 +88,9 @@ def write(record: Any, stream: TextIO, *, top: int) -> None:
         findings=doc.findings,
         advice=doc.advice,
         scaling=charts.overview,
-        definitions=() if isinstance(record, CollectiveBenchmark) else _DEFINITIONS,  # those are of steps
+        definitions=()
+        if isinstance(record, CollectiveBenchmark | Plan)
+        else _DEFINITIONS,  # those are of measured steps
         style=_asset("report.css"),
         script=_asset("report.js"),
         plotly=Markup(_plotly()),  # noqa: S704  plotly's own file
