@@ -125,6 +125,7 @@ FORMATS: Final[dict[type, dict[str, BuiltinReporter]]] = {
         "rich": BuiltinReporter(Plan, _CONSOLE, (".txt",)),
         "markdown": BuiltinReporter(Plan, _MARKDOWN, (".md", ".markdown")),
         "json": BuiltinReporter(Plan, _JSON, (".json",)),
+        "html": BuiltinReporter(Plan, _HTML, (".html",)),
     },
     CollectiveBenchmark: {
         "rich": BuiltinReporter(CollectiveBenchmark, _CONSOLE, (".txt",)),
@@ -173,6 +174,7 @@ CHARTS: Final[dict[type, str]] = {
     History: "views.history:page_charts",
     CollectiveBenchmark: "views.collectives:page_charts",
     InputBenchmark: "views.input:page_charts",
+    Plan: "charts.plan:page_charts",
 }
 """Record type to `function(record) -> PageCharts`: the charts of its HTML page."""
 

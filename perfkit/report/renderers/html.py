@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, TextIO
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from perfkit._version import __version__
 from perfkit.report import build_charts, build_document
 from perfkit.report.charts.specs import COLOURS, Chart
 from perfkit.report.content.answer import RunAnswer, run_answer
@@ -21,6 +22,7 @@ from perfkit.report.content.document import Section
 from perfkit.report.content.report import FOOTNOTES, MAX_WHOLE_RUNS
 from perfkit.report.renderers.explorer import CATEGORY_COLOURS, Explorer, explorer
 from perfkit.schema.benchmark.collectives import CollectiveBenchmark
+from perfkit.schema.plan import Plan
 from perfkit.schema.report import Report
 
 _DEFINITIONS: Final = (
@@ -97,7 +99,7 @@ def write(record: Any, stream: TextIO, *, top: int) -> None:
         keep_trailing_newline=True,
     )
     parts = page.get_template("page/report.html.j2").generate(
-        version=record.perfkit_version,
+        version=getattr(record, "perfkit_version", __version__),  # a plan is of now
         heading=doc.title,
         notes=[note for note in doc.footnotes if note not in FOOTNOTES],  # the definitions explain the same
         runs=_run_pages(record, doc.sections, charts.sections),
@@ -105,7 +107,9 @@ def write(record: Any, stream: TextIO, *, top: int) -> None:
         findings=doc.findings,
         advice=doc.advice,
         scaling=charts.overview,
-        definitions=() if isinstance(record, CollectiveBenchmark) else _DEFINITIONS,  # those are of steps
+        definitions=()
+        if isinstance(record, CollectiveBenchmark | Plan)
+        else _DEFINITIONS,  # those are of measured steps
         colours=COLOURS,
         category_colours=CATEGORY_COLOURS,
         style=_asset("page/report.css"),
