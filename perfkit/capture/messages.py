@@ -7,6 +7,7 @@ import logging
 from typing import Final
 
 from perfkit.errors import PerfkitError, RunError
+from perfkit.util.error_text import text_of
 from perfkit.util.formatting import escape_unprintable
 from perfkit.util.log import STATUS, always_show
 
@@ -36,15 +37,6 @@ def one_line(error: BaseException) -> str:
     if isinstance(error, PerfkitError):
         return text
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
-
-
-def text_of(value: object) -> str:
-    """Return the text of a script's error, encodable in UTF-8; the script's `__str__` may fail."""
-    try:
-        text = str(value)
-    except Exception:  # noqa: BLE001  a script's own code
-        text = "its message cannot be shown"
-    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def exit_cause(error: BaseException) -> BaseException:

@@ -19,6 +19,7 @@ from perfkit._version import __version__
 from perfkit.cli import completion
 from perfkit.cli.typer_app import App
 from perfkit.errors import PerfkitError
+from perfkit.util.error_text import text_of
 from perfkit.util.log import configure
 from perfkit.util.sigint import EXIT_INTERRUPTED, clear_pending_interrupt
 from perfkit.util.standard_streams import discard, settle_stderr, write_stderr
@@ -178,7 +179,7 @@ def _flushed(code: int, call: Call) -> int:
 
 
 def _fail_unexpectedly(error: Exception, call: Call) -> int:
-    what = f"unexpected {type(error).__name__}: {error}"
+    what = f"unexpected {type(error).__name__}: {text_of(error)}"
     again = "" if call.debug else "; run `perfkit --debug ...` to see where, and report it"
     return _fail(what + again, EXIT_BUG, call)
 

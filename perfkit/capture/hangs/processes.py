@@ -17,8 +17,23 @@ SILENT: Final = (
 )
 _STATES: Final = {"Z": ENDED, "X": ENDED, "T": STOPPED, "t": STOPPED}
 
+_START: Final = 19
+"""Place of the start time, in ticks since the system's start, among the fields of /proc/PID/stat from the state on."""
+
 Places = Mapping[int, tuple[str, int]]
 """By rank: host and pid namespace, and pid there, as `process_identity` returns them."""
+
+_started: Final[dict[int, str]] = {}
+"""When processes of this host started, by pid: a pid may be another process's by the time of a hang."""
+
+
+def note_starts(places: Places) -> None:
+    """Note when the ranks of this host started, while they are known to run."""
+    own, _ = process_identity()
+    for place, pid in places.values():
+        fields = _fields(pid) if own and place == own else []
+        if fields:
+            _started[pid] = fields[_START]
 
 
 def absent_ranks(places: Places) -> dict[int, str]:
@@ -39,7 +54,7 @@ def kill_ranks(places: Places, ranks: Collection[int]) -> None:
     own, _ = process_identity()
     for rank in ranks:
         place, pid = places.get(rank, ("", 0))
-        if own and place == own and pid not in (0, os.getpid()):
+        if own and place == own and pid not in (0, os.getpid()) and not _is_another(pid):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
 
@@ -47,8 +62,26 @@ def kill_ranks(places: Places, ranks: Collection[int]) -> None:
 def _state(pid: int) -> str | None:
     try:
         os.kill(pid, 0)
-        return _STATES.get(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0])
-    except (ProcessLookupError, FileNotFoundError):
+    except ProcessLookupError:
         return ENDED
-    except (OSError, IndexError):  # another user's, or no /proc
+    except OSError:  # another user's
         return None
+    if _is_another(pid):
+        return ENDED
+    fields = _fields(pid)
+    return _STATES.get(fields[0]) if fields else None
+
+
+def _is_another(pid: int) -> bool:
+    """Return whether a pid has become that of a process that is not the rank."""
+    fields = _fields(pid)
+    return bool(fields) and _started.get(pid, fields[_START]) != fields[_START]
+
+
+def _fields(pid: int) -> list[str]:
+    """Return what /proc shows of a process, from its state on; nothing if it has ended, or without /proc."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
+    return fields if len(fields) > _START else []

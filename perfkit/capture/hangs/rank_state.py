@@ -19,13 +19,13 @@ import msgspec
 from msgspec.structs import replace
 
 from perfkit.capture.distributed.lost_connection import is_lost_connection
-from perfkit.capture.messages import text_of
 from perfkit.diagnosis.flight_dump import convert_flight_dump
 from perfkit.diagnosis.folder import STATE_NAME
 from perfkit.diagnosis.places import program_frame, waits_in_message
 from perfkit.diagnosis.rules import LOST_CONNECTION
 from perfkit.schema.hang.rank_state import Frame, GroupRanks, IssuedCollective, RankState, ThreadStack
 from perfkit.util.atomic_write import atomic_write
+from perfkit.util.error_text import text_of
 
 _MOST_FRAMES: Final = 100
 _MOST_THREADS: Final = 64

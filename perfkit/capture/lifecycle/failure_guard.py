@@ -22,6 +22,7 @@ from perfkit.capture.messages import one_line, print_error, print_warning
 from perfkit.errors import PerfkitError, RunError, StoreError
 from perfkit.schema.manifest import Failure
 from perfkit.storage.run_folder import claim_failure, fail, read_failure
+from perfkit.util.error_text import text_of
 from perfkit.util.sigint import EXIT_INTERRUPTED, raise_keyboard_interrupt
 
 _CAUSE_WAIT_S: Final = 0.15
@@ -75,7 +76,7 @@ class FailureGuard:
             error = RunError(f"exited (code {error.code or 0}) in {self._activity}, before the run was over")
         first = not isinstance(error, PeerFailedError)
         signalled = isinstance(error, (KeyboardInterrupt, TerminatedError))
-        if (signalled or is_lost_connection(str(error))) and self._world_size > 1:
+        if (signalled or is_lost_connection(text_of(error))) and self._world_size > 1:
             self._wait_for_peer_failure(_CAUSE_WAIT_S if signalled else _GONE_WAIT_S)
         if self.folder is not None and first:
             first = record_failure(self.folder, self._rank, error, self.manifest_fields)

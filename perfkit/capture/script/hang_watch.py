@@ -10,13 +10,13 @@ from perfkit.capture.hangs.processes import absent_ranks, silent_ranks
 from perfkit.capture.hangs.report import HangReporter, diagnose_lost_ranks
 from perfkit.capture.hangs.step_watch import StepWatch
 from perfkit.capture.lifecycle.terminated import TerminatedError
-from perfkit.capture.messages import text_of
 from perfkit.capture.script.config import ScriptConfig
 from perfkit.capture.script.first_cause import Cause
 from perfkit.capture.script.manifest_assembly import read_exit_records
 from perfkit.capture.script.rank_marks import joined_processes
 from perfkit.errors import RunError
 from perfkit.storage.run_folder import read_failure
+from perfkit.util.error_text import text_of
 
 _PEERS_WAIT_S: Final = 3.0
 """How long to wait for what other ranks leave when connections were lost: `-n` ends them after six seconds."""

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from perfkit.capture.distributed.rank_group import ProcessRankGroup
 from perfkit.errors import LaunchEnvironmentError
 from perfkit.schema.manifest import Compiled
+from perfkit.util.error_text import text_of
 
 
 class CompileMonitor:
@@ -28,7 +29,7 @@ class CompileMonitor:
         try:
             yield
         except BackendCompilerFailed as error:
-            cause = str(error).strip().splitlines()[0]
+            cause = next(iter(text_of(error).strip().splitlines()), type(error).__name__)
             advice = "install a C++ compiler (CXX selects it)" if "compiler" in cause.lower() else "see --debug"
             raise LaunchEnvironmentError(
                 f"--compile: torch cannot compile the model ({cause}): {advice}, or leave --compile out"

@@ -16,7 +16,7 @@ from perfkit.capture.distributed.node_files import prepare_on_nodes
 from perfkit.capture.distributed.process_group import locate, process_group
 from perfkit.capture.distributed.rank_group import ProcessRankGroup
 from perfkit.capture.distributed.topology import Topology
-from perfkit.capture.hangs.processes import Places, absent_ranks
+from perfkit.capture.hangs.processes import Places, absent_ranks, note_starts
 from perfkit.capture.hangs.report import HangReporter
 from perfkit.capture.hangs.step_watch import StepWatch
 from perfkit.capture.hangs.worker_stacks import follow_forks, remove_requests
@@ -206,6 +206,7 @@ def _train(
 
 
 def _hang_watch(job: Job, ranks: ProcessRankGroup, session: Session, agent: CaptureAgent, places: Places) -> StepWatch:
+    note_starts(places)
     reporter = HangReporter(ranks.rank, job.run.on_hang, lambda: absent_ranks(places), lambda: places)
     return StepWatch(
         session.folder,

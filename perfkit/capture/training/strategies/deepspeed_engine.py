@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 
 from perfkit.errors import LaunchEnvironmentError
 from perfkit.schema.manifest import RankMemory
+from perfkit.util.error_text import text_of
 
 _MOST_CHARACTERS: Final = 300
 
@@ -71,7 +72,7 @@ def start_engine(model: nn.Module, optimizer: Optimizer | None, config: dict[str
             dist_init_required=False,
         )
     except Exception as error:  # foreign code, which raises whatever it likes for what a file contains
-        if isinstance(error, RuntimeError) and "extension" not in str(error):
+        if isinstance(error, RuntimeError) and "extension" not in text_of(error):
             raise  # a rank that has left, for example
         raise LaunchEnvironmentError(
             f"DeepSpeed {deepspeed.__version__} cannot start: {type(error).__name__}: {_one_line(error)}"
@@ -82,7 +83,7 @@ def start_engine(model: nn.Module, optimizer: Optimizer | None, config: dict[str
 
 def _one_line(error: BaseException) -> str:
     """Return an error's message in one line: of those of DeepSpeed's validation, the first names nothing."""
-    return " ".join(str(error).split())[:_MOST_CHARACTERS]
+    return " ".join(text_of(error).split())[:_MOST_CHARACTERS]
 
 
 def total_bytes(tensors: Iterable[Tensor]) -> int:

@@ -6,7 +6,18 @@ import sys
 import time
 from pathlib import Path
 
-from perfkit.capture.hangs.processes import ENDED, SILENT, STOPPED, absent_ranks, silent_ranks
+import pytest
+
+from perfkit.capture.hangs import processes
+from perfkit.capture.hangs.processes import (
+    ENDED,
+    SILENT,
+    STOPPED,
+    absent_ranks,
+    kill_ranks,
+    note_starts,
+    silent_ranks,
+)
 from perfkit.capture.lifecycle.watchdog import process_identity
 
 
@@ -30,3 +41,23 @@ def test_stopped_ended_and_running_ranks_are_told_apart() -> None:
         for each in sleeps:
             each.kill()
             each.wait()
+
+
+def test_a_process_that_has_got_the_pid_of_a_rank_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    place, _ = process_identity()
+    monkeypatch.setattr(processes, "_started", {})
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as other:
+        try:
+            places = {1: (place, other.pid)}
+            note_starts(places)
+            assert absent_ranks(places) == {}
+            processes._started[other.pid] = "1"  # as if the rank with this pid had started with the system
+            assert absent_ranks(places) == {1: ENDED}
+            kill_ranks(places, [1])
+            time.sleep(0.2)
+            assert other.poll() is None
+            note_starts(places)
+            kill_ranks(places, [1])
+            assert other.wait(20) == -signal.SIGKILL
+        finally:
+            other.kill()
