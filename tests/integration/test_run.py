@@ -48,7 +48,7 @@ def run_once(command: list[str], trace_dir: Path, *, pipeline: bool = False) -> 
     """
     done = execute(command)
     assert done.returncode == 0, done.stderr
-    step = re.compile(r"step \d+/\d+, [\d.]+ m?s per step" + ("" if pipeline else r", loss \d\S*"))
+    step = re.compile(r"step \d+/\d+, [\d.]+ \S?s per step" + ("" if pipeline else r", loss \d\S*"))
     unexpected = [line for line in done.stderr.splitlines() if not step.fullmatch(line)]
     assert unexpected == []
     (folder,) = [path.parent for path in trace_dir.glob(f"*/{MANIFEST_NAME}")]

@@ -46,7 +46,8 @@ def record(folder: Path, *options: str, limit_s: float = LIMIT_S) -> tuple[RunMa
     done = execute(folder, *options, limit_s=limit_s)
     assert done.returncode == 0, done.stderr
     # The last step is reported too, although it is a recorded one.
-    assert [line for line in done.stderr.splitlines() if line.startswith("step ")][-1] == f"step {STEPS}/{STEPS}"
+    last = [line for line in done.stderr.splitlines() if line.startswith("step ")][-1]
+    assert last.startswith(f"step {STEPS}/{STEPS}, ")
     assert [line for line in done.stderr.splitlines() if not line.startswith("step ")] == []
     (run,) = perfkit.analyze(folder).runs
     return check_folder(Path(run.path)), run
