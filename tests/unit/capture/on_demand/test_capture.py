@@ -90,6 +90,8 @@ def test_coming_steps_are_recorded(tmp_path: Path) -> None:
     assert set(prof.kinds[first + 3 :]) == {"plain"}
     (own,) = perfkit.analyze(prof.folder).runs  # without the captures in it
     assert [step.step for step in own.ranks[0].steps] == [1]
+    (told,) = [finding.message for finding in own.findings if finding.code == "has_captures"]
+    assert str(folder) in told
 
 
 def test_the_schedule_goes_first(tmp_path: Path) -> None:
@@ -313,19 +315,20 @@ def test_the_plan_is_ahead_of_all_ranks_and_after_what_is_due(tmp_path: Path) ->
     assert first(Request(steps=2)) == 120
 
 
+@pytest.mark.slow  # waits for stalls that are longer than those of a busy machine
 def test_a_periodic_stall_is_caught(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     def caught(folder: Path) -> list[Path]:
         return [path for path in folder.glob("capture-*") if "like steps" in str(record_of(path).reason)]
 
-    rules = {"capture_when": ["step > 15x median"], "captures": 30}  # a busy machine may have long steps of its own
+    rules = {"capture_when": ["step > 40x median"], "captures": 30}  # a busy machine may have long steps of its own
     with perfkit.profile(tmp_path / "mine", schedule=SHORT, **rules) as prof:  # type: ignore[arg-type]
         while prof.steps < 4000 and not (prof.steps % 150 == 10 and caught(prof.folder)):
-            a_step(prof, 0.1 if prof.steps % 150 == 149 else 0.003)
+            a_step(prof, 0.4 if prof.steps % 150 == 149 else 0.003)
     (folder,) = caught(prof.folder)
     record = record_of(folder)
     (stall,) = [step for step in range(record.first_step, record.first_step + 3) if step % 150 == 149]
     (run,) = perfkit.analyze(folder).runs
-    assert [step.wall_ns >= 100_000_000 for step in run.ranks[0].steps if step.step == stall] == [True]
+    assert [step.wall_ns >= 400_000_000 for step in run.ranks[0].steps if step.step == stall] == [True]
     assert f"{folder}: steps {record.first_step} to {record.first_step + 2}, because " in capfd.readouterr().err
 
 
