@@ -171,6 +171,7 @@ def _runs(
     """Return the run of a folder, or one run per job whose traces are there."""
     manifest, lost = _read_manifest(location)
     lost.extend(_skipped_file_findings(location.skipped_files))
+    lost.extend(_capture_findings(location))
     summaries: list[NamedSummary] = []
     for file in location.traces:
         done = next(outcomes)
@@ -220,6 +221,14 @@ def _skipped_file_findings(names: Sequence[str]) -> Iterator[Finding]:
         what = "is not a regular file and was" if len(names) == 1 else "are not regular files and were"
         message = f"{listed} {what} skipped: a pipe is read only if its own path is given"
         yield Finding(code="not_a_regular_file", severity="info", message=message, file=names[0])
+
+
+def _capture_findings(location: RunLocation) -> Iterator[Finding]:
+    names = location.captures
+    if names:
+        listed = ", ".join(names[:_MOST_LISTED]) + (", …" if len(names) > _MOST_LISTED else "")
+        message = f"steps recorded while it ran are not included: {listed} (perfkit analyze {location.path / names[0]})"
+        yield Finding(code="has_captures", severity="info", message=message)
 
 
 def _read_manifest(location: RunLocation) -> tuple[RunManifest | None, list[Finding]]:

@@ -33,6 +33,8 @@ class RunLocation(NamedTuple):
     has_manifest: bool
     skipped_files: tuple[str, ...] = ()
     """Names of entries that are named like a trace but are not regular files."""
+    captures: tuple[str, ...] = ()
+    """Names of the folders in it with steps that were recorded on demand, in order."""
 
 
 def find_runs(paths: Iterable[Path]) -> list[RunLocation]:
@@ -160,14 +162,22 @@ def _runs_below(root: Path) -> Iterator[RunLocation]:
         skipped = tuple(path.name for path, is_file in zip(candidates, are_files, strict=True) if not is_file)
         all_skipped.extend(skipped)
         has_manifest = MANIFEST_NAME in files
+        captures = (
+            tuple(sorted((name for name in subfolders if is_capture(name)), key=_natural)) if has_manifest else ()
+        )
         if has_manifest:
             subfolders[:] = [name for name in subfolders if not is_capture(name)]
         if here not in seen and (traces or has_manifest):
             any_found = True
-            yield RunLocation(here.name, Path(folder), traces, has_manifest, skipped)
+            yield RunLocation(here.name, Path(folder), traces, has_manifest, skipped, captures)
         seen.add(here)
     if not any_found:
         raise _no_traces_error(root, all_skipped)
+
+
+def _natural(name: str) -> tuple[int, str]:
+    """Return what orders names by their length first, so that 10 comes after 9."""
+    return len(name), name
 
 
 def _leads_everywhere(folder: Path, top: Path) -> bool:

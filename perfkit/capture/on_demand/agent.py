@@ -70,6 +70,9 @@ class CaptureAgent:
         self._steps = 0
         self._begin_ns = time.perf_counter_ns()
         self._paused_ns = 0
+        self._unix_ns = time.time_ns() - time.perf_counter_ns()
+        self._plain_after = 1 if schedule is None else schedule.steps + 1
+        """Later steps follow one that the schedule leaves alone."""
         self._kind: StepKind | None = None
         self.writing = False
         """Whether a trace is being written."""
@@ -99,19 +102,19 @@ class CaptureAgent:
             What a capture makes of the step that begins: `warmup` if the profiler is on, `cold` if a trace has just
             been written; None without one.
         """
-        step_ns = time.perf_counter_ns() - self._begin_ns - (self._pauses.total_ns - self._paused_ns)
+        now_ns, paused_ns = time.perf_counter_ns(), self._pauses.total_ns
+        if self._kind is None and (steps > self._plain_after or self._is_plain(steps - 1)):
+            step_ns = max(0, now_ns - self._begin_ns - (paused_ns - self._paused_ns))
+            # By position, and with one reading of the clock: this is done in every step.
+            step = LightStep(steps - 1, now_ns + self._unix_ns, step_ns, load_ns)
+            self._ring.add(step)
+            if self._requesting is not None:
+                self._requesting.step_ended(step)
         self._steps = steps
-        if self._kind is None and self._is_plain(steps - 1):
-            self._note(LightStep(steps - 1, time.time_ns(), max(0, step_ns), load_ns))
-        was_recording = self._capture is not None
-        if was_recording or self._plan is not None:
-            self._follow_plan(steps)
-        self._kind = None
-        if self._capture is not None:
-            self._kind = "warmup"
-        elif was_recording:
-            self._kind = "cold"
-        self._begin_step()
+        self._begin_ns, self._paused_ns = now_ns, paused_ns
+        if self._capture is not None or self._plan is not None or self._kind is not None:
+            self._kind = self._follow_capture(steps)
+            self._begin_step()
         return self._kind
 
     def follow(self) -> None:
@@ -121,10 +124,12 @@ class CaptureAgent:
 
     def abandon(self, reason: str) -> None:
         """Stop recording, if this rank does, and leave why."""
-        if self._capture is not None:
+        capture = self._capture
+        if capture is not None:
             with contextlib.suppress(Exception):  # what is broken stays broken
-                self._capture.discard()
-            self._leave(self._capture.slot, Done(problem=reason))
+                capture.discard()
+            with contextlib.suppress(Exception):  # beyond this is the program
+                self._leave(capture.slot, Done(problem=reason))
 
     def close(self, *, failed: bool = False) -> None:
         """Take no more requests: the run ends. The steps of a capture that have ended are written.
@@ -148,6 +153,15 @@ class CaptureAgent:
         except Exception as error:  # noqa: BLE001  the outermost boundary: beyond it is the end of the program
             self._warn(error)
 
+    def _follow_capture(self, steps: int) -> StepKind | None:
+        """Record the step that begins, if a capture does; returns what that makes of it."""
+        was_recording = self._capture is not None
+        if was_recording or self._plan is not None:
+            self._follow_plan(steps)
+        if self._capture is not None:
+            return "warmup"
+        return "cold" if was_recording else None
+
     def _begin_step(self) -> None:
         self._paused_ns = self._pauses.total_ns
         self._begin_ns = time.perf_counter_ns()
@@ -156,12 +170,6 @@ class CaptureAgent:
         """Whether the run's own schedule has left a step alone, and the one before."""
         schedule = self._schedule
         return step > 0 and (schedule is None or (schedule.state(step) == schedule.state(step - 1) == "plain"))
-
-    def _note(self, step: LightStep) -> None:
-        """Remember a step; if a condition begins to hold in it, ask for a capture."""
-        self._ring.add(step)
-        if self._requesting is not None:
-            self._requesting.step_ended(step)
 
     # ---- the steps of a capture, in the thread that trains ----------------------------------------------------------
 
