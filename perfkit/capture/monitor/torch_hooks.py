@@ -18,6 +18,7 @@ from perfkit.capture.monitor.backward_loss import BackwardLoss
 from perfkit.capture.monitor.step_times import BACKWARD, COLLECTIVE, DATA, OPTIMIZER, StepTimes
 
 _compiling: Final = torch.compiler.is_compiling
+_AVAILABLE: Final = dist.is_available()
 _Undo = Callable[[], None]
 
 
@@ -147,7 +148,7 @@ def _before_scaling(times: StepTimes, losses: BackwardLoss) -> _Undo:
 
 
 def _has_peers() -> bool:
-    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+    return _AVAILABLE and dist.GroupMember.WORLD is not None and dist.get_world_size() > 1
 
 
 class _EndOfGradients:

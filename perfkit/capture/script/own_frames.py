@@ -4,7 +4,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-_OWN: Final = str(Path(__file__).parent)
+_OWN: Final = tuple(str(Path(__file__).parents[1] / folder) for folder in ("script", "monitor"))
 _COMPILER: Final = str(Path("torch", "_dynamo", "eval_frame.py"))
 """Its function around a hook that is not to be compiled."""
 

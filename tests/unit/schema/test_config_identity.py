@@ -18,6 +18,11 @@ def made(config: dict[str, Any], source: str) -> RunReport:
     return make_scaled(1, 100, source=source, name="run", config=config, started_at="2026-01-01T00:00:00Z")
 
 
+def test_a_monitor_makes_no_difference_between_runs() -> None:
+    one, other = made(HERE, "hdf5"), made(HERE | {"monitor": True, "monitor_bytes": "1M"}, "hdf5")
+    assert settings(one) == settings(other)
+
+
 @pytest.mark.parametrize(
     ("source", "change", "same"),
     [

@@ -6,6 +6,9 @@ from typing import Any
 import pytest
 import torch
 
+from perfkit.capture.monitor.backward_loss import BackwardLoss
+from perfkit.capture.monitor.step_times import StepTimes
+from perfkit.capture.monitor.torch_hooks import MonitorHooks
 from perfkit.capture.script.hooks.torch_hooks import ModuleCalls
 from perfkit.capture.script.own_frames import remove_own_frames
 
@@ -43,6 +46,19 @@ def test_frames_of_a_hook_are_removed_from_an_error_and_its_cause() -> None:
     assert frames(caught.value) == before
     assert "hooked" not in frames(caught.value.__cause__)
     assert frames(caught.value.__cause__)[-1] == "forward"
+
+
+def test_frames_of_the_monitor_are_removed() -> None:
+    hooks = MonitorHooks(StepTimes(lambda: False, lambda: 0), BackwardLoss())
+    hooks.install()
+    try:
+        with pytest.raises(RuntimeError, match="does not require grad") as caught:
+            torch.ones(1).backward()  # type: ignore[no-untyped-call]
+    finally:
+        hooks.remove()
+    assert "hooked" in frames(caught.value)
+    remove_own_frames(caught.value)
+    assert "hooked" not in frames(caught.value)
 
 
 def test_errors_that_lead_to_each_other_in_a_circle() -> None:

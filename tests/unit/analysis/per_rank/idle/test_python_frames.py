@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from perfkit.analysis.per_rank.idle.python_stack import FrameNames
 from perfkit.analysis.per_rank.summary import summarize_trace
 from perfkit.schema.per_rank.idle import IdleTime
 from perfkit.trace.python_frames import PythonFrameCollector
@@ -178,3 +179,14 @@ def test_of_too_many_modules_the_longer_are_kept() -> None:
     frames = collector.build(0, np.zeros(0, np.int64))
     assert 0 < len(frames.start_ns) <= 100
     assert int((frames.end_ns - frames.start_ns).min()) // 1000 > 1000
+
+
+def test_hooks_around_calls_of_the_program_are_not_the_profiler() -> None:
+    names = (
+        "perfkit/capture/monitor/torch_hooks.py(116): hooked",
+        "perfkit/capture/script/hooks/torch_hooks.py(80): hooked",
+        "perfkit/capture/script/recorder.py(200): _end_step",
+        "perfkit/capture/recording/session.py(250): step",
+        "torch/profiler/profiler.py(700): step",
+    )
+    assert FrameNames(names).profiler.tolist() == [False, False, True, True, True]
