@@ -12,6 +12,7 @@
     perfkit.step()                             # mark the end of a step, for `perfkit run SCRIPT`
     report = perfkit.analyze("traces/")        # the report, as records
     report.tables().steps                      # the same as pandas DataFrames
+    perfkit.steps("traces/my-run")             # what the monitor logged, a row per rank and step
     perfkit.load_report("report.json")         # a report that was written earlier
     perfkit.compare("traces/a", "traces/b")    # what changed
     perfkit.history("traces/")                 # step time and efficiency over runs
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from perfkit.pipeline.analyze import analyze as analyze
     from perfkit.pipeline.compare import compare as compare
     from perfkit.pipeline.compare import history as history
+    from perfkit.pipeline.monitor import steps as steps
     from perfkit.pipeline.whatif import predict as predict
     from perfkit.planning.api import plan as plan
     from perfkit.schema.common import Finding as Finding
@@ -106,6 +108,7 @@ _LAZY: Final = dict.fromkeys(_ERRORS, "perfkit.errors") | {
     "profile": "perfkit.capture.profile",
     "start": "perfkit.capture.start",
     "step": "perfkit.capture.script.marker",
+    "steps": "perfkit.pipeline.monitor",
 }
 
 __all__ = [
@@ -152,6 +155,7 @@ __all__ = [
     "profile",
     "start",
     "step",
+    "steps",
 ]
 
 

@@ -12,6 +12,7 @@ from perfkit.schema.per_rank.memory_snapshot import MemorySnapshot
 from perfkit.schema.per_rank.sharding import DividedWork
 from perfkit.schema.per_run.critical_path import CriticalPath
 from perfkit.schema.per_run.dimensions import DimensionSummary
+from perfkit.schema.per_run.monitor import MonitorSummary
 from perfkit.schema.per_run.nccl_logs import NcclLogs
 from perfkit.schema.per_run.one_ccl_logs import OneCclLogs
 from perfkit.schema.per_run.pauses import RankPauses
@@ -225,6 +226,8 @@ class RunReport(RunPlots, Struct, frozen=True, kw_only=True):
     """None without logs of NCCL, given by `--comm-log` or in the run's folder."""
     one_ccl_logs: OneCclLogs | None = None
     """None without logs of oneCCL, given by `--comm-log`."""
+    monitor: MonitorSummary | None = None
+    """The whole run, by the monitor's logs; None without any."""
     predicted_savings: list[PredictedSaving] = []
     """Of the changes that recommendations may be about; empty if the steps cannot be replayed."""
     pauses: list[RankPauses] = []

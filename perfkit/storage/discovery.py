@@ -16,6 +16,7 @@ from typing import NamedTuple
 from perfkit.errors import TraceError, UsageError
 from perfkit.storage.filenames import rank_in_name, without_suffix
 from perfkit.storage.run_folder import FAILURE_NAME, MANIFEST_NAME, SWEEP_NAME, is_capture
+from perfkit.storage.step_log.reader import is_step_log
 from perfkit.trace.event_decoding import SUFFIXES
 
 _NOT_TRACES = frozenset({MANIFEST_NAME, FAILURE_NAME, SWEEP_NAME, "report.json", "hang.json"})
@@ -167,7 +168,7 @@ def _runs_below(root: Path) -> Iterator[RunLocation]:
         )
         if has_manifest:
             subfolders[:] = [name for name in subfolders if not is_capture(name)]
-        if here not in seen and (traces or has_manifest):
+        if here not in seen and (traces or has_manifest or any(map(is_step_log, files))):
             any_found = True
             yield RunLocation(here.name, Path(folder), traces, has_manifest, skipped, captures)
         seen.add(here)

@@ -13,19 +13,8 @@ from perfkit import errors
 from perfkit.schema.report import Report
 
 FUNCTIONS = [
-    *(
-        "analyze",
-        "compare",
-        "history",
-        "load_report",
-        "merge",
-        "monitor",
-        "plan",
-        "predict",
-        "profile",
-        "start",
-        "step",
-    ),
+    *("analyze", "compare", "history", "load_report", "merge", "monitor"),
+    *("plan", "predict", "profile", "start", "step", "steps"),
 ]
 
 
