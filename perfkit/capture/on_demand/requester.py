@@ -148,8 +148,9 @@ def await_end(
             complete(slot)
         if not slot.exists() and not slot.target.is_dir():
             raise CaptureError(f"{slot.run_folder}: {slot.target.name} was withdrawn, or its run has ended: no trace")
-        if time.monotonic() - since > silence_s or _has_died(slot.run_folder):
-            complete(slot, absent=f"nothing was heard of it for {silence_s:g}s")
+        has_died = _has_died(slot.run_folder)
+        if has_died or time.monotonic() - since > silence_s:
+            complete(slot, absent="the run was killed" if has_died else f"nothing was heard of it for {silence_s:g}s")
             break
         if ".nothing.json" in names:
             break

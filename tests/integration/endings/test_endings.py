@@ -147,6 +147,7 @@ def test_a_script_that_ends_without_its_last_words_leaves_what_was_measured(tmp_
     assert len(manifest.ranks[0].step_wall_ns) == len(manifest.step_kinds) == 6
     assert {path.name for path in (tmp_path / "gone").iterdir()} == {
         *("run.json", "rank0.json.gz", "rank0.key_averages.txt"),
+        ".captures",  # by which `perfkit capture` sees that its process is gone
     }
 
 
