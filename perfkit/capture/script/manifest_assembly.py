@@ -6,14 +6,20 @@ records. A rank also does so when its schedule is over: it may end where no code
 """
 
 import contextlib
+import os
+import socket
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 import msgspec
+import torch
 from msgspec import Struct
 
+from perfkit.capture.distributed.backend import backend_of
+from perfkit.capture.distributed.launcher_env import RankInfo
+from perfkit.capture.distributed.topology import Topology, name_device, own_cores
 from perfkit.capture.hangs.worker_stacks import remove_requests
 from perfkit.capture.recording.manifest_writer import utc_now
 from perfkit.capture.script.rank_marks import ended_ranks, joined_ranks, remove_marks
@@ -172,3 +178,20 @@ def place_records(records: Sequence[RankRecord], launcher: str) -> tuple[list[Ra
     ]
     sizes = [len(by_host[host]) for host in hosts]
     return placed, World(world_size=len(records), nodes=len(hosts), launcher=launcher, local_world_sizes=sizes)
+
+
+def script_topology(info: RankInfo, device: torch.device) -> Topology:
+    """Return where this rank runs; all hosts are taken to have as many ranks as this one."""
+    sizes = [info.local_world_size] * (info.world_size // info.local_world_size)
+    return Topology(
+        device=str(device),
+        device_name=name_device(device),
+        backend=backend_of(device.type),
+        host=socket.gethostname(),
+        threads=torch.get_num_threads(),
+        # A rank that is bound to some cores does not know those of the other ranks.
+        node_cores=os.cpu_count() if len(own_cores()) == os.cpu_count() else None,
+        local_rank=info.local_rank,
+        node_rank=info.node_rank or 0,
+        world=World(world_size=info.world_size, nodes=len(sizes), launcher=info.launcher, local_world_sizes=sizes),
+    )

@@ -51,13 +51,13 @@ from perfkit.capture.script.manifest_assembly import (
     UNKNOWN_FIELDS,
     assemble_manifest,
     remove_exit_records,
+    script_topology,
     write_exit_record,
 )
 from perfkit.capture.script.marker import on_step
 from perfkit.capture.script.outcome import OutcomeReporter
 from perfkit.capture.script.rank_environment import launcher_rank
 from perfkit.capture.script.script_monitor import ScriptMonitor
-from perfkit.capture.script.script_topology import script_topology
 from perfkit.capture.script.step_counter import StepCounter
 from perfkit.capture.script.step_messages import describe_steps, explain_no_steps
 from perfkit.errors import RunError
