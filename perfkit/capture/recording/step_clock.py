@@ -65,7 +65,8 @@ class DeviceClock:
     def end(self, paused_ns: int = 0) -> None:
         """Mark the end of the step.
 
-        A pause ends with the device waiting for the host, as a rule: it takes as long on the device.
+        A pause ends with the device waiting for the host, as a rule. What it still did for the step in the meantime is
+        then taken off, too: the step is too short by as much as the device was behind when the pause began.
         """
         self._steps.append((self._begin, self._mark(), paused_ns))
         if len(self._steps) >= _MOST_EVENTS:  # otherwise a run of a million steps would keep as many
