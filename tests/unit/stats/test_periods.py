@@ -1,0 +1,47 @@
+import numpy as np
+import pytest
+
+from perfkit.stats.periods import find_periods
+
+
+def _events(count: int, *places: int | range) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    events = np.zeros(count, bool)
+    for place in places:
+        events[place] = True
+    return events
+
+
+def test_a_period_is_found_among_other_events() -> None:
+    (found,) = find_periods(_events(10_000, range(500, 10_000, 500), 1_234, 4_321, 8_888))
+    assert found.period == 500
+    assert found.places.tolist() == list(range(500, 10_000, 500))
+    assert found.expected == 19
+
+
+def test_two_periods_at_once() -> None:
+    found = find_periods(_events(10_000, range(70, 10_000, 100), range(300, 10_000, 730)))
+    assert sorted(one.period for one in found) == [100, 730]
+
+
+def test_missing_events_are_counted() -> None:
+    events = _events(10_000, range(250, 10_000, 250))
+    events[[2_500, 5_250]] = False
+    (found,) = find_periods(events)
+    assert (found.period, len(found.places), found.expected) == (250, 37, 39)
+
+
+def test_a_period_that_begins_and_ends_within_the_series() -> None:
+    (found,) = find_periods(_events(10_000, range(3_000, 6_001, 200)))
+    assert (found.period, int(found.places[0]), int(found.places[-1])) == (200, 3_000, 6_000)
+
+
+@pytest.mark.parametrize("share", [0.0005, 0.005, 0.05])
+def test_events_at_random_have_no_period(share: float) -> None:
+    for seed in range(20):
+        assert find_periods(np.random.default_rng(seed).random(5_000) < share) == []
+
+
+def test_few_events_and_alternation_have_no_period() -> None:
+    assert find_periods(_events(1_000)) == []
+    assert find_periods(_events(1_000, 100, 200, 300)) == []
+    assert find_periods(_events(1_000, range(0, 1_000, 2))) == []
