@@ -11,6 +11,7 @@
     perfkit.step()                             # mark the end of a step, for `perfkit run SCRIPT`
     report = perfkit.analyze("traces/")        # the report, as records
     report.tables().steps                      # the same as pandas DataFrames
+    perfkit.steps("traces/my-run")             # what the monitor logged, a row per rank and step
     perfkit.load_report("report.json")         # a report that was written earlier
     perfkit.compare("traces/a", "traces/b")    # what changed
     perfkit.history("traces/")                 # step time and efficiency over runs
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from perfkit.pipeline.analyze import analyze as analyze
     from perfkit.pipeline.compare import compare as compare
     from perfkit.pipeline.compare import history as history
+    from perfkit.pipeline.monitor import steps as steps
     from perfkit.pipeline.whatif import predict as predict
     from perfkit.planning.api import plan as plan
     from perfkit.schema.common import Finding as Finding
@@ -98,6 +100,7 @@ _LAZY: Final = dict.fromkeys(_ERRORS, "perfkit.errors") | {
     "monitor": "perfkit.capture.profile",
     "profile": "perfkit.capture.profile",
     "step": "perfkit.capture.script.marker",
+    "steps": "perfkit.pipeline.monitor",
 }
 
 __all__ = [
@@ -140,6 +143,7 @@ __all__ = [
     "predict",
     "profile",
     "step",
+    "steps",
 ]
 
 

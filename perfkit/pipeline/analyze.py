@@ -21,6 +21,7 @@ from perfkit.errors import StoreError, TraceError, UsageError
 from perfkit.executors import ExecutorOptions, check, open_executor
 from perfkit.insights.ranking import find_insights
 from perfkit.pipeline.memory_snapshot import load_memory_snapshot, with_snapshot
+from perfkit.pipeline.monitor import with_monitor
 from perfkit.pipeline.nccl_logs import load_nccl_logs, with_nccl_logs
 from perfkit.pipeline.scheduler import Progress, TraceResult, TraceScheduler, raise_if_lost
 from perfkit.pipeline.summarize import Options, task_for
@@ -131,7 +132,8 @@ def analyze(
     outcome_iterator = iter(outcomes)
     by_location = [_runs(location, outcome_iterator, rank, devices) for location in locations]
     runs = [run for of_location in by_location for run in of_location]
-    relevant = [run for run in runs if run.ranks or run.state or _codes(run) - _NOT_A_RUN]
+    runs = with_monitor(runs)
+    relevant = [run for run in runs if run.ranks or run.state or run.monitor or _codes(run) - _NOT_A_RUN]
     if not any(map(_is_informative, relevant)):
         raise TraceError(_no_data_message(runs))
     if benchmark is not None:
@@ -245,8 +247,10 @@ def _sweep_findings(locations: Sequence[RunLocation], given_paths: Set[Path]) ->
 
 
 def _is_informative(run: RunReport) -> bool:
-    """Return whether a run has ranks, or explains why it has none."""
-    return bool(run.ranks) or run.state == "failed" or (run.state is not None and not _codes(run) & set(_UNREADABLE))
+    """Return whether a run has ranks or logs of the monitor, or explains why it has none."""
+    if run.ranks or run.monitor is not None or run.state == "failed":
+        return True
+    return run.state is not None and not _codes(run) & set(_UNREADABLE)
 
 
 def _codes(run: RunReport) -> set[str]:
@@ -255,7 +259,11 @@ def _codes(run: RunReport) -> set[str]:
 
 def _no_data_message(runs: Sequence[RunReport]) -> str:
     messages = [
-        finding.message for code in _UNREADABLE for run in runs for finding in run.findings if finding.code == code
+        finding.message
+        for code in (*_UNREADABLE, "monitor_log_unread")
+        for run in runs
+        for finding in run.findings
+        if finding.code == code
     ]
     more = f" (and {len(messages) - 1} more that cannot be read)" if len(messages) > 1 else ""
     return messages[0] + more

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 DEFAULT_TOP: Final = 10
 SUBJECTS: Final = (
-    *("ranks", "critical-path", "pipelines", "steps", "pauses", "idle", "input", "memory", "phases", "work"),
+    *("ranks", "monitor", "critical-path", "pipelines", "steps", "pauses", "idle", "input", "memory", "phases", "work"),
     *("roofline", "collectives", "sharding", "nccl", "cross-check"),
 )
 """What tables of a run are about; `content.report.SUBJECTS` has them."""

@@ -12,6 +12,7 @@ from perfkit.schema.per_rank.memory_snapshot import MemorySnapshot
 from perfkit.schema.per_rank.sharding import DividedWork
 from perfkit.schema.per_run.critical_path import CriticalPath
 from perfkit.schema.per_run.dimensions import DimensionSummary
+from perfkit.schema.per_run.monitor import MonitorSummary
 from perfkit.schema.per_run.nccl_logs import NcclLogs
 from perfkit.schema.per_run.pauses import RankPauses
 from perfkit.schema.per_run.pipeline import Pipeline
@@ -221,6 +222,8 @@ class RunReport(RunPlots, Struct, frozen=True, kw_only=True):
     """None without `--memory-snapshot`."""
     nccl_logs: NcclLogs | None = None
     """None without logs of NCCL, given by `--nccl-log` or in the run's folder."""
+    monitor: MonitorSummary | None = None
+    """The whole run, by the monitor's logs; None without any."""
     predicted_savings: list[PredictedSaving] = []
     """Of the changes that recommendations may be about; empty if the steps cannot be replayed."""
     pauses: list[RankPauses] = []

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from perfkit.errors import TraceError, UsageError
 from perfkit.storage.filenames import rank_in_name, without_suffix
 from perfkit.storage.run_folder import FAILURE_NAME, MANIFEST_NAME, SWEEP_NAME
+from perfkit.storage.step_log.reader import is_step_log
 from perfkit.trace.event_decoding import SUFFIXES
 
 _NOT_TRACES = frozenset({MANIFEST_NAME, FAILURE_NAME, SWEEP_NAME, "report.json", "hang.json"})
@@ -160,7 +161,7 @@ def _runs_below(root: Path) -> Iterator[RunLocation]:
         skipped = tuple(path.name for path, is_file in zip(candidates, are_files, strict=True) if not is_file)
         all_skipped.extend(skipped)
         has_manifest = MANIFEST_NAME in files
-        if here not in seen and (traces or has_manifest):
+        if here not in seen and (traces or has_manifest or any(map(is_step_log, files))):
             any_found = True
             yield RunLocation(here.name, Path(folder), traces, has_manifest, skipped)
         seen.add(here)

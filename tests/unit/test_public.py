@@ -12,7 +12,10 @@ import perfkit
 from perfkit import errors
 from perfkit.schema.report import Report
 
-FUNCTIONS = ["analyze", "compare", "history", "load_report", "merge", "monitor", "plan", "predict", "profile", "step"]
+FUNCTIONS = [
+    *("analyze", "compare", "history", "load_report", "merge", "monitor", "plan", "predict", "profile", "step"),
+    "steps",
+]
 
 
 def test_exported_names() -> None:

@@ -18,6 +18,7 @@ from perfkit.report.charts.specs import (
     stacked_bars,
     stacked_levels,
 )
+from perfkit.report.charts.whole_run import whole_run_chart
 from perfkit.report.content import aggregates
 from perfkit.report.content.memory_use import highest_use
 from perfkit.report.content.run_tables import LONG, rank_label, step_label
@@ -65,7 +66,7 @@ def _only(report: Report) -> RunReport:
 
 
 def run_charts(run: RunReport) -> list[Chart]:
-    """Return the charts of a run, in order; none without steps."""
+    """Return the charts of a run, in order; without steps only that of the monitor's logs."""
     return [found for name in CHARTS if (found := chart(run, name))]
 
 
@@ -250,9 +251,19 @@ def _with_steps(run: RunReport) -> list[RankReport]:
 
 
 ChartName = Literal[
-    "ranks", "steps", "heat_map", "critical_path", "waiting", "bandwidth", "memory", "memory_by_category", "roofline"
+    "whole_run",
+    "ranks",
+    "steps",
+    "heat_map",
+    "critical_path",
+    "waiting",
+    "bandwidth",
+    "memory",
+    "memory_by_category",
+    "roofline",
 ]
 CHARTS: Final[dict[ChartName, RunChart]] = {
+    "whole_run": RunChart(whole_run_chart, "a chart of the whole run needs logs of the monitor (`--monitor`)"),
     "ranks": RunChart(lambda run: _by_rank(_with_steps(run)), "a chart of ranks needs two or more with steps"),
     "steps": RunChart(lambda run: _by_step(_with_steps(run)), "a chart of steps needs two or more"),
     "heat_map": RunChart(lambda run: _heat_map(_with_steps(run)), "a map of ranks and steps needs two or more of both"),
@@ -276,4 +287,4 @@ CHARTS: Final[dict[ChartName, RunChart]] = {
 
 def chart(run: RunReport, name: ChartName) -> Chart | None:
     """Return one chart of a run; None if it has none."""
-    return CHARTS[name].build(run) if _with_steps(run) else None
+    return CHARTS[name].build(run) if _with_steps(run) or name == "whole_run" else None

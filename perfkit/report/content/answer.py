@@ -8,6 +8,7 @@ from typing import Final
 
 from perfkit.report.content import aggregates as sums
 from perfkit.report.content.document import FindingLine, InsightItem, Table, Tone
+from perfkit.report.content.monitor import MONITOR_CODES, whole_run
 from perfkit.report.content.report import TONES, advice
 from perfkit.report.content.run_facts import described_ranks, described_workload, finding_lines, findings_beyond_verdict
 from perfkit.report.content.run_tables import SHORT, step_label
@@ -49,6 +50,8 @@ class RunAnswer:
     tone: Tone
     parts: list[Part]
     """Categories of the mean step, without those that take nothing."""
+    whole_run: str
+    """What the monitor saw over the whole run; empty without its logs."""
     late: str
     """Which ranks are late; empty if that is the headline or unknown."""
     doubts: list[FindingLine]
@@ -96,13 +99,15 @@ def _comparisons(multi_run: MultiRunSummary | None) -> list[Table]:
 
 
 def _run_answer(run: RunReport) -> RunAnswer:
-    findings = [finding for finding in findings_beyond_verdict(run) if finding.code != "straggler"]
+    told = {"straggler", *MONITOR_CODES}
+    findings = [finding for finding in findings_beyond_verdict(run) if finding.code not in told]
     return RunAnswer(
         title=escape_unprintable(run.run),
         facts="; ".join(part for part in (described_workload(run), described_ranks(run), _step(run)) if part),
         headline=escape_unprintable(run.verdict.sentence),
         tone=TONES.get(run.verdict.bound, "warning"),
         parts=_parts(run),
+        whole_run=whole_run(run),
         late=_late(run),
         doubts=_serious(finding_lines(findings)),
     )
@@ -125,6 +130,8 @@ def _step(run: RunReport) -> str:
     """Return the step time and the rate, of steps without the profiler where there are any."""
     plain, profiled = step_time_ns(steps_ns(run, "plain")), sums.step_time(run)
     rates = [rate(run.throughput.samples_per_s, "samples")] if run.throughput else []
+    if plain is not None and profiled is None:
+        return ", ".join([f"step {duration(plain)}", *rates])
     if plain is not None:
         return ", ".join([f"step {duration(plain)} ({duration(profiled)} under the profiler)", *rates])
     if profiled is None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
-from perfkit.report.content import critical_path, idle, memory_use
+from perfkit.report.content import critical_path, idle, memory_use, monitor
 from perfkit.report.content import run_tables as tables
 from perfkit.report.content.cross_check import cross_check
 from perfkit.report.content.cross_rank import bandwidth_shares, efficiency, fits, shared_collectives
@@ -89,6 +89,7 @@ def _section(run: RunReport, top: int, whole: bool, alone: bool) -> Section:
 
 SUBJECTS: Final[Mapping[str, Callable[[RunReport, int], Sequence[Table | None]]]] = {
     "ranks": lambda run, _: [tables.ranks(run)],
+    "monitor": lambda run, top: [monitor.overview(run), monitor.events(run, top)],
     "critical-path": lambda run, top: [
         critical_path.by_kind(run),
         critical_path.by_name(run, top),

@@ -76,6 +76,8 @@ def _ranks(run: RunReport) -> KeyValue:
 
 def described_ranks(run: RunReport) -> str:
     """Return how many ranks ran, on what."""
+    if not run.ranks and run.monitor is not None:
+        return f"{run.world_size} rank{'' if run.world_size == 1 else 's'} without traces"
     is_part = len(run.ranks) < run.world_size
     ranks = f"rank{'' if len(run.ranks) == 1 and not is_part else 's'}"
     counted = f"{_ranks_of_world(run) if is_part else len(run.ranks)} {ranks}"

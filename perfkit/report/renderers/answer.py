@@ -106,6 +106,8 @@ def _run_lines(run: RunAnswer, console: Console, space: _Space) -> Iterator[Text
         yield from [Text()] * space.is_loose
         yield _bar(run.parts, console.width)
         yield from legend
+    if run.whole_run and space.late:
+        yield from _wrapped(Text(f"Whole run: {run.whole_run}."), console, 2 * space.late + 1)
     if run.late and space.late:
         yield from _wrapped(Text(run.late[0].upper() + run.late[1:] + "."), console, space.late)
     yield from _doubts(run.doubts, space.doubts)

@@ -47,6 +47,11 @@ class NewRecords(NamedTuple):
     """Records that were left out."""
 
 
+def is_step_log(name: str) -> bool:
+    """Return whether a file is named like a step log."""
+    return _LOG.fullmatch(name) is not None
+
+
 def find_step_logs(folder: Path) -> dict[int, Path]:
     """Return the step logs in a run's folder by rank, in their order.
 
@@ -90,10 +95,14 @@ class StepLogReader:
         self._dtype = STEP_DTYPE
         self._offset = HEADER_BYTES
 
-    def read_new(self, most_records: int = MOST_RECORDS) -> NewRecords:
+    def read_new(self, most_records: int = MOST_RECORDS, *, newest: int | None = None) -> NewRecords:
         """Return records that have not been returned yet; without any, and without damaged ones, there are no more.
 
         All of them are of one generation of the log: a roll-up meanwhile shows the next time, as `restarted`.
+
+        Args:
+            most_records: The most that are read at a time.
+            newest: From the beginning of a log, skip all but the newest so many; None for none.
 
         Raises:
             StoreError: The log cannot be read, or is not a step log.
@@ -101,6 +110,8 @@ class StepLogReader:
         try:
             with open_regular(self.path) as stream:
                 restarted = self._find_place(stream)
+                if restarted and newest is not None:
+                    self._skip_to(os.fstat(stream.fileno()).st_size, newest)
                 stream.seek(self._offset)
                 data = stream.read(most_records * self._dtype.itemsize)
         except OSError as error:
@@ -118,6 +129,10 @@ class StepLogReader:
         self.header, self._dtype = _read_header(self.path, stamp + stream.read(HEADER_BYTES - len(stamp)))
         self._stamp, self._offset = stamp, HEADER_BYTES
         return True
+
+    def _skip_to(self, size: int, newest: int) -> None:
+        records = max(0, size - HEADER_BYTES) // self._dtype.itemsize
+        self._offset = HEADER_BYTES + max(0, records - newest) * self._dtype.itemsize
 
     def _decode(self, data: bytes) -> Records:
         raw = np.frombuffer(data, self._dtype)

@@ -1,0 +1,155 @@
+"""Steps that take much longer than usual: those that recur every n steps, and single ones."""
+
+import math
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from perfkit.analysis.per_run.monitor.course import Course
+from perfkit.analysis.per_run.monitor.parts import only_rank, part_of
+from perfkit.analysis.per_run.monitor.table import Bools, Ints, Values
+from perfkit.schema.per_run.monitor import PeriodicStall, SlowStep
+from perfkit.stats.bootstrap import Floats
+from perfkit.stats.periods import Period, find_periods
+
+MOST_SLOW: Final = 100
+_LEAST_STALL: Final = 0.1
+"""Smallest excess of a stall, relative to the usual step."""
+_LEAST_SLOW: Final = 1.0
+"""The same of a single slow step: it takes more than twice as long."""
+_STALL_TAIL: Final = 0.02
+"""Share of steps that may exceed the limit of stalls by chance, if excesses decay exponentially."""
+_SLOW_TAIL: Final = 0.001
+"""Number of steps of the run that may exceed the limit of slow steps, in the same way."""
+_QUANTILE: Final = 90
+_SPARSE: Final = 4
+"""A run whose step numbers span more than so many times its steps is not searched for periods."""
+
+
+class Stalls(NamedTuple):
+    """What was found."""
+
+    periodic: list[PeriodicStall]
+    slow: list[SlowStep]
+    """In order of the steps; the longest `MOST_SLOW`."""
+    slow_count: int
+
+
+class _Steps(NamedTuple):
+    """The longest step of each column of a table."""
+
+    number: Ints
+    extra_ns: Floats
+    """How much longer than usual it took."""
+
+
+def find_stalls(course: Course, excess_ns: Values | None) -> Stalls:
+    """Return the periodic stalls and the slow steps of a run.
+
+    Args:
+        course: the run.
+        excess_ns: excess of each rank's own time over the median of the others, shape (ranks, steps); None if unknown.
+    """
+    steps = _longest_steps(course)
+    scale = _scale(course.longest_ns - course.usual_ns)
+    limit = np.maximum(_LEAST_STALL * course.usual_ns, scale * math.log(1 / _STALL_TAIL))
+    events = steps.extra_ns > limit
+    is_dense = int(steps.number[-1] - steps.number[0]) < _SPARSE * int(course.table.counts.sum())
+    periods = _periods(steps.number, events) if is_dense else []
+    stalled = np.zeros(len(steps.number), bool)
+    for period in periods:
+        stalled[period.places] = True
+    periodic = [_stall(course, excess_ns, steps, period) for period in _without_echoes(periods)]
+    high = scale * math.log(len(steps.number) / _SLOW_TAIL)
+    slow = ~stalled & (steps.extra_ns > np.maximum(_LEAST_SLOW * course.usual_ns, high))
+    groups = _groups(steps, slow)
+    longest = sorted(groups, key=lambda group: -float(steps.extra_ns[group].max()))[:MOST_SLOW]
+    singles = [_slow(course, excess_ns, steps, group) for group in longest]
+    return Stalls(
+        sorted(periodic, key=lambda one: one.first_step),
+        sorted(singles, key=lambda one: one.first_step),
+        len(groups),
+    )
+
+
+def _longest_steps(course: Course) -> _Steps:
+    """Return number and excess of the longest step of each column; of a rolled-up one, without pauses."""
+    table, single = course.table, course.table.counts == 1
+    number, wall = table.first.copy(), course.longest_ns.copy()
+    if not single.all():
+        longest, offset = (table.columns[name][:, ~single] for name in ("longest_ns", "longest_offset"))
+        slowest = np.nan_to_num(longest, nan=-1).argmax(axis=0), np.arange(longest.shape[1])
+        wall[~single] = longest[slowest]
+        number[~single] += offset[slowest].astype(np.int64)
+    return _Steps(number, wall - course.usual_ns)
+
+
+def _scale(excess: Floats) -> float:
+    """Return the decay constant of an exponential tail through the median and the 90 % quantile of the excess."""
+    middle, high = np.percentile(excess, [50, _QUANTILE])
+    return float(high - middle) / math.log(0.5 / (1 - _QUANTILE / 100))
+
+
+def _periods(numbers: Ints, events: Bools) -> list[Period]:
+    """Return the periods of events among numbered steps, with their places among the columns."""
+    offsets = numbers - numbers[0]
+    by_number = np.zeros(int(offsets[-1]) + 1, bool)
+    by_number[offsets[events]] = True
+    return [period._replace(places=np.searchsorted(offsets, period.places)) for period in find_periods(by_number)]
+
+
+def _without_echoes(periods: list[Period]) -> list[Period]:
+    """Return the periods without those that follow another of the same length by one step.
+
+    Where a rank stalls after its last collective, the others wait for it in the next step.
+    """
+    kept: list[Period] = []
+    for period in sorted(periods, key=lambda one: int(one.places[0])):
+        phases = [(one.period, int(one.places[0]) % one.period) for one in kept]
+        if (period.period, (int(period.places[0]) - 1) % period.period) not in phases:
+            kept.append(period)
+    return kept
+
+
+def _stall(course: Course, excess_ns: Values | None, steps: _Steps, period: Period) -> PeriodicStall:
+    places = period.places
+    row = only_rank(excess_ns, places, steps.extra_ns[places])
+    extra = float(np.median(steps.extra_ns[places]))
+    usual = np.ones(len(steps.number), bool)
+    usual[places] = False
+    return PeriodicStall(
+        period=period.period,
+        first_step=int(steps.number[places[0]]),
+        last_step=int(steps.number[places[-1]]),
+        count=len(places),
+        expected=period.expected,
+        extra_ns=round(extra),
+        rank=None if row is None else course.table.ranks[row],
+        part=part_of(course.table, [] if row is None else [row], usual, places, extra),
+    )
+
+
+def _groups(steps: _Steps, slow: Bools) -> list[Ints]:
+    """Return the places of slow steps, those in a row together."""
+    places = np.flatnonzero(slow)
+    if not len(places):
+        return []
+    return list(np.split(places, np.flatnonzero(np.diff(steps.number[places]) != 1) + 1))
+
+
+def _slow(course: Course, excess_ns: Values | None, steps: _Steps, places: Ints) -> SlowStep:
+    worst = places[[int(steps.extra_ns[places].argmax())]]
+    is_single = int(course.table.counts[worst[0]]) == 1
+    row = only_rank(excess_ns, places[:1], steps.extra_ns[worst]) if is_single else None
+    extra, usual = float(steps.extra_ns[worst[0]]), float(course.usual_ns[worst[0]])
+    others = np.ones(len(steps.number), bool)
+    others[places] = False
+    rows = [] if row is None else [row]
+    return SlowStep(
+        first_step=int(steps.number[places[0]]),
+        last_step=int(steps.number[places[-1]]),
+        wall_ns=round(usual + extra),
+        usual_ns=round(usual),
+        rank=None if row is None else course.table.ranks[row],
+        part=part_of(course.table, rows, others, worst, extra) if is_single else None,
+    )

@@ -1,0 +1,192 @@
+"""Reads the monitor's step logs in run folders: as a table for users, and summed up for reports."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from perfkit.analysis.per_run.monitor.align import RankSteps, align, rank_steps
+from perfkit.analysis.per_run.monitor.findings import monitor_findings
+from perfkit.analysis.per_run.monitor.summarize import LogFacts, summarize
+from perfkit.errors import StoreError, TraceError
+from perfkit.schema.common import Finding
+from perfkit.schema.monitor.columns import CHECK, COLUMNS, LOSS_GIVEN, STEP_DTYPE
+from perfkit.schema.monitor.header import StepLogHeader
+from perfkit.schema.per_run.monitor import MonitorSummary
+from perfkit.schema.run import RunReport
+from perfkit.storage.step_log.reader import StepLogReader, find_step_logs
+from perfkit.util.formatting import duration
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+Records = NDArray[np.void]
+
+MOST_RECORDS: Final = 2_000_000
+"""Records of a log that are read: a log of the monitor's has fewer, a file from elsewhere may have any number."""
+_TRIES: Final = 3
+"""Times that a log is read which is rolled up meanwhile."""
+
+
+class _Log(NamedTuple):
+    """What a report needs of one rank's log."""
+
+    steps: RankSteps
+    world_size: int
+    span_ns: tuple[int, int]
+    """Begin of the first step, end of the last."""
+    peak_allocated_bytes: int
+    peak_rss_bytes: int
+    """-1 if unknown."""
+    losses: tuple[float, float] | None
+    """The first and the last."""
+    is_cut: bool
+
+
+def steps(run: str | Path) -> "DataFrame":
+    """Return what the monitor logged, one row per rank and step, in this order.
+
+    The columns are `rank`, `rolled_up` and those of the log (`docs/monitor.md`) without `check`. `rolled_up` marks rows
+    that stand for `steps` > 1 steps from `step` on, as older ones of a long run do. Times are integer nanoseconds where
+    they are known on all rows, otherwise floats with NaN.
+
+    Args:
+        run: the run's folder.
+
+    Raises:
+        TraceError: the folder has no log of the monitor.
+        StoreError: a log cannot be read.
+    """
+    import pandas as pd
+
+    logs = find_step_logs(Path(run))
+    if not logs:
+        raise TraceError(f"{run}: no log of the monitor here (rank<R>.steps); record one with `perfkit run --monitor`")
+    records = {rank: _read(path)[0] for rank, path in logs.items()}
+    merged = np.concatenate(list(records.values()))
+    ranks = np.repeat(list(records), [len(one) for one in records.values()])
+    columns = {column.name: _known(merged[column.name], column.unknown == "-1") for column in COLUMNS}
+    del columns[CHECK]
+    return pd.DataFrame({"rank": ranks, "rolled_up": merged["steps"] > 1, **columns})
+
+
+def with_monitor(runs: list[RunReport]) -> list[RunReport]:
+    """Return the runs with what the logs in their folders say; of a folder with several jobs, none does."""
+    folders = [run.path for run in runs]
+    return [_with_own(run) if folders.count(run.path) == 1 else run for run in runs]
+
+
+def _with_own(run: RunReport) -> RunReport:
+    folder = Path(run.path)
+    try:
+        logs = find_step_logs(folder) if folder.is_dir() else {}
+    except StoreError:  # a folder that vanished: the run is analysed all the same
+        return run
+    if not logs:
+        return run
+    summary, findings = _summary(logs)
+    if summary is None:
+        return replace(run, findings=[*run.findings, *findings])
+    seen = replace(run, monitor=summary, findings=[*run.findings, *findings, *monitor_findings(summary)])
+    return seen if run.ranks else _without_traces(seen, summary)
+
+
+def _without_traces(run: RunReport, summary: MonitorSummary) -> RunReport:
+    """Return a run of which there are only logs, with the step time in place of a verdict."""
+    facts = f"no profiled step here; by the monitor's logs of {summary.ranks:,} of {summary.world_size:,} ranks a step "
+    facts += f"takes {duration(summary.step_ns)}"
+    if summary.data_share is not None:
+        facts += f", {100 * summary.data_share:.0f} % of it waiting for data"
+    sentence = f"{run.verdict.sentence}; {facts}" if run.state == "failed" else facts
+    kept = [finding for finding in run.findings if finding.code != "no_traces"]
+    size = max(run.world_size, summary.world_size)
+    return replace(run, verdict=replace(run.verdict, sentence=sentence), world_size=size, findings=kept)
+
+
+def _summary(logs: dict[int, Path]) -> tuple[MonitorSummary | None, list[Finding]]:
+    read: dict[int, _Log] = {}
+    errors: list[str] = []
+    for rank, path in logs.items():
+        try:
+            log = _load(path)
+        except StoreError as error:
+            errors.append(str(error))
+            continue
+        if log is not None:
+            read[rank] = log
+    findings = list(_unread(errors, [logs[rank].name for rank, log in read.items() if log.is_cut]))
+    table = align({rank: log.steps for rank, log in read.items()})
+    return (None if table is None else summarize(table, _facts(list(read.values())))), findings
+
+
+def _unread(errors: Sequence[str], cut: Sequence[str]) -> Iterator[Finding]:
+    if errors:
+        more = f" (and {len(errors) - 1} more logs)" if len(errors) > 1 else ""
+        yield Finding(code="monitor_log_unread", severity="warning", message=errors[0] + more)
+    if cut:
+        more = f" (and {len(cut) - 1} more)" if len(cut) > 1 else ""
+        message = f"{cut[0]}{more}: only the first {MOST_RECORDS:,} records were read"
+        yield Finding(code="monitor_log_unread", severity="warning", message=message)
+
+
+def _facts(logs: Sequence[_Log]) -> LogFacts:
+    losses = next((log.losses for log in logs if log.losses), None)
+    allocated, resident = max(log.peak_allocated_bytes for log in logs), max(log.peak_rss_bytes for log in logs)
+    return LogFacts(
+        world_size=max(log.world_size for log in logs),
+        span_ns=max(log.span_ns[1] for log in logs) - min(log.span_ns[0] for log in logs),
+        peak_allocated_bytes=allocated if allocated >= 0 else None,
+        peak_rss_bytes=resident if resident >= 0 else None,
+        first_loss=losses[0] if losses else None,
+        last_loss=losses[1] if losses else None,
+    )
+
+
+def _load(path: Path) -> _Log | None:
+    """Return what is needed of a log; None if it has no record yet."""
+    records, header = _read(path)
+    if header is None or not len(records):
+        return None
+    begins, durations = records["begin_ns"], np.maximum(records["step_ns"], 0)
+    given = records["loss"][(records["flags"] & LOSS_GIVEN) != 0]
+    finite = given[np.isfinite(given)]
+    return _Log(
+        rank_steps(records, header.device),
+        header.world_size,
+        (int(begins.min()), int((begins.astype(np.float64) + durations).max())),
+        int(records["peak_allocated_bytes"].max()),
+        int(records["peak_rss_bytes"].max()),
+        (float(finite[0]), float(finite[-1])) if len(finite) else None,
+        len(records) >= MOST_RECORDS,
+    )
+
+
+def _read(path: Path) -> tuple[Records, StepLogHeader | None]:
+    """Return the records of a log, at most `MOST_RECORDS`, and its header."""
+    for _ in range(_TRIES):
+        reader = StepLogReader(path)
+        parts, total = [reader.read_new().records], 0
+        while True:
+            found = reader.read_new()
+            if found.restarted or not (len(found.records) or found.damaged):
+                break
+            parts.append(found.records)
+            total += len(found.records)
+            if total >= MOST_RECORDS:
+                break
+        if not found.restarted:
+            break
+    if found.restarted:
+        raise StoreError(f"{path} was rolled up while it was read: read it again")
+    records = np.concatenate(parts) if parts else np.zeros(0, STEP_DTYPE)
+    return records[:MOST_RECORDS], reader.header
+
+
+def _known(values: NDArray[np.generic], has_unknown: bool) -> NDArray[np.generic]:
+    """Return a column with NaN in place of -1, if there is any."""
+    if not has_unknown or not bool((values == -1).any()):
+        return values
+    return np.where(values == -1, np.nan, values.astype(np.float64))

@@ -1,0 +1,50 @@
+"""The chart of the whole run: how does the step time move, from the first step to the last?"""
+
+from typing import Final
+
+from perfkit.report.charts.specs import HUES, Chart, axis
+from perfkit.report.content.monitor import events
+from perfkit.schema.run import RunReport
+from perfkit.util.formatting import in_ms
+
+_FEWEST: Final = 2
+_FAR: Final = 1.5
+"""Longest steps are drawn where they take so many times the block's median."""
+_BAND: Final = "rgba(0, 114, 178, 0.25)"
+
+
+def whole_run_chart(run: RunReport) -> Chart | None:
+    """Return the step time over the run: median, the band of 80 % of the steps and ranks, and the longest."""
+    curve = run.monitor.curve if run.monitor else None
+    if curve is None or len(curve.steps) < _FEWEST:
+        return None
+    low, median, high, longest = (
+        [in_ms(ns) for ns in values] for values in (curve.low_ns, curve.median_ns, curve.high_ns, curve.longest_ns)
+    )
+    hidden = {"type": "scatter", "mode": "lines", "x": curve.steps, "line": {"width": 0}, "hoverinfo": "skip"}
+    shown = {"type": "scatter", "x": curve.steps}
+    hover = "from step %{x}: %{y:.6~g} ms<extra>"
+    data = [
+        hidden | {"y": low, "showlegend": False, "name": "10 %"},
+        hidden | {"y": high, "fill": "tonexty", "fillcolor": _BAND, "name": "80 % of steps and ranks"},
+        shown
+        | {
+            "y": median,
+            "mode": "lines",
+            "line": {"color": HUES[0]},
+            "name": "median",
+            "hovertemplate": f"{hover}median</extra>",
+        },
+        shown
+        | {
+            "y": [one if one >= _FAR * usual else None for one, usual in zip(longest, median, strict=True)],
+            "mode": "markers",
+            "marker": {"color": HUES[4], "size": 4},
+            "name": "longest step",
+            "hovertemplate": f"{hover}longest step</extra>",
+        },
+    ]
+    layout = {"xaxis": axis("step"), "yaxis": axis("ms, with pauses", rangemode="tozero")}
+    found = events(run, 1)
+    note = "" if found is None else "What happened in it is in the table of the whole run."
+    return Chart("Step time over the whole run", note, {"data": data, "layout": layout})

@@ -1,0 +1,141 @@
+"""The tables of a monitored run: what its steps were like, and what happened when."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from perfkit.report.content.document import Cell, Column, Table
+from perfkit.schema.per_run.monitor import MonitorSummary, StepPart
+from perfkit.schema.run import RunReport
+from perfkit.util.formatting import (
+    MISSING,
+    difference,
+    duration,
+    escape_unprintable,
+    format_percent,
+    percent_change,
+    ranges,
+    size,
+)
+
+MONITOR_CODES: Final = ("step_time_changed", "periodic_stalls", "slow_steps", "rank_late_over_run")
+"""Findings that the answer about the whole run consists of, in this order."""
+_PARTS: Final[dict[StepPart, str]] = {
+    "data_loading": "data",
+    "forward": "forward",
+    "backward": "backward",
+    "optimizer": "optimizer",
+    "pause": "checkpoint, evaluation or logging",
+    "collectives": "collectives",
+}
+
+
+def whole_run(run: RunReport) -> str:
+    """Return what the monitor saw, in a sentence; that nothing happened, if it could have seen it."""
+    if run.monitor is None:
+        return ""
+    told = [one.message for code in MONITOR_CODES for one in run.findings if one.code == code]
+    return "; ".join(map(escape_unprintable, told)) or _quiet(run.monitor)
+
+
+def _quiet(summary: MonitorSummary) -> str:
+    if summary.changes or summary.stalls or summary.slow_steps or summary.late_ranks or not summary.compared:
+        return ""
+    ranks = "; no rank is late beyond chance" if summary.lateness_known else ""
+    return f"over {_compared(summary):,} steps the step time does not change for good, and none stalls{ranks}"
+
+
+def _compared(summary: MonitorSummary) -> int:
+    return summary.steps - summary.left_out_steps - summary.warmup_steps
+
+
+def overview(run: RunReport) -> Table | None:
+    """Return figures about the whole run; None without logs of the monitor."""
+    seen = run.monitor
+    if seen is None:
+        return None
+    rows = [(Cell(label), Cell(value)) for label, value in _facts(seen) if value != MISSING]
+    remark = "" if seen.lateness_known or seen.ranks == 1 else "ranks not compared: time in collectives is unknown"
+    return Table("Whole run, by the monitor", (Column("", "words"), Column("value", "words")), rows, remark)
+
+
+def _facts(seen: MonitorSummary) -> Iterator[tuple[str, str]]:
+    ranks = f"{seen.ranks:,}" + (f" of {seen.world_size:,}" if seen.ranks < seen.world_size else "")
+    yield "ranks", ranks
+    left_out = [
+        f"{count:,} {what}"
+        for count, what in (
+            (seen.warmup_steps, "warm-up"),
+            (seen.left_out_steps, "cold or under the profiler"),
+            (seen.rolled_up_steps, "rolled up"),
+        )
+        if count
+    ]
+    which = f" ({', '.join(left_out)})" if left_out else ""
+    yield "steps", f"{seen.steps:,}, from {seen.first_step:,} to {seen.last_step:,}{which}"
+    yield "duration", duration(seen.span_ns)
+    yield "step, median", duration(seen.step_ns)
+    yield "waiting for data", format_percent(seen.data_share)
+    yield "waiting for collectives", format_percent(seen.collective_share)
+    yield "checkpoints, evaluation, logging", duration(seen.pause_ns) if seen.pause_ns else MISSING
+    yield "peak memory, device", size(seen.peak_allocated_bytes)
+    yield "peak memory, process", size(seen.peak_rss_bytes)
+    if seen.first_loss is not None and seen.last_loss is not None:
+        yield "loss", f"{seen.first_loss:.4g} to {seen.last_loss:.4g}"
+
+
+def events(run: RunReport, top: int) -> Table | None:
+    """Return changes, stalls, slow steps and late ranks by step; None without any. `top` limits each but changes."""
+    seen = run.monitor
+    if seen is None:
+        return None
+    rows = sorted([*_changes(seen), *_stalls(seen), *_slow(seen, top), *_late(seen, top)], key=lambda row: row[0])
+    if not rows:
+        return None
+    columns = (Column("from step"), Column("what", "words"), Column("longer by"), Column("rank"), Column("in", "words"))
+    left = max(0, seen.slow_step_count - top) + max(0, seen.late_rank_count - top)
+    remark = f"{left:,} more slow steps or late ranks" if left else ""
+    table = [tuple(Cell(text) for text in (f"{step:,}", *cells)) for step, cells in rows]
+    return Table("What happened over the whole run", columns, table, remark)
+
+
+_Row = tuple[int, tuple[str, str, str, str]]
+
+
+def _changes(seen: MonitorSummary) -> Iterator[_Row]:
+    for change in seen.changes:
+        percent = percent_change(change.after_ns / change.before_ns) if change.before_ns else MISSING
+        how = f"gradually to step {change.until_step:,}" if change.until_step is not None else "for good"
+        ranks = ranges(change.ranks) or ("" if change.rank_count == 0 else MISSING)
+        verb = "slower" if change.after_ns > change.before_ns else "faster"
+        moved = f"{difference(change.after_ns - change.before_ns)} ({percent})"
+        yield change.step, (f"{verb} {how}", moved, ranks, _part(change.part))
+
+
+def _stalls(seen: MonitorSummary) -> Iterator[_Row]:
+    for stall in seen.stalls:
+        times = f"{stall.count} times" if stall.count == stall.expected else f"{stall.count} of {stall.expected} times"
+        what = f"every {stall.period:,} steps, {times}"
+        yield stall.first_step, (what, difference(stall.extra_ns), _rank(stall.rank), _part(stall.part))
+
+
+def _slow(seen: MonitorSummary, top: int) -> Iterator[_Row]:
+    for step in sorted(seen.slow_steps, key=lambda one: -one.wall_ns)[:top]:
+        what = "slow step" if step.last_step == step.first_step else f"slow steps to {step.last_step:,}"
+        longer = difference(step.wall_ns - step.usual_ns)
+        yield step.first_step, (what, longer, _rank(step.rank), _part(step.part))
+
+
+def _late(seen: MonitorSummary, top: int) -> Iterator[_Row]:
+    for late in seen.late_ranks[:top]:
+        until = f" until step {late.last_step:,}" if late.last_step is not None else ""
+        what = f"late in {late.late_steps:,} of {late.steps:,} steps{until}"
+        first = late.first_step if late.first_step is not None else seen.first_step
+        yield first, (what, difference(late.lag_ns), _rank(late.rank), _part(late.part))
+
+
+def _rank(rank: int | None) -> str:
+    return "" if rank is None else str(rank)
+
+
+def _part(part: StepPart | None) -> str:
+    return "" if part is None else _PARTS[part]

@@ -1,0 +1,1 @@
+"""Step logs whose truth is known."""

@@ -1,0 +1,82 @@
+import numpy as np
+import pytest
+
+from perfkit.analysis.per_run.monitor.align import align, rank_steps
+from perfkit.analysis.per_run.monitor.summarize import summarize
+from perfkit.analysis.per_run.monitor.table import excess_ns
+from perfkit.storage.step_log.roll_up import roll_up
+from tests.support.monitor.made_runs import eventful_times, own_times, records
+from tests.unit.analysis.per_run.monitor.made_tables import FACTS
+
+
+@pytest.mark.parametrize("ranks", range(2, 9))
+def test_excess_is_over_the_median_of_the_others(ranks: int) -> None:
+    own = np.random.default_rng(ranks).integers(0, 6, (ranks, 200)).astype(np.float64)
+    for row in range(ranks):
+        expected = own[row] - np.median(np.delete(own, row, axis=0), axis=0)
+        assert excess_ns(own)[row] == pytest.approx(expected)
+
+
+def test_ranks_that_begin_and_end_at_other_steps() -> None:
+    own = own_times(2, 100)
+    first, second = records(own, 0)[:90], records(own, 1)[5:]
+    table = align({0: rank_steps(first, "cpu"), 1: rank_steps(second, "cpu")})
+    assert table is not None
+    assert table.first.tolist() == list(range(100))
+    assert table.counts.tolist() == [1] * 100
+    assert np.isnan(table.columns["step_ns"][1, :5]).all()
+    assert np.isnan(table.columns["step_ns"][0, 90:]).all()
+    assert not np.isnan(table.columns["step_ns"][:, 5:90]).any()
+
+
+def test_logs_that_were_rolled_up_differently_meet_at_common_steps() -> None:
+    own = own_times(2, 64)
+    coarse, fine = roll_up(roll_up(records(own, 0))), records(own, 1)
+    table = align({0: rank_steps(coarse, "cpu"), 1: rank_steps(fine, "cpu")})
+    assert table is not None
+    assert table.first.tolist() == list(range(0, 64, 4))
+    assert set(table.counts.tolist()) == {4}
+    wall = own.max(axis=0) + 2e6
+    assert table.columns["step_ns"][1] == pytest.approx(wall.reshape(-1, 4).mean(axis=1), rel=1e-6)
+    assert table.columns["step_ns"][0] == pytest.approx(table.columns["step_ns"][1], rel=1e-6)
+    assert table.columns["longest_ns"][1] == pytest.approx(wall.reshape(-1, 4).max(axis=1), rel=1e-6)
+    assert table.columns["longest_offset"][1].tolist() == wall.reshape(-1, 4).argmax(axis=1).tolist()
+    assert table.columns["longest_offset"][0].tolist() == table.columns["longest_offset"][1].tolist()
+
+
+def test_what_happened_in_rolled_up_steps_keeps_its_number() -> None:
+    own = eventful_times(2)
+    logs = {}
+    for rank in range(2):
+        made = records(own, rank)
+        logs[rank] = rank_steps(np.concatenate([roll_up(made[:7_000]), made[7_000:]]), "cpu")
+    table = align(logs)
+    assert table is not None
+    found = summarize(table, FACTS)
+    assert found.rolled_up_steps == 7_000
+    assert [slow.first_step for slow in found.slow_steps] == [1_234, 4_321, 8_888]
+    assert [(stall.period, stall.first_step, stall.count) for stall in found.stalls] == [(500, 500, 19)]
+    assert [(change.step, change.ranks) for change in found.changes] == [(6_000, [1])]
+
+
+def test_a_run_that_began_anew_counts_its_last_steps() -> None:
+    own = own_times(1, 50)
+    again = np.concatenate([records(own, 0)[:40], records(own, 0)[30:]])
+    again["step_ns"][35] = 1
+    table = align({0: rank_steps(again, "cpu")})
+    assert table is not None
+    assert table.first.tolist() == list(range(50))
+    assert table.columns["step_ns"].min() > 1
+
+
+def test_many_cells_are_joined() -> None:
+    own = own_times(4, 1_000)
+    table = align({rank: rank_steps(records(own, rank), "cpu") for rank in range(4)}, most_cells=500)
+    assert table is not None
+    assert table.columns["step_ns"].size <= 500
+    assert table.counts.sum() == 1_000
+
+
+def test_nothing_is_no_table() -> None:
+    assert align({}) is None
+    assert align({0: rank_steps(records(own_times(1, 5), 0)[:0], "cpu")}) is None

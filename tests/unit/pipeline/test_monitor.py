@@ -1,0 +1,90 @@
+"""Step logs in run folders: as a DataFrame, and in reports."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import perfkit
+from perfkit.errors import StoreError, TraceError
+from perfkit.storage.step_log.roll_up import roll_up
+from tests.support.monitor.made_runs import eventful_times, own_times, records, write_log, write_run
+from tests.support.processes.command import run_command
+
+
+def test_a_row_per_rank_and_step(tmp_path: Path) -> None:
+    own = own_times(2, 50)
+    write_log(tmp_path, 0, 2, records(own, 0))
+    write_log(tmp_path, 1, 2, np.concatenate([roll_up(records(own, 1)[:40]), records(own, 1)[40:]]))
+    table = perfkit.steps(tmp_path)
+    assert table["rank"].tolist() == [0] * 50 + [1] * 30
+    assert table[table["rank"] == 0]["step"].tolist() == list(range(50))
+    assert table[table["rolled_up"]]["steps"].tolist() == [2] * 20
+    assert table["steps"].sum() == 100
+    assert table["step_ns"].dtype == np.int64
+    assert table["forward_ns"].isna().all()
+    assert "check" not in table
+
+
+def test_without_logs_there_is_no_table(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="no log of the monitor here"):
+        perfkit.steps(tmp_path)
+    with pytest.raises(StoreError, match="cannot read"):
+        perfkit.steps(tmp_path / "nothing")
+
+
+def test_a_folder_with_logs_only_is_analysed(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "long-run", eventful_times(4))
+    (run,) = perfkit.analyze(folder).runs
+    assert run.monitor is not None
+    assert run.world_size == 4
+    assert "by the monitor's logs of 4 of 4 ranks a step takes 53." in run.verdict.sentence
+    codes = [finding.code for finding in run.findings]
+    assert codes == ["step_time_changed", "periodic_stalls", "slow_steps", "rank_late_over_run"]
+    assert [change.step for change in run.monitor.changes] == [6_000]
+    assert len(run.monitor.curve.steps) == 400
+
+
+def test_a_torn_log_and_a_foreign_one(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", own_times(3, 60))
+    whole = (folder / "rank0.steps").read_bytes()
+    (folder / "rank0.steps").write_bytes(whole[:-100])
+    (folder / "rank2.steps").write_bytes(b"something else")
+    (run,) = perfkit.analyze(folder).runs
+    assert run.monitor is not None
+    assert run.monitor.ranks == 2
+    assert run.monitor.world_size == 3
+    assert run.monitor.steps == 60
+    (finding,) = [one for one in run.findings if one.code == "monitor_log_unread"]
+    assert "rank2.steps is not a step log" in finding.message
+
+
+def test_a_folder_whose_only_log_is_foreign(tmp_path: Path) -> None:
+    (tmp_path / "rank0.steps").write_bytes(b"something else")
+    with pytest.raises(TraceError, match="is not a step log"):
+        perfkit.analyze(tmp_path)
+
+
+def test_the_answer_the_tables_and_the_page(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "long-run", eventful_times(2))
+    page, record = tmp_path / "page.html", tmp_path / "report.json"
+    answer = run_command("analyze", str(folder))
+    assert answer.returncode == 0, answer.stderr
+    text = " ".join(answer.stdout.split())
+    assert "Whole run: from step 6,000 on a step takes 62.0 ms instead of" in text
+    assert "rank 1 became slower; every 500th step takes 300 ms longer, from step 500 to step 9,500 (19 times)" in text
+    tables = run_command("analyze", str(folder), "--section", "monitor")
+    assert "every 500 steps, 19 times" in tables.stdout
+    assert "slow step" in tables.stdout
+    run_command("analyze", str(folder), "-o", str(page), "-o", str(record))
+    assert "Step time over the whole run" in page.read_text()
+    assert json.loads(record.read_text())["runs"][0]["monitor"]["stalls"][0]["period"] == 500
+    assert perfkit.load_report(record).runs[0].monitor is not None
+
+
+def test_a_quiet_run_says_so(tmp_path: Path) -> None:
+    answer = run_command("analyze", str(write_run(tmp_path / "quiet", own_times(2, 500))))
+    text = " ".join(answer.stdout.split())
+    assert "Whole run: over 500 steps the step time does not change for good, and none stalls; no rank is late" in text
+    assert "warning" not in text
