@@ -42,6 +42,7 @@ COMMANDS: Final[dict[str, Row]] = {
     "schema": Row("Analyse", "perfkit.cli.schema:app", "Print the JSON Schema of a file that perfkit writes."),
     "compare": Row("Compare", "perfkit.cli.compare:app", "Report what changed between runs, and fail on regressions."),
     "history": Row("Compare", "perfkit.cli.history:app", "Show step time and efficiency over runs or commits."),
+    "watch": Row("Look", "perfkit.cli.watch:app", "Watch runs while they train."),
     "view": Row("Look", "perfkit.cli.view:app", "Open a trace in the Perfetto UI."),
     "merge": Row("Look", "perfkit.cli.merge:app", "Write all ranks of a run to one timeline for Perfetto."),
     "stacks": Row("Look", "perfkit.cli.stacks:app", "Write whose time it is as stacks for flame graphs."),

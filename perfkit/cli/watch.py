@@ -1,0 +1,60 @@
+"""`perfkit watch`: a live view of runs that are training."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from perfkit.cli.typer_app import App
+from perfkit.errors import StoreError, UsageError
+
+app = App()
+
+_ORDERS = ("late", "data", "memory", "step", "rank")
+
+
+def _known_order(name: str) -> str:
+    if name not in _ORDERS:
+        raise typer.BadParameter(f"there is no '{name}'; choose from: {', '.join(_ORDERS)}")
+    return name
+
+
+@app.command()
+def watch(
+    folders: Annotated[list[Path], typer.Argument(metavar="FOLDER", help="Folders of runs with `--monitor`.")],
+    once: Annotated[bool, typer.Option("--once", help="Print one frame and exit.")] = False,
+    sort: Annotated[
+        str,
+        typer.Option(
+            metavar=f"<{'|'.join(_ORDERS)}>", callback=_known_order, help="Order of the table of ranks; key: s."
+        ),
+    ] = "late",
+) -> None:
+    """Watch runs while they train: step time, where it goes, and which ranks are late.
+
+    Shows what the monitor logs (`perfkit run --monitor`, `perfkit.monitor()`), of one or more runs, also from another
+    machine with the same file system. Reads only what was appended.
+
+    Keys: q quit, p pause, s sort.
+
+    \b
+    perfkit watch traces/my-run
+    perfkit watch traces/my-run traces/other-run
+    perfkit watch --once traces/my-run      one frame, for scripts
+    """  # noqa: D301  \b marks a paragraph that keeps its lines
+    for folder in folders:
+        if not folder.is_dir():
+            raise StoreError(f"{folder}: no such folder")
+    if not once and not sys.stdout.isatty():
+        raise UsageError("the live view needs a terminal: --once prints one frame")
+    from rich.console import Console
+
+    from perfkit.watch.loop import Watch
+
+    console = Console(highlight=False, markup=False, emoji=False)
+    view = Watch(folders, sort)
+    if once:
+        view.show(console)
+    else:
+        view.follow(console)

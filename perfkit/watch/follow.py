@@ -1,0 +1,136 @@
+"""Follows the step logs of a run: keeps the newest steps of every rank, and reads only what was appended."""
+
+import os
+import time
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfkit.errors import StoreError
+from perfkit.schema.manifest import RunManifest
+from perfkit.schema.monitor.columns import STEP_DTYPE
+from perfkit.storage.run_folder import MANIFEST_NAME, read_manifest
+from perfkit.storage.step_log.reader import StepLogReader, find_step_logs
+
+Records = NDArray[np.void]
+
+_MOST_KEPT: Final = 200_000
+"""Records of all ranks of a run that are kept, about 40 MB."""
+_SHORTEST, _LONGEST = 64, 20_000
+"""Records of a rank that are kept."""
+_RESCAN_S: Final = 5.0
+"""How often the folder is searched for logs of further ranks, and its manifest read if it has changed."""
+
+
+class RankLog:
+    """The newest steps of one rank.
+
+    Args:
+        path: The log.
+        kept: Number of records that are kept.
+    """
+
+    def __init__(self, path: Path, kept: int) -> None:
+        self.records: Records = np.zeros(0, STEP_DTYPE)
+        self.world_size = 1
+        self.device = "cpu"
+        self.problem: str | None = None
+        """Why the log cannot be read; None if it can."""
+        self._path, self._kept = path, kept
+        self._reader = StepLogReader(path)
+        self._seen = (-1, -1)
+
+    def read(self) -> bool:
+        """Read what is new, and return whether there was anything."""
+        try:
+            state = os.stat(self._path)
+            seen = (state.st_ino, state.st_size)
+            if seen == self._seen:
+                return False
+            found = self._reader.read_new(newest=self._kept)
+        except (OSError, StoreError) as error:
+            self.problem = str(error)
+            return False
+        self._seen, self.problem = seen, None
+        if self._reader.header is not None:
+            self.world_size, self.device = self._reader.header.world_size, self._reader.header.device
+        # By their bytes: numpy takes long to join records of many columns.
+        before = b"" if found.restarted else self.records.tobytes()
+        self.records = np.frombuffer(before + found.records.tobytes(), STEP_DTYPE)[-self._kept :]
+        return bool(len(found.records))
+
+
+class RunFollower:
+    """The newest steps of all ranks of a run.
+
+    Args:
+        folder: The run's folder; logs may appear in it later.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.logs: dict[int, RankLog] = {}
+        self.manifest: RunManifest | None = None
+        self.problem: str | None = None
+        """Why the folder cannot be read; None if it can."""
+        self._scanned = -_RESCAN_S
+        self._manifest_time = -1
+        self._last_growth: float | None = None
+
+    @property
+    def name(self) -> str:
+        """The folder's name."""
+        return self.folder.resolve().name
+
+    @property
+    def world_size(self) -> int:
+        """As the logs say, or at least as many ranks as have one."""
+        return max((log.world_size for log in self.logs.values()), default=0)
+
+    def silent_s(self) -> float | None:
+        """Return for how long no log has grown; None without any step."""
+        return None if self._last_growth is None else max(0.0, time.monotonic() - self._last_growth)
+
+    def read(self) -> bool:
+        """Read what is new, and return whether any log has grown."""
+        now = time.monotonic()
+        if now - self._scanned >= _RESCAN_S:
+            self._scanned = now
+            self._scan()
+        first = self._last_growth is None
+        grown = sum(log.read() for log in self.logs.values()) > 0
+        if grown:
+            self._last_growth = now - (self._age_s() if first else 0.0)
+        return grown
+
+    def _scan(self) -> None:
+        try:
+            paths = find_step_logs(self.folder)
+            self.problem = None
+        except StoreError as error:
+            self.problem = str(error)
+            return
+        kept = min(_LONGEST, max(_SHORTEST, _MOST_KEPT // max(1, len(paths))))
+        for rank, path in paths.items():
+            if rank not in self.logs:
+                self.logs[rank] = RankLog(path, kept)
+        self.logs = dict(sorted(self.logs.items()))
+        self._read_manifest()
+
+    def _read_manifest(self) -> None:
+        """Read the manifest if it has changed; a run without one, or with one of another version, has none."""
+        try:
+            changed = (self.folder / MANIFEST_NAME).stat().st_mtime_ns
+            if changed != self._manifest_time:
+                self.manifest = read_manifest(self.folder)
+                self._manifest_time = changed
+        except (OSError, StoreError):
+            return
+
+    def _age_s(self) -> float:
+        """Return how long ago a log was last written, by the clock of the file system; not below 0."""
+        times = [self.folder.joinpath(f"rank{rank}.steps") for rank in self.logs]
+        newest = max((path.stat().st_mtime for path in times if path.exists()), default=time.time())
+        return max(0.0, time.time() - newest)

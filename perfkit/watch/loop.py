@@ -1,0 +1,92 @@
+"""Reads and draws until the user quits, with a small share of a core."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console, Group
+from rich.live import Live
+
+from perfkit.watch.follow import RunFollower
+from perfkit.watch.frame import SORTS, draw
+from perfkit.watch.keyboard import Wait, pressed_keys
+from perfkit.watch.view import RunView, find_events, view
+
+_SHORTEST_S: Final = 1.0
+"""Time between two frames of a run with few ranks."""
+_SHARE: Final = 1 / 30
+"""Largest share of a core that reading and drawing takes: many ranks are read less often."""
+_EVENTS_SHARE: Final = 1 / 100
+"""The same, of looking for what happened."""
+
+
+class Watch:
+    """The state of a view of several runs.
+
+    Args:
+        folders: The runs' folders.
+        sort: Order of the tables of ranks, a key of `SORTS`.
+    """
+
+    def __init__(self, folders: Sequence[Path], sort: str) -> None:
+        self.runs = [RunFollower(folder) for folder in folders]
+        self.sort = sort
+        self.paused = False
+        self._views: list[RunView] = []
+        self._events: list[list[str]] = [[] for _ in self.runs]
+        self._next_read = self._next_events = 0.0
+
+    def read(self) -> None:
+        """Read what is new, if it is time to and the view is not paused."""
+        began = time.process_time()
+        if self.paused or time.monotonic() < self._next_read:
+            return
+        for run in self.runs:
+            run.read()
+        if time.monotonic() >= self._next_events:
+            self._find_events()
+            began = time.process_time()
+        self._views = [view(run, events) for run, events in zip(self.runs, self._events, strict=True)]
+        busy = time.process_time() - began
+        self._next_read = time.monotonic() + max(_SHORTEST_S, busy / _SHARE)
+
+    def _find_events(self) -> None:
+        began = time.process_time()
+        self._events = [find_events(run) for run in self.runs]
+        self._next_events = time.monotonic() + max(5 * _SHORTEST_S, (time.process_time() - began) / _EVENTS_SHARE)
+
+    def press(self, key: str) -> bool:
+        """Do what a key asks for; return whether to go on."""
+        if key == "p":
+            self.paused = not self.paused
+        if key == "s":
+            orders = list(SORTS)
+            self.sort = orders[(orders.index(self.sort) + 1) % len(orders)]
+        return key not in {"q", "\x1b"}
+
+    def show(self, console: Console) -> None:
+        """Print one frame, as high as it needs to be."""
+        self.read()
+        console.print(draw(self._views, console.width, 40 * len(self._views), self.sort, paused=False, keys=False))
+
+    def follow(self, console: Console) -> None:
+        """Draw frames until the user quits."""
+        with pressed_keys() as wait, Live(console=console, screen=True, auto_refresh=False) as live:
+            try:
+                while True:
+                    self.read()
+                    live.update(self._frame(console), refresh=True)
+                    if not self._wait(wait):
+                        return
+            except KeyboardInterrupt:
+                return
+
+    def _frame(self, console: Console) -> Group:
+        return draw(self._views, console.width, console.height, self.sort, paused=self.paused, keys=True)
+
+    def _wait(self, wait: Wait) -> bool:
+        """Wait for a key or the time of the next frame; return whether to go on."""
+        seconds = 3600.0 if self.paused else max(0.05, self._next_read - time.monotonic())
+        key = wait(seconds)
+        return self.press(key) if key else True

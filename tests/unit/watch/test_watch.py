@@ -1,0 +1,169 @@
+"""The live view: what it reads, and what it draws."""
+
+import re
+from io import StringIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from perfkit.storage.step_log.roll_up import roll_up
+from perfkit.watch.follow import RunFollower
+from perfkit.watch.frame import SORTS, draw, sparkline
+from perfkit.watch.loop import Watch
+from perfkit.watch.view import find_events, view
+from tests.support.monitor.made_runs import eventful_times, own_times, records, with_checks, write_log, write_run
+
+
+def _drawn(run: RunFollower, width: int = 80, height: int = 24, sort: str = "late", copies: int = 1) -> list[str]:
+    run.read()
+    console = Console(file=StringIO(), width=width, height=height, highlight=False, markup=False)
+    shown = view(run, find_events(run))
+    console.print(draw([shown] * copies, width, height, sort, paused=False, keys=True))
+    assert isinstance(console.file, StringIO)
+    return console.file.getvalue().splitlines()
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (200, 60), (40, 10), (80, 3)])
+@pytest.mark.parametrize("ranks", [1, 2, 60])
+def test_a_frame_fits_the_terminal(tmp_path: Path, width: int, height: int, ranks: int) -> None:
+    own = own_times(ranks, 80)
+    own[-1] *= 1.4
+    lines = _drawn(RunFollower(write_run(tmp_path, own)), width, height)
+    assert len(lines) <= height
+    assert max(map(len, lines)) <= width
+
+
+def test_what_is_shown_of_a_run(tmp_path: Path) -> None:
+    lines = _drawn(RunFollower(write_run(tmp_path / "my-run", eventful_times(4))))
+    text = "\n".join(lines)
+    assert re.match(r"my-run  running  4 ranks  step 9,999 ─+$", lines[0])
+    assert lines[1].startswith("step 61.")
+    assert "ranks ···▅" in text
+    assert re.search(r"rank +step +step time +late by.*\n +3 +9,999 +61\.\d ms +9\.\d+ ms", text)
+    assert "! from step 6,000 on a step takes 62.0 ms instead of 53.0 ms" in text
+    assert "! every 500th step takes 300 ms longer" in text
+    assert lines[-1].startswith("q quit   p pause   s sort")
+
+
+def test_a_healthy_run_has_nothing_to_say(tmp_path: Path) -> None:
+    text = "\n".join(_drawn(RunFollower(write_run(tmp_path, own_times(4, 300)))))
+    assert "ranks ····\n" in text
+    assert "nothing unusual in the last 300 steps" in text
+    assert "!" not in text
+
+
+@pytest.mark.slow
+def test_many_ranks_are_grouped_and_the_latest_shows(tmp_path: Path) -> None:
+    own = own_times(1024, 40)
+    own[700] *= 1.8
+    lines = _drawn(RunFollower(write_run(tmp_path, own)))
+    strip = "".join(line[6:] for line in lines[4:6])
+    assert "a mark is 7 ranks" in "\n".join(lines)
+    assert strip.index("█") == 700 // 7
+    assert strip.count("█") == 1
+    assert re.search(r"^ +700 ", "\n".join(lines), re.MULTILINE)
+
+
+def test_a_silent_rank_is_named(tmp_path: Path) -> None:
+    own = own_times(3, 200)
+    write_run(tmp_path, own)
+    write_log(tmp_path, 1, 3, records(own, 1)[:100])
+    text = "\n".join(_drawn(RunFollower(tmp_path)))
+    assert "ranks ·x·" in text
+    assert "silent for 32 steps or more: rank 1" in text
+
+
+def test_only_what_was_appended_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = own_times(1, 120)
+    made = records(own, 0)
+    path = write_log(tmp_path, 0, 1, made[:100])
+    run = RunFollower(tmp_path)
+    assert run.read()
+    log = run.logs[0]
+    assert log.records["step"].tolist() == list(range(100))
+    assert not run.read()
+    with path.open("ab") as stream:
+        stream.write(with_checks(made[100:])[:-50])  # the last record is torn
+    assert run.read()
+    assert log.records["step"].tolist() == list(range(119))
+    with path.open("ab") as stream:
+        stream.write(with_checks(made[100:])[-50:])
+    assert run.read()
+    assert log.records["step"].tolist() == list(range(120))
+
+
+def test_a_log_that_is_rolled_up_meanwhile_is_read_anew(tmp_path: Path) -> None:
+    made = records(own_times(1, 100), 0)
+    write_log(tmp_path, 0, 1, made)
+    run = RunFollower(tmp_path)
+    run.read()
+    write_log(tmp_path, 0, 1, np.concatenate([roll_up(made[:60]), made[60:]]), generation=1)
+    assert run.read()
+    assert run.logs[0].records["steps"].tolist() == [2] * 30 + [1] * 40
+
+
+def test_of_a_long_log_only_the_newest_steps_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("perfkit.watch.follow._LONGEST", 64)
+    write_run(tmp_path, own_times(2, 500))
+    run = RunFollower(tmp_path)
+    run.read()
+    assert [log.records["step"][0] for log in run.logs.values()] == [436, 436]
+
+
+def test_a_run_that_has_not_begun_waits(tmp_path: Path) -> None:
+    lines = _drawn(RunFollower(tmp_path))
+    assert "waiting for logs of the monitor" in lines[0]
+
+
+def test_a_foreign_log_does_not_end_the_view(tmp_path: Path) -> None:
+    write_run(tmp_path, own_times(2, 60))
+    (tmp_path / "rank2.steps").write_bytes(b"\x1b[2Jsomething")
+    text = "\n".join(_drawn(RunFollower(tmp_path)))
+    assert "2 ranks" in text
+    assert "\x1b[2J" not in text
+
+
+@pytest.mark.parametrize("sort", SORTS)
+def test_orders_of_the_table(tmp_path: Path, sort: str) -> None:
+    own = own_times(3, 60)
+    own[1] *= 1.5
+    made = [records(own, rank) for rank in range(3)]
+    for rank, one in enumerate(made):
+        one["data_ns"] = 1_000_000 * (rank + 1)
+        one["rss_bytes"] = 1_000 * (3 - rank)
+        write_log(tmp_path, rank, 3, one[: 60 - rank])
+    first = {"late": 1, "data": 2, "memory": 0, "step": 2, "rank": 0}[sort]
+    lines = _drawn(RunFollower(tmp_path), sort=sort)
+    header = next(number for number, line in enumerate(lines) if line.lstrip().startswith("rank "))
+    assert lines[header + 1].split()[0] == str(first)
+
+
+def test_keys(tmp_path: Path) -> None:
+    watch = Watch([write_run(tmp_path, own_times(1, 60))], "late")
+    paused = []
+    for _ in range(2):
+        assert watch.press("p")
+        paused.append(watch.paused)
+    assert paused == [True, False]
+    for order in [*list(SORTS)[1:], "late"]:
+        watch.press("s")
+        assert watch.sort == order
+    assert not watch.press("q")
+
+
+def test_a_sparkline_shows_a_rise_beside_an_outlier() -> None:
+    values = np.full(80, 50.0)
+    values[40:] = 60
+    values[20] = 1_000
+    bars = sparkline(values, 40).plain
+    assert len(bars) == 40
+    assert bars[10] == "█"
+    assert bars[5] < bars[30] < bars[10]
+
+
+def test_a_folder_that_vanished_is_no_end(tmp_path: Path) -> None:
+    run = RunFollower(tmp_path / "gone")
+    run.read()
+    assert "cannot read" in _drawn(run)[0]
